@@ -19,13 +19,13 @@ use rundir::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 use workloads::definition::{CacheState, Workload};
-use workloads::model::Restoration;
 use workloads::script::{CallKind, FileOp, Script};
 
 use crate::clock::Clock;
 use crate::interrupt::Interrupt;
 use crate::pass::{
-    self, Counting, Expectations, Pass, Passed, Steps, TaskContext, Workspaces, start_model,
+    self, Counting, Expectations, ExpectationsCache, Pass, Passed, Steps, TaskContext, Workspaces,
+    start_model,
 };
 use crate::quiet::Gauge;
 use crate::supervise::Watchdog;
@@ -100,6 +100,8 @@ pub struct CellTask {
     pub run_started: Instant,
     /// The servers that the arms share.
     pub services: Arc<Services>,
+    /// The results that passes must have.
+    pub expectations: Arc<ExpectationsCache>,
 }
 
 /// A line for the run directory.
@@ -118,17 +120,17 @@ struct MountedArm<'a> {
     place: usize,
     described: Description,
     has_bucket: bool,
-    expectations: Expectations<'a>,
+    expectations: Arc<Expectations>,
     config: WorkspaceConfig,
     workspaces: Option<Workspaces>,
     /// For tool backends: a snapshot of the empty workspace.
     empty: Option<String>,
     /// Fresh subtrees or workspaces filled so far.
     subtrees: u32,
-    /// Whether the subtree can be reused. If calls change files, it needs `restoration` first.
+    /// Whether the subtree can be reused. If calls change files, it must be restored first.
     is_filled: bool,
-    /// In hot cells, the changes that undo a pass. `None`: each pass gets its own subtree.
-    restoration: Option<Restoration>,
+    /// Whether changes are undone, if they can be: in hot cells. If not, each pass gets its own subtree.
+    is_restored: bool,
     /// End of the last pass, if it ended well and changed nothing.
     warmed: Option<Instant>,
     kept_bytes: u64,
@@ -290,17 +292,14 @@ impl CellTask {
         let described = arm.backend.describe();
         let access = arm.backend.access();
         let script = &self.workload.script;
-        let expectations = Expectations::new(script, self.state, &described, access);
+        let known = &self.expectations;
+        let expectations = known.of(&self.workload, self.state, &described, access);
         let is_restored = self.state == CacheState::Hot
             && described.capabilities.holds_data
             && matches!(access, Access::Paths | Access::Program)
             && !is_opened_anew(script, &described);
-        let restoration = match is_restored {
-            true => expectations.restoration(),
-            false => None,
-        };
         MountedArm {
-            restoration,
+            is_restored,
             expectations,
             place,
             has_bucket: arm.backend.promises().machine_loss.is_some(),

@@ -15,6 +15,7 @@ use workloads::definition::{CacheState, Workload};
 
 use crate::cell::{CellArm, CellTask, Line, signal_all};
 use crate::interrupt::Interrupt;
+use crate::pass::ExpectationsCache;
 use crate::plan::LiveArm;
 use crate::quiet::{Gauge, Ticks};
 use crate::schedule::{PlannedCell, orders};
@@ -74,6 +75,8 @@ pub struct Machine {
     pub epoch: Option<UnderWay>,
     /// The servers that the backends share.
     pub services: Arc<Services>,
+    /// The results that passes must have.
+    pub expectations: Arc<ExpectationsCache>,
 }
 
 /// An epoch under way on this machine.
@@ -178,6 +181,7 @@ impl Machine {
             interrupt: self.interrupt.clone(),
             run_started: self.started,
             services: Arc::clone(&self.services),
+            expectations: Arc::clone(&self.expectations),
         })
     }
 }

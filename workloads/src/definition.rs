@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use tokens::Conversation;
@@ -199,7 +200,7 @@ pub struct Workload {
     /// The cache states in which it can be measured.
     pub states: Vec<CacheState>,
     /// The script to replay.
-    pub script: Script,
+    pub script: Arc<Script>,
     /// The session it represents.
     pub session: SessionSource,
     /// The names of the context policies for its session.
@@ -298,7 +299,7 @@ impl Workload {
             name: definition.name,
             essay: definition.essay.trim().to_owned(),
             states: definition.states,
-            script,
+            script: Arc::new(script),
             session,
             contexts,
             file: None,

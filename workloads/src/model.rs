@@ -71,8 +71,41 @@ pub struct Restoration {
     pub removed_dirs: Vec<WorkspacePath>,
     /// Directories to create, the highest first.
     pub dirs: Vec<WorkspacePath>,
-    /// Files to write whole.
-    pub files: Vec<(WorkspacePath, Bytes)>,
+    /// Files to create.
+    pub created: Vec<(WorkspacePath, Bytes)>,
+    /// Files to change in place: to truncate them to nothing first would make a file system write them to the disk at once.
+    pub changed: Vec<FileChange>,
+}
+
+/// The change that turns one content of a file into another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileChange {
+    /// The file.
+    pub path: WorkspacePath,
+    /// The length to cut it to, in bytes, before anything is written. `None`: it is not too long.
+    pub length: Option<u64>,
+    /// Where `content` belongs, in bytes.
+    pub offset: u64,
+    /// The bytes that differ; empty if the rest need only be cut off.
+    pub content: Vec<u8>,
+}
+
+impl FileChange {
+    fn new(path: &WorkspacePath, from: &[u8], to: &[u8]) -> Self {
+        let same = |(one, other): &(&u8, &u8)| one == other;
+        let start = from.iter().zip(to).take_while(same).count();
+        let rest = from[start..].iter().rev().zip(to[start..].iter().rev());
+        let end = match from.len() == to.len() {
+            true => to.len() - rest.take_while(same).count(),
+            false => to.len(),
+        };
+        Self {
+            path: path.clone(),
+            length: (from.len() > to.len()).then_some(to.len() as u64),
+            offset: start as u64,
+            content: to[start..end].to_vec(),
+        }
+    }
 }
 
 /// The error number of a missing file.
@@ -130,20 +163,29 @@ impl ReferenceModel {
     /// The changes that turn this state into `other`.
     pub fn restoration(&self, other: &Self) -> Restoration {
         let dirs = other.dirs.difference(&self.dirs);
-        let written = other.files.iter();
-        let written = written.filter(|(path, bytes)| self.files.get(*path) != Some(bytes));
         let removed_files = self.files.keys();
         let removed_files = removed_files.filter(|path| !other.files.contains_key(*path));
         let removed_dirs = self.dirs.iter().rev();
         let removed_dirs = removed_dirs.filter(|dir| !other.dirs.contains(*dir));
-        Restoration {
+        let mut restoration = Restoration {
             removed_files: removed_files.cloned().collect(),
             removed_dirs: removed_dirs.cloned().collect(),
             dirs: dirs.cloned().collect(),
-            files: written
-                .map(|(path, bytes)| (path.clone(), Bytes::clone(bytes)))
-                .collect(),
+            ..Restoration::default()
+        };
+        for (path, bytes) in &other.files {
+            match self.files.get(path) {
+                Some(now) if now == bytes => {}
+                Some(now) => {
+                    let change = FileChange::new(path, now, bytes);
+                    restoration.changed.push(change);
+                }
+                None => restoration
+                    .created
+                    .push((path.clone(), Bytes::clone(bytes))),
+            }
         }
+        restoration
     }
 
     /// All lines that hosts have appended, or tried to.
@@ -390,5 +432,36 @@ impl ReferenceModel {
         let dirs = self.dirs.iter().filter(is_child);
         let dirs = dirs.map(|path| (path.name().to_owned(), ModelEntry::Directory));
         files.chain(dirs).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_a_file_writes_only_the_bytes_that_differ() {
+        let path = WorkspacePath::root();
+        let change = |from: &str, to: &str| {
+            let change = FileChange::new(&path, from.as_bytes(), to.as_bytes());
+            let content = String::from_utf8(change.content).unwrap();
+            (change.length, change.offset, content)
+        };
+        assert_eq!(change("same", "sane"), (None, 2, "n".to_owned()));
+        assert_eq!(change("aaaa", "abaa"), (None, 1, "b".to_owned()));
+        assert_eq!(
+            change("lines and more", "lines"),
+            (Some(5), 5, String::new())
+        );
+        assert_eq!(change("", "all"), (None, 0, "all".to_owned()));
+        assert_eq!(change("all", ""), (Some(0), 0, String::new()));
+        assert_eq!(
+            change("old end", "new longer"),
+            (None, 0, "new longer".to_owned())
+        );
+        assert_eq!(
+            change("new longer", "new end"),
+            (Some(7), 4, "end".to_owned())
+        );
     }
 }

@@ -54,6 +54,7 @@ fn task(script: Script, arms: Vec<CellArm>, rounds: usize) -> CellTask {
         interrupt: Interrupt::never(),
         run_started: Instant::now(),
         services: Arc::default(),
+        expectations: Arc::default(),
     }
 }
 

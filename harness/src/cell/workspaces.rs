@@ -97,7 +97,8 @@ impl CellTask {
             return Ok(());
         }
         if arm.is_filled
-            && let Some(restoration) = &arm.restoration
+            && arm.is_restored
+            && let Some(restoration) = arm.expectations.restoration()
         {
             let root = workspaces.root(&FileOp::Walk(WorkspacePath::root()));
             return self.steps(&root, watchdog, buffer).restore(restoration);

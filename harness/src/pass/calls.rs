@@ -23,7 +23,7 @@ impl<C: Clock> Replay<'_, C> {
         workspaces: &mut Workspaces,
         passed: &mut Passed,
     ) {
-        let calls = self.pass.expectations.calls;
+        let calls = self.pass.expectations.calls();
         let mut next = 0;
         while next < calls.len() {
             if self.pass.interrupt.is_set() {
@@ -51,7 +51,7 @@ impl<C: Clock> Replay<'_, C> {
     /// before its unchecked results exceed [`UNCHECKED_MAX`].
     fn stretch_end(&self, first: usize) -> usize {
         let expectations = self.pass.expectations;
-        let calls = expectations.calls;
+        let calls = expectations.calls();
         let mut bytes = expected_bytes(&expectations.expected[first]);
         let mut end = first + 1;
         while end < calls.len()
@@ -77,7 +77,7 @@ impl<C: Clock> Replay<'_, C> {
         passed: &mut Passed,
     ) -> bool {
         let expectations = self.pass.expectations;
-        let calls = &expectations.calls[stretch.clone()];
+        let calls = &expectations.calls()[stretch.clone()];
         let expected = &expectations.expected[stretch.clone()];
         let prepared = &prepared[stretch];
         std::thread::sleep(Duration::from_millis(calls[0].pause_ms));

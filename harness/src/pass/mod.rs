@@ -9,8 +9,11 @@ mod tasks;
 mod workspaces;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::OpenOptions;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use backends::backend::{Access, Description, Workspace};
@@ -19,7 +22,7 @@ use backends::null::FILE_BYTES;
 use hdrhistogram::Histogram;
 use rundir::{Calls, Counted, DaemonCounters, OpcodeRecord, Outcome, Sample, Score, histogram};
 use rustix::io::Errno;
-use workloads::definition::CacheState;
+use workloads::definition::{CacheState, Workload};
 use workloads::exam::Asked;
 use workloads::model::{Expected, ReferenceModel, Restoration};
 use workloads::path::WorkspacePath;
@@ -58,24 +61,27 @@ const UNCHECKED_MAX: usize = 512 * 1024;
 const CALLS_A_DEADLINE: usize = 16;
 
 /// The results that a script must have on a backend, computed once for all passes.
-pub struct Expectations<'a> {
-    script: &'a Script,
-    calls: &'a [Call],
+#[derive(Debug)]
+pub struct Expectations {
+    script: Arc<Script>,
+    is_hot: bool,
     expected: Vec<Vec<Expected>>,
     /// The model of the workspace after all calls.
     end: ReferenceModel,
     touched: Touched,
+    restoration: Option<Restoration>,
 }
 
-impl<'a> Expectations<'a> {
+impl Expectations {
     /// Computes the results of `script` with caches in `state` on a backend.
     pub fn new(
-        script: &'a Script,
+        script: &Arc<Script>,
         state: CacheState,
         backend: &Description,
         access: Access,
     ) -> Self {
-        let calls = script.calls_when(state == CacheState::Hot);
+        let is_hot = state == CacheState::Hot;
+        let calls = script.calls_when(is_hot);
         let mut end = start_model(script, backend);
         let expected = calls.iter().map(|call| {
             let ops = call.ops.iter().map(|op| end.apply(op));
@@ -86,12 +92,18 @@ impl<'a> Expectations<'a> {
         });
         let expected = expected.collect();
         Self {
-            script,
-            calls,
+            script: Arc::clone(script),
+            is_hot,
             expected,
             touched: cache_state::touched(script, calls),
+            restoration: restoration(script, &end),
             end,
         }
+    }
+
+    /// The calls of a pass.
+    pub fn calls(&self) -> &[Call] {
+        self.script.calls_when(self.is_hot)
     }
 
     /// Whether the calls change files. If so, each pass needs a fresh or a restored subtree.
@@ -99,23 +111,63 @@ impl<'a> Expectations<'a> {
         self.touched.changes
     }
 
-    /// The operations that undo the calls of a successful pass. `None` if they touch at least half as many
-    /// files as a fresh subtree has, or if the script sets modification times.
-    pub fn restoration(&self) -> Option<Restoration> {
-        let restoration = self.end.restoration(&ReferenceModel::of(self.script));
-        let changed = restoration.files.len() + restoration.removed_files.len();
-        let is_known = !self.end.has_opaque();
-        let is_less = is_known && 2 * changed < self.script.files.len();
-        (is_less && self.script.ages_ns.is_empty()).then_some(restoration)
+    /// The changes that undo the calls of a successful pass. `None` if a fresh subtree is made in less time, or if the changes
+    /// are not known.
+    pub fn restoration(&self) -> Option<&Restoration> {
+        self.restoration.as_ref()
     }
 
     /// Whether any call syncs.
     pub fn syncs(&self) -> bool {
-        let mut ops = self.calls.iter().flat_map(|call| &call.ops);
+        let mut ops = self.calls().iter().flat_map(|call| &call.ops);
         ops.any(|op| {
             matches!(op, FileOp::Sync(_) | FileOp::SyncAll { .. })
                 || matches!(op, FileOp::Write { sync, .. } | FileOp::WriteAt { sync, .. } if *sync)
         })
+    }
+}
+
+/// The changes that undo a script whose calls end in `end`. `None` if a fresh subtree is made in less time, if programs changed
+/// files, or if the script sets modification times.
+fn restoration(script: &Script, end: &ReferenceModel) -> Option<Restoration> {
+    if end.has_opaque() || !script.ages_ns.is_empty() {
+        return None;
+    }
+    let restoration = end.restoration(&ReferenceModel::of(script));
+    // To create a file takes a store about twice as long as to change or to remove one.
+    let changed = restoration.changed.len() + restoration.removed_files.len();
+    let is_less = 2 * restoration.created.len() + changed < 2 * script.files.len();
+    is_less.then_some(restoration)
+}
+
+/// Expectations of a run, which its arms and epochs share: to compute those of a long session takes longer than a pass.
+#[derive(Debug, Default)]
+pub struct ExpectationsCache(Mutex<BTreeMap<ExpectationsKey, Arc<Expectations>>>);
+
+/// What expectations depend on: the workload's name, and whether caches are hot, the backend holds data, and tools ask.
+type ExpectationsKey = (String, bool, bool, bool);
+
+impl ExpectationsCache {
+    /// The results of a workload with caches in `state` on a backend.
+    pub fn of(
+        &self,
+        workload: &Workload,
+        state: CacheState,
+        backend: &Description,
+        access: Access,
+    ) -> Arc<Expectations> {
+        let key = (
+            workload.name.clone(),
+            state == CacheState::Hot,
+            backend.capabilities.holds_data,
+            access == Access::Tools,
+        );
+        // An abandoned cell may have panicked. What it left here is complete.
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_key = known.entry(key).or_insert_with(|| {
+            Arc::new(Expectations::new(&workload.script, state, backend, access))
+        });
+        Arc::clone(of_key)
     }
 }
 
@@ -144,7 +196,7 @@ pub enum Counting {
 /// The input of a pass.
 pub struct Pass<'a> {
     /// The calls and their expected results.
-    pub expectations: &'a Expectations<'a>,
+    pub expectations: &'a Expectations,
     /// The `ctxbench` binary, for client processes.
     pub program: &'a Path,
     /// How the calls reach the files.
@@ -369,7 +421,7 @@ impl Pass<'_> {
                 ..prepared
             })
         };
-        let calls = self.expectations.calls.iter();
+        let calls = self.expectations.calls().iter();
         calls
             .map(|call| call.ops.iter().map(&mut one).collect())
             .collect()
@@ -452,7 +504,18 @@ impl Steps<'_> {
             self.watchdog.enter(self.limit);
             std::fs::remove_dir(path.below(self.root))?;
         }
-        self.make(&restoration.dirs, &restoration.files)
+        self.make(&restoration.dirs, &restoration.created)?;
+        for change in &restoration.changed {
+            self.watchdog.enter(self.limit);
+            let file = OpenOptions::new()
+                .write(true)
+                .open(change.path.below(self.root))?;
+            if let Some(length) = change.length {
+                file.set_len(length)?;
+            }
+            file.write_all_at(&change.content, change.offset)?;
+        }
+        Ok(())
     }
 
     fn make(&mut self, dirs: &[WorkspacePath], files: &[(WorkspacePath, Bytes)]) -> io::Result<()> {

@@ -20,7 +20,7 @@ impl Pass<'_> {
         watchdog: &Watchdog,
         passed: &mut Passed,
     ) {
-        let calls = self.expectations.calls;
+        let calls = self.expectations.calls();
         let first = calls.first().and_then(|call| call.ops.first());
         let Some(FileOp::ReadOpen { path, length, .. }) = first else {
             return passed.note(

@@ -315,6 +315,7 @@ impl Options {
             started: Instant::now(),
             epoch: None,
             services: Arc::clone(registry.services()),
+            expectations: Arc::default(),
         };
         let mut progress = Progress::new(&plan.schedule);
         let mut runner = Runner::new(&plan, &writer, interrupt, before);

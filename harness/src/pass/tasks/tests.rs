@@ -24,10 +24,10 @@ fn passed(backend: Box<dyn Backend>, tasks: Tasks) -> Passed {
     let dir = tempfile::tempdir().unwrap();
     let config = workspace_config(dir.path());
     let result = supervise(&Interrupt::never(), move |watchdog| {
-        let script = Script {
+        let script = Arc::new(Script {
             tasks: Some(Arc::new(tasks)),
             ..Script::default()
-        };
+        });
         let described = backend.describe();
         let access = backend.access();
         let expectations = Expectations::new(&script, CacheState::Hot, &described, access);

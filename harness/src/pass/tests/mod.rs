@@ -61,8 +61,12 @@ impl Made {
         let config = workspace_config(dir.path());
         let passed = supervise(&Interrupt::never(), move |watchdog| {
             let described = self.backend.describe();
-            let expectations =
-                Expectations::new(&self.script, self.state, &described, Access::Paths);
+            let expectations = Expectations::new(
+                &Arc::new(self.script.clone()),
+                self.state,
+                &described,
+                Access::Paths,
+            );
             let mut workspaces = Workspaces::one(self.backend.open(&config).unwrap());
             if self.script.needs_second_host() {
                 workspaces.add_second(&config).unwrap();
@@ -427,7 +431,8 @@ fn an_interrupted_pass_is_marked_and_not_read_back() {
 fn expectations_say_whether_calls_change_or_sync_anything() {
     let of = |state: CacheState, script: &Script| {
         let described = direct().describe();
-        let expectations = Expectations::new(script, state, &described, Access::Paths);
+        let script = Arc::new(script.clone());
+        let expectations = Expectations::new(&script, state, &described, Access::Paths);
         (expectations.changes(), expectations.syncs())
     };
     for (op, expected) in [
@@ -477,19 +482,31 @@ fn a_restored_subtree_holds_the_first_files_and_nothing_else() {
         rename("b", "new/deep/b"),
         write("new/x", "changed", false),
         FileOp::Remove(path("c/d")),
+        FileOp::Append {
+            path: path("f"),
+            content: bytes("longer"),
+        },
+        FileOp::WriteAt {
+            path: path("c/e"),
+            offset: 1,
+            content: bytes("o"),
+            sync: false,
+        },
+        write("g", "", false),
     ];
     script.call(CallKind::Write, ops.clone());
     let state = CacheState::Hot;
     let described = direct().describe();
     let dir = tempfile::tempdir().unwrap();
     let held = supervise(&Interrupt::never(), move |watchdog| {
+        let script = Arc::new(script);
         let expectations = Expectations::new(&script, state, &described, Access::Paths);
         let restoration = expectations.restoration();
-        // Undoing touches five files, which is more than half of four.
-        let few = Script {
-            files: script.files[..4].to_vec(),
-            ..script.clone()
-        };
+        // Undoing creates two files, changes four and removes two, which takes longer than to create three.
+        let few = Arc::new(Script {
+            files: script.files[..3].to_vec(),
+            ..Script::clone(&script)
+        });
         let few = Expectations::new(&few, state, &described, Access::Paths);
         assert_eq!(few.restoration(), None);
         let mut buffer = ResultBuffer::new();
@@ -503,7 +520,7 @@ fn a_restored_subtree_holds_the_first_files_and_nothing_else() {
         for op in &ops {
             steps.perform(op).unwrap().unwrap();
         }
-        steps.restore(&restoration.unwrap()).unwrap();
+        steps.restore(restoration.unwrap()).unwrap();
         let everything = FileOp::Search(WorkspacePath::root());
         let expected = ReferenceModel::of(&script).apply(&everything);
         steps.expect(&everything, &expected).unwrap();
