@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use rundir::{Epoch, Journal, Outcome, Run};
 use schemars::JsonSchema;
 use serde::Serialize;
-use stats::{Comparison, MIN_EPOCHS, Table, Verdict, compared_with, median, ratios_by_level};
+use stats::{
+    Comparison, MIN_EPOCHS, Table, Verdict, baselines, compared_with, median, ratios_by_level,
+};
 
 use super::{Cell, FLOOR, void as void_epochs};
 use crate::text::difference;
@@ -334,6 +336,7 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
     if let Some(fallback) = &run.environment.scratch.fallback {
         notes.push(format!("The scratch is a plain directory: {fallback}"));
     }
+    notes.extend(by_machine(run, cells));
     let is_one = health.sections.len() == 1;
     let partial = health.sections.iter();
     for section in partial.filter(|section| section.epochs < MIN_EPOCHS) {
@@ -358,6 +361,42 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
         ));
     }
     health.notes = notes;
+}
+
+/// For each arm of a cell that both placements decide, and not alike, the sentence that says which machine gets which verdict.
+fn by_machine(run: &Run, cells: &[Cell]) -> Vec<String> {
+    let (baseline, _) = baselines(&run.plan);
+    let sentence = |cell: &Cell| {
+        let planned = run.plan.arm(&cell.arm)?;
+        if !cell.is_main() || planned.same_as.is_some() {
+            return None;
+        }
+        let free = cell.placed_freely()?;
+        let mut others = cells.iter();
+        let other = others.find(|other| other.arm == cell.arm && other.key() == free)?;
+        let (one, several) = (
+            cell.against_baseline.as_ref()?,
+            other.against_baseline.as_ref()?,
+        );
+        let differ = one.verdict != several.verdict;
+        if !(differ && one.verdict.is_decided() && several.verdict.is_decided()) {
+            return None;
+        }
+        let words = |comparison: &Comparison| match comparison.verdict {
+            Verdict::Same => format!("the same (×{:.2})", comparison.ratio),
+            verdict => format!("{} (×{:.2})", verdict.name(), comparison.ratio),
+        };
+        Some(format!(
+            "{} against {} in {} ({}) depends on the machine: {} where the scheduler places client and daemon on several processors, {} on one processor or in a container with one CPU.",
+            cell.arm,
+            planned.against.as_ref().unwrap_or(&baseline),
+            cell.workload,
+            cell.metric,
+            words(several),
+            words(one),
+        ))
+    };
+    cells.iter().filter_map(sentence).collect()
 }
 
 /// Whether a verdict would also hold at this ratio.

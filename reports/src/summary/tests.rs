@@ -261,6 +261,36 @@ fn figures_of_one_placement_are_the_same_with_and_without_the_other() {
 }
 
 #[test]
+fn placements_with_different_verdicts_say_which_machine_gets_which() {
+    let notes = |factor: f64| {
+        let mut run = testing::run();
+        with_shared_cpu(&mut run, factor);
+        summarise(&run).unwrap().health.notes
+    };
+    // Worse in both placements.
+    assert_eq!(notes(0.6), [""; 0]);
+    let [note] = &notes(0.3)[..] else {
+        panic!("{:?}", notes(0.3));
+    };
+    assert!(
+        note.starts_with(
+            "sqlite against direct in micro/read (read) depends on the machine: worse (×2.0"
+        ),
+        "{note}"
+    );
+    assert!(
+        note.contains("on several processors, better (×0.6")
+            && note.ends_with("on one processor or in a container with one CPU."),
+        "{note}"
+    );
+    // Half as fast freely, and as fast on one processor.
+    let [note] = &notes(0.5)[..] else {
+        panic!("{:?}", notes(0.5));
+    };
+    assert!(note.contains("the same (×1.0"), "{note}");
+}
+
+#[test]
 fn a_section_that_counts_has_no_ratio_and_no_aa_check() {
     let mut run = testing::run();
     run.plan.schedule.sections[0].counts = true;
