@@ -59,7 +59,7 @@ impl Adopted {
             store.settle()?;
         }
         for (ino, length) in self.cut.drain(..) {
-            store.cut_tail(db, ino, length);
+            db.discard_end(ino, length);
         }
         if self.placeholders.is_empty() {
             return Ok(());

@@ -12,12 +12,13 @@ use parking_lot::Mutex;
 use rusqlite::Connection;
 
 use super::db::Db;
-use super::files::redo_of;
+use super::files::{redo_of, tails_of};
 use super::log::sync_names;
 use super::nodes::unsigned;
 use super::open::{SqliteOpenError, unreadable};
 use super::record;
 use super::redo::{self, ReadError, Redo};
+use super::set_aside;
 use super::transaction::locked;
 use crate::store::{Result, StoreError};
 
@@ -56,20 +57,46 @@ pub(super) fn recover(db: &Db, path: &Path) -> std::result::Result<usize, Sqlite
     Ok(pending.len())
 }
 
-/// The changes of the redo log that the database lacks; `None` where there is no redo log.
-pub(super) fn pending(
+/// Gives tails their names back that the state needs which [`recover`] makes.
+pub(super) fn restore_tails(
     connection: &Connection,
     path: &Path,
-) -> std::result::Result<Option<Vec<Vec<u8>>>, SqliteOpenError> {
+) -> std::result::Result<(), SqliteOpenError> {
+    let pending = pending(connection, path)?.unwrap_or_default();
+    restore_tails_after(connection, path, pending.len() as u64)
+}
+
+/// Gives tails their names back that the state needs which has `more` changes more than the tables.
+pub(super) fn restore_tails_after(
+    connection: &Connection,
+    path: &Path,
+    more: u64,
+) -> std::result::Result<(), SqliteOpenError> {
+    let wrong = |error| unreadable(path, &error);
+    let known = known(connection).map_err(wrong)?;
+    let restored = set_aside::restore(&tails_of(path), known, known.applied + more);
+    restored.map_err(|error| unreadable(&tails_of(path), &error))
+}
+
+/// What the database says of its redo log.
+pub(super) fn known(connection: &Connection) -> rusqlite::Result<redo::Known> {
     let read = "SELECT redo, applied, ended FROM log";
-    let known = connection.query_row(read, (), |row| {
+    connection.query_row(read, (), |row| {
         Ok(redo::Known {
             mount: row.get(0)?,
             applied: unsigned(row.get(1)?),
             ended: row.get(2)?,
         })
-    });
-    match redo::read(path, known.map_err(|error| unreadable(path, &error))?) {
+    })
+}
+
+/// The changes of the redo log that the database lacks; `None` where there is no redo log.
+pub(super) fn pending(
+    connection: &Connection,
+    path: &Path,
+) -> std::result::Result<Option<Vec<Vec<u8>>>, SqliteOpenError> {
+    let known = known(connection).map_err(|error| unreadable(path, &error))?;
+    match redo::read(path, known) {
         Ok(pending) => Ok(Some(pending)),
         // A copy of the tables alone, such as `VACUUM INTO` makes: `lacks_log` refuses all others.
         Err(ReadError::Unreadable(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),

@@ -20,7 +20,7 @@ use super::open::{
     open_pages, own, resolve, unreadable,
 };
 use super::tails::HEAD;
-use super::{batch, pages, redo, tail_sums};
+use super::{batch, pages, redo, set_aside, tail_sums};
 
 /// How many findings of one kind are listed one by one.
 const SHOWN: usize = 10;
@@ -273,6 +273,7 @@ pub fn go_on_without_log(path: &Path) -> Result<bool, SqliteOpenError> {
         Err(SqliteOpenError::LogDamaged { .. })
     );
     if lacks_log || is_damaged {
+        batch::restore_tails_after(&connection, path, 0)?;
         connection
             .execute("UPDATE log SET needed = 0, redo = NULL", ())
             .map_err(wrong)?;
@@ -487,7 +488,18 @@ fn short_tails(db: &Connection, path: &Path) -> rusqlite::Result<Vec<String>> {
     let dir = tails_of(path);
     let missing = |ino: i64, size: i64| {
         let wanted = tail_length(unsigned(size));
-        let held = std::fs::metadata(dir.join(ino.to_string())).map(|tail| tail.len());
+        let length = |path: &Path| std::fs::metadata(path).map(|tail| tail.len());
+        let held = length(&dir.join(ino.to_string()));
+        // The redo log may have a truncation that these rows do not have yet.
+        let aside = || {
+            let known = batch::known(db).ok()?;
+            let aside = set_aside::find(&dir, unsigned(ino), known, known.applied)?;
+            length(&aside).ok()
+        };
+        let held = match held.as_ref().ok() < Some(&wanted) {
+            true => aside().map_or(held, Ok),
+            false => held,
+        };
         (held.as_ref().ok() < Some(&wanted)).then(|| match held {
             Ok(held) => format!("{ino}: {held} of {wanted} bytes"),
             Err(error) => format!("{ino}: {}: {error}", dir.join(ino.to_string()).display()),

@@ -164,8 +164,23 @@ pub(crate) fn write(db: &Db, caller: &Caller, ino: Ino, offset: u64, data: &[u8]
     nodes::update(db, &attr)
 }
 
+/// Whether a write at `offset` changes a tail alone, and leaves no hole before it.
+pub(super) fn is_in_tail(db: &Db, ino: Ino, offset: u64) -> Result<bool> {
+    Ok(offset >= HEAD && offset <= nodes::get_file(db, ino)?.size)
+}
+
+/// Stamps an inode whose tail was written up to `end`.
+pub(super) fn stamp(db: &Db, caller: &Caller, ino: Ino, end: u64) -> Result<()> {
+    let mut attr = nodes::get_file(db, ino)?;
+    attr.size = attr.size.max(end);
+    attr.mtime = caller.now;
+    attr.ctime = caller.now;
+    nodes::update(db, &attr)
+}
+
 /// Writes at `offset` of a tail that is `length` bytes long.
 pub(crate) fn write_tail(db: &Db, ino: Ino, length: u64, offset: u64, bytes: &[u8]) -> Result<()> {
+    db.claim_end(ino, offset + bytes.len() as u64);
     let sums = tail_rows::of(db, ino)?;
     db.tails.write(&sums, ino, length, offset, bytes)
 }
@@ -233,6 +248,7 @@ pub(crate) fn truncate(db: &Db, attr: &mut Attr, size: u64) -> Result<()> {
 fn grow(db: &Db, attr: &mut Attr, size: u64) -> Result<()> {
     let (last, valid) = (attr.size / CHUNK, attr.size % CHUNK);
     if tail_length(size) > 0 {
+        db.claim_end(attr.ino, tail_length(size));
         let (length, sums) = (tail_length(attr.size), tail_rows::of(db, attr.ino)?);
         db.tails
             .extend(&sums, attr.ino, length, tail_length(size))?;

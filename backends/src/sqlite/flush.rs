@@ -1,9 +1,10 @@
 //! Syncs what no call has synced, every few seconds: power loss takes no more than that. Also gives unused space back.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -20,8 +21,8 @@ const EVERY: Duration = Duration::from_secs(4);
 /// A thread that syncs.
 #[derive(Debug)]
 pub(super) struct Flusher {
-    /// Ends the thread when it is dropped.
-    stop: Option<SyncSender<()>>,
+    wake: SyncSender<()>,
+    is_stopped: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -31,20 +32,27 @@ impl Flusher {
         log: &Arc<Log>,
         tails: &Arc<Tails>,
     ) -> std::io::Result<Self> {
-        let (stop, stopped) = sync_channel(0);
+        // One pending wake-up is enough: a sync takes all there is.
+        let (wake, woken) = sync_channel(1);
+        tails.wake_by(wake.clone());
+        let is_stopped = Arc::new(AtomicBool::new(false));
+        let thread_is_stopped = Arc::clone(&is_stopped);
         let (db, log, tails) = (Arc::clone(db), Arc::clone(log), Arc::clone(tails));
         let thread = std::thread::Builder::new()
             .name("flush".to_owned())
-            .spawn(move || run(&db, &log, &tails, &stopped))?;
+            .spawn(move || run(&db, &log, &tails, &woken, &thread_is_stopped))?;
         Ok(Self {
-            stop: Some(stop),
+            wake,
+            is_stopped,
             thread: Some(thread),
         })
     }
 
     /// Ends the thread.
     pub(super) fn stop(&mut self) {
-        self.stop.take();
+        self.is_stopped.store(true, Ordering::Release);
+        // Full means that it wakes anyway.
+        let _ = self.wake.try_send(());
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -53,13 +61,28 @@ impl Flusher {
     }
 }
 
-fn run(db: &Mutex<Db>, log: &Log, tails: &Tails, stopped: &Receiver<()>) {
-    while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(EVERY) {
+fn run(db: &Mutex<Db>, log: &Log, tails: &Tails, woken: &Receiver<()>, is_stopped: &AtomicBool) {
+    let mut next = Instant::now() + EVERY;
+    loop {
+        let woken = woken.recv_timeout(next.saturating_duration_since(Instant::now()));
+        if is_stopped.load(Ordering::Acquire) {
+            return;
+        }
+        let is_time = woken == Err(RecvTimeoutError::Timeout);
+        if is_time {
+            next = Instant::now() + EVERY;
+        }
         if log.is_broken() {
             continue;
         }
-        if let Err(error) = flush(db, log, tails) {
-            tracing::error!(%error, "changes older than {EVERY:?} are not durable");
+        match flush(db, log, tails) {
+            Ok(()) => tails.free(log.durable()),
+            Err(error) => {
+                tracing::error!(%error, "changes older than {EVERY:?} are not durable");
+            }
+        }
+        if !is_time {
+            continue;
         }
         locked(db).fit();
         tails.trim_idle();

@@ -4,6 +4,8 @@ use parking_lot::MutexGuard;
 
 use super::db::Db;
 use super::record::{Record, allocate, set_attr, write_end};
+use super::redo::PAYLOAD_MAX;
+use super::tails::HEAD;
 use super::{SqliteStore, content, nodes, tail_rows};
 use crate::store::{Allocate, Attr, Caller, Change, Errno, Ino, Result, Seek};
 
@@ -21,7 +23,7 @@ impl SqliteStore {
             change: *change,
         };
         let (old_size, attr) = db.change(&record, |db| set_attr(db, caller, ino, change))?;
-        self.cut_shorter(db, ino, old_size, attr.size);
+        cut_shorter(db, ino, old_size, attr.size);
         Ok(attr)
     }
 
@@ -44,7 +46,7 @@ impl SqliteStore {
             also(db)?;
             Ok(old_size)
         })?;
-        self.cut_shorter(db, ino, old_size, bytes.len() as u64);
+        cut_shorter(db, ino, old_size, bytes.len() as u64);
         Ok(())
     }
 
@@ -61,25 +63,8 @@ impl SqliteStore {
             also(db)?;
             set_attr(db, caller, ino, change)
         })?;
-        self.cut_shorter(db, ino, old_size, attr.size);
+        cut_shorter(db, ino, old_size, attr.size);
         Ok(attr)
-    }
-
-    /// Cuts the tail of a file, if a committed change has made it shorter.
-    fn cut_shorter(&self, db: &Db, ino: Ino, old_size: u64, size: u64) {
-        let tail = content::tail_length(size);
-        if tail < content::tail_length(old_size) {
-            self.cut_tail(db, ino, tail);
-        }
-    }
-
-    /// Cuts a tail that a committed change has made shorter: before the next write to that range.
-    pub(crate) fn cut_tail(&self, db: &Db, ino: Ino, length: u64) {
-        match tail_rows::of(db, ino) {
-            Ok(sums) if self.is_settled(ino) => self.tails.cut(&sums, ino, length),
-            Ok(_) => {}
-            Err(error) => tracing::warn!(ino, %error, "could not free the space of a tail"),
-        }
     }
 
     /// Lets go of the lock before it reads from a tail.
@@ -104,6 +89,14 @@ impl SqliteStore {
     }
 }
 
+/// Discards the end of the tail of a file, if a change that was made has made it shorter.
+fn cut_shorter(db: &Db, ino: Ino, old_size: u64, size: u64) {
+    let tail = content::tail_length(size);
+    if tail < content::tail_length(old_size) {
+        db.discard_end(ino, tail);
+    }
+}
+
 /// Appends up to `size` bytes at `offset` to `out`, of one moment with the lock.
 pub(crate) fn read(db: &Db, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
     let in_tail = content::read(db, ino, offset, size, out)?;
@@ -116,17 +109,31 @@ pub(crate) fn read(db: &Db, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8
 }
 
 pub(crate) fn write(db: &Db, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
-    let record = Record::Write {
-        caller: *caller,
-        ino,
-        offset,
-        data,
+    // A longer one is committed at once: the disk has room for all that wait.
+    let may_wait = data.len() <= PAYLOAD_MAX;
+    let record = match may_wait && content::is_in_tail(db, ino, offset)? {
+        true => Record::TailWritten {
+            caller: *caller,
+            ino,
+            end: offset.saturating_add(data.len() as u64),
+        },
+        false => Record::Write {
+            caller: *caller,
+            ino,
+            offset,
+            data,
+        },
     };
     db.change(&record, |db| content::write(db, caller, ino, offset, data))
 }
 
 /// Writes to the end of a file; where that was.
 pub(crate) fn append(db: &Db, caller: &Caller, ino: Ino, data: &[u8]) -> Result<u64> {
+    let end = nodes::get_file(db, ino)?.size;
+    if end >= HEAD {
+        write(db, caller, ino, end, data)?;
+        return Ok(end);
+    }
     let record = Record::Append {
         caller: *caller,
         ino,

@@ -167,6 +167,16 @@ impl Log {
         self.commits.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// Commits so far.
+    pub(super) fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Acquire)
+    }
+
+    /// How many commits are durable.
+    pub(super) fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Acquire)
+    }
+
     /// Whether every committed transaction is durable.
     pub(super) fn is_durable(&self) -> bool {
         self.durable.load(Ordering::Acquire) == self.commits.load(Ordering::Acquire)
@@ -189,7 +199,7 @@ impl Log {
         // A panic here may lose the list of unsynced tails.
         let _broken = on_panic(|| self.give_up("a sync panicked"));
         tails
-            .sync()
+            .sync(commits)
             .map_err(|error| self.broken(error.to_string()))?;
         let synced = sync_data(&self.file);
         synced.map_err(|error| self.broken(format!("syncing the log: {error}")))?;
@@ -198,15 +208,20 @@ impl Log {
         Ok(())
     }
 
-    /// Makes recorded changes durable, before which every committed transaction is.
+    /// Makes recorded changes durable, before which every committed transaction is. The tails first, as in [`Log::sync`].
     ///
     /// # Errors
     /// As [`Log::sync`].
-    pub(super) fn sync_redo(&self, recorded: &Recorded) -> Result<()> {
+    pub(super) fn sync_redo(&self, recorded: &Recorded, tails: &Tails) -> Result<()> {
         let _syncing = self.alone()?;
-        if self.recorded.load(Ordering::Acquire) >= recorded.last {
+        if self.recorded.load(Ordering::Acquire) >= recorded.last && tails.are_clean() {
             return Ok(());
         }
+        let _broken = on_panic(|| self.give_up("a sync panicked"));
+        // The records count as the next commit.
+        tails
+            .sync(recorded.commits + 1)
+            .map_err(|error| self.broken(error.to_string()))?;
         let synced = sync_data(&recorded.file);
         synced.map_err(|error| self.broken(format!("syncing the redo log: {error}")))?;
         self.recorded.fetch_max(recorded.last, Ordering::AcqRel);

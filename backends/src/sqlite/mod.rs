@@ -12,6 +12,7 @@ pub(crate) mod content;
 mod counters;
 pub(crate) mod db;
 mod deferred;
+mod discards;
 pub(crate) mod files;
 mod flush;
 mod free_pages;
@@ -30,6 +31,7 @@ mod reclaim;
 pub(crate) mod record;
 mod redo;
 mod room;
+mod set_aside;
 mod space;
 mod tail_rows;
 mod tail_sums;
@@ -173,6 +175,7 @@ impl SqliteStore {
             // What was killed may have filled the log's file.
             db.copy_log();
         }
+        batch::restore_tails(&db.connection, path)?;
         let redone = batch::recover(&db, path)?;
         if redone > 0 {
             tracing::info!(changes = redone, "replayed the redo log of a killed mount");
@@ -203,8 +206,16 @@ impl SqliteStore {
             log_mark::end(&db, true);
         }
         synced.map_err(store_error)?;
-        let has_tail = |ino| Ok(nodes::find(&db, ino)?.is_some_and(|attr| attr.size > HEAD));
-        tails.sweep(has_tail).map_err(store_error)?;
+        let wanted = |ino| {
+            let size = nodes::find(&db, ino)?.map_or(0, |attr| attr.size);
+            Ok((size > HEAD).then(|| content::tail_length(size)))
+        };
+        let longer = tails.sweep(wanted).map_err(store_error)?;
+        for (ino, length) in longer {
+            let sums = tail_rows::of(&db, ino).map_err(store_error)?;
+            tails.cut(&sums, ino, length);
+        }
+        tails.remove_set_aside().map_err(store_error)?;
         tails.beside().remove(REDO);
         db.connection
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)
@@ -293,20 +304,10 @@ impl SqliteStore {
     /// Attributes as others see them: with what the tail occupies.
     pub(crate) fn with_tail(&self, mut attr: Attr) -> Attr {
         if attr.kind == Kind::File && attr.size > HEAD {
-            attr.blocks += self.tails.blocks(attr.ino);
+            let held = self.tails.blocks(attr.ino);
+            attr.blocks += held.min(tails::blocks(content::tail_length(attr.size)));
         }
         attr
-    }
-
-    /// Makes durable that an inode needs its tail, or the end of it, no more: only then may that go. After
-    /// power loss the database may otherwise be in a state that still needs it, such as before a rename
-    /// that replaced the file. False leaves it to the next mount to clear away.
-    fn is_settled(&self, ino: Ino) -> bool {
-        let synced = self.settle();
-        if let Err(error) = &synced {
-            tracing::warn!(ino, %error, "could not free the space of a tail");
-        }
-        synced.is_ok()
     }
 
     /// Extended attributes are about to be set in another way than [`Store::setxattr`].
@@ -358,6 +359,10 @@ impl SqliteStore {
         };
         // That nothing needs it must be durable first.
         if committed.is_ok() && synced.is_ok() {
+            self.tails.free(self.log.durable());
+            if let Err(error) = self.tails.sync_names() {
+                tracing::warn!(%error, "names of tails may not be durable");
+            }
             let sealed = tail_rows::seal(&self.db(), || self.log.sync(&self.tails));
             if let Err(error) = sealed {
                 tracing::warn!(%error, "no checksums for content past the first 256 KiB");
@@ -548,18 +553,16 @@ impl Store for SqliteStore {
         let record = Record::Reclaim { ino };
         let may_have_xattrs = self.has_xattrs.load(Ordering::Acquire);
         let work = |db: &Db| reclaim::reclaim(db, ino, may_have_xattrs);
-        let is_gone = {
-            let db = self.db();
-            match db.change(&record, work) {
-                // Its rows stay; its name and its tail do not.
-                Err(error) if error.errno == Errno::IO && reclaim::keep_damaged(&db, ino) => {
-                    db.change(&record, work)?
-                }
-                is_gone => is_gone?,
+        let db = self.db();
+        let is_gone = match db.change(&record, work) {
+            // Its rows stay; its name and its tail do not.
+            Err(error) if error.errno == Errno::IO && reclaim::keep_damaged(&db, ino) => {
+                db.change(&record, work)?
             }
+            is_gone => is_gone?,
         };
-        if is_gone && self.tails.has(ino) && self.is_settled(ino) {
-            self.tails.remove(ino);
+        if is_gone && self.tails.has(ino) {
+            db.discard_tail(ino);
         }
         Ok(())
     }
@@ -661,7 +664,7 @@ impl Store for SqliteStore {
             recorded
         };
         match recorded {
-            Some(recorded) => self.log.sync_redo(&recorded),
+            Some(recorded) => self.log.sync_redo(&recorded, &self.tails),
             None => self.settle(),
         }
     }
@@ -672,11 +675,13 @@ impl Store for SqliteStore {
 
     fn statfs(&self) -> Result<StatFs> {
         let fs = rustix::fs::fstatvfs(self.ownership.file())?;
+        // A write that finds the disk full frees these first.
+        let discarded = self.tails.discarded_bytes() / fs.f_frsize.max(1);
         Ok(StatFs {
             block_bytes: u32::try_from(fs.f_frsize).unwrap_or(4096),
             blocks: fs.f_blocks,
-            blocks_free: fs.f_bfree,
-            blocks_available: fs.f_bavail,
+            blocks_free: fs.f_bfree + discarded,
+            blocks_available: fs.f_bavail + discarded,
             inodes: content::INO_MAX,
             inodes_free: content::INO_MAX - self.next_ino.load(Ordering::Relaxed),
         })

@@ -112,6 +112,13 @@ pub(crate) enum Record<'a> {
         to_name: &'a [u8],
         ino: Ino,
     },
+    /// A write to the tail alone, up to `end`: its bytes are in the tail. Such a record at the end needs no new version: an
+    /// earlier build refuses to apply it.
+    TailWritten {
+        caller: Caller,
+        ino: Ino,
+        end: u64,
+    },
 }
 
 impl Record<'_> {
@@ -132,20 +139,21 @@ impl Record<'_> {
             | Record::Append { .. }
             | Record::SetXattr { .. }
             | Record::Note { .. }
-            | Record::Whiteout { .. } => false,
+            | Record::Whiteout { .. }
+            | Record::TailWritten { .. } => false,
         }
     }
 
-    /// Whether the change can wait for a commit: it is short, and touches no tail. A tail is a plain file, and making a
-    /// change of it again would undo a later one.
+    /// Whether the change can wait for a commit: it is short, and making it again touches no tail. A tail is a plain file,
+    /// and making a change of it again would undo a later one. What a change discards of a tail is no part of it.
     pub(super) fn can_wait(&self, db: &Db) -> Result<bool> {
         let size = |ino| -> Result<u64> { Ok(nodes::find(db, ino)?.map_or(0, |attr| attr.size)) };
         let end = match self {
             Record::Write { offset, data, .. } => offset.saturating_add(data.len() as u64),
             Record::Append { ino, data, .. } => size(*ino)?.saturating_add(data.len() as u64),
             Record::SetAttr { ino, change, .. } => match change.size {
-                Some(new) => new.max(size(*ino)?),
-                None => 0,
+                Some(new) if new > size(*ino)? => new,
+                _ => 0,
             },
             Record::Fallocate {
                 ino,
@@ -153,7 +161,6 @@ impl Record<'_> {
                 length,
                 ..
             } => offset.saturating_add(*length).max(size(*ino)?),
-            Record::Reclaim { ino } => size(*ino)?,
             _ => 0,
         };
         let payload = match self {
@@ -249,6 +256,7 @@ pub(super) fn redo(db: &Db, payload: &[u8]) -> Result<()> {
             to_name,
             ino,
         } => whiteout(db, &caller, (from, from_name), (to, to_name), ino).map(|_| ()),
+        Record::TailWritten { caller, ino, end } => content::stamp(db, &caller, ino, end),
     }
 }
 

@@ -21,6 +21,7 @@ use rustix::io::Errno;
 use rustix::io::preadv;
 
 use super::files::{new_redo_of, redo_of};
+use super::set_aside::ChangeId;
 use crate::store::Result;
 
 /// Bytes of records after which the transaction is committed.
@@ -112,6 +113,8 @@ pub(super) struct Recorded {
     pub(super) file: Arc<File>,
     /// The number of the last change, or 0 where none is recorded.
     pub(super) last: u64,
+    /// The commits before them.
+    pub(super) commits: u64,
 }
 
 /// The redo log of a mount.
@@ -192,6 +195,14 @@ impl Redo {
         self.last
     }
 
+    /// The last change.
+    pub(super) fn last_change(&self) -> ChangeId {
+        ChangeId {
+            number: self.last,
+            mount: self.header.mount,
+        }
+    }
+
     /// Whether there is a record that is not committed.
     pub(super) fn is_pending(&self) -> bool {
         self.end > START as u64
@@ -263,12 +274,13 @@ impl Redo {
         }
     }
 
-    /// The current records, for a sync that promises that they are durable.
-    pub(super) fn promise(&mut self) -> Recorded {
+    /// The current records, which follow `commits` commits, for a sync that promises that they are durable.
+    pub(super) fn promise(&mut self, commits: u64) -> Recorded {
         self.is_promised |= self.is_pending();
         Recorded {
             file: Arc::clone(&self.file),
             last: if self.is_pending() { self.last } else { 0 },
+            commits,
         }
     }
 
@@ -535,11 +547,11 @@ mod tests {
         let path = dir.path().join("a.db");
         let (wake, _woken) = sync_channel(1);
         let mut redo = Redo::create(&path, 7, wake).unwrap();
-        assert_eq!(redo.promise().last, 0);
+        assert_eq!(redo.promise(1).last, 0);
         append(&mut redo, b"one");
         redo.committed(1, || unreachable!("no sync relies on it"));
         append(&mut redo, b"two");
-        assert_eq!(redo.promise().last, 2);
+        assert_eq!(redo.promise(1).last, 2);
         append(&mut redo, b"three");
         let mut synced = false;
         redo.committed(3, || {
@@ -548,7 +560,7 @@ mod tests {
         });
         assert!(synced && redo.can_wait());
         append(&mut redo, b"four");
-        assert_eq!(redo.promise().last, 4);
+        assert_eq!(redo.promise(1).last, 4);
         redo.committed(4, || Err(StoreError::storage(Errno::IO, "a sick disk")));
         assert!(!redo.can_wait() && !redo.is_pending());
         assert_eq!(read(&path, 7, 3), [b"four"]);

@@ -3,7 +3,7 @@
 //! The tail of inode 7 of `notes.db` is `notes.db-tails/7`; its first byte is the file's byte 262,144.
 //! The database has the file's size. Bytes of a tail past it are never read, and are cut off before the file grows over
 //! them. So a tail is written before the transaction that makes it part of the file. It is cut or removed after the
-//! transaction that no longer needs it, once that is durable.
+//! transaction that no longer needs it, once that is durable: see [`super::discards`] and [`super::set_aside`].
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
@@ -13,16 +13,19 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::fs::{
     Access, AtFlags, Dir, FallocateFlags, Mode, OFlags, SeekFrom, Stat, accessat, fallocate, fstat,
-    mkdirat, openat, seek, statat, unlinkat,
+    mkdirat, openat, renameat, seek, statat, unlinkat,
 };
 
 use super::counters::Counters;
+use super::discards::Discards;
 use super::files::{Beside, TAILS, tails_of};
+use super::set_aside::{ChangeId, TailName};
 use super::tail_sums::{self, TailSums};
 use crate::store::{Errno, Ino, Result, StoreError};
 
@@ -73,15 +76,21 @@ pub(crate) struct Tails {
     busy: [RwLock<()>; BUSY],
     /// Held while tails are synced: a second sync must not return before the first has finished.
     syncing: Mutex<()>,
+    /// Wakes the thread that syncs.
+    wake: OnceLock<SyncSender<()>>,
     counters: Arc<Counters>,
 }
 
 /// Changes since the last sync.
 #[derive(Debug, Default)]
 struct Unsynced {
-    tails: BTreeSet<Ino>,
+    tails: BTreeSet<TailName>,
+    /// Those that a sync has still to sync.
+    in_sync: BTreeSet<TailName>,
     /// A tail has been created.
     directory: bool,
+    /// What goes once it is durable that nothing needs it.
+    discards: Discards,
 }
 
 impl Tail {
@@ -131,9 +140,10 @@ fn free_reserved(tail: &Tail) -> io::Result<()> {
     }
 }
 
-/// The inode whose tail has this name.
+/// The inode whose current tail has this name.
 fn ino_of(name: &OsStr) -> Option<Ino> {
-    name.to_str()?.parse().ok()
+    let name = TailName::parse(name)?;
+    name.set_aside.is_none().then_some(name.ino)
 }
 
 impl Tails {
@@ -152,6 +162,7 @@ impl Tails {
             unsynced: Mutex::default(),
             busy: std::array::from_fn(|_| RwLock::default()),
             syncing: Mutex::default(),
+            wake: OnceLock::new(),
             counters,
         };
         match tails.open_directory() {
@@ -181,9 +192,13 @@ impl Tails {
 
     /// Opens the tail of an inode by `flags`.
     fn open_file(&self, ino: Ino, flags: OFlags) -> std::result::Result<File, Errno> {
+        self.open_name(TailName::current(ino), flags)
+    }
+
+    fn open_name(&self, name: TailName, flags: OFlags) -> std::result::Result<File, Errno> {
         let dir = self.dir.get().ok_or(Errno::NOENT)?;
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = openat(dir, ino.to_string(), flags, Mode::RUSR | Mode::WUSR)?;
+        let file = openat(dir, name.to_string(), flags, Mode::RUSR | Mode::WUSR)?;
         Ok(File::from(file))
     }
 
@@ -450,7 +465,7 @@ impl Tails {
         let changing = self.alone(ino);
         let changed = work();
         drop(changing);
-        self.unsynced.lock().tails.insert(ino);
+        self.unsynced.lock().tails.insert(TailName::current(ino));
         changed.map_err(|error| self.failed(ino, &error))
     }
 
@@ -537,33 +552,212 @@ impl Tails {
     }
 
     /// Removes the tail of an inode that is gone, if it had one.
-    pub(super) fn remove(&self, ino: Ino) {
+    fn remove(&self, ino: Ino) {
+        self.let_go(ino);
+        let name = TailName::current(ino);
+        self.unsynced.lock().tails.remove(&name);
+        self.unlink(name);
+    }
+
+    /// Forgets a tail that is no longer the one of its inode.
+    fn let_go(&self, ino: Ino) {
         self.open.lock().remove(&ino);
         self.sums.lock().remove(&ino);
-        self.unsynced.lock().tails.remove(&ino);
         self.ahead.lock().remove(&ino);
-        let remove = |dir| unlinkat(dir, ino.to_string(), AtFlags::empty());
+    }
+
+    fn unlink(&self, name: TailName) {
+        let remove = |dir| unlinkat(dir, name.to_string(), AtFlags::empty());
         if let Some(Err(error)) = self.dir.get().map(remove)
             && error != Errno::NOENT
         {
-            tracing::warn!(tail = %self.path(ino).display(), %error, "cannot be removed");
+            let tail = self.path.join(name.to_string());
+            tracing::warn!(tail = %tail.display(), %error, "cannot be removed");
+        }
+    }
+
+    /// The bytes that a tail occupies from byte `length` on.
+    fn occupied(&self, ino: Ino, length: u64) -> u64 {
+        let file = self.metadata(ino).ok().flatten();
+        let occupied = file.map_or(0, |file| (file.blocks() * 512).min(file.len()));
+        occupied.saturating_sub(length)
+    }
+
+    /// Removes the tail of an inode that is gone, once commit `commit` is durable.
+    pub(super) fn discard(&self, ino: Ino, commit: u64) {
+        let bytes = self.occupied(ino, 0);
+        self.let_go(ino);
+        let name = TailName::current(ino);
+        self.add_discard(|discards| discards.add_file(name, bytes, commit));
+    }
+
+    /// Cuts off what is past `length`, where there is a tail, once commit `commit` is durable.
+    pub(super) fn discard_end(&self, ino: Ino, length: u64, commit: u64) {
+        if self.has(ino) {
+            let bytes = self.occupied(ino, length);
+            self.add_discard(|discards| discards.add_end(ino, length, bytes, commit));
+        }
+    }
+
+    fn add_discard(&self, add: impl FnOnce(&mut Discards)) {
+        let mut unsynced = self.unsynced.lock();
+        add(&mut unsynced.discards);
+        let are_many = unsynced.discards.are_many();
+        drop(unsynced);
+        if are_many {
+            self.wake();
+        }
+    }
+
+    /// Has the thread that syncs do so now.
+    fn wake(&self) {
+        if let Some(wake) = self.wake.get() {
+            // Full means that a wake-up is pending.
+            let _ = wake.try_send(());
+        }
+    }
+
+    /// Wakes the thread that syncs by `wake` from now on.
+    pub(super) fn wake_by(&self, wake: SyncSender<()>) {
+        let _ = self.wake.set(wake);
+    }
+
+    /// Sets the tail of an inode aside, of which change `change` needs nothing; removes it once commit `commit` is durable.
+    pub(super) fn set_aside(&self, ino: Ino, change: ChangeId, commit: u64) -> Result<()> {
+        let bytes = self.occupied(ino, 0);
+        let Some(dir) = self.dir.get() else {
+            return Ok(());
+        };
+        let (current, aside) = (
+            TailName::current(ino),
+            TailName {
+                ino,
+                set_aside: Some(change),
+            },
+        );
+        {
+            // A read that has begun finds the file by its name.
+            let _alone = self.alone(ino);
+            let unsynced = &mut *self.unsynced.lock();
+            match renameat(dir, current.to_string(), dir, aside.to_string()) {
+                Ok(()) => {}
+                // It has none.
+                Err(Errno::NOENT) => return Ok(()),
+                Err(error) => return Err(self.failed(ino, &error.into())),
+            }
+            for names in [&mut unsynced.tails, &mut unsynced.in_sync] {
+                if names.remove(&current) {
+                    names.insert(aside);
+                }
+            }
+            self.let_go(ino);
+        }
+        self.add_discard(|discards| discards.add_file(aside, bytes, commit));
+        Ok(())
+    }
+
+    /// From which byte on the tail of an inode is discarded.
+    pub(super) fn discarded_end(&self, ino: Ino) -> Option<u64> {
+        self.unsynced.lock().discards.end(ino)
+    }
+
+    /// Bytes that the removal of discards will free.
+    pub(super) fn discarded_bytes(&self) -> u64 {
+        self.unsynced.lock().discards.bytes()
+    }
+
+    /// Whether anything waits for its removal.
+    pub(super) fn has_discards(&self) -> bool {
+        let discards = &self.unsynced.lock().discards;
+        !discards.files(u64::MAX).is_empty() || !discards.cut_at(u64::MAX).is_empty()
+    }
+
+    /// Whether the removal of discards must not wait.
+    pub(super) fn is_urgent(&self) -> bool {
+        self.is_tight.load(Ordering::Relaxed) || self.unsynced.lock().discards.are_too_many()
+    }
+
+    /// Removes what nothing needs, now that `durable` commits are durable.
+    pub(super) fn free(&self, durable: u64) {
+        let (files, cut) = {
+            let discards = &mut self.unsynced.lock().discards;
+            (discards.take_files(durable), discards.cut_at(durable))
+        };
+        files.into_iter().for_each(|name| self.unlink(name));
+        for ino in cut {
+            self.cut_discarded(ino, durable);
+        }
+    }
+
+    /// Cuts the tail of an inode as far as `durable` commits let it.
+    pub(super) fn cut_discarded(&self, ino: Ino, durable: u64) {
+        let cut = self.get(ino).and_then(|tail| {
+            let sums = self.known_sums(ino);
+            let _alone = self.alone(ino);
+            // It may have been set aside, or cut, until now.
+            let due = self.unsynced.lock().discards.due_end(ino, durable);
+            let (Some(length), Some(sums)) = (due, sums) else {
+                return Ok(());
+            };
+            self.must_hold(ino, &tail, length)?;
+            let cut = sums.resize(&tail.file, length, || tail.set_length(length));
+            self.unsynced.lock().tails.insert(TailName::current(ino));
+            cut.map_err(|error| self.failed(ino, &error))
+        });
+        if let Err(error) = cut {
+            tracing::warn!(%error, "could not free the space past the end of a file");
+        }
+        self.unsynced.lock().discards.cut_done(ino, durable);
+    }
+
+    /// Removes tails that were set aside: the database is in a later state, durably.
+    pub(super) fn remove_set_aside(&self) -> Result<()> {
+        let names = self.names()?;
+        let names = names.iter().filter_map(|name| TailName::parse(name));
+        let aside: Vec<TailName> = names.filter(|name| name.set_aside.is_some()).collect();
+        if aside.is_empty() {
+            return Ok(());
+        }
+        aside.into_iter().for_each(|name| self.unlink(name));
+        self.sync_names()
+    }
+
+    /// Makes the names of tails durable: another mount numbers its changes anew.
+    pub(super) fn sync_names(&self) -> Result<()> {
+        match self.dir.get() {
+            Some(dir) => dir.sync_all().map_err(|error| {
+                StoreError::storage(Errno::IO, format!("{}: {error}", self.path.display()))
+            }),
+            None => Ok(()),
         }
     }
 
     /// Removes what a crash has left: tails of files that are gone, or that end before, and space
-    /// reserved past the others.
-    pub(super) fn sweep(&self, has_tail: impl Fn(Ino) -> Result<bool>) -> Result<()> {
+    /// reserved past the others. `wanted` is the length of the tail of an inode. Answers which tails are longer.
+    pub(super) fn sweep(
+        &self,
+        wanted: impl Fn(Ino) -> Result<Option<u64>>,
+    ) -> Result<Vec<(Ino, u64)>> {
+        let mut longer = Vec::new();
         for name in self.names()? {
-            match ino_of(&name) {
-                // An inode that cannot be read may need it.
-                Some(ino) if !has_tail(ino).unwrap_or(true) => self.remove(ino),
-                Some(ino) => self.give_back(ino),
-                None => {
-                    tracing::warn!(file = %self.path.join(name).display(), "is not a tail of this store");
+            let Some(tail) = TailName::parse(&name) else {
+                tracing::warn!(file = %self.path.join(name).display(), "is not a tail of this store");
+                continue;
+            };
+            if tail.set_aside.is_some() {
+                continue;
+            }
+            // An inode that cannot be read may need it.
+            match wanted(tail.ino).unwrap_or(Some(u64::MAX)) {
+                None => self.remove(tail.ino),
+                Some(length) => {
+                    self.give_back(tail.ino);
+                    let held = self.metadata(tail.ino)?.map_or(0, |file| file.len());
+                    longer.extend((held > length).then_some((tail.ino, length)));
                 }
             }
         }
-        Ok(())
+        Ok(longer)
     }
 
     /// Frees space reserved past the end of a tail.
@@ -586,10 +780,9 @@ impl Tails {
     pub(super) fn take_over(&self) -> Result<()> {
         let names = self.names()?;
         let mut unsynced = self.unsynced.lock();
-        unsynced.directory = !names.is_empty();
-        unsynced
-            .tails
-            .extend(names.iter().filter_map(|name| ino_of(name)));
+        unsynced.directory = self.are_any();
+        let inos = names.iter().filter_map(|name| ino_of(name));
+        unsynced.tails.extend(inos.map(TailName::current));
         Ok(())
     }
 
@@ -611,28 +804,39 @@ impl Tails {
         Ok(names)
     }
 
-    /// Makes all writes to tails so far durable.
-    pub(super) fn sync(&self) -> Result<()> {
+    /// Makes all writes to tails so far durable that a state needs which has `commits` commits.
+    pub(super) fn sync(&self, commits: u64) -> Result<()> {
         let _syncing = self.syncing.lock();
-        let unsynced = std::mem::take(&mut *self.unsynced.lock());
-        for ino in unsynced.tails {
-            let file = match self.open_file(ino, OFlags::RDONLY) {
+        let directory = {
+            let unsynced = &mut *self.unsynced.lock();
+            unsynced.in_sync = std::mem::take(&mut unsynced.tails);
+            for unneeded in unsynced.discards.files(commits) {
+                unsynced.in_sync.remove(&unneeded);
+            }
+            std::mem::take(&mut unsynced.directory)
+        };
+        while let Some((name, opened)) = self.next_in_sync() {
+            let file = match opened {
                 Ok(file) => file,
                 // Its file is gone, so nothing of it has to be durable.
                 Err(Errno::NOENT) => continue,
-                Err(error) => return Err(self.failed(ino, &error.into())),
+                Err(error) => return Err(self.failed(name.ino, &error.into())),
             };
             Counters::add(&self.counters.tail_syncs);
-            file.sync_data().map_err(|error| self.failed(ino, &error))?;
+            file.sync_data()
+                .map_err(|error| self.failed(name.ino, &error))?;
         }
-        if unsynced.directory
-            && let Some(dir) = self.dir.get()
-        {
-            dir.sync_all().map_err(|error| {
-                StoreError::storage(Errno::IO, format!("{}: {error}", self.path.display()))
-            })?;
+        match directory {
+            true => self.sync_names(),
+            false => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Opens the next tail that the sync has to sync. With the lock that a renaming holds.
+    fn next_in_sync(&self) -> Option<(TailName, std::result::Result<File, Errno>)> {
+        let unsynced = &mut *self.unsynced.lock();
+        let name = unsynced.in_sync.pop_first()?;
+        Some((name, self.open_name(name, OFlags::RDONLY)))
     }
 }
 
@@ -641,7 +845,7 @@ impl Drop for Tails {
         if *self.is_read_only.get_mut() {
             return;
         }
-        if let Err(error) = self.sweep(|_| Ok(true)) {
+        if let Err(error) = self.sweep(|_| Ok(Some(u64::MAX))) {
             tracing::warn!(%error, "could not free the space reserved past the ends of files");
         }
         // Without a single tail the database is one file again; with any, this fails. After the database was moved, another
@@ -667,14 +871,14 @@ mod tests {
         let tails = Tails::new(&dir.path().join("a.db"), Arc::clone(&counters)).unwrap();
         let sums = TailSums::default();
         tails.write(&sums, 7, 0, 0, b"one").unwrap();
-        tails.sync().unwrap();
+        tails.sync(0).unwrap();
         let synced_meanwhile = || {
-            tails.sync().unwrap();
+            tails.sync(0).unwrap();
             Ok(())
         };
         tails.change(7, synced_meanwhile).unwrap();
         let before = counters.tail_syncs.load(Ordering::Relaxed);
-        tails.sync().unwrap();
+        tails.sync(0).unwrap();
         assert_eq!(counters.tail_syncs.load(Ordering::Relaxed), before + 1);
     }
 
@@ -690,7 +894,7 @@ mod tests {
         assert!(!tails.are_clean());
         let again = Tails::new(&path, Arc::clone(&counters)).unwrap();
         again.take_over().unwrap();
-        again.sync().unwrap();
+        again.sync(0).unwrap();
         assert_eq!(counters.tail_syncs.load(Ordering::Relaxed), 1);
     }
 }

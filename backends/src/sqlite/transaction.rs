@@ -185,6 +185,9 @@ impl Db {
             .as_ref()
             .is_err_and(|error| error.errno == Errno::NOSPC)
         {
+            if let Err(error) = self.free_discards() {
+                tracing::warn!(%error, "space of removed files is not freed");
+            }
             changed = self
                 .make_room()
                 .and_then(|()| self.change_once(record, &work));
@@ -273,9 +276,11 @@ impl Db {
     /// The records of the redo log, if its sync makes every change durable: that is, all commits are durable already.
     pub(super) fn promise(&self) -> Option<Recorded> {
         let log = self.log.get().filter(|_| !self.is_broken.get());
-        let is_durable = log.is_some_and(|log| log.is_durable());
+        let commits = log
+            .filter(|log| log.is_durable())
+            .map(|log| log.commits())?;
         let mut redo = self.redo.borrow_mut();
-        redo.as_mut().filter(|_| is_durable).map(Redo::promise)
+        redo.as_mut().map(|redo| redo.promise(commits))
     }
 
     /// Commits the recorded changes.
@@ -322,6 +327,9 @@ impl Db {
     fn make_room(&self) -> Result<()> {
         self.undo_and(|| {
             self.tails.give_up_ahead();
+            if let Err(error) = self.free_committed() {
+                tracing::warn!(%error, "space of removed files is not freed");
+            }
             self.keep_log(LOG_KEPT);
             self.copy_log();
         })

@@ -41,6 +41,12 @@ enum Operation {
     Pread,
     /// Open an existing file, overwrite, close.
     Write,
+    /// Write at a random offset of an existing file.
+    Pwrite,
+    /// Open an existing file, truncate and write it, close.
+    Rewrite,
+    /// Write a new file, and rename it over an existing one.
+    Replace,
     /// Read the attributes.
     Stat,
     /// Read a directory.
@@ -161,6 +167,31 @@ impl Micro {
                     let op = self.overwrite(path(), false, &mut rng);
                     script.call(CallKind::Write, vec![op]);
                 }
+                Operation::Pwrite => {
+                    let places = u64::from(file_bytes / self.bytes.max(1));
+                    let op = FileOp::WriteAt {
+                        path: path(),
+                        offset: rng.random_range(0..places.max(1)) * u64::from(self.bytes),
+                        content: content(self.bytes, &mut rng),
+                        sync: false,
+                    };
+                    script.call(CallKind::Write, vec![op]);
+                }
+                Operation::Rewrite => {
+                    let op = FileOp::write(path(), content(self.bytes, &mut rng));
+                    script.call(CallKind::Write, vec![op]);
+                }
+                Operation::Replace => {
+                    let new = name("n", call);
+                    let ops = vec![
+                        FileOp::write(new.clone(), content(self.bytes, &mut rng)),
+                        FileOp::Rename {
+                            from: new,
+                            to: path(),
+                        },
+                    ];
+                    script.call(CallKind::Write, ops);
+                }
                 Operation::Fsync => {
                     let op = self.overwrite(path(), true, &mut rng);
                     script.call(CallKind::Fsync, vec![op]);
@@ -268,6 +299,38 @@ mod tests {
     fn the_same_parameters_make_the_same_script() {
         let make = || micro(Operation::Fsync, 8, 20).script().unwrap();
         assert_eq!(make(), make());
+    }
+
+    #[test]
+    fn a_replaced_file_is_written_under_another_name_first() {
+        let script = micro(Operation::Replace, 2, 4).script().unwrap();
+        for call in &script.calls {
+            let [FileOp::Write { path, .. }, FileOp::Rename { from, to }] = &call.ops[..] else {
+                panic!("{:?}", call.ops);
+            };
+            assert_eq!(path, from);
+            assert!(script.files.contains_key(to) && !script.files.contains_key(from));
+        }
+    }
+
+    #[test]
+    fn random_writes_stay_within_the_file() {
+        let micro = Micro {
+            file_bytes: Some(64 << 10),
+            ..micro(Operation::Pwrite, 1, 100)
+        };
+        let script = micro.script().unwrap();
+        let offsets = script.calls.iter().map(|call| match &call.ops[..] {
+            [FileOp::WriteAt { offset, .. }] => *offset,
+            other => panic!("{other:?}"),
+        });
+        let offsets: std::collections::BTreeSet<u64> = offsets.collect();
+        assert!(offsets.len() > 30);
+        assert!(
+            offsets
+                .iter()
+                .all(|offset| offset % 1024 == 0 && *offset < 64 << 10)
+        );
     }
 
     #[test]
