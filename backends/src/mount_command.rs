@@ -70,8 +70,9 @@ impl OpenedStore {
 /// An option of stores whose files nothing but the mount changes.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Writeback {
-    /// Let the kernel cache writes until a file is closed or synced. If the daemon is killed, writes that were neither
-    /// closed nor synced can be lost.
+    /// Let the kernel cache writes until a file is closed or synced: for programs that write small pieces to files that
+    /// stay open, such as logs and databases. If the daemon is killed, writes that were neither closed nor synced can be
+    /// lost.
     #[arg(long)]
     pub writeback: bool,
 }

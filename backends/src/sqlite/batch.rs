@@ -63,19 +63,23 @@ pub(super) fn restore_tails(
     path: &Path,
 ) -> std::result::Result<(), SqliteOpenError> {
     let pending = pending(connection, path)?.unwrap_or_default();
-    restore_tails_after(connection, path, pending.len() as u64)
+    let known = known(connection).map_err(|error| unreadable(path, &error))?;
+    let reached = known.applied + pending.len() as u64;
+    let restored = set_aside::restore(&tails_of(path), known, reached);
+    restored.map_err(|error| unreadable(&tails_of(path), &error))
 }
 
-/// Gives tails their names back that the state needs which has `more` changes more than the tables.
-pub(super) fn restore_tails_after(
+/// Gives tails their names back that the tables need without the redo log. No other ones that were set aside are left: the
+/// database is about to forget the mount that has numbered its changes.
+pub(super) fn restore_last_tails(
     connection: &Connection,
     path: &Path,
-    more: u64,
 ) -> std::result::Result<(), SqliteOpenError> {
-    let wrong = |error| unreadable(path, &error);
-    let known = known(connection).map_err(wrong)?;
-    let restored = set_aside::restore(&tails_of(path), known, known.applied + more);
-    restored.map_err(|error| unreadable(&tails_of(path), &error))
+    let known = known(connection).map_err(|error| unreadable(path, &error))?;
+    let dir = tails_of(path);
+    let restored = set_aside::restore(&dir, known, known.applied);
+    let restored = restored.and_then(|()| set_aside::remove(&dir));
+    restored.map_err(|error| unreadable(&dir, &error))
 }
 
 /// What the database says of its redo log.

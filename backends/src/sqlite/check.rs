@@ -273,7 +273,7 @@ pub fn go_on_without_log(path: &Path) -> Result<bool, SqliteOpenError> {
         Err(SqliteOpenError::LogDamaged { .. })
     );
     if lacks_log || is_damaged {
-        batch::restore_tails_after(&connection, path, 0)?;
+        batch::restore_last_tails(&connection, path)?;
         connection
             .execute("UPDATE log SET needed = 0, redo = NULL", ())
             .map_err(wrong)?;

@@ -10,13 +10,13 @@ use super::tail_rows;
 use crate::store::{Errno, Ino, Result, StoreError};
 
 /// Bytes of discards after which they are removed without waiting for the clock.
-const BYTES_WAKE: u64 = 8 << 20;
+const BYTES_WAKE: u64 = 4 << 20;
 
 /// Discards after which they are removed without waiting for the clock.
 const COUNT_WAKE: usize = 512;
 
 /// Bytes of discards after which the call that adds to them removes them first.
-const BYTES_MAX: u64 = 24 << 20;
+const BYTES_MAX: u64 = 12 << 20;
 
 /// A file that goes once commit `commit` is durable.
 #[derive(Debug)]

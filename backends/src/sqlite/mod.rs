@@ -60,7 +60,7 @@ pub use check::{DatabaseCheck, check, go_on_without_log};
 use checkpoint::Checkpointer;
 use counters::Counters;
 use db::{ApplyNote, Db, no_notes};
-use files::{INDEX, LOG, REDO};
+use files::{INDEX, LOG, REDO, tails_of};
 use flush::Flusher;
 use log::Log;
 use open::{
@@ -215,7 +215,8 @@ impl SqliteStore {
             let sums = tail_rows::of(&db, ino).map_err(store_error)?;
             tails.cut(&sums, ino, length);
         }
-        tails.remove_set_aside().map_err(store_error)?;
+        // The database is in a later state, durably, and the next mount numbers its changes anew.
+        set_aside::remove(&tails_of(path)).map_err(|error| unreadable(path, &error))?;
         tails.beside().remove(REDO);
         db.connection
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)

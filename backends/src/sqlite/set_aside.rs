@@ -135,6 +135,23 @@ pub(super) fn restore(dir: &Path, known: Known, reached: u64) -> io::Result<()> 
     synced()
 }
 
+/// Removes, durably, all tails that were set aside.
+///
+/// # Errors
+/// If the directory cannot be read or changed.
+pub(super) fn remove(dir: &Path) -> io::Result<()> {
+    let names = names(dir)?;
+    let names = names.iter().filter_map(|name| TailName::parse(name));
+    let aside: Vec<TailName> = names.filter(|name| name.set_aside.is_some()).collect();
+    for name in &aside {
+        std::fs::remove_file(dir.join(name.to_string()))?;
+    }
+    match aside.is_empty() {
+        true => Ok(()),
+        false => File::open(dir)?.sync_all(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -196,6 +213,12 @@ mod tests {
             assert_eq!(content(&name(1, 11, -7).to_string()), None);
             assert!(content(&name(1, 9, -7).to_string()).is_some());
         }
-        restore(&dir.path().join("missing"), KNOWN, 9).unwrap();
+        remove(dir.path()).unwrap();
+        let mut left: Vec<_> = names(dir.path()).unwrap();
+        left.sort();
+        assert_eq!(left, ["1", "2", "3", "4"]);
+        let missing = dir.path().join("missing");
+        restore(&missing, KNOWN, 9).unwrap();
+        remove(&missing).unwrap();
     }
 }

@@ -710,18 +710,6 @@ impl Tails {
         self.unsynced.lock().discards.cut_done(ino, durable);
     }
 
-    /// Removes tails that were set aside: the database is in a later state, durably.
-    pub(super) fn remove_set_aside(&self) -> Result<()> {
-        let names = self.names()?;
-        let names = names.iter().filter_map(|name| TailName::parse(name));
-        let aside: Vec<TailName> = names.filter(|name| name.set_aside.is_some()).collect();
-        if aside.is_empty() {
-            return Ok(());
-        }
-        aside.into_iter().for_each(|name| self.unlink(name));
-        self.sync_names()
-    }
-
     /// Makes the names of tails durable: another mount numbers its changes anew.
     pub(super) fn sync_names(&self) -> Result<()> {
         match self.dir.get() {
