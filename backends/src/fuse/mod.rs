@@ -22,6 +22,7 @@ mod names;
 mod owner;
 mod panics;
 mod policy;
+mod readers;
 mod requests;
 mod serve;
 mod slow;
