@@ -20,6 +20,7 @@ mod clock;
 mod cmd;
 mod crash_words;
 mod environment;
+mod eval_archive;
 mod evidence;
 mod fusectl;
 mod interrupt;

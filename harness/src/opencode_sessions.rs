@@ -17,6 +17,21 @@ pub struct OpenCodeSession {
     pub updated_ms: i64,
 }
 
+/// OpenCode's directory, if `path` is that, its `storage` directory, or its database.
+pub fn data_directory(path: &Path) -> Option<PathBuf> {
+    let is_data = |dir: &Path| database(dir).is_some() || dir.join("storage/session").is_dir();
+    if path.file_name()? == "opencode.db" && path.is_file() {
+        return Some(path.parent()?.to_owned());
+    }
+    let is_storage = path.file_name()? == "storage";
+    let around = path.parent().filter(|_| is_storage);
+    [Some(path), around]
+        .into_iter()
+        .flatten()
+        .find(|dir| is_data(dir))
+        .map(Path::to_owned)
+}
+
 /// The database, if this version of OpenCode has one.
 fn database(dir: &Path) -> Option<PathBuf> {
     Some(dir.join("opencode.db")).filter(|file| file.is_file())

@@ -17,10 +17,11 @@ const DEPTH: usize = 8;
 const FILES: usize = 20_000;
 
 /// Ends of the names of files that can be sessions.
-const ENDS: [&str; 9] = [
+const ENDS: [&str; 10] = [
     ".jsonl",
     ".json",
     ".traj",
+    ".eval",
     ".ndjson",
     ".gz",
     ".zst",
@@ -188,11 +189,23 @@ fn minute(time: Result<jiff::Timestamp, jiff::Error>) -> String {
     )
 }
 
-/// The files that the arguments name: files themselves, what lies below directories, and what matches patterns.
-pub fn session_files(arguments: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+/// The sessions that the arguments name: files themselves, what lies below directories, what matches patterns, and the
+/// sessions in OpenCode's directory or database.
+pub fn session_files(arguments: &[PathBuf]) -> anyhow::Result<Vec<SessionPlace>> {
     let mut files = Vec::new();
+    let mut places = Vec::new();
     for argument in arguments {
-        if argument == Path::new("-") {
+        if let Some(dir) = opencode_sessions::data_directory(argument) {
+            let sessions = opencode_sessions::list(&dir, FILES)?.into_iter();
+            let before = places.len();
+            places.extend(sessions.map(|session| SessionPlace::OpenCode {
+                dir: dir.clone(),
+                id: session.id,
+            }));
+            if places.len() == before {
+                bail!("{}: holds no session of OpenCode", argument.display());
+            }
+        } else if argument == Path::new("-") {
             files.push(argument.clone());
         } else if argument.is_dir() {
             let before = files.len();
@@ -225,7 +238,8 @@ pub fn session_files(arguments: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     }
     let mut seen = std::collections::BTreeSet::new();
     files.retain(|file| seen.insert(file.canonicalize().unwrap_or_else(|_| file.clone())));
-    Ok(files)
+    places.extend(files.into_iter().map(SessionPlace::File));
+    Ok(places)
 }
 
 /// Collects files below a directory. Links to directories are not followed.
@@ -263,10 +277,12 @@ mod tests {
         }
         let names = |arguments: &[&str]| {
             let arguments: Vec<PathBuf> = arguments.iter().map(|name| at(name)).collect();
-            session_files(&arguments).map(|files| {
-                let names = files
-                    .iter()
-                    .map(|file| file.strip_prefix(dir.path()).unwrap().display().to_string());
+            session_files(&arguments).map(|places| {
+                let names = places.iter().map(|place| {
+                    let name = place.name();
+                    let relative = Path::new(&name).strip_prefix(dir.path());
+                    relative.map_or(name.clone(), |name| name.display().to_string())
+                });
                 names.collect::<Vec<_>>()
             })
         };
@@ -285,6 +301,16 @@ mod tests {
                 .to_string()
                 .contains("matches no file")
         );
+        for (file, text) in [
+            ("o/storage/session/p/s1.json", r#"{"id":"s1"}"#),
+            ("o/storage/message/s1/m1.json", "{}"),
+        ] {
+            fs::create_dir_all(at(file).parent().unwrap()).unwrap();
+            fs::write(at(file), text).unwrap();
+        }
+        for named in ["o", "o/storage"] {
+            assert_eq!(names(&[named]).unwrap(), ["OpenCode session s1"]);
+        }
         fs::create_dir(at("empty")).unwrap();
         assert!(
             names(&["empty"])

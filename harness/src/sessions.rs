@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
+use crate::eval_archive;
 use anyhow::{Context, anyhow};
 use clap::builder::PossibleValuesParser;
 use flate2::read::MultiGzDecoder;
@@ -48,7 +49,7 @@ pub struct Imported {
 }
 
 impl Recording {
-    /// Opens a recording. What is packed with gzip or zstd is unpacked; `-` is standard input.
+    /// Opens a recording. What is packed with gzip or zstd, and a log of inspect_ai, is unpacked; `-` is standard input.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         let name = path.display().to_string();
         if path == Path::new(STDIN) {
@@ -86,6 +87,14 @@ impl Recording {
                     .map_err(|error| anyhow!("{error}"))
                     .with_context(unpacking)?;
                 Some(copied(decoder, most, RECORDING.bytes()).with_context(unpacking)?)
+            }
+            _ if start == eval_archive::MAGIC => {
+                let archive = file.into_inner();
+                let reading = || format!("reading {name}");
+                Some(
+                    eval_archive::unpacked(archive, RECORDING.bytes().min(most))
+                        .with_context(reading)?,
+                )
             }
             _ => None,
         };

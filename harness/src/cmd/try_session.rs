@@ -181,8 +181,7 @@ impl TrySession {
                 "no session given\n  fix: name a session file, or find one with --session claude-code, codex, opencode, gemini or copilot"
             );
         }
-        let files = session_files(&self.sessions)?.into_iter();
-        Ok(files.map(SessionPlace::File).collect())
+        session_files(&self.sessions)
     }
 
     fn sessions_of(&self, place: &SessionPlace, prices: &Prices) -> anyhow::Result<Vec<Tried>> {

@@ -612,7 +612,8 @@ fn op(tool: &str, input: &Value) -> Op {
         "Glob" | "LS" => Op::List,
         "Bash" => shell_op(text(input, "command").unwrap_or_default()),
         "BashOutput" | "KillShell" | "KillBash" | "PowerShell" => Op::Exec,
-        "TodoWrite" | "TodoRead" | "ExitPlanMode" | "EnterPlanMode" => Op::Plan,
+        "TodoWrite" | "TodoRead" | "ExitPlanMode" | "EnterPlanMode" | "TaskCreate"
+        | "TaskUpdate" | "TaskList" | "TaskGet" | "AskUserQuestion" => Op::Plan,
         "WebFetch" | "WebSearch" => Op::Net,
         "Task" | "Agent" | "Skill" => Op::Agent,
         _ => Op::Other,

@@ -1,14 +1,14 @@
 //! Importer for Cline and Roo Code: `api_conversation_history.json`, with calls as tool use or as tags in the text of answers,
-//! and `ui_messages.json`, which has the usage and nothing to replay.
+//! and `ui_messages.json`, which has the usage, and calls without the content that reads showed.
 
 use std::io::BufRead;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::detect::Head;
 use super::json::{content, document, milliseconds, token_count};
 use super::messages::{assistant, message};
-use super::recorder::Recorder;
+use super::recorder::{Answer, Recorder};
 use super::{ImportedSession, Importer, text};
 use crate::trace::TokenUsage;
 
@@ -56,7 +56,8 @@ impl Importer for Cline {
         let messages = file.as_array().ok_or("is no list of messages")?;
         let mut reader = Reader {
             recorder: Recorder::new("cline"),
-            open: None,
+            open: Vec::new(),
+            question: None,
         };
         if messages.iter().any(|message| message["say"].is_string()) {
             messages
@@ -65,14 +66,17 @@ impl Importer for Cline {
         } else {
             messages.iter().for_each(|message| reader.message(message));
         }
+        reader.end_command();
         Ok(vec![reader.recorder.finish()])
     }
 }
 
 struct Reader {
     recorder: Recorder,
-    /// A call in the text that has no result yet.
-    open: Option<(String, String)>,
+    /// The calls of the last answer that have no result yet: identity and tool.
+    open: Vec<(String, String)>,
+    /// A command of the interface whose output follows: its identity, and what it has printed.
+    question: Option<(String, String)>,
 }
 
 impl Reader {
@@ -83,16 +87,21 @@ impl Reader {
             let model = text(&record["modelInfo"], "modelId").unwrap_or_default();
             self.recorder.model(model);
             assistant(&mut self.recorder, record);
-            let is_native = record["content"].as_array().is_some_and(|blocks| {
-                blocks
-                    .iter()
-                    .any(|block| text(block, "type") == Some("tool_use"))
-            });
-            if !is_native && let Some((tool, args)) = tagged(&said) {
+            let native = record["content"].as_array().into_iter().flatten();
+            let native = native.filter(|block| text(block, "type") == Some("tool_use"));
+            self.open = native
+                .map(|block| {
+                    let field = |name| text(block, name).unwrap_or_default().to_owned();
+                    (field("id"), field("name"))
+                })
+                .collect();
+            if self.open.is_empty()
+                && let Some((tool, args)) = tagged(&said)
+            {
                 let id = self.recorder.new_id("call");
                 self.recorder.call_in_text(&id, &tool, args, None);
                 self.recorder.end_answer();
-                self.open = Some((id, tool));
+                self.open.push((id, tool));
             }
             return;
         }
@@ -102,19 +111,32 @@ impl Reader {
         {
             self.recorder.directory(dir);
         }
-        let Some((id, tool)) = self.open.take() else {
+        let has_results = record["content"].as_array().is_some_and(|blocks| {
+            blocks
+                .iter()
+                .any(|block| text(block, "type") == Some("tool_result"))
+        });
+        if self.open.is_empty() || has_results {
+            self.open.clear();
             return message(&mut self.recorder, record);
+        }
+        for (tool, shown) in results(record, &self.open) {
+            let of = self.open.iter().position(|(_, name)| *name == tool);
+            let (id, tool) = self.open.remove(of.unwrap_or(0));
+            self.result(&id, &tool, &shown);
+            if self.open.is_empty() {
+                break;
+            }
+        }
+    }
+
+    /// The result of a call, which the next message shows as text.
+    fn result(&mut self, id: &str, tool: &str, shown: &str) {
+        let mut result = match shown.split_once("Result:\n") {
+            Some((frame, result)) if frame.trim_start().starts_with(&format!("[{tool}")) => result,
+            _ => shown,
         };
-        // `[read_file for 'a'] Result:`, then the result, in this block or the next one.
-        let (said, _) = said
-            .split_once("\n<environment_details>")
-            .unwrap_or((&said, ""));
-        let start = format!("[{tool}");
-        let result = match said.split_once("Result:\n") {
-            Some((frame, result)) if frame.trim_start().starts_with(&start) => result,
-            _ => said,
-        };
-        let mut result = result.trim_start_matches('\n');
+        result = result.trim_start_matches('\n');
         for tag in ["file_content", "final_file_content"] {
             let opened = result.find(&format!("<{tag}"));
             if let Some(inner) = opened.and_then(|at| result[at..].split_once(">\n")) {
@@ -126,18 +148,19 @@ impl Reader {
         }
         let failed = result.starts_with("The tool execution failed")
             || result.starts_with("The user denied")
+            || result.starts_with("Command failed with exit code")
             || result.contains("<error>");
         let printed = match result.split_once("Output:\n") {
             Some((frame, printed)) if tool == "execute_command" && frame.len() < 400 => printed,
             _ => result,
         };
         self.recorder.answered(
-            &id,
-            super::recorder::Answer {
-                shown: said.to_owned(),
+            id,
+            Answer {
+                shown: shown.to_owned(),
                 printed: Some(printed.to_owned()),
                 failed,
-                ..Default::default()
+                ..Answer::default()
             },
         );
     }
@@ -146,7 +169,16 @@ impl Reader {
     fn interface(&mut self, record: &Value) {
         self.recorder.time(milliseconds(&record["ts"]));
         let said = text(record, "text").unwrap_or_default();
-        match text(record, "say") {
+        let model = text(&record["modelInfo"], "modelId").unwrap_or_default();
+        self.recorder.model(model);
+        if record["partial"].as_bool() == Some(true) {
+            return;
+        }
+        let kind = text(record, "say").or_else(|| text(record, "ask"));
+        if kind != Some("command_output") {
+            self.end_command();
+        }
+        match kind {
             Some("api_req_started") => {
                 let Ok(request) = serde_json::from_str::<Value>(said) else {
                     return;
@@ -164,9 +196,93 @@ impl Reader {
             Some("text") => self.recorder.said(said, ""),
             Some("reasoning") => self.recorder.said("", said),
             Some("task" | "user_feedback") => self.recorder.user(said),
+            Some("tool") => self.interface_call(said),
+            Some("command") => {
+                let id = self.recorder.new_id("call");
+                let args = json!({ "command": said });
+                self.recorder.call(&id, "execute_command", args, None);
+                self.question = Some((id, String::new()));
+            }
+            Some("command_output") => {
+                if let Some((_, printed)) = &mut self.question {
+                    printed.push_str(said);
+                    printed.push('\n');
+                }
+            }
             _ => {}
         }
     }
+
+    /// Ends the command whose output has been shown.
+    fn end_command(&mut self) {
+        if let Some((id, printed)) = self.question.take() {
+            self.recorder.result(&id, printed, false);
+        }
+    }
+
+    /// A tool that the interface shows: its content is what was written or listed; of a read, it is the file's path.
+    fn interface_call(&mut self, said: &str) {
+        let Ok(mut shown) = serde_json::from_str::<Value>(said) else {
+            return;
+        };
+        let tool = text(&shown, "tool").unwrap_or("unknown");
+        let tool = match tool {
+            "readFile" => "read_file",
+            "newFileCreated" => "write_to_file",
+            "editedExistingFile" | "appliedDiff" => "replace_in_file",
+            "listFilesTopLevel" | "listFilesRecursive" => "list_files",
+            "searchFiles" => "search_files",
+            other => other,
+        }
+        .to_owned();
+        let content = text(&shown, "content").unwrap_or_default().to_owned();
+        let result = match tool.as_str() {
+            "read_file" | "write_to_file" | "replace_in_file" => String::new(),
+            _ => content.clone(),
+        };
+        if tool == "replace_in_file" {
+            shown["diff"] = content.into();
+        }
+        let id = self.recorder.new_id("call");
+        self.recorder.call(&id, &tool, shown, None);
+        self.recorder.result(&id, result, false);
+    }
+}
+
+/// The results that a message shows as text: `[read_file for 'a'] Result:`, then the result, in this block or the next one.
+/// A result whose tool is not named is of the first call.
+fn results(record: &Value, open: &[(String, String)]) -> Vec<(String, String)> {
+    let whole = content(&record["content"]);
+    let blocks: Vec<&str> = match record["content"].as_array() {
+        Some(blocks) => blocks
+            .iter()
+            .filter_map(|block| text(block, "text"))
+            .collect(),
+        None => vec![whole.as_str()],
+    };
+    let mut found: Vec<(String, String)> = Vec::new();
+    for block in blocks {
+        let (block, _) = block
+            .split_once("\n<environment_details>")
+            .unwrap_or((block, ""));
+        if block.trim_start().starts_with("<environment_details>") {
+            continue;
+        }
+        let named = block.trim_start().strip_prefix('[').and_then(|rest| {
+            let (frame, _) = rest.split_once("] Result:")?;
+            let name = frame.split([' ', ']']).next()?;
+            open.iter().find(|(_, tool)| tool == name)
+        });
+        match (named, found.last_mut()) {
+            (Some((_, tool)), _) => found.push((tool.clone(), block.to_owned())),
+            (None, Some((_, shown))) => {
+                shown.push('\n');
+                shown.push_str(block);
+            }
+            (None, None) => found.push((String::new(), block.to_owned())),
+        }
+    }
+    found
 }
 
 /// The last call in the text of an answer: `<read_file><path>a</path></read_file>`.

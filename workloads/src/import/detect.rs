@@ -309,9 +309,11 @@ pub fn read(
     };
     let mut all = Cursor::new(start).chain(input);
     let sessions = importer.import(&mut all)?;
-    match sessions.iter().all(|session| session.events.is_empty()) {
+    let is_nothing =
+        |session: &ImportedSession| session.events.is_empty() && session.totals.is_empty();
+    match sessions.iter().all(is_nothing) {
         true => Err(format!(
-            "is a recording of {} without any message",
+            "looks like {}, but holds no message, no call and no usage",
             importer.reads()
         )),
         false => Ok((importer, sessions)),

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::detect::Head;
 use super::json::{content, each_line, milliseconds, token_count};
 use super::recorder::{Answer, Recorder};
-use super::{ImportedSession, Importer, text};
+use super::{ImportedSession, Importer, ReportedTotal, text};
 use crate::trace::TokenUsage;
 
 /// Gemini CLI.
@@ -21,13 +21,14 @@ impl Importer for Gemini {
     }
 
     fn reads(&self) -> &'static str {
-        "Gemini CLI sessions (`~/.gemini/tmp/*/chats/session-*.json` and `.jsonl`)"
+        "Gemini CLI sessions (`~/.gemini/tmp/*/chats/session-*.json` and `.jsonl`, `gemini --output-format stream-json`)"
     }
 
     fn detects(&self, head: &Head) -> bool {
         let is_session =
             head.has("sessionId") && (head.has("projectHash") || head.has("lastUpdated"));
-        is_session || head.is("messages.type", "gemini") || head.is("type", "gemini")
+        let is_stream = head.is("type", "init") && head.has("session_id") && head.has("model");
+        is_stream || is_session || head.is("messages.type", "gemini") || head.is("type", "gemini")
     }
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
@@ -66,6 +67,16 @@ impl Importer for Gemini {
                 recorder.unreadable(lost);
             }
         }
+        if messages
+            .iter()
+            .any(|message| text(message, "type") == Some("init"))
+        {
+            let mut model = String::new();
+            for event in &messages {
+                streamed(&mut recorder, event, &mut model);
+            }
+            return Ok(vec![recorder.finish()]);
+        }
         for dir in meta["directories"].as_array().into_iter().flatten() {
             recorder.directory(dir.as_str().unwrap_or_default());
         }
@@ -78,6 +89,68 @@ impl Importer for Gemini {
             }
         }
         Ok(vec![recorder.finish()])
+    }
+}
+
+/// An event of `gemini --output-format stream-json`. The usage comes at the end, for the whole run.
+fn streamed(recorder: &mut Recorder, event: &Value, model: &mut String) {
+    recorder.time(milliseconds(&event["timestamp"]));
+    let id = text(event, "tool_id").unwrap_or_default();
+    match text(event, "type") {
+        Some("init") => {
+            text(event, "model").unwrap_or_default().clone_into(model);
+            recorder.model(model);
+        }
+        Some("message") => {
+            let said = content(&event["content"]);
+            match text(event, "role") {
+                Some("user") => recorder.user(&said),
+                _ => recorder.said(&said, ""),
+            }
+        }
+        Some("tool_use") => {
+            let name = text(event, "tool_name").unwrap_or("unknown");
+            let args = event["parameters"].clone();
+            let dir = text(&args, "dir_path").map(str::to_owned);
+            let dir = dir.filter(|_| name == "run_shell_command");
+            recorder.call(id, name, args, dir.as_deref());
+        }
+        Some("tool_result") => {
+            let output = content(&event["output"]);
+            let (printed, code) = shell(&output);
+            recorder.answered(
+                id,
+                Answer {
+                    failed: text(event, "status") == Some("error") || code != 0,
+                    printed,
+                    shown: output,
+                    ..Answer::default()
+                },
+            );
+        }
+        Some("result") => {
+            let stats = &event["stats"];
+            let models = stats["models"].as_object().into_iter().flatten();
+            let mut all: Vec<(&str, &Value)> =
+                models.map(|(name, stats)| (name.as_str(), stats)).collect();
+            if all.is_empty() && stats.is_object() {
+                all.push((model.as_str(), stats));
+            }
+            for (model, stats) in all {
+                let count = |name: &str| token_count(&stats[name]);
+                recorder.total(ReportedTotal {
+                    model: model.to_owned(),
+                    usage: Some(TokenUsage {
+                        uncached: count("input_tokens").saturating_sub(count("cached")),
+                        cache_read: count("cached"),
+                        output: count("output_tokens"),
+                        ..TokenUsage::default()
+                    }),
+                    dollars: None,
+                });
+            }
+        }
+        _ => {}
     }
 }
 

@@ -1,4 +1,5 @@
-//! Importer for inspect_ai's logs in JSON: a session a sample. (`.eval` logs are archives of such files.)
+//! Importer for inspect_ai's logs: a session a sample. An `.eval` log is an archive, which becomes one such document
+//! when it is opened.
 
 use std::io::BufRead;
 
@@ -21,7 +22,7 @@ impl Importer for InspectAi {
     }
 
     fn reads(&self) -> &'static str {
-        "inspect_ai logs in JSON (`inspect log convert --to json`)"
+        "inspect_ai logs (`*.eval`, and in JSON)"
     }
 
     fn detects(&self, head: &Head) -> bool {
@@ -37,12 +38,21 @@ impl Importer for InspectAi {
             Some(samples) => samples.iter().collect(),
             // A sample of an unpacked `.eval` archive.
             None if file["messages"].is_array() => vec![&file],
-            None => return Err("has no samples: the log was written without them".to_owned()),
+            None => Vec::new(),
         };
-        Ok(samples
+        let mut sessions: Vec<ImportedSession> = samples
             .into_iter()
             .map(|each| sample(each, model))
-            .collect())
+            .filter(|session| !session.events.is_empty() || !session.totals.is_empty())
+            .collect();
+        if sessions.is_empty() {
+            // A log that was written without its samples has the usage of all of them.
+            let mut recorder = Recorder::new("inspect_ai");
+            recorder.model(model);
+            totals(&mut recorder, &file["stats"]["model_usage"]);
+            sessions.push(recorder.finish());
+        }
+        Ok(sessions)
     }
 }
 
@@ -69,14 +79,19 @@ fn sample(sample: &Value, model: &str) -> ImportedSession {
             recorder.usage(usages.next().unwrap_or_default());
         }
     }
-    for (model, reported) in sample["model_usage"].as_object().into_iter().flatten() {
+    totals(&mut recorder, &sample["model_usage"]);
+    recorder.finish()
+}
+
+/// The usage of each model.
+fn totals(recorder: &mut Recorder, usage: &Value) {
+    for (model, reported) in usage.as_object().into_iter().flatten() {
         recorder.total(ReportedTotal {
             model: model.clone(),
             usage: Some(counted(reported)),
             dollars: reported["total_cost"].as_f64(),
         });
     }
-    recorder.finish()
 }
 
 /// A usage record. Some providers' input includes what the cache serves: the total tells.

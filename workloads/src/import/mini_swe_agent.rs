@@ -25,8 +25,15 @@ impl Importer for MiniSweAgent {
     }
 
     fn detects(&self, head: &Head) -> bool {
-        head.has("messages.role")
-            && (head.begins("trajectory_format", "mini-swe-agent") || head.has("info.mini_version"))
+        let is_object = head.has("messages.role")
+            && (head.begins("trajectory_format", "mini-swe-agent")
+                || head.has("info.mini_version"));
+        // The first versions wrote the messages alone.
+        let is_list = head.is_list
+            && head.is("role", "assistant")
+            && (head.begins("content", "<returncode>")
+                || head.begins("content.text", "<returncode>"));
+        is_object || is_list
     }
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
@@ -36,7 +43,7 @@ impl Importer for MiniSweAgent {
         let mut recorder = Recorder::new(format!("mini-swe-agent {version}"));
         let config = &info["config"];
         recorder.directory(text(&config["environment"], "cwd").unwrap_or_default());
-        let messages = file["messages"].as_array();
+        let messages = file["messages"].as_array().or_else(|| file.as_array());
         let messages = messages.ok_or("has no list `messages`")?;
         let mut open: Vec<String> = Vec::new();
         for message in messages {

@@ -34,7 +34,13 @@ impl Importer for OpenHands {
                 || is("kind", "ActionEvent")
                 || is("kind", "ObservationEvent")
         };
-        is_event("history.") || is_event("") || is_event("events.") || is_event("trajectory.")
+        // The first versions wrote the arguments beside the action, and no source.
+        let is_old = head.is("history.observation", "run") && head.has("history.action");
+        is_old
+            || is_event("history.")
+            || is_event("")
+            || is_event("events.")
+            || is_event("trajectory.")
     }
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
@@ -48,7 +54,13 @@ impl Importer for OpenHands {
             match all {
                 Some(all) => {
                     let mut reader = Reader::new();
-                    all.iter().for_each(|event| reader.event(event));
+                    for event in all {
+                        // Older rows hold pairs of an action and its observation.
+                        match event.as_array() {
+                            Some(pair) => pair.iter().for_each(|event| reader.event(event)),
+                            None => reader.event(event),
+                        }
+                    }
                     reader.totals(&record["metrics"]);
                     sessions.push(reader.recorder.finish());
                 }
@@ -80,7 +92,12 @@ struct Reader {
     last_answer: String,
     /// The identity of the call of each action.
     calls: HashMap<String, String>,
+    /// Whether the agent has acted.
+    has_acted: bool,
 }
+
+/// The key of the last action, in rows that do not number them.
+const LAST: &str = "last";
 
 impl Reader {
     fn new() -> Self {
@@ -88,6 +105,7 @@ impl Reader {
             recorder: Recorder::new("openhands V0"),
             last_answer: String::new(),
             calls: HashMap::new(),
+            has_acted: false,
         }
     }
 
@@ -96,8 +114,18 @@ impl Reader {
         if event["kind"].is_string() {
             return self.event_of_v1(event);
         }
-        let args = &event["args"];
-        match (text(event, "action"), text(event, "source")) {
+        let is_old = event["source"].is_null();
+        let source = match text(event, "action") {
+            Some("message") if is_old && !self.has_acted => Some("user"),
+            _ if is_old => Some("agent"),
+            _ => text(event, "source"),
+        };
+        let args = if event["args"].is_null() {
+            event
+        } else {
+            &event["args"]
+        };
+        match (text(event, "action"), source) {
             (Some("system"), _) => {
                 let version = text(args, "openhands_version").unwrap_or("V0");
                 self.recorder.agent(format!("openhands {version}"));
@@ -121,7 +149,12 @@ impl Reader {
         let metadata = &event["tool_call_metadata"];
         let response = &metadata["model_response"];
         let message = &response["choices"][0]["message"];
-        let args = &event["args"];
+        let args = if event["args"].is_null() {
+            event
+        } else {
+            &event["args"]
+        };
+        self.has_acted = true;
         // An answer with several tool calls becomes several actions.
         let answer = text(response, "id").unwrap_or_default();
         if answer.is_empty() || answer != self.last_answer {
@@ -163,21 +196,30 @@ impl Reader {
                 "edit" => "str_replace_editor",
                 action => action,
             });
-        let key = number(&event["id"]);
+        let key = match &event["id"] {
+            // The next observation is the answer.
+            Value::Null => LAST.to_owned(),
+            id => number(id),
+        };
         let call = self.recorder.new_id(&key);
         self.recorder.call(&call, tool, given, None);
         self.calls.insert(key, call);
     }
 
     fn observation(&mut self, event: &Value) {
-        let Some(call) = self.calls.get(&number(&event["cause"])).cloned() else {
+        let key = match &event["cause"] {
+            Value::Null if event["id"].is_null() => LAST.to_owned(),
+            cause => number(cause),
+        };
+        let Some(call) = self.calls.get(&key).cloned() else {
             return;
         };
         let shown = text(event, "content").unwrap_or_default().to_owned();
         let extras = &event["extras"];
         let code = extras["metadata"]["exit_code"]
             .as_i64()
-            .or_else(|| extras["exit_code"].as_i64());
+            .or_else(|| extras["exit_code"].as_i64())
+            .or_else(|| event["exit_code"].as_i64());
         if let Some(dir) = text(&extras["metadata"], "working_dir") {
             self.recorder.directory(dir);
         }
@@ -313,6 +355,7 @@ fn unframed(shown: &str) -> String {
     let lines = [
         "\n[The command completed with exit code",
         "\n[Current working directory:",
+        "\r\nroot@",
         "\n[Python interpreter:",
         "\n[Command finished with exit code",
     ];

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use serde_json::Value;
 
 use super::roots::{Roots, is_absolute};
-use super::shell::ShellCommand;
+use super::shell::{self, ShellCommand};
 use super::tools::{self, Meaning};
 use super::{
     Clock, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, ReportedTotal,
@@ -339,6 +339,25 @@ impl Recorder {
         for dir in &dirs {
             session.roots.add(dir);
         }
+        // A directory to which a command goes is a directory of the session.
+        for item in &items {
+            if let Item::Call(call) = item
+                && let Some((line, platform)) = meanings
+                    .get(&call.id)
+                    .and_then(|meaning| meaning.command.clone())
+                && !main.is_empty()
+            {
+                let from = call.dir.as_deref().unwrap_or(&main);
+                let command = ShellCommand {
+                    cwd: session.roots.absolute(&main, from),
+                    line,
+                    platform,
+                };
+                for dir in shell::operations(&command, "", true).dirs {
+                    session.roots.add(&dir);
+                }
+            }
+        }
         if session.roots.is_empty() {
             let paths = meanings
                 .values()
@@ -433,15 +452,11 @@ fn understood(call: &RawCall, answer: Option<&mut Answer>) -> Meaning {
         SeenContent::Edited { before, .. } | SeenContent::Written { before, .. } => {
             *before = answer.before.take();
         }
-        SeenContent::Nothing if meaning.command.is_some() => match tools::is_cut_output(text) {
-            // What a command did is inferred from its whole output.
-            true => meaning.command = None,
-            false => {
-                if let Some(printed) = printed {
-                    meaning.seen = SeenContent::Printed(printed);
-                }
+        SeenContent::Nothing if meaning.command.is_some() => {
+            if let Some(printed) = printed {
+                meaning.seen = SeenContent::Printed(printed);
             }
-        },
+        }
         _ => {}
     }
     meaning

@@ -17,7 +17,8 @@ const SCRATCH: &[&[&str]] = &[
 
 /// Directories in the user's home that contain an agent's own plans, memories and results.
 const STATE: &[&str] = &[
-    ".claude", ".codex", ".gemini", ".copilot", ".config", ".cache",
+    ".agents", ".claude", ".codex", ".gemini", ".copilot", ".cursor", ".factory", ".kiro", ".pi",
+    ".config", ".cache",
 ];
 
 /// The roots of a session.

@@ -27,14 +27,22 @@ impl Importer for SweAgent {
     }
 
     fn detects(&self, head: &Head) -> bool {
-        head.has("trajectory.action") && head.has("trajectory.observation")
+        let has_steps = head.has("trajectory.action") && head.has("trajectory.observation");
+        // A demonstration holds the history alone.
+        has_steps || head.has("history.agent") && head.is("history.message_type", "observation")
     }
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
         let file = document(recording)?;
-        let steps = file["trajectory"]
-            .as_array()
-            .ok_or("has no list `trajectory`")?;
+        let told = match file["history"].as_array() {
+            Some(history) if file["trajectory"].is_null() => told_steps(history),
+            _ => Vec::new(),
+        };
+        let steps = match &file["trajectory"] {
+            Value::Array(steps) => steps,
+            _ if file["history"].is_array() => &told,
+            _ => return Err("has no list `trajectory`".to_owned()),
+        };
         let mut reader = Reader {
             recorder: Recorder::new("SWE-agent"),
             windows: Windows::default(),
@@ -137,6 +145,29 @@ impl Reader {
         };
         self.recorder.answered(&id, answer);
     }
+}
+
+/// The steps that a history tells: an answer, and the observation after it with the state in its last lines.
+fn told_steps(history: &[Value]) -> Vec<Value> {
+    let is_answer =
+        |message: &Value| text(message, "role") == Some("assistant") && message["is_demo"] != true;
+    let told = history.iter().enumerate();
+    told.filter(|(_, message)| is_answer(message))
+        .map(|(at, message)| {
+            let next = history.get(at + 1).filter(|next| !is_answer(next));
+            let observation = next.map(|next| content(&next["content"])).unwrap_or_default();
+            let named = |name: &str| {
+                let line = observation.lines().rev().find(|line| line.starts_with(name))?;
+                line.strip_prefix(name)?.strip_suffix(')').map(str::to_owned)
+            };
+            json!({
+                "action": message["action"],
+                "response": content(&message["content"]),
+                "state": { "open_file": named("(Open file: "), "working_dir": named("(Current directory: ") },
+                "observation": observation,
+            })
+        })
+        .collect()
 }
 
 fn has_failed(observation: &str) -> bool {

@@ -58,7 +58,10 @@ const SHELL: &str = "bash shell runshellcommand execute executecommand execcomma
 const POWERSHELL: &str = "powershell pwsh runpowershell";
 const PLAN: &str = "updateplan todowrite todoread writetodos updatetodolist todo think finish attemptcompletion exitplanmode \
     enterplanmode askfollowupquestion planmoderespond reportintent managetodolist tasktracker askuser submit \
-    requestuserinput updatetodos sequentialthinking";
+    requestuserinput updatetodos sequentialthinking taskcreate taskupdate tasklist taskget askuserquestion";
+/// Tools that wait for a command that is running, feed it, or stop it.
+const WAIT: &str = "writestdin readbash writebash stopbash listbash readpowershell writepowershell stoppowershell listpowershell \
+    bashoutput killbash killshell taskoutput taskstop commandstatus getterminaloutput readterminal";
 const NET: &str = "webfetch websearch googlewebsearch fetch fetchurl browseraction browse urlfetch fetchwebpage webbrowser \
     websearchcall";
 const AGENT: &str = "task agent skill newtask spawnagent delegate subagent usesubagents runsubagent activateskill delegatetoagent";
@@ -81,6 +84,7 @@ fn bare(tool: &str) -> String {
 fn kind(tool: &str, args: &Value) -> Option<&'static str> {
     let all = [
         READ, WRITE, EDIT, PATCH, LIST, GLOB, SEARCH, SHELL, POWERSHELL, PLAN, NET, AGENT, EDITOR,
+        WAIT,
     ];
     let named = |name: &str| {
         // MCP's file server finds names with `search_files`, Cline and Roo find text.

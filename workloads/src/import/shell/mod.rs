@@ -14,10 +14,21 @@ pub use steps::{Platform, ProgramClass, ShellCommand, ShellStep, ShellWork};
 /// The file operations of a command that ended with status 0 (`ok`) and printed `output`.
 /// What a command touched must be certain from its text and output; otherwise the work says why it is not.
 pub fn operations(command: &ShellCommand, output: &str, ok: bool) -> ShellWork {
-    match command.platform {
+    let mut work = match command.platform {
         Platform::Posix => posix::operations(command, output, ok),
         Platform::PowerShell => powershell::operations(command, output, ok),
+    };
+    if super::tools::is_cut_output(output) {
+        // A cut output lists only a part, and may hide that a write failed.
+        work.listed.clear();
+        if !work.steps.iter().all(ShellStep::only_reads) {
+            return ShellWork {
+                dirs: work.dirs,
+                ..ShellWork::uncertain("an output that was cut")
+            };
+        }
     }
+    work
 }
 
 #[cfg(test)]

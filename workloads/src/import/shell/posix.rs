@@ -3,7 +3,9 @@
 use super::patch;
 use super::programs::lists;
 use super::steps::{ProgramClass, ShellCommand, ShellStep, ShellWork};
-use super::words::{Expansion, Joint, Redirection, RedirectionKind, Simple, Word, split};
+use super::words::{
+    Expansion, Joint, Redirection, RedirectionKind, Simple, Word, assignment, split,
+};
 use crate::import::Replacement;
 
 /// The longest command that is parsed, in bytes.
@@ -167,12 +169,32 @@ impl Reader {
                 _ => return Err("a command for the case of a failure"),
             }
         }
+        // The commands that do something, beside those that go to a directory or say something.
+        let working: Vec<&Simple> = all
+            .iter()
+            .filter(|simple| simple.joint != Joint::Pipe && !is_message(simple) && !goes(simple))
+            .collect();
+        let program = match working[..] {
+            [one] => without_wrappers(&one.words).split_first(),
+            _ => None,
+        };
         if !ok {
-            let program = all.first().and_then(|first| first.words.first());
-            let answers = program
-                .is_some_and(|word| lists("grep egrep fgrep rg diff cmp", base_name(&word.text)));
-            if !(all.len() == 1 && answers) {
+            // Without a match or with a difference, these end with status 1, and have read their files.
+            let answers = program.is_some_and(|(first, _)| {
+                lists("grep egrep fgrep rg diff cmp", base_name(&first.text))
+            });
+            // Failed tests have read the tree all the same.
+            let is_build =
+                program.is_some_and(|(first, rest)| is_build(base_name(&first.text), rest));
+            let has_run = !["command not found", "not found\n", "Permission denied"]
+                .iter()
+                .any(|words| output.contains(words));
+            let is_pipe = all.iter().any(|simple| simple.joint == Joint::Pipe);
+            if !(answers && !is_pipe || is_build && has_run) {
                 return Err("a command that failed");
+            }
+            if is_build {
+                return Ok(());
             }
         }
         if FAILURES.iter().any(|failure| output.contains(failure)) {
@@ -427,11 +449,18 @@ impl Reader {
             _ if lists(VERSION_CONTROL, name) => {
                 let at = rest.iter().position(|word| word.text == "-C");
                 let dir = match at.and_then(|at| rest.get(at + 1)) {
-                    Some(dir) => self.absolute(&self.plain(dir)?),
+                    Some(dir) => {
+                        let dir = self.absolute(&self.plain(dir)?);
+                        self.work.dirs.push(dir.clone());
+                        dir
+                    }
                     None => self.cwd.clone(),
                 };
                 self.fixed(ProgramClass::VersionControl, dir);
             }
+            // A program that says what it is works on no file.
+            _ if matches!(rest, [only] if lists("--version --help -V -h", &only.text)) => {}
+            "command" | "type" if rest.first().is_some_and(|word| lists("-v -V", &word.text)) => {}
             _ if is_build(name, rest) => self.fixed(ProgramClass::Build, self.cwd.clone()),
             _ if lists(WITHOUT_FILES, name) => {}
             _ if lists("chmod chown chgrp ln", name) => {
@@ -647,6 +676,12 @@ fn base_name(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
 }
 
+/// Whether a command goes to another directory.
+fn goes(simple: &Simple) -> bool {
+    let program = simple.words.first().map(|word| word.text.as_str());
+    matches!(program, Some("cd" | "pushd"))
+}
+
 /// `echo …`, `true`: the second part of `… || echo none`.
 fn is_message(simple: &Simple) -> bool {
     let program = simple.words.first().map(|word| word.text.as_str());
@@ -661,13 +696,7 @@ fn is_message(simple: &Simple) -> bool {
 fn without_wrappers(words: &[Word]) -> &[Word] {
     let mut rest = words;
     while let Some((first, after)) = rest.split_first() {
-        let is_assignment = first.text.split_once('=').is_some_and(|(name, _)| {
-            let is_letter = |c: char| c == '_' || c.is_ascii_alphanumeric();
-            !name.is_empty()
-                && name.chars().all(is_letter)
-                && !name.starts_with(|c: char| c.is_ascii_digit())
-        });
-        if is_assignment {
+        if assignment(&first.text).is_some() {
             rest = after;
         } else if lists(WRAPPERS, &first.text) && !after.is_empty() {
             rest = after;

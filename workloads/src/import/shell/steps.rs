@@ -91,6 +91,16 @@ pub enum ShellStep {
     Touch(String),
 }
 
+impl ShellStep {
+    /// Whether the operation changes no file.
+    pub(super) fn only_reads(&self) -> bool {
+        matches!(
+            self,
+            Self::Read(_) | Self::Stat(_) | Self::List { .. } | Self::Walk(_) | Self::Search(_)
+        )
+    }
+}
+
 /// Programs whose work on files a fixed step of ours stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProgramClass {

@@ -4,6 +4,8 @@
 //! No kept parser was found to fit: conch-parser ended at 0.1.1, and yash-syntax is GPL. brush-parser and
 //! tree-sitter-bash parse the whole language, of which only simple commands are needed here.
 
+use std::collections::HashMap;
+
 /// How certain a word is before the shell expands it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Expansion {
@@ -77,6 +79,20 @@ pub(super) struct Simple {
 const COMPOUND: &str =
     "case do done elif else esac fi for function if in select then until while { } !";
 
+/// Programs of the shell that can change a variable.
+const SETTERS: &str =
+    ". declare eval export getopts local mapfile read readarray readonly source typeset unset";
+
+/// The name and the value of an assignment.
+pub(super) fn assignment(word: &str) -> Option<(&str, &str)> {
+    let (name, value) = word.split_once('=')?;
+    let is_letter = |c: char| c == '_' || c.is_ascii_alphanumeric();
+    let is_name = !name.is_empty()
+        && name.chars().all(is_letter)
+        && !name.starts_with(|c: char| c.is_ascii_digit());
+    is_name.then_some((name, value))
+}
+
 /// Splits a line into simple commands.
 ///
 /// # Errors
@@ -92,6 +108,7 @@ pub(super) fn split(line: &str) -> Result<Vec<Simple>, &'static str> {
             redirections: Vec::new(),
         },
         documents: Vec::new(),
+        variables: HashMap::new(),
     };
     splitter.run()?;
     Ok(splitter.all)
@@ -111,6 +128,8 @@ struct Splitter<'a> {
     all: Vec<Simple>,
     current: Simple,
     documents: Vec<Document>,
+    /// The variables that the line itself has set to a certain text.
+    variables: HashMap<String, String>,
 }
 
 impl Splitter<'_> {
@@ -217,9 +236,70 @@ impl Splitter<'_> {
             words: Vec::new(),
             redirections: Vec::new(),
         };
-        self.all
-            .push(std::mem::replace(&mut self.current, following));
+        let ended = std::mem::replace(&mut self.current, following);
+        self.assign(&ended, next);
+        self.all.push(ended);
         Ok(())
+    }
+
+    /// Notes the variables that a command sets, or forgets those that it may have changed.
+    fn assign(&mut self, simple: &Simple, next: Joint) {
+        let pairs = simple
+            .words
+            .iter()
+            .map_while(|word| Some((assignment(&word.text)?, word)));
+        let pairs: Vec<((&str, &str), &Word)> = pairs.collect();
+        let program = simple.words.get(pairs.len());
+        if program.is_some_and(|word| super::programs::lists(SETTERS, &word.text)) {
+            self.variables.clear();
+        }
+        if program.is_some() {
+            return;
+        }
+        // A part of a pipe has its own variables, and the part after `||` may not have run.
+        let is_pipe = simple.joint == Joint::Pipe || next == Joint::Pipe;
+        for ((name, value), word) in pairs {
+            let is_certain = word.expansion == Expansion::Plain
+                && !is_pipe
+                && simple.joint != Joint::Or
+                && !value.starts_with('~');
+            match is_certain {
+                true => self.variables.insert(name.to_owned(), value.to_owned()),
+                false => self.variables.remove(name),
+            };
+        }
+    }
+
+    /// Reads the name after `$`, and adds the variable's text if the line has set it.
+    fn variable(&mut self, word: &mut Word, is_quoted: bool) {
+        let after = self.rest.peek().map_or(self.line.len(), |(at, _)| *at);
+        let rest = &self.line[after..];
+        let (named, end) = match rest.strip_prefix('{') {
+            Some(inner) => inner
+                .split_once('}')
+                .map_or(("", 0), |(name, _)| (name, name.len() + 2)),
+            None => {
+                let end = rest.find(|c: char| c != '_' && !c.is_ascii_alphanumeric());
+                let name = &rest[..end.unwrap_or(rest.len())];
+                (name, name.len())
+            }
+        };
+        let value = self.variables.get(named).filter(|value| {
+            // Without quotes, the shell splits the text and matches it with file names.
+            is_quoted || !value.is_empty() && !value.contains([' ', '\t', '\n', '*', '?', '['])
+        });
+        if let Some(value) = value {
+            word.text.push_str(value);
+            while self.rest.next_if(|(at, _)| *at < after + end).is_some() {}
+            return;
+        }
+        let is_name = self
+            .peek()
+            .is_some_and(|next| next.is_ascii_alphanumeric() || "_{?!@*#$-".contains(next));
+        if is_name {
+            word.expansion = Expansion::Variable;
+        }
+        word.text.push('$');
     }
 
     fn redirection(&mut self, descriptor: char, first: char) -> Result<(), &'static str> {
@@ -354,15 +434,7 @@ impl Splitter<'_> {
                     return Err("the output of a command in a command");
                 }
                 '`' => return Err("the output of a command in a command"),
-                '$' => {
-                    let is_name = self.peek().is_some_and(|next| {
-                        next.is_ascii_alphanumeric() || "_{?!@*#$-".contains(next)
-                    });
-                    if is_name {
-                        word.expansion = Expansion::Variable;
-                    }
-                    word.text.push('$');
-                }
+                '$' => self.variable(&mut word, false),
                 '*' | '?' | '[' | '{' => {
                     let is_test = word.text.is_empty() && "[{".contains(next);
                     let is_alone =
@@ -400,16 +472,10 @@ impl Splitter<'_> {
                 },
                 Some((_, '`')) => return Err("the output of a command in a command"),
                 Some((_, '$')) => {
-                    match self.peek() {
-                        Some('(') => return Err("the output of a command in a command"),
-                        Some(next)
-                            if next.is_ascii_alphanumeric() || "_{?!@*#$-".contains(next) =>
-                        {
-                            word.expansion = Expansion::Variable;
-                        }
-                        _ => {}
+                    if self.peek() == Some('(') {
+                        return Err("the output of a command in a command");
                     }
-                    word.text.push('$');
+                    self.variable(word, true);
                 }
                 Some((_, quoted)) => word.text.push(quoted),
                 None => return Err("a quote without an end"),
