@@ -89,6 +89,9 @@ pub const VIEW_ROWS: usize = 1_000_000;
 /// Bytes of one row of such a list: the parsed form of a row takes many times its length.
 pub const VIEW_ROW: usize = 16 << 20;
 
+/// Bytes of one message of a PostgreSQL server: a row with content of 256 MiB, the most that a view shows.
+pub const DATABASE_MESSAGE: u64 = 257 * MIB;
+
 /// Keys in a listing of a bucket.
 pub const LISTED_KEYS: usize = 5_000_000;
 

@@ -3,6 +3,7 @@
 //! Every query is a read-only transaction of its own. Without a channel to listen on, each call queries the server.
 //! With a channel, each call sends an empty request: the server sends pending notices before its answer.
 
+mod connection;
 mod session;
 
 use std::future::Future;
@@ -13,10 +14,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
-use tokio_postgres::{Config, NoTls};
 
 use super::super::definition::SourceDefinition;
 use super::super::tree::VALUE;
@@ -107,6 +108,12 @@ pub(super) fn opener(
                 .to_owned(),
         );
     }
+    if config.get_target_session_attrs() != TargetSessionAttrs::Any {
+        return Err(
+            "target_session_attrs: a view uses the first server of the URL that accepts it; name only that server"
+                .to_owned(),
+        );
+    }
     refuse_plain_network(&config)?;
     if let Some(password) = std::env::var_os(PASSWORD) {
         config.password(std::os::unix::ffi::OsStrExt::as_bytes(password.as_os_str()));
@@ -168,9 +175,7 @@ impl Postgresql {
             Err(failure) if failure.is_final() => {
                 if matches!(failure, Failure::Late) {
                     // The server may still run the query, whose result no caller reads.
-                    let cancelled = session.client.cancel_token();
-                    let cancelled =
-                        async { tokio::time::timeout(GRACE, cancelled.cancel_query(NoTls)).await };
+                    let cancelled = async { tokio::time::timeout(GRACE, session.cancel()).await };
                     if !matches!(self.runtime.block_on(cancelled), Ok(Ok(()))) {
                         tracing::debug!("could not cancel a query that exceeded its time limit");
                     }

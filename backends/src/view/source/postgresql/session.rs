@@ -1,6 +1,7 @@
 //! A session of a PostgreSQL server: prepared statements, values, kept answers, and why a request failed.
 
 use std::collections::HashMap;
+use std::io;
 use std::ops::ControlFlow;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -9,11 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::BytesMut;
 use futures::StreamExt;
 use tokio_postgres::error::{DbError, SqlState};
+use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::types::{Format, FromSql, IsNull, ToSql, Type, to_sql_checked};
-use tokio_postgres::{AsyncMessage, Client, Config, NoTls, RowStream, Statement};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, RowStream, Statement};
 
 use super::super::parameters::numbered;
 use super::super::{BoundStatement, Changed, Parameter, Parameters, Text};
+use super::connection::{Limited, ServerAddress, addresses};
 
 /// Roles with which a query could reach files and programs of the server.
 const REACH: &str = "SELECT coalesce(string_agg(rolname, ', '), '') FROM pg_roles
@@ -38,6 +41,7 @@ pub(super) struct Answers {
 /// One connection to a server.
 pub(super) struct Session {
     pub(super) client: Client,
+    address: ServerAddress,
     prepared: HashMap<String, Prepared>,
     pub(super) answers: Answers,
 }
@@ -46,6 +50,8 @@ pub(super) struct Session {
 pub(super) enum Failure {
     /// The server did not answer in time.
     Late,
+    /// There is no server.
+    Unreachable(io::Error),
     Refused(tokio_postgres::Error),
     /// The source may not be used.
     Forbidden(String),
@@ -90,6 +96,7 @@ impl Failure {
     pub(super) fn words(&self) -> String {
         match self {
             Self::Late => "no answer in time".to_owned(),
+            Self::Unreachable(error) => format!("error connecting to server: {error}"),
             Self::Forbidden(reason) => reason.clone(),
             Self::Refused(error) => match error.as_db_error() {
                 Some(error) => {
@@ -187,26 +194,56 @@ impl Answers {
     }
 }
 
+/// Connects to the first server of `config` that accepts it; the failure of the last one, if none does.
+async fn connect(
+    config: &Config,
+) -> Result<(Client, Connection<Limited, NoTlsStream>, ServerAddress), Failure> {
+    let mut failure = Failure::Unreachable(io::Error::other("the URL names no host"));
+    for address in addresses(config) {
+        failure = match Limited::connect(&address).await {
+            Ok(stream) => match config.connect_raw(stream, NoTls).await {
+                Ok((client, connection)) => return Ok((client, connection, address)),
+                Err(error) => error.into(),
+            },
+            Err(error) => Failure::Unreachable(error),
+        };
+    }
+    Err(failure)
+}
+
 impl Session {
+    /// Has the server stop the running query.
+    pub(super) async fn cancel(&self) -> Result<(), Failure> {
+        let stream = Limited::connect(&self.address).await;
+        let stream = stream.map_err(Failure::Unreachable)?;
+        let token = self.client.cancel_token();
+        Ok(token.cancel_query_raw(stream, NoTls).await?)
+    }
+
     pub(super) async fn open(
         config: &Config,
         channel: Option<&str>,
         notices: Arc<AtomicU64>,
     ) -> Result<Self, Failure> {
-        let (client, mut connection) = config.connect(NoTls).await?;
+        let (client, mut connection, address) = connect(config).await?;
         notices.fetch_add(1, Ordering::Relaxed);
         tokio::spawn(async move {
             let next = |context: &mut std::task::Context<'_>| connection.poll_message(context);
             let mut messages = pin!(futures::stream::poll_fn(next));
-            while let Some(Ok(message)) = messages.next().await {
+            while let Some(message) = messages.next().await {
                 match message {
-                    AsyncMessage::Notification(_) => {
+                    Ok(AsyncMessage::Notification(_)) => {
                         notices.fetch_add(1, Ordering::Relaxed);
                     }
-                    AsyncMessage::Notice(notice) => {
+                    Ok(AsyncMessage::Notice(notice)) => {
                         tracing::debug!("PostgreSQL: {}", notice.message())
                     }
-                    _ => {}
+                    Ok(_) => {}
+                    // Calls only learn that the connection is closed.
+                    Err(error) => {
+                        let failure = Failure::from(error).words();
+                        return tracing::warn!("PostgreSQL: the connection has ended: {failure}");
+                    }
                 }
             }
         });
@@ -224,6 +261,7 @@ impl Session {
         }
         Ok(Self {
             client,
+            address,
             prepared: HashMap::new(),
             answers: Answers::default(),
         })
