@@ -643,7 +643,10 @@ fn a_run_without_fuse_skips_mounts_and_reports_it() {
     let arms = samples.iter().map(|s| s["arm"].as_str().unwrap());
     let arms: BTreeSet<&str> = arms.collect();
     assert_eq!(arms, BTreeSet::from(["direct", "direct-again"]));
-    let skipped = ["SKIPPED: you have no permission to open /dev/fuse", "skipped in "];
+    let skipped = [
+        "SKIPPED: you have no permission to open /dev/fuse",
+        "skipped in ",
+    ];
     has(&text_of(&out, "report.html"), &skipped);
 }
 
