@@ -29,7 +29,7 @@ const LONGEST_ANSWER: usize = 64 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum BucketError {
     /// The endpoint or the bucket's name is not valid in a URL.
-    #[error("bucket {bucket} at {endpoint} is no valid address: {reason}")]
+    #[error("bucket {bucket} at {endpoint} is not a valid address: {reason}")]
     Address {
         /// The endpoint.
         endpoint: String,

@@ -156,7 +156,7 @@ impl TestBed {
     /// The backend with a daemon of our own that is started in another way.
     pub fn launched_by(&self, launch: Launch) -> Injected<Box<dyn Backend>> {
         let launched = self.backend.launched_by(launch);
-        launched.map_or_else(|| skipped("its daemon is not one of ours"), Ok)
+        launched.map_or_else(|| skipped("its daemon is not served by `ctxbench mount`"), Ok)
     }
 
     /// The directory in which the agent process works.
@@ -372,7 +372,7 @@ impl TestBed {
         let ms = seen.as_millis() as u64;
         if seen > self.hang_limit() && self.outcome.uninterruptible_ms < ms {
             self.breach(format!(
-                "an agent was in state D (only a deadly signal ends it, or none) for {:.1} s",
+                "an agent was in state D (uninterruptible, or only killable) for {:.1} s",
                 seen.as_secs_f64()
             ));
         }

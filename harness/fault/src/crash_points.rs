@@ -173,7 +173,7 @@ impl Hits {
 
     /// Records the worst result: the store does not recover, so no record is readable.
     fn gone(&mut self, bed: &mut TestBed, point: u64, since: Instant, reason: String) -> Next {
-        let reason = format!("after point {point} it did not come back: {reason}");
+        let reason = format!("after point {point} it did not recover: {reason}");
         bed.recovered(Return::Never, since.elapsed(), Some(reason.clone()));
         bed.breach(reason.clone());
         count(&mut self.line.broken, true);

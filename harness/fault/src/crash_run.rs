@@ -38,7 +38,7 @@ impl Goal {
         if self.until.is_some_and(|until| Instant::now() > until) {
             let of = self.points;
             return Some(Some(format!(
-                "the time for it was over after {judged} of {of} points"
+                "the time limit ended the series after {judged} of {of} points"
             )));
         }
         // Attempts that cannot be judged must not go on for ever.

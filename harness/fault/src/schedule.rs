@@ -75,7 +75,7 @@ pub fn misfit(scenario: &Scenario, backend: &dyn Backend) -> Option<String> {
     }
     let described = backend.describe();
     if described.name.ends_with("-scripted") && scenario.group != Group::Llm {
-        return Some("its model is scripted, by scenarios of group llm".to_owned());
+        return Some("its model is scripted by scenarios of group llm".to_owned());
     }
     let promises = backend.promises();
     let is_ours = described.lines_of_code > 0;
@@ -266,7 +266,7 @@ fn misfit_of_cuts(backend: &dyn Backend) -> Option<String> {
         let promise = backend.promises().power_loss;
         promise
             .is_none()
-            .then(|| "it promises nothing for a power loss".to_owned())
+            .then(|| "it makes no promise for a power loss".to_owned())
     };
     misfit(&scenario, backend).or_else(promises_nothing)
 }

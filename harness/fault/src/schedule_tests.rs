@@ -129,5 +129,5 @@ fn crash_points_need_a_database_that_outlives_its_daemon() {
         assert_eq!(cuts(name), None, "{name}");
     }
     assert!(cuts("memory").is_some());
-    assert!(cuts("view-mail").unwrap().contains("promises nothing"));
+    assert!(cuts("view-mail").unwrap().contains("makes no promise"));
 }

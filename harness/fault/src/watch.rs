@@ -270,7 +270,7 @@ impl Drop for Agent {
         if !self.ends_within(SIGNAL_PATIENCE) {
             tracing::warn!(
                 pid = self.process.id(),
-                "an agent does not end: it waits in the kernel"
+                "an agent does not exit: it waits in the kernel"
             );
         }
     }

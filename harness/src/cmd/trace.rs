@@ -194,7 +194,7 @@ fn source_lines(session: &ImportedSession) -> String {
         return String::new();
     }
     let mut text = format!(
-        "  lines of the session: {} with text of no record, {} mended\n",
+        "  lines of the session: {} with text outside of a record, {} repaired\n",
         session.unreadable_lines, session.mended_lines
     );
     for (kind, count) in unknown {

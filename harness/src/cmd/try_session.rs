@@ -303,7 +303,7 @@ fn path(path: &Path) -> anyhow::Result<&str> {
 /// A workload file for a session.
 fn definition(name: &str, id: &str, session: &Tried) -> String {
     format!(
-        "name = {name:?}\nessay = \"A session that the user recorded ({}), replayed with filler instead of its contents. It stands for itself, and for no other session.\"\nstates = [\"hot\"]\n\n[trace]\nfile = \"{id}.trace.jsonl\"\n",
+        "name = {name:?}\nessay = \"A session that the user recorded ({}), replayed with filler instead of its contents. It represents only itself.\"\nstates = [\"hot\"]\n\n[trace]\nfile = \"{id}.trace.jsonl\"\n",
         session.format
     )
 }

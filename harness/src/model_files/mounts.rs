@@ -341,7 +341,7 @@ pub(super) fn generate(
     mount.end(budget)?;
     let ways = [
         ("another mount, with the cache", None),
-        ("another mount, asked anew", Some("--no-cache")),
+        ("another mount, asked again", Some("--no-cache")),
     ];
     for (what, more) in ways.into_iter().take(if is_brief { 1 } else { 2 }) {
         let _ = std::fs::remove_file(at.join("mnt.llmfs.json"));

@@ -243,7 +243,7 @@ fn sources(decisions: &[&Decision], parts: &mut Vec<Part>) {
         head.push("stands".to_owned());
     }
     parts.push(Text(
-        "The source's own comparison, held against the evidence:".to_owned(),
+        "The source's own comparison, and the evidence for it:".to_owned(),
     ));
     parts.push(Table(head, rows));
 }

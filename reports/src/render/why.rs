@@ -43,7 +43,7 @@ pub(super) fn why(report: &Report<'_>) -> Vec<Part> {
             ));
         }
         if let Some(part) = sources(&found.decisions) {
-            let title = "The source's own comparison, held against the evidence".to_owned();
+            let title = "The source's own comparison, and the evidence for it".to_owned();
             parts.push(Folded(title, vec![part]));
         }
     }

@@ -53,7 +53,7 @@ impl Importer for Cline {
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
         let file = document(recording)?;
-        let messages = file.as_array().ok_or("is no list of messages")?;
+        let messages = file.as_array().ok_or("is not a list of messages")?;
         let mut reader = Reader {
             recorder: Recorder::new("cline"),
             open: Vec::new(),

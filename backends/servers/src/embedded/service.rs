@@ -83,7 +83,7 @@ fn key_of(token: &str) -> S3Result<String> {
     let bytes = hex_simd::decode_to_vec(token).ok();
     bytes
         .and_then(|bytes| String::from_utf8(bytes).ok())
-        .ok_or_else(|| s3_error!(InvalidArgument, "the continuation token is none of ours"))
+        .ok_or_else(|| s3_error!(InvalidArgument, "the continuation token is invalid"))
 }
 
 /// The body of an open file: at once if short, else piece by piece.

@@ -153,7 +153,7 @@ fn readme(file: &FileToMake<'_>) -> String {
         value.unwrap_or_else(|| "(none)".to_owned())
     };
     let mut text = format!(
-        "# A file system that a model makes up\n\n\
+        "# A file system that a model generates\n\n\
          Prompt: {}\nModel: {}\nFiles: {}, of which {pending} have not been read and hold nothing yet\n\n\
          A file is written by the model when it is first read, and then kept. Until then its size is 0: `cat`,\n\
          `cp`, `grep`, `wc` and `head` read it all the same; what believes the size (`tar`, `rsync`, `git`) finds it\n\

@@ -410,7 +410,7 @@ impl ViewDefinition {
                 _ => !known.contains(*name),
             });
             if let Some(unknown) = unknown {
-                let message = format!("{what}: parameter `:{unknown}` is no column that it has");
+                let message = format!("{what}: parameter `:{unknown}` is not one of its columns");
                 return Err(wrong(sql, message));
             }
         }
@@ -538,7 +538,7 @@ fn check_query<'a>(
         .describe(sql, false)
         .map_err(|error| wrong(sql, format!("rows: {error}")))?;
     if let Some(unknown) = described.parameters.iter().find(|it| !above.contains(*it)) {
-        let message = format!("rows: parameter `:{unknown}` is no column of a directory above");
+        let message = format!("rows: parameter `:{unknown}` is not a column of a directory above");
         return Err(wrong(sql, message));
     }
     let columns: Vec<String> = described

@@ -28,7 +28,7 @@ impl TestBed {
     pub fn kill_daemon(&mut self) -> Injected<Option<String>> {
         let exit_reason = self.exit_reason();
         if let Some(exit_reason) = &exit_reason {
-            self.breach(format!("before anything was done to it: {exit_reason}"));
+            self.breach(format!("before the fault: {exit_reason}"));
         }
         let killed = match &mut self.workspace {
             Some(workspace) => workspace.kill()?,
@@ -107,7 +107,7 @@ impl TestBed {
     pub fn is_usable(&mut self) -> Injected<Result<(), String>> {
         let looked = self.try_out(self.root(), &Job::Look)?;
         let failure = match looked {
-            None => Some("looking at it hung".to_owned()),
+            None => Some("the check of the mount hung".to_owned()),
             Some(answer) => answer.failure(),
         };
         Ok(failure.map_or(Ok(()), Err))
@@ -151,8 +151,8 @@ impl TestBed {
         self.workspace = None;
         let is_mounted = mount_at(&mount)?.is_some();
         Ok(match (is_left, was_mounted && !is_mounted) {
-            (true, _) => Some("kill -9 of the daemon that was left, and umount -l".to_owned()),
-            (false, true) => Some("umount -l of the mount that was left".to_owned()),
+            (true, _) => Some("kill -9 of the remaining daemon, and umount -l".to_owned()),
+            (false, true) => Some("umount -l of the remaining mount".to_owned()),
             (false, false) => None,
         })
     }
@@ -182,7 +182,7 @@ impl TestBed {
                 Err(reason) if after > limit => {
                     self.recovered(Return::Never, after, Some(reason.clone()));
                     self.breach(format!(
-                        "it did not come back within {} s: {reason}",
+                        "it did not recover within {} s: {reason}",
                         limit.as_secs_f64()
                     ));
                     return Ok(());
@@ -192,7 +192,7 @@ impl TestBed {
                 }
                 Err(reason) => {
                     if self.workspace.take().is_some() {
-                        let taken = format!("kill -9 of a mount that could not be used: {reason}");
+                        let taken = format!("kill -9 of an unusable mount: {reason}");
                         step.get_or_insert(taken);
                     }
                     std::thread::sleep(Duration::from_millis(200));

@@ -59,7 +59,7 @@ impl TestBed {
         }
         if !entries.is_empty() {
             self.beside = Some(format!(
-                "the mount went away while an agent worked, and {} names were made beside it: what was acknowledged says nothing",
+                "the mount disappeared while an agent worked, and {} names were created in the directory below it, so its acknowledgements prove nothing",
                 entries.len()
             ));
         }

@@ -70,7 +70,7 @@ impl TestBed {
     pub fn fill(&mut self) -> Injected {
         match self.write_whole(self.scenario.work.changes)? {
             None => Ok(()),
-            Some(failed) => infra(format!("before anything was broken, {failed}")),
+            Some(failed) => infra(format!("before the fault, {failed}")),
         }
     }
 
@@ -83,7 +83,7 @@ impl TestBed {
     /// Makes changes after a fault that must have no lasting effect. A failure is a breach.
     pub fn fill_again(&mut self) -> Injected {
         if let Some(failed) = self.write_whole(10)? {
-            self.breach(format!("it does not go on as before: {failed}"));
+            self.breach(format!("it does not work as before: {failed}"));
         }
         Ok(())
     }

@@ -20,7 +20,7 @@ pub fn ask(bed: &mut TestBed, what: String, name: &str, job: &Job) -> Injected {
     if let Some(answer) = &answer {
         for (name, fact) in answer.facts.clone() {
             if name == "done" && fact != Fact::Count(1) {
-                bed.breach("the agent could not do it");
+                bed.breach("the agent could not perform the operations");
             }
             bed.fact(&name, fact);
         }
@@ -29,12 +29,12 @@ pub fn ask(bed: &mut TestBed, what: String, name: &str, job: &Job) -> Injected {
             .iter()
             .any(|failure| failure.what == SeenKind::WrongBytes)
         {
-            bed.breach("the agent saw what is not so");
+            bed.breach("the agent read wrong results");
         }
     }
     // Whatever the request was, the mount must still be usable.
     if let Err(reason) = bed.is_usable()? {
-        bed.breach(format!("it cannot be used afterwards: {reason}"));
+        bed.breach(format!("the mount is unusable afterwards: {reason}"));
         bed.come_back()?;
     }
     bed.audit()
@@ -58,9 +58,9 @@ pub fn killed(bed: &mut TestBed) -> Injected {
     ));
     let killed = Instant::now();
     if bed.end()?.is_some() {
-        return infra("the agent was done before it was killed");
+        return infra("the agent finished before it was killed");
     }
-    bed.go_on(killed, "it cannot be used after its agent was killed")?;
+    bed.go_on(killed, "the mount is unusable after its agent was killed")?;
     let locked = bed.perform(lock, &Job::TryLock)?;
     if locked.is_none_or(|answer| answer.count("locked") != 1) {
         bed.breach("the lock of an agent that was killed is still held");
@@ -87,7 +87,7 @@ pub fn removed(bed: &mut TestBed) -> Injected {
         }
     }
     if bed.end()?.is_some_and(|writer| writer.failures.is_empty()) {
-        return infra("the writer met nothing of the rm -rf: nothing was hit");
+        return infra("the rm -rf did not affect the writer: the fault hit nothing");
     }
     bed.read_acknowledgements()?;
     bed.forget_removed();
@@ -96,7 +96,7 @@ pub fn removed(bed: &mut TestBed) -> Injected {
     bed.audit_as(IN_USE, Some(Acknowledgement::Write))?;
     let path = bed.backend.database(&bed.config);
     if let Err(error) = bed.close()? {
-        bed.breach(format!("an orderly end: {error}"));
+        bed.breach(format!("a clean unmount: {error}"));
     }
     if let Some(path) = path {
         match backends::sqlite::check(&path) {

@@ -23,7 +23,7 @@ pub fn run(bed: &mut TestBed, kills: u32) -> Injected {
     let line = &hits.line;
     let unacknowledged = line.unacknowledged.unwrap_or(0);
     if line.newly_acknowledged.unwrap_or(0) + unacknowledged == 0 {
-        return infra("no change had begun at any of the kills: nothing was hit");
+        return infra("no change was in progress at any kill: the fault hit nothing");
     }
     bed.count("in_flight", line.in_flight.unwrap_or(0));
     bed.count("unacknowledged", unacknowledged);

@@ -19,13 +19,13 @@ pub fn nothing(bed: &mut TestBed) -> Injected {
     let before = bed.counted();
     // Without a fault, a failure is the backend's.
     if let Some(failed) = bed.write_whole(bed.scenario.work.changes)? {
-        bed.breach(format!("nothing was broken, and {failed}"));
+        bed.breach(format!("no fault was injected, and {failed}"));
     }
     bed.count_syncs(before.as_ref());
     bed.audit_as(IN_USE, Some(Acknowledgement::Write))?;
     let is_persistent = bed.backend.describe().capabilities.persistent;
     if let Err(error) = bed.close()? {
-        bed.breach(format!("an orderly end: {error}"));
+        bed.breach(format!("a clean unmount: {error}"));
     }
     if is_persistent {
         bed.open()?;
@@ -89,7 +89,7 @@ pub fn kill(bed: &mut TestBed, when: Moment) -> Injected {
 /// Checks that the kill interrupted the stream of changes.
 fn hit(answer: Option<JobAnswer>) -> Injected {
     if answer.is_some_and(|answer| answer.failures.is_empty()) {
-        return infra("the changes were made before the daemon was killed: nothing was hit");
+        return infra("the changes were complete before the daemon was killed: the fault hit nothing");
     }
     Ok(())
 }

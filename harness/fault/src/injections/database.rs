@@ -51,11 +51,11 @@ pub fn lock(bed: &mut TestBed, seconds: f64) -> Injected {
     let failure = answer.as_ref().and_then(|answer| answer.failures.first());
     match failure {
         None if answer.is_some() => {
-            return infra("a change was made while another held the lock: nothing was hit");
+            return infra("a change succeeded while another program held the lock: the fault hit nothing");
         }
         Some(failure) if failure.errno != Some(Errno::BUSY.raw_os_error()) => {
             let text = failure.text.clone();
-            bed.breach(format!("a locked database is told as {text}, not as EBUSY"));
+            bed.breach(format!("a locked database returns {text}, not EBUSY"));
         }
         _ => {}
     }
@@ -66,7 +66,7 @@ pub fn lock(bed: &mut TestBed, seconds: f64) -> Injected {
     other.execute_batch("ROLLBACK").context("SQLite")?;
     drop(other);
     let unlocked = Instant::now();
-    bed.go_on(unlocked, "it did not go on when the lock was gone")?;
+    bed.go_on(unlocked, "it did not continue after the lock was released")?;
     bed.audit()
 }
 
@@ -75,7 +75,7 @@ fn fill_and_end(bed: &mut TestBed) -> Injected<PathBuf> {
     bed.open_and_fill()?;
     let path = database(bed)?;
     if let Err(error) = bed.close()? {
-        return infra(format!("an orderly end: {error}"));
+        return infra(format!("a clean unmount: {error}"));
     }
     Ok(path)
 }
@@ -99,7 +99,7 @@ fn open_damaged(bed: &mut TestBed, path: &Path) -> Injected {
             bed.refused(refusal(&words));
             let after = started.elapsed();
             let helped = if named(&words).is_empty() {
-                let step = "a copy of the database: what it held cannot be mended";
+                let step = "a copy of the database: its content cannot be repaired";
                 bed.recovered(Return::Never, after, Some(step.to_owned()));
                 None
             } else {
@@ -110,11 +110,11 @@ fn open_damaged(bed: &mut TestBed, path: &Path) -> Injected {
                 Some(option) => {
                     let mut audit = bed.audit_promise(Some(Acknowledgement::Write))?;
                     audit.note = Some(format!(
-                        "the damaged store was refused, and then told to go on by {option}"
+                        "the damaged store was refused, and then mounted with {option}"
                     ));
                     audit
                 }
-                None => Audit::unknown("the damaged store is refused: nothing of it can be read"),
+                None => Audit::unknown("the damaged store is refused, so none of its files can be read"),
             };
             bed.audited("damaged", audit);
         }
@@ -124,12 +124,12 @@ fn open_damaged(bed: &mut TestBed, path: &Path) -> Injected {
             let wrong = audit.torn + audit.stale + audit.phantom;
             let missing = audit.lost;
             if wrong + missing > 0 && !is_told_by_check {
-                bed.breach("damage to the database passes for its content, and doctor --store does not find it");
+                bed.breach("damage to the database is served as content, and doctor --store does not find it");
             }
             // The fault removed the missing records, so the audit's note lists them. Wrong content is the
             // backend's failure.
             audit.note = Some(format!(
-                "{missing} records were gone without an error; doctor --store {}",
+                "{missing} records were missing without an error; doctor --store {}",
                 if is_told_by_check {
                     "finds the damage"
                 } else {
@@ -149,7 +149,7 @@ pub fn truncate(bed: &mut TestBed) -> Injected {
     let pages = file.metadata()?.len() / PAGE;
     file.set_len(pages / 2 * PAGE)?;
     bed.injected(format!(
-        "the database was cut from {pages} to {} pages",
+        "the database was truncated from {pages} to {} pages",
         pages / 2
     ));
     open_damaged(bed, &path)
@@ -241,11 +241,11 @@ pub fn remove_log(bed: &mut TestBed) -> Injected {
             let words = error.to_string();
             bed.refused(refusal(&words));
             let Some(option) = follow(bed, &words, after)? else {
-                let audit = Audit::unknown("the store is refused: nothing of it can be read");
+                let audit = Audit::unknown("the store is refused, so none of its files can be read");
                 bed.audited("log-gone", audit);
                 return Ok(());
             };
-            let told = format!("the mount was refused, and then told to go on by {option}");
+            let told = format!("the mount was refused, and then mounted with {option}");
             (told, false)
         }
         Ok(workspace) => {
@@ -257,7 +257,7 @@ pub fn remove_log(bed: &mut TestBed) -> Injected {
                 Err(error) => Some(error.to_string()),
             };
             if let Some(problem) = &problem {
-                bed.breach(format!("what is left is not whole: {problem}"));
+                bed.breach(format!("the remaining store is inconsistent: {problem}"));
             }
             let words = problem.unwrap_or_else(|| WHOLE.to_owned());
             bed.words("check_store", words);
@@ -273,12 +273,12 @@ pub fn remove_log(bed: &mut TestBed) -> Injected {
     let promised = bed.backend.promises().killed_daemon;
     let mut audit = bed.audit_promise(promised)?;
     audit.note = Some(format!(
-        "what was in the log was taken away on purpose, with the log; {told}"
+        "the content of the log was removed on purpose, with the log; {told}"
     ));
     let gone = audit.lost + audit.stale;
     if gone > 0 && is_silent {
         bed.breach(format!(
-            "{gone} records were in the log alone; the next mount works, and nothing says that they are gone"
+            "{gone} records were only in the log; the next mount works, and does not report that they are lost"
         ));
     }
     bed.count("gone_with_the_log", gone);
@@ -287,7 +287,7 @@ pub fn remove_log(bed: &mut TestBed) -> Injected {
         && answer.failures.is_empty()
         && !bed.history.had_state(&answer.found)
     {
-        bed.breach("what is left is no state that there ever was, but a mixture");
+        bed.breach("the remaining state is a mixture that never existed");
     }
     bed.audited("log-gone", audit);
     Ok(())

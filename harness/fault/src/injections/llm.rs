@@ -66,7 +66,7 @@ fn script(fault: LlmFault, mode: Mode) -> (String, Behaviour) {
         ),
         LlmFault::StreamCut => words("the stream of the answer broke off", Behaviour::BreakOff),
         LlmFault::InvalidJson => words(
-            "the provider answered with what is no JSON",
+            "the provider answered with invalid JSON",
             Behaviour::Garbage,
         ),
         LlmFault::Empty => words(
@@ -88,7 +88,7 @@ fn script(fault: LlmFault, mode: Mode) -> (String, Behaviour) {
             Behaviour::Say(answer(mode, CONTENT)),
         ),
         LlmFault::WrongContent => words(
-            "the model answered with as many bytes as the file has, and other ones",
+            "the model answered with wrong bytes of the right length",
             Behaviour::Say(answer(mode, OTHER)),
         ),
     }
@@ -192,7 +192,7 @@ pub fn run(bed: &mut TestBed, fault: LlmFault) -> Injected {
     let calls = (world.server.calls() - calls) as u64;
     bed.count("model_calls", calls);
     if calls == 0 && fault != LlmFault::BudgetExhausted {
-        return infra("the model was not asked: nothing was broken");
+        return infra("the model was not asked: the fault hit nothing");
     }
     let is_refused = read
         .as_ref()
@@ -226,7 +226,7 @@ pub fn run(bed: &mut TestBed, fault: LlmFault) -> Injected {
         bed.recovered(Return::ByItself, after, None);
     } else {
         bed.recovered(Return::Never, after, Some(format!("it keeps {kept:?}")));
-        bed.breach("what went wrong once stays in the file");
+        bed.breach("the result of one failure stays in the file");
     }
     Ok(())
 }
@@ -260,7 +260,7 @@ fn check_failure(bed: &mut TestBed, fault: LlmFault, read: Option<JobAnswer>, sa
                 "read",
                 SeenKind::WrongBytes,
                 None,
-                "what the file does not hold, and no error",
+                "wrong content, and no error",
             );
             if fault != LlmFault::WrongContent {
                 bed.breach(format!("{} became the content of a file", fault.name()));

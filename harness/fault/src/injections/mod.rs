@@ -74,7 +74,7 @@ pub fn run(bed: &mut TestBed) -> Injected {
             client::ask(bed, what, "large", &Job::LargeFile { mib, written_mib })
         }
         Injection::OddNames => {
-            let what = "names that programs trip over".to_owned();
+            let what = "names that cause errors in programs".to_owned();
             client::ask(bed, what, "odd", &Job::OddNames)
         }
         Injection::DeepPath { depth } => {

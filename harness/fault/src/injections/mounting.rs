@@ -29,7 +29,7 @@ pub fn twice(bed: &mut TestBed) -> Injected {
             bed.words("same_store", format!("refused: {words}"));
             bed.refused(words);
             if words.is_empty() {
-                bed.breach("the second mount was refused without a word");
+                bed.breach("the second mount was refused without a reason");
             }
         }
         Second::Mounted(second) => {
@@ -60,7 +60,7 @@ fn on_the_same_directory(bed: &mut TestBed) -> Injected {
         }
         Some(words) if words.is_empty() => {
             bed.breach(
-                "a second mount on the same directory was refused without a word, or took too long",
+                "a second mount on the same directory was refused without a reason, or took too long",
             );
         }
         Some(words) => {
@@ -80,7 +80,7 @@ pub fn unmount_in_use(bed: &mut TestBed) -> Injected {
     bed.injected("an unmount while a file is open, then SIGTERM to the daemon");
     let mount = bed.mount_point();
     match end(&mount) {
-        Ok(()) => bed.breach("a mount in use was unmounted as if it were not"),
+        Ok(()) => bed.breach("a mount in use was unmounted"),
         Err(error) => bed.saw(
             "unmount",
             SeenKind::Refusal,

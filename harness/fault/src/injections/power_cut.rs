@@ -52,14 +52,14 @@ pub fn run(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
         if at > 1
             && let Some(failed) = bed.write_whole(SYNCED)?
         {
-            bed.breach(format!("after a cut it does not go on: {failed}"));
+            bed.breach(format!("after a power cut it does not work: {failed}"));
             break;
         }
         discarded += u64::from(cut(bed, at, MOMENTS_US, &mut redo_syncs)?);
         bed.come_back()?;
         let recovery = bed.outcome.recovery.as_ref();
         if recovery.is_none_or(|recovery| recovery.how == Return::Never) {
-            total.add(&Audit::unknown(format!("cut {at}: it did not come back")));
+            total.add(&Audit::unknown(format!("power cut {at}: it did not recover")));
             break;
         }
         copies += remove_copies(&bed.root())?;
@@ -85,7 +85,7 @@ pub fn run(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
     }
     if discarded == 0 {
         return infra(
-            "what was not synced was there after each cut: nothing was lost that could be, and it proves nothing",
+            "unsynced files survived every cut, so the cuts prove nothing",
         );
     }
     total.note = Some(format!(
@@ -125,7 +125,7 @@ pub fn series(
         {
             line.died_by_itself += u64::from(bed.exit_reason().is_some());
             line.audit.add(&Audit::unknown(format!(
-                "after cut {}: it does not go on: {failed}",
+                "after power cut {}: it does not work: {failed}",
                 at - 1
             )));
             line.reason = line.audit.note.clone();
@@ -144,7 +144,7 @@ pub fn series(
             None => Audit {
                 verdict: AuditVerdict::Invalid,
                 unreadable: bed.history.records().len() as u64,
-                ..Audit::unknown("it did not come back")
+                ..Audit::unknown("it did not recover")
             },
         };
         locate(&mut audit, &format!("cut {at}"));
@@ -170,7 +170,7 @@ pub fn series(
         }
     }
     line.how = format!(
-        "SIMULATED, over a real mount: ext4 on a loop device of its own stops all writes, {} to {} ms into a stream of changes, and its image is mounted again; what ext4 had passed to the device counts as written, flushed or not. Points after which an unsynced file was still there are not judged",
+        "SIMULATED, over a real mount: a separate ext4 on a loop device stops all writes, {} to {} ms into a stream of changes, and its image is mounted again; what ext4 had passed to the device counts as written, flushed or not. Points after which an unsynced file was still there are not judged",
         SHORT_MOMENTS_US.start / 1000,
         SHORT_MOMENTS_US.end / 1000
     );
@@ -219,7 +219,7 @@ fn cut(bed: &mut TestBed, at: u32, moments_us: Range<u64>, redo_syncs: &mut u64)
     bed.lose_power()?;
     let answer = bed.end()?;
     if answer.is_some_and(|answer| answer.failures.is_empty()) {
-        return infra("the changes were made before the power went: nothing was hit");
+        return infra("the changes were complete before the power cut: the fault hit nothing");
     }
     bed.read_acknowledgements()?;
     bed.start_machine()?;
@@ -228,7 +228,7 @@ fn cut(bed: &mut TestBed, at: u32, moments_us: Range<u64>, redo_syncs: &mut u64)
         backends::sqlite::forget_boot(&path)?;
     }
     if !bed.disk()?.has(&synced) {
-        return infra("a file that was synced is not there after the cut: it is no power cut");
+        return infra("a synced file is missing after the cut, so this was not a power cut");
     }
     Ok(!bed.disk()?.has(&unsynced))
 }

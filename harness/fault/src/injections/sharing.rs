@@ -40,7 +40,7 @@ pub fn writers(bed: &mut TestBed, processes: u32, times: u32, mode: WriteMode) -
     if lost_is_wrong && lost > 0 {
         let acknowledged = added.acknowledged.len();
         bed.breach(format!(
-            "{lost} of {acknowledged} lines are lost whose calls had returned"
+            "{lost} of {acknowledged} acknowledged lines are lost"
         ));
     }
     let torn = added.torn_reads + found.damaged;

@@ -50,7 +50,7 @@ pub fn stop(bed: &mut TestBed, seconds: f64, long: f64) -> Injected {
             bed.count_syncs(before.as_ref());
         }
         (Some(_), Err(reason)) => {
-            bed.breach(format!("it did not go on after SIGCONT: {reason}"));
+            bed.breach(format!("it did not continue after SIGCONT: {reason}"));
             bed.come_back()?;
         }
         // The watchdog ended the call by force, and its connection with it.
@@ -137,7 +137,7 @@ pub fn panic(bed: &mut TestBed) -> Injected {
     bed.injected("a panic in the thread that answers the next request, before the store is called");
     let is_unharmed = bed.succeeds(bed.root(), &Job::Look)?;
     if !bed.logs(0, ASKED_FOR) {
-        return infra("the daemon's log says nothing of a panic: nothing was hit");
+        return infra("the daemon's log has no panic: the fault hit nothing");
     }
     if is_unharmed {
         bed.saw("look", SeenKind::Nothing, None, "no call failed");

@@ -49,17 +49,17 @@ fn use_up(bed: &mut TestBed, what: &str, told: &[Errno]) -> Injected {
     if let Some(answer) = &answer {
         let Some(failure) = answer.failures.first() else {
             return infra(format!(
-                "{MANY} changes found room although none was left: nothing was hit"
+                "{MANY} changes found space on the full disk: the fault hit nothing"
             ));
         };
         let is_told = |told: &Errno| failure.errno == Some(told.raw_os_error());
         if !told.iter().any(is_told) {
             let text = &failure.text;
-            bed.breach(format!("that no room is left is told as {text}"));
+            bed.breach(format!("a full disk returns {text}"));
         }
     }
     if let Some(exit_reason) = bed.exit_reason() {
-        bed.breach(format!("no room was left, and {exit_reason}"));
+        bed.breach(format!("the disk was full, and {exit_reason}"));
     }
     // Part of a failed change may be present: a short `write` breaks no promise.
     bed.audit_as("while-full", Some(Acknowledgement::Fsync))?;

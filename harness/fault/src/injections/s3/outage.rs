@@ -107,7 +107,7 @@ pub fn outage(
         }
     }
     if bed.succeeds(bed.root(), &read_one(0))? {
-        return infra("content that only the bucket has could be read: nothing was broken");
+        return infra("content that only the bucket has could be read: the fault hit nothing");
     }
     // Files that the cache has.
     bed.audit_as("during", Some(Acknowledgement::Write))?;
@@ -403,7 +403,7 @@ pub fn emptied(bed: &mut TestBed, world: &mut BucketWorld) -> Injected {
     bed.injected("the server was killed, and came back with an empty bucket");
     std::thread::sleep(UNTIL_NOTICED);
     if !bed.succeeds(bed.root(), &Job::ReadSeries(mine.clone()))? {
-        bed.breach("files of the cache are gone because they are gone in the bucket");
+        bed.breach("files of the cache were removed because the bucket lost them");
     }
     bed.audit_as(IN_USE, Some(Acknowledgement::Write))?;
     let late = FileSeries::new("late", 3, BYTES);
@@ -413,7 +413,7 @@ pub fn emptied(bed: &mut TestBed, world: &mut BucketWorld) -> Injected {
         bed.breach("ctxbench s3 sync returned success, and the bucket lacks most of the files");
     }
     if world.commits() > 0 {
-        bed.breach("the mount goes on uploading to an emptied bucket");
+        bed.breach("the mount continues to upload to an emptied bucket");
     }
     if !bed.logs(0, REFILL) {
         bed.breach(format!("the daemon's log does not name {REFILL}"));

@@ -184,7 +184,7 @@ impl BucketWorld {
         let hits = self.hits();
         bed.count("requests_hit", hits);
         if hits == 0 {
-            return infra("no request was hit by the fault");
+            return infra("the fault hit no request");
         }
         Ok(())
     }
@@ -350,9 +350,9 @@ fn cache(config: &WorkspaceConfig) -> PathBuf {
 /// Performs a job while no fault is active. A failure is then the harness's.
 pub fn whole(bed: &mut TestBed, at: impl AsRef<Path>, job: &Job) -> Injected<JobAnswer> {
     let answer = bed.perform(at, job)?;
-    let answer = answer.context("where nothing was broken, the agent hung or ended")?;
+    let answer = answer.context("without a fault, the agent hung or ended")?;
     match answer.failure() {
-        Some(failure) => infra(format!("where nothing was broken, {failure}")),
+        Some(failure) => infra(format!("without a fault, {failure}")),
         None => Ok(answer),
     }
 }
