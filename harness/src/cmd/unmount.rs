@@ -139,7 +139,7 @@ impl Unmount {
                     |daemon| format!("its daemon, process {},", daemon.pid()),
                 );
                 Some(format!(
-                    "{process} has not answered within {} s\n  fix: see its log for what it waits for, and try again later; or kill that process, which loses unflushed changes, and run this again",
+                    "{process} has not answered within {} s\n  fix: see its log for what it waits for, and try again later; or kill that process, which can lose unflushed changes, and run this again",
                     PATIENCE.as_secs()
                 ))
             } else {
@@ -167,6 +167,6 @@ fn give_up(mut child: Child) {
 
 fn stopped(pid: u32) -> String {
     format!(
-        "its daemon (process {pid}) is stopped\n  fix: continue it with `kill -CONT {pid}`, and run this again; or kill it with `kill -KILL {pid}`, which loses unflushed changes, and run this again"
+        "its daemon (process {pid}) is stopped\n  fix: continue it with `kill -CONT {pid}`, and run this again; or kill it with `kill -KILL {pid}`, which can lose unflushed changes, and run this again"
     )
 }

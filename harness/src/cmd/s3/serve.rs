@@ -21,8 +21,8 @@ const REQUIRE_MINIO: &str = "CTXBENCH_REQUIRE_MINIO";
 
 /// Start an S3 server on a loopback port and serve until Ctrl-C.
 ///
-/// When the server is ready, one line of JSON on standard output has its address, its kind, its keys and a command to
-/// mount it. It has a bucket `ctxbench`. Without --dir, its data are deleted when it ends.
+/// When the server is ready, it prints one line of JSON with its endpoint, version, access key, secret key, region and
+/// bucket. Without --dir, its data are deleted when it ends.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench s3 serve                               # MinIO if it is installed, else the embedded server
