@@ -156,7 +156,10 @@ impl TestBed {
     /// The backend with a daemon of our own that is started in another way.
     pub fn launched_by(&self, launch: Launch) -> Injected<Box<dyn Backend>> {
         let launched = self.backend.launched_by(launch);
-        launched.map_or_else(|| skipped("its daemon is not served by `ctxbench mount`"), Ok)
+        launched.map_or_else(
+            || skipped("its daemon is not served by `ctxbench mount`"),
+            Ok,
+        )
     }
 
     /// The directory in which the agent process works.

@@ -89,7 +89,9 @@ pub fn kill(bed: &mut TestBed, when: Moment) -> Injected {
 /// Checks that the kill interrupted the stream of changes.
 fn hit(answer: Option<JobAnswer>) -> Injected {
     if answer.is_some_and(|answer| answer.failures.is_empty()) {
-        return infra("the changes were complete before the daemon was killed: the fault hit nothing");
+        return infra(
+            "the changes were complete before the daemon was killed: the fault hit nothing",
+        );
     }
     Ok(())
 }

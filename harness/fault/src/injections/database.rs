@@ -51,7 +51,9 @@ pub fn lock(bed: &mut TestBed, seconds: f64) -> Injected {
     let failure = answer.as_ref().and_then(|answer| answer.failures.first());
     match failure {
         None if answer.is_some() => {
-            return infra("a change succeeded while another program held the lock: the fault hit nothing");
+            return infra(
+                "a change succeeded while another program held the lock: the fault hit nothing",
+            );
         }
         Some(failure) if failure.errno != Some(Errno::BUSY.raw_os_error()) => {
             let text = failure.text.clone();
@@ -114,7 +116,9 @@ fn open_damaged(bed: &mut TestBed, path: &Path) -> Injected {
                     ));
                     audit
                 }
-                None => Audit::unknown("the damaged store is refused, so none of its files can be read"),
+                None => {
+                    Audit::unknown("the damaged store is refused, so none of its files can be read")
+                }
             };
             bed.audited("damaged", audit);
         }
@@ -241,7 +245,8 @@ pub fn remove_log(bed: &mut TestBed) -> Injected {
             let words = error.to_string();
             bed.refused(refusal(&words));
             let Some(option) = follow(bed, &words, after)? else {
-                let audit = Audit::unknown("the store is refused, so none of its files can be read");
+                let audit =
+                    Audit::unknown("the store is refused, so none of its files can be read");
                 bed.audited("log-gone", audit);
                 return Ok(());
             };

@@ -59,7 +59,9 @@ pub fn run(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
         bed.come_back()?;
         let recovery = bed.outcome.recovery.as_ref();
         if recovery.is_none_or(|recovery| recovery.how == Return::Never) {
-            total.add(&Audit::unknown(format!("power cut {at}: it did not recover")));
+            total.add(&Audit::unknown(format!(
+                "power cut {at}: it did not recover"
+            )));
             break;
         }
         copies += remove_copies(&bed.root())?;
@@ -84,9 +86,7 @@ pub fn run(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
         bed.count("conflict_copies", copies);
     }
     if discarded == 0 {
-        return infra(
-            "unsynced files survived every cut, so the cuts prove nothing",
-        );
+        return infra("unsynced files survived every cut, so the cuts prove nothing");
     }
     total.note = Some(format!(
         "records, looked at after each of {cuts} cuts; after {discarded} of them an unsynced file was gone"
