@@ -22,7 +22,6 @@ use super::lost_writes::LostWrites;
 use super::owner::{OwnerMap, StoredOwner};
 use super::panics::contain;
 use super::policy::CachePolicy;
-use super::readers::Readers;
 use super::slow::SlowThreads;
 use crate::store::{Attr, Caller, Change, Ino, Kind, Result, Slow, Store};
 
@@ -258,17 +257,14 @@ impl MountState {
 pub(crate) struct FrontEnd {
     pub(super) mounted: Arc<MountState>,
     pub(super) policy: CachePolicy,
-    pub(super) readers: Readers,
     slow: SlowThreads,
 }
 
 impl FrontEnd {
-    /// `threads` answer requests.
-    pub(crate) fn new(mounted: Arc<MountState>, policy: CachePolicy, threads: usize) -> Self {
+    pub(crate) fn new(mounted: Arc<MountState>, policy: CachePolicy) -> Self {
         Self {
             mounted,
             policy,
-            readers: Readers::new(threads),
             slow: SlowThreads::default(),
         }
     }

@@ -22,7 +22,6 @@ mod names;
 mod owner;
 mod panics;
 mod policy;
-mod readers;
 mod requests;
 mod serve;
 mod slow;

@@ -17,13 +17,11 @@ use super::counters::Opcode;
 use super::front_end::FrontEnd;
 use super::panics::contain;
 
-/// Generates trait methods that call the front end's handler of the same name on its reader, and contain its panics.
+/// Generates trait methods that call the front end's handler of the same name and contain its panics.
 macro_rules! contained {
     ($($opcode:ident: $method:ident($($argument:ident: $kind:ty),* $(,)?) => ($($passed:expr),*);)*) => {
         $(fn $method(&self, $($argument: $kind),*) {
-            self.readers.turn(|| {
-                contain(Opcode::$opcode, || FrontEnd::$method(self, $($passed),*));
-            });
+            contain(Opcode::$opcode, || FrontEnd::$method(self, $($passed),*));
         })*
     };
 }

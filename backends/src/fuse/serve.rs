@@ -229,7 +229,7 @@ fn start_session(
     if let Some(socket) = &options.control {
         control::listen(socket, Arc::downgrade(mounted)).map_err(session_error)?;
     }
-    let front_end = FrontEnd::new(Arc::clone(mounted), policy, options.threads.max(1));
+    let front_end = FrontEnd::new(Arc::clone(mounted), policy);
     let session = Session::new(front_end, &resolved, &config(&**store, options));
     if session.is_err()
         && let Some(socket) = &options.control
