@@ -137,9 +137,9 @@ impl Registry {
             .ok_or_else(|| {
                 let known: Vec<String> =
                     self.all().map(|backend| backend.describe().name).collect();
+                let known = inputs::names::alternatives(name, known.iter().map(String::as_str));
                 let message = format!(
-                    "unknown backend; use one of {}, or the path of a .toml file",
-                    known.join(", ")
+                    "unknown backend; {known}, or the path of a .toml file (all: ctxbench list)"
                 );
                 InputError::whole(path, message)
             })

@@ -97,14 +97,14 @@ mod tests {
             "arm = 'direct'\n[claim.test.reading.measure.latency]\nworkload = 'micro/none'\nstate = 'hot'\nmetric = 'read'",
         );
         assert!(
-            unknown.starts_with("c.toml:9: field `claim[0].test.measure.workload`: claim c: unknown workload \"micro/none\", expected one of agent/claude"),
+            unknown.starts_with("c.toml:9: field `claim[0].test.measure.workload`: claim c: unknown workload \"micro/none\"; the nearest are micro/"),
             "{unknown}"
         );
         let unknown = error(
             "arm = 'sqlight'\n[claim.test.reading.measure.latency]\nworkload = 'micro/stat'\nstate = 'hot'\nmetric = 'stat'",
         );
         assert!(
-            unknown.contains("unknown arm \"sqlight\", expected one of"),
+            unknown.contains("unknown arm \"sqlight\"; the nearest are sqlite"),
             "{unknown}"
         );
         let unknown = error(
@@ -113,14 +113,14 @@ mod tests {
         assert!(
             unknown.contains("field `claim[0].test.measure.state`")
                 && unknown
-                    .contains("has no cache state \"warm\", expected one of cold, hot, lukewarm"),
+                    .contains("has no cache state \"warm\"; use one of cold, hot, lukewarm"),
             "{unknown}"
         );
         let unknown = error(
             "arm = 'direct'\n[claim.test.reading.measure.latency]\nworkload = 'micro/stat'\nstate = 'hot'\nmetric = 'read'",
         );
         assert!(
-            unknown.contains("micro/stat has no metric \"read\", expected one of ready, stat"),
+            unknown.contains("micro/stat has no metric \"read\"; use one of ready, stat"),
             "{unknown}"
         );
     }

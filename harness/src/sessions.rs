@@ -121,7 +121,7 @@ impl Recording {
     }
 
     /// The recording's bytes.
-    pub fn reader(&self) -> anyhow::Result<impl BufRead> {
+    pub fn reader(&self) -> anyhow::Result<impl BufRead + use<>> {
         let file = files::open(&self.file).with_context(|| format!("reading {}", self.name))?;
         let length = file.metadata()?.len();
         if length > RECORDING.bytes() {
@@ -151,7 +151,11 @@ impl Recording {
         if importer.id() == "claude-code" {
             let others = subagents(&self.path)?;
             if !others.is_empty() {
-                let whole = claude_code::read_with_subagents(&self.text()?, &others);
+                let mut readers = Vec::new();
+                for other in &others {
+                    readers.push(Box::new(other.reader()?) as Box<dyn BufRead>);
+                }
+                let whole = claude_code::read(&mut self.reader()?, &mut readers);
                 sessions = vec![whole.map_err(|problem| anyhow!("{}: {problem}", self.name))?];
             }
         }
@@ -165,7 +169,7 @@ impl Recording {
 }
 
 /// The recordings of a Claude Code session's subagents: `SESSION/subagents/*.jsonl` beside `SESSION.jsonl`.
-fn subagents(session: &Path) -> anyhow::Result<Vec<String>> {
+fn subagents(session: &Path) -> anyhow::Result<Vec<Recording>> {
     let name = session.file_name().unwrap_or_default().to_string_lossy();
     let name = name.trim_end_matches(".gz").trim_end_matches(".zst");
     let name = name.trim_end_matches(".jsonl");
@@ -182,10 +186,7 @@ fn subagents(session: &Path) -> anyhow::Result<Vec<String>> {
         }
     }
     files.sort();
-    files
-        .iter()
-        .map(|file| Recording::open(file)?.text())
-        .collect()
+    files.iter().map(|file| Recording::open(file)).collect()
 }
 
 /// Copies a source into a temporary file, which is removed when it is dropped.

@@ -15,7 +15,6 @@ const BUILT_IN: &str = include_str!("../prices.toml");
 const MILLION: f64 = 1e6;
 
 /// How many names are offered for one that is not in the list.
-const NEAREST: usize = 3;
 
 /// The longer cache lifetime that providers sell, in milliseconds.
 const HOUR_MS: u64 = 3_600_000;
@@ -213,16 +212,8 @@ impl Prices {
 
     /// The names in the list that are most like a model's name, the nearest first.
     pub fn nearest(&self, model: &str) -> Vec<&str> {
-        let model = plain_name(model);
-        let mut names: Vec<&str> = self.models.iter().map(|row| row.name.as_str()).collect();
-        names.sort_unstable();
-        names.dedup();
-        names.sort_by(|a, b| {
-            let likeness = |name: &str| strsim::jaro_winkler(name, &model);
-            likeness(b).total_cmp(&likeness(a))
-        });
-        names.truncate(NEAREST);
-        names
+        let names = self.models.iter().map(|row| row.name.as_str());
+        inputs::names::nearest(&plain_name(model), names)
     }
 }
 

@@ -8,20 +8,20 @@ use crate::common::{
 };
 
 #[test]
-fn an_unknown_name_is_answered_with_the_known_ones() {
+fn an_unknown_name_is_answered_with_the_nearest_known_ones() {
     // Each: a command line, and after the colon a part of the refusal.
     for case in [
-        "run --suite nonsense: use one of agent-memory, bucket, bucket-peers, calibrate, context",
-        "run --workload micro/nonsense: micro/read-1k",
-        "run --backend nonsense: use one of direct, null, memory, sqlite",
+        "run --suite nonsense: unknown suite; the nearest are ",
+        "run --workload micro/nonsense: unknown workload; the nearest are micro/",
+        "run --backend nonsense: unknown backend; the nearest are ",
         "run --backend no-such-file.toml: no-such-file.toml: No such file",
-        "run --policy nonsense: use one of agent-memory, coding-agent",
+        "run --policy nonsense: unknown policy; the nearest are ",
         "run --rounds 0: 0 is not in 1..",
         "run --epochs 2: 2 is not in 3..",
         "run --budget 0: above 0",
         "run --call-timeout 0: above 0",
         "run --workload micro/rename --state cold: no workload has any of the requested cache states",
-        "mount nonsense /tmp: sqlite, agent-memory, s3, view, memory, null, llm-history, llm-generate",
+        "mount nonsense /tmp: unknown store nonsense; the nearest are ",
         "mount memory /tmp --db x: unexpected argument '--db'",
         "mount view /tmp --source x: --definition",
     ] {

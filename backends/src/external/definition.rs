@@ -1,6 +1,7 @@
 //! The TOML format of a third-party backend, and its checks.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::Path;
 
 use inputs::{InputError, parse_toml};
@@ -43,7 +44,8 @@ pub struct ExternalDefinition {
     /// Requirements of the machine.
     #[serde(default)]
     pub need: Vec<Requirement>,
-    /// Command that prints its version.
+    /// Command that prints its version, if it has one.
+    #[serde(default)]
     pub version: Vec<String>,
     /// Variables added to the environment of every command but `version`.
     #[serde(default)]
@@ -54,6 +56,9 @@ pub struct ExternalDefinition {
     /// Programs that run as long as the workspace: started before `setup`, killed after `teardown`.
     #[serde(default)]
     pub services: Vec<Vec<String>>,
+    /// Programs that run as long as the workspace: started after `setup`, each once the one before is ready.
+    #[serde(default)]
+    pub service: Vec<Service>,
     /// Commands that run once, in order, before the first mount of a workspace.
     #[serde(default)]
     pub setup: Vec<Vec<String>>,
@@ -166,6 +171,16 @@ pub struct PrivateFile {
     pub shipped: Option<String>,
 }
 
+/// A program that a mount needs, and how it is seen to be ready.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Service {
+    /// The program, in the foreground.
+    pub run: Vec<String>,
+    /// Command that succeeds once the program can be used; it is repeated until then.
+    pub ready: Vec<String>,
+}
+
 /// A requirement of the machine.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -181,7 +196,20 @@ pub struct Requirement {
 impl ExternalDefinition {
     pub(super) fn parse(file: &Path, text: &str) -> Result<Self, InputError> {
         let definition: Self = parse_toml(file, text)?;
-        definition.check(file)?;
+        definition.check(file).map_err(|error| {
+            // The mistake is in the first line that has the quoted text.
+            let quoted = error
+                .message
+                .split('"')
+                .nth(1)
+                .filter(|text| !text.is_empty());
+            let line =
+                quoted.and_then(|quoted| text.lines().position(|line| line.contains(quoted)));
+            InputError {
+                line: error.line.or(line.map(|at| at + 1)),
+                ..error
+            }
+        })?;
         Ok(definition)
     }
 
@@ -195,9 +223,14 @@ impl ExternalDefinition {
                 self.name
             ));
         }
-        for (field, command) in [("version", &self.version), ("mount", &self.mount)] {
-            if command.is_empty() {
-                return wrong(format!("field `{field}`: the command is empty"));
+        if self.mount.is_empty() {
+            return wrong("field `mount`: the command is empty".to_owned());
+        }
+        for service in &self.service {
+            for (field, command) in [("run", &service.run), ("ready", &service.ready)] {
+                if command.is_empty() {
+                    return wrong(format!("field `service.{field}`: the command is empty"));
+                }
             }
         }
         let of_environment = [DIRECTORY];
@@ -219,8 +252,8 @@ impl ExternalDefinition {
                         "{text:?}: every user can read a command's arguments: pass `{unknown}` by [environment] or a [[file]]"
                     )
                 } else {
-                    let known = known.join(", ");
-                    format!("{text:?}: unknown variable `{unknown}`; known variables are {known}")
+                    let known = inputs::names::alternatives(unknown, known.iter().copied());
+                    format!("{text:?}: unknown variable `{unknown}`; {known}")
                 });
             }
         }
@@ -269,7 +302,9 @@ impl ExternalDefinition {
             &self.unmount,
         ];
         let several = [&self.services, &self.setup, &self.teardown];
-        let several = several.into_iter().flatten();
+        let services = self.service.iter();
+        let services = services.flat_map(|service| [&service.run, &service.ready]);
+        let several = several.into_iter().flatten().chain(services);
         let arguments = single.into_iter().chain(several).flatten();
         arguments.chain(&self.root).collect()
     }
@@ -292,6 +327,7 @@ impl ExternalDefinition {
     pub(super) fn of_second_host(&self) -> Self {
         Self {
             services: Vec::new(),
+            service: Vec::new(),
             setup: Vec::new(),
             teardown: Vec::new(),
             ..self.clone()
@@ -331,6 +367,84 @@ impl ExternalDefinition {
     }
 }
 
+impl ExternalDefinition {
+    /// Checks that the programs of all commands exist, before anything is made.
+    pub(super) fn check_programs(&self) -> Result<(), Unavailable> {
+        let path = match self.environment.get("PATH") {
+            Some(own) if named(own).next().is_none() => own.into(),
+            // A path that a workspace decides is known once there is one.
+            Some(_) => return Ok(()),
+            None => search_path(),
+        };
+        let fields = [
+            ("version", &self.version),
+            ("mount", &self.mount),
+            ("ready", &self.ready),
+            ("drop_caches", &self.drop_caches),
+            ("counters", &self.counters),
+            ("unmount", &self.unmount),
+        ];
+        let several = [
+            ("services", &self.services),
+            ("setup", &self.setup),
+            ("teardown", &self.teardown),
+        ];
+        let several = several
+            .into_iter()
+            .flat_map(|(field, commands)| commands.iter().map(move |command| (field, command)));
+        let services = self.service.iter().flat_map(|service| {
+            [
+                ("service.run", &service.run),
+                ("service.ready", &service.ready),
+            ]
+        });
+        for (field, command) in fields.into_iter().chain(several).chain(services) {
+            let Some(program) = command.first() else {
+                continue;
+            };
+            if named(program).next().is_some() || has_program(&path, program) {
+                continue;
+            }
+            let near = match program.contains('/') {
+                true => String::new(),
+                false => near_programs(&path, program),
+            };
+            let needed = self.need.iter().find(|need| need.name == *program);
+            return Err(Unavailable {
+                reason: format!(
+                    "`{field}` names the program {program:?}, which is not installed{near}"
+                ),
+                fix: needed.map_or_else(
+                    || format!("install it, or correct `{field}`"),
+                    |need| need.fix.clone(),
+                ),
+            });
+        }
+        Ok(())
+    }
+}
+
+fn has_program(path: &OsStr, program: &str) -> bool {
+    match program.contains('/') {
+        true => Path::new(program).is_file(),
+        false => std::env::split_paths(path).any(|dir| dir.join(program).is_file()),
+    }
+}
+
+/// The installed programs whose names are most like `program`, in words.
+fn near_programs(path: &OsStr, program: &str) -> String {
+    let dirs = std::env::split_paths(path).filter_map(|dir| std::fs::read_dir(dir).ok());
+    let files = dirs.flat_map(|entries| entries.flatten());
+    let names: Vec<String> = files
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    let near = inputs::names::nearest(program, names.iter().map(String::as_str));
+    match near.is_empty() {
+        true => String::new(),
+        false => format!(" (the nearest installed are {})", near.join(", ")),
+    }
+}
+
 impl PrivateFile {
     fn check(&self) -> Result<(), String> {
         if !is_own_path(&self.path) {
@@ -364,7 +478,7 @@ impl Requirement {
 }
 
 fn is_on_path(program: &str) -> bool {
-    std::env::split_paths(&search_path()).any(|dir| dir.join(program).is_file())
+    has_program(&search_path(), program)
 }
 
 #[cfg(test)]
@@ -393,13 +507,32 @@ mount = ["mount", "--bind", "{data}", "{mount}"]
         assert_eq!(whole.mount.len(), 4);
         assert_eq!(
             error(&WHOLE.replace("persistent", "persistant")),
-            "x.toml:5: unknown field `persistant`, expected one of `name`, `summary`, `durability`, `persistent`, `second_host`, `daemons`, `need`, `version`, `environment`, `file`, `services`, `setup`, `mount`, `stays`, `ready`, `root`, `drop_caches`, `counters`, `unmount`, `teardown`, `properties`"
+            "x.toml:5: unknown field `persistant`, expected one of `name`, `summary`, `durability`, `persistent`, `second_host`, `daemons`, `need`, `version`, `environment`, `file`, `services`, `service`, `setup`, `mount`, `stays`, `ready`, `root`, `drop_caches`, `counters`, `unmount`, `teardown`, `properties`"
         );
         assert!(error(&WHOLE.replace("{data}", "{date}")).contains("unknown variable `date`"));
         assert!(error(&WHOLE.replace("\"bind\"", "\"Bind it\"")).contains("field `name`"));
+        let mistake = error(&WHOLE.replace("{data}", "{date}"));
+        assert!(mistake.starts_with("x.toml:8: "), "{mistake}");
+        let unversioned = WHOLE.replace("version = [\"mount\", \"--version\"]\n", "");
+        assert!(ExternalDefinition::parse(Path::new("x.toml"), &unversioned).is_ok());
+        let service = format!("{WHOLE}[[service]]\nrun = ['a']\nready = []\n");
+        assert!(error(&service).contains("field `service.ready`: the command is empty"));
+    }
+
+    #[test]
+    fn a_misspelt_program_is_found_before_anything_is_made() {
+        let definition = |mount: &str| {
+            let text = WHOLE.replace("mount = [\"mount\"", &format!("mount = [\"{mount}\""));
+            ExternalDefinition::parse(Path::new("x.toml"), &text).unwrap()
+        };
+        assert!(definition("mount").check_programs().is_ok());
+        assert!(definition("{site}/mine").check_programs().is_ok());
+        let missing = definition("moumt").check_programs().unwrap_err().reason;
         assert!(
-            error(&WHOLE.replace("[\"mount\", \"--version\"]", "[]")).contains("field `version`")
+            missing.starts_with("`mount` names the program \"moumt\"") && missing.contains("mount"),
+            "{missing}"
         );
+        assert!(definition("/no/such").check_programs().is_err());
     }
 
     #[test]

@@ -30,6 +30,7 @@ use crate::services::Services;
 use crate::services::s3::Server;
 use command::{Running, Surroundings, run, start};
 pub use definition::ExternalDefinition;
+use definition::Service;
 use variables::Variables;
 
 /// The definitions that ship with this program.
@@ -169,15 +170,21 @@ impl Backend for External {
         for need in &self.definition.need {
             need.check()?;
         }
+        self.definition.check_programs()?;
         let around = Surroundings {
             variables: Variables::of_the_environment(),
             ..Surroundings::default()
         };
-        let version = run(&self.definition.version, &around, None, VERSION_PATIENCE);
-        let version = version.map_err(|error| Unavailable {
-            reason: format!("its version cannot be read: {error}"),
-            fix: self.definition.fix(),
-        })?;
+        let version =
+            match self.definition.version.is_empty() {
+                true => "not stated".to_owned(),
+                false => run(&self.definition.version, &around, None, VERSION_PATIENCE).map_err(
+                    |error| Unavailable {
+                        reason: format!("its version cannot be read: {error}"),
+                        fix: self.definition.fix(),
+                    },
+                )?,
+            };
         let first = version.lines().find(|line| !line.trim().is_empty());
         let mut versions = Versions::from([
             ("kernel".to_owned(), kernel()),
@@ -291,8 +298,36 @@ impl ExternalWorkspace {
         };
         workspace.prepare(is_first)?;
         workspace.mount()?;
-        std::fs::create_dir_all(&workspace.root)?;
+        workspace.check_writable()?;
         Ok(workspace)
+    }
+
+    /// Makes the agent's directory. A run writes files: a mount that takes none is refused by name.
+    fn check_writable(&self) -> io::Result<()> {
+        let probe = self.root.join(format!(".ctxbench-{}", std::process::id()));
+        let written = std::fs::create_dir_all(&self.root)
+            .and_then(|()| std::fs::create_dir(&probe))
+            .and_then(|()| std::fs::remove_dir(&probe));
+        let Err(error) = written else {
+            return Ok(());
+        };
+        let refuses = [rustix::io::Errno::ROFS, rustix::io::Errno::NOSYS];
+        let is_refused = error
+            .raw_os_error()
+            .is_some_and(|code| refuses.iter().any(|errno| errno.raw_os_error() == code));
+        match is_refused {
+            true => Err(io::Error::new(
+                io::ErrorKind::ReadOnlyFilesystem,
+                format!(
+                    "{} is a read-only file system: {error}. A run writes files (mount it writable, or measure a store that can be written)",
+                    self.name
+                ),
+            )),
+            false => Err(io::Error::new(
+                error.kind(),
+                format!("{}: {}: {error}", self.name, self.root.display()),
+            )),
+        }
     }
 
     fn log(&self) -> PathBuf {
@@ -332,7 +367,36 @@ impl ExternalWorkspace {
                 self.perform("be set up", command)?;
             }
         }
+        for service in self.definition.service.clone() {
+            self.start_service(&service)?;
+        }
         Ok(())
+    }
+
+    /// Starts a service, and waits until it is ready.
+    fn start_service(&mut self, service: &Service) -> io::Result<()> {
+        let program = service.run.first().map_or("", String::as_str);
+        let mut running = start(&service.run, &self.around, &self.log())?;
+        let started = Instant::now();
+        let failed = loop {
+            if run(&service.ready, &self.around, None, VERSION_PATIENCE).is_ok() {
+                break None;
+            }
+            if let Some(ended) = running.ended() {
+                break Some(format!(
+                    "its service {program} ended before it was ready: {ended}"
+                ));
+            }
+            if started.elapsed() > self.config.patience {
+                break Some(format!("its service {program} took too long to be ready"));
+            }
+            std::thread::sleep(POLL_INTERVAL);
+        };
+        self.services.push(running);
+        match failed {
+            Some(what) => Err(self.failure(&what)),
+            None => Ok(()),
+        }
     }
 
     fn tear_down(&mut self) -> io::Result<()> {

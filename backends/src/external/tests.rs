@@ -159,3 +159,23 @@ fn a_file_system_that_dies_or_does_not_end_is_noticed() {
     std::thread::sleep(Duration::from_millis(500));
     assert_eq!(workspace.exit_reason().unwrap(), "x ended: exit code 0");
 }
+
+#[test]
+fn a_service_starts_after_setup_and_the_mount_waits_until_it_is_ready() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = "setup = [['touch', '{site}/made']]\nmount = ['cat', '{site}/up']\nready = ['true']\nunmount = ['true']\n\
+        [[service]]\nrun = ['sh', '-c', 'test -e {site}/made && sleep 0.1 && touch {site}/up && sleep 60']\nready = ['test', '-e', '{site}/up']\n";
+    drop(open(service, dir.path()).unwrap());
+    let never =
+        failure("mount = ['true']\n[[service]]\nrun = ['sleep', '60']\nready = ['false']\n");
+    assert!(
+        never.contains("its service sleep took too long to be ready"),
+        "{never}"
+    );
+    let ends =
+        failure("mount = ['true']\n[[service]]\nrun = ['sh', '-c', 'exit 3']\nready = ['false']\n");
+    assert!(
+        ends.contains("its service sh ended before it was ready: exit code 3"),
+        "{ends}"
+    );
+}

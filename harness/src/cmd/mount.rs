@@ -106,7 +106,8 @@ impl FromArgMatches for Chosen {
         let (name, given) = chosen.ok_or_else(|| clap::Error::new(ErrorKind::MissingSubcommand))?;
         let store = stores().find(|store| store.name == name).ok_or_else(|| {
             let names: Vec<&str> = stores().map(|store| store.name).collect();
-            let message = format!("unknown store {name}; the stores are {}", names.join(", "));
+            let known = inputs::names::alternatives(name, names);
+            let message = format!("unknown store {name}; {known}");
             let mut mount = Mount::augment_args(Command::new("ctxbench mount"));
             mount.error(ErrorKind::InvalidSubcommand, message)
         })?;

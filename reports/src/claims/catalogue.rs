@@ -99,6 +99,10 @@ fn unknown(name: Name<'_>, known: &[&dyn Catalogue]) -> Option<String> {
         }
         all
     };
+    let wanted = match name {
+        Name::Arm(name) | Name::Workload(name) | Name::Scenario(name) => name,
+        Name::State(_, name) | Name::Metric(_, name) | Name::Policy(_, name) => name,
+    };
     let (what, is_known, names) = match name {
         Name::Arm(arm) => {
             let names = of_all(|catalogue| catalogue.names().1);
@@ -136,6 +140,6 @@ fn unknown(name: Name<'_>, known: &[&dyn Catalogue]) -> Option<String> {
             (what, names.contains(name), names)
         }
     };
-    let names: Vec<String> = names.into_iter().collect();
-    (!is_known).then(|| format!("{what}, expected one of {}", names.join(", ")))
+    let names = names.iter().map(String::as_str);
+    (!is_known).then(|| format!("{what}; {}", inputs::names::alternatives(wanted, names)))
 }

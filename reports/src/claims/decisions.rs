@@ -92,8 +92,10 @@ impl Test for DecisionTest {
     fn problem(&self) -> Option<(Vec<PathStep<'static>>, String)> {
         let is_built_in = find(&self.policy).is_ok() && !self.policy.ends_with(".toml");
         (!is_built_in).then(|| {
-            let known = decide::built_in().join(", ");
-            let message = format!("no built-in policy {:?}; there are {known}", self.policy);
+            let known = decide::built_in();
+            let known = known.iter().map(String::as_str);
+            let known = inputs::names::alternatives(&self.policy, known);
+            let message = format!("no built-in policy {:?}; {known}", self.policy);
             (vec![Field("policy")], message)
         })
     }

@@ -637,11 +637,14 @@ fn unknown(
     let kind = name.split_inclusive('/').next().unwrap_or(name);
     let alike = known.clone().filter(|other| other.starts_with(kind));
     let alike: Vec<&str> = alike.collect();
-    let shown = match alike.is_empty() {
+    let shown: Vec<&str> = match alike.is_empty() {
         true => known.collect(),
         false => alike,
     };
-    let message = format!("unknown {name:?}; use one of {}", shown.join(", "));
+    let message = format!(
+        "unknown {name:?}; {}",
+        inputs::names::alternatives(name, shown)
+    );
     toml_error(file, text, path, &message)
 }
 

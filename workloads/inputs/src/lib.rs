@@ -134,8 +134,8 @@ pub fn named(
     if name.ends_with(".toml") {
         return Ok((path.to_owned(), read(path)?));
     }
-    let known = known.join(", ");
-    let message = format!("unknown {what}; use one of {known}, or the path of a .toml file");
+    let known = names::alternatives(name, known.iter().map(String::as_str));
+    let message = format!("unknown {what}; {known}, or the path of a .toml file");
     let found = built_in.map(|(file, text)| (file, text.to_owned()));
     found.ok_or_else(|| InputError::whole(path, message))
 }

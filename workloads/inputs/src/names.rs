@@ -10,6 +10,35 @@ use serde::de::{Deserialize, Deserializer, Error};
 /// The maximum length of a name in bytes: that of a file's name in Linux.
 const LONGEST: usize = 255;
 
+/// The most names that a message lists whole.
+const LISTED: usize = 4;
+
+/// The most names that are near another one.
+const NEAREST: usize = 3;
+
+/// The known names that are most like `name`, the nearest first.
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut names: Vec<&str> = known.into_iter().collect();
+    names.sort_unstable();
+    names.dedup();
+    names.sort_by(|a, b| {
+        let likeness = |known: &str| strsim::jaro_winkler(known, name);
+        likeness(b).total_cmp(&likeness(a))
+    });
+    names.truncate(NEAREST);
+    names
+}
+
+/// What a message says after a name that is not known: all known names if they are few, else the nearest ones.
+pub fn alternatives<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    let all: Vec<&str> = known.into_iter().collect();
+    match all.len() {
+        0 => "there are none".to_owned(),
+        few if few <= LISTED => format!("use one of {}", all.join(", ")),
+        _ => format!("the nearest are {}", nearest(name, all).join(", ")),
+    }
+}
+
 /// Why a name is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -150,6 +179,15 @@ pub fn by_name<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_misspelt_name_gets_the_nearest_ones_and_not_a_list_of_forty() {
+        let many: Vec<String> = (0..40).map(|number| format!("micro/{number}")).collect();
+        let known = many.iter().map(String::as_str).chain(["sqlite", "direct"]);
+        assert!(alternatives("sqlit", known).starts_with("the nearest are sqlite, "));
+        assert_eq!(alternatives("x", ["b", "a"]), "use one of b, a");
+        assert_eq!(alternatives("x", []), "there are none");
+    }
     use proptest::prelude::*;
 
     #[test]

@@ -10,7 +10,7 @@ use std::io::BufRead;
 use serde_json::Value;
 
 use super::detect::Head;
-use super::records::{self, Damage};
+use super::records::{Damage, each_line};
 use super::roots::is_windows;
 use super::shell::{self, Platform, ShellCommand};
 use super::{
@@ -55,7 +55,7 @@ impl Importer for ClaudeCode {
     }
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
-        read(&super::json::whole(recording)?).map(|session| vec![session])
+        read(recording, &mut []).map(|session| vec![session])
     }
 }
 /// Types of records that hold no call and no message.
@@ -64,40 +64,35 @@ const WITHOUT_CALLS: &str = "agent-color agent-name agent-setting ai-title attac
     marble-origami-snapshot mode pr-link progress queue-operation rate_limit_event result speculation-accept \
     stream_event summary system tag task-summary tool_progress tool_use_summary worktree-state";
 
-/// Reads a session file.
-///
-/// # Errors
-/// If no line belongs to a Claude Code session.
-pub fn read(text: &str) -> Result<ImportedSession, String> {
-    read_with_subagents(text, &[])
-}
-
 /// Reads a session file, and the files of its subagents in `SESSION/subagents/`, in the order of time.
 ///
 /// # Errors
-/// If no line belongs to a Claude Code session.
-pub fn read_with_subagents(text: &str, subagents: &[String]) -> Result<ImportedSession, String> {
+/// If no line belongs to a Claude Code session, or a file cannot be read.
+pub fn read(
+    session: &mut dyn BufRead,
+    subagents: &mut [Box<dyn BufRead>],
+) -> Result<ImportedSession, String> {
     let mut reader = Reader::default();
     let mut damage = Damage::default();
     let mut beside: Vec<(Option<i64>, Value)> = Vec::new();
     for file in subagents {
         let mut last = None;
-        damage += records::read(file, |record| {
+        damage += each_line(&mut **file, |record| {
             // A record without a time follows the one before it.
             last = time(&record).or(last);
             beside.push((last, record));
-        });
+        })?;
     }
     beside.sort_by_key(|(time, _)| *time);
     let mut beside = beside.into_iter().peekable();
-    damage += records::read(text, |record| {
+    damage += each_line(session, |record| {
         if let Some(now) = time(&record) {
             while let Some((_, earlier)) = beside.next_if(|(time, _)| *time < Some(now)) {
                 reader.line(&earlier);
             }
         }
         reader.line(&record);
-    });
+    })?;
     beside.for_each(|(_, record)| reader.line(&record));
     reader.session.unreadable_lines = damage.unreadable;
     reader.session.mended_lines = damage.mended;

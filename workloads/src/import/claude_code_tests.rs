@@ -102,7 +102,7 @@ impl Session {
     }
 
     fn imported(&self) -> ImportedSession {
-        claude_code::read(&self.text()).unwrap()
+        claude_code::read(&mut self.text().as_bytes(), &mut []).unwrap()
     }
 
     /// The trace, its script, and the causes of calls that are not replayed.
@@ -169,7 +169,7 @@ fn history_under_new_uuids_counts_once() {
     });
     twice.extend(copied);
     let expected = format!("{:?}", once.imported().events);
-    let session = claude_code::read(&twice).unwrap();
+    let session = claude_code::read(&mut twice.as_bytes(), &mut []).unwrap();
     assert_eq!(format!("{:?}", session.events), expected);
     assert_eq!(session.calls().count(), 2);
 }
@@ -331,7 +331,7 @@ fn a_stream_has_its_agent_and_its_subagents() {
         result,
     ];
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    let session = claude_code::read(&text).unwrap();
+    let session = claude_code::read(&mut text.as_bytes(), &mut []).unwrap();
     assert_eq!(
         (session.agent.as_str(), session.model.as_str()),
         ("claude-code 2.1.200", "m-1")

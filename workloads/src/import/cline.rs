@@ -386,4 +386,54 @@ mod tests {
             [" 5+8+7 6"]
         );
     }
+
+    #[test]
+    fn native_calls_whose_results_are_text_have_their_results() {
+        let ask = |id: &str, name: &str, input: serde_json::Value| json!({"type": "tool_use", "id": id, "name": name, "input": input});
+        let history = json!([
+            {"role": "user", "content": [{"type": "text", "text": "<task>\nChange it.\n</task>"}]},
+            {"role": "assistant", "content": [{"type": "text", "text": "I look."},
+                ask("t1", "list_files", json!({"path": "src"})), ask("t2", "read_file", json!({"path": "src/a.txt"}))]},
+            {"role": "user", "content": [
+                {"type": "text", "text": "[list_files for 'src'] Result:\na.txt\nb/"},
+                {"type": "text", "text": "[read_file for 'src/a.txt'] Result:\n1 | one\n2 | two"},
+                {"type": "text", "text": "<environment_details>\n# Current Mode\nACT MODE\n</environment_details>"}]},
+            {"role": "assistant", "content": [ask("t3", "execute_command", json!({"command": "cat src/a.txt"}))]},
+            {"role": "user", "content": [{"type": "text", "text": "[execute_command for 'cat src/a.txt'] Result:\nCommand failed with exit code 1."}]},
+        ]);
+        assert_eq!(
+            calls(&imported("cline", &history.to_string())),
+            [
+                "list_files list src: lists src/a.txt",
+                "read_file read src/a.txt: whole one\ntwo\n",
+                "execute_command exec: cat src/a.txt -> (Exit)",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_interface_shows_calls_and_the_model() {
+        let say = |what: &str, text: &str| json!({"ts": 1_769_000_000_000_u64, "type": "say", "say": what, "text": text, "modelInfo": {"modelId": "claude-opus-4-6"}});
+        let tool = |tool: &str, path: &str, content: &str| say("tool", &json!({"tool": tool, "path": path, "content": content}).to_string());
+        let interface = json!([
+            say("task", "Change it."),
+            say("api_req_started", &json!({"tokensIn": 5, "tokensOut": 6}).to_string()),
+            tool("newFileCreated", "a.txt", "one\n"),
+            tool("readFile", "b.txt", "/w/p/b.txt"),
+            say("command", "ls"),
+            {"type": "ask", "ask": "command_output", "text": "a.txt"},
+            {"type": "ask", "ask": "command_output", "text": "cut off", "partial": true},
+            say("completion_result", "Done."),
+        ]);
+        let session = imported("cline", &interface.to_string());
+        assert_eq!(session.model, "claude-opus-4-6");
+        assert_eq!(
+            calls(&session),
+            [
+                "write_to_file write a.txt: written one\n",
+                "read_file read b.txt",
+                "execute_command exec: ls -> a.txt\n",
+            ]
+        );
+    }
 }

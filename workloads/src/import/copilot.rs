@@ -6,8 +6,9 @@ use std::io::BufRead;
 use serde_json::Value;
 
 use super::detect::Head;
-use super::json::{arguments, content, each_line, milliseconds, token_count};
+use super::json::{arguments, content, milliseconds, token_count};
 use super::recorder::{Answer, Recorder};
+use super::records::each_line;
 use super::{ImportedSession, Importer, ReportedTotal, text};
 use crate::trace::TokenUsage;
 

@@ -6,9 +6,10 @@ use std::io::BufRead;
 use serde_json::{Value, json};
 
 use super::detect::Head;
-use super::json::{content, each_line, milliseconds};
+use super::json::{content, milliseconds};
 use super::messages::{message, usage};
 use super::recorder::{Answer, Recorder};
+use super::records::each_line;
 use super::{ImportedSession, Importer, text};
 
 /// Cursor.

@@ -262,8 +262,8 @@ pub fn importer(id: &str) -> Result<&'static dyn Importer, String> {
     named.copied().ok_or_else(|| {
         let names = IMPORTERS.iter().map(|importer| importer.id());
         format!(
-            "unknown format {id:?}; use one of {}",
-            names.collect::<Vec<_>>().join(", ")
+            "unknown format {id:?}; {}",
+            inputs::names::alternatives(id, names)
         )
     })
 }

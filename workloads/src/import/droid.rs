@@ -3,9 +3,10 @@
 use std::io::BufRead;
 
 use super::detect::Head;
-use super::json::{each_line, milliseconds};
+use super::json::milliseconds;
 use super::messages::message;
 use super::recorder::Recorder;
+use super::records::each_line;
 use super::{ImportedSession, Importer, text};
 
 /// Factory Droid.

@@ -3,8 +3,9 @@
 use std::io::BufRead;
 
 use super::detect::Head;
-use super::json::{arguments, each_line, milliseconds, token_count};
+use super::json::{arguments, milliseconds, token_count};
 use super::recorder::Recorder;
+use super::records::each_line;
 use super::{ImportedSession, Importer, text};
 use crate::trace::TokenUsage;
 

@@ -6,8 +6,9 @@ use std::io::BufRead;
 use serde_json::Value;
 
 use super::detect::Head;
-use super::json::{content, each_line, milliseconds, token_count};
+use super::json::{content, milliseconds, token_count};
 use super::recorder::{Answer, Recorder};
+use super::records::each_record;
 use super::{ImportedSession, Importer, ReportedTotal, text};
 use crate::trace::TokenUsage;
 
@@ -33,7 +34,6 @@ impl Importer for Gemini {
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
         let mut recorder = Recorder::new("gemini-cli");
-        let bytes = super::json::whole(recording)?;
         let mut messages: Vec<Value> = Vec::new();
         let mut meta = Value::Null;
         let mut add = |record: Value| {
@@ -60,13 +60,8 @@ impl Importer for Gemini {
                 meta = record;
             }
         };
-        match serde_json::from_str::<Value>(bytes.trim_start_matches('\u{feff}')) {
-            Ok(record) => add(record),
-            Err(_) => {
-                let lost = each_line(&mut bytes.as_bytes(), &mut add)?;
-                recorder.unreadable(lost);
-            }
-        }
+        let lost = each_record(recording, &mut add)?;
+        recorder.unreadable(lost);
         if messages
             .iter()
             .any(|message| text(message, "type") == Some("init"))
@@ -301,5 +296,35 @@ mod tests {
             );
             assert_eq!(usages(&session), ["gemini-3-pro-preview 40+60 8"]);
         }
+    }
+
+    #[test]
+    fn a_stream_gives_its_calls_and_the_usage_of_its_runs() {
+        let events = [
+            json!({"type": "init", "timestamp": "2026-01-01T10:00:00Z", "session_id": "s", "model": "gemini-3-pro-preview"}),
+            json!({"type": "message", "role": "user", "content": "Look."}),
+            json!({"type": "message", "role": "assistant", "content": "I ", "delta": true}),
+            json!({"type": "message", "role": "assistant", "content": "look.", "delta": true}),
+            json!({"type": "tool_use", "tool_name": "run_shell_command", "tool_id": "c1", "parameters": {"command": "cat a"}}),
+            json!({"type": "tool_result", "tool_id": "c1", "status": "success", "output": "one\n"}),
+            json!({"type": "tool_use", "tool_name": "write_file", "tool_id": "c2", "parameters": {"file_path": "b", "content": "x"}}),
+            json!({"type": "tool_result", "tool_id": "c2", "status": "error", "output": "File not found", "error": {"message": "File not found"}}),
+            json!({"type": "result", "status": "success", "stats": {"total_tokens": 110, "input_tokens": 100, "output_tokens": 10, "cached": 60}}),
+        ];
+        let text: String = events.iter().map(|event| format!("{event}\n")).collect();
+        let session = imported("gemini", &text);
+        assert_eq!(
+            calls(&session),
+            [
+                "run_shell_command exec: cat a -> one\n",
+                "write_file write b (NotFound)"
+            ]
+        );
+        let usage = session.totals[0].usage.unwrap();
+        assert_eq!(
+            (usage.uncached, usage.cache_read, usage.output),
+            (40, 60, 10)
+        );
+        assert_eq!(session.totals[0].model, "gemini-3-pro-preview");
     }
 }

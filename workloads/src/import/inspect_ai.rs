@@ -131,4 +131,13 @@ mod tests {
             (60, 40, 7)
         );
     }
+
+    #[test]
+    fn a_log_without_samples_has_its_usage() {
+        let log = json!({"version": 2, "status": "success", "eval": {"task": "t", "model": "m"},
+            "stats": {"model_usage": {"m": {"input_tokens": 9, "output_tokens": 2, "total_tokens": 11}}}});
+        let sessions = imported_all("inspect-ai", &log.to_string());
+        assert_eq!(sessions[0].totals[0].usage.unwrap().uncached, 9);
+        assert!(sessions[0].events.is_empty());
+    }
 }

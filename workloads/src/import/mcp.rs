@@ -6,9 +6,10 @@ use std::io::BufRead;
 use serde_json::Value;
 
 use super::detect::Head;
-use super::json::{content, each_line, milliseconds};
+use super::json::{content, milliseconds};
 use super::messages::is_failed;
 use super::recorder::Recorder;
+use super::records::each_line;
 use super::{ImportedSession, Importer, text};
 
 /// Model Context Protocol.

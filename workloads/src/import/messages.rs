@@ -6,8 +6,9 @@ use std::io::BufRead;
 use serde_json::Value;
 
 use super::detect::Head;
-use super::json::{arguments, content, document, each_line, milliseconds, token_count};
+use super::json::{arguments, content, document, milliseconds, token_count};
 use super::recorder::Recorder;
+use super::records::each_record;
 use super::{ImportedSession, Importer, text};
 use crate::trace::TokenUsage;
 
@@ -60,14 +61,8 @@ impl Importer for Messages {
             whole.as_array().into_iter().flatten().for_each(each);
         } else {
             // One document is one line, or many lines that are no record each.
-            let bytes = super::json::whole(recording)?;
-            match serde_json::from_str::<Value>(bytes.trim_start_matches('\u{feff}')) {
-                Ok(whole) => each(&whole),
-                Err(_) => {
-                    let lost = each_line(&mut bytes.as_bytes(), |record| each(&record))?;
-                    lines.unreadable(lost);
-                }
-            }
+            let lost = each_record(recording, |record| each(&record))?;
+            lines.unreadable(lost);
         }
         if !lines.is_empty() {
             sessions.push(lines.finish());

@@ -196,4 +196,18 @@ mod tests {
         assert_eq!(calls(&session), ["bash exec: cat a -> one\n"]);
         assert!(!session.is_whole_prompt);
     }
+
+    #[test]
+    fn the_messages_alone_are_a_session_of_the_first_versions() {
+        let messages = json!([
+            {"role": "system", "content": "You have a shell."},
+            {"role": "user", "content": "Fix it."},
+            {"role": "assistant", "content": "Look.\n```mswea_bash_command\ncat a\n```"},
+            {"role": "user", "content": "<returncode>0</returncode>\n<output>\none\n</output>"},
+        ]);
+        assert_eq!(
+            calls(&imported("mini-swe-agent", &messages.to_string())),
+            ["Bash exec: cat a -> one\n"]
+        );
+    }
 }

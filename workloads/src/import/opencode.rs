@@ -6,8 +6,9 @@ use std::io::BufRead;
 use serde_json::Value;
 
 use super::detect::Head;
-use super::json::{content, document, each_line, milliseconds, token_count};
+use super::json::{content, milliseconds, token_count};
 use super::recorder::{Answer, Recorder};
+use super::records::each_record;
 use super::{ImportedSession, Importer, text};
 use crate::trace::TokenUsage;
 
@@ -32,13 +33,11 @@ impl Importer for OpenCode {
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
         let mut recorder = Recorder::new("opencode");
-        let start = super::json::whole(recording)?;
-        let whole = document(&mut start.as_bytes());
-        match &whole {
-            Ok(Value::Array(messages)) => {
-                messages.iter().for_each(|one| message(&mut recorder, one))
+        let lost = each_record(recording, |record| match &record {
+            Value::Array(messages) => {
+                messages.iter().for_each(|one| message(&mut recorder, one));
             }
-            Ok(file) if file["messages"].is_array() => {
+            file if file["messages"].is_array() => {
                 let info = &file["info"];
                 if let Some(version) = text(info, "version") {
                     recorder.agent(format!("opencode {version}"));
@@ -47,14 +46,12 @@ impl Importer for OpenCode {
                 let messages = file["messages"].as_array().into_iter().flatten();
                 messages.for_each(|one| message(&mut recorder, one));
             }
-            _ => {
-                let lost = each_line(&mut start.as_bytes(), |event| {
-                    recorder.time(milliseconds(&event["timestamp"]));
-                    part(&mut recorder, &event["part"], false);
-                })?;
-                recorder.unreadable(lost);
+            event => {
+                recorder.time(milliseconds(&event["timestamp"]));
+                part(&mut recorder, &event["part"], false);
             }
-        }
+        })?;
+        recorder.unreadable(lost);
         Ok(vec![recorder.finish()])
     }
 }

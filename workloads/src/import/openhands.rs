@@ -8,9 +8,10 @@ use std::io::BufRead;
 use serde_json::{Value, json};
 
 use super::detect::Head;
-use super::json::{arguments, content, each_line, milliseconds, token_count, whole};
+use super::json::{arguments, content, milliseconds, token_count};
 use super::messages::usage;
 use super::recorder::{Answer, Recorder};
+use super::records::each_record;
 use super::{ImportedSession, Importer, ReportedTotal, text};
 
 /// OpenHands.
@@ -44,7 +45,6 @@ impl Importer for OpenHands {
     }
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
-        let bytes = whole(recording)?;
         let mut sessions = Vec::new();
         let mut events = Reader::new();
         let mut each = |record: &Value| {
@@ -67,14 +67,11 @@ impl Importer for OpenHands {
                 None => events.event(record),
             }
         };
-        match serde_json::from_str::<Value>(bytes.trim_start_matches('\u{feff}')) {
-            Ok(Value::Array(all)) => all.iter().for_each(each),
-            Ok(record) => each(&record),
-            Err(_) => {
-                let lost = each_line(&mut bytes.as_bytes(), |record| each(&record))?;
-                events.recorder.unreadable(lost);
-            }
-        }
+        let lost = each_record(recording, |record| match record {
+            Value::Array(all) => all.iter().for_each(&mut each),
+            record => each(&record),
+        })?;
+        events.recorder.unreadable(lost);
         if !events.recorder.is_empty() {
             sessions.push(events.recorder.finish());
         }
@@ -445,5 +442,25 @@ mod tests {
         ]);
         let session = imported("openhands", &events.to_string());
         assert_eq!(calls(&session), ["file_editor read a.c: whole int x;\n"]);
+    }
+
+    #[test]
+    fn the_first_versions_rows_name_no_source_and_no_cause() {
+        let row = json!({"issue": {"number": 1}, "history": [
+            {"content": "Fix it.", "action": "message"},
+            {"command": "cat a", "thought": "I look.", "action": "run"},
+            {"content": "one\r\nroot@host:/workspace # ", "command": "cat a", "exit_code": 0, "observation": "run"},
+        ]});
+        let pairs = json!({"history": [[
+            {"id": 1, "source": "agent", "action": "run", "args": {"command": "cat a"}},
+            {"id": 2, "cause": 1, "observation": "run", "content": "one\n", "extras": {"exit_code": 0}},
+        ]]});
+        for row in [row, pairs] {
+            assert_eq!(
+                calls(&imported("openhands", &row.to_string())),
+                ["execute_bash exec: cat a -> one\n"],
+                "{row}"
+            );
+        }
     }
 }

@@ -6,8 +6,9 @@ use std::io::BufRead;
 use serde_json::{Map, Value};
 
 use super::detect::Head;
-use super::json::{arguments, content, each_line, milliseconds};
+use super::json::{arguments, content, milliseconds};
 use super::recorder::Recorder;
+use super::records::each_record;
 use super::{ImportedSession, Importer, text};
 use crate::trace::TokenUsage;
 
@@ -33,15 +34,8 @@ impl Importer for OpenTelemetry {
     }
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
-        let bytes = super::json::whole(recording)?;
         let mut spans = Vec::new();
-        let mut lost = 0;
-        match serde_json::from_str::<Value>(bytes.trim_start_matches('\u{feff}')) {
-            Ok(file) => collect(&file, &mut spans),
-            Err(_) => {
-                lost = each_line(&mut bytes.as_bytes(), |record| collect(&record, &mut spans))?
-            }
-        }
+        let lost = each_record(recording, |record| collect(&record, &mut spans))?;
         spans.sort_by_key(|span| span.start);
         let mut recorder = Recorder::new("unknown agent");
         recorder.unreadable(lost);

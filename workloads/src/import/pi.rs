@@ -5,9 +5,10 @@ use std::io::BufRead;
 use serde_json::Value;
 
 use super::detect::Head;
-use super::json::{each_line, milliseconds, token_count};
+use super::json::{milliseconds, token_count};
 use super::messages::message;
 use super::recorder::Recorder;
+use super::records::each_line;
 use super::{ImportedSession, Importer, text};
 
 /// Pi.

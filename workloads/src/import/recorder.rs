@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
+use super::records::Damage;
 use super::roots::{Roots, is_absolute};
 use super::shell::{self, ShellCommand};
 use super::tools::{self, Meaning};
@@ -299,9 +300,10 @@ impl Recorder {
         self.items.push(Item::Event(Recorded::Compact { pre_tok }));
     }
 
-    /// Counts records that could not be read.
-    pub(super) fn unreadable(&mut self, records: u64) {
-        self.session.unreadable_lines += records;
+    /// Counts lines that could not be read, or only after a repair.
+    pub(super) fn unreadable(&mut self, damage: Damage) {
+        self.session.unreadable_lines += damage.unreadable;
+        self.session.mended_lines += damage.mended;
     }
 
     /// Whether anything was recorded.

@@ -1,14 +1,23 @@
-//! The records of a JSON-lines file of which some lines are damaged.
+//! Reads recordings record by record: JSON lines, of which some may be damaged, or one document. Of lines, only one is in
+//! memory at a time. What can be mended is mended: a byte order mark, glued records, half of a surrogate pair.
 
 use std::collections::BTreeSet;
+use std::io::{BufRead, Read};
 
 use serde_json::{Deserializer, Value};
+
+/// The longest line of a recording, in bytes.
+const LONGEST_LINE: u64 = 256 << 20;
+
+/// The longest document, and the longest text, in bytes.
+const LONGEST_DOCUMENT: u64 = 1 << 30;
 
 /// The most places of a damaged line at which a record may begin.
 const BEGINNINGS_MAX: usize = 16;
 
-/// The longest beginning of a record that is remembered, in bytes.
+/// The longest beginning of a record that is remembered, in bytes, and the most of them.
 const BEGINNING_BYTES: usize = 40;
+const BEGINNINGS_KNOWN: usize = 64;
 
 /// What was wrong with the lines of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,43 +35,134 @@ impl std::ops::AddAssign for Damage {
     }
 }
 
-/// Calls `each` with every record of `text`, in order.
-pub fn read(text: &str, mut each: impl FnMut(Value)) -> Damage {
-    let mut damage = Damage::default();
-    let mut beginnings = BTreeSet::new();
-    // A byte order mark is no part of the first record.
-    for line in text.trim_start_matches('\u{feff}').lines() {
-        let line = line.trim();
-        if line.is_empty() {
+/// Calls `each` with every record of a file of JSON lines, in order.
+///
+/// # Errors
+/// If the file cannot be read, or has a line that is too long.
+pub fn each_line(input: &mut dyn BufRead, mut each: impl FnMut(Value)) -> Result<Damage, String> {
+    let mut lines = Lines::default();
+    let mut bytes = Vec::new();
+    while next_line(input, &mut bytes)? {
+        lines.line(&bytes, &mut each);
+    }
+    Ok(lines.damage)
+}
+
+/// Calls `each` with the records of a file that is one document, or has one record a line.
+///
+/// # Errors
+/// If the file cannot be read, or is too long.
+pub fn each_record(input: &mut dyn BufRead, mut each: impl FnMut(Value)) -> Result<Damage, String> {
+    let mut bytes = Vec::new();
+    let mut lines = Lines::default();
+    while next_line(input, &mut bytes)? {
+        if bytes.trim_ascii().is_empty() {
             continue;
         }
+        // A first line that is a record, or begins as one that was cut, is not the first line of a document.
+        let text = String::from_utf8_lossy(&bytes);
+        let text = text.trim_start_matches('\u{feff}').trim();
+        if serde_json::from_str::<Value>(text).is_ok() || !text.starts_with(['{', '[']) {
+            lines.line(&bytes, &mut each);
+            break;
+        }
+        let read = input.take(LONGEST_DOCUMENT).read_to_end(&mut bytes);
+        read.map_err(|error| format!("cannot be read: {error}"))?;
+        if let Ok(document) = document(&bytes) {
+            each(document);
+            return Ok(Damage::default());
+        }
+        return each_line(&mut bytes.as_slice(), each);
+    }
+    while next_line(input, &mut bytes)? {
+        lines.line(&bytes, &mut each);
+    }
+    Ok(lines.damage)
+}
+
+/// Reads the next line. Returns `false` at the end.
+fn next_line(input: &mut dyn BufRead, bytes: &mut Vec<u8>) -> Result<bool, String> {
+    bytes.clear();
+    // One long line must not hold its memory until the end.
+    bytes.shrink_to(1 << 20);
+    let read = input.take(LONGEST_LINE).read_until(b'\n', bytes);
+    let read = read.map_err(|error| format!("cannot be read: {error}"))?;
+    if read as u64 == LONGEST_LINE {
+        return Err(format!("has a line longer than {LONGEST_LINE} bytes"));
+    }
+    Ok(read > 0)
+}
+
+/// Parses a document.
+///
+/// # Errors
+/// If it is not JSON.
+pub(super) fn document(bytes: &[u8]) -> Result<Value, String> {
+    let text = String::from_utf8_lossy(bytes);
+    let text = text.trim_start_matches('\u{feff}');
+    serde_json::from_str(text)
+        .or_else(|error| serde_json::from_str(&without_lone_surrogates(text)).map_err(|_| error))
+        .map_err(|error| format!("is not JSON: {error}"))
+}
+
+/// The lines of a file that have been read.
+#[derive(Default)]
+struct Lines {
+    damage: Damage,
+    /// How records of the file begin.
+    beginnings: BTreeSet<String>,
+}
+
+impl Lines {
+    fn line(&mut self, bytes: &[u8], each: &mut dyn FnMut(Value)) {
+        let line = String::from_utf8_lossy(bytes);
+        let line = line.trim_start_matches('\u{feff}').trim();
+        if line.is_empty() {
+            return;
+        }
         if let Ok(record) = serde_json::from_str(line) {
-            beginnings.extend(beginning(line));
+            if self.beginnings.len() < BEGINNINGS_KNOWN {
+                self.beginnings.extend(beginning(line));
+            }
             each(record);
-            continue;
+            return;
         }
         let whole = without_lone_surrogates(line);
         if let Some(records) = all(&whole) {
-            damage.mended += 1;
-            records.into_iter().for_each(&mut each);
-            continue;
+            self.damage.mended += 1;
+            records.into_iter().for_each(each);
+            return;
         }
-        damage.unreadable += 1;
-        // The rest of a cut record may stand before a whole one.
-        let mut found: Vec<usize> = beginnings
+        self.damage.unreadable += 1;
+        // The rest of a cut record may stand before a whole one. First the beginnings that other records have.
+        let mut known: Vec<usize> = self
+            .beginnings
             .iter()
             .flat_map(|start: &String| whole.match_indices(start.as_str()))
             .map(|(at, _)| at)
             .filter(|at| *at > 0)
             .collect();
-        found.sort_unstable();
-        found.truncate(BEGINNINGS_MAX);
-        if let Some(records) = found.into_iter().find_map(|at| all(&whole[at..])) {
-            damage.mended += 1;
-            records.into_iter().for_each(&mut each);
+        known.sort_unstable();
+        known.truncate(BEGINNINGS_MAX);
+        let any = whole.match_indices("{\"").map(|(at, _)| at);
+        let any = any.filter(|at| *at > 0).take(BEGINNINGS_MAX);
+        let found = known.into_iter().chain(any);
+        // A record that begins the line is whole if only the text behind it was cut.
+        let mut first = Deserializer::from_str(&whole).into_iter::<Value>();
+        let start = first.next().and_then(Result::ok).filter(Value::is_object);
+        let rest = found.into_iter().find_map(|at| all(&whole[at..]));
+        match (rest, start) {
+            (Some(records), _) => {
+                self.damage.mended += 1;
+                records.into_iter().for_each(each);
+            }
+            (None, Some(record)) => {
+                self.damage.mended += 1;
+                each(record);
+            }
+            (None, None) => {}
         }
     }
-    damage
 }
 
 /// The records of which the whole text consists.
@@ -120,8 +220,10 @@ mod tests {
 
     fn records(text: &str) -> (Vec<String>, Damage) {
         let mut found = Vec::new();
-        let damage = read(text, |record| found.push(record.to_string()));
-        (found, damage)
+        let damage = each_line(&mut text.as_bytes(), |record| {
+            found.push(record.to_string())
+        });
+        (found, damage.unwrap())
     }
 
     #[test]
@@ -140,6 +242,9 @@ mod tests {
                 damage(1, 1),
             ),
             ("{\"a\":1}\nnonsense\n", "1", damage(1, 0)),
+            ("{\"x\":\"cut{\"a\":2}\n{\"a\":3}", "2 3", damage(1, 1)),
+            ("{\"x\":\n{\"a\":3}", "3", damage(1, 0)),
+            ("{\"a\":1}{\"x\":\"cut", "1", damage(1, 1)),
         ] {
             let (found, stated) = records(text);
             let expected: Vec<String> = expected

@@ -9,6 +9,7 @@ use serde_json::json;
 use super::detect::Head;
 use super::json::whole;
 use super::recorder::{Answer, Recorder};
+use super::records::Damage;
 use super::{ImportedSession, Importer};
 
 /// strace.
@@ -91,7 +92,10 @@ impl Importer for Strace {
             }
         }
         log.close_all();
-        log.recorder.unreadable(lost);
+        log.recorder.unreadable(Damage {
+            unreadable: lost,
+            mended: 0,
+        });
         Ok(vec![log.recorder.finish()])
     }
 }

@@ -449,4 +449,17 @@ mod tests {
             json!([1, 9])
         );
     }
+
+    #[test]
+    fn a_demonstration_is_a_session_that_its_history_tells() {
+        let history = json!({"history": [
+            {"role": "system", "content": "You have a shell.", "agent": "main", "message_type": "system_prompt"},
+            {"role": "user", "content": "Fix it.", "agent": "main", "message_type": "observation"},
+            {"role": "assistant", "content": "I look.", "action": "cat a", "agent": "main"},
+            {"role": "tool", "content": "one\n(Open file: n/a)\n(Current directory: /w/p)\nbash-$", "agent": "main", "message_type": "observation"},
+        ]});
+        let session = imported("swe-agent", &history.to_string());
+        assert_eq!(session.calls().count(), 1);
+        assert_eq!(session.results().count(), 1);
+    }
 }

@@ -1495,7 +1495,11 @@ mod tests {
     use std::path::Path;
 
     fn imported(fidelity: Fidelity) -> (Trace, Blobs) {
-        let session = claude_code::read(include_str!("fixtures/claude-code-traps.jsonl")).unwrap();
+        let session = claude_code::read(
+            &mut include_bytes!("fixtures/claude-code-traps.jsonl").as_slice(),
+            &mut [],
+        )
+        .unwrap();
         let provenance = TraceOrigin {
             id: "traps".to_owned(),
             source: TraceSource {

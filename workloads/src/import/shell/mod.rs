@@ -137,6 +137,8 @@ mod tests {
             ("cargo test 2>&1 | tail -5", "Build /w"),
             ("python3 -m pytest -q", "Build /w"),
             ("cat ~/.claude/a", "read ~/.claude/a"),
+            ("d=/x/y; f=\"$d/a b\"; wc -l \"$f\"", "read /x/y/a b"),
+            ("d=sub && cat ${d}/a", "read /w/sub/a"),
             ("cat a \\\n  b # c", "read /w/a; read /w/b"),
             (
                 "apply_patch <<'EOF'\n*** Begin Patch\n*** Add File: n\n+x\n*** Update File: u\n@@\n a\n-b\n+c\n*** Delete File: d\n*** End Patch\nEOF",
@@ -153,6 +155,11 @@ mod tests {
     fn a_command_whose_work_is_not_certain_has_no_operation() {
         for line in [
             "cat $FILE",
+            "d='a b'; cat $d",
+            "d=a; read d; cat $d",
+            "d=$HOME; cat \"$d\"",
+            "true | d=a; cat $d",
+            "d=a; cat '$d'/\"$e\"",
             "cat *.rs",
             "cat \"$(ls)\"",
             "for f in a; do cat $f; done",
@@ -205,6 +212,20 @@ mod tests {
                 .uncertain
                 .is_some()
         );
+        // A cut output hides no read, but may hide that a write failed.
+        let cut = "a\n…12 tokens truncated…\nb";
+        assert_eq!(steps(&posix("rg -n x src", cut)), "search /w/src");
+        assert!(posix("rm a && ls", cut).uncertain.is_some());
+        // Failed tests have read the tree. A program that does not exist has not.
+        let failed = |line: &str, output: &str| steps(&work(Platform::Posix, line, output, false));
+        assert_eq!(
+            failed("cd sub && cargo test 2>&1 | tail", "1 failed"),
+            "Build /w/sub"
+        );
+        assert_eq!(failed("cargo test", "cargo: command not found"), "");
+        assert_eq!(failed("cd sub && rg x", ""), "search /w/sub");
+        assert_eq!(failed("make && cat a", ""), "");
+        assert_eq!(posix("git -C ../other log", "x").dirs, ["/w/../other"]);
         // Without a match, grep has read its file all the same.
         assert_eq!(
             steps(&work(Platform::Posix, "grep x a", "", false)),
