@@ -14,8 +14,6 @@ const BUILT_IN: &str = include_str!("../prices.toml");
 /// The number of tokens that a price applies to.
 const MILLION: f64 = 1e6;
 
-/// How many names are offered for one that is not in the list.
-
 /// The longer cache lifetime that providers sell, in milliseconds.
 const HOUR_MS: u64 = 3_600_000;
 

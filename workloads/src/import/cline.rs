@@ -393,7 +393,7 @@ mod tests {
         let history = json!([
             {"role": "user", "content": [{"type": "text", "text": "<task>\nChange it.\n</task>"}]},
             {"role": "assistant", "content": [{"type": "text", "text": "I look."},
-                ask("t1", "list_files", json!({"path": "src"})), ask("t2", "read_file", json!({"path": "src/a.txt"}))]},
+                ask("t1", "list_files", json!({"path": "src", "recursive": true})), ask("t2", "read_file", json!({"path": "src/a.txt"}))]},
             {"role": "user", "content": [
                 {"type": "text", "text": "[list_files for 'src'] Result:\na.txt\nb/"},
                 {"type": "text", "text": "[read_file for 'src/a.txt'] Result:\n1 | one\n2 | two"},
