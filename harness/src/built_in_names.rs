@@ -112,8 +112,7 @@ mod tests {
         );
         assert!(
             unknown.contains("field `claim[0].test.measure.state`")
-                && unknown
-                    .contains("has no cache state \"warm\"; use one of cold, hot, lukewarm"),
+                && unknown.contains("has no cache state \"warm\"; use one of cold, hot, lukewarm"),
             "{unknown}"
         );
         let unknown = error(

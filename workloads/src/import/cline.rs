@@ -414,7 +414,12 @@ mod tests {
     #[test]
     fn the_interface_shows_calls_and_the_model() {
         let say = |what: &str, text: &str| json!({"ts": 1_769_000_000_000_u64, "type": "say", "say": what, "text": text, "modelInfo": {"modelId": "claude-opus-4-6"}});
-        let tool = |tool: &str, path: &str, content: &str| say("tool", &json!({"tool": tool, "path": path, "content": content}).to_string());
+        let tool = |tool: &str, path: &str, content: &str| {
+            say(
+                "tool",
+                &json!({"tool": tool, "path": path, "content": content}).to_string(),
+            )
+        };
         let interface = json!([
             say("task", "Change it."),
             say("api_req_started", &json!({"tokensIn": 5, "tokensOut": 6}).to_string()),
