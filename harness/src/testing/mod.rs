@@ -24,7 +24,7 @@ pub fn workload(script: Script) -> Workload {
         name: "micro/test".to_owned(),
         essay: "A test.".to_owned(),
         states: vec![CacheState::Hot],
-        script: std::sync::Arc::new(script),
+        script: Arc::new(script),
         session: SessionSource::Script,
         contexts: Vec::new(),
         file: None,
