@@ -115,7 +115,9 @@ impl ClaimFile {
                 return wrong(&[Field("says")], "is missing");
             };
             if let Some((field, message)) = says.problem() {
-                return wrong(&[Field("says"), Field(field)], message);
+                let path = [Field("says"), Field(field)];
+                let path = if field.is_empty() { &path[..1] } else { &path[..] };
+                return wrong(path, message);
             }
             if let Some((path, message)) = test.problem() {
                 let path = [&[Field("test"), Any], &*path].concat();

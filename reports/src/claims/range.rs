@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use stats::Interval;
 
-use crate::measure::amount;
+use crate::measure::{amount, range_words};
 
 /// The factor by which a measurement may differ from a claim of "about" a figure.
 const ABOUT: f64 = 2.0;
@@ -72,9 +72,10 @@ impl Range {
             Fit::Outside(_) => "confirm",
             Fit::Across => return None,
         };
+        let range = range_words((low, high));
         let unit = &self.unit;
         Some(format!(
-            "no run can {word} it: the figure is from {low} to {high} ({unit})"
+            "no run can {word} it: the figure is {range} ({unit})"
         ))
     }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use inputs::{InputError, PathStep, parse_toml, sha256, toml_error};
 use rundir::{ArmBackend, Plan};
 
-use crate::measure::{MODEL_ARMS, Measure, Scale, matches};
+use crate::measure::{MODEL_ARMS, Measure, Scale, matches, range_words};
 use crate::summary::MAKESPAN;
 
 static POLICIES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/policies");
@@ -740,11 +740,7 @@ fn one_sided(row: &Criterion) -> Option<(&'static str, String)> {
         (_, Some(bound)) if bound <= low => ("at_least", "every candidate keeps"),
         _ => return None,
     };
-    let range = match (low.is_finite(), high.is_finite()) {
-        (true, true) => format!("from {low} to {high}"),
-        (true, false) => format!("{low} or more"),
-        _ => format!("{high} or less"),
-    };
+    let range = range_words((low, high));
     let unit = &row.unit;
     Some((
         field,

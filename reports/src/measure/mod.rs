@@ -34,7 +34,7 @@ pub use kinds::{Measure, Scale};
 pub(crate) use latency::{READY, TURN_NS};
 pub(crate) use names::matches;
 pub use scores::ScoreMeasure;
-pub(crate) use units::{amount, digits, spread};
+pub(crate) use units::{amount, digits, range_words, spread};
 
 /// The runs that a decision rests on.
 #[derive(Clone)]

@@ -1,5 +1,15 @@
 //! Units of figures in words. Measures name their units in `kinds`.
 
+/// The figures from `low` to `high` in words.
+pub(crate) fn range_words((low, high): (f64, f64)) -> String {
+    match (low.is_finite(), high.is_finite()) {
+        (true, true) => format!("from {low} to {high}"),
+        (true, false) => format!("{low} or more"),
+        (false, true) => format!("{high} or less"),
+        (false, false) => "any number".to_owned(),
+    }
+}
+
 /// An amount with its interval, if it has one.
 pub(crate) fn spread(value: f64, (low, high): (f64, f64), unit: &str) -> String {
     let [value, from, to] = [value, low, high].map(|end| amount(end, unit));
