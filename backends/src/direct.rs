@@ -20,12 +20,11 @@ impl Backend for Direct {
     fn describe(&self) -> Description {
         Description {
             name: "direct".to_owned(),
-            summary: "a plain directory; a second host uses the same directory".to_owned(),
+            summary: "a plain directory on one machine".to_owned(),
             durability: "written data survive a killed process; after fsync they survive power loss, as the file system below promises".to_owned(),
             capabilities: Capabilities {
                 holds_data: true,
                 persistent: true,
-                several_hosts: true,
                 ..Capabilities::default()
             },
             lines_of_code: env!("CTXBENCH_LINES_DIRECT").parse().unwrap_or(0),
@@ -63,12 +62,6 @@ impl Backend for Direct {
 impl Workspace for Directory {
     fn root(&self) -> &Path {
         &self.root
-    }
-
-    /// The same directory: the baseline, in which a handover between hosts costs nothing.
-    fn second_host(&self, _beside: &Path) -> io::Result<Option<Box<dyn Workspace>>> {
-        let root = self.root.clone();
-        Ok(Some(Box::new(Directory { root })))
     }
 
     fn state(&self) -> Vec<PathBuf> {

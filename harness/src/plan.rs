@@ -461,9 +461,12 @@ fn skip_reason(
         ));
     }
     if workload.script.needs_second_host() && !described.capabilities.several_hosts {
-        return Some(format!(
-            "{name} allows one mount at a time: a second mount is refused, or shows none of the files"
-        ));
+        return Some(match described.mounts {
+            0 => format!("{name} keeps its files on one machine: no other host sees them"),
+            _ => format!(
+                "{name} allows one mount at a time: a second mount is refused, or shows none of the files"
+            ),
+        });
     }
     if state == CacheState::Cold && !described.capabilities.persistent {
         return Some(format!("{name} loses its data when its daemon stops"));

@@ -1,6 +1,8 @@
-//! Where a figure comes from, which bounds what it can decide.
+//! Where a figure comes from, which bounds what it can decide, and the mark that says so beside the figure.
 
 use serde::Serialize;
+
+use crate::summary::is_simulated;
 
 inputs::named! {
     /// The origin of a figure, the strongest first. A figure of several inputs has the weakest of theirs.
@@ -9,10 +11,73 @@ inputs::named! {
     pub enum Provenance, name {
         /// Timed or counted in a run.
         Measured = "measured",
+        /// Timed or counted in a run whose distance or power cut is simulated.
+        Simulated = "simulated",
         /// Computed from measured figures, recorded sessions, dated prices and stated rates.
         Arithmetic = "arithmetic",
         /// A constant of this project or of a backend's makers. It shows no benefit, keeps no cost inside a margin and
         /// confirms no claim.
         Declared = "declared",
+    }
+}
+
+impl Provenance {
+    /// All of them, the strongest first.
+    pub(crate) const ALL: [Provenance; 4] = [
+        Provenance::Measured,
+        Provenance::Simulated,
+        Provenance::Arithmetic,
+        Provenance::Declared,
+    ];
+
+    /// The mark beside a figure, in every output.
+    pub const fn mark(self) -> &'static str {
+        match self {
+            Provenance::Measured => "●",
+            Provenance::Simulated => "◐",
+            Provenance::Arithmetic => "∑",
+            Provenance::Declared => "○",
+        }
+    }
+
+    /// A text about a figure behind its mark.
+    pub fn marked(self, text: &str) -> String {
+        format!("{} {text}", self.mark())
+    }
+
+    /// What the marks mean, in a line.
+    pub fn legend() -> String {
+        let marks = Self::ALL.map(|provenance| provenance.marked(provenance.name()));
+        marks.join("  ")
+    }
+
+    /// The origin of times of an arm, which may be behind a simulated distance.
+    pub fn of_arm(arm: &str) -> Self {
+        match is_simulated(arm) {
+            true => Provenance::Simulated,
+            false => Provenance::Measured,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_origin_has_a_mark_of_its_own_and_the_legend_explains_each() {
+        assert_eq!(
+            Provenance::legend(),
+            "● measured  ◐ simulated  ∑ arithmetic  ○ declared"
+        );
+        assert_eq!(Provenance::Declared.marked("1 process"), "○ 1 process");
+        // The weakest of several inputs is the largest.
+        assert!(Provenance::ALL.is_sorted());
+    }
+
+    #[test]
+    fn an_arm_behind_an_injected_distance_is_simulated() {
+        assert_eq!(Provenance::of_arm("s3@30ms"), Provenance::Simulated);
+        assert_eq!(Provenance::of_arm("s3-embedded"), Provenance::Measured);
     }
 }

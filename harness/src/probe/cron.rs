@@ -1,18 +1,22 @@
 //! A caller that cron starts repeatedly, while the backend's daemon is killed between or during the starts.
 //!
 //! Each start opens the workspace, checks every acknowledged record, and writes more. Nothing cleans up between
-//! starts: the next start must handle a dead mount itself.
+//! starts: the next start must handle a dead mount itself. What a view shows is written by another program: into the plain
+//! directory, or as messages into the database.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use backends::backend::WorkspaceConfig;
+use backends::source::Source;
 use fault::record::{State, content, identify, name};
 use rundir::{Fault, Outcome};
+use rusqlite::{Connection, params};
 
 use super::{Prober, STEP_LIMIT};
 use crate::supervise::Watchdog;
@@ -64,11 +68,13 @@ impl Moment {
 pub(super) fn run(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Fault>> {
     let capabilities = prober.backend.describe().capabilities;
     // A backend that is not persistent promises nothing that a kill could lose.
-    if !capabilities.holds_data || !capabilities.persistent || prober.shows_rows() {
+    if !capabilities.holds_data || !capabilities.persistent {
         return Ok(Vec::new());
     }
     watchdog.enter(STEP_LIMIT);
     let config = prober.workspace_config("cron")?;
+    let source = prober.backend.source(&config.dir);
+    source.map_or(Ok(()), |source| source.make())?;
     let mut faults: Vec<Fault> = Vec::new();
     let mut acknowledged = Vec::new();
     for moment in MOMENTS.map(Some).into_iter().chain([None]) {
@@ -108,25 +114,20 @@ fn start(
     let started = Instant::now();
     let mut workspace = prober.backend.open(config)?;
     watchdog.depend_on(workspace.kill_handle());
-    let (written_to, read_from) = prober.places(config, &*workspace);
-    // A view shows the files of a directory, and none of the directories in it.
-    let (records, shown) = match written_to == read_from {
-        true => (written_to.join("records"), read_from.join("records")),
-        false => (written_to, read_from),
-    };
+    let records = Records::of(prober, config, workspace.root());
     if let Some(last) = faults.last_mut() {
-        settle(last, &shown, acknowledged, started.elapsed());
+        settle(last, &records, acknowledged, started.elapsed());
     }
     let Some(moment) = moment else {
         return workspace.close();
     };
-    fs::create_dir_all(&records)?;
+    records.make()?;
     let sync = moment != Moment::BeforeSync;
     // Never reuse a number: writing a lost record again would hide the loss.
     let first = faults.len() as u64 * RECORDS_MAX;
     let mut written: Vec<u64> = (first..first + RECORDS).collect();
     for number in &written {
-        write_record(&records, *number, sync)?;
+        records.write(*number, sync)?;
     }
     let mut failed_calls = 0;
     let killed = if moment == Moment::Writing {
@@ -141,7 +142,7 @@ fn start(
     // The daemon is gone, so the watchdog has nothing to kill.
     watchdog.independent();
     // The caller's last call before it gives up.
-    if fs::metadata(&shown).is_err() {
+    if fs::metadata(records.shown()).is_err() {
         failed_calls += 1;
     }
     drop(workspace);
@@ -162,15 +163,12 @@ fn start(
 
 /// Records the recovery of the caller and the lost records. A record counts for the first kill that it did not
 /// survive.
-fn settle(fault: &mut Fault, records: &Path, acknowledged: &mut Vec<u64>, recovery: Duration) {
+fn settle(fault: &mut Fault, records: &Records, acknowledged: &mut Vec<u64>, recovery: Duration) {
     fault.recovered = true;
     fault.recovery_ms = recovery.as_millis() as u64;
-    let is_whole = |number: &u64| {
-        fs::read(records.join(name(*number)))
-            .is_ok_and(|bytes| identify(SEED, *number, &bytes) == State::Whole(VERSION))
-    };
     let before = acknowledged.len();
-    acknowledged.retain(is_whole);
+    let whole = records.whole(acknowledged);
+    *acknowledged = whole;
     fault.lost = (before - acknowledged.len()) as u64;
 }
 
@@ -178,15 +176,15 @@ fn settle(fault: &mut Fault, records: &Path, acknowledged: &mut Vec<u64>, recove
 /// acknowledged writes, and the number of failed ones.
 fn kill_while_writing(
     workspace: &mut dyn backends::backend::Workspace,
-    records: &Path,
+    records: &Records,
     first: u64,
 ) -> io::Result<(bool, u64, u64)> {
     let done = Arc::new(AtomicU64::new(0));
-    let (counter, dir) = (Arc::clone(&done), records.to_owned());
+    let (counter, records) = (Arc::clone(&done), records.clone());
     let writer = std::thread::spawn(move || {
-        // Without a daemon no write fails, so the loop needs an end.
-        for number in first..first + 2000 {
-            if write_record(&dir, number, false).is_err() {
+        // Writes that do not pass through the daemon never fail, so the loop needs an end.
+        for number in first..first + records.most() {
+            if records.write(number, false).is_err() {
                 return 1;
             }
             counter.fetch_add(1, Ordering::SeqCst);
@@ -201,13 +199,135 @@ fn kill_while_writing(
     Ok((killed, done.load(Ordering::SeqCst), failed))
 }
 
-/// Writes a record. The record is acknowledged once this returns.
-fn write_record(dir: &Path, number: u64, sync: bool) -> io::Result<()> {
-    use std::io::Write;
-    let mut file = fs::File::create(dir.join(name(number)))?;
-    file.write_all(&content(SEED, number, VERSION, RECORD_BYTES))?;
-    if sync {
-        file.sync_all()?;
+/// Where the records of the caller are written and read.
+#[derive(Clone, Debug)]
+enum Records {
+    /// As files. Both places differ for a view of a plain directory.
+    Files { written: PathBuf, shown: PathBuf },
+    /// As messages of a database, of which a view shows each as a file.
+    Messages { database: PathBuf, shown: PathBuf },
+}
+
+/// The sender of all messages.
+const SENDER: &str = "cron";
+
+impl Records {
+    fn of(prober: &Prober, config: &WorkspaceConfig, root: &Path) -> Self {
+        match prober.backend.source(&config.dir) {
+            Some(Source::Database(database)) => Records::Messages {
+                database,
+                shown: root.join("inbox").join(SENDER),
+            },
+            // A view shows the files of a directory, and none of the directories in it.
+            Some(Source::Directory(plain)) => Records::Files {
+                written: plain.join("state"),
+                shown: root.join("state"),
+            },
+            None => Records::Files {
+                written: root.join("records"),
+                shown: root.join("records"),
+            },
+        }
     }
+
+    /// The directory in which a reader looks for them.
+    fn shown(&self) -> &Path {
+        match self {
+            Records::Files { shown, .. } | Records::Messages { shown, .. } => shown,
+        }
+    }
+
+    /// The most records that are written while the daemon is killed.
+    fn most(&self) -> u64 {
+        match self {
+            Records::Files { .. } => 2000,
+            // Each is a commit, and each later start reads it through queries.
+            Records::Messages { .. } => 200,
+        }
+    }
+
+    fn make(&self) -> io::Result<()> {
+        match self {
+            Records::Files { written, .. } => fs::create_dir_all(written),
+            Records::Messages { .. } => Ok(()),
+        }
+    }
+
+    /// Writes a record. The record is acknowledged once this returns.
+    fn write(&self, number: u64, sync: bool) -> io::Result<()> {
+        use std::io::Write;
+        let bytes = content(SEED, number, VERSION, RECORD_BYTES);
+        match self {
+            Records::Files { written, .. } => {
+                let mut file = fs::File::create(written.join(name(number)))?;
+                file.write_all(&bytes)?;
+                if sync {
+                    file.sync_all()?;
+                }
+                Ok(())
+            }
+            Records::Messages { database, .. } => {
+                insert(database, number, &bytes, sync).map_err(io::Error::other)
+            }
+        }
+    }
+
+    /// The records of these that a reader finds whole.
+    fn whole(&self, numbers: &[u64]) -> Vec<u64> {
+        let is_whole = |path: &Path, number: u64| {
+            fs::read(path).is_ok_and(|bytes| {
+                let bytes = match self {
+                    Records::Files { .. } => &bytes[..],
+                    Records::Messages { .. } => body(&bytes),
+                };
+                identify(SEED, number, bytes) == State::Whole(VERSION)
+            })
+        };
+        let paths: BTreeMap<u64, PathBuf> = match self {
+            Records::Files { shown, .. } => {
+                let paths = numbers.iter();
+                paths
+                    .map(|number| (*number, shown.join(name(*number))))
+                    .collect()
+            }
+            Records::Messages { shown, .. } => messages(shown),
+        };
+        let mut whole = numbers.to_vec();
+        whole.retain(|number| paths.get(number).is_some_and(|path| is_whole(path, *number)));
+        whole
+    }
+}
+
+/// Commits a record as a message.
+fn insert(database: &Path, number: u64, bytes: &[u8], sync: bool) -> rusqlite::Result<()> {
+    let db = Connection::open(database)?;
+    db.busy_timeout(STEP_LIMIT)?;
+    let synchronous = if sync { "FULL" } else { "NORMAL" };
+    db.pragma_update(None, "synchronous", synchronous)?;
+    let sql = "INSERT INTO messages (id, thread_id, sender, recipient, sent_at, subject, body, folder) VALUES (?1, 1, ?2, 'me', '2026-01-01T00:00:00Z', 'record', ?3, 'inbox')";
+    // Ids of messages begin with 1.
+    let text = String::from_utf8_lossy(bytes);
+    db.execute(sql, params![number as i64 + 1, SENDER, text])?;
     Ok(())
+}
+
+/// The files of a directory by the record that each is: `2026-01-01 record 7.eml` is record 6.
+fn messages(dir: &Path) -> BTreeMap<u64, PathBuf> {
+    let Ok(entries) = fs::read_dir(dir) else {
+        return BTreeMap::new();
+    };
+    let numbered = entries.filter_map(|entry| {
+        let entry = entry.ok()?;
+        let file = entry.file_name();
+        let id = file.to_str()?.strip_suffix(".eml")?.rsplit(' ').next()?;
+        Some((id.parse::<u64>().ok()?.checked_sub(1)?, entry.path()))
+    });
+    numbered.collect()
+}
+
+/// The text of a message, without its head and the line feed at its end.
+fn body(message: &[u8]) -> &[u8] {
+    let head = message.windows(2).position(|pair| pair == b"\n\n");
+    let body = head.map_or(message, |at| &message[at + 2..]);
+    body.strip_suffix(b"\n").unwrap_or(body)
 }

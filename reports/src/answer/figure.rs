@@ -29,8 +29,10 @@ pub struct AnswerFigure {
     pub needed: String,
     /// Whether the figure keeps the bound, in the words of the row's role.
     pub state: String,
-    /// `measured`, `arithmetic` or `declared`.
+    /// `measured`, `simulated`, `arithmetic` or `declared`.
     pub provenance: String,
+    /// The mark of that origin.
+    pub mark: String,
     /// The time as a ratio to the baseline with the ends of its interval, for a row about time.
     pub ratio: Option<[f64; 3]>,
     /// The cell that it comes from, for a row about time.
@@ -50,7 +52,7 @@ impl AnswerFigure {
             None => row.candidate.clone(),
         };
         if is_simulated(&decision.candidate) {
-            text += ", SIMULATED distance";
+            text += ", simulated distance";
         }
         Self {
             title: row.title.clone(),
@@ -66,26 +68,24 @@ impl AnswerFigure {
             needed: row.bound.words(),
             state: row.role.state(row.state).to_owned(),
             provenance: row.provenance.name().to_owned(),
+            mark: row.provenance.mark().to_owned(),
             ratio,
             cell: row.cell.clone(),
             evidence: row.evidence.clone(),
         }
     }
 
-    /// The figure behind its title, with the mark of a computed one.
+    /// The figure behind its title, with the mark of its origin.
     pub fn words(&self) -> String {
-        let mark = match self.provenance.as_str() {
-            "measured" => String::new(),
-            other => format!(", {other}"),
-        };
-        format!("{} ({}{mark})", lower(&self.title), self.text)
+        format!("{} ({} {})", lower(&self.title), self.mark, self.text)
     }
 
     /// The time as a ratio to the baseline: `×1.62 [1.58, 1.66] in git status`.
     pub(super) fn time_words(&self) -> Option<String> {
         let [ratio, low, high] = self.ratio?;
         Some(format!(
-            "{} in {}",
+            "{} {} in {}",
+            self.mark,
             ratio_words(ratio, low, high),
             self.label
         ))

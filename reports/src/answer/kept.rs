@@ -8,7 +8,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stats::failure_bound;
 
+use crate::decide::arm_words;
 use crate::evidence::RunEvidence;
+use crate::provenance::Provenance;
 use crate::summary::FailedPasses;
 use crate::text::count;
 
@@ -133,8 +135,10 @@ pub(super) fn losses_words(losses: &[StoreLosses], not_tried: &[String]) -> Stri
     let kinds = |losses: &StoreLosses| {
         let kills = Some(losses.kills).filter(|kills| *kills > 0);
         let kills = kills.map(|kills| plural(kills, "kill", "kills"));
+        let kills = kills.map(|words| Provenance::Measured.marked(&words));
         let cuts = Some(losses.power_cuts).filter(|cuts| *cuts > 0);
         let cuts = cuts.map(|cuts| plural(cuts, "simulated power cut", "simulated power cuts"));
+        let cuts = cuts.map(|words| Provenance::Simulated.marked(&words));
         let words: Vec<String> = kills.into_iter().chain(cuts).collect();
         words.join(" and ")
     };
@@ -177,7 +181,7 @@ pub(super) fn losses_words(losses: &[StoreLosses], not_tried: &[String]) -> Stri
             false => "at least ",
         };
         let of = match of_group.len() {
-            1 => first.arm.clone(),
+            1 => arm_words(&first.arm).to_owned(),
             _ => format!("each of {}", names(&of_group)),
         };
         Some(format!("{least}{} of {of} ({bound})", kinds(&fewest)))
@@ -231,7 +235,7 @@ fn bound_words(kept: &[&StoreLosses]) -> String {
 }
 
 fn names(losses: &[&StoreLosses]) -> String {
-    let names: Vec<&str> = losses.iter().map(|losses| losses.arm.as_str()).collect();
+    let names: Vec<&str> = losses.iter().map(|losses| arm_words(&losses.arm)).collect();
     names.join(", ")
 }
 

@@ -311,9 +311,108 @@ fn every_figure_of_an_answer_is_one_of_its_decision() {
                 let value = row.effect.map(|effect| effect.value);
                 assert_eq!(figure.value, value, "{name}: {}", figure.title);
                 assert_ne!(figure.provenance, "declared", "{name}: {}", figure.title);
+                let is_simulated = figure.provenance == "simulated";
+                let of_power = figure.title == "More state is kept when the power goes";
+                let is_far = answer.candidate.contains('@');
+                assert_eq!(is_simulated, of_power || is_far, "{name}: {}", figure.title);
+                let marked = format!("({} ", figure.mark);
+                assert!(figure.words().contains(&marked), "{}", figure.words());
             }
         }
     }
+}
+
+/// [`POLICY`] with a benefit of properties.
+fn with_properties() -> String {
+    let row = "\n[[benefit]]\ntitle = \"Properties\"\nmeasure.property = { of = [\"snapshot\", \"portable\", \"fork\"] }\nunit = \"properties more\"\nat_least = 1\n";
+    format!("{POLICY}{row}")
+}
+
+/// Lets the properties of an arm be what its probes found.
+fn properties(run: &mut Run, arm: &str, found: [Outcome; 3]) {
+    for (name, outcome) in ["snapshot", "portable", "fork"].into_iter().zip(found) {
+        let probe = rundir::Probe::new("property", name, arm, outcome, "scripted");
+        run.probes.push(probe);
+    }
+}
+
+/// A run in which `sqlite` and `other` cost too much and only `other` shows a benefit.
+fn none_wins() -> Run {
+    let mut run = good();
+    power_cuts(&mut run, 10, 10);
+    second_arm(&mut run, "other");
+    for fault in &mut run.faults {
+        fault.failed_calls *= 20;
+    }
+    use Outcome::{Ok, Skipped};
+    properties(&mut run, "direct", [Skipped, Ok, Skipped]);
+    properties(&mut run, "sqlite", [Skipped, Ok, Skipped]);
+    properties(&mut run, "other", [Ok, Skipped, Ok]);
+    run
+}
+
+#[test]
+fn an_answer_that_keeps_the_baseline_says_which_probed_need_would_change_it() {
+    let run = none_wins();
+    let answer = overview_by(&with_properties(), &run).uses.remove(0);
+    assert_eq!(answer.kind, AdviceKind::Keep);
+    // It lacks one thing, a cost; `sqlite` lacks a benefit, too. What the plain directory has as well is no need.
+    assert_eq!(answer.candidate, "other");
+    assert_eq!(
+        answer.otherwise,
+        "Choose other if you need snapshots or forks (● probed)."
+    );
+    let said = answer.lines(80, 4).join(" ");
+    assert!(said.contains("sqlite shows no benefit."), "{said}");
+}
+
+#[test]
+fn of_equal_candidates_the_one_with_less_to_run_is_named_and_noise_names_none() {
+    let run = |factor: f64, has_bucket: bool| {
+        let mut run = good();
+        power_cuts(&mut run, 10, 10);
+        second_arm(&mut run, "other");
+        testing::scale(&mut run, "other", factor);
+        for arm in run.plan.arms.iter_mut().filter(|arm| arm.name == "sqlite") {
+            arm.backend.has_bucket = has_bucket;
+        }
+        overview(&run).uses.remove(0).candidate
+    };
+    assert_eq!(run(1.0, false), "sqlite", "the first of the plan");
+    assert_eq!(run(1.0, true), "other", "it needs no server");
+    // The intervals overlap: a faster copy is no reason.
+    assert_eq!(run(0.999, false), "sqlite");
+    // Ten times as far from its bound.
+    assert_eq!(run(10.0, true), "sqlite");
+    assert_eq!(run(0.3, false), "other");
+}
+
+#[test]
+fn the_embedded_server_of_a_run_is_no_choice_of_a_reader() {
+    let mut run = good();
+    second_arm(&mut run, "s3-embedded");
+    run.plan.arms.retain(|arm| arm.name != "sqlite");
+    let found = overview(&run);
+    assert_eq!(found.uses[0].candidate, "s3-embedded");
+    let screen = found.terminal(&[]);
+    assert!(screen.contains("Work on s3 (sure)"), "{screen}");
+    assert!(!screen.contains("embedded"), "{screen}");
+}
+
+#[test]
+fn files_of_a_small_model_are_answered_by_the_command_that_asks_a_capable_one() {
+    let mut run = testing::run();
+    run.model_files.as_mut().unwrap().model = "SmolLM2-135M-Instruct".to_owned();
+    let (_, text) = crate::decide::find("exploration").unwrap();
+    let found = overview_by(&text, &run);
+    let answer = &found.uses[0];
+    assert_eq!(answer.headline(), "Not decided: needs a capable model.");
+    let command = "CTXBENCH_MODEL_URL=… CTXBENCH_MODEL_NAME=… CTXBENCH_API_KEY=… ctxbench run --suite model-files";
+    assert_eq!(answer.command, command);
+    let screen = found.terminal(&[]);
+    let said = screen.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(said.matches(command).count(), 1, "{screen}");
+    assert!(said.contains("has 135 million parameters"), "{screen}");
 }
 
 #[test]
@@ -349,22 +448,22 @@ fn losses_and_failures_are_sentences_with_counts_and_bounds() {
         (
             vec![losses("a", 60, 60, none), losses("b", 60, 60, none)],
             vec![],
-            "Lost: 0 acknowledged records in 60 kills and 60 simulated power cuts of each of a, b (at most 5 % of either lose one).",
+            "Lost: 0 acknowledged records in ● 60 kills and ◐ 60 simulated power cuts of each of a, b (at most 5 % of either lose one).",
         ),
         (
             vec![losses("a", 1000, 0, none)],
             vec!["b"],
-            "Lost: 0 acknowledged records in 1,000 kills of a (at most 0.3 % of kills lose one). No kill and no power cut was tried on b.",
+            "Lost: 0 acknowledged records in ● 1,000 kills of a (at most 0.3 % of kills lose one). No kill and no power cut was tried on b.",
         ),
         (
             vec![losses("a", 1, 0, none), losses("b", 0, 60, none)],
             vec![],
-            "Lost: 0 acknowledged records in 60 simulated power cuts of b (at most 5 % of power cuts lose one); 1 kill of a (too few kills for a bound).",
+            "Lost: 0 acknowledged records in ◐ 60 simulated power cuts of b (at most 5 % of power cuts lose one); ● 1 kill of a (too few kills for a bound).",
         ),
         (
             vec![losses("a", 60, 60, [0, 1]), losses("b", 60, 60, none)],
             vec![],
-            "a LOST 1 acknowledged record in 60 kills and 60 simulated power cuts. Lost: 0 acknowledged records in 60 kills and 60 simulated power cuts of b (at most 5 % of either lose one).",
+            "a LOST 1 acknowledged record in ● 60 kills and ◐ 60 simulated power cuts. Lost: 0 acknowledged records in ● 60 kills and ◐ 60 simulated power cuts of b (at most 5 % of either lose one).",
         ),
     ] {
         let not_tried: Vec<String> = not_tried.into_iter().map(str::to_owned).collect();

@@ -8,6 +8,7 @@ use super::figure::lower;
 use super::kept::losses_words;
 use super::uses::{AdviceKind, UseAnswer};
 use super::{AnswerFigure, Confidence, Overview};
+use crate::provenance::Provenance;
 
 /// The most lines that an answer takes in a terminal.
 pub const LINES: usize = 40;
@@ -59,16 +60,22 @@ impl UseAnswer {
             true => Vec::new(),
             false => vec![text],
         };
+        // What a choice costs comes before what would change it. Of what is not chosen, the reason states the cost.
+        let is_chosen = matches!(self.kind, AdviceKind::Choose | AdviceKind::ChooseIf);
+        let [of_costs, of_change, of_others] = match is_chosen {
+            true => [3, 4, 5],
+            false => [5, 3, 4],
+        };
         // In the order of the text, each with its rank among those that fit.
         let candidates = [
             (0, vec![self.headline()]),
             (2, versions(&|most| self.reasons(most))),
             (
-                3,
+                of_costs,
                 versions(&|most| self.cost_words(most).filter(|_| most > 0)),
             ),
-            (4, plain(self.otherwise.clone())),
-            (5, self.other_words().into_iter().collect()),
+            (of_change, plain(self.otherwise.clone())),
+            (of_others, self.other_words().into_iter().collect()),
             (1, plain(self.command_words())),
         ];
         let mut order: Vec<usize> = (0..candidates.len()).collect();
@@ -154,22 +161,35 @@ impl UseAnswer {
     /// The other candidates.
     fn other_words(&self) -> Option<String> {
         const SHOWN: usize = 3;
-        let listed = |names: &[String]| match names.len() {
-            all if all <= SHOWN => names.join(", "),
-            all => format!("{} and {} more", names[..SHOWN].join(", "), all - SHOWN),
+        let listed = |names: &[&String]| {
+            let shown = names.iter().take(SHOWN);
+            let shown: Vec<&str> = shown.map(|name| crate::decide::arm_words(name)).collect();
+            match names.len().saturating_sub(SHOWN) {
+                0 => shown.join(", "),
+                more => format!("{} and {more} more", shown.join(", ")),
+            }
         };
         let mut parts = Vec::new();
-        if !self.others.is_empty() {
+        let (without, others): (Vec<&String>, Vec<&String>) = self
+            .others
+            .iter()
+            .partition(|name| self.without_benefit.contains(name));
+        if !without.is_empty() {
+            let verb = if without.len() == 1 { "shows" } else { "show" };
+            parts.push(format!("{} {verb} no benefit.", listed(&without)));
+        }
+        if !others.is_empty() {
             let verdict = match self.kind {
                 AdviceKind::Choose => "Other candidates that pass",
                 AdviceKind::ChooseIf => "Other candidates under a condition",
                 AdviceKind::Keep => "Other candidates without a reason to change",
                 AdviceKind::NotDecided => "Other candidates that are not decided",
             };
-            parts.push(format!("{verdict}: {}.", listed(&self.others)));
+            parts.push(format!("{verdict}: {}.", listed(&others)));
         }
         if !self.undecided.is_empty() {
-            parts.push(format!("Not decided: {}.", listed(&self.undecided)));
+            let undecided: Vec<&String> = self.undecided.iter().collect();
+            parts.push(format!("Not decided: {}.", listed(&undecided)));
         }
         (!parts.is_empty()).then(|| parts.join(" "))
     }
@@ -200,11 +220,17 @@ impl Overview {
 
     /// The answer as a screen of at most [`LINES`] lines of at most [`WIDTH`] columns. `closing` are its last lines.
     pub fn terminal(&self, closing: &[String]) -> String {
-        let mut fewest = Vec::new();
-        for of_a_use in (1..=LINES_OF_A_USE).rev() {
-            fewest = self.screen(of_a_use, closing);
-            if fewest.len() <= LINES {
-                break;
+        // Each use has a line; the lines that are left go to the first uses first.
+        let mut most = vec![1; self.uses.len()];
+        let mut fewest = self.screen(&most, closing);
+        for of_a_use in 2..=LINES_OF_A_USE {
+            for at in 0..most.len() {
+                most[at] = of_a_use;
+                let longer = self.screen(&most, closing);
+                match longer.len() <= LINES {
+                    true => fewest = longer,
+                    false => most[at] -= 1,
+                }
             }
         }
         // A run with many policies: the last uses are in the report.
@@ -219,7 +245,7 @@ impl Overview {
         fewest.join("\n") + "\n"
     }
 
-    fn screen(&self, of_a_use: usize, closing: &[String]) -> Vec<String> {
+    fn screen(&self, of_uses: &[usize], closing: &[String]) -> Vec<String> {
         let mut lines = Vec::new();
         let about: Vec<&str> = std::iter::once("ctxbench")
             .chain(self.about.iter().map(String::as_str))
@@ -230,7 +256,8 @@ impl Overview {
             lines.extend(at_most(&sentence, WIDTH, 3));
         }
         lines.extend(self.note_lines());
-        let answered = self.answer_lines(of_a_use);
+        let answered = self.lines_of_uses(of_uses);
+        let said = answered.join(" ");
         if !answered.is_empty() {
             lines.push(String::new());
             lines.extend(answered);
@@ -250,7 +277,7 @@ impl Overview {
             .filter(|words| !words.is_empty())
             .collect();
         lines.extend(at_most(&breaks.join(" "), WIDTH, 3));
-        lines.extend(self.missing_lines());
+        lines.extend(self.missing_lines(&said));
         if lines.last().is_some_and(|line| !line.is_empty()) {
             lines.push(String::new());
         }
@@ -274,16 +301,20 @@ impl Overview {
         lines
     }
 
-    /// The answer of each use, in at most `most` lines each, with a title.
+    /// The answer of each use, in at most `most` lines each, with a title and what the marks mean.
     pub fn answer_lines(&self, most: usize) -> Vec<String> {
+        self.lines_of_uses(&vec![most; self.uses.len()])
+    }
+
+    fn lines_of_uses(&self, most: &[usize]) -> Vec<String> {
         if self.uses.is_empty() {
             return Vec::new();
         }
         let (lacking, answered) = self.by_evidence();
         let mut lines = vec!["WHERE SHOULD AN AGENT KEEP ITS FILES?".to_owned()];
-        for answer in answered {
+        for (answer, most) in answered.into_iter().zip(most) {
             let title = cut(&terminal_cell(&answer.title), INDENT - 2);
-            let of_use = answer.lines(WIDTH - INDENT, most).into_iter().enumerate();
+            let of_use = answer.lines(WIDTH - INDENT, *most).into_iter().enumerate();
             lines.extend(of_use.map(|(at, line)| {
                 let title = if at == 0 { title.as_str() } else { "" };
                 let padding = INDENT - 1 - title.width();
@@ -299,17 +330,30 @@ impl Overview {
                     .map(|line| format!(" {line}")),
             );
         }
+        let has_marks = Provenance::ALL.iter().any(|origin| {
+            let mark = origin.mark();
+            lines.iter().any(|line| line.contains(mark))
+        });
+        if has_marks {
+            lines.push(format!(" {}", Provenance::legend()));
+        }
         lines
     }
 
-    /// What has no evidence, with the first command that makes it.
-    fn missing_lines(&self) -> Vec<String> {
-        let Some(first) = self.missing.first() else {
+    /// What has no evidence, with the first command that makes it, without the commands that the text above has.
+    fn missing_lines(&self, said: &str) -> Vec<String> {
+        let blanks = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let said = blanks(said);
+        let missing: Vec<_> = self
+            .missing
+            .iter()
+            .filter(|remedy| !said.contains(&blanks(&remedy.command)))
+            .collect();
+        let Some(first) = missing.first() else {
             return Vec::new();
         };
         let what = first.makes.first().map_or("", String::as_str);
-        let more = self
-            .missing
+        let more = missing
             .iter()
             .map(|remedy| remedy.makes.len())
             .sum::<usize>();
@@ -378,7 +422,7 @@ fn call_lines(table: &CallTable) -> Vec<String> {
 fn arm_title(arm: &str) -> String {
     match arm {
         "direct" => "directory".to_owned(),
-        arm => cut(&terminal_cell(arm), 24),
+        arm => cut(&terminal_cell(crate::decide::arm_words(arm)), 24),
     }
 }
 
@@ -420,7 +464,11 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut line = String::new();
     // A number stays with its sign of percent.
-    let text = terminal_cell(text).replace(" %", &format!("{NO_BREAK}%"));
+    let mut text = terminal_cell(text).replace(" %", &format!("{NO_BREAK}%"));
+    // A mark stays with its figure.
+    for mark in Provenance::ALL.map(Provenance::mark) {
+        text = text.replace(&format!("{mark} "), &format!("{mark}{NO_BREAK}"));
+    }
     let words = text.split(' ').filter(|word| !word.is_empty());
     // What is wider than a line is broken at its own blanks first.
     let words = words.flat_map(|word| match word.width() > width {

@@ -71,6 +71,8 @@ pub struct UseAnswer {
     pub candidate: String,
     /// The other candidates with the same verdict.
     pub others: Vec<String>,
+    /// Those of the others that pass the gates and show no benefit, where the baseline is kept.
+    pub without_benefit: Vec<String>,
     /// Candidates of the use without a verdict, beside `candidate`.
     pub undecided: Vec<String>,
     /// Why, in a sentence.
@@ -108,12 +110,65 @@ pub(super) fn uses(decisions: &[Decision], runs: &[RunEvidence<'_>]) -> Vec<UseA
     answers.collect()
 }
 
-/// Daemons, mounts and needs of an arm. Between candidates with equal verdicts, the one with fewer comes first.
+/// Daemons, mounts and needs of an arm, and its bucket, whose server somebody runs or rents.
 fn weight(candidate: &str, runs: &[RunEvidence<'_>]) -> usize {
     let arm = runs.iter().find_map(|run| run.run.plan.arm(candidate));
     arm.map_or(0, |arm| {
-        (arm.backend.daemons + arm.backend.mounts) as usize + arm.backend.needs.len()
+        (arm.backend.daemons + arm.backend.mounts) as usize
+            + arm.backend.needs.len()
+            + usize::from(arm.backend.has_bucket)
     })
+}
+
+/// Candidates with the same verdict, the strongest first, which an answer is about.
+///
+/// The strongest lacks the fewest things that the policy asks for: gates, then benefits, then costs inside their margins.
+/// Of those that lack equally many, one whose figures are surely nearer to their bounds comes first. Two figures with
+/// intervals that overlap are equally near: noise must not choose the candidate of an answer. Then the one with less to
+/// run comes first, then the first of the plan.
+fn by_strength<'d>(mut found: Vec<&'d Decision>, runs: &[RunEvidence<'_>]) -> Vec<&'d Decision> {
+    let lacks = |decision: &Decision| {
+        let shown = rows(decision, RowRole::Benefit, &[RowState::Met]).count();
+        (
+            rows(decision, RowRole::Gate, &FAILED).count(),
+            rows(decision, RowRole::Gate, &OPEN).count(),
+            decision.benefits_needed.saturating_sub(shown),
+            rows(decision, RowRole::Cost, &FAILED).count(),
+            Reverse(shown),
+        )
+    };
+    // The order is stable: candidates that are equal stay in the order of the plan.
+    found.sort_by_key(|decision| (lacks(decision), weight(&decision.candidate, runs)));
+    let is_first = |decision: &&&Decision| {
+        let (nearest, _) = excess(decision);
+        let equals = found.iter().take_while(|other| lacks(other) == lacks(decision));
+        let is_beaten = equals.into_iter().any(|other| excess(other).1 < nearest);
+        !is_beaten
+    };
+    let first = found.iter().position(|decision| is_first(&decision));
+    if let Some(first) = first {
+        found[..=first].rotate_right(1);
+    }
+    found
+}
+
+/// The largest distance of a figure from its bound that counts.
+const FARTHEST: f64 = 100.0;
+
+/// How far the figures that break their bounds are from them together, at the near and at the far ends of their intervals.
+/// A figure that is a hundred times past its bound, or has none, counts as a hundred.
+fn excess(decision: &Decision) -> (f64, f64) {
+    let broken = [RowRole::Benefit, RowRole::Cost];
+    let broken = broken
+        .into_iter()
+        .flat_map(|role| rows(decision, role, &FAILED));
+    let ends = broken.filter_map(|row| {
+        let effect = row.effect?;
+        let ends = [effect.low, effect.high];
+        let [one, other] = ends.map(|end| distance_at(row, end).clamp(0.0, FARTHEST));
+        Some((one.min(other), one.max(other)))
+    });
+    ends.fold((0.0, 0.0), |sum, ends| (sum.0 + ends.0, sum.1 + ends.1))
 }
 
 fn has_role(row: &Row, role: RowRole, states: &[RowState]) -> bool {
@@ -129,13 +184,22 @@ fn rows<'a>(
     all.filter(move |row| has_role(row, role, states))
 }
 
+fn has(decision: &Decision, role: RowRole, states: &[RowState]) -> bool {
+    decision.rows.iter().any(|row| has_role(row, role, states))
+}
+
 const FAILED: [RowState; 2] = [RowState::Unmet, RowState::Failed];
 const OPEN: [RowState; 3] = [RowState::Missing, RowState::Open, RowState::Void];
 
 /// How far a figure is from its bound: 1 at the bound, more beyond it.
 fn distance(row: &Row) -> f64 {
-    let Some(effect) = row.effect else { return 0.0 };
-    let (value, bound) = (effect.value, row.bound.value);
+    row.effect
+        .map_or(0.0, |effect| distance_at(row, effect.value))
+}
+
+/// How far a value is from the bound of a row.
+fn distance_at(row: &Row, value: f64) -> f64 {
+    let bound = row.bound.value;
     let ratio = match row.bound.is_most {
         true => value / bound,
         false => bound / value,
@@ -151,20 +215,8 @@ impl UseAnswer {
     fn of(decisions: &[&Decision], runs: &[RunEvidence<'_>]) -> Option<Self> {
         let with = |verdict: PolicyVerdict| {
             let decided = decisions.iter().copied();
-            let mut found: Vec<&Decision> = decided
-                .filter(|decision| decision.verdict == verdict)
-                .collect();
-            // The order is stable: candidates that are equal stay in the order of the plan.
-            found.sort_by_key(|decision| {
-                (
-                    rows(decision, RowRole::Gate, &FAILED).count(),
-                    rows(decision, RowRole::Gate, &OPEN).count(),
-                    Reverse(rows(decision, RowRole::Benefit, &[RowState::Met]).count()),
-                    rows(decision, RowRole::Cost, &FAILED).count(),
-                    weight(&decision.candidate, runs),
-                )
-            });
-            found
+            let of_verdict = decided.filter(|decision| decision.verdict == verdict);
+            by_strength(of_verdict.collect(), runs)
         };
         let open = with(PolicyVerdict::NotDecided);
         let order = [
@@ -201,9 +253,20 @@ impl UseAnswer {
             title: best.advice.title.clone(),
             question: best.question.clone(),
             kind,
-            advice: advice(kind, best),
+            advice: advice(kind, best, is_busy),
             candidate: best.candidate.clone(),
             others: others.iter().map(name).collect(),
+            without_benefit: match kind {
+                AdviceKind::Keep => others
+                    .iter()
+                    .filter(|other| {
+                        !has(other, RowRole::Gate, &FAILED)
+                            && !has(other, RowRole::Benefit, &[RowState::Met])
+                    })
+                    .map(name)
+                    .collect(),
+                _ => Vec::new(),
+            },
             undecided: match kind {
                 AdviceKind::NotDecided => Vec::new(),
                 _ => open.iter().map(name).collect(),
@@ -230,7 +293,7 @@ fn fragility(decisions: &[&Decision]) -> Confidence {
     }
 }
 
-fn advice(kind: AdviceKind, best: &Decision) -> String {
+fn advice(kind: AdviceKind, best: &Decision, is_busy: bool) -> String {
     let words = &best.advice;
     let choose = words.choose.replace(CANDIDATE, arm_words(&best.candidate));
     let keep = lower(&words.keep);
@@ -243,7 +306,7 @@ fn advice(kind: AdviceKind, best: &Decision) -> String {
             )
         }
         AdviceKind::Keep => format!("{}.", words.keep),
-        AdviceKind::NotDecided => format!("Not decided; until then {keep}."),
+        AdviceKind::NotDecided => format!("Not decided: {}.", obstacle(best, is_busy).0),
     }
 }
 
@@ -296,45 +359,65 @@ fn reason<'a>(
             (format!("{candidate} costs too much."), costs)
         }
         AdviceKind::NotDecided => {
-            let undecided: Vec<&Row> = [RowRole::Gate, RowRole::Benefit, RowRole::Cost]
-                .into_iter()
-                .flat_map(|role| of(role, &OPEN))
-                .collect();
-            // Evidence that is missing is named before evidence that leaves a bound open.
-            let missing = undecided.iter().find(|row| row.state == RowState::Missing);
-            let reason = match missing.or(undecided.first()) {
-                Some(row) if row.state == RowState::Missing => {
-                    let gap = row.gap.as_ref();
-                    let what = gap.map_or(row.title.as_str(), |gap| gap.what.as_str());
-                    format!(
-                        "{candidate} lacks evidence of “{}”: {what}.",
-                        lower(&row.title)
-                    )
-                }
-                Some(row) if row.state == RowState::Void => {
-                    format!("{candidate}: “{}” is {}.", lower(&row.title), row.candidate)
-                }
-                Some(_) if is_busy => "The machine was busy.".to_owned(),
-                Some(_) => format!("{candidate}: an interval contains its bound."),
-                None => String::new(),
+            let keep = lower(&best.advice.keep);
+            let reason = match obstacle(best, is_busy).1 {
+                details if details.is_empty() => format!("Until then {keep}."),
+                details => format!("Until then {keep}. {details}."),
             };
-            let open = undecided.into_iter();
-            let open = open.filter(|row| row.state == RowState::Open && row.effect.is_some());
+            let undecided = [RowRole::Gate, RowRole::Benefit, RowRole::Cost];
+            let undecided = undecided.into_iter().flat_map(|role| of(role, &OPEN));
+            let open = undecided.filter(|row| row.state == RowState::Open && row.effect.is_some());
             (reason, open.collect())
         }
     }
 }
 
+/// Why a use is not decided, in a few words, and the details of it; the details are empty if the words say all.
+fn obstacle(best: &Decision, is_busy: bool) -> (String, String) {
+    let undecided = || {
+        let roles = [RowRole::Gate, RowRole::Benefit, RowRole::Cost];
+        roles.into_iter().flat_map(|role| rows(best, role, &OPEN))
+    };
+    // Evidence that is missing is named before evidence that leaves a bound open.
+    let missing = undecided().find(|row| row.state == RowState::Missing);
+    let Some(row) = missing.or(undecided().next()) else {
+        return ("no evidence".to_owned(), String::new());
+    };
+    let (candidate, title) = (arm_words(&best.candidate), lower(&row.title));
+    match row.state {
+        RowState::Missing => {
+            let gap = row.gap.as_ref();
+            let what = gap.map_or(row.title.as_str(), |gap| gap.what.as_str());
+            match what.split_once(": ") {
+                Some((need, details)) if need.starts_with("needs ") => {
+                    (need.to_owned(), details.to_owned())
+                }
+                _ => (
+                    format!("{candidate} lacks evidence of “{title}”"),
+                    format!("Missing: {what}"),
+                ),
+            }
+        }
+        RowState::Void => (
+            "the comparison is void".to_owned(),
+            format!("{candidate}: “{title}” is {}", row.candidate),
+        ),
+        _ if is_busy => ("the machine was busy".to_owned(), String::new()),
+        _ => (
+            format!("the interval of “{title}” contains its bound on {candidate}"),
+            String::new(),
+        ),
+    }
+}
+
 /// When it would be otherwise, in a sentence.
 fn otherwise(kind: AdviceKind, best: &Decision, decisions: &[&Decision]) -> String {
-    let shown = rows(best, RowRole::Benefit, &[RowState::Met]);
-    let shown: Vec<String> = shown.map(|row| lower(&row.title)).collect();
-    let has_failed_gate = rows(best, RowRole::Gate, &FAILED).next().is_some();
-    if kind == AdviceKind::Keep && !shown.is_empty() && !has_failed_gate {
+    let shown: Vec<&Row> = rows(best, RowRole::Benefit, &[RowState::Met]).collect();
+    if kind == AdviceKind::Keep && !shown.is_empty() && !has(best, RowRole::Gate, &FAILED) {
         return format!(
-            "Choose {} where this outweighs it: {}.",
+            "Choose {} {}.",
             arm_words(&best.candidate),
-            shown.join("; ")
+            needs(&shown).join(", or ")
         );
     }
     let flips = decisions
@@ -366,6 +449,29 @@ fn otherwise(kind: AdviceKind, best: &Decision, decisions: &[&Decision]) -> Stri
             )
         }
     }
+}
+
+/// The needs that shown benefits meet: properties that probes found, and other benefits by their titles.
+fn needs(shown: &[&Row]) -> Vec<String> {
+    let of_property = |row: &&&Row| !row.properties.is_empty();
+    let properties: Vec<&str> = shown
+        .iter()
+        .filter(of_property)
+        .flat_map(|row| row.properties.iter().copied())
+        .collect();
+    let mark = Provenance::Measured.mark();
+    let properties = properties.split_last().map(|(last, others)| {
+        let listed = match others.is_empty() {
+            true => (*last).to_owned(),
+            false => format!("{} or {last}", others.join(", ")),
+        };
+        format!("if you need {listed} ({mark} probed)")
+    });
+    let titles = shown.iter().filter(|row| row.properties.is_empty());
+    let titles: Vec<String> = titles.map(|row| lower(&row.title)).collect();
+    let titles = (!titles.is_empty())
+        .then(|| format!("where this outweighs it: {}", titles.join("; ")));
+    properties.into_iter().chain(titles).collect()
 }
 
 /// The command that would decide: the one that makes missing evidence, or one that measures the open cell longer.

@@ -106,10 +106,11 @@ impl PolicyAdvice {
     }
 }
 
-/// An arm in a sentence.
+/// An arm in a sentence. The embedded server is an arrangement of a run, and nothing that a reader chooses.
 pub(crate) fn arm_words(arm: &str) -> &str {
     match arm {
         "direct" => "a plain directory",
+        arm if arm.starts_with("s3") => arm.strip_suffix("-embedded").unwrap_or(arm),
         arm => arm,
     }
 }

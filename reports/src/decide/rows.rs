@@ -141,22 +141,30 @@ pub struct Row {
     pub evidence: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gap: Option<Gap>,
+    /// The properties that the candidate has and the baseline has not, in words; empty for other measures.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub properties: Vec<&'static str>,
 }
 
 impl Row {
-    /// The figure that is held against the bound, without its interval; empty without evidence.
+    /// The figure that is held against the bound, without its interval, behind the mark of its origin; empty without
+    /// evidence.
     pub fn value(&self) -> String {
-        let figure = self.effect;
-        let figure = figure.map(|effect| amount(effect.value, &self.bound.unit));
-        figure.unwrap_or_default()
+        let marked = |effect: RowEffect| {
+            let value = amount(effect.value, &self.bound.unit);
+            self.provenance.marked(&value)
+        };
+        self.effect.map(marked).unwrap_or_default()
     }
 
-    /// The figure that is held against the bound, with its interval; empty without evidence.
+    /// The figure that is held against the bound, with its interval, behind the mark of its origin; empty without evidence.
     pub fn figure(&self) -> String {
         let Some(effect) = self.effect else {
             return String::new();
         };
-        spread(effect.value, (effect.low, effect.high), &self.bound.unit)
+        let ends = (effect.low, effect.high);
+        self.provenance
+            .marked(&spread(effect.value, ends, &self.bound.unit))
     }
 }
 
@@ -213,7 +221,12 @@ pub(super) fn row(
         },
         Err(found) => without(role, &criterion.title, bound, found),
     };
-    row.provenance = criterion.measure.provenance();
+    // The weakest of what the measure is and of what its evidence is.
+    let origin = criterion.measure.provenance();
+    row.provenance = row.provenance.max(origin).max(Provenance::of_arm(candidate));
+    if let Measure::Property { of } = &criterion.measure {
+        row.properties = evidence.more_properties(of, candidate, question.baseline);
+    }
     if row.state == RowState::Missing && criterion.if_measured {
         (row.state, row.gap) = (RowState::Unmeasured, None);
     }
@@ -242,14 +255,14 @@ pub(super) fn listed(
         value: f64::INFINITY,
         unit: row.measure.kind().to_owned(),
     };
+    let provenance = row.measure.provenance();
     let words = |found: Found| match found {
-        Found::Value(reading) => (reading.words, reading.source),
+        Found::Value(reading) => (provenance.marked(&reading.words), reading.source),
         Found::Missing(gap) => (format!("no evidence: {}", gap.what), String::new()),
         Found::NotOffered(why) | Found::Failed(why) | Found::Void(why) => (why, String::new()),
     };
     let (found, source) = words(evidence.read(&row.measure, candidate, false));
     let baseline = words(evidence.read(&row.measure, baseline, true)).0;
-    let provenance = row.measure.provenance();
     let state = match provenance {
         Provenance::Declared => RowState::Declared,
         _ => RowState::Unmeasured,
@@ -284,6 +297,7 @@ pub(super) fn bare(
         break_even: None,
         evidence: String::new(),
         gap: None,
+        properties: Vec::new(),
     }
 }
 
@@ -298,6 +312,7 @@ fn of_reading(role: RowRole, title: &str, bound: Bound, reading: Reading) -> Row
     Row {
         effect: Some(effect),
         evidence: reading.source,
+        provenance: reading.provenance,
         ..bare(role, title, bound, state, reading.words)
     }
 }
@@ -359,8 +374,14 @@ impl Question<'_> {
                 let shown = digits((amount * 10.0).floor() / 10.0);
                 return Some(BreakEven {
                     amount,
-                    condition: format!("the server is nearer than {shown} ms (SIMULATED delay)"),
-                    words: format!("matters above a round trip of {shown} ms (SIMULATED delay)"),
+                    condition: format!(
+                        "the server is nearer than {} (simulated delay)",
+                        Provenance::Simulated.marked(&format!("{shown} ms"))
+                    ),
+                    words: format!(
+                        "matters above a round trip of {} (simulated delay)",
+                        Provenance::Simulated.marked(&format!("{shown} ms"))
+                    ),
                     can_hold: amount > 0.0,
                 });
             }

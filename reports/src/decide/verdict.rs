@@ -281,9 +281,15 @@ fn changes(row: &Row, effect: &RowEffect) -> Vec<(bool, f64, f64, RowState)> {
         past(bound.value, most) - best,
     );
     if worst != best {
-        let middle = past(worst, !most);
+        // A step that is longer than the interval would leave the bound outside of it.
+        let half = (worst - best).abs() / 2.0;
+        let inside = |value: f64, up: bool| {
+            let step = past(value, up) - value;
+            value + step.clamp(-half, half)
+        };
+        let middle = inside(worst, !most);
         match row.state {
-            RowState::Met => to(RowState::Open, middle, past(bound.value, most) - worst),
+            RowState::Met => to(RowState::Open, middle, inside(bound.value, most) - worst),
             RowState::Unmet => to(RowState::Open, best, bound.value - best),
             _ => {}
         }

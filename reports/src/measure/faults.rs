@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rundir::faults::{Audit, CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, Status};
+use rundir::faults::{
+    Audit, CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, Status,
+};
 use rundir::{Fault, Outcome};
 use serde::Deserialize;
 
@@ -37,7 +39,7 @@ inputs::named! {
         Daemon = KILLED_DAEMON,
         /// Everything that has not reached the disk.
         #[serde(rename = "power-loss")]
-        Power = rundir::faults::POWER_LOSS,
+        Power = POWER_LOSS,
         /// The machine and its disks.
         #[serde(rename = "machine-loss")]
         Machine = MACHINE_LOSS,
@@ -138,8 +140,12 @@ impl Evidence<'_> {
         );
         if let Some(rate) = crashes_a_year {
             let injected = (kills.len() + outcomes.len()).max(1);
-            let yearly = rate * total as f64 / injected as f64;
-            let words = format!("{total} {what}{how}: {yearly:.1} a year at {rate} crashes");
+            let mean = total as f64 / injected as f64;
+            let (yearly, unit) = match figure {
+                FaultFigure::RecoveryMs => (rate * mean / 1000.0, " s"),
+                _ => (rate * mean, ""),
+            };
+            let words = format!("{total} {what}{how}: {yearly:.1}{unit} a year at {rate} crashes");
             return Found::exact(yearly, words, &source);
         }
         let most = match count == total {
@@ -200,7 +206,7 @@ impl Evidence<'_> {
             high,
             words,
             source: format!("crash-points.jsonl: {loss}"),
-            provenance: Provenance::Measured,
+            provenance: self.origin_of_losses(loss, arm),
         })
     }
 
@@ -216,6 +222,15 @@ impl Evidence<'_> {
         let points = self.runs.iter();
         let points = points.flat_map(|run| run.crash_points(loss, arm));
         points.map(|series| series.how.as_str()).collect()
+    }
+
+    /// Simulated if any of the crash points is: a test cannot take the power of the machine that runs it.
+    fn origin_of_losses(&self, loss: &str, arm: &str) -> Provenance {
+        let how = self.how(loss, arm);
+        match loss == POWER_LOSS || how.iter().any(|how| how.starts_with("SIMULATED")) {
+            true => Provenance::Simulated,
+            false => Provenance::Measured,
+        }
     }
 
     pub(super) fn kept(&self, loss: &str, arm: &str, as_baseline: bool) -> Found {
@@ -253,7 +268,11 @@ impl Evidence<'_> {
         }
         let words = format!("{present} of {all} records kept");
         let source = format!("fault-outcomes.jsonl, crash-points.jsonl: {loss}");
-        Found::exact(present as f64 / all as f64, words, &source)
+        let kept = Reading::exact(present as f64 / all as f64, words, &source);
+        Found::Value(Reading {
+            provenance: self.origin_of_losses(loss, arm),
+            ..kept
+        })
     }
 
     /// The manual steps after faults, without those that a plain directory needs in the same scenario, such as a repaired

@@ -177,7 +177,7 @@ impl Measure {
                 FaultFigure::ManualRecoveries => "recoveries a year",
                 FaultFigure::Hangs => "hangs a year",
                 FaultFigure::UpdatesLost => "updates a year",
-                FaultFigure::RecoveryMs => "ms a year",
+                FaultFigure::RecoveryMs => "seconds a year",
             },
             Measure::Faults { figure, .. } => match figure {
                 FaultFigure::LostRecords => "records",

@@ -58,7 +58,7 @@ impl<'a> Evidence<'a> {
                 high,
                 words: cell_words(cell),
                 source: source(latency),
-                provenance: Provenance::Measured,
+                provenance: Provenance::of_arm(arm),
             };
             Some((known.map_or(0, |_| cell.epochs), reading))
         });
@@ -185,7 +185,7 @@ impl<'a> Evidence<'a> {
                 self.failed_steps(steps, arm)
             ),
             source: format!("{SAMPLES}: {}", step_words(steps)),
-            provenance: Provenance::Measured,
+            provenance: Provenance::of_arm(arm),
         };
         let failed = self.failed_steps(steps, baseline);
         let baseline = format!("{}, {failed}", time(of_baseline * 1e6));
@@ -281,7 +281,7 @@ fn timed(
             high,
             words,
             source: source(latency),
-            provenance: Provenance::Measured,
+            provenance: Provenance::of_arm(arm),
         },
         baseline: cell_words(base),
         added_ns: Some(added(ratio) / calls_of_pass),

@@ -105,6 +105,26 @@ impl Evidence<'_> {
         })
     }
 
+    /// The properties of these that work on an arm and not on its baseline, in words.
+    pub(crate) fn more_properties(
+        &self,
+        names: &[String],
+        arm: &str,
+        baseline: &str,
+    ) -> Vec<&'static str> {
+        let works = |name: &String, arm: &str| {
+            let all = self.runs.iter().flat_map(|run| &run.run.probes);
+            let mut of_name = all
+                .filter(|probe| (&*probe.aspect, &probe.name, &*probe.arm) == (PROPERTY, name, arm))
+                .peekable();
+            of_name.peek().is_some() && of_name.all(|probe| probe.outcome == Outcome::Ok)
+        };
+        let more = names
+            .iter()
+            .filter(|name| works(name, arm) && !works(name, baseline));
+        more.map(|name| property_words(name)).collect()
+    }
+
     pub(super) fn conformance(&self, groups: &[String], arm: &str) -> Found {
         let is_wanted =
             |name: &str| groups.is_empty() || groups.iter().any(|group| has_feature(group, name));
@@ -123,6 +143,21 @@ impl Evidence<'_> {
         let words = failing_of(&tried.failing, tried.count, "work");
         let source = format!("{PROBES}: aspect {CONFORMANCE}");
         Found::exact(tried.failing.len() as f64, words, &source)
+    }
+}
+
+/// What a property gives, in a sentence about a need.
+fn property_words(name: &str) -> &'static str {
+    match name {
+        "portable" => "a portable state",
+        "snapshot" => "snapshots",
+        "diff" => "diffs",
+        "versions" => "versions",
+        "fork" => "forks",
+        "survives-machine-loss" => "files that survive the machine",
+        "second-process" => "a second process",
+        "watchers" => "watchers",
+        _ => "watchers on another host",
     }
 }
 

@@ -16,6 +16,7 @@ use super::marks::{Mark, Marks};
 use super::report::Report;
 use super::titles::{short_name, with_many_metrics};
 use crate::context::{MODELS, o200k};
+use crate::provenance::Provenance;
 use crate::summary::{Cell, MAKESPAN, is_simulated};
 use crate::text::{count, time};
 
@@ -308,7 +309,7 @@ fn draw_panel(panel: &Panel) -> Result<Option<Chart>, DrawError> {
         return Ok(None);
     };
     let labels = lines.iter().map(|line| match is_simulated(&line.name) {
-        true => format!("{} (SIMULATED)", line.name),
+        true => Provenance::Simulated.marked(&line.name),
         false => line.name.clone(),
     });
     let labels = labels.zip(lines).map(|(label, line)| {

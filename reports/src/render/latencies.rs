@@ -6,6 +6,7 @@ use super::part::{Linked, LinkedRow};
 use super::report::Report;
 use super::stems;
 use super::tasks::TOOL_CALL;
+use crate::provenance::Provenance;
 use crate::summary::{Cell, MAKESPAN, is_simulated};
 use crate::text::{columns, percent, ratio, time};
 use rundir::Plan;
@@ -39,7 +40,7 @@ pub(super) fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) ->
     head.extend(arms.iter().map(|arm| {
         let name = arm_and_its_baseline(&report.run.plan, arm);
         match is_simulated(arm) {
-            true => format!("{name} (SIMULATED distance)"),
+            true => Provenance::Simulated.marked(&format!("{name} (simulated distance)")),
             false => name,
         }
     }));

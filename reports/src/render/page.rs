@@ -25,6 +25,7 @@ use super::shell::shell;
 use super::stems;
 use super::tasks::tasks;
 use super::why::why;
+use crate::provenance::Provenance;
 use crate::summary::{Cost, is_simulated};
 use crate::text::{columns, count, time};
 use rundir::{Basis, Outcome, Placement, cache_state};
@@ -102,6 +103,7 @@ fn first_screen(report: &Report<'_>, parts: &mut Vec<Part>) {
         return parts.push(Chart(stems::LATENCY, LATENCY_SHOWS));
     }
     parts.push(Text("In a picture, what is right of the line is worse than the baseline, and what is left of it is better. Shaded: the cost that the use tolerates. \"sure\": no limit or figure that halves or doubles changes the answer; \"fragile\": one does.".to_owned()));
+    parts.push(Text(format!("Marks: {}.", Provenance::legend())));
     let shown = all.iter().take(MOST_USES).enumerate();
     parts.push(Uses(
         shown
@@ -538,8 +540,8 @@ fn origins(report: &Report<'_>) -> String {
     let far = arms.filter(|arm| is_simulated(&arm.name));
     other.extend(far.map(|arm| {
         format!(
-            "the distance of {} from its server is SIMULATED by our own proxy",
-            arm.name
+            "{} from its server is simulated by our own proxy",
+            Provenance::Simulated.marked(&format!("the distance of {}", arm.name))
         )
     }));
     if let Some(found) = &report.run.model_files

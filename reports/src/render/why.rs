@@ -133,7 +133,12 @@ fn is_same(one: &Row, other: &Row) -> bool {
 /// The state of a row with its figure and what was found.
 fn figure(row: &Row) -> String {
     let state = row.role.state(row.state);
+    let is_none = row
+        .effect
+        .is_some_and(|effect| [effect.value, effect.low, effect.high] == [0.0; 3]);
     match row.figure() {
+        // The words say that there is none, and of how many.
+        _ if is_none => format!("{state}: {}", row.provenance.marked(&row.candidate)),
         figure if figure.is_empty() => format!("{state}: {}", row.candidate),
         figure => format!("{state}: {figure} ({})", row.candidate),
     }

@@ -38,10 +38,22 @@ pub(super) fn cases() -> Vec<Case> {
                 (NotDecided, "nobody killed a daemon", |run| {
                     run.faults.clear()
                 }),
-                (AdoptIf, "a cycle takes twenty times as long", |run| {
-                    testing::scale(run, "sqlite", 20.0)
+                (AdoptIf, "a triage takes fifty times as long", |run| {
+                    testing::scale(run, "sqlite", 50.0)
                 }),
                 (Archive, "a record is lost", |run| run.faults[1].lost = 1),
+                (Archive, "eight triages wait a second longer", |run| {
+                    slow(run, "agent/inbox-triage", "sqlite", 100_000.0)
+                }),
+                (NotDecided, "no triage was timed or counted", |run| {
+                    run.samples
+                        .retain(|pass| pass.workload != "agent/inbox-triage");
+                    run.cells
+                        .retain(|cell| cell.workload != "agent/inbox-triage");
+                }),
+                (Adopt, "it cannot run the cycle that writes, as a view", |run| {
+                    skip(run, "agent/vsm-cycle", "sqlite", "it shows what others write")
+                }),
                 (Archive, "the files are back after a minute", |run| {
                     run.faults[1].recovery_ms = 60_000
                 }),
@@ -260,8 +272,31 @@ pub(super) fn cases() -> Vec<Case> {
                 (Archive, "no note is seen", |run| {
                     let cells = run.cells.iter_mut().filter(|cell| cell.arm == "sqlite");
                     cells
-                        .filter(|cell| cell.workload == "agent/handoff")
+                        .filter(|cell| cell.workload == "agent/handoff-few")
                         .for_each(|cell| cell.latencies.clear());
+                }),
+                (Archive, "one note is not seen", |run| {
+                    let mut passes = testing::passes(run, "agent/handoff-few", "sqlite");
+                    let pass = passes.find(|pass| !pass.warm_up).unwrap();
+                    pass.calls.get_mut("handoff").unwrap().count -= 1;
+                }),
+                (Archive, "no other host sees a note", |run| {
+                    skip(run, "agent/handoff-few", "sqlite", "one mount at a time")
+                }),
+                (
+                    Adopt,
+                    "no other host sees a plain directory, as in every run",
+                    |run| {
+                        for workload in ["agent/handoff-few", "agent/two-writers-few"] {
+                            skip(run, workload, "direct", "it is on one machine");
+                        }
+                    },
+                ),
+                (NotDecided, "no second host was there", |run| {
+                    run.samples
+                        .retain(|pass| pass.workload != "agent/handoff-few");
+                    run.cells
+                        .retain(|cell| cell.workload != "agent/handoff-few");
                 }),
                 (AdoptIf, "a session is short", |run| {
                     set_session(run, "agent/claude-code-write-heavy", Some(1000))

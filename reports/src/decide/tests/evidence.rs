@@ -78,7 +78,11 @@ pub(super) fn recalls(run: &mut Run, counts: &[(&str, u64)]) {
 pub(super) fn log(run: &mut Run, direct: u64, sqlite: u64) {
     copy_workload(run, "micro/read", "agent/inbox-log", "read");
     for (arm, tokens) in [("direct", direct), ("sqlite", sqlite)] {
-        let counts = [("call-tokens", 5), ("result-tokens", tokens)];
+        let counts = [
+            ("definition-tokens", 5),
+            ("call-tokens", 5),
+            ("result-tokens", tokens),
+        ];
         score(run, "agent/inbox-log", arm, "task", &counts);
     }
 }
@@ -86,7 +90,11 @@ pub(super) fn log(run: &mut Run, direct: u64, sqlite: u64) {
 /// Scores the triage of tasks, logs and mail, which reads their health.
 pub(super) fn triage(run: &mut Run, direct: u64, sqlite: u64) {
     for (arm, tokens) in [("direct", direct), ("sqlite", sqlite)] {
-        let counts = [("call-tokens", 5), ("result-tokens", tokens)];
+        let counts = [
+            ("definition-tokens", 5),
+            ("call-tokens", 5),
+            ("result-tokens", tokens),
+        ];
         score(run, "agent/inbox-triage", arm, "task", &counts);
     }
 }
@@ -250,9 +258,43 @@ pub(super) fn cron() -> Run {
     probe(&mut run, "visible", ASKED, "sqlite", Outcome::Ok);
     let faults = run.faults.iter_mut();
     faults.for_each(|fault| fault.failed_calls = 0);
-    copy_workload(&mut run, "micro/read", "agent/inbox-triage", "read");
+    copy_workload(&mut run, "agent/vsm-cycle", "agent/inbox-triage", "tool-call");
     triage(&mut run, 100, 10);
     run
+}
+
+/// The evidence of [`cron`] about a view, which cannot run a cycle that writes.
+pub(super) fn cron_view() -> Run {
+    let mut run = cron();
+    testing::rename_arm(&mut run, "sqlite", "view-vsm");
+    run.faults[1].arm = "view-vsm".to_owned();
+    for probe in run.probes.iter_mut().filter(|probe| probe.arm == "sqlite") {
+        probe.arm = "view-vsm".to_owned();
+    }
+    let reason = "view-vsm shows what other programs write";
+    skip(&mut run, "agent/vsm-cycle", "view-vsm", reason);
+    run
+}
+
+/// Says why an arm cannot take part in a workload, and leaves out its passes.
+pub(super) fn skip(run: &mut Run, workload: &str, arm: &str, reason: &str) {
+    run.samples
+        .retain(|pass| (&*pass.arm, &*pass.workload) != (arm, workload));
+    run.cells
+        .retain(|cell| (&*cell.arm, &*cell.workload) != (arm, workload));
+    let planned = run.plan.workload(workload).unwrap().clone();
+    let section = &mut run.plan.schedule.sections[0];
+    let cells = planned.states.clone();
+    section.cells.insert(workload.to_owned(), cells);
+    section.arms.push(arm.to_owned());
+    for state in planned.states {
+        run.plan.skipped.push(rundir::Skipped {
+            arm: arm.to_owned(),
+            workload: workload.to_owned(),
+            state,
+            reason: reason.to_owned(),
+        });
+    }
 }
 
 pub(super) fn inbox() -> Run {
@@ -366,12 +408,12 @@ pub(super) fn memory() -> Run {
 pub(super) fn roaming() -> Run {
     let mut run = testing::run();
     testing::rename_calls(&mut run, "read", "handoff");
-    rename_workload(&mut run, "micro/read", "agent/handoff");
-    copy_workload(&mut run, "agent/session", "agent/two-writers", "edit");
+    rename_workload(&mut run, "micro/read", "agent/handoff-few");
+    copy_workload(&mut run, "agent/session", "agent/two-writers-few", "edit");
     copy_workload(&mut run, "agent/session", "agent/sync-100", "sync-new");
     write_heavy(&mut run);
     let passes = run.samples.iter_mut();
-    for sample in passes.filter(|pass| pass.workload == "agent/two-writers") {
+    for sample in passes.filter(|pass| pass.workload == "agent/two-writers-few") {
         sample.settled = Some(Settled {
             lines: 50,
             on_both: 50,

@@ -245,6 +245,31 @@ fn what_makers_declare_is_printed_and_decides_nothing() {
 }
 
 #[test]
+fn every_figure_has_the_mark_of_its_origin() {
+    let title = "No record lost when the power goes";
+    let cut = row(&of("coding-agent", &coding(), "sqlite"), title).clone();
+    assert_eq!(cut.provenance, Provenance::Simulated);
+    assert!(cut.figure().starts_with("◐ 0 %"), "{}", cut.figure());
+    for decision in testing::decisions() {
+        for row in &decision.rows {
+            let figure = row.figure();
+            let mark = row.provenance.mark();
+            assert!(figure.is_empty() || figure.starts_with(mark), "{figure}");
+            let is_declared = row.state == RowState::Declared;
+            let is_marked = row.candidate.starts_with("○ ");
+            let is_missing = row.candidate.starts_with("no evidence");
+            assert_eq!(is_declared, is_marked || (is_declared && is_missing));
+        }
+    }
+    // Behind an injected distance every time is simulated.
+    let mut run = coding();
+    testing::rename_arm(&mut run, "sqlite", "sqlite@30ms");
+    let found = of("coding-agent", &run, "sqlite@30ms");
+    let session = row(&found, "A recorded session waits longer");
+    assert!(session.figure().starts_with("◐ "), "{}", session.figure());
+}
+
+#[test]
 fn missing_evidence_names_the_command_that_makes_it() {
     let run = testing::run();
     let found = of("coding-agent", &run, "sqlite");
@@ -329,10 +354,49 @@ fn a_cost_behind_an_injected_delay_names_the_round_trip_at_which_it_matters() {
         "{break_even:?}"
     );
     assert!(
-        break_even.condition.contains("SIMULATED"),
+        break_even
+            .condition
+            .starts_with("the server is nearer than ◐ "),
         "{}",
         break_even.condition
     );
+}
+
+#[test]
+fn a_view_is_judged_by_the_cycle_that_it_can_run() {
+    let verdict = |run: &Run| of("cron-controller", run, "view-vsm");
+    let mut run = evidence::cron_view();
+    let found = verdict(&run);
+    assert_eq!(found.verdict, Adopt, "{}: {:#?}", found.why, found.rows);
+    slow(&mut run, "agent/inbox-triage", "view-vsm", 100_000.0);
+    assert_eq!(verdict(&run).verdict, Archive);
+    let mut run = evidence::cron_view();
+    run.samples
+        .retain(|pass| (&*pass.arm, &*pass.workload) != ("view-vsm", "agent/inbox-triage"));
+    run.cells
+        .retain(|cell| (&*cell.arm, &*cell.workload) != ("view-vsm", "agent/inbox-triage"));
+    assert_eq!(verdict(&run).verdict, NotDecided);
+    // A view that computes no health saves nothing.
+    let mut run = evidence::cron_view();
+    for pass in testing::passes(&mut run, "agent/inbox-triage", "view-vsm") {
+        for counts in pass.scores.values_mut() {
+            counts.insert(
+                "result-tokens".to_owned(),
+                rundir::Score { sum: 100, of: 100 },
+            );
+        }
+    }
+    assert_eq!(verdict(&run).verdict, NotDecided, "no log was asked");
+    evidence::log(&mut run, 100, 100);
+    for pass in testing::passes(&mut run, "agent/inbox-log", "view-vsm") {
+        pass.scores = BTreeMap::from([(
+            "task".to_owned(),
+            ["definition-tokens", "call-tokens", "result-tokens"]
+                .map(|count| (count.to_owned(), rundir::Score { sum: 100, of: 100 }))
+                .into(),
+        )]);
+    }
+    assert_eq!(verdict(&run).verdict, Archive);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::*;
 /// A planted change: its name, and what it does to the evidence about a candidate and its baseline.
 type Planting = (&'static str, fn(&mut Run, &str, &str));
 
-const PLANTINGS: [Planting; 22] = [
+const PLANTINGS: [Planting; 23] = [
     ("one wrong byte", |run, candidate, _| {
         fail(run, candidate, 1000, Outcome::WrongData);
     }),
@@ -74,6 +74,14 @@ const PLANTINGS: [Planting; 22] = [
     }),
     ("everything 2 × slower", |run, candidate, _| {
         scale(run, candidate, 2.0);
+    }),
+    ("another quiet run", |run, candidate, _| {
+        // 1.5 % more and less from epoch to epoch, as identical arms differ.
+        let passes = run.samples.iter_mut().filter(|pass| pass.arm == candidate);
+        for pass in passes {
+            let factor = [0.985, 1.0, 1.015][pass.epoch as usize % 3];
+            testing::scale_pass(pass, factor);
+        }
     }),
     ("no faults", |run, _, _| {
         run.faults.clear();
@@ -205,6 +213,7 @@ const EXPECTED: [(&str, &str); PLANTINGS.len()] = [
     ("sessions 300 × slower", "-----+-"),
     ("everything 10 × faster", "+++++++"),
     ("everything 2 × slower", "++-++++"),
+    ("another quiet run", "+++++++"),
     ("no faults", "??????+"),
     (
         "more faults, each with a manual step, candidate alone",
