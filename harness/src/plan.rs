@@ -718,9 +718,13 @@ states = ["hot"]
                 let workload = catalogue::workload(workload).unwrap();
                 skip_reason(&usable(arm), &workload, CacheState::Hot, true).unwrap_or_default()
             };
-            for arm in ["direct", "s3", "s3-close@30ms", "bind", "seaweedfs"] {
+            for arm in ["s3", "s3-close@30ms", "bind", "seaweedfs"] {
                 assert_eq!(reason(arm), "", "{arm}");
             }
+            assert_eq!(
+                reason("direct"),
+                "direct keeps its files on one machine: no other host sees them"
+            );
             for arm in ["sqlite", "memory", "agentfs"] {
                 assert!(reason(arm).contains("one mount at a time"), "{arm}");
             }

@@ -34,6 +34,15 @@ fn arm(name: &str, backend: impl Into<Option<BrokenBackend>>) -> CellArm {
     }
 }
 
+/// An arm whose directory a second host has, too.
+fn shared(name: &str) -> CellArm {
+    let backend = BrokenBackend {
+        is_shared: true,
+        ..BrokenBackend::default()
+    };
+    arm(name, backend)
+}
+
 /// A hot cell of these arms for `rounds` rounds, with limits that no load exceeds.
 fn task(script: Script, arms: Vec<CellArm>, rounds: usize) -> CellTask {
     let order: Vec<usize> = (0..arms.len()).collect();
@@ -292,7 +301,7 @@ fn a_backend_of_one_host_cannot_be_prepared_for_two() {
         content: bytes("first"),
     };
     script.call(CallKind::Handoff, vec![seen]);
-    let arms = vec![arm("broken", BrokenBackend::default()), arm("direct", None)];
+    let arms = vec![arm("broken", BrokenBackend::default()), shared("direct")];
     let found = Found::of(task(script, arms, 3));
     assert_eq!(found.outcomes("broken"), [Outcome::Setup]);
     let reason = found.reason("broken");
@@ -306,7 +315,7 @@ fn a_two_host_cell_opens_a_workspace_for_each_pass() {
     for (host, line) in [(Host::First, "a\n"), (Host::Second, "b\n")] {
         script.call(CallKind::Edit, vec![add_line(host, "shared.md", line)]);
     }
-    let found = Found::of(task(script, vec![arm("direct", None)], 3));
+    let found = Found::of(task(script, vec![shared("direct")], 3));
     assert_eq!(found.outcomes("direct"), [Outcome::Ok; 3]);
     for sample in &found.samples {
         let settled = sample.settled.unwrap();

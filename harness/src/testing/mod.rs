@@ -104,6 +104,8 @@ pub struct BrokenBackend {
     pub exit_reason: Option<&'static str>,
     /// The daemon's read counts, one for each reading of its counters. `None`: it has no counters.
     pub counts: Option<Arc<Mutex<Vec<u64>>>>,
+    /// Whether a second host has the same directory.
+    pub is_shared: bool,
     /// How often it was opened.
     pub opened: Arc<Mutex<u32>>,
 }
@@ -119,7 +121,7 @@ impl Backend for BrokenBackend {
         described.name = "broken".to_owned();
         described.capabilities.guesses_content = self.guesses_content;
         described.capabilities.counts_requests = self.counts.is_some();
-        described.capabilities.several_hosts = false;
+        described.capabilities.several_hosts = self.is_shared;
         described
     }
 
@@ -144,6 +146,15 @@ impl Backend for BrokenBackend {
 impl Workspace for BrokenWorkspace {
     fn root(&self) -> &Path {
         &self.root
+    }
+
+    fn second_host(&self, _: &Path) -> io::Result<Option<Box<dyn Workspace>>> {
+        Ok(self.backend.is_shared.then(|| -> Box<dyn Workspace> {
+            Box::new(Self {
+                backend: self.backend.clone(),
+                root: self.root.clone(),
+            })
+        }))
     }
 
     /// Tampers here, because it is the last call of the workspace before the calls of a pass.

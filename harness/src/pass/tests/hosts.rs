@@ -70,6 +70,19 @@ fn split(exchange: fn(&Path, &Path), script: Script, times: &[u64], timeout_ms: 
     made.passed()
 }
 
+/// As [`passed`], where both hosts have one directory.
+fn shared(script: Script, times: &[u64]) -> Passed {
+    let backend = BrokenBackend {
+        is_shared: true,
+        ..BrokenBackend::default()
+    };
+    let made = Made {
+        backend: Arc::new(backend),
+        ..Made::of(script, times)
+    };
+    made.passed()
+}
+
 fn handoff() -> Script {
     let mut script = Script::new(Vec::new());
     let seen = FileOp::SeenByOther {
@@ -98,7 +111,7 @@ fn writers() -> Script {
 
 #[test]
 fn a_handoff_succeeds_when_the_other_host_sees_the_file() {
-    let handed = passed(handoff(), &[700]);
+    let handed = shared(handoff(), &[700]);
     assert!(handed.worst_outcome.is_none(), "{:?}", handed.worst_outcome);
     assert_eq!(
         handed.sample.calls["handoff"].total_ns, 700,
@@ -141,7 +154,7 @@ fn a_single_host_backend_refuses_a_second_host() {
 
 #[test]
 fn one_directory_loses_no_line_of_two_hosts() {
-    let found = passed(writers(), &[10, 20, 30, 40]);
+    let found = shared(writers(), &[10, 20, 30, 40]);
     assert!(found.worst_outcome.is_none(), "{:?}", found.worst_outcome);
     assert_eq!(found.sample.calls["edit"].count, 4);
     let expected = Settled {
