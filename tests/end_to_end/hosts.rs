@@ -151,14 +151,22 @@ fn a_run_records_a_stalled_second_host_as_a_hang_and_continues() {
     let notes = "[handoff]\nnotes = 2\nbytes = 200\npause_ms = 0\nseed = 1\n";
     let notes = workload(&scratch, "notes", notes);
     let begun = Instant::now();
-    let (out, _) = play(&scratch, &[&notes], &[backend.to_str().unwrap(), "s3-close-embedded"], "0.5");
+    let (out, _) = play(
+        &scratch,
+        &[&notes],
+        &[backend.to_str().unwrap(), "s3-close-embedded"],
+        "0.5",
+    );
     assert!(begun.elapsed() < Duration::from_secs(60));
     let samples = samples(&out);
     let stalled = sample(&samples, "my-stalling-host", "notes");
     assert_eq!(stalled["outcome"], "hang", "{stalled}");
     let reason = stalled["reason"].as_str().unwrap();
     has(reason, &["its connection was aborted"]);
-    assert_eq!(sample(&samples, "s3-close-embedded", "notes")["outcome"], "ok");
+    assert_eq!(
+        sample(&samples, "s3-close-embedded", "notes")["outcome"],
+        "ok"
+    );
     // A daemon per host and epoch.
     no_process_of(&told, 3 * 2);
 }

@@ -293,7 +293,11 @@ impl Records {
             Records::Messages { shown, .. } => messages(shown),
         };
         let mut whole = numbers.to_vec();
-        whole.retain(|number| paths.get(number).is_some_and(|path| is_whole(path, *number)));
+        whole.retain(|number| {
+            paths
+                .get(number)
+                .is_some_and(|path| is_whole(path, *number))
+        });
         whole
     }
 }

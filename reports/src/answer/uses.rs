@@ -141,7 +141,9 @@ fn by_strength<'d>(mut found: Vec<&'d Decision>, runs: &[RunEvidence<'_>]) -> Ve
     found.sort_by_key(|decision| (lacks(decision), weight(&decision.candidate, runs)));
     let is_first = |decision: &&&Decision| {
         let (nearest, _) = excess(decision);
-        let equals = found.iter().take_while(|other| lacks(other) == lacks(decision));
+        let equals = found
+            .iter()
+            .take_while(|other| lacks(other) == lacks(decision));
         let is_beaten = equals.into_iter().any(|other| excess(other).1 < nearest);
         !is_beaten
     };
@@ -469,8 +471,8 @@ fn needs(shown: &[&Row]) -> Vec<String> {
     });
     let titles = shown.iter().filter(|row| row.properties.is_empty());
     let titles: Vec<String> = titles.map(|row| lower(&row.title)).collect();
-    let titles = (!titles.is_empty())
-        .then(|| format!("where this outweighs it: {}", titles.join("; ")));
+    let titles =
+        (!titles.is_empty()).then(|| format!("where this outweighs it: {}", titles.join("; ")));
     properties.into_iter().chain(titles).collect()
 }
 

@@ -116,7 +116,11 @@ impl ClaimFile {
             };
             if let Some((field, message)) = says.problem() {
                 let path = [Field("says"), Field(field)];
-                let path = if field.is_empty() { &path[..1] } else { &path[..] };
+                let path = if field.is_empty() {
+                    &path[..1]
+                } else {
+                    &path[..]
+                };
                 return wrong(path, message);
             }
             if let Some((path, message)) = test.problem() {

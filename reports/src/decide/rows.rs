@@ -223,7 +223,10 @@ pub(super) fn row(
     };
     // The weakest of what the measure is and of what its evidence is.
     let origin = criterion.measure.provenance();
-    row.provenance = row.provenance.max(origin).max(Provenance::of_arm(candidate));
+    row.provenance = row
+        .provenance
+        .max(origin)
+        .max(Provenance::of_arm(candidate));
     if let Measure::Property { of } = &criterion.measure {
         row.properties = evidence.more_properties(of, candidate, question.baseline);
     }

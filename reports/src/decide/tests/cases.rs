@@ -51,9 +51,18 @@ pub(super) fn cases() -> Vec<Case> {
                     run.cells
                         .retain(|cell| cell.workload != "agent/inbox-triage");
                 }),
-                (Adopt, "it cannot run the cycle that writes, as a view", |run| {
-                    skip(run, "agent/vsm-cycle", "sqlite", "it shows what others write")
-                }),
+                (
+                    Adopt,
+                    "it cannot run the cycle that writes, as a view",
+                    |run| {
+                        skip(
+                            run,
+                            "agent/vsm-cycle",
+                            "sqlite",
+                            "it shows what others write",
+                        )
+                    },
+                ),
                 (Archive, "the files are back after a minute", |run| {
                     run.faults[1].recovery_ms = 60_000
                 }),

@@ -258,7 +258,12 @@ pub(super) fn cron() -> Run {
     probe(&mut run, "visible", ASKED, "sqlite", Outcome::Ok);
     let faults = run.faults.iter_mut();
     faults.for_each(|fault| fault.failed_calls = 0);
-    copy_workload(&mut run, "agent/vsm-cycle", "agent/inbox-triage", "tool-call");
+    copy_workload(
+        &mut run,
+        "agent/vsm-cycle",
+        "agent/inbox-triage",
+        "tool-call",
+    );
     triage(&mut run, 100, 10);
     run
 }
