@@ -719,7 +719,11 @@ mod tests {
     use super::*;
 
     fn traps() -> ImportedSession {
-        read(include_str!("fixtures/claude-code-traps.jsonl")).unwrap()
+        read(
+            &mut include_bytes!("fixtures/claude-code-traps.jsonl").as_slice(),
+            &mut [],
+        )
+        .unwrap()
     }
 
     #[test]
@@ -809,7 +813,7 @@ mod tests {
 
     #[test]
     fn a_file_without_a_session_is_refused() {
-        assert!(read("").is_err());
+        assert!(read(&mut "".as_bytes(), &mut []).is_err());
         assert!(read("{\"type\":\"summary\"}\nnonsense\n").is_err());
     }
 }
