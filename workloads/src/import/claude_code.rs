@@ -814,6 +814,12 @@ mod tests {
     #[test]
     fn a_file_without_a_session_is_refused() {
         assert!(read(&mut "".as_bytes(), &mut []).is_err());
-        assert!(read("{\"type\":\"summary\"}\nnonsense\n").is_err());
+        assert!(
+            read(
+                &mut "{\"type\":\"summary\"}\nnonsense\n".as_bytes(),
+                &mut []
+            )
+            .is_err()
+        );
     }
 }
