@@ -164,11 +164,13 @@ fn excess(decision: &Decision) -> (f64, f64) {
     let broken = broken
         .into_iter()
         .flat_map(|role| rows(decision, role, &FAILED));
-    let ends = broken.filter_map(|row| {
-        let effect = row.effect?;
+    let ends = broken.map(|row| {
+        let Some(effect) = row.effect else {
+            return (FARTHEST, FARTHEST);
+        };
         let ends = [effect.low, effect.high];
         let [one, other] = ends.map(|end| distance_at(row, end).clamp(0.0, FARTHEST));
-        Some((one.min(other), one.max(other)))
+        (one.min(other), one.max(other))
     });
     ends.fold((0.0, 0.0), |sum, ends| (sum.0 + ends.0, sum.1 + ends.1))
 }

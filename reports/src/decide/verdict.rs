@@ -285,7 +285,7 @@ fn changes(row: &Row, effect: &RowEffect) -> Vec<(bool, f64, f64, RowState)> {
         let half = (worst - best).abs() / 2.0;
         let inside = |value: f64, up: bool| {
             let step = past(value, up) - value;
-            value + step.clamp(-half, half)
+            value + step.abs().min(half).copysign(step)
         };
         let middle = inside(worst, !most);
         match row.state {
