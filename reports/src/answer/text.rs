@@ -223,7 +223,8 @@ impl Overview {
         // Each use has a line; the lines that are left go to the first uses first.
         let mut most = vec![1; self.uses.len()];
         let mut fewest = self.screen(&most, closing);
-        for of_a_use in 2..=LINES_OF_A_USE {
+        let has_room = fewest.len() < LINES;
+        for of_a_use in (2..=LINES_OF_A_USE).filter(|_| has_room) {
             for at in 0..most.len() {
                 most[at] = of_a_use;
                 let longer = self.screen(&most, closing);
