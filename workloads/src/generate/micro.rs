@@ -309,7 +309,8 @@ mod tests {
                 panic!("{:?}", call.ops);
             };
             assert_eq!(path, from);
-            assert!(script.files.contains_key(to) && !script.files.contains_key(from));
+            let is_file = |path: &WorkspacePath| script.files.iter().any(|file| file.0 == *path);
+            assert!(is_file(to) && !is_file(from));
         }
     }
 
