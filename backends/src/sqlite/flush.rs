@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -64,11 +64,12 @@ impl Flusher {
 fn run(db: &Mutex<Db>, log: &Log, tails: &Tails, woken: &Receiver<()>, is_stopped: &AtomicBool) {
     let mut next = Instant::now() + EVERY;
     loop {
-        let woken = woken.recv_timeout(next.saturating_duration_since(Instant::now()));
+        // It ends by a wake-up, by the clock or by the end of the mount: all three are asked for below.
+        let _ = woken.recv_timeout(next.saturating_duration_since(Instant::now()));
         if is_stopped.load(Ordering::Acquire) {
             return;
         }
-        let is_time = woken == Err(RecvTimeoutError::Timeout);
+        let is_time = Instant::now() >= next;
         if is_time {
             next = Instant::now() + EVERY;
         }
