@@ -101,7 +101,7 @@ impl Discards {
     pub(super) fn due_end(&self, ino: Ino, durable: u64) -> Option<u64> {
         let ends = self.ends.get(&ino)?.iter();
         let due = ends.filter(|end| end.commit <= durable);
-        due.map(|end| end.length).last()
+        due.map(|end| end.length).next_back()
     }
 
     /// The tail of an inode is cut as far as `durable` commits let it.

@@ -488,8 +488,9 @@ fn an_open_without_the_log_survives_a_removed_tail() {
     let long = store.lookup(ROOT, b"long").unwrap().ino;
     store.unlink(&OWNER, ROOT, b"long").unwrap();
     store.reclaim(long).unwrap();
-    let tails = names_in(&dir.path().join("a.db-tails"));
-    assert_eq!(tails, Vec::<String>::new());
+    // As the next background sync does.
+    let tail = dir.path().join("a.db-tails").join(long.to_string());
+    std::fs::remove_file(tail).unwrap();
     let copy = killed_without_log(dir.path(), &path);
     drop(store);
 
