@@ -275,11 +275,11 @@ mod tests {
                 .check_names(std::iter::empty())
         };
         checked("", "").unwrap();
-        let at = format!("{name}:21: field `gate[0].measure.probes.names`: unknown \"grepp\"; ");
+        let at = format!("{name}:32: field `gate[0].measure.probes.names`: unknown \"grepp\"; ");
         let refused = checked("\"grep\"", "\"grepp\"").unwrap_err().to_string();
         assert!(refused.starts_with(&at), "{refused}");
         assert!(
-            refused.contains("find, flock, git, grep, ln, ls"),
+            refused.contains("the nearest are grep, rg, rm"),
             "{refused}"
         );
         let with_arm = |arm: &str| checked("\"view-mail\"", &format!("\"view-mail\", \"{arm}\""));

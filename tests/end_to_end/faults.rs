@@ -187,7 +187,9 @@ fn the_fault_command_lists_selects_and_checks_scenarios() {
     let said = refused(&["fault", "--scenario", file.to_str().unwrap()]);
     has(&said, &[":4: ", "colour"]);
     let said = refused(&["fault", "--scenario", "nonsense"]);
-    has(&said, &["kill-idle"]);
+    has(&said, &["unknown scenario", "use one of"]);
+    let said = refused(&["fault", "--scenario", "kil-idle"]);
+    has(&said, &["the nearest are kill-idle"]);
 }
 
 #[test]

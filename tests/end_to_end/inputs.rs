@@ -11,17 +11,17 @@ use crate::common::{
 fn an_unknown_name_is_answered_with_the_nearest_known_ones() {
     // Each: a command line, and after the colon a part of the refusal.
     for case in [
-        "run --suite nonsense: unknown suite; the nearest are ",
+        "run --suite nonsense: unknown suite; use one of ",
         "run --workload micro/nonsense: unknown workload; the nearest are micro/",
-        "run --backend nonsense: unknown backend; the nearest are ",
+        "run --backend nonsense: unknown backend; use one of ",
         "run --backend no-such-file.toml: no-such-file.toml: No such file",
-        "run --policy nonsense: unknown policy; the nearest are ",
+        "run --policy nonsense: unknown policy; use one of ",
         "run --rounds 0: 0 is not in 1..",
         "run --epochs 2: 2 is not in 3..",
         "run --budget 0: above 0",
         "run --call-timeout 0: above 0",
         "run --workload micro/rename --state cold: no workload has any of the requested cache states",
-        "mount nonsense /tmp: unknown store nonsense; the nearest are ",
+        "mount nonsense /tmp: unknown store nonsense; use one of ",
         "mount memory /tmp --db x: unexpected argument '--db'",
         "mount view /tmp --source x: --definition",
     ] {
@@ -176,7 +176,7 @@ fn a_recorded_session_is_imported_and_judged_by_the_toml_of_the_docs() {
     let imported = stdout(&imported);
     let (of_trace, of_lines) = imported.split_once("  lines of the session: ").unwrap();
     assert_eq!(shown, of_trace);
-    has(of_lines, &["1 with text of no record, 0 mended"]);
+    has(of_lines, &["1 with text outside of a record, 0 repaired"]);
     has(
         &shown,
         &["calls replayed: edit 2, modelled-program 1, read 3, search 1, write 1"],

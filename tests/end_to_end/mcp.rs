@@ -150,7 +150,7 @@ fn file_tools_read_write_and_search_a_directory() {
     session.refuses("read_file", json!({"name": "none"}), "unknown field `name`");
     let unknown = session.request("tools/call", json!({"name": "rm", "arguments": {}}));
     let message = unknown["error"]["message"].as_str().unwrap();
-    has(message, &["no tool rm"]);
+    has(message, &["unknown tool rm"]);
     session.end();
 }
 

@@ -147,11 +147,11 @@ fn a_mount_after_a_crash_is_refused_if_its_log_is_missing() {
     fs::remove_file(&log).unwrap();
     let output = with_path("mount sqlite", &dir);
     assert_eq!(output.status.code(), Some(1));
-    let parts = ["ctx.db-wal is gone", "fix: put the log back"];
+    let parts = ["ctx.db-wal is missing", "fix: put the log back"];
     has(&stderr(&output), &parts);
     let output = with_path("doctor --store", &scratch.path().join("ctx.db"));
     assert_eq!(output.status.code(), Some(1));
-    has(&stdout(&output), &["ctx.db-wal is gone"]);
+    has(&stdout(&output), &["ctx.db-wal is missing"]);
 
     let mount = Mount::new("sqlite", &dir, &["--without-log"]);
     assert_eq!(text_of(&dir, "early"), "early");

@@ -330,7 +330,7 @@ fn a_start_that_fails_leaves_nothing() {
     }
     has(
         &stderr(&shell(dir, "$C mount sqlite --db in/ctx.db in")),
-        &["in/ctx.db lies in", "fix: "],
+        &["in/ctx.db is inside", "fix: "],
     );
 }
 

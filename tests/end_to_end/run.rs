@@ -266,7 +266,7 @@ fn a_run_measures_every_cell_and_reports_and_decides() {
     let file = scratch.path().join("own.toml");
     let claim = |arm: &str| {
         format!(
-            "source = 'me'\n[[claim]]\nid = 'own'\nquote = 'q'\nsays = {{ equals = 0, unit = 'count' }}\ntest.reading = {{ arm = '{arm}', measure.faults = {{ scenarios = ['cron-kill'], figure = 'lost-records' }} }}\n"
+            "source = 'me'\n[[claim]]\nid = 'own'\nquote = 'q'\nsays = {{ equals = 0, unit = 'records' }}\ntest.reading = {{ arm = '{arm}', measure.faults = {{ scenarios = ['cron-kill'], figure = 'lost-records' }} }}\n"
         )
     };
     fs::write(&file, claim("sqlite")).unwrap();

@@ -307,7 +307,7 @@ fn the_history_of_a_memory_is_listed_shown_restored_checked_and_given_up() {
     assert!(done("check --mirror off").ends_with(": whole\n"));
 
     let planned = done("gc --older-than 0s --dry-run");
-    has(&planned, &["history before commit 5 would be given up"]);
+    has(&planned, &["history before commit 5 would be released"]);
     let nothing = "no more history is released: no commit is older than that\n";
     assert!(done("gc --older-than 30d").starts_with(nothing));
     let collected = done("gc --older-than 0s");

@@ -193,7 +193,7 @@ fn a_server_that_dies_is_reported() {
         let status = wait(&mut server.process);
         assert_eq!(status.code(), Some(1));
         let said = server.errors();
-        let want = format!("{kind} ended by itself (signal: 9 (SIGKILL))");
+        let want = format!("{kind} ended unexpectedly (signal: 9 (SIGKILL))");
         has(&said, &[&want]);
         assert_eq!(std::fs::read_dir(server.tmp.path()).unwrap().count(), 0);
     }

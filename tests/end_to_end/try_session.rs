@@ -146,7 +146,7 @@ fn what_is_no_session_is_named_or_described() {
     let scratch = Scratch::new();
     let file = |name: &str, text: &str| written(scratch.path(), name, text);
     has(&refused(&["try"]), &["--session claude-code"]);
-    let database = file("opencode.db", "SQLite format 3\u{0}");
+    let database = file("goose.db", "SQLite format 3\u{0}");
     has(
         &refused(&["try", &database]),
         &["looks like an SQLite database", "opencode export"],

@@ -16,6 +16,7 @@ mod discards;
 pub(crate) mod files;
 mod flush;
 mod free_pages;
+mod free_tails;
 pub(crate) mod header;
 pub(crate) mod held;
 mod log;

@@ -124,6 +124,14 @@ pub(super) fn blocks(length: u64) -> u64 {
     length.div_ceil(4096) * 8
 }
 
+/// Whether a tail surely holds no data before byte `end`.
+fn is_hole_to(file: &File, end: u64) -> bool {
+    match seek(file, SeekFrom::Data(0)) {
+        Ok(data) => data >= end,
+        Err(error) => error == Errno::NXIO,
+    }
+}
+
 /// Whether a write has failed for lack of space.
 fn is_full(written: &Result<()>) -> bool {
     written
@@ -534,13 +542,21 @@ impl Tails {
         }
     }
 
-    /// The blocks of 512 bytes that the tail occupies, without reserved ones past it; 0 where it is missing.
+    /// The blocks of 512 bytes that the tail occupies, without reserved ones past it; 0 where it is missing, or where all
+    /// that it holds waits for its removal.
     pub(super) fn blocks(&self, ino: Ino) -> u64 {
-        let metadata = self
-            .get(ino)
-            .ok()
-            .and_then(|tail| tail.file.metadata().ok());
-        metadata.map_or(0, |metadata| metadata.blocks().min(blocks(metadata.len())))
+        let held = |tail: &Tail| {
+            let metadata = tail.file.metadata().ok()?;
+            Some(metadata.blocks().min(blocks(metadata.len())))
+        };
+        let tail = self.get(ino).ok();
+        let Some((held, tail)) = tail.and_then(|tail| Some((held(&tail)?, tail))) else {
+            return 0;
+        };
+        match self.discarded_end(ino) {
+            Some(end) if is_hole_to(&tail.file, end) => 0,
+            _ => held,
+        }
     }
 
     /// Whether there is a tail.

@@ -525,7 +525,7 @@ mod tests {
             store.setattr(&OWNER, ROOT, &Change::default()).unwrap_err(),
         ] {
             assert_eq!(error.errno, Errno::IO);
-            assert!(error.to_string().contains("could not be undone"), "{error}");
+            assert!(error.to_string().contains("a rollback failed"), "{error}");
         }
         drop(store);
         let store = SqliteStore::open(&path, &OWNER).unwrap();

@@ -416,10 +416,10 @@ fn an_open_without_its_log_fails_and_changes_nothing() {
     let before = std::fs::read(&copy).unwrap();
 
     for _ in 0..2 {
-        let parts = ["b.db-wal is gone", "put the log back", "--without-log"];
+        let parts = ["b.db-wal is missing", "put the log back", "--without-log"];
         has(&log_gone(&copy), &parts);
     }
-    has(&check(&copy).unwrap().problems[0], &["b.db-wal is gone"]);
+    has(&check(&copy).unwrap().problems[0], &["b.db-wal is missing"]);
     // An empty log in its place counts as missing.
     std::fs::write(&log, b"").unwrap();
     log_gone(&copy);

@@ -65,7 +65,7 @@ fn an_agents_writes_to_a_bare_mount_point_are_no_acknowledgements() {
     assert!(!records.exists(), "the next mount needs an empty directory");
     let audit = bed.audit_promise(Some(Write)).unwrap();
     assert_eq!(audit.verdict, AuditVerdict::Unknown);
-    assert!(audit.note.unwrap().contains("beside it"));
+    assert!(audit.note.unwrap().contains("prove nothing"));
 }
 
 #[test]

@@ -175,6 +175,17 @@ fn excess(decision: &Decision) -> (f64, f64) {
     ends.fold((0.0, 0.0), |sum, ends| (sum.0 + ends.0, sum.1 + ends.1))
 }
 
+/// Whether the figure of a cost is worse than the baseline's: a figure that is better than it costs nothing.
+fn is_worse(row: &Row) -> bool {
+    let is_ratio = row.bound.unit == "ratio";
+    let equal = if is_ratio { 1.0 } else { 0.0 };
+    row.effect.is_some_and(|effect| match row.bound.is_most {
+        true => effect.value > equal,
+        // An amount of at least a bound has no baseline to be held against.
+        false => !is_ratio || effect.value < equal,
+    })
+}
+
 fn has_role(row: &Row, role: RowRole, states: &[RowState]) -> bool {
     row.role == role && states.contains(&row.state)
 }
@@ -243,8 +254,7 @@ impl UseAnswer {
         let mut costs: Vec<&Row> = best
             .of_role(RowRole::Cost)
             .filter(|row| row.provenance != Provenance::Declared)
-            .filter(|row| row.effect.is_some_and(|effect| effect.value != 0.0))
-            .filter(|row| !is_carrying(row))
+            .filter(|row| is_worse(row) && !is_carrying(row))
             .collect();
         costs.sort_by(|one, other| distance(other).total_cmp(&distance(one)));
         let figures = |rows: &[&Row]| {

@@ -19,6 +19,7 @@ fn page(title: &str, claims: &[ClaimResult], with_links: bool) -> Vec<Part> {
     let mut parts = vec![
         Heading(2, title.to_owned()),
         Text(format!("{} {RULES}", counted.words())),
+        List(numbered(claims)),
         claims_table(claims, with_links, |claim| claim.status.is_settled()),
     ];
     if !counted.commands.is_empty() {
@@ -67,6 +68,23 @@ fn quote(claim: &ClaimResult) -> String {
     format!("{}{}", claim.quote, taken.collect::<String>())
 }
 
+/// The sources with a number, which stand for their titles in the tables.
+fn numbered(claims: &[ClaimResult]) -> Vec<String> {
+    let mut sources: Vec<String> = Vec::new();
+    for claim in claims {
+        if number(&claim.source).is_some() && !sources.contains(&claim.source) {
+            sources.push(claim.source.clone());
+        }
+    }
+    sources
+}
+
+/// The number of a source that has one: "source 1" of "source 1: its title".
+fn number(source: &str) -> Option<&str> {
+    let (number, _) = source.split_once(": ")?;
+    number.starts_with("source ").then_some(number)
+}
+
 fn claims_table(
     claims: &[ClaimResult],
     with_links: bool,
@@ -76,7 +94,11 @@ fn claims_table(
         let url = claim.url.iter().filter(|_| with_links);
         let url = url.map(|url| format!(", {url}"));
         vec![
-            format!("{}{}", claim.source, url.collect::<String>()),
+            format!(
+                "{}{}",
+                number(&claim.source).unwrap_or(&claim.source),
+                url.collect::<String>()
+            ),
             quote(claim),
             claim.says.clone(),
             status(claim),

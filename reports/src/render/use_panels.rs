@@ -174,14 +174,6 @@ fn panel(candidates: &[&Decision], marks: &Marks) -> Result<Chart, DrawError> {
             }
             let middle = fit(&format!("as {baseline}"), 130, SMALL);
             write(area, &middle, Side::Middle, (x(0.0), bottom + 26), SMALL)?;
-            write(area, "← better", Side::Left, (4, bottom + 26), SMALL)?;
-            write(
-                area,
-                "worse →",
-                Side::Right,
-                (PANEL as i32 - 4, bottom + 26),
-                SMALL,
-            )?;
             if left_out > 0 {
                 let words = format!("{left_out} more under Why");
                 write(area, &words, Side::Left, (4, bottom + 42), SMALL)?;

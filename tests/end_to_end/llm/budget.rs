@@ -12,7 +12,7 @@ fn the_model_files_measurement_has_one_budget_for_all_its_mounts() {
         let output = lab.model_files(&out, &["--max-tokens", budget]);
         let said = stderr(&output);
         assert!(!output.status.success());
-        has(&said, &["the budget is used up"]);
+        has(&said, &["the budget was used up"]);
         let written = out.join("model-files.json");
         assert!(!written.exists(), "nothing half-measured is written");
         std::fs::remove_dir_all(&out).unwrap();
@@ -39,7 +39,7 @@ fn a_mount_stops_asking_when_its_dollar_budget_is_spent() {
     std::fs::write(&one, "right").unwrap();
     std::fs::write(&two, "right").unwrap();
     assert_eq!(std::fs::read_to_string(&one).unwrap(), "right");
-    assert_eq!(errno(&two), Some(122), "EDQUOT: the budget is used up");
+    assert_eq!(errno(&two), Some(122), "EDQUOT: the budget was used up");
     assert_eq!(lab.server.calls(), 1);
     // No other call needs the model.
     assert_eq!(std::fs::metadata(&two).unwrap().len(), 5);

@@ -87,7 +87,7 @@ fn a_model_failure_is_an_error_number_and_never_an_empty_file() {
 
     lab.server.behave(vec![Behaviour::Hang]);
     let started = Instant::now();
-    fails(ETIMEDOUT, "no answer within 1.0 s");
+    fails(ETIMEDOUT, "did not answer within 1.0 s");
     assert!(started.elapsed() < Duration::from_secs(20));
 
     lab.server.behave(vec![Behaviour::Say(String::new())]);

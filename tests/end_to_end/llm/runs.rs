@@ -81,7 +81,7 @@ fn a_run_reports_wrong_data_of_an_arm_and_gives_it_no_latency() {
     let parts = [
         "| agent/shortened hot | llm-history-given | 6 of 6 |",
         "41.7 %",
-        "simulated answers",
+        "the answers of llm-history-given are simulated",
     ];
     has(&report, &parts);
     let page = text_of(&out, "report.html");

@@ -121,7 +121,7 @@ fn a_refused_mount_says_why_and_leaves_nothing_behind() {
     };
     generates("x", "leads out of the tree with `..`");
     assert_eq!(lab.server.calls(), 3, "asked again twice");
-    generates(&"x".repeat(100_000), "at most 65536");
+    generates(&"x".repeat(100_000), "the maximum is 65536");
     for (path, expected) in [(&b"/a"[..], "absolute"), (b"\xff", "UTF-8")] {
         let file = lab.path("tree.json");
         let [start, end] = [r#"{"entries":[{"path":""#, r#"","kind":"file"}]}"#];

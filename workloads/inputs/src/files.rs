@@ -325,7 +325,7 @@ mod tests {
         let longest = "x".repeat(MIB as usize) + "\n";
         assert!(read_all(longest.as_bytes(), SMALL).is_ok());
         let error = read_all(io::repeat(b'\n'), SMALL).unwrap_err().to_string();
-        assert_eq!(error, "is longer than the 2 MiB that a test may have");
+        assert_eq!(error, "is longer than 2 MiB, the limit for a test");
         let error = read_all(io::repeat(b'x'), SMALL).unwrap_err().to_string();
         assert_eq!(
             error,

@@ -10,32 +10,41 @@ use serde::de::{Deserialize, Deserializer, Error};
 /// The maximum length of a name in bytes: that of a file's name in Linux.
 const LONGEST: usize = 255;
 
-/// The most names that a message lists whole.
-const LISTED: usize = 4;
+/// The most names that a message lists.
+const LISTED: usize = 8;
+
+/// The likeness (Jaro-Winkler) from which on a name may be meant by another one.
+const LIKE: f64 = 0.7;
 
 /// The most names that are near another one.
 const NEAREST: usize = 3;
 
-/// The known names that are most like `name`, the nearest first.
+/// The known names that may be meant by `name`, the nearest first: at most three.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    let likeness = |known: &str| strsim::jaro_winkler(known, name);
     let mut names: Vec<&str> = known.into_iter().collect();
+    names.retain(|known| likeness(known) >= LIKE);
     names.sort_unstable();
     names.dedup();
-    names.sort_by(|a, b| {
-        let likeness = |known: &str| strsim::jaro_winkler(known, name);
-        likeness(b).total_cmp(&likeness(a))
-    });
+    names.sort_by(|a, b| likeness(b).total_cmp(&likeness(a)));
     names.truncate(NEAREST);
     names
 }
 
-/// What a message says after a name that is not known: all known names if they are few, else the nearest ones.
+/// What a message says after a name that is not known: all known names if they are few, else those that may be meant,
+/// else the first ones.
 pub fn alternatives<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let all: Vec<&str> = known.into_iter().collect();
     match all.len() {
         0 => "there are none".to_owned(),
         few if few <= LISTED => format!("use one of {}", all.join(", ")),
-        _ => format!("the nearest are {}", nearest(name, all).join(", ")),
+        many => match nearest(name, all.iter().copied()).as_slice() {
+            [] => {
+                let more = many - LISTED;
+                format!("use one of {} or {more} more", all[..LISTED].join(", "))
+            }
+            near => format!("the nearest are {}", near.join(", ")),
+        },
     }
 }
 
@@ -184,7 +193,9 @@ mod tests {
     fn a_misspelt_name_gets_the_nearest_ones_and_not_a_list_of_forty() {
         let many: Vec<String> = (0..40).map(|number| format!("micro/{number}")).collect();
         let known = many.iter().map(String::as_str).chain(["sqlite", "direct"]);
-        assert!(alternatives("sqlit", known).starts_with("the nearest are sqlite, "));
+        assert_eq!(alternatives("sqlit", known.clone()), "the nearest are sqlite");
+        let unlike = "use one of micro/0, micro/1, micro/2, micro/3, micro/4, micro/5, micro/6, micro/7 or 34 more";
+        assert_eq!(alternatives("nonsense", known), unlike);
         assert_eq!(alternatives("x", ["b", "a"]), "use one of b, a");
         assert_eq!(alternatives("x", []), "there are none");
     }

@@ -321,7 +321,7 @@ fn the_worker_retries_a_failed_batch_and_stops_at_the_fifth_failure() {
     failed(&memory);
     let by = "by full text (embedding has failed; see :stats)";
     has(&ask(&memory, ":recall?kitten"), &["more.md", by]);
-    let why = "embedding has failed:  it is a bad day";
+    let why = "embedding has failed: it is a bad day";
     has(&ask(&memory, ":stats"), &[why]);
 }
 
@@ -440,14 +440,14 @@ fn a_memory_refuses_a_directory_without_a_model_and_reports_a_broken_one() {
     write_files(&model, &files);
     memory.store.set_embeddings(Embeddings::In(model)).unwrap();
     failed(&memory);
-    let why = ["embedding has failed:  ", "model.safetensors"];
+    let why = ["embedding has failed: ", "model.safetensors"];
     has(&ask(&memory, ":stats"), &why);
     let panics = || panic!("on purpose: a model that panics");
     memory.store.set_embedder(panics).unwrap();
     failed(&memory);
     let by = "by full text (embedding has failed; see :stats)";
     has(&ask(&memory, ":recall?RSI"), &[by, "RSI > 70"]);
-    let why = "embedding has failed:  its thread panicked";
+    let why = "embedding has failed: its thread panicked";
     has(&ask(&memory, ":stats"), &[why]);
 }
 

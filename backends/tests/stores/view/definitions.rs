@@ -59,7 +59,7 @@ fn a_wrong_definition_is_refused_with_file_line_and_field() {
     insta::assert_snapshot!(file("{subject} {id} {body}", all, ""), @"x.toml:7: path: the key `{id}` must be the first or the last column, with text between it and the next");
     insta::assert_snapshot!(file("{id}{subject}", all, ""), @"x.toml:7: path: the key `{id}` must be the first or the last column, with text between it and the next");
     insta::assert_snapshot!(file("a/{sender}/{id}", all, ""), @r#"x.toml:7: path "a/{sender}/{id}": no [[directory]] has the path "a/{sender}""#);
-    insta::assert_snapshot!(file("{id}", "SELECT * FROM messages WHERE sender = :sender", ""), @"x.toml:9: rows: parameter `:sender` is no column of a directory above");
+    insta::assert_snapshot!(file("{id}", "SELECT * FROM messages WHERE sender = :sender", ""), @"x.toml:9: rows: parameter `:sender` is not a column of a directory above");
     insta::assert_snapshot!(file("{id}", "DELETE FROM messages RETURNING *", ""), @"x.toml:9: rows: it changes rows; a query may not");
     insta::assert_snapshot!(file("{id}", "SELECT * FROM missing", ""), @"x.toml:9: rows: no such table: missing");
     insta::assert_snapshot!(file("{id}", all, "mode = 7"), @"x.toml:11: field `file[0].mode`: unknown field `mode`, expected one of `path`, `key`, `unique`, `rows`, `body`, `modified`, `attributes`, `write`");

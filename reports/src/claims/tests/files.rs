@@ -50,7 +50,7 @@ fn a_run_knows_its_own_parts() {
         (
             latency("below = 1.0").replace("'sqlite'", "'sqlight'"),
             "c.toml:6: field `claim[0].test.reading.arm`",
-            "unknown arm \"sqlight\", expected one of direct, direct-again, sqlite",
+            "unknown arm \"sqlight\"; use one of direct, direct-again, sqlite",
         ),
         (
             latency("below = 1.0").replace("'hot'", "'cold'"),
