@@ -224,10 +224,10 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_refused_with_the_known_names() {
-        let error = workload("micro/nonsense").unwrap_err().to_string();
-        assert!(error.contains("micro/read-1k"), "{error}");
-        let error = suite("nonsense").unwrap_err().to_string();
+    fn an_unknown_name_is_refused_with_the_nearest_names() {
+        let error = workload("micro/read-2k").unwrap_err().to_string();
+        assert!(error.contains("the nearest are micro/read-1k"), "{error}");
+        let error = suite("defualt").unwrap_err().to_string();
         assert!(error.contains("default"), "{error}");
     }
 }

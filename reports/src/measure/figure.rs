@@ -1,31 +1,7 @@
 //! A measure of a candidate beside that of its baseline: the ratio, the difference or the saving.
 
-use super::{Evidence, Found, Measure, Reading, Scale};
-
-/// A figure of a candidate beside the baseline's.
-#[derive(Clone, Debug)]
-pub(crate) struct Figure {
-    /// The figure in the unit of the row.
-    pub(crate) reading: Reading,
-    /// The baseline in words.
-    pub(crate) baseline: String,
-    /// The time that a call of the candidate adds, in nanoseconds; `None` for other measures.
-    pub(crate) added_ns: Option<f64>,
-    /// The wait as a share of the recorded session, with what was not replayed; `None` without a recording.
-    pub(crate) session: Option<String>,
-}
-
-impl Figure {
-    /// A figure that is no time.
-    pub(crate) fn of(reading: Reading, baseline: String) -> Self {
-        Self {
-            reading,
-            baseline,
-            added_ns: None,
-            session: None,
-        }
-    }
-}
+use super::compared::saved;
+use super::{Evidence, Figure, Found, Measure, Reading, Scale};
 
 impl Evidence<'_> {
     /// A measure of a candidate, put beside the baseline's by `scale`.
@@ -76,9 +52,4 @@ impl Evidence<'_> {
         };
         Ok(Figure::of(reading, other.words))
     }
-}
-
-/// The saving of a ratio, in percent.
-pub(super) fn saved(ratio: f64) -> f64 {
-    (1.0 - ratio) * 100.0
 }

@@ -6,7 +6,7 @@ use rundir::{PlannedWorkload, SAMPLES};
 use serde::Deserialize;
 use stats::{Comparison, Interval, SeriesKey, compare_arms};
 
-use super::figure::saved;
+use super::compared::saved;
 use super::{Evidence, Figure, Found, Reading, Scale, run_gap};
 use crate::evidence::RunEvidence;
 use crate::provenance::Provenance;

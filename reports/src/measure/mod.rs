@@ -2,6 +2,7 @@
 //! Policies give a measure a bound and a part in a verdict; claims give it a published range.
 
 mod burden;
+mod compared;
 mod compatible;
 mod contexts;
 mod costs;
@@ -27,8 +28,8 @@ use crate::evidence::RunEvidence;
 use crate::provenance::Provenance;
 use crate::summary::Summary;
 
+pub(crate) use compared::Figure;
 pub use compatible::check_compatible;
-pub(crate) use figure::Figure;
 pub(crate) use growth::exponent;
 pub use kinds::{Measure, Scale};
 pub(crate) use latency::{READY, TURN_NS};

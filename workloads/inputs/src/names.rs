@@ -193,7 +193,10 @@ mod tests {
     fn a_misspelt_name_gets_the_nearest_ones_and_not_a_list_of_forty() {
         let many: Vec<String> = (0..40).map(|number| format!("micro/{number}")).collect();
         let known = many.iter().map(String::as_str).chain(["sqlite", "direct"]);
-        assert_eq!(alternatives("sqlit", known.clone()), "the nearest are sqlite");
+        assert_eq!(
+            alternatives("sqlit", known.clone()),
+            "the nearest are sqlite"
+        );
         let unlike = "use one of micro/0, micro/1, micro/2, micro/3, micro/4, micro/5, micro/6, micro/7 or 34 more";
         assert_eq!(alternatives("nonsense", known), unlike);
         assert_eq!(alternatives("x", ["b", "a"]), "use one of b, a");

@@ -63,7 +63,7 @@ fn a_wrong_definition_is_refused_with_file_line_and_field() {
     insta::assert_snapshot!(file("{id}", "DELETE FROM messages RETURNING *", ""), @"x.toml:9: rows: it changes rows; a query may not");
     insta::assert_snapshot!(file("{id}", "SELECT * FROM missing", ""), @"x.toml:9: rows: no such table: missing");
     insta::assert_snapshot!(file("{id}", all, "mode = 7"), @"x.toml:11: field `file[0].mode`: unknown field `mode`, expected one of `path`, `key`, `unique`, `rows`, `body`, `modified`, `attributes`, `write`");
-    insta::assert_snapshot!(file("{id}", all, "write.update = 'UPDATE messages SET body = :text WHERE id = :id'"), @"x.toml:11: update: parameter `:text` is no column that it has");
+    insta::assert_snapshot!(file("{id}", all, "write.update = 'UPDATE messages SET body = :text WHERE id = :id'"), @"x.toml:11: update: parameter `:text` is not one of its columns");
     insta::assert_snapshot!(refusal(&with("")), @"x.toml:1: it shows no file: add a [[file]], [[computed]] or [[directory]]");
     insta::assert_snapshot!(refusal(&with("[[question]]\npath = ':a?{x}'\nrows = 'SELECT 1'\nnote = '{id}'")), @"x.toml:9: note: it follows a `target`, which is missing");
     insta::assert_snapshot!(refusal(&with("[[question]]\npath = ':a?{x}'\nrows = 'SELECT 1 AS one'\ntarget = '{id}'")), @"x.toml:8: rows: no column `id`; there are one");

@@ -55,12 +55,12 @@ fn a_run_knows_its_own_parts() {
         (
             latency("below = 1.0").replace("'hot'", "'cold'"),
             "c.toml:6: field `claim[0].test.reading.measure.latency.state`",
-            "micro/read has no cache state \"cold\", expected one of hot",
+            "micro/read has no cache state \"cold\"; use one of hot",
         ),
         (
             latency("below = 1.0").replace("'read'", "'red'"),
             "c.toml:6: field `claim[0].test.reading.measure.latency.metric`",
-            "micro/read has no metric \"red\", expected one of read, ready",
+            "micro/read has no metric \"red\"; use one of read, ready",
         ),
         (
             cases("below = 1.0", "missing"),
