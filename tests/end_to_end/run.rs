@@ -280,7 +280,7 @@ fn a_run_measures_every_cell_and_reports_and_decides() {
     assert_eq!(judged["tally"]["claims"], 1, "{judged}");
     fs::write(&file, claim("sqlight")).unwrap();
     let refused = stderr(&judge());
-    has(&refused, &["own.toml:6: field `claim[0].test.arm`"]);
+    has(&refused, &["own.toml:6: field `claim[0].test.reading.arm`"]);
 
     // A run compared with itself passes every gate.
     let gates = words("compare --fail-on worse,counts,claims --format junit");

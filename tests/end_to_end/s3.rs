@@ -311,7 +311,7 @@ fn the_history_of_a_memory_is_listed_shown_restored_checked_and_given_up() {
     let nothing = "no more history is released: no commit is older than that\n";
     assert!(done("gc --older-than 30d").starts_with(nothing));
     let collected = done("gc --older-than 0s");
-    has(&collected, &["history before commit 5 given up"]);
+    has(&collected, &["history before commit 5 released"]);
     has(&collected, &["nothing deleted: run this again in 24 hours"]);
     let reason = "history begins at commit 5";
     refused("show notes/plan.md --at 2", reason);

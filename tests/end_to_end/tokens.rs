@@ -234,7 +234,7 @@ fn the_command_refuses_by_name_what_it_cannot_count_or_price() {
         "name = 'w'\nessay = '{essay}'\nstates = ['hot']\ncontexts = ['outline']\n[vsm_cycle]\ncycles = 1\ntasks = 1\nobservations = 1\nobservation_bytes = 100\nseed = 1\n"
     );
     let workload = file("w.toml", &text);
-    let reason = "w.toml: field `contexts`: outline: no such context policy";
+    let reason = "w.toml: field `contexts`: outline: unknown context policy";
     refuses(&["--workload", &workload], reason);
 }
 

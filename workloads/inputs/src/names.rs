@@ -14,7 +14,7 @@ const LONGEST: usize = 255;
 const LISTED: usize = 8;
 
 /// The likeness (Jaro-Winkler) from which on a name may be meant by another one.
-const LIKE: f64 = 0.7;
+const LIKE: f64 = 0.8;
 
 /// The most names that are near another one.
 const NEAREST: usize = 3;

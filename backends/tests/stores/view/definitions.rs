@@ -81,7 +81,7 @@ fn a_wrong_definition_is_refused_with_file_line_and_field() {
     insta::assert_snapshot!(two("{id} {subject}.eml", "{subject} {id}.eml"), @r#"x.toml:12: path "{subject} {id}.eml": a name could also be one of "{id} {subject}.eml" in the same directory"#);
     let computed = "[[computed]]\npath = '7.eml'\nrows = 'SELECT 1'";
     let within = "[[computed]]\npath = 'a'\nrows = 'SELECT 1'";
-    insta::assert_snapshot!(file("a/{id}.md", all, within), @r#"x.toml:7: path "a/{id}.md": "a"  is a computed file, not a directory"#);
+    insta::assert_snapshot!(file("a/{id}.md", all, within), @r#"x.toml:7: path "a/{id}.md": "a" is a computed file, not a directory"#);
     insta::assert_snapshot!(file("{id}.eml", all, computed), @r#"x.toml:7: path "{id}.eml": a name could also be "7.eml" in the same directory"#);
     let question = "[[question]]\npath = ':about?{words}'\nrows = 'SELECT 1'";
     insta::assert_snapshot!(file("{subject} {id}", all, question), @r#"x.toml:7: path "{subject} {id}": a name could also be ":about?{words}" in the same directory"#);
