@@ -707,7 +707,10 @@ impl Tails {
 
     /// Cuts the tail of an inode as far as `durable` commits let it.
     pub(super) fn cut_discarded(&self, ino: Ino, durable: u64) {
-        let cut = self.get(ino).and_then(|tail| {
+        // A tail that was set aside meanwhile goes as a whole.
+        let tail = self.has(ino).then(|| self.get(ino));
+        let cut = tail.transpose().and_then(|tail| {
+            let Some(tail) = tail else { return Ok(()) };
             let sums = self.known_sums(ino);
             let _alone = self.alone(ino);
             // It may have been set aside, or cut, until now.
