@@ -13,8 +13,8 @@ pub use crate::tree::Fetched;
 use crate::tree::{
     Attributes, Body, Changes, Chunk, Content, Entry, Name, Node, NodeId, Place, ROOT, Tree,
 };
-use crate::view::{View, conflict_name};
-pub use crate::view::{difference, validate};
+use crate::view::View;
+pub use crate::view::{conflict_name, difference, validate};
 
 /// Files up to this many bytes are merged by content: 8 MiB.
 pub const MERGE_MAX: u64 = 8 << 20;

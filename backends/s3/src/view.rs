@@ -154,7 +154,7 @@ pub(crate) fn is_possible(name: &[u8]) -> bool {
 }
 
 /// The name under which a second version stays: `plan.conflict-bob@host-17.md`.
-pub(crate) fn conflict_name(name: &Name, writer: &str, number: u64, attempt: u32) -> Name {
+pub fn conflict_name(name: &Name, writer: &str, number: u64, attempt: u32) -> Name {
     let again = match attempt {
         0 => String::new(),
         attempt => format!("-{attempt}"),

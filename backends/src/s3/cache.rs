@@ -16,6 +16,7 @@ use super::adopt::{Adopted, adopt};
 use super::changes::Seen;
 use super::notes::{Batch, Note};
 use super::tables::{self, Advance, Placeholders};
+use super::unread::{Arrived, Unread};
 use crate::sqlite::db::Db;
 use crate::sqlite::{SqliteStore, held, nodes};
 use crate::store::{Caller, Errno, Ino, Kind, ROOT, Result, Store, StoreError, Timestamp};
@@ -44,6 +45,8 @@ pub(super) struct Cache {
     pub(super) hashed: HashMap<Ino, (i64, Content)>,
     /// The invalidations that the kernel needs for the last adopted commits.
     pub(super) adopted: Adopted,
+    /// Notes what adopted commits bring, once programs can have edits in progress.
+    pub(super) unread: Option<Arc<Unread>>,
 }
 
 fn failed(error: StoreError) -> ReplicaError {
@@ -91,6 +94,7 @@ impl Cache {
             seen: HashMap::new(),
             hashed: HashMap::new(),
             adopted: Adopted::default(),
+            unread: None,
         })
     }
 
@@ -259,7 +263,7 @@ impl Replica for Cache {
             self.hash_ahead(&long).map_err(failed)?;
             attempts += 1;
         };
-        let mut adopted = Adopted::default();
+        let (mut adopted, mut arrived) = (Adopted::default(), Arrived::default());
         let done: Result<std::result::Result<(), Needs>> = db.transaction(|db| {
             self.save_in(db)?;
             let local = self.read_local(db, false)?.local;
@@ -274,11 +278,19 @@ impl Replica for Cache {
                 ..self.owner
             };
             adopted = adopt(db, &store, &owner, &self.base, &before, &merged)?;
+            if self.unread.is_some() {
+                arrived = Unread::arrived(db, &self.base, &before, &merged, head.number)?;
+            }
             Ok(Ok(()))
         });
         let done = match done {
-            // Before the next write to a tail.
-            Ok(Ok(())) => adopted.finish(&store, &self.placeholders, &db).map(Ok),
+            Ok(Ok(())) => {
+                if let Some(unread) = &self.unread {
+                    unread.note(arrived);
+                }
+                // Before the next write to a tail.
+                adopted.finish(&store, &self.placeholders, &db).map(Ok)
+            }
             other => other,
         };
         drop(db);

@@ -430,6 +430,7 @@ impl Running {
             }
         });
         self.take_adopted();
+        self.inner.unread.forget_old();
         match done {
             Ok(adopted) => {
                 self.inner

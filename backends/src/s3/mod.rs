@@ -21,6 +21,7 @@ mod open;
 mod options;
 mod recovery;
 mod tables;
+mod unread;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -49,6 +50,7 @@ pub use open::{OpenError, OpenOptions};
 pub(crate) use options::S3Options;
 pub use options::{BucketOptions, BucketOptionsError, Mirror};
 use tables::Placeholders;
+use unread::Unread;
 
 /// How often a thread that waits for the bucket checks whether its caller has given up.
 const GIVE_UP_EVERY: Duration = Duration::from_millis(100);
@@ -74,6 +76,7 @@ struct Inner {
     objects: Client,
     store: Arc<SqliteStore>,
     placeholders: Arc<Placeholders>,
+    unread: Arc<Unread>,
     owner: Caller,
     kernel: Invalidation,
     /// The number of changes made through the mount.
@@ -93,6 +96,11 @@ impl Inner {
             *requests.entry(kind).or_default() += count;
         }
         requests
+    }
+
+    /// Notes a change made through the mount.
+    fn has_changed(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
     }
 
     fn has_changes(&self) -> bool {
@@ -174,7 +182,7 @@ impl S3Store {
 
     fn changed<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_ok() {
-            self.inner.changes.fetch_add(1, Ordering::Release);
+            self.inner.has_changed();
         }
         result
     }
@@ -227,11 +235,15 @@ impl Store for S3Store {
     }
 
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.inner.store.lookup(parent, name)
+        let attr = self.inner.store.lookup(parent, name)?;
+        self.inner.unread.show(&attr);
+        Ok(attr)
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
-        self.inner.store.getattr(ino)
+        let attr = self.inner.store.getattr(ino)?;
+        self.inner.unread.show(&attr);
+        Ok(attr)
     }
 
     fn setattr(&self, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
@@ -245,6 +257,7 @@ impl Store for S3Store {
             let end = size.min(old);
             end.saturating_sub(1)..end
         })?;
+        self.keep_unread(&db, ino, size)?;
         if !inner.placeholders.contains(ino) {
             let attr = self.changed(inner.store.setattr_held(&db, caller, ino, change))?;
             drop(db);
@@ -302,7 +315,12 @@ impl Store for S3Store {
         mode: RenameMode,
     ) -> Result<Option<Ino>> {
         self.may_write()?;
-        self.changed(self.inner.store.rename(caller, from, to, mode))
+        let store = &self.inner.store;
+        let db = store.db();
+        if matches!(mode, RenameMode::Replace | RenameMode::Whiteout) {
+            self.keep_replaced(&db, to)?;
+        }
+        self.changed(store.rename_held(&db, caller, from, to, mode))
     }
 
     fn reclaim(&self, ino: Ino) -> Result<()> {
@@ -315,6 +333,7 @@ impl Store for S3Store {
 
     fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
         let db = self.hold(ino, offset..offset.saturating_add(size as u64))?;
+        self.inner.unread.read(ino);
         self.inner.store.read_held(db, ino, offset, size, out)
     }
 
@@ -322,6 +341,7 @@ impl Store for S3Store {
         self.may_write()?;
         let end = offset.saturating_add(data.len() as u64);
         let db = self.hold_for_write(ino, offset..end)?;
+        self.keep_unread(&db, ino, offset)?;
         self.changed(held::write(&db, caller, ino, offset, data))
     }
 
@@ -355,6 +375,9 @@ impl Store for S3Store {
         self.may_write()?;
         let end = offset.saturating_add(length);
         let db = self.hold_for_write(ino, offset..end)?;
+        if !matches!(how, Allocate::Reserve { .. }) {
+            self.keep_unread(&db, ino, offset)?;
+        }
         self.changed(held::fallocate(&db, caller, ino, how, offset, length))
     }
 
@@ -374,7 +397,14 @@ impl Store for S3Store {
         with_attr: bool,
         emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        self.inner.store.readdir(dir, after, with_attr, emit)
+        self.inner
+            .store
+            .readdir(dir, after, with_attr, &mut |entry| {
+                if let Some(attr) = &entry.attr {
+                    self.inner.unread.show(attr);
+                }
+                emit(entry)
+            })
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {

@@ -18,6 +18,7 @@ use super::invalidation::Invalidation;
 use super::link::Link;
 use super::mirroring::{self, Mirror, Shown};
 use super::tables::{self, Placeholders, TABLES_VERSION};
+use super::unread::Unread;
 use super::{Counters, Inner, S3Store, notes, recovery};
 use crate::sqlite::{self, SqliteStore, names};
 use crate::store::{Caller, ROOT, Store, StoreError};
@@ -249,7 +250,7 @@ impl S3Store {
             contact,
         )?;
         let Joined {
-            cache,
+            mut cache,
             contact,
             published,
             mut notes,
@@ -264,7 +265,10 @@ impl S3Store {
         if read_only.is_none() && mirroring::mode(&config) != MirrorMode::Off {
             buckets.push(Bucket::new(&config)?);
         }
+        let unread = Arc::new(Unread::new(cache.writer.id));
+        cache.unread = Some(Arc::clone(&unread));
         let inner = Arc::new(Inner {
+            unread,
             objects: Client::new(&bucket, &config),
             buckets,
             placeholders,

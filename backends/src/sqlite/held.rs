@@ -6,8 +6,8 @@ use super::db::Db;
 use super::record::{Record, allocate, set_attr, write_end};
 use super::redo::PAYLOAD_MAX;
 use super::tails::HEAD;
-use super::{SqliteStore, content, nodes, tail_rows};
-use crate::store::{Allocate, Attr, Caller, Change, Errno, Ino, Result, Seek};
+use super::{SqliteStore, content, nodes, record, tail_rows};
+use crate::store::{Allocate, Attr, Caller, Change, Errno, Ino, RenameMode, Result, Seek};
 
 impl SqliteStore {
     pub(crate) fn setattr_held(
@@ -25,6 +25,40 @@ impl SqliteStore {
         let (old_size, attr) = db.change(&record, |db| set_attr(db, caller, ino, change))?;
         cut_shorter(db, ino, old_size, attr.size);
         Ok(attr)
+    }
+
+    pub(crate) fn rename_held(
+        &self,
+        db: &Db,
+        caller: &Caller,
+        (from, from_name): (Ino, &[u8]),
+        (to, to_name): (Ino, &[u8]),
+        mode: RenameMode,
+    ) -> Result<Option<Ino>> {
+        if mode == RenameMode::Whiteout {
+            let ino = self.new_ino()?;
+            let record = Record::Whiteout {
+                caller: *caller,
+                from,
+                from_name,
+                to,
+                to_name,
+                ino,
+            };
+            let work =
+                |db: &Db| record::whiteout(db, caller, (from, from_name), (to, to_name), ino);
+            return db.change(&record, work);
+        }
+        let record = Record::Rename {
+            caller: *caller,
+            from,
+            from_name,
+            to,
+            to_name,
+            mode,
+        };
+        let work = |db: &Db| record::rename(db, caller, (from, from_name), (to, to_name), mode);
+        db.change(&record, work)
     }
 
     /// Gives a file other content, and does `also` in the same transaction: all of it, or nothing, except in the

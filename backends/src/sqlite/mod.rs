@@ -521,34 +521,11 @@ impl Store for SqliteStore {
     fn rename(
         &self,
         caller: &Caller,
-        (from, from_name): (Ino, &[u8]),
-        (to, to_name): (Ino, &[u8]),
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
         mode: RenameMode,
     ) -> Result<Option<Ino>> {
-        if mode == RenameMode::Whiteout {
-            let ino = self.new_ino()?;
-            let record = Record::Whiteout {
-                caller: *caller,
-                from,
-                from_name,
-                to,
-                to_name,
-                ino,
-            };
-            let work =
-                |db: &Db| record::whiteout(db, caller, (from, from_name), (to, to_name), ino);
-            return self.db().change(&record, work);
-        }
-        let record = Record::Rename {
-            caller: *caller,
-            from,
-            from_name,
-            to,
-            to_name,
-            mode,
-        };
-        let work = |db: &Db| record::rename(db, caller, (from, from_name), (to, to_name), mode);
-        self.db().change(&record, work)
+        self.rename_held(&self.db(), caller, from, to, mode)
     }
 
     fn reclaim(&self, ino: Ino) -> Result<()> {

@@ -155,6 +155,8 @@ fn edits_that_cannot_be_merged_are_both_kept() {
         if !base.is_empty() {
             write(&a, "f.md", base);
             exchange(&a, &b);
+            // Bob's version follows from the base.
+            assert!(bytes(&b, find(&b, "f.md")) == base);
         }
         write(&a, "f.md", alices);
         write(&b, "f.md", bobs);
@@ -172,6 +174,90 @@ fn edits_that_cannot_be_merged_are_both_kept() {
         assert_eq!(b.counters()["s3_conflicts"], 1, "{what}");
         // An open handle continues with the content that was written there.
         assert!(bytes(&b, open) == bobs, "{what}");
+    }
+}
+
+/// Overwrites `f.md`.
+type Overwrite = fn(&S3Store, &[u8]);
+
+/// Each way to put other bytes in the place of a file's, of the same length.
+const OVERWRITES: [(&str, Overwrite); 3] = [
+    ("truncates", |host, text| _ = write(host, "f.md", text)),
+    ("writes in place", |host, text| {
+        let ino = find(host, "f.md");
+        host.write(&now(), ino, 0, text).unwrap();
+    }),
+    ("replaces", |host, text| {
+        write(host, "f.new", text);
+        rename(host, "f.new", "f.md", REPLACE);
+    }),
+];
+
+#[test]
+fn a_version_that_arrives_in_the_middle_of_an_edit_is_kept() {
+    let long = |line: &str| [line.as_bytes(), &lines(300 << 10)].concat();
+    let short = |line: &str| line.as_bytes().to_vec();
+    for (what, overwrite) in OVERWRITES {
+        let texts: [&dyn Fn(&str) -> Vec<u8>; 2] = [&short, &long];
+        for of in texts {
+            let (memory, a, b) = hosts(&[("f.md", &of("12345\n"))]);
+            // Bob's program has read the file, and writes it back after the commit has arrived.
+            write(&a, "f.md", &of("alice\n"));
+            exchange(&a, &b);
+            overwrite(&b, &of("bobby\n"));
+            converge(&memory, &b, &a);
+            for host in [&a, &b] {
+                let kept = conflicts(host);
+                assert_eq!(kept.len(), 1, "{what}: {kept:?}");
+                assert!(kept[0].starts_with("f.conflict-bob-"), "{kept:?}");
+                assert!(bytes(host, find(host, &kept[0])) == of("alice\n"), "{what}");
+                assert!(bytes(host, find(host, "f.md")) == of("bobby\n"), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_that_arrives_while_a_program_makes_one_of_that_name_is_kept() {
+    let (memory, a, b) = hosts(&[]);
+    write(&a, "f.md", b"alice\n");
+    exchange(&a, &b);
+    write(&b, "f.md", b"bobby\n");
+    converge(&memory, &b, &a);
+    let kept = conflicts(&a);
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    assert_eq!(text(&a, &kept[0]), "alice\n");
+}
+
+#[test]
+fn a_read_that_is_cut_to_the_old_length_loses_no_line_of_either_host() {
+    let (memory, a, b) = hosts(&[("f.md", b"one\n")]);
+    write(&a, "f.md", b"one\nalice\n");
+    let ino = write(&b, "f.md", b"one\nbobby\n");
+    assert_eq!(bytes(&b, ino), b"one\nbobby\n");
+    exchange(&a, &b);
+    // The kernel still has the size of before, and has not asked for another.
+    let cut = read(&b, ino, 0, "one\nbobby\n".len());
+    assert_eq!(cut, b"one\nalice\n");
+    write(&b, "f.md", b"one\nalice\nmore\n");
+    converge(&memory, &b, &a);
+    let kept = conflicts(&a);
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    assert_eq!(text(&a, &kept[0]), "one\nalice\nbobby\n");
+    assert_eq!(text(&a, "f.md"), "one\nalice\nmore\n");
+}
+
+#[test]
+fn an_edit_of_a_version_that_was_read_leaves_no_copy() {
+    for (what, overwrite) in OVERWRITES {
+        let (memory, a, b) = hosts(&[("f.md", b"12345\n")]);
+        write(&a, "f.md", b"alice\n");
+        exchange(&a, &b);
+        assert_eq!(text(&b, "f.md"), "alice\n");
+        overwrite(&b, b"bobby\n");
+        converge(&memory, &b, &a);
+        is_free_of_conflicts([&a, &b]);
+        assert_eq!(text(&a, "f.md"), "bobby\n", "{what}");
     }
 }
 
