@@ -318,7 +318,7 @@ impl Store for S3Store {
         let store = &self.inner.store;
         let db = store.db();
         if matches!(mode, RenameMode::Replace | RenameMode::Whiteout) {
-            self.keep_replaced(&db, to)?;
+            self.keep_replaced(&db, from, to)?;
         }
         self.changed(store.rename_held(&db, caller, from, to, mode))
     }

@@ -175,14 +175,23 @@ impl S3Store {
         Ok(())
     }
 
-    /// As [`S3Store::keep_unread`], for a file that loses its name to another.
+    /// As [`S3Store::keep_unread`], for a file over whose name another is renamed.
     ///
     /// # Errors
     /// As there.
-    pub(super) fn keep_replaced(&self, db: &Db, (parent, name): (Ino, &[u8])) -> Result<()> {
-        match names::find(db, parent, name)? {
-            Some(found) => self.keep_unread(db, found.ino, 0),
-            None => Ok(()),
+    pub(super) fn keep_replaced(
+        &self,
+        db: &Db,
+        (from, from_name): (Ino, &[u8]),
+        (to, to_name): (Ino, &[u8]),
+    ) -> Result<()> {
+        let there = names::find(db, to, to_name)?;
+        match (names::find(db, from, from_name)?, there) {
+            // A rename of one link over another of the same file does nothing.
+            (Some(moved), Some(there)) if moved.ino != there.ino => {
+                self.keep_unread(db, there.ino, 0)
+            }
+            _ => Ok(()),
         }
     }
 }
