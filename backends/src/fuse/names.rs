@@ -10,6 +10,8 @@ use fuser::{
     ReplyEntry, Request,
 };
 
+use rustix::fs::OFlags;
+
 use super::convert::{check_name, failed, file_attr, missing, new_node};
 use super::counters::{Opcode, Span};
 use super::front_end::{FrontEnd, MountState};
@@ -220,7 +222,7 @@ impl FrontEnd {
         req: &Request,
         parent: INodeNo,
         name: &OsStr,
-        mode: u32,
+        (mode, flags): (u32, i32),
         reply: ReplyCreate,
     ) {
         let (policy, caller, name) = (self.policy, self.caller(req), name.to_owned());
@@ -230,7 +232,10 @@ impl FrontEnd {
             let store = &mounted.store;
             let made = check_name(&name).and_then(|()| {
                 span.store(|| {
-                    let attr = store.create(&caller, parent.0, name.as_bytes(), &node)?;
+                    let name = name.as_bytes();
+                    let attr = store.create(&caller, parent.0, name, &node);
+                    let is_there = || store.lookup(parent.0, name).is_ok();
+                    let attr = attr.map_err(|error| not_created(error, flags, is_there))?;
                     let files = policy.open_files(&**store);
                     let handle = files.map_or(Ok(0), |files| files.open(attr.ino, true))?;
                     Ok((attr, FileHandle(handle)))
@@ -251,6 +256,16 @@ impl FrontEnd {
                 Err(error) => reply.error(failed(&mut span, error)),
             }
         });
+    }
+}
+
+/// The error of an `open` that has made no file. If another host has made one since the kernel looked the name up, the
+/// kernel has to open that one, unless the program insists on a new file: `ESTALE` makes it look the name up again.
+fn not_created(error: StoreError, flags: i32, is_there: impl FnOnce() -> bool) -> StoreError {
+    let is_exclusive = OFlags::from_bits_retain(flags.cast_unsigned()).contains(OFlags::EXCL);
+    match error.errno == Errno::EXIST && !is_exclusive && is_there() {
+        true => Errno::STALE.into(),
+        false => error,
     }
 }
 
@@ -318,5 +333,23 @@ fn reply_removed(
             }
         }
         Err(error) => reply.error(failed(&mut span, error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_open_finds_the_file_that_another_host_made_after_the_lookup() {
+        let plain = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC;
+        let told = |errno: Errno, flags: OFlags, is_there: bool| {
+            not_created(errno.into(), flags.bits().cast_signed(), || is_there).errno
+        };
+        assert_eq!(told(Errno::EXIST, plain, true), Errno::STALE);
+        assert_eq!(told(Errno::EXIST, plain | OFlags::EXCL, true), Errno::EXIST);
+        // A name that is reserved.
+        assert_eq!(told(Errno::EXIST, plain, false), Errno::EXIST);
+        assert_eq!(told(Errno::NOSPC, plain, true), Errno::NOSPC);
     }
 }

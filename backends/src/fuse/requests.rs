@@ -145,9 +145,9 @@ impl Filesystem for FrontEnd {
         Removexattr: removexattr(req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) => (req, ino, name, reply);
         Access: access(_req: &Request, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty) => (ino, mask, reply);
         Create: create(
-            req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, _flags: i32,
+            req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, flags: i32,
             reply: ReplyCreate,
-        ) => (req, parent, name, mode, reply);
+        ) => (req, parent, name, (mode, flags), reply);
         Ioctl: ioctl(
             _req: &Request, _ino: INodeNo, _fh: FileHandle, _flags: IoctlFlags, _cmd: u32,
             _in_data: &[u8], _out_size: u32, reply: ReplyIoctl,

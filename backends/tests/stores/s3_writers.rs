@@ -198,8 +198,11 @@ fn a_version_that_arrives_in_the_middle_of_an_edit_is_kept() {
     let long = |line: &str| [line.as_bytes(), &lines(300 << 10)].concat();
     let short = |line: &str| line.as_bytes().to_vec();
     for (what, overwrite) in OVERWRITES {
-        let texts: [&dyn Fn(&str) -> Vec<u8>; 2] = [&short, &long];
-        for of in texts {
+        for is_long in [false, true] {
+            let of = |line: &str| match is_long {
+                true => long(line),
+                false => short(line),
+            };
             let (memory, a, b) = hosts(&[("f.md", &of("12345\n"))]);
             // Bob's program has read the file, and writes it back after the commit has arrived.
             write(&a, "f.md", &of("alice\n"));
