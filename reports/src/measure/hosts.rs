@@ -4,6 +4,7 @@ use rundir::SAMPLES;
 use serde::Deserialize;
 
 use super::{Evidence, Found, run_gap};
+use crate::summary::Handoffs;
 use crate::text::time;
 
 /// A figure of two hosts.
@@ -18,6 +19,11 @@ pub enum HostFigure {
     HandoffMs,
     /// Notes that the second host did not see within the call timeout.
     UnseenNotes,
+}
+
+/// Whether notes were seen, but none on a quiet machine: then there is no time, which is not a time without end.
+fn is_untimed(found: &Handoffs) -> bool {
+    found.seen > 0 && found.median_ns.is_none()
 }
 
 impl Evidence<'_> {
@@ -41,6 +47,13 @@ impl Evidence<'_> {
             }
             HostFigure::HandoffMs | HostFigure::UnseenNotes => {
                 let found = runs.find_map(|run| run.handoffs(workload, arm));
+                if let Some(found) = found
+                    && figure == HostFigure::HandoffMs
+                    && is_untimed(found)
+                {
+                    let what = format!("quiet passes of {arm} in {workload}: all were disturbed");
+                    return run_gap(workload, &[arm], what);
+                }
                 found.map(|found| match (figure, found.median_ns) {
                     (HostFigure::UnseenNotes, _) => {
                         let unseen = found.written.saturating_sub(found.seen);
@@ -68,5 +81,26 @@ impl Evidence<'_> {
                 run_gap(workload, &[arm], what)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_that_were_seen_on_a_busy_machine_only_have_no_time() {
+        let found = |seen, median_ns| Handoffs {
+            workload: "agent/handoff".to_owned(),
+            arm: "s3".to_owned(),
+            written: 9,
+            seen,
+            median_ns,
+            max_ns: median_ns,
+        };
+        assert!(is_untimed(&found(9, None)));
+        assert!(!is_untimed(&found(9, Some(7))));
+        // No note was seen at all: the wait has no end.
+        assert!(!is_untimed(&found(0, None)));
     }
 }
