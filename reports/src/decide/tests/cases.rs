@@ -278,11 +278,24 @@ pub(super) fn cases() -> Vec<Case> {
                 (Archive, "the next start needs a hand", |run| {
                     run.faults[1].recovered = false
                 }),
+                (
+                    NotDecided,
+                    "every note was seen, but none in a quiet pass",
+                    |run| {
+                        let cells = run.cells.iter_mut().filter(|cell| cell.arm == "sqlite");
+                        cells
+                            .filter(|cell| cell.workload == "agent/handoff-few")
+                            .for_each(|cell| cell.latencies.clear());
+                    },
+                ),
                 (Archive, "no note is seen", |run| {
                     let cells = run.cells.iter_mut().filter(|cell| cell.arm == "sqlite");
                     cells
                         .filter(|cell| cell.workload == "agent/handoff-few")
                         .for_each(|cell| cell.latencies.clear());
+                    for pass in testing::passes(run, "agent/handoff-few", "sqlite") {
+                        pass.calls.get_mut("handoff").unwrap().count = 0;
+                    }
                 }),
                 (Archive, "one note is not seen", |run| {
                     let mut passes = testing::passes(run, "agent/handoff-few", "sqlite");
