@@ -202,16 +202,16 @@ impl Prices {
                 row.effective_from
             ),
             None => format!(
-                "model {model:?} has no price; the nearest names are {}\n  fix: add a row to a copy of reports/prices.toml, and name it with --prices",
-                self.nearest(model).join(", ")
+                "model {model:?} has no price; {}\n  fix: add a row to a copy of reports/prices.toml, and name it with --prices",
+                self.alternatives(model)
             ),
         })
     }
 
-    /// The names in the list that are most like a model's name, the nearest first.
-    pub fn nearest(&self, model: &str) -> Vec<&str> {
+    /// What a message says after a model's name that has no price.
+    fn alternatives(&self, model: &str) -> String {
         let names = self.models.iter().map(|row| row.name.as_str());
-        inputs::names::nearest(&plain_name(model), names)
+        inputs::names::alternatives(&plain_name(model), names)
     }
 }
 
@@ -566,10 +566,7 @@ cache_write = 2.5
             .of("claude-opus-4-66", "2026-11-22")
             .map(|row| row.label())
             .unwrap_err();
-        assert!(
-            near.contains("nearest names are claude-opus-4-6, "),
-            "{near}"
-        );
+        assert!(near.contains("the nearest are claude-opus-4-6, "), "{near}");
         // Each name matches its own row.
         for model in &prices.models {
             assert_eq!(
@@ -681,7 +678,7 @@ cache_write = 2.5
             .map(|_| ())
             .unwrap_err();
         assert!(
-            error.starts_with("model \"gpt-99\" has no price; the nearest names are m\n"),
+            error.starts_with("model \"gpt-99\" has no price; use one of m\n"),
             "{error}"
         );
     }

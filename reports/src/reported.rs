@@ -137,7 +137,7 @@ mod tests {
         assert!(
             shown[2..]
                 .iter()
-                .any(|(_, _, why)| why.contains("nearest names")),
+                .any(|(_, _, why)| why.contains("has no price; ")),
             "{shown:?}"
         );
         assert!(

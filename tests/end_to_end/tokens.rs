@@ -183,7 +183,7 @@ fn the_command_refuses_by_name_what_it_cannot_count_or_price() {
     }
     refuses(
         &[&session, "--model", "knows-9"],
-        "\"knows-9\" has no price; the nearest names are ",
+        "\"knows-9\" has no price; use one of ",
     );
     // A session on a model without a price keeps its tokens.
     let unpriced = run(["tokens", &session]);
