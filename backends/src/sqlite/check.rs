@@ -20,7 +20,7 @@ use super::open::{
     open_pages, own, resolve, unreadable,
 };
 use super::tails::HEAD;
-use super::{batch, pages, redo, set_aside, tail_sums};
+use super::{batch, pages, record, redo, set_aside, tail_sums};
 
 /// How many findings of one kind are listed one by one.
 const SHOWN: usize = 10;
@@ -514,12 +514,16 @@ fn short_tails(db: &Connection, path: &Path) -> rusqlite::Result<Vec<String>> {
         if missing(ino, size).is_none() {
             continue;
         }
-        // A mount that is in use may just have cut the file: then its row says so by now.
+        // A truncation has cut the file. Either it is in the redo log, or a mount has committed it since: then the row has it.
+        let truncated = batch::pending(db, path).ok().flatten();
+        let truncated =
+            truncated.and_then(|pending| record::smallest_size(&pending, unsigned(ino)));
         let again = db
             .prepare_cached("SELECT size FROM inode WHERE ino = ?1")?
             .query_row([ino], |row| row.get(0))
             .optional()?;
-        let still_long = again.filter(|size| tail_length(unsigned(*size)) > 0);
+        let size = again.map(|size: i64| truncated.map_or(size, |cut| size.min(signed(cut))));
+        let still_long = size.filter(|size| tail_length(unsigned(*size)) > 0);
         found.extend(still_long.and_then(|size| missing(ino, size)));
     }
     Ok(found)

@@ -101,6 +101,7 @@ impl Db {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::fs::File;
     use std::path::Path;
 
     use super::*;
@@ -234,6 +235,11 @@ mod tests {
         let mut image = Image::of(&store, &path);
         let (mut earlier, mut aside) = (0, 0);
         for round in 0..300 {
+            match random(6) {
+                0 => store.db().commit().unwrap(),
+                1 => store.tails.free(store.log.durable()),
+                _ => {}
+            }
             step(&store, &mut random);
             if random(12) == 0 {
                 store.sync().unwrap();
@@ -268,6 +274,31 @@ mod tests {
             aside > 30,
             "{aside} of 300 power losses met a tail that was set aside"
         );
+    }
+
+    #[test]
+    fn a_truncation_in_the_redo_log_is_no_missing_content() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.db");
+        let store = SqliteStore::open(&path, &OWNER).unwrap();
+        let ino = create(&store, "f0", &[1; LONG]);
+        store.sync().unwrap();
+        resize(&store, ino, HEAD + 10);
+        let end = HEAD + 10;
+        store.append(&OWNER, ino, end, &[2; 90]).unwrap();
+        // The append has cut the tail, and the tables have the old size.
+        let tail = beside(&path, "-tails").join(ino.to_string());
+        assert!(tail.metadata().unwrap().len() < 50_000);
+        assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
+        File::options()
+            .write(true)
+            .open(&tail)
+            .unwrap()
+            .set_len(9)
+            .unwrap();
+        let problems = check(&path).unwrap().problems;
+        let missing = "content past the first 256 KiB is missing: 2: 9 of 10 bytes";
+        assert_eq!(problems, [missing]);
     }
 
     #[test]

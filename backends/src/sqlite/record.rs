@@ -179,6 +179,17 @@ impl Record<'_> {
     }
 }
 
+/// The smallest size that the changes of these records give an inode; `None` if none sets its size.
+pub(super) fn smallest_size(payloads: &[Vec<u8>], ino: Ino) -> Option<u64> {
+    let size = |payload: &Vec<u8>| match postcard::from_bytes(payload) {
+        Ok(Record::SetAttr {
+            ino: of, change, ..
+        }) if of == ino => change.size,
+        _ => None,
+    };
+    payloads.iter().filter_map(size).min()
+}
+
 /// Makes a recorded change again.
 ///
 /// # Errors
