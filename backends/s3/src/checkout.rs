@@ -38,6 +38,8 @@ pub struct Checkout {
     /// Content that is not committed yet, by digest of its chunks.
     bytes: Fetched,
     last_ino: u64,
+    /// How many names were looked up.
+    lookups: u64,
     contact: Contact,
 }
 
@@ -57,6 +59,7 @@ impl Checkout {
             intents: Vec::new(),
             bytes: Fetched::new(),
             last_ino: 1,
+            lookups: 0,
             contact: Contact::default(),
         };
         checkout.join(objects).await?;
@@ -107,6 +110,16 @@ impl Checkout {
         });
     }
 
+    /// How many names the edits have looked up: what they cost.
+    pub fn lookups(&self) -> u64 {
+        self.lookups
+    }
+
+    fn lookup(&mut self, entry: &Entry) -> Option<NodeId> {
+        self.lookups += 1;
+        self.tree().name(entry)
+    }
+
     fn fresh(&mut self) -> NodeId {
         self.last_ino += 1;
         NodeId {
@@ -125,7 +138,7 @@ impl Checkout {
             if names.peek().is_none() {
                 return Ok(entry);
             }
-            dir = match self.tree().name(&entry) {
+            dir = match self.lookup(&entry) {
                 Some(id) if self.is_directory(id) => id,
                 Some(_) => return Err(Occupied(path.to_vec())),
                 None => {
@@ -157,23 +170,57 @@ impl Checkout {
     }
 
     /// Gives a path this node: one of that identity, or else what is there, if it is of the same kind, or a new one.
-    pub fn put(
-        &mut self,
-        path: &[u8],
-        mut node: Node,
-        id: Option<NodeId>,
-    ) -> Result<NodeId, Occupied> {
+    pub fn put(&mut self, path: &[u8], node: Node, id: Option<NodeId>) -> Result<NodeId, Occupied> {
         if path.is_empty() {
             return Ok(ROOT);
         }
         let entry = self.entry(path)?;
-        let there = self.tree().name(&entry);
+        self.put_entry(entry, node, id)
+    }
+
+    /// Copies node `from` of `tree` and all below it to a path, as [`Checkout::put`] does; how many nodes that are. Hard
+    /// links within what is copied stay links. Each name is looked up once, however deep it is nested.
+    pub fn copy(&mut self, tree: &Tree, from: NodeId, path: &[u8]) -> Result<u64, Occupied> {
+        let mut links: BTreeMap<NodeId, NodeId> = BTreeMap::new();
+        // What is still to copy, and to where; no place for the root.
+        let mut waiting = vec![(from, None)];
+        if !path.is_empty() {
+            waiting[0].1 = Some(self.entry(path)?);
+        }
+        let mut copied = 0;
+        while let Some((from, to)) = waiting.pop() {
+            copied += 1;
+            let Some(node) = tree.node(from) else {
+                continue;
+            };
+            let id = match to {
+                Some(entry) => self.put_entry(entry, node.clone(), links.get(&from).copied())?,
+                None => ROOT,
+            };
+            if node.is_directory() {
+                let children = tree.children(from);
+                waiting.extend(children.map(|(name, child)| (child, Some((id, name.clone())))));
+            } else if tree.names_of(from).count() > 1 {
+                links.insert(from, id);
+            }
+        }
+        Ok(copied)
+    }
+
+    fn put_entry(
+        &mut self,
+        entry: Entry,
+        mut node: Node,
+        id: Option<NodeId>,
+    ) -> Result<NodeId, Occupied> {
+        let there = self.lookup(&entry);
         let body = there.and_then(|id| Some(&self.tree().node(id)?.body));
         let kind = std::mem::discriminant(&node.body);
         let is_same = body.is_some_and(|body| std::mem::discriminant(body) == kind);
         let is_directory = body == Some(&Body::Directory) || node.is_directory();
         if body.is_some() && !is_same && is_directory {
-            return Err(Occupied(path.to_vec()));
+            let path = self.tree().path_of(&entry);
+            return Err(Occupied(path.unwrap_or(entry.1.0)));
         }
         // The same bytes may be at another place in the log by now.
         if let (Some(Body::File(there)), Body::File(content)) = (body, &node.body)

@@ -10,7 +10,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use crate::checkout::{Checkout, Occupied};
 use crate::objects::{Fault, Objects};
 use crate::reader::{SessionError, Walk, fetch, floors, oldest};
-use crate::tree::{Body, Node, NodeId, Tree};
+use crate::tree::{Node, NodeId, Tree};
 
 /// Chunks of a file that are fetched at once; each holds 8 MiB in memory.
 const CHUNKS_AT_ONCE: usize = 2;
@@ -263,21 +263,12 @@ pub async fn restore<O: Objects>(
     let Walk { head, tree, .. } = walk_to(objects, at).await?;
     let root = find(&tree, path, head.number)?;
     let mut checkout = Checkout::open(objects, writer).await?;
-    let target = to.unwrap_or(path).trim_matches('/').as_bytes().to_vec();
-    // Hard links within what is restored stay links.
-    let mut links: BTreeMap<NodeId, NodeId> = BTreeMap::new();
-    let found = tree.below(root, target);
-    for (path, id) in &found {
-        let Some(node) = tree.node(*id) else { continue };
-        let restored = checkout.put(path, node.clone(), links.get(id).copied())?;
-        if node.body != Body::Directory && tree.names_of(*id).count() > 1 {
-            links.insert(*id, restored);
-        }
-    }
+    let target = to.unwrap_or(path).trim_matches('/').as_bytes();
+    let nodes = checkout.copy(&tree, root, target)?;
     let committed = checkout.commit(objects).await?;
     Ok(Restored {
         from: head.number,
         commit: committed.number,
-        nodes: found.len() as u64,
+        nodes,
     })
 }

@@ -397,13 +397,6 @@ impl Tree {
         Some(names.join(&b'/'))
     }
 
-    /// A node, whose path is given, and all below it, by path; a directory comes before its entries.
-    pub fn below(&self, id: NodeId, path: Vec<u8>) -> Vec<(Vec<u8>, NodeId)> {
-        let mut found = Vec::new();
-        self.visit(id, path, |path, id| found.push((path.to_vec(), id)));
-        found
-    }
-
     /// Visits a node, whose path is given, and all below it; a directory comes before its entries. The paths of nested
     /// directories are not kept: together they would be quadratic.
     pub(crate) fn visit(&self, id: NodeId, path: Vec<u8>, mut visit: impl FnMut(&[u8], NodeId)) {

@@ -197,3 +197,34 @@ async fn files_of_several_chunks_are_committed_shown_and_checked() {
     assert_eq!(nothing, MirrorPlan::default());
     assert_eq!(world.check().await.problems, Vec::<String>::new());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_looks_up_each_name_once_however_deep_it_is_nested() {
+    const DEPTH: u64 = 30_000;
+    let world = World::new().await;
+    let client = world.client();
+    let mut checkout = Checkout::open(&client, "w").await.unwrap();
+    let directory = Node {
+        body: Body::Directory,
+        attributes: s3::tree::Attributes::default(),
+    };
+    checkout.put(b"top", directory, None).unwrap();
+    // Twice as many with each step.
+    let mut depth = 1;
+    while depth < DEPTH {
+        let tree = checkout.tree().clone();
+        let top = tree.find(b"top").unwrap();
+        let bottom = [&b"top"[..], &b"/d".repeat(depth as usize)].concat();
+        depth += checkout.copy(&tree, top, &bottom).unwrap();
+    }
+    let tree = checkout.tree().clone();
+    let top = tree.find(b"top").unwrap();
+    let before = checkout.lookups();
+    let nodes = checkout.copy(&tree, top, b"copy").unwrap();
+    assert!(nodes >= DEPTH, "{nodes} are nested");
+    assert_eq!(checkout.lookups() - before, nodes);
+    let number = checkout.commit(&client).await.unwrap().number.unwrap();
+    let again = restore(&client, "top", At::Commit(number), Some("again"), "w").await;
+    let again = again.unwrap();
+    assert_eq!((again.nodes, again.commit), (nodes, Some(number + 1)));
+}

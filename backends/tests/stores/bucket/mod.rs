@@ -18,7 +18,7 @@ use s3::gc::{Collected, GcOptions, collect};
 use s3::history::{At, Event, HistoryError, log, restore, show};
 use s3::mirror::{Files, Imported, MirrorPlan, files, import, plan, plan_anew, publish};
 use s3::objects::{Fault, Key, Objects, Put};
-use s3::tree::{CHUNK, Hash, Tree};
+use s3::tree::{Body, CHUNK, Hash, Node, Tree};
 use servers::{Embedded, FaultProxy, Operation, Quirk, RequestFault, Rule, ServerAccess, When};
 
 mod gc;
