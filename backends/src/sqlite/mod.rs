@@ -70,6 +70,7 @@ use open::{
 };
 pub use open::{SCHEMA_VERSION, SqliteOpenError};
 use record::Record;
+pub(crate) use redo::boot;
 pub use redo::forget_boot;
 use room::Room;
 pub use space::{DatabaseSpace, space};

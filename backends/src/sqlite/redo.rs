@@ -102,7 +102,7 @@ impl Header {
 }
 
 /// This run of the kernel; 0 if it cannot be told.
-fn boot() -> u128 {
+pub(crate) fn boot() -> u128 {
     let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     u128::from_str_radix(&id.trim().replace('-', ""), 16).unwrap_or(0)
 }

@@ -3,8 +3,10 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, params};
 
+use super::count::{self, Count, Known};
 use super::operation::Operation;
 use crate::sqlite::header::check_content;
 use crate::sqlite::pages;
@@ -33,6 +35,34 @@ pub enum LogError {
         /// The file.
         path: PathBuf,
     },
+    /// It is a symbolic link that leads nowhere, which SQLite would follow to create a file.
+    #[error("{} is a symbolic link to {}, which does not exist\n  fix: name that path by --log-db, or remove the link", .path.display(), .target.display())]
+    DanglingLink {
+        /// The link.
+        path: PathBuf,
+        /// What it names.
+        target: PathBuf,
+    },
+    /// Operations of a killed mount are missing.
+    #[error("the log {} has {found} of {expected} operations: it, or the file {}-wal, is damaged or missing; nothing was changed\n  fix: put both files back as they were; or remove {} to go on with the operations that are left", .path.display(), .path.display(), .count.display())]
+    Lost {
+        /// The file.
+        path: PathBuf,
+        /// The operations that can be read.
+        found: u64,
+        /// The operations whose calls had returned.
+        expected: u64,
+        /// The file that says so.
+        count: PathBuf,
+    },
+    /// The file with the number of operations cannot be used.
+    #[error("{} says how many operations the log has, and {reason}\n  fix: remove it, to go on with the operations that can be read", .path.display())]
+    Count {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// A stored operation cannot be parsed.
     #[error("the log {}: operation {number}: {why}", .path.display())]
     Operation {
@@ -60,6 +90,9 @@ pub(super) struct Pending(());
 #[derive(Debug)]
 pub(super) struct Log {
     db: Option<Connection>,
+    count: Option<Count>,
+    /// The file of SQLite's own log.
+    wal: PathBuf,
     owner: Option<Caller>,
     /// The file, if opening the log has created it.
     new: Option<PathBuf>,
@@ -71,6 +104,8 @@ impl Log {
     pub(super) fn in_memory() -> Self {
         Self {
             db: None,
+            count: None,
+            wal: PathBuf::new(),
             owner: None,
             new: None,
             is_broken: false,
@@ -86,11 +121,25 @@ impl Log {
             path: path.to_owned(),
             error,
         };
+        if !path.exists()
+            && let Ok(target) = std::fs::read_link(path)
+        {
+            return Err(LogError::DanglingLink {
+                path: path.to_owned(),
+                target,
+            });
+        }
         check_content(path, APPLICATION_ID).map_err(|_| LogError::Foreign {
             path: path.to_owned(),
         })?;
+        if !path.exists() {
+            must_have_all(path, 0)?;
+        }
         let is_new = File::create_new(path).is_ok();
         let db = pages::connect(path, OpenFlags::default()).map_err(failed)?;
+        // An error below leaves SQLite's log as it is.
+        db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
+            .map_err(failed)?;
         let foreign = || LogError::Foreign {
             path: path.to_owned(),
         };
@@ -115,6 +164,16 @@ impl Log {
         if (tables > 0 || id != 0) && (id, version) != (APPLICATION_ID, VERSION) {
             return Err(foreign());
         }
+        let found = match tables {
+            0 => 0,
+            _ => {
+                let count = db.query_row("SELECT count(*) FROM operation", [], |row| row.get(0));
+                count.map(i64::cast_unsigned).map_err(failed)?
+            }
+        };
+        must_have_all(path, found)?;
+        db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)
+            .map_err(failed)?;
         db.execute_batch(&format!(
             "PRAGMA journal_mode = WAL;
              PRAGMA synchronous = NORMAL;
@@ -150,8 +209,19 @@ impl Log {
             })
             .map_err(failed)?;
         let entries = read_entries(&db, path)?;
+        // Of the file that a symbolic link leads to: SQLite keeps its log beside that.
+        let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let count = Count::create(&real, entries.len() as u64);
+        let count = count.map_err(|error| LogError::Count {
+            path: count::path_of(&real),
+            reason: error.to_string(),
+        })?;
+        let mut wal = real.into_os_string();
+        wal.push("-wal");
         let log = Self {
             db: Some(db),
+            count: Some(count),
+            wal: wal.into(),
             owner: Some(owner),
             new: is_new.then(|| path.to_owned()),
             is_broken: false,
@@ -166,7 +236,7 @@ impl Log {
         };
         let mut log = path.clone().into_os_string();
         log.push("-wal");
-        for file in [path, log.into()] {
+        for file in [count::path_of(&path), path, log.into()] {
             if let Err(error) = std::fs::remove_file(&file) {
                 tracing::warn!(%error, "removing {}", file.display());
             }
@@ -213,7 +283,13 @@ impl Log {
         let Some(db) = &self.db else {
             return Ok(());
         };
+        let operations = db.last_insert_rowid().cast_unsigned();
         let done = db.execute_batch("COMMIT");
+        if done.is_ok()
+            && let Some(Err(error)) = self.count.as_ref().map(|count| count.set(operations))
+        {
+            tracing::error!(%error, "the number of operations is not noted: damage of the log may stay hidden");
+        }
         done.map_err(|error| {
             // The reference cannot undo the operation, so further entries would not match it.
             tracing::error!(%error, "the log cannot be written; this mount accepts no more changes");
@@ -240,6 +316,37 @@ impl Log {
         // A checkpoint syncs the WAL first, then the database file.
         db.query_row("PRAGMA wal_checkpoint(FULL)", [], |_| Ok(()))
             .map_err(|error| storage(&error))
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        // Closing copies SQLite's log into the file, and removes it.
+        drop(self.db.take());
+        if let Some(count) = self.count.take()
+            && !self.wal.exists()
+        {
+            count.remove();
+        }
+    }
+}
+
+/// Fails if a log in which `found` operations can be read lacks some of a killed mount.
+fn must_have_all(path: &Path, found: u64) -> std::result::Result<(), LogError> {
+    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let unusable = |reason: String| LogError::Count {
+        path: count::path_of(&real),
+        reason,
+    };
+    match count::read(&real).map_err(|error| unusable(error.to_string()))? {
+        Known::AtLeast(expected) if found < expected => Err(LogError::Lost {
+            path: path.to_owned(),
+            found,
+            expected,
+            count: count::path_of(&real),
+        }),
+        Known::Damaged => Err(unusable("is damaged".to_owned())),
+        Known::AtLeast(_) | Known::Nothing => Ok(()),
     }
 }
 
@@ -278,4 +385,110 @@ fn read_entries(db: &Connection, path: &Path) -> std::result::Result<Vec<Entry>,
         entries.push(Entry { caller, operation });
     }
     Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sqlite::log_mark::tests::OWNER;
+    use crate::store::ROOT;
+
+    /// A log with so many operations, as a killed mount leaves it.
+    fn killed(dir: &Path, operations: u64) -> PathBuf {
+        let (path, copy) = (dir.join("a.log"), dir.join("b.log"));
+        let (mut log, entries) = Log::open(&path, &OWNER).unwrap();
+        assert!(entries.is_empty());
+        for number in 0..operations {
+            let operation = Operation::Unlink {
+                parent: ROOT,
+                name: number.to_string().into_bytes(),
+            };
+            let pending = log.begin(&OWNER, &operation).unwrap();
+            log.commit(pending).unwrap();
+        }
+        for suffix in ["", "-wal", "-count"] {
+            std::fs::copy(with(&path, suffix), with(&copy, suffix)).unwrap();
+        }
+        drop(log);
+        for suffix in ["-wal", "-count"] {
+            assert!(
+                !with(&path, suffix).exists(),
+                "{suffix} after an orderly end"
+            );
+        }
+        assert_eq!(Log::open(&path, &OWNER).unwrap().1.len() as u64, operations);
+        copy
+    }
+
+    fn with(path: &Path, suffix: &str) -> PathBuf {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        name.into()
+    }
+
+    #[test]
+    fn a_log_that_lacks_operations_of_a_killed_mount_is_refused_and_not_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = killed(dir.path(), 40);
+        let files = ["", "-wal", "-count"].map(|suffix| with(&path, suffix));
+        let whole = files.clone().map(|file| std::fs::read(file).unwrap());
+        let restore = || {
+            for (file, bytes) in files.iter().zip(&whole) {
+                std::fs::write(file, bytes).unwrap();
+            }
+            let _ = std::fs::remove_file(with(&path, "-shm"));
+        };
+        let length = whole[1].len();
+        let mut flipped = Vec::new();
+        for at in (0..length).step_by(length / 50) {
+            let mut bytes = whole[1].clone();
+            bytes[at] ^= 1;
+            flipped.push(bytes);
+        }
+        let cut = [0, 100, length / 3, length - 1].map(|length| whole[1][..length].to_vec());
+        for (case, bytes) in flipped.into_iter().chain(cut).enumerate() {
+            std::fs::write(&files[1], &bytes).unwrap();
+            let error = Log::open(&path, &OWNER).unwrap_err().to_string();
+            assert!(error.contains("operations"), "case {case}: {error}");
+            assert_eq!(std::fs::read(&files[1]).unwrap(), bytes, "case {case}");
+            restore();
+        }
+        for missing in [&files[1..2], &files[..2]] {
+            for file in missing {
+                std::fs::remove_file(file).unwrap();
+            }
+            let error = Log::open(&path, &OWNER).unwrap_err().to_string();
+            assert!(error.contains("of 40 operations"), "{error}");
+            assert!(missing.iter().all(|file| !file.exists()), "{missing:?}");
+            restore();
+        }
+        std::fs::write(&files[2], &whole[2][..20]).unwrap();
+        let error = Log::open(&path, &OWNER).unwrap_err().to_string();
+        assert!(error.contains("is damaged"), "{error}");
+        restore();
+        assert_eq!(Log::open(&path, &OWNER).unwrap().1.len(), 40);
+    }
+
+    #[test]
+    fn a_log_goes_on_with_what_is_left_once_its_count_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = killed(dir.path(), 40);
+        std::fs::remove_file(with(&path, "-wal")).unwrap();
+        Log::open(&path, &OWNER).unwrap_err();
+        std::fs::remove_file(with(&path, "-count")).unwrap();
+        assert!(Log::open(&path, &OWNER).unwrap().1.len() < 40);
+    }
+
+    #[test]
+    fn a_log_at_a_link_that_leads_nowhere_is_refused_and_nothing_is_created() {
+        let dir = tempfile::tempdir().unwrap();
+        let (link, target) = (dir.path().join("link"), dir.path().join("missing"));
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        let error = Log::open(&link, &OWNER).unwrap_err().to_string();
+        assert!(error.contains("symbolic link"), "{error}");
+        assert!(!target.exists());
+        std::fs::write(&target, b"").unwrap();
+        drop(Log::open(&link, &OWNER).unwrap());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
 }

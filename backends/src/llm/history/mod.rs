@@ -5,6 +5,7 @@
 //! call survives a killed daemon, and `fsync` makes all completed calls survive power loss.
 
 mod answer;
+mod count;
 mod log;
 mod operation;
 mod prompt;

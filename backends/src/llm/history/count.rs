@@ -1,0 +1,99 @@
+//! How many operations a log has, in a file beside it. SQLite ends its own log silently at the first damaged frame, so after a
+//! kill only this tells that operations are lost.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use crate::sqlite::boot;
+
+/// Bytes: the number, the run of the kernel, and a CRC-32 of both.
+const BYTES: usize = 28;
+
+/// The file of the log at `log`.
+pub(super) fn path_of(log: &Path) -> PathBuf {
+    let mut name = log.as_os_str().to_owned();
+    name.push("-count");
+    name.into()
+}
+
+fn encode(operations: u64, boot: u128) -> [u8; BYTES] {
+    let mut bytes = [0; BYTES];
+    bytes[..8].copy_from_slice(&operations.to_le_bytes());
+    bytes[8..24].copy_from_slice(&boot.to_le_bytes());
+    let sum = crc32fast::hash(&bytes[..24]);
+    bytes[24..].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+/// What the file of a log says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    /// The log must have so many operations.
+    AtLeast(u64),
+    /// Any number is right: the last mount has ended in order, or the machine has restarted, and power loss takes operations.
+    Nothing,
+    /// The file is damaged.
+    Damaged,
+}
+
+/// Reads the file of a log.
+pub(super) fn read(log: &Path) -> io::Result<Known> {
+    let bytes = match std::fs::read(path_of(log)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Known::Nothing),
+        bytes => bytes?,
+    };
+    let parts = (bytes.get(..8), bytes.get(8..24));
+    let (Some(operations), Some(written_in)) = parts else {
+        return Ok(Known::Damaged);
+    };
+    let operations = u64::from_le_bytes(operations.try_into().unwrap_or_default());
+    let written_in = u128::from_le_bytes(written_in.try_into().unwrap_or_default());
+    Ok(match bytes == encode(operations, written_in) {
+        true if written_in != 0 && written_in == boot() => Known::AtLeast(operations),
+        true => Known::Nothing,
+        false => Known::Damaged,
+    })
+}
+
+/// The file of a log that is open.
+#[derive(Debug)]
+pub(super) struct Count {
+    file: File,
+    path: PathBuf,
+    boot: u128,
+}
+
+impl Count {
+    /// Begins with `operations`.
+    pub(super) fn create(log: &Path, operations: u64) -> io::Result<Self> {
+        let path = path_of(log);
+        let count = Self {
+            file: File::options()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(&path)?,
+            path,
+            boot: boot(),
+        };
+        count.set(operations)?;
+        Ok(count)
+    }
+
+    /// The log has so many operations now.
+    pub(super) fn set(&self, operations: u64) -> io::Result<()> {
+        self.file.write_all_at(&encode(operations, self.boot), 0)
+    }
+
+    /// Removes the file: the log ends in order.
+    pub(super) fn remove(self) {
+        match std::fs::remove_file(&self.path) {
+            // Its directory was moved; the number stays right.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => tracing::warn!(%error, "removing {}", self.path.display()),
+            Ok(()) => {}
+        }
+    }
+}
