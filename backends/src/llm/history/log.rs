@@ -459,7 +459,9 @@ mod tests {
             }
             let error = Log::open(&path, &OWNER).unwrap_err().to_string();
             assert!(error.contains("of 40 operations"), "{error}");
-            assert!(missing.iter().all(|file| !file.exists()), "{missing:?}");
+            // SQLite makes an empty log to read a file that lacks one.
+            let length = |file: &PathBuf| file.metadata().map_or(0, |file| file.len());
+            assert!(missing.iter().all(|file| length(file) == 0), "{missing:?}");
             restore();
         }
         std::fs::write(&files[2], &whole[2][..20]).unwrap();
