@@ -778,6 +778,25 @@ fn a_run_that_is_being_made_is_neither_made_again_nor_resumed() {
 }
 
 #[test]
+fn a_hot_pass_after_one_that_read_all_files_back_asks_the_daemon_for_nothing() {
+    let Some(scratch) = mountable() else { return };
+    let (out, mut command) = measure(
+        &scratch,
+        "--workload micro/list-1000-attributes --backend memory --state hot --budget 3 --epochs 3 --rounds 2 --no-probes",
+    );
+    command.succeeds();
+    let timed = |sample: &Value| sample["arm"] == "memory" && sample["warm_up"] != true;
+    let used: Vec<u64> = samples(&out)
+        .iter()
+        .filter(|sample| timed(sample))
+        .map(|sample| sample["cpu"]["daemon_ns"].as_u64().unwrap())
+        .collect();
+    assert!(!used.is_empty());
+    // The attributes of a thousand files, one by one, take more than ten times as long.
+    assert!(used.iter().all(|used| *used < 2_000_000), "{used:?}");
+}
+
+#[test]
 fn a_signal_ends_a_report_at_once_and_leaves_no_part_of_a_file() {
     let Some(scratch) = mountable() else { return };
     let (out, command) = measure(
