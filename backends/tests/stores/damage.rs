@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use backends::agent_memory::AgentMemory;
+use backends::s3::{OpenOptions, S3Store};
 use backends::sqlite::{HEAD, SqliteStore, check, go_on_without_log};
 use backends::store::{
     Allocate, Attr, Caller, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result, Seek,
@@ -15,8 +16,10 @@ use backends::store::{
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use s3::config::S3Config;
+use servers::Quirk;
 
-use crate::hosts::copy_cache;
+use crate::hosts::{Service, TIMEOUT, config_of, copy_cache};
 
 const OWNER: Caller = Caller {
     uid: 0,
@@ -25,7 +28,7 @@ const OWNER: Caller = Caller {
 };
 
 /// What opens a store, or says why it cannot be opened.
-type Open = fn(&Path) -> std::result::Result<Box<dyn Store>, String>;
+type Open<'a> = &'a dyn Fn(&Path) -> std::result::Result<Box<dyn Store>, String>;
 
 fn open_sqlite(path: &Path) -> std::result::Result<Box<dyn Store>, String> {
     let opened = SqliteStore::open(path, &OWNER);
@@ -36,6 +39,22 @@ fn open_sqlite(path: &Path) -> std::result::Result<Box<dyn Store>, String> {
 
 fn open_agent_memory(path: &Path) -> std::result::Result<Box<dyn Store>, String> {
     let opened = AgentMemory::open(path, &OWNER, None);
+    opened
+        .map(|store| Box::new(store) as Box<dyn Store>)
+        .map_err(|error| error.to_string())
+}
+
+/// Opens a cache with `config`; where `is_away`, its server is, as after the damage: what the bucket has cannot replace it.
+fn open_s3(
+    config: S3Config,
+    path: &Path,
+    is_away: bool,
+) -> std::result::Result<Box<dyn Store>, String> {
+    let options = OpenOptions {
+        allow_offline: is_away,
+        ..OpenOptions::default()
+    };
+    let opened = S3Store::open(config, path, &OWNER, options);
     opened
         .map(|store| Box::new(store) as Box<dyn Store>)
         .map_err(|error| error.to_string())
@@ -358,11 +377,16 @@ impl Fixture {
     }
 
     /// After an orderly end.
-    fn clean(open: Open) -> Self {
+    fn clean(open: Open<'_>) -> Self {
+        Self::made(open, open)
+    }
+
+    /// After an orderly end of a store that `make` opened; `open` opens it from then on.
+    fn made(make: Open<'_>, open: Open<'_>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.db");
         let mut dice = ChaCha8Rng::seed_from_u64(1);
-        let store = open(&path).unwrap();
+        let store = make(&path).unwrap();
         fill(&*store, &mut dice);
         drop(store);
         let was = {
@@ -373,9 +397,8 @@ impl Fixture {
         Self { dir, was }
     }
 
-    /// After a kill.
-    fn killed(open: Open) -> Self {
-        let clean = Self::clean(open);
+    /// After a kill of a mount of `clean`.
+    fn killed(clean: &Self, open: Open<'_>) -> Self {
         let mut dice = ChaCha8Rng::seed_from_u64(2);
         let store = open(&clean.path()).unwrap();
         for round in 0..20 {
@@ -397,7 +420,7 @@ impl Fixture {
         panic!("no copy is of one moment");
     }
 
-    fn is_of_one_moment(&self, open: Open) -> bool {
+    fn is_of_one_moment(&self, open: Open<'_>) -> bool {
         let (_dir, path) = self.copy();
         let redo = std::fs::read(with(&path, "-redo")).unwrap();
         let Ok(store) = open(&path) else {
@@ -496,7 +519,7 @@ fn files(path: &Path, kind: &str) -> Vec<PathBuf> {
 
 /// Damages a copy of the files again and again. A damage that changes an answer must be an error, and found by a check;
 /// where `all_found`, so must any other.
-fn withstand(fixture: &Fixture, open: Open, kind: &str, all_found: bool) {
+fn withstand(fixture: &Fixture, open: Open<'_>, kind: &str, all_found: bool) {
     let (mut served, mut refusals, mut with_errors, mut harmless) = (Vec::new(), 0, 0, 0);
     for number in 0..damages() {
         let mut dice = ChaCha8Rng::seed_from_u64(1000 + u64::from(number));
@@ -540,11 +563,11 @@ fn withstand(fixture: &Fixture, open: Open, kind: &str, all_found: bool) {
     assert_eq!(served, Vec::<String>::new(), "of file {kind:?}");
 }
 
-fn withstand_all(open: Open) {
-    let clean = Fixture::clean(open);
-    withstand(&clean, open, "", true);
-    withstand(&clean, open, "-tails", true);
-    let killed = Fixture::killed(open);
+/// Damages each kind of file of a store after an orderly end, which `clean` is, and after a kill.
+fn withstand_all(clean: &Fixture, open: Open<'_>) {
+    withstand(clean, open, "", true);
+    withstand(clean, open, "-tails", true);
+    let killed = Fixture::killed(clean, open);
     withstand(&killed, open, "-wal", false);
     withstand(&killed, open, "-redo", false);
     withstand(&killed, open, "", false);
@@ -552,12 +575,27 @@ fn withstand_all(open: Open) {
 
 #[test]
 fn sqlite_serves_no_damaged_byte_name_or_attribute() {
-    withstand_all(open_sqlite);
+    withstand_all(&Fixture::clean(&open_sqlite), &open_sqlite);
 }
 
 #[test]
 fn agent_memory_serves_no_damaged_byte_name_or_attribute() {
-    withstand_all(open_agent_memory);
+    withstand_all(&Fixture::clean(&open_agent_memory), &open_agent_memory);
+}
+
+#[test]
+fn a_cache_of_a_bucket_serves_no_damaged_byte_name_or_attribute() {
+    let service = Service::start(Quirk::None);
+    let config = S3Config {
+        timeout: TIMEOUT,
+        ..config_of(&service.access, "agent", "writer")
+    };
+    let make = |path: &Path| open_s3(config.clone(), path, false);
+    let away = |path: &Path| open_s3(config.clone(), path, true);
+    // The last flush of `make` uploads all of it.
+    let sent = Fixture::made(&make, &away);
+    drop(service);
+    withstand_all(&sent, &away);
 }
 
 #[test]
@@ -619,7 +657,7 @@ fn a_store_whose_redo_log_is_damaged_goes_on_with_what_was_before_the_damage() {
 
 #[test]
 fn a_check_names_the_paths_that_are_lost() {
-    let fixture = Fixture::clean(open_sqlite);
+    let fixture = Fixture::clean(&open_sqlite);
     let (_dir, path) = fixture.copy();
     let tail = files(&path, "-tails").pop().unwrap();
     let mut bytes = std::fs::read(&tail).unwrap();
@@ -653,7 +691,7 @@ fn a_check_names_the_paths_that_are_lost() {
 
 #[test]
 fn a_short_tail_is_an_error_however_it_is_used() {
-    let fixture = Fixture::clean(open_sqlite);
+    let fixture = Fixture::clean(&open_sqlite);
     let (_dir, path) = fixture.copy();
     let ino = {
         let store = SqliteStore::open(&path, &OWNER).unwrap();
@@ -684,7 +722,7 @@ fn a_short_tail_is_an_error_however_it_is_used() {
 
 #[test]
 fn a_tail_that_a_killed_mount_has_changed_is_no_damage() {
-    let fixture = Fixture::clean(open_sqlite);
+    let fixture = Fixture::clean(&open_sqlite);
     let (_dir, path) = fixture.copy();
     let store = SqliteStore::open(&path, &OWNER).unwrap();
     let dir = store.lookup(ROOT, b"directory 0").unwrap().ino;
@@ -721,8 +759,39 @@ fn a_tail_that_a_killed_mount_has_changed_is_no_damage() {
 }
 
 #[test]
+fn a_row_whose_pages_are_of_two_states_is_damage_although_each_page_is_whole() {
+    let fixture = Fixture::clean(&open_sqlite);
+    let (_dir, path) = fixture.copy();
+    let before = std::fs::read(&path).unwrap();
+    let ino = {
+        let store = SqliteStore::open(&path, &OWNER).unwrap();
+        let dir = store.lookup(ROOT, b"directory 0").unwrap().ino;
+        let ino = store.lookup(dir, b"long 2").unwrap().ino;
+        let mut dice = ChaCha8Rng::seed_from_u64(3);
+        let bytes = random_bytes(&mut dice, HEAD as usize);
+        store.write(&OWNER, ino, 0, &bytes).unwrap();
+        ino
+    };
+    let after = std::fs::read(&path).unwrap();
+    let was = |page: usize| before.get(page * 4096..(page + 1) * 4096);
+    let pages = after.chunks(4096).enumerate();
+    let changed = pages.filter(|(page, bytes)| was(*page).is_some_and(|was| was != *bytes));
+    let mut refused = 0;
+    // As a checkpoint leaves them that was killed, and whose log was removed.
+    for (page, _) in changed.skip(20).step_by(5) {
+        let mut mixed = after.clone();
+        mixed[page * 4096..(page + 1) * 4096].copy_from_slice(was(page).unwrap());
+        std::fs::write(&path, mixed).unwrap();
+        let store = SqliteStore::open(&path, &OWNER).unwrap();
+        let read = bytes_of(&store, ino, 0, HEAD);
+        refused += u32::from(read.is_err_and(|error| error.errno == Errno::IO));
+    }
+    assert!(refused >= 5, "{refused} pages");
+}
+
+#[test]
 fn a_damaged_file_can_be_removed_and_the_store_goes_on() {
-    let fixture = Fixture::clean(open_sqlite);
+    let fixture = Fixture::clean(&open_sqlite);
     let (_dir, path) = fixture.copy();
     let (parent, name, ino) = {
         let store = SqliteStore::open(&path, &OWNER).unwrap();
