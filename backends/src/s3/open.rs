@@ -38,6 +38,7 @@ pub struct OpenOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The cache cannot be opened.
+    // No source: its advice names options that this mount does not have.
     #[error("{}", cache_error(.0))]
     Store(sqlite::SqliteOpenError),
     /// The file is something else, or the cache of another memory.
@@ -72,14 +73,22 @@ impl From<sqlite::SqliteOpenError> for OpenError {
 
 /// What is wrong with a cache, and what to do: its own advice is about databases that users name.
 fn cache_error(error: &sqlite::SqliteOpenError) -> String {
+    use sqlite::SqliteOpenError as Error;
     let text = error.to_string();
-    match (error, text.split_once("\n  fix: ")) {
-        (sqlite::SqliteOpenError::Full { .. }, _) => text,
-        (_, parts) => format!(
-            "{}\n  fix: `ctxbench doctor --store` lists the damage; mount with --rebuild-cache to create a new cache, which recovers uncommitted changes from this one",
-            parts.map_or(&*text, |(what, _)| what)
-        ),
-    }
+    let fix = match error {
+        Error::Full { .. } => return text,
+        Error::Owned(..) => {
+            "use that mount, which serves every process of this host; or unmount it; or choose another file with --cache"
+        }
+        Error::DanglingLink { .. } | Error::Unknown { .. } | Error::Foreign { .. } => {
+            "choose another file with --cache"
+        }
+        _ => {
+            "`ctxbench doctor --store` lists the damage; mount with --rebuild-cache to create a new cache, which recovers uncommitted changes from this one"
+        }
+    };
+    let what = text.split_once("\n  fix: ").map_or(&*text, |(what, _)| what);
+    format!("{what}\n  fix: {fix}")
 }
 
 fn in_cache(file: &Path) -> impl Fn(StoreError) -> OpenError + '_ {

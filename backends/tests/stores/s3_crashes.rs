@@ -389,3 +389,30 @@ fn unsent_changes_of_every_kind_outlive_a_remount() {
     is_settled(&a);
     memory.check();
 }
+
+#[test]
+fn a_cache_that_cannot_be_used_is_refused_with_advice_that_this_mount_can_follow() {
+    let memory = Memory::new();
+    let cache = memory.cache("a");
+    let refused = || {
+        let error = memory.open(memory.config("a"), OpenOptions::default());
+        let error = error.unwrap_err();
+        assert!(std::error::Error::source(&error).is_none(), "printed twice");
+        let text = error.to_string();
+        has(&text, &["\n  fix: ", "choose another file with --cache"]);
+        assert!(!text.contains("--db"), "{text}");
+        text
+    };
+    let first = memory.mount("a");
+    has(&refused(), &["in use by another ctxbench mount"]);
+    drop(first);
+    std::fs::remove_file(&cache).unwrap();
+    std::fs::write(&cache, "notes, and no database").unwrap();
+    refused();
+    assert_eq!(std::fs::read(&cache).unwrap(), b"notes, and no database");
+    std::fs::remove_file(&cache).unwrap();
+    let target = cache.with_file_name("missing");
+    std::os::unix::fs::symlink(&target, &cache).unwrap();
+    refused();
+    assert!(!target.exists());
+}
