@@ -87,7 +87,9 @@ fn cache_error(error: &sqlite::SqliteOpenError) -> String {
             "`ctxbench doctor --store` lists the damage; mount with --rebuild-cache to create a new cache, which recovers uncommitted changes from this one"
         }
     };
-    let what = text.split_once("\n  fix: ").map_or(&*text, |(what, _)| what);
+    let what = text
+        .split_once("\n  fix: ")
+        .map_or(&*text, |(what, _)| what);
     format!("{what}\n  fix: {fix}")
 }
 

@@ -100,6 +100,14 @@ pub(super) fn pending(
     path: &Path,
 ) -> std::result::Result<Option<Vec<Vec<u8>>>, SqliteOpenError> {
     let known = known(connection).map_err(|error| unreadable(path, &error))?;
+    pending_after(path, known)
+}
+
+/// As [`pending`], of a database that says `known`.
+pub(super) fn pending_after(
+    path: &Path,
+    known: redo::Known,
+) -> std::result::Result<Option<Vec<Vec<u8>>>, SqliteOpenError> {
     match redo::read(path, known) {
         Ok(pending) => Ok(Some(pending)),
         // A copy of the tables alone, such as `VACUUM INTO` makes: `lacks_log` refuses all others.

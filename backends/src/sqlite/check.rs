@@ -9,18 +9,19 @@ use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+use rustix::fs::{FlockOperation, flock};
 
-use super::content::{CHUNK, HEAD_CHUNKS, INDEX_BITS, checksum, tail_length};
+use super::check_tails::{damaged_tails, path_of, short_tails};
+use super::content::{CHUNK, HEAD_CHUNKS, INDEX_BITS, checksum};
 use super::files::{has_log, tails_of};
 use super::names::slots;
-use super::nodes::{signed, unsigned};
+use super::nodes::unsigned;
 use super::open::{
     SqliteOpenError, connect, identify, lacks_log, leave, must_be_ours, must_not_be_cut,
     open_pages, own, resolve, unreadable,
 };
-use super::tails::HEAD;
-use super::{batch, pages, record, redo, set_aside, tail_sums};
+use super::{batch, pages, redo};
 
 /// How many findings of one kind are listed one by one.
 const SHOWN: usize = 10;
@@ -116,15 +117,21 @@ pub fn check(path: &Path) -> Result<DatabaseCheck, SqliteOpenError> {
     // SQLite removes the log of an empty file, even for a connection that only reads.
     let path = &resolve(path)?;
     must_not_be_cut(path)?;
-    // Without this, a missing file would be "unable to open database file".
-    std::fs::metadata(path).map_err(|error| unreadable(path, &error))?;
+    // Closed after the connection: closing it ends the locks that SQLite has on the file.
+    let file = File::open(path).map_err(|error| unreadable(path, &error))?;
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = open_pages(path, flags)?;
     let is_there = identify(&connection, path)?;
     let damaged_pages = pages::damaged(&connection, has_log(path));
     let mut checked = check_rows(&mut connection).map_err(wrong)?;
-    let damaged_pages = damaged_pages.map_err(|error| unreadable(path, &error))?;
+    let mut damaged_pages = damaged_pages.map_err(|error| unreadable(path, &error))?;
+    if !damaged_pages.is_empty() && !is_mounted(&file) {
+        // A power loss during a checkpoint leaves pages of which the disk has written a part. The next mount reads them from
+        // the log, and copies all of that again; a mount in use may have copied it already.
+        let in_log = pages::in_log(path).map_err(|error| unreadable(path, &error))?;
+        damaged_pages.retain(|page| !in_log.contains(page));
+    }
     let lacks = || match is_there {
         true => lacks_log(&connection, path).map_err(wrong),
         false => Ok(None),
@@ -160,6 +167,15 @@ pub fn check(path: &Path) -> Result<DatabaseCheck, SqliteOpenError> {
         note(problems, "lost", lost(&connection));
     }
     Ok(checked)
+}
+
+/// Whether a mount has the database in this file.
+fn is_mounted(file: &File) -> bool {
+    match flock(file, FlockOperation::NonBlockingLockShared) {
+        // A mount that begins just now tries again.
+        Ok(()) => flock(file, FlockOperation::Unlock).is_err(),
+        Err(_) => true,
+    }
 }
 
 /// Why rows cannot be looked at: each reason once.
@@ -401,51 +417,6 @@ fn names(db: &Connection, dir: i64) -> (Vec<(Vec<u8>, i64)>, bool) {
     (found, is_whole)
 }
 
-/// How many tails were compared with their checksums, and which are not as they were written.
-fn damaged_tails(db: &Connection, path: &Path) -> rusqlite::Result<(u64, Vec<String>)> {
-    let dir = tails_of(path);
-    let mut sealed =
-        db.prepare("SELECT ino, length FROM tail WHERE ino IN (SELECT ino FROM inode)")?;
-    let rows = sealed.query_map((), |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let rows: Vec<(i64, i64)> = rows.collect::<Result<_, _>>()?;
-    let (mut compared, mut found) = (0, Vec::new());
-    for (ino, length) in rows {
-        let tail = dir.join(ino.to_string());
-        // A missing tail is found by its file's size, and a mount changes one that is not sealed.
-        let is_sealed = || std::fs::metadata(&tail).is_ok_and(|file| tail_sums::is_sealed(&file));
-        if !is_sealed() {
-            continue;
-        }
-        let mut groups = db.prepare_cached(
-            "SELECT id & 16777215, sums FROM tail_sum WHERE id >= ?1 << 24 AND id < (?1 + 1) << 24",
-        )?;
-        let groups = groups.query_map([ino], |row| Ok((unsigned(row.get(0)?), row.get(1)?)))?;
-        let groups: Vec<(u64, Vec<u8>)> = groups.collect::<Result<_, _>>()?;
-        let damaged =
-            File::open(&tail).and_then(|file| tail_sums::damaged(&file, unsigned(length), groups));
-        compared += 1;
-        let which = match damaged {
-            Ok(None) => continue,
-            Ok(Some(range)) => format!("bytes {} to {}", HEAD + range.start, HEAD + range.end - 1),
-            Err(error) => error.to_string(),
-        };
-        // A mount may have changed it meanwhile.
-        if is_sealed() {
-            found.push(format!("{}: {which}", path_of(db, ino)));
-        }
-    }
-    Ok((compared, found))
-}
-
-/// The first path of an inode, for people.
-fn path_of(db: &Connection, ino: i64) -> String {
-    let query = "SELECT path FROM file WHERE ino = ?1 LIMIT 1";
-    let path: rusqlite::Result<String> = db
-        .prepare_cached(query)
-        .and_then(|mut statement| statement.query_row([ino], |row| row.get(0)));
-    path.unwrap_or_else(|_| format!("inode {ino}"))
-}
-
 /// Adds the first findings of a kind, and how many more there are.
 fn note(problems: &mut Vec<String>, wrong: &str, found: Vec<String>) {
     let more = found.len().saturating_sub(SHOWN);
@@ -479,52 +450,6 @@ fn misplaced(db: &Connection) -> rusqlite::Result<Vec<String>> {
             let name = String::from_utf8_lossy(&name);
             found.push(format!("{name:?} in {parent}: slot {slot}"));
         }
-    }
-    Ok(found)
-}
-
-/// Files whose tails hold less than the files are long, or are not there.
-fn short_tails(db: &Connection, path: &Path) -> rusqlite::Result<Vec<String>> {
-    let dir = tails_of(path);
-    let missing = |ino: i64, size: i64| {
-        let wanted = tail_length(unsigned(size));
-        let length = |path: &Path| std::fs::metadata(path).map(|tail| tail.len());
-        let held = length(&dir.join(ino.to_string()));
-        // The redo log may have a truncation that these rows do not have yet.
-        let aside = || {
-            let known = batch::known(db).ok()?;
-            let aside = set_aside::find(&dir, unsigned(ino), known, known.applied)?;
-            length(&aside).ok()
-        };
-        let held = match held.as_ref().ok() < Some(&wanted) {
-            true => aside().map_or(held, Ok),
-            false => held,
-        };
-        (held.as_ref().ok() < Some(&wanted)).then(|| match held {
-            Ok(held) => format!("{ino}: {held} of {wanted} bytes"),
-            Err(error) => format!("{ino}: {}: {error}", dir.join(ino.to_string()).display()),
-        })
-    };
-    let mut long =
-        db.prepare("SELECT ino, size FROM inode WHERE mode & 61440 = 32768 AND size > ?1")?;
-    let files = long.query_map([signed(HEAD)], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let files: Vec<(i64, i64)> = files.collect::<Result<_, _>>()?;
-    let mut found = Vec::new();
-    for (ino, size) in files {
-        if missing(ino, size).is_none() {
-            continue;
-        }
-        // A truncation has cut the file. Either it is in the redo log, or a mount has committed it since: then the row has it.
-        let truncated = batch::pending(db, path).ok().flatten();
-        let truncated =
-            truncated.and_then(|pending| record::smallest_size(&pending, unsigned(ino)));
-        let again = db
-            .prepare_cached("SELECT size FROM inode WHERE ino = ?1")?
-            .query_row([ino], |row| row.get(0))
-            .optional()?;
-        let size = again.map(|size: i64| truncated.map_or(size, |cut| size.min(signed(cut))));
-        let still_long = size.filter(|size| tail_length(unsigned(*size)) > 0);
-        found.extend(still_long.and_then(|size| missing(ino, size)));
     }
     Ok(found)
 }

@@ -7,6 +7,7 @@
 pub(crate) mod backend;
 mod batch;
 mod check;
+mod check_tails;
 mod checkpoint;
 pub(crate) mod content;
 mod counters;

@@ -4,15 +4,18 @@
 //! A page gets its checksum before it is written to either file, and is compared with it whenever it is read from one.
 //! In the log, SQLite computes a frame's checksum before it writes the page, so this VFS computes that again.
 
+use std::collections::HashSet;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fs::File;
-use std::io;
+use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::OnceLock;
 
 use rusqlite::{Connection, OpenFlags, ffi};
 use rustix::io::Errno;
+
+use super::files::log_of;
 
 /// Bytes of a page.
 const PAGE: usize = 4096;
@@ -180,6 +183,58 @@ pub(super) fn damaged(connection: &Connection, may_be_in_log: bool) -> io::Resul
         }
         Ok(found)
     })
+}
+
+/// The pages of the database at `path` that its log has: a mount that begins reads them there.
+pub(super) fn in_log(path: &Path) -> io::Result<HashSet<u64>> {
+    let mut found = HashSet::new();
+    let mut log = match File::open(log_of(path)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+        log => BufReader::with_capacity(16 * FRAME, log?),
+    };
+    let mut header = [0; LOG_HEADER];
+    if !is_filled(&mut log, &mut header)? {
+        return Ok(found);
+    }
+    let number = |bytes: &[u8], at: usize| {
+        let four = bytes.get(at..at + 4).and_then(|four| four.try_into().ok());
+        four.map_or(0, u32::from_be_bytes)
+    };
+    let two = |bytes: &[u8], at: usize| [number(bytes, at), number(bytes, at + 4)];
+    let is_big = header[3] & 1 == 1;
+    let mut sum = frame_checksum([0; 2], &header[..24], is_big);
+    if sum != two(&header, 24) {
+        return Ok(found);
+    }
+    let (mut frame, mut uncommitted) = (vec![0; FRAME], Vec::new());
+    while is_filled(&mut log, &mut frame)? {
+        let (head, page) = frame.split_at(FRAME_HEADER);
+        sum = frame_checksum(sum, &head[..8], is_big);
+        sum = frame_checksum(sum, page, is_big);
+        // As SQLite does it: the log ends here.
+        if head[8..16] != header[16..24] || sum != two(head, 16) {
+            break;
+        }
+        uncommitted.push((number(head, 0), is_whole(page, number(head, 0))));
+        // The last frame of a transaction has the size of the database.
+        if number(head, 4) > 0 {
+            for (page, is_whole) in uncommitted.drain(..) {
+                match is_whole {
+                    true => found.insert(u64::from(page)),
+                    false => found.remove(&u64::from(page)),
+                };
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// Fills `out`; false where the file ends before.
+fn is_filled(file: &mut impl Read, out: &mut [u8]) -> io::Result<bool> {
+    match file.read_exact(out) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        read => read.map(|()| true),
+    }
 }
 
 /// Gives the pages of a database at `path` checksums if none of them has one, and its header `is_ours`: a program without

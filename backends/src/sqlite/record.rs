@@ -1,5 +1,7 @@
 //! A change as the redo log records it, and how it is made in an open transaction.
 
+use std::collections::HashMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::db::Db;
@@ -179,15 +181,76 @@ impl Record<'_> {
     }
 }
 
-/// The smallest size that the changes of these records give an inode; `None` if none sets its size.
-pub(super) fn smallest_size(payloads: &[Vec<u8>], ino: Ino) -> Option<u64> {
-    let size = |payload: &Vec<u8>| match postcard::from_bytes(payload) {
-        Ok(Record::SetAttr {
-            ino: of, change, ..
-        }) if of == ino => change.size,
-        _ => None,
-    };
-    payloads.iter().filter_map(size).min()
+/// What the changes of a redo log make of the sizes of files, without making them.
+#[derive(Debug, Default)]
+pub(super) struct Sizes<'a>(HashMap<Ino, Vec<Record<'a>>>);
+
+impl<'a> Sizes<'a> {
+    /// Those of the records with these payloads. A record that cannot be read says nothing; [`redo`] refuses it.
+    pub(super) fn of(payloads: &'a [Vec<u8>]) -> Self {
+        let mut sizes = Self::default();
+        for payload in payloads {
+            let Ok(record) = postcard::from_bytes(payload) else {
+                continue;
+            };
+            let ino = match &record {
+                Record::SetAttr { ino, change, .. } if change.size.is_some() => *ino,
+                Record::Create { ino, .. }
+                | Record::Reclaim { ino }
+                | Record::Write { ino, .. }
+                | Record::Append { ino, .. }
+                | Record::Fallocate { ino, .. }
+                | Record::TailWritten { ino, .. } => *ino,
+                // A note changes other tables.
+                Record::SetAttr { .. }
+                | Record::Link { .. }
+                | Record::Unlink { .. }
+                | Record::Rmdir { .. }
+                | Record::Rename { .. }
+                | Record::SetXattr { .. }
+                | Record::RemoveXattr { .. }
+                | Record::Note { .. }
+                | Record::Whiteout { .. } => continue,
+            };
+            sizes.0.entry(ino).or_default().push(record);
+        }
+        sizes
+    }
+
+    /// The inodes whose sizes may change.
+    pub(super) fn inodes(&self) -> impl Iterator<Item = Ino> {
+        self.0.keys().copied()
+    }
+
+    /// The size of a file afterwards, whose size is `size` in the tables; `None` for an inode that is not there.
+    pub(super) fn after(&self, ino: Ino, size: Option<u64>) -> Option<u64> {
+        let changes = self.0.get(&ino).into_iter().flatten();
+        changes.fold(size, |size, record| {
+            let before = size.unwrap_or(0);
+            let grown = |end: u64| Some(before.max(end));
+            match record {
+                Record::SetAttr { change, .. } => change.size,
+                Record::Create { node, .. } => Some(node.target.len() as u64),
+                Record::Reclaim { .. } => None,
+                Record::Write { offset, data, .. } if !data.is_empty() => {
+                    grown(offset.saturating_add(data.len() as u64))
+                }
+                Record::Append { data, .. } => Some(before.saturating_add(data.len() as u64)),
+                Record::Fallocate {
+                    how,
+                    offset,
+                    length,
+                    ..
+                } => match how {
+                    Allocate::Reserve { keep_size: false }
+                    | Allocate::Zero { keep_size: false } => grown(offset.saturating_add(*length)),
+                    Allocate::Reserve { .. } | Allocate::Zero { .. } | Allocate::PunchHole => size,
+                },
+                Record::TailWritten { end, .. } => grown(*end),
+                _ => size,
+            }
+        })
+    }
 }
 
 /// Makes a recorded change again.

@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::redo::Known;
 use crate::store::Ino;
@@ -104,11 +104,27 @@ fn names(dir: &Path) -> io::Result<Vec<OsString>> {
     }
 }
 
-/// Where the tail of an inode is that a database of this state needs, if it was set aside.
-pub(super) fn find(dir: &Path, ino: Ino, known: Known, reached: u64) -> Option<PathBuf> {
-    let needed = needed(names(dir).ok()?, known, reached);
-    let (_, name) = needed.get(&ino)?.first_key_value()?;
-    Some(dir.join(name.to_string()))
+/// Names in the directory of the tails, at one moment.
+#[derive(Debug, Default)]
+pub(super) struct TailNames(Vec<OsString>);
+
+impl TailNames {
+    /// Reads the directory, which may be missing.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub(super) fn read(dir: &Path) -> io::Result<Self> {
+        names(dir).map(Self)
+    }
+
+    /// The tails that [`restore`] would give their names back, by inode.
+    pub(super) fn restored(self, known: Known, reached: u64) -> BTreeMap<Ino, TailName> {
+        let needed = needed(self.0, known, reached);
+        let first = |(ino, tails): (Ino, BTreeMap<ChangeId, TailName>)| {
+            tails.into_values().next().map(|name| (ino, name))
+        };
+        needed.into_iter().filter_map(first).collect()
+    }
 }
 
 /// Gives the tails that a database of this state needs their names back, durably. Does nothing the second time.
