@@ -220,7 +220,7 @@ pub fn power_cuts(
         progress(cuts.losses.points);
     }
     Ok(CrashPoints {
-        how: "SIMULATED, without FUSE: by the seed, each page or sector of database and log is as at the last sync of that file or as at the cut; no tails. What was in the page cache when the call returned counts as synced if the store has counted a sync of that log: that the disk was told is not seen".to_owned(),
+        how: "SIMULATED, without FUSE: by the seed, each page or sector of database and log is as at the last sync of that file or as at the cut; no tails. One point in a hundred calls no fsync, and waits for the sync within five seconds. What was in the page cache when the call returned counts as synced if the store has counted a sync of that log: that the disk was told is not seen".to_owned(),
         reason,
         seed: bed.seed,
         backend: bed.outcome.backend.clone(),

@@ -9,6 +9,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use backends::agent_memory::AgentMemory;
@@ -45,6 +46,12 @@ const NODE: NewNode<'_> = NewNode {
     target: &[],
 };
 
+/// One point in so many calls no `fsync`, but waits for the sync that a store makes by itself.
+const WAITS_EVERY: u64 = 100;
+
+/// How long: a store makes durable what is older than five seconds.
+const WAIT: Duration = Duration::from_secs(7);
+
 /// Makes a store durable. Tests replace it.
 type Fsync = fn(&dyn Store) -> Result<()>;
 
@@ -73,6 +80,8 @@ pub struct PowerCuts {
     next: u64,
     generation: u64,
     fsync: Fsync,
+    waits_every: u64,
+    wait: Duration,
     /// The results so far.
     pub losses: CrashPoints,
 }
@@ -97,6 +106,8 @@ impl PowerCuts {
             next: 1,
             generation: 0,
             fsync: |store| Ok(store.fsync(ROOT, false)?),
+            waits_every: WAITS_EVERY,
+            wait: WAIT,
             losses: CrashPoints {
                 audit: Audit::default(),
                 broken: Some(0),
@@ -151,7 +162,9 @@ impl PowerCuts {
         let before = synced.get(FILES[0]).cloned();
         let mut done = Vec::new();
         let mut acknowledged = 0;
-        for _ in 0..dice.random_range(1..25) {
+        let changes: u32 = dice.random_range(1..25);
+        let waits = point % self.waits_every == self.waits_every - 1;
+        for at in 1..=changes {
             if dice.random_range(0..12) == 0 {
                 self.commit_at_once()?;
                 self.note_syncs(&mut counted, &mut synced)?;
@@ -160,8 +173,16 @@ impl PowerCuts {
             self.next += 1;
             let (number, change) = self.change(version, &mut dice)?;
             done.push((number, version, change));
-            if dice.random_range(0..6) == 0 {
-                (self.fsync)(self.store()?)?;
+            let is_synced = match waits {
+                true => at == changes.div_ceil(2),
+                false => dice.random_range(0..6) == 0,
+            };
+            if is_synced {
+                match waits {
+                    // No call has synced anything.
+                    true => std::thread::sleep(self.wait),
+                    false => (self.fsync)(self.store()?)?,
+                }
                 // An `fsync` acknowledges all earlier changes of the whole store.
                 for (number, version, _) in &done[acknowledged..] {
                     self.history
@@ -382,6 +403,48 @@ mod tests {
             assert!(losses.audit.present > 100, "{losses:?}");
             assert_eq!((losses.mixtures, losses.broken), (Some(0), Some(0)));
         }
+    }
+
+    /// Points that only wait, of both stores and several seeds side by side; whether each was valid.
+    fn after_waiting(wait: Duration) -> Vec<bool> {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let of = |backend: &str, seed: u64| {
+            let dir = dir.join(format!("{backend}-{seed}"));
+            let mut cuts = PowerCuts::new(&dir, seed, store_of(backend).unwrap()).unwrap();
+            (cuts.waits_every, cuts.wait) = (1, wait);
+            for point in 0..3 {
+                if cuts.cut(point).is_err() {
+                    return false;
+                }
+            }
+            assert_eq!(cuts.losses.points + cuts.losses.unjudged, 3);
+            assert!(cuts.losses.points > 0);
+            cuts.losses.audit.verdict == AuditVerdict::Valid
+        };
+        std::thread::scope(|threads| {
+            let of = &of;
+            let cases = (1..=6).flat_map(|seed| [("sqlite", seed), ("agent-memory", seed)]);
+            let started = cases.map(|(backend, seed)| threads.spawn(move || of(backend, seed)));
+            let started: Vec<_> = started.collect();
+            let ended = started.into_iter().map(|thread| thread.join().unwrap());
+            ended.collect()
+        })
+    }
+
+    #[test]
+    fn what_is_older_than_five_seconds_survives_a_power_cut_without_any_sync() {
+        let valid = after_waiting(WAIT);
+        assert!(valid.iter().all(|is_valid| *is_valid), "{valid:?}");
+    }
+
+    #[test]
+    fn what_is_younger_than_five_seconds_does_not_always() {
+        let valid = after_waiting(Duration::ZERO);
+        assert!(
+            !valid.iter().all(|is_valid| *is_valid),
+            "nothing was lost that could be"
+        );
     }
 
     #[test]
