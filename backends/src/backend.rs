@@ -417,7 +417,7 @@ pub enum ToolError {
     )]
     NotText(String),
     /// The name is not a valid file name.
-    #[error("Error: {0:?} is no name of a file: it is empty or has more than one line.")]
+    #[error("Error: {0:?} is not a file name: it is empty or has more than one line.")]
     BadName(String),
     /// The files could not be read from the state, or written back. Nothing has changed.
     #[error("Error: the files in the agent's state cannot be read or replaced: {0}")]

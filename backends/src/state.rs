@@ -252,7 +252,7 @@ mod tests {
         insta::assert_snapshot!(error(files.read_file("b.txt", 9, Some(10))), @"Error: b.txt has 3 lines; there are none from line 9 on (limit 10).");
         insta::assert_snapshot!(error(files.read_file("b.txt", 1, Some(0))), @"Error: b.txt has 3 lines; there are none from line 1 on (limit 0).");
         insta::assert_snapshot!(error(files.write_file("x", &[0xff])), @"Error: x was not saved: its content is not text, and an agent's state holds only text.");
-        insta::assert_snapshot!(error(files.write_file("a\nb", b"")), @r#"Error: "a\nb" is no name of a file: it is empty or has more than one line."#);
+        insta::assert_snapshot!(error(files.write_file("a\nb", b"")), @r#"Error: "a\nb" is not a file name: it is empty or has more than one line."#);
         assert_eq!(files, two(), "nothing was half done");
     }
 
@@ -283,7 +283,7 @@ mod tests {
         assert!(error(r#"{"version":2,"files":{}}"#).contains("version 2"));
         assert!(error(r#"{"version":1,"files":{"a":1}}"#).contains("invalid type"));
         assert!(error(r#"{"version":1,"files":{},"more":1}"#).contains("unknown field `more`"));
-        assert!(error(r#"{"version":1,"files":{"":""}}"#).contains("is no name"));
+        assert!(error(r#"{"version":1,"files":{"":""}}"#).contains("is not a file name"));
     }
 
     proptest! {

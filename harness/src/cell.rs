@@ -62,7 +62,7 @@ pub struct CellArm {
     pub name: String,
     /// The name of its backend: identical arms share it.
     pub backend_name: String,
-    /// Whether it is a file system that is no part of this program.
+    /// Whether it is a third-party file system.
     pub is_external: bool,
     pub backend: Arc<dyn Backend>,
     /// By how many percent its calls are lengthened on purpose.
@@ -454,7 +454,7 @@ impl CellTask {
                     dir: &arm.config.dir,
                 }),
             counting: match (is_hot, is_warm_up) {
-                // A daemon's requests for copies and looks between tasks are none of the agent's calls.
+                // The agent does not make the requests for copies and polls between tasks.
                 _ if self.workload.script.tasks.is_some() => Counting::Never,
                 (true, true) => Counting::Now,
                 // Without a warm-up pass, the first timed pass is counted.

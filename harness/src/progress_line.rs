@@ -1,5 +1,5 @@
 //! One line of progress on standard error that redraws, with the time left.
-//! Where standard error is no terminal, such as a log file, it is a plain line at most every 30 s.
+//! If standard error is not a terminal, such as a log file, it is a plain line at most every 30 s.
 
 use std::cell::Cell;
 use std::io::IsTerminal;
@@ -16,7 +16,7 @@ const PARTS: u64 = 1000;
 
 /// A line of progress.
 pub struct ProgressLine {
-    /// Hidden if standard error is no terminal.
+    /// Hidden if standard error is not a terminal.
     bar: ProgressBar,
     started: Instant,
     throttle: Throttle,

@@ -128,7 +128,7 @@ impl AgentHome {
                 name.ends_with(".jsonl") && parent != "subagents" && !name.starts_with("agent-")
             }
             AgentHome::Codex => name.starts_with("rollout-") && name.ends_with(".jsonl"),
-            // Its sessions are no files.
+            // Its sessions are rows of a database, not files.
             AgentHome::Opencode => false,
             AgentHome::Gemini => name.starts_with("session-") && parent == "chats",
             AgentHome::Copilot => name.ends_with(".jsonl"),

@@ -92,7 +92,7 @@ impl Step {
         }
     }
 
-    /// Performs the step. A missing file is no failure.
+    /// Performs the step. A missing file does not count as a failure.
     fn perform(&self, dir: &Path) -> io::Result<()> {
         let open = |name: &String| {
             File::options()

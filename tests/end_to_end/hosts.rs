@@ -124,7 +124,7 @@ fn a_run_finds_every_line_of_two_writers() {
     has(&plan, &["direct keeps its files on one machine"]);
     let [both, copies] = ["on_both", "only_in_copies"].map(|what| settled("s3-embedded", what));
     assert_eq!(both + copies, 16, "no line is lost");
-    // A rewrite of what was read before a commit of the other host is no append: both versions stay.
+    // A host that rewrites content from before the other host's commit does not append: both versions stay.
     let conflicts = settled("s3-embedded", "conflict_copies");
     assert!(conflicts <= copies, "{conflicts} copies for {copies} lines");
     assert!(both > copies, "{both} and {copies}");

@@ -111,7 +111,7 @@ fn a_new_host_fetches_what_a_restarted_daemon_has_in_its_cache() {
     }
     for state in ["hot", "lukewarm"] {
         let played = of("s3-fresh-embedded", "micro/read-1k", state);
-        assert!(played.is_none(), "{state} is no cell of its own");
+        assert!(played.is_none(), "{state} has no cell of its own");
     }
     assert_eq!(count("s3-embedded", "micro/read-1k", "s3_fetches"), 0);
     // Each of the 64 files is fetched once.

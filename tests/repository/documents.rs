@@ -155,7 +155,7 @@ fn every_documented_make_target_exists() {
         let text = std::fs::read_to_string(&document).unwrap();
         for words in commands(&text, &["make"]) {
             let named = words.iter().skip(1);
-            // Options and variables are no targets.
+            // Options and variables are not targets.
             let named = named.filter(|word| !word.contains('=') && !word.starts_with('-'));
             for target in named {
                 seen += 1;

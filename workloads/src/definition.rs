@@ -58,7 +58,7 @@ struct Definition {
     shortened: Option<Shortened>,
 }
 
-/// The tables, of which a workload has exactly one.
+/// The possible tables of a workload, which has exactly one of them.
 const TABLES: &str = "`[micro]`, `[asking]`, `[vsm_cycle]`, `[offload_comparison]`, `[memory_session]`, `[handoff]`, `[two_writers]`, `[syncing]`, `[clients]`, `[finding]`, `[program]`, `[inbox]`, `[trace]`";
 
 impl Definition {

@@ -19,7 +19,7 @@ pub struct Suite {
     pub against: BTreeMap<String, String>,
     /// Backends that take part in these workloads of the suite only. Every other backend takes part in all.
     pub only: BTreeMap<String, Vec<String>>,
-    /// The sections, of which each has a budget and epochs of its own.
+    /// The sections. Each has a budget and epochs of its own.
     pub sections: Vec<SuiteSection>,
     /// The call timeout in seconds; `None` for the default. The command line overrides it.
     pub call_timeout: Option<f64>,

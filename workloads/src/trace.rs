@@ -193,7 +193,7 @@ pub struct Api {
     /// Counted tokens of the text in the answer. Tool arguments are counted in the calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text_tok: Option<u64>,
-    /// Counted tokens of the thinking in the answer, as far as the source contains it.
+    /// Counted tokens of the thinking in the answer, if the source contains it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking_tok: Option<u64>,
 }

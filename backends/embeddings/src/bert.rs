@@ -83,7 +83,7 @@ struct Prompted {
     prompts: Prompts,
 }
 
-/// Questions and notes, a line each, of which none is about another.
+/// Questions and notes, a line each. No two are about the same subject.
 const UNRELATED: &str = include_str!("unrelated.txt");
 
 /// A model with its layers in memory. The vectors of word pieces are read from its file on demand.

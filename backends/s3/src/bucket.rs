@@ -131,7 +131,7 @@ impl Answer {
         }
     }
 
-    /// Advice for the user on an answer that is no success.
+    /// Advice for the user on an answer that reports a failure.
     pub(crate) fn fix(&self) -> &'static str {
         match (self.status, self.code().unwrap_or_default()) {
             (_, "NoSuchBucket") => "create the bucket, or name another one with --bucket",
@@ -146,7 +146,7 @@ impl Answer {
         }
     }
 
-    /// Why the answer is no success, and what to do.
+    /// Why the request failed, and what to do.
     pub(crate) fn fault(&self, request: &str) -> Fault {
         let code = self.code().unwrap_or("an answer without an S3 error code");
         let told = match &self.redirected {

@@ -16,7 +16,7 @@ use crate::objects::{Fault, Objects};
 use crate::reader::{SessionError, Walk, checkpoint, fetch, floors, oldest};
 use crate::tree::{Chunk, Tree};
 
-/// Time limit of one request: a caller who made a mistake waits for it.
+/// Time limit of one request: a user with a wrong address waits this long for the error.
 const CHECK_LIMIT: Duration = Duration::from_secs(5);
 
 /// Checks address, access key, clock and bucket, by at most two requests. Nothing is written.
@@ -114,13 +114,13 @@ pub struct Checked {
     pub bytes: u64,
     /// Damage, one line each.
     pub problems: Vec<String>,
-    /// Differences between the mirror and the newest tree, one line each: they are no damage.
+    /// Differences between the mirror and the newest tree, one line each. They do not count as damage.
     pub notes: Vec<String>,
 }
 
 /// Reads everything that can be reached from the oldest kept state to the newest, and compares it with its digests.
 /// With a mirror, it is compared with the newest tree. Nothing is written.
-/// Fails if a request does. Damage is no error, but a problem in the answer.
+/// Fails if a request fails. Damage is reported as a problem in the answer, not as an error.
 pub async fn check(log: &Client, mirror: Option<(&MirrorClient, MirrorMode)>) -> Result<Checked> {
     let mut found = Checked::default();
     let begun = async { Walk::start(log, oldest(&floors(log, Vec::new()).await?)).await };

@@ -35,7 +35,7 @@ pub enum HistoryError {
     /// It was before the oldest commit that can be read.
     #[error("history begins at commit {0}: garbage collection removed everything before it")]
     TooOld(u64),
-    /// There is no commit of the first number; the second is the newest.
+    /// No commit has the first number; the second number is that of the newest commit.
     #[error("there is no commit {0}; the newest is {1}")]
     NoCommit(u64, u64),
     /// The path was not in the commit.
@@ -138,7 +138,7 @@ pub struct LogEntry {
     pub time: i64,
     /// The name of its writer.
     pub writer: String,
-    /// Its changes, by path. Bytes that are no UTF-8 show as `U+FFFD`.
+    /// Its changes, by path. Bytes that are not UTF-8 show as `U+FFFD`.
     pub events: BTreeMap<String, Event>,
 }
 

@@ -238,7 +238,7 @@ impl Merge<'_, '_> {
         Ok(())
     }
 
-    /// Nodes that we changed or made. Returns the files of which both versions stay, and our version's new identity.
+    /// Nodes that we changed or made. Returns the files that keep both versions, with our version's new identity.
     fn nodes(&mut self) -> Result<Vec<(NodeId, NodeId)>> {
         let (base, mut forks) = (self.base, Vec::new());
         let changed = self.ours.nodes.iter();

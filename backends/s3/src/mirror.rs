@@ -74,7 +74,7 @@ pub struct FrontMatter {
     sha256: String,
 }
 
-/// A name as a component of a key: `%XX` is a byte that is no UTF-8, that keys cannot hold, or the first of `.ctx`.
+/// A name as a component of a key: `%XX` is a byte that is not UTF-8, that keys cannot hold, or the first of `.ctx`.
 pub fn escape(name: &[u8]) -> String {
     let mut key = String::with_capacity(name.len());
     let push = |key: &mut String, byte: u8| key.push_str(&format!("%{byte:02X}"));
@@ -312,7 +312,7 @@ fn may_replace(key: &str, there: &MirrorObject, commit: u64) -> bool {
     is_ours && commit_of(there).is_none_or(|shown| shown <= commit)
 }
 
-/// The commit as of which an object was written.
+/// The commit whose state an object shows.
 fn commit_of(there: &MirrorObject) -> Option<u64> {
     let of_front = || Some(front_matter(&there.body)?.0.version);
     let of_metadata = || there.metadata.get(COMMIT)?.parse().ok();

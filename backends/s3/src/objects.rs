@@ -65,7 +65,7 @@ pub enum Fault {
     Unreadable(String),
 }
 
-/// A bucket, as far as the protocol uses it. Requests fail with a [`Fault`].
+/// The requests to a bucket that the protocol uses. They fail with a [`Fault`].
 pub trait Objects: Sync {
     /// Creates an object unless one has that key (`If-None-Match: *`). After [`Fault::Unknown`] it may exist, or appear.
     fn put_new(&self, key: Key, body: Bytes) -> impl Future<Output = Result<Put, Fault>> + Send;

@@ -115,7 +115,7 @@ pub(crate) fn oldest(floors: &[Floor]) -> u64 {
     floors.last().map_or(0, |floor| floor.checkpoint)
 }
 
-/// A checkpoint and its tree; `None` if there is none of that number.
+/// A checkpoint and its tree; `None` if no checkpoint has that number.
 pub(crate) async fn checkpoint<O: Objects>(
     objects: &O,
     number: u64,
@@ -216,7 +216,8 @@ pub(crate) async fn read<O: Objects>(objects: &O, content: &Content) -> Result<B
     Ok(bytes.into())
 }
 
-/// Objects of commits in order, of which several are fetched at once: a reader that is one behind is often many behind.
+/// The objects of commits, in order. Several are fetched at once: a reader that is one commit behind is often many
+/// behind.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead {
     found: VecDeque<Option<Bytes>>,

@@ -184,7 +184,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
     async fn check_head(&mut self) -> Result<Bytes> {
         let (started, head) = ((self.now)(), self.replica.head());
         let object = reader::expected(self.objects, Key::Log(head.number), None, head.hash);
-        // The first commit is never removed, also where this mount has committed to a bucket that was emptied.
+        // No mount removes the first commit, even if this mount has committed to a bucket that was emptied.
         let first = reader::expected(self.objects, Key::Log(1), None, head.first);
         let floors = reader::floors(self.objects, self.contact.floors.clone());
         let (object, first, floors) = try_join!(object, first, floors)?;

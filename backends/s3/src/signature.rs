@@ -28,9 +28,9 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
 #[error("header {0} has characters that a signature cannot cover")]
 pub struct Unsignable(HeaderName);
 
-/// Signs a request of S3 as sent at `now`, whose body has that digest: a server refuses a body with another one.
+/// Signs an S3 request as sent at `now`, whose body has the given digest: a server refuses a body with another digest.
 ///
-/// Every header it has by now is signed, but its length, which the client may write anew.
+/// Signs every header that the request already has, except its length, which the HTTP client may set again.
 pub fn sign(
     request: &mut Request,
     digest: &Hash,

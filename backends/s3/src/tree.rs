@@ -304,7 +304,7 @@ impl Changes {
     }
 }
 
-/// Why an object is none of a log, or changes do not apply to a tree: the log is damaged, or a writer is wrong.
+/// Why an object does not belong to a log, or changes do not apply to a tree: the log is damaged, or a writer is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Invalid(pub(crate) String);

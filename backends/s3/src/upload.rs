@@ -229,7 +229,7 @@ fn take_as_read(content: &mut Content, index: usize, read: &Bytes) -> Option<Chu
     taken
 }
 
-/// The path of a changed node, as far as it is known.
+/// The known part of the path of a changed node.
 fn describe(base: &Tree, changes: &Changes, id: NodeId) -> String {
     let mut given = changes.names.iter().filter(|(_, to)| **to == Some(id));
     let given = given.next().map(|(entry, _)| entry);

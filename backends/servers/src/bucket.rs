@@ -169,7 +169,7 @@ fn presigned(
     let endpoint = access
         .endpoint
         .parse()
-        .map_err(|_| wrong("the endpoint is no URL".to_owned()))?;
+        .map_err(|_| wrong("the endpoint is not a URL".to_owned()))?;
     let bucket = Bucket::new(
         endpoint,
         UrlStyle::Path,

@@ -313,7 +313,7 @@ impl Server {
         }
     }
 
-    /// Waits until the server ends by itself. Returns the reason as far as it is known.
+    /// Waits until the server ends by itself. Returns the reason, if it is known.
     pub async fn has_ended(&mut self) -> String {
         let server = self.kind;
         match &mut self.process {

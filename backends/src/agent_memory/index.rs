@@ -231,7 +231,7 @@ fn forget(db: &Db, id: i64) -> Result<()> {
     Ok(())
 }
 
-/// The text of a note as far as it is indexed: its first 256 KiB. `None` if it is not text.
+/// The indexed part of a note's text: its first 256 KiB. `None` if it is not text.
 pub(super) fn text(db: &Db, attr: &Attr) -> Result<Option<String>> {
     text_from(db, attr, 0)
 }

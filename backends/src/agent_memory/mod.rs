@@ -315,7 +315,7 @@ impl AgentMemory {
         })
     }
 
-    /// The answer to a name; `None` if the name is no request.
+    /// The answer to a name; `None` if the name is not a request.
     fn answer(&self, dir: Ino, name: &[u8]) -> Result<Option<Attr>> {
         let is_request = request::is_reserved(name);
         let aspect = request::aspect(name);

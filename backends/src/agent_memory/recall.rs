@@ -200,7 +200,7 @@ fn relate(notes: &mut [Scored], question: Option<&[f32]>, unrelated: f64) {
     }
 }
 
-/// Lets the most relevant notes share with their neighbours, of which some may be new.
+/// Lets the most relevant notes share with their neighbours, which may be new candidates.
 fn share(
     neighbours: &mut Neighbours<'_>,
     candidates: &mut Candidates<'_>,

@@ -52,7 +52,7 @@ pub(super) enum Query {
     Here(String),
     /// In a file of the same directory: a name has no room for more than 255 bytes.
     InFile(String),
-    /// The target of a symbolic link of the same directory. A link is no note, so no request finds the query itself.
+    /// The target of a symbolic link of the same directory. A link is not a note, so no request finds the query itself.
     InLink(String),
 }
 

@@ -206,7 +206,8 @@ impl FrontEnd {
         reply_xattr(&mut span, result, size, reply);
     }
 
-    /// Only where the kernel checks no permissions: for root, which may do everything but run a file that nobody may run.
+    /// The kernel sends this only if it does not check permissions itself: for root, which may do everything except run
+    /// a file without any execute bit.
     pub(super) fn access(&self, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
         let mut span = self.mounted.start(Opcode::Access);
         let runs = mask.contains(AccessFlags::X_OK);

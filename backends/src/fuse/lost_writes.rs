@@ -1,7 +1,7 @@
 //! Writes from the kernel's page cache that the store refused, such as on a full disk.
 //!
 //! The kernel returns the error from the next `msync`, `fsync` or `close` of the file. A program that stores through a
-//! mapping after its last `close` makes none of them: the daemon's log and counters are then the only witnesses.
+//! mapping after its last `close` makes none of these calls: the daemon's log and counters are then the only witnesses.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -364,8 +364,8 @@ fn config(store: &dyn Store, options: &MountOptions) -> Config {
         MountOption::Subtype(format!("ctxbench-{}", store.kind())),
     ];
     if options.allow_other || !is_unrestricted() {
-        // The kernel checks permissions by the attributes that the store returns. For that it asks for a directory's
-        // anew after each change in it.
+        // The kernel checks permissions by the attributes that the store returns. It therefore requests a directory's
+        // attributes again after each change in it.
         mount_options.push(MountOption::DefaultPermissions);
     }
     if options.read_only {

@@ -85,7 +85,7 @@ impl MountedStore for LlmMount {
 
     fn promises(&self) -> Promises {
         match self.mode {
-            // The log is a SQLite file, but the model derives a file's content from it anew.
+            // The log is an SQLite file, but the model derives a file's content from it again at each read.
             LlmMode::History => Promises::NONE,
             LlmMode::Generate => Promises::POSIX,
         }

@@ -88,7 +88,7 @@ struct Adopting<'a> {
     returned: BTreeSet<NodeId>,
     /// Inodes that this makes.
     made: HashSet<Ino>,
-    /// The inodes of nodes, as far as they were asked for.
+    /// The inodes of the nodes that were asked for so far.
     inos: RefCell<HashMap<NodeId, Ino>>,
     merged: &'a Merged,
     out: Adopted,

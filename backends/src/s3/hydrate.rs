@@ -49,7 +49,7 @@ impl LastFailure {
     }
 }
 
-/// The first and the last index of the chunks that a range in bytes touches, as far as a file of any size goes.
+/// The first and the last index of the chunks that a range in bytes touches, up to the largest possible file.
 fn chunks(range: &Range<u64>) -> (u64, u64) {
     match range.is_empty() {
         true => (1, 0),

@@ -1,4 +1,4 @@
-//! Opens a memory: the cache and the first read of the log, also where either is damaged.
+//! Opens a memory: opens the cache and reads the log for the first time, even if one of them is damaged.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! `--rebuild-cache`: a new cache takes over the changes that only the old one has.
 //!
-//! The bucket has every committed change. So only unsent changes are taken from the old cache, file by file, as far as
-//! each can be read. Unsent deletions are not repeated.
+//! The bucket has every committed change. So only unsent changes are taken from the old cache: of each file,
+//! the readable part. Unsent deletions are not repeated.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

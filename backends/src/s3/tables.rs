@@ -448,7 +448,7 @@ pub(super) fn clear_missing(db: &Db, ino: Ino, at: u64, and_after: bool) -> Resu
     Ok(())
 }
 
-/// Notes bytes that belong into a file's tail from `start` on; a tail is no part of a transaction.
+/// Notes bytes that belong into a file's tail from `start` on; a transaction does not include tails.
 pub(super) fn set_tail(db: &Db, ino: Ino, start: u64, bytes: &[u8]) -> Result<()> {
     db.execute(
         "INSERT INTO s3_tail VALUES (?1, ?2, ?3)

@@ -69,8 +69,8 @@ pub(super) fn restore_tails(
     restored.map_err(|error| unreadable(&tails_of(path), &error))
 }
 
-/// Gives tails their names back that the tables need without the redo log. No other ones that were set aside are left: the
-/// database is about to forget the mount that has numbered its changes.
+/// Renames the set-aside tails that the tables need without the redo log back to their own names, and removes the other
+/// set-aside tails: the database is about to forget the mount that counted these changes.
 pub(super) fn restore_last_tails(
     connection: &Connection,
     path: &Path,
@@ -229,7 +229,7 @@ fn run(db: &Mutex<Db>, woken: &Receiver<()>) {
             let until = Instant::now() + wait;
             loop {
                 match woken.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                    // It began anew meanwhile: this commit takes it along.
+                    // Another batch has begun meanwhile: this commit includes it.
                     Ok(()) => {}
                     Err(RecvTimeoutError::Timeout) => break,
                     Err(RecvTimeoutError::Disconnected) => return,

@@ -99,7 +99,7 @@ const RULES: &[Rule] = &[
         query: "WITH RECURSIVE reached (ino) AS (SELECT 1 UNION SELECT d.ino FROM reached JOIN dirent d ON d.parent = reached.ino WHERE +d.mode = 16384) SELECT ino FROM inode WHERE mode & 61440 = 16384 AND nlink <> 0 AND ino NOT IN reached",
     },
     Rule {
-        wrong: "the size of a symbolic link is not that of its target, or a node that is no symbolic link has a target",
+        wrong: "the size of a symbolic link is not that of its target, or a node has a target and is not a symbolic link",
         query: "SELECT ino FROM inode WHERE (mode & 61440 = 40960) <> (target IS NOT NULL) OR (target IS NOT NULL AND size <> length(target))",
     },
     Rule {
@@ -111,7 +111,7 @@ const RULES: &[Rule] = &[
 /// Looks at everything in the database at `path`.
 ///
 /// # Errors
-/// See [`SqliteOpenError`], if it is no ctxbench file system or cannot be read. What is wrong inside one is
+/// See [`SqliteOpenError`], if it is not a ctxbench file system or cannot be read. What is wrong inside one is
 /// not an error but a problem.
 pub fn check(path: &Path) -> Result<DatabaseCheck, SqliteOpenError> {
     // SQLite removes the log of an empty file, even for a connection that only reads.

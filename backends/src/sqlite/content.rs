@@ -48,7 +48,7 @@ struct Piece {
 /// Cuts a range at chunk borders.
 fn pieces(offset: u64, length: u64) -> impl Iterator<Item = Piece> {
     let end = offset + length;
-    // Nothing lies in no piece, also where it begins within one.
+    // An empty range has no pieces, even if it begins inside a chunk.
     let last = if length > 0 { end.div_ceil(CHUNK) } else { 0 };
     (offset / CHUNK..last).map(move |index| {
         let start = offset.max(index * CHUNK);
@@ -71,8 +71,8 @@ fn in_head(offset: u64, length: u64) -> usize {
     HEAD.saturating_sub(offset).min(length) as usize
 }
 
-/// Appends the bytes at `offset` to `out`, as far as the file goes; how many of them, at the end, are zeros
-/// that are to be read from the tail.
+/// Appends the bytes from `offset` to the end of the file, at most `length`, to `out`. Returns how many of them, at the
+/// end, are zeros that the caller must read from the tail.
 pub(crate) fn read(
     db: &Db,
     ino: Ino,

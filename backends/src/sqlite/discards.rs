@@ -1,21 +1,21 @@
-//! Tails, and ends of tails, that no later state needs. They are removed once that is durable: a power loss may bring back
-//! an earlier state, which needs them as they were. No call waits for that.
+//! Tails, and ends of tails, that no later state needs. They are removed once the later state is durable: until then a
+//! power loss may bring back an earlier state, which needs them unchanged. No call waits for the removal.
 
 use std::collections::{BTreeSet, HashMap};
 
 use super::set_aside::TailName;
 use crate::store::Ino;
 
-/// Bytes of discards after which they are removed without waiting for the clock.
+/// Bytes of discards that start the background sync early.
 const BYTES_WAKE: u64 = 4 << 20;
 
-/// Discards after which they are removed without waiting for the clock.
+/// Number of discards that starts the background sync early.
 const COUNT_WAKE: usize = 512;
 
 /// Bytes of discards after which the call that adds to them removes them first.
 const BYTES_MAX: u64 = 12 << 20;
 
-/// A file that goes once commit `commit` is durable.
+/// A file to remove once commit `commit` is durable.
 #[derive(Debug)]
 struct DiscardedFile {
     commit: u64,
@@ -23,7 +23,7 @@ struct DiscardedFile {
     bytes: u64,
 }
 
-/// The end of a tail, from byte `length` on, that goes once commit `commit` is durable.
+/// The end of a tail, from byte `length` on, to cut off once commit `commit` is durable.
 #[derive(Clone, Copy, Debug)]
 struct DiscardedEnd {
     commit: u64,
@@ -31,27 +31,27 @@ struct DiscardedEnd {
     bytes: u64,
 }
 
-/// What goes once it is durable that nothing needs it.
+/// Tails, and ends of tails, that are removed once the state that no longer needs them is durable.
 #[derive(Debug, Default)]
 pub(super) struct Discards {
     files: Vec<DiscardedFile>,
-    /// Of each tail, in the order of the commits, each shorter than the one before.
+    /// By inode: the discarded ends of its tail in the order of the commits, each `length` smaller than the one before.
     ends: HashMap<Ino, Vec<DiscardedEnd>>,
     bytes: u64,
 }
 
 impl Discards {
-    /// Bytes that will be free.
+    /// Bytes that the removal will free.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Whether there is so much that it should not wait for the clock.
+    /// Whether there are so many that the background sync should start early.
     pub(super) fn are_many(&self) -> bool {
         self.bytes >= BYTES_WAKE || self.files.len() + self.ends.len() >= COUNT_WAKE
     }
 
-    /// Whether there is so much that the next call waits for its removal.
+    /// Whether there are so many that the next call waits for their removal.
     pub(super) fn are_too_many(&self) -> bool {
         self.bytes >= BYTES_MAX
     }
@@ -82,26 +82,26 @@ impl Discards {
         }
     }
 
-    /// From which byte on the tail of an inode is discarded.
+    /// The first discarded byte of an inode's tail.
     pub(super) fn end(&self, ino: Ino) -> Option<u64> {
         Some(self.ends.get(&ino)?.last()?.length)
     }
 
-    /// The tails that an end goes of once `durable` commits are durable.
+    /// The tails with an end to cut off, now that `durable` commits are durable.
     pub(super) fn cut_at(&self, durable: u64) -> Vec<Ino> {
         let is_due = |ends: &[DiscardedEnd]| ends.iter().any(|end| end.commit <= durable);
         let due = self.ends.iter().filter(|(_, ends)| is_due(ends));
         due.map(|(ino, _)| *ino).collect()
     }
 
-    /// Where to cut the tail of an inode, now that `durable` commits are durable.
+    /// The length to which the tail of an inode can be cut, now that `durable` commits are durable.
     pub(super) fn due_end(&self, ino: Ino, durable: u64) -> Option<u64> {
         let ends = self.ends.get(&ino)?.iter();
         let due = ends.filter(|end| end.commit <= durable);
         due.map(|end| end.length).next_back()
     }
 
-    /// The tail of an inode is cut as far as `durable` commits let it.
+    /// Forgets the discarded ends of a tail that was truncated now that `durable` commits are durable.
     pub(super) fn cut_done(&mut self, ino: Ino, durable: u64) {
         let Some(ends) = self.ends.get_mut(&ino) else {
             return;
@@ -120,7 +120,7 @@ impl Discards {
         self.bytes -= ends.iter().map(|end| end.bytes).sum::<u64>();
     }
 
-    /// The files whose bytes no state needs once `durable` commits are durable.
+    /// The files that can be removed, now that `durable` commits are durable.
     pub(super) fn files(&self, durable: u64) -> BTreeSet<TailName> {
         let due = self.files.iter().filter(|file| file.commit <= durable);
         due.map(|file| file.name).collect()

@@ -1,4 +1,4 @@
-//! When a change discards tails, and when they are removed: as soon as it is durable that nothing needs them.
+//! When a change discards tails, and when they are removed: as soon as the state that no longer needs them is durable.
 
 use super::db::Db;
 use super::redo::Redo;
@@ -12,13 +12,13 @@ impl Db {
         commits + u64::from(self.has_open_changes())
     }
 
-    /// Removes the tail of an inode that is gone, once that is durable.
+    /// Removes the tail of a removed inode, once the removal is durable.
     pub(super) fn discard_tail(&self, ino: Ino) {
         self.tails.discard(ino, self.last_commit());
         self.free_if_urgent();
     }
 
-    /// Cuts a tail that the last change has made shorter, once that is durable.
+    /// Cuts a tail that the last change has shortened, once that change is durable.
     pub(crate) fn discard_end(&self, ino: Ino, length: u64) {
         let commit = self.last_commit();
         let change = match length {
@@ -40,7 +40,7 @@ impl Db {
         self.free_if_urgent();
     }
 
-    /// Cuts what is discarded of a tail, before its bytes up to `end` are written.
+    /// Cuts off the discarded end of a tail, before its bytes up to `end` are written.
     pub(super) fn claim_end(&self, ino: Ino, end: u64) {
         if self
             .tails
@@ -50,13 +50,14 @@ impl Db {
             return;
         }
         if let Err(error) = self.settle_changes() {
-            // As without a working disk: what is overwritten is as the file system below leaves it.
+            // The disk has failed: a power loss now leaves the overwritten bytes as the underlying file system has
+            // them.
             tracing::warn!(ino, %error, "a truncated file grows before that is durable");
         }
         self.tails.cut_discarded(ino, u64::MAX);
     }
 
-    /// Makes every change durable that has returned, without a commit.
+    /// Makes every change whose call has returned durable, without a commit.
     fn settle_changes(&self) -> Result<()> {
         let Some(log) = self.log.get() else {
             return Ok(());
@@ -72,7 +73,7 @@ impl Db {
         }
     }
 
-    /// Removes discards at once, where the disk is nearly full or there are too many.
+    /// Removes discards at once if the disk is nearly full, or if there are too many of them.
     fn free_if_urgent(&self) {
         if self.tails.is_urgent()
             && let Err(error) = self.free_discards()
@@ -81,13 +82,13 @@ impl Db {
         }
     }
 
-    /// Makes it durable that nothing needs the discards, and removes them. No change may be under way.
+    /// Makes the current state durable, and removes the discards, which it does not need. No change may be under way.
     pub(super) fn free_discards(&self) -> Result<()> {
         self.commit()?;
         self.free_committed()
     }
 
-    /// As [`Db::free_discards`], of those whose commit is made.
+    /// As [`Db::free_discards`], but only for discards whose commit is made already.
     pub(super) fn free_committed(&self) -> Result<()> {
         let Some(log) = self.log.get().filter(|_| self.tails.has_discards()) else {
             return Ok(());
@@ -149,7 +150,7 @@ pub(super) mod tests {
         [counters["log_syncs"], counters["redo_syncs"]]
     }
 
-    /// The database and its logs at a sync, and what the files held then.
+    /// The database and its logs at a sync, and the content of the files at that time.
     struct Image {
         syncs: [u64; 2],
         files: Vec<(&'static str, Vec<u8>)>,
@@ -170,7 +171,8 @@ pub(super) mod tests {
         }
     }
 
-    /// What a power loss leaves that takes all that was not synced, but for the tails: those are as they are now.
+    /// The state after a power loss that loses everything that was not synced, except in the tails, which stay as they
+    /// are now.
     fn cut_power(image: &Image, path: &Path, copy: &Path) {
         for (suffix, bytes) in &image.files {
             std::fs::write(beside(copy, suffix), bytes).unwrap();
@@ -180,7 +182,7 @@ pub(super) mod tests {
         std::fs::create_dir_all(&to).unwrap();
         for tail in std::fs::read_dir(from).into_iter().flatten().flatten() {
             match std::fs::copy(tail.path(), to.join(tail.file_name())) {
-                // The thread that discards has removed it, after a sync: the caller finds that and looks no further.
+                // The background thread has removed it, after a sync: the caller notices the sync and skips this round.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
                 copied => drop(copied.unwrap()),
             }
@@ -263,7 +265,7 @@ pub(super) mod tests {
             }
             cut_power(&image, &path, &copy);
             if syncs(&store) != image.syncs {
-                // By the clock, just now.
+                // The background thread has synced meanwhile.
                 continue;
             }
             let names = std::fs::read_dir(beside(&copy, "-tails")).unwrap();
@@ -291,7 +293,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_truncation_in_the_redo_log_is_no_missing_content() {
+    fn check_does_not_report_content_that_a_truncation_in_the_redo_log_has_cut() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.db");
         let store = SqliteStore::open(&path, &OWNER).unwrap();
@@ -369,7 +371,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_mount_after_a_kill_cuts_what_a_truncation_has_left() {
+    fn a_mount_after_a_kill_cuts_the_end_that_a_truncation_has_discarded() {
         let dir = tempfile::tempdir().unwrap();
         let (path, copy) = (dir.path().join("a.db"), dir.path().join("b.db"));
         let store = SqliteStore::open(&path, &OWNER).unwrap();

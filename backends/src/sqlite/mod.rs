@@ -218,7 +218,7 @@ impl SqliteStore {
             let sums = tail_rows::of(&db, ino).map_err(store_error)?;
             tails.cut(&sums, ino, length);
         }
-        // The database is in a later state, durably, and the next mount numbers its changes anew.
+        // The database is durably in a later state. The next mount counts its changes from 1 again.
         set_aside::remove(&tails_of(path)).map_err(|error| unreadable(path, &error))?;
         tails.beside().remove(REDO);
         db.connection

@@ -46,7 +46,7 @@ pub enum SqliteOpenError {
         /// Its application id.
         found: i32,
     },
-    /// It is no SQLite database at all.
+    /// It is not an SQLite database.
     #[error("{} is not a ctxbench file system: {reason}; nothing in it was changed\n  fix: choose another file with --db", .path.display())]
     Unknown {
         /// The file.
@@ -114,7 +114,7 @@ pub enum SqliteOpenError {
         /// Its log, or the directory of its tails.
         beside: PathBuf,
     },
-    /// Its log is gone, and the database without it is no state that ever was.
+    /// Its log is missing, and the database without it mixes several states.
     #[error(
         "{} is inconsistent without its log: {problem}\n  fix: put the log back; `ctxbench doctor --store` lists all damage", .path.display()
     )]
@@ -412,7 +412,7 @@ pub(super) fn connect(path: &Path) -> Result<Connection, SqliteOpenError> {
     connection
         .busy_timeout(Duration::from_secs(5))
         .map_err(wrong)?;
-    // Without it, SQLite compiles a join anew whenever a bound value changes: 20 µs instead of 3.
+    // Without it, SQLite recompiles a join whenever a bound value changes: 20 µs instead of 3.
     connection
         .set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)
         .map_err(wrong)?;

@@ -152,8 +152,8 @@ impl Header {
     }
 }
 
-/// The pages in a connection's file that are not as they were written. Where `may_be_in_log`, pages of zeros are no damage:
-/// they were only written to the log.
+/// The pages in a connection's file that are not as they were written. With `may_be_in_log`, pages of zeros do not
+/// count as damage: they were only written to the log.
 pub(super) fn damaged(connection: &Connection, may_be_in_log: bool) -> io::Result<Vec<u64>> {
     with_file(connection, |file| {
         let length = file.length().ok_or_else(unreadable_file)?;
@@ -419,7 +419,7 @@ mod file {
         fn read_database(&mut self, out: &mut [u8], at: i64) -> c_int {
             let result = self.read_exact(out, at);
             if out.len() < 512 {
-                // A part of the header, of which SQLite reads the page before it believes any of it.
+                // A part of the header. SQLite reads the whole page before it relies on any of it.
                 return result;
             }
             let number = (at / PAGE as i64 + 1) as u32;

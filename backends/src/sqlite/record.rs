@@ -146,8 +146,9 @@ impl Record<'_> {
         }
     }
 
-    /// Whether the change can wait for a commit: it is short, and making it again touches no tail. A tail is a plain file,
-    /// and making a change of it again would undo a later one. What a change discards of a tail is no part of it.
+    /// Whether the change can wait for a commit: it is short, and making it again touches no tail. A tail is a plain
+    /// file, and making a change of it again would undo a later one. The change does not include discarding bytes of a
+    /// tail.
     pub(super) fn can_wait(&self, db: &Db) -> Result<bool> {
         let size = |ino| -> Result<u64> { Ok(nodes::find(db, ino)?.map_or(0, |attr| attr.size)) };
         let end = match self {

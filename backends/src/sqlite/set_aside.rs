@@ -1,4 +1,5 @@
-//! Tails that a truncation has set aside: an earlier state, which a power loss may bring back, needs them under their names.
+//! Tails that a truncation has set aside. A power loss may bring back an earlier state, which needs them under their
+//! names.
 //!
 //! Truncating inode 7 to its first 256 KiB or less renames its tail to `7.<change>.<mount>`: the number of the change, and
 //! the mount that numbers it. So a new tail never overwrites the bytes of the old one. If the database is in a state before
@@ -78,8 +79,8 @@ impl fmt::Display for TailName {
     }
 }
 
-/// The tails that a database needs under their names, which knows `known` and has all changes up to `reached`: by inode, in
-/// the order of their changes. It needs the first of each.
+/// The set-aside tails that belong to states after that of a database, which knows `known` and has all changes up to
+/// `reached`: by inode, in the order of their changes. The database needs the first one of each inode.
 fn needed(
     names: impl IntoIterator<Item = OsString>,
     known: Known,
@@ -127,7 +128,7 @@ impl TailNames {
     }
 }
 
-/// Gives the tails that a database of this state needs their names back, durably. Does nothing the second time.
+/// Renames the tails that a database of this state needs back to their own names, durably. A second call does nothing.
 ///
 /// # Errors
 /// If the directory cannot be read or changed.
@@ -136,7 +137,8 @@ pub(super) fn restore(dir: &Path, known: Known, reached: u64) -> io::Result<()> 
     if needed.is_empty() {
         return Ok(());
     }
-    // Later ones are of states that are lost. They go first: a restore that is interrupted must not take one of them.
+    // Later tails belong to lost states. They are removed first, so that an interrupted restore cannot choose one of
+    // them.
     let later = needed.values().flat_map(|tails| tails.values().skip(1));
     for name in later {
         std::fs::remove_file(dir.join(name.to_string()))?;

@@ -40,11 +40,11 @@ fn past_end(file: &Metadata) -> u64 {
     allocated(file).saturating_sub(file.len().next_multiple_of(4096))
 }
 
-/// The space of the database at `path`. `None` if the file is no SQLite database. Not for a process that has the database
-/// open: closing a file ends the locks that SQLite has on it.
+/// The space of the database at `path`. `None` if the file is not an SQLite database. Not for a process that has the
+/// database open: closing a file ends the locks that SQLite has on it.
 ///
 /// # Errors
-/// If a file cannot be read; another process may remove one meanwhile, which is no error.
+/// If a file cannot be read; a file that another process removes meanwhile does not count as an error.
 pub fn space(path: &Path) -> io::Result<Option<DatabaseSpace>> {
     let path = path.canonicalize()?;
     let file = File::open(&path)?;

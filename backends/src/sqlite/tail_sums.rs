@@ -349,7 +349,7 @@ impl TailSums {
         }))
     }
 
-    /// Those of a tail of which nothing is known.
+    /// The checksums of a tail whose content is unknown.
     pub(super) fn unknown() -> Self {
         Self(Mutex::new(State {
             is_unknown: true,

@@ -47,7 +47,7 @@ const BUSY: usize = 64;
 #[derive(Debug)]
 struct Tail {
     file: File,
-    /// Up to where space is reserved, as far as is known.
+    /// The end of the space that is known to be reserved.
     reserved: AtomicU64,
     /// It has grown since the last [`Tails::trim_idle`].
     has_grown: AtomicBool,
@@ -406,7 +406,7 @@ impl Tails {
             written = write();
         }
         if is_full(&written) && end > length {
-            // What of it was written is no part of the file.
+            // The file does not include the part that was written: free its space.
             let cut = self.change(ino, || tail.set_length(length));
             cut.unwrap_or_else(
                 |error| tracing::warn!(%error, "could not free the space past the end of a file"),
@@ -485,7 +485,7 @@ impl Tails {
         self.change(ino, || resize(length).and_then(|()| resize(longer)))
     }
 
-    /// Cuts off what is past `length`, where there is a tail; it is no part of the file any more.
+    /// Truncates a tail to `length`, if there is one: the file no longer has the bytes past it.
     pub(super) fn cut(&self, sums: &TailSums, ino: Ino, length: u64) {
         let cut = self.get(ino).and_then(|tail| {
             self.must_hold(ino, &tail, length)?;
@@ -638,7 +638,8 @@ impl Tails {
         let _ = self.wake.set(wake);
     }
 
-    /// Sets the tail of an inode aside, of which change `change` needs nothing; removes it once commit `commit` is durable.
+    /// Sets the tail of an inode aside, because no state from change `change` on needs it. Its file is removed once
+    /// commit `commit` is durable.
     pub(super) fn set_aside(&self, ino: Ino, change: ChangeId, commit: u64) -> Result<()> {
         let bytes = self.occupied(ino, 0);
         let Some(dir) = self.dir.get() else {
@@ -705,7 +706,7 @@ impl Tails {
         }
     }
 
-    /// Cuts the tail of an inode as far as `durable` commits let it.
+    /// Truncates the tail of an inode to the shortest length that the first `durable` commits have made final.
     pub(super) fn cut_discarded(&self, ino: Ino, durable: u64) {
         // A tail that was set aside meanwhile goes as a whole.
         let tail = self.has(ino).then(|| self.get(ino));
@@ -729,7 +730,7 @@ impl Tails {
         self.unsynced.lock().discards.cut_done(ino, durable);
     }
 
-    /// Makes the names of tails durable: another mount numbers its changes anew.
+    /// Makes the names of tails durable, before the next mount counts its own changes.
     pub(super) fn sync_names(&self) -> Result<()> {
         match self.dir.get() {
             Some(dir) => dir.sync_all().map_err(|error| {

@@ -224,7 +224,7 @@ impl Db {
         Ok(value)
     }
 
-    /// Whether a change may wait for its commit, as far as the disk and earlier changes are concerned.
+    /// Whether the disk and earlier changes let a change wait for its commit.
     fn can_wait(&self) -> Result<bool> {
         if self.is_stuck.get() {
             self.commit()?;

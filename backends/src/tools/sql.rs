@@ -143,7 +143,7 @@ impl SqlTool {
     /// Opens the database in `file`, which must exist; with `execute` if `may_write`.
     ///
     /// # Errors
-    /// Why it is no readable SQLite database, in words.
+    /// Says why the file is not a readable SQLite database.
     pub fn open(file: &Path, may_write: bool) -> Result<Self, String> {
         let failed = |error: rusqlite::Error| unusable(file, &error);
         let identity = identity(file).map_err(|error| unusable(file, &error))?;
@@ -406,7 +406,7 @@ fn bound(tool: &str, n: usize, value: Value) -> Result<SqlValue, String> {
     })
 }
 
-/// A value as JSON. Bytes that are no text are only counted: `{"blob_bytes": 5}`.
+/// A value as JSON. Bytes that are not text are only counted: `{"blob_bytes": 5}`.
 fn shown(value: ValueRef<'_>) -> Value {
     match value {
         ValueRef::Null => Value::Null,

@@ -110,8 +110,8 @@ impl ViewStore {
         Ok(first)
     }
 
-    /// Parses a row of [`Files::list`](super::tree::Files::list). `None` if its key is no integer from 0 to 2⁵³ - 1: such
-    /// a row has no file.
+    /// Parses a row of [`Files::list`](super::tree::Files::list). `None` if its key is not an integer from 0 to 2⁵³ -
+    /// 1: such a row has no file.
     pub(super) fn shown(&self, files: usize, row: Vec<Text>) -> Option<Shown> {
         let mut row = row.into_iter();
         let number = |value: Option<Text>| -> Option<i64> {
@@ -162,7 +162,7 @@ impl ViewStore {
         render(&[&*start, end.as_bytes()].concat())
     }
 
-    /// The name that the directory or the link of a value has, also where something else has its plain name.
+    /// The name of a value's directory or link. It differs from the plain name if something else has that name.
     pub(super) fn value_name(&self, level: &Level, value: &[u8]) -> Vec<u8> {
         let is_taken =
             |name: &[u8]| self.tree.is_taken(level, name) || self.tree.may_be_file(level, name);

@@ -195,7 +195,7 @@ fn find(text: &[u8], part: &[u8]) -> Option<usize> {
 pub(super) const MARK: &str = "%~";
 
 /// A value as a part of a name: `%` and two hexadecimal digits for a byte that a name cannot have, or should not: `/`,
-/// control characters, `%` itself, and bytes that are no UTF-8. A lone `%` is the empty value.
+/// control characters, `%` itself, and bytes that are not UTF-8. A lone `%` is the empty value.
 pub(super) fn escape(value: &[u8]) -> Vec<u8> {
     if value.is_empty() {
         return b"%".to_vec();

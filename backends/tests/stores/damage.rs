@@ -75,7 +75,7 @@ struct Node {
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// What the file system below decides is no part of it.
+/// The attributes without those that the underlying file system decides.
 fn stable(attr: Attr) -> Attr {
     Attr { blocks: 0, ..attr }
 }

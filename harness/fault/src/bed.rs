@@ -96,7 +96,7 @@ pub struct TestBed {
     pub workspace: Option<Box<dyn Workspace>>,
     agent: Option<Agent>,
     next_change: u64,
-    /// Bytes of the acknowledgement log at the power cut. Later lines are no acknowledgements.
+    /// Bytes of the acknowledgement log at the power cut. Later lines do not count as acknowledgements.
     acknowledged_before_cut: Option<u64>,
     /// How many successful `fsync` calls the agent processes reported.
     fsyncs: u64,

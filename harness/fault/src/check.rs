@@ -26,7 +26,7 @@ pub enum Fate {
     Unpromised,
     /// An acknowledged record is absent.
     Lost,
-    /// The bytes are no version of the record.
+    /// The bytes match no version of the record.
     Torn,
     /// Part of a change is present that the promise does not cover and that need not be atomic.
     Half,

@@ -207,7 +207,7 @@ pub fn power_cuts(
         if bed.interrupt.load(Ordering::Relaxed) {
             return Err(ScenarioError::Interrupted);
         }
-        // What a store logs of a recovery that is provoked here is no news.
+        // The recovery is provoked here, so the store's log of it is not worth showing.
         let quiet = tracing::subscriber::NoSubscriber::default();
         if let Err(error) = tracing::subscriber::with_default(quiet, || cuts.cut(at)) {
             if cuts.losses.audit.verdict != AuditVerdict::Invalid {

@@ -36,7 +36,7 @@ const FILES: [&str; 3] = ["store.db", "store.db-wal", REDO];
 /// The redo log.
 const REDO: &str = "store.db-redo";
 
-/// A file that is no record.
+/// A file that is not a record.
 const LONG: &[u8] = b".long";
 /// The attributes of new files.
 const NODE: NewNode<'_> = NewNode {

@@ -32,7 +32,7 @@ pub enum State {
     Empty,
     /// The file holds this version as a whole.
     Whole(u64),
-    /// The file holds bytes that are no version of the record.
+    /// The file holds bytes that match no version of the record.
     Damaged(String),
     /// The file may exist and cannot be read.
     Unreadable(String),

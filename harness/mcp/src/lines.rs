@@ -125,7 +125,7 @@ impl IdScanner {
             }
             b'{' | b'[' => {
                 self.depth += 1;
-                // A value that is an object is no id.
+                // An object is not a valid id.
                 self.token.clear();
             }
             b'}' | b']' => {

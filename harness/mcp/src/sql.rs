@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::sql_worker::{Call, Opened};
 use super::toolset::{ToolAnswer, Toolset};
 
-/// The most processes, each of which runs one statement at a time.
+/// The maximum number of processes. Each runs one statement at a time.
 const WORKERS_MAX: usize = 4;
 
 /// How long an answer may take after the statement should have ended by itself.
@@ -67,7 +67,7 @@ impl SqlWorkers {
     /// Starts the first worker, which must be able to open the database in `file`. `program` is ctxbench.
     ///
     /// # Errors
-    /// Why it is no readable SQLite database, in words.
+    /// Says why the file is not a readable SQLite database.
     pub fn open(program: PathBuf, file: PathBuf, may_write: bool) -> Result<Self, String> {
         let mut tools = Self {
             program,

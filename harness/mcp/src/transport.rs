@@ -1,4 +1,4 @@
-//! The client's messages, one a line. A line that is no message is answered with an error.
+//! The client's messages, one a line. The server answers an invalid line with an error.
 //!
 //! The input ends when all requests are answered: the server drops answers 5 s after its end.
 
@@ -36,7 +36,7 @@ type Sending = Pin<Box<dyn Future<Output = std::io::Result<()>> + Send>>;
 pub struct Answering<R, W> {
     lines: MessageLines<BufReader<R>>,
     output: Arc<Mutex<W>>,
-    /// The answer to a line that is no message. Kept here, because a cancelled `receive` must not cut it.
+    /// The answer to an invalid line. It is kept here, because a cancelled `receive` must not cut it.
     refusal: Option<Sending>,
     /// Requests without an answer, and their bytes.
     unanswered: Arc<watch::Sender<HashMap<RequestId, usize>>>,
@@ -139,7 +139,7 @@ fn parsed(line: &[u8]) -> Parsed {
         Err(error) => error.to_string(),
     };
     match serde_json::from_slice::<Value>(line) {
-        // Its text may hold bytes that are no UTF-8, or be nested too deeply.
+        // Its text may have bytes that are not UTF-8, or be nested too deeply.
         Err(error) => Parsed::Refused(
             None,
             ErrorData::parse_error(format!("the line is not JSON: {error}"), None),
@@ -272,7 +272,7 @@ mod tests {
         assert!(waited.unwrap().is_none());
     }
 
-    /// The answers to lines that are no messages, and whether a ping after them is received.
+    /// The answers to invalid lines, and whether a ping after them is received.
     async fn answers(lines: &[Vec<u8>]) -> Vec<Value> {
         let mut input = lines.join(&b'\n');
         input.extend(b"\n{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"ping\"}\n");

@@ -219,7 +219,7 @@ impl CellTask {
         let root = workspaces.root(&FileOp::Walk(WorkspacePath::root()));
         let mut model = start_model(script, &arm.described);
         let mut steps = self.steps(&root, watchdog, buffer);
-        // A model answers each read anew, so reading warms nothing.
+        // A model answers each read separately, so reading fills no cache.
         let skip = |op: &FileOp| capabilities.guesses_content && op.reads_content();
         steps.warm_up(script, &mut model, skip)
     }

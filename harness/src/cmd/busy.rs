@@ -35,7 +35,7 @@ impl Busy {
     }
 }
 
-/// A load in a process that is no child of the harness, so that it counts as foreign. Dropping it ends it.
+/// A load in a process that is not a child of the harness, so that it counts as foreign. Dropping it ends the process.
 pub struct Detached {
     _stdin: Option<ChildStdin>,
     _started: Child,

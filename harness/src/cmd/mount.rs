@@ -160,7 +160,7 @@ impl Mount {
             cpu::go_anywhere().context("leaving the caller's processor")?;
         }
         let start = Start::new().context("setting up signal handling")?;
-        // A start that fails leaves none of them.
+        // A start that fails leaves none of these files.
         let of_models = [".llmfs.log", ".llmfs.json.lock"];
         let of_models = of_models.map(|suffix| beside(&self.chosen.dir, suffix));
         let new = NewFiles::of(self.log.iter().chain(&of_models));
@@ -269,7 +269,7 @@ impl Mount {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// A message if the root belongs to a user that this mount lets nobody act as.
+    /// A message if the root belongs to a user other than the mount's only user.
     fn foreign_owner(&self, store: &dyn Store, user: &Caller) -> Option<String> {
         let root = store.getattr(ROOT).ok()?;
         let is_usable = user.uid == 0 || self.allow_other || self.owner.is_some();

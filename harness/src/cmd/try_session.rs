@@ -127,7 +127,7 @@ impl TrySession {
             }
         }
         if tried.is_empty() {
-            bail!("none of the {} files is a readable session", files.len());
+            bail!("no readable session among {} files", files.len());
         }
         for (number, session) in (1..).zip(&tried) {
             print!("{}", page(number, session));

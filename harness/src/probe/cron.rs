@@ -86,7 +86,7 @@ pub(super) fn run(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Fault>
             &mut faults,
             &mut acknowledged,
         ) {
-            // An error before the first kill is no result of a fault.
+            // An error before the first kill does not result from a fault.
             let Some(last) = faults.last_mut() else {
                 return Err(error);
             };

@@ -142,7 +142,7 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
     }
     watchdog.enter(STEP_LIMIT);
     watchdog.depend_on(open.workspace.kill_handle());
-    // How a workspace ends is no property.
+    // The end of a workspace is not part of a property.
     if let Err(error) = open.workspace.close() {
         tracing::warn!(arm = prober.arm, "{error}");
     }

@@ -99,7 +99,7 @@ fn sysfs_device(mount: &MountEntry) -> Option<PathBuf> {
     let number = match mount.device {
         // btrfs has its own device numbers, but its source is a device.
         (0, _) => {
-            // The source of `tmpfs` and `overlay` is no path.
+            // The source of `tmpfs` and `overlay` is not a path.
             let source = Some(Path::new(&mount.source)).filter(|source| source.is_absolute())?;
             let found = fs::metadata(source).ok()?;
             let number = found.file_type().is_block_device().then(|| found.rdev())?;

@@ -336,7 +336,7 @@ fn numbers_whose_sums_would_overflow_are_refused() {
     let error = Run::read(dir.path()).unwrap_err().to_string();
     let told = "fault-outcomes.jsonl:2: field `took_ms`: the numbers up to here are too large";
     assert!(error.contains(told), "{error}");
-    // A seed is no figure.
+    // A seed is not summed as a figure.
     fs::remove_file(dir.path().join(FAULT_OUTCOMES)).unwrap();
     let seeded = FaultOutcome {
         seed: u64::MAX,

@@ -295,7 +295,7 @@ pub struct Audit {
     pub unpromised: u64,
     /// Missing records whose change was acknowledged as the promise requires.
     pub lost: u64,
-    /// Records whose bytes match none of their states.
+    /// Records whose bytes match no state of theirs.
     pub torn: u64,
     /// Records with half of a change, where the backend promises nothing for a change that is not yet
     /// acknowledged.

@@ -80,7 +80,7 @@ pub struct Sample {
     /// The sum of the service times of all successful calls, in nanoseconds: the agent's wait for files.
     pub makespan_ns: u64,
     /// The caller's wait for all timed calls, wrong and failed ones included, in nanoseconds.
-    /// It is no latency, but the duration of a session with wrong answers.
+    /// It is the duration of a session with wrong answers, and not a latency.
     pub waited_ns: u64,
     /// Bytes that reads and searches returned.
     pub bytes_read: u64,

@@ -356,7 +356,7 @@ fn an_answer_that_keeps_the_baseline_says_which_probed_need_would_change_it() {
     let run = none_wins();
     let answer = overview_by(&with_properties(), &run).uses.remove(0);
     assert_eq!(answer.kind, AdviceKind::Keep);
-    // It lacks one thing, a cost; `sqlite` lacks a benefit, too. What the plain directory has as well is no need.
+    // It lacks one thing, a cost; `sqlite` lacks a benefit, too. A property of the plain directory is not a reason.
     assert_eq!(answer.candidate, "other");
     assert_eq!(
         answer.otherwise,
@@ -380,7 +380,7 @@ fn of_equal_candidates_the_one_with_less_to_run_is_named_and_noise_names_none() 
     };
     assert_eq!(run(1.0, false), "sqlite", "the first of the plan");
     assert_eq!(run(1.0, true), "other", "it needs no server");
-    // The intervals overlap: a faster copy is no reason.
+    // The intervals overlap, so the faster copy does not come first.
     assert_eq!(run(0.999, false), "sqlite");
     // Ten times as far from its bound.
     assert_eq!(run(10.0, true), "sqlite");

@@ -110,7 +110,7 @@ pub(super) fn uses(decisions: &[Decision], runs: &[RunEvidence<'_>]) -> Vec<UseA
     answers.collect()
 }
 
-/// Daemons, mounts and needs of an arm, and its bucket, whose server somebody runs or rents.
+/// The number of daemons, mounts and needs of an arm, plus one if it has a bucket: a team must run or rent its server.
 fn weight(candidate: &str, runs: &[RunEvidence<'_>]) -> usize {
     let arm = runs.iter().find_map(|run| run.run.plan.arm(candidate));
     arm.map_or(0, |arm| {
@@ -438,7 +438,7 @@ fn otherwise(kind: AdviceKind, best: &Decision, decisions: &[&Decision]) -> Stri
         .iter()
         .filter(|decision| kind == AdviceKind::Keep || decision.candidate == best.candidate);
     let flips = flips.filter_map(|decision| Some((decision, decision.flip.as_ref()?)));
-    // A requirement of none is no margin.
+    // A bound of 0 has no margin that could be halved or doubled.
     let flips = flips.filter(|(_, flip)| !flip.is_margin || flip.from != 0.0);
     let smallest = flips.min_by(|one, other| one.1.size().total_cmp(&other.1.size()));
     match (kind, smallest) {

@@ -65,7 +65,7 @@ impl Range {
 
     /// Why no run can refute or confirm it, where a figure can only be from `low` to `high`.
     pub(super) fn one_sided(&self, (low, high): (f64, f64)) -> Option<String> {
-        // An open range excludes an infinite end, which is no figure.
+        // An open range excludes an infinite end, which cannot be measured.
         let ends = Interval { low, high }.map(|end| end.clamp(f64::MIN, f64::MAX));
         let word = match self.fit(ends.low, ends) {
             Fit::Inside => "refute",

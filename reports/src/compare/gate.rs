@@ -35,7 +35,7 @@ fn no_counts(compared: CountTally) -> Option<String> {
 }
 
 impl Compared {
-    /// The changes that a gate fails on, each in words. Counts of which none was compared fail, too: nothing was checked.
+    /// The changes that make a gate fail, each in words. The gate `counts` also fails if no count was compared.
     pub fn failing(&self, gate: Gate) -> Vec<String> {
         match gate {
             Gate::Worse => {

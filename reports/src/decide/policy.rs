@@ -29,7 +29,7 @@ pub struct Policy {
     /// The words in which an answer states what to do.
     #[serde(default)]
     pub advice: PolicyAdvice,
-    /// The arm that candidates are compared with, or in words the present practice where that is no arm.
+    /// The arm that candidates are compared with; if the present practice is not an arm, the practice in words.
     pub baseline: String,
     /// The least number of benefits that a candidate must show. Every cost must be inside its margin.
     pub benefits_needed: usize,
@@ -47,7 +47,7 @@ pub struct Policy {
     /// Facts that an operator wants to know and that decide nothing, such as what must be installed.
     #[serde(default, rename = "listed")]
     pub listed: Vec<ListedRow>,
-    /// The places that a candidate that is no place itself, such as a context policy, can be used with.
+    /// The places for the files of a candidate that has no place of its own, such as a context policy.
     pub places: Option<Places>,
     /// The rows of a source's own comparison.
     #[serde(default, rename = "source")]
@@ -223,7 +223,7 @@ impl Criterion {
 pub enum Condition {
     /// The wait that each file call adds stays below this share of a turn: up to N calls a turn.
     CallsATurn(f64),
-    /// The cost is proportional to a use, of which the measured one is `used`.
+    /// The cost is proportional to an amount of use; `used` is the measured amount.
     Proportional {
         what: String,
         /// The measured amount of it.

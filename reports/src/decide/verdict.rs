@@ -51,7 +51,7 @@ pub struct Flip {
 }
 
 impl Flip {
-    /// The difference as a share of the larger value: 0 is no change.
+    /// The difference as a share of the larger value: 0 means no change.
     pub fn size(&self) -> f64 {
         let largest = self.from.abs().max(self.to.abs());
         match largest > 0.0 {
@@ -175,7 +175,7 @@ pub(super) fn fragility(rows: &[Row], benefits_needed: usize) -> Option<Flip> {
             };
             change(true, row.bound.value, bound.value, bound.state(&effect));
         }
-        // A bound on what was never seen is no interval around it.
+        // The upper bound of a loss that was never seen is not an interval around a figure.
         let is_around = effect.low < effect.value && effect.value < effect.high;
         let half = (effect.high - effect.low) / 2.0;
         if is_around && half.is_finite() {
@@ -199,8 +199,8 @@ pub(super) fn fragility(rows: &[Row], benefits_needed: usize) -> Option<Flip> {
         .min_by(|one, other| one.size().total_cmp(&other.size()))
 }
 
-/// A bound whose margin is multiplied. The margin of a ratio is its distance from 1. `None` at the end of a figure's range,
-/// where a bound is no margin.
+/// A bound whose margin is multiplied. The margin of a ratio is its distance from 1. `None` if the bound is
+/// at the end of the figure's range, and so has no margin.
 fn scaled_margin(bound: &Bound, factor: f64) -> Option<f64> {
     let value = match bound.unit.as_str() {
         "ratio" | "times" => 1.0 + (bound.value - 1.0) * factor,

@@ -16,7 +16,7 @@ pub(crate) struct Figure {
 }
 
 impl Figure {
-    /// A figure that is no time.
+    /// A figure other than a time.
     pub(crate) fn of(reading: Reading, baseline: String) -> Self {
         Self {
             reading,

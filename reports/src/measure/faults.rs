@@ -320,7 +320,7 @@ impl Evidence<'_> {
                 let broken = outcome.broken();
                 let audits = outcome.audits.values();
                 checked += audits.map(|audit| audit.present).sum::<u64>();
-                // Bytes that no task wrote are no record of the audit.
+                // The audit has no record for bytes that no task wrote.
                 let other = u64::from(broken == 0 && outcome.cell() == CellKind::Lost);
                 lost += broken + other;
                 if broken + other > 0 {

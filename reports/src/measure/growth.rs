@@ -39,7 +39,7 @@ impl Sizes {
         self.0.iter().map(|(_, workload)| workload.as_str())
     }
 
-    /// Why they are no sizes of a power law; `None` if they are.
+    /// Why no power law can be fitted to these sizes; `None` if one can.
     pub(super) fn problem(&self) -> Option<(&'static str, String)> {
         let mut numbers: Vec<f64> = self.0.iter().map(|(size, _)| *size).collect();
         numbers.sort_by(f64::total_cmp);

@@ -21,7 +21,7 @@ pub enum HostFigure {
     UnseenNotes,
 }
 
-/// Whether notes were seen, but none on a quiet machine: then there is no time, which is not a time without end.
+/// Whether notes were seen, but none of them on a quiet machine. The time is then unknown; it is not infinite.
 fn is_untimed(found: &Handoffs) -> bool {
     found.seen > 0 && found.median_ns.is_none()
 }

@@ -119,7 +119,7 @@ impl Measure {
                 let parts = of.iter().map(|part| part.provenance());
                 parts.max().unwrap_or(Provenance::Declared)
             }
-            // A stated rate of crashes, and steps weighted by recorded sessions, are no measurement.
+            // A stated rate of crashes was not measured, and neither were the weights of steps in recorded sessions.
             Measure::Context(_)
             | Measure::Results { .. }
             | Measure::Mix { .. }
@@ -226,7 +226,7 @@ impl Measure {
     fn scales(&self) -> Vec<Scale> {
         let mut all = vec![Scale::Own];
         match self {
-            // Their baseline is no arm, or is part of the figure.
+            // Their baseline is not an arm, or is part of the figure.
             Measure::ModelFiles(_)
             | Measure::Growth(_)
             | Measure::ScoreGrowth(_)

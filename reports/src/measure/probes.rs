@@ -130,7 +130,7 @@ impl Evidence<'_> {
             |name: &str| groups.is_empty() || groups.iter().any(|group| has_feature(group, name));
         let probes = self.runs.iter().flat_map(|run| &run.run.probes);
         let not_tried = |what: String| missing(what, format!("ctxbench conform direct {arm}"));
-        // A group of which nothing was tried would pass.
+        // Without this check, a group without a single test would pass.
         let is_tried = |group: &&String| {
             tried_features(probes.clone(), arm, |name| has_feature(group, name)).is_some()
         };

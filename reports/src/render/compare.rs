@@ -100,7 +100,7 @@ fn times_words(found: &Compared) -> String {
 fn why_undecided(found: &Compared) -> String {
     let is_short = |cell: &CellChange| cell.interval.is_none();
     match found.cells.iter().all(is_short) {
-        true => ": too few epochs, or a busy machine of which too little is known (measure again with at least three epochs)".to_owned(),
+        true => ": too few epochs, or a busy machine without a bound on its disturbance (measure again with at least three epochs)".to_owned(),
         false => ": their intervals are too wide (measure again on a quiet machine, with a longer --budget or more --epochs)".to_owned(),
     }
 }

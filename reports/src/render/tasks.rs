@@ -117,7 +117,10 @@ mod tests {
         let mut found = Vec::new();
         testing::parts(&run, |report, _| {
             found = rows(report);
-            assert!(report.summary.found.is_empty(), "a task is no search");
+            assert!(
+                report.summary.found.is_empty(),
+                "a task does not count as a search"
+            );
         });
         assert_eq!(found.len(), 1);
         let expected = [

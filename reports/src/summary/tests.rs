@@ -394,7 +394,7 @@ fn percentiles_are_computed_over_all_calls_of_a_cell() {
     assert_eq!(read.passes, PASSES);
     assert!(read.p99_ns.is_some() && read.p999_ns.is_none());
     assert!(read.p50_ns < read.p90_ns && read.p90_ns < read.p99_ns);
-    // A makespan is no call, and has no percentiles of calls.
+    // A makespan is not a call, and has no percentiles of calls.
     let session = cell(&summary, MAKESPAN, "direct");
     assert_eq!((session.p50_ns, session.calls), (None, read.calls));
     assert!(session.max_ns > session.typical_ns as u64);

@@ -75,8 +75,8 @@ pub struct Tail {
 }
 
 impl Tail {
-    /// The tail of one arm's measured passes of a cell; `None` if their figure is no median. Each epoch gives one value,
-    /// over all its calls: a robust estimate over passes would hide what is rare.
+    /// The tail of one arm's measured passes of a cell; `None` if their figure is not a median. Each epoch gives one
+    /// value, over all its calls: a robust estimate over passes would hide what is rare.
     pub fn of<'a>(passes: impl IntoIterator<Item = &'a Sample>, metric: &str) -> Option<Self> {
         let mut epochs: BTreeMap<u32, (f64, u64)> = BTreeMap::new();
         for pass in passes {

@@ -25,7 +25,7 @@ pub fn share_interval(hits: u64, of: u64, alpha: f64) -> Interval {
     }
 }
 
-/// The upper 95 % bound of the share of failures, of which `failed` were seen in `of` tries: 3/n if none of n failed
+/// The upper 95 % bound of the share of failures after `failed` failures in `of` tries: 3/n if none of n failed
 /// (the rule of three), else the bound of Clopper and Pearson. 1 without a try.
 pub fn failure_bound(failed: u64, of: u64) -> f64 {
     match (failed, of) {

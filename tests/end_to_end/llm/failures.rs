@@ -20,7 +20,7 @@ fn a_program_that_retries_a_read_after_a_signal_causes_one_call() {
     let timer = "import signal\nsignal.signal(signal.SIGALRM, lambda *_: None)\nsignal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)\ntext = open('a.txt').read()\nsignal.setitimer(signal.ITIMER_REAL, 0)\nprint(text, end='')";
     let read = said(&mount.dir, &format!("python3 -c \"{timer}\""));
     assert_eq!(read, "at last\n");
-    assert_eq!(lab.server.calls(), 1, "each signal asked anew");
+    assert_eq!(lab.server.calls(), 1, "each signal asked again");
     // An interrupted call is a normal event and is not logged.
     assert_eq!(mount.end_with_log(), "");
 }
@@ -91,7 +91,7 @@ fn a_model_failure_is_an_error_number_and_never_an_empty_file() {
     assert!(started.elapsed() < Duration::from_secs(20));
 
     lab.server.behave(vec![Behaviour::Say(String::new())]);
-    assert_eq!(errno(&path), Some(EIO), "what is empty is no answer");
+    assert_eq!(errno(&path), Some(EIO), "an empty answer is invalid");
 
     let filtered = Behaviour::Filtered("The beginn".to_owned());
     lab.server.behave(vec![filtered]);

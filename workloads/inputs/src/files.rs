@@ -87,7 +87,7 @@ const ALWAYS_UNPACKED: u64 = 64 * MIB;
 /// Opens a regular file for reading; symbolic links are followed.
 ///
 /// # Errors
-/// If it cannot be opened, or is no regular file.
+/// If it cannot be opened, or is not a regular file.
 pub fn open(path: &Path) -> io::Result<File> {
     // Asked first, because opening a device can have an effect.
     regular(&path.metadata()?)?;
@@ -101,7 +101,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// Opens a regular file below a directory for reading. `inside` is relative; no component of it may be a symbolic link.
 ///
 /// # Errors
-/// If it cannot be opened, is no regular file, or leaves `dir`.
+/// If it cannot be opened, is not a regular file, or leaves `dir`.
 pub fn open_inside(dir: &Path, inside: &Path) -> io::Result<File> {
     let dir = match dir.as_os_str().is_empty() {
         true => Path::new("."),

@@ -114,7 +114,7 @@ pub fn sha256_of(file: &Path) -> io::Result<String> {
 /// The text of a definition, policy, suite or price list.
 ///
 /// # Errors
-/// [`InputError`] if it cannot be read, is no regular file, or is longer than [`files::DEFINITION`].
+/// [`InputError`] if it cannot be read, is not a regular file, or is longer than [`files::DEFINITION`].
 pub fn read(file: &Path) -> Result<String, InputError> {
     files::read_text(file, files::DEFINITION).map_err(|error| InputError::whole(file, error))
 }
@@ -143,7 +143,8 @@ pub fn named(
 /// Parses a TOML document; `file` is only for error messages. A date without quotes is text.
 ///
 /// # Errors
-/// [`InputError`] with the line and the field; without the field if the text is no TOML, or has a number from 2^63.
+/// [`InputError`] with the line and the field; without the field if the text is not TOML, or has a number of 2^63 or
+/// more.
 pub fn parse_toml<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, InputError> {
     let document = Document::from_toml(text).map_err(|error| {
         let start = error.span().map_or(0, |span| span.start);

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use tokens::{Rewrite, Step};
 
-/// The session under a policy, as far as it is rewritten.
+/// The part of the session that is already rewritten under a policy.
 #[derive(Default)]
 pub(super) struct Rewriter {
     pub(super) steps: Vec<Step>,

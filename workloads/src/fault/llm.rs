@@ -19,7 +19,7 @@ pub enum LlmFault {
     Hang,
     /// The stream of the answer breaks off.
     StreamCut,
-    /// The answer is no JSON.
+    /// The answer is not JSON.
     InvalidJson,
     /// The answer is complete, and empty.
     Empty,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::trace::{CAUSE, Event, Op, Trace};
 
-/// Causes of calls that are no work on files.
+/// Causes of calls that do not work on files.
 const NO_FILE_WORK: &[&str] = &[
     "a call of another agent",
     "a call of the network",

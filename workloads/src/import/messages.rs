@@ -60,7 +60,7 @@ impl Importer for Messages {
             let whole = document(recording)?;
             whole.as_array().into_iter().flatten().for_each(each);
         } else {
-            // One document is one line, or many lines that are no record each.
+            // One document is one line, or many lines that are not records.
             let lost = each_record(recording, |record| each(&record))?;
             lines.unreadable(lost);
         }

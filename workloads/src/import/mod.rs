@@ -157,7 +157,7 @@ pub enum Recorded {
         lane: String,
         /// The text of the answer.
         text: String,
-        /// The thinking in the answer, as far as the source contains it.
+        /// The thinking in the answer, if the source contains it.
         thinking: String,
     },
     /// A tool call.

@@ -207,7 +207,7 @@ impl Recorder {
         }
     }
 
-    /// The reported usage of the last answer. A second report begins an answer of which only the usage is known.
+    /// The reported usage of the last answer. A second report begins another answer, which has nothing but its usage.
     pub(super) fn usage(&mut self, reported: TokenUsage) {
         if reported == TokenUsage::default() {
             return;
@@ -438,7 +438,7 @@ fn understood(call: &RawCall, answer: Option<&mut Answer>) -> Meaning {
     if let (true, Some(path), Some(before), Some(after)) =
         (is_edit, &meaning.path, &answer.before, answer.after.take())
     {
-        // Two steps of which the second changes nothing: the timeline narrows them to what differs.
+        // The second of two steps changes nothing: the timeline narrows both to the difference.
         let step = |old: &str| Replacement {
             old: old.to_owned(),
             new: after.clone(),

@@ -1,4 +1,4 @@
-//! Reads recordings record by record: JSON lines, of which some may be damaged, or one document. Of lines, only one is in
+//! Reads recordings record by record: JSON lines, some of which may be damaged, or one document. Only one line is in
 //! memory at a time. What can be mended is mended: a byte order mark, glued records, half of a surrogate pair.
 
 use std::collections::BTreeSet;
@@ -165,7 +165,7 @@ impl Lines {
     }
 }
 
-/// The records of which the whole text consists.
+/// The records, if the whole text consists of records.
 fn all(text: &str) -> Option<Vec<Value>> {
     let records = Deserializer::from_str(text)
         .into_iter()
@@ -201,7 +201,7 @@ fn without_lone_surrogates(line: &str) -> String {
                 continue;
             }
             (Some(_), _) => 6,
-            // A backslash before another one is no escape of what follows it.
+            // The second of two backslashes does not escape the next character.
             (None, _) => {
                 let escaped = line[at + 1..].chars().next();
                 1 + escaped.map_or(0, char::len_utf8)

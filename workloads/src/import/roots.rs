@@ -33,8 +33,8 @@ pub struct Roots {
 }
 
 impl Roots {
-    /// Adds a directory that the session names. Relative paths are no roots, and `/` and the directories at the top
-    /// only if the session begins there.
+    /// Adds a directory that the session names. A relative path is not a root. `/` and the directories at the top
+    /// are roots only if the session begins there.
     pub fn add(&mut self, dir: &str) {
         if is_windows(dir) {
             self.is_windows = true;

@@ -11,7 +11,7 @@ const LINES_MAX: u64 = 1 << 18;
 /// The most bytes of a file that is put together from parts.
 const BYTES_MAX: u64 = 4 << 20;
 
-/// The bytes per line of a file of which no line is known.
+/// The assumed bytes per line of a file without a known line.
 const LINE_BYTES: u64 = 35;
 
 /// A known line.

@@ -16,7 +16,7 @@ use super::{ImportedSession, Importer};
 #[derive(Debug)]
 pub struct Strace;
 
-/// Directories of the system, whose files are no context.
+/// Directories of the system, whose files do not belong to the context.
 const SYSTEM: [&str; 12] = [
     "/usr/",
     "/lib/",

@@ -271,7 +271,7 @@ fn words(line: &str) -> Vec<String> {
 /// Files as the agent's window has shown them.
 #[derive(Default)]
 struct Windows {
-    /// The lines of each file of which all are known.
+    /// The lines of each file that is known as a whole.
     files: HashMap<String, Vec<String>>,
 }
 
@@ -358,7 +358,7 @@ impl Windows {
         let new: Vec<String> = new.split('\n').map(str::to_owned).collect();
         lines.splice(first - 1..last.min(lines.len()).max(first - 1), new);
         let after = joined(lines);
-        // Two steps of which the second changes nothing: the timeline narrows them to what differs.
+        // The second of two steps changes nothing: the timeline narrows both to the difference.
         args["edits"] = json!([
             { "old_text": before, "new_text": after },
             { "old_text": after, "new_text": after },

@@ -24,7 +24,7 @@ const UNSEEN_BYTES: u64 = 4096;
 /// The assumed bytes per line of a file with unknown content.
 const UNSEEN_LINE_BYTES: u64 = 35;
 
-/// The most bytes that a file is taken to have of which a session shows a part: a session may state any number of lines.
+/// The maximum assumed length of a file that a session shows in part: a session may state any number of lines.
 const PARTLY_SEEN_MAX: u64 = 64 << 20;
 
 /// The most files of a tree that one shell command may copy, move or remove in a trace.

@@ -45,7 +45,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(
         value
             .parse()
-            .unwrap_or_else(|_| panic!("{variable} is no number: {value}")),
+            .unwrap_or_else(|_| panic!("{variable} is not a number: {value}")),
     )
 }
 

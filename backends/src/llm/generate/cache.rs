@@ -224,7 +224,10 @@ mod tests {
             ..reply.clone()
         };
         elsewhere.put(&request("a"), &empty);
-        assert!(elsewhere.get(&request("a")).is_none(), "it is no answer");
+        assert!(
+            elsewhere.get(&request("a")).is_none(),
+            "an empty answer is not cached"
+        );
         assert_eq!((cache.hits_and_misses(), cache.saved_tokens()), ((1, 2), 6));
         cache.enable(false);
         assert!(cache.get(&request("a")).is_none());

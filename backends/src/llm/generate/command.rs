@@ -51,7 +51,7 @@ fn timeout_default() -> f64 {
 /// timeout-seconds = 30                   # from 0.1 to 3600
 /// ```
 ///
-/// Its standard input has the prompt of the directory, an empty line, and the prompt of the file, as far as they exist.
+/// Its standard input has the prompt of the directory, an empty line, and the prompt of the file, if they exist.
 #[derive(Debug)]
 pub struct CommandGenerator {
     name: String,

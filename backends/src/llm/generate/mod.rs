@@ -139,7 +139,7 @@ struct Shared {
     live: HashMap<Ino, &'static str>,
     /// The directory `/.llmfs`.
     control: Ino,
-    /// Inodes in `/.llmfs` that each mount creates anew.
+    /// Inodes in `/.llmfs` that each mount creates for itself.
     not_saved: Vec<Ino>,
     is_saved: AtomicBool,
     generated: AtomicU64,

@@ -54,7 +54,7 @@ pub enum SavedError {
         /// The lock file.
         lock: PathBuf,
     },
-    /// The file is no save file of a known version.
+    /// The file is not a save file of a known version.
     #[error("{} is not a saved file system: {why}", .path.display())]
     Form {
         /// The file.

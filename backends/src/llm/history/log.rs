@@ -29,7 +29,7 @@ pub enum LogError {
         /// The error of SQLite.
         error: rusqlite::Error,
     },
-    /// The file is no operation log of this version.
+    /// The file is not an operation log of this version.
     #[error("{} is not an operation log of this version of ctxbench\n  fix: name another file with --log-db", .path.display())]
     Foreign {
         /// The file.

@@ -404,7 +404,7 @@ fn delete(connection: &Connection, key: i64) -> rusqlite::Result<()> {
 
 /// Makes the row of a file what it is now.
 fn insert(connection: &Connection, file: File) -> rusqlite::Result<()> {
-    // The bytes themselves: two names that are no UTF-8 may be equal in any other form.
+    // The bytes themselves: two names that are not UTF-8 may be equal in any other form.
     let dir = file.path.parent().unwrap_or(Path::new(""));
     let name = file.path.file_name().unwrap_or_default().as_bytes();
     let stem = &name[..name

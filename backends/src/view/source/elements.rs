@@ -94,7 +94,7 @@ mod tests {
                 &[r#"{"a": [1, 2]}"#, r#""x,]\"[""#, "null"],
             ),
             (r#"["\\", 2]"#, &[r#""\\""#, "2"]),
-            // What is no value is an element all the same, and costs only itself.
+            // An invalid value is an element, too, and invalidates only itself.
             (
                 "[1,,nonsense,{\"a\": }]",
                 &["1", "", "nonsense", "{\"a\": }"],

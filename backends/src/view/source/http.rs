@@ -26,7 +26,7 @@ struct Page {
     tag: Option<String>,
     bytes: usize,
     rows: Arc<Vec<Vec<Value>>>,
-    /// Elements of the page that are no row: without a key, or not readable.
+    /// Elements of the page that give no row: they have no key, or cannot be read.
     bad: usize,
     next: Option<reqwest::Url>,
 }

@@ -125,7 +125,7 @@ impl ToSql for Parameter<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
         Ok(match self {
             Parameter::Integer(value) => ToSqlOutput::Owned(Value::Integer(*value)),
-            // Bytes that are no UTF-8 are text, too: the name was made of a text column.
+            // Bytes that are not UTF-8 are text, too: the name was made from a text column.
             Parameter::Text(bytes) => ToSqlOutput::Borrowed(ValueRef::Text(bytes)),
             Parameter::Number(digits) => ToSqlOutput::Owned(number(digits)),
             Parameter::Null => ToSqlOutput::Owned(Value::Null),
@@ -294,8 +294,8 @@ fn number(digits: &[u8]) -> Value {
 fn column(name: &str) -> Column {
     let quoted = format!("\"{}\"", name.replace('"', "\"\""));
     Column {
-        // The list can use an index, also of a column without a type; the condition after it is exact. The CASE keeps a
-        // name that is no number from finding all rows with 0.
+        // The list can use an index, even of a column without a type; the condition after it is exact. The CASE
+        // prevents a name that is not a number from finding all rows with 0.
         is_value: format!(
             "{quoted} IN (:{VALUE}, \
              CASE WHEN CAST(CAST(:{VALUE} AS NUMERIC) AS TEXT) = :{VALUE} THEN CAST(:{VALUE} AS NUMERIC) END, \

@@ -121,7 +121,7 @@ async fn an_import_takes_in_what_other_tools_wrote_and_nothing_else() {
     assert_eq!(
         world.import(None).await,
         Imported::default(),
-        "a late mirror is no edit"
+        "a late mirror does not count as an edit"
     );
     let tool = world.tool();
     let edit = async |key: &str, from: &str, to: &str| {

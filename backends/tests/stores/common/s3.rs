@@ -413,7 +413,7 @@ pub fn state(store: &dyn Store) -> Vec<String> {
     lines
 }
 
-/// Bytes that are no zeros, with their place.
+/// The bytes other than zero, with their offsets.
 fn all_bytes(store: &dyn Store, ino: Ino, size: u64) -> Vec<u8> {
     let mut all = Vec::new();
     let mut at = 0;

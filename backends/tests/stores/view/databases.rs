@@ -41,7 +41,7 @@ impl Cluster {
         Session { runtime, client }
     }
 
-    /// A mailbox in a new database, whose owner is no superuser.
+    /// A mailbox in a new database, whose owner is not a superuser.
     pub fn mail(&self) -> Mail {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         self.mail_named(&format!("mail{}", NUMBER.fetch_add(1, Ordering::Relaxed)))

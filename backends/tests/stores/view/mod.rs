@@ -201,7 +201,7 @@ fn values_of_every_kind_are_names_that_are_found_again() {
             let sender = if id == 7 { "long" } else { text };
             mail.add(id as i64, "inbox", sender, text, text);
         }
-        // A PostgreSQL database has no text that is no UTF-8.
+        // All text in a PostgreSQL database is UTF-8.
         let odd = match mail.is_sqlite() {
             true => "CAST(x'ff2f00' AS TEXT), NULL, 'no time', CAST(x'fe' AS TEXT), x'00ff'",
             false => "NULL, NULL, 'no time', NULL, NULL",
@@ -468,7 +468,7 @@ fn read_whole(store: &ViewStore, row: usize) -> Result<String> {
     read.map(|()| String::from_utf8(bytes).unwrap())
 }
 
-/// Checks that a file is one version of its row, which is no older than the version `least`.
+/// Checks that a file is one version of its row, and that this version is `least` or newer.
 fn check_whole(text: &str, least: usize) {
     let (_, body) = text.split_once("\n\n").unwrap();
     // The template ends with a line feed, too.

@@ -18,7 +18,7 @@ pub struct CounterSnapshot {
     fsyncs: u64,
 }
 
-/// How much these counters have grown together. `None` if the backend has none of them.
+/// The sum of the growth of these counters. `None` if the backend has no such counter.
 fn grown(names: &[&str], before: &Counters, after: &Counters) -> Option<u64> {
     let grown = names.iter().filter_map(|name| {
         let now = after.store.get(*name)?;

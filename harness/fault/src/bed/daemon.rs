@@ -201,8 +201,8 @@ impl TestBed {
         }
     }
 
-    /// Opens the workspace with one more mount option, as a user does who follows a refusal's advice.
-    /// Returns the words of a second refusal.
+    /// Opens the workspace with one more mount option, as a user does after reading the advice of a refusal.
+    /// Returns the text of a second refusal.
     pub fn open_with(&mut self, option: &str) -> Injected<Result<(), String>> {
         let backend = self.backend.with_option(option);
         let backend = backend.context("no option can be given to its daemon")?;

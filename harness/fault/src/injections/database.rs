@@ -371,7 +371,7 @@ mod tests {
     #[test]
     fn a_parser_keeps_the_order_of_a_refusals_options() {
         assert_eq!(named("the file is gone\n  fix: put it back"), [""; 0]);
-        let words = "the log is gone\n  fix: mount with --without-log; or with --rebuild-cache, to begin anew";
+        let words = "the log is gone\n  fix: mount with --without-log; or with --rebuild-cache, to start with an empty cache";
         assert_eq!(named(words), ["--without-log", "--rebuild-cache"]);
         let words = "it is damaged\n  fix: mount it with --rebuild-cache";
         assert_eq!(named(words), ["--rebuild-cache"]);

@@ -78,7 +78,7 @@ impl Remote {
                 let kinds = ["s3_get", "s3_put", "s3_list", "s3_delete"];
                 let sent: u64 = kinds.into_iter().map(count).sum();
                 let mib = (count("s3_bytes_sent") + count("s3_bytes_received")) >> 20;
-                // Progress is no result: the terminal may be gone.
+                // Progress may be lost: the terminal may be gone.
                 let _ = write!(error_output, "\r\x1b[K{sent} requests, {mib} MiB");
             }
             tokio::time::sleep(PROGRESS_EVERY).await;

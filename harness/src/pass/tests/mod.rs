@@ -200,11 +200,11 @@ fn a_pass_does_not_read_guessed_content_back() {
         made.passed().worst_outcome.map(|(outcome, _)| outcome)
     };
     assert_eq!(worst_outcome(spoil, false), Some(Outcome::WrongData));
-    assert_eq!(worst_outcome(spoil, true), None, "nobody read b");
+    assert_eq!(worst_outcome(spoil, true), None, "no call read b");
     assert_eq!(
         worst_outcome(remove, true),
         Some(Outcome::WrongData),
-        "names are no guess"
+        "a model must not guess names"
     );
 }
 

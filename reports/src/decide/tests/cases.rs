@@ -35,9 +35,7 @@ pub(super) fn cases() -> Vec<Case> {
                         power_loss(run, 10, 10);
                     },
                 ),
-                (NotDecided, "nobody killed a daemon", |run| {
-                    run.faults.clear()
-                }),
+                (NotDecided, "no daemon was killed", |run| run.faults.clear()),
                 (AdoptIf, "a triage takes fifty times as long", |run| {
                     testing::scale(run, "sqlite", 50.0)
                 }),
@@ -138,10 +136,14 @@ pub(super) fn cases() -> Vec<Case> {
             "sqlite",
             coding,
             vec![
-                (Archive, "it has no property and is no faster", |run| {
-                    power_loss(run, 10, 10);
-                    properties(run, Outcome::Skipped);
-                }),
+                (
+                    Archive,
+                    "it has no property, and is as slow as the baseline",
+                    |run| {
+                        power_loss(run, 10, 10);
+                        properties(run, Outcome::Skipped);
+                    },
+                ),
                 (
                     Adopt,
                     "it has no property, and takes a quarter of the time",
@@ -260,7 +262,7 @@ pub(super) fn cases() -> Vec<Case> {
                 (Archive, "a line is lost", |run| {
                     settle(run, |settled| settled.lost = 1)
                 }),
-                (NotDecided, "nobody lost a machine", |run| {
+                (NotDecided, "no loss of a machine was tried", |run| {
                     run.probes
                         .retain(|probe| probe.name != "survives-machine-loss")
                 }),
@@ -323,7 +325,7 @@ pub(super) fn cases() -> Vec<Case> {
                 (AdoptIf, "a session is short", |run| {
                     set_session(run, "agent/claude-code-write-heavy", Some(1000))
                 }),
-                (Archive, "a sync waits, and nobody knows for what", |run| {
+                (Archive, "a sync waits for an unknown reason", |run| {
                     slow(run, "agent/sync-100", "sqlite", 12_000.0)
                 }),
                 (Adopt, "six more things to run, as declared", |run| {

@@ -37,7 +37,10 @@ fn a_failed_pass_of_the_candidate_fails_the_row_whatever_the_others_took() {
         git_ends(&mut run, "sqlite", how);
         let found = status_row(&run);
         assert_eq!(found.state, RowState::Failed, "{how}");
-        assert_eq!(found.effect, None, "a time of survivors is no figure");
+        assert_eq!(
+            found.effect, None,
+            "the passes that survived give no figure"
+        );
         let said = format!("1 of 28 passes failed (1 {how}: 3.6 %, ≤ 15.9 %) in program/git");
         assert_eq!(found.candidate, said);
     }

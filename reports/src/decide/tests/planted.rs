@@ -170,7 +170,7 @@ fn planted(
     let mut run = make();
     let is_arm = run.plan.arm(&baseline).is_some();
     let baseline = if is_arm { baseline.as_str() } else { "direct" };
-    // A context policy is no arm: one of its places gets the planting.
+    // A context policy is not an arm: the planting changes one of its places.
     let arm = if policy == "long-context" {
         "sqlite"
     } else {

@@ -732,7 +732,7 @@ fn flags(words: &[Word]) -> String {
     short.flat_map(|word| word.text.chars().skip(1)).collect()
 }
 
-/// The words that are no options and no values of options in `valued`.
+/// The words that are neither options nor values of the options in `valued`.
 fn operands<'a>(words: &'a [Word], valued: &str) -> Vec<&'a Word> {
     let mut found = Vec::new();
     let mut rest = words.iter();

@@ -82,7 +82,7 @@ pub enum ShellStep {
     Remove {
         /// The file or directory.
         path: String,
-        /// Whether a missing file is no failure.
+        /// Whether the command ignores a missing file.
         force: bool,
     },
     /// Creates a directory and its missing ancestors.

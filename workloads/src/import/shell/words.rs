@@ -2,7 +2,7 @@
 //!
 //! The words of loops, functions, substitutions and background jobs are not split: what they run is not certain.
 //! No kept parser was found to fit: conch-parser ended at 0.1.1, and yash-syntax is GPL. brush-parser and
-//! tree-sitter-bash parse the whole language, of which only simple commands are needed here.
+//! tree-sitter-bash parse the whole language; only simple commands are needed here.
 
 use std::collections::HashMap;
 
