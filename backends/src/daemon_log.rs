@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_that_never_accepts_blocks_nobody_and_drops_are_counted() {
+    fn a_sink_that_never_accepts_blocks_no_caller_and_drops_are_counted() {
         let (queue, _tell, _lines) = queue();
         let started = Instant::now();
         for _ in 0..5000 {

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_is_said() {
+    fn a_refused_call_says_why() {
         let mut files = two();
         let error = |result: Result<String, ToolError>| result.unwrap_err().to_string();
         insta::assert_snapshot!(error(files.read_file("none", 1, Some(10))), @"Error: File none not found. Use ls_files() to see what there is.");

@@ -297,7 +297,7 @@ impl CellTask {
         let is_restored = self.state == CacheState::Hot
             && described.capabilities.holds_data
             && matches!(access, Access::Paths | Access::Program)
-            && !is_opened_anew(script, &described);
+            && !is_reopened(script, &described);
         MountedArm {
             is_restored,
             expectations,
@@ -551,7 +551,7 @@ impl CellTask {
 
 /// Whether every pass opens a new workspace. A model sees the paths, so they must be the same in every pass. A
 /// second host may show a new directory only after minutes, but it shows the root from the start.
-fn is_opened_anew(script: &Script, backend: &Description) -> bool {
+fn is_reopened(script: &Script, backend: &Description) -> bool {
     backend.capabilities.guesses_content || script.needs_second_host()
 }
 

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_regular_file_is_refused() {
+    fn a_path_that_is_not_a_regular_file_is_refused() {
         for path in ["/dev/zero", "/tmp"] {
             let refused = format!("{:#}", Recording::open(Path::new(path)).err().unwrap());
             assert!(refused.contains("not a regular file"), "{refused}");

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_another_build_or_machine_are_no_repetition() {
+    fn runs_of_another_build_or_machine_do_not_repeat_a_run() {
         let (first, same) = (testing::seeded(1), testing::seeded(2));
         assert_eq!(check_same_plan(&[first.clone(), same.clone()]), Ok(()));
         let mut built = same.clone();

@@ -31,7 +31,7 @@ fn an_unknown_name_is_answered_with_the_nearest_known_ones() {
 }
 
 #[test]
-fn a_reader_that_is_gone_is_no_error_and_a_full_disk_is() {
+fn a_closed_reader_is_not_an_error_and_a_full_disk_is_one() {
     for line in ["list", "fault --list"] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);

@@ -47,7 +47,7 @@ fn a_mount_serves_files_and_ends_with_ctrl_c() {
 }
 
 #[test]
-fn on_its_own_mount_root_may_do_everything_but_run_a_file_that_nobody_may_run() {
+fn on_its_own_mount_root_may_do_everything_except_run_a_file_without_an_execute_bit() {
     let Some(scratch) = as_root() else { return };
     let dir = scratch.dir("ctx");
     let mount = Mount::new("sqlite", &dir, &[]);

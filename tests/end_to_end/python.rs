@@ -39,7 +39,7 @@ fn the_passthrough_daemon_has_at_most_150_lines() {
 }
 
 #[test]
-fn what_is_written_through_a_python_daemon_is_read_back() {
+fn bytes_written_through_a_python_daemon_are_read_back() {
     for daemon in daemons() {
         let scratch = Scratch::new();
         // A pass compares every byte with the model, and ends as `ok` only if they are equal.

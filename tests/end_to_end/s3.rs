@@ -444,7 +444,7 @@ fn a_gibibyte_takes_at_most_150_mb() {
 }
 
 #[test]
-fn what_is_wrong_is_one_line_and_nothing_is_mounted() {
+fn an_error_of_s3_is_one_line_and_nothing_is_mounted() {
     let Some(scratch) = mountable() else { return };
     let server = Server::start(&scratch.dir("server"), &[]);
     let dir = scratch.dir("mnt");

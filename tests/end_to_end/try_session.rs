@@ -142,7 +142,7 @@ fn tokens_are_counted_without_a_replay_and_a_session_comes_from_anywhere() {
 }
 
 #[test]
-fn what_is_no_session_is_named_or_described() {
+fn a_file_that_is_not_a_session_is_named_or_described() {
     let scratch = Scratch::new();
     let file = |name: &str, text: &str| written(scratch.path(), name, text);
     has(&refused(&["try"]), &["--session claude-code"]);

@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_recorded_is_replayed_with_its_latency_and_nothing_else_is() {
+    fn only_recorded_answers_are_replayed_and_with_their_latency() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("c.jsonl");
         for _ in 0..2 {
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_cassette_is_refused_with_file_and_line() {
+    fn a_file_that_is_not_a_cassette_is_refused_with_file_and_line() {
         let head = r#"{"t":"head","v":1,"model":"m","engine":"e","recorded_at":"now"}"#;
         for (text, line) in [
             ("", ":1:"),

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_no_answer_though_it_ends_in_order() {
+    fn a_refusal_that_ends_in_order_does_not_count_as_an_answer() {
         let mut answer = Answer::default();
         let refusal = r#""content":null,"refusal":"No.""#;
         let stream = STREAM.replacen(r#""content":"Grü""#, refusal, 1);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_refused() {
+    fn a_line_that_is_not_an_event_is_refused() {
         for bad in [
             &b"data: {\"choices\": [\n"[..],
             b"data: {\"error\":{\"message\":\"context too long\"}}\n",

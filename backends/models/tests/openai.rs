@@ -61,7 +61,7 @@ fn answers_come_with_usage_and_are_labelled_simulated() {
 }
 
 #[test]
-fn what_may_pass_is_tried_again_and_retry_after_is_kept_to() {
+fn a_temporary_failure_is_retried_after_the_time_in_retry_after() {
     let (reply, calls) = ask(vec![
         Behaviour::Status(500, "oops".to_owned(), None),
         Behaviour::BreakOff,
@@ -186,7 +186,7 @@ fn attempts_that_broke_off_are_counted() {
 }
 
 #[test]
-fn what_cannot_pass_is_not_tried_again() {
+fn a_permanent_failure_is_not_retried() {
     let (reply, calls) = ask(vec![Behaviour::Garbage]);
     assert!(matches!(reply.unwrap_err(), ModelError::Malformed { .. }) && calls == 1);
     let (reply, calls) = ask(vec![Behaviour::NotUtf8]);

@@ -107,7 +107,7 @@ async fn a_redirect_is_not_followed_and_names_its_host() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_no_redirect_is_none() {
+async fn an_answer_with_another_status_is_not_a_redirect() {
     for status in ["200 OK", "304 Not Modified", "404 Not Found"] {
         let url = serve(move |mut stream| {
             let _ = write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");

@@ -135,7 +135,7 @@ pub fn plan(old: &Files, new: &Files) -> MirrorPlan {
 
 /// The plan that turns a mirror of unknown state into that of `new`. It names every file, and every other listed object
 /// that a mount with this mode may have written.
-pub fn plan_anew(listed: &[Listed], new: &Files, mode: MirrorMode) -> MirrorPlan {
+pub fn plan_all(listed: &[Listed], new: &Files, mode: MirrorMode) -> MirrorPlan {
     let is_possible = |object: &&Listed| {
         let is_in_scope = mode == MirrorMode::All || is_markdown(object.key.as_bytes());
         is_in_scope && object.size <= MIRROR_MAX + FRONT_MAX && path_of(&object.key).is_some()

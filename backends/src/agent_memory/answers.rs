@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_holds_lingers_and_goes() {
+    fn an_answer_that_no_caller_holds_is_kept_for_a_while_and_then_dropped() {
         let answers = Answers::default();
         let made = answers.keep(1, b":stats", "one".to_owned(), 7, NOW);
         answers.let_go(made.ino);

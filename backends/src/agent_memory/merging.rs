@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_merged_once_it_is_quiet() {
+    fn the_index_is_merged_once_writes_stop() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notes.db");
         let memory = AgentMemory::open(&path, &OWNER, None).unwrap();

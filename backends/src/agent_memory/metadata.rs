@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_front_matter_is_text() {
+    fn invalid_front_matter_counts_as_text() {
         for text in ["", "---", "---\n", "---\nnever ends", "a\n---\nb\n---\n"] {
             assert_eq!(head(text).body, 0, "{text:?}");
         }

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_answered_says_why() {
+    fn a_request_without_an_answer_says_why() {
         for (name, reason) in [
             (":search", "the search is empty"),
             (":search?", "the search is empty"),

@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_packed_keeps_its_direction() {
+    fn a_packed_vector_keeps_its_direction() {
         let vector = [0.6, -0.8, 0.0];
         let packed = packed(&vector);
         assert_eq!(packed[1].cast_signed(), -127);

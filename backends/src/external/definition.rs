@@ -618,7 +618,7 @@ mount = ["mount", "--bind", "{data}", "{mount}"]
     }
 
     #[test]
-    fn what_is_missing_is_named_with_the_way_to_get_it() {
+    fn a_missing_need_is_named_with_its_fix() {
         let need = |name: &str| Requirement {
             name: name.to_owned(),
             why: "w".to_owned(),

@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inode_nobody_holds_is_reclaimed_at_once() {
+    fn an_inode_without_a_holder_is_reclaimed_at_once() {
         assert!(Inodes::default().orphaned(9));
     }
 

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_stored_again_as_it_was() {
+    fn a_shown_owner_is_stored_as_it_was() {
         let map = OwnerMap {
             stored: StoredOwner { uid: 0, gid: 5 },
             shown: StoredOwner {

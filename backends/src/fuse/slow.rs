@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_waits_for_another_and_threads_are_used_again() {
+    fn no_call_waits_for_another_and_threads_are_reused() {
         const MANY: usize = 8;
         let threads = SlowThreads::default();
         let (tell, told) = channel();

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_nobody_waits_for_is_cancelled() {
+    fn work_without_a_waiting_caller_is_cancelled() {
         let flights: Arc<Flights<u64, bool>> = Arc::default();
         let (sender, cancelled) = std::sync::mpsc::channel();
         // A caller's thread that does not exist counts as gone.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use s3::client::{Bucket, Client, MirrorClient};
 use s3::config::{MirrorMode, S3Config};
-use s3::mirror::{Files, MirrorFile, files, plan, plan_anew, publish};
+use s3::mirror::{Files, MirrorFile, files, plan, plan_all, publish};
 use s3::objects::Head;
 use s3::replica::Replica;
 use s3::session::SessionError;
@@ -218,7 +218,7 @@ impl Publisher {
         self.runtime.block_on(async {
             let plan = match &self.published {
                 Some(published) => plan(published, &wanted.files),
-                None => plan_anew(&self.mirror.list("").await?, &wanted.files, self.mode),
+                None => plan_all(&self.mirror.list("").await?, &wanted.files, self.mode),
             };
             publish(&self.mirror, &self.log, &plan, wanted.head.number, &local).await
         })

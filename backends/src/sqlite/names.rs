@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_of_names_is_what_the_table_says() {
+    fn cached_names_equal_those_of_the_table() {
         let db = crowded(0);
         let asked = |name: &[u8]| {
             let kept = find(&db, 1, name).unwrap().map(|found| found.ino);

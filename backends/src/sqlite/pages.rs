@@ -842,7 +842,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_a_transaction_adds_and_moves_is_no_damage() {
+    fn a_page_that_a_transaction_adds_and_moves_is_not_reported_as_damage() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.db");
         let writer = connect(&path, OpenFlags::default()).unwrap();

@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn a_store_that_cannot_undo_serves_nothing_until_it_is_opened_anew() {
+    fn a_store_that_cannot_undo_serves_nothing_until_it_is_reopened() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.db");
         let store = SqliteStore::open(&path, &OWNER).unwrap();

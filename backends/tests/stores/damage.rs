@@ -721,7 +721,7 @@ fn a_short_tail_is_an_error_however_it_is_used() {
 }
 
 #[test]
-fn a_tail_that_a_killed_mount_has_changed_is_no_damage() {
+fn a_tail_that_a_killed_mount_has_changed_is_not_reported_as_damage() {
     let fixture = Fixture::clean(&open_sqlite);
     let (_dir, path) = fixture.copy();
     let store = SqliteStore::open(&path, &OWNER).unwrap();

@@ -36,7 +36,7 @@ fn refusal(memory: &Memory, config: S3Config, options: OpenOptions) -> String {
 }
 
 #[test]
-fn what_is_wrong_is_said_before_anything_is_mounted() {
+fn an_unusable_bucket_is_reported_before_anything_is_mounted() {
     let memory = Memory::new();
     let good = || memory.config("a");
     let at = |endpoint: &str| S3Config {

@@ -232,7 +232,7 @@ fn a_request_that_arrives_late_does_nothing() {
 }
 
 #[test]
-fn what_a_kill_leaves_contains_every_commit_that_was_acknowledged() {
+fn a_kill_loses_no_acknowledged_commit() {
     let memory = Memory::new();
     let a = memory.mount("a");
     write(&a, "log", b"");

@@ -246,7 +246,7 @@ fn wrong_bytes_never_reach_a_reader() {
 }
 
 #[test]
-fn what_is_damaged_on_its_way_up_is_refused_and_sent_again() {
+fn an_upload_that_is_damaged_in_transit_is_refused_and_sent_again() {
     let memory = Memory::behind_proxy();
     let a = memory.mount("a");
     write(&a, "long", &pattern(1 << 20, 3));

@@ -55,7 +55,7 @@ fn an_agent_gets_no_task_while_nothing_is_mounted() {
 }
 
 #[test]
-fn an_agents_writes_to_a_bare_mount_point_are_no_acknowledgements() {
+fn an_agents_writes_to_a_bare_mount_point_are_not_acknowledgements() {
     let dir = tempfile::tempdir().unwrap();
     let mut bed = bare(dir.path());
     let records = dir.path().join("mnt").join("records");

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_line_after_the_power_cut_is_no_acknowledgement() {
+    fn a_log_line_after_the_power_cut_is_not_an_acknowledgement() {
         let log = "put 1 1\nfsync 1 1\nput 1 2\nfsync 1 2\n";
         let mut history = History::default();
         history.read(log, log.len() - 1).unwrap();

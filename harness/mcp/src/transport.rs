@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn every_line_that_is_no_message_is_answered_with_an_error_and_the_next_one_is_read() {
+    async fn every_invalid_line_is_answered_with_an_error_and_the_next_one_is_read() {
         let long = format!(
             r#"{{"method":"tools/call","params":{{"content":"{}"}},"jsonrpc":"2.0","id":"seven"}}"#,
             "x".repeat(20_000_000)

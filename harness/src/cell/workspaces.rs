@@ -87,7 +87,7 @@ impl CellTask {
         buffer: &mut ResultBuffer,
     ) -> io::Result<()> {
         let script = &self.workload.script;
-        let is_opened_anew = is_opened_anew(script, &arm.described);
+        let is_reopened = is_reopened(script, &arm.described);
         let Some(workspaces) = &arm.workspaces else {
             return Ok(());
         };
@@ -103,7 +103,7 @@ impl CellTask {
             let root = workspaces.root(&FileOp::Walk(WorkspacePath::root()));
             return self.steps(&root, watchdog, buffer).restore(restoration);
         }
-        if is_opened_anew && arm.subtrees > 0 {
+        if is_reopened && arm.subtrees > 0 {
             if let Some(workspaces) = arm.workspaces.take() {
                 watchdog.independent();
                 watchdog.enter(SETUP_LIMIT);
@@ -143,13 +143,13 @@ impl CellTask {
         }
         let root = workspaces.first.root().to_owned();
         watchdog.enter(SETUP_LIMIT);
-        if !is_opened_anew {
+        if !is_reopened {
             self.remove_old(arm, &root)?;
         }
         let Some(workspaces) = &mut arm.workspaces else {
             return Ok(());
         };
-        if !is_opened_anew {
+        if !is_reopened {
             workspaces.subtree = PathBuf::from(subtree_name(arm.subtrees));
             std::fs::create_dir(root.join(&workspaces.subtree))?;
         }

@@ -388,7 +388,7 @@ fn of_equal_candidates_the_one_with_less_to_run_is_named_and_noise_names_none() 
 }
 
 #[test]
-fn the_embedded_server_of_a_run_is_no_choice_of_a_reader() {
+fn an_answer_does_not_name_the_embedded_server_of_a_run() {
     let mut run = good();
     second_arm(&mut run, "s3-embedded");
     run.plan.arms.retain(|arm| arm.name != "sqlite");

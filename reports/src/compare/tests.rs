@@ -216,7 +216,7 @@ fn a_busy_machine_decides_what_is_far_apart_and_is_said_once() {
 }
 
 #[test]
-fn no_count_compared_is_no_pass() {
+fn a_comparison_without_a_count_does_not_pass() {
     let old = testing::seeded(1);
     let mut new = testing::seeded(2);
     let same = found(&old, &[&new], false).unwrap();

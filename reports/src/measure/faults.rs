@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_fault_destroyed_in_the_store_is_no_loss_and_what_a_kill_took_is() {
+    fn records_that_a_fault_destroyed_in_the_store_are_not_lost_and_those_that_a_kill_took_are() {
         for (look, lost) in [("damaged", 0.0), ("log-gone", 0.0), ("killed-daemon", 1.0)] {
             let mut run = testing::run();
             let mut outcome = FaultOutcome::ran("a fault", "storage", "sqlite", 1);

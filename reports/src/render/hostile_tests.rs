@@ -490,7 +490,7 @@ fn a_broken_line_is_refused_with_its_file_and_line() {
 }
 
 #[test]
-fn what_is_no_regular_file_of_the_directory_is_refused_at_once() {
+fn a_path_that_is_not_a_regular_file_of_the_directory_is_refused_at_once() {
     use std::os::unix::fs::symlink;
     let place = Place::new();
     let started = Instant::now();

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_margin_is_no_comparison_unless_the_difference_is_wider() {
+    fn a_cell_with_a_wide_margin_has_no_verdict_unless_the_difference_is_wider() {
         let wide = |ratio| Margin {
             ratio,
             kind: MarginKind::Session,

@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_outliers_are_no_mode() {
+    fn a_few_outliers_do_not_form_a_mode() {
         let mut values = vec![
             20.0, 20.1, 19.9, 20.2, 19.8, 20.0, 20.1, 20.0, 20.0, 19.9, 20.05, 20.15, 20.1, 20.0,
         ];

@@ -271,7 +271,7 @@ mod tests {
     const SMALL: FileLimit = FileLimit::new("a test", 2 * MIB, MIB);
 
     #[test]
-    fn what_is_no_regular_file_is_refused_by_its_kind_at_once() {
+    fn a_path_that_is_not_a_regular_file_is_refused_by_its_kind_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let fifo = dir.path().join("fifo");
         let mode = Mode::RUSR | Mode::WUSR;

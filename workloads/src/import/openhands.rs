@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_no_session_costs_that_row() {
+    fn a_row_that_is_not_a_session_costs_only_that_row() {
         let row = json!({"history": [{"id": 1, "source": "user", "action": "message", "args": {"content": "Fix it."}},
             {"id": 2, "source": "agent", "action": "finish", "args": {"thought": "Done."}}],
             "metrics": {"accumulated_cost": 0.25}});

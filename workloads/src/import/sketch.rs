@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_number_of_lines_is_no_text() {
+    fn a_hostile_number_of_lines_gives_no_text() {
         let mut sketch = Sketch::new();
         sketch.part(u64::MAX, "a", u64::MAX);
         sketch.patch(&[hunk(u64::MAX, &["-a", "+b"])], false);

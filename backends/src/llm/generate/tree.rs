@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_model_is_asked_for_is_what_is_accepted() {
+    fn the_mount_accepts_what_it_asks_the_model_for() {
         let answer = json!({"entries": [{"path": "a", "kind": "file", "target": "", "about": ""}]});
         let asked = jsonschema::validator_for(&asked_schema(512, 0)).unwrap();
         assert!(asked.validate(&answer).is_ok());

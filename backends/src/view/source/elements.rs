@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_or_is_cut_is_refused() {
+    fn a_text_that_is_not_a_list_or_is_truncated_is_refused() {
         for text in [
             "", "{}", "null", "[", "[1", "[1,", "[\"a]", "[{]", "[1] 2", "[}]",
         ] {

@@ -173,7 +173,7 @@ fn a_bad_request_fails_with_einval_and_a_reason() {
 }
 
 #[test]
-fn a_question_in_the_target_of_a_symbolic_link_is_no_note() {
+fn a_question_in_the_target_of_a_symbolic_link_is_not_a_note() {
     with_memory(|memory| {
         memory.write(ROOT, "a.md", "quoted text\n");
         let [bare, history] = [":recall?quoted", ":history"].map(|name| memory.ask(ROOT, name));

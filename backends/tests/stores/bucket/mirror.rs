@@ -82,7 +82,7 @@ async fn a_late_writer_leaves_what_shows_a_later_commit() {
     // A mount that mirrors Markdown leaves the rest to those that mirror all.
     let listed = mirror.list("").await.unwrap();
     let anew = |mode| {
-        plan_anew(&listed, &Files::new(), mode)
+        plan_all(&listed, &Files::new(), mode)
             .into_keys()
             .collect::<Vec<_>>()
     };

@@ -34,7 +34,7 @@ fn a_unique_name_needs_a_key_that_is_a_column() {
 }
 
 #[test]
-fn what_a_kind_of_source_does_not_have_is_refused_with_line_and_field() {
+fn a_field_that_a_kind_of_source_lacks_is_refused_with_line_and_field() {
     let with = |line: &str| {
         refusal(&format!(
             "name = 'x'\nessay = ''\n[source]\nkind = 'sqlite'\n{line}\n[[computed]]\npath = 'a'\nrows = 'SELECT 1'\n"

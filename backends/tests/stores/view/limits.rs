@@ -83,7 +83,7 @@ fn a_computed_file_is_asked_for_once_by_stat_and_read() {
 }
 
 #[test]
-fn a_computed_file_that_depends_on_the_time_is_computed_anew() {
+fn a_computed_file_that_depends_on_the_time_is_computed_again() {
     let mail = Mail::new();
     let store = computed(&mail, "SELECT strftime('%f') AS now", 2000);
     let first = read(&store, "one.txt").unwrap();
@@ -250,7 +250,7 @@ fn a_directory_of_a_million_rows_is_asked_for_by_pages() {
 }
 
 #[test]
-fn what_the_kernel_forgets_is_not_remembered_and_is_found_again() {
+fn an_inode_that_the_kernel_forgets_is_dropped_and_found_again() {
     for mail in mails() {
         for id in 0..50 {
             mail.add(id, "inbox", "ann", "s", "x");

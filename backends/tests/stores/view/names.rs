@@ -202,7 +202,7 @@ fn an_index_on_a_column_without_a_type_finds_a_name() {
 }
 
 #[test]
-fn a_task_whose_state_is_no_text_is_found_by_its_state() {
+fn a_task_whose_state_is_not_text_is_found_by_its_state() {
     let dir = tempfile::tempdir().unwrap();
     for (at, state) in ["4", "\"4\"", "true", "0.5", "\"open\""].iter().enumerate() {
         let (task, text) = (
@@ -248,7 +248,7 @@ fn an_answer_names_paths_that_are_there() {
 }
 
 #[test]
-fn a_row_with_a_key_that_is_no_key_is_left_out() {
+fn a_row_with_an_invalid_key_is_left_out() {
     let mail = Mail::new();
     mail.run("CREATE TABLE keys (id); INSERT INTO keys VALUES (-1), (NULL), ('x'), (9007199254740992), (9007199254740991), (0)");
     let store = mail.view_as(false, |_| {

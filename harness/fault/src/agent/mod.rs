@@ -356,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_without_a_number_is_no_wrong_byte() {
+    fn an_error_without_a_number_does_not_count_as_a_wrong_byte() {
         let mut caller = Caller::default();
         let _ = caller.call::<()>("write", || Err(io::ErrorKind::WriteZero.into()));
         let _ = caller.call::<()>("read", || Err(io::Error::from_raw_os_error(5)));

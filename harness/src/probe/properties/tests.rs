@@ -296,7 +296,7 @@ fn each_property_that_a_store_only_claims_is_found_to_be_missing() {
 }
 
 #[test]
-fn what_a_backend_does_not_name_is_not_offered() {
+fn a_property_that_a_backend_does_not_name_is_not_offered() {
     let found = probed(Arc::new(Offering {
         nothing: true,
         ..Offering::default()

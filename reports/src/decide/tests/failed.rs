@@ -113,7 +113,7 @@ fn an_error_where_the_baseline_fails_too_is_not_the_candidates() {
 }
 
 #[test]
-fn passes_that_the_harness_failed_are_no_evidence_that_passes_end_well() {
+fn passes_that_the_harness_failed_do_not_show_that_passes_end_well() {
     let mut run = coding();
     let passes = run.samples.iter_mut().filter(|pass| pass.arm == "sqlite");
     passes.for_each(|pass| pass.outcome = Outcome::Infra);

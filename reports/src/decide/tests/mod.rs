@@ -214,7 +214,7 @@ fn a_flip_of_a_count_names_the_next_whole_number() {
 }
 
 #[test]
-fn what_makers_declare_is_printed_and_decides_nothing() {
+fn a_declared_figure_is_printed_and_decides_nothing() {
     let mut run = coding();
     let burden = |run: &Run| {
         row(
@@ -642,7 +642,7 @@ fn a_run_has_a_candidate_if_an_arm_for_itself_or_a_model_fits() {
 }
 
 #[test]
-fn a_baseline_of_contexts_is_no_arm_and_an_unknown_arm_is_listed() {
+fn a_context_policy_as_baseline_is_not_an_arm_and_an_unknown_arm_is_listed() {
     let names = Names {
         workloads: ["agent/task".to_owned()].into(),
         arms: ["direct".to_owned()].into(),

@@ -104,7 +104,7 @@ fn a_mismatch_says_what_was_found_and_what_is_allowed() {
 }
 
 #[test]
-fn a_list_is_no_struct() {
+fn a_list_is_not_a_struct() {
     let (ours, theirs) = read("[]");
     assert_eq!(theirs.unwrap(), Everything::default());
     let error = ours.unwrap_err().to_string();

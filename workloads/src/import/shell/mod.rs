@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_command_certainly_touches_becomes_file_operations() {
+    fn certain_effects_of_a_command_become_file_operations() {
         for (line, expected) in [
             ("cat a b/c", "read /w/a; read /w/b/c"),
             ("head -n 20 a | tail -5", "read /w/a"),

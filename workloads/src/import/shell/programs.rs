@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_may_identify_somebody_is_not_shown() {
+    fn a_name_that_may_identify_a_person_is_not_shown() {
         let line = "./acme-deploy.sh; git acme; mise run acme; python3 -m acme";
         assert_eq!(commands(line, false), [OTHER, "git", "mise run", "python3"]);
         assert_eq!(
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_that_is_no_command_line_ends_without_a_panic() {
+    fn a_text_that_is_not_a_command_line_ends_without_a_panic() {
         for line in ["'", "\"\\", "<<", "$(", ">", "| |", "&&&", "\\", "x <<A\nB"] {
             let _ = commands(line, true);
         }
