@@ -36,7 +36,7 @@ const CACHE_VARIABLES: [&str; 2] = ["CTXBENCH_CACHE_FOLDER", "LLMFS_CACHE_FOLDER
 /// The kind of model that answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Provider {
-    /// A GGUF file, in a llama-server that this mount starts and stops.
+    /// A GGUF file, in a llama-server that ctxbench starts and stops.
     Local,
     /// A server with OpenAI's chat completions API: OpenAI, Ollama, vLLM, llama.cpp.
     Openai,

@@ -351,10 +351,10 @@ fn path_of(key: &str) -> Option<Vec<u8>> {
 }
 
 /// Commits what other tools wrote into the mirror since it was last published: new, changed and, if asked for, removed
-/// files. With `remove`, files that are older than this, such as [`LATE`], and missing in the mirror are removed: right
-/// only for a mirror that was published all the time. Files that both changed are merged as two writers' are; where that
-/// is not possible the import replaces the newer version, which stays in the history. All that is taken in is held in
-/// memory.
+/// files. With `remove`, files that are older than this, such as [`LATE`], and missing in the mirror are removed: this is
+/// right only if mounts have published the mirror since the memory was created. A file that changed on both sides is
+/// merged like the versions of two writers. Where this is not possible, the import replaces the newer version, which
+/// stays in the history. All imported content is held in memory.
 /// After a [`Fault`] the commit may be in the log.
 pub async fn import(
     client: &Client,

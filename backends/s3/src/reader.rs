@@ -32,7 +32,7 @@ pub enum SessionError {
     /// The log is not the one that the working copy knows. Nothing may be written.
     #[error(transparent)]
     Broken(#[from] Broken),
-    /// Other writers were faster all the time.
+    /// Other writers committed first in every attempt.
     #[error("other writers committed first, {0} times in a row")]
     Outrun(u32),
 }

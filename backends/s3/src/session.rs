@@ -43,7 +43,8 @@ const NODES_PER_LAST_COMMIT: u64 = 1024;
 pub struct Committed {
     /// The commit, or `None` if there was nothing to commit.
     pub number: Option<u64>,
-    /// Files that changed all the time: the commit has a mixture of two states, the next one has what they are then.
+    /// Files that changed during every read: the commit has a mixture of two states of them. The next commit has a later
+    /// state.
     pub restless: u64,
     /// Files that cannot be committed, because their content is neither here nor in the bucket any more: others deleted
     /// them long ago, while this working copy renamed them or changed their attributes.

@@ -82,8 +82,8 @@ pub enum MountError {
         /// One of its entries.
         entry: String,
     },
-    /// The directory is missing or is not a directory.
-    #[error("{}: {error}\n  fix: create it with `mkdir -p {}`", .dir.display(), .dir.display())]
+    /// The directory is missing, cannot be read, or is not a directory.
+    #[error("cannot mount on {}: {error}\n  fix: {}", .dir.display(), directory_fix(.dir, .error))]
     Directory {
         /// The directory.
         dir: PathBuf,
@@ -101,6 +101,14 @@ pub enum MountError {
     /// The store could not make its data durable at unmount.
     #[error("flushing the store at unmount: {0}")]
     Flush(StoreError),
+}
+
+/// How to fix a mount directory that cannot be opened.
+fn directory_fix(dir: &Path, error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::NotFound => format!("create it with `mkdir -p {}`", dir.display()),
+        _ => "name an empty directory that you may read".to_owned(),
+    }
 }
 
 impl From<StoreError> for MountError {

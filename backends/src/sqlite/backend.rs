@@ -65,7 +65,7 @@ impl WithoutLog {
     }
 }
 
-/// One SQLite file.
+/// One SQLite file; content past 256 KiB of a file is in files beside it.
 #[derive(Debug, Args)]
 pub(crate) struct SqliteOptions {
     #[command(flatten)]

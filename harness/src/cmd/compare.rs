@@ -29,7 +29,7 @@ use crate::evidence::{PriceList, SummarisedRun, measured_run_dir};
   ctxbench compare results/20261124-001409-peers   # ranks the arms of one run
   ctxbench compare old new --format markdown --fail-on worse --fail-on counts > comment.md
 
-Exit codes: 0 no gate of --fail-on fails, 12 one does, 1 the runs cannot be compared.")]
+Exit codes: 0 no gate of --fail-on fails, 12 at least one fails, 1 the runs cannot be compared.")]
 pub struct Compare {
     /// The old run's directory, then the new run's; the epochs of several new runs are joined. With a single directory,
     /// the arms of that run are ranked [default: the newest under --results].

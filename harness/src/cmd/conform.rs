@@ -40,7 +40,7 @@ const DAEMON_PATIENCE: Duration = Duration::from_secs(20);
   ctxbench conform --path /mnt/theirs       # any directory; a scratch directory is made in it
   ctxbench conform --path /mnt/a --also /mnt/b   # two mounts of the same files
 
-Exit codes: 0 nothing fails, 1 something does.")]
+Exit codes: 0 no feature fails, 1 at least one fails.")]
 pub struct Conform {
     /// Test only these backends.
     #[arg(value_name = "BACKEND", conflicts_with = "path")]

@@ -71,7 +71,7 @@ pub struct TrySession {
     /// Seconds that the replay may take.
     #[arg(long, value_name = "SECONDS", default_value_t = 45.0, value_parser = super::run::positive)]
     budget: f64,
-    /// Directory in which a directory with the results is created.
+    /// Directory in which the command creates a directory with the results.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
     #[command(flatten)]

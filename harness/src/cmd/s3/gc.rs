@@ -24,7 +24,7 @@ use super::remote::Remote;
 
 Exit codes: 0 done, 1 the log is damaged, or the bucket cannot be used.")]
 pub struct Gc {
-    /// Keep history that is younger than this readable, such as 30d or 12h.
+    /// The age up to which history stays readable, such as 30d or 12h.
     #[arg(long, value_name = "AGE", value_parser = age)]
     older_than: Duration,
     /// Print what would be deleted, and change nothing.

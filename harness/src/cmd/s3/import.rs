@@ -19,7 +19,7 @@ use super::remote::Remote;
 
 Exit codes: 0 done, 1 the memory is encrypted, or the bucket cannot be used.")]
 pub struct Import {
-    /// Remove files whose objects are missing. Use it only if a mount has published the mirror all the time.
+    /// Remove files whose objects are missing. Use it only if mounts have published the mirror since the memory was created.
     #[arg(long)]
     remove: bool,
     /// Which files the mirror should hold; --remove compares with these.
