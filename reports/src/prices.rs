@@ -208,7 +208,7 @@ impl Prices {
         })
     }
 
-    /// What a message says after a model's name that has no price.
+    /// The end of a message about a model without a price.
     fn alternatives(&self, model: &str) -> String {
         let names = self.models.iter().map(|row| row.name.as_str());
         inputs::names::alternatives(&plain_name(model), names)

@@ -21,7 +21,7 @@ const KINDS: [&str; 9] = [
 /// Operations with hot caches; empty if no call was timed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct CallTable {
-    /// What the rows are, in a few words.
+    /// The title of the rows, in a few words.
     pub title: String,
     /// The baseline.
     pub baseline: String,

@@ -48,14 +48,14 @@ unit = "share more"
 at_least = 0.05
 
 [[cost]]
-title = "A recorded session waits longer"
+title = "Waiting for files in a recorded session"
 measure.latency = { workload = "agent/session", state = "hot", metric = "makespan" }
 unit = "session share"
 at_most = 0.001
 condition = { calls-a-turn = 0.01 }
 
 [[cost]]
-title = "Calls fail when the daemon dies"
+title = "Failed calls after daemon crashes"
 measure.faults = { scenarios = ["cron-kill"], figure = "failed-calls" }
 unit = "calls more"
 at_most = 2

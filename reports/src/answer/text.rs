@@ -49,7 +49,8 @@ impl UseAnswer {
         sentences
     }
 
-    /// The sentences in at most `most` lines of `width` columns. What does not fit is left out, the least needed first.
+    /// The sentences in at most `most` lines of `width` columns. Sentences that do not fit are left out, the least
+    /// important first.
     pub fn lines(&self, width: usize, most: usize) -> Vec<String> {
         let versions = |make: &dyn Fn(usize) -> Option<String>| -> Vec<String> {
             let mut versions: Vec<String> = [3, 2, 1, 0].into_iter().filter_map(make).collect();
@@ -111,7 +112,7 @@ impl UseAnswer {
                     .take(most)
                     .map(AnswerFigure::words)
                     .collect();
-                return Some(format!("It shows: {}.", words.join("; ")));
+                return Some(format!("Benefits: {}.", words.join("; ")));
             }
             AdviceKind::Choose | AdviceKind::ChooseIf => return Some(format!("{reason}.")),
             // A failed gate stands in the reason.
@@ -341,7 +342,7 @@ impl Overview {
         lines
     }
 
-    /// What has no evidence, with the first command that makes it, without the commands that the text above has.
+    /// The missing evidence, with the first command that makes it. Commands that the text above names are left out.
     fn missing_lines(&self, said: &str) -> Vec<String> {
         let blanks = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         let said = blanks(said);
@@ -471,7 +472,7 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
         text = text.replace(&format!("{mark} "), &format!("{mark}{NO_BREAK}"));
     }
     let words = text.split(' ').filter(|word| !word.is_empty());
-    // What is wider than a line is broken at its own blanks first.
+    // A word that is wider than a line is first broken at its own blanks.
     let words = words.flat_map(|word| match word.width() > width {
         true => word.split(NO_BREAK).collect(),
         false => vec![word],

@@ -342,7 +342,7 @@ fn reason<'a>(
     match kind {
         AdviceKind::Choose | AdviceKind::ChooseIf => {
             let titles: Vec<String> = shown.iter().map(|row| lower(&row.title)).collect();
-            (format!("It shows: {}.", titles.join("; ")), shown)
+            (format!("Benefits: {}.", titles.join("; ")), shown)
         }
         AdviceKind::Keep => {
             let gates = of(RowRole::Gate, &FAILED);
@@ -483,8 +483,12 @@ fn needs(shown: &[&Row]) -> Vec<String> {
     });
     let titles = shown.iter().filter(|row| row.properties.is_empty());
     let titles: Vec<String> = titles.map(|row| lower(&row.title)).collect();
-    let titles =
-        (!titles.is_empty()).then(|| format!("where this outweighs it: {}", titles.join("; ")));
+    let titles = (!titles.is_empty()).then(|| {
+        format!(
+            "where the benefit outweighs the costs: {}",
+            titles.join("; ")
+        )
+    });
     properties.into_iter().chain(titles).collect()
 }
 

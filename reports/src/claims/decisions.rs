@@ -71,7 +71,7 @@ impl Test for DecisionTest {
                     _ => Finding::exact(
                         shown.len() as f64,
                         format!(
-                            "policy {} on {arm}: shows {}",
+                            "policy {} on {arm}: benefits shown: {}",
                             self.policy,
                             shown.join(", ")
                         ),

@@ -1,4 +1,4 @@
-//! A measure of an arm or context policy, alone or beside that of a baseline: what a run says of it.
+//! A measure of an arm or context policy, alone or beside that of a baseline, as a run has it.
 
 use inputs::PathStep::{self, Any, Field};
 use serde::Deserialize;
@@ -20,7 +20,7 @@ pub(super) struct ReadingTest {
     baseline: Option<String>,
 }
 
-/// What a run without a usable figure says.
+/// The finding of a run without a usable figure.
 fn without(found: Found) -> Finding {
     let (words, is_final) = match found {
         Found::Missing(gap) => return Finding::Missing(format!("this run has no {}", gap.what)),
@@ -32,7 +32,7 @@ fn without(found: Found) -> Finding {
 }
 
 impl ReadingTest {
-    /// A reading of one arm. What failed is in every figure but a time.
+    /// A reading of one arm. Every figure except a time includes failed passes.
     fn read(&self, evidence: &Evidence<'_>, arm: &str, is_base: bool) -> Result<f64, Found> {
         let is_time = self.measure.is_timed() || self.measure.kind() == "ms";
         let barred = match is_time || matches!(self.measure, Measure::Passes { .. }) {

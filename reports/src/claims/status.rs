@@ -75,7 +75,7 @@ pub struct ClaimResult {
     pub status: ClaimStatus,
     /// The measurement and its place, or why there is none.
     pub evidence: String,
-    /// By what factor a refuted figure is off, at least 1, from the nearest end of its range.
+    /// The factor, at least 1, between a refuted figure and the nearest end of its range.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub factor: Option<f64>,
     /// The command that would settle it.
@@ -219,7 +219,7 @@ fn of_cases(cases: &[CaseResult], settle: Option<String>) -> TestResult {
     }
     let status = match kinds.as_slice() {
         [one] => *one,
-        // The weakest of the cases: what a constant says confirms nothing.
+        // The weakest of the cases: a constant confirms nothing.
         _ if kinds.contains(&ClaimStatus::Declared) && settled < 2 => ClaimStatus::Declared,
         // Cases that agree settle a claim only together with those that are not measured yet.
         _ if settled >= 2 || (settled == 1 && !is_open) => ClaimStatus::Conditional,

@@ -176,7 +176,7 @@ fn safety(evidence: &Evidence<'_>, policy: &Policy, candidate: &str) -> Vec<Row>
         bound("passes"),
         passes,
     )];
-    // A run without a pass of the baseline has no row of it. What compares with it has no evidence then.
+    // A run without a pass of the baseline has no row of it. Rows that compare with it then have no evidence.
     if let Some(baseline) = evidence.baseline_passes(&policy.compared_with()) {
         let title = "Every pass of the baseline ends well";
         rows.push(without(RowRole::Gate, title, bound("passes"), baseline));
@@ -247,7 +247,10 @@ fn why(rows: &[Row], verdict: PolicyVerdict, deciding: &[usize], conditions: &[S
     );
     match (verdict, first.role) {
         (PolicyVerdict::Adopt, _) => {
-            format!("shows {}; costs inside the margins", titles.join(" and "))
+            format!(
+                "benefits shown: {}; costs inside the margins",
+                titles.join(" and ")
+            )
         }
         (PolicyVerdict::AdoptIf, _) => conditions.join(" and "),
         (PolicyVerdict::Archive, RowRole::Benefit) => format!("no benefit: {}", titles.join(", ")),

@@ -221,7 +221,7 @@ pub(super) fn row(
         },
         Err(found) => without(role, &criterion.title, bound, found),
     };
-    // The weakest of what the measure is and of what its evidence is.
+    // The weaker of the measure's own provenance and that of its evidence.
     let origin = criterion.measure.provenance();
     row.provenance = row
         .provenance

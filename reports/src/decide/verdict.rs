@@ -139,8 +139,8 @@ fn of_states(
     }
 }
 
-/// The change of one margin by a factor of two, or of one measurement by half of its interval, that turns the verdict; the
-/// smallest if several do. A margin that asks for more evidence turns nothing: what would then be open is not the contrary.
+/// The change of one margin by a factor of two, or of one measurement by half of its interval, that turns the verdict;
+/// the smallest if several do. A stricter margin that leaves a row open does not count as a flip.
 pub(super) fn fragility(rows: &[Row], benefits_needed: usize) -> Option<Flip> {
     let (verdict, _) = conclude(rows, benefits_needed);
     if verdict == PolicyVerdict::NotDecided {

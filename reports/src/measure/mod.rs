@@ -88,7 +88,7 @@ pub(crate) enum Found {
     Value(Reading),
     /// No run measured it.
     Missing(Gap),
-    /// The candidate cannot do what the measure is about, with the reason.
+    /// The candidate does not offer the measured property, with the reason.
     NotOffered(String),
     /// A pass of the candidate failed in a workload that the measure reads.
     Failed(String),

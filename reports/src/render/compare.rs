@@ -139,7 +139,7 @@ fn reports(found: &Compared) -> (Vec<(String, String)>, Vec<String>) {
     (links, others)
 }
 
-/// What a reader needs before any figure.
+/// The sentences that a reader needs before any figure.
 fn notes(found: &Compared) -> Vec<String> {
     let mixed = found.mixed.iter();
     let mixed = mixed.map(|difference| format!("compared anyway (--mixed): {difference}"));

@@ -181,7 +181,7 @@ fn published(costs: &[ContextCost], parts: &mut Vec<Part>) {
             rows.push(row);
         }
         parts.push(Text(format!(
-            "What is left of the published saving of {name}. As published: {} tokens before, {} after, {}. That figure counts each token once, however often it is sent, and lets the model save a result without writing it. It also states the size of the same results as 50,000 tokens and as 50,000 bytes. In the same session, where everything stays and simulated under the policies, with {} tokens a result:",
+            "What is left of the published saving of {name}. As published: {} tokens before, {} after, {}. That figure counts each token once, however often it is sent, and lets the model save a result without writing it. It also states the size of the same results as 50,000 tokens and as 50,000 bytes. The table has the same session with everything kept, and simulated under the policies, with {} tokens a result:",
             count(before.entering),
             count(after.entering),
             saved(before.entering as f64, after.entering as f64),
@@ -237,7 +237,7 @@ fn worth(costs: &[ContextCost], parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Text(format!(
-        "When is a context file system worth its tokens? By dollars on {model}, with a prompt cache; nothing here says whether an agent that sees less still does its task:"
+        "When is a context file system worth its tokens? By dollars on {model}, with a prompt cache; this does not show whether an agent that sees less still does its task:"
     )));
     parts.push(List(lines));
 }

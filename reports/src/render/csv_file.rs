@@ -13,7 +13,7 @@ pub(super) struct CsvField(String);
 
 /// A field of a CSV file.
 pub(super) trait Field {
-    /// Its text; empty for what there is not.
+    /// Its text; empty if there is no value.
     fn text(&self) -> CsvField;
 }
 

@@ -78,8 +78,8 @@ impl Chart {
     }
 }
 
-/// A drawing without what the style of a page says once for all of them: a chart is mostly attributes of its texts.
-/// No text has these bytes, because its quotes are encoded.
+/// A drawing without the attributes that the style sheet of a page sets for all drawings: attributes of texts are most
+/// of a chart's bytes. No text has these bytes, because its quotes are encoded.
 fn compacted(mut svg: String) -> String {
     for (long, short) in [
         (" opacity=\"1\"", ""),
@@ -234,7 +234,7 @@ pub(super) fn line(
     Ok(area.draw(&PathElement::new(ends.to_vec(), style))?)
 }
 
-/// What plotters must be asked for to get a font of a size in pixels.
+/// The font size to request from plotters for a size in pixels.
 fn pixels(size: u32) -> f64 {
     f64::from(size) * 1.24
 }
@@ -285,7 +285,7 @@ pub(super) fn width(text: &str, size: u32) -> i32 {
     (sum * f64::from(size)).ceil() as i32
 }
 
-/// A text that is at most so many pixels wide; what is left out is an ellipsis.
+/// A text that is at most so many pixels wide; an ellipsis replaces the rest.
 pub(super) fn fit(text: &str, pixels: i32, size: u32) -> String {
     let whole = shown(text);
     if width(&whole, size) <= pixels {

@@ -1,4 +1,4 @@
-//! The pictures of what breaks and of what is lost: how much of what was tried worked, with a row for each arm.
+//! The pictures of failures and losses: the share of attempts that worked, with a row for each arm.
 
 use std::collections::BTreeMap;
 

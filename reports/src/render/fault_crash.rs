@@ -17,7 +17,7 @@ pub(super) fn crash_points(run: &Run) -> Vec<Part> {
          phantom | mixtures | unreadable | not judged | verdict | \
          back after (median, longest) | how",
     );
-    let said = "A point at which nothing was lost, torn, stale or phantom is a point that was passed: 0 of n points mean, with 95 % confidence and if points are independent, fewer than 3 in n. n are points, not looks at a record: the records of one point are in one store. What is wrong counts at the first point at which it is found. The seed decides delays and changes; which state a kill hits depends on scheduling. \"–\": not looked at.";
+    let said = "A crash point passes if no record is lost, torn, stale or phantom. If 0 of n independent points fail, then fewer than 3 in n fail, with 95 % confidence. n counts points, not records, because all records of a point are in one store. A loss counts at the first point at which it is found. The seed decides delays and changes; the state that a kill hits depends on scheduling. \"–\": not looked at.";
     let mut parts = vec![
         Part::Text(said.to_owned()),
         Part::Table(head, run.crash_points.iter().map(row).collect()),

@@ -28,7 +28,7 @@ pub(super) fn hosts(report: &Report<'_>, parts: &mut Vec<Part>) {
         parts.push(Table(head, rows.collect()));
     }
     if !summary.shared_files.is_empty() {
-        parts.push(Text("Two hosts add lines to one file, without waiting for each other. When both have settled, the harness looks for each line in every file on both hosts. A lost line is in none of them. No two edits are in flight at one moment: the file system lost it, not the writers.".to_owned()));
+        parts.push(Text("Two hosts add lines to one file, without waiting for each other. When both have settled, the harness looks for each line in every file on both hosts. A lost line is in no file. No two edits are in flight at one moment, so the file system lost the line, and not the writers.".to_owned()));
         let rows = summary.shared_files.iter().map(|files| {
             vec![
                 files.workload.clone(),
@@ -61,7 +61,7 @@ pub(super) fn syncs(report: &Report<'_>, parts: &mut Vec<Part>) {
     if !kinds.any(|kind| kind.starts_with("sync-")) {
         return;
     }
-    parts.push(Text("What `sync-new` and `sync-overwritten` wait for is not the same everywhere. They are as durable as the backend can make files:".to_owned()));
+    parts.push(Text("The calls `sync-new` and `sync-overwritten` do not wait for the same durability on all arms. They wait for the strongest that the backend offers:".to_owned()));
     let arms = plan.arms.iter().map(|arm| {
         let how = match arm.backend.has_bucket {
             true => "everything is in the bucket (the attribute `user.ctx.sync`)",

@@ -13,7 +13,7 @@ use rundir::Plan;
 use stats::Comparison;
 
 /// The caption of the chart of operations.
-pub(super) const LATENCY_SHOWS: &str = "Which arm costs what in one operation, with hot caches where they were measured: the time of a call divided by that of the baseline, whose own time stands beside each title. The line is 1; a bar is the 99 % interval over epochs, and the number after ± is half of it (wide: more than the ratio itself). Shaded: treated as equal. †: some passes failed, which are in no time. Ratios beyond ×64 are drawn at the edge.";
+pub(super) const LATENCY_SHOWS: &str = "Which arm costs what in one operation, with hot caches where they were measured: the time of a call divided by that of the baseline, whose own time stands beside each title. The line is 1; a bar is the 99 % interval over epochs, and the number after ± is half of it (wide: more than the ratio itself). Shaded: treated as equal. †: some passes failed; no time includes them. Ratios beyond ×64 are drawn at the edge.";
 
 /// The arms with columns of their own, without the baseline.
 pub(super) fn compared<'a>(report: &'a Report<'_>) -> Vec<&'a str> {
@@ -169,7 +169,7 @@ pub(super) fn states(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Heading(3, "Hot, lukewarm, cold".to_owned()));
-    parts.push(Text("Hot: everything has just been used. Lukewarm: the kernel's caches are empty, and the daemon keeps its own. Cold: the daemon has just been started, too. Each state is proved by the requests that reached the daemon, or by what came from the disk. All arms share each emptying of the caches.".to_owned()));
+    parts.push(Text("Hot: everything has just been used. Lukewarm: the kernel's caches are empty, and the daemon keeps its own. Cold: the daemon has just been started, too. Each state is proved by the requests that reached the daemon, or by the bytes that came from the disk. The caches are emptied once for all arms.".to_owned()));
     parts.push(Chart(
         stems::STATES,
         "How much the state of the caches matters: the time of the same work in each state. The scale is logarithmic, and each panel has its own.",
@@ -192,7 +192,7 @@ pub(super) fn sessions(report: &Report<'_>, parts: &mut Vec<Part>) {
     ));
     parts.push(Chart(
         stems::SESSIONS,
-        "Which arm costs what in a session: its wait for files divided by that on the baseline. Read as the chart of operations.",
+        "Which arm costs what in a session: its wait for files divided by that on the baseline. Read it like the chart of operations.",
     ));
     let is_task = |cell: &Cell| {
         let planned = report.run.plan.workload(&cell.workload);

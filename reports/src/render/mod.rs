@@ -1,5 +1,5 @@
 //! Renders a summary as pages, tables, charts and data files.
-//! `page` orders the parts of a report, `part` says what parts there are, and each format has its own module.
+//! `page` orders the parts of a report, `part` defines the kinds of parts, and each format has its own module.
 
 mod adr;
 mod answers;

@@ -18,7 +18,7 @@ pub(super) fn model_files(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Text(format!(
-        "By {}, {}: answers **{}**. Few reads of small files, shortened for the model's speed; no figure of this section is in any other, and no verdict rests on it. The whole page is model-files.md, beside this one; `make model-files` measures more.",
+        "By {}, {}: answers **{}**. Few reads of small files, shortened for the model's speed; no other section and no verdict uses a figure of this section. The whole page is model-files.md, beside this one; `make model-files` measures more.",
         found.model, found.engine, found.origin
     )));
     let rows = found.fidelity.iter().map(|at| {
@@ -43,7 +43,7 @@ pub(super) fn model_files(report: &Report<'_>, parts: &mut Vec<Part>) {
         (found.history.session, found.history.session_reads)
     {
         facts.push(format!(
-            "A session of 12 calls, 4 of them reads: {here:.2} s in llm-history ({}), {:.2} ms in a plain directory; {exact} of its {reads} reads were what had been written.",
+            "A session of 12 calls, 4 of them reads: {here:.2} s in llm-history ({}), {:.2} ms in a plain directory; {exact} of its {reads} reads returned the written bytes.",
             found.origin,
             there * 1000.0
         ));

@@ -102,7 +102,7 @@ fn first_screen(report: &Report<'_>, parts: &mut Vec<Part>) {
         ));
         return parts.push(Chart(stems::LATENCY, LATENCY_SHOWS));
     }
-    parts.push(Text("In a picture, what is right of the line is worse than the baseline, and what is left of it is better. Shaded: the cost that the use tolerates. \"sure\": no limit or figure that halves or doubles changes the answer; \"fragile\": one does.".to_owned()));
+    parts.push(Text("In a picture, a figure right of the line is worse than the baseline, and a figure left of it is better. Shaded: the cost that the use tolerates. \"sure\": no limit or figure that halves or doubles changes the answer; \"fragile\": one does.".to_owned()));
     parts.push(Text(format!("Marks: {}.", Provenance::legend())));
     let shown = all.iter().take(MOST_USES).enumerate();
     parts.push(Uses(
@@ -131,7 +131,7 @@ pub(super) fn pictured<'a>(report: &'a Report<'_>) -> Vec<Vec<&'a crate::decide:
     uses.map(|answer| answer.decisions).collect()
 }
 
-/// The arms and candidates, each with what it is.
+/// The arms and candidates, each with its description.
 fn legend(report: &Report<'_>, uses: &[Use<'_>]) -> Part {
     const WORDS: usize = 10;
     const MOST_NAMES: usize = 14;
@@ -192,7 +192,7 @@ fn sections(report: &Report<'_>) -> Vec<Section> {
                 }
                 parts.push(Chart(
                     stems::FAILURES,
-                    "What breaks and what is lost: how much of what was tried worked. Skipped is not tried.",
+                    "What breaks and what is lost: the share of attempts that worked. Skipped attempts do not count.",
                 ));
                 endings(report, parts);
                 tools(report, parts);
@@ -256,7 +256,7 @@ fn all_programs(report: &Report<'_>, parts: &mut Vec<Part>) {
     }
     parts.push(Chart(
         stems::PROGRAMS,
-        "How long the steps of programs take, divided by the baseline. Read as the chart of operations under Speed.",
+        "The time of the steps of programs, divided by that on the baseline. Read it like the chart of operations under Speed.",
     ));
     parts.push(ratio_rows(report, |cell| {
         cell.workload.starts_with("program/")
@@ -454,7 +454,7 @@ fn scratch(report: &Report<'_>) -> String {
     )
 }
 
-/// What a reader has to know of how a run was made.
+/// The facts about the making of a run that a reader must know.
 fn facts(report: &Report<'_>) -> Vec<String> {
     let plan = &report.run.plan;
     let environment = &report.run.environment;
@@ -557,7 +557,7 @@ fn origins(report: &Report<'_>) -> String {
             .to_owned();
     }
     format!(
-        "All times are measured live, with these exceptions, which are in no figure of another arm: {}.",
+        "All times are measured live, with these exceptions, which no figure of another arm includes: {}.",
         other.join("; ")
     )
 }
@@ -568,7 +568,7 @@ fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Heading(3, "Where the time goes".to_owned()));
-    parts.push(Text("The wait for one call has three parts. Store: the time inside the store. Front end: our code around it. Kernel and queue: all the rest, that is the caller's own system calls, the kernel, the queue, the wake-up, reading and writing /dev/fuse. Counts are exact. In hot cells, counts and parts come from the warm-up pass of each epoch, which is in no latency: they show where time goes, not how long a hot call takes. In lukewarm and cold cells they come from every pass. Processor times cover the timed calls, not the checks. The table has the arms that daemons serve, each workload in the first cache state in which a request reached a daemon; costs.csv has every cell.".to_owned()));
+    parts.push(Text("The wait for one call has three parts. Store: the time inside the store. Front end: our code around it. Kernel and queue: all the rest, that is the caller's own system calls, the kernel, the queue, the wake-up, reading and writing /dev/fuse. Counts are exact. In hot cells, counts and parts come from the warm-up pass of each epoch, which no latency includes: they show where time goes, not how long a hot call takes. In lukewarm and cold cells they come from every pass. Processor times cover the timed calls, not the checks. The table has the arms that daemons serve, each workload in the first cache state in which a request reached a daemon; costs.csv has every cell.".to_owned()));
     let spent = |ns: f64| match ns > 0.0 {
         true => time(ns),
         false => "–".to_owned(),
@@ -703,10 +703,10 @@ fn method(report: &Report<'_>, parts: &mut Vec<Part>) {
     }
     parts.push(Heading(3, "Method".to_owned()));
     parts.push(List(vec![
-        "In a cell (workload × cache state) all arms are mounted at once, and short passes alternate between them in a random order that the seed fixes. Ratios are paired within a round. A pass that changes files has a fresh subtree, or one whose changes were undone. In hot cells a daemon is stopped while another arm is timed, so that its background work costs no other arm.".to_owned(),
+        "In a cell (workload × cache state) all arms are mounted at once, and short passes alternate between them in a random order that the seed fixes. Ratios are paired within a round. A pass that changes files has a fresh subtree, or one whose changes were undone. In hot cells, the harness pauses a daemon while another arm is timed, so that its background work does not slow other arms.".to_owned(),
         "An epoch has its own scratch, daemons and order. It gives one Hodges–Lehmann estimate for each cell; the interval is Student's t over epochs, so it contains what varies between them. Verdicts are computed after five eighths of the epochs and after all of them. Both looks share an error rate of 1 % by Bonferroni's inequality; decided cells stop.".to_owned(),
         "One client works in a closed loop: times are service times, without a queue of their own, so coordinated omission has nothing to hide.".to_owned(),
-        format!("A call of more than {} s is a timeout. After twice that time it is cut off.", plan.settings.call_timeout_ms as f64 / 1000.0),
+        format!("A call of more than {} s is a timeout. After twice that time it is aborted.", plan.settings.call_timeout_ms as f64 / 1000.0),
     ]));
     parts.push(Text(format!(
         "To reproduce the run: `{}`. To make this page again from the same files: `ctxbench report {}`. The data are in report.json and *.csv beside this page, the histograms in hist/.",

@@ -24,7 +24,7 @@ pub(super) enum Part {
     Section(Section),
     /// The answers of the first screen.
     Uses(Vec<UseBlock>),
-    /// The arms that a report draws: the name of each, and what it is.
+    /// The arms that a report draws: the name of each, and its description.
     Legend(Vec<(String, String)>),
     /// Every figure of the run, by workload, cache state and metric.
     Cells(Vec<String>, Vec<CellGroup>),

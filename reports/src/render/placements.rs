@@ -1,4 +1,4 @@
-//! What of a ratio is the wake-up of another processor: cells that are measured in both placements.
+//! The part of a ratio that is the wake-up of another processor: cells that are measured in both placements.
 
 use super::part::Part::{self, Heading, Table, Text};
 use super::report::Report;

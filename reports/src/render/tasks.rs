@@ -20,8 +20,8 @@ pub(super) fn tasks(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Heading(3, "What a task costs".to_owned()));
-    parts.push(Text("Scripted: no model chose the steps. The same tasks through shell words over files, through SQL tools in the agent's process, and through an MCP server; every answer was compared with the reference. Tokens (o200k) of a task: the definitions of the tools, with what the prompt says of the files, once; the calls as a model writes them; their results. Definitions of files are those of one shell tool.".to_owned()));
-    parts.push(Text("Lag: from a commit until a reader sees it, the median of passes. For files that are copied from the source it is the wait for the next copy of the stated schedule, which is not slept, and the measured time of the copy. A stale answer misses what was committed before the question.".to_owned()));
+    parts.push(Text("Scripted: no model chose the steps. The same tasks through shell words over files, through SQL tools in the agent's process, and through an MCP server; every answer was compared with the reference. Tokens (o200k) of a task: the definitions of the tools and the prompt's description of the files, once; the calls as a model writes them; their results. An arm with files has the definition of one shell tool.".to_owned()));
+    parts.push(Text("Lag: from a commit until a reader sees it, the median of passes. For files that are copied from the source, it is the computed wait for the next copy by the stated schedule, plus the measured time of the copy. A stale answer misses a commit from before the question.".to_owned()));
     let head = columns(
         "workload | arm | tokens a task | definitions | calls | results | calls a task | \
          lag of a commit | stale answers | time a call",

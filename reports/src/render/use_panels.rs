@@ -79,7 +79,7 @@ fn gates(decision: &Decision) -> String {
     }
 }
 
-/// Writes a row in a line: whether it keeps its bound, what it is, and at the right its figure, which is never cut.
+/// Writes a row in a line: whether it keeps its bound, its title, and at the right its figure, which is never cut.
 fn write_row(area: &Area<'_>, row: &Row, y: i32) -> Result<(), DrawError> {
     let sign = match row.state {
         RowState::Met => "✓",

@@ -10,7 +10,7 @@ use crate::summary::cell_anchor;
 use crate::text::columns;
 
 /// The words of this page, once for all uses.
-const WORDS: &str = "A gate must hold before anything is compared. A benefit is a reason to change, a cost a reason not to. \"adopt\": every gate holds, enough benefits are shown, no cost is above its limit. \"adopt if\": the same under a condition. \"archive\": keep what you have, and file the idea. \"not decided\": the evidence does not say. A figure is held against its limit with its whole interval. \"declared\" figures are statements of the makers; they decide nothing.";
+const WORDS: &str = "A gate must hold before anything is compared. A benefit is a reason to change, a cost a reason not to. \"adopt\": every gate holds, enough benefits are shown, no cost is above its limit. \"adopt if\": the same under a condition. \"archive\": keep what you have, and file the idea. \"not decided\": the evidence does not decide. The whole interval of a figure is compared with its limit. \"declared\" figures are statements of the makers; they decide nothing.";
 
 pub(super) fn why(report: &Report<'_>) -> Vec<Part> {
     let uses = uses(&report.decisions);
@@ -130,6 +130,14 @@ fn is_same(one: &Row, other: &Row) -> bool {
     one.role == other.role && one.title == other.title
 }
 
+/// A state and the words for what was found, which may begin with the state.
+fn stated(state: &str, found: &str) -> String {
+    match found.strip_prefix(state) {
+        Some(rest) if rest.starts_with(':') => found.to_owned(),
+        _ => format!("{state}: {found}"),
+    }
+}
+
 /// The state of a row with its figure and what was found.
 fn figure(row: &Row) -> String {
     let state = row.role.state(row.state);
@@ -139,7 +147,7 @@ fn figure(row: &Row) -> String {
     match row.figure() {
         // The words say that there is none, and of how many.
         _ if is_none => format!("{state}: {}", row.provenance.marked(&row.candidate)),
-        figure if figure.is_empty() => format!("{state}: {}", row.candidate),
+        figure if figure.is_empty() => stated(state, &row.candidate),
         figure => format!("{state}: {figure} ({})", row.candidate),
     }
 }
@@ -188,4 +196,25 @@ fn sources(decisions: &[&Decision]) -> Option<Part> {
         own.into_iter().chain(found).collect()
     });
     Some(Table(head, rows.collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::RowState;
+    use crate::testing;
+
+    #[test]
+    fn a_cell_does_not_repeat_its_state() {
+        let mut without_evidence = 0;
+        for decision in testing::decisions() {
+            for row in &decision.rows {
+                let (state, cell) = (row.role.state(row.state), figure(row));
+                assert!(cell.starts_with(state), "{cell}");
+                assert!(!cell.contains(&format!("{state}: {state}")), "{cell}");
+                without_evidence += usize::from(row.state == RowState::Missing);
+            }
+        }
+        assert!(without_evidence > 0);
+    }
 }

@@ -124,7 +124,7 @@ impl Health {
             return match self.aa.is_empty() {
                 true => "Without identical arms, this run cannot say how precise it is".to_owned(),
                 false => format!(
-                    "Fewer than {MIN_EPOCHS} epochs are too few to say how far identical arms came out apart, and which difference this run can show"
+                    "Fewer than {MIN_EPOCHS} epochs are too few to say how far identical arms differ, and which difference this run can show"
                 ),
             };
         };

@@ -73,7 +73,7 @@ fn samples(rng: &mut ChaCha8Rng, truth: f64, neighbour: Neighbour) -> Vec<Sample
     taken[1] = taken[0];
     for epoch in 0..EPOCHS {
         let level = rng.random_range(-0.1..0.1);
-        // What a placement or a layout on disk does to an arm for a whole epoch; now and then it is much.
+        // The effect of a placement or a layout on disk on an arm for a whole epoch; now and then it is large.
         let of_epoch = arms.map(|_| {
             let is_rare = rng.random_range(0..20) == 0;
             normal(rng, if is_rare { 0.02 } else { 0.004 })

@@ -3,7 +3,7 @@
 use super::evidence::{coding, fail_a_pass};
 use super::*;
 
-const STATUS: &str = "The git steps of a session take longer";
+const STATUS: &str = "Time of a session's git steps";
 
 fn status_row(run: &Run) -> Row {
     row(&of("coding-agent", run, "sqlite"), STATUS).clone()

@@ -246,7 +246,7 @@ fn a_declared_figure_is_printed_and_decides_nothing() {
 
 #[test]
 fn every_figure_has_the_mark_of_its_origin() {
-    let title = "No record lost when the power goes";
+    let title = "No record lost in a power loss";
     let cut = row(&of("coding-agent", &coding(), "sqlite"), title).clone();
     assert_eq!(cut.provenance, Provenance::Simulated);
     assert!(cut.figure().starts_with("◐ 0 %"), "{}", cut.figure());
@@ -265,7 +265,7 @@ fn every_figure_has_the_mark_of_its_origin() {
     let mut run = coding();
     testing::rename_arm(&mut run, "sqlite", "sqlite@30ms");
     let found = of("coding-agent", &run, "sqlite@30ms");
-    let session = row(&found, "A recorded session waits longer");
+    let session = row(&found, "Waiting for files in a recorded session");
     assert!(session.figure().starts_with("◐ "), "{}", session.figure());
 }
 
@@ -291,7 +291,7 @@ fn one_epoch_or_two_leave_every_latency_open() {
     assert_eq!(found.verdict, NotDecided);
     assert_eq!(
         found.why,
-        "open: The git steps of a session take longer, A recorded session waits longer, Installing packages takes longer"
+        "open: Time of a session's git steps, Waiting for files in a recorded session, Time to install packages with npm"
     );
 }
 
@@ -317,7 +317,7 @@ fn a_cell_in_two_runs_must_keep_the_bound_in_both() {
     let runs = [fast, slow];
     let found = of_both(&runs, &[0, 1]);
     assert_eq!(
-        row(&found, "The git steps of a session take longer").state,
+        row(&found, "Time of a session's git steps").state,
         RowState::Open
     );
     assert_eq!(found.verdict, NotDecided);
@@ -330,7 +330,7 @@ fn a_latency_says_its_share_of_the_session_and_what_was_not_replayed() {
     let session = workloads.find(|workload| workload.name.starts_with("agent/"));
     session.unwrap().not_replayed.insert("exec".to_owned(), 25);
     let found = of("coding-agent", &run, "sqlite");
-    let row = row(&found, "A recorded session waits longer");
+    let row = row(&found, "Waiting for files in a recorded session");
     insta::assert_snapshot!(row.session.as_ref().unwrap(), @"a session of 2000 s waits 11.6 ms for files: 0.0006 %; 25 of 125 recorded calls were not replayed (25 exec)");
     insta::assert_snapshot!(row.break_even.as_ref().unwrap().words, @"matters above 1,800 file calls a turn");
 }
@@ -343,7 +343,7 @@ fn a_cost_behind_an_injected_delay_names_the_round_trip_at_which_it_matters() {
     slow(&mut run, "agent/sync-100", "sqlite@30ms", 15_000.0);
     let waits = |candidate: &str| {
         let found = of("roaming-agents", &run, candidate);
-        row(&found, "A hundred notes wait for the bucket").clone()
+        row(&found, "Time until a hundred notes are in the bucket").clone()
     };
     assert_eq!(waits("sqlite").state, RowState::Met);
     let far = waits("sqlite@30ms");
@@ -709,7 +709,7 @@ fn the_same_fault_once_more_changes_no_figure() {
     run.faults[1].failed_calls = 2;
     let failing = |run: &Run| {
         let found = of("cron-controller", run, "sqlite");
-        let row = row(&found, "Calls fail when the daemon dies");
+        let row = row(&found, "Failed calls after daemon crashes");
         (row.state, row.effect.unwrap().value, found.verdict)
     };
     assert_eq!(failing(&run), (RowState::Met, 24.0, Adopt));
@@ -755,7 +755,7 @@ fn a_cost_that_was_not_measured_on_the_candidate_is_not_inside_its_margin() {
         }
     }
     let found = of("agent-memory", &run, "sqlite");
-    let row = row(&found, "Answers that no longer hold");
+    let row = row(&found, "Outdated answers");
     assert_eq!((row.state, found.verdict), (RowState::Open, NotDecided));
 }
 
@@ -854,6 +854,6 @@ fn the_bound_of_lost_records_falls_with_the_number_of_kills() {
     }
     assert_eq!(kill(&run).state, RowState::Met);
     let found = of("coding-agent", &run, "sqlite");
-    let cut = row(&found, "No record lost when the power goes");
+    let cut = row(&found, "No record lost in a power loss");
     assert_eq!(cut.state, RowState::Missing);
 }

@@ -268,7 +268,7 @@ fn a_fragile_verdict_names_its_row_and_at_most_two_are_fragile() {
             ))
         });
     // Of at most two.
-    insta::assert_snapshot!(all.collect::<Vec<_>>().join("\n"), @"exploration: adopt (fragile: Tokens of a made-up file over those of a written one): Tokens of a made-up file over those of a written one: a margin of 1.5 times instead of 2 times makes it adopt if");
+    insta::assert_snapshot!(all.collect::<Vec<_>>().join("\n"), @"exploration: adopt (fragile: Tokens of a generated file over those of a written one): Tokens of a generated file over those of a written one: a margin of 1.5 times instead of 2 times makes it adopt if");
 }
 
 #[test]
@@ -276,14 +276,8 @@ fn a_margin_of_half_or_twice_the_size_that_turns_a_verdict_makes_it_fragile() {
     // ×2 is tolerated; ×1.2, ×1.74, ×2.4 and ×6 are measured.
     for (factor, verdict) in [
         (1.0, "adopt"),
-        (
-            1.45,
-            "adopt (fragile: The git steps of a session take longer)",
-        ),
-        (
-            2.0,
-            "archive (fragile: The git steps of a session take longer)",
-        ),
+        (1.45, "adopt (fragile: Time of a session's git steps)"),
+        (2.0, "archive (fragile: Time of a session's git steps)"),
         (5.0, "archive"),
     ] {
         let mut run = coding();
