@@ -153,7 +153,7 @@ fn filled(store: &dyn Store) -> (Ino, Vec<Attr>) {
     (dir.ino, (0..FILES).map(file).collect())
 }
 
-/// The stores called directly: what remains of a call when the way through the kernel is cut off.
+/// The stores called directly: the part of a call without the kernel.
 fn stores(criterion: &mut Criterion) {
     let scratch = tempfile::tempdir_in("/var/tmp").unwrap();
     let memory: Box<dyn Store> = Box::new(MemoryStore::new(&caller()));

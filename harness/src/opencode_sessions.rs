@@ -160,7 +160,7 @@ fn document(file: &Path) -> anyhow::Result<Value> {
     Ok(serde_json::from_str(&text).unwrap_or_default())
 }
 
-/// What a directory holds, by name; nothing if it cannot be read.
+/// The entries of a directory, by name; empty if it cannot be read.
 fn entries(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let mut all: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();

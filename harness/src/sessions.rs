@@ -55,7 +55,7 @@ impl Recording {
         if path == Path::new(STDIN) {
             let copy = copied(io::stdin().lock(), RECORDING.bytes(), RECORDING.bytes())
                 .context("reading standard input")?;
-            // What comes from standard input can be packed, too.
+            // Standard input can be packed, too.
             let inner = Self::open(copy.path())?;
             return Ok(Self {
                 name: "standard input".to_owned(),

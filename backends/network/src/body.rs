@@ -62,7 +62,7 @@ pub async fn read_body(response: Response, limit: BodyLimit) -> Result<Bytes, Bo
 /// The start of a body, up to its limit or to where the peer stops: for error messages.
 pub async fn read_start(response: Response, limit: BodyLimit) -> Bytes {
     let mut body = BytesMut::new();
-    // What has arrived is all that is needed.
+    // The bytes that have arrived are enough.
     let _ = read(response, limit, &mut body).await;
     body.freeze()
 }

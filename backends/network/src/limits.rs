@@ -98,7 +98,7 @@ pub const LISTED_KEYS: usize = 5_000_000;
 /// Pages in a listing of a bucket.
 pub const LISTING_PAGES: usize = 50_000;
 
-/// Pages without a key in a row in a listing of a bucket: a server may skip what it has deleted.
+/// Consecutive pages without a key in a bucket's listing: a server may leave out keys that it has deleted.
 pub const EMPTY_PAGES: usize = 100;
 
 /// Floors of a log, one for each garbage collection that removed history.

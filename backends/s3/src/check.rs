@@ -173,7 +173,7 @@ pub async fn check(log: &Client, mirror: Option<(&MirrorClient, MirrorMode)>) ->
             }
         }
     }
-    // Others may commit meanwhile: only what is past the next number is past a gap.
+    // Others may commit meanwhile, so only a commit after the next number is after a gap.
     let next = walk.head.number + 1;
     let commits = log.commits().await?;
     if let Some(past) = commits.iter().filter(|it| **it > next).min()

@@ -19,7 +19,7 @@ fn prefix(config: &S3Config, part: &str) -> String {
     format!("{}agents/{}/{part}", config.prefix, config.agent)
 }
 
-/// How long an object of a kind may be: what is longer is not of our making.
+/// The maximum length of an object of a kind: no version of this program writes a longer one.
 fn limit(key: Key) -> BodyLimit {
     match key {
         Key::Log(_) => limits::COMMIT,

@@ -62,7 +62,7 @@ pub async fn collect(
         floor: make_floor(client, before(options.older_than), now, options.dry_run).await?,
         ..Collected::default()
     };
-    // Listed before the head is read: what is uploaded or committed later is not in the listing.
+    // List before the head is read, so that the listing has no object of a later upload or commit.
     let listed = sweeper.list().await?;
     let latest = before(options.grace);
     let floors = floors(client, Vec::new()).await?;

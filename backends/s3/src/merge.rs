@@ -365,7 +365,8 @@ impl Merge<'_, '_> {
         if is_ours { &self.ours } else { &self.theirs }
     }
 
-    /// Merges the edit of a file into what the other side has put in its place; whether that can be done.
+    /// Merges the edit of a file into the file that the other side has put in its place. Returns whether this is
+    /// possible.
     fn put_into(
         &mut self,
         place: &Entry,

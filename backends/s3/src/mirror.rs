@@ -299,7 +299,7 @@ pub async fn publish<O: Objects>(
                 return Ok(());
             }
         }
-        // Another writer was faster each time; what it wrote is compared the next time.
+        // Another writer was faster each time; the next attempt compares its commits.
         Err(Fault::Unknown(format!("{key} changed during each of several reads")).into())
     });
     let changes = stream::iter(changes).buffer_unordered(AT_ONCE);

@@ -14,7 +14,7 @@ use crate::tree::{Changes, Chunk, Content, Hash, INLINE_MAX, Node, NodeId, Place
 /// How many uploads are under way at once; each holds a chunk in memory.
 const UPLOADS_AT_ONCE: usize = 4;
 
-/// Bytes of files that travel in one commit; what is beyond is uploaded as blobs.
+/// Maximum bytes of file content inside a commit; further content is uploaded as blobs.
 const COMMIT_MAX: usize = 16 << 20;
 
 /// Changes that can be committed, whose chunks all have a place in the bucket or in the inline section; that section; and

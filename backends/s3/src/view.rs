@@ -89,7 +89,7 @@ impl<'a> View<'a> {
             .chain(changed.filter_map(|((_, name), to)| Some((name, (*to)?))))
     }
 
-    /// Whether a directory is `ancestor`, or below it. What is in a circle is only below what is in it.
+    /// Whether a directory is `ancestor`, or below it. A node in a circle is only below the nodes of that circle.
     pub(crate) fn is_within(&self, mut dir: NodeId, ancestor: NodeId) -> bool {
         // No path is longer than there are nodes.
         for _ in 0..=self.base.count() + self.nodes.len() {

@@ -59,7 +59,7 @@ impl HoleSearch {
                         .without_holes(self.offset, store.getattr(self.ino)?.size),
                 };
             }
-            // What was dirty when the call began is in the store by now.
+            // The store now has the pages that were dirty when the call began.
             found = self.seek(store)?;
         }
         found.ok_or(Errno::NXIO.into())
@@ -109,7 +109,7 @@ mod tests {
         }
     }
 
-    /// What the kernel does with dirty pages of 4 KiB.
+    /// A model of the kernel's dirty pages of 4 KiB.
     fn write_back(store: &MemoryStore, ino: Ino, dirty: &[u64]) -> bool {
         for at in dirty {
             store.write(&CALLER, ino, *at, &[7; 4096]).unwrap();
@@ -134,7 +134,7 @@ mod tests {
                     let to = match (target, &answer) {
                         (Seek::Data, Ok(at)) => *at,
                         (Seek::Data, Err(_)) => u64::MAX,
-                        // What is at the hole that was found must not be dirty.
+                        // The page at the reported hole must not be dirty.
                         (Seek::Hole, _) => from + 1,
                     };
                     let hidden = dirty.iter().find(|at| **at < to && **at + 4096 > from);

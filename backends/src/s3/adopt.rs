@@ -94,7 +94,7 @@ struct Adopting<'a> {
     out: Adopted,
 }
 
-/// Applies a merge to the working copy. `base` contains the merged commit already; what differs from it is journalled.
+/// Applies a merge to the working copy. `base` contains the merged commit already; differences from it are journalled.
 pub(super) fn adopt(
     db: &Db,
     store: &SqliteStore,

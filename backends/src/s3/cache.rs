@@ -339,7 +339,7 @@ impl Cache {
         self.unsaved.iter().try_for_each(|step| step.save(db))
     }
 
-    /// Takes what the tables have, after a transaction that failed: the base in memory was ahead of them.
+    /// Loads the base from the tables after a failed transaction: the base in memory was ahead of them.
     fn reload(&mut self) -> std::result::Result<(), ReplicaError> {
         let read = {
             let db = self.store.db();

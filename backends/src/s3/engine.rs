@@ -151,7 +151,7 @@ impl Engine {
         }
     }
 
-    /// Ends the thread. What is under way is dropped: the journal has it.
+    /// Ends the thread and drops its work in progress: the journal has it.
     pub(super) fn stop(&self) {
         self.inner.is_ending.store(true, Ordering::Release);
         // An error means that it has ended.

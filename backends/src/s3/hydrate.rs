@@ -76,7 +76,7 @@ impl S3Store {
         self.hold_of_size(ino, |_| range.clone())
     }
 
-    /// As [`S3Store::hold`], with what a write of a range needs: the last chunk, too, where the file grows.
+    /// As [`S3Store::hold`], for a write of a range: also holds the last chunk, if the file grows.
     pub(super) fn hold_for_write(&self, ino: Ino, range: Range<u64>) -> Result<MutexGuard<'_, Db>> {
         self.hold_of_size(ino, |size| match range.end > size {
             true => range.start.min(size.saturating_sub(1))..range.end,

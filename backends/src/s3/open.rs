@@ -242,7 +242,7 @@ impl S3Store {
         started
     }
 
-    /// Joins the log with the cache `store`, and starts what the mount needs.
+    /// Joins the log with the cache `store`, and starts the threads of the mount.
     fn start(
         config: S3Config,
         store: Arc<SqliteStore>,

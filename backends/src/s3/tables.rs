@@ -53,7 +53,7 @@ pub(super) fn head(db: &Db) -> Result<Head> {
     Ok(found.unwrap_or_default())
 }
 
-/// Moves the head. What was sent for the place after the old one is decided now.
+/// Moves the head. The outcome of a commit that was sent for the number after the old head is known now.
 fn set_head(db: &Db, head: Head) -> Result<()> {
     db.execute(
         "UPDATE s3_state SET head = ?1, hash = ?2, first = ?3",

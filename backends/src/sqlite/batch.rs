@@ -82,7 +82,7 @@ pub(super) fn restore_last_tails(
     restored.map_err(|error| unreadable(&dir, &error))
 }
 
-/// What the database says of its redo log.
+/// The database's record of its redo log.
 pub(super) fn known(connection: &Connection) -> rusqlite::Result<redo::Known> {
     let read = "SELECT redo, applied, ended FROM log";
     connection.query_row(read, (), |row| {

@@ -111,7 +111,7 @@ const RULES: &[Rule] = &[
 /// Looks at everything in the database at `path`.
 ///
 /// # Errors
-/// See [`SqliteOpenError`], if it is not a ctxbench file system or cannot be read. What is wrong inside one is
+/// See [`SqliteOpenError`], if it is not a ctxbench file system or cannot be read. Damage inside one is
 /// not an error but a problem.
 pub fn check(path: &Path) -> Result<DatabaseCheck, SqliteOpenError> {
     // SQLite removes the log of an empty file, even for a connection that only reads.
@@ -344,7 +344,7 @@ fn broken(db: &Connection, rule: &Rule) -> rusqlite::Result<Vec<String>> {
     rows.collect()
 }
 
-/// Everything that has a name and cannot be read, by path: what comes before damage and after it can.
+/// The paths of everything that has a name and cannot be read. Names before and after a damaged one are still found.
 fn lost(db: &Connection) -> Vec<String> {
     let (mut found, mut seen) = (Vec::new(), HashSet::from([1]));
     let mut directories = vec![(1, String::new())];

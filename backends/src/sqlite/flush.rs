@@ -1,4 +1,4 @@
-//! Syncs what no call has synced, every few seconds: power loss takes no more than that. Also gives unused space back.
+//! Syncs unsynced changes every few seconds, which bounds the loss at a power loss. Also returns unused space.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

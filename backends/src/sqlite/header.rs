@@ -1,4 +1,4 @@
-//! What a file is, by its own bytes: SQLite would write to, or remove files beside, one that is not ours.
+//! Recognises a file by its own bytes: SQLite would write to a foreign file, or remove files beside it.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};

@@ -175,7 +175,7 @@ impl SqliteStore {
         );
         db.fit();
         if was_killed && !db.room.is_roomy() {
-            // What was killed may have filled the log's file.
+            // The killed mount may have filled the log's file.
             db.copy_log();
         }
         batch::restore_tails(&db.connection, path)?;

@@ -51,7 +51,7 @@ pub enum SqliteOpenError {
     Unknown {
         /// The file.
         path: PathBuf,
-        /// What it is, or is not.
+        /// Why the file is refused.
         reason: String,
     },
     /// It can only be read, and a mount that did not end in order has left changes in its logs.
@@ -64,7 +64,7 @@ pub enum SqliteOpenError {
         /// Why it can only be read.
         reason: String,
     },
-    /// It can only be read, and what opens it has to write.
+    /// It is read-only, but opening it needs a write.
     #[error("{} is read-only: {reason}\n  fix: {fix}", .path.display())]
     ReadOnly {
         /// The file.
@@ -530,7 +530,7 @@ pub(super) fn lacks_log(connection: &Connection, path: &Path) -> rusqlite::Resul
     Ok((is_needed && !redo.exists()).then_some(redo))
 }
 
-/// Checks what the file holds, and creates the tables in an empty one.
+/// Checks the schema of the file, and creates the tables in an empty file.
 pub(super) fn prepare(connection: &Connection, path: &Path) -> Result<(), SqliteOpenError> {
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
     let is_there = identify(connection, path)?;

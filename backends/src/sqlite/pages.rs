@@ -111,7 +111,7 @@ fn unreadable_file() -> io::Error {
     io::Error::other("the file cannot be read")
 }
 
-/// What the header of a file says, which no checksum has confirmed.
+/// The header of a file, before any checksum has confirmed it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
     /// It is one of a database.

@@ -126,7 +126,7 @@ pub(super) struct Redo {
     pages: MmapMut,
     /// Where the kernel copies a record from: memory behind a descriptor.
     source: (File, MmapMut),
-    /// What the file's header says. Its mount is random, and in the database as well: records of another one do not count.
+    /// The file's header. Its mount number is random, and also in the database: records of another mount do not count.
     header: Header,
     /// The number of the last change.
     last: u64,
@@ -363,7 +363,7 @@ pub(super) enum ReadError {
     Damaged(String),
 }
 
-/// What a database says of its redo log.
+/// A database's record of its redo log.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Known {
     /// The mount that has one.

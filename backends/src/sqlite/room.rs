@@ -1,8 +1,8 @@
-//! The disk space of a database: what its commits are sure to find, and how long its log may become.
+//! The disk space of a database: the space that its commits can rely on, and the maximum length of its log.
 //!
 //! A commit takes the place of its new pages in the database file before it is in SQLite's log. So a checkpoint needs
 //! no space, and the log's file, which is not shortened below [`LOG_KEPT`], can be written from its start again however
-//! full the disk is. What removes something is sure of its commit by that.
+//! full the disk is. So a change that removes something can always commit.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 
 use crate::store::{Errno, Result, StoreError};
 
-/// Bytes past the end of the database that only what frees space may use: a B-tree may split where a row grows.
+/// Bytes past the end of the database for changes that free space: a B-tree may split where a row grows.
 const RESERVE: u64 = 256 << 10;
 
 /// Bytes that are taken at once, past those that a commit needs.

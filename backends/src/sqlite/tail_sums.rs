@@ -126,7 +126,7 @@ impl State {
         }
     }
 
-    /// The tail has another length now; what it has grown by are zeros.
+    /// The tail has another length now; bytes that it has gained are zeros.
     fn resize(&mut self, length: u64) {
         let (shorter, longer) = (length.min(self.length), length.max(self.length));
         // The piece of an end that moves has other bytes, and no piece begins past it.
@@ -489,7 +489,7 @@ mod tests {
                         length = length.max(at + bytes.len() as u64);
                     }
                 }
-                // What is known already is right.
+                // The checksums that are known already are right.
                 let mut all = std::fs::read(&path).unwrap();
                 assert_eq!(all.len() as u64, length);
                 let wrong = sums.verify(&file, 0, &mut all).unwrap();

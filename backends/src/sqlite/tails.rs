@@ -89,7 +89,7 @@ struct Unsynced {
     in_sync: BTreeSet<TailName>,
     /// A tail has been created.
     directory: bool,
-    /// What goes once it is durable that nothing needs it.
+    /// The tails, and ends of tails, to remove once a state that does not need them is durable.
     discards: Discards,
 }
 
@@ -181,7 +181,7 @@ impl Tails {
         Ok(tails)
     }
 
-    /// Opens tails for reading only from now on.
+    /// From now on, opens tails only for reading.
     pub(super) fn only_read(&self) {
         self.is_read_only.store(true, Ordering::Release);
     }
@@ -338,7 +338,7 @@ impl Tails {
         self.dir.get().is_some()
     }
 
-    /// What the system says of the file of a tail; `None` where there is none.
+    /// The metadata of the file of a tail; `None` if there is no such file.
     pub(super) fn metadata(&self, ino: Ino) -> Result<Option<std::fs::Metadata>> {
         let opened = match self.open_file(ino, OFlags::PATH) {
             Err(Errno::NOENT) => return Ok(None),
@@ -625,7 +625,7 @@ impl Tails {
         }
     }
 
-    /// Has the thread that syncs do so now.
+    /// Wakes the thread that syncs.
     fn wake(&self) {
         if let Some(wake) = self.wake.get() {
             // Full means that a wake-up is pending.
@@ -633,7 +633,7 @@ impl Tails {
         }
     }
 
-    /// Wakes the thread that syncs by `wake` from now on.
+    /// Sets the channel that wakes the thread that syncs.
     pub(super) fn wake_by(&self, wake: SyncSender<()>) {
         let _ = self.wake.set(wake);
     }
@@ -694,7 +694,7 @@ impl Tails {
         self.is_tight.load(Ordering::Relaxed) || self.unsynced.lock().discards.are_too_many()
     }
 
-    /// Removes what nothing needs, now that `durable` commits are durable.
+    /// Removes the discards that no state needs, now that `durable` commits are durable.
     pub(super) fn free(&self, durable: u64) {
         let (files, cut) = {
             let discards = &mut self.unsynced.lock().discards;
@@ -740,7 +740,7 @@ impl Tails {
         }
     }
 
-    /// Removes what a crash has left: tails of files that are gone, or that end before, and space
+    /// Removes the leftovers of a crash: tails of removed files, or of files that end before the tail, and space
     /// reserved past the others. `wanted` is the length of the tail of an inode. Answers which tails are longer.
     pub(super) fn sweep(
         &self,

@@ -213,7 +213,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// What an unprivileged write does to the permissions.
+    /// The permissions after an unprivileged write.
     pub const DROP_PRIVILEGES: Self = Self {
         permissions: None,
         uid: None,

@@ -228,7 +228,7 @@ pub struct StatFs {
     pub inodes_free: u64,
 }
 
-/// Whether a store may change other than through this mount; decides what the kernel may cache.
+/// Whether a store may change other than through this mount. This decides what the kernel may cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coherence {
     /// Only this mount changes the store: names, attributes and pages stay valid until it changes them.
@@ -383,8 +383,9 @@ pub trait Store: Send + Sync {
         Ok(())
     }
 
-    /// Drops what the store remembers of inodes that the kernel has forgotten: it looks each up before it uses it again.
-    /// For a store that makes up inode numbers at a lookup, and would otherwise keep every one until the unmount.
+    /// Drops the store's state of inodes that the kernel has forgotten: the kernel looks up each one before it uses it
+    /// again. For a store that makes up inode numbers at a lookup, and would otherwise keep every one until the
+    /// unmount.
     fn forget(&self, _inos: &[Ino]) {}
 
     /// Appends up to `size` bytes at `offset` to `out`; fewer only at the end of the file.

@@ -156,7 +156,7 @@ impl Writing {
         }
     }
 
-    /// Ends an open file: what it has not committed is dropped.
+    /// Ends an open file, and drops its uncommitted content.
     pub(super) fn release(&mut self, handle: u64) {
         if let Some(writer) = self.writers.remove(&handle) {
             let mut files = self.new_files.values_mut();

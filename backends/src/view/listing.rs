@@ -22,7 +22,7 @@ const NAMES_PAGE_BYTES: usize = 4 << 20;
 /// The most pages of names that are kept, one a listing: they are searched one after the other, the last used first.
 const NAMES_PAGES: usize = 1024;
 
-/// The most memory that pages of names take together. What a page needs beside its names is counted, too.
+/// The maximum memory of all pages of names, including the memory of a page beside its names.
 const NAMES_BYTES: usize = 32 << 20;
 
 /// Bits of a cookie below the number of its section.

@@ -89,7 +89,7 @@ struct IdScanner {
     depth: u64,
     is_in_string: bool,
     is_escaped: bool,
-    /// What the next token of the outermost object is.
+    /// Whether the next token of the outermost object is a value.
     is_value: bool,
     /// The current token of the outermost object, to [`ID_MAX`] bytes and one more.
     token: Vec<u8>,

@@ -28,7 +28,7 @@ impl PreparedServer {
     /// Catches SIGINT, SIGTERM and SIGHUP from now on.
     ///
     /// # Errors
-    /// If the kernel refuses what it needs.
+    /// If the kernel refuses a resource that the server needs.
     pub fn new() -> io::Result<Self> {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_all().build()?;

@@ -147,7 +147,7 @@ impl SqlWorkers {
         }
         let failure = match answered {
             Ok(answer) => {
-                // What a statement at the limits has left in the heap ends with its process.
+                // A statement at the limits leaves a large heap, which ends with its process.
                 let is_spent = answer
                     .as_ref()
                     .is_err_and(|reason| reason.contains(": stopped "));

@@ -110,7 +110,7 @@ async fn write<W: AsyncWrite + Unpin>(
     output.flush().await
 }
 
-/// What a line is.
+/// The result of parsing a line.
 enum Parsed {
     Message(Box<ClientJsonRpcMessage>),
     /// Nothing that JSON-RPC answers.

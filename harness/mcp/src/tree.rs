@@ -1,4 +1,4 @@
-//! Files of a directory tree from which no path leads out. What tools say is in [`super::files`].
+//! Files of a directory tree from which no path leads out. The texts of the tools are in [`super::files`].
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};

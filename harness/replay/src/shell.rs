@@ -132,7 +132,7 @@ fn expanded(root: &Path, program: &str, places: &[String]) -> Result<Vec<String>
 
 fn list(root: &Path, places: &[String]) -> Result<String, String> {
     let mut dirs = expanded(root, "ls", places)?;
-    // `ls` sorts what it is given.
+    // `ls` sorts its arguments.
     dirs.sort();
     let mut sections = Vec::new();
     for dir in &dirs {

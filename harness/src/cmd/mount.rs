@@ -299,7 +299,7 @@ pub(super) const INTERRUPTED: u8 = 130;
 /// How long opening a store may go on after a signal.
 const START_PATIENCE: Duration = Duration::from_secs(3);
 
-/// A mount from its start on: what a signal does depends on how far it is.
+/// The progress of a mount's start, which decides the effect of a signal.
 struct Start(Arc<Mutex<Progress>>);
 
 #[derive(Default)]

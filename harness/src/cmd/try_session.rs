@@ -214,7 +214,7 @@ impl TrySession {
         Ok(sessions.collect())
     }
 
-    /// Replays sessions, decides, and writes the page. What an interrupted replay has written is removed.
+    /// Replays sessions, decides, and writes the page. The files of an interrupted replay are removed.
     fn measured(
         &self,
         registry: &Registry,

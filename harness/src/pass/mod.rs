@@ -162,7 +162,7 @@ impl ExpectationsCache {
             backend.capabilities.holds_data,
             access == Access::Tools,
         );
-        // An abandoned cell may have panicked. What it left here is complete.
+        // An abandoned cell may have panicked. Its records here are complete.
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let of_key = known.entry(key).or_insert_with(|| {
             Arc::new(Expectations::new(&workload.script, state, backend, access))

@@ -204,7 +204,7 @@ pub fn text(bytes: Vec<u8>) -> io::Result<String> {
         .map_err(|_| io::Error::new(ErrorKind::InvalidData, "is not UTF-8 text"))
 }
 
-/// What a source has, up to the limits; packed content is read by [`read_unpacked`].
+/// The content of a source, up to the limits; packed content is read by [`read_unpacked`].
 ///
 /// # Errors
 /// If it cannot be read, or exceeds a limit.

@@ -31,7 +31,7 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<
     names
 }
 
-/// What a message says after a name that is not known: all known names if they are few, else those that may be meant,
+/// The end of a message about an unknown name: all known names if they are few, else those that may be meant,
 /// else the first ones.
 pub fn alternatives<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     let all: Vec<&str> = known.into_iter().collect();

@@ -1,6 +1,7 @@
 //! Seeded mail, tasks and logs with planted answers, and questions about them in the order of a schedule.
 //!
-//! Every third change makes an answer newer than what a copy may have; the reference answers are in [`crate::tasks`].
+//! Every third change makes the right answer newer than a copy may have it; the reference answers are in
+//! [`crate::tasks`].
 
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};

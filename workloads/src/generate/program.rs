@@ -105,7 +105,7 @@ impl Program {
             script.setup.push(self.run(step)?);
         }
         if !script.setup.is_empty() {
-            // Listings show what the programs have made, and the model does not know it.
+            // Listings show files that the programs have made, which the model does not know.
             script
                 .warm_up
                 .retain(|op| !matches!(op, FileOp::List { .. }));

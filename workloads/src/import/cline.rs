@@ -75,7 +75,7 @@ struct Reader {
     recorder: Recorder,
     /// The calls of the last answer that have no result yet: identity and tool.
     open: Vec<(String, String)>,
-    /// A command of the interface whose output follows: its identity, and what it has printed.
+    /// A command of the interface whose output follows: its identity and its output so far.
     question: Option<(String, String)>,
 }
 

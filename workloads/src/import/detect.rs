@@ -186,7 +186,7 @@ enum Level {
     List,
 }
 
-/// Files that are known and cannot be imported: what tells them, what they are, and what can be done.
+/// Known files that cannot be imported: how to recognise them, their description, and advice.
 type Known = (fn(&Head) -> bool, &'static str, &'static str);
 
 const KNOWN: &[Known] = &[
@@ -296,7 +296,7 @@ pub fn read(
             }
             let mut head = Head::new(&start);
             if head.is_document && start.len() as u64 >= HEAD {
-                // What tells a document apart can be at its end.
+                // The distinguishing field of a document can be at its end.
                 input
                     .by_ref()
                     .take(DOCUMENT)

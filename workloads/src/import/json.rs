@@ -1,4 +1,5 @@
-//! Reads what records have in common: texts, arguments, times and numbers of tokens. [`super::records`] reads the records.
+//! Reads the common fields of records: texts, arguments, times and numbers of tokens. [`super::records`] reads the
+//! records.
 
 use std::io::BufRead;
 

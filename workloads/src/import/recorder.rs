@@ -1,5 +1,5 @@
-//! Builds a session from what most formats have: messages, answers, tool calls with JSON arguments, and results as text.
-//! What a call did to files follows from its tool, arguments and result: [`super::tools`].
+//! Builds a session from the parts that most formats have: messages, answers, tool calls with JSON arguments, and
+//! results as text. What a call did to files follows from its tool, arguments and result: [`super::tools`].
 
 use std::collections::{HashMap, HashSet};
 

@@ -325,7 +325,7 @@ impl Log {
             self.dirs.insert(child, dir);
         }
         let inherited = self.open.iter().filter(|((pid, _), _)| *pid == parent);
-        // What the parent has read or written stays its own.
+        // The parent's reads and writes stay its own.
         let inherited: Vec<_> = inherited
             .map(|((_, fd), open)| {
                 let open = Open {

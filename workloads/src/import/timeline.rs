@@ -124,7 +124,7 @@ enum First {
     Partial(Option<(u64, u64)>),
 }
 
-/// What a session says of a file's initial state.
+/// The session's information about a file's initial state.
 #[derive(Clone, Debug)]
 struct Survey {
     first: First,
@@ -135,7 +135,7 @@ struct Survey {
     is_certain: bool,
 }
 
-/// How much of what the session shows the trace has, byte for byte.
+/// How many of the bytes that the session shows are in the trace, byte for byte.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     /// Bytes that reads showed.
@@ -162,7 +162,7 @@ struct FileState {
 /// Former states of files, in the order of their changes.
 type Undo = Vec<(String, Option<FileState>)>;
 
-/// What the replay of a call does.
+/// The replay of a call.
 enum Replayed {
     /// The call's operation on this file or directory, with this change.
     Path(String, Option<Effect>),
@@ -483,7 +483,7 @@ impl<'a> Writer<'a> {
         self.events.push(Event::Result(record));
     }
 
-    /// What the replay of a call does, or why it is not replayed.
+    /// The replay of a call, or the reason why it is not replayed.
     fn replayed(
         &mut self,
         call: &RecordedCall,

@@ -20,9 +20,9 @@ pub enum Form {
     Sql,
 }
 
-/// The shell tool: what an agent without any tool would have to be given. A coding agent has a shell anyway, and in
-/// addition Read, Glob and Grep, whatever holds the data; counting one short definition against files, and nothing for SQL
-/// beside its own tools, favours SQL.
+/// The shell tool, which an agent without any tool would need. A coding agent has a shell anyway, and in addition Read,
+/// Glob and Grep, whatever holds the data; counting one short definition against files, and nothing for SQL beside its
+/// own tools, favours SQL.
 const SHELL: &str = r#"{"name":"bash","description":"Run a command line in a shell. Returns its standard output and standard error. The working directory stays the workspace.","inputSchema":{"type":"object","properties":{"command":{"type":"string","description":"The command line"}},"required":["command"],"additionalProperties":false}}"#;
 
 /// The description of the files in the prompt, as a schema describes tables.

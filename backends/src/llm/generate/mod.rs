@@ -45,7 +45,7 @@ use crate::store::{Caller, Errno, Ino, KernelCache, Kind, ROOT, Result, Store, S
 /// The extended attribute with the name of a file's generator.
 pub const GENERATOR: &str = "user.llmfs.generator";
 
-/// The extended attribute that describes what a file is to hold.
+/// The extended attribute that describes the content of a file to be generated.
 pub const PROMPT: &str = "user.llmfs.prompt";
 
 /// The longest prompt in bytes.

@@ -27,7 +27,7 @@ fn encode(operations: u64, boot: u128) -> [u8; BYTES] {
     bytes
 }
 
-/// What the file of a log says.
+/// The content of the file with a log's count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Known {
     /// The log must have so many operations.

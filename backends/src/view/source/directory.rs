@@ -402,7 +402,7 @@ fn delete(connection: &Connection, key: i64) -> rusqlite::Result<()> {
     delete.execute([key]).map(|_| ())
 }
 
-/// Makes the row of a file what it is now.
+/// Replaces the row of a file by its current state.
 fn insert(connection: &Connection, file: File) -> rusqlite::Result<()> {
     // The bytes themselves: two names that are not UTF-8 may be equal in any other form.
     let dir = file.path.parent().unwrap_or(Path::new(""));

@@ -42,7 +42,7 @@ fn answer(mode: Mode, content: &str) -> String {
     }
 }
 
-/// A fault in words, and what the provider does.
+/// The description of a fault, and the provider's behaviour.
 fn script(fault: LlmFault, mode: Mode) -> (String, Behaviour) {
     let status = |status: u16, said: &str, message: &str| {
         let words = format!("the provider answered {status}{said}");

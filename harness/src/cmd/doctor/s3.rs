@@ -74,7 +74,8 @@ fn print_given() -> Result<(), String> {
     }
 }
 
-/// Does what a mount does first: creates the first commit of a log unless it exists, and tries to create it again.
+/// Makes the first requests of a mount: creates the first commit of a log unless it exists, and tries to create it
+/// again.
 fn check(config: &S3Config) -> Result<(), String> {
     let config = S3Config {
         timeout: LIMIT,

@@ -119,7 +119,7 @@ impl Serve {
         let (mut temporary, mut keys) = (None, None);
         let dir = match self.dir {
             Some(dir) => {
-                // Also what another server writes there is for this user alone.
+                // Files that another server writes there must be private to this user, too.
                 rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
                 let dir = dir.join(server.kind().name());
                 private_directory(&dir).with_context(|| format!("creating {}", dir.display()))?;

@@ -40,7 +40,7 @@ impl Copies {
         })
     }
 
-    /// Copies what the database has in addition, or otherwise.
+    /// Copies the rows that are new or different in the database.
     pub(super) fn update(&mut self) -> io::Result<()> {
         let Rows {
             messages,

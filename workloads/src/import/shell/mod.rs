@@ -11,8 +11,8 @@ use super::roots::is_absolute;
 
 pub use steps::{Platform, ProgramClass, ShellCommand, ShellStep, ShellWork};
 
-/// The file operations of a command that ended with status 0 (`ok`) and printed `output`.
-/// What a command touched must be certain from its text and output; otherwise the work says why it is not.
+/// The file operations of a command that ended with status 0 (`ok`) and printed `output`. The effects of a command on
+/// files must be certain from its text and output; otherwise the work says why they are not.
 pub fn operations(command: &ShellCommand, output: &str, ok: bool) -> ShellWork {
     let mut work = match command.platform {
         Platform::Posix => posix::operations(command, output, ok),

@@ -274,7 +274,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Adds what a program does. Returns the text that it writes, if that is certain.
+    /// Adds the effects of a program. Returns the text that it writes, if that is certain.
     fn program(
         &mut self,
         words: &[Word],
@@ -458,7 +458,7 @@ impl Reader {
                 };
                 self.fixed(ProgramClass::VersionControl, dir);
             }
-            // A program that says what it is works on no file.
+            // A program that only prints its version or help works on no file.
             _ if matches!(rest, [only] if lists("--version --help -V -h", &only.text)) => {}
             "command" | "type" if rest.first().is_some_and(|word| lists("-v -V", &word.text)) => {}
             _ if is_build(name, rest) => self.fixed(ProgramClass::Build, self.cwd.clone()),

@@ -110,7 +110,7 @@ pub enum ProgramClass {
     Build,
 }
 
-/// What a shell command does to files.
+/// The effects of a shell command on files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShellWork {
     /// The operations, in order.

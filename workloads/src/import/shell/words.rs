@@ -1,7 +1,7 @@
 //! Splits a line of `sh` into simple commands, in one pass.
 //!
-//! The words of loops, functions, substitutions and background jobs are not split: what they run is not certain.
-//! No kept parser was found to fit: conch-parser ended at 0.1.1, and yash-syntax is GPL. brush-parser and
+//! The words of loops, functions, substitutions and background jobs are not split: the commands that they run are not
+//! certain. No kept parser was found to fit: conch-parser ended at 0.1.1, and yash-syntax is GPL. brush-parser and
 //! tree-sitter-bash parse the whole language; only simple commands are needed here.
 
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ pub(super) enum Expansion {
 pub(super) struct Word {
     /// Its text without quotes.
     pub(super) text: String,
-    /// What the shell does to it.
+    /// The shell's expansion of it.
     pub(super) expansion: Expansion,
     /// Whether a part of it was quoted.
     pub(super) is_quoted: bool,

@@ -22,7 +22,7 @@ const WHOLE: f64 = 600.0;
 /// Hang limit of a long run in seconds: the 30 s request timeout of a mount, plus slack.
 const LONG_HANG: f64 = 32.0;
 
-/// The option of `ctxbench mount` that begins a new log with what the cache holds.
+/// The option of `ctxbench mount` that begins a new log with the content of the cache.
 const REFILL: &str = "--refill-bucket";
 
 /// Options of a mount that commits nothing for five seconds unless a sync asks for it.
