@@ -181,7 +181,7 @@ fn is_worse(row: &Row) -> bool {
     let equal = if is_ratio { 1.0 } else { 0.0 };
     row.effect.is_some_and(|effect| match row.bound.is_most {
         true => effect.value > equal,
-        // An amount of at least a bound has no baseline to be held against.
+        // An amount that must reach a bound is not compared with a baseline.
         false => !is_ratio || effect.value < equal,
     })
 }

@@ -121,7 +121,7 @@ pub struct Row {
     pub baseline: String,
     /// The candidate's figure in words.
     pub candidate: String,
-    /// The figure that is held against the bound; `None` without evidence.
+    /// The figure that is compared with the bound; `None` without evidence.
     pub effect: Option<RowEffect>,
     pub bound: Bound,
     /// Whether the figure keeps the bound.
@@ -147,7 +147,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// The figure that is held against the bound, without its interval, behind the mark of its origin; empty without
+    /// The figure that is compared with the bound, without its interval, behind the mark of its origin; empty without
     /// evidence.
     pub fn value(&self) -> String {
         let marked = |effect: RowEffect| {
@@ -157,7 +157,7 @@ impl Row {
         self.effect.map(marked).unwrap_or_default()
     }
 
-    /// The figure that is held against the bound, with its interval, behind the mark of its origin; empty without evidence.
+    /// The figure that is compared with the bound, with its interval, behind the mark of its origin; empty without evidence.
     pub fn figure(&self) -> String {
         let Some(effect) = self.effect else {
             return String::new();
@@ -414,7 +414,7 @@ impl Question<'_> {
         };
         Some(BreakEven {
             amount,
-            condition: format!("at most {whole} {noun}"),
+            condition: format!("there are at most {whole} {noun}"),
             words: format!("matters above {whole} {noun}"),
             can_hold: amount >= least,
         })

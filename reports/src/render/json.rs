@@ -11,7 +11,7 @@ use crate::context::Contexts;
 use crate::decide::Decision;
 use crate::summary::Summary;
 
-/// Everything that a report says of a run of ctxbench, for programs.
+/// A report of a run of ctxbench, for programs.
 #[derive(Serialize, JsonSchema)]
 #[schemars(title = "ctxbench report.json")]
 struct ReportJson<'a> {
