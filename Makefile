@@ -18,7 +18,7 @@ help: ## List the targets
 	@echo
 	@echo "More options for a command: make bench ARGS='--backend sqlite --budget 60'"
 
-setup: ## Install what is missing on this machine, or say the command that does
+setup: ## Install missing packages, or print the command that installs them
 	@scripts/setup build tools
 
 build: setup ## Build target/release/ctxbench
@@ -47,17 +47,17 @@ check: setup ## Format, lints, docs and licences, warnings as errors
 conform: build ## Conformance table, pjdfstest and fsx (installs both under target/tools)
 	@scripts/conform $(ARGS)
 
-microbench: setup ## What the harness costs a call, and its parts without FUSE, by criterion (three minutes)
+microbench: setup ## Measure the harness's cost per call, and its parts without FUSE, by criterion (three minutes)
 	@cargo bench --locked -p harness --bench micro -- $(ARGS)
 
 load: build ## Eight processes on one mount (four minutes), then 100,000 files on one mount (eight minutes)
 	@$(CTXBENCH) run --suite load $(ARGS)
 	@$(CTXBENCH) run --suite many-files $(ARGS)
 
-peers: build ## Install file systems of others that can be measured beside ours
+peers: build ## Install third-party file systems to measure beside ours
 	@scripts/peers
 
-python-daemons: ## Install what our two Python daemons need into target/peers (the tests use it)
+python-daemons: ## Install the packages of our two Python daemons into target/peers (the tests use them)
 	@scripts/peers python
 
 minio: ## Build MinIO into target/minio (three minutes, once; needs Go)
@@ -66,7 +66,7 @@ minio: ## Build MinIO into target/minio (three minutes, once; needs Go)
 model: ## Build llama-server into target/model, with SmolLM2-135M (five minutes, once; x86-64 with AVX2)
 	@scripts/model
 
-model-files: build model ## How slow, how wrong and how dear files are that a language model makes up (five minutes)
+model-files: build model ## Measure time, errors and cost of files that a language model generates (five minutes)
 	@$(CTXBENCH) run --suite model-files $(ARGS)
 
 mcp: ## Install the official Python SDK of MCP into target/tools/mcp (the tests use it)
@@ -81,7 +81,7 @@ embeddings: ## Install a sentence model into target/embeddings (79 MB to downloa
 corpora: ## Install questions with labelled evidence into target/corpora (7 MB to download): the suite recall
 	@scripts/corpora
 
-s3: build ## What s3 costs beyond bare requests (ten minutes)
+s3: build ## Measure the cost of s3 beyond bare requests (ten minutes)
 	@$(CTXBENCH) run --suite bucket $(ARGS)
 
 simulate: setup ## 1,000,000 seeded histories of the S3 protocol (a quarter of an hour)
@@ -90,29 +90,29 @@ simulate: setup ## 1,000,000 seeded histories of the S3 protocol (a quarter of a
 fuzz: setup ## Ten minutes of mutated input for each parser of foreign bytes, four at a time (half an hour)
 	@CTXBENCH_FUZZ_SECONDS=$${CTXBENCH_FUZZ_SECONDS:-600} cargo test --release --locked -p harness --test fuzz -- --nocapture
 
-hosts: build ## What two hosts see of one memory: delays, lost updates; ours and others'
+hosts: build ## Measure delays and lost updates of two hosts on one memory; ours and third-party
 	@$(CTXBENCH) run --suite hosts $(ARGS)
 
-programs: build ## What agents' shells do: git, cp, tar, npm, pip, cargo, editors, SQLite (ten minutes)
+programs: build ## Measure the programs that agents' shells run: git, cp, tar, npm, pip, cargo, editors, SQLite (ten minutes)
 	@$(CTXBENCH) run --suite programs $(ARGS)
 
-scale: build ## A report of a run of a million calls: at most 5 s and 500 MB
+scale: build ## Write the report of a run of a million calls, in at most 5 s and 500 MB
 	@CTXBENCH_RELEASE=$$PWD/$(CTXBENCH) cargo test --locked -p harness --test end_to_end a_run_of_a_million_calls -- --ignored --nocapture
 
-speed: build embeddings corpora ## Hold views, recalls and tools over MCP to their limits, on a quiet machine
+speed: build embeddings corpora ## Test the time limits of views, recalls and tools over MCP, on a quiet machine
 	@CTXBENCH_RELEASE=$$PWD/$(CTXBENCH) scripts/speed
 
-calibrate: build ## Hold the harness against fio on this machine (half a minute)
+calibrate: build ## Compare the harness with fio on this machine (half a minute)
 	@scripts/setup fio
 	@$(CTXBENCH) run --suite calibrate $(ARGS)
 
-reproduce: build ## The default suite three times, once beside a load: where do the runs contradict each other (15 minutes)
+reproduce: build ## Run the default suite three times, once under load, and report contradictions (15 minutes)
 	@$(CTXBENCH) reproduce --runs 3 --load $(ARGS)
 
-aa: build ## Twenty short seeded runs: identical arms told apart, planted slowdowns found (fifteen minutes)
+aa: build ## Count false verdicts on identical arms, and planted slowdowns found, in twenty short seeded runs (fifteen minutes)
 	@$(CTXBENCH) reproduce --runs 20 --backend memory --state hot --budget 40 --workload micro/read-1k --workload micro/stat --workload micro/write-1k --workload micro/create-1k --workload micro/append --workload micro/rename $(ARGS)
 
-fault: build ## Break the world of each backend, and kill stores and cut their power 1,000 times each (half an hour; root for some)
+fault: build ## Inject every fault under each backend, and kill stores and cut their power 1,000 times each (half an hour; root for some)
 	@$(CTXBENCH) fault --crash-points 1000 $(ARGS)
 
 release-docs: build ## Put the newest run's answer into the README, and its short report into docs/example
@@ -127,5 +127,5 @@ site: build ## Build the documents and the example report into a static site, ta
 static: setup ## Build a static binary, target/x86_64-unknown-linux-gnu/release/ctxbench (x86-64 only)
 	@RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked -p harness --target x86_64-unknown-linux-gnu
 
-clean: ## Remove what was built; runs under results/ stay
+clean: ## Remove build outputs; runs under results/ stay
 	@cargo clean

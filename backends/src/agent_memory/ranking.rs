@@ -43,7 +43,7 @@ pub(super) fn share(cosine: f64, closest: f64, unrelated: f64) -> f64 {
 const WEAK: f64 = 0.02;
 
 /// How far the question's vector is moved towards the best note, as a share of that note's vector. A question often
-/// names one thing, and its answer is said of another that the first note tells.
+/// names one thing, and its answer is about another thing, which the first note names.
 pub(super) const TOWARDS: f64 = 0.5;
 
 /// The share of its relevance that a note gives to a neighbour of up to [`SHORT`] words; a longer one gets less.

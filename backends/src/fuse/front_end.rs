@@ -196,7 +196,7 @@ impl MountState {
 
     /// Clears set-user-ID, and set-group-ID where the group may execute, before a change by a caller without privileges.
     ///
-    /// The kernel leaves that to the daemon, and keeps the mode that it knows until it is told.
+    /// The kernel leaves that to the daemon, and keeps its cached mode until an invalidation.
     pub(super) fn drop_privileges(&self, caller: &Caller, ino: Ino) -> Result<()> {
         let mut attr = self.store.getattr(ino)?;
         let (change, before) = (Change::DROP_PRIVILEGES, attr.permissions);
@@ -269,7 +269,7 @@ impl FrontEnd {
         }
     }
 
-    /// The requester, as the store is told.
+    /// The requester, as the store sees it.
     pub(super) fn caller(&self, req: &Request) -> Caller {
         let caller = caller(req);
         let owner = self.mounted.owner.as_ref();

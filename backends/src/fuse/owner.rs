@@ -50,7 +50,7 @@ impl OwnerMap {
         Self { stored, shown }
     }
 
-    /// The attributes that the kernel is told.
+    /// The attributes that the kernel gets.
     pub(super) fn shown(&self, attr: &Attr) -> Attr {
         Attr {
             uid: mapped(attr.uid, self.stored.uid, self.shown.uid),
@@ -69,7 +69,7 @@ impl OwnerMap {
         mapped(gid, self.shown.gid, self.stored.gid)
     }
 
-    /// The caller, as the store is told.
+    /// The caller, as the store sees it.
     pub(super) fn stored(&self, caller: Caller) -> Caller {
         Caller {
             uid: self.stored_uid(caller.uid),

@@ -123,7 +123,7 @@ impl Mirror {
         };
         let work = move || {
             let is_current = publisher.run();
-            // Nothing of the mount is held any more when its end goes on.
+            // Release everything of the mount before its end continues.
             drop(publisher);
             // The mount may have ended without waiting.
             let _ = end.send(is_current);

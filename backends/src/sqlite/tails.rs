@@ -708,7 +708,7 @@ impl Tails {
 
     /// Truncates the tail of an inode to the shortest length that the first `durable` commits have made final.
     pub(super) fn cut_discarded(&self, ino: Ino, durable: u64) {
-        // A tail that was set aside meanwhile goes as a whole.
+        // A tail that was set aside meanwhile is removed as a whole.
         let tail = self.has(ino).then(|| self.get(ino));
         let cut = tail.transpose().and_then(|tail| {
             let Some(tail) = tail else { return Ok(()) };

@@ -15,7 +15,7 @@ use backends::mount_command::absolute_path;
 /// How long a daemon may take for its uploads, its last flush and its end.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// After how long the user is told what this command waits for.
+/// The time after which this command tells the user what it waits for.
 const QUIET: Duration = Duration::from_secs(3);
 
 /// Pause between two looks at a process.
