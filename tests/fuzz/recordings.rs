@@ -69,7 +69,7 @@ fn a_recording_becomes_a_trace_or_is_refused() {
             .flat_map(|(_, sessions)| sessions);
         for session in sessions {
             for fidelity in [Fidelity::Shape, Fidelity::Content] {
-                let (made, _) = trace(&session, &provenance(), fidelity);
+                let (made, _) = trace(&session, &provenance(), fidelity).unwrap();
                 // What an importer writes, the parser reads.
                 let text = made.to_jsonl().unwrap();
                 let read = Trace::parse(Path::new("made"), &text).unwrap();

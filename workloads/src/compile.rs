@@ -1,7 +1,7 @@
 //! Compiles traces to scripts: recorded calls become file operations; other calls are only counted.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::filler::fill;
@@ -49,7 +49,41 @@ pub struct ComparedBytes {
 /// # Errors
 /// As [`compile`].
 pub fn compared(file: &Path, trace: &Trace) -> Result<(Script, ComparedBytes), InputError> {
-    let contents = Contents::of(file);
+    let compiler = compiled(file, trace, Contents::of(file))?;
+    Ok((compiler.script, compiler.compared))
+}
+
+/// The calls of a trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CountedCalls {
+    /// The calls that a replay makes, by kind.
+    pub timed: BTreeMap<CallKind, u64>,
+    /// Calls that are not replayed, by operation.
+    pub not_replayed: BTreeMap<String, u64>,
+}
+
+/// Counts the calls of a trace that this program has just made. Checks all that [`compile`] checks, but for the bytes of
+/// the contents: of each, only the length is in memory.
+///
+/// # Errors
+/// [`InputError`] if the trace is inconsistent.
+pub fn counted(file: &Path, trace: &Trace) -> Result<CountedCalls, InputError> {
+    let contents = Contents {
+        only_lengths: true,
+        ..Contents::of(file)
+    };
+    let script = compiled(file, trace, contents)?.script;
+    Ok(CountedCalls {
+        timed: script.timed_calls(),
+        not_replayed: script.not_replayed,
+    })
+}
+
+fn compiled<'a>(
+    file: &'a Path,
+    trace: &'a Trace,
+    contents: Contents<'a>,
+) -> Result<Compiler<'a>, InputError> {
     let mut files = Vec::with_capacity(trace.files.len());
     for initial in &trace.files {
         let bytes = contents
@@ -80,7 +114,7 @@ pub fn compared(file: &Path, trace: &Trace) -> Result<(Script, ComparedBytes), I
         let place = format!("call {}", call.i);
         return Err(wrong(file, &place, "has no result record"));
     }
-    Ok((compiler.script, compiler.compared))
+    Ok(compiler)
 }
 
 struct Compiler<'a> {
@@ -138,12 +172,13 @@ impl<'a> Compiler<'a> {
             return Ok(());
         };
         self.apply(&ops, result.ok)?;
-        if let (Some(path), Some(expected)) = (&call.path, &result.sha256) {
+        let has_bytes = !self.contents.only_lengths;
+        if let (Some(path), Some(expected), true) = (&call.path, &result.sha256, has_bytes) {
             let content = self.state.file(path).map(|bytes| sha256(bytes.as_slice()));
             self.compared.reads += 1;
             self.compared.equal_reads += u64::from(content.as_ref() == Some(expected));
         }
-        if let (Some(path), Some(expected)) = (&call.path, &result.post_sha256) {
+        if let (Some(path), Some(expected), true) = (&call.path, &result.post_sha256, has_bytes) {
             self.compared.changes += 1;
             let content = self.state.file(path).map(|bytes| sha256(bytes.as_slice()));
             if content.as_ref() != Some(expected) {
@@ -152,6 +187,7 @@ impl<'a> Compiler<'a> {
                 ));
             }
         }
+        let ops = self.kept(ops);
         self.script.call(kind, ops);
         if call.op == Op::Read
             && let Some(asked) = self.script.calls.last_mut()
@@ -175,6 +211,7 @@ impl<'a> Compiler<'a> {
             self.apply(&ops, true)?;
             all.extend(ops);
         }
+        let all = self.kept(all);
         let kind = match call.is_model {
             true => CallKind::ModelledProgram,
             false => CallKind::Shell,
@@ -211,7 +248,7 @@ impl<'a> Compiler<'a> {
             }
             FileStep::Rewrite(path) => {
                 let content = existing(path)?;
-                self.contents.take(content.len() as u64)?;
+                self.contents.take(self.contents.length(&content))?;
                 vec![
                     FileOp::Read(path.clone()),
                     FileOp::write(path.clone(), content),
@@ -219,7 +256,7 @@ impl<'a> Compiler<'a> {
             }
             FileStep::Copy { from, to } => {
                 let content = existing(from)?;
-                self.contents.take(content.len() as u64)?;
+                self.contents.take(self.contents.length(&content))?;
                 let mut ops = vec![FileOp::Read(from.clone())];
                 ops.extend(self.write(to, content));
                 ops
@@ -314,21 +351,31 @@ impl<'a> Compiler<'a> {
             .state
             .file(path)
             .ok_or_else(|| format!("edits {path}, which does not exist"))?;
-        self.contents.take(old.len() as u64)?;
+        let length = self.contents.length(old);
+        self.contents.take(length)?;
         let mut new = Vec::new();
+        let mut new_length = length;
         let mut done = 0;
         for span in spans {
             let (start, end) = (span.at, span.at.saturating_add(span.old));
-            if start < done as u64 || end > old.len() as u64 {
+            if start < done as u64 || end > length {
                 return Err(format!(
-                    "replaces bytes {start}..{end} of {path}, which has {} bytes",
-                    old.len()
+                    "replaces bytes {start}..{end} of {path}, which has {length} bytes"
                 ));
+            }
+            if self.contents.only_lengths {
+                self.contents.take(span.new.bytes)?;
+                new_length = new_length - span.old + span.new.bytes;
+                done = end as usize;
+                continue;
             }
             let (start, end) = (start as usize, end as usize);
             new.extend_from_slice(&old[done..start]);
             new.extend_from_slice(&self.contents.materialise(&span.new)?);
             done = end;
+        }
+        if self.contents.only_lengths {
+            return Ok(length_alone(new_length));
         }
         new.extend_from_slice(&old[done..]);
         Ok(new.into())
@@ -343,8 +390,19 @@ impl<'a> Compiler<'a> {
             None => vec![FileOp::Remove(change.path.clone())],
         };
         self.apply(&ops, true)?;
-        self.script.meanwhile(ops);
+        if !self.contents.only_lengths {
+            self.script.meanwhile(ops);
+        }
         Ok(())
+    }
+
+    /// The operations of a call, unless only calls are counted.
+    fn kept(&self, ops: Vec<FileOp>) -> Vec<FileOp> {
+        if self.contents.only_lengths {
+            Vec::new()
+        } else {
+            ops
+        }
     }
 
     /// Applies the operations to the reference model. The last one must have the recorded outcome.
@@ -405,6 +463,13 @@ struct Contents<'a> {
     file: &'a Path,
     /// Bytes that may still be made.
     left: Cell<u64>,
+    /// Whether each content is represented by its length, in eight bytes. What is appended adds its own.
+    only_lengths: bool,
+}
+
+/// The representation of a content by its length.
+fn length_alone(length: u64) -> Bytes {
+    length.to_le_bytes().to_vec().into()
 }
 
 impl<'a> Contents<'a> {
@@ -412,7 +477,21 @@ impl<'a> Contents<'a> {
         Self {
             file,
             left: Cell::new(ALL_CONTENT_MAX),
+            only_lengths: false,
         }
+    }
+
+    /// The length of a content.
+    fn length(&self, content: &[u8]) -> u64 {
+        if !self.only_lengths {
+            return content.len() as u64;
+        }
+        let parts = content.chunks(8).map(|part| {
+            let mut bytes = [0; 8];
+            bytes[..part.len()].copy_from_slice(part);
+            u64::from_le_bytes(bytes)
+        });
+        parts.sum()
     }
 
     /// Counts bytes against the limit.
@@ -426,6 +505,9 @@ impl<'a> Contents<'a> {
 
     fn materialise(&self, content: &TraceContent) -> Result<Bytes, String> {
         self.take(content.bytes)?;
+        if self.only_lengths {
+            return Ok(length_alone(content.bytes));
+        }
         materialise(self.file, content)
     }
 }

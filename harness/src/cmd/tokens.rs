@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use jiff::{Span, SpanRelativeTo};
 use reports::prices::{Cache, ModelPrices, Prices};
@@ -201,7 +201,8 @@ impl Tokens {
                 let name = file.file_name().unwrap_or_default().to_string_lossy();
                 let id = name.into_owned();
                 let provenance = TraceOrigin { id, source };
-                let (trace, blobs) = trace(session, &provenance, Fidelity::Content);
+                let (trace, blobs) =
+                    trace(session, &provenance, Fidelity::Content).map_err(|lost| anyhow!(lost))?;
                 let again = again(&trace, &blobs).with_context(|| file.display().to_string())?;
                 Ok((trace, Some(again)))
             });

@@ -5,11 +5,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use inputs::files::{self, TRACE};
 use reports::render::put;
-use workloads::compile::{ComparedBytes, compared, compile};
+use workloads::compile::{ComparedBytes, CountedCalls, compared, counted};
 use workloads::import::coverage::Coverage;
 use workloads::import::{ImportedSession, TraceOrigin, trace};
 use workloads::render::rendered_again;
@@ -108,8 +108,12 @@ impl TraceCommand {
                 let text = files::read_text(&file, TRACE)
                     .with_context(|| format!("reading {}", file.display()))?;
                 let trace = Trace::parse(&file, &text)?;
-                let script = compile(&file, &trace)?;
-                print!("{}", summary(&trace, &script));
+                let (script, _) = compared(&file, &trace)?;
+                let calls = CountedCalls {
+                    timed: script.timed_calls(),
+                    not_replayed: script.not_replayed,
+                };
+                print!("{}", summary(&trace, &calls));
             }
             Action::Check { file } => {
                 let text = files::read_text(&file, TRACE)
@@ -167,7 +171,8 @@ impl Import {
             Keep::Shape => Fidelity::Shape,
             Keep::Content => Fidelity::Content,
         };
-        let (trace, blobs) = trace(&session, &provenance, fidelity);
+        let (trace, blobs) =
+            trace(&session, &provenance, fidelity).map_err(|lost| anyhow!(lost))?;
         let dir = self.out.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
         if !blobs.is_empty() {
@@ -179,10 +184,13 @@ impl Import {
                 fs::write(&blob, bytes).with_context(|| format!("writing {}", blob.display()))?;
             }
         }
-        // Compile before writing, so that no unusable trace is left behind.
-        let script = compile(&self.out, &trace)?;
+        let lines = source_lines(&session);
+        // A long session takes as much memory as its trace.
+        drop(session);
+        // Check before writing, so that no unusable trace is left behind.
+        let calls = counted(&self.out, &trace)?;
         put(&self.out, &trace.to_jsonl()?)?;
-        print!("{}{}", summary(&trace, &script), source_lines(&session));
+        print!("{}{}", summary(&trace, &calls), lines);
         Ok(())
     }
 }
@@ -277,7 +285,7 @@ fn trace_name(out: &Path) -> String {
     name.split('.').next().unwrap_or_default().to_owned()
 }
 
-fn summary(trace: &Trace, script: &Script) -> String {
+fn summary(trace: &Trace, calls: &CountedCalls) -> String {
     let head = &trace.head;
     let fidelity = match head.fidelity {
         Fidelity::Shape => "shape",
@@ -313,16 +321,15 @@ fn summary(trace: &Trace, script: &Script) -> String {
     let recorded_calls: u64 = recorded.values().sum();
     let recorded = recorded.iter().map(|(op, n)| (op.name().to_owned(), *n));
     text += &format!("  calls recorded: {}\n", list(recorded.collect()));
-    if script.timed_calls().is_empty() {
+    if calls.timed.is_empty() {
         let why = match recorded_calls {
             0 => "no tool call",
             _ => "no tool call is a file operation",
         };
         text += &format!("  nothing to replay: {why}\n");
     }
-    let replayed = script.timed_calls();
-    let replayed = replayed.iter().map(|(kind, n)| (kind.to_string(), *n));
+    let replayed = calls.timed.iter().map(|(kind, n)| (kind.to_string(), *n));
     text += &format!("  calls replayed: {}\n", list(replayed.collect()));
-    text += &format!("  not replayed: {}\n", list(script.not_replayed.clone()));
+    text += &format!("  not replayed: {}\n", list(calls.not_replayed.clone()));
     text + &coverage(trace)
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use backends::registry::Registry;
 use clap::{Args, Parser};
 use reports::decide::find;
@@ -12,7 +12,7 @@ use reports::prices::{Prices, ReportedTokens};
 use reports::render::{count, put};
 use reports::reported::{LedgerEstimate, ModelBill, bill, estimate};
 use tokens::{Account, Terms};
-use workloads::compile::compile;
+use workloads::compile::counted;
 use workloads::conversation::of_trace;
 use workloads::import::{ImportedSession, Recorded, TraceOrigin, trace};
 use workloads::trace::{Fidelity, Trace, TraceSource};
@@ -204,14 +204,15 @@ impl TrySession {
                     licence: None,
                 },
             };
-            let (trace, _) = trace(session, &origin, Fidelity::Shape);
+            let (trace, _) =
+                trace(session, &origin, Fidelity::Shape).map_err(|lost| anyhow!(lost))?;
             let mut tried = tried(session, trace, prices);
             tried.name = name;
             tried.format = imported.importer.id();
             tried.lacks = imported.importer.lacks();
-            tried
+            Ok(tried)
         });
-        Ok(sessions.collect())
+        sessions.collect()
     }
 
     /// Replays sessions, decides, and writes the page. The files of an interrupted replay are removed.
@@ -382,16 +383,15 @@ fn titled(row: &str, number: usize) -> String {
 fn tried(session: &ImportedSession, trace: Trace, prices: &Prices) -> Tried {
     let day = session.started_ms.and_then(day).unwrap_or_else(today);
     let calls = trace.calls_by_op().values().sum();
-    let (replayed, not_replayed, idle) = match compile(Path::new("session"), &trace) {
-        Ok(script) => {
-            let replayed: u64 = script.timed_calls().values().sum();
-            let not_replayed = script.not_replayed.iter().map(|(op, n)| (op.clone(), *n));
+    let (replayed, not_replayed, idle) = match counted(Path::new("session"), &trace) {
+        Ok(counts) => {
+            let replayed: u64 = counts.timed.values().sum();
             let idle = match (replayed, calls) {
                 (0, 0) => Some("no tool call".to_owned()),
                 (0, _) => Some("no tool call is a file operation whose effect is known".to_owned()),
                 _ => None,
             };
-            (replayed, not_replayed.collect(), idle)
+            (replayed, counts.not_replayed, idle)
         }
         Err(error) => (0, BTreeMap::new(), Some(error.to_string())),
     };

@@ -13,11 +13,13 @@ use super::detect::Head;
 use super::records::{Damage, each_line};
 use super::roots::is_windows;
 use super::shell::{self, Platform, ShellCommand};
+use super::spill::Spill;
 use super::{
     Clock, Hunk, ImportedSession, Importer, Recorded, RecordedCall, RecordedResult, Replacement,
     SeenContent, shell_op, text,
 };
 use crate::trace::{CallError, Extra, Op, TokenUsage};
+use inputs::sha256;
 
 /// The maximum number of lines that Claude Code's Read returns without a range.
 const READ_LIMIT: u64 = 2000;
@@ -100,23 +102,36 @@ pub fn read(
     if reader.session.events.is_empty() {
         return Err("no line of it is a message of a Claude Code session".to_owned());
     }
-    reader.place_paths();
+    if let Err(error) = reader.place_paths() {
+        reader.session.lost = Some(error);
+    }
     Ok(reader.session)
 }
 
 #[derive(Default)]
 struct Reader {
     session: ImportedSession,
-    seen_uuids: HashSet<String>,
+    spill: Spill,
+    seen_uuids: HashSet<TextDigest>,
     /// The index in `events` and the number of each API response, by its message id.
     responses: HashMap<String, (usize, u64)>,
     /// Blocks of text and thinking, each with its response.
-    blocks: HashSet<(usize, String)>,
+    blocks: HashSet<(usize, TextDigest)>,
     /// The user's messages, each with its time.
-    messages: HashSet<(String, String)>,
+    messages: HashSet<TextDigest>,
     tools: HashMap<String, Tool>,
     cwd: String,
     clock: Clock,
+}
+
+/// The first half of a text's SHA-256: a session may have more texts than memory.
+type TextDigest = [u8; 32];
+
+fn digest(text: &str) -> TextDigest {
+    let hex = sha256(text);
+    let mut half = TextDigest::default();
+    half.copy_from_slice(&hex.as_bytes()[..32]);
+    half
 }
 
 /// A call whose result may follow.
@@ -130,7 +145,7 @@ struct Tool {
 impl Reader {
     fn line(&mut self, line: &Value) {
         if let Some(uuid) = text(line, "uuid")
-            && !self.seen_uuids.insert(uuid.to_owned())
+            && !self.seen_uuids.insert(digest(uuid))
         {
             return;
         }
@@ -168,7 +183,7 @@ impl Reader {
                     let lane = format!("sub:{}", id.unwrap_or("unknown"));
                     // A turn reported again with more progress is the same turn.
                     if let Some(uuid) = text(&data["message"], "uuid")
-                        && !self.seen_uuids.insert(uuid.to_owned())
+                        && !self.seen_uuids.insert(digest(uuid))
                     {
                         return;
                     }
@@ -178,7 +193,7 @@ impl Reader {
             Some("system") => match text(line, "subtype") {
                 Some("compact_boundary") => {
                     let time = text(line, "timestamp").unwrap_or_default();
-                    let key = (time.to_owned(), "compact_boundary".to_owned());
+                    let key = digest(&format!("{time}\0compact_boundary"));
                     if time.is_empty() || self.messages.insert(key) {
                         let pre_tok = line["compactMetadata"]["preTokens"].as_u64().unwrap_or(0);
                         self.session.events.push(Recorded::Compact { pre_tok });
@@ -219,8 +234,8 @@ impl Reader {
             let written = text(block, "text").unwrap_or_default();
             let thought = text(block, "thinking").unwrap_or_default();
             // Copied history repeats the blocks of a response.
-            let key = (place, format!("{written}\0{thought}"));
-            if key.1.len() > 1
+            let key = (place, digest(&format!("{written}\0{thought}")));
+            if written.len() + thought.len() > 0
                 && self.blocks.insert(key)
                 && let Some(Recorded::Api { text, thinking, .. }) =
                     self.session.events.get_mut(place)
@@ -285,7 +300,7 @@ impl Reader {
     }
 
     fn call(
-        &self,
+        &mut self,
         id: &str,
         api: u64,
         lane: &str,
@@ -315,11 +330,12 @@ impl Reader {
         // The result of a command in the background is not its end.
         let is_done = input["run_in_background"].as_bool() != Some(true);
         let shell = platform.filter(|_| is_done).and_then(|platform| {
-            Some(ShellCommand {
+            let command = ShellCommand {
                 line: text(&input, "command")?.to_owned(),
                 cwd: self.cwd.clone(),
                 platform,
-            })
+            };
+            Some(self.spill.keep(command))
         });
         let range = (op == Op::Read)
             .then(|| {
@@ -333,6 +349,7 @@ impl Reader {
             Value::Object(fields) => fields,
             other => Extra::from_iter([("input".to_owned(), other)]),
         };
+        let args = self.spill.keep(Value::Object(args).to_string());
         RecordedCall {
             lane: lane.to_owned(),
             path,
@@ -366,9 +383,9 @@ impl Reader {
 
     /// A message of the user, which copied history repeats with its time.
     fn said(&mut self, time: &str, said: &str) {
-        let key = (time.to_owned(), said.to_owned());
+        let key = digest(&format!("{time}\0{said}"));
         if time.is_empty() || self.messages.insert(key) {
-            let text = said.to_owned();
+            let text = self.spill.keep(said.to_owned());
             self.session.events.push(Recorded::User { text });
         }
     }
@@ -383,7 +400,8 @@ impl Reader {
         if std::mem::replace(&mut tool.is_answered, true) {
             return;
         }
-        let (name, input, cwd) = (tool.name.clone(), tool.input.clone(), tool.cwd.clone());
+        let (name, cwd) = (tool.name.clone(), tool.cwd.clone());
+        let input = tool.input.take();
         let shown = shown(&block["content"]);
         let structured = &line["toolUseResult"];
         let failed = block["is_error"].as_bool() == Some(true) || structured.is_string();
@@ -399,8 +417,8 @@ impl Reader {
         self.session.events.push(Recorded::Result(RecordedResult {
             id: id.to_owned(),
             err,
-            shown,
-            seen,
+            shown: self.spill.keep(shown),
+            seen: self.spill.keep(seen),
         }));
     }
 
@@ -563,7 +581,7 @@ impl Reader {
     }
 
     /// Gives each path its place in the workspace. All roots are known only after the last line.
-    fn place_paths(&mut self) {
+    fn place_paths(&mut self) -> Result<(), String> {
         let session = &mut self.session;
         let roots = &mut session.roots;
         for event in &mut session.events {
@@ -571,25 +589,30 @@ impl Reader {
                 Recorded::Call(call) => {
                     call.path = call.path.take().and_then(|path| roots.place(&path));
                 }
-                Recorded::Result(result) => match &mut result.seen {
-                    SeenContent::Nothing | SeenContent::Printed(_) => {}
-                    SeenContent::Listed(paths) => {
-                        let placed = paths.iter().filter_map(|path| roots.place(path));
-                        *paths = placed.filter(|path| path != ".").collect();
+                Recorded::Result(result) => {
+                    let mut seen = result.seen.load()?;
+                    match &mut seen {
+                        SeenContent::Nothing | SeenContent::Printed(_) => continue,
+                        SeenContent::Listed(paths) => {
+                            let placed = paths.iter().filter_map(|path| roots.place(path));
+                            *paths = placed.filter(|path| path != ".").collect();
+                        }
+                        SeenContent::Whole { path, .. }
+                        | SeenContent::Part { path, .. }
+                        | SeenContent::Edited { path, .. }
+                        | SeenContent::Patched { path, .. }
+                        | SeenContent::Replaced { path, .. }
+                        | SeenContent::Written { path, .. } => match roots.place(path) {
+                            Some(place) => *path = place,
+                            None => seen = SeenContent::Nothing,
+                        },
                     }
-                    SeenContent::Whole { path, .. }
-                    | SeenContent::Part { path, .. }
-                    | SeenContent::Edited { path, .. }
-                    | SeenContent::Patched { path, .. }
-                    | SeenContent::Replaced { path, .. }
-                    | SeenContent::Written { path, .. } => match roots.place(path) {
-                        Some(place) => *path = place,
-                        None => result.seen = SeenContent::Nothing,
-                    },
-                },
+                    result.seen = self.spill.keep(seen);
+                }
                 Recorded::User { .. } | Recorded::Api { .. } | Recorded::Compact { .. } => {}
             }
         }
+        Ok(())
     }
 
     /// Milliseconds since the first line that has a time.
@@ -769,10 +792,10 @@ mod tests {
         let seen = session.results().map(|result| (&*result.id, result));
         let seen: HashMap<_, _> = seen.collect();
         assert!(
-            matches!(&seen["t1"].seen, SeenContent::Whole { path, .. } if path == "src/main.go")
+            matches!(seen["t1"].seen.load().unwrap(), SeenContent::Whole { path, .. } if path == "src/main.go")
         );
         assert_eq!(
-            seen["t2"].seen,
+            seen["t2"].seen.load().unwrap(),
             SeenContent::Listed(vec!["docs/a.md".to_owned()])
         );
         assert_eq!(seen["t5"].err, Some(CallError::NotFound));
@@ -782,11 +805,11 @@ mod tests {
             content: "line two\na secret".to_owned(),
             total_lines: 3,
         };
-        assert_eq!(seen["t7"].seen, part);
-        let written = &seen["t8"].seen;
+        assert_eq!(seen["t7"].seen.load().unwrap(), part);
+        let written = seen["t8"].seen.load().unwrap();
         assert!(matches!(written, SeenContent::Written { before: None, .. }));
         assert_eq!(
-            seen["t9"].seen,
+            seen["t9"].seen.load().unwrap(),
             SeenContent::Nothing,
             "outside the workspace"
         );

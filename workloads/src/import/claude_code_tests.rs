@@ -123,7 +123,7 @@ fn replayed(session: &ImportedSession) -> (Trace, Script, Vec<String>) {
     let id = "s".to_owned();
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("s.trace.jsonl");
-    let (trace, blobs) = trace(session, &TraceOrigin { id, source }, Fidelity::Content);
+    let (trace, blobs) = trace(session, &TraceOrigin { id, source }, Fidelity::Content).unwrap();
     std::fs::create_dir(dir.path().join("blobs")).unwrap();
     for (digest, bytes) in blobs {
         std::fs::write(dir.path().join("blobs").join(digest), bytes).unwrap();
@@ -475,7 +475,7 @@ fn twenty_thousand_listed_files_are_imported_in_time() {
         licence: None,
     };
     let id = "s".to_owned();
-    let (made, _) = trace(&session, &TraceOrigin { id, source }, Fidelity::Shape);
+    let (made, _) = trace(&session, &TraceOrigin { id, source }, Fidelity::Shape).unwrap();
     assert_eq!(made.files.len(), 20_000);
     compile(Path::new("s"), &made).unwrap();
     // A debug build takes most of it to make 80 MB of filler; quadratic checks took minutes.

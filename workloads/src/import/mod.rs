@@ -27,12 +27,14 @@ mod mini_swe_agent;
 mod opencode;
 mod openhands;
 mod otel;
+mod phrases;
 mod pi;
 mod recorder;
 pub mod records;
 pub mod roots;
 pub mod shell;
 mod sketch;
+mod spill;
 mod strace;
 mod swe_agent;
 #[cfg(test)]
@@ -44,13 +46,16 @@ use std::io::BufRead;
 
 use std::collections::{BTreeMap, HashSet};
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use roots::Roots;
 use shell::ShellCommand;
+use spill::spillable;
 
 use crate::trace::{CallError, Extra, MAIN_LANE, Op, TokenUsage};
 
+pub use spill::{Spillable, SpilledValue};
 pub use timeline::{Blobs, TraceOrigin, trace};
 
 /// Reads recordings of one format.
@@ -124,6 +129,8 @@ pub struct ImportedSession {
     pub totals: Vec<ReportedTotal>,
     /// The directories that the session names. They give the paths of shell commands their places in the workspace.
     pub roots: Roots,
+    /// Why a text of the session is lost, if one is: it has no trace then.
+    pub lost: Option<String>,
 }
 
 /// What a source states for a whole session and one model.
@@ -143,7 +150,7 @@ pub enum Recorded {
     /// A message of the user.
     User {
         /// The text.
-        text: String,
+        text: SpilledValue<String>,
     },
     /// A call of the model's API.
     Api {
@@ -188,12 +195,12 @@ pub struct RecordedCall {
     pub path: Option<String>,
     /// The first requested line, from 1, and the number of lines.
     pub range: Option<(u64, u64)>,
-    /// The original arguments.
-    pub args: Extra,
+    /// The original arguments: an object as JSON, or nothing.
+    pub args: SpilledValue<String>,
     /// Whether the model wrote the call in its text instead of tool arguments.
     pub is_in_text: bool,
     /// The shell command, if the call is one: its file operations are replayed where they are certain.
-    pub shell: Option<ShellCommand>,
+    pub shell: Option<SpilledValue<ShellCommand>>,
     /// For a list: whether it covers the whole tree instead of one directory.
     pub recursive: bool,
     /// Milliseconds since the session's start.
@@ -211,12 +218,26 @@ impl RecordedCall {
             op,
             path: None,
             range: None,
-            args: Extra::new(),
+            args: SpilledValue::default(),
             is_in_text: false,
             shell: None,
             recursive: false,
             at,
         }
+    }
+
+    /// The original arguments.
+    ///
+    /// # Errors
+    /// If the text of the session is lost.
+    pub fn arguments(&self) -> Result<Extra, String> {
+        let text = self.args.load()?;
+        if text.is_empty() {
+            return Ok(Extra::new());
+        }
+        // Arguments that were nested as deep as JSON may be are one text.
+        let input = |_| Extra::from_iter([("input".to_owned(), text.clone().into())]);
+        Ok(serde_json::from_str(&text).unwrap_or_else(input))
     }
 }
 
@@ -228,15 +249,16 @@ pub struct RecordedResult {
     /// Why the call failed; `None` if it succeeded.
     pub err: Option<CallError>,
     /// The text that the agent saw.
-    pub shown: String,
+    pub shown: SpilledValue<String>,
     /// The file content that it shows.
-    pub seen: SeenContent,
+    pub seen: SpilledValue<SeenContent>,
 }
 
 /// The file content that a result shows. Paths are inside the workspace.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SeenContent {
     /// No known file content.
+    #[default]
     Nothing,
     /// A file's whole content.
     Whole {
@@ -294,18 +316,23 @@ pub enum SeenContent {
     Printed(String),
 }
 
+spillable!(SeenContent);
+
 impl RecordedResult {
     /// The output of a shell command.
-    pub fn output(&self) -> &str {
-        match &self.seen {
-            SeenContent::Printed(output) => output,
-            _ => &self.shown,
+    ///
+    /// # Errors
+    /// If the text of the session is lost.
+    pub fn output(&self) -> Result<String, String> {
+        match self.seen.load()? {
+            SeenContent::Printed(output) => Ok(output),
+            _ => self.shown.load(),
         }
     }
 }
 
 /// One replacement of an edit.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replacement {
     /// The text to find.
     pub old: String,
@@ -316,7 +343,7 @@ pub struct Replacement {
 }
 
 /// A changed place of a file, with the lines around it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hunk {
     /// The first line in the file before the edit, from 1.
     pub first: u64,
@@ -356,6 +383,7 @@ impl ImportedSession {
             _ => None,
         });
         let mut marks = shown.filter_map(|shown| {
+            let shown = shown.load().ok()?;
             let rest = shown
                 .trim_start()
                 .trim_start_matches(|c: char| c.is_ascii_digit());

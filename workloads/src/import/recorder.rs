@@ -3,11 +3,13 @@
 
 use std::collections::{HashMap, HashSet};
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::records::Damage;
 use super::roots::{Roots, is_absolute};
 use super::shell::{self, ShellCommand};
+use super::spill::{Spill, SpilledValue, spillable};
 use super::tools::{self, Meaning};
 use super::{
     Clock, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, ReportedTotal,
@@ -18,6 +20,7 @@ use crate::trace::{CallError, Extra, MAIN_LANE, Op, TokenUsage};
 /// Collects the events of one session, in order.
 pub(super) struct Recorder {
     session: ImportedSession,
+    spill: Spill,
     items: Vec<Item>,
     /// Directories that the session names; the first one is the workspace.
     dirs: Vec<String>,
@@ -39,11 +42,28 @@ pub(super) struct Recorder {
 enum Item {
     Event(Recorded),
     Call(RawCall),
-    Result { id: String, answer: Answer },
+    Result { id: String, answer: KeptAnswer },
+}
+
+/// The result of a call outside of memory.
+#[derive(Clone)]
+struct KeptAnswer {
+    shown: SpilledValue<String>,
+    /// The answer without `shown`.
+    others: SpilledValue<Answer>,
+}
+
+impl KeptAnswer {
+    fn load(&self) -> Result<Answer, String> {
+        Ok(Answer {
+            shown: self.shown.load()?,
+            ..self.others.load()?
+        })
+    }
 }
 
 /// The result of a call, as the source has it.
-#[derive(Default)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub(super) struct Answer {
     /// The text that the agent saw.
     pub(super) shown: String,
@@ -57,12 +77,15 @@ pub(super) struct Answer {
     pub(super) after: Option<String>,
 }
 
+spillable!(Answer);
+
 struct RawCall {
     id: String,
     api: u64,
     lane: String,
     tool: String,
-    args: Value,
+    /// The arguments as JSON.
+    args: SpilledValue<String>,
     dir: Option<String>,
     is_in_text: bool,
     at: u64,
@@ -76,6 +99,7 @@ impl Recorder {
                 agent: agent.into(),
                 ..ImportedSession::default()
             },
+            spill: Spill::default(),
             items: Vec::new(),
             dirs: Vec::new(),
             clock: Clock::default(),
@@ -160,7 +184,7 @@ impl Recorder {
     pub(super) fn user(&mut self, text: &str) {
         self.open = None;
         if self.lane == MAIN_LANE && !text.is_empty() {
-            let text = text.to_owned();
+            let text = self.spill.keep(text.to_owned());
             self.items.push(Item::Event(Recorded::User { text }));
         }
     }
@@ -248,7 +272,7 @@ impl Recorder {
             api: self.answers.saturating_sub(1),
             lane: self.lane.clone(),
             tool: tool.to_owned(),
-            args,
+            args: self.spill.keep(args.to_string()),
             dir: dir.map(str::to_owned),
             is_in_text: in_text,
             at: self.at,
@@ -283,9 +307,14 @@ impl Recorder {
     }
 
     /// The result of a call.
-    pub(super) fn answered(&mut self, id: &str, answer: Answer) {
+    pub(super) fn answered(&mut self, id: &str, mut answer: Answer) {
         self.open = None;
         let id = self.renamed.get(id).cloned().unwrap_or(id.to_owned());
+        let shown = std::mem::take(&mut answer.shown);
+        let answer = KeptAnswer {
+            shown: self.spill.keep(shown),
+            others: self.spill.keep(answer),
+        };
         self.items.push(Item::Result { id, answer });
     }
 
@@ -312,41 +341,39 @@ impl Recorder {
     }
 
     /// The session.
-    pub(super) fn finish(self) -> ImportedSession {
-        let Self {
-            mut session,
-            mut items,
-            dirs,
-            clock,
-            ..
-        } = self;
-        session.started_ms = clock.0;
+    pub(super) fn finish(mut self) -> ImportedSession {
+        self.session.started_ms = self.clock.0;
+        let items = std::mem::take(&mut self.items);
+        if let Err(error) = self.place(items) {
+            self.session.lost = Some(error);
+        }
+        self.session
+    }
+
+    /// Turns what was collected into events, now that all directories are known.
+    fn place(&mut self, items: Vec<Item>) -> Result<(), String> {
         // A call is understood with its result. The result keeps its place.
-        let mut results: HashMap<String, Answer> = HashMap::new();
-        for item in &mut items {
+        let mut results: HashMap<String, KeptAnswer> = HashMap::new();
+        for item in &items {
             if let Item::Result { id, answer } = item
                 && !results.contains_key(id)
             {
-                results.insert(id.clone(), std::mem::take(answer));
+                results.insert(id.clone(), answer.clone());
             }
         }
-        let mut meanings: HashMap<String, Meaning> = HashMap::new();
-        for item in &items {
-            if let Item::Call(call) = item {
-                let meaning = understood(call, results.get_mut(&call.id));
-                meanings.insert(call.id.clone(), meaning);
-            }
-        }
-        let mut main = dirs.first().cloned().unwrap_or_default();
-        for dir in &dirs {
+        let session = &mut self.session;
+        let mut main = self.dirs.first().cloned().unwrap_or_default();
+        for dir in &self.dirs {
             session.roots.add(dir);
         }
         // A directory to which a command goes is a directory of the session.
+        let mut paths = Vec::new();
         for item in &items {
-            if let Item::Call(call) = item
-                && let Some((line, platform)) = meanings
-                    .get(&call.id)
-                    .and_then(|meaning| meaning.command.clone())
+            let Item::Call(call) = item else {
+                continue;
+            };
+            let (meaning, _) = understood(call, results.get(&call.id))?;
+            if let Some((line, platform)) = meaning.command
                 && !main.is_empty()
             {
                 let from = call.dir.as_deref().unwrap_or(&main);
@@ -359,22 +386,21 @@ impl Recorder {
                     session.roots.add(&dir);
                 }
             }
+            paths.extend(meaning.path.filter(|_| self.dirs.is_empty()));
         }
-        if session.roots.is_empty() {
-            let paths = meanings
-                .values()
-                .filter_map(|meaning| meaning.path.as_deref());
-            if let Some(dir) = common_directory(paths) {
-                session.roots.add(&dir);
-                main = dir;
-            }
+        if session.roots.is_empty()
+            && let Some(dir) = common_directory(paths.iter().map(String::as_str))
+        {
+            session.roots.add(&dir);
+            main = dir;
         }
-        let mut seen: HashMap<String, (Option<CallError>, SeenContent)> = HashMap::new();
+        let mut seen: HashMap<String, (Option<CallError>, SpilledValue<SeenContent>)> =
+            HashMap::new();
         for item in items {
             match item {
                 Item::Event(event) => session.events.push(event),
                 Item::Call(call) => {
-                    let meaning = meanings.remove(&call.id).unwrap_or_default();
+                    let (meaning, args) = understood(&call, results.get(&call.id))?;
                     let from = call.dir.as_deref().unwrap_or(&main);
                     let from = session.roots.absolute(&main, from);
                     let place = |roots: &mut Roots, path: &str| {
@@ -387,11 +413,14 @@ impl Recorder {
                     let shows = placed(meaning.seen, path.as_deref(), |path| {
                         place(&mut session.roots, path)
                     });
-                    seen.insert(call.id.clone(), (meaning.err, shows));
-                    let args = match call.args {
-                        Value::Object(fields) => fields,
-                        Value::Null => Extra::new(),
-                        other => Extra::from_iter([("input".to_owned(), other)]),
+                    seen.insert(call.id.clone(), (meaning.err, self.spill.keep(shows)));
+                    let args = match args {
+                        Value::Object(_) => call.args,
+                        Value::Null => SpilledValue::default(),
+                        other => {
+                            let input = Extra::from_iter([("input".to_owned(), other)]);
+                            self.spill.keep(Value::Object(input).to_string())
+                        }
                     };
                     let shell = meaning.command.map(|(line, platform)| ShellCommand {
                         line,
@@ -405,35 +434,42 @@ impl Recorder {
                         recursive: meaning.recursive,
                         args,
                         is_in_text: call.is_in_text,
-                        shell,
+                        shell: shell.map(|shell| self.spill.keep(shell)),
                         ..RecordedCall::new(call.id, call.api, &call.tool, meaning.op, call.at)
                     }));
                 }
                 Item::Result { id, .. } => {
-                    if let Some((err, seen)) = seen.remove(&id) {
-                        let answer = results.remove(&id).unwrap_or_default();
+                    if let Some((err, seen)) = seen.remove(&id)
+                        && let Some(answer) = results.get(&id)
+                    {
                         session.events.push(Recorded::Result(RecordedResult {
                             id,
                             err,
-                            shown: answer.shown,
+                            shown: answer.shown.clone(),
                             seen,
                         }));
                     }
                 }
             }
         }
-        session
+        Ok(())
     }
 }
 
-/// What a call did, by its result.
-fn understood(call: &RawCall, answer: Option<&mut Answer>) -> Meaning {
-    let Some(answer) = answer else {
-        return tools::meaning(&call.tool, &call.args, None);
+/// What a call did, by its result; and its arguments.
+fn understood(call: &RawCall, answer: Option<&KeptAnswer>) -> Result<(Meaning, Value), String> {
+    let args = serde_json::from_str(&call.args.load()?).map_err(|error| error.to_string())?;
+    let meaning = match answer {
+        None => tools::meaning(&call.tool, &args, None),
+        Some(answer) => with_answer(call, &args, answer.load()?),
     };
+    Ok((meaning, args))
+}
+
+fn with_answer(call: &RawCall, args: &Value, mut answer: Answer) -> Meaning {
     let printed = answer.printed.take();
     let text = printed.as_deref().unwrap_or(&answer.shown);
-    let mut meaning = tools::meaning(&call.tool, &call.args, Some((text, answer.failed)));
+    let mut meaning = tools::meaning(&call.tool, args, Some((text, answer.failed)));
     let is_edit = meaning.op == Op::Edit && meaning.err.is_none();
     if let (true, Some(path), Some(before), Some(after)) =
         (is_edit, &meaning.path, &answer.before, answer.after.take())

@@ -32,7 +32,8 @@ fn shown(call: &RecordedCall, result: Option<&RecordedResult>) -> String {
     if let Some(path) = &call.path {
         words += &format!(" {path}");
     }
-    if let Some(ShellCommand { line, cwd, .. }) = &call.shell {
+    let shell = call.shell.as_ref().map(|shell| shell.load().unwrap());
+    if let Some(ShellCommand { line, cwd, .. }) = &shell {
         words += &format!(": {}", line.lines().next().unwrap_or_default());
         if !cwd.is_empty() && !line.contains('\n') {
             words += &format!(" in {cwd}");
@@ -41,8 +42,7 @@ fn shown(call: &RecordedCall, result: Option<&RecordedResult>) -> String {
     let Some(result) = result else {
         return words;
     };
-    let is_patch = call
-        .shell
+    let is_patch = shell
         .as_ref()
         .is_some_and(|shell| shell.line.contains('\n'));
     if let Some(err) = result.err {
@@ -50,9 +50,9 @@ fn shown(call: &RecordedCall, result: Option<&RecordedResult>) -> String {
         return format!("{words}{arrow} ({err:?})");
     }
     words
-        + &match &result.seen {
+        + &match &result.seen.load().unwrap() {
             SeenContent::Nothing | SeenContent::Printed(_) if call.shell.is_some() && !is_patch => {
-                format!(" -> {}", result.output())
+                format!(" -> {}", result.output().unwrap())
             }
             SeenContent::Nothing | SeenContent::Printed(_) => String::new(),
             SeenContent::Whole { content, .. } => format!(": whole {content}"),

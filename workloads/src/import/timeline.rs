@@ -8,6 +8,7 @@ use super::disguise::Disguise;
 use super::roots::Roots;
 use super::shell::{self, ProgramClass, ShellStep, ShellWork, programs};
 use super::sketch::{Sketch, old_lines, same, tabbed};
+use super::spill::{Spill, Spillable, SpilledValue};
 use super::{
     Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, SeenContent,
 };
@@ -30,6 +31,9 @@ const PARTLY_SEEN_MAX: u64 = 64 << 20;
 /// The most files of a tree that one shell command may copy, move or remove in a trace.
 const TREE_MAX: usize = 1000;
 
+/// The most bytes of files' current contents that stay in memory.
+const HELD_MAX: usize = 16 << 20;
+
 /// Contents by SHA-256.
 pub type Blobs = BTreeMap<String, Vec<u8>>;
 
@@ -43,18 +47,27 @@ pub struct TraceOrigin {
 }
 
 /// Turns a session into a trace and the blobs it refers to (none for `shape`).
+///
+/// # Errors
+/// If a text of the session is lost.
 pub fn trace(
     session: &ImportedSession,
     provenance: &TraceOrigin,
     fidelity: Fidelity,
-) -> (Trace, Blobs) {
+) -> Result<(Trace, Blobs), String> {
+    if let Some(lost) = &session.lost {
+        return Err(lost.clone());
+    }
     let mut writer = Writer {
         disguise: Disguise::new(fidelity, &provenance.id),
         calls: HashMap::new(),
         state: BTreeMap::new(),
         dirs: HashSet::new(),
         new_dirs: Vec::new(),
-        shell: shell_work(session),
+        roots: session.roots.clone(),
+        spill: Spill::default(),
+        held: 0,
+        lost: None,
         events: Vec::new(),
         turns: 0,
         apis: 0,
@@ -62,9 +75,12 @@ pub fn trace(
         last_exec: None,
         seen: Seen::default(),
     };
-    let files = writer.first_state(session);
+    let files = writer.first_state(session)?;
     for recorded in &session.events {
-        writer.event(recorded);
+        writer.event(recorded)?;
+    }
+    if let Some(lost) = writer.lost {
+        return Err(lost);
     }
     writer.close_open_calls();
     let mut x = Extra::new();
@@ -110,7 +126,7 @@ pub fn trace(
             exit: "unknown".to_owned(),
         },
     };
-    (trace, writer.disguise.blobs)
+    Ok((trace, writer.disguise.blobs))
 }
 
 /// A file's initial state, by the first statement of the session about it.
@@ -119,7 +135,7 @@ enum First {
     /// The file did not exist.
     Absent,
     /// The file had this content.
-    Full(String),
+    Full(SpilledValue<String>),
     /// The file existed, with this number of bytes and lines if they can be estimated.
     Partial(Option<(u64, u64)>),
 }
@@ -152,11 +168,19 @@ struct Seen {
 #[derive(Clone, Debug)]
 struct FileState {
     /// Its content in the session, with filler in place of lines that the session does not show; `None` while unknown.
-    original: Option<String>,
+    original: Option<SpilledValue<String>>,
     /// Whether the session shows all of `original`.
     is_exact: bool,
     /// Its content in the trace.
-    shown: Vec<u8>,
+    shown: SpilledValue<Vec<u8>>,
+}
+
+impl FileState {
+    /// Its bytes in memory.
+    fn held(&self) -> usize {
+        let original = self.original.as_ref();
+        original.map_or(0, SpilledValue::bytes_in_memory) + self.shown.bytes_in_memory()
+    }
 }
 
 /// Former states of files, in the order of their changes.
@@ -189,8 +213,13 @@ struct Writer<'a> {
     dirs: HashSet<String>,
     /// Those of `dirs` that the current call has made.
     new_dirs: Vec<String>,
-    /// What the shell commands did, by call.
-    shell: HashMap<&'a str, ShellWork>,
+    /// Gives the paths of shell commands their places.
+    roots: Roots,
+    spill: Spill,
+    /// Bytes of `state` in memory.
+    held: usize,
+    /// Why a text of the session is lost, if one is.
+    lost: Option<String>,
     events: Vec<Event>,
     turns: u64,
     apis: u64,
@@ -199,32 +228,21 @@ struct Writer<'a> {
     seen: Seen,
 }
 
-/// What the session's shell commands did, by call. Their paths are places in the workspace.
-fn shell_work(session: &ImportedSession) -> HashMap<&str, ShellWork> {
-    let mut roots = session.roots.clone();
-    let mut commands = HashMap::new();
-    let mut all = HashMap::new();
-    for recorded in &session.events {
-        match recorded {
-            Recorded::Call(call) => {
-                if let Some(command) = &call.shell {
-                    commands.insert(call.id.as_str(), command);
-                }
-            }
-            Recorded::Result(result) => {
-                if let Some(command) = commands.remove(result.id.as_str()) {
-                    let has_run = !matches!(result.err, Some(CallError::Rejected));
-                    let work = match has_run {
-                        true => shell::operations(command, result.output(), result.err.is_none()),
-                        false => ShellWork::uncertain("a call that was not allowed"),
-                    };
-                    all.insert(result.id.as_str(), placed(work, &mut roots));
-                }
-            }
-            _ => {}
-        }
-    }
-    all
+/// What a call's shell command did, if the call is one. Its paths are places in the workspace.
+fn shell_work(
+    call: &RecordedCall,
+    result: &RecordedResult,
+    roots: &mut Roots,
+) -> Result<Option<ShellWork>, String> {
+    let Some(command) = &call.shell else {
+        return Ok(None);
+    };
+    let has_run = !matches!(result.err, Some(CallError::Rejected));
+    let work = match has_run {
+        true => shell::operations(&command.load()?, &result.output()?, result.err.is_none()),
+        false => ShellWork::uncertain("a call that was not allowed"),
+    };
+    Ok(Some(placed(work, roots)))
 }
 
 /// Gives each path of a command its place in the workspace.
@@ -273,7 +291,8 @@ fn placed(mut work: ShellWork, roots: &mut Roots) -> ShellWork {
 
 impl<'a> Writer<'a> {
     /// Infers the initial files, and sets the state to them.
-    fn first_state(&mut self, session: &ImportedSession) -> Vec<InitialFile> {
+    fn first_state(&mut self, session: &ImportedSession) -> Result<Vec<InitialFile>, String> {
+        let mut roots = session.roots.clone();
         let mut surveys: BTreeMap<String, Survey> = BTreeMap::new();
         let mut calls = HashMap::new();
         for recorded in &session.events {
@@ -285,20 +304,31 @@ impl<'a> Writer<'a> {
                     let Some(call) = calls.get(result.id.as_str()) else {
                         continue;
                     };
-                    for (path, state, is_certain) in said(call, result) {
+                    let seen = result.seen.load()?;
+                    for (path, state, is_certain) in said(call, result, &seen) {
+                        let survey = surveys.get(&path);
+                        let is_better = survey.is_none_or(|survey| {
+                            let is_better = matches!(
+                                (&survey.first, &state),
+                                (First::Partial(_), First::Full(_))
+                                    | (First::Partial(None), First::Partial(Some(_)))
+                            );
+                            !survey.is_changed && is_better
+                        });
+                        let state = match state {
+                            First::Full(text) if is_better => {
+                                First::Full(self.spill.keep(text.load()?))
+                            }
+                            state => state,
+                        };
                         let survey = state_once(&mut surveys, path, &state, is_certain);
-                        let is_better = matches!(
-                            (&survey.first, &state),
-                            (First::Partial(_), First::Full(_))
-                                | (First::Partial(None), First::Partial(Some(_)))
-                        );
-                        if !survey.is_changed && is_better {
+                        if is_better {
                             survey.first = state;
                         }
                     }
-                    sketch(&mut surveys, call, result);
-                    if let Some(work) = self.shell.get(result.id.as_str()) {
-                        survey_shell(&mut surveys, work);
+                    sketch(&mut surveys, call, &seen);
+                    if let Some(work) = shell_work(call, result, &mut roots)? {
+                        survey_shell(&mut surveys, &work);
                     }
                 }
                 _ => {}
@@ -310,7 +340,7 @@ impl<'a> Writer<'a> {
         for (path, survey) in surveys {
             let (original, is_exact) = match &survey.first {
                 First::Absent => continue,
-                First::Full(text) => (Some(text.clone()), true),
+                First::Full(text) => (Some(text.load()?), true),
                 First::Partial(_) => (survey.sketch.text(), false),
             };
             let (content, shown) = match (&original, survey.first) {
@@ -335,25 +365,55 @@ impl<'a> Writer<'a> {
                 known,
                 content,
             });
-            self.put(
-                &path,
-                FileState {
-                    original,
-                    is_exact,
-                    shown,
-                },
-            );
+            let state = self.file_state(original, is_exact, shown);
+            self.put(&path, state);
         }
         files.sort_by(|a, b| a.path.cmp(&b.path));
-        files
+        Ok(files)
     }
 
-    fn event(&mut self, recorded: &'a Recorded) {
+    /// The state of a file, in memory as long as there is room.
+    fn file_state(
+        &mut self,
+        original: Option<String>,
+        is_exact: bool,
+        shown: Vec<u8>,
+    ) -> FileState {
+        let bytes = original.as_ref().map_or(0, String::len) + shown.len();
+        let (original, shown) = match self.held + bytes <= HELD_MAX {
+            true => (original.map(SpilledValue::in_memory), shown.into()),
+            false => (
+                original.map(|text| self.spill.keep(text)),
+                self.spill.keep(shown),
+            ),
+        };
+        FileState {
+            original,
+            is_exact,
+            shown,
+        }
+    }
+
+    /// A text. If it is lost, the session has no trace.
+    fn loaded<T: Spillable + Default>(&mut self, value: &SpilledValue<T>) -> T {
+        value.load().unwrap_or_else(|error| {
+            self.lost = Some(error);
+            T::default()
+        })
+    }
+
+    /// The text of a file, if it is known.
+    fn text_of(&mut self, path: &str) -> Option<String> {
+        let original = self.state.get(path)?.original.clone()?;
+        Some(self.loaded(&original))
+    }
+
+    fn event(&mut self, recorded: &'a Recorded) -> Result<(), String> {
         match recorded {
             Recorded::User { text } => {
                 let turn = self.turns;
                 self.turns += 1;
-                let tok = tokens::count(text);
+                let tok = tokens::count(&text.load()?);
                 self.events.push(Event::User(User { turn, tok }));
             }
             Recorded::Api {
@@ -384,17 +444,19 @@ impl<'a> Writer<'a> {
             Recorded::Call(call) => {
                 let index = self.calls.len() as u64;
                 let place = self.events.len();
-                let record = self.call_record(call, index);
+                let record = self.call_record(call, index)?;
                 self.events.push(Event::Call(record));
                 let open = OpenCall { call, index, place };
                 self.calls.insert(&call.id, open);
             }
-            Recorded::Result(result) => self.result(result),
+            Recorded::Result(result) => self.result(result)?,
         }
+        Ok(())
     }
 
-    fn call_record(&mut self, call: &RecordedCall, index: u64) -> TraceCall {
-        let mut args = self.disguise.args(&call.args);
+    fn call_record(&mut self, call: &RecordedCall, index: u64) -> Result<TraceCall, String> {
+        let arguments = call.arguments()?;
+        let mut args = self.disguise.args(&arguments);
         if call.recursive {
             args.insert("recursive".to_owned(), true.into());
         }
@@ -402,7 +464,8 @@ impl<'a> Writer<'a> {
         if works_on_files(call.op) && call.path.is_none() {
             x.insert("outside".to_owned(), true.into());
         }
-        TraceCall {
+        let commands = self.commands(call, &arguments);
+        Ok(TraceCall {
             i: index,
             k: call.api,
             lane: self.disguise.lane(&call.lane),
@@ -411,18 +474,18 @@ impl<'a> Writer<'a> {
             path: None,
             range: call.range,
             args,
-            commands: self.commands(call),
-            tok: Some(call_tokens(call)),
+            commands,
+            tok: Some(call_tokens(call, arguments)),
             effect: None,
             steps: Vec::new(),
             is_model: false,
             at: call.at,
             x,
-        }
+        })
     }
 
-    fn commands(&self, call: &RecordedCall) -> Vec<String> {
-        let line = call.args.get("command").and_then(|line| line.as_str());
+    fn commands(&self, call: &RecordedCall, arguments: &Extra) -> Vec<String> {
+        let line = arguments.get("command").and_then(|line| line.as_str());
         match (call.op, line) {
             (Op::Exec | Op::Vcs, Some(line)) => {
                 programs::commands(line, self.disguise.keeps_names())
@@ -431,22 +494,27 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn result(&mut self, result: &RecordedResult) {
+    fn result(&mut self, result: &RecordedResult) -> Result<(), String> {
         let Some(open) = self.calls.get(result.id.as_str()) else {
-            return;
+            return Ok(());
         };
         let (call, index, place) = (open.call, open.index, open.place);
         let mut record = CallResult {
             i: index,
             ok: result.err.is_none(),
             err: result.err,
-            bytes: result.shown.len() as u64,
-            tok: tokens::count(&result.shown),
+            bytes: result.shown.bytes() as u64,
+            tok: tokens::count(&result.shown.load()?),
             sha256: None,
             post_sha256: None,
             x: Extra::new(),
         };
-        let mut replayed = self.replayed(call, result, &mut record);
+        let seen = result.seen.load()?;
+        let work = shell_work(call, result, &mut self.roots)?;
+        let mut replayed = match work {
+            Some(work) => self.shell_steps(&work),
+            None => self.replayed(call, result, &seen, &mut record),
+        };
         if result.err.is_none() && call.op == Op::Edit {
             self.seen.edits += 1;
         }
@@ -481,6 +549,7 @@ impl<'a> Writer<'a> {
         }
         self.last_answered = Some(index);
         self.events.push(Event::Result(record));
+        Ok(())
     }
 
     /// The replay of a call, or the reason why it is not replayed.
@@ -488,14 +557,11 @@ impl<'a> Writer<'a> {
         &mut self,
         call: &RecordedCall,
         result: &RecordedResult,
+        seen: &SeenContent,
         record: &mut CallResult,
     ) -> Result<Replayed, &'static str> {
-        if let Some(work) = self.shell.get(call.id.as_str()) {
-            let work = work.clone();
-            return self.shell_steps(&work);
-        }
-        let effect = self.effect(call, result, record)?;
-        let path = match (&call.path, &result.seen) {
+        let effect = self.effect(call, seen, record)?;
+        let path = match (&call.path, seen) {
             (_, SeenContent::Edited { path, .. } | SeenContent::Patched { path, .. })
             | (Some(path), _) => path,
             (None, _) if works_on_files(call.op) => {
@@ -527,23 +593,19 @@ impl<'a> Writer<'a> {
     fn effect(
         &mut self,
         call: &RecordedCall,
-        result: &RecordedResult,
+        seen: &SeenContent,
         record: &mut CallResult,
     ) -> Result<Option<Effect>, &'static str> {
-        Ok(match &result.seen {
+        Ok(match seen {
             SeenContent::Nothing | SeenContent::Printed(_) | SeenContent::Listed(_) => None,
             SeenContent::Whole { path, content } => {
                 self.can_be(path)?;
                 self.seen.read_bytes += content.len() as u64;
-                let known = self
-                    .state
-                    .get(path)
-                    .and_then(|known| known.original.as_ref());
-                if known == Some(content) {
+                if self.learn(path, content) {
                     self.seen.equal_bytes += content.len() as u64;
                 }
-                self.learn(path, content);
-                record.sha256 = self.state.get(path).map(|state| sha256(&state.shown));
+                let shown = self.state.get(path).map(|state| state.shown.clone());
+                record.sha256 = shown.map(|shown| sha256(self.loaded(&shown)));
                 None
             }
             SeenContent::Part {
@@ -567,7 +629,9 @@ impl<'a> Writer<'a> {
             } => {
                 self.can_be(path)?;
                 match before {
-                    Some(before) => self.learn(path, before),
+                    Some(before) => {
+                        self.learn(path, before);
+                    }
                     None => self.learn_absent(path),
                 }
                 Some(self.written(path, content, record))
@@ -579,12 +643,8 @@ impl<'a> Writer<'a> {
             } => {
                 self.can_be(path)?;
                 if let Some(before) = before {
-                    let known = self
-                        .state
-                        .get(path)
-                        .and_then(|known| known.original.as_ref());
-                    self.seen.equal_edits += u64::from(known == Some(before));
-                    self.learn(path, before);
+                    let is_known = self.learn(path, before);
+                    self.seen.equal_edits += u64::from(is_known);
                 }
                 Some(self.edited(path, replacements, &[], record)?)
             }
@@ -603,11 +663,7 @@ impl<'a> Writer<'a> {
     fn written(&mut self, path: &str, content: &str, record: &mut CallResult) -> Effect {
         let (written, shown) = self.disguise.content(content);
         record.post_sha256 = Some(written.sha256.clone());
-        let state = FileState {
-            original: Some(content.to_owned()),
-            is_exact: true,
-            shown,
-        };
+        let state = self.file_state(Some(content.to_owned()), true, shown);
         self.put(path, state);
         Effect::Write(written)
     }
@@ -629,10 +685,7 @@ impl<'a> Writer<'a> {
     /// Checks a partial read against the known text, and takes over what differs as a change from outside.
     fn part(&mut self, path: &str, first: u64, content: &str, total_lines: u64) {
         self.seen.read_bytes += content.len() as u64;
-        let Some(state) = self.state.get(path) else {
-            return;
-        };
-        let Some(known) = &state.original else {
+        let Some(known) = self.text_of(path) else {
             return;
         };
         let lines: Vec<&str> = known.split('\n').collect();
@@ -653,7 +706,7 @@ impl<'a> Writer<'a> {
         changed.resize(total_lines as usize, "");
         changed.splice(start..start + shown.len(), shown);
         let changed = changed.join("\n");
-        let is_exact = state.is_exact;
+        let is_exact = self.state.get(path).is_some_and(|state| state.is_exact);
         self.learn(path, &changed);
         if let Some(state) = self.state.get_mut(path) {
             state.is_exact = is_exact;
@@ -662,11 +715,7 @@ impl<'a> Writer<'a> {
 
     /// Takes over the text of an edit's places as a change from outside, where the known text differs.
     fn patched(&mut self, path: &str, replacements: &[Replacement], hunks: &[Hunk]) {
-        let Some(known) = self
-            .state
-            .get(path)
-            .and_then(|state| state.original.clone())
-        else {
+        let Some(known) = self.text_of(path) else {
             return;
         };
         let mut lines: Vec<String> = known.split('\n').map(str::to_owned).collect();
@@ -711,7 +760,18 @@ impl<'a> Writer<'a> {
 
     fn put(&mut self, path: &str, state: FileState) {
         self.make_dirs(path);
-        self.state.insert(path.to_owned(), state);
+        self.replace(path, Some(state));
+    }
+
+    /// Replaces the state of a file. Returns the one before.
+    fn replace(&mut self, path: &str, state: Option<FileState>) -> Option<FileState> {
+        self.held += state.as_ref().map_or(0, FileState::held);
+        let before = match state {
+            Some(state) => self.state.insert(path.to_owned(), state),
+            None => self.state.remove(path),
+        };
+        self.held -= before.as_ref().map_or(0, FileState::held);
+        before
     }
 
     /// Adds the directories above `path`.
@@ -779,10 +839,7 @@ impl<'a> Writer<'a> {
                 self.dirs.remove(&dir);
             }
             for (path, state) in undo.into_iter().rev() {
-                match state {
-                    Some(state) => self.state.insert(path, state),
-                    None => self.state.remove(&path),
-                };
+                self.replace(&path, state);
             }
         }
         made
@@ -851,11 +908,7 @@ impl<'a> Writer<'a> {
                 self.can_be(path)?;
                 let place = self.place(path)?;
                 let (written, shown) = self.disguise.content(content);
-                let state = FileState {
-                    original: Some(content.clone()),
-                    is_exact: true,
-                    shown,
-                };
+                let state = self.file_state(Some(content.clone()), true, shown);
                 self.change(path, Some(state), undo);
                 steps.push(FileStep::Write {
                     path: place,
@@ -866,15 +919,16 @@ impl<'a> Writer<'a> {
                 self.can_be(path)?;
                 let place = self.place(path)?;
                 let (added, bytes) = self.disguise.content(content);
-                let mut state = self.state.get(path).cloned().unwrap_or(FileState {
-                    original: Some(String::new()),
-                    is_exact: true,
-                    shown: Vec::new(),
-                });
-                if let Some(original) = &mut state.original {
-                    original.push_str(content);
-                }
-                state.shown.extend(bytes);
+                let (original, is_exact, shown) = match self.state.get(path).cloned() {
+                    Some(state) => {
+                        let original = state.original.map(|text| self.loaded(&text) + content);
+                        let mut shown = self.loaded(&state.shown);
+                        shown.extend(bytes);
+                        (original, state.is_exact, shown)
+                    }
+                    None => (Some(content.clone()), true, bytes),
+                };
+                let state = self.file_state(original, is_exact, shown);
                 self.change(path, Some(state), undo);
                 steps.push(FileStep::Append {
                     path: place,
@@ -955,11 +1009,7 @@ impl<'a> Writer<'a> {
             ShellStep::Touch(path) => {
                 self.can_be(path)?;
                 let place = self.place(path)?;
-                let state = FileState {
-                    original: Some(String::new()),
-                    is_exact: true,
-                    shown: Vec::new(),
-                };
+                let state = self.file_state(Some(String::new()), true, Vec::new());
                 self.change(path, Some(state), undo);
                 steps.push(FileStep::Create(place));
             }
@@ -1022,7 +1072,7 @@ impl<'a> Writer<'a> {
         match state {
             Some(state) => self.put(path, state),
             None => {
-                self.state.remove(path);
+                self.replace(path, None);
             }
         }
     }
@@ -1035,30 +1085,24 @@ impl<'a> Writer<'a> {
     }
 
     /// Records that the file has `content` now. If the known state differs, this adds an external change.
-    fn learn(&mut self, path: &str, content: &str) {
-        let known = self
-            .state
-            .get(path)
-            .and_then(|known| known.original.as_deref());
-        if known == Some(content) {
+    /// Returns whether it was the same.
+    fn learn(&mut self, path: &str, content: &str) -> bool {
+        if self.text_of(path).as_deref() == Some(content) {
             if let Some(state) = self.state.get_mut(path) {
                 state.is_exact = true;
             }
-            return;
+            return true;
         }
         let (record, shown) = self.disguise.content(content);
         self.changed(path, Some(record));
-        let state = FileState {
-            original: Some(content.to_owned()),
-            is_exact: true,
-            shown,
-        };
+        let state = self.file_state(Some(content.to_owned()), true, shown);
         self.put(path, state);
+        false
     }
 
     /// Records that the file does not exist now.
     fn learn_absent(&mut self, path: &str) {
-        if self.state.remove(path).is_some() {
+        if self.replace(path, None).is_some() {
             self.changed(path, None);
         }
     }
@@ -1082,10 +1126,10 @@ impl<'a> Writer<'a> {
         replacements: &[Replacement],
         hunks: &[Hunk],
     ) -> Option<(Vec<Span>, String)> {
+        let before = self.text_of(path)?;
         let state = self.state.get(path)?;
-        let before = state.original.clone()?;
-        let is_exact = state.is_exact;
-        let mut shown = state.shown.clone();
+        let (is_exact, shown) = (state.is_exact, state.shown.clone());
+        let mut shown = self.loaded(&shown);
         let places = places(&before, replacements, hunks)
             .or_else(|| places(&before, replacements, &[]))
             .or_else(|| places_of_lines(&before, hunks, has_tabs(replacements)))?;
@@ -1104,11 +1148,7 @@ impl<'a> Writer<'a> {
         }
         spans.reverse();
         let digest = sha256(&shown);
-        let state = FileState {
-            original: Some(after),
-            is_exact,
-            shown,
-        };
+        let state = self.file_state(Some(after), is_exact, shown);
         self.put(path, state);
         Some((spans, digest))
     }
@@ -1147,19 +1187,24 @@ impl<'a> Writer<'a> {
 }
 
 /// The tokens of a call in the model's output.
-fn call_tokens(call: &RecordedCall) -> u64 {
+fn call_tokens(call: &RecordedCall, arguments: Extra) -> u64 {
     if call.is_in_text {
         return 0;
     }
-    let written = serde_json::json!({ "name": call.tool, "input": call.args });
+    let written = serde_json::json!({ "name": call.tool, "input": arguments });
     tokens::count(&written.to_string())
 }
 
 /// The initial states of files that a result proves, each with whether it is certain that they are files.
-fn said(call: &RecordedCall, result: &RecordedResult) -> Vec<(String, First, bool)> {
-    match &result.seen {
+fn said(
+    call: &RecordedCall,
+    result: &RecordedResult,
+    seen: &SeenContent,
+) -> Vec<(String, First, bool)> {
+    let full = |content: &String| First::Full(SpilledValue::in_memory(content.clone()));
+    match seen {
         SeenContent::Whole { path, content } => {
-            vec![(path.clone(), First::Full(content.clone()), true)]
+            vec![(path.clone(), full(content), true)]
         }
         SeenContent::Part {
             path,
@@ -1174,14 +1219,14 @@ fn said(call: &RecordedCall, result: &RecordedResult) -> Vec<(String, First, boo
             vec![(path.clone(), First::Partial(Some(size)), true)]
         }
         SeenContent::Edited { path, before, .. } => {
-            let state = before.clone().map_or(First::Partial(None), First::Full);
+            let state = before.as_ref().map_or(First::Partial(None), full);
             vec![(path.clone(), state, true)]
         }
         SeenContent::Patched { path, .. } | SeenContent::Replaced { path, .. } => {
             vec![(path.clone(), First::Partial(None), true)]
         }
         SeenContent::Written { path, before, .. } => {
-            let state = before.clone().map_or(First::Absent, First::Full);
+            let state = before.as_ref().map_or(First::Absent, full);
             vec![(path.clone(), state, true)]
         }
         SeenContent::Listed(paths) => paths
@@ -1216,10 +1261,10 @@ fn state_once<'a>(
 }
 
 /// Adds the lines that a result shows to the sketch of its file.
-fn sketch(surveys: &mut BTreeMap<String, Survey>, call: &RecordedCall, result: &RecordedResult) {
-    match &result.seen {
+fn sketch(surveys: &mut BTreeMap<String, Survey>, call: &RecordedCall, seen: &SeenContent) {
+    match seen {
         SeenContent::Whole { path, content } => {
-            if let Some(survey) = surveys.get_mut(path) {
+            if let Some(survey) = partly_known(surveys, path) {
                 let lines = content.matches('\n').count() as u64 + 1;
                 survey.sketch.part(1, content, lines);
             }
@@ -1229,7 +1274,7 @@ fn sketch(surveys: &mut BTreeMap<String, Survey>, call: &RecordedCall, result: &
             content,
             total_lines,
         } => {
-            if let Some(survey) = surveys.get_mut(path) {
+            if let Some(survey) = partly_known(surveys, path) {
                 let first = call.range.map_or(1, |(first, _)| first);
                 survey.sketch.part(first, content, *total_lines);
             }
@@ -1257,6 +1302,15 @@ fn sketch(surveys: &mut BTreeMap<String, Survey>, call: &RecordedCall, result: &
         }
         SeenContent::Nothing | SeenContent::Printed(_) | SeenContent::Listed(_) => {}
     }
+}
+
+/// A file of whose first content only parts are known. The content of others is not put together from parts.
+fn partly_known<'a>(
+    surveys: &'a mut BTreeMap<String, Survey>,
+    path: &str,
+) -> Option<&'a mut Survey> {
+    let survey = surveys.get_mut(path);
+    survey.filter(|survey| matches!(survey.first, First::Partial(_)))
 }
 
 /// Adds what a shell command proves of initial files.
@@ -1343,7 +1397,7 @@ fn median_size(surveys: &BTreeMap<String, Survey>) -> u64 {
     let mut sizes: Vec<u64> = surveys
         .values()
         .filter_map(|survey| match &survey.first {
-            First::Full(text) => Some(text.len() as u64),
+            First::Full(text) => Some(text.bytes() as u64),
             _ => None,
         })
         .collect();
@@ -1511,7 +1565,7 @@ mod tests {
                 licence: None,
             },
         };
-        trace(&session, &provenance, fidelity)
+        trace(&session, &provenance, fidelity).unwrap()
     }
 
     #[test]
@@ -1533,14 +1587,15 @@ mod tests {
         let result = RecordedResult {
             id: "c".to_owned(),
             err: None,
-            shown: String::new(),
-            seen: SeenContent::Part {
-                path: "a".to_owned(),
-                content: "some text".to_owned(),
-                total_lines: u64::MAX,
-            },
+            shown: String::new().into(),
+            seen: SeenContent::Nothing.into(),
         };
-        let sizes = said(&call, &result);
+        let seen = SeenContent::Part {
+            path: "a".to_owned(),
+            content: "some text".to_owned(),
+            total_lines: u64::MAX,
+        };
+        let sizes = said(&call, &result, &seen);
         let [(_, First::Partial(Some((bytes, lines))), true)] = sizes[..] else {
             panic!("{sizes:?}");
         };

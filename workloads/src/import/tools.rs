@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use super::phrases::Phrases;
 use super::shell::Platform;
 use super::{Replacement, SeenContent};
 use crate::trace::{CallError, Op};
@@ -328,7 +329,7 @@ fn is_cut(shown: &str) -> bool {
 
 /// Whether a program's output was cut before the agent saw it.
 pub(super) fn is_cut_output(shown: &str) -> bool {
-    const MARKS: [&str; 10] = [
+    static MARKS: Phrases = Phrases::new(&[
         "tokens truncated…",
         "chars truncated…",
         "characters truncated",
@@ -339,8 +340,8 @@ pub(super) fn is_cut_output(shown: &str) -> bool {
         "Output too large",
         "<tool_output_masked>",
         "output truncated",
-    ];
-    MARKS.iter().any(|mark| shown.contains(mark))
+    ]);
+    MARKS.are_in(shown)
 }
 
 /// The number of lines of the whole file, if a result states it: `94 lines total`, `of 5929 total lines`.

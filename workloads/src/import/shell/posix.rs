@@ -7,6 +7,7 @@ use super::words::{
     Expansion, Joint, Redirection, RedirectionKind, Simple, Word, assignment, split,
 };
 use crate::import::Replacement;
+use crate::import::phrases::Phrases;
 
 /// The longest command that is parsed, in bytes.
 const LONGEST: usize = 1 << 20;
@@ -71,7 +72,7 @@ const BUILD_MODULES: &str = "black build compileall coverage flake8 isort mypy n
 const WRAPPERS: &str = "builtin command env exec nice nohup sudo time timeout";
 
 /// Words of a program that could not do its work.
-const FAILURES: &[&str] = &[
+static FAILURES: Phrases = Phrases::new(&[
     "No such file or directory",
     "cannot access",
     "Permission denied",
@@ -81,7 +82,7 @@ const FAILURES: &[&str] = &[
     "File exists",
     "os error",
     "fatal: not a git repository",
-];
+]);
 
 type Certain<T> = Result<T, &'static str>;
 
@@ -197,7 +198,7 @@ impl Reader {
                 return Ok(());
             }
         }
-        if FAILURES.iter().any(|failure| output.contains(failure)) {
+        if FAILURES.are_in(output) {
             return Err("a part that failed");
         }
         let hides_errors = all

@@ -1,9 +1,12 @@
 //! The file operations of a shell command, before they meet a session's files.
 
+use serde::{Deserialize, Serialize};
+
 use crate::import::Replacement;
+use crate::import::spill::spillable;
 
 /// The language of a shell command.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Platform {
     /// `sh`, `bash`, `zsh`.
     #[default]
@@ -13,7 +16,7 @@ pub enum Platform {
 }
 
 /// A shell command as an agent wrote it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShellCommand {
     /// The text of the command.
     pub line: String,
@@ -22,6 +25,8 @@ pub struct ShellCommand {
     /// Its language.
     pub platform: Platform,
 }
+
+spillable!(ShellCommand);
 
 /// A file operation of a shell command. Paths are absolute, or relative if the command's directory is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
