@@ -1,5 +1,6 @@
 //! Shows the progress of a run: epoch, cell and spent budget.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use rundir::{Outcome, Plan, Sample, Schedule, Section};
@@ -12,6 +13,8 @@ use crate::schedule::PlannedCell;
 pub struct Progress {
     line: ProgressLine,
     failures: usize,
+    /// The arms and reasons of failures that have been shown.
+    shown: HashSet<(String, String)>,
     /// The epoch under way with its section, its cells, and how many of them have ended.
     epoch: (String, usize, usize),
     budget: Duration,
@@ -23,6 +26,7 @@ impl Progress {
         Self {
             line: ProgressLine::still(),
             failures: 0,
+            shown: HashSet::new(),
             epoch: (String::new(), 0, 0),
             budget: Duration::from_millis(schedule.budget_ms()),
         }
@@ -31,6 +35,11 @@ impl Progress {
     /// Passes that did not end well.
     pub fn failures(&self) -> usize {
         self.failures
+    }
+
+    /// Whether an arm has not failed for this reason before.
+    fn is_new(&mut self, arm: &str, reason: &str) -> bool {
+        self.shown.insert((arm.to_owned(), reason.to_owned()))
     }
 
     /// Shows the cell under way.
@@ -67,15 +76,32 @@ impl Watcher for Progress {
         if sample.outcome != Outcome::Ok {
             self.failures += 1;
             let reason = sample.reason.as_deref().unwrap_or_default();
-            self.line.say(&format!(
-                "{}: {} {} on {}: {reason}",
-                sample.outcome, sample.workload, sample.state, sample.arm
-            ));
+            if self.is_new(&sample.arm, reason) {
+                self.line.say(&format!(
+                    "{}: {} {} on {}: {reason}",
+                    sample.outcome, sample.workload, sample.state, sample.arm
+                ));
+            }
         }
     }
 
     fn ends(&mut self) {
         self.epoch.2 += 1;
         self.show("");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_for_which_an_arm_fails_again_is_shown_once() {
+        let schedule = Schedule::default();
+        let mut progress = Progress::new(&schedule);
+        assert!(progress.is_new("a", "it is a read-only file system"));
+        assert!(!progress.is_new("a", "it is a read-only file system"));
+        assert!(progress.is_new("a", "it ended"));
+        assert!(progress.is_new("b", "it is a read-only file system"));
     }
 }

@@ -384,11 +384,14 @@ impl ExternalWorkspace {
             }
             if let Some(ended) = running.ended() {
                 break Some(format!(
-                    "its service {program} ended before it was ready: {ended}"
+                    "could not start its service {program}, which ended before it was ready: {ended}"
                 ));
             }
             if started.elapsed() > self.config.patience {
-                break Some(format!("its service {program} took too long to be ready"));
+                break Some(format!(
+                    "could not start its service {program}: its command `ready` did not succeed in {} s",
+                    self.config.patience.as_secs()
+                ));
             }
             std::thread::sleep(POLL_INTERVAL);
         };

@@ -169,13 +169,17 @@ fn a_service_starts_after_setup_and_the_mount_waits_until_it_is_ready() {
     let never =
         failure("mount = ['true']\n[[service]]\nrun = ['sleep', '60']\nready = ['false']\n");
     assert!(
-        never.contains("its service sleep took too long to be ready"),
+        never.contains(
+            "x could not start its service sleep: its command `ready` did not succeed in"
+        ),
         "{never}"
     );
     let ends =
         failure("mount = ['true']\n[[service]]\nrun = ['sh', '-c', 'exit 3']\nready = ['false']\n");
     assert!(
-        ends.contains("its service sh ended before it was ready: exit code 3"),
+        ends.contains(
+            "x could not start its service sh, which ended before it was ready: exit code 3"
+        ),
         "{ends}"
     );
 }

@@ -342,7 +342,7 @@ impl Options {
             }
         }
         if failures > 0 {
-            eprintln!("{failures} passes did not end well; see above");
+            eprintln!("{failures} passes did not end well; the first one for each reason is above");
         }
         probers.retain(|prober| !probed.contains(&prober.arm));
         if !probers.is_empty() {
