@@ -71,8 +71,12 @@ pub fn ratio(comparison: &Comparison) -> String {
     };
     let verdict = match (comparison.verdict, comparison.margin.kind) {
         (Verdict::BelowWhatMatters, _) => return BELOW_WHAT_MATTERS.to_owned(),
-        (Verdict::Same, MarginKind::Absolute) => "same (under the margin a call)".to_owned(),
-        (Verdict::Same, MarginKind::Session) => "same (under the margin of a session)".to_owned(),
+        (Verdict::Same, MarginKind::Absolute) => {
+            "too little to matter (under the margin of a call)".to_owned()
+        }
+        (Verdict::Same, MarginKind::Session) => {
+            "too little to matter (under the margin of a session)".to_owned()
+        }
         (Verdict::Undecided, _) => match (&comparison.withheld, comparison.smallest_shown) {
             (Some(why), _) => format!("no verdict: {why}"),
             (None, Some(shown)) => format!("undecided (this run can show {})", difference(shown)),

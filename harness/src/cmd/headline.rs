@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use reports::answer::{AdviceKind, Overview};
+use reports::answer::{AdviceKind, Overview, UseAnswer};
 use serde::Serialize;
 
 use super::format::ScreenFormat;
@@ -49,10 +49,15 @@ fn closing(run: &Path, page: &Path, overview: &Overview) -> Vec<String> {
         "Report (one file, for any browser): {}",
         page.display()
     )];
-    // A use without evidence has nothing to explain.
-    let mut answers = overview.uses.iter();
-    let answer = answers.find(|answer| answer.kind != AdviceKind::NotDecided);
-    if let Some(answer) = answer.or(overview.uses.first()) {
+    // A use without evidence has nothing to explain. Most readers have a coding agent.
+    let decided = |answer: &&UseAnswer| answer.kind != AdviceKind::NotDecided;
+    let of_coding = |answer: &&UseAnswer| answer.policy == "coding-agent";
+    let decided: Vec<&UseAnswer> = overview.uses.iter().filter(decided).collect();
+    let answer = decided.iter().copied().find(of_coding);
+    if let Some(answer) = answer
+        .or(decided.first().copied())
+        .or(overview.uses.first())
+    {
         lines.push(format!(
             "Why, per use: ctxbench decide {} --policy {} --candidate {}",
             run.display(),

@@ -293,7 +293,7 @@ impl Overview {
             .notes
             .iter()
             .take(SHOWN)
-            .flat_map(|note| at_most(note, WIDTH, 2))
+            .flat_map(|note| at_most(note, WIDTH, 3))
             .collect();
         match self.notes.len().saturating_sub(SHOWN) {
             0 => {}
@@ -443,10 +443,15 @@ fn cut(text: &str, width: usize) -> String {
     cut + "…"
 }
 
-/// A text in at most `most` lines of `width` columns; a sign ends one that is cut.
+/// A text in at most `most` lines of `width` columns. A sign ends one that is cut: at the end of a sentence, if one fits.
 fn at_most(text: &str, width: usize, most: usize) -> Vec<String> {
     let mut lines = wrap(text, width);
     if lines.len() > most {
+        let ends = text.rmatch_indices(". ").map(|(at, _)| at);
+        let mut whole = ends.map(|end| wrap(&format!("{}. …", &text[..end]), width));
+        if let Some(fits) = whole.find(|lines| lines.len() <= most) {
+            return fits;
+        }
         lines.truncate(most);
         if let Some(last) = lines.last_mut() {
             let short = cut(last, width - 2);

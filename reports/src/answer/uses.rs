@@ -35,9 +35,9 @@ pub enum AdviceKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Confidence {
-    /// No margin or measurement that halves or doubles changes it.
+    /// Neither half nor twice any one limit changes it, nor any one figure at the end of its interval.
     Sure,
-    /// A margin or a measurement that halves or doubles changes it.
+    /// Half or twice a limit changes it, or a figure at the end of its interval.
     Fragile,
     /// The evidence does not decide.
     NotDecided,
@@ -473,7 +473,8 @@ fn needs(shown: &[&Row]) -> Vec<String> {
         .filter(of_property)
         .flat_map(|row| row.properties.iter().copied())
         .collect();
-    let mark = Provenance::Measured.mark();
+    let weakest = shown.iter().filter(of_property).map(|row| row.provenance);
+    let mark = weakest.max().unwrap_or(Provenance::Measured).mark();
     let properties = properties.split_last().map(|(last, others)| {
         let listed = match others.is_empty() {
             true => (*last).to_owned(),

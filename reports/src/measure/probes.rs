@@ -1,5 +1,7 @@
 //! Probes of tools and of visible facts, and the features of a conformance run.
 
+use std::collections::BTreeSet;
+
 use rundir::{Outcome, PROBES, Probe};
 use serde::Deserialize;
 
@@ -14,11 +16,14 @@ pub(super) const PROPERTIES: [&str; 9] = [
     "diff",
     "versions",
     "fork",
-    "survives-machine-loss",
+    MACHINE_LOSS,
     "second-process",
     "watchers",
     "watchers-other-host",
 ];
+
+/// The property of keeping the files when the machine is lost.
+const MACHINE_LOSS: &str = "survives-machine-loss";
 
 /// The aspect of probes of properties.
 const PROPERTY: &str = "property";
@@ -40,13 +45,20 @@ impl Evidence<'_> {
         let name = aspect.name();
         let tried = self.runs.iter().flat_map(|run| run.probes(name, arm));
         let tried = tried.filter(|probe| names.is_empty() || names.contains(&probe.name));
-        let tried: Vec<&Probe> = tried.collect();
+        // A tool that fails on a plain directory is broken on this machine, and says nothing about a mount.
+        let broken_tools = match aspect {
+            Aspect::Tool => self.failing("direct", name),
+            Aspect::Visible => BTreeSet::new(),
+        };
+        let (untestable, tried): (Vec<&Probe>, Vec<&Probe>) =
+            tried.partition(|probe| broken_tools.contains(probe.name.as_str()));
         let broken = tried.iter().find(|probe| probe.outcome == Outcome::Infra);
         if tried.is_empty() || broken.is_some() {
             let what = match broken {
                 Some(probe) => format!("probe {} of {arm}: {}", probe.name, probe.detail),
                 None => format!("{name} probes of {arm}"),
             };
+            let what = what + &untestable_words(&untestable);
             return missing(what, format!("ctxbench run --backend {arm}"));
         }
         let failing = tried.iter().filter(|probe| probe.outcome != Outcome::Ok);
@@ -55,9 +67,16 @@ impl Evidence<'_> {
             Aspect::Tool => "work",
             Aspect::Visible => "are visible",
         };
-        let words = failing_of(&failing, tried.len(), verb);
+        let words = failing_of(&failing, tried.len(), verb) + &untestable_words(&untestable);
         let source = format!("{PROBES}: aspect {name}");
         Found::exact(failing.len() as f64, words, &source)
+    }
+
+    /// The names of the probes of an aspect that fail on an arm.
+    fn failing(&self, arm: &str, aspect: &str) -> BTreeSet<&str> {
+        let probes = self.runs.iter().flat_map(|run| run.probes(aspect, arm));
+        let failing = probes.filter(|probe| probe.outcome != Outcome::Ok);
+        failing.map(|probe| probe.name.as_str()).collect()
     }
 
     /// The number of these properties that work. One that was not tried may work or not.
@@ -101,7 +120,7 @@ impl Evidence<'_> {
             high: value + untried.len() as f64,
             words,
             source: format!("{PROBES}: aspect {PROPERTY}"),
-            provenance: Provenance::Measured,
+            provenance: provenance_of(&works),
         })
     }
 
@@ -146,6 +165,29 @@ impl Evidence<'_> {
     }
 }
 
+/// Tools that were not counted, and why; empty if all were.
+fn untestable_words(untestable: &[&Probe]) -> String {
+    let names: BTreeSet<&str> = untestable.iter().map(|probe| probe.name.as_str()).collect();
+    match names.is_empty() {
+        true => String::new(),
+        false => {
+            let names: Vec<&str> = names.into_iter().collect();
+            format!(
+                "; not testable here, because it fails on direct, too: {}",
+                names.join(", ")
+            )
+        }
+    }
+}
+
+/// The provenance of properties that work. A test cannot destroy the machine that runs it.
+fn provenance_of(works: &[String]) -> Provenance {
+    match works.iter().any(|words| words.starts_with(MACHINE_LOSS)) {
+        true => Provenance::Simulated,
+        false => Provenance::Measured,
+    }
+}
+
 /// What a property gives, in a sentence about a need.
 fn property_words(name: &str) -> &'static str {
     match name {
@@ -154,7 +196,7 @@ fn property_words(name: &str) -> &'static str {
         "diff" => "diffs",
         "versions" => "versions",
         "fork" => "forks",
-        "survives-machine-loss" => "files that survive the machine",
+        MACHINE_LOSS => "files that survive the machine",
         "second-process" => "a second process",
         "watchers" => "watchers",
         _ => "watchers on another host",

@@ -5,7 +5,7 @@ use crate::answer::Overview;
 use crate::decide::Decision;
 
 /// Words of an answer on the first screen.
-const MOST_WORDS: usize = 50;
+const MOST_WORDS: usize = 55;
 /// The room of an answer, in which `answer` leaves out whole sentences, the least needed first.
 const COLUMNS: usize = 100;
 const LINES: usize = 3;
@@ -66,16 +66,20 @@ impl Use<'_> {
     }
 }
 
-/// The sentences in at most [`MOST_WORDS`]; the page Why has the rest.
+/// Whole sentences of at most [`MOST_WORDS`] words together; the page Why has the others. Only a first sentence that is
+/// longer is cut.
 fn limited(sentences: Vec<String>) -> Vec<String> {
     let mut left = MOST_WORDS;
     let mut kept = Vec::new();
     for sentence in sentences {
         let words = sentence.split_whitespace().count();
-        if left == 0 {
-            break;
+        if kept.is_empty() {
+            kept.push(first_words(&sentence, left));
+        } else if words <= left {
+            kept.push(sentence);
+        } else {
+            continue;
         }
-        kept.push(first_words(&sentence, left));
         left = left.saturating_sub(words);
     }
     kept
@@ -118,19 +122,12 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_many_words_is_cut_at_a_word() {
-        let sentences = vec![
-            "one two".to_owned(),
-            "three ".repeat(MOST_WORDS),
-            "no".to_owned(),
-        ];
-        let kept = limited(sentences);
-        assert_eq!(kept.len(), 2);
-        let words: usize = kept
-            .iter()
-            .map(|text| text.split_whitespace().count())
-            .sum();
-        assert_eq!(words, MOST_WORDS + 1);
-        assert!(kept[1].ends_with("three …"), "{kept:?}");
+    fn an_answer_of_many_words_has_whole_sentences() {
+        let long = "three ".repeat(MOST_WORDS);
+        let sentences = ["one two", &long, "four"].map(str::to_owned);
+        assert_eq!(limited(sentences.to_vec()), ["one two", "four"]);
+        let cut = limited(vec![format!("one {long}"), "four".to_owned()]);
+        assert_eq!(cut.len(), 1);
+        assert!(cut[0].ends_with("three …"), "{cut:?}");
     }
 }

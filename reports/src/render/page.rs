@@ -102,7 +102,7 @@ fn first_screen(report: &Report<'_>, parts: &mut Vec<Part>) {
         ));
         return parts.push(Chart(stems::LATENCY, LATENCY_SHOWS));
     }
-    parts.push(Text("In a picture, a figure right of the line is worse than the baseline, and a figure left of it is better. Shaded: the cost that the use tolerates. \"sure\": no limit or figure that halves or doubles changes the answer; \"fragile\": one does.".to_owned()));
+    parts.push(Text("In a picture, a figure right of the line is worse than the baseline, and a figure left of it is better. Shaded: the cost that the use tolerates. \"sure\": the answer stays the same with half or twice any one limit, and with any one figure at the end of its interval; \"fragile\": one of these changes it.".to_owned()));
     parts.push(Text(format!("Marks: {}.", Provenance::legend())));
     let shown = all.iter().take(MOST_USES).enumerate();
     parts.push(Uses(
@@ -553,11 +553,10 @@ fn origins(report: &Report<'_>) -> String {
         ));
     }
     if other.is_empty() {
-        return "All times are measured live: nothing in this report is simulated or recorded."
-            .to_owned();
+        return "Every time in this report is measured: none is simulated or recorded.".to_owned();
     }
     format!(
-        "All times are measured live, with these exceptions, which no figure of another arm includes: {}.",
+        "Every time in this report is measured, with these exceptions, which no figure of another arm includes: {}.",
         other.join("; ")
     )
 }

@@ -65,6 +65,8 @@ pub struct Health {
     pub undecided: usize,
     /// Number of decided and undecided cells of candidates, by main metric only.
     pub compared: usize,
+    /// The smallest difference that the run can show in the median compared cell, as a ratio above 1.
+    pub smallest_shown: Option<f64>,
     /// Number of cells of candidates whose times are below what matters; they are not among those compared.
     pub below_what_matters: usize,
     /// Notes that a reader needs before any figure.
@@ -131,10 +133,15 @@ impl Health {
         let worst = apart.iter().copied().fold(1.0, f64::max);
         let mut shown: Vec<f64> = known.iter().filter_map(|one| one.smallest_shown).collect();
         let shown = match median(&mut shown) {
-            Some(shown) => format!(
-                "the smallest difference that this run can show is {} in the median cell",
-                difference(shown)
-            ),
+            Some(shown) => {
+                let candidates = self.smallest_shown.map_or(String::new(), |shown| {
+                    format!(", and {} for a candidate", difference(shown))
+                });
+                format!(
+                    "the smallest difference that this run can show is {} between identical arms{candidates}, each in the median cell",
+                    difference(shown)
+                )
+            }
             None => "which difference this run can show is unknown".to_owned(),
         };
         let called = match self.aa_called_different {
@@ -273,6 +280,7 @@ fn sections(run: &Run) -> Vec<SectionHealth> {
 /// Withholds the verdicts that the run cannot support, fills in the A/A check, and adds the notes.
 pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mut [Cell]) {
     let has_no_journal = run.environment.scratch.journal == Journal::None;
+    let mut shown: Vec<f64> = Vec::new();
     for cell in cells.iter_mut() {
         let key = cell.key();
         let depends_on_level = |comparison: &Comparison, with: &[&str]| {
@@ -309,6 +317,9 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
                 });
             }
         } else if is_main {
+            if comparison.verdict != Verdict::BelowWhatMatters {
+                shown.extend(comparison.smallest_shown);
+            }
             match comparison.verdict {
                 Verdict::BelowWhatMatters => health.below_what_matters += 1,
                 Verdict::Better | Verdict::Worse | Verdict::Same => health.compared += 1,
@@ -319,6 +330,7 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
             }
         }
     }
+    health.smallest_shown = median(&mut shown);
     health.aa_called_different = health
         .aa
         .iter()

@@ -28,8 +28,9 @@ const ARGUMENTS: &str = "-A -B -C -i -n args cell_id command content dangerously
 /// Replaces text that may not be published, each text always by the same replacement.
 pub(super) struct Disguise {
     fidelity: Fidelity,
-    /// Replaced names by original path, for directories and files.
-    names: HashMap<String, String>,
+    /// The number and the published name of each directory and file, by the number of its directory and its own name. The
+    /// root of all paths has the number 0. Whole paths as keys would take memory that grows with the square of their depth.
+    names: HashMap<(usize, String), (usize, String)>,
     /// Numbers of replaced words, by word.
     words: HashMap<String, usize>,
     next_seed: u64,
@@ -63,23 +64,22 @@ impl Disguise {
             return original.to_owned();
         }
         let mut shown = String::new();
-        let mut so_far = String::new();
-        let parts: Vec<&str> = original.split('/').collect();
-        for (at, part) in parts.iter().enumerate() {
-            if at > 0 {
-                so_far.push('/');
+        let mut dir = 0;
+        let mut parts = original.split('/').peekable();
+        while let Some(part) = parts.next() {
+            if !shown.is_empty() {
                 shown.push('/');
             }
-            so_far.push_str(part);
             let number = self.names.len();
-            let is_file = at + 1 == parts.len() && !self.names.contains_key(&so_far);
-            let name = self.names.entry(so_far.clone()).or_insert_with(|| {
-                if is_file {
-                    format!("f{number}{}", extension(part))
-                } else {
-                    format!("d{number}")
-                }
+            let entry = self.names.entry((dir, part.to_owned()));
+            let (found, name) = entry.or_insert_with(|| {
+                let name = match parts.peek() {
+                    None => format!("f{number}{}", extension(part)),
+                    Some(_) => format!("d{number}"),
+                };
+                (number + 1, name)
             });
+            dir = *found;
             shown.push_str(name);
         }
         shown
@@ -200,6 +200,17 @@ mod tests {
         let shown = serde_json::to_string(&disguise.args(args.as_object().unwrap())).unwrap();
         assert!(!shown.contains("secret"), "{shown}");
         assert!(shown.contains("\"limit\":5"), "{shown}");
+    }
+
+    #[test]
+    fn a_deep_path_takes_memory_in_proportion_to_its_length() {
+        let mut disguise = Disguise::new(Fidelity::Shape, "t");
+        let deep = "d/".repeat(40_000) + "f";
+        for _ in 0..2 {
+            assert_eq!(disguise.path(&deep).split('/').count(), 40_001);
+            let kept = disguise.names.keys().map(|(_, name)| name.len());
+            assert_eq!(kept.sum::<usize>(), 40_001);
+        }
     }
 
     #[test]

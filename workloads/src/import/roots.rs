@@ -4,6 +4,9 @@
 
 use std::collections::HashMap;
 
+/// Bytes of the longest path that Linux takes (`PATH_MAX`).
+const LONGEST: usize = 4096;
+
 /// The directory of the workspace that contains the other roots.
 const OTHERS: &str = ".roots";
 
@@ -74,6 +77,10 @@ impl Roots {
     /// The place of an absolute path, or one relative to the main root, in the workspace: `.` for the main root.
     /// `None` if the path leaves all roots.
     pub fn place(&mut self, path: &str) -> Option<String> {
+        if path.len() > LONGEST {
+            // No file has this name: `WorkspacePath` refuses it.
+            return Some(path.to_owned());
+        }
         let parts = match self.parts(path) {
             Some(parts) => parts,
             // A home that is not known is in no root.

@@ -156,6 +156,11 @@ pub(super) fn cases() -> Vec<Case> {
                 (Archive, "a tool does not work", |run| {
                     probe(run, "tool", "git", "sqlite", Outcome::Errno)
                 }),
+                (Adopt, "a tool is broken on the machine", |run| {
+                    for arm in ["direct", "sqlite"] {
+                        probe(run, "tool", "git", arm, Outcome::Errno);
+                    }
+                }),
                 (Archive, "renaming does not work", |run| {
                     let rename = "rename: replaces";
                     probe(run, "conformance", rename, "direct", Outcome::Ok);
