@@ -192,6 +192,10 @@ impl Store for AgentMemory {
         })
     }
 
+    fn may_have_xattrs(&self) -> bool {
+        self.files.may_have_xattrs()
+    }
+
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         if is_answer(ino) {
             return Err(Errno::NODATA.into());

@@ -14,12 +14,16 @@ use super::counters::{Opcode, Span};
 use super::front_end::{FrontEnd, MountState, reply_empty};
 use super::policy::attr_ttl;
 use crate::store::{
-    Attr, Change, Errno, Kind, NAME_MAX, ROOT, Result, Slow, StoreError, XATTR_VALUE_MAX, XattrMode,
+    Attr, Change, Errno, Kind, NAME_MAX, ROOT, Result, Slow, Store, StoreError, XATTR_VALUE_MAX,
+    XattrMode,
 };
 
 /// The attribute of a mount's root that holds the number of bytes which programs stored through memory maps, or the
 /// writeback cache, and which the store refused since the mount began.
 pub const LOST_BYTES: &str = "user.ctxbench.lost_bytes";
+
+/// The label of SELinux, for which `ls -l` asks at every file, unless the file system has none.
+const LABEL: &[u8] = b"security.selinux";
 
 /// The prefix of attributes that may be commands to a store, which may take long.
 const ORDERS: &[u8] = b"user.ctx.";
@@ -32,6 +36,14 @@ fn reply_attr(mounted: &MountState, mut span: Span<'_>, result: Result<Attr>, re
             reply.attr(&ttl, &mounted.file_attr(&attr));
         }
         Err(error) => reply.error(failed(&mut span, error)),
+    }
+}
+
+/// The error of a missing attribute. While no file has any, `EOPNOTSUPP` for [`LABEL`]: then `ls` asks once for all files.
+fn without_label(error: StoreError, name: &[u8], store: &dyn Store) -> StoreError {
+    match error.errno == Errno::NODATA && name == LABEL && !store.may_have_xattrs() {
+        true => Errno::OPNOTSUPP.into(),
+        false => error,
     }
 }
 
@@ -188,7 +200,8 @@ impl FrontEnd {
                 return reply_xattr(&mut span, Ok(lost.into_bytes()), size, reply);
             }
             let result = check_xattr_name(&name)
-                .and_then(|()| span.store(|| mounted.store.getxattr(ino.0, name.as_bytes())));
+                .and_then(|()| span.store(|| mounted.store.getxattr(ino.0, name.as_bytes())))
+                .map_err(|error| without_label(error, name.as_bytes(), &*mounted.store));
             reply_xattr(&mut span, result, size, reply);
         });
     }
@@ -229,5 +242,31 @@ impl FrontEnd {
                 .and_then(|()| span.store(|| store.removexattr(&caller, ino.0, name.as_bytes())));
             reply_empty(&mut span, result, reply);
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryStore;
+    use crate::store::{Caller, Timestamp};
+
+    #[test]
+    fn labels_are_unsupported_only_while_no_file_has_an_attribute() {
+        let owner = Caller {
+            uid: 0,
+            gid: 0,
+            now: Timestamp(0),
+        };
+        let store = MemoryStore::new(&owner);
+        let told = |name: &[u8]| {
+            let error = store.getxattr(ROOT, name).unwrap_err();
+            without_label(error, name, &store).errno
+        };
+        assert_eq!(told(LABEL), Errno::OPNOTSUPP);
+        assert_eq!(told(b"security.capability"), Errno::NODATA);
+        let (set, capability) = (XattrMode::Set, b"security.capability");
+        store.setxattr(&owner, ROOT, capability, b"", set).unwrap();
+        assert_eq!(told(LABEL), Errno::NODATA);
     }
 }

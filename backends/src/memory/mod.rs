@@ -8,6 +8,7 @@ mod tree;
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{Bound, ControlFlow};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::store::{
@@ -21,6 +22,8 @@ use tree::{Body, Directory, Entry, Node, Tree};
 #[derive(Debug)]
 pub struct MemoryStore {
     tree: RwLock<Tree>,
+    /// Whether any extended attribute has been set.
+    has_xattrs: AtomicBool,
 }
 
 impl MemoryStore {
@@ -37,6 +40,7 @@ impl MemoryStore {
                 next_ino: ROOT,
                 next_cookie: FIRST_COOKIE,
             }),
+            has_xattrs: AtomicBool::new(false),
         }
     }
 
@@ -344,6 +348,10 @@ impl Store for MemoryStore {
         Ok(())
     }
 
+    fn may_have_xattrs(&self) -> bool {
+        self.has_xattrs.load(Ordering::Acquire)
+    }
+
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         let tree = self.read_tree()?;
         let value = tree.node(ino)?.xattrs.get(name).cloned();
@@ -368,6 +376,7 @@ impl Store for MemoryStore {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
+        self.has_xattrs.store(true, Ordering::Release);
         let mut tree = self.write_tree()?;
         let node = tree.node_mut(ino)?;
         let exists = node.xattrs.contains_key(name);

@@ -10,7 +10,9 @@ use s3::tree::{Body, CHUNK, Chunk, Content, Node, NodeId, Place, Tree};
 use super::tables::{self, Placeholders};
 use crate::sqlite::db::Db;
 use crate::sqlite::{HEAD, SqliteStore, content, names, nodes, xattrs};
-use crate::store::{Attr, Caller, Errno, Ino, Kind, Result, StoreError, Timestamp, XattrMode};
+use crate::store::{
+    Attr, Caller, Errno, Ino, Kind, Result, Store, StoreError, Timestamp, XattrMode,
+};
 
 /// The changes of another writer's commit, for the kernel's caches and for the work after the transaction.
 #[derive(Debug, Default)]

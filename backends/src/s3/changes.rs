@@ -12,7 +12,7 @@ use super::cache::Cache;
 use super::tables;
 use crate::sqlite::db::Db;
 use crate::sqlite::{held, names, nodes, xattrs};
-use crate::store::{Attr, Errno, Ino, Kind, Result, Seek};
+use crate::store::{Attr, Errno, Ino, Kind, Result, Seek, Store};
 
 /// Bytes of small files that a commit takes up at once.
 const INLINE_TOTAL: usize = 16 << 20;

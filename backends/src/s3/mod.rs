@@ -407,6 +407,10 @@ impl Store for S3Store {
             })
     }
 
+    fn may_have_xattrs(&self) -> bool {
+        self.inner.store.may_have_xattrs()
+    }
+
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         match self.request(name)? {
             Some(answer) => Ok(answer),

@@ -319,11 +319,6 @@ impl SqliteStore {
         self.has_xattrs.store(true, Ordering::Release);
     }
 
-    /// Whether there may be any extended attribute.
-    pub(crate) fn may_have_xattrs(&self) -> bool {
-        self.has_xattrs.load(Ordering::Acquire)
-    }
-
     /// Makes what is committed, and the tails, durable: [`Store::sync`] under a lock that the caller holds.
     pub(crate) fn settle(&self) -> Result<()> {
         self.log.sync(&self.tails)
@@ -532,7 +527,7 @@ impl Store for SqliteStore {
 
     fn reclaim(&self, ino: Ino) -> Result<()> {
         let record = Record::Reclaim { ino };
-        let may_have_xattrs = self.has_xattrs.load(Ordering::Acquire);
+        let may_have_xattrs = self.may_have_xattrs();
         let work = |db: &Db| reclaim::reclaim(db, ino, may_have_xattrs);
         let db = self.db();
         let is_gone = match db.change(&record, work) {
@@ -584,15 +579,19 @@ impl Store for SqliteStore {
         })
     }
 
+    fn may_have_xattrs(&self) -> bool {
+        self.has_xattrs.load(Ordering::Acquire)
+    }
+
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        if !self.has_xattrs.load(Ordering::Acquire) {
+        if !self.may_have_xattrs() {
             return Err(Errno::NODATA.into());
         }
         xattrs::get(&self.db(), ino, name)
     }
 
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        if !self.has_xattrs.load(Ordering::Acquire) {
+        if !self.may_have_xattrs() {
             return Ok(Vec::new());
         }
         xattrs::list(&self.db(), ino)

@@ -446,6 +446,11 @@ pub trait Store: Send + Sync {
         Err(Errno::NODATA.into())
     }
 
+    /// Whether any inode may have an extended attribute.
+    fn may_have_xattrs(&self) -> bool {
+        true
+    }
+
     /// The names of all extended attributes.
     fn listxattr(&self, _ino: Ino) -> Result<Vec<Vec<u8>>> {
         Ok(Vec::new())
