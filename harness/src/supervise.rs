@@ -196,7 +196,7 @@ pub fn supervise<T: Send + 'static>(
             Err(RecvTimeoutError::Timeout) => {}
         }
         if !watchdog.killed.load(Ordering::Acquire) {
-            // Never cut off, or mended since.
+            // Never cut off, or repaired since.
             cut_at = None;
         }
         if let Some(at) = cut_at {

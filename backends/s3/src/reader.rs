@@ -180,7 +180,7 @@ pub(crate) async fn checkpoint_of_log<O: Objects>(
     Ok(found)
 }
 
-/// The chunk's bytes. Fails also if they are gone, or not those.
+/// The chunk's bytes. Fails, too, if they are missing or do not match the digest.
 pub async fn fetch<O: Objects>(objects: &O, chunk: &Chunk) -> Result<Bytes> {
     let length = u64::from(chunk.length);
     let (key, range) = match chunk.place {

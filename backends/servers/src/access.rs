@@ -76,7 +76,7 @@ struct StoredKeys {
     secret_key: String,
 }
 
-/// Makes a directory for one user alone: mode 0700, also if it exists.
+/// Makes a directory private to the user: sets mode 0700 even if the directory exists.
 ///
 /// # Errors
 /// If it cannot be made, or is another user's.

@@ -24,7 +24,7 @@ pub(super) enum WritePosition {
 impl WritePosition {
     pub(super) fn of(offset: u64, flags: OpenFlags, write_flags: WriteFlags) -> Self {
         let appends = OFlags::from_bits_retain(flags.0.cast_unsigned()).contains(OFlags::APPEND);
-        // A page from the kernel's cache has a fixed offset, also if the writer appended.
+        // A page from the kernel's cache has a fixed offset, even if the writer appended.
         match appends && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
             true => Self::End(offset),
             false => Self::At(offset),

@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn this_thread_has_not_given_up_and_a_missing_one_has() {
-        assert!(!requester_gave_up(), "nobody waits");
+        assert!(!requester_gave_up(), "no caller waits");
         let me = rustix::thread::gettid().as_raw_nonzero().get() as u32;
         assert!(!on_behalf_of(me, requester_gave_up));
         assert!(on_behalf_of(u32::MAX, requester_gave_up));

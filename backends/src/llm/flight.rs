@@ -226,7 +226,7 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K
     }
 }
 
-/// Delivers the outcome to all waiting calls, also if the work panics.
+/// Delivers the outcome to all waiting calls, even if the work panics.
 struct Landing<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> {
     flights: Arc<Flights<K, T>>,
     key: K,
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!(interrupted(7, 60_000).unwrap_err().errno, Errno::INTR);
         let deadline = Instant::now() + COMES_BACK_WITHIN * 5;
         while !flights.running.lock().is_empty() {
-            assert!(Instant::now() < deadline, "nobody gave the work up");
+            assert!(Instant::now() < deadline, "no caller gave the work up");
             std::thread::sleep(Duration::from_millis(10));
         }
     }

@@ -175,7 +175,7 @@ impl Cluster {
     pub fn start() -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        // Removed by the script, also if this process is killed. Short: a socket's path has 107 bytes.
+        // The script removes it, even if this process is killed. Short: a socket's path has 107 bytes.
         let dir = std::env::temp_dir().join(format!("ctxbench-pg-{}-{number}", std::process::id()));
         Self {
             script: Self::run(&dir),
