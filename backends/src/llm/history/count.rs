@@ -66,19 +66,27 @@ pub(super) struct Count {
 }
 
 impl Count {
-    /// Begins with `operations`.
+    /// Begins with `operations`. The file has its name only when it is whole: a power loss must not leave a part of it, which
+    /// would count as damage.
     pub(super) fn create(log: &Path, operations: u64) -> io::Result<Self> {
         let path = path_of(log);
+        let mut new = path.clone().into_os_string();
+        new.push("-new");
+        let new = PathBuf::from(new);
+        let file = File::create(&new)?;
         let count = Self {
-            file: File::options()
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(&path)?,
+            file,
             path,
             boot: boot(),
         };
-        count.set(operations)?;
+        let made = count
+            .set(operations)
+            .and_then(|()| count.file.sync_all())
+            .and_then(|()| std::fs::rename(&new, &count.path));
+        if let Err(error) = made {
+            std::fs::remove_file(&new)?;
+            return Err(error);
+        }
         Ok(count)
     }
 
@@ -95,5 +103,31 @@ impl Count {
             Err(error) => tracing::warn!(%error, "removing {}", self.path.display()),
             Ok(()) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_has_its_name_only_when_it_is_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("a.log");
+        let new = dir.path().join("a.log-count-new");
+        // A start that was killed has left a part of one.
+        std::fs::write(&new, b"a part").unwrap();
+        assert_eq!(read(&log).unwrap(), Known::Nothing);
+        let count = Count::create(&log, 7).unwrap();
+        assert!(!new.exists());
+        assert_eq!(read(&log).unwrap(), Known::AtLeast(7));
+        count.set(8).unwrap();
+        assert_eq!(read(&log).unwrap(), Known::AtLeast(8));
+        count.remove();
+        assert!(!path_of(&log).exists());
+        // Where it cannot be made, nothing is left.
+        std::fs::create_dir(path_of(&log)).unwrap();
+        Count::create(&log, 7).unwrap_err();
+        assert!(!new.exists());
     }
 }
