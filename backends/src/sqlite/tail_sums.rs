@@ -104,8 +104,9 @@ impl State {
         }
     }
 
-    /// Makes the pieces of a range those of zeros, and does not know those at its edges.
-    fn clear(&mut self, range: Range<u64>) {
+    /// Makes the pieces of a range those of zeros, and does not know those at its edges, except the `damaged` one: its
+    /// checksum stays wrong.
+    fn clear(&mut self, range: Range<u64>, damaged: Option<u64>) {
         if range.is_empty() {
             return;
         }
@@ -120,17 +121,21 @@ impl State {
             }
         }
         for edge in [range.start, range.end] {
-            if edge % PIECE != 0 {
+            if edge % PIECE != 0 && damaged != Some(edge / PIECE) {
                 self.changed.insert(edge / PIECE, Running::UNKNOWN);
             }
         }
     }
 
-    /// The tail has another length now; bytes that it has gained are zeros.
-    fn resize(&mut self, length: u64) {
+    /// The tail gets another length; bytes that it gains are zeros.
+    fn resize(&mut self, file: &File, length: u64) {
         let (shorter, longer) = (length.min(self.length), length.max(self.length));
+        let piece = shorter / PIECE;
+        // A file with damage can be truncated; its last piece stays damaged.
+        let is_whole = shorter % PIECE == 0 || self.is_whole(file, piece).unwrap_or(false);
+        let damaged = (!is_whole).then_some(piece);
         // The piece of an end that moves has other bytes, and no piece begins past it.
-        self.clear(shorter..longer.next_multiple_of(PIECE));
+        self.clear(shorter..longer.next_multiple_of(PIECE), damaged);
         self.length = length;
     }
 
@@ -158,6 +163,34 @@ impl State {
             (piece, running)
         });
         known.collect()
+    }
+
+    /// Whether a piece is as it was written; true where that is not known.
+    fn is_whole(&self, file: &File, piece: u64) -> io::Result<bool> {
+        let Some((sum, held)) = self.expected(piece) else {
+            return Ok(true);
+        };
+        let mut bytes = vec![0; held];
+        match file.read_exact_at(&mut bytes, piece * PIECE) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+            read => read.map(|()| crc32fast::hash(&bytes) == sum),
+        }
+    }
+
+    /// Fails if a change of the bytes of a range would keep damaged bytes of a piece, and forget that they are.
+    fn must_keep_whole(&self, file: &File, range: &Range<u64>) -> io::Result<()> {
+        let pieces = [range.start / PIECE, range.end.saturating_sub(1) / PIECE];
+        for piece in pieces {
+            let start = piece * PIECE;
+            let is_kept = start < range.start || start + self.held(piece) > range.end;
+            if is_kept && !range.is_empty() && !self.is_whole(file, piece)? {
+                return Err(io::Error::other(format!(
+                    "the bytes from {} on have a wrong checksum, and a part of them would stay",
+                    super::tails::HEAD + start
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Clears the mark, durably: a changed page may reach the disk before anything else does.
@@ -228,8 +261,9 @@ impl TailSums {
             return work();
         }
         let end = offset + bytes.len() as u64;
+        state.must_keep_whole(file, &(offset..end))?;
         if offset > state.length {
-            state.resize(offset);
+            state.resize(file, offset);
         }
         let known = state.written(offset, bytes);
         for (piece, _) in &known {
@@ -255,7 +289,7 @@ impl TailSums {
     ) -> io::Result<()> {
         let mut state = self.0.lock();
         state.unseal(file)?;
-        state.resize(length);
+        state.resize(file, length);
         let resized = work();
         state.is_unknown |= resized.is_err();
         resized
@@ -271,7 +305,9 @@ impl TailSums {
         let mut state = self.0.lock();
         state.unseal(file)?;
         let end = range.end.min(state.length);
-        state.clear(range.start.min(end)..end);
+        let range = range.start.min(end)..end;
+        state.must_keep_whole(file, &range)?;
+        state.clear(range, None);
         let punched = work();
         state.is_unknown |= punched.is_err();
         punched
@@ -523,6 +559,65 @@ mod tests {
                     .all(|piece| one.expected(piece) == two.expected(piece))
             );
         }
+    }
+
+    /// A sealed tail of one and a half pieces, whose second one is damaged.
+    fn damaged_tail() -> (File, TailSums) {
+        let file = tempfile::tempfile().unwrap();
+        let bytes: Vec<u8> = (0..PIECE * 3 / 2).map(|at| (at % 251) as u8).collect();
+        let sums = TailSums::default();
+        let write = || file.write_all_at(&bytes, 0);
+        sums.write(&file, 0, &bytes, write).unwrap();
+        sums.complete(&file).unwrap();
+        let (length, rows) = sums.rows();
+        file.write_all_at(b"damage", PIECE + 100).unwrap();
+        (file, TailSums::sealed(length, rows))
+    }
+
+    /// Whether the second piece is found to be damaged, also with the checksums that the end of a mount writes.
+    fn is_found(file: &File, sums: &TailSums) -> bool {
+        let found = |sums: &TailSums| {
+            let mut out = vec![0; (file.metadata().unwrap().len() - PIECE) as usize];
+            file.read_exact_at(&mut out, PIECE).unwrap();
+            sums.verify(file, PIECE, &mut out).unwrap() == Some(PIECE)
+        };
+        let is_found = found(sums);
+        sums.complete(file).unwrap();
+        let (length, rows) = sums.rows();
+        assert_eq!(found(&TailSums::sealed(length, rows)), is_found);
+        is_found
+    }
+
+    #[test]
+    fn a_change_of_a_part_of_a_damaged_piece_makes_no_damaged_byte_a_good_one() {
+        for at in [PIECE, PIECE + 5000, PIECE * 3 / 2, PIECE * 3 / 2 + 10] {
+            let (file, sums) = damaged_tail();
+            let written = sums.write(&file, at, b"new", || panic!("written at {at}"));
+            assert!(written.is_err() && is_found(&file, &sums), "write at {at}");
+        }
+        let (file, sums) = damaged_tail();
+        let hole = PIECE - 10..PIECE + 4096;
+        let punched = sums.punch(&file, hole, || panic!("punched"));
+        assert!(punched.is_err() && is_found(&file, &sums));
+        for length in [PIECE + 200, PIECE * 2, PIECE * 5] {
+            let (file, sums) = damaged_tail();
+            let resize = || file.set_len(length);
+            sums.resize(&file, length, resize).unwrap();
+            assert!(is_found(&file, &sums), "{length} bytes");
+        }
+        // Nothing of it stays.
+        let (file, sums) = damaged_tail();
+        let bytes = vec![1; PIECE as usize];
+        let write = || file.write_all_at(&bytes, PIECE);
+        sums.write(&file, PIECE, &bytes, write).unwrap();
+        assert!(!is_found(&file, &sums));
+        let (file, sums) = damaged_tail();
+        sums.resize(&file, PIECE, || file.set_len(PIECE)).unwrap();
+        sums.write(&file, PIECE + 9, b"new", || {
+            file.write_all_at(b"new", PIECE + 9)
+        })
+        .unwrap();
+        assert!(!is_found(&file, &sums));
     }
 
     #[test]
