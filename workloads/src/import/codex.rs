@@ -1,13 +1,14 @@
 //! Importer for Codex: session files (`rollout-*.jsonl`, of all versions) and the events of `codex exec --json`.
 //! The usage comes in `token_count` events, which repeat the last one when only the limits of the account changed.
 
+use std::collections::HashMap;
 use std::io::BufRead;
 
 use serde_json::{Value, json};
 
 use super::detect::Head;
 use super::json::{arguments, content, milliseconds, token_count};
-use super::recorder::{Answer, Recorder};
+use super::recorder::{Answer, Recorder, ResultPlace};
 use super::records::each_line;
 use super::{ImportedSession, Importer, text};
 use crate::trace::TokenUsage;
@@ -40,6 +41,8 @@ impl Importer for Codex {
             total: None,
             prompt: 0,
             numbers: 0,
+            running: HashMap::new(),
+            waits: HashMap::new(),
         };
         let lost = each_line(recording, |record| reader.record(&record))?;
         reader.recorder.unreadable(lost);
@@ -54,7 +57,20 @@ struct Reader {
     /// Tokens of the last prompt.
     prompt: u64,
     numbers: u64,
+    /// The programs that run longer than their call, by the number of their terminal.
+    running: HashMap<u64, RunningProgram>,
+    /// Calls that wait for a program or feed it, with its terminal.
+    waits: HashMap<String, u64>,
 }
+
+/// A program that runs longer than its call.
+struct RunningProgram {
+    result: ResultPlace,
+    printed: String,
+}
+
+/// The most bytes of the output of a running program that are put together.
+const LONGEST_OUTPUT: usize = 64 << 20;
 
 impl Reader {
     fn record(&mut self, record: &Value) {
@@ -112,6 +128,9 @@ impl Reader {
                 let args = arguments(&item["arguments"]);
                 let dir = text(&args, "workdir").map(str::to_owned);
                 self.name_directory(dir.as_deref());
+                if let ("write_stdin", Some(terminal)) = (name, args["session_id"].as_u64()) {
+                    self.waits.insert(id.to_owned(), terminal);
+                }
                 self.recorder.call(id, name, args, dir.as_deref());
             }
             Some("local_shell_call") => {
@@ -133,7 +152,7 @@ impl Reader {
             Some(
                 "function_call_output" | "custom_tool_call_output" | "local_shell_call_output",
             ) => {
-                self.recorder.answered(id, output(&item["output"]));
+                self.answered(id, output(&item["output"]));
             }
             Some("web_search_call") => {
                 self.numbers += 1;
@@ -143,6 +162,31 @@ impl Reader {
             }
             Some("compaction" | "context_compaction") => self.recorder.compact(self.prompt),
             _ => {}
+        }
+    }
+
+    /// The result of a call. The last one of those that wait for a program ends the call that started it.
+    fn answered(&mut self, id: &str, answer: Answer) {
+        let printed = answer.printed.clone().unwrap_or_default();
+        let (terminal, failed) = (terminal(&answer.shown), answer.failed);
+        let result = self.recorder.answered(id, answer);
+        let Some(number) = self.waits.remove(id) else {
+            if let Some(number) = terminal {
+                let program = RunningProgram { result, printed };
+                self.running.insert(number, program);
+            }
+            return;
+        };
+        let Some(program) = self.running.get_mut(&number) else {
+            return;
+        };
+        if program.printed.len() + printed.len() <= LONGEST_OUTPUT {
+            program.printed.push_str(&printed);
+        }
+        if terminal.is_none()
+            && let Some(program) = self.running.remove(&number)
+        {
+            self.recorder.ended(program.result, program.printed, failed);
         }
     }
 
@@ -276,6 +320,13 @@ fn literal(source: &str) -> Option<String> {
     }
 }
 
+/// The terminal of a program that was running when its call returned.
+fn terminal(shown: &str) -> Option<u64> {
+    let (frame, _) = shown.split_once("Output:\n").unwrap_or((shown, ""));
+    let (_, rest) = frame.split_once("Process running with session ID ")?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
 /// The result of a call: a text, or JSON with output and exit code, in a frame that changed from version to version.
 fn output(output: &Value) -> Answer {
     let shown = content(output);
@@ -360,6 +411,48 @@ mod tests {
             usages(&session),
             ["gpt-5.5 200+800 50", "gpt-5.5 100+1000 20"]
         );
+    }
+
+    #[test]
+    fn a_program_that_runs_longer_than_its_call_ends_with_the_last_wait_for_it() {
+        let call = |id: &str, name: &str, args: Value| {
+            json!({"type": "response_item", "payload": {
+                "type": "function_call", "name": name, "call_id": id, "arguments": args.to_string()}})
+        };
+        let result = |id: &str, frame: &str, printed: &str| {
+            json!({"type": "response_item", "payload": {"type": "function_call_output", "call_id": id,
+                "output": format!("Wall time: 1.0 seconds\n{frame}\nOutput:\n{printed}")}})
+        };
+        let wait = |terminal: u64| json!({"session_id": terminal, "chars": ""});
+        let running = |terminal: u64| format!("Process running with session ID {terminal}");
+        let session = [
+            json!({"type": "session_meta", "payload": {"cwd": "/w", "cli_version": "0.98.0"}}),
+            call("a", "exec_command", json!({"cmd": "cargo test"})),
+            result("a", &running(7), "one\n"),
+            call("b", "exec_command", json!({"cmd": "sleep 9 && cat a"})),
+            result("b", &running(8), ""),
+            call("c", "write_stdin", wait(7)),
+            result("c", &running(7), "two\n"),
+            call("d", "write_stdin", wait(7)),
+            result("d", "Process exited with code 0", "three\n"),
+            call("e", "write_stdin", wait(8)),
+            result("e", "Process exited with code 1", ""),
+            call("f", "exec_command", json!({"cmd": "cat b"})),
+            result("f", &running(9), ""),
+        ];
+        let text: Vec<String> = session.iter().map(Value::to_string).collect();
+        let session = imported("codex", &text.join("\n"));
+        let calls = calls(&session);
+        assert_eq!(
+            calls[0],
+            "exec_command exec: cargo test in /w -> one\ntwo\nthree\n"
+        );
+        assert_eq!(
+            calls[1],
+            "exec_command exec: sleep 9 && cat a in /w -> (Exit)"
+        );
+        // Of a program that is still running at the end, nothing is certain.
+        assert_eq!(calls[5], "exec_command exec: cat b in /w -> (Exit)");
     }
 
     #[test]

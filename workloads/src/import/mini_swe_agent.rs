@@ -76,7 +76,9 @@ impl Importer for MiniSweAgent {
                         None => Some(open.remove(0)),
                     };
                     match id {
-                        Some(id) => recorder.answered(&id, result(message, said)),
+                        Some(id) => {
+                            recorder.answered(&id, result(message, said));
+                        }
                         None => recorder.user(&said),
                     }
                 }

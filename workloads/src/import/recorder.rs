@@ -62,6 +62,10 @@ impl KeptAnswer {
     }
 }
 
+/// Where the result of a call is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ResultPlace(usize);
+
 /// The result of a call, as the source has it.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(super) struct Answer {
@@ -306,8 +310,8 @@ impl Recorder {
         );
     }
 
-    /// The result of a call.
-    pub(super) fn answered(&mut self, id: &str, mut answer: Answer) {
+    /// The result of a call. Returns its place, for [`Recorder::ended`].
+    pub(super) fn answered(&mut self, id: &str, mut answer: Answer) -> ResultPlace {
         self.open = None;
         let id = self.renamed.get(id).cloned().unwrap_or(id.to_owned());
         let shown = std::mem::take(&mut answer.shown);
@@ -316,6 +320,20 @@ impl Recorder {
             others: self.spill.keep(answer),
         };
         self.items.push(Item::Result { id, answer });
+        ResultPlace(self.items.len() - 1)
+    }
+
+    /// A call whose result said that its program was running has ended: what the program has printed in all, and whether
+    /// it failed. What the agent saw at the time stays.
+    pub(super) fn ended(&mut self, place: ResultPlace, printed: String, failed: bool) {
+        let others = self.spill.keep(Answer {
+            printed: Some(printed),
+            failed,
+            ..Answer::default()
+        });
+        if let Some(Item::Result { answer, .. }) = self.items.get_mut(place.0) {
+            answer.others = others;
+        }
     }
 
     /// Tokens and dollars that the source states for the whole session.

@@ -201,11 +201,12 @@ mod tests {
             assert!(work.uncertain.is_some(), "{line}: {}", steps(&work));
             assert!(work.steps.is_empty() && work.programs.is_empty(), "{line}");
         }
-        assert!(
-            posix("cat a", "cat: a: No such file or directory")
-                .uncertain
-                .is_some()
-        );
+        // Only where the status is not that of every command do words tell of a failure.
+        let says = "cat: a: No such file or directory";
+        for line in ["cat a | head", "cat a; ls", "cat a && ls | wc -l"] {
+            assert!(posix(line, says).uncertain.is_some(), "{line}");
+        }
+        assert_eq!(steps(&posix("cd src && cat a", says)), "read /w/src/a");
         assert!(posix("cat a || echo none", "none").uncertain.is_some());
         assert!(
             work(Platform::Posix, "cat a", "", false)
