@@ -188,10 +188,16 @@ pub fn detach(dir: &Path) -> io::Result<()> {
     }
 }
 
+/// How long [`end`] retries while a mount is in use: `ctxbench status` and file managers hold a mount for a moment.
+const BUSY_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Pause between two attempts to unmount.
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
+
 /// Unmounts an idle mount of ours; its daemon flushes and exits.
 ///
 /// # Errors
-/// If no mount of ours is at `dir`, or it is in use.
+/// If no mount of ours is at `dir`, or it is still in use after two seconds.
 pub fn end(dir: &Path) -> io::Result<()> {
     match mount_at(dir)? {
         Some(mount) if mount.is_ours() => {}
@@ -201,14 +207,34 @@ pub fn end(dir: &Path) -> io::Result<()> {
         }
         None => return Err(io::Error::other("nothing is mounted there")),
     }
-    match unmount(dir, UnmountFlags::empty()) {
-        Ok(()) => Ok(()),
+    let unmount_once = || match unmount(dir, UnmountFlags::empty()) {
         Err(rustix::io::Errno::PERM) => fusermount(dir, &["-u", "--"]),
-        Err(rustix::io::Errno::BUSY) => {
+        unmounted => Ok(unmounted?),
+    };
+    retry_while_busy(BUSY_PATIENCE, unmount_once).map_err(|error| match error.kind() {
+        io::ErrorKind::ResourceBusy => {
             let message = "it is in use: close programs that have open files in it or use it as working directory";
-            Err(io::Error::other(message))
+            io::Error::other(message)
         }
-        Err(error) => Err(error.into()),
+        _ => error,
+    })
+}
+
+/// Repeats `attempt` for as long as it answers that the mount is in use, but not past `patience`.
+fn retry_while_busy(
+    patience: Duration,
+    mut attempt: impl FnMut() -> io::Result<()>,
+) -> io::Result<()> {
+    let deadline = Instant::now() + patience;
+    loop {
+        match attempt() {
+            Err(error)
+                if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline =>
+            {
+                std::thread::sleep(BUSY_PAUSE);
+            }
+            ended => return ended,
+        }
     }
 }
 
@@ -227,7 +253,16 @@ fn fusermount(dir: &Path, arguments: &[&str]) -> io::Result<()> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    Err(io::Error::other(format!("fusermount3: {}", said.trim())))
+    Err(fusermount_error(&said))
+}
+
+/// The error of a failed `fusermount3`, which gives the kernel's reason only in words.
+fn fusermount_error(said: &str) -> io::Error {
+    let kind = match said.contains("Device or resource busy") {
+        true => io::ErrorKind::ResourceBusy,
+        false => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, format!("fusermount3: {}", said.trim()))
 }
 
 /// Whether a daemon serves a mount.
@@ -286,6 +321,31 @@ mod tests {
         assert_eq!((connection.number, &connection.at), (52, &mount.at));
         assert_eq!(parse_mount(b""), None);
         assert_eq!(parse_mount(b"41 28 0:52 / /x rw"), None);
+    }
+
+    #[test]
+    fn an_unmount_is_repeated_while_the_mount_is_in_use_and_no_longer() {
+        let busy = || io::Error::from(rustix::io::Errno::BUSY);
+        let fusermount_busy =
+            || fusermount_error("fusermount3: failed to unmount /a: Device or resource busy\n");
+        for refused in [busy, fusermount_busy] as [fn() -> io::Error; 2] {
+            let mut attempts = 0;
+            let unmounted = retry_while_busy(Duration::from_secs(60), || {
+                attempts += 1;
+                if attempts < 4 { Err(refused()) } else { Ok(()) }
+            });
+            assert!(unmounted.is_ok() && attempts == 4, "{attempts}");
+        }
+        let (patience, started) = (Duration::from_millis(60), Instant::now());
+        let error = retry_while_busy(patience, || Err(busy())).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ResourceBusy);
+        assert!(started.elapsed() >= patience);
+        let mut attempts = 0;
+        let refused = retry_while_busy(patience, || {
+            attempts += 1;
+            Err(fusermount_error("fusermount3: entry for /a not found"))
+        });
+        assert!(refused.is_err() && attempts == 1, "{attempts}");
     }
 
     #[test]
