@@ -117,6 +117,11 @@ impl Gate {
             | AuthAction::Read { .. }
             | AuthAction::Recursive
             | AuthAction::Function { .. } => Authorization::Allow,
+            // FTS5 asks so, before it reads its table, whether another connection has changed it. It only reads a number.
+            AuthAction::Pragma {
+                pragma_name: "data_version",
+                pragma_value: None,
+            } => Authorization::Allow,
             action if allows(&action) => Authorization::Allow,
             _ => Authorization::Deny,
         }))?;
@@ -477,6 +482,64 @@ mod tests {
                 .unwrap()
                 .contains("[[2]]")
         );
+    }
+
+    #[test]
+    fn the_query_tool_reads_a_full_text_table_and_does_not_change_it() {
+        let (dir, mut tools) = tools();
+        let db = Connection::open(dir.path().join("a.db")).unwrap();
+        db.execute_batch(
+            "CREATE VIRTUAL TABLE ft USING fts5(x); INSERT INTO ft VALUES ('one tree'), ('two trees');
+             CREATE VIRTUAL TABLE words USING fts5vocab(ft, row);
+             CREATE VIRTUAL TABLE of_t USING fts5(b, content = t, content_rowid = a);
+             INSERT INTO of_t(of_t) VALUES ('rebuild')",
+        )
+        .unwrap();
+        for (sql, rows) in [
+            (
+                "SELECT x FROM ft ORDER BY rowid",
+                r#"[["one tree"],["two trees"]]"#,
+            ),
+            (
+                "SELECT x FROM ft WHERE ft MATCH 'trees'",
+                r#"[["two trees"]]"#,
+            ),
+            ("SELECT x FROM ft('one') ORDER BY rank", r#"[["one tree"]]"#),
+            (
+                "SELECT highlight(ft, 0, '<', '>') FROM ft('two') ORDER BY bm25(ft)",
+                r#"[["<two> trees"]]"#,
+            ),
+            (
+                "SELECT term FROM words WHERE doc = 1 LIMIT 1",
+                r#"[["one"]]"#,
+            ),
+            (
+                "SELECT a FROM t JOIN of_t ON a = of_t.rowid WHERE of_t MATCH 'x'",
+                "[[1]]",
+            ),
+        ] {
+            let answer = ask(&mut tools, json!({"sql": sql}));
+            let answer = answer.unwrap_or_else(|error| panic!("{sql}: {error}"));
+            assert!(
+                answer.contains(&format!(r#""rows":{rows}"#)),
+                "{sql}: {answer}"
+            );
+        }
+        for sql in [
+            "INSERT INTO ft(ft) VALUES ('optimize')",
+            "INSERT INTO ft VALUES ('three')",
+            "DELETE FROM ft",
+            "DELETE FROM ft_data",
+            "DROP TABLE ft",
+            "CREATE VIRTUAL TABLE gt USING fts5(x)",
+            "PRAGMA data_version = 1",
+            "PRAGMA schema_version",
+        ] {
+            let error = ask(&mut tools, json!({"sql": sql})).unwrap_err();
+            assert!(error.contains("only SELECT is allowed"), "{sql}: {error}");
+        }
+        let count = ask(&mut tools, json!({"sql": "SELECT count(*) FROM ft"}));
+        assert!(count.unwrap().contains("[[2]]"));
     }
 
     #[test]
