@@ -12,7 +12,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 use rustix::fs::{FlockOperation, flock};
 
-use super::check_tails::{damaged_tails, path_of, short_tails};
+use super::check_tails::{compare_tails, path_of, short_tails};
 use super::content::{CHUNK, HEAD_CHUNKS, INDEX_BITS, checksum};
 use super::files::{has_log, tails_of};
 use super::names::slots;
@@ -37,9 +37,13 @@ pub struct DatabaseCheck {
     pub names: u64,
     /// Pieces of content that were looked at.
     pub chunks: u64,
-    /// Files past whose first 256 KiB every byte was compared with its checksum. Files that were changed since the store
-    /// was mounted have none yet.
+    /// Files past whose first 256 KiB every byte was compared with its checksum.
     pub tails: u64,
+    /// The paths of files with content past 256 KiB that has no checksums: a changed byte there cannot be found. A mount
+    /// computes the checksums of what it wrote at its clean unmount.
+    pub unchecked_tails: Vec<String>,
+    /// Whether a mount had the database at the end of the check.
+    pub is_mounted: bool,
     /// Inodes without a name: open files of a mount, or leftovers of a crash; the next mount frees them.
     pub orphans: u64,
 }
@@ -155,14 +159,16 @@ pub fn check(path: &Path) -> Result<DatabaseCheck, SqliteOpenError> {
     let mut failed = Failed::default();
     let short = failed.note(short_tails(&connection, path));
     note(problems, "content past the first 256 KiB is missing", short);
-    let (compared, damaged) = failed.note(damaged_tails(&connection, path));
+    let tails = failed.note(compare_tails(&connection, path));
     note(
         problems,
         "content past the first 256 KiB has a wrong checksum",
-        damaged,
+        tails.damaged,
     );
     problems.extend(failed.0);
-    checked.tails = compared;
+    checked.tails = tails.compared;
+    checked.unchecked_tails = tails.unchecked;
+    checked.is_mounted = is_mounted(&file);
     if !problems.is_empty() {
         note(problems, "lost", lost(&connection));
     }
@@ -312,6 +318,8 @@ fn check_rows(connection: &mut Connection) -> rusqlite::Result<DatabaseCheck> {
         names: count("SELECT count(*) FROM dirent"),
         chunks: count("SELECT count(*) FROM chunk"),
         tails: 0,
+        unchecked_tails: Vec::new(),
+        is_mounted: false,
         orphans: count("SELECT count(*) FROM inode WHERE nlink = 0"),
     };
     let problems = &mut checked.problems;

@@ -123,26 +123,41 @@ pub(super) fn short_tails(db: &Connection, path: &Path) -> rusqlite::Result<Vec<
     Ok(found)
 }
 
-/// How many tails were compared with their checksums, and which are not as they were written.
-pub(super) fn damaged_tails(db: &Connection, path: &Path) -> rusqlite::Result<(u64, Vec<String>)> {
+/// How the tails of all long files compare with their checksums.
+#[derive(Debug, Default)]
+pub(super) struct TailComparison {
+    /// Tails that were compared.
+    pub(super) compared: u64,
+    /// Which of them are not as they were written.
+    pub(super) damaged: Vec<String>,
+    /// The paths of files whose tails have no checksums.
+    pub(super) unchecked: Vec<String>,
+}
+
+/// Compares all tails that are there with their checksums.
+pub(super) fn compare_tails(db: &Connection, path: &Path) -> rusqlite::Result<TailComparison> {
     let state = NextState::read(db, path)?;
-    let (mut compared, mut found) = (0, Vec::new());
+    let mut found = TailComparison::default();
     for ino in state.wanted.keys() {
-        match compare(db, *ino, &state.tail(*ino))? {
-            Comparison::Unsealed => {}
-            Comparison::Whole => compared += 1,
+        let tail = state.tail(*ino);
+        let path = || path_of(db, signed(*ino));
+        match compare(db, *ino, &tail)? {
+            // One that is missing is found by its file's size.
+            Comparison::Unsealed if !tail.exists() => {}
+            Comparison::Unsealed => found.unchecked.push(path()),
+            Comparison::Whole => found.compared += 1,
             Comparison::Damaged(which) => {
-                compared += 1;
-                found.push(format!("{}: {which}", path_of(db, signed(*ino))));
+                found.compared += 1;
+                found.damaged.push(format!("{}: {which}", path()));
             }
         }
     }
-    Ok((compared, found))
+    Ok(found)
 }
 
 /// How a tail compares with its checksums.
 enum Comparison {
-    /// It has none: a mount changes it, or was killed. One that is missing is found by its file's size.
+    /// It has none: a mount changes it, or was killed.
     Unsealed,
     Whole,
     /// Which bytes are damaged, or why they cannot be read.
@@ -416,6 +431,43 @@ mod tests {
         file.write_all_at(b"damage", 70).unwrap();
         let found = problems(&copy).join("\n");
         assert!(found.contains("has a wrong checksum: /f0: "), "{found}");
+    }
+
+    #[test]
+    fn a_check_after_a_kill_names_the_tails_without_checksums_and_compares_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, copy) = (dir.path().join("a.db"), dir.path().join("b.db"));
+        let old = create(&SqliteStore::open(&path, &OWNER).unwrap(), "f0", &[1; LONG]);
+        assert_eq!(check(&path).unwrap().unchecked_tails, [""; 0]);
+        let store = SqliteStore::open(&path, &OWNER).unwrap();
+        let new = create(&store, "f1", &[2; LONG]);
+        store.sync().unwrap();
+        let mounted = check(&path).unwrap();
+        assert!(mounted.is_mounted);
+        assert_eq!(mounted.unchecked_tails, ["/f1"]);
+        kill(&store, &path, &copy);
+        for name in [old, new].map(|ino| ino.to_string()) {
+            let from = tails_of(&path).join(&name).metadata().unwrap();
+            let to = tails_of(&copy).join(&name);
+            std::fs::set_permissions(to, from.permissions()).unwrap();
+        }
+        let killed = check(&copy).unwrap();
+        assert_eq!((killed.tails, killed.is_mounted), (1, false));
+        assert_eq!(killed.unchecked_tails, ["/f1"]);
+        assert_eq!(killed.problems, [""; 0]);
+        // What the killed mount has not written still has its checksums, also for the next mount.
+        let tail = tails_of(&copy).join(old.to_string());
+        let file = File::options().write(true).open(tail).unwrap();
+        file.write_all_at(b"damage", 70).unwrap();
+        let found = problems(&copy).join("\n");
+        assert!(found.contains("has a wrong checksum: /f0: "), "{found}");
+        let again = SqliteStore::open(&copy, &OWNER).unwrap();
+        assert_eq!(again.tails.unsealed().unwrap(), [new]);
+        let mut bytes = Vec::new();
+        assert!(again.read(old, 0, LONG, &mut bytes).is_err());
+        drop(again);
+        let unmounted = check(&copy).unwrap();
+        assert_eq!((unmounted.tails, unmounted.unchecked_tails.len()), (2, 0));
     }
 
     #[test]

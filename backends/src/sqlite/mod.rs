@@ -221,6 +221,12 @@ impl SqliteStore {
         // The database is durably in a later state. The next mount counts its changes from 1 again.
         set_aside::remove(&tails_of(path)).map_err(|error| unreadable(path, &error))?;
         tails.beside().remove(REDO);
+        let unsealed = tails.unsealed().map_err(store_error)?.len();
+        if unsealed > 0 {
+            tracing::warn!(
+                "{unsealed} files have content past 256 KiB without checksums: the mount that wrote it was killed, or the store was copied without file modes; a byte there that has changed since cannot be found"
+            );
+        }
         db.connection
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)
             .map_err(|error| unreadable(path, &error))?;

@@ -2,13 +2,19 @@
 
 use std::path::Path;
 
-use backends::sqlite::check;
+use backends::sqlite::{DatabaseCheck, check};
+
+/// How many files without checksums are listed one by one.
+const SHOWN: usize = 10;
 
 /// Prints the defects of the database `store`. Returns whether it is sound.
 pub fn print_store(store: &Path) -> anyhow::Result<bool> {
     let checked = check(store)?;
     for problem in &checked.problems {
         println!("{problem}");
+    }
+    for path in checked.unchecked_tails.iter().take(SHOWN) {
+        println!("content past the first 256 KiB has no checksums: {path}");
     }
     println!(
         "{}: {} inodes, {} names, {} chunks of content, {} tails, {} inodes without a name; {}",
@@ -18,11 +24,50 @@ pub fn print_store(store: &Path) -> anyhow::Result<bool> {
         checked.chunks,
         checked.tails,
         checked.orphans,
-        if checked.problems.is_empty() {
-            "whole".to_owned()
-        } else {
-            "DAMAGED: copy the file, and export what can be read with sqlite3".to_owned()
-        }
+        conclusion(&checked)
     );
     Ok(checked.problems.is_empty())
+}
+
+/// Whether the store is whole, and what could not be checked.
+fn conclusion(checked: &DatabaseCheck) -> String {
+    let found = match checked.problems.is_empty() {
+        true => "whole",
+        false => "DAMAGED: copy the file, and export what can be read with sqlite3",
+    };
+    let why = match checked.is_mounted {
+        true => "the mount computes them at its unmount",
+        false => "the mount that wrote it was killed, or the store was copied without file modes",
+    };
+    match checked.unchecked_tails.len() {
+        0 => found.to_owned(),
+        1 => format!(
+            "{found}, but 1 file has content past 256 KiB without checksums: {why}; a changed byte there cannot be found"
+        ),
+        files => format!(
+            "{found}, but {files} files have content past 256 KiB without checksums: {why}; a changed byte there cannot be found"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_is_called_whole_without_a_condition_only_if_all_content_was_compared() {
+        let mut checked = DatabaseCheck::default();
+        assert_eq!(conclusion(&checked), "whole");
+        checked.unchecked_tails = vec!["/a".to_owned(), "/b".to_owned()];
+        let killed = conclusion(&checked);
+        assert!(killed.starts_with("whole, but 2 files have content past 256 KiB without checksums: the mount that wrote it was killed"), "{killed}");
+        checked.is_mounted = true;
+        let mounted = conclusion(&checked);
+        assert!(
+            mounted.contains("computes them at its unmount"),
+            "{mounted}"
+        );
+        checked.problems.push("damage".to_owned());
+        assert!(conclusion(&checked).starts_with("DAMAGED: "));
+    }
 }
