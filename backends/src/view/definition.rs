@@ -17,6 +17,9 @@ use serde::{Deserialize, Deserializer};
 pub(super) use check::{KeyPlace, column_of, key_place, last};
 pub(super) use names::Names;
 
+/// The exclusive upper bound of keys: a listing's cookie has no room for larger ones.
+pub(super) const KEY_END: i64 = 1 << 53;
+
 static SHIPPED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/views");
 
 /// A definition file.

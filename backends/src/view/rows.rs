@@ -3,12 +3,12 @@
 use std::ops::ControlFlow;
 
 use super::ViewStore;
-use super::definition::KeyPlace;
+use super::definition::{KEY_END, KeyPlace};
 use super::draft::Alias;
 use super::nodes::{Above, Node, Shown, Value, What};
 use super::source::{Lent, Parameter, Text};
 use super::template::{MARK, decode, escape, escape_short, room, unescape};
-use super::tree::{Files, Fixed, KEY, KEY_END, Level, Query, VALUE};
+use super::tree::{Files, Fixed, KEY, Level, Query, VALUE};
 use crate::store::{Attr, Errno, Ino, Kind, NAME_MAX, Result, Timestamp};
 
 pub(super) fn parameters<'a>(

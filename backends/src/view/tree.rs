@@ -4,16 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::definition::{
-    KeyPlace, Names, QuestionDefinition, ViewDefinition, Write, column_of, key_place, last,
+    KEY_END, KeyPlace, Names, QuestionDefinition, ViewDefinition, Write, column_of, key_place, last,
 };
 use super::source::{Column, Source};
 use super::template::Template;
 
 /// The parameter that holds the key of a row, in the statements made here.
 pub(super) const KEY: &str = "_key";
-
-/// The exclusive upper bound of keys: a listing's cookie has no room for larger ones.
-pub(super) const KEY_END: i64 = 1 << 53;
 
 /// The parameter with the key, or the text, after which a page begins.
 pub(super) const AFTER: &str = "_after";

@@ -1,5 +1,6 @@
 //! A JSON interface over HTTP as tables: lists of objects, page by page, asked for again by entity tag.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use rusqlite::Connection;
 use rusqlite::types::Value;
 use serde_json::Value as Json;
 
-use super::super::definition::{SourceDefinition, TableDefinition};
+use super::super::definition::{KEY_END, SourceDefinition, TableDefinition};
 use super::elements::Elements;
 use super::sqlite::{Sqlite, Tables};
 use crate::store::{Errno, Result, StoreError};
@@ -29,6 +30,49 @@ struct Page {
     /// Elements of the page that give no row: they have no key, or cannot be read.
     bad: usize,
     next: Option<reqwest::Url>,
+}
+
+/// Rows of a table that no file shows, although they have a key.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct KeyFaults {
+    /// The key is not an integer from 0 to 2⁵³ - 1.
+    unfit: usize,
+    /// A later row has the same key.
+    replaced: usize,
+}
+
+impl KeyFaults {
+    /// Those in the pages of a table whose key is column `key`. The same row on two pages is one object: the list has grown
+    /// between two requests.
+    fn of<'a>(pages: impl Iterator<Item = &'a [Vec<Value>]>, key: usize) -> Self {
+        let mut faults = Self::default();
+        let mut seen: HashMap<String, (usize, &[Value])> = HashMap::new();
+        for (number, page) in pages.enumerate() {
+            for row in page {
+                let name = match row.get(key) {
+                    Some(Value::Integer(integer)) => integer.to_string(),
+                    // SQLite compares it as the integer.
+                    Some(Value::Real(real)) => format!("{real:.0}")
+                        .parse::<i64>()
+                        .ok()
+                        .filter(|integer| *integer as f64 == *real)
+                        .map_or_else(|| format!("{real:?}"), |integer| integer.to_string()),
+                    Some(Value::Text(text)) => format!("'{text}"),
+                    _ => continue,
+                };
+                let is_fit = |key: &i64| (0..KEY_END).contains(key);
+                let integer = match row.get(key) {
+                    Some(Value::Integer(integer)) => Some(*integer),
+                    _ => None,
+                };
+                faults.unfit += usize::from(!integer.is_some_and(|key| is_fit(&key)));
+                if let Some((before, earlier)) = seen.insert(name, (number, row)) {
+                    faults.replaced += usize::from(before == number || earlier != &**row);
+                }
+            }
+        }
+        faults
+    }
 }
 
 /// A server's answer to the request for a page.
@@ -365,11 +409,16 @@ impl Interface {
             let table = &mut self.tables[at];
             let name = quoted(&table.definition.name);
             let bad: usize = pages.iter().map(|page| page.bad).sum();
-            if bad > 0 {
+            let mut columns = table.definition.columns.iter();
+            let key_at = columns.position(|(name, _)| *name == table.definition.key);
+            let rows = pages.iter().map(|page| page.rows.as_slice());
+            let KeyFaults { unfit, replaced } = KeyFaults::of(rows, key_at.unwrap_or_default());
+            if bad + unfit + replaced > 0 {
                 let (table, key) = (&table.definition.name, &table.definition.key);
                 tracing::warn!(
-                    "table {table} of {}: {bad} elements are not shown: they have no `{key}`, are longer than {} MiB, or are not JSON",
+                    "table {table} of {}: {} elements are not shown as files: {bad} have no `{key}`, are longer than {} MiB, or are not JSON; the `{key}` of {unfit} is not an integer from 0 to 2⁵³ - 1; {replaced} have the `{key}` of a later element",
                     base.path(),
+                    bad + unfit + replaced,
                     limits::VIEW_ROW >> 20
                 );
             }
@@ -392,5 +441,76 @@ impl Interface {
         }
         self.looked = Some(Instant::now());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rows of a page, as [`rows_of`] makes them.
+    fn page(body: &str) -> Vec<Vec<Value>> {
+        let table = TableDefinition {
+            name: "t".to_owned(),
+            path: String::new(),
+            key: "id".to_owned(),
+            columns: vec![
+                ("title".to_owned(), "/title".to_owned()),
+                ("id".to_owned(), "/id".to_owned()),
+            ],
+            page_rows: None,
+        };
+        let url = reqwest::Url::parse("http://localhost/").unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        rows_of(body.as_bytes(), &table, &url, deadline).unwrap().0
+    }
+
+    fn faults(pages: &[&str]) -> (usize, usize) {
+        let pages: Vec<_> = pages.iter().map(|body| page(body)).collect();
+        let faults = KeyFaults::of(pages.iter().map(Vec::as_slice), 1);
+        (faults.unfit, faults.replaced)
+    }
+
+    #[test]
+    fn every_element_whose_key_names_no_file_is_counted() {
+        let keys = [
+            "-1.5",
+            "1208925819614629174706176",
+            "\"7\"",
+            "-9",
+            "9007199254740992",
+            "7.5",
+            "[]",
+            "{}",
+        ];
+        for key in keys {
+            assert_eq!(
+                faults(&[&format!("[{{\"id\": {key}}}, {{\"id\": 7}}]")]),
+                (1, 0),
+                "{key}"
+            );
+        }
+        assert_eq!(
+            faults(&[r#"[{"id": 0}, {"id": 9007199254740991}]"#]),
+            (0, 0)
+        );
+    }
+
+    #[test]
+    fn an_element_that_another_one_with_its_key_replaces_is_counted() {
+        let (a, b) = (
+            r#"[{"id": 1, "title": "a"}]"#,
+            r#"[{"id": 1, "title": "b"}]"#,
+        );
+        assert_eq!(
+            faults(&[
+                r#"[{"id": 1, "title": "a"}, {"id": 2}, {"id": 1, "title": "b"}, {"id": 1}]"#
+            ]),
+            (0, 2)
+        );
+        assert_eq!(faults(&[r#"[{"id": 1}, {"id": 1}]"#]), (0, 1));
+        assert_eq!(faults(&[a, b]), (0, 1));
+        // The list has grown between two requests.
+        assert_eq!(faults(&[a, a]), (0, 0));
     }
 }
