@@ -19,7 +19,7 @@ use super::names::slots;
 use super::nodes::unsigned;
 use super::open::{
     SqliteOpenError, connect, identify, lacks_log, leave, must_be_ours, must_not_be_cut,
-    open_pages, own, resolve, unreadable,
+    needs_recovery, open_immutable, open_pages, own, read_only_reason, resolve, unreadable,
 };
 use super::{batch, pages, redo};
 
@@ -124,9 +124,7 @@ pub fn check(path: &Path) -> Result<DatabaseCheck, SqliteOpenError> {
     // Closed after the connection: closing it ends the locks that SQLite has on the file.
     let file = File::open(path).map_err(|error| unreadable(path, &error))?;
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut connection = open_pages(path, flags)?;
-    let is_there = identify(&connection, path)?;
+    let (mut connection, is_there) = open_to_read(path, &file)?;
     let damaged_pages = pages::damaged(&connection, has_log(path));
     let mut checked = check_rows(&mut connection).map_err(wrong)?;
     let mut damaged_pages = damaged_pages.map_err(|error| unreadable(path, &error))?;
@@ -173,6 +171,36 @@ pub fn check(path: &Path) -> Result<DatabaseCheck, SqliteOpenError> {
         note(problems, "lost", lost(&connection));
     }
     Ok(checked)
+}
+
+/// A connection that only reads the database in `file`, and whether it is a file system.
+fn open_to_read(path: &Path, file: &File) -> Result<(Connection, bool), SqliteOpenError> {
+    let identified = |connection| Ok((identify(&connection, path)?, connection));
+    let open = || {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        open_pages(path, flags).and_then(identified)
+    };
+    let (is_there, connection) = match read_only_reason(path) {
+        None => open()?,
+        // The lock keeps mounts away: SQLite would not see what they write.
+        Some(_)
+            if !needs_recovery(path)
+                && flock(file, FlockOperation::NonBlockingLockShared).is_ok() =>
+        {
+            open_immutable(path).and_then(identified)?
+        }
+        // A mount may have the database, and has then made the files that SQLite needs beside it.
+        Some(reason) => open().map_err(|error| match error {
+            SqliteOpenError::Unreadable { .. } if !is_mounted(file) => {
+                SqliteOpenError::NeedsRecovery {
+                    path: path.to_owned(),
+                    reason,
+                }
+            }
+            error => error,
+        })?,
+    };
+    Ok((connection, is_there))
 }
 
 /// Whether a mount has the database in this file.
@@ -526,4 +554,85 @@ fn content(db: &Connection, problems: &mut Vec<String>) -> rusqlite::Result<()> 
     let found = rows.collect::<Result<_, _>>()?;
     note(problems, "the block count of a file is wrong", found);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
+
+    use super::*;
+    use crate::sqlite::SqliteStore;
+    use crate::sqlite::files::{index_of, log_of};
+    use crate::sqlite::free_tails::tests::{LONG, create};
+    use crate::sqlite::log_mark::tests::OWNER;
+
+    /// Files that nobody can change, not even root, until it is dropped.
+    struct ReadOnly(Vec<PathBuf>);
+
+    impl ReadOnly {
+        /// Whether the file system has done as told.
+        fn set(&self, is_read_only: bool) -> bool {
+            self.0.iter().all(|path| {
+                let file = File::open(path).unwrap();
+                let flags = ioctl_getflags(&file);
+                let changed = flags.and_then(|mut flags| {
+                    flags.set(IFlags::IMMUTABLE, is_read_only);
+                    ioctl_setflags(&file, flags)
+                });
+                changed.is_ok()
+            })
+        }
+
+        fn of(paths: &[&Path]) -> Self {
+            let files = Self(paths.iter().map(|path| path.to_path_buf()).collect());
+            if !files.set(true) {
+                // Root can write in spite of these modes, and has the flag on the file systems of disks.
+                for path in &files.0 {
+                    let mode = if path.is_dir() { 0o500 } else { 0o400 };
+                    let mode = std::fs::Permissions::from_mode(mode);
+                    std::fs::set_permissions(path, mode).unwrap();
+                }
+            }
+            files
+        }
+    }
+
+    impl Drop for ReadOnly {
+        fn drop(&mut self) {
+            if !self.set(false) {
+                for path in self.0.iter().rev() {
+                    let mode = std::fs::Permissions::from_mode(0o700);
+                    std::fs::set_permissions(path, mode).unwrap();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_database_that_can_only_be_read_is_checked_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.db");
+        create(&SqliteStore::open(&path, &OWNER).unwrap(), "f0", &[1; LONG]);
+        let expected = check(&path).unwrap();
+        assert_eq!((expected.tails, expected.problems.len()), (1, 0));
+        // The check has left files that SQLite makes beside the database.
+        for beside in [log_of(&path), index_of(&path)] {
+            let _ = std::fs::remove_file(beside);
+        }
+        {
+            let _read_only = ReadOnly::of(&[&path, dir.path()]);
+            let plain = open_pages(&path, OpenFlags::SQLITE_OPEN_READ_ONLY);
+            let plain = plain.and_then(|connection| identify(&connection, &path));
+            assert!(plain.is_err(), "it can be written to after all");
+            assert_eq!(check(&path).unwrap(), expected);
+        }
+        // Only a mount can replay the log of a killed one.
+        std::fs::write(log_of(&path), [1; 4096]).unwrap();
+        let _read_only = ReadOnly::of(&[&path, dir.path()]);
+        let error = check(&path).unwrap_err();
+        let is_told = matches!(error, SqliteOpenError::NeedsRecovery { .. });
+        assert!(is_told, "{error}");
+    }
 }

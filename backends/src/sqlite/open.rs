@@ -272,19 +272,31 @@ pub(super) fn must_be_ours(path: &Path) -> Result<(), SqliteOpenError> {
     header::check_content(path, APPLICATION_ID)
 }
 
+/// Whether a log beside the database has changes that the database lacks.
+pub(super) fn needs_recovery(path: &Path) -> bool {
+    let has_redo = std::fs::metadata(redo_of(path)).is_ok_and(|redo| redo.len() > 0);
+    has_log(path) || has_redo
+}
+
+/// Opens a connection that reads the database alone: SQLite makes no file beside it.
+pub(super) fn open_immutable(path: &Path) -> Result<Connection, SqliteOpenError> {
+    let (uri, flags) = header::immutable(path);
+    let connection = pages::connect(Path::new(&uri), flags);
+    let connection = connection.map_err(|error| unreadable(path, &error))?;
+    check_header(&connection, path)?;
+    Ok(connection)
+}
+
 /// Opens a connection to a database that can only be read, and was closed in order.
 pub(super) fn connect_read_only(path: &Path, reason: &str) -> Result<Connection, SqliteOpenError> {
-    let has_redo = std::fs::metadata(redo_of(path)).is_ok_and(|redo| redo.len() > 0);
-    if has_log(path) || has_redo {
+    if needs_recovery(path) {
         return Err(SqliteOpenError::NeedsRecovery {
             path: path.to_owned(),
             reason: reason.to_owned(),
         });
     }
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
-    let (uri, flags) = header::immutable(path);
-    let connection = pages::connect(Path::new(&uri), flags).map_err(wrong)?;
-    check_header(&connection, path)?;
+    let connection = open_immutable(path)?;
     for (name, value) in [("cache_size", "-65536"), ("temp_store", "MEMORY")] {
         connection.pragma_update(None, name, value).map_err(wrong)?;
     }
@@ -391,6 +403,15 @@ fn why_read_only(error: &io::Error) -> Option<String> {
         Errno::ROFS => Some("its file system is read-only".to_owned()),
         Errno::ACCESS | Errno::PERM => Some("you cannot write to it".to_owned()),
         _ => None,
+    }
+}
+
+/// Why the database at `path`, or its directory, can only be read; `None` if both can be written. Opens no file: closing one
+/// would end the locks of this process on the database.
+pub(super) fn read_only_reason(path: &Path) -> Option<String> {
+    match accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS) {
+        Ok(()) => unwritable_folder(path),
+        Err(error) => why_read_only(&error.into()),
     }
 }
 
