@@ -5,8 +5,9 @@ use std::path::Path;
 
 use crate::common::{Succeeds, as_root, lines, measure};
 
-/// How far a count may exceed its budget, as a share. Some calls of a pass may send a one-time request.
-const ABOVE: f64 = 0.02;
+/// How far a count may exceed its budget, as a share. Some calls of a pass may send a one-time request, and on a busy machine
+/// one statement of a store's clock falls into a counted pass of about 45 calls.
+const ABOVE: f64 = 0.03;
 
 /// How far a count may be below its budget before the budget must be lowered, as a share.
 const BELOW: f64 = 0.10;

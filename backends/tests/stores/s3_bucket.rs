@@ -280,7 +280,7 @@ fn a_damaged_cache_is_set_aside_and_uploads_nothing_wrong() {
     // Of this one, nothing can be read; it is kept.
     std::fs::write(&cache, b"garbage").unwrap();
     let told = refusal(&memory, memory.config("a"), OpenOptions::default());
-    has(&told, &["--rebuild-cache"]);
+    has(&told, &["--cache"]);
     let a = memory.open(memory.config("a"), REBUILD).unwrap();
     has(&a.notes()[0], &["nothing could be recovered"]);
     assert_eq!(text(&a, "good"), "good");

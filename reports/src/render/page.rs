@@ -102,7 +102,7 @@ fn first_screen(report: &Report<'_>, parts: &mut Vec<Part>) {
         ));
         return parts.push(Chart(stems::LATENCY, LATENCY_SHOWS));
     }
-    parts.push(Text("In a picture, a figure right of the line is worse than the baseline, and a figure left of it is better. Shaded: the cost that the use tolerates. \"sure\": the answer stays the same with half or twice any one limit, and with any one figure at the end of its interval; \"fragile\": one of these changes it.".to_owned()));
+    parts.push(Text("Right of a picture's line is worse than the baseline, left is better; the tolerated cost is shaded. \"sure\": no halved or doubled limit, and no end of a figure's interval, changes the answer; \"fragile\": one does.".to_owned()));
     parts.push(Text(format!("Marks: {}.", Provenance::legend())));
     let shown = all.iter().take(MOST_USES).enumerate();
     parts.push(Uses(

@@ -138,7 +138,7 @@ impl Health {
                     format!(", and {} for a candidate", difference(shown))
                 });
                 format!(
-                    "the smallest difference that this run can show is {} between identical arms{candidates}, each in the median cell",
+                    "the smallest difference that this run can show is {} between identical arms{candidates}, in the median cell",
                     difference(shown)
                 )
             }

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use rundir::faults::Fact;
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::Caller;
 
@@ -26,13 +26,17 @@ pub(super) fn timed(caller: &mut Caller, request: impl FnOnce(&mut Caller) -> io
 }
 
 pub(super) fn open_many(dir: &Path, files: u64, caller: &mut Caller) -> io::Result<()> {
-    let most = Some(files + 64);
-    let limit = Rlimit {
-        current: most,
-        maximum: most,
-    };
-    // If the limit cannot be raised, `open` fails with EMFILE, and that is recorded.
-    let _ = setrlimit(Resource::Nofile, limit);
+    let wanted = files + 64;
+    let is_too_few = |limit: Option<u64>| limit.is_some_and(|limit| limit < wanted);
+    let limit = getrlimit(Resource::Nofile);
+    if is_too_few(limit.current) {
+        let raised = Rlimit {
+            current: Some(wanted),
+            maximum: limit.maximum.map(|maximum| maximum.max(wanted)),
+        };
+        // If the limit cannot be raised, `open` fails with EMFILE, and that is recorded.
+        let _ = setrlimit(Resource::Nofile, raised);
+    }
     caller.call("mkdir", || fs::create_dir_all(dir))?;
     let mut open = Vec::new();
     for number in 0..files {
