@@ -261,7 +261,7 @@ fn unseal_all(path: &Path) -> std::io::Result<()> {
 }
 
 /// Has the database at `path`, whose log is gone, opened in the state in which it is: an earlier one. Of files that
-/// are longer than [`HEAD`], what is past that may be newer, or gone: of those whose bytes are gone, reading
+/// are longer than [`super::HEAD`], what is past that may be newer, or gone: of those whose bytes are gone, reading
 /// them there fails, and the log of the daemon names them. Answers whether a log was missing at all.
 ///
 /// # Errors
