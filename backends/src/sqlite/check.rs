@@ -568,7 +568,7 @@ mod tests {
     use crate::sqlite::free_tails::tests::{LONG, create};
     use crate::sqlite::log_mark::tests::OWNER;
 
-    /// Files that nobody can change, not even root, until it is dropped.
+    /// Files that are immutable, even for root, until it is dropped.
     struct ReadOnly(Vec<PathBuf>);
 
     impl ReadOnly {

@@ -45,7 +45,7 @@ impl Evidence<'_> {
         let name = aspect.name();
         let tried = self.runs.iter().flat_map(|run| run.probes(name, arm));
         let tried = tried.filter(|probe| names.is_empty() || names.contains(&probe.name));
-        // A tool that fails on a plain directory is broken on this machine, and says nothing about a mount.
+        // A tool that fails on a plain directory is broken on this machine: on a mount it may work or not.
         let broken_tools = match aspect {
             Aspect::Tool => self.failing("direct", name),
             Aspect::Visible => BTreeSet::new(),
@@ -69,7 +69,17 @@ impl Evidence<'_> {
         };
         let words = failing_of(&failing, tried.len(), verb) + &untestable_words(&untestable);
         let source = format!("{PROBES}: aspect {name}");
-        Found::exact(failing.len() as f64, words, &source)
+        let untestable: BTreeSet<&str> =
+            untestable.iter().map(|probe| probe.name.as_str()).collect();
+        let value = failing.len() as f64;
+        Found::Value(Reading {
+            value,
+            low: value,
+            high: value + untestable.len() as f64,
+            words,
+            source,
+            provenance: Provenance::Measured,
+        })
     }
 
     /// The names of the probes of an aspect that fail on an arm.

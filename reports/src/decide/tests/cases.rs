@@ -156,7 +156,7 @@ pub(super) fn cases() -> Vec<Case> {
                 (Archive, "a tool does not work", |run| {
                     probe(run, "tool", "git", "sqlite", Outcome::Errno)
                 }),
-                (Adopt, "a tool is broken on the machine", |run| {
+                (NotDecided, "a tool is broken on the machine", |run| {
                     for arm in ["direct", "sqlite"] {
                         probe(run, "tool", "git", arm, Outcome::Errno);
                     }
