@@ -151,7 +151,7 @@ fn prepare(store: &SqliteStore, file: &Path, config: &S3Config) -> Result<(), Op
 
 /// The files of a database that may exist beside it.
 pub(super) fn files_of(file: &Path) -> impl Iterator<Item = PathBuf> {
-    ["", "-wal", "-shm", "-redo", "-log", "-tails"]
+    ["", "-wal", "-shm", "-redo", "-log", "-tails", "-sums"]
         .map(|suffix| {
             let mut name = file.as_os_str().to_owned();
             name.push(suffix);

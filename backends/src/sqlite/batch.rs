@@ -192,6 +192,7 @@ fn begin(db: &Db, path: &Path, wake: SyncSender<()>) -> std::result::Result<bool
     sync_names(path)?;
     db.transaction(|db| db.execute("UPDATE log SET redo = ?1, applied = 0", [mount]))
         .map_err(wrong)?;
+    db.tails.sum_file().set_mount(mount);
     *db.redo.borrow_mut() = Some(redo);
     db.deferred.is_on.set(true);
     Ok(true)

@@ -21,7 +21,7 @@ use super::open::{
     SqliteOpenError, connect, identify, lacks_log, leave, must_be_ours, must_not_be_cut,
     needs_recovery, open_immutable, open_pages, own, read_only_reason, resolve, unreadable,
 };
-use super::{batch, pages, redo};
+use super::{batch, forget_boot, pages};
 
 /// How many findings of one kind are listed one by one.
 const SHOWN: usize = 10;
@@ -157,7 +157,7 @@ pub fn check(path: &Path) -> Result<DatabaseCheck, SqliteOpenError> {
     let mut failed = Failed::default();
     let short = failed.note(short_tails(&connection, path));
     note(problems, "content past the first 256 KiB is missing", short);
-    let tails = failed.note(compare_tails(&connection, path));
+    let tails = failed.note(compare_tails(&connection, path, || is_mounted(&file)));
     note(
         problems,
         "content past the first 256 KiB has a wrong checksum",
@@ -317,7 +317,7 @@ pub fn go_on_without_log(path: &Path) -> Result<bool, SqliteOpenError> {
         .map_err(wrong)?;
     unseal_all(path).map_err(|error| unreadable(path, &error))?;
     // The mount then applies the changes before the damage.
-    redo::forget_boot(path).map_err(|error| unreadable(path, &error))?;
+    forget_boot(path).map_err(|error| unreadable(path, &error))?;
     let is_damaged = matches!(
         batch::pending(&connection, path),
         Err(SqliteOpenError::LogDamaged { .. })

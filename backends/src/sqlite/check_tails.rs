@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,8 +17,10 @@ use super::nodes::{signed, unsigned};
 use super::open::SqliteOpenError;
 use super::record::Sizes;
 use super::set_aside::{TailName, TailNames};
+use super::sum_file::{Left, LeftTail};
+use super::tail_sums::{self, Rows, TailSums};
 use super::tails::HEAD;
-use super::{batch, tail_sums};
+use super::{batch, redo};
 use crate::store::Ino;
 
 /// How often a look is repeated that a mount in use may have disturbed, and the pause before.
@@ -35,6 +38,7 @@ struct NextState {
     wanted: BTreeMap<Ino, u64>,
     /// Tails that it would give their names back.
     restored: BTreeMap<Ino, TailName>,
+    known: redo::Known,
 }
 
 impl NextState {
@@ -61,6 +65,7 @@ impl NextState {
                 wanted: wanted(&tables, &Sizes::of(&pending))?,
                 restored: names.restored(known, known.applied + pending.len() as u64),
                 dir,
+                known,
             });
         }
     }
@@ -130,21 +135,37 @@ pub(super) struct TailComparison {
     pub(super) compared: u64,
     /// Which of them are not as they were written.
     pub(super) damaged: Vec<String>,
-    /// The paths of files whose tails have no checksums.
+    /// The paths of files whose tails have no checksums, or not everywhere.
     pub(super) unchecked: Vec<String>,
 }
 
-/// Compares all tails that are there with their checksums.
-pub(super) fn compare_tails(db: &Connection, path: &Path) -> rusqlite::Result<TailComparison> {
+/// Compares all tails that are there with their checksums. A mount that has the database, as `is_mounted` says, may change
+/// the other tails at any time.
+pub(super) fn compare_tails(
+    db: &Connection,
+    path: &Path,
+    is_mounted: impl Fn() -> bool,
+) -> rusqlite::Result<TailComparison> {
     let state = NextState::read(db, path)?;
+    let left = || match is_mounted() {
+        true => Left::default(),
+        false => Left::read(path, state.known).unwrap_or_default(),
+    };
+    let before = left();
     let mut found = TailComparison::default();
-    for ino in state.wanted.keys() {
+    let mut unsealed = Vec::new();
+    for (ino, wanted) in &state.wanted {
         let tail = state.tail(*ino);
         let path = || path_of(db, signed(*ino));
         match compare(db, *ino, &tail)? {
             // One that is missing is found by its file's size.
             Comparison::Unsealed if !tail.exists() => {}
-            Comparison::Unsealed => found.unchecked.push(path()),
+            Comparison::Unsealed => {
+                let left = before.tails.get(ino);
+                let left = left.filter(|_| !state.restored.contains_key(ino));
+                let compared = left.map(|left| compare_left(db, (*ino, *wanted), &tail, left));
+                unsealed.push((path(), compared.transpose()?));
+            }
             Comparison::Whole => found.compared += 1,
             Comparison::Damaged(which) => {
                 found.compared += 1;
@@ -152,10 +173,50 @@ pub(super) fn compare_tails(db: &Connection, path: &Path) -> rusqlite::Result<Ta
             }
         }
     }
+    let is_same = unsealed.is_empty() || left() == before;
+    for (path, compared) in unsealed {
+        let Some((is_complete, damage)) = compared.filter(|_| is_same) else {
+            found.unchecked.push(path);
+            continue;
+        };
+        found.compared += 1;
+        match damage {
+            Some(which) => found.damaged.push(format!("{path}: {which}")),
+            None if !is_complete => found.unchecked.push(path),
+            None => {}
+        }
+    }
     Ok(found)
 }
 
-/// How a tail compares with its checksums.
+/// Compares a tail of which a killed mount has left `left`. Whether all of it has checksums, and which bytes are damaged, or
+/// why they cannot be read.
+fn compare_left(
+    db: &Connection,
+    (ino, wanted): (Ino, u64),
+    tail: &Path,
+    left: &LeftTail,
+) -> rusqlite::Result<(bool, Option<String>)> {
+    let rows = sums(db, ino)?.unwrap_or_default();
+    let compared = File::open(tail).and_then(|file| {
+        let (sums, _) = TailSums::left(&file, wanted, left, rows)?;
+        Ok((
+            !sums.has_unknown(),
+            tail_sums::damaged(&file, wanted, &sums)?,
+        ))
+    });
+    Ok(match compared {
+        Ok((is_complete, range)) => (is_complete, range.map(bytes)),
+        Err(error) => (false, Some(error.to_string())),
+    })
+}
+
+/// Bytes of a tail as those of its file, for people.
+fn bytes(range: Range<u64>) -> String {
+    format!("bytes {} to {}", HEAD + range.start, HEAD + range.end - 1)
+}
+
+/// How a tail compares with the checksums in the tables.
 enum Comparison {
     /// It has none: a mount changes it, or was killed.
     Unsealed,
@@ -173,11 +234,11 @@ fn compare(db: &Connection, ino: Ino, tail: &Path) -> rusqlite::Result<Compariso
         let Some((length, groups)) = sums(db, ino)? else {
             return Ok(Comparison::Unsealed);
         };
-        let damaged =
-            File::open(tail).and_then(|file| tail_sums::damaged(&file, length, groups.clone()));
+        let sealed = TailSums::sealed(length, groups.clone(), None);
+        let damaged = File::open(tail).and_then(|file| tail_sums::damaged(&file, length, &sealed));
         let which = match damaged {
             Ok(None) => return Ok(Comparison::Whole),
-            Ok(Some(range)) => format!("bytes {} to {}", HEAD + range.start, HEAD + range.end - 1),
+            Ok(Some(range)) => bytes(range),
             Err(error) => error.to_string(),
         };
         // A mount may have changed it meanwhile, and have given it other checksums at its end.
@@ -188,10 +249,7 @@ fn compare(db: &Connection, ino: Ino, tail: &Path) -> rusqlite::Result<Compariso
     Ok(Comparison::Unsealed)
 }
 
-/// The rows of the checksums of a tail: its length, and the checksums by group.
-type Sums = (u64, Vec<(u64, Vec<u8>)>);
-
-fn sums(db: &Connection, ino: Ino) -> rusqlite::Result<Option<Sums>> {
+fn sums(db: &Connection, ino: Ino) -> rusqlite::Result<Option<Rows>> {
     let rows = db.unchecked_transaction()?;
     let length = rows
         .prepare_cached("SELECT length FROM tail WHERE ino = ?1")?
@@ -235,6 +293,12 @@ mod tests {
     fn kill(store: &SqliteStore, path: &Path, copy: &Path) {
         // Nothing is committed while the files are copied.
         let _db = store.db();
+        let _still = store.tails.freeze();
+        // First: slots that are behind their pieces may be brought up to date meanwhile.
+        let _ = std::fs::remove_file(beside(copy, "-sums"));
+        if beside(path, "-sums").exists() {
+            std::fs::copy(beside(path, "-sums"), beside(copy, "-sums")).unwrap();
+        }
         for suffix in ["", "-wal", "-redo"] {
             let mut bytes = std::fs::read(beside(path, suffix)).unwrap();
             if suffix == "-wal" {
@@ -446,19 +510,28 @@ mod tests {
         assert!(mounted.is_mounted);
         assert_eq!(mounted.unchecked_tails, ["/f1"]);
         kill(&store, &path, &copy);
-        for name in [old, new].map(|ino| ino.to_string()) {
-            let from = tails_of(&path).join(&name).metadata().unwrap();
-            let to = tails_of(&copy).join(&name);
-            std::fs::set_permissions(to, from.permissions()).unwrap();
-        }
+        let damage = |ino: Ino, at: u64| {
+            let tail = tails_of(&copy).join(ino.to_string());
+            let file = File::options().write(true).open(tail).unwrap();
+            file.write_all_at(b"damage", at).unwrap();
+        };
+        let killed = check(&copy).unwrap();
+        assert_eq!((killed.tails, killed.is_mounted), (2, false));
+        assert_eq!(killed.unchecked_tails, [""; 0]);
+        assert_eq!(killed.problems, [""; 0]);
+        damage(new, 70);
+        let found = problems(&copy).join("\n");
+        assert!(found.contains("has a wrong checksum: /f1: "), "{found}");
+        // Without the checksum file nothing is known of what the killed mount has written.
+        kill(&store, &path, &copy);
+        std::fs::remove_file(beside(&copy, "-sums")).unwrap();
+        damage(new, 70);
         let killed = check(&copy).unwrap();
         assert_eq!((killed.tails, killed.is_mounted), (1, false));
         assert_eq!(killed.unchecked_tails, ["/f1"]);
         assert_eq!(killed.problems, [""; 0]);
-        // What the killed mount has not written still has its checksums, also for the next mount.
-        let tail = tails_of(&copy).join(old.to_string());
-        let file = File::options().write(true).open(tail).unwrap();
-        file.write_all_at(b"damage", 70).unwrap();
+        // What it has not written still has its checksums, also for the next mount.
+        damage(old, 70);
         let found = problems(&copy).join("\n");
         assert!(found.contains("has a wrong checksum: /f0: "), "{found}");
         let again = SqliteStore::open(&copy, &OWNER).unwrap();
@@ -468,6 +541,180 @@ mod tests {
         drop(again);
         let unmounted = check(&copy).unwrap();
         assert_eq!((unmounted.tails, unmounted.unchecked_tails.len()), (2, 0));
+        assert!(!beside(&copy, "-sums").exists());
+    }
+
+    /// A store whose long files were changed in every way since they had checksums in the tables; their inodes.
+    fn changed_in_every_way(path: &Path) -> (SqliteStore, Vec<Ino>) {
+        let bytes: Vec<u8> = (0..4 * LONG).map(|at| (at % 251) as u8).collect();
+        let old = SqliteStore::open(path, &OWNER).unwrap();
+        let mut inos: Vec<Ino> = (0..5)
+            .map(|n| create(&old, &format!("f{n}"), &bytes))
+            .collect();
+        drop(old);
+        let store = SqliteStore::open(path, &OWNER).unwrap();
+        inos.extend((5..10).map(|n| create(&store, &format!("f{n}"), &bytes)));
+        for old_and_new in [&inos[..5], &inos[5..]] {
+            let [appended, written, cut, punched, extended] = old_and_new.try_into().unwrap();
+            for n in 0..600 {
+                let end = bytes.len() as u64 + n * 80;
+                store.append(&OWNER, appended, end, &[n as u8; 80]).unwrap();
+            }
+            for n in 1..9 {
+                let at = HEAD + n * 70_001;
+                store.write(&OWNER, written, at, &[n as u8; 4096]).unwrap();
+            }
+            resize(&store, cut, HEAD + 100_001);
+            store
+                .append(&OWNER, cut, HEAD + 100_001, b"after it")
+                .unwrap();
+            let hole = crate::store::Allocate::PunchHole;
+            store
+                .fallocate(&OWNER, punched, hole, HEAD + 10_000, 150_000)
+                .unwrap();
+            resize(&store, extended, 5 * LONG as u64);
+            let end = 6 * LONG as u64;
+            store.append(&OWNER, extended, end, &[7; 10_000]).unwrap();
+        }
+        (store, inos)
+    }
+
+    /// The content of a file, of each 32 KiB that can be read.
+    fn pieces(store: &SqliteStore, ino: Ino) -> Vec<Option<Vec<u8>>> {
+        let size = store.getattr(ino).unwrap().size;
+        let read = |at: u64| {
+            let mut bytes = Vec::new();
+            let read = store.read(ino, at, tail_sums::PIECE as usize, &mut bytes);
+            read.is_ok().then_some(bytes)
+        };
+        (0..size)
+            .step_by(tail_sums::PIECE as usize)
+            .map(read)
+            .collect()
+    }
+
+    #[test]
+    fn a_changed_byte_in_a_tail_of_a_killed_store_is_an_error_wherever_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, copy) = (dir.path().join("a.db"), dir.path().join("b.db"));
+        let (store, inos) = changed_in_every_way(&path);
+        store.tails.record_sums();
+        let whole: Vec<_> = inos.iter().map(|ino| pieces(&store, *ino)).collect();
+        assert!(whole.iter().flatten().all(Option::is_some));
+        kill(&store, &path, &copy);
+        assert_eq!(problems(&copy), Vec::<String>::new());
+        let again = SqliteStore::open(&copy, &OWNER).unwrap();
+        for (ino, whole) in inos.iter().zip(&whole) {
+            assert_eq!(&pieces(&again, *ino), whole);
+        }
+        drop(again);
+        // A sector of each piece, of each tail.
+        for sector in (0..tail_sums::PIECE / 512).step_by(7).chain([63]) {
+            kill(&store, &path, &copy);
+            for ino in &inos {
+                let tail = tails_of(&copy).join(ino.to_string());
+                let file = File::options().read(true).write(true).open(tail).unwrap();
+                let held = file.metadata().unwrap().len();
+                for start in (0..held).step_by(tail_sums::PIECE as usize) {
+                    let at = (start + sector * 512 + 5).min(held - 1);
+                    let mut byte = [0];
+                    file.read_exact_at(&mut byte, at).unwrap();
+                    file.write_all_at(&[!byte[0]], at).unwrap();
+                }
+            }
+            let found = check(&copy).unwrap();
+            let named = |n: usize| {
+                found
+                    .problems
+                    .iter()
+                    .any(|problem| problem.contains(&format!("/f{n}: bytes")))
+            };
+            assert!((0..inos.len()).all(named), "sector {sector}: {found:?}");
+            assert_eq!(found.unchecked_tails, [""; 0]);
+            let again = SqliteStore::open(&copy, &OWNER).unwrap();
+            for (n, (ino, whole)) in inos.iter().zip(&whole).enumerate() {
+                let head = HEAD.div_ceil(tail_sums::PIECE) as usize;
+                for (at, piece) in pieces(&again, *ino).into_iter().enumerate() {
+                    let expected = whole[at].clone().filter(|_| at < head);
+                    assert!(piece == expected, "sector {sector}, f{n}, piece {at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn damage_of_the_checksum_file_itself_lets_no_read_answer_a_wrong_byte() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, copy) = (dir.path().join("a.db"), dir.path().join("b.db"));
+        let (store, inos) = changed_in_every_way(&path);
+        store.tails.record_sums();
+        let whole: Vec<_> = inos.iter().map(|ino| pieces(&store, *ino)).collect();
+        kill(&store, &path, &copy);
+        let sums = std::fs::read(beside(&copy, "-sums")).unwrap();
+        let mut random = dice(9);
+        let mut errors = 0;
+        for round in 0..30 {
+            kill(&store, &path, &copy);
+            let mut bytes = sums.clone();
+            let at = random(bytes.len() as u64) as usize;
+            match random(3) {
+                0 => bytes[at] ^= 1 << random(8),
+                1 => {
+                    let end = bytes.len();
+                    bytes[at / 512 * 512..(at / 512 * 512 + 512).min(end)].fill(0);
+                }
+                _ => bytes.truncate(at),
+            }
+            std::fs::write(beside(&copy, "-sums"), bytes).unwrap();
+            let again = SqliteStore::open(&copy, &OWNER).unwrap();
+            for (ino, whole) in inos.iter().zip(&whole) {
+                for (piece, whole) in pieces(&again, *ino).iter().zip(whole) {
+                    errors += u32::from(piece.is_none());
+                    assert!(
+                        piece.is_none() || piece == whole,
+                        "round {round}, byte {at}"
+                    );
+                }
+            }
+        }
+        assert!(errors > 0);
+    }
+
+    #[test]
+    fn a_mount_that_is_killed_again_and_again_keeps_what_is_known() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = ["a.db", "b.db"].map(|name| dir.path().join(name));
+        let (store, inos) = changed_in_every_way(&names[0]);
+        store.tails.record_sums();
+        let whole: Vec<_> = inos.iter().map(|ino| pieces(&store, *ino)).collect();
+        let mut store = store;
+        for round in 0..4 {
+            let (from, to) = (&names[round % 2], &names[1 - round % 2]);
+            kill(&store, from, to);
+            drop(store);
+            for file in crate::sqlite::files::files_of(from) {
+                let _ = std::fs::remove_file(&file);
+                let _ = std::fs::remove_dir_all(&file);
+            }
+            assert_eq!(check(to).unwrap().unchecked_tails, [""; 0], "round {round}");
+            store = SqliteStore::open(to, &OWNER).unwrap();
+            for (ino, whole) in inos.iter().zip(&whole) {
+                assert_eq!(&pieces(&store, *ino), whole, "round {round}");
+            }
+        }
+    }
+
+    #[test]
+    fn checksums_of_before_a_power_loss_do_not_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, copy) = (dir.path().join("a.db"), dir.path().join("b.db"));
+        let (store, inos) = changed_in_every_way(&path);
+        store.sync().unwrap();
+        kill(&store, &path, &copy);
+        crate::sqlite::forget_boot(&copy).unwrap();
+        assert_eq!(check(&copy).unwrap().unchecked_tails.len(), inos.len());
+        let again = SqliteStore::open(&copy, &OWNER).unwrap();
+        assert_eq!(again.tails.unsealed().unwrap().len(), inos.len());
     }
 
     #[test]

@@ -12,6 +12,7 @@ pub(super) const LOG: &str = "-wal";
 pub(super) const INDEX: &str = "-shm";
 pub(super) const REDO: &str = "-redo";
 pub(super) const TAILS: &str = "-tails";
+pub(super) const SUMS: &str = "-sums";
 
 /// The write-ahead log of the database at `path`.
 pub(super) fn log_of(path: &Path) -> PathBuf {
@@ -43,6 +44,11 @@ pub(super) fn tails_of(path: &Path) -> PathBuf {
     beside(path, TAILS)
 }
 
+/// The checksum file of the database at `path`.
+pub(super) fn sums_of(path: &Path) -> PathBuf {
+    beside(path, SUMS)
+}
+
 /// All files that a database at `path` may have, itself first.
 pub(crate) fn files_of(path: &Path) -> impl Iterator<Item = PathBuf> {
     let suffixes = [
@@ -53,6 +59,7 @@ pub(crate) fn files_of(path: &Path) -> impl Iterator<Item = PathBuf> {
         "-redo",
         "-redo-new",
         "-tails",
+        "-sums",
     ];
     suffixes.into_iter().map(|suffix| beside(path, suffix))
 }

@@ -35,6 +35,8 @@ mod redo;
 mod room;
 mod set_aside;
 mod space;
+mod sum_file;
+mod sum_recorder;
 mod tail_rows;
 mod tail_sums;
 mod tails;
@@ -62,7 +64,7 @@ pub use check::{DatabaseCheck, check, go_on_without_log};
 use checkpoint::Checkpointer;
 use counters::Counters;
 use db::{ApplyNote, Db, no_notes};
-use files::{INDEX, LOG, REDO, tails_of};
+use files::{INDEX, LOG, REDO, SUMS, tails_of};
 use flush::Flusher;
 use log::Log;
 use open::{
@@ -72,9 +74,9 @@ use open::{
 pub use open::{SCHEMA_VERSION, SqliteOpenError};
 use record::Record;
 pub(crate) use redo::boot;
-pub use redo::forget_boot;
 use room::Room;
 pub use space::{DatabaseSpace, space};
+use sum_recorder::SumRecorder;
 pub use tails::HEAD;
 use tails::Tails;
 
@@ -95,6 +97,16 @@ pub struct SqliteStore {
     ownership: Ownership,
 }
 
+/// Makes the redo log and the checksum file of the database at `path`, which is not mounted, those of a machine that has
+/// restarted since: what is missing in them was lost with the power. Nothing, if there are none.
+///
+/// # Errors
+/// If they cannot be written.
+pub fn forget_boot(path: &Path) -> std::io::Result<()> {
+    sum_file::forget_boot(path)?;
+    redo::forget_boot(path)
+}
+
 /// The threads of a store, in the order in which they end.
 #[derive(Debug)]
 struct Threads {
@@ -102,6 +114,7 @@ struct Threads {
     /// `None` until the redo log begins, and where the disk has no room for one.
     committer: Option<Committer>,
     checkpointer: Checkpointer,
+    recorder: Option<SumRecorder>,
 }
 
 impl SqliteStore {
@@ -140,6 +153,8 @@ impl SqliteStore {
             let flusher = Flusher::start(&self.db, &self.log, &self.tails);
             let flusher = flusher.map_err(|error| unreadable(&self.path, &error))?;
             threads.flusher = Some(flusher);
+            let recorder = SumRecorder::start(&self.tails);
+            threads.recorder = Some(recorder.map_err(|error| unreadable(&self.path, &error))?);
         }
         Ok(())
     }
@@ -184,6 +199,8 @@ impl SqliteStore {
             tracing::info!(changes = redone, "replayed the redo log of a killed mount");
         }
         let store_error = |error: StoreError| unreadable(path, &error);
+        let known = batch::known(&db.connection).map_err(|error| unreadable(path, &error))?;
+        tail_rows::go_on(&db, known).map_err(store_error)?;
         let (next_ino, has_xattrs) = db
             .transaction(|db| {
                 create_root(db, owner)?;
@@ -221,10 +238,10 @@ impl SqliteStore {
         // The database is durably in a later state. The next mount counts its changes from 1 again.
         set_aside::remove(&tails_of(path)).map_err(|error| unreadable(path, &error))?;
         tails.beside().remove(REDO);
-        let unsealed = tails.unsealed().map_err(store_error)?.len();
-        if unsealed > 0 {
+        let unknown = tail_rows::unknown(&db).map_err(store_error)?.len();
+        if unknown > 0 {
             tracing::warn!(
-                "{unsealed} files have content past 256 KiB without checksums: the mount that wrote it was killed, or the store was copied without file modes; a byte there that has changed since cannot be found"
+                "{unknown} files have content past 256 KiB without checksums: the machine restarted, or the mount was killed, while a mount wrote it, or the store was copied without its -sums or without file modes; a byte there that has changed since cannot be found"
             );
         }
         db.connection
@@ -239,6 +256,7 @@ impl SqliteStore {
                 flusher: None,
                 committer: None,
                 checkpointer,
+                recorder: None,
             })),
             log,
             tails,
@@ -354,6 +372,8 @@ impl SqliteStore {
         if let Some(flusher) = &mut threads.flusher {
             flusher.stop();
         }
+        // It ends when dropped.
+        threads.recorder = None;
         let committed = match &mut threads.committer {
             Some(committer) => committer.stop(),
             None => Ok(()),
@@ -369,11 +389,17 @@ impl SqliteStore {
                 tracing::warn!(%error, "names of tails may not be durable");
             }
             let sealed = tail_rows::seal(&self.db(), || self.log.sync(&self.tails));
-            if let Err(error) = sealed {
-                tracing::warn!(%error, "no checksums for content past the first 256 KiB");
-            }
+            let is_sealed = sealed.and_then(|()| self.tails.unsealed());
+            let is_sealed = is_sealed
+                .inspect_err(
+                    |error| tracing::warn!(%error, "no checksums for content past the first 256 KiB"),
+                )
+                .is_ok_and(|unsealed| unsealed.is_empty());
             if self.tails.beside().is_of(self.ownership.file()) {
                 self.tails.beside().remove(REDO);
+                if is_sealed {
+                    self.tails.beside().remove(SUMS);
+                }
             }
             if let Err(error) = self.db().give_back_all() {
                 tracing::warn!(%error, "could not return free pages to the disk");
@@ -637,10 +663,16 @@ impl Store for SqliteStore {
         self.sync()
     }
 
+    fn close(&self, _handle: u64, _ino: Ino) -> Result<()> {
+        self.tails.record_sums();
+        Ok(())
+    }
+
     fn sync(&self) -> Result<()> {
         if self.read_only().is_some() {
             return Ok(());
         }
+        self.tails.record_sums();
         let recorded = {
             let db = self.db();
             let recorded = db.promise();

@@ -421,7 +421,7 @@ pub(super) fn read(path: &Path, known: Known) -> std::result::Result<Vec<Vec<u8>
 ///
 /// # Errors
 /// If it cannot be written.
-pub fn forget_boot(path: &Path) -> io::Result<()> {
+pub(super) fn forget_boot(path: &Path) -> io::Result<()> {
     change_header(path, |header| header.boot = 0)
 }
 

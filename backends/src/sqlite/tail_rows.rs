@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use rusqlite::params;
 
+use super::content::tail_length;
 use super::db::Db;
-use super::nodes::{signed, unsigned};
-use super::tail_sums::{TailSums, is_sealed};
+use super::nodes::{self, signed, unsigned};
+use super::redo::Known;
+use super::tail_sums::{Recorder, TailSums, is_sealed};
 use crate::store::{Errno, Ino, Result, StoreError};
 
 /// Bits of an id that count the groups of one tail.
@@ -24,20 +26,73 @@ pub(crate) fn of(db: &Db, ino: Ino) -> Result<Arc<TailSums>> {
     if let Some(known) = db.tails.known_sums(ino) {
         return Ok(known);
     }
-    let length = db.row(
-        "SELECT length FROM tail WHERE ino = ?1",
-        [signed(ino)],
-        |row| row.get(0).map(unsigned),
-    )?;
+    let length = length(db, ino)?;
+    let recorder = Recorder {
+        file: Arc::clone(db.tails.sum_file()),
+        ino,
+    };
     let sums = match (length, db.tails.metadata(ino)?) {
-        (Some(length), Some(file)) if is_sealed(&file) => TailSums::sealed(length, rows(db, ino)?),
+        (Some(length), Some(file)) if is_sealed(&file) => {
+            TailSums::sealed(length, rows(db, ino)?, Some(recorder))
+        }
         (_, Some(file)) if file.len() > 0 => TailSums::unknown(),
         // Reading one that is missing fails, and what is written belongs to a new one.
-        _ => TailSums::default(),
+        _ => TailSums::new(recorder),
     };
     let sums = Arc::new(sums);
     db.tails.keep_sums(ino, &sums);
     Ok(sums)
+}
+
+/// Takes over what a killed mount has recorded of the tails that it changed, for a database that says `known`. To be called
+/// when its changes are in the tables, and before anything else changes a tail.
+pub(super) fn go_on(db: &Db, known: Known) -> Result<()> {
+    for (ino, left) in db.tails.sum_file().go_on(known) {
+        let recorder = Recorder {
+            file: Arc::clone(db.tails.sum_file()),
+            ino,
+        };
+        let needed = nodes::find(db, ino)?.map_or(0, |attr| tail_length(attr.size));
+        let is_unsealed = |file: std::fs::Metadata| !is_sealed(&file);
+        let restored = match needed > 0 && db.tails.metadata(ino)?.is_some_and(is_unsealed) {
+            true => {
+                let rows = (length(db, ino)?.unwrap_or(0), rows(db, ino)?);
+                let file = db.tails.file(ino)?;
+                let restored = TailSums::left(&file, needed, &left, rows);
+                restored.map_err(|error| tracing::warn!(ino, %error, "no checksums for content past the first 256 KiB"))
+            }
+            false => Err(()),
+        };
+        match restored {
+            Ok((sums, changed)) => {
+                sums.go_on(left, &changed, &recorder);
+                db.tails.keep_sums(ino, &Arc::new(sums));
+            }
+            // It is sealed, gone, or about to go.
+            Err(()) => recorder.forget(left),
+        }
+    }
+    Ok(())
+}
+
+/// The tails of which a changed byte may not be found.
+pub(super) fn unknown(db: &Db) -> Result<Vec<Ino>> {
+    let mut unknown = db.tails.unsealed()?;
+    unknown.retain(|ino| {
+        db.tails
+            .known_sums(*ino)
+            .is_none_or(|sums| sums.has_unknown())
+    });
+    Ok(unknown)
+}
+
+/// The length of a tail when its rows were written.
+fn length(db: &Db, ino: Ino) -> Result<Option<u64>> {
+    db.row(
+        "SELECT length FROM tail WHERE ino = ?1",
+        [signed(ino)],
+        |row| row.get(0).map(unsigned),
+    )
 }
 
 fn rows(db: &Db, ino: Ino) -> Result<Vec<(u64, Vec<u8>)>> {

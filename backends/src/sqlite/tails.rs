@@ -24,8 +24,9 @@ use rustix::fs::{
 
 use super::counters::Counters;
 use super::discards::Discards;
-use super::files::{Beside, TAILS, tails_of};
+use super::files::{Beside, SUMS, TAILS, tails_of};
 use super::set_aside::{ChangeId, TailName};
+use super::sum_file::SumFile;
 use super::tail_sums::{self, TailSums};
 use crate::store::{Errno, Ino, Result, StoreError};
 
@@ -71,6 +72,8 @@ pub(crate) struct Tails {
     is_tight: AtomicBool,
     /// The checksums of the tails that were read or written.
     sums: Mutex<HashMap<Ino, Arc<TailSums>>>,
+    /// Those of the tails that have changed, for the case of a kill.
+    sum_file: Arc<SumFile>,
     unsynced: Mutex<Unsynced>,
     /// Held, by inode, while bytes of a tail are read or written: a read sees all of a write, or nothing.
     busy: [RwLock<()>; BUSY],
@@ -157,9 +160,11 @@ fn ino_of(name: &OsStr) -> Option<Ino> {
 impl Tails {
     /// The tails of `database`, whose directory must exist.
     pub(super) fn new(database: &Path, counters: Arc<Counters>) -> io::Result<Self> {
+        let beside = Beside::open(database)?;
+        let sum_file = SumFile::new(beside.folder().try_clone()?, beside.name(SUMS));
         let tails = Self {
             path: tails_of(database),
-            beside: Beside::open(database)?,
+            beside,
             dir: OnceLock::new(),
             creating: Mutex::default(),
             is_read_only: AtomicBool::new(false),
@@ -167,6 +172,7 @@ impl Tails {
             ahead: Mutex::default(),
             is_tight: AtomicBool::new(false),
             sums: Mutex::default(),
+            sum_file: Arc::new(sum_file),
             unsynced: Mutex::default(),
             busy: std::array::from_fn(|_| RwLock::default()),
             syncing: Mutex::default(),
@@ -298,6 +304,12 @@ impl Tails {
         self.busy(ino).read()
     }
 
+    /// Keeps the bytes of all tails as they are until it is dropped.
+    #[cfg(test)]
+    pub(super) fn freeze(&self) -> Vec<RwLockReadGuard<'_, ()>> {
+        self.busy.iter().map(RwLock::read).collect()
+    }
+
     /// Keeps readers away from the bytes of a tail while they change.
     fn alone(&self, ino: Ino) -> RwLockWriteGuard<'_, ()> {
         self.busy(ino).write()
@@ -331,6 +343,24 @@ impl Tails {
     /// Keeps the checksums of a tail.
     pub(super) fn keep_sums(&self, ino: Ino, sums: &Arc<TailSums>) {
         self.sums.lock().insert(ino, Arc::clone(sums));
+    }
+
+    /// The file that has the checksums of changed tails.
+    pub(super) fn sum_file(&self) -> &Arc<SumFile> {
+        &self.sum_file
+    }
+
+    /// Brings the checksum file up to date.
+    pub(super) fn record_sums(&self) {
+        for ino in self.sum_file.take_behind() {
+            // A tail that is gone needs no checksums.
+            let (Some(sums), Ok(file)) = (self.known_sums(ino), self.file(ino)) else {
+                continue;
+            };
+            if let Err(error) = sums.catch_up(&file) {
+                tracing::warn!(ino, %error, "a checksum of content past the first 256 KiB is not recorded");
+            }
+        }
     }
 
     /// Whether there may be a tail of any inode.
@@ -407,8 +437,8 @@ impl Tails {
         }
         if is_full(&written) && end > length {
             // The file does not include the part that was written: free its space.
-            let cut = self.change(ino, || tail.set_length(length));
-            cut.unwrap_or_else(
+            let cut = || sums.resize(file, length, || tail.set_length(length));
+            self.change(ino, cut).unwrap_or_else(
                 |error| tracing::warn!(%error, "could not free the space past the end of a file"),
             );
         }
@@ -578,7 +608,10 @@ impl Tails {
     /// Forgets a tail that is no longer the one of its inode.
     fn let_go(&self, ino: Ino) {
         self.open.lock().remove(&ino);
-        self.sums.lock().remove(&ino);
+        let sums = self.sums.lock().remove(&ino);
+        if let Some(sums) = sums {
+            sums.forget();
+        }
         self.ahead.lock().remove(&ino);
     }
 
