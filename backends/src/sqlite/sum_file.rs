@@ -30,6 +30,11 @@ const SLOT: usize = 12;
 /// Slots of a block.
 const SLOTS: u64 = 80;
 
+/// Limits of a file that may be of another program: its bytes, and what a block can say.
+const BYTES_MAX: u64 = 1 << 30;
+const INO_LIMIT: Ino = 1 << 39;
+const PIECE_LIMIT: u64 = 1 << 24;
+
 const MAGIC: [u8; 8] = *b"ctxbsum1";
 
 /// Lengths of a slot that are not lengths.
@@ -128,7 +133,10 @@ impl BlockHeader {
             count: u32_at(bytes, 24),
         };
         let is_whole = check(header.ino, u64::from(block), &bytes[8..28]) == u32_at(bytes, 28);
-        (is_whole && header.ino != 0).then_some(header)
+        let is_possible = (1..INO_LIMIT).contains(&header.ino)
+            && header.group < PIECE_LIMIT / SLOTS
+            && header.base <= PIECE_LIMIT;
+        (is_whole && is_possible).then_some(header)
     }
 }
 
@@ -192,7 +200,8 @@ pub(super) struct Left {
 impl Left {
     /// Reads a checksum file of a database that says `known`. `None` if there is none that counts.
     pub(super) fn read(path: &Path, known: Known) -> Option<Self> {
-        Self::parse(&std::fs::read(sums_of(path)).ok()?, known)
+        let file = File::open(sums_of(path)).ok()?;
+        Self::parse(&content(&file).ok()?, known)
     }
 
     fn parse(bytes: &[u8], known: Known) -> Option<Self> {
@@ -274,6 +283,18 @@ pub(super) fn forget_boot(path: &Path) -> io::Result<()> {
     }
 }
 
+fn content(file: &File) -> io::Result<Vec<u8>> {
+    let length = file.metadata()?.len();
+    if length > BYTES_MAX {
+        return Err(io::Error::other(format!(
+            "it has more than {BYTES_MAX} bytes"
+        )));
+    }
+    let mut bytes = vec![0; length as usize];
+    file.read_exact_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
 /// An open checksum file.
 #[derive(Debug)]
 struct Opened {
@@ -337,8 +358,7 @@ impl SumFile {
         *self.mount.lock() = known.mount.or(known.ended);
         let read = || {
             let file = self.open(OFlags::empty())?;
-            let mut bytes = vec![0; file.metadata()?.len() as usize];
-            file.read_exact_at(&mut bytes, 0)?;
+            let bytes = content(&file)?;
             Ok((file, bytes))
         };
         let (file, left) = match read() {
@@ -440,10 +460,10 @@ impl SumFile {
     /// The slots of a tail are behind its pieces.
     pub(super) fn is_behind(&self, ino: Ino) {
         let mut behind = self.behind.lock();
+        let is_first = behind.is_empty();
         behind.insert(ino);
-        if behind.len() == 1
-            && let Some(wake) = self.wake.get()
-        {
+        drop(behind);
+        if is_first && let Some(wake) = self.wake.get() {
             // Full means that a wake-up is pending.
             let _ = wake.try_send(());
         }

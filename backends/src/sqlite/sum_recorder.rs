@@ -1,25 +1,25 @@
 //! Brings the checksum file up to date soon after tails have changed: see [`super::sum_file`].
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::tails::Tails;
 
-/// How long a change may wait for its checksum.
-const PAUSE: Duration = Duration::from_millis(10);
+/// The shortest time between two passes, and the longest.
+const PAUSE: Duration = Duration::from_millis(5);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The thread rests this many times as long as it worked: random writes to a long file leave much to read.
-const REST: u32 = 50;
+const REST: u32 = 25;
 
 /// A thread that brings the checksum file up to date. It ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct SumRecorder {
+    /// `None` once it is to end.
+    goes_on: Option<SyncSender<()>>,
     wake: SyncSender<()>,
-    is_stopped: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -27,17 +27,17 @@ impl SumRecorder {
     pub(super) fn start(tails: &Arc<Tails>) -> std::io::Result<Self> {
         // One pending wake-up is enough: a pass takes all there is.
         let (wake, woken) = sync_channel(1);
+        let (goes_on, ended) = sync_channel(1);
         tails.sum_file().wake_by(wake.clone());
         // What a killed mount has left unknown.
         let _ = wake.try_send(());
-        let is_stopped = Arc::new(AtomicBool::new(false));
-        let (tails, thread_is_stopped) = (Arc::clone(tails), Arc::clone(&is_stopped));
+        let tails = Arc::clone(tails);
         let thread = std::thread::Builder::new()
             .name("sums".to_owned())
-            .spawn(move || run(&tails, &woken, &thread_is_stopped))?;
+            .spawn(move || run(&tails, &woken, &ended))?;
         Ok(Self {
+            goes_on: Some(goes_on),
             wake,
-            is_stopped,
             thread: Some(thread),
         })
     }
@@ -45,7 +45,7 @@ impl SumRecorder {
 
 impl Drop for SumRecorder {
     fn drop(&mut self) {
-        self.is_stopped.store(true, Ordering::Release);
+        self.goes_on = None;
         // Full means that it wakes anyway.
         let _ = self.wake.try_send(());
         if let Some(thread) = self.thread.take()
@@ -56,22 +56,14 @@ impl Drop for SumRecorder {
     }
 }
 
-fn run(tails: &Tails, woken: &Receiver<()>, is_stopped: &AtomicBool) {
-    let mut pause = PAUSE;
+fn run(tails: &Tails, woken: &Receiver<()>, ended: &Receiver<()>) {
     while woken.recv().is_ok() {
-        let until = Instant::now() + pause;
-        loop {
-            if is_stopped.load(Ordering::Acquire) {
-                return;
-            }
-            match woken.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(()) => {}
-                Err(RecvTimeoutError::Timeout) => break,
-                Err(RecvTimeoutError::Disconnected) => return,
-            }
-        }
         let begun = Instant::now();
         tails.record_sums();
-        pause = (begun.elapsed() * REST).clamp(PAUSE, PAUSE_MAX);
+        // A change of a tail during the rest wakes no thread.
+        let rest = (begun.elapsed() * REST).clamp(PAUSE, PAUSE_MAX);
+        if ended.recv_timeout(rest) != Err(RecvTimeoutError::Timeout) {
+            return;
+        }
     }
 }

@@ -224,9 +224,7 @@ impl State {
         let Some(slots) = &self.slots else {
             return;
         };
-        if self.behind.is_empty() {
-            slots.are_behind();
-        }
+        slots.are_behind();
         self.behind.insert(piece);
     }
 
@@ -675,13 +673,16 @@ impl TailSums {
 
     /// Brings all slots up to date.
     pub(super) fn catch_up(&self, file: &File) -> io::Result<()> {
+        let mut result = Ok(());
         loop {
             // Other calls go on between two pieces.
             let mut state = self.0.lock();
             let Some(piece) = state.behind.first().copied() else {
-                return Ok(());
+                return result;
             };
-            state.catch_up(file, piece)?;
+            if let Err(error) = state.catch_up(file, piece) {
+                result = Err(error);
+            }
         }
     }
 

@@ -254,10 +254,15 @@ pub fn copy_cache(from: &Path, to: &Path) {
             std::fs::copy(from, to).unwrap();
         }
     }
+    let sums = (with(from, "-sums"), with(to, "-sums"));
     let (from, to) = (with(from, "-tails"), with(to, "-tails"));
     for tail in std::fs::read_dir(from).into_iter().flatten().flatten() {
         std::fs::create_dir_all(&to).unwrap();
         std::fs::copy(tail.path(), to.join(tail.file_name())).unwrap();
+    }
+    // Last: a mount may cut a tail meanwhile.
+    if sums.0.exists() {
+        std::fs::copy(sums.0, sums.1).unwrap();
     }
 }
 

@@ -37,7 +37,9 @@ fn conclusion(checked: &DatabaseCheck) -> String {
     };
     let why = match checked.is_mounted {
         true => "the mount computes them at its unmount",
-        false => "the mount that wrote it was killed, or the store was copied without file modes",
+        false => {
+            "the mount that wrote it was killed just then, the machine restarted, or the store was copied without its -sums or without file modes"
+        }
     };
     match checked.unchecked_tails.len() {
         0 => found.to_owned(),
