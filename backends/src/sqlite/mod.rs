@@ -200,7 +200,7 @@ impl SqliteStore {
         }
         let store_error = |error: StoreError| unreadable(path, &error);
         let known = batch::known(&db.connection).map_err(|error| unreadable(path, &error))?;
-        tail_rows::go_on(&db, known).map_err(store_error)?;
+        tail_rows::go_on(&db, known);
         let (next_ino, has_xattrs) = db
             .transaction(|db| {
                 create_root(db, owner)?;

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use rusqlite::params;
 
-use super::content::tail_length;
 use super::db::Db;
 use super::nodes::{self, signed, unsigned};
 use super::redo::Known;
+use super::sum_file::{LeftTail, Slot};
 use super::tail_sums::{Recorder, TailSums, is_sealed};
+use super::tails::HEAD;
 use crate::store::{Errno, Ino, Result, StoreError};
 
 /// Bits of an id that count the groups of one tail.
@@ -46,33 +47,40 @@ pub(crate) fn of(db: &Db, ino: Ino) -> Result<Arc<TailSums>> {
 
 /// Takes over what a killed mount has recorded of the tails that it changed, for a database that says `known`. To be called
 /// when its changes are in the tables, and before anything else changes a tail.
-pub(super) fn go_on(db: &Db, known: Known) -> Result<()> {
+pub(super) fn go_on(db: &Db, known: Known) {
     for (ino, left) in db.tails.sum_file().go_on(known) {
         let recorder = Recorder {
             file: Arc::clone(db.tails.sum_file()),
             ino,
         };
-        let needed = nodes::find(db, ino)?.map_or(0, |attr| tail_length(attr.size));
-        let is_unsealed = |file: std::fs::Metadata| !is_sealed(&file);
-        let restored = match needed > 0 && db.tails.metadata(ino)?.is_some_and(is_unsealed) {
-            true => {
-                let rows = (length(db, ino)?.unwrap_or(0), rows(db, ino)?);
-                let file = db.tails.file(ino)?;
-                let restored = TailSums::left(&file, needed, &left, rows);
-                restored.map_err(|error| tracing::warn!(ino, %error, "no checksums for content past the first 256 KiB"))
-            }
-            false => Err(()),
-        };
-        match restored {
-            Ok((sums, changed)) => {
+        match restored(db, ino, &left) {
+            Ok(Some((sums, changed))) => {
                 sums.go_on(left, &changed, &recorder);
                 db.tails.keep_sums(ino, &Arc::new(sums));
             }
             // It is sealed, gone, or about to go.
-            Err(()) => recorder.forget(left),
+            Ok(None) => recorder.forget(left),
+            Err(error) => {
+                tracing::warn!(ino, %error, "no checksums for content past the first 256 KiB");
+                recorder.forget(left);
+            }
         }
     }
-    Ok(())
+}
+
+/// The checksums of a tail of which a killed mount has left `left`, and the slots that have to say something else. `None` if
+/// what is left of it does not count.
+fn restored(db: &Db, ino: Ino, left: &LeftTail) -> Result<Option<(TailSums, Vec<(u64, Slot)>)>> {
+    let needed = nodes::find(db, ino)?.map_or(0, |attr| attr.size.saturating_sub(HEAD));
+    let is_unsealed = |file: std::fs::Metadata| !is_sealed(&file);
+    if needed == 0 || !db.tails.metadata(ino)?.is_some_and(is_unsealed) {
+        return Ok(None);
+    }
+    let rows = (length(db, ino)?.unwrap_or(0), rows(db, ino)?);
+    let restored = TailSums::left(&db.tails.file(ino)?, needed, left, rows);
+    restored
+        .map(Some)
+        .map_err(|error| StoreError::storage(Errno::IO, error.to_string()))
 }
 
 /// The tails of which a changed byte may not be found.
