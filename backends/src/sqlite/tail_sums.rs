@@ -470,17 +470,6 @@ impl State {
         found
     }
 
-    /// Records that a write to a piece has failed.
-    fn record_failed(&mut self, piece: u64) {
-        if self.held(piece) == 0 {
-            self.changed.remove(&piece);
-            return;
-        }
-        self.changed.insert(piece, Running::UNKNOWN);
-        self.record_freely(|slots| slots.set(&[(piece, Slot::Unknown)]));
-        self.fall_behind(piece);
-    }
-
     /// Records what a write has made of its pieces.
     fn record_written(&mut self, known: &[(u64, Running)], is_long: bool) {
         let mut slots = Vec::new();
@@ -605,7 +594,10 @@ impl TailSums {
                 Err(_) => state.lose(),
             }
             for (piece, _) in &known {
-                state.record_failed(*piece);
+                match state.held(*piece) {
+                    0 => drop(state.changed.remove(piece)),
+                    _ => state.fall_behind(*piece),
+                }
             }
             return Err(error);
         }
@@ -1314,7 +1306,25 @@ mod tests {
                 let most = [100, 5000, 3 * PIECE][random(3) as usize];
                 let bytes = vec![random(256) as u8; 1 + random(most) as usize];
                 let other = [random(12 * PIECE), random(12) * PIECE][random(2) as usize];
-                match random(12) {
+                match random(14) {
+                    12 => {
+                        // The call that has written does not return.
+                        let length = tail.length;
+                        tail.write(at, &bytes, false);
+                        tail.length = length;
+                        tail.go_on();
+                    }
+                    13 => {
+                        // A hole in a hole in one piece, and a write into both.
+                        let start = tail.length;
+                        for _ in 0..2 {
+                            let longer = tail.length + 1 + random(PIECE / 2);
+                            tail.resize(longer);
+                            tail.length = longer;
+                        }
+                        let at = start + random(tail.length - start);
+                        tail.write(at, &bytes[..bytes.len().min(2000)], false);
+                    }
                     0 => {
                         // The database shortens the file first, and extends it last.
                         tail.length = tail.length.min(other);
