@@ -264,13 +264,15 @@ impl Store for AgentMemory {
     fn counters(&self) -> BTreeMap<&'static str, u64> {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         // The cost of changes counts with the changes, not with the request after them.
-        if let Err(error) = self.index.refresh() {
+        let waited = self.index.refresh().unwrap_or_else(|error| {
             tracing::warn!(%error, "could not index notes; the next request retries");
-        }
+            0
+        });
         let mut counters = self.files.counters();
         counters.extend([
             ("notes", self.notes()),
             ("notes_indexed", self.index.indexed()),
+            ("notes_waited", waited as u64),
             ("searches", load(&self.counters.searches)),
             ("recalls", load(&self.counters.recalls)),
             ("requests_refused", load(&self.counters.refused)),

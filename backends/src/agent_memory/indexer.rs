@@ -1,8 +1,8 @@
-//! When the index is brought up to date: by each request before it answers, and by a thread soon after a change.
-//! The thread also merges the full text index while nothing changes. What a note's index holds is in [`super::index`].
+//! When the index is brought up to date: by each request before it answers, and by a thread while no call changes anything.
+//! The thread also merges the full text index. What a note's index holds is in [`super::index`].
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -10,21 +10,14 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock};
 
 use super::meaning::Meaning;
+use super::pace::{PART, Pace, Work};
 use super::paths::PathCache;
 use super::{Clock, index, merging};
 use crate::sqlite::SqliteStore;
 use crate::store::Result;
 
-/// How long nothing must have changed before the thread indexes, and how long it waits at most.
-const SETTLED: Duration = Duration::from_millis(50);
-const LATEST: Duration = Duration::from_secs(1);
-
-/// How long nothing must have changed before a merge.
-const QUIET: Duration = Duration::from_millis(500);
-
-/// The most inodes that a request indexes in one transaction, and the thread: calls wait for it.
+/// The most inodes that a request indexes in one transaction: calls wait for it.
 const BATCH: usize = 512;
-const BATCH_OF_THREAD: usize = 16;
 
 /// Marked inodes that are still to do, and the number of the last change before they were read.
 #[derive(Default)]
@@ -47,6 +40,8 @@ pub(super) struct Index {
     /// How many changes were reported, and up to which the index has them.
     marked: AtomicU64,
     done: AtomicU64,
+    /// The thread sleeps until it is woken.
+    sleeps: AtomicBool,
     /// When the next note expires, in nanoseconds since 1970.
     next_expiry: AtomicI64,
     notes: AtomicI64,
@@ -68,6 +63,7 @@ impl Index {
             // Notes may be marked already.
             marked: AtomicU64::new(1),
             done: AtomicU64::new(0),
+            sleeps: AtomicBool::new(false),
             next_expiry: AtomicI64::new(i64::MAX),
             notes: AtomicI64::new(notes as i64),
             indexed: AtomicU64::new(0),
@@ -92,24 +88,26 @@ impl Index {
         drop(ended);
     }
 
-    /// Something has changed: the index has to follow, and answers may be outdated.
-    pub(super) fn changed(&self) {
-        self.marked.fetch_add(1, Ordering::AcqRel);
+    /// Something has changed: the index has to follow, and answers may be outdated. True if the thread has to be woken: it
+    /// is not woken by each change, because a wake-up takes longer than most calls.
+    pub(super) fn changed(&self) -> bool {
         self.changes.fetch_add(1, Ordering::AcqRel);
+        self.marked.fetch_add(1, Ordering::SeqCst);
+        self.sleeps.load(Ordering::SeqCst) && self.sleeps.swap(false, Ordering::SeqCst)
     }
 
-    /// Indexes the notes that have changed so far, and drops expired notes from the index.
-    pub(super) fn refresh(&self) -> Result<()> {
+    /// Indexes the notes that have changed so far, and drops expired notes from the index. Answers how many inodes waited.
+    pub(super) fn refresh(&self) -> Result<usize> {
         self.refresh_as(Some(&self.agent))
     }
 
     /// As [`Index::refresh`], of changes by an unknown author: another backend, or a mount that ended before it indexed
     /// them.
-    pub(super) fn refresh_unknown(&self) -> Result<()> {
+    pub(super) fn refresh_unknown(&self) -> Result<usize> {
         self.refresh_as(None)
     }
 
-    fn refresh_as(&self, author: Option<&str>) -> Result<()> {
+    fn refresh_as(&self, author: Option<&str>) -> Result<usize> {
         let last = self.marked.load(Ordering::Acquire);
         let mut turn = self.turn.lock();
         let mut total = 0;
@@ -120,7 +118,7 @@ impl Index {
                 tracing::info!("indexing notes: {total} so far");
             }
         }
-        Ok(())
+        Ok(total)
     }
 
     fn has_expired(&self) -> bool {
@@ -161,14 +159,11 @@ impl Index {
         Ok(looked_at)
     }
 
-    /// Indexes what the thread finds, with a pause after each batch as long as the batch, for calls and requests.
-    fn catch_up(&self) -> Result<()> {
-        while self.done.load(Ordering::Acquire) < self.marked.load(Ordering::Acquire) {
-            let started = Instant::now();
-            self.step(&mut self.turn.lock(), Some(&self.agent), BATCH_OF_THREAD)?;
-            std::thread::sleep(started.elapsed());
-        }
-        Ok(())
+    /// Indexes at most `batch` inodes for the thread; answers how many of those that it knows of are left.
+    fn index_some(&self, batch: usize) -> Result<usize> {
+        let mut turn = self.turn.lock();
+        self.step(&mut turn, Some(&self.agent), batch)?;
+        Ok(turn.left.len())
     }
 }
 
@@ -180,21 +175,19 @@ pub(super) struct Indexer {
 }
 
 impl Indexer {
-    /// Starts the thread, as if something had changed.
+    /// Starts the thread, which begins as if something had changed.
     pub(super) fn start(index: Arc<Index>) -> std::io::Result<Self> {
         let (wake, woken) = sync_channel(1);
         let thread = std::thread::Builder::new()
             .name("index".to_owned())
             .spawn(move || run(&index, &woken))?;
-        let indexer = Self {
+        Ok(Self {
             wake: Some(wake),
             thread: Some(thread),
-        };
-        indexer.wake();
-        Ok(indexer)
+        })
     }
 
-    /// Tells the thread that something has changed.
+    /// Ends the thread's sleep.
     pub(super) fn wake(&self) {
         if let Some(wake) = &self.wake {
             // If the channel is full, the thread is about to wake up.
@@ -214,53 +207,70 @@ impl Drop for Indexer {
     }
 }
 
-/// The next step of the thread.
-enum Next {
-    Wait,
-    /// To index once nothing has changed for a while, at the latest then.
-    Index(Instant),
-    /// To merge after a pause.
-    Merge(Duration),
-}
+/// The memory is closed: the thread has to end.
+#[derive(Debug)]
+struct Closed;
 
 fn run(index: &Index, woken: &Receiver<()>) {
-    let mut next = Next::Wait;
-    loop {
-        let pause = match next {
-            Next::Wait => Duration::MAX,
-            Next::Index(latest) => SETTLED.min(latest.saturating_duration_since(Instant::now())),
-            Next::Merge(pause) => pause,
-        };
-        let is_changed = match woken.recv_timeout(pause) {
-            Ok(()) => true,
-            Err(RecvTimeoutError::Timeout) => false,
-            Err(RecvTimeoutError::Disconnected) => return,
-        };
-        next = match next {
-            Next::Index(latest) if is_changed && Instant::now() < latest => Next::Index(latest),
-            Next::Index(_) => {
-                if let Err(error) = index.catch_up() {
-                    tracing::warn!(%error, "could not index notes; the next request retries");
-                }
-                Next::Merge(QUIET)
-            }
-            _ if is_changed => Next::Index(Instant::now() + LATEST),
-            Next::Merge(_) => merged(index),
-            Next::Wait => Next::Wait,
-        };
+    let mut followed = 0;
+    while sleep(index, woken, followed).is_ok() {
+        match follow(index, woken) {
+            Ok(last) => followed = last,
+            Err(Closed) => return,
+        }
     }
 }
 
-fn merged(index: &Index) -> Next {
-    let started = Instant::now();
-    match index.files.transaction(merging::step) {
-        // Pause as long as the step took: merging uses at most half of the time.
-        Ok(true) => Next::Merge(started.elapsed()),
-        Ok(false) => Next::Wait,
-        Err(error) => {
-            // Results stay correct; queries are only slower.
-            tracing::warn!(%error, "could not merge the segments of the index");
-            Next::Wait
+/// Sleeps until something has changed after the change with number `followed`.
+fn sleep(index: &Index, woken: &Receiver<()>, followed: u64) -> std::result::Result<(), Closed> {
+    loop {
+        index.sleeps.store(true, Ordering::SeqCst);
+        if index.marked.load(Ordering::SeqCst) != followed {
+            index.sleeps.store(false, Ordering::SeqCst);
+            return Ok(());
+        }
+        woken.recv().map_err(|_| Closed)?;
+    }
+}
+
+/// Waits, whatever wakes the thread before.
+fn wait(woken: &Receiver<()>, pause: Duration) -> std::result::Result<(), Closed> {
+    let until = Instant::now() + pause;
+    loop {
+        match woken.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(()) => {}
+            Err(RecvTimeoutError::Timeout) => return Ok(()),
+            Err(RecvTimeoutError::Disconnected) => return Err(Closed),
+        }
+    }
+}
+
+/// Indexes and merges until there is nothing left to do; answers the number of the last change.
+fn follow(index: &Index, woken: &Receiver<()>) -> std::result::Result<u64, Closed> {
+    let mut pace = Pace::new(index.marked.load(Ordering::SeqCst));
+    let mut pause = PART;
+    loop {
+        wait(woken, pause)?;
+        let marked = index.marked.load(Ordering::SeqCst);
+        let is_behind = index.done.load(Ordering::Acquire) < marked;
+        let work = pace.after(pause, marked, is_behind);
+        let started = Instant::now();
+        let worked = match work {
+            Work::Nothing => Ok(true),
+            Work::Index(batch) => index.index_some(batch).map(|left| {
+                pace.left = left;
+                true
+            }),
+            Work::Merge => index.files.transaction(merging::step),
+        };
+        match worked {
+            Ok(true) => pause = work.pause(started.elapsed()),
+            Ok(false) => return Ok(marked),
+            Err(error) => {
+                // Results stay correct: each request indexes what is left.
+                tracing::warn!(%error, "could not index notes or merge their index; the next change retries");
+                return Ok(marked);
+            }
         }
     }
 }

@@ -16,6 +16,7 @@ mod meaning;
 mod merging;
 mod metadata;
 mod neighbours;
+mod pace;
 mod passage;
 mod paths;
 mod ranking;
@@ -286,8 +287,10 @@ impl AgentMemory {
     /// After a successful change, requires a refresh of the index and invalidates all answers.
     fn changed<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_ok() {
-            self.index.changed();
-            self.indexer.wake();
+            let has_to_wake = self.index.changed();
+            if has_to_wake {
+                self.indexer.wake();
+            }
         }
         result
     }
