@@ -2,7 +2,8 @@
 //!
 //! SQLite leaves the last [`RESERVED`] bytes of each page free; other programs ignore them, and copy them with the page.
 //! A page gets its checksum before it is written to either file, and is compared with it whenever it is read from one.
-//! In the log, SQLite computes a frame's checksum before it writes the page, so this VFS computes that again.
+//! In the log, SQLite computes a frame's checksum before it writes the page, so this VFS computes that again. It writes
+//! the frames of a transaction together: SQLite shows none of them to another connection before the last one is written.
 
 use std::collections::HashSet;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -33,6 +34,9 @@ const USED: usize = PAGE - RESERVED;
 const LOG_HEADER: usize = 32;
 const FRAME_HEADER: usize = 24;
 const FRAME: usize = FRAME_HEADER + PAGE;
+
+/// Bytes of frames that are written together at most: the VFS of the system takes less than 128 KiB.
+const GATHERED_MAX: usize = 31 * FRAME;
 
 /// The page that SQLite never uses: it locks bytes of it.
 const LOCK_PAGE: u64 = (1 << 30) / PAGE as u64 + 1;
@@ -328,13 +332,28 @@ struct PageFile {
     index: *const u32,
     /// Room for a frame.
     buffer: Vec<u8>,
+    /// The frame of the log that was written or gathered last; `None` where that has to be read.
+    last: Option<LastFrame>,
+    /// Frames of the log that wait to be written together, and the offset of the first. Every other use of the file writes
+    /// them before.
+    gathered: Vec<u8>,
+    gathered_at: i64,
+}
+
+/// What the next frame of a log continues.
+#[derive(Clone, Copy)]
+struct LastFrame {
+    /// The offset of its end.
+    end: i64,
+    sum: [u32; 2],
+    is_big: bool,
 }
 
 #[expect(unsafe_code, reason = "the interface of SQLite's files")]
 mod file {
     use super::{
-        CStr, Errno, FRAME, FRAME_HEADER, Kind, LOG_HEADER, PAGE, PageFile, c_char, c_int, c_void,
-        ffi, frame_checksum, is_whole, stamp,
+        CStr, Errno, FRAME, FRAME_HEADER, GATHERED_MAX, Kind, LOG_HEADER, LastFrame, PAGE,
+        PageFile, c_char, c_int, c_void, ffi, frame_checksum, is_whole, stamp,
     };
 
     /// The functions of a file of the system's VFS.
@@ -370,6 +389,8 @@ mod file {
         }
 
         fn write_all(&mut self, bytes: &[u8], at: i64) -> c_int {
+            #[cfg(test)]
+            super::tests::WRITES.set(super::tests::WRITES.get() + 1);
             let (file, methods) = self.system();
             let Some(write) = methods.and_then(|methods| methods.xWrite) else {
                 return ffi::SQLITE_IOERR_WRITE;
@@ -455,7 +476,78 @@ mod file {
             (read == ffi::SQLITE_OK).then(|| big_endian(&header, 28))
         }
 
+        /// Writes the frames that wait. If that fails they are dropped: SQLite then undoes their transaction.
+        pub(super) fn flush(&mut self) -> c_int {
+            if self.gathered.is_empty() {
+                return ffi::SQLITE_OK;
+            }
+            let mut frames = std::mem::take(&mut self.gathered);
+            let result = self.write_all(&frames, self.gathered_at);
+            if result != ffi::SQLITE_OK {
+                self.last = None;
+            }
+            frames.clear();
+            self.gathered = frames;
+            result
+        }
+
+        /// Writes to the log after the frames that wait.
+        fn write_after(&mut self, bytes: &[u8], at: i64) -> c_int {
+            self.last = None;
+            match self.flush() {
+                ffi::SQLITE_OK => self.write_all(bytes, at),
+                failed => failed,
+            }
+        }
+
+        /// Leaves a frame to be written with those that follow it, up to the last of its transaction.
+        fn gather(&mut self, frame: &[u8], at: i64) -> c_int {
+            if self.gathered_at + self.gathered.len() as i64 != at {
+                let result = self.flush();
+                if result != ffi::SQLITE_OK {
+                    return result;
+                }
+            }
+            if self.gathered.is_empty() {
+                self.gathered_at = at;
+            }
+            self.gathered.extend_from_slice(frame);
+            // The last frame of a transaction has the size of the database.
+            match big_endian(frame, 4) > 0 || self.gathered.len() >= GATHERED_MAX {
+                true => self.flush(),
+                false => ffi::SQLITE_OK,
+            }
+        }
+
+        /// What a frame at this offset of the log continues: the frame before it, or the log's header.
+        fn before(&mut self, frame_at: i64) -> Result<LastFrame, c_int> {
+            if let Some(last) = self.last.filter(|last| last.end == frame_at) {
+                return Ok(last);
+            }
+            let must = |result| match result {
+                ffi::SQLITE_OK => Ok(()),
+                failed => Err(failed),
+            };
+            must(self.flush())?;
+            let sum_at = match frame_at == LOG_HEADER as i64 {
+                true => 24,
+                false => frame_at - FRAME as i64 + 16,
+            };
+            let (mut sum, mut magic) = ([0; 8], [0; 4]);
+            must(self.read_exact(&mut sum, sum_at))?;
+            must(self.read_exact(&mut magic, 0))?;
+            Ok(LastFrame {
+                end: frame_at,
+                sum: [big_endian(&sum, 0), big_endian(&sum, 4)],
+                is_big: magic[3] & 1 == 1,
+            })
+        }
+
         fn read_log(&mut self, out: &mut [u8], at: i64) -> c_int {
+            let flushed = self.flush();
+            if flushed != ffi::SQLITE_OK {
+                return flushed;
+            }
             if out.len() == FRAME {
                 self.read_at = at;
             }
@@ -508,51 +600,46 @@ mod file {
                 (self.header_at, self.header) = (at, header);
                 // A header that SQLite computes again after it has read the frame comes alone.
                 return match self.read_at == at {
-                    true => self.write_all(bytes, at),
+                    true => self.write_after(bytes, at),
                     false => ffi::SQLITE_OK,
                 };
             }
             let frame_at = at - FRAME_HEADER as i64;
             if bytes.len() != PAGE || !is_frame(frame_at) {
-                return self.write_all(bytes, at);
+                return self.write_after(bytes, at);
             }
             buffer[FRAME_HEADER..].copy_from_slice(bytes);
             if waiting != frame_at {
                 // The page of a frame of this transaction; it computes the headers again at its end.
-                let read = self.read_exact(&mut buffer[..FRAME_HEADER], frame_at);
-                if read != ffi::SQLITE_OK {
-                    return read;
-                }
-                let number = big_endian(buffer, 0);
-                stamp(&mut buffer[FRAME_HEADER..], number);
-                return self.write_all(&buffer[FRAME_HEADER..], at);
-            }
-            buffer[..FRAME_HEADER].copy_from_slice(&self.header);
-            let number = big_endian(buffer, 0);
-            stamp(&mut buffer[FRAME_HEADER..], number);
-            // A header without a salt is computed again at the end of the transaction.
-            if self.header[8..] != [0; FRAME_HEADER - 8] {
-                let mut before = [0; 8];
-                let before_at = match frame_at == LOG_HEADER as i64 {
-                    true => 24,
-                    false => frame_at - FRAME as i64 + 16,
-                };
-                let mut magic = [0; 4];
-                let read = match self.read_exact(&mut before, before_at) {
-                    ffi::SQLITE_OK => self.read_exact(&mut magic, 0),
+                let read = match self.flush() {
+                    ffi::SQLITE_OK => self.read_exact(&mut buffer[..FRAME_HEADER], frame_at),
                     failed => failed,
                 };
                 if read != ffi::SQLITE_OK {
                     return read;
                 }
-                let start = [big_endian(&before, 0), big_endian(&before, 4)];
-                let is_big = magic[3] & 1 == 1;
-                let sum = frame_checksum(start, &buffer[..8], is_big);
-                let sum = frame_checksum(sum, &buffer[FRAME_HEADER..], is_big);
-                buffer[16..20].copy_from_slice(&sum[0].to_be_bytes());
-                buffer[20..24].copy_from_slice(&sum[1].to_be_bytes());
+                let number = big_endian(buffer, 0);
+                stamp(&mut buffer[FRAME_HEADER..], number);
+                return self.write_after(&buffer[FRAME_HEADER..], at);
             }
-            self.write_all(buffer, frame_at)
+            buffer[..FRAME_HEADER].copy_from_slice(&self.header);
+            let number = big_endian(buffer, 0);
+            stamp(&mut buffer[FRAME_HEADER..], number);
+            // A header without a salt is computed again at the end of the transaction.
+            if self.header[8..] == [0; FRAME_HEADER - 8] {
+                return self.write_after(buffer, frame_at);
+            }
+            let LastFrame { sum, is_big, .. } = match self.before(frame_at) {
+                Ok(before) => before,
+                Err(failed) => return failed,
+            };
+            let sum = frame_checksum(sum, &buffer[..8], is_big);
+            let sum = frame_checksum(sum, &buffer[FRAME_HEADER..], is_big);
+            buffer[16..20].copy_from_slice(&sum[0].to_be_bytes());
+            buffer[20..24].copy_from_slice(&sum[1].to_be_bytes());
+            let end = frame_at + FRAME as i64;
+            self.last = Some(LastFrame { end, sum, is_big });
+            self.gather(buffer, frame_at)
         }
     }
 
@@ -613,6 +700,9 @@ mod file {
                 read_at: -1,
                 index: std::ptr::null(),
                 buffer: vec![0; FRAME],
+                last: None,
+                gathered: Vec::new(),
+                gathered_at: 0,
             });
             result
         }
@@ -658,8 +748,20 @@ mod file {
         }
     }
 
-    /// A function that the system's VFS has, called for its file.
+    /// A function that the system's VFS has, called for its file; where it says `after_frames`, after the frames that wait.
     macro_rules! forwarded {
+        (after_frames $name:ident, $method:ident, ($($argument:ident: $type:ty),*), $absent:expr) => {
+            unsafe extern "C" fn $name(file: *mut ffi::sqlite3_file $(, $argument: $type)*) -> c_int {
+                forwarded!(now, $method, ($($argument: $type),*), $absent);
+                // SAFETY: SQLite passes a file that `open` has written, and arguments as the method wants them.
+                unsafe {
+                    match (*file.cast::<PageFile>()).flush() {
+                        ffi::SQLITE_OK => now(file $(, $argument)*),
+                        failed => failed,
+                    }
+                }
+            }
+        };
         ($name:ident, $method:ident, ($($argument:ident: $type:ty),*), $absent:expr) => {
             unsafe extern "C" fn $name(file: *mut ffi::sqlite3_file $(, $argument: $type)*) -> c_int {
                 // SAFETY: SQLite passes a file that `open` has written, and arguments as the method wants them.
@@ -672,9 +774,9 @@ mod file {
         };
     }
 
-    forwarded!(truncate, xTruncate, (size: i64), ffi::SQLITE_IOERR);
-    forwarded!(sync, xSync, (flags: c_int), ffi::SQLITE_IOERR);
-    forwarded!(file_size, xFileSize, (size: *mut i64), ffi::SQLITE_IOERR);
+    forwarded!(after_frames truncate, xTruncate, (size: i64), ffi::SQLITE_IOERR);
+    forwarded!(after_frames sync, xSync, (flags: c_int), ffi::SQLITE_IOERR);
+    forwarded!(after_frames file_size, xFileSize, (size: *mut i64), ffi::SQLITE_IOERR);
     forwarded!(lock, xLock, (level: c_int), ffi::SQLITE_IOERR);
     forwarded!(unlock, xUnlock, (level: c_int), ffi::SQLITE_IOERR);
     forwarded!(is_reserved, xCheckReservedLock, (out: *mut c_int), ffi::SQLITE_IOERR);
@@ -770,7 +872,14 @@ fn frame_checksum(before: [u32; 2], bytes: &[u8], is_big: bool) -> [u32; 2] {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    thread_local! {
+        /// Writes to files by this thread.
+        pub(super) static WRITES: Cell<u32> = const { Cell::new(0) };
+    }
 
     fn number(connection: &Connection, sql: &str) -> i64 {
         connection.query_row(sql, (), |row| row.get(0)).unwrap()
@@ -839,6 +948,73 @@ mod tests {
         let reader = connect(&killed, OpenFlags::default()).unwrap();
         assert_eq!(damaged(&reader, false).unwrap(), Vec::<u64>::new());
         assert_eq!(number(&reader, sum), expected);
+    }
+
+    /// The content of all rows.
+    const SUM: &str = "SELECT coalesce(sum(n * instr(hex(bytes), 'A7')), 0) FROM t";
+
+    #[test]
+    fn a_commit_writes_many_pages_to_the_log_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, killed) = (dir.path().join("a.db"), dir.path().join("b.db"));
+        let writer = connect(&path, OpenFlags::default()).unwrap();
+        let prepare = "PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0;
+             CREATE TABLE t (n INTEGER PRIMARY KEY, bytes BLOB)";
+        writer.execute_batch(prepare).unwrap();
+        let before = WRITES.get();
+        let fill = "INSERT INTO t VALUES (1, randomblob(400000))";
+        writer.execute_batch(fill).unwrap();
+        // 99 pages.
+        let writes = WRITES.get() - before;
+        assert!((1..=4).contains(&writes), "{writes} writes");
+        copy(&path, &killed);
+        let plain = Connection::open(&killed).unwrap();
+        assert_eq!(number(&plain, SUM), number(&writer, SUM));
+    }
+
+    #[test]
+    fn a_log_has_every_commit_after_a_kill_whatever_transactions_did_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, killed) = (dir.path().join("a.db"), dir.path().join("b.db"));
+        let writer = spilling(&path);
+        let mut seed: u64 = 5;
+        let mut random = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) % below
+        };
+        for round in 0..120 {
+            writer.execute_batch("BEGIN").unwrap();
+            for _ in 0..1 + random(4) {
+                let (first, count, bytes) = (random(40), 1 + random(20), 1 + random(20_000));
+                let change = match random(6) {
+                    0 => format!("DELETE FROM t WHERE n BETWEEN {first} AND {}", first + count),
+                    1 => "SAVEPOINT s".to_owned(),
+                    2 => "SAVEPOINT s; DELETE FROM t; ROLLBACK TO s".to_owned(),
+                    _ => format!(
+                        "WITH RECURSIVE c (n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM c LIMIT {count})
+                         INSERT OR REPLACE INTO t SELECT n, randomblob({bytes}) FROM c"
+                    ),
+                };
+                writer.execute_batch(&change).unwrap();
+                number(&writer, SUM);
+            }
+            match random(4) {
+                0 => writer.execute_batch("ROLLBACK").unwrap(),
+                _ => writer.execute_batch("COMMIT").unwrap(),
+            }
+            // Then the log begins again, over the frames of earlier transactions.
+            if random(10) == 0 {
+                let copied = writer.query_row("PRAGMA wal_checkpoint(PASSIVE)", (), |_| Ok(()));
+                copied.unwrap();
+            }
+            copy(&path, &killed);
+            for reader in [
+                Connection::open(&killed).unwrap(),
+                connect(&killed, OpenFlags::default()).unwrap(),
+            ] {
+                assert_eq!(number(&reader, SUM), number(&writer, SUM), "round {round}");
+            }
+        }
     }
 
     #[test]
