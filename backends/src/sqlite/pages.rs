@@ -338,6 +338,9 @@ struct PageFile {
     /// them before.
     gathered: Vec<u8>,
     gathered_at: i64,
+    /// The offset of the first frame that could not be written, and why: SQLite believes that it was. Until SQLite writes
+    /// a frame there again, after the end of the transaction, nothing from there on can be read or written.
+    lost: Option<(i64, c_int)>,
 }
 
 /// What the next frame of a log continues.
@@ -390,7 +393,12 @@ mod file {
 
         fn write_all(&mut self, bytes: &[u8], at: i64) -> c_int {
             #[cfg(test)]
-            super::tests::WRITES.set(super::tests::WRITES.get() + 1);
+            {
+                super::tests::WRITES.set(super::tests::WRITES.get() + 1);
+                if at + bytes.len() as i64 > super::tests::ROOM.get() {
+                    return ffi::SQLITE_FULL;
+                }
+            }
             let (file, methods) = self.system();
             let Some(write) = methods.and_then(|methods| methods.xWrite) else {
                 return ffi::SQLITE_IOERR_WRITE;
@@ -476,7 +484,7 @@ mod file {
             (read == ffi::SQLITE_OK).then(|| big_endian(&header, 28))
         }
 
-        /// Writes the frames that wait. If that fails they are dropped: SQLite then undoes their transaction.
+        /// Writes the frames that wait. If that fails they are lost, and so is their transaction: see [`PageFile::lost`].
         pub(super) fn flush(&mut self) -> c_int {
             if self.gathered.is_empty() {
                 return ffi::SQLITE_OK;
@@ -485,16 +493,29 @@ mod file {
             let result = self.write_all(&frames, self.gathered_at);
             if result != ffi::SQLITE_OK {
                 self.last = None;
+                self.lost = Some((self.gathered_at, result));
             }
             frames.clear();
             self.gathered = frames;
             result
         }
 
+        /// Why nothing that ends at `end` in the log can be read or written; `SQLITE_OK` if it can.
+        fn lost_before(&self, end: i64) -> c_int {
+            match self.lost {
+                Some((from, failed)) if end > from => failed,
+                _ => ffi::SQLITE_OK,
+            }
+        }
+
         /// Writes to the log after the frames that wait.
         fn write_after(&mut self, bytes: &[u8], at: i64) -> c_int {
             self.last = None;
             match self.flush() {
+                ffi::SQLITE_OK => {}
+                failed => return failed,
+            }
+            match self.lost_before(at + bytes.len() as i64) {
                 ffi::SQLITE_OK => self.write_all(bytes, at),
                 failed => failed,
             }
@@ -544,9 +565,10 @@ mod file {
         }
 
         fn read_log(&mut self, out: &mut [u8], at: i64) -> c_int {
-            let flushed = self.flush();
-            if flushed != ffi::SQLITE_OK {
-                return flushed;
+            for result in [self.flush(), self.lost_before(at + out.len() as i64)] {
+                if result != ffi::SQLITE_OK {
+                    return result;
+                }
             }
             if out.len() == FRAME {
                 self.read_at = at;
@@ -621,6 +643,11 @@ mod file {
                 let number = big_endian(buffer, 0);
                 stamp(&mut buffer[FRAME_HEADER..], number);
                 return self.write_after(&buffer[FRAME_HEADER..], at);
+            }
+            // A transaction that began after the one with the lost frames writes over them.
+            self.lost = self.lost.filter(|(from, _)| frame_at > *from);
+            if let Some((_, failed)) = self.lost {
+                return failed;
             }
             buffer[..FRAME_HEADER].copy_from_slice(&self.header);
             let number = big_endian(buffer, 0);
@@ -703,6 +730,7 @@ mod file {
                 last: None,
                 gathered: Vec::new(),
                 gathered_at: 0,
+                lost: None,
             });
             result
         }
@@ -879,6 +907,8 @@ mod tests {
     thread_local! {
         /// Writes to files by this thread.
         pub(super) static WRITES: Cell<u32> = const { Cell::new(0) };
+        /// Bytes that the disk has for each file.
+        pub(super) static ROOM: Cell<i64> = const { Cell::new(i64::MAX) };
     }
 
     fn number(connection: &Connection, sql: &str) -> i64 {
@@ -1015,6 +1045,52 @@ mod tests {
                 assert_eq!(number(&reader, SUM), number(&writer, SUM), "round {round}");
             }
         }
+    }
+
+    #[test]
+    fn a_transaction_whose_pages_do_not_fit_is_never_committed_and_the_next_ones_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, killed) = (dir.path().join("a.db"), dir.path().join("b.db"));
+        let writer = spilling(&path);
+        let small = "INSERT OR REPLACE INTO t VALUES (1, randomblob(9000))";
+        let mut refused = 0;
+        for round in 0..60 {
+            writer.execute_batch(small).unwrap();
+            let before = number(&writer, SUM);
+            let log = std::fs::metadata(path.with_extension("db-wal")).unwrap();
+            // The pages of each round reach further than those before.
+            ROOM.set(log.len() as i64 + 4096 * round);
+            writer.execute_batch("BEGIN").unwrap();
+            for row in 2..40 {
+                let insert = format!("INSERT OR REPLACE INTO t VALUES ({row}, randomblob(9000))");
+                // A failed read ends no transaction.
+                let _ = writer.execute_batch(&insert);
+                let read: rusqlite::Result<i64> = writer.query_row(SUM, (), |row| row.get(0));
+                if writer.is_autocommit() {
+                    break;
+                }
+                refused += i32::from(read.is_err());
+            }
+            if !writer.is_autocommit() && writer.execute_batch("COMMIT").is_err() {
+                let _ = writer.execute_batch("ROLLBACK");
+            }
+            ROOM.set(i64::MAX);
+            let now = number(&writer, SUM);
+            copy(&path, &killed);
+            for reader in [
+                Connection::open(&killed).unwrap(),
+                connect(&killed, OpenFlags::default()).unwrap(),
+            ] {
+                assert_eq!(number(&reader, SUM), now, "round {round}");
+                let checked: String = reader
+                    .query_row("PRAGMA integrity_check", (), |row| row.get(0))
+                    .unwrap();
+                assert_eq!(checked, "ok", "round {round}");
+            }
+            let rows = number(&writer, "SELECT count(*) FROM t");
+            assert!(now == before || rows >= 39, "round {round}: {rows} rows");
+        }
+        println!("{refused} reads refused");
     }
 
     #[test]
