@@ -52,11 +52,6 @@ pub struct LiveArm {
 }
 
 impl LiveArm {
-    /// Whether it is probed: an arm that is available, and not identical to another one or slowed on purpose.
-    pub fn is_probed(&self) -> bool {
-        self.versions.is_ok() && self.name != AA_ARM && self.slowed_percent.is_none()
-    }
-
     fn of(backend: &Arc<dyn Backend>) -> Self {
         Self {
             name: backend.describe().name,

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use rundir::{Outcome, Plan, Sample, Schedule, Section};
+use rundir::{Outcome, Plan, Sample, Section};
 
 use crate::progress_line::ProgressLine;
 use crate::run::Watcher;
@@ -21,14 +21,16 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Progress through the budget of `schedule`.
-    pub fn new(schedule: &Schedule) -> Self {
+    /// Progress through the budget of `plan`.
+    pub fn new(plan: &Plan) -> Self {
+        let sections = plan.schedule.sections.iter();
+        let budget_ms = sections.map(|section| plan.budget_ms(section)).sum();
         Self {
             line: ProgressLine::still(),
             failures: 0,
             shown: HashSet::new(),
             epoch: (String::new(), 0, 0),
-            budget: Duration::from_millis(schedule.budget_ms()),
+            budget: Duration::from_millis(budget_ms),
         }
     }
 
@@ -97,8 +99,7 @@ mod tests {
 
     #[test]
     fn a_reason_for_which_an_arm_fails_again_is_shown_once() {
-        let schedule = Schedule::default();
-        let mut progress = Progress::new(&schedule);
+        let mut progress = Progress::new(&Plan::default());
         assert!(progress.is_new("a", "it is a read-only file system"));
         assert!(!progress.is_new("a", "it is a read-only file system"));
         assert!(progress.is_new("a", "it ended"));

@@ -61,8 +61,9 @@ pub struct Runner<'a> {
 }
 
 /// A section under way.
-struct SectionRun<'a> {
-    section: &'a Section,
+struct SectionRun {
+    /// With the budget of this run.
+    section: Section,
     /// Its undecided cells.
     cells: Vec<PlannedCell>,
     /// What its epochs took so far.
@@ -74,7 +75,7 @@ struct SectionRun<'a> {
     last: Option<(Duration, u32)>,
 }
 
-impl SectionRun<'_> {
+impl SectionRun {
     fn add(&mut self, epoch: &Epoch) {
         let took = Duration::from_millis(epoch.took_ms);
         self.spent += took;
@@ -100,12 +101,92 @@ impl SectionRun<'_> {
             || is_spent
     }
 
+    /// Drops the cells and arms that are decided, if an interim analysis is due after `last`.
+    fn look(&mut self, plan: &Plan, last: &Epoch, samples: &[Sample], void: &BTreeSet<u32>) {
+        if last.void.is_some() || !self.section.looks.is_due(self.sound as usize) {
+            return;
+        }
+        let seen = samples.iter();
+        let seen: Vec<Sample> = seen
+            .filter(|sample| sample.epoch <= last.epoch)
+            .cloned()
+            .collect();
+        let cells = std::mem::take(&mut self.cells);
+        self.cells = still_open(plan, cells, &seen, void);
+    }
+
     /// Lower estimate of the time for an epoch: half of the last epoch's time for each cell.
     fn least(&self) -> Duration {
         match self.last {
             Some((took, cells)) if cells > 0 => took / 2 / cells * self.cells.len() as u32,
             _ => Duration::ZERO,
         }
+    }
+}
+
+/// Whose turn it is in a run: its sections, as its plan and the epochs so far determine them.
+pub struct Turns<'a> {
+    plan: &'a Plan,
+    sections: Vec<SectionRun>,
+}
+
+impl<'a> Turns<'a> {
+    /// The start of a run.
+    pub fn new(plan: &'a Plan) -> Self {
+        let all = all_cells(plan);
+        let sections = plan.schedule.sections.iter().enumerate();
+        let sections = sections.map(|(at, section)| SectionRun {
+            section: Section {
+                budget_ms: plan.budget_ms(section),
+                ..section.clone()
+            },
+            cells: all
+                .iter()
+                .filter(|cell| cell.section == at)
+                .cloned()
+                .collect(),
+            spent: Duration::ZERO,
+            sound: 0,
+            void: 0,
+            last: None,
+        });
+        Self {
+            plan,
+            sections: sections.collect(),
+        }
+    }
+
+    /// The sections that are not over, by their place in the plan.
+    pub fn open(&self) -> impl Iterator<Item = usize> {
+        let sections = self.sections.iter().enumerate();
+        sections
+            .filter(|(_, state)| !state.is_over())
+            .map(|(at, _)| at)
+    }
+
+    /// The section of the next epoch, by its place in the plan. `None` once every section is over.
+    pub fn next(&self) -> Option<usize> {
+        let done = self.sections.iter();
+        let done: Vec<Option<u32>> = done
+            .map(|state| (!state.is_over()).then_some(state.sound))
+            .collect();
+        next_section(&self.plan.schedule.sections, &done)
+    }
+
+    /// The cells of a section's next epoch, in the plan's order.
+    pub fn cells(&self, section: usize) -> &[PlannedCell] {
+        &self.sections[section].cells
+    }
+
+    /// Adds an epoch that ended. `samples` has those of all epochs so far, and perhaps later ones; `void` are the epochs that
+    /// do not count. An epoch of an unknown section changes nothing.
+    pub fn ended(&mut self, epoch: &Epoch, samples: &[Sample], void: &BTreeSet<u32>) {
+        let mut sections = self.sections.iter_mut();
+        let Some(state) = sections.find(|state| state.section.name == epoch.section) else {
+            return;
+        };
+        state.add(epoch);
+        state.look(self.plan, epoch, samples, void);
     }
 }
 
@@ -137,83 +218,47 @@ impl<'a> Runner<'a> {
         void
     }
 
-    /// The sections, as an earlier part of the run left them.
-    fn sections(&self) -> Vec<SectionRun<'a>> {
-        let all = all_cells(self.plan);
-        let sections = self.plan.schedule.sections.iter().enumerate();
-        let sections = sections.map(|(at, section)| {
-            let cells = all.iter().filter(|cell| cell.section == at);
-            let mut state = SectionRun {
-                section,
-                cells: cells.cloned().collect(),
-                spent: Duration::ZERO,
-                sound: 0,
-                void: 0,
-                last: None,
-            };
-            let epochs = self.epochs.iter();
-            for epoch in epochs.filter(|epoch| epoch.section == section.name) {
-                state.add(epoch);
-                self.look(&mut state, epoch);
-            }
-            state
-        });
-        sections.collect()
-    }
-
-    /// Drops the cells and arms that are decided, if an interim analysis is due after `last`.
-    fn look(&self, state: &mut SectionRun<'_>, last: &Epoch) {
-        if last.void.is_some() || !state.section.looks.is_due(state.sound as usize) {
-            return;
+    /// The turns, as an earlier part of the run left them.
+    fn turns(&self) -> Turns<'a> {
+        let (mut turns, void) = (Turns::new(self.plan), self.void());
+        for epoch in &self.epochs {
+            turns.ended(epoch, &self.samples, &void);
         }
-        let seen = self.samples.iter();
-        let seen: Vec<Sample> = seen
-            .filter(|sample| sample.epoch <= last.epoch)
-            .cloned()
-            .collect();
-        let cells = std::mem::take(&mut state.cells);
-        state.cells = still_open(self.plan, cells, &seen, &self.void());
+        turns
     }
 
     /// Measures until every section is over: its budget is spent, its last epoch ends, or all its cells are decided.
     pub fn run(&mut self, lab: &mut dyn Lab, watcher: &mut dyn Watcher) -> RunEnd {
-        let mut sections = self.sections();
+        let mut turns = self.turns();
         let begun = self.samples.iter().map(|sample| sample.epoch + 1);
         let ended = self.epochs.iter().map(|epoch| epoch.epoch + 1);
         let mut next = begun.chain(ended).max().unwrap_or(0);
-        loop {
-            let done = sections.iter();
-            let done: Vec<Option<u32>> = done
-                .map(|state| (!state.is_over()).then_some(state.sound))
-                .collect();
-            let Some(at) = next_section(&self.plan.schedule.sections, &done) else {
-                return RunEnd::Complete;
-            };
-            let state = &mut sections[at];
+        while let Some(at) = turns.next() {
+            let state = &turns.sections[at];
             let turn = state.sound + state.void;
-            watcher.epoch(self.plan, state.section, turn, state.cells.len());
-            let slice = slice(state.section, state.cells.len(), state.sound, state.left());
+            watcher.epoch(self.plan, &state.section, turn, state.cells.len());
+            let slice = slice(&state.section, state.cells.len(), state.sound, state.left());
             let epoch = match self.epoch(next, state, slice, lab, watcher) {
                 Ok(epoch) => epoch,
                 Err(ended) => return ended,
             };
             next += 1;
-            state.add(&epoch);
             self.epochs.push(epoch.clone());
-            self.look(state, &epoch);
+            turns.ended(&epoch, &self.samples, &self.void());
         }
+        RunEnd::Complete
     }
 
     fn epoch(
         &mut self,
         number: u32,
-        state: &SectionRun<'_>,
+        state: &SectionRun,
         slice: Duration,
         lab: &mut dyn Lab,
         watcher: &mut dyn Watcher,
     ) -> Result<Epoch, RunEnd> {
         let cpu = lab
-            .begin_epoch(self.plan, state.section, state.sound + state.void)
+            .begin_epoch(self.plan, &state.section, state.sound + state.void)
             .map_err(RunEnd::NoScratch)?;
         let mut epoch = Epoch {
             v: SCHEMA_VERSION,

@@ -30,7 +30,7 @@ impl PlannedCell {
     }
 }
 
-/// All cells of a plan, with every arm that takes part in them.
+/// All cells of a plan that this run measures, with every arm that takes part in them.
 pub fn all_cells(plan: &Plan) -> Vec<PlannedCell> {
     let mut cells = Vec::new();
     for (workload, planned) in plan.workloads.iter().enumerate() {
@@ -50,7 +50,7 @@ pub fn all_cells(plan: &Plan) -> Vec<PlannedCell> {
                 plan.takes_part(arm, &planned.name, name) && !is_skipped(arm)
             };
             let arms: Vec<usize> = (0..plan.arms.len()).filter(|arm| measures(*arm)).collect();
-            if !arms.is_empty() {
+            if !arms.is_empty() && plan.has_cell(&planned.name, name) {
                 cells.push(PlannedCell {
                     section,
                     workload,

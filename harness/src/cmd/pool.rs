@@ -16,6 +16,12 @@ pub fn pool(dirs: &[PathBuf], out: &Path) -> anyhow::Result<()> {
     if let Err(problem) = check_same_plan(&runs) {
         anyhow::bail!("{problem}\n  fix: join only runs of one plan on one machine");
     }
+    if let Some(run) = runs.iter().find(|run| !run.plan.merged.is_empty()) {
+        anyhow::bail!(
+            "{}: a merged run cannot be joined with others: its epochs belong to several shards",
+            run.dir.display()
+        );
+    }
     let mut made = std::collections::BTreeSet::new();
     for run in &runs {
         if !made.insert((run.plan.created.clone(), run.plan.seed)) {

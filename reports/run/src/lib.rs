@@ -26,8 +26,9 @@ pub use model_files::{
     Repeats,
 };
 pub use plan::{
-    Arm, ArmBackend, Environment, Limits, Margins, Placement, Plan, PlannedPolicy, PlannedScenario,
-    PlannedWorkload, Schedule, Section, Settings, Skipped, cache_state,
+    Arm, ArmBackend, Environment, Limits, MOST_SHARDS, Margins, MergedShard, Placement, Plan,
+    PlannedPolicy, PlannedScenario, PlannedWorkload, Schedule, Section, Settings, Shard, Skipped,
+    cache_state,
 };
 pub use sample::{
     CellEpoch, Counted, Cpu, DaemonCounters, Epoch, Fault, Load, Memory, OpcodeRecord, Outcome,

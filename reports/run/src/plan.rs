@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Looks, ModelFilesPlan, SCHEMA_VERSION, ScratchReceipt};
+use super::{Looks, ModelFilesPlan, SCHEMA_VERSION, ScratchKind, ScratchReceipt};
 
 /// `plan.toml`: written before the first pass.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -25,6 +25,12 @@ pub struct Plan {
     pub command: String,
     /// The seed for the order of the cells in an epoch and of the arms in each round.
     pub seed: u64,
+    /// The part of the cells that this run measures, if several runs share the plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shard: Option<Shard>,
+    /// In a merged run: the shards that it was made of, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub merged: Vec<MergedShard>,
     /// The sections, with their budgets, epochs and rounds.
     pub schedule: Schedule,
     /// The differences below which we do not care.
@@ -62,8 +68,46 @@ pub struct Plan {
     pub skipped: Vec<Skipped>,
 }
 
+/// One of several runs that share a plan: each has a part of its cells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Shard {
+    /// Which one it is, from 0.
+    pub index: u32,
+    /// The number of shards.
+    pub of: u32,
+}
+
+impl Shard {
+    /// Whether item `number` of a list that the shards share is part of this one.
+    pub fn has(self, number: usize) -> bool {
+        number as u64 % u64::from(self.of.max(1)) == u64::from(self.index)
+    }
+}
+
+impl std::fmt::Display for Shard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.index, self.of)
+    }
+}
+
+/// A shard of a merged run. Its epochs are those from its first one to the first one of the next shard.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct MergedShard {
+    /// When it was planned, in UTC.
+    pub created: String,
+    /// The machine that it ran on, as [`Environment::machine`] describes it.
+    pub machine: String,
+    /// The number of its first epoch in the merged run.
+    pub first_epoch: u32,
+}
+
 /// The most epochs of a run, and rounds of an epoch, that a reader believes.
 pub(crate) const MOST_EPOCHS: u32 = 100_000;
+
+/// The most shards of a run that a reader believes.
+pub const MOST_SHARDS: u32 = 1000;
 
 /// The most sections of a run that a reader believes.
 const MOST_SECTIONS: usize = 1000;
@@ -93,6 +137,7 @@ impl Plan {
             unique("workloads.states", workload.states.iter().collect())?;
         }
         self.check_sections()?;
+        self.check_shards()?;
         let margins = &self.margins;
         let shares = [margins.relative, margins.absolute_ns, margins.session_share];
         if shares.iter().any(|share| *share < 0.0) {
@@ -166,6 +211,104 @@ impl Plan {
             )),
             None => Ok(()),
         }
+    }
+
+    fn check_shards(&self) -> Result<(), String> {
+        let most = self
+            .shard
+            .map_or(0, |shard| shard.of as usize)
+            .max(self.merged.len());
+        if most > MOST_SHARDS as usize {
+            return Err(format!(
+                "field `shard`: more than the {MOST_SHARDS} shards that a run can have"
+            ));
+        }
+        if let Some(shard) = self.shard.filter(|shard| shard.index >= shard.of) {
+            return Err(format!(
+                "field `shard`: {shard} is not one of {} shards",
+                shard.of
+            ));
+        }
+        let firsts: Vec<u32> = self.merged.iter().map(|shard| shard.first_epoch).collect();
+        let is_sorted = firsts.is_sorted() && firsts.first().is_none_or(|first| *first == 0);
+        if !is_sorted || firsts.last().is_some_and(|last| *last > MOST_EPOCHS) {
+            return Err(
+                "field `merged.first_epoch`: is not a number of epochs in ascending order"
+                    .to_owned(),
+            );
+        }
+        match self.shard.is_some() && !self.merged.is_empty() {
+            true => Err("field `merged`: a shard is not a merged run".to_owned()),
+            false => Ok(()),
+        }
+    }
+
+    /// The cells of all sections, workload and cache state, in an order that all shards share.
+    fn cells(&self) -> impl Iterator<Item = (&str, &str)> {
+        let cells = self.schedule.sections.iter().flat_map(|one| &one.cells);
+        cells.flat_map(|(workload, states)| {
+            let states = states.iter();
+            states.map(move |state| (workload.as_str(), state.as_str()))
+        })
+    }
+
+    /// The number of cells of all shards together.
+    pub fn cell_count(&self) -> usize {
+        self.cells().count()
+    }
+
+    /// The number of cells of this run.
+    pub fn cells_of_run(&self) -> usize {
+        self.cells()
+            .filter(|(workload, state)| self.has_cell(workload, state))
+            .count()
+    }
+
+    /// Whether this run measures a cell: it has all of them, unless it is a shard.
+    pub fn has_cell(&self, workload: &str, state: &str) -> bool {
+        self.shard.is_none_or(|shard| {
+            let mut cells = self.cells();
+            let number = cells.position(|cell| cell == (workload, state));
+            number.is_some_and(|number| shard.has(number))
+        })
+    }
+
+    /// The budget of this run for a section, in milliseconds: a shard has its cells' part of it.
+    pub fn budget_ms(&self, section: &Section) -> u64 {
+        let states = section.cells.iter();
+        let cells =
+            states.flat_map(|(workload, states)| states.iter().map(move |state| (workload, state)));
+        let all = cells.clone().count() as u64;
+        let own = cells
+            .filter(|(workload, state)| self.has_cell(workload, state))
+            .count() as u64;
+        match all {
+            0 => section.budget_ms,
+            all => section.budget_ms.saturating_mul(own).div_ceil(all),
+        }
+    }
+
+    /// Whether this run probes an arm: each shard probes a part of them.
+    pub fn probes_arm(&self, name: &str) -> bool {
+        let probed = self
+            .arms
+            .iter()
+            .filter(|arm| arm.can_be_candidate() && arm.unavailable.is_none());
+        let number = probed.into_iter().position(|arm| arm.name == name);
+        self.probes && number.is_some_and(|number| self.shard.is_none_or(|shard| shard.has(number)))
+    }
+
+    /// Whether this run measures files that a language model generates: of several shards, the first one does.
+    pub fn measures_model_files(&self) -> bool {
+        self.model_files.is_some() && self.shard.is_none_or(|shard| shard.index == 0)
+    }
+
+    /// The shard of a merged run that an epoch belongs to; `None` in a run that was not merged.
+    pub fn shard_of(&self, epoch: u32) -> Option<usize> {
+        let later = self
+            .merged
+            .partition_point(|shard| shard.first_epoch <= epoch);
+        later.checked_sub(1)
     }
 
     /// Whether this is the plan of a fault run. Kills and power cuts are also part of a run with probes.
@@ -613,6 +756,26 @@ pub struct Environment {
     pub fusectl: bool,
 }
 
+impl Environment {
+    /// The properties of the machine that times depend on, in words: equal for machines of one kind.
+    pub fn machine(&self) -> String {
+        let kind = match self.scratch.kind {
+            ScratchKind::Image => "a fresh image",
+            ScratchKind::Directory => "a directory",
+        };
+        format!(
+            "{}, {} processors, {} GiB, kernel {}, {} in {kind}, {}",
+            self.cpu,
+            self.cpus,
+            // The kernel's own share differs from boot to boot.
+            self.memory_bytes.div_ceil(1 << 30),
+            self.kernel,
+            self.scratch.file_system,
+            self.user
+        )
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -649,6 +812,92 @@ mod tests {
             }
         }
         assert_ne!(Placement::SharedCpu.state("hot"), "hot");
+    }
+
+    #[test]
+    fn every_cell_budget_and_arm_is_in_exactly_one_shard() {
+        let mut whole = plan();
+        for (number, section) in whole.schedule.sections.iter_mut().enumerate() {
+            section.budget_ms = 1000;
+            for more in 0..=number {
+                let name = format!("micro/more-{number}-{more}");
+                let state = section.placement.state("hot");
+                section.cells.insert(name, vec![state]);
+            }
+        }
+        whole.probes = true;
+        whole.arms = ["a", "b", "c"]
+            .map(|name| Arm {
+                name: name.to_owned(),
+                ..Arm::default()
+            })
+            .into();
+        let cells: Vec<(String, String)> = whole
+            .cells()
+            .map(|(workload, state)| (workload.to_owned(), state.to_owned()))
+            .collect();
+        assert_eq!((cells.len(), whole.cell_count()), (5, 5));
+        for of in 1..=5 {
+            let shards: Vec<Plan> = (0..of)
+                .map(|index| Plan {
+                    shard: Some(Shard { index, of }),
+                    ..whole.clone()
+                })
+                .collect();
+            let in_one =
+                |has: &dyn Fn(&Plan) -> bool| shards.iter().filter(|plan| has(plan)).count() == 1;
+            for (workload, state) in &cells {
+                assert!(
+                    in_one(&|plan| plan.has_cell(workload, state)),
+                    "{workload} of {of}"
+                );
+            }
+            for arm in &whole.arms {
+                assert!(in_one(&|plan| plan.probes_arm(&arm.name)), "{}", arm.name);
+            }
+            for section in &whole.schedule.sections {
+                let sum: u64 = shards.iter().map(|plan| plan.budget_ms(section)).sum();
+                assert!((1000..1000 + u64::from(of)).contains(&sum), "{sum}");
+            }
+            let sizes = shards.iter().map(|plan| {
+                cells
+                    .iter()
+                    .filter(|(workload, state)| plan.has_cell(workload, state))
+                    .count()
+            });
+            let sizes: Vec<usize> = sizes.collect();
+            assert!(
+                sizes.iter().max().unwrap() - sizes.iter().min().unwrap() <= 1,
+                "{sizes:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn shards_that_cannot_be_are_refused() {
+        let wrong = |change: fn(&mut Plan)| {
+            let mut plan = plan();
+            change(&mut plan);
+            plan.check().unwrap_err()
+        };
+        let shard = wrong(|plan| plan.shard = Some(Shard { index: 3, of: 3 }));
+        assert!(shard.contains("3/3 is not one of 3 shards"), "{shard}");
+        let first = |first_epoch| MergedShard {
+            first_epoch,
+            ..MergedShard::default()
+        };
+        for firsts in [vec![1], vec![0, 5, 4], vec![0, MOST_EPOCHS + 1]] {
+            let mut plan = plan();
+            plan.merged = firsts.into_iter().map(first).collect();
+            plan.check().unwrap_err();
+        }
+        let mut merged = plan();
+        merged.merged = [0, 4, 4, 9].map(first).into();
+        merged.check().unwrap();
+        let shards = [0, 3, 4, 8, 9, 100].map(|epoch| merged.shard_of(epoch));
+        // The second shard has no epoch.
+        assert_eq!(shards, [0, 0, 2, 2, 3, 3].map(Some));
+        assert_eq!(plan().shard_of(3), None);
     }
 
     #[test]

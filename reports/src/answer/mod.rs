@@ -10,6 +10,8 @@ mod tests;
 mod text;
 mod uses;
 
+use std::collections::BTreeSet;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -80,7 +82,16 @@ fn about(run: &RunEvidence<'_>) -> Vec<String> {
     };
     let mut about = vec![
         minutes(health.took_ms),
-        format!("{}, {processors}", environment.cpu),
+        match plan
+            .merged
+            .iter()
+            .map(|shard| &shard.machine)
+            .collect::<BTreeSet<_>>()
+            .len()
+        {
+            0 | 1 => format!("{}, {processors}", environment.cpu),
+            kinds => format!("{kinds} KINDS OF MACHINES"),
+        },
         format!(
             "{} {}",
             environment.scratch.file_system, environment.scratch.journal

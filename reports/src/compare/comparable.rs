@@ -35,6 +35,10 @@ pub fn differences(old: &Run, new: &Run) -> Vec<String> {
         differ(&mut found, name, &of(before), &of(after));
     };
     of_plan("suite", &|plan| plan.suite.clone());
+    of_plan("shard", &|plan| {
+        let shard = plan.shard.map(|shard| shard.to_string());
+        shard.unwrap_or_else(|| "all cells".to_owned())
+    });
     of_plan("margins", &|plan| format!("{:?}", plan.margins));
     of_plan("settings", &|plan| format!("{:?}", plan.settings));
     of_plan("arms", &|plan| {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use rundir::{Epoch, Journal, Outcome, Run};
+use rundir::{Epoch, Journal, Outcome, Plan, Run};
 use schemars::JsonSchema;
 use serde::Serialize;
 use stats::{
@@ -243,9 +243,10 @@ pub(super) fn health(run: &Run) -> Health {
     };
     let hot_ms: u64 = counted.iter().map(|epoch| epoch.hot_ms).sum();
     let hot_timed_ms: u64 = counted.iter().map(|epoch| epoch.hot_timed_ms).sum();
+    let sections = sections(run);
     Health {
-        epochs: counted.len(),
-        sections: sections(run),
+        epochs: sections.iter().map(|section| section.epochs).sum(),
+        sections,
         void,
         passes: timed.len(),
         busy_passes,
@@ -260,8 +261,22 @@ pub(super) fn health(run: &Run) -> Health {
     }
 }
 
+/// The number of valid epochs that each cell of a section has. Of a merged run, the shards have epochs of their own: the
+/// fewest of them.
+fn epochs_of_cells(plan: &Plan, epochs: &[&Epoch]) -> usize {
+    let mut by_shard: BTreeMap<Option<usize>, usize> = BTreeMap::new();
+    for epoch in epochs {
+        let valid = by_shard.entry(plan.shard_of(epoch.epoch)).or_default();
+        *valid += usize::from(epoch.void.is_none());
+    }
+    by_shard.into_values().min().unwrap_or(0)
+}
+
 fn sections(run: &Run) -> Vec<SectionHealth> {
     let sections = run.plan.schedule.sections.iter();
+    // A shard may have no cell of a section.
+    let sections =
+        sections.filter(|section| run.plan.shard.is_none() || run.plan.budget_ms(section) > 0);
     let sections = sections.map(|section| {
         let epochs = run.epochs.iter();
         let own: Vec<&Epoch> = epochs
@@ -269,9 +284,9 @@ fn sections(run: &Run) -> Vec<SectionHealth> {
             .collect();
         SectionHealth {
             name: section.name.clone(),
-            epochs: own.iter().filter(|epoch| epoch.void.is_none()).count(),
+            epochs: epochs_of_cells(&run.plan, &own),
             took_ms: own.iter().map(|epoch| epoch.took_ms).sum(),
-            budget_ms: section.budget_ms,
+            budget_ms: run.plan.budget_ms(section),
         }
     });
     sections.collect()
@@ -341,6 +356,8 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
         .filter(|interval| interval.low > 1.0 || interval.high < 1.0)
         .count();
     let mut notes = Vec::new();
+    notes.extend(shard_note(run));
+    notes.extend(machines_note(run, health));
     notes.extend(health.busy_note());
     if has_no_journal {
         notes.push("The scratch has no journal: creating and deleting there depends on what was deleted before, and creating, deleting and syncing get no verdict.".to_owned());
@@ -373,6 +390,72 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
         ));
     }
     health.notes = notes;
+}
+
+/// That a run is a part of a plan, or was merged from parts on one machine.
+fn shard_note(run: &Run) -> Option<String> {
+    let plan = &run.plan;
+    match (plan.shard, &plan.merged[..]) {
+        (Some(shard), _) => Some(format!(
+            "This is shard {shard} of a run: it has {} of the plan's {} cells, and a part of its probes. `ctxbench merge` makes one run of all shards.",
+            plan.cells_of_run(),
+            plan.cell_count()
+        )),
+        (None, []) => None,
+        (None, merged) => Some(format!(
+            "This run was merged from {} shards. Each cell was measured in one of them, together with its own `direct` pair.",
+            merged.len()
+        )),
+    }
+}
+
+/// Which machines the shards of a merged run ran on, if there are several, with the A/A check of each.
+fn machines_note(run: &Run, health: &Health) -> Option<String> {
+    let plan = &run.plan;
+    let mut machines: Vec<(&str, Vec<usize>)> = Vec::new();
+    for (number, shard) in plan.merged.iter().enumerate() {
+        match machines
+            .iter_mut()
+            .find(|(machine, _)| *machine == shard.machine)
+        {
+            Some((_, shards)) => shards.push(number),
+            None => machines.push((&shard.machine, vec![number])),
+        }
+    }
+    if machines.len() < 2 {
+        return None;
+    }
+    let mut shard_of: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for sample in &run.samples {
+        if let Some(shard) = plan.shard_of(sample.epoch) {
+            shard_of.insert((&sample.workload, &sample.state), shard);
+        }
+    }
+    let words = machines.iter().map(|(machine, shards)| {
+        let own = Health {
+            aa: health
+                .aa
+                .iter()
+                .filter(|cell| {
+                    let shard = shard_of.get(&(cell.workload.as_str(), cell.state.as_str()));
+                    shard.is_some_and(|shard| shards.contains(shard))
+                })
+                .cloned()
+                .collect(),
+            ..Health::default()
+        };
+        let numbers: Vec<String> = shards.iter().map(ToString::to_string).collect();
+        format!(
+            "shard {} on {machine}: {}",
+            numbers.join(", "),
+            own.identical_arms()
+        )
+    });
+    Some(format!(
+        "OTHER MACHINES: the shards of this run ran on {} kinds of machines. A ratio compares arms of one machine; times of different cells may be of different machines, and sums of them mix machines. {}.",
+        machines.len(),
+        words.collect::<Vec<_>>().join(". ")
+    ))
 }
 
 /// For each arm of a cell that both placements decide, and not alike, the sentence that says which machine gets which verdict.

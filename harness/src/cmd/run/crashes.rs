@@ -38,7 +38,7 @@ pub(super) fn crash(
     };
     let mut stores: Vec<&LiveArm> = arms
         .iter()
-        .filter(|arm| arm.is_probed() && !done.contains(&arm.name))
+        .filter(|arm| plan.probes_arm(&arm.name) && !done.contains(&arm.name))
         .filter(promises)
         .collect();
     // If the time is too short, the candidates have it.

@@ -3,6 +3,7 @@
 mod crashes;
 mod planned;
 mod resumed;
+mod shard;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,11 +16,12 @@ use backends::cpu;
 use backends::registry::Registry;
 use clap::{Args, ValueEnum};
 use fault::ScheduleEnd;
-use rundir::{MODEL_FILES, ModelFiles, Placement, Plan};
+use rundir::{MODEL_FILES, ModelFiles, Placement, Plan, Shard};
 use workloads::definition::{CacheState, Workload};
 
 use self::crashes::crash;
 use self::planned::PreparedRun;
+pub use self::planned::shard_option;
 use super::format::ScreenFormat;
 use super::headline::print_answer;
 use crate::environment::warnings;
@@ -35,6 +37,7 @@ use crate::progress::Progress;
 use crate::progress_line::ProgressLine;
 use crate::reporting::ReportInputs;
 use crate::run::{RunEnd, Runner};
+use crate::schedule::all_cells;
 use crate::scratch::EpochScratch;
 
 /// Measure a suite of workloads over backends.
@@ -52,14 +55,21 @@ use crate::scratch::EpochScratch;
   ctxbench run --workload micro/stat --budget 20       # one workload of it
   ctxbench run --backend direct --backend sqlite --state hot
   ctxbench run --resume results/20261121-120000-default
+  ctxbench run --seed 7 --shard 0/3 --out results/part-0   # a third of the cells; then 1/3 and 2/3, and `ctxbench merge`
 
 Exit codes: 0 complete, 1 failed, 130 interrupted.")]
 pub struct Run {
     #[command(flatten)]
     options: Options,
     /// Continue an interrupted run, by its own plan.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["suite", "workload", "state", "backend", "budget", "epochs", "rounds", "margin", "margin_us", "seed", "out", "call_timeout", "placement", "policy", "no_probes", "no_model_files"])]
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["suite", "workload", "state", "backend", "budget", "epochs", "rounds", "margin", "margin_us", "seed", "out", "call_timeout", "placement", "policy", "no_probes", "no_model_files", "shard"])]
     resume: Option<PathBuf>,
+    /// Measure part I of N of the plan's cells, from 0, as on one of several machines. Every part needs the same options,
+    /// with --seed; `ctxbench merge` makes one run of them. Each cell has its own `direct` pair, and a section's budget is
+    /// shared among its cells. [default: JOB_COMPLETION_INDEX of JOB_COMPLETIONS, or SLURM_ARRAY_TASK_ID of
+    /// SLURM_ARRAY_TASK_COUNT, if they are set].
+    #[arg(long, value_name = "I/N", value_parser = shard::parse)]
+    shard: Option<Shard>,
     /// How to print the answer at the end. Standard output gets nothing else.
     #[arg(long, value_enum, default_value_t)]
     format: ScreenFormat,
@@ -133,6 +143,9 @@ pub struct Options {
     /// an identical one, or a copy of `direct` if `memory` is not measured.
     #[arg(long, value_name = "PERCENT", hide = true)]
     pub slowed: Vec<u32>,
+    /// The part of the cells that is measured.
+    #[arg(skip)]
+    shard: Option<Shard>,
     #[command(flatten)]
     pub prices: PriceList,
     #[command(flatten, next_help_heading = "Files that a language model generates")]
@@ -200,7 +213,10 @@ pub enum RunOutcome {
 }
 
 impl Run {
-    pub fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
+    pub fn run(mut self, registry: &Registry) -> anyhow::Result<ExitCode> {
+        if self.resume.is_none() {
+            self.options.shard = shard::chosen(self.shard, self.options.seed)?;
+        }
         let interrupt = Interrupt::catch().context("setting up signal handling")?;
         let dir = match self
             .options
@@ -270,20 +286,28 @@ impl Options {
                 eprintln!("skipped: {}: {reason}", arm.name);
             }
         }
+        if let Some(shard) = plan.shard {
+            eprintln!("shard {shard} of the plan: a part of its cells");
+        }
+        let sections = plan.schedule.sections.iter();
+        let budget_ms: u64 = sections.map(|section| plan.budget_ms(section)).sum();
         eprintln!(
             "{} workloads, {} arms, {:.0} s of measuring, seed {}; results in {}",
             plan.workloads.len(),
             plan.arms.len(),
-            plan.schedule.budget_ms() as f64 / 1000.0,
+            budget_ms as f64 / 1000.0,
             plan.seed,
             dir.display()
         );
-        for section in &plan.schedule.sections {
+        for (at, section) in plan.schedule.sections.iter().enumerate() {
             eprintln!(
                 "section {}: {} cells, {:.0} s, at most {} epochs, placement {}",
                 section.name,
-                section.cells.values().map(Vec::len).sum::<usize>(),
-                section.budget_ms as f64 / 1000.0,
+                all_cells(&plan)
+                    .iter()
+                    .filter(|cell| cell.section == at)
+                    .count(),
+                plan.budget_ms(section) as f64 / 1000.0,
                 section.epochs,
                 section.placement.name()
             );
@@ -317,7 +341,7 @@ impl Options {
             services: Arc::clone(registry.services()),
             expectations: Arc::default(),
         };
-        let mut progress = Progress::new(&plan.schedule);
+        let mut progress = Progress::new(&plan);
         let mut runner = Runner::new(&plan, &writer, interrupt, before);
         let ended = runner.run(&mut machine, &mut progress);
         let failures = progress.failures();
@@ -366,6 +390,7 @@ impl Options {
             return Ok(RunOutcome::Interrupted(dir));
         }
         if let Some(wanted) = &plan.model_files
+            && plan.measures_model_files()
             && !dir.join(MODEL_FILES).exists()
         {
             eprintln!("measuring files that a language model generates (a minute or more)");
@@ -401,7 +426,7 @@ fn probers(
         return Ok(Vec::new());
     }
     let program = std::env::current_exe().context("finding the ctxbench binary")?;
-    let arms = arms.iter().filter(|arm| arm.is_probed());
+    let arms = arms.iter().filter(|arm| plan.probes_arm(&arm.name));
     let prober = |arm: &LiveArm| Prober {
         arm: arm.name.clone(),
         backend: Arc::clone(&arm.backend),

@@ -11,7 +11,9 @@ use backends::registry::Registry;
 use reports::context::check_prices;
 use reports::decide::{identities, identity};
 use reports::summary::FLOOR;
-use rundir::{Environment, Margins, Placement, Plan, PlannedPolicy, Schedule, Settings, Writer};
+use rundir::{
+    Environment, Margins, Placement, Plan, PlannedPolicy, Schedule, Settings, Shard, Writer,
+};
 use workloads::catalogue;
 use workloads::definition::{CacheState, SessionSource, Workload};
 use workloads::render::result_tokens;
@@ -88,6 +90,7 @@ impl Options {
         );
         words.extend(self.no_probes.then(|| "--no-probes".to_owned()));
         words.extend(self.no_model_files.then(|| "--no-model-files".to_owned()));
+        words.extend(self.shard.map(|shard| shard_option(&shard)));
         words.join(" ")
     }
 
@@ -163,6 +166,7 @@ impl Options {
             ctxbench: environment::ctxbench(),
             command: self.command(seed, call_timeout),
             seed,
+            shard: self.shard,
             schedule,
             margins: Margins {
                 relative: self.margin / 100.0,
@@ -183,6 +187,7 @@ impl Options {
             ..Plan::default()
         };
         let plan = plan::plan(&inputs, given);
+        check_shard(&plan)?;
         check_budget(&plan, &workloads, &arms)?;
         if let Some(policy) = &policy {
             let unknown = policy.check_names_before_run(&plan)?;
@@ -454,8 +459,29 @@ fn load_workloads(suite: &mut Suite) -> anyhow::Result<Vec<Arc<Workload>>> {
     Ok(loaded.into_iter().map(|(_, workload)| workload).collect())
 }
 
+/// The option that selects a shard, as it stands in the command of its plan.
+pub fn shard_option(shard: &Shard) -> String {
+    format!("--shard {shard}")
+}
+
+/// Refuses more shards than the plan has cells: some of them would measure nothing.
+fn check_shard(plan: &Plan) -> anyhow::Result<()> {
+    let cells = plan.cell_count();
+    match plan.shard.filter(|shard| shard.of as usize > cells) {
+        Some(shard) => bail!(
+            "shard {shard}: the plan has only {cells} cells (workload × cache state)\n  fix: use at most {cells} shards"
+        ),
+        None => Ok(()),
+    }
+}
+
 /// Refuses a plan with a section whose budget is shorter than the time that it needs on any machine.
 fn check_budget(plan: &Plan, workloads: &[Arc<Workload>], arms: &[LiveArm]) -> anyhow::Result<()> {
+    // Of all shards together, so that none is refused alone.
+    let plan = &Plan {
+        shard: None,
+        ..plan.clone()
+    };
     let (mut short, mut factor) = (Vec::new(), 1.0_f64);
     for (at, section) in plan.schedule.sections.iter().enumerate() {
         let needs = plan::least_time(plan, at, workloads, arms).as_secs_f64();
