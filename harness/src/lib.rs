@@ -23,6 +23,7 @@ mod environment;
 mod eval_archive;
 mod evidence;
 mod fusectl;
+mod history;
 mod interrupt;
 mod lab;
 mod load;

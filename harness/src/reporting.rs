@@ -239,7 +239,11 @@ impl ReportInputs {
 
     /// Writes the report into the run's directory. Returns the page's path.
     pub fn write(&self) -> anyhow::Result<PathBuf> {
-        let dir = &self.reported.run.dir;
+        self.write_into(&self.reported.run.dir)
+    }
+
+    /// Writes the report into a directory. Returns the page's path.
+    pub fn write_into(&self, dir: &Path) -> anyhow::Result<PathBuf> {
         let line = ProgressLine::still();
         line.show(0.5, None, "writing the report");
         write(&self.report(), dir)

@@ -34,6 +34,7 @@ mod tls;
 mod tokens;
 mod try_session;
 mod unread_log;
+mod verify;
 mod view;
 mod view_speed;
 mod workspace;

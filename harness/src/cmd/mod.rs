@@ -13,6 +13,7 @@ mod headline;
 mod list;
 mod mcp;
 mod memory_note;
+mod merge;
 mod mount;
 mod mount_daemon;
 mod pool;
@@ -27,6 +28,7 @@ mod tokens;
 mod trace;
 mod try_session;
 mod unmount;
+mod verify;
 mod with_parent;
 mod worker;
 
@@ -63,6 +65,8 @@ enum Command {
     Decide(decide::Decide),
     Claims(claims::Claims),
     Compare(compare::Compare),
+    Verify(verify::Verify),
+    Merge(merge::Merge),
     List(list::List),
     Doctor(doctor::Doctor),
     Mcp(mcp::Mcp),
@@ -104,6 +108,8 @@ impl Arguments {
                 | Command::Decide(_)
                 | Command::Claims(_)
                 | Command::Compare(_)
+                | Command::Verify(_)
+                | Command::Merge(_)
                 | Command::Tokens(_)
                 | Command::Trace(_)
         )
@@ -122,6 +128,8 @@ impl Arguments {
             Command::Decide(decide) => decide.run(),
             Command::Claims(claims) => claims.run(registry),
             Command::Compare(compare) => compare.run(),
+            Command::Verify(verify) => verify.run(),
+            Command::Merge(merge) => merge.run(),
             Command::List(list) => list.run(registry),
             Command::Doctor(doctor) => doctor.run(registry),
             Command::Mcp(mcp) => mcp.run(registry),
