@@ -93,6 +93,34 @@ pub(super) fn assignment(word: &str) -> Option<(&str, &str)> {
     is_name.then_some((name, value))
 }
 
+/// Programs whose output depends on no file of the workspace, and that change none.
+const WITHOUT_FILES: &str = "basename date dirname echo hostname id nproc printf pwd uname whoami";
+
+/// Whether a command touches no file.
+fn touches_no_file(simple: &Simple) -> bool {
+    let program = simple.words.first();
+    let is_descriptor = |redirection: &Redirection| {
+        redirection.kind == RedirectionKind::Descriptor
+            || redirection.kind == RedirectionKind::Output && redirection.target.text == "/dev/null"
+    };
+    program.is_some_and(|word| super::programs::lists(WITHOUT_FILES, &word.text))
+        && simple
+            .words
+            .iter()
+            .all(|word| word.expansion != Expansion::Pattern)
+        && simple.redirections.iter().all(is_descriptor)
+}
+
+/// The here-document that `cat` prints, if the command does nothing else.
+fn document_of_cat(simple: &Simple) -> Option<&Word> {
+    match (simple.words.as_slice(), simple.redirections.as_slice()) {
+        ([program], [text]) if program.text == "cat" && text.kind == RedirectionKind::Text => {
+            Some(&text.target)
+        }
+        _ => None,
+    }
+}
+
 /// Splits a line into simple commands.
 ///
 /// # Errors
@@ -109,6 +137,7 @@ pub(super) fn split(line: &str) -> Result<Vec<Simple>, &'static str> {
         },
         documents: Vec::new(),
         variables: HashMap::new(),
+        is_substitution: false,
     };
     splitter.run()?;
     Ok(splitter.all)
@@ -130,6 +159,8 @@ struct Splitter<'a> {
     documents: Vec<Document>,
     /// The variables that the line itself has set to a certain text.
     variables: HashMap<String, String>,
+    /// Whether the commands are those of `$(…)`, which a `)` ends.
+    is_substitution: bool,
 }
 
 impl Splitter<'_> {
@@ -181,6 +212,14 @@ impl Splitter<'_> {
                         return Err("a background job");
                     }
                 }
+                ')' if self.is_substitution => {
+                    self.rest.next();
+                    self.end(Joint::Sequence)?;
+                    return match self.documents.is_empty() {
+                        true => Ok(()),
+                        false => Err("a here-document without an end"),
+                    };
+                }
                 '(' | ')' => return Err("a subshell or a function"),
                 '<' | '>' => {
                     self.rest.next();
@@ -206,10 +245,52 @@ impl Splitter<'_> {
             }
         }
         self.end(Joint::Sequence)?;
-        match self.documents.is_empty() {
+        match self.documents.is_empty() && !self.is_substitution {
             true => Ok(()),
             false => Err("a here-document without an end"),
         }
+    }
+
+    /// Reads `(…)` after `$`, if its commands touch no file: a text is added, another output makes the word uncertain.
+    fn substitution(&mut self, word: &mut Word, is_quoted: bool) -> Result<(), &'static str> {
+        const UNCERTAIN: &str = "the output of a command in a command";
+        if self.is_substitution {
+            return Err(UNCERTAIN);
+        }
+        self.rest.next();
+        let mut inner = Splitter {
+            rest: self.rest.clone(),
+            line: self.line,
+            all: Vec::new(),
+            current: Simple {
+                joint: Joint::Sequence,
+                words: Vec::new(),
+                redirections: Vec::new(),
+            },
+            documents: Vec::new(),
+            variables: self.variables.clone(),
+            is_substitution: true,
+        };
+        inner.run().map_err(|_| UNCERTAIN)?;
+        let text = match inner.all.as_slice() {
+            [only] => document_of_cat(only),
+            _ => None,
+        };
+        match text {
+            Some(document) if document.expansion == Expansion::Plain => {
+                let text = document.text.trim_end_matches('\n');
+                // Without quotes, the shell splits the text and matches it with file names.
+                if !is_quoted && text.contains([' ', '\t', '\n', '*', '?', '[']) {
+                    word.expansion = Expansion::Variable;
+                }
+                word.text.push_str(text);
+            }
+            Some(_) => word.expansion = Expansion::Variable,
+            None if inner.all.iter().all(touches_no_file) => word.expansion = Expansion::Variable,
+            None => return Err(UNCERTAIN),
+        }
+        self.rest = inner.rest;
+        Ok(())
     }
 
     fn add(&mut self, word: Word) -> Result<(), &'static str> {
@@ -430,9 +511,7 @@ impl Splitter<'_> {
                 '$' if matches!(self.peek(), Some('\'' | '"')) => {
                     return Err("a text with escapes");
                 }
-                '$' if self.peek() == Some('(') => {
-                    return Err("the output of a command in a command");
-                }
+                '$' if self.peek() == Some('(') => self.substitution(&mut word, false)?,
                 '`' => return Err("the output of a command in a command"),
                 '$' => self.variable(&mut word, false),
                 '*' | '?' | '[' | '{' => {
@@ -471,12 +550,10 @@ impl Splitter<'_> {
                     None => return Err("a quote without an end"),
                 },
                 Some((_, '`')) => return Err("the output of a command in a command"),
-                Some((_, '$')) => {
-                    if self.peek() == Some('(') {
-                        return Err("the output of a command in a command");
-                    }
-                    self.variable(word, true);
-                }
+                Some((_, '$')) => match self.peek() {
+                    Some('(') => self.substitution(word, true)?,
+                    _ => self.variable(word, true),
+                },
                 Some((_, quoted)) => word.text.push(quoted),
                 None => return Err("a quote without an end"),
             }
