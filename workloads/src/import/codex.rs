@@ -133,6 +133,10 @@ impl Reader {
                 }
                 self.recorder.call(id, name, args, dir.as_deref());
             }
+            Some("tool_search_call") => {
+                let args = arguments(&item["arguments"]);
+                self.recorder.call(id, "tool_search", args, None);
+            }
             Some("local_shell_call") => {
                 let action = &item["action"];
                 let dir = text(action, "working_directory");
@@ -150,7 +154,10 @@ impl Reader {
                 self.recorder.call(id, name, args, dir.as_deref());
             }
             Some(
-                "function_call_output" | "custom_tool_call_output" | "local_shell_call_output",
+                "function_call_output"
+                | "custom_tool_call_output"
+                | "local_shell_call_output"
+                | "tool_search_output",
             ) => {
                 self.answered(id, output(&item["output"]));
             }
@@ -207,19 +214,20 @@ impl Reader {
         }
         let last = &info["last_token_usage"];
         let known = self.total.unwrap_or_default();
+        let grown = less(all, known);
         let last = match last.is_object() {
             true => usage(last),
-            false => TokenUsage {
-                uncached: all.uncached.saturating_sub(known.uncached),
-                cache_read: all.cache_read.saturating_sub(known.cache_read),
-                output: all.output.saturating_sub(known.output),
-                reasoning: all.reasoning.saturating_sub(known.reasoning),
-                ..TokenUsage::default()
-            },
+            false => grown,
+        };
+        // A session that begins with the total of another one has no calls of its own in it.
+        let unreported = match self.total {
+            Some(_) => less(grown, last),
+            None => TokenUsage::default(),
         };
         self.total = Some(all);
         self.prompt = last.uncached + last.cache_read;
         self.recorder.usage(last);
+        self.recorder.usage(unreported);
     }
 
     /// An item of `codex exec --json`.
@@ -374,6 +382,17 @@ fn output(output: &Value) -> Answer {
     }
 }
 
+/// What `more` has beyond `known`.
+fn less(more: TokenUsage, known: TokenUsage) -> TokenUsage {
+    TokenUsage {
+        uncached: more.uncached.saturating_sub(known.uncached),
+        cache_read: more.cache_read.saturating_sub(known.cache_read),
+        output: more.output.saturating_sub(known.output),
+        reasoning: more.reasoning.saturating_sub(known.reasoning),
+        ..TokenUsage::default()
+    }
+}
+
 fn usage(usage: &Value) -> TokenUsage {
     let count = |name: &str| token_count(&usage[name]);
     let cached = count("cached_input_tokens");
@@ -390,6 +409,24 @@ fn usage(usage: &Value) -> TokenUsage {
 mod tests {
     use super::*;
     use crate::import::testing::{calls, imported, usages};
+
+    #[test]
+    fn a_total_that_grows_by_more_than_the_last_call_has_a_call_without_a_report() {
+        let count = |total: u64, last: u64| json!({"type": "event_msg", "payload": {"type": "token_count", "info": {"total_token_usage": {"input_tokens": total, "output_tokens": total / 10}, "last_token_usage": {"input_tokens": last, "output_tokens": last / 10}}}});
+        let lines = [
+            json!({"type": "session_meta", "payload": {"id": "s", "cwd": "/w/p", "cli_version": "0.98.0"}}),
+            json!({"type": "response_item", "payload": {"type": "tool_search_call", "call_id": "c1", "arguments": {"query": "x"}}}),
+            json!({"type": "response_item", "payload": {"type": "tool_search_output", "call_id": "c1", "tools": []}}),
+            // The first total may be that of the session that this one continues.
+            count(5000, 100),
+            count(5000, 100),
+            count(5350, 200),
+        ];
+        let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let session = imported("codex", &lines);
+        assert_eq!(usages(&session), [" 100+0 10", " 200+0 20", " 150+0 15"]);
+        assert_eq!(session.calls().count(), 1);
+    }
 
     #[test]
     fn a_rollout_gives_its_calls_with_directory_and_output_and_each_usage_once() {
