@@ -206,6 +206,13 @@ const KNOWN: &[Known] = &[
         "name it in a workload file for --workload, or inspect it with `ctxbench trace show`",
     ),
     (
+        |head| {
+            head.is("v", "1") && head.has("cli_version") && head.has("agent") && head.has("content")
+        },
+        "a condensed transcript of the Entire CLI, which lacks cached tokens and the structure of results",
+        "name the agent's own session, which is beside it as `full.jsonl` (branch `entire/checkpoints/v1`)",
+    ),
+    (
         |head| head.text.starts_with("PAR1") || head.text.starts_with("ARROW1"),
         "a Parquet or Arrow table",
         "write its rows as JSON lines",
@@ -363,6 +370,10 @@ mod tests {
             (
                 b"{\"t\":\"head\",\"v\":1,\"fidelity\":\"shape\"}\n{\"t\":\"end\"}\n",
                 "a ctxbench trace",
+            ),
+            (
+                b"{\"v\":1,\"agent\":\"a\",\"cli_version\":\"1\",\"type\":\"user\",\"content\":[]}\n{\"v\":1}\n",
+                "full.jsonl",
             ),
             (b"", "it is empty"),
             (
