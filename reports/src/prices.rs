@@ -15,7 +15,7 @@ const BUILT_IN: &str = include_str!("../prices.toml");
 const MILLION: f64 = 1e6;
 
 /// The longer cache lifetime that providers sell, in milliseconds.
-const HOUR_MS: u64 = 3_600_000;
+pub(crate) const HOUR_MS: u64 = 3_600_000;
 
 /// A price list.
 #[derive(Clone, Debug)]

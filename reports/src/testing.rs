@@ -72,8 +72,8 @@ fn session_contexts() -> Vec<SessionContext> {
         files: BTreeMap::from([("edit".to_owned(), 1)]),
         reported: Some(Reported {
             prompt: reported,
-            cached: 0,
             output: 1,
+            ..Reported::default()
         }),
         ..Step::default()
     };

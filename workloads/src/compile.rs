@@ -132,8 +132,8 @@ struct Compiler<'a> {
 impl<'a> Compiler<'a> {
     fn event(&mut self, event: &'a Event) -> Result<(), InputError> {
         match event {
-            Event::User(_) => self.last_api_at = None,
-            Event::Compact(_) => {}
+            Event::User(user) if !user.by_client => self.last_api_at = None,
+            Event::User(_) | Event::Compact(_) => {}
             Event::Api(api) => {
                 let before = self.last_api_at.replace(api.at);
                 let turn = before.map(|before| api.at.saturating_sub(before));

@@ -1,14 +1,14 @@
 //! The conversation of a workload in an agent's context, from a recorded trace or from a generated script.
 //! Counting and accounts are in the crate `tokens`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use tokens::{Conversation, Fixed, Part, PartKind, Reported, Step};
+use tokens::{Conversation, Fixed, Frame, Part, PartKind, Reported, Step};
 
 use crate::model::{Expected, ReferenceModel};
 use crate::render;
 use crate::script::Script;
-use crate::trace::{Event, MAIN_LANE, Op, Trace};
+use crate::trace::{Event, MAIN_LANE, Op, SystemPrompt, TokenUsage, Trace};
 
 /// The time from one model answer to the next in generated workloads, in milliseconds.
 /// It is the median of 281 recorded Claude Code sessions.
@@ -17,72 +17,125 @@ pub const TURN_MS: u64 = 3600;
 /// The conversation of a recorded session. Only the main lane counts, because a subagent has its own context.
 /// If the fixed part is inferred, the recorded model's factor converts its tokens to `o200k` tokens.
 /// Thinking stays in all prompts here, because its lifetime depends on the model of the account.
-/// Tokens of thinking are counted from the source's text, which may be a summary.
+/// A call's arguments and its result have the frame that the recorded model puts around them.
 ///
 /// # Errors
 /// If the trace does not contain the tokens that the model wrote.
 pub fn of_trace(trace: &Trace) -> Result<Conversation, String> {
-    let per_o200k = tokens::factor(&trace.head.model).per_o200k;
-    let mut recording = Recording::default();
-    for event in &trace.events {
-        recording.event(event)?;
-    }
-    let steps = recording.steps;
-    // Parts after the last call were never sent.
-    recording.entering.clear();
-    let first = steps.first().and_then(|step| {
-        let entered: u64 = step.enters.iter().map(|part| part.tokens).sum();
-        let reported = step.reported.filter(|reported| reported.prompt > 0)?;
-        Some(((reported.prompt as f64 / per_o200k).round() as u64).saturating_sub(entered))
-    });
-    let (fixed, fixed_is) = match (trace.head.prompt, first) {
-        (Some(prompt), _) if prompt.is_whole => (prompt.tok, Fixed::Stated),
-        (_, Some(inferred)) => (inferred, Fixed::Inferred),
-        (Some(prompt), None) => (prompt.tok, Fixed::Stated),
-        (None, None) => (0, Fixed::Unknown),
-    };
+    let mut lanes = lanes(trace)?;
+    let main = lanes.remove(MAIN_LANE).unwrap_or_default();
+    let others = lanes.values();
     Ok(Conversation {
-        fixed,
-        fixed_is,
-        steps,
-        subagents: recording.subagents.len() as u64,
-        subagent_calls: recording.subagent_calls,
+        subagents: others.clone().filter(|lane| !lane.steps.is_empty()).count() as u64,
+        subagent_calls: others.map(|lane| lane.steps.len() as u64).sum(),
+        ..main.conversation(trace, trace.head.prompt)
     })
 }
 
+/// The conversations of a recorded session's subagents. The fixed part of each one holds its first message.
+///
+/// # Errors
+/// If the trace does not contain the tokens that the model wrote.
+pub fn of_subagents(trace: &Trace) -> Result<Vec<Conversation>, String> {
+    let mut lanes = lanes(trace)?;
+    lanes.remove(MAIN_LANE);
+    let lanes = lanes.into_values().filter(|lane| !lane.steps.is_empty());
+    Ok(lanes.map(|lane| lane.conversation(trace, None)).collect())
+}
+
+/// The agent's lane, and those of its subagents.
+fn lanes(trace: &Trace) -> Result<BTreeMap<&str, LaneRecording>, String> {
+    let frame = tokens::frame(&trace.head.model);
+    let usage_of = |event: &Event| match event {
+        Event::Api(api) => Some(api.usage),
+        _ => None,
+    };
+    let reports_usage = trace
+        .events
+        .iter()
+        .filter_map(usage_of)
+        .any(|usage| usage != TokenUsage::default());
+    let mut lanes: BTreeMap<&str, LaneRecording> = BTreeMap::new();
+    // The lane of each call.
+    let mut calls: BTreeMap<u64, &str> = BTreeMap::new();
+    for event in &trace.events {
+        let lane: &str = match event {
+            // Where calls report their usage, the client produced this message without a call of the model.
+            Event::Api(api) if reports_usage && api.usage == TokenUsage::default() => continue,
+            Event::Api(api) => &api.lane,
+            Event::Call(call) => {
+                calls.insert(call.i, &call.lane);
+                &call.lane
+            }
+            Event::Result(result) => match calls.get(&result.i) {
+                Some(lane) => lane,
+                None => continue,
+            },
+            Event::User(_) | Event::Compact(_) | Event::Ext(_) => MAIN_LANE,
+        };
+        lanes.entry(lane).or_default().event(event, frame)?;
+    }
+    Ok(lanes)
+}
+
+/// What one agent of a session does.
 #[derive(Default)]
-struct Recording {
+struct LaneRecording {
     steps: Vec<Step>,
-    /// The index in `steps` of each API call of the main lane.
+    /// The index in `steps` of each API call.
     by_call: BTreeMap<u64, usize>,
-    /// Tool calls of the main lane.
-    main_calls: BTreeSet<u64>,
     entering: Vec<Part>,
     compacted: bool,
     before_compaction: u64,
-    /// Lanes of subagents.
-    subagents: BTreeSet<String>,
-    subagent_calls: u64,
     last_at: Option<u64>,
 }
 
-impl Recording {
-    fn event(&mut self, event: &Event) -> Result<(), String> {
+impl LaneRecording {
+    fn conversation(self, trace: &Trace, prompt: Option<SystemPrompt>) -> Conversation {
+        // Parts after the last call were never sent.
+        let steps = self.steps;
+        let first = steps.first().and_then(|step| {
+            let model = match step.model.as_str() {
+                "" => &trace.head.model,
+                model => model,
+            };
+            let entered: u64 = step.enters.iter().map(|part| part.tokens).sum();
+            let reported = step.reported.filter(|reported| reported.prompt > 0)?;
+            let reported = reported.prompt as f64 / tokens::factor(model).per_o200k;
+            Some((reported.round() as u64).saturating_sub(entered))
+        });
+        let (fixed, fixed_is) = match (prompt, first) {
+            (Some(prompt), _) if prompt.is_whole => (prompt.tok, Fixed::Stated),
+            (_, Some(inferred)) => (inferred, Fixed::Inferred),
+            (Some(prompt), None) => (prompt.tok, Fixed::Stated),
+            (None, None) => (0, Fixed::Unknown),
+        };
+        Conversation {
+            fixed,
+            fixed_is,
+            steps,
+            ..Conversation::default()
+        }
+    }
+
+    fn event(&mut self, event: &Event, frame: Frame) -> Result<(), String> {
         match event {
-            Event::User(user) => self.entering.push(Part::new(PartKind::User, user.tok)),
+            Event::User(user) => {
+                let kind = match user.by_client {
+                    true => PartKind::Reminder,
+                    false => PartKind::User,
+                };
+                self.entering.push(Part::new(kind, user.tok));
+            }
             Event::Compact(compact) => {
                 self.entering.clear();
                 self.compacted = true;
                 self.before_compaction = compact.pre_tok;
             }
-            Event::Api(api) if api.lane == MAIN_LANE => {
+            Event::Api(api) => {
                 let usage = api.usage;
                 let prompt =
                     usage.uncached + usage.cache_read + usage.cache_write_5m + usage.cache_write_1h;
-                if prompt == 0 && usage.output == 0 && !self.steps.is_empty() {
-                    // The client produced this message without a call of the model.
-                    return Ok(());
-                }
                 let (Some(text), Some(thinking)) = (api.text_tok, api.thinking_tok) else {
                     return Err(format!(
                         "api call {}: no `text_tok`: the trace does not say what the model wrote\n  fix: import the session again with this ctxbench",
@@ -97,6 +150,7 @@ impl Recording {
                 self.by_call.insert(api.k, self.steps.len());
                 self.steps.push(Step {
                     gap_ms: self.last_at.map_or(0, |last| api.at.saturating_sub(last)),
+                    model: api.model.clone(),
                     compacted: std::mem::take(&mut self.compacted),
                     before_compaction: std::mem::take(&mut self.before_compaction),
                     enters: std::mem::take(&mut self.entering),
@@ -104,14 +158,15 @@ impl Recording {
                     reported: (prompt > 0).then_some(Reported {
                         prompt,
                         cached: usage.cache_read,
+                        written: usage.cache_write_5m,
+                        written_1h: usage.cache_write_1h,
                         output: usage.output,
                     }),
                     ..Step::default()
                 });
                 self.last_at = Some(api.at);
             }
-            Event::Call(call) if call.lane == MAIN_LANE => {
-                self.main_calls.insert(call.i);
+            Event::Call(call) => {
                 let Some(step) = self.by_call.get(&call.k) else {
                     return Ok(());
                 };
@@ -120,7 +175,8 @@ impl Recording {
                     Op::Write | Op::Edit => PartKind::Content,
                     _ => PartKind::Arguments,
                 };
-                step.emits.push(Part::new(kind, call.tok.unwrap_or(0)));
+                let written = call.tok.unwrap_or(0) + frame.call;
+                step.emits.push(Part::new(kind, written));
                 let is_file_call = matches!(
                     call.op,
                     Op::Read | Op::Write | Op::Edit | Op::List | Op::Search
@@ -129,17 +185,13 @@ impl Recording {
                     *step.files.entry(call.op.name().to_owned()).or_default() += 1;
                 }
             }
-            Event::Result(result) if self.main_calls.contains(&result.i) => {
+            Event::Result(result) => {
                 self.entering.push(Part {
                     bytes: result.bytes,
-                    ..Part::new(PartKind::Result, result.tok)
+                    ..Part::new(PartKind::Result, result.tok + frame.result)
                 });
             }
-            Event::Api(api) => {
-                self.subagents.insert(api.lane.clone());
-                self.subagent_calls += 1;
-            }
-            Event::Call(_) | Event::Result(_) | Event::Ext(_) => {}
+            Event::Ext(_) => {}
         }
         Ok(())
     }
@@ -263,6 +315,85 @@ mod tests {
         assert_eq!(conversation.subagents, 1);
         assert_eq!(conversation.subagent_calls, 1);
         assert_eq!((found.calls, found.worst_abs), (1, 0.0));
+    }
+
+    #[test]
+    fn a_call_and_its_result_have_the_frame_of_the_recorded_model() {
+        let mut trace = recording("");
+        trace.head.model = "claude-opus-5".to_owned();
+        let framed = of_trace(&trace).unwrap();
+        let frame = tokens::frame("claude-opus-5");
+        let call = framed.steps[0].emits.last().unwrap();
+        assert_eq!(call.tokens, 20 + frame.call);
+        assert_eq!(framed.steps[1].enters[0].tokens, 300 + frame.result);
+        assert!(frame.call > 0 && frame.result > 0);
+        // The first prompt has 1,000 tokens of the model, 100 `o200k` tokens of them from a message.
+        let factor = tokens::factor("claude-opus-5").per_o200k;
+        assert_eq!(framed.fixed, (1000.0 / factor).round() as u64 - 100);
+    }
+
+    #[test]
+    fn what_the_client_adds_enters_the_prompt_and_is_no_message_of_the_user() {
+        let added = record("{'t':'user','turn':0,'tok':40,'by_client':true}");
+        let conversation = of_trace(&recording(&added)).unwrap();
+        let added = conversation.steps[1].enters.last().unwrap();
+        assert_eq!((added.kind, added.tokens), (PartKind::Reminder, 40));
+        let terms = Terms {
+            thinking: tokens::ThinkingStays::UntilUserSpeaks,
+            ..Terms::default()
+        };
+        let calls = Account::of(&conversation, &terms).calls;
+        assert_eq!(calls[1].prompt, 1000 + 325 + 50 + 40);
+    }
+
+    #[test]
+    fn each_subagent_has_a_conversation_of_its_own() {
+        let trace = recording("");
+        let subagents = of_subagents(&trace).unwrap();
+        assert_eq!(subagents.len(), 1);
+        let fixed = (subagents[0].fixed, subagents[0].fixed_is);
+        assert_eq!(fixed, (700, Fixed::Inferred));
+        assert_eq!(subagents[0].steps.len(), 1);
+        assert_eq!(subagents[0].steps[0].emits.len(), 3);
+    }
+
+    #[test]
+    fn each_call_counts_where_none_reports_its_usage_and_the_clients_own_messages_do_not() {
+        let mut trace = recording("");
+        let prompts = |trace: &Trace| {
+            let calls = Account::of(&of_trace(trace).unwrap(), &no_thinking()).calls;
+            calls.iter().map(|call| call.prompt).collect::<Vec<_>>()
+        };
+        let silence = |trace: &mut Trace, which: u64| {
+            for event in &mut trace.events {
+                if let Event::Api(api) = event
+                    && api.k == which
+                {
+                    api.usage = TokenUsage::default();
+                }
+            }
+        };
+        silence(&mut trace, 0);
+        // The first message was the client's: the fixed part is inferred from the call after it.
+        assert_eq!(prompts(&trace), [1325]);
+        silence(&mut trace, 1);
+        silence(&mut trace, 2);
+        assert_eq!(prompts(&trace), [100, 100 + 325]);
+    }
+
+    #[test]
+    fn a_step_names_its_model_if_it_is_not_the_sessions() {
+        let mut trace = recording("");
+        for event in &mut trace.events {
+            if let Event::Api(api) = event
+                && api.k == 2
+            {
+                api.model = "b".to_owned();
+            }
+        }
+        let models = of_trace(&trace).unwrap().steps;
+        let models: Vec<&str> = models.iter().map(|step| &*step.model).collect();
+        assert_eq!(models, ["", "b"]);
     }
 
     #[test]

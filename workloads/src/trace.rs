@@ -137,14 +137,17 @@ pub struct InitialFile {
     pub content: TraceContent,
 }
 
-/// A message of the user.
+/// A message of the user, or text that the client adds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct User {
-    /// Counted from 0.
+    /// The number of the user's message, counted from 0.
     pub turn: u64,
     /// Its number of tokens.
     pub tok: u64,
+    /// Whether the client added the text by itself, such as a reminder, an attached file or a list of tools.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub by_client: bool,
 }
 
 /// The billed tokens of one call of the model's API.
@@ -193,9 +196,13 @@ pub struct Api {
     /// Counted tokens of the text in the answer. Tool arguments are counted in the calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text_tok: Option<u64>,
-    /// Counted tokens of the thinking in the answer, if the source contains it.
+    /// Tokens of the thinking in the answer: counted from its text; if the source hides the text, or has only a summary,
+    /// estimated from the length of its signature or taken from the reported reasoning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thinking_tok: Option<u64>,
+    /// The model, if it is not the one of the head.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub model: String,
 }
 
 fn main_lane() -> String {

@@ -278,6 +278,7 @@ impl Tokens {
             per_o200k: factor.per_o200k,
             ttl_ms: self.cache_ttl,
             thinking,
+            ..Terms::default()
         };
         let no_cache = Terms { ttl_ms: 0, ..terms };
         let policies = policies.iter().map(|policy| {

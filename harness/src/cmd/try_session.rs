@@ -13,7 +13,7 @@ use reports::render::{count, put};
 use reports::reported::{LedgerEstimate, ModelBill, bill, estimate};
 use tokens::{Account, Terms};
 use workloads::compile::counted;
-use workloads::conversation::of_trace;
+use workloads::conversation::{of_subagents, of_trace};
 use workloads::import::{ImportedSession, Recorded, TraceOrigin, trace};
 use workloads::trace::{Fidelity, Trace, TraceSource};
 
@@ -396,6 +396,14 @@ fn tried(session: &ImportedSession, trace: Trace, prices: &Prices) -> Tried {
         Err(error) => (0, BTreeMap::new(), Some(error.to_string())),
     };
     let conversation = of_trace(&trace);
+    let conversations = conversation
+        .as_ref()
+        .map_err(Clone::clone)
+        .and_then(|main| {
+            let mut all = of_subagents(&trace)?;
+            all.insert(0, main.clone());
+            Ok(all)
+        });
     let bills = bill(reported(session), prices, &day);
     let stated = session
         .totals
@@ -414,10 +422,9 @@ fn tried(session: &ImportedSession, trace: Trace, prices: &Prices) -> Tried {
         not_replayed,
         bills,
         stated,
-        estimate: conversation
-            .as_ref()
+        estimate: conversations
             .ok()
-            .and_then(|conversation| estimate(conversation, &session.model, prices, &day)),
+            .and_then(|all| estimate(&all, &session.model, prices, &day)),
         counted: conversation.map_or(0, |conversation| {
             Account::of(&conversation, &Terms::default()).entering
         }),
@@ -500,12 +507,18 @@ fn page(number: usize, session: &Tried) -> String {
     }
     if let Some(LedgerEstimate {
         dollars,
+        unreported,
         interval: (low, high),
     }) = session.estimate
     {
         text += &format!(
             "   our ledger     ${dollars:.2}, an estimate; from ${low:.2} to ${high:.2}\n"
         );
+        if unreported > 0.0 {
+            text += &format!(
+                "                  ${unreported:.2} of it for output that the recording holds and does not report\n"
+            );
+        }
     }
     text + "\n"
 }

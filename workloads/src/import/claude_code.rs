@@ -48,12 +48,18 @@ impl Importer for ClaudeCode {
         ];
         let is_kind = kinds.iter().any(|kind| head.is("type", kind));
         let is_session = head.has("sessionId") && (head.has("message.content") || head.has("uuid"));
+        // Sessions that were cut down may not name their session.
+        let is_bare = head.has("message.content")
+            && head.has("message.role")
+            && ["uuid", "parentUuid", "cwd"]
+                .iter()
+                .any(|field| head.has(field));
         let is_stream =
             head.has("session_id") && (head.has("message.content") || head.is("subtype", "init"));
         let is_summary = head.is("type", "summary") && head.has("leafUuid");
         let is_snapshot =
             head.is("type", "file-history-snapshot") || head.is("type", "queue-operation");
-        is_kind && (is_session || is_stream) || is_summary || is_snapshot
+        is_kind && (is_session || is_stream || is_bare) || is_summary || is_snapshot
     }
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
@@ -61,9 +67,9 @@ impl Importer for ClaudeCode {
     }
 }
 /// Types of records that hold no call and no message.
-const WITHOUT_CALLS: &str = "agent-color agent-name agent-setting ai-title attachment attribution-snapshot \
-    content-replacement custom-title file-history-snapshot last-prompt marble-origami-commit \
-    marble-origami-snapshot mode pr-link progress queue-operation rate_limit_event result speculation-accept \
+const WITHOUT_CALLS: &str = "agent-color agent-name agent-setting ai-title attribution-snapshot \
+    attachment content-replacement custom-title file-history-snapshot frame-link last-prompt marble-origami-commit \
+    marble-origami-snapshot mode permission-mode pr-link progress queue-operation rate_limit_event result speculation-accept \
     stream_event summary system tag task-summary tool_progress tool_use_summary worktree-state";
 
 /// Reads a session file, and the files of its subagents in `SESSION/subagents/`, in the order of time.
@@ -204,6 +210,12 @@ impl Reader {
                 }
                 _ => {}
             },
+            Some("attachment") if line["isSidechain"].as_bool() != Some(true) => {
+                let added = attached(&line["attachment"]);
+                let images = u64::from(is_image(&line["attachment"]));
+                let time = text(line, "timestamp").unwrap_or_default();
+                self.enters(time, &added, true, images);
+            }
             Some(known) if shell::programs::lists(WITHOUT_CALLS, known) => {}
             other => {
                 let name = other.unwrap_or("none").to_owned();
@@ -233,15 +245,22 @@ impl Reader {
         for block in message["content"].as_array().into_iter().flatten() {
             let written = text(block, "text").unwrap_or_default();
             let thought = text(block, "thinking").unwrap_or_default();
+            let hidden = ["signature", "data"].map(|key| text(block, key).unwrap_or_default());
+            let signature = hidden.concat();
             // Copied history repeats the blocks of a response.
-            let key = (place, digest(&format!("{written}\0{thought}")));
-            if written.len() + thought.len() > 0
+            let key = (place, digest(&format!("{written}\0{thought}\0{signature}")));
+            if written.len() + thought.len() + signature.len() > 0
                 && self.blocks.insert(key)
-                && let Some(Recorded::Api { text, thinking, .. }) =
-                    self.session.events.get_mut(place)
+                && let Some(Recorded::Api {
+                    text,
+                    thinking,
+                    thinking_bytes,
+                    ..
+                }) = self.session.events.get_mut(place)
             {
                 text.push_str(written);
                 thinking.push_str(thought);
+                *thinking_bytes += signed_bytes(signature.len() as u64);
             }
             if text(block, "type") == Some("tool_use")
                 && let (Some(id), Some(tool)) = (text(block, "id"), text(block, "name"))
@@ -295,6 +314,7 @@ impl Reader {
             lane: lane.to_owned(),
             text: String::new(),
             thinking: String::new(),
+            thinking_bytes: 0,
         });
         (place, number)
     }
@@ -366,28 +386,56 @@ impl Reader {
         let time = text(line, "timestamp").unwrap_or_default();
         if let Some(said) = content.as_str() {
             if lane == "main" {
-                self.said(time, said);
+                self.enters(time, said, false, 0);
             }
             return;
         }
         for block in content.as_array().into_iter().flatten() {
             match text(block, "type") {
-                Some("tool_result") => self.result(line, block),
+                Some("tool_result") => {
+                    self.result(line, block);
+                    let shown = block["content"].as_array().into_iter().flatten();
+                    let images = shown.filter(|part| is_image(part)).count() as u64;
+                    if lane == "main" && images > 0 {
+                        let id = text(block, "tool_use_id").unwrap_or_default();
+                        let key = digest(&format!("images of {id}"));
+                        if self.messages.insert(key) {
+                            self.add_text("", true, images);
+                        }
+                    }
+                }
                 Some("text") if lane == "main" => {
-                    self.said(time, text(block, "text").unwrap_or_default());
+                    self.enters(time, text(block, "text").unwrap_or_default(), false, 0);
+                }
+                Some("image") if lane == "main" => {
+                    let source = block["source"].to_string();
+                    let key = digest(&format!("{time}\0{source}"));
+                    if time.is_empty() || self.messages.insert(key) {
+                        self.add_text("", true, 1);
+                    }
                 }
                 _ => {}
             }
         }
     }
 
-    /// A message of the user, which copied history repeats with its time.
-    fn said(&mut self, time: &str, said: &str) {
+    /// A message of the user, or text that the client adds. Copied history repeats it with its time.
+    fn enters(&mut self, time: &str, said: &str, by_client: bool, images: u64) {
         let key = digest(&format!("{time}\0{said}"));
-        if time.is_empty() || self.messages.insert(key) {
-            let text = self.spill.keep(said.to_owned());
-            self.session.events.push(Recorded::User { text });
+        if (!by_client || !said.is_empty() || images > 0)
+            && (time.is_empty() || self.messages.insert(key))
+        {
+            self.add_text(said, by_client, images);
         }
+    }
+
+    fn add_text(&mut self, added: &str, by_client: bool, images: u64) {
+        let text = self.spill.keep(added.to_owned());
+        self.session.events.push(Recorded::User {
+            text,
+            by_client,
+            images,
+        });
     }
 
     fn result(&mut self, line: &Value, block: &Value) {
@@ -650,6 +698,75 @@ fn usage(usage: &Value) -> TokenUsage {
         output: count("output_tokens"),
         reasoning: 0,
     }
+}
+
+/// Bytes of thinking that a signature of this length encrypts, in base64 after a header. The header is of the sessions that
+/// show all their thinking (233) and of those that hide it (about 350).
+fn signed_bytes(signature: u64) -> u64 {
+    const HEADER: u64 = 300;
+    signature.saturating_sub(HEADER) / 4 * 3
+}
+
+/// Attachments that the client shows to the user only.
+const NOT_FOR_THE_MODEL: &str =
+    "auto_mode command_permissions hook_cancelled hook_non_blocking_error hook_system_message";
+
+/// The fields of an attachment whose texts the client adds to the context.
+const ATTACHED: [&str; 14] = [
+    "content",
+    "file",
+    "text",
+    "subject",
+    "description",
+    "status",
+    "prompt",
+    "snippet",
+    "stdout",
+    "diagnostics",
+    "message",
+    "addedBlocks",
+    "addedLines",
+    "addedNames",
+];
+
+/// The text that an attachment adds to the context.
+fn attached(attachment: &Value) -> String {
+    if text(attachment, "type").is_some_and(|kind| shell::programs::lists(NOT_FOR_THE_MODEL, kind))
+    {
+        return String::new();
+    }
+    let mut added = String::new();
+    // What `content` holds is what the hook printed.
+    let has_content = attachment["content"]
+        .as_str()
+        .is_some_and(|text| !text.is_empty());
+    let fields = ATTACHED
+        .iter()
+        .filter(|field| !has_content || **field != "stdout");
+    fields.for_each(|field| add_texts(&attachment[*field], &mut added));
+    added
+}
+
+/// Adds the texts of a value, one a line.
+fn add_texts(value: &Value, added: &mut String) {
+    match value {
+        Value::String(text) => {
+            added.push_str(text);
+            added.push('\n');
+        }
+        Value::Array(values) => values.iter().for_each(|value| add_texts(value, added)),
+        Value::Object(_) => ATTACHED
+            .iter()
+            .for_each(|field| add_texts(&value[*field], added)),
+        _ => {}
+    }
+}
+
+/// Whether a block, or an attached file, is an image.
+fn is_image(block: &Value) -> bool {
+    let kind = text(block, "type");
+    kind == Some("image")
+        || kind == Some("file") && text(&block["content"], "type") == Some("image")
 }
 
 /// An edit whose content before is known.

@@ -487,3 +487,77 @@ fn twenty_thousand_listed_files_are_imported_in_time() {
             .any(|event| matches!(event, Recorded::Call(_)))
     );
 }
+
+/// The events `user` and `api` of a session.
+fn context(session: &ImportedSession) -> Vec<String> {
+    let origin = TraceOrigin {
+        id: "s".to_owned(),
+        source: TraceSource {
+            format: "claude-code".to_owned(),
+            repo: None,
+            commit: None,
+            path: "s".to_owned(),
+            sha256: "0".to_owned(),
+            licence: None,
+        },
+    };
+    let (trace, _) = trace(session, &origin, Fidelity::Shape).unwrap();
+    let shown = trace.events.iter().filter_map(|event| match event {
+        Event::User(user) => Some(format!(
+            "{} {} {}",
+            if user.by_client { "client" } else { "user" },
+            user.turn,
+            user.tok
+        )),
+        Event::Api(api) => Some(format!(
+            "api {} {}",
+            api.thinking_tok.unwrap_or_default(),
+            api.model
+        )),
+        _ => None,
+    });
+    shown.collect()
+}
+
+#[test]
+fn attachments_images_and_hidden_thinking_are_in_the_context() {
+    let mut session = Session::new("/w/p");
+    let attach = |attachment: Value| json!({"type": "attachment", "attachment": attachment});
+    let usage = json!({"input_tokens": 10, "output_tokens": 5});
+    let answer = |id: &str, model: &str, block: Value| json!({"type": "assistant", "message": {"id": id, "model": model, "content": [block], "usage": usage}});
+    let thinks = |signature: usize, text: &str| json!({"type": "thinking", "thinking": text, "signature": "A".repeat(signature)});
+    session
+        .line(json!({"type": "user", "message": {"content": "Look."}}))
+        .line(attach(json!({"type": "hook_system_message", "content": "The user sees this."})))
+        .line(attach(json!({"type": "nested_memory", "path": "/w/p/A.md", "content": {"path": "/w/p/A.md", "content": "one two three"}})))
+        .line(attach(json!({"type": "deferred_tools_delta", "addedNames": ["one", "two"], "removedNames": ["three"]})))
+        .line(attach(json!({"type": "hook_success", "content": "one", "stdout": "one", "command": "x"})))
+        // 3,000 bytes of thinking, none of which is shown; then thinking that is shown in full.
+        .line(answer("m1", "claude-opus-5", thinks(4300, "")))
+        .line(answer("m2", "claude-haiku-4-5", thinks(312, "one two three four")))
+        .line(json!({"type": "user", "message": {"content": [{"type": "image", "source": {"type": "base64", "data": "AAAA"}}]}}));
+    let lines: Vec<String> = session.lines.iter().map(Value::to_string).collect();
+    // A resumed file repeats its history under new identities.
+    let again = lines
+        .iter()
+        .map(|line| line.replace("\"uuid\":\"u", "\"uuid\":\"v"));
+    let text = lines
+        .iter()
+        .cloned()
+        .chain(again)
+        .collect::<Vec<_>>()
+        .join("\n");
+    let session = claude_code::read(&mut text.as_bytes(), &mut []).unwrap();
+    assert_eq!(
+        context(&session),
+        [
+            "user 0 2",
+            "client 1 4",
+            "client 1 4",
+            "client 1 2",
+            "api 735 ",
+            "api 4 claude-haiku-4-5",
+            "client 1 800",
+        ]
+    );
+}

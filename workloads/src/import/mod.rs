@@ -147,10 +147,14 @@ pub struct ReportedTotal {
 /// A recorded event.
 #[derive(Clone, Debug)]
 pub enum Recorded {
-    /// A message of the user.
+    /// A message of the user, or text that the client adds.
     User {
         /// The text.
         text: SpilledValue<String>,
+        /// Whether the client added it by itself, such as a reminder, an attached file or a list of tools.
+        by_client: bool,
+        /// Images in it.
+        images: u64,
     },
     /// A call of the model's API.
     Api {
@@ -166,6 +170,8 @@ pub enum Recorded {
         text: String,
         /// The thinking in the answer, if the source contains it.
         thinking: String,
+        /// Bytes of all thinking in the answer, if the source has its signature: its text may be a summary, or missing.
+        thinking_bytes: u64,
     },
     /// A tool call.
     Call(RecordedCall),

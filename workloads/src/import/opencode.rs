@@ -99,6 +99,7 @@ fn part(recorder: &mut Recorder, part: &Value, is_export: bool) {
         Some("step-finish") => {
             recorder.model(text(part, "modelID").unwrap_or_default());
             recorder.usage(usage(&part["tokens"]));
+            recorder.end_answer();
         }
         Some("compaction") => recorder.compact(0),
         Some("tool") => tool(recorder, part),
@@ -132,7 +133,7 @@ fn tool(recorder: &mut Recorder, part: &Value) {
         Some("error") => content(&state["error"]),
         _ => content(&state["output"]),
     };
-    recorder.answered(
+    recorder.answered_at_end(
         &id,
         Answer {
             printed: text(metadata, "output")
@@ -147,21 +148,34 @@ fn tool(recorder: &mut Recorder, part: &Value) {
 }
 
 fn usage(tokens: &Value) -> TokenUsage {
-    let count = token_count;
+    let count = |field: &Value| token_count(field);
     let reasoning = count(&tokens["reasoning"]);
-    TokenUsage {
+    let output = count(&tokens["output"]);
+    let usage = TokenUsage {
         uncached: count(&tokens["input"]),
         cache_read: count(&tokens["cache"]["read"]),
         cache_write_5m: count(&tokens["cache"]["write"]),
-        output: count(&tokens["output"]) + reasoning,
+        output,
         reasoning,
         ..TokenUsage::default()
+    };
+    // Whether the output holds the reasoning depends on version and provider; the provider's total says so.
+    let known = usage.uncached + usage.cache_read + usage.cache_write_5m + output;
+    let is_inside = count(&tokens["total"]) == known && output >= reasoning;
+    TokenUsage {
+        output: if is_inside {
+            output
+        } else {
+            output + reasoning
+        },
+        ..usage
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::import::Recorded;
     use crate::import::testing::{calls, imported, usages};
     use serde_json::json;
 
@@ -175,11 +189,12 @@ mod tests {
             {"info": {"role": "assistant", "modelID": "claude-sonnet-4-6", "providerID": "anthropic"}, "parts": [
                 {"type": "step-start"}, {"type": "text", "text": "I look."},
                 tool("c1", "read", json!({"filePath": "/w/p/a.txt"}), read, json!({})),
+                tool("c1b", "read", json!({"filePath": "/w/p/a.txt"}), read, json!({})),
                 {"type": "step-finish", "tokens": {"input": 10, "output": 5, "reasoning": 2, "cache": {"read": 90, "write": 4}}},
                 {"type": "step-start"},
                 tool("c2", "edit", json!({"filePath": "/w/p/a.txt", "oldString": "one", "newString": "1"}), "ok", diff),
                 tool("c3", "bash", json!({"command": "ls", "workdir": "/w/p"}), "a.txt\n", json!({"output": "a.txt\n", "exit": 0})),
-                {"type": "step-finish", "tokens": {"input": 1, "output": 1, "reasoning": 0, "cache": {"read": 104, "write": 0}}},
+                {"type": "step-finish", "tokens": {"total": 108, "input": 1, "output": 3, "reasoning": 2, "cache": {"read": 104, "write": 0}}},
             ]},
         ]});
         let session = imported("opencode", &file.to_string());
@@ -188,14 +203,20 @@ mod tests {
             calls(&session),
             [
                 "read read a.txt: whole one\ntwo\n",
+                "read read a.txt: whole one\ntwo\n",
                 "edit edit a.txt: 1 replacements of a known file",
                 "bash exec: ls in /w/p -> a.txt\n",
             ]
         );
         assert_eq!(
             usages(&session),
-            ["claude-sonnet-4-6 10+90+4 7", "claude-sonnet-4-6 1+104 1"]
+            ["claude-sonnet-4-6 10+90+4 7", "claude-sonnet-4-6 1+104 3"]
         );
+        let answers = session
+            .events
+            .iter()
+            .filter(|event| matches!(event, Recorded::Api { .. }));
+        assert_eq!(answers.count(), 2, "a step is one call of the model");
         let events: Vec<Value> = ["step_start", "tool_use", "step_finish"]
             .into_iter()
             .zip([

@@ -32,6 +32,8 @@ pub(super) struct Recorder {
     open: Option<usize>,
     /// The index in `items` of the last answer.
     last: Option<usize>,
+    /// Results that follow at the end of the open answer.
+    held: Vec<(String, Answer)>,
     answers: u64,
     has_model: bool,
     ids: HashSet<String>,
@@ -112,6 +114,7 @@ impl Recorder {
             lane: MAIN_LANE.to_owned(),
             open: None,
             last: None,
+            held: Vec::new(),
             answers: 0,
             has_model: true,
             ids: HashSet::new(),
@@ -179,22 +182,27 @@ impl Recorder {
     pub(super) fn lane(&mut self, subagent: Option<&str>) {
         let lane = subagent.map_or(MAIN_LANE.to_owned(), |id| format!("sub:{id}"));
         if lane != self.lane {
-            self.open = None;
+            self.end_answer();
             self.lane = lane;
         }
     }
 
     /// A message of the user; of a subagent, the message is the caller's.
     pub(super) fn user(&mut self, text: &str) {
-        self.open = None;
+        self.end_answer();
         if self.lane == MAIN_LANE && !text.is_empty() {
             let text = self.spill.keep(text.to_owned());
-            self.items.push(Item::Event(Recorded::User { text }));
+            self.items.push(Item::Event(Recorded::User {
+                text,
+                by_client: false,
+                images: 0,
+            }));
         }
     }
 
     /// The model begins an answer.
     pub(super) fn answer(&mut self) {
+        self.end_answer();
         if !self.has_model {
             return;
         }
@@ -208,12 +216,16 @@ impl Recorder {
             lane: self.lane.clone(),
             text: String::new(),
             thinking: String::new(),
+            thinking_bytes: 0,
         }));
     }
 
     /// Ends the answer: what follows belongs to the next one.
     pub(super) fn end_answer(&mut self) {
         self.open = None;
+        for (id, answer) in std::mem::take(&mut self.held) {
+            self.answered(&id, answer);
+        }
     }
 
     fn continue_answer(&mut self) {
@@ -310,6 +322,12 @@ impl Recorder {
         );
     }
 
+    /// The result of a call of the open answer, which may make more calls: the result follows at its end.
+    pub(super) fn answered_at_end(&mut self, id: &str, answer: Answer) {
+        let id = self.renamed.get(id).cloned().unwrap_or(id.to_owned());
+        self.held.push((id, answer));
+    }
+
     /// The result of a call. Returns its place, for [`Recorder::ended`].
     pub(super) fn answered(&mut self, id: &str, mut answer: Answer) -> ResultPlace {
         self.open = None;
@@ -343,7 +361,7 @@ impl Recorder {
 
     /// A compaction of the context.
     pub(super) fn compact(&mut self, pre_tok: u64) {
-        self.open = None;
+        self.end_answer();
         self.items.push(Item::Event(Recorded::Compact { pre_tok }));
     }
 
@@ -360,6 +378,7 @@ impl Recorder {
 
     /// The session.
     pub(super) fn finish(mut self) -> ImportedSession {
+        self.end_answer();
         self.session.started_ms = self.clock.0;
         let items = std::mem::take(&mut self.items);
         if let Err(error) = self.place(items) {

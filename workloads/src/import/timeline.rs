@@ -15,8 +15,8 @@ use super::{
 use crate::path::WorkspacePath;
 use crate::trace::{
     Api, CAUSE, CallError, CallResult, Compact, Effect, End, Event, External, Extra, Fidelity,
-    FileStep, InitialFile, Known, Op, Span, SystemPrompt, Trace, TraceCall, TraceContent,
-    TraceHead, TraceSource, UsageSource, User, VERSION, Why,
+    FileStep, InitialFile, Known, Op, Span, SystemPrompt, TokenUsage, Trace, TraceCall,
+    TraceContent, TraceHead, TraceSource, UsageSource, User, VERSION, Why,
 };
 
 /// The assumed size in bytes of a file known only by name, if the session shows no whole file.
@@ -30,6 +30,12 @@ const PARTLY_SEEN_MAX: u64 = 64 << 20;
 
 /// The most files of a tree that one shell command may copy, move or remove in a trace.
 const TREE_MAX: usize = 1000;
+
+/// Tokens of an image, estimated from the growth of reported prompts.
+const IMAGE_TOKENS: u64 = 800;
+
+/// `o200k` tokens of a byte of thinking, from the reported output of sessions whose thinking is hidden.
+const TOKENS_PER_THINKING_BYTE: f64 = 0.245;
 
 /// The most bytes of files' current contents that stay in memory.
 const HELD_MAX: usize = 16 << 20;
@@ -70,6 +76,7 @@ pub fn trace(
         lost: None,
         events: Vec::new(),
         turns: 0,
+        model: &session.model,
         apis: 0,
         last_answered: None,
         last_exec: None,
@@ -222,6 +229,8 @@ struct Writer<'a> {
     lost: Option<String>,
     events: Vec<Event>,
     turns: u64,
+    /// The session's model.
+    model: &'a str,
     apis: u64,
     last_answered: Option<u64>,
     last_exec: Option<Why>,
@@ -410,11 +419,19 @@ impl<'a> Writer<'a> {
 
     fn event(&mut self, recorded: &'a Recorded) -> Result<(), String> {
         match recorded {
-            Recorded::User { text } => {
+            Recorded::User {
+                text,
+                by_client,
+                images,
+            } => {
                 let turn = self.turns;
-                self.turns += 1;
-                let tok = tokens::count(&text.load()?);
-                self.events.push(Event::User(User { turn, tok }));
+                self.turns += u64::from(!by_client);
+                let tok = tokens::count(&text.load()?) + images * IMAGE_TOKENS;
+                self.events.push(Event::User(User {
+                    turn,
+                    tok,
+                    by_client: *by_client,
+                }));
             }
             Recorded::Api {
                 at,
@@ -422,7 +439,8 @@ impl<'a> Writer<'a> {
                 lane,
                 text,
                 thinking,
-                ..
+                thinking_bytes,
+                model,
             } => {
                 let k = self.apis;
                 self.apis += 1;
@@ -434,7 +452,11 @@ impl<'a> Writer<'a> {
                     usage_src: UsageSource::Reported,
                     lane,
                     text_tok: Some(tokens::count(text)),
-                    thinking_tok: Some(tokens::count(thinking)),
+                    thinking_tok: Some(self.thinking(thinking, *thinking_bytes, usage, model)),
+                    model: match model == self.model {
+                        true => String::new(),
+                        false => model.clone(),
+                    },
                 }));
             }
             Recorded::Compact { pre_tok } => self.events.push(Event::Compact(Compact {
@@ -452,6 +474,14 @@ impl<'a> Writer<'a> {
             Recorded::Result(result) => self.result(result)?,
         }
         Ok(())
+    }
+
+    /// Tokens of an answer's thinking. Its text may be a summary, or missing.
+    fn thinking(&self, thinking: &str, bytes: u64, usage: &TokenUsage, model: &str) -> u64 {
+        let model = if model.is_empty() { self.model } else { model };
+        let stated = usage.reasoning as f64 / tokens::factor(model).per_o200k;
+        let signed = bytes as f64 * TOKENS_PER_THINKING_BYTE;
+        tokens::count(thinking).max(stated.max(signed).round() as u64)
     }
 
     fn call_record(&mut self, call: &RecordedCall, index: u64) -> Result<TraceCall, String> {

@@ -18,6 +18,9 @@ pub struct Terms {
     pub ttl_ms: u64,
     /// How long the model's thinking stays in its prompts.
     pub thinking: ThinkingStays,
+    /// Tokens at the beginning of the fixed part that other sessions keep in the cache, in the model's own tokens: the
+    /// first call finds them there, and so does a call after a compaction, a gap or a change of the model.
+    pub shared: u64,
 }
 
 impl Default for Terms {
@@ -26,6 +29,7 @@ impl Default for Terms {
             per_o200k: 1.0,
             ttl_ms: TTL_MS,
             thinking: ThinkingStays::Always,
+            shared: 0,
         }
     }
 }
@@ -82,16 +86,27 @@ impl Account {
             fixed: conversation.fixed,
             ..Context::default()
         };
+        let shared =
+            ((terms.shared as f64 / terms.per_o200k).round() as u64).min(conversation.fixed);
         let mut before: Option<u64> = None;
         let mut delay = 0;
         let mut entering = conversation.fixed;
+        let mut model: &str = "";
         for step in &conversation.steps {
             let unchanged = context.change(step, terms.thinking);
             let common = before.map(|before| before.min(unchanged));
             context.extend(step.enters.iter().map(|part| part.tokens));
             let prompt = context.tokens();
             let expired = before.is_some() && step.gap_ms.saturating_add(delay) > terms.ttl_ms;
-            let cached = common.filter(|_| !expired).unwrap_or(0).min(prompt);
+            // A model does not read what another one has written to the cache.
+            let is_another = before.is_some() && step.model != model;
+            model = &step.model;
+            let common = common.filter(|_| !expired && !is_another);
+            let common = match step.compacted && shared > 0 {
+                true => common.map(|common| common.min(shared)),
+                false => common,
+            };
+            let cached = common.unwrap_or(shared).min(prompt);
             let emitted: u64 = step.emits.iter().map(|part| part.tokens).sum();
             account.calls.push(CallTokens {
                 prompt: converted(prompt),
@@ -316,6 +331,31 @@ mod tests {
         };
         let uncached = Account::of(&three, &none);
         assert_eq!(uncached.fresh(), uncached.resent());
+    }
+
+    #[test]
+    fn what_other_sessions_share_is_found_where_the_sessions_own_prompt_is_not() {
+        let terms = Terms {
+            shared: 40,
+            ..Terms::default()
+        };
+        let cached = |change: &dyn Fn(&mut Step)| {
+            let mut three = three();
+            change(&mut three.steps[1]);
+            let calls = Account::of(&three, &terms).calls;
+            calls.iter().map(|call| call.cached).collect::<Vec<_>>()
+        };
+        assert_eq!(cached(&|_| {}), [40, 110, 131]);
+        assert_eq!(cached(&|step| step.gap_ms = TTL_MS + 1), [40, 40, 131]);
+        assert_eq!(cached(&|step| step.compacted = true), [40, 40, 120]);
+        // The third call is on the first model again, and finds what the other one has not changed: the shared part.
+        assert_eq!(cached(&|step| step.model = "b".to_owned()), [40, 40, 40]);
+        // A share that the first prompt does not have is not in it.
+        let more = Terms {
+            shared: 9999,
+            ..Terms::default()
+        };
+        assert_eq!(Account::of(&three(), &more).calls[0].cached, 100);
     }
 
     #[test]

@@ -77,6 +77,9 @@ impl Fixed {
 pub struct Step {
     /// The time since the previous call, in milliseconds.
     pub gap_ms: u64,
+    /// The model; empty for the session's own.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub model: String,
     /// Whether the context was compacted to the fixed part before this call.
     #[serde(default, skip_serializing_if = "is_false")]
     pub compacted: bool,
@@ -120,6 +123,8 @@ pub struct Part {
 pub enum PartKind {
     /// A message of the user, or of the harness on the user's behalf.
     User,
+    /// Text that the client adds by itself: a reminder, an attached file, a list of tools.
+    Reminder,
     /// Notes of earlier sessions, which the harness loads.
     Memory,
     /// A tool's result.
@@ -149,13 +154,19 @@ pub struct Rewrite {
 }
 
 /// The usage that the API reported for a call, in the model's own tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reported {
     /// Prompt tokens, cached or not.
     pub prompt: u64,
     /// Prompt tokens read from the cache.
     pub cached: u64,
+    /// Prompt tokens written to the cache for an hour.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub written_1h: u64,
+    /// Prompt tokens written to the cache for the provider's short time to live.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub written: u64,
     /// Output tokens.
     pub output: u64,
 }

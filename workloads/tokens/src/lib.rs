@@ -16,7 +16,7 @@ pub use account::{Account, CallTokens, TTL_MS, Terms};
 pub use conversation::{
     Conversation, Fixed, Part, PartKind, Reported, Rewrite, Step, ThinkingStays,
 };
-pub use factor::{Factor, factor, thinking_stays};
+pub use factor::{Factor, Frame, factor, frame, thinking_stays};
 pub use residual::{CacheResidual, Residual, cached_prompts, median, residual};
 
 /// The vocabulary's name in traces and results.

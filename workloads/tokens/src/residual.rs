@@ -146,8 +146,7 @@ mod tests {
             enters: vec![Part::new(PartKind::User, enters)],
             reported: (reported > 0).then_some(Reported {
                 prompt: reported,
-                cached: 0,
-                output: 0,
+                ..Reported::default()
             }),
             ..Step::default()
         }
