@@ -189,7 +189,7 @@ mod tests {
             {"info": {"role": "assistant", "modelID": "claude-sonnet-4-6", "providerID": "anthropic"}, "parts": [
                 {"type": "step-start"}, {"type": "text", "text": "I look."},
                 tool("c1", "read", json!({"filePath": "/w/p/a.txt"}), read, json!({})),
-                tool("c1b", "read", json!({"filePath": "/w/p/a.txt"}), read, json!({})),
+                tool("c1", "read", json!({"filePath": "/w/p/a.txt"}), read, json!({})),
                 {"type": "step-finish", "tokens": {"input": 10, "output": 5, "reasoning": 2, "cache": {"read": 90, "write": 4}}},
                 {"type": "step-start"},
                 tool("c2", "edit", json!({"filePath": "/w/p/a.txt", "oldString": "one", "newString": "1"}), "ok", diff),

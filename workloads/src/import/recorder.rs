@@ -224,7 +224,7 @@ impl Recorder {
     pub(super) fn end_answer(&mut self) {
         self.open = None;
         for (id, answer) in std::mem::take(&mut self.held) {
-            self.answered(&id, answer);
+            self.add_result(id, answer);
         }
     }
 
@@ -324,14 +324,23 @@ impl Recorder {
 
     /// The result of a call of the open answer, which may make more calls: the result follows at its end.
     pub(super) fn answered_at_end(&mut self, id: &str, answer: Answer) {
-        let id = self.renamed.get(id).cloned().unwrap_or(id.to_owned());
+        let id = self.known_as(id);
         self.held.push((id, answer));
     }
 
     /// The result of a call. Returns its place, for [`Recorder::ended`].
-    pub(super) fn answered(&mut self, id: &str, mut answer: Answer) -> ResultPlace {
+    pub(super) fn answered(&mut self, id: &str, answer: Answer) -> ResultPlace {
         self.open = None;
-        let id = self.renamed.get(id).cloned().unwrap_or(id.to_owned());
+        let id = self.known_as(id);
+        self.add_result(id, answer)
+    }
+
+    /// The identity here of the last call that the source knows by this one.
+    fn known_as(&self, id: &str) -> String {
+        self.renamed.get(id).cloned().unwrap_or(id.to_owned())
+    }
+
+    fn add_result(&mut self, id: String, mut answer: Answer) -> ResultPlace {
         let shown = std::mem::take(&mut answer.shown);
         let answer = KeptAnswer {
             shown: self.spill.keep(shown),
