@@ -19,6 +19,7 @@ pub mod memory;
 pub mod mount_command;
 mod mounted;
 pub mod null;
+mod periodic;
 pub mod promise;
 pub mod registry;
 pub mod s3;

@@ -420,10 +420,20 @@ impl ModelOptions {
     fn asker(&self, at: MountPoint<'_>) -> anyhow::Result<Asking> {
         let ready = self.ready()?;
         let path = at.beside(".llmfs.log");
-        let log =
-            LogFile::open(&path).with_context(|| format!("opening the log {}", path.display()))?;
+        let (log, note) = match LogFile::open(&path) {
+            Ok(log) => (Some(log), None),
+            Err(error) if is_read_only(&error) => {
+                let path = path.display();
+                let note = format!("requests to the model are not logged: {path}: {error}");
+                (None, Some(note))
+            }
+            Err(error) => {
+                let failed = format!("opening the log {}", path.display());
+                return Err(anyhow::Error::from(error).context(failed));
+            }
+        };
         let meter = self.meter(ready.model, ready.provider)?;
-        let asker = Asker::new(meter, self.options(), Some(log));
+        let asker = Asker::new(meter, self.options(), log);
         asker.log(&format!(
             "mounting {}: {} by {}",
             at.dir.display(),
@@ -435,6 +445,7 @@ impl ModelOptions {
         }
         Ok(Asking {
             asker,
+            note,
             identity: ready.identity,
             server: ready.server,
         })
@@ -444,10 +455,18 @@ impl ModelOptions {
 /// The asker of a mount, with its server.
 struct Asking {
     asker: Asker,
+    /// A message for the user.
+    note: Option<String>,
     /// As in [`ReadyModel`].
     identity: String,
     /// Must live as long as the asker.
     server: Option<LlamaServer>,
+}
+
+/// Whether a file could not be opened because its file system, or its directory for this user, can only be read.
+fn is_read_only(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+    matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem)
 }
 
 fn launcher() -> anyhow::Result<[OsString; 3]> {
@@ -496,6 +515,8 @@ impl StoreOptions for HistoryMountOptions {
         let store = HistoryStore::open(asking.asker, options, self.log_db.as_deref(), at.owner)?;
         Ok(OpenedStore {
             server: asking.server,
+            notes: asking.note.into_iter().collect(),
+            read_only: store.read_only(),
             ..OpenedStore::of(store, Self::NAME)
         })
     }
@@ -513,6 +534,7 @@ impl StoreOptions for GenerateMountOptions {
         let store = GenerateStore::open(asking.asker, options, at.owner)?;
         Ok(OpenedStore {
             server: asking.server,
+            notes: asking.note.into_iter().collect(),
             ..OpenedStore::of(store, Self::NAME)
         })
     }

@@ -25,7 +25,7 @@ pub(super) fn index_of(path: &Path) -> PathBuf {
 }
 
 /// Whether there is a log; the empty one that SQLite makes when it opens a database is none.
-pub(super) fn has_log(path: &Path) -> bool {
+pub(crate) fn has_log(path: &Path) -> bool {
     std::fs::metadata(log_of(path)).is_ok_and(|log| log.len() > 0)
 }
 

@@ -91,7 +91,7 @@ pub(crate) fn check_content(path: &Path, application_id: i32) -> Result<(), Sqli
 }
 
 /// The address and flags of a connection that reads the file alone, without its log, and never writes.
-pub(super) fn immutable(path: &Path) -> (String, OpenFlags) {
+pub(crate) fn immutable(path: &Path) -> (String, OpenFlags) {
     let mut uri = String::from("file:");
     for byte in std::path::absolute(path)
         .unwrap_or_else(|_| path.to_owned())

@@ -72,6 +72,7 @@ use open::{
     resolve, unreadable,
 };
 pub use open::{SCHEMA_VERSION, SqliteOpenError};
+pub(crate) use open::{read_only_reason, unwritable_folder};
 use record::Record;
 pub(crate) use redo::boot;
 use room::Room;

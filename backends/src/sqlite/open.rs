@@ -408,7 +408,7 @@ fn why_read_only(error: &io::Error) -> Option<String> {
 
 /// Why the database at `path`, or its directory, can only be read; `None` if both can be written. Opens no file: closing one
 /// would end the locks of this process on the database.
-pub(super) fn read_only_reason(path: &Path) -> Option<String> {
+pub(crate) fn read_only_reason(path: &Path) -> Option<String> {
     match accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS) {
         Ok(()) => unwritable_folder(path),
         Err(error) => why_read_only(&error.into()),
@@ -416,7 +416,7 @@ pub(super) fn read_only_reason(path: &Path) -> Option<String> {
 }
 
 /// Why no log can be made beside the database at `path`; `None` if one can.
-fn unwritable_folder(path: &Path) -> Option<String> {
+pub(crate) fn unwritable_folder(path: &Path) -> Option<String> {
     let wanted = Access::WRITE_OK | Access::EXEC_OK;
     match accessat(CWD, folder(path), wanted, AtFlags::EACCESS) {
         Err(Errno::ROFS) => Some("its file system is read-only".to_owned()),

@@ -453,6 +453,34 @@ fn a_history_repeats_every_operation_of_its_log_file_and_refuses_another_version
 }
 
 #[test]
+fn a_history_syncs_its_log_within_five_seconds_without_fsync() {
+    let place = Place::new();
+    let open = |log: &Path| {
+        let (asker, options) = (asker(nobody(), None), HistoryOptions::default());
+        HistoryStore::open(asker, options, Some(log), &caller(1))
+    };
+    let store = open(&place.save).unwrap();
+    let began = Instant::now();
+    create(&store, ROOT, "a", Kind::File);
+    // A sync copies SQLite's log into the file. Power loss takes the log, and the file keeps what it had at the last sync.
+    let mut cuts = 0;
+    let survivors = |cuts: &mut u32| {
+        *cuts += 1;
+        let copy = place.beside(&format!("-cut-{cuts}"));
+        std::fs::copy(&place.save, &copy).unwrap();
+        // The copy is of one moment unless a checkpoint has written meanwhile.
+        open(&copy).map_or(Vec::new(), |store| names(&store, ROOT))
+    };
+    let at_once = survivors(&mut cuts);
+    assert!(at_once.is_empty() || began.elapsed() > Duration::from_secs(2));
+    // A busy machine may be late.
+    while survivors(&mut cuts) != ["a"] {
+        assert!(began.elapsed() < Duration::from_secs(60), "never synced");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
 fn a_prompt_shows_any_name_on_one_line() {
     let model = Scripted(|request: &Request, _: &Cancel| Ok(format!("{}\n", question(request))));
     let store = generate(model, one_file(), None).unwrap();

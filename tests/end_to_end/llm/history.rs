@@ -1,9 +1,10 @@
 //! `llm-history`: its log, its policy, and its conformance with an exact model.
 
 use std::path::Path;
+use std::process::Command;
 
 use super::{behaving, errno, oracle, said, saying};
-use crate::common::{Mount, has, stderr, stdout};
+use crate::common::{Mount, Succeeds, as_root, has, sh, stderr, stdout};
 use models::Behaviour;
 
 #[test]
@@ -100,4 +101,56 @@ fn a_history_asks_the_model_for_content_only() {
     let other = lab.path("other.db").display().to_string();
     let mut refused = lab.command("llm-history", &["--log-db", &other]);
     has(&stderr(&refused.output().unwrap()), &["other.db"]);
+}
+
+#[test]
+fn a_history_whose_log_can_only_be_read_is_mounted_read_only_and_leaves_no_file() {
+    if as_root().is_none() {
+        return;
+    }
+    let answer = serde_json::json!({"exists": true, "content": "guessed\n"}).to_string();
+    let Some(lab) = saying(&answer) else { return };
+    let (disk, ro) = (lab.scratch.dir("disk"), lab.scratch.dir("ro"));
+    std::fs::create_dir(disk.join("mnt")).unwrap();
+    let mount = |dir: &Path| {
+        let mut command = Command::new(crate::common::CTXBENCH);
+        command.args(["mount", "llm-history"]).arg(dir.join("mnt"));
+        lab.ask_server(&mut command).arg("--log-db");
+        command.arg(dir.join("log.db"));
+        command
+    };
+    let writable = Mount::of(mount(&disk), &disk.join("mnt"));
+    said(&writable.dir, "echo hello > a; mkdir d");
+    writable.end();
+    std::fs::remove_file(disk.join("mnt.llmfs.log")).unwrap();
+    let mut bind = Command::new("mount");
+    bind.args(["--bind", "--make-private", "-o", "ro"]);
+    bind.arg(&disk).arg(&ro).succeeds();
+    let files = || said(&disk, "ls -lRA --time-style=full-iso; sha256sum log.db*");
+    let before = files();
+
+    let mut read_only = Mount::of(mount(&ro), &ro.join("mnt"));
+    let notes = [
+        "read-only: its file system is read-only",
+        "requests to the model are not logged: ",
+    ];
+    has(&(read_only.said() + &read_only.said()), &notes);
+    assert_eq!(said(&read_only.dir, "ls; cat a"), "a\nd\nguessed\n");
+    for change in ["echo > new", "echo >> a", "rm a", "mkdir e", "touch a"] {
+        let refused = sh(&read_only.dir, change);
+        has(&stderr(&refused), &["Read-only file system"]);
+    }
+    read_only.end();
+    assert_eq!(files(), before);
+
+    let killed = Mount::of(mount(&disk), &disk.join("mnt"));
+    said(&killed.dir, "echo late > b");
+    killed.crash();
+    Command::new("umount").arg(disk.join("mnt")).succeeds();
+    std::fs::remove_file(disk.join("mnt.llmfs.log")).unwrap();
+    let before = files();
+    let refused = mount(&ro).output().unwrap();
+    has(&stderr(&refused), &["read-only", "copy all files"]);
+    assert_eq!(files(), before);
+    Command::new("umount").arg(&ro).succeeds();
 }

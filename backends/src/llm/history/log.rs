@@ -8,8 +8,9 @@ use rusqlite::{Connection, OpenFlags, params};
 
 use super::count::{self, Count, Known};
 use super::operation::Operation;
-use crate::sqlite::header::check_content;
-use crate::sqlite::pages;
+use crate::sqlite::files::has_log;
+use crate::sqlite::header::{check_content, immutable};
+use crate::sqlite::{pages, read_only_reason, unwritable_folder};
 use crate::store::{Caller, Errno, Result, StoreError, Timestamp};
 
 /// SQLite's `application_id` of a log: "ctxH".
@@ -63,6 +64,27 @@ pub enum LogError {
         /// Why.
         reason: String,
     },
+    /// It can only be read, and a mount that has it open, or was killed, has operations in SQLite's log.
+    #[error("the log {} is read-only ({reason}), but {} has operations of a mount that was killed or still runs\n  fix: unmount that; or copy all files whose names begin with that of the log to a directory that you can write to, and name the copy by --log-db", .path.display(), .wal.display())]
+    NeedsRecovery {
+        /// The file.
+        path: PathBuf,
+        /// SQLite's log.
+        wal: PathBuf,
+        /// Why it can only be read.
+        reason: String,
+    },
+    /// It can only be read, and has no operations to read.
+    #[error("the log {} is missing or empty, and {reason}\n  fix: name a file in a directory that you can write to by --log-db", .path.display())]
+    ReadOnly {
+        /// The file.
+        path: PathBuf,
+        /// Why it cannot be made.
+        reason: String,
+    },
+    /// The thread that syncs it cannot be started.
+    #[error("starting the thread that syncs the log: {0}")]
+    Thread(std::io::Error),
     /// A stored operation cannot be parsed.
     #[error("the log {}: operation {number}: {why}", .path.display())]
     Operation {
@@ -96,7 +118,11 @@ pub(super) struct Log {
     owner: Option<Caller>,
     /// The file, if opening the log has created it.
     new: Option<PathBuf>,
-    /// Whether the reference has applied an operation that is missing in the log.
+    /// Why the file can only be read; `None` if it can be written, or there is none.
+    read_only: Option<String>,
+    /// Whether power loss would take no operation.
+    is_synced: bool,
+    /// Whether the reference has applied an operation that is missing in the log, or a sync has failed.
     is_broken: bool,
 }
 
@@ -108,6 +134,8 @@ impl Log {
             wal: PathBuf::new(),
             owner: None,
             new: None,
+            read_only: None,
+            is_synced: true,
             is_broken: false,
         }
     }
@@ -135,42 +163,20 @@ impl Log {
         if !path.exists() {
             must_have_all(path, 0)?;
         }
+        let real = real(path);
+        let only_read = match real.exists() {
+            true => read_only_reason(&real),
+            false => unwritable_folder(&real),
+        };
+        if let Some(reason) = only_read {
+            return Self::open_read_only(path, reason);
+        }
         let is_new = File::create_new(path).is_ok();
         let db = pages::connect(path, OpenFlags::default()).map_err(failed)?;
         // An error below leaves SQLite's log as it is.
         db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
             .map_err(failed)?;
-        let foreign = || LogError::Foreign {
-            path: path.to_owned(),
-        };
-        // Before SQLite reads a page: those of another program have no checksums.
-        let header = pages::header(&db).map_err(|_| foreign())?;
-        let is_ours = |header: pages::Header| {
-            let is_new = (header.application_id, header.user_version) == (0, 0);
-            let is_log = (header.application_id, header.user_version) == (APPLICATION_ID, VERSION);
-            header.has_checksums && (is_new || is_log)
-        };
-        if !header.is_none_or(is_ours) {
-            return Err(foreign());
-        }
-        let number = |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
-        let (id, version) = (
-            number("application_id").map_err(failed)?,
-            number("user_version").map_err(failed)?,
-        );
-        let tables: i64 = db
-            .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
-            .map_err(failed)?;
-        if (tables > 0 || id != 0) && (id, version) != (APPLICATION_ID, VERSION) {
-            return Err(foreign());
-        }
-        let found = match tables {
-            0 => 0,
-            _ => {
-                let count = db.query_row("SELECT count(*) FROM operation", [], |row| row.get(0));
-                count.map(i64::cast_unsigned).map_err(failed)?
-            }
-        };
+        let found = operations(&db, path)?.unwrap_or(0);
         must_have_all(path, found)?;
         db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)
             .map_err(failed)?;
@@ -199,34 +205,88 @@ impl Log {
             first,
         )
         .map_err(failed)?;
-        let owner = db
-            .query_row("SELECT uid, gid, at FROM owner", [], |row| {
-                Ok(Caller {
-                    uid: row.get(0)?,
-                    gid: row.get(1)?,
-                    now: Timestamp(row.get(2)?),
-                })
-            })
-            .map_err(failed)?;
+        let owner = read_owner(&db).map_err(failed)?;
         let entries = read_entries(&db, path)?;
-        // Of the file that a symbolic link leads to: SQLite keeps its log beside that.
-        let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let count = Count::create(&real, entries.len() as u64);
         let count = count.map_err(|error| LogError::Count {
             path: count::path_of(&real),
             reason: error.to_string(),
         })?;
-        let mut wal = real.into_os_string();
-        wal.push("-wal");
         let log = Self {
             db: Some(db),
             count: Some(count),
-            wal: wal.into(),
+            wal: wal_of(&real),
             owner: Some(owner),
             new: is_new.then(|| path.to_owned()),
+            read_only: None,
+            is_synced: false,
             is_broken: false,
         };
         Ok((log, entries))
+    }
+
+    /// As [`Log::open`], of a file that can only be read for `reason`: nothing is made beside it, and nothing can be added.
+    fn open_read_only(
+        path: &Path,
+        reason: String,
+    ) -> std::result::Result<(Self, Vec<Entry>), LogError> {
+        let failed = |error| LogError::Sqlite {
+            path: path.to_owned(),
+            error,
+        };
+        let real = real(path);
+        if has_log(&real) {
+            return Err(LogError::NeedsRecovery {
+                path: path.to_owned(),
+                wal: wal_of(&real),
+                reason,
+            });
+        }
+        let db = match real.metadata() {
+            Ok(file) if file.len() > 0 => {
+                let (uri, flags) = immutable(&real);
+                Some(pages::connect(Path::new(&uri), flags).map_err(failed)?)
+            }
+            _ => None,
+        };
+        let found = match &db {
+            Some(db) => operations(db, path)?,
+            None => None,
+        };
+        must_have_all(path, found.unwrap_or(0))?;
+        let (Some(db), Some(_)) = (db, found) else {
+            return Err(LogError::ReadOnly {
+                path: path.to_owned(),
+                reason,
+            });
+        };
+        let entries = read_entries(&db, path)?;
+        let log = Self {
+            db: None,
+            count: None,
+            wal: PathBuf::new(),
+            owner: Some(read_owner(&db).map_err(failed)?),
+            new: None,
+            read_only: Some(reason),
+            is_synced: true,
+            is_broken: false,
+        };
+        Ok((log, entries))
+    }
+
+    /// Why the file can only be read; `None` if it can be written, or there is none.
+    pub(super) fn read_only(&self) -> Option<&str> {
+        self.read_only.as_deref()
+    }
+
+    /// Whether an operation could not be written, or a sync has failed. The error was returned or logged then.
+    pub(super) fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    /// Whether there is a file that operations are added to.
+    pub(super) fn is_written(&self) -> bool {
+        self.db.is_some()
     }
 
     /// Removes the file, if opening the log has created it, while SQLite's lock still keeps other mounts away.
@@ -251,6 +311,9 @@ impl Log {
     /// Appends an operation before it is applied. The caller must end with [`Log::commit`] or
     /// [`Log::roll_back`].
     pub(super) fn begin(&mut self, caller: &Caller, operation: &Operation) -> Result<Pending> {
+        if let Some(reason) = &self.read_only {
+            return Err(StoreError::storage(Errno::ROFS, reason));
+        }
         if self.is_broken {
             return Err(StoreError::storage(
                 Errno::ROFS,
@@ -284,6 +347,7 @@ impl Log {
             return Ok(());
         };
         let operations = db.last_insert_rowid().cast_unsigned();
+        self.is_synced = false;
         let done = db.execute_batch("COMMIT");
         if done.is_ok()
             && let Some(Err(error)) = self.count.as_ref().map(|count| count.set(operations))
@@ -309,13 +373,30 @@ impl Log {
     }
 
     /// Makes all committed operations survive power loss.
-    pub(super) fn sync(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// `EIO` if the disk reports one, and from then on always: the kernel reports a page that it could not write only once.
+    pub(super) fn sync(&mut self) -> Result<()> {
         let Some(db) = &self.db else {
             return Ok(());
         };
+        if self.is_broken {
+            let reason = "the log could not be written or synced: no operation is durable until the next mount";
+            return Err(StoreError::storage(Errno::IO, reason));
+        }
+        if self.is_synced {
+            return Ok(());
+        }
         // A checkpoint syncs the WAL first, then the database file.
-        db.query_row("PRAGMA wal_checkpoint(FULL)", [], |_| Ok(()))
-            .map_err(|error| storage(&error))
+        let checkpoint = db.query_row("PRAGMA wal_checkpoint(FULL)", [], |_| Ok(()));
+        if let Err(error) = checkpoint {
+            let error = storage(&error);
+            // A full disk leaves the operations in the WAL, and the next checkpoint tries again.
+            self.is_broken = error.errno != Errno::NOSPC;
+            return Err(error);
+        }
+        self.is_synced = true;
+        Ok(())
     }
 }
 
@@ -331,9 +412,68 @@ impl Drop for Log {
     }
 }
 
+/// The file that a path leads to: SQLite keeps its log beside that.
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+/// SQLite's log of the file at `path`.
+fn wal_of(path: &Path) -> PathBuf {
+    let mut wal = path.as_os_str().to_owned();
+    wal.push("-wal");
+    wal.into()
+}
+
+/// The number of operations in a log of this version; `None` in a database without tables.
+fn operations(db: &Connection, path: &Path) -> std::result::Result<Option<u64>, LogError> {
+    let failed = |error| LogError::Sqlite {
+        path: path.to_owned(),
+        error,
+    };
+    let foreign = || LogError::Foreign {
+        path: path.to_owned(),
+    };
+    // Before SQLite reads a page: those of another program have no checksums.
+    let header = pages::header(db).map_err(|_| foreign())?;
+    let is_ours = |header: pages::Header| {
+        let is_new = (header.application_id, header.user_version) == (0, 0);
+        let is_log = (header.application_id, header.user_version) == (APPLICATION_ID, VERSION);
+        header.has_checksums && (is_new || is_log)
+    };
+    if !header.is_none_or(is_ours) {
+        return Err(foreign());
+    }
+    let number = |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
+    let (id, version) = (
+        number("application_id").map_err(failed)?,
+        number("user_version").map_err(failed)?,
+    );
+    let tables: i64 = db
+        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+        .map_err(failed)?;
+    if (tables > 0 || id != 0) && (id, version) != (APPLICATION_ID, VERSION) {
+        return Err(foreign());
+    }
+    if tables == 0 {
+        return Ok(None);
+    }
+    let count = db.query_row("SELECT count(*) FROM operation", [], |row| row.get(0));
+    Ok(Some(i64::cast_unsigned(count.map_err(failed)?)))
+}
+
+fn read_owner(db: &Connection) -> rusqlite::Result<Caller> {
+    db.query_row("SELECT uid, gid, at FROM owner", [], |row| {
+        Ok(Caller {
+            uid: row.get(0)?,
+            gid: row.get(1)?,
+            now: Timestamp(row.get(2)?),
+        })
+    })
+}
+
 /// Fails if a log in which `found` operations can be read lacks some of a killed mount.
 fn must_have_all(path: &Path, found: u64) -> std::result::Result<(), LogError> {
-    let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let real = real(path);
     let unusable = |reason: String| LogError::Count {
         path: count::path_of(&real),
         reason,
@@ -479,6 +619,48 @@ mod tests {
         Log::open(&path, &OWNER).unwrap_err();
         std::fs::remove_file(with(&path, "-count")).unwrap();
         assert!(Log::open(&path, &OWNER).unwrap().1.len() < 40);
+    }
+
+    #[test]
+    fn a_log_that_can_only_be_read_is_read_as_it_is_and_takes_no_operation() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |path: &Path| Log::open_read_only(path, "its disk is read-only".to_owned());
+        let killed = killed(dir.path(), 40);
+        let error = open(&killed).unwrap_err();
+        assert!(matches!(error, LogError::NeedsRecovery { .. }), "{error}");
+        let whole = dir.path().join("a.log");
+        let files = || {
+            let names = std::fs::read_dir(dir.path()).unwrap().flatten();
+            let file =
+                |file: std::fs::DirEntry| (file.file_name(), std::fs::read(file.path()).unwrap());
+            names
+                .map(file)
+                .collect::<std::collections::BTreeMap<_, _>>()
+        };
+        let before = files();
+        let link = tempfile::tempdir().unwrap();
+        let link = link.path().join("link");
+        std::os::unix::fs::symlink(&whole, &link).unwrap();
+        for path in [&whole, &link] {
+            let (mut log, entries) = open(path).unwrap();
+            assert_eq!(entries.len(), 40);
+            assert_eq!(log.owner().unwrap().uid, OWNER.uid);
+            assert_eq!(log.read_only(), Some("its disk is read-only"));
+            let refused = log.begin(&OWNER, &entries[0].operation).unwrap_err();
+            assert_eq!(refused.errno, Errno::ROFS);
+            log.sync().unwrap();
+        }
+        assert_eq!(files(), before);
+        // What a killed mount has synced in part, without SQLite's log.
+        std::fs::remove_file(with(&killed, "-wal")).unwrap();
+        let error = open(&killed).unwrap_err();
+        assert!(matches!(error, LogError::Lost { .. }), "{error}");
+        for text in [None, Some("")] {
+            let empty = dir.path().join("empty.log");
+            text.map(|text| std::fs::write(&empty, text).unwrap());
+            let error = open(&empty).unwrap_err();
+            assert!(matches!(error, LogError::ReadOnly { .. }), "{error}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! A [`MemoryStore`], the reference, applies the same log: it supplies names, attributes and the expected
 //! content. Reads return the model's content. Without a log file nothing is durable. With one, a completed
-//! call survives a killed daemon, and `fsync` makes all completed calls survive power loss.
+//! call survives a killed daemon. It survives power loss after an `fsync`, or after five seconds.
 
 mod answer;
 mod count;
@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use models::{Cancel, Reply};
 use parking_lot::Mutex;
@@ -29,7 +30,11 @@ use super::asker::{Asker, Purpose};
 use super::flight::{Failed, Flights};
 use super::names::{Names, PATH_MAX};
 use crate::memory::MemoryStore;
+use crate::periodic::Periodic;
 use crate::store::{Attr, Caller, Errno, Ino, Result, Store, StoreError};
+
+/// How often the log is synced: with the time that a sync takes, less than five seconds.
+const SYNC_EVERY: Duration = Duration::from_secs(4);
 
 /// File content as the model returned it.
 type Content = Arc<Vec<u8>>;
@@ -63,6 +68,8 @@ pub struct HistoryStore {
     flights: Arc<Flights<Asked, Content>>,
     /// Policy requests in flight, by the text of the operation.
     judgements: Arc<Flights<String, ()>>,
+    /// Syncs the log; `None` without a file that operations are added to.
+    _flusher: Option<Periodic>,
 }
 
 #[derive(Debug)]
@@ -136,11 +143,28 @@ impl HistoryStore {
                 }
             }
         }
+        let shared = Arc::new(shared);
+        let is_written = shared.history.lock().log.is_written();
+        let flusher = match is_written {
+            true => {
+                let shared = Arc::clone(&shared);
+                let flush = move || shared.flush();
+                Some(Periodic::start("flush", SYNC_EVERY, flush).map_err(LogError::Thread)?)
+            }
+            false => None,
+        };
         Ok(Self {
-            shared: Arc::new(shared),
+            shared,
             flights: Arc::default(),
             judgements: Arc::default(),
+            _flusher: flusher,
         })
+    }
+
+    /// Why the log can only be read; `None` if operations can be added to it.
+    pub fn read_only(&self) -> Option<String> {
+        let history = self.shared.history.lock();
+        history.log.read_only().map(str::to_owned)
     }
 
     /// The store that applies the same log without a model: the expected content of every file.
@@ -230,6 +254,16 @@ impl Applied {
 }
 
 impl Shared {
+    /// Makes all operations so far survive power loss.
+    fn flush(&self) {
+        let log = &mut self.history.lock().log;
+        if !log.is_broken()
+            && let Err(error) = log.sync()
+        {
+            tracing::error!(%error, "operations older than {SYNC_EVERY:?} are not durable");
+        }
+    }
+
     /// Asks the model whether the policy allows the operation in `line`.
     fn judge(&self, policy: &str, line: &str, cancel: &Cancel) -> std::result::Result<(), Failed> {
         let asked = prompt::policy(policy, line);
