@@ -1,7 +1,7 @@
 //! The `s3` file system over real mounts and a real server: MinIO where it is installed, else the embedded one.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use crate::common::{
 };
 use object_store::ObjectStoreExt;
 use object_store::path::Path as Key;
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::process::Signal;
 
 impl Server {
@@ -112,6 +113,129 @@ fn two_hosts_see_each_others_changes_through_the_kernels_caches() {
     wait_for("the deletion", || !a.dir.join("kept/plan.md").exists());
     ctxbench(["unmount"]).arg(&a.dir).succeeds();
     assert!(mounts_under(&a.dir).is_empty());
+    b.end();
+}
+
+/// An inotify watch, and its events so far: bits and names.
+struct Watch(File, Vec<(u32, String)>);
+
+impl Watch {
+    fn new(path: &Path) -> Self {
+        let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).unwrap();
+        inotify::add_watch(&events, path, WatchFlags::ALL_EVENTS).unwrap();
+        Self(events.into(), Vec::new())
+    }
+
+    fn read(&mut self) {
+        let mut bytes = [0; 65536];
+        while let Ok(length @ 1..) = self.0.read(&mut bytes) {
+            let mut rest = &bytes[..length];
+            while !rest.is_empty() {
+                let number = |at: usize| u32::from_ne_bytes(rest[at..at + 4].try_into().unwrap());
+                let (mask, end) = (number(4), 16 + number(12) as usize);
+                let name = String::from_utf8_lossy(&rest[16..end]).replace('\0', "");
+                self.1.push((mask, name));
+                rest = &rest[end..];
+            }
+        }
+    }
+
+    /// Forgets the events so far.
+    fn forget(&mut self) {
+        self.read();
+        self.1.clear();
+    }
+
+    /// Waits for an event that has the bits of `wanted` and the name `name`.
+    fn wait_for(&mut self, wanted: u32, name: &str) {
+        wait_for(&format!("event {wanted:#x} of {name:?}"), || {
+            self.read();
+            let mut events = self.1.iter();
+            events.any(|(mask, found)| mask & wanted == wanted && found == name)
+        });
+    }
+}
+
+#[test]
+fn changes_of_another_host_raise_inotify_events_and_change_nothing() {
+    const DIRECTORY: u32 = 1 << 30;
+    let Some(scratch) = mountable() else { return };
+    let server = Server::start(&scratch.dir("server"), &[]);
+    let quick = ["--poll", "50", "--delay", "20"];
+    let a = server.mount(&scratch, "a", &quick);
+    let b = server.mount(&scratch, "b", &quick);
+    let (notes, theirs) = (a.dir.join("notes"), b.dir.join("notes"));
+    fs::create_dir(&theirs).unwrap();
+    fs::write(theirs.join("plan.md"), "first").unwrap();
+    wait_for("the file", || notes.join("plan.md").exists());
+    let (mut in_root, mut in_notes) = (Watch::new(&a.dir), Watch::new(&notes));
+    let mut of_file = Watch::new(&notes.join("plan.md"));
+    let modify = WatchFlags::MODIFY.bits();
+    let was = fs::metadata(theirs.join("plan.md")).unwrap();
+
+    let plan = File::options().append(true).open(theirs.join("plan.md"));
+    plan.unwrap().write_all(b", and more").unwrap();
+    of_file.wait_for(modify, "");
+    // A program that is told reads the new text.
+    assert_eq!(text_of(&notes, "plan.md"), "first, and more");
+    in_notes.wait_for(modify, "plan.md");
+    let times = |dir: &Path| {
+        fs::metadata(dir.join("plan.md"))
+            .unwrap()
+            .modified()
+            .unwrap()
+    };
+    assert_eq!(times(&notes), times(&theirs));
+    assert!(times(&notes) > was.modified().unwrap());
+
+    for watch in [&mut in_root, &mut in_notes] {
+        watch.forget();
+    }
+    fs::write(theirs.join("new.md"), "new").unwrap();
+    in_notes.wait_for(modify | DIRECTORY, "");
+    in_notes.wait_for(modify, "new.md");
+    in_root.wait_for(modify | DIRECTORY, "notes");
+    in_notes.forget();
+    fs::remove_file(theirs.join("plan.md")).unwrap();
+    in_notes.wait_for(modify | DIRECTORY, "");
+    assert!(!notes.join("plan.md").exists());
+
+    // The events are no changes of this host.
+    let mut pending = [0; 8];
+    let length = rustix::fs::getxattr(&a.dir, "user.ctx.pending", &mut pending).unwrap();
+    assert_eq!(&pending[..length], b"0");
+    let log = server
+        .command(&["s3", "log", "--agent-id", "alice"])
+        .output()
+        .unwrap();
+    has(&stdout(&log), &["changed    notes/plan.md"]);
+    lacks(&stdout(&log), &["attributes notes"]);
+    a.end();
+    b.end();
+}
+
+#[test]
+fn a_daemon_killed_while_it_raises_events_ends_at_once() {
+    let Some(scratch) = mountable() else { return };
+    let server = Server::start(&scratch.dir("server"), &[]);
+    let quick = ["--poll", "50", "--delay", "20"];
+    let b = server.mount(&scratch, "b", &quick);
+    for round in 0..6 {
+        let a = server.mount(&scratch, "a", &quick);
+        for number in 0..400 {
+            fs::write(b.dir.join(format!("f{number}")), round.to_string()).unwrap();
+        }
+        wait_for("the changes", || {
+            fs::read_to_string(a.dir.join("f399")).ok() == Some(round.to_string())
+        });
+        std::thread::sleep(Duration::from_millis(3 * round));
+        let began = Instant::now();
+        // Waits for the end of the process.
+        let dir = a.dir.clone();
+        a.crash();
+        assert!(began.elapsed() < Duration::from_secs(20), "round {round}");
+        Command::new("umount").arg(&dir).succeeds();
+    }
     b.end();
 }
 

@@ -88,6 +88,10 @@ impl FrontEnd {
         ctime: Option<SystemTime>,
         reply: ReplyAttr,
     ) {
+        if self.mounted.watch_events.are_from(req.pid()) {
+            // Only the kernel's event is wanted.
+            return self.getattr(req, ino, None, reply);
+        }
         let (policy, mut caller) = (self.policy, self.caller(req));
         // The kernel sends a ctime only with its writeback cache: the change happened before this request.
         if let Some(ctime) = ctime {

@@ -105,6 +105,7 @@ fn answer(mut stream: UnixStream, mounted: &MountState) -> io::Result<()> {
                 .counters()
                 .into_iter()
                 .chain([("cached_bytes_lost", mounted.lost_writes.bytes())])
+                .chain(mounted.watch_events.counts())
                 .map(|(name, count)| (name.to_owned(), count))
                 .collect(),
             inodes: mounted.inodes.len(),

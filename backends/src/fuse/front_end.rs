@@ -23,6 +23,7 @@ use super::owner::{OwnerMap, StoredOwner};
 use super::panics::contain;
 use super::policy::CachePolicy;
 use super::slow::SlowThreads;
+use super::watch_events::WatchEvents;
 use crate::store::{Attr, Caller, Change, Ino, Kind, Result, Slow, Store};
 
 /// How long a search for holes waits for the kernel's dirty pages. Then the file is taken for data.
@@ -49,6 +50,7 @@ pub(crate) struct MountState {
     pub(super) notifier: OnceLock<Notifier>,
     /// The mount; set before the first request that asks for it.
     pub(super) place: OnceLock<MountEntry>,
+    pub(super) watch_events: WatchEvents,
     /// Writes from the kernel's page cache.
     pub(super) cached_writes: CachedWrites,
     /// Held while the kernel writes back.
@@ -76,6 +78,7 @@ impl MountState {
             writeback,
             notifier: OnceLock::new(),
             place: OnceLock::new(),
+            watch_events: WatchEvents::default(),
             cached_writes: CachedWrites::default(),
             writing_back: Mutex::default(),
             counting: RwLock::new(()),

@@ -25,6 +25,7 @@ mod policy;
 mod requests;
 mod serve;
 mod slow;
+mod watch_events;
 
 pub use attributes::LOST_BYTES;
 pub use connection::end;

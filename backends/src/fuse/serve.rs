@@ -20,7 +20,7 @@ use super::front_end::{FrontEnd, MountState};
 use super::owner::StoredOwner;
 use super::policy::CachePolicy;
 use crate::cpu;
-use crate::store::{Ino, KernelCache, Store, StoreError};
+use crate::store::{Ino, KernelCache, ROOT, Store, StoreError};
 
 /// How long the session may take to end after an unmount or detach.
 const UNMOUNT_PATIENCE: Duration = Duration::from_secs(5);
@@ -348,6 +348,16 @@ impl KernelCache for Cached {
             .inval_entry(INodeNo(parent), OsStr::from_bytes(name));
         if let Err(error) = forgotten {
             tracing::debug!(parent, %error, "could not invalidate a name in the kernel");
+        }
+    }
+
+    fn knows(&self, ino: Ino) -> bool {
+        ino == ROOT || self.mounted.inodes.is_referenced(ino)
+    }
+
+    fn tell_watchers(&self, ino: Ino, path: &[u8]) {
+        if let Some(place) = self.mounted.place.get() {
+            self.mounted.watch_events.raise(place, ino, path);
         }
     }
 

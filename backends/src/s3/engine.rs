@@ -1,5 +1,6 @@
 //! The thread that runs the protocol for one mount: it commits, polls, and writes checkpoints and the mirror.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -11,22 +12,28 @@ use s3::checkout::random;
 use s3::objects::Fault;
 use s3::replica::Replica;
 use s3::session::{Contact, Session, SessionError};
+use s3::tree::{Body, Name, NodeId, ROOT, Tree};
 use tokio::sync::Notify;
 
+use super::adopt::Adopted;
 use super::cache::Cache;
 use super::failure::LastFailure;
 use super::invalidation::Stale;
 use super::link::{Link, Log};
 use super::mirroring::Mirror;
+use super::tables;
 use super::{GIVE_UP_EVERY, Inner, session_error};
 use crate::fuse::interrupt::requester_gave_up;
-use crate::store::{Errno, Store, StoreError, Timestamp};
+use crate::store::{Errno, Ino, Store, StoreError, Timestamp};
 
 /// The longest pause after failures in a row.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
 /// How often a session that polls checks that its head is still in the log.
 const GLANCE_EVERY: Duration = Duration::from_secs(10);
+
+/// The longest path of a call, with the zero at its end.
+const PATH_MAX: usize = 4096;
 
 /// How long the mirror lags behind at least, so that one object is written for many changes.
 const MIRROR_AFTER: Duration = Duration::from_secs(2);
@@ -464,7 +471,12 @@ impl Running {
             .counters
             .conflicts
             .fetch_add(adopted.conflicts, Ordering::Relaxed);
+        let watched = self.watched(&adopted).unwrap_or_else(|error| {
+            tracing::warn!(%error, "no inotify event is raised for a change of another host");
+            Vec::new()
+        });
         let stale = Stale {
+            watched,
             inodes: adopted.inodes.into_iter().collect(),
             names: adopted.names.into_iter().collect(),
             orphans: adopted.orphans.into_iter().collect(),
@@ -472,6 +484,47 @@ impl Running {
         if !(stale.inodes.is_empty() && stale.names.is_empty()) {
             self.inner.kernel.send(stale);
         }
+    }
+
+    /// The changed inodes that a program may watch, and new names in directories that it may watch, with their paths.
+    /// Directories come first: their events tell of a change if the others are dropped.
+    fn watched(&self, adopted: &Adopted) -> Result<Vec<(Ino, Vec<u8>)>, StoreError> {
+        let kernel = &self.inner.kernel;
+        let (base, store) = (&self.cache.base, &self.inner.store);
+        let mut watched = BTreeMap::new();
+        for ino in adopted.inodes.iter().filter(|ino| kernel.knows(**ino)) {
+            let id = tables::identity(&store.db(), *ino)?;
+            if let Some(id) = id
+                && let Some(path) = short_path(base, id)
+            {
+                let node = base.node(id);
+                let is_directory = node.is_some_and(|node| node.body == Body::Directory);
+                watched.insert((!is_directory && id != ROOT, *ino), path);
+            }
+        }
+        for (parent, name) in &adopted.names {
+            let Some(dir) = watched.get(&(false, *parent)) else {
+                continue;
+            };
+            let path = match dir.is_empty() {
+                true => name.clone(),
+                false => [dir, &b"/"[..], name].concat(),
+            };
+            let db = store.db();
+            let found = tables::identity(&db, *parent)?;
+            let found = found.and_then(|dir| base.name(&(dir, Name(name.clone()))));
+            let ino = match found {
+                Some(id) => tables::ino_of(&db, id)?,
+                None => None,
+            };
+            if let Some(ino) = ino {
+                watched.insert((true, ino), path);
+            }
+        }
+        Ok(watched
+            .into_iter()
+            .map(|((_, ino), path)| (ino, path))
+            .collect())
     }
 
     fn make_checkpoint(&mut self) {
@@ -500,6 +553,22 @@ impl Running {
     }
 }
 
+/// A path of a node that the kernel takes in one call; `None` for a longer one, or a node without a name.
+fn short_path(base: &Tree, id: NodeId) -> Option<Vec<u8>> {
+    let (mut names, mut length, mut at) = (Vec::new(), 0, id);
+    while at != ROOT {
+        let (dir, name) = base.names_of(at).next()?;
+        length += name.0.len() + 1;
+        if length > PATH_MAX {
+            return None;
+        }
+        names.push(&name.0[..]);
+        at = *dir;
+    }
+    names.reverse();
+    Some(names.join(&b'/'))
+}
+
 /// Makes everything durable here, and then in the bucket.
 ///
 /// # Errors
@@ -510,7 +579,7 @@ pub(super) fn sync_before_end(inner: &Inner, engine: &Engine) -> Result<(), Stor
         return Ok(());
     }
     engine.commit().map_err(|error| {
-        let pending = super::tables::pending(&inner.store.db()).unwrap_or(0);
+        let pending = tables::pending(&inner.store.db()).unwrap_or(0);
         let reason = error.reason.unwrap_or_default();
         let reason = format!(
             "{pending} changes are not in the bucket yet: {reason}; the cache keeps them, and the next mount uploads them"

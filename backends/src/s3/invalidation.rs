@@ -31,6 +31,8 @@ pub(super) struct Stale {
     pub(super) names: Vec<(Ino, Vec<u8>)>,
     /// Inodes that lost their last name.
     pub(super) orphans: Vec<Ino>,
+    /// Inodes with their paths, for programs that watch them.
+    pub(super) watched: Vec<(Ino, Vec<u8>)>,
 }
 
 /// Inodes with reads that wait for the bucket. The kernel has locked their pages: an invalidation would wait for the
@@ -68,11 +70,23 @@ impl Drop for PendingRead<'_> {
     }
 }
 
+/// The kernel, and the queue of the thread that tells it.
+struct Kernel {
+    cache: Arc<dyn KernelCache>,
+    queue: Sender<Stale>,
+}
+
+impl std::fmt::Debug for Kernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kernel").finish_non_exhaustive()
+    }
+}
+
 /// The invalidation thread of a mount; without a mount, invalidations are dropped.
 #[derive(Debug, Default)]
 pub(super) struct Invalidation {
     pub(super) reads: Arc<PendingReads>,
-    queue: Mutex<Option<Sender<Stale>>>,
+    kernel: Mutex<Option<Kernel>>,
     sent: AtomicU64,
     done: Arc<AtomicU64>,
 }
@@ -81,7 +95,7 @@ impl Invalidation {
     pub(super) fn attach(&self, kernel: Arc<dyn KernelCache>, store: Arc<SqliteStore>) {
         let (queue, inbox) = channel();
         let thread = Thread {
-            kernel,
+            kernel: Arc::clone(&kernel),
             store,
             reads: Arc::clone(&self.reads),
             done: Arc::clone(&self.done),
@@ -90,7 +104,12 @@ impl Invalidation {
             .name("invalidate".to_owned())
             .spawn(move || thread.run(&inbox));
         match spawned {
-            Ok(_) => *self.queue.lock() = Some(queue),
+            Ok(_) => {
+                *self.kernel.lock() = Some(Kernel {
+                    cache: kernel,
+                    queue,
+                });
+            }
             Err(error) => {
                 tracing::error!(%error, "could not start the invalidation thread: the kernel's caches can become stale")
             }
@@ -99,14 +118,20 @@ impl Invalidation {
 
     /// Ends the thread without waiting: the kernel may answer only when the mount is gone.
     pub(super) fn detach(&self) {
-        let mut queue = self.queue.lock();
-        queue.take();
+        let mut kernel = self.kernel.lock();
+        kernel.take();
+    }
+
+    /// Whether a program can watch an inode.
+    pub(super) fn knows(&self, ino: Ino) -> bool {
+        let kernel = self.kernel.lock();
+        (kernel.as_ref()).is_some_and(|kernel| kernel.cache.knows(ino))
     }
 
     pub(super) fn send(&self, stale: Stale) {
-        let queue = self.queue.lock();
-        if let Some(queue) = &*queue
-            && queue.send(stale).is_ok()
+        let kernel = self.kernel.lock();
+        if let Some(kernel) = &*kernel
+            && kernel.queue.send(stale).is_ok()
         {
             self.sent.fetch_add(1, Ordering::Release);
         }
@@ -126,6 +151,8 @@ impl Invalidation {
 struct Deferred {
     ino: Ino,
     deadline: Instant,
+    /// The path, if a program may watch it.
+    watched: Option<Vec<u8>>,
     /// The batch counts as done with the last of these.
     _batch: Rc<Batch>,
 }
@@ -168,6 +195,9 @@ impl Thread {
                     true => self.invalidate_apart(it.ino),
                     false => self.kernel.invalidate_inode(it.ino),
                 }
+                if let Some(path) = &it.watched {
+                    self.kernel.tell_watchers(it.ino, path);
+                }
                 false
             });
         }
@@ -178,14 +208,23 @@ impl Thread {
         for (parent, name) in &stale.names {
             self.kernel.invalidate_name(*parent, name);
         }
+        let first = deferred.len();
         for ino in stale.inodes {
             match self.reads.has(ino) {
                 true => deferred.push(Deferred {
                     ino,
                     deadline: Instant::now() + READ_PATIENCE,
+                    watched: None,
                     _batch: Rc::clone(&batch),
                 }),
                 false => self.kernel.invalidate_inode(ino),
+            }
+        }
+        for (ino, path) in stale.watched {
+            // A program that is told reads the file: not before its invalidation.
+            match deferred[first..].iter_mut().find(|it| it.ino == ino) {
+                Some(it) => it.watched = Some(path),
+                None => self.kernel.tell_watchers(ino, &path),
             }
         }
         for ino in stale.orphans {
@@ -233,6 +272,10 @@ mod tests {
 
         fn store_pages(&self, _ino: Ino, _offset: u64, _bytes: &[u8]) {}
 
+        fn tell_watchers(&self, ino: Ino, path: &[u8]) {
+            self.say(format!("event {ino} {}", String::from_utf8_lossy(path)));
+        }
+
         fn is_unreferenced(&self, ino: Ino) -> bool {
             self.say(format!("orphan {ino}"));
             false
@@ -240,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pending_read_delays_the_invalidation_of_its_inode_only() {
+    fn a_pending_read_delays_the_invalidation_and_the_event_of_its_inode_only() {
         let (tell, told) = channel();
         let dir = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(&dir.path().join("a.db"), &OWNER).unwrap();
@@ -251,16 +294,18 @@ mod tests {
                 inodes: inodes.to_vec(),
                 names: names.to_vec(),
                 orphans: orphans.to_vec(),
+                watched: inodes.iter().map(|ino| (*ino, b"p".to_vec())).collect(),
             });
         };
         let next = || told.recv_timeout(Duration::from_secs(20)).unwrap();
         let read = invalidation.reads.begin(7);
         send(&[7, 8], &[(1, b"n".to_vec())], &[]);
         send(&[9], &[(2, b"m".to_vec())], &[5]);
-        let first = [next(), next(), next(), next(), next()];
-        assert_eq!(first, ["1/n", "8", "2/m", "9", "orphan 5"]);
+        let first = [(); 7].map(|()| next());
+        let expected = ["1/n", "8", "event 8 p", "2/m", "9", "event 9 p", "orphan 5"];
+        assert_eq!(first, expected);
         drop(read);
-        assert_eq!(next(), "7");
+        assert_eq!([next(), next()], ["7", "event 7 p"]);
         invalidation.settle();
         assert_eq!(invalidation.done.load(Ordering::Acquire), 2);
     }

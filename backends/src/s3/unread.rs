@@ -249,7 +249,7 @@ impl Inner {
         self.kernel.send(Stale {
             inodes: adopted.inodes.into_iter().collect(),
             names: adopted.names.into_iter().collect(),
-            orphans: Vec::new(),
+            ..Stale::default()
         });
         Ok(())
     }

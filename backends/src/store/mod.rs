@@ -278,6 +278,15 @@ pub trait KernelCache: Send + Sync {
     /// The kernel extends the file's size to cover them, even if an older attribute reply is in flight.
     fn store_pages(&self, ino: Ino, offset: u64, bytes: &[u8]);
 
+    /// Whether the kernel holds a reference to an inode: only then can a program watch it.
+    fn knows(&self, _ino: Ino) -> bool {
+        false
+    }
+
+    /// Raises an inotify event for an inode that changed other than through the mount, after its invalidation. `path` leads
+    /// to it from the root. Returns at once.
+    fn tell_watchers(&self, _ino: Ino, _path: &[u8]) {}
+
     /// Records that an inode lost its last name. True if the kernel holds no reference, and the store may reclaim it;
     /// otherwise the front end does when the kernel forgets it.
     fn is_unreferenced(&self, ino: Ino) -> bool;

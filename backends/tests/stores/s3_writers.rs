@@ -453,6 +453,13 @@ impl KernelCache for Kernel {
         self.told.lock().unwrap().push(format!("name {name}"));
     }
     fn store_pages(&self, _: Ino, _: u64, _: &[u8]) {}
+    fn knows(&self, ino: Ino) -> bool {
+        self.open.lock().unwrap().contains(&ino)
+    }
+    fn tell_watchers(&self, _: Ino, path: &[u8]) {
+        let path = String::from_utf8_lossy(path);
+        self.told.lock().unwrap().push(format!("event {path}"));
+    }
     fn is_unreferenced(&self, ino: Ino) -> bool {
         !self.open.lock().unwrap().contains(&ino)
     }
@@ -482,6 +489,48 @@ fn files_that_others_delete_free_their_space_and_the_kernel_is_told() {
     assert!(bytes(&b, open) == long, "it is open");
     b.reclaim(open).unwrap();
     assert!(b.getattr(open).is_err());
+    b.detach();
+}
+
+#[test]
+fn watchers_are_told_of_what_others_change_only_where_the_kernel_knows_it() {
+    let (_memory, a, b) = hosts(&[("known", b"1"), ("other", b"1")]);
+    let dir = create(&a, ROOT, "d", Kind::Directory).ino;
+    create(&a, dir, "in d", Kind::File);
+    exchange(&a, &b);
+    let kernel = Arc::new(Kernel::default());
+    kernel
+        .open
+        .lock()
+        .unwrap()
+        .extend([ROOT, find(&b, "known")]);
+    b.attach(Arc::clone(&kernel) as Arc<dyn KernelCache>);
+    let told = || {
+        let told = std::mem::take(&mut *kernel.told.lock().unwrap());
+        let is_event = |told: &String| told.starts_with("event");
+        told.into_iter().filter(is_event).collect::<Vec<_>>()
+    };
+    for name in ["known", "other"] {
+        append(&a, find(&a, name), b"2");
+    }
+    exchange(&a, &b);
+    assert_eq!(told(), ["event known"]);
+    create(&a, ROOT, "new", Kind::File);
+    create(&a, dir, "new in d", Kind::File);
+    exchange(&a, &b);
+    // The directory first: its event is the last to be dropped.
+    assert_eq!(told(), ["event ", "event new"]);
+    unlink(&a, "new");
+    exchange(&a, &b);
+    assert_eq!(told(), ["event "]);
+    kernel
+        .open
+        .lock()
+        .unwrap()
+        .push(b.lookup(ROOT, b"d").unwrap().ino);
+    create(&a, dir, "last", Kind::File);
+    exchange(&a, &b);
+    assert_eq!(told(), ["event d", "event d/last"]);
     b.detach();
 }
 
