@@ -92,6 +92,16 @@ pub const VIEW_ROW: usize = 16 << 20;
 /// Bytes of one message of a PostgreSQL server: a row with content of 256 MiB, the most that a view shows.
 pub const DATABASE_MESSAGE: u64 = 257 * MIB;
 
+/// Bytes of a PostgreSQL server before the rows of a query: its greeting, the columns of a statement, and their types.
+pub const DATABASE_DESCRIPTION: u64 = 16 * MIB;
+
+/// Answers of a PostgreSQL server about the types of one statement. A type that is made of others needs an answer for each
+/// level, and the client's stack has a frame for it.
+pub const DATABASE_TYPES: u64 = 128;
+
+/// Bytes of the settings that a PostgreSQL server states in one connection: the client keeps all of them.
+pub const DATABASE_SETTINGS: u64 = MIB;
+
 /// Keys in a listing of a bucket.
 pub const LISTED_KEYS: usize = 5_000_000;
 

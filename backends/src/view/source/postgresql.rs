@@ -4,6 +4,8 @@
 //! With a channel, each call sends an empty request: the server sends pending notices before its answer.
 
 mod connection;
+#[cfg(test)]
+mod hostile;
 mod session;
 
 use std::future::Future;

@@ -16,7 +16,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, RowStream,
 
 use super::super::parameters::numbered;
 use super::super::{BoundStatement, Changed, Parameter, Parameters, Text};
-use super::connection::{Limited, ServerAddress, addresses};
+use super::connection::{Limited, Limits, ServerAddress, addresses};
 
 /// Roles with which a query could reach files and programs of the server.
 const REACH: &str = "SELECT coalesce(string_agg(rolname, ', '), '') FROM pg_roles
@@ -42,6 +42,7 @@ pub(super) struct Answers {
 pub(super) struct Session {
     pub(super) client: Client,
     address: ServerAddress,
+    limits: Limits,
     prepared: HashMap<String, Prepared>,
     pub(super) answers: Answers,
 }
@@ -197,10 +198,11 @@ impl Answers {
 /// Connects to the first server of `config` that accepts it; the failure of the last one, if none does.
 async fn connect(
     config: &Config,
+    limits: &Limits,
 ) -> Result<(Client, Connection<Limited, NoTlsStream>, ServerAddress), Failure> {
     let mut failure = Failure::Unreachable(io::Error::other("the URL names no host"));
     for address in addresses(config) {
-        failure = match Limited::connect(&address).await {
+        failure = match Limited::connect(&address, limits.clone()).await {
             Ok(stream) => match config.connect_raw(stream, NoTls).await {
                 Ok((client, connection)) => return Ok((client, connection, address)),
                 Err(error) => error.into(),
@@ -214,7 +216,7 @@ async fn connect(
 impl Session {
     /// Has the server stop the running query.
     pub(super) async fn cancel(&self) -> Result<(), Failure> {
-        let stream = Limited::connect(&self.address).await;
+        let stream = Limited::connect(&self.address, Limits::default()).await;
         let stream = stream.map_err(Failure::Unreachable)?;
         let token = self.client.cancel_token();
         Ok(token.cancel_query_raw(stream, NoTls).await?)
@@ -225,7 +227,8 @@ impl Session {
         channel: Option<&str>,
         notices: Arc<AtomicU64>,
     ) -> Result<Self, Failure> {
-        let (client, mut connection, address) = connect(config).await?;
+        let limits = Limits::default();
+        let (client, mut connection, address) = connect(config, &limits).await?;
         notices.fetch_add(1, Ordering::Relaxed);
         tokio::spawn(async move {
             let next = |context: &mut std::task::Context<'_>| connection.poll_message(context);
@@ -247,7 +250,8 @@ impl Session {
                 }
             }
         });
-        let reach: String = client.query_one(REACH, &[]).await?.get(0);
+        limits.describing();
+        let reach: String = client.query_one(REACH, &[]).await?.try_get(0)?;
         if !reach.is_empty() {
             return Err(Failure::Forbidden(format!(
                 "its role has access to files and programs of the server ({reach}): use a role with rights on tables only"
@@ -259,9 +263,11 @@ impl Session {
                 .batch_execute(&format!("LISTEN \"{channel}\""))
                 .await?;
         }
+        limits.streaming();
         Ok(Self {
             client,
             address,
+            limits,
             prepared: HashMap::new(),
             answers: Answers::default(),
         })
@@ -272,7 +278,10 @@ impl Session {
             return Ok(Arc::clone(prepared));
         }
         let (numbered, names) = numbered(sql);
-        let prepared = Arc::new((self.client.prepare(&numbered).await?, names));
+        self.limits.describing();
+        let statement = self.client.prepare(&numbered).await;
+        self.limits.streaming();
+        let prepared = Arc::new((statement?, names));
         self.prepared.insert(sql.to_owned(), Arc::clone(&prepared));
         Ok(prepared)
     }
