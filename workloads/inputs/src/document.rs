@@ -139,6 +139,20 @@ impl Document {
         Ok(toml::Value::Table(table).into())
     }
 
+    /// The number of values in it: itself, and all in its lists and tables.
+    pub fn values(&self) -> usize {
+        let (mut count, mut waiting) = (0, vec![self]);
+        while let Some(value) = waiting.pop() {
+            count += 1;
+            match value {
+                Self::List(items) => waiting.extend(items),
+                Self::Table(fields) => waiting.extend(fields.iter().map(|(_, value)| value)),
+                _ => {}
+            }
+        }
+        count
+    }
+
     /// The field `name`, if this is a table that has it.
     pub fn field(&self, name: &str) -> Option<&Self> {
         let Self::Table(fields) = self else {

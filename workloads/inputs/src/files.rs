@@ -58,6 +58,8 @@ const GIB: u64 = 1 << 30;
 
 /// A policy, a claims file, a price list, a suite, a workload, a view or a backend's definition.
 pub const DEFINITION: FileLimit = FileLimit::new("a definition", 4 * MIB, u64::MAX);
+/// The most values in a definition: what is made of a row can take far more than the row.
+pub const DEFINITION_VALUES: usize = 10_000;
 /// A trace.
 pub const TRACE: FileLimit = FileLimit::new("a trace", GIB, 256 * MIB);
 /// A recorded session.

@@ -140,16 +140,21 @@ pub fn named(
     found.ok_or_else(|| InputError::whole(path, message))
 }
 
-/// Parses a TOML document; `file` is only for error messages. A date without quotes is text.
+/// Parses a definition in TOML, of at most [`files::DEFINITION_VALUES`] values; `file` is only for error messages. A date without quotes is text.
 ///
 /// # Errors
-/// [`InputError`] with the line and the field; without the field if the text is not TOML, or has a number of 2^63 or
-/// more.
+/// [`InputError`] with the line and the field; without the field if the text is not TOML, has a number of 2^63 or more, or
+/// has too many values.
 pub fn parse_toml<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, InputError> {
     let document = Document::from_toml(text).map_err(|error| {
         let start = error.span().map_or(0, |span| span.start);
         InputError::at(file, location::line(text, start), error.message())
     })?;
+    let (values, most) = (document.values(), files::DEFINITION_VALUES);
+    if values > most {
+        let message = format!("has {values} values; a definition may have {most}");
+        return Err(InputError::whole(file, message));
+    }
     document.read().map_err(|error| {
         let (field, line) = location::locate(text, &error.path());
         InputError::at(file, line.unwrap_or(1), with_field(&field, error.message()))
@@ -251,6 +256,24 @@ mod tests {
         insta::assert_snapshot!(error("[[step]]\nread = 20\n"), @"x.toml:2: field `step[0].read`: invalid type: integer `20`, expected a string");
         insta::assert_snapshot!(error("\nstep = 9223372036854775808"), @"x.toml:2: u64 value was too large");
         insta::assert_snapshot!(error("step = [\n  { read = 'a' },\n  { copy = 'b' },\n]\n"), @"x.toml:3: field `step[1]`: unknown variant `copy`, expected one of `wait`, `read`, `stop`");
+    }
+
+    #[test]
+    fn a_definition_of_too_many_values_is_refused_before_it_is_read() {
+        let file = Path::new("x.toml");
+        let rows = |count: usize| "[[step]]\nread = 'a'\n".repeat(count);
+        // The document, the list, and two values a row.
+        let most = (files::DEFINITION_VALUES - 2) / 2;
+        assert!(parse_toml::<Lists>(file, &rows(most)).is_ok());
+        let error = parse_toml::<Lists>(file, &rows(most + 1)).unwrap_err();
+        insta::assert_snapshot!(error, @"x.toml: has 10002 values; a definition may have 10000");
+        for nested in ["step = [", "step = {wait=", "step", "[step"] {
+            let more = ["[", "{wait=", ".wait", ".wait"];
+            for more in more {
+                let text = format!("{nested}{}", more.repeat(100_000));
+                parse_toml::<Lists>(file, &text).unwrap_err();
+            }
+        }
     }
 
     #[test]
