@@ -173,6 +173,7 @@ impl Postgresql {
             return Err(Failure::Forbidden("there is no connection".to_owned()));
         };
         let answer = self.wait(ask(&mut session));
+        let answer = answer.map_err(|failure| session.explained(failure));
         match &answer {
             Err(failure) if failure.is_final() => {
                 if matches!(failure, Failure::Late) {

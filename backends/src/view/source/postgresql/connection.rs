@@ -57,6 +57,8 @@ struct Allowance {
     answers: u64,
     /// Bytes of settings, in the whole connection.
     settings: u64,
+    /// Why the connection was ended.
+    refused: Option<String>,
 }
 
 /// The limits of one connection. The client keeps what describes a statement, so that has a limit of its own.
@@ -69,6 +71,7 @@ impl Default for Limits {
             bytes: None,
             answers: 0,
             settings: DATABASE_SETTINGS,
+            refused: None,
         })));
         limits.describing();
         limits
@@ -90,31 +93,45 @@ impl Limits {
         allowance.answers = u64::MAX;
     }
 
+    /// Why the connection was ended: the client tells its callers only that it is closed.
+    pub(super) fn refused(&self) -> Option<String> {
+        self.0.lock().refused.clone()
+    }
+
     /// The server begins a message.
-    fn begin(&self, kind: u8, length: u64) -> Result<(), String> {
+    fn begin(&self, kind: u8, length: u64) -> io::Result<()> {
+        let allowance = &mut *self.0.lock();
+        allowance.take(kind, length).map_err(|reason| {
+            allowance.refused = Some(reason.clone());
+            io::Error::other(reason)
+        })
+    }
+}
+
+impl Allowance {
+    fn take(&mut self, kind: u8, length: u64) -> Result<(), String> {
         if length > DATABASE_MESSAGE {
             return Err(format!(
                 "the server states a message of {length} bytes; at most {DATABASE_MESSAGE} are read"
             ));
         }
-        let mut allowance = self.0.lock();
         if kind == b'S' {
-            let left = allowance.settings.checked_sub(length);
-            allowance.settings = left.ok_or_else(|| {
+            let left = self.settings.checked_sub(length);
+            self.settings = left.ok_or_else(|| {
                 format!("the server states settings of more than {DATABASE_SETTINGS} bytes")
             })?;
         }
-        if let Some(bytes) = allowance.bytes {
+        if let Some(bytes) = self.bytes {
             let left = bytes.checked_sub(length + 1).ok_or_else(|| {
                 format!(
                     "the server describes a statement by more than {DATABASE_DESCRIPTION} bytes"
                 )
             })?;
-            allowance.bytes = Some(left);
+            self.bytes = Some(left);
         }
         if kind == b'Z' {
-            let left = allowance.answers.checked_sub(1);
-            allowance.answers = left.ok_or_else(|| {
+            let left = self.answers.checked_sub(1);
+            self.answers = left.ok_or_else(|| {
                 format!(
                     "the types of a statement take more than {DATABASE_TYPES} answers of the server"
                 )
@@ -181,7 +198,7 @@ impl Messages {
             self.has = 0;
             let [kind, length @ ..] = self.header;
             let length = u64::from(u32::from_be_bytes(length));
-            self.limits.begin(kind, length).map_err(io::Error::other)?;
+            self.limits.begin(kind, length)?;
             self.left = length.saturating_sub(4);
         }
         Ok(())

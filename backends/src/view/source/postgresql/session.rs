@@ -195,6 +195,10 @@ impl Answers {
     }
 }
 
+fn explained(limits: &Limits, failure: Failure) -> Failure {
+    limits.refused().map_or(failure, Failure::Forbidden)
+}
+
 /// Connects to the first server of `config` that accepts it; the failure of the last one, if none does.
 async fn connect(
     config: &Config,
@@ -214,6 +218,11 @@ async fn connect(
 }
 
 impl Session {
+    /// The reason of a failure, if this side has ended the connection.
+    pub(super) fn explained(&self, failure: Failure) -> Failure {
+        explained(&self.limits, failure)
+    }
+
     /// Has the server stop the running query.
     pub(super) async fn cancel(&self) -> Result<(), Failure> {
         let stream = Limited::connect(&self.address, Limits::default()).await;
@@ -251,7 +260,9 @@ impl Session {
             }
         });
         limits.describing();
-        let reach: String = client.query_one(REACH, &[]).await?.try_get(0)?;
+        let reach = client.query_one(REACH, &[]).await;
+        let reach = reach.and_then(|row| row.try_get::<_, String>(0));
+        let reach = reach.map_err(|error| explained(&limits, error.into()))?;
         if !reach.is_empty() {
             return Err(Failure::Forbidden(format!(
                 "its role has access to files and programs of the server ({reach}): use a role with rights on tables only"
