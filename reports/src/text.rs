@@ -1,7 +1,11 @@
-//! Formats of numbers and plain tables.
+//! Formats of numbers, and plain tables and paragraphs for a terminal.
 
 use inputs::border;
 use stats::{Comparison, MarginKind, Verdict};
+use unicode_width::UnicodeWidthStr;
+
+/// The most columns of a line for a terminal. Only a path or a command may be wider, so that it can be copied.
+pub(crate) const TERMINAL: usize = 100;
 
 /// A time with a suitable unit: `5.3 µs`.
 pub fn time(ns: f64) -> String {
@@ -34,6 +38,12 @@ pub fn count(number: u64) -> String {
         text.push(digit);
     }
     text
+}
+
+/// A number of things, whose plural ends with `s`: `1 cell`, `1,200 cells`.
+pub fn number_of(number: usize, thing: &str) -> String {
+    let ending = if number == 1 { "" } else { "s" };
+    format!("{} {thing}{ending}", count(number as u64))
 }
 
 /// A ratio's excess over 1 in percent: 1.05 is `5 %`.
@@ -92,52 +102,127 @@ pub fn columns(head: &str) -> Vec<String> {
     head.split(" | ").map(str::to_owned).collect()
 }
 
-/// A table for a terminal. Columns fit their content up to 60 characters; longer cells are wrapped.
+/// The widest column of a table.
+const WIDEST: usize = 60;
+
+/// Columns between two columns of a table.
+const GAP: usize = 2;
+
+/// The widths of columns that fit into a line for a terminal, from the widths of their content. The widest columns give way
+/// first, but none below the width of its longest word.
+fn fitted(mut widths: Vec<usize>, words: &[usize]) -> Vec<usize> {
+    let gaps = GAP * widths.len().saturating_sub(1);
+    while widths.iter().sum::<usize>() + gaps > TERMINAL {
+        let columns = widths.iter().enumerate();
+        let wide = columns.filter(|(at, width)| **width > words[*at]);
+        let Some((widest, _)) = wide.max_by_key(|(_, width)| **width) else {
+            break;
+        };
+        widths[widest] -= 1;
+    }
+    widths
+}
+
+/// A table for a terminal. Columns fit their content up to 60 characters, and all of them a line; longer cells are wrapped.
 pub fn table(head: &[impl AsRef<str>], rows: &[Vec<String>]) -> String {
-    const WIDEST: usize = 60;
-    let wrapped: Vec<Vec<Vec<String>>> = rows
-        .iter()
-        .map(|row| {
-            let cells = row.iter().map(|cell| border::terminal_cell(cell));
-            cells.map(|cell| wrap(&cell, WIDEST)).collect()
-        })
-        .collect();
+    let head: Vec<String> = head.iter().map(|cell| cell.as_ref().to_owned()).collect();
+    let plain = |row: &Vec<String>| {
+        let cells = row.iter().map(|cell| border::terminal_cell(cell));
+        cells.collect::<Vec<String>>()
+    };
+    let rows: Vec<Vec<String>> = rows.iter().map(plain).collect();
+    let of_column = |column: usize| {
+        let cells = std::iter::once(&head).chain(&rows);
+        cells.filter_map(move |row| row.get(column))
+    };
+    let widest = |column: usize| {
+        let widths = of_column(column).map(|cell| cell.width());
+        widths.max().unwrap_or(0).min(WIDEST)
+    };
+    let longest_word = |column: usize| {
+        let words = of_column(column).flat_map(|cell| cell.split(' '));
+        words.map(|word| word.width()).max().unwrap_or(0)
+    };
+    let words: Vec<usize> = (0..head.len()).map(longest_word).collect();
+    let limits = fitted((0..head.len()).map(widest).collect(), &words);
+    let wrapped = |row: &Vec<String>| {
+        let cells = row.iter().zip(&limits);
+        let cells = cells.map(|(cell, limit)| wrap(cell.split(' '), *limit));
+        cells.collect::<Vec<Vec<String>>>()
+    };
+    let head = wrapped(&head);
+    let wrapped: Vec<Vec<Vec<String>>> = rows.iter().map(wrapped).collect();
     let width = |column: usize| {
-        let cells = wrapped.iter().filter_map(|row| row.get(column)).flatten();
-        let widest = cells.map(|line| line.chars().count()).max().unwrap_or(0);
-        widest.max(head[column].as_ref().chars().count())
+        let rows = std::iter::once(&head).chain(&wrapped);
+        let cells = rows.filter_map(|row| row.get(column)).flatten();
+        cells.map(|line| line.width()).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..head.len()).map(width).collect();
     let line = |cells: Vec<&str>| {
-        let padded = cells
-            .iter()
-            .zip(&widths)
-            .map(|(cell, width)| format!("{cell:width$}"));
-        let line = padded.collect::<Vec<_>>().join("  ");
+        let padded = cells.iter().zip(&widths).map(|(cell, width)| {
+            format!("{cell}{}", " ".repeat(width.saturating_sub(cell.width())))
+        });
+        let line = padded.collect::<Vec<_>>().join(&" ".repeat(GAP));
         format!("{}\n", line.trim_end())
     };
-    let mut text = line(head.iter().map(AsRef::as_ref).collect());
+    let lines = |row: &Vec<Vec<String>>| {
+        let height = row.iter().map(Vec::len).max().unwrap_or(1);
+        let lines = (0..height).map(|at| {
+            let cells = row.iter();
+            let cells = cells.map(|cell| cell.get(at).map_or("", String::as_str));
+            line(cells.collect())
+        });
+        lines.collect::<String>()
+    };
+    let mut text = lines(&head);
     let rules: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
     text += &line(rules.iter().map(String::as_str).collect());
     for row in &wrapped {
-        let height = row.iter().map(Vec::len).max().unwrap_or(1);
-        for at in 0..height {
-            let cells = row
-                .iter()
-                .map(|cell| cell.get(at).map_or("", String::as_str));
-            text += &line(cells.collect());
-        }
+        text += &lines(row);
     }
     text
 }
 
-fn wrap(text: &str, width: usize) -> Vec<String> {
+/// A paragraph for a terminal, whose lines begin with `indent` and the first with `first`. A command stays whole.
+pub(crate) fn paragraph(first: &str, indent: &str, text: &str) -> String {
+    let text = border::terminal_cell(text);
+    let widest = first.width().max(indent.width());
+    let lines = wrap(unbroken(&text), TERMINAL.saturating_sub(widest));
+    let starts = std::iter::once(first).chain(std::iter::repeat(indent));
+    let lines = starts
+        .zip(&lines)
+        .map(|(start, line)| format!("{start}{line}\n"));
+    lines.collect()
+}
+
+/// The words of a text. A command between backticks or in brackets is one word.
+fn unbroken(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let end = if rest.starts_with('`') {
+            rest[1..].find('`').map_or(0, |at| at + 2)
+        } else if rest.starts_with("(ctxbench ") {
+            rest.find(')').map_or(0, |at| at + 1)
+        } else {
+            0
+        };
+        let end = rest[end..].find(' ').map_or(rest.len(), |at| end + at);
+        let word = &rest[..end];
+        rest = rest.get(end + 1..).unwrap_or("");
+        Some(word)
+    })
+}
+
+fn wrap<'a>(words: impl Iterator<Item = &'a str>, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
-    for word in text.split(' ') {
+    for word in words {
         let last = lines.last_mut();
         match last {
             Some(line) if line.is_empty() => line.push_str(word),
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+            Some(line) if line.width() + 1 + word.width() <= width => {
                 line.push(' ');
                 line.push_str(word);
             }
@@ -208,5 +293,54 @@ mod tests {
             word word word word word word word word
         µµ  b
         ");
+    }
+
+    #[test]
+    fn a_table_fits_a_line_and_its_widest_columns_give_way() {
+        let long = "some more words ".repeat(8);
+        let row = |name: &str| {
+            let cells = [name, "0.1 ms", long.trim(), long.trim(), long.trim()];
+            cells.map(str::to_owned).to_vec()
+        };
+        let text = table(
+            &["arm", "time", "one", "two", "three"],
+            &[row("agent/claude-code-write-heavy"), row("short")],
+        );
+        let widest = text.lines().map(|line| line.width()).max();
+        assert!(
+            widest.is_some_and(|width| (80..=TERMINAL).contains(&width)),
+            "{text}"
+        );
+        assert!(
+            text.contains("agent/claude-code-write-heavy  0.1 ms  "),
+            "{text}"
+        );
+        // A word is never broken: it could be a path.
+        let path = "p".repeat(120);
+        let text = table(&["path"], &[vec![path.clone()]]);
+        assert!(text.contains(&path), "{text}");
+    }
+
+    #[test]
+    fn a_paragraph_is_wrapped_and_its_commands_stay_whole() {
+        let command = format!("ctxbench run {}", "--workload micro/stat ".repeat(6));
+        let command = command.trim();
+        let words = "some more words ".repeat(12);
+        let text = paragraph(
+            "  if: ",
+            "      ",
+            &format!("{words}`{command}` ({command})."),
+        );
+        let (wide, narrow): (Vec<&str>, Vec<&str>) =
+            text.lines().partition(|line| line.width() > TERMINAL);
+        assert_eq!(
+            wide,
+            [format!("      `{command}`"), format!("      ({command}).")]
+        );
+        assert!(
+            narrow.len() == 3 && narrow[0].starts_with("  if: some"),
+            "{text}"
+        );
+        assert_eq!(paragraph("", "", "a `b c"), "a `b c\n");
     }
 }

@@ -23,6 +23,7 @@ pub use uses::{AdviceKind, Confidence, UseAnswer};
 
 use crate::decide::{Decision, Remedy, remedies};
 use crate::evidence::RunEvidence;
+use crate::text::number_of;
 
 /// The answer of a report.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]
@@ -76,10 +77,7 @@ impl Overview {
 fn about(run: &RunEvidence<'_>) -> Vec<String> {
     let (plan, environment) = (&run.run.plan, &run.run.environment);
     let health = &run.summary.health;
-    let processors = match environment.cpus {
-        1 => "1 processor".to_owned(),
-        count => format!("{count} processors"),
-    };
+    let processors = number_of(environment.cpus as usize, "processor");
     let mut about = vec![
         minutes(health.took_ms),
         match plan

@@ -596,10 +596,15 @@ impl Policy {
         all.any(|(name, backend)| name != self.baseline && self.candidates.fit(name, backend))
     }
 
-    /// The cells that its rows need and that a plan does not have, in words.
+    /// The cells that its rows need and that a plan does not have, in words. A cost that decides only if it is measured needs
+    /// none.
     pub fn unanswered(&self, plan: &Plan) -> Vec<String> {
         let mut missing = BTreeSet::new();
-        for (_, measure) in self.measures() {
+        let rows = self.rows().into_iter().flat_map(|(_, rows)| rows);
+        let rows = rows.filter(|row| !row.if_measured);
+        let rows = rows.chain(self.place_rows()).map(|row| &row.measure);
+        let sources = self.sources.iter().map(|row| &row.measure);
+        for measure in rows.chain(sources) {
             for (name, cell) in measure.cells() {
                 let is_there = plan.workload(name).is_some_and(|workload| {
                     cell.is_none_or(|(state, metric)| {

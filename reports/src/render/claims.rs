@@ -4,7 +4,7 @@ use super::markdown::markdown;
 use super::part::Part::{self, Folded, Heading, List, Table, Text};
 use super::report::Report;
 use crate::claims::{ClaimResult, ClaimStatus, by_factor, tally};
-use crate::text::{columns, table};
+use crate::text::{columns, paragraph, table};
 
 /// How claims are judged, in words.
 const RULES: &str = "A claim is confirmed or refuted if the whole 99 % interval is inside or outside its range; \"about\" means within a factor of two; counts and tokens are exact, and have no interval. \"conditional\": it holds under one condition, but not under another one, or not here. \"arithmetic only\": the source's own figures agree; nothing was measured. \"declared\": a constant of this project or of a backend's makers says so; nothing was tested. What is tested is the figure, on this machine and with our implementation, not the published system itself.";
@@ -124,7 +124,7 @@ pub fn claims_text(claims: &[ClaimResult]) -> String {
         .collect();
     let mut text = table(&["standing", "claim", "it says", "evidence"], &rows);
     let counted = tally(claims);
-    text += &format!("\n{}\n", counted.words());
+    text += &format!("\n{}", paragraph("", "", &counted.words()));
     if !counted.commands.is_empty() {
         text += "\nto settle more:\n";
         for (command, count) in counted.commands {

@@ -8,7 +8,7 @@ use super::markdown::markdown;
 use super::part::Part::{self, Files, Folded, Heading, List, Table, Text};
 use crate::compare::{CellChange, Compared, CountChange, Gate};
 use crate::rank::Ranking;
-use crate::text::{columns, count as count_words, table, time};
+use crate::text::{columns, count as count_words, paragraph, table, time};
 
 const CELL_HEAD: &str = "arm | metric | workload | state | old | new | new over old";
 
@@ -250,26 +250,26 @@ pub fn comparison_markdown(found: &Compared) -> String {
 
 /// A comparison for a terminal.
 pub fn comparison_text(found: &Compared) -> String {
-    let mut text = format!("{}\n", headline(found));
+    let mut text = paragraph("", "", &headline(found));
     for note in notes(found).iter().chain(&found.missing) {
-        text += &format!("note: {note}\n");
+        text += &paragraph("note: ", "  ", note);
     }
     let (links, others) = reports(found);
     for (words, path) in links {
         text += &format!("{words}: {path}\n");
     }
     for other in others {
-        text += &format!("{other}\n");
+        text += &paragraph("", "  ", &other);
     }
     text.push('\n');
     text += &table(&columns(CELL_HEAD), &cells(&found.cells));
     text.push('\n');
     for gate in [Gate::Worse, Gate::Counts, Gate::Claims] {
         for line in found.failing(gate) {
-            text += &format!("{}: {line}\n", gate.name());
+            text += &paragraph(&format!("{}: ", gate.name()), "  ", &line);
         }
     }
-    text += &format!("{}\n", origins(found));
+    text += &paragraph("", "  ", &origins(found));
     text
 }
 
@@ -407,10 +407,10 @@ fn ranking_words(found: &Ranking) -> String {
 /// A ranking for a terminal.
 pub fn ranking_text(found: &Ranking) -> String {
     format!(
-        "{}\n{}\n{}\n",
+        "{}\n{}\n{}",
         table(&columns(RANK_HEAD), &ranking_rows(found)),
         table(&columns(ARM_HEAD), &arm_rows(found)),
-        ranking_words(found)
+        paragraph("", "", &ranking_words(found))
     )
 }
 

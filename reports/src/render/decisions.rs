@@ -10,7 +10,7 @@ use super::output::WriteError;
 use super::part::Part::{self, Folded, Heading, List, Matrix, Table, Text};
 use crate::answer::Overview;
 use crate::decide::{Decision, PolicyVerdict, Row, RowRole, RowState, remedies};
-use crate::text::{columns, table};
+use crate::text::{columns, paragraph, table};
 
 /// Figures below the matrix.
 const FIGURES: usize = 3;
@@ -201,6 +201,30 @@ fn row_cells(row: &Row) -> Vec<String> {
     ]
 }
 
+/// A row for a terminal: its state, its figure with its bound, and what the figure rests on.
+fn row_lines(row: &Row) -> String {
+    const INDENT: &str = "           ";
+    let state = row.role.state(row.state);
+    let first = format!("{:<8} ", row.role.name());
+    let mut text = paragraph(&first, INDENT, &format!("{}: {state}", row.title));
+    let bound = match row.role {
+        RowRole::Listed => String::new(),
+        _ => format!("needed {}", row.bound.words()),
+    };
+    let figure = [row.figure(), bound];
+    let figure: Vec<&str> = figure.iter().map(String::as_str).collect();
+    let figure = figure.into_iter().filter(|part| !part.is_empty());
+    let parts = [
+        figure.collect::<Vec<_>>().join(", "),
+        row.candidate.clone(),
+        remarks(row),
+    ];
+    for part in parts.iter().filter(|part| !part.is_empty()) {
+        text += &paragraph(INDENT, INDENT, part);
+    }
+    text
+}
+
 /// The share of a session and the break-even of a row.
 fn remarks(row: &Row) -> String {
     let break_even = row
@@ -283,8 +307,8 @@ fn verdict_lines(decisions: &[Decision]) -> String {
                 .map(|decision| decision.candidate.as_str())
                 .collect();
             if !found.is_empty() {
-                let line = format!("  {policy}: {}: {}", verdict.name(), found.join(", "));
-                text += &format!("{}\n", terminal_cell(&line));
+                let line = format!("{policy}: {}: {}", verdict.name(), found.join(", "));
+                text += &paragraph("  ", "    ", &line);
             }
         }
     }
@@ -297,27 +321,22 @@ pub fn decisions_text(overview: &Overview, decisions: &[Decision]) -> String {
         let mut text = overview.answer_lines(ANSWER_LINES).join("\n");
         text += &format!("\n\n{}", verdict_lines(decisions));
         for gap in gaps(decisions) {
-            text += &format!("\n{gap}");
+            text += &format!("\n{}", paragraph("", "  ", &gap).trim_end());
         }
         return text.trim_end().to_owned() + "\n";
     };
-    let rows: Vec<Vec<String>> = decision.rows.iter().map(row_cells).collect();
-    let head = columns(&format!(
-        " | row | {} | figure | needed | state | in the user's unit",
-        decision.candidate
-    ));
-    let mut text = format!("{}\n\n{}", decision.question, table(&head, &rows));
-    text += &format!(
-        "\nverdict: {}\n  because: {}\n",
-        decision.verdict.name(),
-        decision.why
-    );
+    let mut text = paragraph("", "", &decision.question);
+    text += &format!("candidate: {}\n\n", terminal_cell(&decision.candidate));
+    text.extend(decision.rows.iter().map(row_lines));
+    text += &format!("\nverdict: {}\n", decision.verdict.name());
+    let below = "    ";
+    text += &paragraph("  because: ", below, &decision.why);
     for condition in &decision.conditions {
-        text += &format!("  if: {condition}\n");
+        text += &paragraph("  if: ", below, condition);
     }
-    text += &format!("  what would flip it: {}\n", decision.would_flip);
+    text += &paragraph("  what would flip it: ", below, &decision.would_flip);
     for gap in gaps(decisions) {
-        text += &format!("  {gap}\n");
+        text += &paragraph("  ", below, &gap);
     }
     let source_rows = source_rows(&[decision]);
     if !source_rows.is_empty() {
@@ -330,9 +349,55 @@ pub fn decisions_text(overview: &Overview, decisions: &[Decision]) -> String {
         );
     }
     if !decision.planned {
-        text += "  note: not every run was made for this policy; a policy chosen after seeing the figures proves less\n";
+        text += &paragraph(
+            "  note: ",
+            below,
+            "not every run was made for this policy; a policy chosen after seeing the figures proves less",
+        );
     }
     text
+}
+
+/// Of a decision that lacks evidence: what the cells of these workloads say, and which rows are open. `None` if it is decided,
+/// or these workloads have no figure in it.
+pub fn partial_answer(decision: &Decision, workloads: &[String]) -> Option<String> {
+    const SHOWN: usize = 4;
+    if decision.verdict != PolicyVerdict::NotDecided {
+        return None;
+    }
+    let is_own = |row: &&Row| {
+        let cell = row.cell.as_ref();
+        cell.is_some_and(|cell| workloads.contains(&cell.workload)) && row.effect.is_some()
+    };
+    let own = decision.rows.iter().filter(is_own).map(|row| {
+        let state = row.role.state(row.state);
+        let title = &row.title;
+        format!(
+            "{title} {}, needed {}: {state}",
+            row.figure(),
+            row.bound.words()
+        )
+    });
+    let own: Vec<String> = own.collect();
+    let open = [RowState::Missing, RowState::Open, RowState::Void];
+    let open = decision.rows.iter().filter(|row| open.contains(&row.state));
+    let open: Vec<&str> = open.map(|row| row.title.as_str()).collect();
+    if own.is_empty() || open.is_empty() {
+        return None;
+    }
+    let more = match open.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let shown = &open[..open.len().min(SHOWN)];
+    let text = format!(
+        "By these sessions alone, {} against {}: {}. Open: {}{more}. `ctxbench run` measures them.",
+        decision.candidate,
+        decision.baseline,
+        own.join("; "),
+        shown.join(", ")
+    );
+    Some(paragraph("", "", &text))
 }
 
 /// Decisions as a Markdown page.

@@ -61,7 +61,7 @@ pub use claims::{claims_markdown, claims_text};
 pub use compare::{
     comparison_junit, comparison_markdown, comparison_text, ranking_markdown, ranking_text,
 };
-pub use decisions::{decisions_markdown, decisions_text};
+pub use decisions::{decisions_markdown, decisions_text, partial_answer};
 pub use excerpt::splice;
 pub use fault_splice::splice_faults;
 pub use faults::write_faults;
@@ -72,4 +72,4 @@ pub use output::{WriteError, abandon_files, put};
 pub use report::Report;
 
 pub use crate::conformance::CONFORMANCE;
-pub use crate::text::{columns, count, percent, ratio, table, time};
+pub use crate::text::{columns, count, number_of, percent, ratio, table, time};
