@@ -34,12 +34,12 @@ pub const SCHEMA_VERSION: i32 = 5;
 pub enum SqliteOpenError {
     /// Another process has it mounted: the file, and where, if that can be told.
     #[error(
-        "{} is in use by another ctxbench mount{}\n  fix: use that mount, which serves every process of this host; or unmount it; or choose another file with --db",
-        .0.display(), .1.as_ref().map(|at| format!(", at {}", at.display())).unwrap_or_default()
+        "{} is in use by another {}\n  fix: use that mount, which serves every process of this host; or unmount it; or choose another file with --db",
+        .0.display(), .1.as_ref().map_or_else(|| "ctxbench mount, or by a check of `ctxbench doctor`".to_owned(), |at| format!("ctxbench mount, at {}", at.display()))
     )]
     Owned(PathBuf, Option<PathBuf>),
     /// It is an SQLite database of something else.
-    #[error("{} is an SQLite database, but not a ctxbench file system (application_id {found:#x})\n  fix: choose another file with --db", .path.display())]
+    #[error("{} is an SQLite database, but not a ctxbench file system (application_id {found:#x})\n  fix: choose another file", .path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
@@ -47,7 +47,7 @@ pub enum SqliteOpenError {
         found: i32,
     },
     /// It is not an SQLite database.
-    #[error("{} is not a ctxbench file system: {reason}; nothing in it was changed\n  fix: choose another file with --db", .path.display())]
+    #[error("{} is not a ctxbench file system: {reason}; nothing in it was changed\n  fix: choose another file", .path.display())]
     Unknown {
         /// The file.
         path: PathBuf,
@@ -147,13 +147,31 @@ pub enum SqliteOpenError {
         left: u64,
     },
     /// SQLite cannot read it.
-    #[error("{} cannot be opened: {reason}", .path.display())]
+    #[error("{} cannot be opened: {reason}\n  fix: {}", .path.display(), open_fix(.path, .reason))]
     Unreadable {
         /// The file.
         path: PathBuf,
         /// The message of SQLite or the system.
         reason: String,
     },
+}
+
+/// What to do about a file that cannot be opened.
+fn open_fix(path: &Path, reason: &str) -> String {
+    let folder = folder(path);
+    let says = |errno: Errno| reason.contains(&io::Error::from(errno).to_string());
+    if !folder.exists() {
+        format!("create its directory with `mkdir -p {}`", folder.display())
+    } else if says(Errno::NOENT) {
+        "correct the path".to_owned()
+    } else if says(Errno::ACCESS) || says(Errno::PERM) {
+        "use it as a user who may read and write the file and its directory, or change their modes"
+            .to_owned()
+    } else if says(Errno::NOTDIR) {
+        format!("choose a file in a directory: {} is none", folder.display())
+    } else {
+        "restore it from a copy, or choose another file".to_owned()
+    }
 }
 
 /// Holds a database for one mount. The lock ends with the process, however that ends.

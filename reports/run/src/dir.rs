@@ -64,7 +64,7 @@ const FILES: [&str; 12] = [
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A file is missing or cannot be read or written.
-    #[error("{}: {error}", .file.display())]
+    #[error("{}: {}", .file.display(), inputs::advised(.error))]
     Io {
         /// The file.
         file: PathBuf,
@@ -180,7 +180,9 @@ fn read_model_files(dir: &Path) -> Result<Option<ModelFiles>, RunError> {
 fn read_plan(dir: &Path) -> Result<Plan, RunError> {
     let file = dir.join(PLAN);
     let text = match read_text(dir, PLAN) {
-        Err(RunError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
+        Err(RunError::Io { error, .. })
+            if [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory].contains(&error.kind()) =>
+        {
             return Err(RunError::NoRun(dir.to_owned()));
         }
         read => read?,

@@ -2,6 +2,7 @@
 //! have installed. [`named!`] declares enums whose variants have names in them.
 //! [`files`] opens files and has their limits, [`names`] checks names, [`border`] encodes foreign text for each output.
 
+mod advice;
 pub mod border;
 mod document;
 pub mod files;
@@ -18,6 +19,7 @@ use hex_simd::AsciiCase;
 use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 
+pub use advice::{advice, advised, advised_for_new};
 pub use document::{Document, Mismatch};
 pub use location::PathStep;
 
@@ -116,7 +118,8 @@ pub fn sha256_of(file: &Path) -> io::Result<String> {
 /// # Errors
 /// [`InputError`] if it cannot be read, is not a regular file, or is longer than [`files::DEFINITION`].
 pub fn read(file: &Path) -> Result<String, InputError> {
-    files::read_text(file, files::DEFINITION).map_err(|error| InputError::whole(file, error))
+    let text = files::read_text(file, files::DEFINITION);
+    text.map_err(|error| InputError::whole(file, advised(&error)))
 }
 
 /// The file and the text of the `what` that a user names: a `.toml` file by its path, else the built-in one.

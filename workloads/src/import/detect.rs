@@ -238,9 +238,10 @@ pub fn detect(head: &Head) -> Result<&'static dyn Importer, String> {
     if let Some((_, what, fix)) = KNOWN.iter().find(|(is, _, _)| is(head)) {
         return Err(format!("this looks like {what}\n  fix: {fix}"));
     }
-    let what = if head.text.trim().is_empty() {
-        "it is empty".to_owned()
-    } else if head.is_lines || head.is_document {
+    if head.text.trim().is_empty() {
+        return Err("is empty\n  fix: name the file of a recorded session".to_owned());
+    }
+    let what = if head.is_lines || head.is_document {
         let kind = match (head.is_lines, head.is_list) {
             (true, _) => "JSON lines",
             (false, true) => "a JSON list",
@@ -375,7 +376,7 @@ mod tests {
                 b"{\"v\":1,\"agent\":\"a\",\"cli_version\":\"1\",\"type\":\"user\",\"content\":[]}\n{\"v\":1}\n",
                 "full.jsonl",
             ),
-            (b"", "it is empty"),
+            (b"", "is empty\n  fix: "),
             (
                 b"{\"alpha\":1,\"beta\":2}",
                 "a JSON document with the fields alpha, beta",
