@@ -121,14 +121,21 @@ pub fn check(path: &Path) -> Result<DatabaseCheck, SqliteOpenError> {
     // SQLite removes the log of an empty file, even for a connection that only reads.
     let path = &resolve(path)?;
     must_not_be_cut(path)?;
+    must_be_file_with_content(path)?;
     // Closed after the connection: closing it ends the locks that SQLite has on the file.
     let file = File::open(path).map_err(|error| unreadable(path, &error))?;
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
-    let (mut connection, is_there) = open_to_read(path, &file)?;
+    let DatabaseReader {
+        mut connection,
+        is_there,
+        is_idle,
+    } = open_to_read(path, &file)?;
+    // Asking whether another process has the lock would give up the own one.
+    let is_mounted = || !is_idle && is_mounted(&file);
     let damaged_pages = pages::damaged(&connection, has_log(path));
     let mut checked = check_rows(&mut connection).map_err(wrong)?;
     let mut damaged_pages = damaged_pages.map_err(|error| unreadable(path, &error))?;
-    if !damaged_pages.is_empty() && !is_mounted(&file) {
+    if !damaged_pages.is_empty() && !is_mounted() {
         // A power loss during a checkpoint leaves pages of which the disk has written a part. The next mount reads them from
         // the log, and copies all of that again; a mount in use may have copied it already.
         let in_log = pages::in_log(path).map_err(|error| unreadable(path, &error))?;
@@ -166,29 +173,49 @@ pub fn check(path: &Path) -> Result<DatabaseCheck, SqliteOpenError> {
     problems.extend(failed.0);
     checked.tails = tails.compared;
     checked.unchecked_tails = tails.unchecked;
-    checked.is_mounted = is_mounted(&file);
+    checked.is_mounted = is_mounted();
     if !problems.is_empty() {
         note(problems, "lost", lost(&connection));
     }
     Ok(checked)
 }
 
-/// A connection that only reads the database in `file`, and whether it is a file system.
-fn open_to_read(path: &Path, file: &File) -> Result<(Connection, bool), SqliteOpenError> {
+/// Refuses what holds no database: SQLite would call a directory an error of the disk, and an empty file a damaged one.
+fn must_be_file_with_content(path: &Path) -> Result<(), SqliteOpenError> {
+    let metadata = std::fs::metadata(path).map_err(|error| unreadable(path, &error))?;
+    let reason = match (metadata.is_file(), metadata.len()) {
+        (false, _) => "it is not a regular file",
+        (true, 0) if !has_log(path) => "it is empty, so there is nothing to check",
+        (true, _) => return Ok(()),
+    };
+    Err(SqliteOpenError::Unknown {
+        path: path.to_owned(),
+        reason: reason.to_owned(),
+    })
+}
+
+/// A connection that only reads a database.
+struct DatabaseReader {
+    connection: Connection,
+    /// Whether the database is a file system.
+    is_there: bool,
+    /// Whether a lock keeps mounts away until the database is closed.
+    is_idle: bool,
+}
+
+/// Opens the database in `file` to read it.
+fn open_to_read(path: &Path, file: &File) -> Result<DatabaseReader, SqliteOpenError> {
     let identified = |connection| Ok((identify(&connection, path)?, connection));
     let open = || {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         open_pages(path, flags).and_then(identified)
     };
+    // The lock keeps mounts away: SQLite would not see what they write. It makes no file beside an immutable database.
+    let is_idle =
+        !needs_recovery(path) && flock(file, FlockOperation::NonBlockingLockShared).is_ok();
     let (is_there, connection) = match read_only_reason(path) {
+        _ if is_idle => open_immutable(path).and_then(identified)?,
         None => open()?,
-        // The lock keeps mounts away: SQLite would not see what they write.
-        Some(_)
-            if !needs_recovery(path)
-                && flock(file, FlockOperation::NonBlockingLockShared).is_ok() =>
-        {
-            open_immutable(path).and_then(identified)?
-        }
         // A mount may have the database, and has then made the files that SQLite needs beside it.
         Some(reason) => open().map_err(|error| match error {
             SqliteOpenError::Unreadable { .. } if !is_mounted(file) => {
@@ -200,7 +227,11 @@ fn open_to_read(path: &Path, file: &File) -> Result<(Connection, bool), SqliteOp
             error => error,
         })?,
     };
-    Ok((connection, is_there))
+    Ok(DatabaseReader {
+        connection,
+        is_there,
+        is_idle,
+    })
 }
 
 /// Whether a mount has the database in this file.
@@ -564,7 +595,7 @@ mod tests {
 
     use super::*;
     use crate::sqlite::SqliteStore;
-    use crate::sqlite::files::{index_of, log_of};
+    use crate::sqlite::files::log_of;
     use crate::sqlite::free_tails::tests::{LONG, create};
     use crate::sqlite::log_mark::tests::OWNER;
 
@@ -614,16 +645,56 @@ mod tests {
     }
 
     #[test]
+    fn a_check_leaves_no_file_beside_an_unmounted_database() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.db");
+        create(&SqliteStore::open(&path, &OWNER).unwrap(), "f0", &[1; LONG]);
+        let listed = || {
+            let entries = std::fs::read_dir(dir.path()).unwrap();
+            let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        let before = listed();
+        let checked = check(&path).unwrap();
+        assert!(checked.problems.is_empty() && !checked.is_mounted);
+        assert_eq!(listed(), before);
+        // The lock of the check has ended: a mount can have the database.
+        let mounted = SqliteStore::open(&path, &OWNER).unwrap();
+        assert!(check(&path).unwrap().is_mounted);
+        drop(mounted);
+        assert_eq!(listed(), before);
+    }
+
+    #[test]
+    fn what_is_no_database_is_refused_by_what_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let empty = dir.path().join("empty.db");
+        std::fs::write(&empty, "").unwrap();
+        let missing = dir.path().join("none/a.db");
+        for (path, parts) in [
+            (
+                dir.path(),
+                ["it is not a regular file", "choose another file"],
+            ),
+            (&empty, ["it is empty", "choose another file"]),
+            (
+                &missing,
+                ["No such file", "create its directory with `mkdir -p "],
+            ),
+        ] {
+            let refused = check(path).unwrap_err().to_string();
+            assert!(parts.iter().all(|part| refused.contains(part)), "{refused}");
+        }
+    }
+
+    #[test]
     fn a_database_that_can_only_be_read_is_checked_as_it_is() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.db");
         create(&SqliteStore::open(&path, &OWNER).unwrap(), "f0", &[1; LONG]);
         let expected = check(&path).unwrap();
         assert_eq!((expected.tails, expected.problems.len()), (1, 0));
-        // The check has left files that SQLite makes beside the database.
-        for beside in [log_of(&path), index_of(&path)] {
-            let _ = std::fs::remove_file(beside);
-        }
         {
             let Some(_read_only) = ReadOnly::of(&[&path, dir.path()]) else {
                 eprintln!("skipped: root cannot make a file immutable here");
