@@ -24,6 +24,12 @@ use crate::state::State;
 use crate::tools::SqlTools;
 use crate::view::{ViewMount, ViewOptions};
 
+/// The arm that is the baseline a second time.
+pub const AA_ARM: &str = "direct-again";
+
+/// What the names of arms end with that are copies of another one: identical, or slowed by so many percent.
+const OF_COPIES: [&str; 2] = ["-again", "-slowed-"];
+
 /// The backends of one process, and the servers that they share.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
@@ -117,32 +123,35 @@ impl Registry {
             .extension()
             .is_some_and(|extension| extension == "toml")
         {
-            return Ok(Box::new(External::read(path, &self.services)?));
+            let is_taken = |name: &str| is_of_copy(name) || self.built_in(name).is_some();
+            return Ok(Box::new(External::read(path, &self.services, is_taken)?));
         }
+        self.built_in(name).ok_or_else(|| {
+            let known: Vec<String> = self.all().map(|backend| backend.describe().name).collect();
+            let known = inputs::names::alternatives(name, known.iter().map(String::as_str));
+            let message = format!(
+                "unknown backend; {known}, or the path of a .toml file (all: ctxbench list)"
+            );
+            InputError::whole(path, message)
+        })
+    }
+
+    /// The backend of this program, or of a shipped definition, that is called `name`.
+    fn built_in(&self, name: &str) -> Option<Box<dyn Backend>> {
         if let Some(server) = S3Bare::server_of(name) {
-            return Ok(Box::new(S3Bare::on(server, &self.services)));
+            return Some(Box::new(S3Bare::on(server, &self.services)));
         }
         if let Some(mount) = S3Mount::of_name(name, &self.services) {
-            return Ok(mounted(mount));
+            return Some(mounted(mount));
         }
         if let Some((mode, answers)) = LlmMode::of_name(name) {
-            return Ok(self.llm(mode, answers));
+            return Some(self.llm(mode, answers));
         }
         if let Some(external) = external::named(name, &self.services) {
-            return Ok(Box::new(external));
+            return Some(Box::new(external));
         }
         let mut listed = self.ours().into_iter().chain(self.measured_otherwise());
-        listed
-            .find(|backend| backend.describe().name == name)
-            .ok_or_else(|| {
-                let known: Vec<String> =
-                    self.all().map(|backend| backend.describe().name).collect();
-                let known = inputs::names::alternatives(name, known.iter().map(String::as_str));
-                let message = format!(
-                    "unknown backend; {known}, or the path of a .toml file (all: ctxbench list)"
-                );
-                InputError::whole(path, message)
-            })
+        listed.find(|backend| backend.describe().name == name)
     }
 
     fn s3(&self, variant: S3Variant) -> Box<dyn Backend> {
@@ -164,4 +173,70 @@ impl Registry {
 
 fn mounted(store: impl MountedStore + 'static) -> Box<dyn Backend> {
     Box::new(Mounted::of(Arc::new(store)))
+}
+
+/// Whether a name is that of an arm that a run adds as a copy of another one.
+fn is_of_copy(name: &str) -> bool {
+    let [again, slowed] = OF_COPIES;
+    let percent = name.rsplit_once(slowed).map(|(_, percent)| percent);
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    name.ends_with(again) || percent.is_some_and(is_number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A definition with this name, and how it is read from a file.
+    fn read(name: &str) -> Result<String, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("x.toml");
+        let server = match name.ends_with("{s3_server}") {
+            true => "{s3_bucket}",
+            false => "",
+        };
+        let text = format!(
+            "summary = 's'\nname = '{name}'\ndurability = 'd'\npersistent = true\ndaemons = 1\nmount = ['true', '{server}']\n"
+        );
+        std::fs::write(&file, text).unwrap();
+        let found = Registry::default().find(file.to_str().unwrap());
+        let found = found.map(|backend| backend.describe().name);
+        found.map_err(|error| error.to_string().replace(file.to_str().unwrap(), "x.toml"))
+    }
+
+    #[test]
+    fn a_definition_cannot_have_the_name_of_another_arm() {
+        let registry = Registry::default();
+        let built_in = registry.all().map(|backend| backend.describe().name);
+        let more = [
+            "direct-again",
+            "memory-slowed-10",
+            "s3",
+            "s3-close",
+            "llm-history-live",
+            "rclone-s3-{s3_server}",
+            "s3-{s3_server}",
+        ];
+        for name in built_in.chain(more.map(str::to_owned)) {
+            // A name with a delay has a letter that no definition may have.
+            if name.contains('@') {
+                continue;
+            }
+            let refused = read(&name).unwrap_err();
+            let place = "x.toml:2: field `name`: ";
+            assert!(refused.starts_with(place), "{name}: {refused}");
+            assert!(refused.contains("built-in arm"), "{name}: {refused}");
+        }
+        for name in ["my-sqlite", "slowed-10", "again", "a-slowed-x"] {
+            assert_eq!(read(name).unwrap(), name);
+        }
+    }
+
+    #[test]
+    fn a_copy_of_a_shipped_definition_keeps_its_name() {
+        let shipped = concat!(env!("CARGO_MANIFEST_DIR"), "/external/bind.toml");
+        let found = Registry::default().find(shipped).unwrap().describe();
+        assert_eq!(found.name, "bind");
+        assert!(found.file.is_some());
+    }
 }

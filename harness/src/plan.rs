@@ -30,7 +30,7 @@ pub const BASELINE: &str = "direct";
 const CRASH_POINTS: u64 = 60;
 
 /// The A/A arm: the baseline a second time.
-pub const AA_ARM: &str = "direct-again";
+pub const AA_ARM: &str = backends::registry::AA_ARM;
 
 /// The seed of generated histories of model files. Recordings hold the answers for this seed only.
 const MODEL_FILES_SEED: u64 = 1;

@@ -8,8 +8,8 @@ use include_dir::{Dir, include_dir};
 use crate::built_in;
 use crate::definition::Workload;
 use crate::suite::Suite;
-use inputs::InputError;
 use inputs::files::{self, TRACE};
+use inputs::{InputError, PathStep};
 
 static MICRO: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/micro");
 static AGENT: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/agent");
@@ -38,10 +38,7 @@ pub fn workload(name: &str) -> Result<Workload, InputError> {
     if name.ends_with(".toml") {
         return workload_file(Path::new(name));
     }
-    let mut families = FAMILIES.into_iter();
-    let found = families.find_map(|(family, dir)| {
-        built_in::file(dir, family, name.strip_prefix(family)?.strip_prefix('/')?)
-    });
+    let found = built_in_workload(name);
     let (file, text) = inputs::named("workload", name, found, &workload_names())?;
     let workload = Workload::parse(&file, &text, |trace| {
         let stem = trace.strip_prefix("traces/").unwrap_or(trace);
@@ -59,6 +56,15 @@ pub fn workload(name: &str) -> Result<Workload, InputError> {
     Ok(workload)
 }
 
+/// The file of the built-in workload called `name`, and its text.
+fn built_in_workload(name: &str) -> Option<(PathBuf, &'static str)> {
+    let mut families = FAMILIES.into_iter();
+    families.find_map(|(family, dir)| {
+        built_in::file(dir, family, name.strip_prefix(family)?.strip_prefix('/')?)
+    })
+}
+
+/// The workload in a file. Only a copy of a built-in one may have its name.
 fn workload_file(path: &Path) -> Result<Workload, InputError> {
     let text = inputs::read(path)?;
     let dir = path.parent().unwrap_or(Path::new("."));
@@ -67,6 +73,14 @@ fn workload_file(path: &Path) -> Result<Workload, InputError> {
         let text = files::read_text(&trace, TRACE)?;
         Ok((trace, text))
     })?;
+    let name = &workload.name;
+    if built_in_workload(name).is_some_and(|(_, own)| own != text) {
+        let message = format!(
+            "{name:?} is the name of a built-in workload, whose figures would be mixed with those of this one (choose another name)"
+        );
+        let field = [PathStep::Field("name")];
+        return Err(inputs::toml_error(path, &text, &field, &message));
+    }
     // Absolute, because a run may be resumed from another working directory.
     let file = path.canonicalize();
     workload.file = Some(file.map_err(|error| InputError::whole(path, error))?);
@@ -94,6 +108,29 @@ mod tests {
     use crate::definition::CacheState;
     use crate::model::{Expected, ReferenceModel};
     use crate::suite::SuiteSection;
+
+    #[test]
+    fn a_workload_file_cannot_have_the_name_of_a_built_in_workload_unless_it_is_a_copy() {
+        let dir = std::env::temp_dir().join(format!("ctxbench-workload-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let file = dir.join("w.toml");
+        let (_, text) = built_in_workload("micro/stat").unwrap();
+        let read = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            workload(file.to_str().unwrap()).map(|workload| workload.name)
+        };
+        assert_eq!(read(text).unwrap(), "micro/stat");
+        assert_eq!(read(&text.replace("micro/stat", "stat")).unwrap(), "stat");
+        let refused = read(&format!("{text}\n# Another one.\n")).unwrap_err();
+        let refused = refused.to_string();
+        assert!(
+            refused.contains(
+                "w.toml:1: field `name`: \"micro/stat\" is the name of a built-in workload"
+            ),
+            "{refused}"
+        );
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 
     #[test]
     fn every_built_in_workload_can_be_replayed_and_fits_its_own_model() {

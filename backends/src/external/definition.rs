@@ -335,7 +335,7 @@ impl ExternalDefinition {
     }
 
     /// Its name without the server's name.
-    fn stem(&self) -> &str {
+    pub(super) fn stem(&self) -> &str {
         self.name.strip_suffix(IN_NAME).unwrap_or(&self.name)
     }
 

@@ -60,6 +60,13 @@ fn shipped_text(path: &str) -> Option<&'static str> {
     SHIPPED.get_file(path)?.contents_utf8()
 }
 
+/// Whether a text is that of a shipped definition.
+fn is_shipped(text: &str) -> bool {
+    SHIPPED
+        .files()
+        .any(|file| file.contents_utf8() == Some(text))
+}
+
 /// The digest of a definition's text and of the shipped files that it uses.
 fn digest(text: &str, definition: &ExternalDefinition) -> String {
     let shipped = definition
@@ -98,15 +105,30 @@ pub(crate) fn named(name: &str, services: &Arc<Services>) -> Option<External> {
 }
 
 impl External {
-    /// Reads a user's definition.
+    /// Reads a user's definition, whose name must not be that of another arm. A copy of a shipped definition may have the
+    /// name of that one.
     ///
     /// # Errors
     /// [`inputs::InputError`] with file, line and field.
-    pub(crate) fn read(file: &Path, services: &Arc<Services>) -> Result<Self, inputs::InputError> {
+    pub(crate) fn read(
+        file: &Path,
+        services: &Arc<Services>,
+        is_taken: impl Fn(&str) -> bool,
+    ) -> Result<Self, inputs::InputError> {
         let text = inputs::read(file)?;
         let path = file.canonicalize();
         let path = path.map_err(|error| inputs::InputError::whole(file, error))?;
-        Self::parse(file, &text, Some(path), services)
+        let external = Self::parse(file, &text, Some(path), services)?;
+        let name = external.name();
+        if is_taken(&name) && !is_shipped(&text) {
+            let own = external.definition.stem();
+            let message = format!(
+                "{name:?} is the name of a built-in arm, whose figures would be mixed with those of this file system (choose another name, such as \"my-{own}\")"
+            );
+            let field = [inputs::PathStep::Field("name")];
+            return Err(inputs::toml_error(file, &text, &field, &message));
+        }
+        Ok(external)
     }
 
     fn parse(
