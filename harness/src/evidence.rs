@@ -46,8 +46,7 @@ pub struct SummarisedRun {
 impl SummarisedRun {
     /// Reads a run directory.
     pub fn read(dir: &Path, prices: &PriceList) -> anyhow::Result<Self> {
-        let line = ProgressLine::still();
-        line.show(0.0, None, &format!("reading {}", dir.display()));
+        let line = ProgressLine::moving(&format!("reading {}", dir.display()));
         let run = Run::read(dir)?;
         line.show(0.5, None, &format!("summarising {}", dir.display()));
         let derived = summarise(&run);
@@ -95,6 +94,7 @@ pub fn run_dir(asked: Option<&Path>, results: &Path) -> anyhow::Result<PathBuf> 
 
 /// As [`run_dir`], but only a run with measurements: no fault run, no conformance run.
 pub fn measured_run_dir(asked: Option<&Path>, results: &Path) -> anyhow::Result<PathBuf> {
+    let _line = ProgressLine::moving("looking for a run with measurements");
     let Some(dir) = asked else {
         // Take an unreadable run, so that the caller reports the error.
         return newest(results, |dir| {

@@ -1,5 +1,6 @@
 //! One line of progress on standard error that redraws, with the time left.
-//! If standard error is not a terminal, such as a log file, it is a plain line at most every 30 s.
+//! If standard error is not a terminal, such as a log file, a run prints a plain line at most every 30 s, and other commands
+//! print nothing.
 
 use std::cell::Cell;
 use std::io::IsTerminal;
@@ -14,12 +15,16 @@ const LINE_EVERY: Duration = Duration::from_secs(30);
 /// The parts of a full bar.
 const PARTS: u64 = 1000;
 
+/// How often a line redraws by itself.
+const REDRAW: Duration = Duration::from_millis(200);
+
 /// A line of progress.
 pub struct ProgressLine {
     /// Hidden if standard error is not a terminal.
     bar: ProgressBar,
     started: Instant,
-    throttle: Throttle,
+    /// Of the plain lines; `None` if there are none.
+    throttle: Option<Throttle>,
 }
 
 /// Admits one plain line in a while.
@@ -42,17 +47,31 @@ impl Throttle {
 impl ProgressLine {
     /// A line that is redrawn only when it is shown again: a thread that redraws would disturb a measurement.
     pub fn still() -> Self {
+        Self::of_style("{bar:24} {wide_msg}", Some(Throttle::default()))
+    }
+
+    /// A line that redraws by itself, for a command that measures nothing.
+    pub fn moving(what: &str) -> Self {
+        let line = Self::of_style("{spinner} {elapsed:>3} {wide_msg}", None);
+        line.show(0.0, None, what);
+        if !line.bar.is_hidden() {
+            line.bar.enable_steady_tick(REDRAW);
+        }
+        line
+    }
+
+    fn of_style(template: &str, throttle: Option<Throttle>) -> Self {
         let bar = match std::io::stderr().is_terminal() {
             true => ProgressBar::new(PARTS),
             false => ProgressBar::hidden(),
         };
-        if let Ok(style) = ProgressStyle::with_template("{bar:24} {wide_msg}") {
+        if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
         Self {
             bar,
             started: Instant::now(),
-            throttle: Throttle::default(),
+            throttle,
         }
     }
 
@@ -68,7 +87,11 @@ impl ProgressLine {
             let share = share.clamp(0.0, 1.0);
             self.bar.set_position((share * PARTS as f64) as u64);
             self.bar.set_message(border::terminal_cell(&line));
-        } else if self.throttle.is_due(self.elapsed()) {
+            // Of two changes in a moment, only the first would be drawn.
+            self.bar.force_draw();
+        } else if let Some(throttle) = &self.throttle
+            && throttle.is_due(self.elapsed())
+        {
             eprintln!("{line}");
         }
     }

@@ -184,7 +184,9 @@ impl ReportInputs {
         let evidence = Evidence {
             runs: all().map(SummarisedRun::evidence).collect(),
         };
+        let line = ProgressLine::moving("checking the published claims");
         let claims = claims::judge(&evidence.runs)?;
+        line.show(0.5, None, "deciding by the policies");
         let policies = policies(policy, &[&reported.run], &others)?;
         let decisions = policies.iter();
         let decisions =
@@ -244,8 +246,7 @@ impl ReportInputs {
 
     /// Writes the report into a directory. Returns the page's path.
     pub fn write_into(&self, dir: &Path) -> anyhow::Result<PathBuf> {
-        let line = ProgressLine::still();
-        line.show(0.5, None, "writing the report");
+        let _line = ProgressLine::moving("writing the report");
         write(&self.report(), dir)
             .with_context(|| format!("writing the report into {}", dir.display()))
     }

@@ -13,6 +13,7 @@ use reports::render::{claims_markdown, claims_text};
 use super::format::OutputFormat;
 use crate::built_in_names::BuiltIn;
 use crate::evidence::{PriceList, SummarisedRun, run_dir};
+use crate::progress_line::ProgressLine;
 
 /// Check published claims against runs.
 ///
@@ -89,8 +90,10 @@ impl Claims {
                 read
             }
         };
+        let line = ProgressLine::moving("checking the claims");
         let judged = files.iter().flat_map(|file| judge_file(file, &evidence));
         let judged: Vec<_> = judged.collect();
+        drop(line);
         let names = runs
             .iter()
             .map(|evidence| evidence.run.dir.display().to_string());

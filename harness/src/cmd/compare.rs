@@ -13,6 +13,7 @@ use reports::render::{
 };
 
 use crate::evidence::{PriceList, SummarisedRun, measured_run_dir};
+use crate::progress_line::ProgressLine;
 
 /// Compare runs of two times or commits, or rank the arms of one run.
 ///
@@ -102,8 +103,10 @@ impl Compare {
         let new = new?;
         let old = [old.evidence()];
         let new: Vec<_> = new.iter().map(SummarisedRun::evidence).collect();
+        let line = ProgressLine::moving("comparing the runs");
         let (before, after) = (judge(&old)?, judge(&new)?);
         let found = compare(&old[0], &new, (&before, &after), self.mixed);
+        drop(line);
         let found = found.map_err(|problem| anyhow::anyhow!(problem))?;
         match self.format {
             Format::Text => print!("{}", comparison_text(&found)),
@@ -134,7 +137,9 @@ impl Compare {
         }
         let dir = measured_run_dir(run, &self.results)?;
         let run = SummarisedRun::read(&dir, &self.prices)?;
+        let line = ProgressLine::moving("comparing the arms");
         let found = rank(&run.evidence()).map_err(|problem| anyhow::anyhow!(problem))?;
+        drop(line);
         match self.format {
             Format::Text => print!("{}", ranking_text(&found)),
             Format::Markdown => print!("{}", ranking_markdown(&found)),

@@ -12,6 +12,7 @@ use rundir::Run;
 
 use super::format::OutputFormat;
 use crate::evidence::{PriceList, SummarisedRun, measured_run_dir};
+use crate::progress_line::ProgressLine;
 use crate::reporting::policies;
 
 /// Decide by policies: adopt, adopt if, archive or not decided.
@@ -73,8 +74,10 @@ impl Decide {
         let evidence = Evidence {
             runs: read.iter().map(SummarisedRun::evidence).collect(),
         };
+        let line = ProgressLine::moving("deciding by the policies");
         let decisions = self.decisions(&runs, &evidence)?;
         let overview = Overview::of(&decisions, &evidence.runs);
+        drop(line);
         match self.adr {
             true => print!("{}", decision_record(&decisions, &runs)),
             false => self.format.print(

@@ -16,6 +16,7 @@ use super::headline::print_answer;
 use super::pool::pool;
 use crate::environment;
 use crate::evidence::{PriceList, run_dir};
+use crate::progress_line::ProgressLine;
 use crate::reporting::ReportInputs;
 
 /// Write the report of a run.
@@ -73,7 +74,9 @@ pub struct Report {
 impl Report {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let dir = self.dir()?;
+        let line = ProgressLine::moving(&format!("reading {}", dir.display()));
         let run = Run::read(&dir)?;
+        drop(line);
         if run.plan.breaks_things() {
             if self.excerpt.is_some() {
                 bail!("{}: a fault run has no excerpt (use --into)", dir.display());
@@ -118,6 +121,7 @@ impl Report {
             Some(out) => out.clone(),
             None => environment::new_run_dir(&self.results, &environment::now(), "joined")?,
         };
+        let _line = ProgressLine::moving("joining the runs");
         pool(&self.runs, &out)?;
         Ok(out)
     }
