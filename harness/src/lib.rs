@@ -20,6 +20,7 @@ mod clock;
 mod cmd;
 mod crash_words;
 mod environment;
+mod error_text;
 mod eval_archive;
 mod evidence;
 mod fusectl;
@@ -66,7 +67,7 @@ pub fn main() -> ExitCode {
         Ok(_) if output::has_failed() => ExitCode::from(1),
         Ok(code) => code,
         Err(error) => {
-            daemon_log::say(format_args!("ctxbench: {error:#}"));
+            daemon_log::say(format_args!("ctxbench: {}", error_text::words(&error)));
             ExitCode::from(1)
         }
     };

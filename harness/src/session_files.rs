@@ -203,7 +203,10 @@ pub fn session_files(arguments: &[PathBuf]) -> anyhow::Result<Vec<SessionPlace>>
                 id: session.id,
             }));
             if places.len() == before {
-                bail!("{}: holds no session of OpenCode", argument.display());
+                bail!(
+                    "{}: holds no session of OpenCode\n  fix: name another directory, or the file of a session",
+                    argument.display()
+                );
             }
         } else if argument == Path::new("-") {
             files.push(argument.clone());
@@ -217,7 +220,7 @@ pub fn session_files(arguments: &[PathBuf]) -> anyhow::Result<Vec<SessionPlace>>
             files[before..].sort();
             if files.len() == before {
                 bail!(
-                    "{}: has no file whose name is that of a session ({})",
+                    "{}: has no file whose name is that of a session ({})\n  fix: name the file itself",
                     argument.display(),
                     ENDS.join(", ")
                 );
@@ -230,7 +233,9 @@ pub fn session_files(arguments: &[PathBuf]) -> anyhow::Result<Vec<SessionPlace>>
             let before = files.len();
             files.extend(found.flatten().filter(|file| file.is_file()).take(FILES));
             if files.len() == before {
-                bail!("{pattern}: matches no file");
+                bail!(
+                    "{pattern}: matches no file\n  fix: correct the pattern, which `ls` can show"
+                );
             }
         } else {
             files.push(argument.clone());

@@ -31,6 +31,140 @@ fn an_unknown_name_is_answered_with_the_nearest_known_ones() {
 }
 
 #[test]
+fn an_error_says_what_failed_on_which_thing_and_what_to_do() {
+    let scratch = Scratch::new();
+    let dir = scratch.dir("dir");
+    fs::write(scratch.path().join("file"), "").unwrap();
+    fs::write(dir.join("entry"), "").unwrap();
+    scratch.dir("mnt");
+    // Each: a command line, what it names, and what it proposes.
+    for (line, named, fix) in [
+        (
+            "mount sqlite mnt --db none/x.db",
+            "none/x.db cannot be opened: No such file",
+            "fix: create its directory with `mkdir -p ",
+        ),
+        (
+            "mount sqlite mnt --log none/x.log",
+            "opening the log ",
+            "fix: create its directory with `mkdir -p ",
+        ),
+        (
+            "mount sqlite mnt --db dir",
+            "it is not a regular file",
+            "fix: choose another file",
+        ),
+        (
+            "unmount mnt",
+            "mnt: nothing is mounted there",
+            "fix: `ctxbench status` lists",
+        ),
+        (
+            "unmount none",
+            "none: No such file",
+            "fix: `ctxbench status` lists",
+        ),
+        (
+            "unmount file",
+            "file: it is a file",
+            "fix: `ctxbench status` lists",
+        ),
+        (
+            "unmount /proc",
+            "/proc: the mount there is proc",
+            "fix: `ctxbench status` lists",
+        ),
+        (
+            "doctor --store none.db",
+            "none.db cannot be opened",
+            "fix: correct the path",
+        ),
+        (
+            "doctor --store file",
+            "it is empty",
+            "fix: choose another file",
+        ),
+        (
+            "doctor --scratch none",
+            "scratch directory in none",
+            "fix: correct the path",
+        ),
+        (
+            "report file",
+            "file: not the directory of a run",
+            "fix: name a directory",
+        ),
+        (
+            "decide none",
+            "none: not the directory of a run",
+            "fix: name a directory",
+        ),
+        (
+            "run --suite none.toml",
+            "none.toml: No such file",
+            "fix: correct the path",
+        ),
+        (
+            "run --backend dir/none/x.toml",
+            "x.toml: No such file",
+            "fix: correct the path",
+        ),
+        (
+            "run --scratch-dir file --workload micro/stat",
+            "scratch directory in file",
+            "fix: correct the path: a file stands",
+        ),
+        (
+            "run --results file --workload micro/stat",
+            "creating file",
+            "fix: choose another name",
+        ),
+        (
+            "try none.jsonl",
+            "reading none.jsonl: No such file",
+            "fix: correct the path",
+        ),
+        (
+            "tokens none.jsonl",
+            "reading none.jsonl: No such file",
+            "fix: correct the path",
+        ),
+        (
+            "try file",
+            "file: is empty",
+            "fix: name the file of a recorded session",
+        ),
+        (
+            "trace check none",
+            "reading none: No such file",
+            "fix: correct the path",
+        ),
+        (
+            "mcp files none",
+            "cannot open none: No such file",
+            "fix: correct the path",
+        ),
+        (
+            "recall none what",
+            "cannot open none: No such file",
+            "fix: correct the path",
+        ),
+        (
+            "s3 serve --dir file",
+            "file",
+            "fix: correct the path: a file stands",
+        ),
+    ] {
+        let mut command = ctxbench(words(line));
+        let output = command.current_dir(scratch.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{line}");
+        let said = stderr(&output);
+        assert!(said.contains(named) && said.contains(fix), "{line}: {said}");
+        assert_eq!(said.matches("fix: ").count(), 1, "{line}: {said}");
+    }
+}
+
+#[test]
 fn a_closed_reader_is_not_an_error_and_a_full_disk_is_one() {
     for line in ["list", "fault --list"] {
         let (reader, writer) = std::io::pipe().unwrap();

@@ -32,6 +32,12 @@ impl MountEntry {
         self.kind == "fuse" || self.kind.starts_with("fuse.")
     }
 
+    /// The user that has mounted it; `None` for a mount that is not of FUSE.
+    pub fn user(&self) -> Option<u32> {
+        let mut options = self.options.split(',');
+        options.find_map(|option| option.strip_prefix("user_id=")?.parse().ok())
+    }
+
     /// Whether `ctxbench mount` made this mount.
     pub fn is_ours(&self) -> bool {
         self.kind.starts_with("fuse.ctxbench") || self.source.starts_with("ctxbench-")
@@ -262,7 +268,9 @@ fn fusermount_error(said: &str) -> io::Error {
         true => io::ErrorKind::ResourceBusy,
         false => io::ErrorKind::Other,
     };
-    io::Error::new(kind, format!("fusermount3: {}", said.trim()))
+    let said = said.trim();
+    let said = said.strip_prefix("fusermount3: ").unwrap_or(said);
+    io::Error::new(kind, format!("fusermount3: {said}"))
 }
 
 /// Whether a daemon serves a mount.
@@ -316,6 +324,7 @@ mod tests {
         assert_eq!(mount.kind, "fuse.ctxbench-sqlite");
         assert_eq!(mount.device, (0, 52));
         assert_eq!(mount.options, "rw,nosuid,rw,user_id=0");
+        assert_eq!(mount.user(), Some(0));
         assert!(mount.is_fuse() && mount.is_ours());
         let connection = Connection::of(&mount).unwrap();
         assert_eq!((connection.number, &connection.at), (52, &mount.at));

@@ -45,12 +45,6 @@ fn trusted(stream: &UnixStream, owner: Option<u32>) -> Option<UCred> {
     (is_owner || peer.uid.is_root() || peer.uid == geteuid()).then_some(peer)
 }
 
-/// The user that has mounted a FUSE file system.
-fn owner_of(mount: &MountEntry) -> Option<u32> {
-    let mut options = mount.options.split(',');
-    options.find_map(|option| option.strip_prefix("user_id=")?.parse().ok())
-}
-
 /// The socket of a served mount.
 #[derive(Debug)]
 pub(super) struct DaemonSocket {
@@ -205,7 +199,7 @@ impl Daemon {
                 Err(_) => std::thread::sleep(POLL_INTERVAL),
             }
         };
-        let peer = trusted(&stream, owner_of(mount))?;
+        let peer = trusted(&stream, mount.user())?;
         let process = pidfd_open(peer.pid, PidfdFlags::empty()).ok()?;
         stream.set_nonblocking(true).ok()?;
         Some(Self {

@@ -94,7 +94,11 @@ impl Mcp {
                 let file = self.path("the database file")?.to_owned();
                 let program = std::env::current_exe().context("finding this program")?;
                 let tools = SqlWorkers::open(program, file, self.writable);
-                let tools = tools.map_err(anyhow::Error::msg)?;
+                let tools = tools.map_err(|problem| {
+                    anyhow::anyhow!(
+                        "{problem}\n  fix: name the file of a database that you may read"
+                    )
+                })?;
                 vec![Box::new(tools)]
             }
             "files" => over(self.path("a directory")?)?,

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use backends::READY;
 use backends::cpu;
 use backends::daemon_log;
@@ -20,6 +20,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 use parking_lot::Mutex;
 
 use super::mount_daemon;
+use crate::error_text;
 use crate::interrupt::{end_signals, stop_at_end_of_stdin, stop_at_signals};
 use crate::model_options::{GenerateMountOptions, HistoryMountOptions};
 use rustix::process::{Signal, set_parent_process_death_signal, setsid};
@@ -175,7 +176,7 @@ impl Mount {
         }
         if let (Err(error), true) = (&served, has_log_file) {
             // `main` writes the error to the log only, and the user looks here.
-            eprintln!("ctxbench: {error:#}");
+            eprintln!("ctxbench: {}", error_text::words(error));
         }
         served
     }
@@ -183,6 +184,17 @@ impl Mount {
     /// Checks the directory and all paths before anything is made.
     fn check(&self) -> anyhow::Result<()> {
         check(&self.chosen.dir)?;
+        if self.allow_privileges && !rustix::process::geteuid().is_root() {
+            bail!(
+                "--allow-privileges has no effect for user {}: the kernel ignores set-user-ID bits and device nodes on the mounts of other users than root\n  fix: leave it out, or mount as root",
+                rustix::process::geteuid().as_raw()
+            );
+        }
+        if self.allow_other && !rustix::process::geteuid().is_root() && !may_allow_other() {
+            bail!(
+                "--allow-other is for root only, unless {FUSE_CONF} has the line `user_allow_other`\n  fix: add that line as root, or leave --allow-other out"
+            );
+        }
         let more = self.log.iter().chain(&self.control);
         let more = more.map(PathBuf::as_path);
         MountCommand::check_paths(&self.chosen.given, more, &self.chosen.dir)?;
@@ -194,6 +206,7 @@ impl Mount {
         let log = self.log.as_ref().filter(|_| !self.detached);
         log.map(|log| {
             let opened = File::options().create(true).append(true).open(log);
+            let opened = opened.map_err(|error| inputs::advised_for_new(log, &error));
             opened.with_context(|| format!("opening the log {}", log.display()))
         })
         .transpose()
@@ -291,6 +304,17 @@ impl Mount {
         };
         self.threads.map_or_else(processors, usize::from)
     }
+}
+
+/// The settings of `fusermount3`.
+const FUSE_CONF: &str = "/etc/fuse.conf";
+
+/// Whether users other than root may let others use their mounts.
+fn may_allow_other() -> bool {
+    let settings = std::fs::read_to_string(FUSE_CONF).unwrap_or_default();
+    settings
+        .lines()
+        .any(|line| line.trim() == "user_allow_other")
 }
 
 /// The exit code of a start that a signal has ended.

@@ -30,6 +30,7 @@ pub fn start(log: &Path) -> anyhow::Result<ExitCode> {
         .append(true)
         .read(true)
         .open(log);
+    let opened = opened.map_err(|error| inputs::advised_for_new(log, &error));
     let mut file = opened.with_context(|| format!("opening the log {name}"))?;
     let begins = file
         .metadata()

@@ -58,10 +58,7 @@ impl Status {
                 }));
                 continue;
             }
-            let by = daemon.map_or(
-                "by a process that is not visible here".to_owned(),
-                |daemon| format!("process {}, since {}", daemon.pid, daemon.since()),
-            );
+            let by = by(health, daemon.as_ref());
             let at = mount.at.display();
             let read_only = if is_read_only { "read-only, " } else { "" };
             println!(
@@ -130,6 +127,15 @@ fn lost_bytes(health: MountHealth, at: &Path) -> Option<u64> {
     std::str::from_utf8(value.get(..length)?).ok()?.parse().ok()
 }
 
+/// The process of a mount, in words.
+fn by(health: MountHealth, daemon: Option<&Process>) -> String {
+    match (daemon, health) {
+        (Some(daemon), _) => format!("process {}, since {}", daemon.pid, daemon.since()),
+        (None, MountHealth::Dead) => "its process is gone".to_owned(),
+        (None, _) => "by a process that is not visible here".to_owned(),
+    }
+}
+
 fn word(health: MountHealth) -> &'static str {
     match health {
         MountHealth::Answers(_) => "answers",
@@ -143,7 +149,9 @@ fn words(health: MountHealth, at: &Path) -> String {
     match health {
         MountHealth::Answers(took) => format!("answers in {:.1} ms", took.as_secs_f64() * 1e3),
         MountHealth::Dead => {
-            format!("DEAD: its daemon has ended without unmounting (fix: ctxbench unmount {at})")
+            format!(
+                "DEAD: its daemon was killed or has crashed (fix: `ctxbench unmount {at}`, then mount the store again, which recovers all completed calls)"
+            )
         }
         MountHealth::Silent => format!(
             "SILENT for {} s: its daemon is stopped or hangs (its log may have the reason)",

@@ -7,7 +7,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use jiff::{Span, SpanRelativeTo};
 use reports::prices::{Cache, ModelPrices, Prices};
-use reports::render::{columns, count, table};
+use reports::render::{columns, count, number_of, table};
 use serde::Serialize;
 use tokens::{Account, Conversation, PartKind, Residual, Terms, cached_prompts, median, residual};
 use workloads::catalogue;
@@ -363,8 +363,9 @@ impl Tokens {
         );
         if session.subagent_calls > 0 {
             text += &format!(
-                "  {} calls in {} subagents not counted\n",
-                session.subagent_calls, session.subagents
+                "  {} in {} not counted\n",
+                number_of(session.subagent_calls as usize, "call"),
+                number_of(session.subagents as usize, "subagent")
             );
         }
         match (&session.price, &session.priced_for) {
@@ -505,8 +506,8 @@ fn together(all: &[SessionJson]) -> String {
     let first = medians.iter().copied().fold(f64::INFINITY, f64::min);
     let last = medians.iter().copied().fold(0.0, f64::max);
     format!(
-        "{} sessions with reported usage: the median residual of a prompt is {:.1} % in the median session, {:.1} % to {:.1} % over all\n",
-        medians.len(),
+        "{} with reported usage: the median residual of a prompt is {:.1} % in the median session, {:.1} % to {:.1} % over all\n",
+        number_of(medians.len(), "session"),
         middle * 100.0,
         first * 100.0,
         last * 100.0

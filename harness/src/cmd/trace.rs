@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use inputs::files::{self, TRACE};
-use reports::render::put;
+use reports::render::{number_of, put};
 use workloads::compile::{ComparedBytes, CountedCalls, compared, counted};
 use workloads::import::coverage::Coverage;
 use workloads::import::{ImportedSession, TraceOrigin, trace};
@@ -136,8 +136,9 @@ impl Import {
         let count = imported.sessions.len();
         let Some(session) = imported.sessions.into_iter().nth(self.row as usize - 1) else {
             bail!(
-                "{}: has {count} sessions; --row {} does not exist",
+                "{}: has {}; --row {} does not exist (name a row from 1 on)",
                 self.session.display(),
+                number_of(count, "session"),
                 self.row
             );
         };
@@ -206,7 +207,8 @@ fn source_lines(session: &ImportedSession) -> String {
         session.unreadable_lines, session.mended_lines
     );
     for (kind, count) in unknown {
-        text += &format!("  {count} records of the unknown type {kind:?}\n");
+        let records = number_of(*count as usize, "record");
+        text += &format!("  {records} of the unknown type {kind:?}\n");
     }
     text
 }

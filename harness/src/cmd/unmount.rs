@@ -5,7 +5,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use backends::fuse::connection::{MountEntry, end, is_dead, mount_at};
+use backends::fuse::connection::{MountEntry, end, is_dead, mount_at, mounts};
 use backends::fuse::daemon::{Daemon, DaemonEnd};
 use clap::Args;
 
@@ -51,12 +51,17 @@ impl Unmount {
             end(&self.dir).with_context(unmounting)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let mount = mount_at(&self.dir).with_context(unmounting)?;
+        let mount = mount_at(&self.dir).ok().flatten();
         let Some(mount) = mount.filter(MountEntry::is_ours) else {
-            // Says what is there instead.
-            end(&self.dir).with_context(unmounting)?;
-            return Ok(ExitCode::SUCCESS);
+            bail!("cannot unmount {at}: {}", self.obstacle()?);
         };
+        let (user, owner) = (rustix::process::geteuid(), mount.user());
+        if !user.is_root() && owner.is_some_and(|owner| owner != user.as_raw()) {
+            bail!(
+                "cannot unmount {at}: user {} has mounted it\n  fix: unmount it as that user, or as root",
+                owner.unwrap_or_default()
+            );
+        }
         let daemon = Daemon::of(&mount);
         // Ask the mount only if no daemon listens: the kernel may never end a thread that waits for a stuck daemon.
         if daemon.is_none() && is_dead(&self.dir) {
@@ -99,6 +104,31 @@ impl Unmount {
                 PATIENCE.as_secs()
             ),
         }
+    }
+
+    /// What is at the directory instead of a mount of ours, and what to do. The directory is not accessed if it is in a mount
+    /// of ours, which may hang.
+    fn obstacle(&self) -> anyhow::Result<String> {
+        const LIST: &str = "`ctxbench status` lists the mounts of ctxbench";
+        let all = mounts().context("reading the table of mounts")?;
+        let mut inside = all.iter().rev().filter(|mount| mount.is_ours());
+        if let Some(above) = inside.find(|mount| self.dir.starts_with(&mount.at)) {
+            let above = above.at.display();
+            return Ok(format!(
+                "it is a directory inside the mount at {above}\n  fix: `ctxbench unmount {above}`"
+            ));
+        }
+        if let Some(other) = all.iter().rev().find(|mount| mount.at == self.dir) {
+            return Ok(format!(
+                "the mount there is {}, not one of ctxbench\n  fix: {LIST}; unmount another one with the program that mounted it",
+                other.kind
+            ));
+        }
+        Ok(match self.dir.metadata() {
+            Ok(found) if found.is_dir() => format!("nothing is mounted there\n  fix: {LIST}"),
+            Ok(_) => format!("it is a file, and mounts are on directories\n  fix: {LIST}"),
+            Err(error) => format!("{error}\n  fix: {LIST}"),
+        })
     }
 
     /// Unmounts by another process. Answers why it was given up, if it was.

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use backends::sqlite::{DatabaseCheck, check};
+use reports::render::number_of;
 
 /// How many files without checksums are listed one by one.
 const SHOWN: usize = 10;
@@ -17,13 +18,13 @@ pub fn print_store(store: &Path) -> anyhow::Result<bool> {
         println!("content past the first 256 KiB has no checksums: {path}");
     }
     println!(
-        "{}: {} inodes, {} names, {} chunks of content, {} tails, {} inodes without a name; {}",
+        "{}: {}, {}, {} of content, {}, {} without a name; {}",
         store.display(),
-        checked.inodes,
-        checked.names,
-        checked.chunks,
-        checked.tails,
-        checked.orphans,
+        number_of(checked.inodes as usize, "inode"),
+        number_of(checked.names as usize, "name"),
+        number_of(checked.chunks as usize, "chunk"),
+        number_of(checked.tails as usize, "tail"),
+        number_of(checked.orphans as usize, "inode"),
         conclusion(&checked)
     );
     Ok(checked.problems.is_empty())

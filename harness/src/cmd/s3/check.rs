@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use backends::s3::{BucketOptions, Mirror};
 use clap::Args;
+use reports::render::number_of;
 use s3::check::check;
 use s3::config::MirrorMode;
 
@@ -48,12 +49,18 @@ impl Check {
         let verdict = match checked.problems.len() {
             0 => "whole".to_owned(),
             problems => format!(
-                "{problems} problems (restore missing objects from a copy of the bucket, or restore files with `ctxbench s3 restore`)"
+                "{} (restore missing objects from a copy of the bucket, or restore files with `ctxbench s3 restore`)",
+                number_of(problems, "problem")
             ),
         };
         writeln!(
             text,
-            "{endpoint} bucket {bucket}, agent {agent}: {commits} commits, {checkpoints} checkpoints, {nodes} files and directories, {chunks} chunks of {bytes} bytes: {verdict}"
+            "{endpoint} bucket {bucket}, agent {agent}: {}, {}, {} for files and directories, {} of {}: {verdict}",
+            number_of(commits as usize, "commit"),
+            number_of(checkpoints as usize, "checkpoint"),
+            number_of(nodes as usize, "node"),
+            number_of(chunks as usize, "chunk"),
+            number_of(bytes as usize, "byte"),
         )?;
         print!("{text}");
         Ok(ExitCode::from(u8::from(!checked.problems.is_empty())))
