@@ -30,6 +30,7 @@ mod lab;
 mod load;
 mod model_files;
 mod model_options;
+mod named_backends;
 mod opencode_sessions;
 mod output;
 mod pass;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    Scratch, Succeeds, as_root, has, lacks, lines, measure, mounts_under, no_process_of, rooted,
-    stalling, stderr, stdout, text_of,
+    CTXBENCH, Scratch, Succeeds, as_root, has, lacks, lines, measure, mounts_under, no_process_of,
+    refused, rooted, stalling, stderr, stdout, suite, suite_run, text_of, words,
 };
 
 /// The only TOML block of the page on adding a foreign file system.
@@ -171,5 +171,99 @@ fn a_run_records_a_stalled_peer_as_a_hang_and_continues() {
     has(&text_of(&results, "report.md"), &["hang"]);
     // The hang leaves no mount and no process.
     assert!(mounts_under(scratch.path()).is_empty());
-    no_process_of(&told, 3);
+    // One was tried before the three epochs.
+    no_process_of(&told, 1 + 3);
+}
+
+/// A definition with these lines.
+fn defined(lines: &str) -> String {
+    format!(
+        "name = 'my-own'\nsummary = 's'\ndurability = 'd'\npersistent = true\ndaemons = 1\n{lines}\n"
+    )
+}
+
+#[test]
+fn a_named_backend_that_cannot_be_measured_is_refused_before_the_run() {
+    let Some(scratch) = as_root() else { return };
+    let daemon = format!(
+        "mount = ['{CTXBENCH}', 'mount', '--daemon', '--log', '{{site}}/log', 'memory', '{{mount}}']"
+    );
+    let read_only = "mount = ['mount', '-t', 'tmpfs', '-o', 'ro', 'none', '{mount}']";
+    for (lines, parts) in [
+        (
+            "mount = ['no-such-program', '{mount}']",
+            &[
+                "cannot use the backend my-own",
+                "no-such-program",
+                "fix: install it",
+            ][..],
+        ),
+        (
+            "mount = ['false']",
+            &[
+                "it cannot be mounted: my-own could not be mounted",
+                "false: exit code 1",
+            ],
+        ),
+        (
+            read_only,
+            &["it is a read-only file system", "fix: mount it writable"],
+        ),
+        (
+            &daemon,
+            &[
+                "the daemon runs in the background",
+                "`-f`",
+                "`stays = true`",
+            ],
+        ),
+        (
+            &format!("stays = true\n{daemon}"),
+            &[
+                "the daemon runs in the background",
+                "`-f`",
+                "`stays = true`",
+            ],
+        ),
+    ] {
+        let file = write(&scratch, &defined(lines));
+        let (out, mut run) = measure(&scratch, "--workload micro/stat --state hot --backend");
+        let output = run.arg(&file).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{lines}");
+        let said = stderr(&output);
+        has(&said, parts);
+        assert_eq!(said.matches("ctxbench: ").count(), 1, "{said}");
+        assert!(!out.exists(), "{lines}");
+        assert!(mounts_under(scratch.path()).is_empty(), "{lines}");
+    }
+    let line = "run --workload micro/read-1k --state hot --backend state";
+    has(
+        &refused(&words(line)),
+        &[
+            "no cell of this run can be measured on state",
+            "tool calls only",
+        ],
+    );
+}
+
+#[test]
+fn a_suite_skips_a_file_system_that_cannot_be_mounted_and_says_why() {
+    let Some(scratch) = as_root() else { return };
+    let file = write(&scratch, &defined("mount = ['false']"));
+    let backends = ["direct", file.to_str().unwrap()];
+    let text = suite(
+        "budget = 2\nrounds = 1",
+        &backends,
+        &[("micro/stat", &["hot"])],
+    );
+    let out = scratch.path().join("run");
+    let output = suite_run(&scratch, &text, &out).succeeds();
+    has(
+        &stderr(&output),
+        &["skipped: my-own: it cannot be mounted", "it takes about "],
+    );
+    has(
+        &text_of(&out, "report.html"),
+        &["SKIPPED: it cannot be mounted"],
+    );
 }

@@ -18,6 +18,7 @@ use rundir::{Arm, ArmBackend, Plan, Probe, Writer};
 
 use crate::environment::{self, environment_in};
 use crate::interrupt::Interrupt;
+use crate::named_backends::check_usable;
 use crate::plan::{arm, single_arms};
 use crate::probe::{feature_name, feature_outcome, try_features};
 use crate::progress_line::ProgressLine;
@@ -170,6 +171,7 @@ impl Conform {
         std::fs::set_permissions(scratch.path(), Permissions::from_mode(0o711))?;
         let mut columns = Vec::new();
         let arms = single_arms(&self.chosen(registry)?);
+        check_usable(&arms, |_| !self.backends.is_empty())?;
         let writer = self.begin(features, arms.iter().map(arm).collect(), scratch.path())?;
         let line = ProgressLine::still();
         let all = arms.len();

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use backends::backend::Backend;
 use backends::registry::Registry;
 use clap::Args;
-use reports::render::{table, write_faults};
+use reports::render::{number_of, table, write_faults};
 use rundir::faults::{CellKind, CrashPoints, FaultOutcome};
 use rundir::{Plan, PlannedScenario, Run, Writer};
 use workloads::fault::{Group, Scenario, scenario, scenarios};
@@ -19,6 +19,7 @@ use crate::crash_words::crash_words;
 use crate::environment::{self, environment};
 use crate::fusectl::Fusectl;
 use crate::interrupt::Interrupt;
+use crate::named_backends::{check_usable, try_mounts};
 use crate::plan::{BASELINE, LiveArm, arm, single_arms};
 use crate::progress_line::ProgressLine;
 use crate::scratch::ScratchDisk;
@@ -102,7 +103,13 @@ impl Fault {
         let disk = ScratchDisk::choose(self.scratch.as_deref(), needed)?;
         let scratch = disk.epoch()?;
         let _fusectl = Fusectl::at_hand(scratch.path());
-        let arms = single_arms(&backends);
+        let mut arms = single_arms(&backends);
+        let is_named = |_: &str| !self.backend.is_empty();
+        check_usable(&arms, is_named)?;
+        if !try_mounts(&mut arms, scratch.path(), &interrupt)? {
+            return Ok(ExitCode::from(130));
+        }
+        check_usable(&arms, is_named)?;
         let backends: Vec<(Arc<dyn Backend>, Option<String>)> = arms
             .iter()
             .map(|arm| {
@@ -126,9 +133,9 @@ impl Fault {
         let runs = scenario_runs(&scenarios, backends.len(), self.seed);
         let estimate = Estimate::of(&runs, &scenarios, &backends, self.long);
         eprintln!(
-            "{} scenarios on {} backends; results in {}",
-            scenarios.len(),
-            backends.len(),
+            "{} on {}; results in {}",
+            number_of(scenarios.len(), "scenario"),
+            number_of(backends.len(), "backend"),
             dir.display()
         );
         if !runs.is_empty() {

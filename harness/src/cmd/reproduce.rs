@@ -100,10 +100,41 @@ impl Reproduce {
             drop(load);
             match measured {
                 RunOutcome::Complete(dir) => dirs.push(dir),
-                RunOutcome::Interrupted(_) => return Ok(None),
+                RunOutcome::Interrupted(dir) => {
+                    eprintln!(
+                        "interrupted; the part of run {} is in {}",
+                        number + 1,
+                        dir.display()
+                    );
+                    say_interrupted(&dirs);
+                    return Ok(None);
+                }
+                RunOutcome::NotBegun => {
+                    say_interrupted(&dirs);
+                    return Ok(None);
+                }
             }
         }
         Ok(Some(dirs))
+    }
+}
+
+/// Says what an interrupted command leaves.
+fn say_interrupted(complete: &[PathBuf]) {
+    let dirs: Vec<String> = complete
+        .iter()
+        .map(|dir| dir.display().to_string())
+        .collect();
+    match dirs.len() {
+        0 => eprintln!("interrupted; no run is complete, so nothing can be compared"),
+        1 => eprintln!(
+            "interrupted; one run is complete, and two can be compared: {}",
+            dirs[0]
+        ),
+        _ => eprintln!(
+            "interrupted; compare the complete runs with `ctxbench reproduce --of {}`",
+            dirs.join(" ")
+        ),
     }
 }
 

@@ -288,14 +288,19 @@ impl Plan {
         }
     }
 
-    /// Whether this run probes an arm: each shard probes a part of them.
+    /// Whether this run probes an arm.
     pub fn probes_arm(&self, name: &str) -> bool {
+        self.probes && self.tries_arm(name)
+    }
+
+    /// Whether this run probes an arm or kills its daemon, where it does so at all: each shard has a part of them.
+    pub fn tries_arm(&self, name: &str) -> bool {
         let probed = self
             .arms
             .iter()
             .filter(|arm| arm.can_be_candidate() && arm.unavailable.is_none());
         let number = probed.into_iter().position(|arm| arm.name == name);
-        self.probes && number.is_some_and(|number| self.shard.is_none_or(|shard| shard.has(number)))
+        number.is_some_and(|number| self.shard.is_none_or(|shard| shard.has(number)))
     }
 
     /// Whether this run measures files that a language model generates: of several shards, the first one does.

@@ -2,22 +2,37 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
-use fault::{CrashPointPlan, Live, ScheduleEnd};
+use fault::{CrashPointPlan, Live, ScheduleEnd, of_points};
 use rundir::faults::CrashPoints;
 use rundir::{Plan, Writer};
 
 use crate::crash_words::crash_words;
 use crate::interrupt::Interrupt;
 use crate::plan::{BASELINE, LiveArm};
+use crate::progress_line::ProgressLine;
 
 /// The most time for all kills and power cuts of a run.
 const LIMIT: Duration = Duration::from_secs(45);
 
-/// How often progress is printed.
-const LINE_EVERY: Duration = Duration::from_secs(10);
+/// The stores that promise to keep records, and that this shard of the plan tries.
+fn stores<'a>(plan: &'a Plan, arms: &'a [LiveArm]) -> impl Iterator<Item = &'a LiveArm> {
+    let promises = |arm: &&LiveArm| {
+        let promises = arm.backend.promises();
+        let is_store = arm.backend.has_paths() && arm.backend.source(Path::new("")).is_none();
+        is_store && (promises.killed_daemon.is_some() || promises.power_loss.is_some())
+    };
+    arms.iter()
+        .filter(|arm| plan.tries_arm(&arm.name))
+        .filter(promises)
+}
+
+/// The most time that the planned kills and power cuts of these arms are expected to take.
+pub(super) fn most_time(plan: &Plan, arms: &[LiveArm]) -> Duration {
+    of_points(plan.crash_points, stores(plan, arms).count()).min(LIMIT)
+}
 
 /// Makes the planned kills and power cuts of each arm that was not in the lines of `before`.
 pub(super) fn crash(
@@ -31,15 +46,8 @@ pub(super) fn crash(
     let points = plan.crash_points;
     let before = before.into_iter().flatten();
     let done: BTreeSet<String> = before.map(|points| points.backend).collect();
-    let promises = |arm: &&LiveArm| {
-        let promises = arm.backend.promises();
-        let is_store = arm.backend.has_paths() && arm.backend.source(Path::new("")).is_none();
-        is_store && (promises.killed_daemon.is_some() || promises.power_loss.is_some())
-    };
-    let mut stores: Vec<&LiveArm> = arms
-        .iter()
-        .filter(|arm| plan.probes_arm(&arm.name) && !done.contains(&arm.name))
-        .filter(promises)
+    let mut stores: Vec<&LiveArm> = stores(plan, arms)
+        .filter(|arm| !done.contains(&arm.name))
         .collect();
     // If the time is too short, the candidates have it.
     stores.sort_by_key(|arm| arm.name == BASELINE);
@@ -63,14 +71,12 @@ pub(super) fn crash(
         is_long: false,
         sites: 0,
     };
-    let mut last = Instant::now();
+    let line = ProgressLine::still();
     let mut told = |backend: &str, what: &str, at: u64| {
-        if last.elapsed() > LINE_EVERY {
-            last = Instant::now();
-            eprintln!("{backend}: {at} of {points} {what}");
-        }
+        let share = at as f64 / points as f64;
+        line.show(share, None, &format!("{backend}: {at} of {points} {what}"));
     };
-    let mut recorded = |lines: &[CrashPoints]| eprintln!("{}", crash_words(lines));
+    let mut recorded = |lines: &[CrashPoints]| line.say(&crash_words(lines));
     let wanted = CrashPointPlan {
         points,
         seed: plan.seed,

@@ -9,13 +9,14 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use backends::cpu;
 use backends::registry::Registry;
 use clap::{Args, ValueEnum};
 use fault::ScheduleEnd;
+use reports::render::number_of;
 use rundir::{MODEL_FILES, ModelFiles, Placement, Plan, Shard};
 use workloads::definition::{CacheState, Workload};
 
@@ -90,9 +91,10 @@ pub struct Options {
     /// Measure only these backends. `direct` is always measured, and twice.
     #[arg(long, value_name = "NAME")]
     backend: Vec<String>,
-    /// Seconds that measuring may take, shared among the sections in proportion to their own budgets. A section needs
-    /// at least three epochs with one timed round of each cell; a budget that is too short for this is refused
-    /// [default: the suite's, else 250 a section].
+    /// Seconds that the passes may take, shared among the sections in proportion to their own budgets. A section needs
+    /// at least three epochs with one timed round of each cell; a budget that is too short for this is refused. Probes,
+    /// kills, power cuts and model files follow and are not part of it; the command says first how long all of it takes,
+    /// and --no-probes and --no-model-files leave them out [default: the suite's, else 250 a section].
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
     budget: Option<f64>,
     /// Maximum number of epochs of each section [default: the suite's, else 8].
@@ -146,6 +148,9 @@ pub struct Options {
     /// The part of the cells that is measured.
     #[arg(skip)]
     shard: Option<Shard>,
+    /// The only stores whose daemons are killed and whose power is cut; `None` for all.
+    #[arg(skip)]
+    pub crashed: Option<Vec<String>>,
     #[command(flatten)]
     pub prices: PriceList,
     #[command(flatten, next_help_heading = "Files that a language model generates")]
@@ -210,6 +215,8 @@ pub enum RunOutcome {
     Complete(PathBuf),
     /// The user interrupted the run in this directory, which can be resumed.
     Interrupted(PathBuf),
+    /// The user interrupted the command before the run had a directory.
+    NotBegun,
 }
 
 impl Run {
@@ -228,6 +235,10 @@ impl Run {
                     "interrupted; continue with `ctxbench run --resume {}`",
                     dir.display()
                 );
+                return Ok(ExitCode::from(130));
+            }
+            RunOutcome::NotBegun => {
+                eprintln!("interrupted; nothing was measured, and nothing is left behind");
                 return Ok(ExitCode::from(130));
             }
         };
@@ -266,7 +277,10 @@ impl Options {
         let _fusectl = Fusectl::at_hand(beside.path());
         let prepared = match resume {
             Some(dir) => self.resumed(registry, dir)?,
-            None => self.planned(registry)?,
+            None => match self.planned(registry, beside.path(), interrupt)? {
+                Some(prepared) => prepared,
+                None => return Ok(RunOutcome::NotBegun),
+            },
         };
         let PreparedRun {
             dir,
@@ -278,6 +292,11 @@ impl Options {
             scratch,
             environment,
         } = prepared;
+        let is_crashed = |arm: &&LiveArm| {
+            let only = self.crashed.as_ref();
+            only.is_none_or(|only| only.contains(&arm.name))
+        };
+        let stores: Vec<LiveArm> = arms.iter().filter(is_crashed).cloned().collect();
         for warning in warnings(&environment) {
             eprintln!("warning: {warning}");
         }
@@ -289,24 +308,21 @@ impl Options {
         if let Some(shard) = plan.shard {
             eprintln!("shard {shard} of the plan: a part of its cells");
         }
-        let sections = plan.schedule.sections.iter();
-        let budget_ms: u64 = sections.map(|section| plan.budget_ms(section)).sum();
         eprintln!(
-            "{} workloads, {} arms, {:.0} s of measuring, seed {}; results in {}",
-            plan.workloads.len(),
-            plan.arms.len(),
-            budget_ms as f64 / 1000.0,
+            "{}, {}, seed {}; results in {}",
+            number_of(plan.workloads.len(), "workload"),
+            number_of(plan.arms.len(), "arm"),
             plan.seed,
             dir.display()
         );
+        eprintln!("{}", duration_words(&plan, &arms, &stores));
         for (at, section) in plan.schedule.sections.iter().enumerate() {
+            let cells = all_cells(&plan);
+            let cells = cells.iter().filter(|cell| cell.section == at);
             eprintln!(
-                "section {}: {} cells, {:.0} s, at most {} epochs, placement {}",
+                "section {}: {}, {:.0} s, at most {} epochs, placement {}",
                 section.name,
-                all_cells(&plan)
-                    .iter()
-                    .filter(|cell| cell.section == at)
-                    .count(),
+                number_of(cells.count(), "cell"),
                 plan.budget_ms(section) as f64 / 1000.0,
                 section.epochs,
                 section.placement.name()
@@ -327,7 +343,6 @@ impl Options {
             );
         }
         let mut probers = probers(&plan, &arms, beside.path(), interrupt)?;
-        let stores = arms.clone();
         let crashed = before.as_ref().map(|run| run.crash_points.clone());
         let mut machine = Machine {
             arms,
@@ -366,7 +381,9 @@ impl Options {
             }
         }
         if failures > 0 {
-            eprintln!("{failures} passes did not end well; the first one for each reason is above");
+            eprintln!(
+                "passes that did not end well: {failures}; the first one for each reason is above"
+            );
         }
         probers.retain(|prober| !probed.contains(&prober.arm));
         if !probers.is_empty() {
@@ -412,6 +429,40 @@ impl Options {
             }
         }
         Ok(RunOutcome::Complete(dir))
+    }
+}
+
+/// The time that the probes of an arm usually take.
+const OF_PROBES: Duration = Duration::from_secs(4);
+
+/// The time that model files usually take.
+const OF_MODEL_FILES: Duration = Duration::from_secs(60);
+
+/// How long a run takes: its passes, what follows them, and all of it.
+fn duration_words(plan: &Plan, arms: &[LiveArm], stores: &[LiveArm]) -> String {
+    let sections = plan.schedule.sections.iter();
+    let passes = Duration::from_millis(sections.map(|section| plan.budget_ms(section)).sum());
+    let probed = arms.iter().filter(|arm| plan.probes_arm(&arm.name));
+    let probes = OF_PROBES * probed.count() as u32;
+    let crashes = crashes::most_time(plan, stores);
+    let model_files = plan.measures_model_files().then_some(OF_MODEL_FILES);
+    let parts = [
+        (passes, "of passes"),
+        (probes, "of probes"),
+        (crashes, "of kills and power cuts"),
+        (model_files.unwrap_or_default(), "of model files"),
+    ];
+    let all: Duration = parts.iter().map(|(time, _)| *time).sum();
+    let parts = parts.iter().filter(|(time, _)| !time.is_zero());
+    let parts = parts.map(|(time, what)| format!("{:.0} s {what}", time.as_secs_f64()));
+    let parts = parts.collect::<Vec<_>>();
+    match parts.len() {
+        0 | 1 => format!("it takes about {:.1} minutes", all.as_secs_f64() / 60.0),
+        _ => format!(
+            "it takes about {:.1} minutes: {}",
+            all.as_secs_f64() / 60.0,
+            parts.join(", then ")
+        ),
     }
 }
 

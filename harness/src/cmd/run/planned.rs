@@ -12,7 +12,8 @@ use reports::context::check_prices;
 use reports::decide::{identities, identity};
 use reports::summary::FLOOR;
 use rundir::{
-    Environment, Margins, Placement, Plan, PlannedPolicy, Schedule, Settings, Shard, Writer,
+    Arm, Environment, Margins, Placement, Plan, PlannedPolicy, Schedule, Settings, Shard, Skipped,
+    Writer,
 };
 use workloads::catalogue;
 use workloads::definition::{CacheState, SessionSource, Workload};
@@ -22,8 +23,11 @@ use workloads::suite::{ONE_SECTION, Suite, SuiteSection, SuiteWorkload};
 use super::Options;
 use crate::cell::pass_bytes;
 use crate::environment::{self, environment};
+use crate::interrupt::Interrupt;
+use crate::named_backends::{check_usable, try_mounts};
 use crate::plan::{self, BASELINE, Inputs, LiveArm, arms};
 use crate::reporting::OwnPolicy;
+use crate::schedule::all_cells;
 use crate::scratch::ScratchDisk;
 use crate::session_contexts::session_contexts;
 
@@ -94,7 +98,13 @@ impl Options {
         words.join(" ")
     }
 
-    pub(super) fn planned(&self, registry: &Registry) -> anyhow::Result<PreparedRun> {
+    /// Plans a run. Backends that a file defines are tried in `scratch` first. `None` after an interrupt.
+    pub(super) fn planned(
+        &self,
+        registry: &Registry,
+        scratch: &Path,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<Option<PreparedRun>> {
         let mut suite = self.suite()?;
         if let Err(problem) = suite.check_duplicates() {
             bail!("{problem}");
@@ -122,9 +132,15 @@ impl Options {
         for name in &suite.backends {
             backends.push(registry.find(name)?.into());
         }
-        if let Some(recorded) = recording_instead(registry, &backends) {
+        // What the user names is measured, and nothing instead of it.
+        if self.backend.is_empty()
+            && let Some(recorded) = recording_instead(registry, &backends)
+        {
             backends.push(recorded);
         }
+        let named = self.backend.iter();
+        let named = named.map(|name| Ok(registry.find(name)?.describe().name));
+        let named: BTreeSet<String> = named.collect::<anyhow::Result<_>>()?;
         // A plan names arms with their servers.
         let only = std::mem::take(&mut suite.only).into_iter();
         let only =
@@ -139,6 +155,9 @@ impl Options {
         }
         let policy = self.policy(&suite)?;
         let mut arms = arms(backends);
+        check_names(&arms)?;
+        let is_named = |name: &str| named.contains(name);
+        check_usable(&arms, is_named)?;
         for (name, other) in &suite.against {
             let other = registry.find(other)?.describe().name;
             let name = registry.find(name)?.describe().name;
@@ -146,6 +165,10 @@ impl Options {
                 arm.against = Some(other.clone());
             }
         }
+        if !try_mounts(&mut arms, scratch, interrupt)? {
+            return Ok(None);
+        }
+        check_usable(&arms, is_named)?;
         arms.extend(self.slowed(&arms));
         let schedule = self.schedule(&suite, &arms);
         let call_timeout = self
@@ -188,6 +211,7 @@ impl Options {
         };
         let plan = plan::plan(&inputs, given);
         check_shard(&plan)?;
+        check_cells(&plan, is_named, |_| !self.workload.is_empty())?;
         check_budget(&plan, &workloads, &arms)?;
         if let Some(policy) = &policy {
             let unknown = policy.check_names_before_run(&plan)?;
@@ -235,7 +259,7 @@ impl Options {
             }
         };
         let writer = Writer::create(&dir, &plan, &environment, policy, &contexts)?;
-        Ok(PreparedRun {
+        Ok(Some(PreparedRun {
             dir,
             plan,
             writer,
@@ -244,7 +268,7 @@ impl Options {
             arms,
             scratch,
             environment,
-        })
+        }))
     }
 
     /// The sections of the suite. `--budget` is shared among them in proportion to their own budgets.
@@ -473,6 +497,64 @@ fn check_shard(plan: &Plan) -> anyhow::Result<()> {
         ),
         None => Ok(()),
     }
+}
+
+/// Refuses two backends that have one name: their passes could not be told apart.
+fn check_names(arms: &[LiveArm]) -> anyhow::Result<()> {
+    let mut known: BTreeMap<&str, Option<PathBuf>> = BTreeMap::new();
+    for arm in arms {
+        let file = arm.backend.describe().file;
+        let Some(first) = known.insert(&arm.name, file.clone()) else {
+            continue;
+        };
+        match (first, file) {
+            (Some(first), Some(second)) if first != second => bail!(
+                "{} and {} both have the name {} (give each file a name of its own)",
+                first.display(),
+                second.display(),
+                arm.name
+            ),
+            _ => bail!("the backend {} is named twice (name it once)", arm.name),
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a plan without a cell of a backend or a workload that the user names; with the reasons.
+fn check_cells(
+    plan: &Plan,
+    is_named_backend: impl Fn(&str) -> bool,
+    is_named_workload: impl Fn(&str) -> bool,
+) -> anyhow::Result<()> {
+    let cells = all_cells(plan);
+    let reasons = |is_meant: &dyn Fn(&Skipped) -> bool| {
+        let skipped = plan.skipped.iter().filter(|cell| is_meant(cell));
+        let unique: BTreeSet<&str> = skipped.map(|cell| cell.reason.as_str()).collect();
+        unique.into_iter().collect::<Vec<_>>().join("; ")
+    };
+    let is_empty = |at: usize| cells.iter().all(|cell| !cell.arms.contains(&at));
+    let mut arms = plan.arms.iter().enumerate();
+    let without = |(at, arm): &(usize, &Arm)| is_named_backend(&arm.name) && is_empty(*at);
+    if !plan.workloads.is_empty()
+        && let Some((_, arm)) = arms.find(without)
+    {
+        bail!(
+            "no cell of this run can be measured on {}: {}\n  fix: name a workload or a cache state that fits it, or leave it out",
+            arm.name,
+            reasons(&|cell| cell.arm == arm.name)
+        );
+    }
+    for (at, workload) in plan.workloads.iter().enumerate() {
+        let mut of_workload = cells.iter().filter(|cell| cell.workload == at);
+        if is_named_workload(&workload.name) && of_workload.all(|cell| cell.arms.is_empty()) {
+            bail!(
+                "workload {} cannot be measured here: {}",
+                workload.name,
+                reasons(&|cell| cell.workload == workload.name)
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Refuses a plan with a section whose budget is shorter than the time that it needs on any machine.
