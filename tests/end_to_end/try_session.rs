@@ -4,9 +4,13 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::common::{Scratch, Succeeds, ctxbench, has, mountable, refused, stdout};
+use crate::common::{
+    Scratch, Succeeds, ctxbench, has, mountable, mounts_under, refused, signal, stderr, stdout,
+    wait_for,
+};
 
 /// A conversation with file calls, in OpenAI's form.
 fn conversation() -> String {
@@ -63,6 +67,7 @@ fn a_recorded_session_is_answered_in_one_command() {
             "Coding agent",
             "Large results",
             "Report (one file",
+            "By these sessions alone, sqlite against direct:",
         ],
     );
     let runs: Vec<_> = fs::read_dir(&results).unwrap().collect();
@@ -78,6 +83,37 @@ fn a_recorded_session_is_answered_in_one_command() {
             "{text}"
         );
     }
+}
+
+#[test]
+fn an_interrupted_try_says_what_it_stopped_and_leaves_nothing() {
+    let Some(scratch) = mountable() else {
+        return;
+    };
+    let session = written(scratch.path(), "session.json", &conversation());
+    let results = scratch.dir("results");
+    let mut command = ctxbench(["try", &session, "--budget", "20", "--results"]);
+    command
+        .arg(&results)
+        .env("CTXBENCH_SCRATCH", scratch.path());
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let child = child.unwrap();
+    wait_for("the replay", || {
+        let mut runs = fs::read_dir(&results).unwrap();
+        runs.any(|run| run.unwrap().path().join("samples.jsonl").exists())
+    });
+    signal(&child, Signal::INT);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    has(
+        &stderr(&output),
+        &[
+            "interrupted: the replay was stopped",
+            "nothing is left behind",
+        ],
+    );
+    assert_eq!(fs::read_dir(&results).unwrap().count(), 0);
+    assert!(mounts_under(scratch.path()).is_empty());
 }
 
 #[test]

@@ -9,7 +9,7 @@ use backends::registry::Registry;
 use clap::{Args, Parser};
 use reports::decide::find;
 use reports::prices::{Prices, ReportedTokens};
-use reports::render::{count, put};
+use reports::render::{count, number_of, partial_answer, put};
 use reports::reported::{LedgerEstimate, ModelBill, bill, estimate};
 use tokens::{Account, Terms};
 use workloads::compile::counted;
@@ -20,8 +20,11 @@ use workloads::trace::{Fidelity, Trace, TraceSource};
 use super::format::ScreenFormat;
 use super::run::{Options, RunOutcome, conclude};
 use crate::environment::{new_run_dir, now, today};
+use crate::error_text;
 use crate::evidence::PriceList;
 use crate::interrupt::Interrupt;
+use crate::plan::BASELINE;
+use crate::progress_line::ProgressLine;
 use crate::reporting::{OwnPolicy, ReportInputs};
 use crate::session_files::{AgentHome, SessionPlace, newest, session_files};
 use crate::sessions::format_names;
@@ -35,6 +38,9 @@ const MOST_REPLAYED: usize = 3;
 /// How many sessions of an agent are listed.
 const LISTED: usize = 10;
 
+/// Seconds of a replay from which on git and single reads are measured, too: less gives them fewer than three epochs.
+const WITH_PROGRAMS: f64 = 30.0;
+
 /// The policies that decide, and the recorded session for which a session of the user stands in them.
 const POLICIES: [(&str, &str); 2] = [
     ("coding-agent", "agent/claude-code-write-heavy"),
@@ -44,7 +50,7 @@ const POLICIES: [(&str, &str); 2] = [
 /// Import, replay and decide for your own recorded sessions.
 ///
 /// Finds the format of each session, counts its tokens and dollars, replays its file operations on a plain directory
-/// and on the `sqlite` store, and decides whether the files and the large results of these sessions should be kept
+/// and on the `sqlite` store, measures git and kills there, too, and decides whether the files and the large results of these sessions should be kept
 /// elsewhere. No text of a session gets into the results: contents and names are replaced by filler of the same size.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -68,7 +74,8 @@ pub struct TrySession {
     /// Count tokens and dollars only; replay nothing.
     #[arg(long)]
     no_replay: bool,
-    /// Seconds that the replay may take.
+    /// Seconds that the replay may take, with git and single reads from 30 s on. Probes, kills and power cuts follow, and
+    /// take about 15 s more.
     #[arg(long, value_name = "SECONDS", default_value_t = 45.0, value_parser = super::run::positive)]
     budget: f64,
     /// Directory in which the command creates a directory with the results.
@@ -111,6 +118,10 @@ impl TrySession {
         let prices = self.prices.read()?;
         let files = self.places()?;
         let interrupt = Interrupt::catch().context("setting up signal handling")?;
+        let stopped = || {
+            eprintln!("interrupted while reading the sessions; nothing was written");
+            Ok(ExitCode::from(130))
+        };
         let mut tried: Vec<Tried> = Vec::new();
         let mut failed = 0;
         for file in &files {
@@ -118,16 +129,19 @@ impl TrySession {
                 Ok(sessions) => tried.extend(sessions),
                 Err(error) if files.len() == 1 => return Err(error),
                 Err(error) => {
-                    eprintln!("{error:#}");
+                    eprintln!("{}", error_text::words(&error));
                     failed += 1;
                 }
             }
             if interrupt.is_set() {
-                return Ok(ExitCode::from(130));
+                return stopped();
             }
         }
         if tried.is_empty() {
-            bail!("no readable session among {} files", files.len());
+            bail!(
+                "no readable session among {}\n  fix: see the reasons above, or name other files",
+                number_of(files.len(), "file")
+            );
         }
         for (number, session) in (1..).zip(&tried) {
             print!("{}", page(number, session));
@@ -136,7 +150,10 @@ impl TrySession {
             print!("{}", together(&tried));
         }
         if failed > 0 {
-            println!("{failed} of {} files could not be read", files.len());
+            println!(
+                "{failed} of {} could not be read",
+                number_of(files.len(), "file")
+            );
         }
         let mut replayable: Vec<&Tried> = tried
             .iter()
@@ -185,6 +202,7 @@ impl TrySession {
     }
 
     fn sessions_of(&self, place: &SessionPlace, prices: &Prices) -> anyhow::Result<Vec<Tried>> {
+        let _line = ProgressLine::moving(&format!("reading {}", place.name()));
         let imported = place.open()?.sessions(self.format.as_deref())?;
         let several = imported.sessions.len() > 1;
         let sessions = (1..).zip(&imported.sessions).map(|(row, session)| {
@@ -225,8 +243,22 @@ impl TrySession {
         let dir = new_run_dir(&self.results, &now(), "try")?;
         let measured = self.measured_in(registry, interrupt, sessions, &dir);
         let is_complete = matches!(measured, Ok(ref code) if *code == ExitCode::SUCCESS);
-        if !is_complete && let Err(error) = std::fs::remove_dir_all(&dir) {
-            tracing::warn!("removing {}: {error}", dir.display());
+        if is_complete {
+            return measured;
+        }
+        let removed = std::fs::remove_dir_all(&dir);
+        let left = match &removed {
+            Ok(()) => "nothing is left behind".to_owned(),
+            Err(error) => format!(
+                "{} is left behind, and cannot be removed: {error}",
+                dir.display()
+            ),
+        };
+        // An error is reported by itself.
+        if measured.is_ok() {
+            eprintln!("interrupted: the replay was stopped and its results were removed; {left}");
+        } else if removed.is_err() {
+            eprintln!("{left}");
         }
         measured
     }
@@ -241,10 +273,7 @@ impl TrySession {
         let inputs = dir.join("sessions");
         std::fs::create_dir(&inputs).with_context(|| format!("creating {}", inputs.display()))?;
         let mut names = Vec::new();
-        let mut suite = format!(
-            "essay = \"The recorded sessions that `ctxbench try` was given.\"\nbudget = {:?}\nbackends = {:?}\nprobes = true\n",
-            self.budget, BACKENDS
-        );
+        let mut files = Vec::new();
         for session in sessions {
             let id = &session.trace.head.id;
             let name = format!("agent/{id}");
@@ -254,14 +283,11 @@ impl TrySession {
             )?;
             let workload = inputs.join(format!("{id}.toml"));
             put(&workload, &definition(&name, id, session))?;
-            suite += &format!(
-                "\n[[workload]]\nname = {:?}\nstates = [\"hot\"]\n",
-                workload.canonicalize()?.display().to_string()
-            );
+            files.push(workload.canonicalize()?.display().to_string());
             names.push(name);
         }
         let suite_file = inputs.join("try.toml");
-        put(&suite_file, &suite)?;
+        put(&suite_file, &suite(&files, self.budget))?;
         let mut policies = Vec::new();
         for (policy, stands_for) in POLICIES {
             let (_, text) = find(policy)?;
@@ -280,7 +306,11 @@ impl TrySession {
             "--no-model-files",
         ];
         let parsed = RunOptions::try_parse_from(words).context("making the options of the run")?;
-        let measured = parsed.options.measure(registry, interrupt, None)?;
+        let mut options = parsed.options;
+        // Rows on kills and power cuts read only candidates.
+        let candidates = BACKENDS.into_iter().filter(|name| *name != BASELINE);
+        options.crashed = Some(candidates.map(str::to_owned).collect());
+        let measured = options.measure(registry, interrupt, None)?;
         let RunOutcome::Complete(dir) = measured else {
             return Ok(ExitCode::from(130));
         };
@@ -289,6 +319,10 @@ impl TrySession {
         let policies: Vec<OwnPolicy> = policies.collect::<anyhow::Result<_>>()?;
         let report = ReportInputs::of(&dir, &[], None, &self.prices)?.decided_by(&policies);
         conclude(&report, ScreenFormat::Text)?;
+        let decisions = report.decisions.iter();
+        for answer in decisions.filter_map(|decision| partial_answer(decision, &names)) {
+            print!("\n{answer}");
+        }
         Ok(match interrupt.is_set() {
             true => ExitCode::from(130),
             false => ExitCode::SUCCESS,
@@ -299,6 +333,31 @@ impl TrySession {
 fn path(path: &Path) -> anyhow::Result<&str> {
     path.to_str()
         .with_context(|| format!("{}: is not UTF-8 text", path.display()))
+}
+
+/// The suite of a replay: the sessions, and with enough time what a coding agent does besides: git, and single reads.
+fn suite(sessions: &[String], budget: f64) -> String {
+    let mut suite = format!(
+        "essay = \"The recorded sessions that `ctxbench try` was given.\"\nbackends = {BACKENDS:?}\nprobes = true\n"
+    );
+    let mut section = |name: &str, share: f64, more: &str, workloads: &[String]| {
+        suite += &format!(
+            "\n[[section]]\nname = {name:?}\nbudget = {:?}\n{more}",
+            budget * share
+        );
+        for workload in workloads {
+            suite += &format!("\n[[section.workload]]\nname = {workload:?}\nstates = [\"hot\"]\n");
+        }
+    };
+    if budget < WITH_PROGRAMS {
+        section("sessions", 1.0, "", sessions);
+        return suite;
+    }
+    section("sessions", 0.4, "", sessions);
+    let once = "epochs = 8\nrounds = 1\nwarm_up = false\n";
+    section("programs", 0.5, once, &["program/git".to_owned()]);
+    section("calls", 0.1, "epochs = 4\n", &["micro/read-1k".to_owned()]);
+    suite
 }
 
 /// A workload file for a session.
@@ -572,6 +631,7 @@ fn together(tried: &[Tried]) -> String {
 mod tests {
     use super::*;
     use reports::decide::Policy;
+    use workloads::suite::Suite;
 
     #[test]
     fn a_policy_for_sessions_names_them_and_is_a_policy() {
@@ -604,6 +664,21 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn the_suite_of_a_replay_has_what_the_policy_reads_if_there_is_time() {
+        let sections = |budget: f64| {
+            let text = suite(&["/x/session.toml".to_owned()], budget);
+            let suite = Suite::parse(Path::new("try.toml"), &text).unwrap();
+            let all: f64 = suite.sections.iter().filter_map(|one| one.budget).sum();
+            assert!((all - budget).abs() < 1e-9, "{all}");
+            let names = suite.workloads().map(|entry| entry.name.clone());
+            names.collect::<Vec<_>>()
+        };
+        assert_eq!(sections(5.0), ["/x/session.toml"]);
+        let expected = ["/x/session.toml", "program/git", "micro/read-1k"];
+        assert_eq!(sections(45.0), expected);
     }
 
     #[test]
