@@ -84,9 +84,9 @@ impl ProgressLine {
     pub fn show(&self, share: f64, left: Option<Duration>, what: &str) {
         let line = words(what, left);
         if !self.bar.is_hidden() {
+            self.bar.set_message(border::terminal_cell(&line));
             let share = share.clamp(0.0, 1.0);
             self.bar.set_position((share * PARTS as f64) as u64);
-            self.bar.set_message(border::terminal_cell(&line));
             // Of two changes in a moment, only the first would be drawn.
             self.bar.force_draw();
         } else if let Some(throttle) = &self.throttle

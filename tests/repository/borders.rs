@@ -129,6 +129,7 @@ const BORDERS: [Border; 8] = [
                 "an installed corpus, checked by its digest",
             ),
             ("harness/src/cmd/status.rs", "/proc"),
+            ("harness/src/cmd/mount.rs", "the settings of `fusermount3`"),
             ("backends/src/external/mod.rs", "a mount to sync"),
             (
                 "harness/src/cmd/s3/sync.rs",
