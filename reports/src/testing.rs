@@ -16,7 +16,7 @@ use crate::summary::{Summary, summarise};
 use rundir::{
     Arm, ArmBackend, AskedStep, AtLength, Basis, Calls, CellEpoch, Counted, DaemonCounters,
     Environment, Epoch, Fault, Latencies, Looks, Memory, ModelFactor, ModelFiles, ModelFilesPlan,
-    ModelRead, MountedModel, OpcodeRecord, Outcome, Plan, PlannedWorkload, Probe, Run,
+    ModelRead, MountedModel, OpcodeRecord, Outcome, Placement, Plan, PlannedWorkload, Probe, Run,
     SCHEMA_VERSION, Sample, Schedule, Section, SessionContext, Settings, histogram,
 };
 
@@ -169,6 +169,40 @@ pub fn scale_pass(sample: &mut Sample, factor: f64) {
     }
     sample.makespan_ns = scaled(sample.makespan_ns);
     sample.waited_ns = scaled(sample.waited_ns);
+}
+
+/// Measures the micro cell once more in four epochs, in which client and daemons share a processor and calls take
+/// `factor` times as long.
+pub fn with_shared_cpu(run: &mut Run, factor: f64) {
+    let state = Placement::SharedCpu.state("hot");
+    let again = |epoch: u32| epoch + EPOCHS;
+    let samples = run.samples.iter();
+    let mut samples: Vec<Sample> = samples
+        .filter(|pass| pass.workload == "micro/read")
+        .cloned()
+        .collect();
+    for pass in &mut samples {
+        pass.epoch = again(pass.epoch);
+        pass.state.clone_from(&state);
+        if pass.arm == "sqlite" {
+            scale_pass(pass, factor);
+        }
+    }
+    run.samples.extend(samples);
+    let mut epochs = run.epochs.clone();
+    for epoch in &mut epochs {
+        epoch.epoch = again(epoch.epoch);
+        epoch.section = "shared".to_owned();
+    }
+    run.epochs.extend(epochs);
+    run.plan.workloads[0].states.push(state.clone());
+    let section = Section {
+        name: "shared".to_owned(),
+        placement: Placement::SharedCpu,
+        cells: BTreeMap::from([("micro/read".to_owned(), vec![state])]),
+        ..run.plan.schedule.sections[0].clone()
+    };
+    run.plan.schedule.sections.push(section);
 }
 
 /// Marks all passes as made on a busy machine.

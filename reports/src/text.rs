@@ -46,6 +46,19 @@ pub fn number_of(number: usize, thing: &str) -> String {
     format!("{} {thing}{ending}", count(number as u64))
 }
 
+/// A title inside a sentence. A name or an abbreviation keeps its letters.
+pub(crate) fn lower(text: &str) -> String {
+    let mut letters = text.chars();
+    let (first, second) = (letters.next(), letters.next());
+    match (first, second) {
+        (Some(first), Some(second)) if first.is_uppercase() && !second.is_uppercase() => {
+            let rest = &text[first.len_utf8()..];
+            first.to_lowercase().collect::<String>() + rest
+        }
+        _ => text.to_owned(),
+    }
+}
+
 /// A ratio's excess over 1 in percent: 1.05 is `5 %`.
 pub fn percent(ratio: f64) -> String {
     format!("{:.1} %", (ratio - 1.0) * 100.0)

@@ -22,5 +22,6 @@ mod watch;
 
 pub use estimate::{Estimate, of_points, roughly, scratch_bytes};
 pub use schedule::{
-    CrashPointPlan, Live, ScenarioRun, ScheduleEnd, misfit, run_all, scenario_runs,
+    CrashPointPlan, Live, ScenarioRun, ScheduleEnd, has_crash_points, misfit, run_all,
+    scenario_runs,
 };

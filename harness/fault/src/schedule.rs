@@ -256,6 +256,11 @@ impl Live {
     }
 }
 
+/// Whether the daemon of a backend can be killed at crash points.
+pub fn has_crash_points(backend: &dyn Backend) -> bool {
+    misfit(&crash_points_scenario(), backend).is_none()
+}
+
 /// Why power cuts do not apply to a backend. `None` if they apply.
 fn misfit_of_cuts(backend: &dyn Backend) -> Option<String> {
     let scenario = Scenario {

@@ -51,6 +51,8 @@ pub struct Prober {
     pub program: PathBuf,
     /// Ends the probes.
     pub interrupt: Interrupt,
+    /// The number of kills of a cron job's daemon, as far as the time suffices; at least one at each moment.
+    pub kills: u64,
 }
 
 impl Prober {

@@ -1,17 +1,21 @@
 //! The small table of an answer: about six operations with hot caches, the baseline's time and the ratios of other arms.
 
+use rundir::Placement;
 use schemars::JsonSchema;
 use serde::Serialize;
-use stats::SeriesKey;
+use stats::{Comparison, SeriesKey};
 
 use super::figure::{is_wide, places, ratio_words};
 use crate::decide::Decision;
 use crate::evidence::RunEvidence;
-use crate::summary::{Cell, FailedPasses, MAKESPAN};
+use crate::summary::{Cell, FailedPasses, MAKESPAN, Summary};
 use crate::text::time;
 
 /// Rows of the table.
 const ROWS: usize = 6;
+
+/// The factor between the intervals of two placements from which the ratio depends on the placement.
+const APART: f64 = 1.2;
 
 /// Kinds of calls in the order in which they are chosen.
 const KINDS: [&str; 9] = [
@@ -29,6 +33,9 @@ pub struct CallTable {
     pub arms: Vec<String>,
     /// The rows.
     pub rows: Vec<CallRow>,
+    /// The operations whose ratio depends on where the scheduler places client and daemon; empty without any.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub placements: String,
 }
 
 /// One operation.
@@ -167,10 +174,55 @@ pub(super) fn table(run: &RunEvidence<'_>, decisions: &[Decision]) -> CallTable 
         (false, false) => "time",
     };
     CallTable {
+        placements: placements(&chosen, summary, &arms),
         title: title.to_owned(),
         baseline: summary.baseline.clone(),
         arms: arms.into_iter().map(str::to_owned).collect(),
         rows,
+    }
+}
+
+/// Each operation with another ratio if client and daemon share a processor, with both; empty if there is none. Where the
+/// scheduler places them is not in the interval of a ratio, because it places them again in each epoch.
+fn placements(cells: &[&Cell], summary: &Summary, arms: &[&str]) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    for cell in cells {
+        let compared = |state: &str, arm: &&str| {
+            let found = summary.cell(&cell.workload, state, &cell.metric, arm)?;
+            found.against_baseline.as_ref()
+        };
+        let state = Placement::SharedCpu.state(&cell.state);
+        let pairs = arms.iter();
+        let pairs: Vec<(&Comparison, &Comparison)> = pairs
+            .filter_map(|arm| Some((compared(&state, arm)?, compared(&cell.state, arm)?)))
+            .collect();
+        let is_apart = |(shared, free): &(&Comparison, &Comparison)| {
+            let ends = shared.interval.zip(free.interval);
+            ends.is_some_and(|(shared, free)| shared.high * APART < free.low)
+        };
+        if !pairs.iter().any(is_apart) {
+            continue;
+        }
+        let of_epochs = pairs.iter().flat_map(|(_, free)| &free.epochs);
+        let most = of_epochs.copied().fold(0.0, f64::max);
+        let shared = || pairs.iter().map(|(shared, _)| shared.ratio);
+        let least = shared().fold(f64::INFINITY, f64::min);
+        let [least, largest, most] =
+            [least, shared().fold(0.0, f64::max), most].map(|ratio| format!("×{ratio:.0}"));
+        let shared = match least == largest {
+            true => least,
+            false => format!("{least} to {largest}"),
+        };
+        let [on_one, across] = match parts.is_empty() {
+            true => [" on one processor", " across two"],
+            false => [""; 2],
+        };
+        let name = label(cell);
+        parts.push(format!("{name} {shared}{on_one}, up to {most}{across}"));
+    }
+    match parts.is_empty() {
+        true => String::new(),
+        false => format!("By placement: {}.", parts.join("; ")),
     }
 }
 

@@ -7,6 +7,7 @@ use stats::SeriesKey;
 use crate::decide::{Decision, Row, RowEffect, amount, digits};
 use crate::evidence::RunEvidence;
 use crate::summary::{MAKESPAN, is_simulated};
+use crate::text::lower;
 
 /// A figure that carries an answer. Ends without a bound are `null` in JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -53,6 +54,12 @@ impl AnswerFigure {
         };
         if is_simulated(&decision.candidate) {
             text += ", simulated distance";
+        }
+        if let Some(share) = &row.share {
+            text += &format!(", {}", share.words());
+        }
+        if !row.sessions.is_empty() {
+            text += &format!("; {}", row.in_other_sessions());
         }
         Self {
             title: row.title.clone(),
@@ -194,18 +201,5 @@ fn with_interval(effect: &RowEffect, unit: &str) -> String {
     match rest.is_empty() {
         true => format!("{number} {ends}"),
         false => format!("{number} {ends} {rest}"),
-    }
-}
-
-/// A title inside a sentence. A name or an abbreviation keeps its letters.
-pub(super) fn lower(text: &str) -> String {
-    let mut letters = text.chars();
-    let (first, second) = (letters.next(), letters.next());
-    match (first, second) {
-        (Some(first), Some(second)) if first.is_uppercase() && !second.is_uppercase() => {
-            let rest = &text[first.len_utf8()..];
-            first.to_lowercase().collect::<String>() + rest
-        }
-        _ => text.to_owned(),
     }
 }

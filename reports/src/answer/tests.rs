@@ -584,6 +584,35 @@ fn assert_small(screen: &str, closing: &[String]) {
 }
 
 #[test]
+fn an_answer_says_which_operation_depends_on_the_placement() {
+    let placements = |factor: f64| {
+        let mut run = testing::run();
+        testing::with_shared_cpu(&mut run, factor);
+        let (summary, contexts) = (
+            summarise(&run).unwrap(),
+            contexts(&run, &Prices::built_in().unwrap()).unwrap(),
+        );
+        let evidence = Evidence::of(&run, &summary, &contexts);
+        let found = Overview::of(&[], &evidence.runs);
+        let screen = found.terminal(&[]);
+        let words = found.calls.placements;
+        assert_eq!(
+            screen.contains("By placement"),
+            !words.is_empty(),
+            "{screen}"
+        );
+        assert!(screen.contains(&words), "{screen}");
+        words
+    };
+    assert_eq!(
+        placements(0.5),
+        "By placement: read ×1 on one processor, up to ×2 across two."
+    );
+    assert_eq!(placements(0.95), "");
+    assert_eq!(placements(2.0), "");
+}
+
+#[test]
 fn the_largest_planted_run_fits_a_screen_of_40_lines_and_100_columns() {
     let (found, closing) = largest();
     assert!(found.uses.len() > 15);

@@ -4,11 +4,11 @@ use inputs::border::terminal_cell;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::calls::CallTable;
-use super::figure::lower;
 use super::kept::losses_words;
 use super::uses::{AdviceKind, UseAnswer};
 use super::{AnswerFigure, Confidence, Overview};
 use crate::provenance::Provenance;
+use crate::text::lower;
 
 /// The most lines that an answer takes in a terminal.
 pub const LINES: usize = 40;
@@ -416,6 +416,10 @@ fn call_lines(table: &CallTable) -> Vec<String> {
     match head.len() - widths.len() {
         0 => {}
         more => lines.push(format!(" {more} more arms are in the report.")),
+    }
+    if !table.placements.is_empty() {
+        let placements = at_most(&table.placements, WIDTH - 1, 1);
+        lines.extend(placements.iter().map(|line| format!(" {line}")));
     }
     lines
 }

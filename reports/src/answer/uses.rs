@@ -5,12 +5,13 @@ use std::cmp::Reverse;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::figure::{AnswerFigure, lower};
+use super::figure::AnswerFigure;
 use crate::decide::{
     CANDIDATE, Decision, PolicyVerdict, Row, RowRole, RowState, amount, arm_words, remedies,
 };
 use crate::evidence::RunEvidence;
 use crate::provenance::Provenance;
+use crate::text::lower;
 
 /// Figures of a kind in an answer.
 const FIGURES: usize = 3;
@@ -128,7 +129,7 @@ fn weight(candidate: &str, runs: &[RunEvidence<'_>]) -> usize {
 /// run comes first, then the first of the plan.
 fn by_strength<'d>(mut found: Vec<&'d Decision>, runs: &[RunEvidence<'_>]) -> Vec<&'d Decision> {
     let lacks = |decision: &Decision| {
-        let shown = rows(decision, RowRole::Benefit, &[RowState::Met]).count();
+        let shown = rows(decision, RowRole::Benefit, &SHOWN).count();
         (
             rows(decision, RowRole::Gate, &FAILED).count(),
             rows(decision, RowRole::Gate, &OPEN).count(),
@@ -204,6 +205,7 @@ fn has(decision: &Decision, role: RowRole, states: &[RowState]) -> bool {
 }
 
 const FAILED: [RowState; 2] = [RowState::Unmet, RowState::Failed];
+const SHOWN: [RowState; 2] = [RowState::Met, RowState::Conditional];
 const OPEN: [RowState; 3] = [RowState::Missing, RowState::Open, RowState::Void];
 
 /// How far a figure is from its bound: 1 at the bound, more beyond it.
@@ -274,8 +276,7 @@ impl UseAnswer {
                 AdviceKind::Keep => others
                     .iter()
                     .filter(|other| {
-                        !has(other, RowRole::Gate, &FAILED)
-                            && !has(other, RowRole::Benefit, &[RowState::Met])
+                        !has(other, RowRole::Gate, &FAILED) && !has(other, RowRole::Benefit, &SHOWN)
                     })
                     .map(name)
                     .collect(),
@@ -338,7 +339,7 @@ fn reason<'a>(
             .collect()
     };
     let candidate = arm_words(&best.candidate);
-    let shown = of(RowRole::Benefit, &[RowState::Met]);
+    let shown = of(RowRole::Benefit, &SHOWN);
     match kind {
         AdviceKind::Choose | AdviceKind::ChooseIf => {
             let titles: Vec<String> = shown.iter().map(|row| lower(&row.title)).collect();
@@ -416,6 +417,10 @@ fn obstacle(best: &Decision, is_busy: bool) -> (String, String) {
             "the comparison is void".to_owned(),
             format!("{candidate}: “{title}” is {}", row.candidate),
         ),
+        _ if row.gap.is_some() => (
+            format!("too few kills of {candidate} for “{title}”"),
+            row.candidate.clone(),
+        ),
         _ if is_busy => ("the machine was busy".to_owned(), String::new()),
         _ => (
             format!("the interval of “{title}” contains its bound on {candidate}"),
@@ -426,7 +431,7 @@ fn obstacle(best: &Decision, is_busy: bool) -> (String, String) {
 
 /// When it would be otherwise, in a sentence.
 fn otherwise(kind: AdviceKind, best: &Decision, decisions: &[&Decision]) -> String {
-    let shown: Vec<&Row> = rows(best, RowRole::Benefit, &[RowState::Met]).collect();
+    let shown: Vec<&Row> = rows(best, RowRole::Benefit, &SHOWN).collect();
     if kind == AdviceKind::Keep && !shown.is_empty() && !has(best, RowRole::Gate, &FAILED) {
         return format!(
             "Choose {} {}.",

@@ -8,7 +8,7 @@ use rundir::Run;
 
 use super::file::ClaimFile;
 use super::finding::Name;
-use crate::measure::READY;
+use crate::measure::{READY, planned_arm};
 use crate::summary::MAKESPAN;
 
 /// A workload that claims may name.
@@ -50,7 +50,7 @@ impl Catalogue for Run {
 
     fn has_arm(&self, name: &str) -> bool {
         let mut outcomes = self.fault_outcomes.iter();
-        self.plan.arm(name).is_some() || outcomes.any(|outcome| outcome.backend == name)
+        planned_arm(&self.plan, name).is_some() || outcomes.any(|outcome| outcome.backend == name)
     }
 
     fn scenarios(&self) -> BTreeSet<String> {

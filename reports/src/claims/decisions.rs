@@ -28,7 +28,10 @@ enum DecisionFigure {
 
 impl Test for DecisionTest {
     fn measure(&self, run: &RunEvidence<'_>, _: &str) -> Finding {
-        let arm = run.arm(&self.arm);
+        let evidence = decide::Evidence {
+            runs: vec![run.clone()],
+        };
+        let arm = evidence.arm_named(&self.arm);
         let missing = |why: String| {
             let policy = &self.policy;
             Finding::Missing(format!("policy {policy} does not decide on {arm}: {why}"))
@@ -39,9 +42,6 @@ impl Test for DecisionTest {
         };
         let Ok(policy) = Policy::parse(&file, &text) else {
             return missing("it cannot be read".to_owned());
-        };
-        let evidence = decide::Evidence {
-            runs: vec![run.clone()],
         };
         let decisions = decide(&policy, &text, &evidence);
         let mut decisions = decisions.iter();

@@ -93,8 +93,10 @@ impl Test for ReadingTest {
             runs: vec![run.clone()],
         };
         let arms = (
-            run.arm(&self.arm),
-            self.baseline.as_deref().map(|name| run.arm(name)),
+            evidence.arm_named(&self.arm),
+            self.baseline
+                .as_deref()
+                .map(|name| evidence.arm_named(name)),
         );
         // A parsed claim has no other unit.
         let scale = self.measure.scale(unit).unwrap_or(Scale::Own);

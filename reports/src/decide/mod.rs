@@ -92,6 +92,7 @@ impl Decision {
 /// Decides on every candidate that the policy fits, in the order of the runs' plans. `text` is the policy's text, whose
 /// hash identifies it.
 pub fn decide(policy: &Policy, text: &str, evidence: &Evidence<'_>) -> Vec<Decision> {
+    let policy = &policy.with_arms_of(evidence);
     if !policy.candidates.contexts.is_empty() {
         let contexts = policy.candidates.contexts.iter();
         return contexts
@@ -129,11 +130,16 @@ fn decide_on(policy: &Policy, text: &str, evidence: &Evidence<'_>, candidate: &s
     let flip = smallest_flip(&rows, policy.benefits_needed);
     let missing = missing(&rows, verdict);
     let conditions: Vec<String> = match verdict {
-        PolicyVerdict::AdoptIf => deciding
-            .iter()
-            .filter_map(|at| rows[*at].break_even.as_ref())
-            .map(|break_even| break_even.condition.clone())
-            .collect(),
+        PolicyVerdict::AdoptIf => {
+            let of_row = |at: &usize| Some(rows[*at].break_even.as_ref()?.condition.clone());
+            let mut conditions = Vec::new();
+            for condition in deciding.iter().filter_map(of_row) {
+                if !conditions.contains(&condition) {
+                    conditions.push(condition);
+                }
+            }
+            conditions
+        }
         _ => Vec::new(),
     };
     let policy_sha256 = identity(text);

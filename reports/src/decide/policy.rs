@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use inputs::{InputError, PathStep, parse_toml, sha256, toml_error};
 use rundir::{ArmBackend, Plan};
 
-use crate::measure::{MODEL_ARMS, Measure, Scale, matches, range_words};
+use crate::evidence::CRON_KILL;
+use crate::measure::{Evidence, MODEL_ARMS, Measure, Scale, matches, planned_arm, range_words};
 use crate::summary::MAKESPAN;
 
 static POLICIES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/policies");
@@ -232,6 +233,16 @@ pub enum Condition {
     /// The time grows with the round-trip time to the server, by the slope between the candidate and the same one
     /// behind an injected delay (`NAME@30ms`): up to Y ms.
     RoundTrip,
+    /// A benefit counts for those who need it.
+    Needed,
+    /// A benefit is asked for in more sessions than that of the measure. If it is not shown in all of them, it counts for
+    /// sessions like that one.
+    Sessions {
+        /// What a session like that of the measure has, in words after `if`.
+        like: String,
+        /// The other sessions.
+        others: Vec<String>,
+    },
     /// A cost of every task is outweighed by what these counts save once a session: up to N tasks.
     OutweighedBy {
         /// The counts of the same score that must be smaller than the baseline's.
@@ -406,6 +417,21 @@ impl Policy {
         self.advice.completed(&self.name, &self.baseline)
     }
 
+    /// This policy, with the baselines that it names as the arms of these runs that they mean.
+    pub(super) fn with_arms_of(&self, evidence: &Evidence<'_>) -> Self {
+        let mut policy = self.clone();
+        let lists = [&mut policy.gates, &mut policy.benefits, &mut policy.costs];
+        let places = policy.places.iter_mut();
+        let rows = lists.into_iter().flatten();
+        let rows = rows.chain(places.flat_map(|places| &mut places.rows));
+        let named = rows.filter(|row| !row.compares_contexts());
+        let named = named.filter_map(|row| row.baseline.as_mut());
+        for name in named.chain([&mut policy.baseline]) {
+            *name = evidence.arm_named(name).to_owned();
+        }
+        policy
+    }
+
     /// The rows by role.
     pub fn rows(&self) -> [(&'static str, &[Criterion]); 3] {
         [
@@ -447,6 +473,24 @@ impl Policy {
             (path, &row.measure)
         });
         rows.chain(sources).chain(listed).chain(places)
+    }
+
+    /// The other sessions in which benefits are asked for, each with its place.
+    fn other_sessions(&self) -> Vec<(Vec<PathStep<'static>>, &str)> {
+        let rows = self.benefits.iter().enumerate();
+        let sessions = rows.filter_map(|(at, row)| match &row.condition {
+            Some(Condition::Sessions { others, .. }) => Some((at, others)),
+            _ => None,
+        });
+        let fields = ["condition", "sessions", "others"];
+        let names = sessions.flat_map(|(at, others)| {
+            others.iter().map(move |name| {
+                let mut path = item("benefit", at);
+                path.extend(fields.map(PathStep::Field));
+                (path, name.as_str())
+            })
+        });
+        names.collect()
     }
 
     /// The names and patterns of arms that must exist.
@@ -493,8 +537,8 @@ impl Policy {
         let baselines =
             at.filter(|(path, _)| matches!(path.last(), Some(PathStep::Field("baseline"))));
         for (path, name) in baselines {
-            let is_there = |arm: &rundir::Arm| arm.name == name && arm.unavailable.is_none();
-            if !plan.arms.iter().any(is_there) {
+            let arm = planned_arm(plan, name).and_then(|arm| plan.arm(arm));
+            if arm.is_none_or(|arm| arm.unavailable.is_some()) {
                 let message = format!(
                     "rows compare with {name:?}, which this run does not measure (add --backend {name}, or name another baseline)"
                 );
@@ -541,6 +585,11 @@ impl Policy {
     /// # Errors
     /// [`InputError`] with file, line and field of the first unknown name.
     pub fn check_rows(&self, file: &Path, text: &str, names: &Names) -> Result<(), InputError> {
+        for (path, name) in self.other_sessions() {
+            if !names.workloads.contains(name) {
+                return Err(unknown(file, text, &path, name, &names.workloads));
+            }
+        }
         for (path, measure) in self.measures() {
             let wrong = |field: &'static str, name: &str, known: &BTreeSet<String>| {
                 let own = [
@@ -593,18 +642,26 @@ impl Policy {
             return !plan.workloads.is_empty();
         }
         let mut all = arms.chain(models.map(|name| (name, None)));
-        all.any(|(name, backend)| name != self.baseline && self.candidates.fit(name, backend))
+        let baseline = planned_arm(plan, &self.baseline).unwrap_or(&self.baseline);
+        all.any(|(name, backend)| name != baseline && self.candidates.fit(name, backend))
     }
 
     /// The cells that its rows need and that a plan does not have, in words. A cost that decides only if it is measured needs
     /// none.
     pub fn unanswered(&self, plan: &Plan) -> Vec<String> {
         let mut missing = BTreeSet::new();
+        let sessions = self.other_sessions().into_iter().map(|(_, name)| name);
+        missing.extend(
+            sessions
+                .filter(|name| plan.workload(name).is_none())
+                .map(str::to_owned),
+        );
         let rows = self.rows().into_iter().flat_map(|(_, rows)| rows);
         let rows = rows.filter(|row| !row.if_measured);
         let rows = rows.chain(self.place_rows()).map(|row| &row.measure);
         let sources = self.sources.iter().map(|row| &row.measure);
-        for measure in rows.chain(sources) {
+        let listed = self.listed.iter().map(|row| &row.measure);
+        for measure in rows.chain(sources).chain(listed) {
             for (name, cell) in measure.cells() {
                 let is_there = plan.workload(name).is_some_and(|workload| {
                     cell.is_none_or(|(state, metric)| {
@@ -672,6 +729,24 @@ fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, Strin
         );
         return Some((field("measure"), message));
     }
+    if let Measure::Faults {
+        scenarios,
+        figure,
+        crashes_a_year: None,
+        within: None,
+    } = &row.measure
+        && figure.is_event()
+        && scenarios.iter().all(|name| name == CRON_KILL)
+    {
+        let message = "a few kills show no count of 0: needs `within`, the largest share of kills at which one may happen, \
+                       such as `within = 0.05`, which 60 kills show";
+        let path = vec![
+            PathStep::Field("measure"),
+            PathStep::Any,
+            PathStep::Field("figure"),
+        ];
+        return Some((path, message.to_owned()));
+    }
     if row.measure.scale(&row.unit).is_none() {
         let message = format!(
             "{:?} is not a unit of this measure; use one of {}",
@@ -705,7 +780,21 @@ fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, Strin
     }
     let condition = row.condition.as_ref()?;
     let message = match condition {
-        _ if role != "cost" => "only a cost has a condition".to_owned(),
+        Condition::Needed
+            if role != "benefit" || !matches!(row.measure, Measure::Property { .. }) =>
+        {
+            "`needed` goes with a benefit of `property`".to_owned()
+        }
+        Condition::Sessions { .. }
+            if role != "benefit" || !matches!(row.measure, Measure::Context(_)) =>
+        {
+            "`sessions` goes with a benefit of `context`".to_owned()
+        }
+        Condition::Sessions { like, others } if like.trim().is_empty() || others.is_empty() => {
+            "`sessions` needs the words of `like` and at least one of `others`".to_owned()
+        }
+        Condition::Needed | Condition::Sessions { .. } => return None,
+        _ if role != "cost" => "only a cost has such a condition".to_owned(),
         Condition::CallsATurn(share) if *share <= 0.0 || *share > 1.0 => {
             "`calls-a-turn` is a share of a turn, above 0 and at most 1".to_owned()
         }

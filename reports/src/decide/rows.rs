@@ -5,10 +5,11 @@ use stats::SeriesKey;
 
 use super::policy::{Condition, Criterion, ITSELF, ListedRow, Policy};
 use crate::measure::{
-    Evidence, Figure, Found, Gap, Measure, Reading, Scale, ScoreMeasure, TURN_NS, amount, digits,
-    spread,
+    Evidence, Figure, Found, Gap, Measure, Reading, Scale, ScoreMeasure, SessionShare, TURN_NS,
+    amount, digits, spread,
 };
 use crate::provenance::Provenance;
+use crate::text::lower;
 
 inputs::named! {
     /// The part that a row plays in a verdict.
@@ -32,6 +33,8 @@ inputs::named! {
 pub enum RowState {
     /// The whole interval keeps the bound: passed, shown, inside the margin.
     Met,
+    /// A benefit that keeps the bound, and counts under a condition: for those who need it, or in sessions like one of them.
+    Conditional,
     /// The whole interval breaks the bound: failed, not shown, above the margin.
     Unmet,
     /// A pass of the candidate failed in a workload that the row reads. The passes that ended well say nothing.
@@ -55,6 +58,7 @@ impl RowRole {
             (RowRole::Gate, RowState::Met) => "passed",
             (RowRole::Gate, RowState::Unmet) => "FAILED",
             (RowRole::Benefit, RowState::Met) => "shown",
+            (_, RowState::Conditional) => "shown under a condition",
             (RowRole::Benefit, RowState::Unmet) => "not shown",
             (RowRole::Cost, RowState::Met) => "inside the margin",
             (RowRole::Cost, RowState::Unmet) => "above the margin",
@@ -144,9 +148,86 @@ pub struct Row {
     /// The properties that the candidate has and the baseline has not, in words; empty for other measures.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub properties: Vec<&'static str>,
+    /// The added time as a share of the recorded session, for a ratio of times in it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share: Option<SessionShare>,
+    /// The figure in the other sessions in which a benefit is asked for; empty for other rows.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub sessions: Vec<OtherSession>,
+    /// Whether a benefit counts only for those who need it.
+    #[serde(skip)]
+    pub is_for_need: bool,
+}
+
+/// The figure of a benefit in another session.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OtherSession {
+    /// The session.
+    pub workload: String,
+    /// Whether it is the recording of an agent's session.
+    pub is_recorded: bool,
+    /// The figure, in the unit of the row.
+    pub effect: RowEffect,
 }
 
 impl Row {
+    /// The state of a figure of this row under a bound.
+    ///
+    /// A ratio of times that are too small a share of their session to matter is no cost and no benefit. A benefit that is
+    /// not shown in every session counts under a condition.
+    pub fn state_at(&self, bound: &Bound, effect: &RowEffect) -> RowState {
+        let state = bound.state(effect);
+        let state = match (self.role, self.share) {
+            (RowRole::Cost, Some(share)) if share.is_below_what_matters() => RowState::Met,
+            (RowRole::Cost, Some(share)) if state == RowState::Unmet && !share.surely_costs() => {
+                RowState::Open
+            }
+            (RowRole::Benefit, Some(share)) if share.is_below_what_matters() => RowState::Unmet,
+            (RowRole::Benefit, Some(share)) if state == RowState::Met && !share.surely_saves() => {
+                RowState::Open
+            }
+            _ => state,
+        };
+        let mut sessions = self.sessions.iter();
+        let is_everywhere = sessions.all(|other| bound.state(&other.effect) == RowState::Met);
+        match state {
+            RowState::Met if self.is_for_need || !is_everywhere => RowState::Conditional,
+            state => state,
+        }
+    }
+
+    /// The other session whose figure is the farthest on the wrong side of the bound.
+    pub fn worst_session(&self) -> Option<&OtherSession> {
+        let worse = |one: &&OtherSession, other: &&OtherSession| {
+            let order = one.effect.value.total_cmp(&other.effect.value);
+            if self.bound.is_most {
+                order
+            } else {
+                order.reverse()
+            }
+        };
+        self.sessions.iter().max_by(worse)
+    }
+
+    /// The figure in the other sessions, in words: `×0.77 to ×0.97 in 3 recorded sessions`. Empty without any.
+    pub fn in_other_sessions(&self) -> String {
+        let figures = || self.sessions.iter().map(|other| other.effect.value);
+        let words = |value: f64| amount(value, &self.bound.unit);
+        let low = figures().fold(f64::INFINITY, f64::min);
+        let high = figures().fold(f64::NEG_INFINITY, f64::max);
+        let kind = match self.sessions.iter().all(|other| other.is_recorded) {
+            true => "recorded",
+            false => "other",
+        };
+        let count = self.sessions.len();
+        let noun = if count == 1 { "session" } else { "sessions" };
+        match count {
+            0 => String::new(),
+            _ if low == high => format!("{} in {count} {kind} {noun}", words(low)),
+            _ => format!("{} to {} in {count} {kind} {noun}", words(low), words(high)),
+        }
+    }
+
     /// The figure that is compared with the bound, without its interval, behind the mark of its origin; empty without
     /// evidence.
     pub fn value(&self) -> String {
@@ -212,11 +293,15 @@ pub(super) fn row(
             other => other.unwrap_or(&policy.baseline),
         },
     };
-    let mut row = match question.figure() {
-        Ok(figure) => Row {
+    let found = question.figure();
+    let found = found.and_then(|figure| Ok((figure, question.other_sessions()?)));
+    let mut row = match found {
+        Ok((figure, sessions)) => Row {
             break_even: question.break_even(bound.value, &figure),
             baseline: figure.baseline,
             session: figure.session,
+            share: figure.share,
+            sessions,
             ..of_reading(role, &criterion.title, bound, figure.reading)
         },
         Err(found) => without(role, &criterion.title, bound, found),
@@ -230,14 +315,37 @@ pub(super) fn row(
     if let Measure::Property { of } = &criterion.measure {
         row.properties = evidence.more_properties(of, candidate, question.baseline);
     }
+    row.is_for_need = criterion.condition == Some(Condition::Needed);
+    if let Some(effect) = row.effect {
+        row.state = row.state_at(&row.bound, &effect);
+    }
+    if let Some(share) = &row.share {
+        row.candidate += &format!("; adds {}", share.words());
+        if share.is_below_what_matters() {
+            row.candidate += ": below what matters";
+        }
+    }
+    if !row.sessions.is_empty() {
+        row.candidate += &format!("; {}", row.in_other_sessions());
+    }
+    if row.state == RowState::Conditional {
+        row.break_even = Some(conditional(&row, criterion));
+    }
     if row.state == RowState::Missing && criterion.if_measured {
         (row.state, row.gap) = (RowState::Unmeasured, None);
     }
     // More kills narrow the bound of a share.
-    if row.state == RowState::Open && matches!(criterion.measure, Measure::Durability { .. }) {
+    let asked = match &criterion.measure {
+        Measure::Durability { .. } => Some(row.bound.words()),
+        Measure::Faults { within, .. } => {
+            within.map(|share| format!("at most {}", amount(share, "share of kills")))
+        }
+        _ => None,
+    };
+    if let Some(asked) = asked.filter(|_| row.state == RowState::Open) {
         row.gap = Some(Gap {
-            what: format!("enough losses of {candidate} for {}", row.bound.words()),
-            command: format!("ctxbench fault --backend {candidate} --crash-points 1000"),
+            what: format!("enough losses of {candidate} for {asked}"),
+            command: evidence.more_kills(candidate, 1000),
         });
     }
     if let Measure::Latency(cell) = &criterion.measure {
@@ -301,6 +409,32 @@ pub(super) fn bare(
         evidence: String::new(),
         gap: None,
         properties: Vec::new(),
+        share: None,
+        sessions: Vec::new(),
+        is_for_need: false,
+    }
+}
+
+/// The condition of a benefit that is not shown in every session, or that only some need.
+fn conditional(row: &Row, criterion: &Criterion) -> BreakEven {
+    let condition = match &criterion.condition {
+        Some(Condition::Sessions { like, .. }) => like.clone(),
+        _ => {
+            let listed = match row.properties.split_last() {
+                Some((last, others)) if !others.is_empty() => {
+                    format!("{} or {last}", others.join(", "))
+                }
+                Some((only, _)) => (*only).to_owned(),
+                None => lower(&row.title),
+            };
+            format!("you need {listed}")
+        }
+    };
+    BreakEven {
+        amount: f64::INFINITY,
+        words: format!("a benefit if {condition}"),
+        condition,
+        can_hold: true,
     }
 }
 
@@ -350,6 +484,34 @@ impl Question<'_> {
         }
         self.evidence
             .figure(measure, scale, self.candidate, self.baseline)
+    }
+
+    /// The figure in the other sessions in which a benefit is asked for.
+    fn other_sessions(&self) -> Result<Vec<OtherSession>, Found> {
+        let (Some(Condition::Sessions { others, .. }), Measure::Context(context)) =
+            (&self.criterion.condition, &self.criterion.measure)
+        else {
+            return Ok(Vec::new());
+        };
+        let of = |workload: &String| {
+            let measure = Measure::Context(context.of_session(workload));
+            let scale = self.criterion.scale();
+            let figure = self
+                .evidence
+                .figure(&measure, scale, self.candidate, self.baseline)?;
+            let mut plans = self.evidence.runs.iter().map(|run| &run.run.plan);
+            let planned = plans.find_map(|plan| plan.workload(workload));
+            Ok(OtherSession {
+                workload: workload.clone(),
+                is_recorded: planned.is_some_and(|planned| planned.session_ms.is_some()),
+                effect: RowEffect {
+                    value: figure.reading.value,
+                    low: figure.reading.low,
+                    high: figure.reading.high,
+                },
+            })
+        };
+        others.iter().map(of).collect()
     }
 
     fn of_candidate(&self, measure: &Measure) -> Result<Reading, Found> {
@@ -405,6 +567,7 @@ impl Question<'_> {
                 let saved = Some(-self.difference(&other)?).filter(|saved| *saved > 0.0)?;
                 (saved / paid, "tasks a session")
             }
+            Condition::Needed | Condition::Sessions { .. } => return None,
         };
         let whole = whole(amount);
         // An edit, the least that an agent does with files in a turn, is a read and a write.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::rows::{Bound, Row, RowEffect, RowRole, RowState};
-use crate::measure::amount;
+use crate::measure::{SessionShare, amount};
 
 inputs::named! {
     /// The verdict of a decision.
@@ -102,8 +102,10 @@ fn of_states(
         return (PolicyVerdict::NotDecided, unknown);
     }
     let shown = pick(RowRole::Benefit, &[RowState::Met]);
+    let conditional = pick(RowRole::Benefit, &[RowState::Conditional]);
     let open = pick(RowRole::Benefit, &UNDECIDED);
-    if shown.len() + open.len() < benefits_needed {
+    let counting = shown.len() + conditional.len();
+    if counting + open.len() < benefits_needed {
         return (
             PolicyVerdict::Archive,
             pick(
@@ -126,16 +128,20 @@ fn of_states(
     if !fatal.is_empty() {
         return (PolicyVerdict::Archive, fatal);
     }
-    if shown.len() < benefits_needed {
+    if counting < benefits_needed {
         return (PolicyVerdict::NotDecided, open);
     }
     let unknown = pick(RowRole::Cost, &UNDECIDED);
     if !unknown.is_empty() {
         return (PolicyVerdict::NotDecided, unknown);
     }
-    match above.is_empty() {
+    let conditions = match shown.len() < benefits_needed {
+        true => [conditional, above].concat(),
+        false => above,
+    };
+    match conditions.is_empty() {
         true => (PolicyVerdict::Adopt, shown),
-        false => (PolicyVerdict::AdoptIf, above),
+        false => (PolicyVerdict::AdoptIf, conditions),
     }
 }
 
@@ -149,7 +155,7 @@ pub(super) fn fragility(rows: &[Row], benefits_needed: usize) -> Option<Flip> {
     let mut turns = Vec::new();
     for (at, row) in rows.iter().enumerate() {
         let Some(effect) = row.effect else { continue };
-        let mut change = |is_margin: bool, from: f64, to: f64, state: RowState| {
+        let mut change = |is_margin: bool, (from, to): (f64, f64), unit: &str, state: RowState| {
             let mut states: Vec<RowState> = rows.iter().map(|row| row.state).collect();
             states[at] = state;
             let (becomes, _) = of_states(rows, &states, benefits_needed);
@@ -160,12 +166,20 @@ pub(super) fn fragility(rows: &[Row], benefits_needed: usize) -> Option<Flip> {
                     is_margin,
                     from,
                     to,
-                    unit: row.bound.unit.clone(),
+                    unit: unit.to_owned(),
                     becomes,
                 });
             }
         };
+        let unit = row.bound.unit.as_str();
         for factor in [0.5, 2.0] {
+            if let Some(share) = row.share {
+                let margin = share.margin * factor;
+                let mut other = row.clone();
+                other.share = Some(SessionShare { margin, ..share });
+                let state = other.state_at(&row.bound, &effect);
+                change(true, (share.margin, margin), "session share", state);
+            }
             let Some(value) = scaled_margin(&row.bound, factor) else {
                 continue;
             };
@@ -173,7 +187,15 @@ pub(super) fn fragility(rows: &[Row], benefits_needed: usize) -> Option<Flip> {
                 value,
                 ..row.bound.clone()
             };
-            change(true, row.bound.value, bound.value, bound.state(&effect));
+            let state = row.state_at(&bound, &effect);
+            change(true, (row.bound.value, bound.value), unit, state);
+        }
+        // A session that lacks the benefit is as good a sample of sessions as the one that shows it.
+        if row.state == RowState::Conditional
+            && let Some(worst) = row.worst_session()
+        {
+            let state = row.state_at(&row.bound, &worst.effect);
+            change(false, (effect.value, worst.effect.value), unit, state);
         }
         // The upper bound of a loss that was never seen is not an interval around a figure.
         let is_around = effect.low < effect.value && effect.value < effect.high;
@@ -185,12 +207,8 @@ pub(super) fn fragility(rows: &[Row], benefits_needed: usize) -> Option<Flip> {
                     low: effect.low + shift,
                     high: effect.high + shift,
                 };
-                change(
-                    false,
-                    effect.value,
-                    shifted.value,
-                    row.bound.state(&shifted),
-                );
+                let state = row.state_at(&row.bound, &shifted);
+                change(false, (effect.value, shifted.value), unit, state);
             }
         }
     }
@@ -268,10 +286,30 @@ fn changes(row: &Row, effect: &RowEffect) -> Vec<(bool, f64, f64, RowState)> {
         false => (effect.low, effect.high),
     };
     let mut found = Vec::new();
+    let is_plain = row.share.is_none() && row.sessions.is_empty();
     let mut to = |state: RowState, margin: f64, shift: f64| {
-        if state != row.state && margin.is_finite() && shift.is_finite() {
+        let state = match state {
+            RowState::Met if row.is_for_need => RowState::Conditional,
+            state => state,
+        };
+        if state == row.state || !margin.is_finite() || !shift.is_finite() {
+            return;
+        }
+        let other = Bound {
+            value: margin,
+            ..bound.clone()
+        };
+        let shifted = RowEffect {
+            value: effect.value + shift,
+            low: effect.low + shift,
+            high: effect.high + shift,
+        };
+        // A bound or a figure alone may not change a row that rests on a share of a session, or on several sessions.
+        if is_plain || row.state_at(&other, effect) == state {
             found.push((true, bound.value, margin, state));
-            found.push((false, effect.value, effect.value + shift, state));
+        }
+        if is_plain || row.state_at(bound, &shifted) == state {
+            found.push((false, effect.value, shifted.value, state));
         }
     };
     to(RowState::Met, worst, bound.value - worst);

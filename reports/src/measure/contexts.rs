@@ -24,6 +24,16 @@ pub struct ContextFigure {
     pub model: Option<String>,
 }
 
+impl ContextFigure {
+    /// The same figure of another session.
+    pub(crate) fn of_session(&self, workload: &str) -> Self {
+        Self {
+            workload: workload.to_owned(),
+            ..self.clone()
+        }
+    }
+}
+
 impl Evidence<'_> {
     pub(super) fn context(&self, figure: &ContextFigure, arm: &str, as_baseline: bool) -> Found {
         let policy = match as_baseline {

@@ -30,6 +30,16 @@ pub enum FaultFigure {
     RecoveryMs,
 }
 
+impl FaultFigure {
+    /// Whether it counts what no fault should do, so that a few faults without it show little.
+    pub(crate) fn is_event(self) -> bool {
+        matches!(
+            self,
+            FaultFigure::LostRecords | FaultFigure::ManualRecoveries | FaultFigure::Hangs
+        )
+    }
+}
+
 inputs::named! {
     /// The part that is lost.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -66,11 +76,11 @@ impl Evidence<'_> {
         scenarios: &[String],
         figure: FaultFigure,
         crashes_a_year: Option<f64>,
+        within: Option<f64>,
         arm: &str,
     ) -> Found {
-        let kills = self.runs.iter().flat_map(|run| run.kills(arm));
-        let kills = kills.filter(|kill| scenarios.contains(&kill.scenario));
-        let kills: Vec<&Fault> = kills.collect();
+        let mut kills = self.cron_kills(arm);
+        kills.retain(|kill| scenarios.contains(&kill.scenario));
         let mut outcomes = self.outcomes(arm);
         outcomes.retain(|outcome| scenarios.is_empty() || scenarios.contains(&outcome.scenario));
         let seen = outcomes.iter().map(|outcome| outcome.scenario.as_str());
@@ -152,7 +162,62 @@ impl Evidence<'_> {
             true => String::new(),
             false => format!(", at most {count} in one of each"),
         };
-        Found::exact(count as f64, format!("{total} {what}{how}{most}"), &source)
+        let seen = format!("{total} {what}{how}{most}");
+        let exact = Reading::exact(count as f64, seen, &source);
+        let is_of_kills = figure.is_event() && scenarios.iter().all(|name| name == CRON_KILL);
+        if !is_of_kills || count > 0 || killed == 0 {
+            return Found::Value(exact);
+        }
+        // None was seen: one more may be hidden, as long as the bound of its share is not the one that is asked for.
+        let (broken, others) = self.crashes(KILLED_DAEMON, arm);
+        let tried = killed as u64 + others;
+        let bound = stats::failure_bound(broken, tried);
+        let words = format!(
+            "0 {what} in {tried} kills (at most {:.1} % of kills), usable again within {} ms",
+            100.0 * bound,
+            slowest.unwrap_or(0)
+        );
+        let is_hidden = within.is_some_and(|share| bound > share);
+        Found::Value(Reading {
+            high: f64::from(u8::from(is_hidden)),
+            words,
+            ..exact
+        })
+    }
+
+    /// The kills of a cron job's daemon of an arm.
+    fn cron_kills(&self, arm: &str) -> Vec<&Fault> {
+        self.runs.iter().flat_map(|run| run.kills(arm)).collect()
+    }
+
+    /// The crash points of a loss at which the data was not kept, and all of them.
+    fn crashes(&self, loss: &str, arm: &str) -> (u64, u64) {
+        let all = self.runs.iter();
+        let all = all.flat_map(|run| run.crash_points(loss, arm));
+        all.fold((0, 0), |(failed, points), series| {
+            // Without a count of points, each broken record may be of another one.
+            let broken = series.broken.unwrap_or(series.audit.broken());
+            let lost = (broken + series.died_by_itself).min(series.points.max(1));
+            (
+                failed + lost,
+                points + series.points.max(series.died_by_itself),
+            )
+        })
+    }
+
+    /// The command that makes so many kills of an arm. Only a store of this project can be killed at crash points; other
+    /// daemons are killed by every run.
+    pub(crate) fn more_kills(&self, arm: &str, points: u64) -> String {
+        let is_killed_by_runs = self.arm(arm).is_some_and(|planned| {
+            let promises = &planned.backend.promises;
+            let is_view =
+                promises.contains_key(KILLED_DAEMON) && !promises.contains_key(POWER_LOSS);
+            is_view || planned.backend.file.is_some()
+        });
+        match is_killed_by_runs {
+            true => format!("ctxbench run --backend {arm}"),
+            false => crash_points(arm, points),
+        }
     }
 
     /// Whether a run found that a scenario does not apply to an arm, such as a killed daemon without one.
@@ -167,15 +232,22 @@ impl Evidence<'_> {
 
     /// The share of kills or power cuts at which a promised record was lost, with its upper 95 % bound.
     pub(super) fn durability(&self, loss: &str, arm: &str) -> Found {
+        let (mut failed, mut points) = self.crashes(loss, arm);
         let series = self.runs.iter();
         let series = series.flat_map(|run| run.crash_points(loss, arm));
-        let (mut points, mut failed, mut own) = (0, 0, 0);
-        for series in series {
-            // Without a count of points, each broken record may be of another one.
-            let broken = series.broken.unwrap_or(series.audit.broken());
-            points += series.points.max(series.died_by_itself);
-            failed += (broken + series.died_by_itself).min(series.points.max(1));
-            own += series.died_by_itself;
+        let own: u64 = series.map(|series| series.died_by_itself).sum();
+        let kills = match loss == KILLED_DAEMON {
+            true => self.cron_kills(arm),
+            false => Vec::new(),
+        };
+        for kill in kills.iter().filter(|kill| kill.killed) {
+            points += 1;
+            // The records of a store that did not come back are not kept.
+            failed += u64::from(kill.lost > 0 || !kill.recovered);
+        }
+        if points == 0 && !kills.is_empty() && kills.iter().all(|kill| kill.lost == 0) {
+            let words = "no daemon to kill".to_owned();
+            return Found::exact(0.0, words, "faults.jsonl");
         }
         if points == 0 {
             // Without a daemon none can be killed.
@@ -188,7 +260,10 @@ impl Evidence<'_> {
             }
             return match self.no_promise(loss, arm) {
                 Some(why) => Found::NotOffered(why),
-                None => missing(format!("crash points ({loss}) of {arm}"), crash_points(arm)),
+                None => missing(
+                    format!("crash points ({loss}) of {arm}"),
+                    self.more_kills(arm, 100),
+                ),
             };
         }
         let high = stats::failure_bound(failed, points);
@@ -205,7 +280,7 @@ impl Evidence<'_> {
             low: stats::share_interval(failed, points, 0.1).low,
             high,
             words,
-            source: format!("crash-points.jsonl: {loss}"),
+            source: format!("crash-points.jsonl, faults.jsonl: {loss}"),
             provenance: self.origin_of_losses(loss, arm),
         })
     }
@@ -238,7 +313,7 @@ impl Evidence<'_> {
         let (own, of_direct) = (self.how(loss, arm), self.how(loss, "direct"));
         if !own.is_empty() && !of_direct.is_empty() && own != of_direct {
             let what = format!("records after {loss} of {arm}, lost in the same way as on direct");
-            return missing(what, crash_points(arm));
+            return missing(what, crash_points(arm, 100));
         }
         let outcomes = self.outcomes(arm).into_iter();
         let audits = outcomes.filter_map(|outcome| outcome.audits.get(loss));
@@ -264,7 +339,10 @@ impl Evidence<'_> {
                     return Found::NotOffered(why);
                 }
             }
-            return missing(format!("records after {loss} of {arm}"), crash_points(arm));
+            return missing(
+                format!("records after {loss} of {arm}"),
+                crash_points(arm, 100),
+            );
         }
         let words = format!("{present} of {all} records kept");
         let source = format!("fault-outcomes.jsonl, crash-points.jsonl: {loss}");
@@ -362,8 +440,8 @@ impl Evidence<'_> {
 }
 
 /// The command that kills an arm and cuts its power.
-fn crash_points(arm: &str) -> String {
-    format!("ctxbench fault --backend {arm} --crash-points 100")
+fn crash_points(arm: &str, points: u64) -> String {
+    format!("ctxbench fault --backend {arm} --crash-points {points}")
 }
 
 /// The manual steps after faults that left the store's own bytes alone.

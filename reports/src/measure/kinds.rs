@@ -45,6 +45,8 @@ pub enum Measure {
         figure: FaultFigure,
         /// The stated number of such faults a year, by which the mean of a fault is multiplied.
         crashes_a_year: Option<f64>,
+        /// The largest share of kills at which an event may happen that no kill showed.
+        within: Option<f64>,
     },
     /// The share of acknowledged records that a loss leaves in their expected state.
     Kept { loss: Loss },
@@ -81,6 +83,8 @@ pub enum Measure {
     Mix {
         /// The steps, added up.
         steps: Vec<MixStep>,
+        /// The seconds of the recorded session that runs them.
+        session_s: Option<f64>,
     },
     /// The time that one call in a hundred takes or exceeds.
     Tail(Latency),
@@ -292,7 +296,7 @@ impl Measure {
     /// The workloads that it names, each with cache state and metric where it names them.
     pub fn cells(&self) -> Vec<(&str, Option<(&str, &str)>)> {
         match self {
-            Measure::Mix { steps } => {
+            Measure::Mix { steps, .. } => {
                 let steps = steps.iter().map(|step| &step.cell);
                 steps
                     .map(|cell| (&*cell.workload, Some((&*cell.state, &*cell.metric))))
@@ -419,9 +423,12 @@ impl Measure {
                 );
                 Some(("of", message))
             }
-            Measure::Mix { steps } => {
+            Measure::Mix { steps, session_s } => {
                 if steps.is_empty() {
                     return Some(("steps", "needs at least one step".to_owned()));
+                }
+                if session_s.is_some_and(|seconds| !(seconds > 0.0 && seconds.is_finite())) {
+                    return Some(("session_s", "must be above 0".to_owned()));
                 }
                 let is_wrong = |step: &MixStep| !(step.times > 0.0 && step.times.is_finite());
                 let wrong = steps.iter().any(is_wrong);
@@ -432,6 +439,21 @@ impl Measure {
                 ..
             } if !(*rate > 0.0 && rate.is_finite()) => {
                 Some(("crashes_a_year", "must be above 0".to_owned()))
+            }
+            Measure::Faults {
+                within: Some(share),
+                ..
+            } if !(*share > 0.0 && *share < 1.0) => {
+                Some(("within", "must be a share above 0 and below 1".to_owned()))
+            }
+            Measure::Faults {
+                figure,
+                crashes_a_year,
+                within: Some(_),
+                ..
+            } if !figure.is_event() || crashes_a_year.is_some() => {
+                let message = "goes with a count of lost-records, manual-recoveries or hangs";
+                Some(("within", message.to_owned()))
             }
             _ => None,
         }

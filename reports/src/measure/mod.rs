@@ -28,12 +28,12 @@ use crate::evidence::RunEvidence;
 use crate::provenance::Provenance;
 use crate::summary::Summary;
 
-pub(crate) use compared::Figure;
+pub(crate) use compared::{Figure, SessionShare};
 pub use compatible::check_compatible;
 pub(crate) use growth::exponent;
 pub use kinds::{Measure, Scale};
 pub(crate) use latency::{READY, TURN_NS};
-pub(crate) use names::matches;
+pub(crate) use names::{matches, planned as planned_arm};
 pub use scores::ScoreMeasure;
 pub(crate) use units::{amount, digits, range_words, spread};
 
@@ -176,7 +176,8 @@ impl<'a> Evidence<'a> {
                 scenarios,
                 figure,
                 crashes_a_year,
-            } => self.faults(scenarios, *figure, *crashes_a_year, arm),
+                within,
+            } => self.faults(scenarios, *figure, *crashes_a_year, *within, arm),
             Measure::Kept { loss } => self.kept(loss.name(), arm, as_baseline),
             Measure::Score(score) => self.score(score, arm, as_baseline),
             Measure::Results { workload } => self.results(workload, arm),
@@ -188,7 +189,7 @@ impl<'a> Evidence<'a> {
             Measure::Hosts { workload, figure } => self.hosts(workload, *figure, arm),
             Measure::Burden { of } => self.burden(of, arm),
             Measure::Property { of } => self.property(of, arm),
-            Measure::Mix { steps } => self.mix(steps, arm),
+            Measure::Mix { steps, .. } => self.mix(steps, arm),
             Measure::Tail(latency) => self.tail(latency, arm),
             Measure::Questions(share) => self.questions(share, arm),
             Measure::Growth(growth) => self.growth(growth, arm),

@@ -1,25 +1,38 @@
-//! The names of arms in policies and claims, and the arms of a run that they mean.
+//! The names of arms in policies and claims, and the arms of a run that they mean: one rule for both.
 
-use crate::evidence::RunEvidence;
+use rundir::Plan;
 
-/// Names of servers in arms: a claim about `s3@1ms` is tested by `s3-minio@1ms`.
+use super::Evidence;
+
+/// Names of servers in arms: `s3@1ms` means `s3-minio@1ms` in a run of that server.
 const SERVERS: [&str; 4] = ["minio", "seaweedfs", "rclone", "embedded"];
 
-/// Whether a name is the pattern, or starts with it if the pattern ends with `*`.
-pub(crate) fn matches(pattern: &str, name: &str) -> bool {
+/// Whether an arm is meant by a name or pattern: it has that name, is that arm on some server, or starts with the pattern
+/// before its `*`.
+pub(crate) fn matches(pattern: &str, arm: &str) -> bool {
     match pattern.strip_suffix('*') {
-        Some(start) => name.starts_with(start),
-        None => pattern == name,
+        Some(start) => arm.starts_with(start),
+        None => pattern == arm || is_on_server(arm, pattern),
     }
 }
 
-impl RunEvidence<'_> {
-    /// The name in this run of an arm that a claim names, whichever server holds its bucket.
-    pub(crate) fn arm<'n>(&'n self, wanted: &'n str) -> &'n str {
-        let planned = || self.run.plan.arms.iter().map(|arm| arm.name.as_str());
-        let found = planned().find(|name| *name == wanted);
-        let found = found.or_else(|| planned().find(|name| is_on_server(name, wanted)));
-        found.unwrap_or(wanted)
+/// The arm of a plan that a name means: the one with that name, else the first one on some server.
+pub(crate) fn planned<'p>(plan: &'p Plan, name: &str) -> Option<&'p str> {
+    let mut arms = plan.arms.iter().map(|arm| arm.name.as_str());
+    let same = arms.clone().find(|arm| *arm == name);
+    same.or_else(|| arms.find(|arm| is_on_server(arm, name)))
+}
+
+impl<'a> Evidence<'a> {
+    /// The arm of these runs that a name means, or the name itself if none has it.
+    pub(crate) fn arm_named<'n>(&self, name: &'n str) -> &'n str
+    where
+        'a: 'n,
+    {
+        let plans = || self.runs.iter().map(|run| &run.run.plan);
+        let same = plans().any(|plan| plan.arm(name).is_some());
+        let found = plans().find_map(|plan| planned(plan, name));
+        found.filter(|_| !same).unwrap_or(name)
     }
 }
 
@@ -39,14 +52,38 @@ fn split<'a>((name, distance): (&'a str, &'a str)) -> (&'a str, Option<&'a str>)
 
 #[cfg(test)]
 mod tests {
-    use super::is_on_server;
+    use super::*;
+    use crate::testing;
 
     #[test]
-    fn an_arm_is_found_on_any_server_but_not_at_another_distance() {
-        assert!(is_on_server("s3-fresh-minio@1ms", "s3-fresh@1ms"));
-        assert!(is_on_server("s3-embedded", "s3"));
-        assert!(!is_on_server("s3-fresh-minio@30ms", "s3-fresh@1ms"));
-        assert!(!is_on_server("s3-fresh-minio", "s3"));
-        assert!(!is_on_server("sqlite-writeback", "sqlite"));
+    fn a_name_means_the_same_arm_in_a_policy_and_in_a_claim() {
+        for (name, arm, is_meant) in [
+            ("s3-fresh@1ms", "s3-fresh-minio@1ms", true),
+            ("s3", "s3-embedded", true),
+            ("s3", "s3", true),
+            ("s3*", "s3-fresh-minio", true),
+            ("s3-fresh@1ms", "s3-fresh-minio@30ms", false),
+            ("s3", "s3-fresh-minio", false),
+            ("sqlite", "sqlite-writeback", false),
+            ("s3-minio", "s3-embedded", false),
+        ] {
+            assert_eq!(matches(name, arm), is_meant, "{name}: {arm}");
+            let mut run = testing::run();
+            testing::rename_arm(&mut run, "sqlite", arm);
+            let found = planned(&run.plan, name) == Some(arm);
+            assert_eq!(found, is_meant && !name.ends_with('*'), "{name}: {arm}");
+        }
+    }
+
+    #[test]
+    fn an_arm_with_the_name_itself_comes_before_one_on_a_server() {
+        let mut run = testing::run();
+        testing::rename_arm(&mut run, "sqlite", "s3-minio");
+        testing::copy_arm(&mut run, "s3-minio", "s3");
+        assert_eq!(planned(&run.plan, "s3"), Some("s3"));
+        let (summary, contexts) = (testing::summary(), testing::contexts());
+        let evidence = Evidence::of(&run, &summary, &contexts);
+        assert_eq!(evidence.arm_named("s3"), "s3");
+        assert_eq!(evidence.arm_named("s3-embedded"), "s3-embedded");
     }
 }

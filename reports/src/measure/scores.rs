@@ -1,13 +1,18 @@
 //! Exact counts of a search method or a task.
 
+use std::collections::BTreeMap;
+
 use rundir::{SAMPLES, Score as Sum};
 use serde::Deserialize;
-use stats::{LEVEL, share_interval};
+use stats::{Interval, LEVEL, share_interval};
 
 use super::{Evidence, Found, Reading, matches, run_gap};
 use crate::provenance::Provenance;
 use crate::summary::TASK;
 use crate::text::count;
+
+/// The score of the time until a task's reader sees a commit.
+const LAG: &str = "lag-us";
 
 /// The names of scores that a policy or claim can count.
 pub const SCORES: [&str; 15] = [
@@ -25,8 +30,23 @@ pub const SCORES: [&str; 15] = [
     "result-tokens",
     "calls",
     "stale-answers",
-    "lag-us",
+    LAG,
 ];
+
+/// The counts that are 0 or 1 of each question of a search, so that their sum over questions is a share with an interval.
+const OF_QUESTIONS: [&str; 8] = [
+    "evidence-in-budget",
+    "found-at-1",
+    "found-at-5",
+    "found-at-10",
+    "own-words",
+    "other-words",
+    "old-first",
+    "stale",
+];
+
+/// The count of a task whose agent works on copies, which are made by a schedule of a simulated clock.
+const COPIES: &str = "copies";
 
 /// See [`super::Measure::Score`].
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -44,6 +64,24 @@ pub struct ScoreMeasure {
     pub baseline_workload: Option<String>,
     /// The baseline's method, if it is another one.
     pub baseline_method: Option<String>,
+}
+
+impl ScoreMeasure {
+    /// Whether it is the share of questions that have one count.
+    pub(super) fn is_share(&self) -> bool {
+        let is_one =
+            |count: &[String]| matches!(count, [count] if OF_QUESTIONS.contains(&count.as_str()));
+        self.per == Per::Question && is_one(&self.counts)
+    }
+}
+
+/// What follows from copies by a schedule is simulated: nothing sleeps until the next copy.
+fn provenance(counts: &BTreeMap<String, Sum>, names: &[String]) -> Provenance {
+    let is_scheduled = |name: &String| [LAG, "stale-answers"].contains(&name.as_str());
+    match counts.contains_key(COPIES) && names.iter().any(is_scheduled) {
+        true => Provenance::Simulated,
+        false => Provenance::Measured,
+    }
 }
 
 /// See [`super::Measure::Questions`].
@@ -77,8 +115,9 @@ impl Evidence<'_> {
         let runs = self.runs.iter();
         let passes = runs.flat_map(|run| run.passes(&workload, arm));
         let scored = passes.map(|pass| &pass.scores);
-        let mut values: Vec<(f64, String)> = Vec::new();
+        let mut values: Vec<(f64, Interval, String)> = Vec::new();
         let mut is_measured = false;
+        let mut provenance_of_all = Provenance::Measured;
         for scores in scored.filter(|scores| !scores.is_empty()) {
             is_measured = true;
             let found = scores.iter().find(|(name, _)| matches(&method, name));
@@ -108,16 +147,27 @@ impl Evidence<'_> {
                         )
                     }
                 };
-                values.push((value, words));
+                // Each pass asks the same questions, so that more passes are no larger sample.
+                let ends = match score.is_share() {
+                    true => share_interval(sum, of as u64, 1.0 - LEVEL),
+                    false => Interval {
+                        low: value,
+                        high: value,
+                    },
+                };
+                provenance_of_all = provenance_of_all.max(provenance(counts, &score.counts));
+                values.push((value, ends, words));
             }
         }
-        let figures = || values.iter().map(|(value, _)| *value);
-        let low = figures().fold(f64::INFINITY, f64::min);
-        let high = figures().fold(f64::NEG_INFINITY, f64::max);
+        let ends = || values.iter().map(|(_, ends, _)| *ends);
+        let low = ends().map(|ends| ends.low).fold(f64::INFINITY, f64::min);
+        let high = ends()
+            .map(|ends| ends.high)
+            .fold(f64::NEG_INFINITY, f64::max);
         match values.into_iter().next() {
-            Some((value, words)) => Found::Value(Reading {
+            Some((value, _, words)) => Found::Value(Reading {
                 value,
-                // Exact where passes agree.
+                // Exact where passes agree, but for a share of questions.
                 low,
                 high,
                 words,
@@ -125,7 +175,7 @@ impl Evidence<'_> {
                     "{SAMPLES}: scores of {workload}, {}",
                     score.counts.join(" + ")
                 ),
-                provenance: Provenance::Measured,
+                provenance: provenance_of_all,
             }),
             None => match self.left_out(&workload, arm) {
                 Some(why) => Found::NotOffered(why),
@@ -179,8 +229,11 @@ impl Evidence<'_> {
 
     pub(super) fn lag(&self, workload: &str, arm: &str) -> Found {
         let passes = self.runs.iter().flat_map(|run| run.passes(workload, arm));
-        let lags_us: Vec<f64> = passes
-            .filter_map(|pass| pass.scores.get(TASK)?.get("lag-us")?.mean())
+        let tasks = passes.filter_map(|pass| pass.scores.get(TASK));
+        let tasks: Vec<&BTreeMap<String, Sum>> = tasks.collect();
+        let lags_us: Vec<f64> = tasks
+            .iter()
+            .filter_map(|counts| counts.get(LAG)?.mean())
             .collect();
         if lags_us.is_empty() {
             return match self.left_out(workload, arm) {
@@ -193,8 +246,14 @@ impl Evidence<'_> {
             "{slowest:.3} ms: the mean lag in the slowest of {} passes",
             lags_us.len()
         );
-        let source = format!("{SAMPLES}: scores of {workload}, lag-us");
-        Found::exact(slowest, words, &source)
+        let source = format!("{SAMPLES}: scores of {workload}, {LAG}");
+        let origins = tasks
+            .iter()
+            .map(|counts| provenance(counts, &[LAG.to_owned()]));
+        Found::Value(Reading {
+            provenance: origins.max().unwrap_or(Provenance::Measured),
+            ..Reading::exact(slowest, words, &source)
+        })
     }
 }
 

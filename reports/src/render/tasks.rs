@@ -6,6 +6,7 @@ use rundir::{Plan, Run, Sample, Score};
 
 use super::part::Part::{self, Heading, Table, Text};
 use super::report::Report;
+use crate::provenance::Provenance;
 use crate::summary::TASK;
 use crate::text::{columns, count, time};
 
@@ -48,6 +49,11 @@ fn rows(report: &Report<'_>) -> Vec<Vec<String>> {
                 .iter()
                 .filter_map(|scores| scores.get("lag-us")?.mean())
                 .collect();
+            // Copies are made by a schedule, and nothing sleeps until the next one.
+            let marked = |text: String| match first.contains_key("copies") {
+                true => Provenance::Simulated.marked(&text),
+                false => text,
+            };
             let stale = of("stale-answers");
             let mut row = vec![workload.to_owned(), arm.to_owned()];
             row.push(each(Score {
@@ -60,8 +66,9 @@ fn rows(report: &Report<'_>) -> Vec<Vec<String>> {
                     .mean()
                     .map_or("–".to_owned(), |calls| format!("{calls:.1}")),
             );
-            row.push(stats::median(&mut lags).map_or("–".to_owned(), |lag| time(lag * 1000.0)));
-            row.push(format!("{} of {}", stale.sum, stale.of));
+            let lag = stats::median(&mut lags).map(|lag| marked(time(lag * 1000.0)));
+            row.push(lag.unwrap_or("–".to_owned()));
+            row.push(marked(format!("{} of {}", stale.sum, stale.of)));
             row.push(report.typical(workload, arm, TOOL_CALL));
             Some(row)
         })

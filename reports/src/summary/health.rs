@@ -7,7 +7,8 @@ use rundir::{Epoch, Journal, Outcome, Plan, Run};
 use schemars::JsonSchema;
 use serde::Serialize;
 use stats::{
-    Comparison, MIN_EPOCHS, Table, Verdict, baselines, compared_with, median, ratios_by_level,
+    Comparison, MIN_EPOCHS, SeriesKey, Table, Verdict, baselines, compared_with, median,
+    ratios_by_level,
 };
 
 use super::{Cell, FLOOR, void as void_epochs};
@@ -295,6 +296,7 @@ fn sections(run: &Run) -> Vec<SectionHealth> {
 /// Withholds the verdicts that the run cannot support, fills in the A/A check, and adds the notes.
 pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mut [Cell]) {
     let has_no_journal = run.environment.scratch.journal == Journal::None;
+    let by_means = by_means(run, cells);
     let mut shown: Vec<f64> = Vec::new();
     for cell in cells.iter_mut() {
         let key = cell.key();
@@ -321,6 +323,10 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
             comparison.withhold("the scratch has no journal");
         } else if depends_on_level(comparison, &with) {
             comparison.withhold(TWO_LEVELS);
+        } else if let Some(by_mean) = by_means.get(&(key.clone(), cell.arm.clone()))
+            && let Some(why) = other_side(comparison, *by_mean)
+        {
+            comparison.withhold(&why);
         }
         if planned.is_some_and(|arm| arm.same_as.is_some()) {
             if is_main {
@@ -456,6 +462,37 @@ fn machines_note(run: &Run, health: &Health) -> Option<String> {
         machines.len(),
         words.collect::<Vec<_>>().join(". ")
     ))
+}
+
+/// The ratios of the means of all calls, of the arms of cells whose figure is a median. The mean has what rare slow calls add.
+fn by_means(run: &Run, cells: &[Cell]) -> BTreeMap<(SeriesKey, String), f64> {
+    let mean_ns = |cell: &Cell| Some(cell.typical_ns + cell.tail.as_ref()?.mean_ns);
+    let ratios = cells.iter().filter_map(|cell| {
+        let with = compared_with(&run.plan, &cell.arm);
+        let others = with.iter().map(|arm| {
+            let mut all = cells.iter();
+            let other = all.find(|other| other.arm == *arm && other.key() == cell.key())?;
+            mean_ns(other).filter(|mean| *mean > 0.0)
+        });
+        let others: Vec<f64> = others.collect::<Option<_>>()?;
+        let of_others = others.iter().sum::<f64>() / others.len().max(1) as f64;
+        let ratio = mean_ns(cell)? / of_others;
+        Some(((cell.key(), cell.arm.clone()), ratio))
+    });
+    ratios.collect()
+}
+
+/// Why a verdict on medians is withheld that the means of all calls contradict; `None` if they do not.
+fn other_side(comparison: &Comparison, by_mean: f64) -> Option<String> {
+    let margin = comparison.margin.ratio;
+    let (is_contradicted, mean) = match comparison.verdict {
+        Verdict::Better => (by_mean > margin, "slower"),
+        Verdict::Worse => (by_mean < 1.0 / margin, "faster"),
+        _ => (false, ""),
+    };
+    let median = comparison.verdict.name();
+    is_contradicted
+        .then(|| format!("{median} by the median, {mean} by the mean of all calls (×{by_mean:.2})"))
 }
 
 /// For each arm of a cell that both placements decide, and not alike, the sentence that says which machine gets which verdict.

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::testing::{self, CALLS, EPOCHS, ROUNDS};
-use rundir::{Journal, Outcome, Placement, Sample, Section};
+use rundir::{Journal, Outcome, Sample};
 use stats::{MarginKind, Verdict};
 
 const SEEDS: u64 = 20;
@@ -192,45 +192,11 @@ fn a_cell_is_open_until_all_its_candidates_are_decided() {
     assert_eq!(open(&at_the_margin, "micro/read"), ["sqlite"]);
 }
 
-/// Measures the micro cell once more in four epochs, in which client and daemons share a processor and calls take
-/// `factor` times as long.
-fn with_shared_cpu(run: &mut Run, factor: f64) {
-    let state = Placement::SharedCpu.state("hot");
-    let again = |epoch: u32| epoch + EPOCHS;
-    let samples = run.samples.iter();
-    let mut samples: Vec<Sample> = samples
-        .filter(|pass| pass.workload == "micro/read")
-        .cloned()
-        .collect();
-    for pass in &mut samples {
-        pass.epoch = again(pass.epoch);
-        pass.state.clone_from(&state);
-        if pass.arm == "sqlite" {
-            testing::scale_pass(pass, factor);
-        }
-    }
-    run.samples.extend(samples);
-    let mut epochs = run.epochs.clone();
-    for epoch in &mut epochs {
-        epoch.epoch = again(epoch.epoch);
-        epoch.section = "shared".to_owned();
-    }
-    run.epochs.extend(epochs);
-    run.plan.workloads[0].states.push(state.clone());
-    let section = Section {
-        name: "shared".to_owned(),
-        placement: Placement::SharedCpu,
-        cells: BTreeMap::from([("micro/read".to_owned(), vec![state])]),
-        ..run.plan.schedule.sections[0].clone()
-    };
-    run.plan.schedule.sections.push(section);
-}
-
 #[test]
 fn figures_of_one_placement_are_the_same_with_and_without_the_other() {
     let alone = testing::run();
     let mut both = alone.clone();
-    with_shared_cpu(&mut both, 0.6);
+    testing::with_shared_cpu(&mut both, 0.6);
     let (before, after) = (summarise(&alone).unwrap(), summarise(&both).unwrap());
     let words = |cells: &[Cell]| {
         cells
@@ -265,7 +231,7 @@ fn figures_of_one_placement_are_the_same_with_and_without_the_other() {
 fn placements_with_different_verdicts_say_which_machine_gets_which() {
     let notes = |factor: f64| {
         let mut run = testing::run();
-        with_shared_cpu(&mut run, factor);
+        testing::with_shared_cpu(&mut run, factor);
         summarise(&run).unwrap().health.notes
     };
     // Worse in both placements.
@@ -310,7 +276,7 @@ fn a_section_that_counts_has_no_ratio_and_no_aa_check() {
 #[test]
 fn a_section_without_epochs_is_named_and_the_others_keep_their_verdicts() {
     let mut run = testing::run();
-    with_shared_cpu(&mut run, 0.6);
+    testing::with_shared_cpu(&mut run, 0.6);
     run.epochs.retain(|epoch| epoch.section == "all");
     let summary = summarise(&run).unwrap();
     assert!(compared(&summary, "read", "sqlite").verdict == Verdict::Worse);
@@ -572,6 +538,58 @@ fn times_below_what_matters_are_said_once_and_counted_apart() {
         read.starts_with("below what matters (at most ") && read.ends_with("ms a call)"),
         "{read}"
     );
+}
+
+#[test]
+fn an_undecided_kind_of_calls_in_a_long_session_is_below_what_matters() {
+    // The edits of a session come out at the edge of the margin of 5 %.
+    let mut run = at_ratio(1.05);
+    let edit = |run: &Run| compared(&summarise(run).unwrap(), "edit", "sqlite").clone();
+    assert_eq!(edit(&run).verdict, Verdict::Undecided);
+    run.plan.workloads[1].session_ms = Some(1_000_000);
+    let found = edit(&run);
+    assert_eq!(found.verdict, Verdict::BelowWhatMatters, "{found:?}");
+    let key = SeriesKey::new("agent/session", "hot", "edit");
+    let words = summarise(&run).unwrap().below_what_matters(&run.plan, &key);
+    assert_eq!(
+        words.unwrap(),
+        "below what matters (0.001 % of the session)"
+    );
+    // A short session, and a difference that is decided.
+    run.plan.workloads[1].session_ms = Some(1);
+    assert_eq!(edit(&run).verdict, Verdict::Undecided);
+    let mut run = at_ratio(2.0);
+    run.plan.workloads[1].session_ms = Some(1_000_000);
+    assert_eq!(edit(&run).verdict, Verdict::Worse);
+}
+
+#[test]
+fn a_verdict_on_medians_that_the_means_contradict_is_withheld() {
+    // Calls of `sqlite` take half of the time, and a few take so long that the mean is this many times as large.
+    for (slower, verdict, words) in [
+        (1.0, Verdict::Better, None),
+        (1.5, Verdict::Better, None),
+        (
+            4.0,
+            Verdict::Undecided,
+            Some("better by the median, slower by the mean of all calls (×"),
+        ),
+    ] {
+        let mut run = at_ratio(0.5);
+        for pass in testing::passes(&mut run, "micro/read", "sqlite") {
+            for calls in pass.calls.values_mut() {
+                calls.total_ns = (calls.total_ns as f64 * slower) as u64;
+            }
+        }
+        let summary = summarise(&run).unwrap();
+        let found = compared(&summary, "read", "sqlite");
+        assert_eq!(found.verdict, verdict, "{slower}: {found:?}");
+        let why = found.withheld.as_deref();
+        assert_eq!(why.is_some(), words.is_some());
+        if let (Some(why), Some(words)) = (why, words) {
+            assert!(why.starts_with(words), "{why}");
+        }
+    }
 }
 
 #[test]

@@ -100,6 +100,15 @@ impl Comparison {
         self.ratio.max(1.0 / self.ratio)
     }
 
+    /// Makes an undecided comparison one of times below what matters, if its whole interval lies inside a margin that is wide
+    /// enough for that. Any other verdict stays.
+    pub fn leave_open_below(&mut self, margin: Margin) {
+        let verdict = self.interval.map(|ends| margin.verdict(ends.map(f64::ln)));
+        if self.verdict == Verdict::Undecided && verdict == Some(Verdict::BelowWhatMatters) {
+            (self.verdict, self.margin) = (Verdict::BelowWhatMatters, margin);
+        }
+    }
+
     /// Withholds the verdict.
     pub fn withhold(&mut self, why: &str) {
         self.verdict = Verdict::Undecided;
@@ -273,6 +282,32 @@ mod tests {
             let found = compared(values.clone(), 0.01, MARGIN).unwrap();
             let interval = found.interval.unwrap();
             prop_assert!(interval.low <= found.ratio && found.ratio <= interval.high);
+        }
+    }
+
+    #[test]
+    fn only_an_undecided_comparison_inside_a_wide_margin_is_below_what_matters() {
+        let session = |ratio| Margin {
+            ratio,
+            kind: MarginKind::Session,
+        };
+        for (center, spread, margin, expected) in [
+            (1.0, 0.1, session(100.0), Verdict::BelowWhatMatters),
+            // Decided by the margin of a call.
+            (2.0, 0.001, session(100.0), Verdict::Worse),
+            (0.5, 0.001, session(100.0), Verdict::Better),
+            (1.0, 0.001, session(100.0), Verdict::Same),
+            // Not inside, and not wide.
+            (90.0, 0.1, session(100.0), Verdict::Worse),
+            (1.0, 0.2, session(1.9), Verdict::Undecided),
+            (1.0, 0.4, session(2.1), Verdict::Undecided),
+        ] {
+            let mut found = compared(epochs(center, spread), 0.01, MARGIN).unwrap();
+            let before = found.margin;
+            found.leave_open_below(margin);
+            assert_eq!(found.verdict, expected, "{center} ± {spread}: {found:?}");
+            let is_below = expected == Verdict::BelowWhatMatters;
+            assert_eq!(found.margin, if is_below { margin } else { before });
         }
     }
 }

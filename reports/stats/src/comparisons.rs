@@ -358,7 +358,8 @@ pub fn compare_arms(
     let mut typical: Vec<f64> = baselines
         .flat_map(|baseline| baseline.values().copied())
         .collect();
-    let margin = margin(plan, key, median(&mut typical)?);
+    let typical_ns = median(&mut typical)?;
+    let margin = margin(plan, key, typical_ns);
     // The A/A check decides nothing, so its looks spend no error rate.
     let is_identical = plan
         .arm(arm)
@@ -368,7 +369,23 @@ pub fn compare_arms(
         true => 1.0 - LEVEL,
         false => plan.alpha(&key.workload, &key.state, ratios.measured.len()),
     };
-    compare(&ratios, alpha, margin)
+    let mut compared = compare(&ratios, alpha, margin)?;
+    if let Some(margin) = session_margin(plan, key, typical_ns) {
+        compared.leave_open_below(margin);
+    }
+    Some(compared)
+}
+
+/// The margin of a session for the calls of one kind in it, which are a part of the session; `None` outside of a recorded
+/// session. It decides no comparison that the margins of a call decide.
+fn session_margin(plan: &Plan, key: &SeriesKey, typical_ns: f64) -> Option<Margin> {
+    let workload = plan.workload(&key.workload)?;
+    let session_ns = workload.session_ms? as f64 * 1e6;
+    let calls = *workload.calls.get(&key.metric)? as f64;
+    Some(Margin {
+        ratio: 1.0 + plan.margins.session_share * session_ns / (typical_ns * calls).max(1.0),
+        kind: MarginKind::Session,
+    })
 }
 
 /// Compares `arm` with the baseline: with the mean of both identical arms, if there are two.

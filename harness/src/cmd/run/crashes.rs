@@ -14,7 +14,7 @@ use crate::interrupt::Interrupt;
 use crate::plan::{BASELINE, LiveArm};
 use crate::progress_line::ProgressLine;
 
-/// The most time for all kills and power cuts of a run.
+/// The most time for all kills and power cuts of a run: those of cron jobs' daemons, then those of stores.
 const LIMIT: Duration = Duration::from_secs(45);
 
 /// The stores that promise to keep records, and that this shard of the plan tries.
@@ -34,12 +34,13 @@ pub(super) fn most_time(plan: &Plan, arms: &[LiveArm]) -> Duration {
     of_points(plan.crash_points, stores(plan, arms).count()).min(LIMIT)
 }
 
-/// Makes the planned kills and power cuts of each arm that was not in the lines of `before`.
+/// Makes the planned kills and power cuts of each arm that was not in the lines of `before`. Kills of a cron job's daemons took
+/// `killing` of the time.
 pub(super) fn crash(
     plan: &Plan,
     arms: &[LiveArm],
     before: Option<Vec<CrashPoints>>,
-    scratch: &Path,
+    (scratch, killing): (&Path, Duration),
     writer: &Writer,
     interrupt: &Interrupt,
 ) -> anyhow::Result<ScheduleEnd> {
@@ -58,9 +59,10 @@ pub(super) fn crash(
     if points == 0 || backends.is_empty() {
         return Ok(ScheduleEnd::Complete);
     }
+    let limit = LIMIT.saturating_sub(killing);
     eprintln!(
-        "killing daemons and simulating power cuts, {points} times for each store (at most {} s)",
-        LIMIT.as_secs()
+        "killing daemons and simulating power cuts, {points} times for each store (at most {:.0} s)",
+        limit.as_secs_f64()
     );
     let live = Live {
         scenarios: Vec::new(),
@@ -80,7 +82,7 @@ pub(super) fn crash(
     let wanted = CrashPointPlan {
         points,
         seed: plan.seed,
-        limit: Some(LIMIT),
+        limit: Some(limit),
     };
     live.crash_points(wanted, writer, &mut told, &mut recorded)
 }

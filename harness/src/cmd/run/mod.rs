@@ -386,6 +386,7 @@ impl Options {
             );
         }
         probers.retain(|prober| !probed.contains(&prober.arm));
+        let mut killing = Duration::ZERO;
         if !probers.is_empty() {
             let line = ProgressLine::still();
             let all = probers.len();
@@ -393,7 +394,9 @@ impl Options {
                 let what = format!("testing properties, tools and features on {}", prober.arm);
                 line.step(done, all, &what);
                 let probes = prober.probes();
+                let began = Instant::now();
                 let faults = prober.faults();
+                killing += began.elapsed();
                 if interrupt.is_set() {
                     return Ok(RunOutcome::Interrupted(dir));
                 }
@@ -402,7 +405,14 @@ impl Options {
                 faults.iter().try_for_each(|fault| writer.fault(fault))?;
             }
         }
-        let crashed = crash(&plan, &stores, crashed, beside.path(), &writer, interrupt)?;
+        let crashed = crash(
+            &plan,
+            &stores,
+            crashed,
+            (beside.path(), killing),
+            &writer,
+            interrupt,
+        )?;
         if crashed == ScheduleEnd::Interrupted {
             return Ok(RunOutcome::Interrupted(dir));
         }
@@ -484,6 +494,11 @@ fn probers(
         scratch: scratch.to_owned(),
         program: program.clone(),
         interrupt: interrupt.clone(),
+        // Crash points kill the daemons of stores more often, and at seeded moments.
+        kills: match fault::has_crash_points(&*arm.backend) {
+            true => 0,
+            false => plan.crash_points,
+        },
     };
     Ok(arms.map(prober).collect())
 }

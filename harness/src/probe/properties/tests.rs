@@ -181,6 +181,7 @@ fn probed(backend: Arc<dyn Backend>) -> Vec<(String, Outcome, String)> {
         scratch: scratch.path().to_owned(),
         program: "/nonexistent".into(),
         interrupt: Interrupt::never(),
+        kills: 0,
     };
     let probes = supervise(&Interrupt::never(), move |watchdog| {
         probe(&prober, watchdog).unwrap()

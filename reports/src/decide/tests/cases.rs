@@ -40,6 +40,9 @@ pub(super) fn cases() -> Vec<Case> {
                     testing::scale(run, "sqlite", 50.0)
                 }),
                 (Archive, "a record is lost", |run| run.faults[1].lost = 1),
+                (NotDecided, "the daemon was killed once", |run| {
+                    run.crash_points.clear()
+                }),
                 (Archive, "eight triages wait a second longer", |run| {
                     slow(run, "agent/inbox-triage", "sqlite", 100_000.0)
                 }),
@@ -129,6 +132,9 @@ pub(super) fn cases() -> Vec<Case> {
                 (Archive, "the next start needs a hand", |run| {
                     run.faults[1].recovered = false
                 }),
+                (NotDecided, "the daemon was killed four times", |run| {
+                    cron_kills(run, 4)
+                }),
             ],
         ),
         (
@@ -173,6 +179,32 @@ pub(super) fn cases() -> Vec<Case> {
                 (Archive, "git takes three times as long", |run| {
                     slow(run, "program/git", "sqlite", 3.0)
                 }),
+                (
+                    AdoptIf,
+                    "git takes three times as long, and too short a time to matter",
+                    |run| {
+                        slow(run, "program/git", "sqlite", 3.0);
+                        for arm in ["direct", "direct-again", "sqlite"] {
+                            slow(run, "program/git", arm, 1e-3);
+                        }
+                    },
+                ),
+                (
+                    Archive,
+                    "no property, and a quarter of a time that is too short to matter",
+                    |run| {
+                        properties(run, Outcome::Skipped);
+                        slow(run, "program/git", "sqlite", 0.25);
+                        for arm in ["direct", "direct-again", "sqlite"] {
+                            slow(run, "program/git", arm, 1e-3);
+                        }
+                    },
+                ),
+                (
+                    Adopt,
+                    "its properties are for some, and a quarter of the time for all",
+                    |run| slow(run, "program/git", "sqlite", 0.25),
+                ),
                 (Archive, "one read in a hundred takes 100 ms", |run| {
                     slow_tail(run, "micro/read-1k", 500)
                 }),
@@ -194,12 +226,14 @@ pub(super) fn cases() -> Vec<Case> {
                     power_loss(run, 10, 10);
                     run.probes.retain(|probe| probe.aspect != "property");
                 }),
-                (Adopt, "no package was installed", |run| {
+                (AdoptIf, "no package was installed", |run| {
                     run.samples
                         .retain(|pass| pass.workload != "program/npm-few");
                     run.cells.retain(|cell| cell.workload != "program/npm-few");
                 }),
-                (Adopt, "all programs are measured", |run| programs(run, 1.0)),
+                (AdoptIf, "all programs are measured", |run| {
+                    programs(run, 1.0)
+                }),
                 (Archive, "all programs take ten times as long", |run| {
                     programs(run, 10.0)
                 }),
@@ -207,9 +241,11 @@ pub(super) fn cases() -> Vec<Case> {
                 (AdoptIf, "a session is short", |run| {
                     set_session(run, "agent/claude-code-write-heavy", Some(1000))
                 }),
-                (Adopt, "a process for each directory, as declared", |run| {
-                    run.plan.arms[2].backend.daemons = 9
-                }),
+                (
+                    AdoptIf,
+                    "a process for each directory, as declared",
+                    |run| run.plan.arms[2].backend.daemons = 9,
+                ),
                 (Archive, "the next start needs a hand", |run| {
                     run.faults[1].recovered = false
                 }),
@@ -230,9 +266,14 @@ pub(super) fn cases() -> Vec<Case> {
                     let passes = run.samples.iter_mut();
                     passes.for_each(|pass| pass.scores.clear())
                 }),
-                (Archive, "it finds no more than grep in dialogues", |run| {
-                    recalls_dialogues(run, 40)
+                (Archive, "it finds less than grep in dialogues", |run| {
+                    recalls_dialogues(run, 10)
                 }),
+                (
+                    NotDecided,
+                    "it finds a few more than grep, of a hundred questions",
+                    |run| recalls_dialogues(run, 52),
+                ),
                 (NotDecided, "no dialogue was asked", |run| {
                     run.samples.retain(|pass| pass.workload != DIALOGUES)
                 }),
@@ -252,7 +293,10 @@ pub(super) fn cases() -> Vec<Case> {
                     run.plan.arms[2].backend.daemons = 9
                 }),
                 (Archive, "it answers with what no longer holds", |run| {
-                    recalls(run, &[("stale", 20)])
+                    recalls(run, &[("stale", 200)])
+                }),
+                (NotDecided, "six in a hundred answers are outdated", |run| {
+                    recalls(run, &[("stale", 60)])
                 }),
             ],
         ),
@@ -348,6 +392,13 @@ pub(super) fn cases() -> Vec<Case> {
                 }),
                 (Archive, "recorded sessions cost more", |run| {
                     evict_nothing(run, true, 5_000)
+                }),
+                (AdoptIf, "recorded sessions save nothing", |run| {
+                    evict_nothing(run, true, 0)
+                }),
+                (NotDecided, "a recorded session was not counted", |run| {
+                    run.contexts
+                        .retain(|context| context.workload != "agent/claude-code-compaction")
                 }),
                 (NotDecided, "the example was not counted", |run| {
                     run.contexts

@@ -66,12 +66,18 @@ fn every_policy_reaches_its_verdicts() {
     for (policy, candidate, make, changes) in cases() {
         decided.push(policy.to_owned());
         let good = of(policy, &make(), candidate);
+        // A property of a mount is a reason for those who need it.
+        let expected = if policy == "coding-agent" {
+            AdoptIf
+        } else {
+            Adopt
+        };
         assert_eq!(
-            good.verdict, Adopt,
+            good.verdict, expected,
             "{policy}: {}\n{:#?}",
             good.why, good.rows
         );
-        let mut reached = BTreeMap::from([(Adopt, 1)]);
+        let mut reached = BTreeMap::from([(expected, 1)]);
         for (verdict, what, change) in changes {
             let mut run = make();
             change(&mut run);
@@ -88,9 +94,7 @@ fn every_policy_reaches_its_verdicts() {
                 "{policy}: {what}"
             );
         }
-        // A context policy has no cost that is tolerable under a condition.
-        let least = 4 - usize::from(policy == "long-context");
-        assert!(reached.len() >= least, "{policy}: {reached:?}");
+        assert_eq!(reached.len(), 4, "{policy}: {reached:?}");
     }
     decided.sort();
     assert_eq!(decided, built_in());
@@ -103,7 +107,7 @@ fn every_benefit_can_be_won_and_every_cost_lost() {
         for run in runs(make, changes) {
             for row in of(policy, &run, candidate).rows {
                 let [is_won, is_lost] = won.entry((policy.to_owned(), row.title)).or_default();
-                *is_won |= row.state == RowState::Met;
+                *is_won |= matches!(row.state, RowState::Met | RowState::Conditional);
                 *is_lost |= row.state == RowState::Unmet;
             }
         }
@@ -183,7 +187,7 @@ fn the_named_flip_really_flips() {
                 let mut rows = rows.clone();
                 let row = rows.iter_mut().find(|row| row.title == flip.row).unwrap();
                 row.bound.value += by;
-                row.state = row.bound.state(&row.effect.unwrap());
+                row.state = row.state_at(&row.bound, &row.effect.unwrap());
                 conclude(&rows, found.benefits_needed).0
             };
             let reached = [0.0, 1e-9, -1e-9].map(nudged);
@@ -208,7 +212,7 @@ fn a_flip_of_a_count_names_the_next_whole_number() {
     let flip = found.flip.unwrap();
     assert_eq!(
         (flip.row.as_str(), flip.becomes),
-        ("All common tools work", Adopt)
+        ("All common tools work", AdoptIf)
     );
     assert!([(true, 0.0, 3.0), (false, 3.0, 0.0)].contains(&(flip.is_margin, flip.from, flip.to)));
 }
@@ -241,7 +245,7 @@ fn a_declared_figure_is_printed_and_decides_nothing() {
     assert_eq!(found.state, RowState::Declared);
     let unknown = "no evidence: dependencies of sqlite (beside 90 processes, 1 mount)";
     assert_eq!(found.candidate, unknown);
-    assert_eq!(of("coding-agent", &run, "sqlite").verdict, Adopt);
+    assert_eq!(of("coding-agent", &run, "sqlite").verdict, AdoptIf);
 }
 
 #[test]
@@ -558,6 +562,20 @@ fn a_malformed_policy_names_file_line_and_field() {
         ),
         error("at_most = 0.9", "at_most = 0.9\nat_least = 0.1"),
         error("at_most = 0.9", "at_most = nan"),
+        error("figure = \"failed-calls\"", "figure = \"lost-records\""),
+        error(
+            "figure = \"failed-calls\"",
+            "figure = \"manual-recoveries\", within = 1.0",
+        ),
+        error(
+            "figure = \"failed-calls\"",
+            "figure = \"failed-calls\", within = 0.05",
+        ),
+        error("at_most = 0.9", "at_most = 0.9\ncondition = \"needed\""),
+        error(
+            "at_most = 0.9",
+            "at_most = 0.9\ncondition = { sessions = { like = \"it is long\", others = [\"a\"] } }",
+        ),
         error("at_most = 0.9", "at_mots = 0.9"),
         error(
             "at_most = 1",
@@ -755,7 +773,7 @@ fn a_cost_that_was_not_measured_on_the_candidate_is_not_inside_its_margin() {
         }
     }
     let found = of("agent-memory", &run, "sqlite");
-    let row = row(&found, "Outdated answers");
+    let row = row(&found, "Outdated answers of the default recall");
     assert_eq!((row.state, found.verdict), (RowState::Open, NotDecided));
 }
 
@@ -828,8 +846,250 @@ fn a_property_that_was_not_tried_is_missing_and_one_that_failed_is_none() {
 }
 
 #[test]
+fn a_row_of_kills_is_kept_only_by_enough_of_them() {
+    let title = "No record lost when a cron job's daemon is killed";
+    for (kills, lost, state, words) in [
+        (
+            60,
+            0,
+            RowState::Met,
+            "0 records lost or torn in 60 kills (at most 5.0 % of kills)",
+        ),
+        (
+            59,
+            0,
+            RowState::Open,
+            "0 records lost or torn in 59 kills (at most 5.1 % of kills)",
+        ),
+        (
+            4,
+            0,
+            RowState::Open,
+            "0 records lost or torn in 4 kills (at most 75.0 % of kills)",
+        ),
+        (
+            1,
+            0,
+            RowState::Open,
+            "0 records lost or torn in 1 kills (at most 100.0 % of kills)",
+        ),
+        (60, 1, RowState::Unmet, "1 records lost or torn in 60 kills"),
+        (4, 1, RowState::Unmet, "1 records lost or torn in 4 kills"),
+    ] {
+        let mut run = evidence::cron_view();
+        evidence::cron_kills(&mut run, kills);
+        run.faults.last_mut().unwrap().lost = lost;
+        let found = of("cron-controller", &run, "view-vsm");
+        let row = row(&found, title);
+        assert_eq!(row.state, state, "{kills} kills: {}", row.candidate);
+        assert!(row.candidate.starts_with(words), "{}", row.candidate);
+        let verdict = match state {
+            RowState::Met => Adopt,
+            RowState::Open => NotDecided,
+            _ => Archive,
+        };
+        assert_eq!(found.verdict, verdict, "{kills} kills");
+        let gap = row.gap.as_ref().map(|gap| gap.command.as_str());
+        let is_open = state == RowState::Open;
+        let command = "ctxbench fault --backend view-vsm --crash-points 1000";
+        assert_eq!(gap, is_open.then_some(command));
+    }
+    // A view is killed by every run. So is a daemon of others.
+    let mut run = evidence::cron_view();
+    evidence::cron_kills(&mut run, 4);
+    let promises = &mut run.plan.arms[2].backend.promises;
+    promises.insert("killed-daemon".to_owned(), "close".to_owned());
+    let found = of("cron-controller", &run, "view-vsm");
+    let command = &row(&found, title).gap.as_ref().unwrap().command;
+    assert_eq!(command, "ctxbench run --backend view-vsm");
+}
+
+#[test]
+fn the_kills_of_a_cron_jobs_daemon_count_for_its_durability() {
+    let kill = |run: &Run| {
+        let found = of("coding-agent", run, "sqlite");
+        row(&found, "No record lost in a kill").clone()
+    };
+    let mut run = coding();
+    run.crash_points
+        .retain(|points| points.loss != "killed-daemon");
+    evidence::cron_kills(&mut run, 60);
+    assert_eq!(kill(&run).state, RowState::Met);
+    for fault in &mut run.faults[1..11] {
+        fault.recovered = false;
+    }
+    let lost = kill(&run);
+    assert_eq!(lost.state, RowState::Unmet, "{}", lost.candidate);
+    run.faults.iter_mut().for_each(|fault| fault.killed = false);
+    assert_eq!(kill(&run).candidate, "no daemon to kill");
+}
+
+#[test]
+fn a_benefit_of_one_session_is_a_condition_and_never_sure() {
+    let mut run = evidence::long_context();
+    assert_eq!(of("long-context", &run, "evict").verdict_words(), "adopt");
+    evidence::evict_nothing(&mut run, true, 0);
+    let found = of("long-context", &run, "evict");
+    let words = found.verdict_words();
+    assert!(words.starts_with("adopt if (fragile: "), "{words}");
+    let condition = "large results fill most of the context, as in the example of source 5";
+    assert_eq!(found.conditions, [condition], "once for both benefits");
+    let largest = row(&found, "Largest prompt");
+    assert_eq!(largest.state, RowState::Conditional);
+    assert!(
+        largest.candidate.ends_with("; ×1 in 3 other sessions"),
+        "{}",
+        largest.candidate
+    );
+    // One session of four is enough for a condition.
+    let mut run = evidence::long_context();
+    let inline = run.contexts[0].clone();
+    for context in &mut run.contexts {
+        if context.workload == "agent/claude-code-compaction" && context.policy == "evict" {
+            context.conversation = inline.conversation.clone();
+        }
+    }
+    assert_eq!(of("long-context", &run, "evict").verdict, AdoptIf);
+}
+
+#[test]
+fn a_ratio_of_a_time_that_is_no_share_of_a_session_decides_nothing_by_itself() {
+    let cost = "Time of a session's git steps";
+    // Each step takes 10 s on `direct`, 13 of them 130 s, of a session of 1,328 s.
+    for (shorter, slower, state, verdict) in [
+        (1.0, 1.0, RowState::Met, "adopt if"),
+        (1.0, 5.0, RowState::Unmet, "archive"),
+        // 0.13 s: 1.1 s more is 0.08 % of the session.
+        (
+            1e-3,
+            8.0,
+            RowState::Met,
+            "adopt if (fragile: Time of a session's git steps)",
+        ),
+        (1e-4, 5.0, RowState::Met, "adopt if"),
+        (1e-2, 5.0, RowState::Unmet, "archive"),
+    ] {
+        let mut run = coding();
+        for arm in ["direct", "direct-again", "sqlite"] {
+            slow(&mut run, "program/git", arm, shorter);
+        }
+        slow(&mut run, "program/git", "sqlite", slower);
+        let found = of("coding-agent", &run, "sqlite");
+        let row = row(&found, cost);
+        assert_eq!(row.state, state, "{shorter}, {slower}: {}", row.candidate);
+        assert_eq!(found.verdict_words(), verdict, "{shorter}, {slower}");
+        assert!(
+            row.candidate.contains(" % of the session"),
+            "{}",
+            row.candidate
+        );
+        let is_below = slower > 1.0 && state == RowState::Met;
+        assert_eq!(row.candidate.ends_with("below what matters"), is_below);
+    }
+}
+
+#[test]
+fn a_share_of_questions_has_the_interval_of_its_sample() {
+    for (outdated, of_questions, state) in [
+        (0, 39, RowState::Open),
+        (2, 39, RowState::Open),
+        (8, 39, RowState::Unmet),
+        (0, 104, RowState::Met),
+        (0, 103, RowState::Open),
+        (15, 39, RowState::Unmet),
+        (80, 390, RowState::Unmet),
+    ] {
+        let mut run = memory();
+        let passes = testing::passes(&mut run, "micro/find-by-request-1000", "sqlite");
+        for pass in passes {
+            let counts = pass.scores.get_mut(":recall balanced").unwrap();
+            let outdated = rundir::Score {
+                sum: outdated,
+                of: of_questions,
+            };
+            counts.insert("stale".to_owned(), outdated);
+        }
+        let found = of("agent-memory", &run, "sqlite");
+        let row = row(&found, "Outdated answers of the default recall");
+        assert_eq!(
+            row.state, state,
+            "{outdated} of {of_questions}: {:?}",
+            row.effect
+        );
+        let method = format!("(:recall balanced: {outdated}/{of_questions})");
+        assert!(row.candidate.contains(&method), "{}", row.candidate);
+        let effect = row.effect.unwrap();
+        assert!(effect.low < effect.high, "{effect:?}");
+    }
+}
+
+#[test]
+fn what_copies_show_late_by_a_schedule_is_simulated() {
+    let mut run = evidence::inbox();
+    let lag = |run: &Run| {
+        let found = of("inbox", run, "direct");
+        let of_row = |title| {
+            let row = row(&found, title);
+            (row.provenance, row.figure())
+        };
+        (
+            of_row("Delay until a commit is seen"),
+            of_row("No answer is stale"),
+        )
+    };
+    let (late, stale) = lag(&run);
+    assert_eq!(
+        (late.0, stale.0),
+        (Provenance::Measured, Provenance::Measured)
+    );
+    for workload in ["agent/inbox-find", "agent/inbox-triage"] {
+        evidence::score(&mut run, workload, "direct", "task", &[("copies", 3)]);
+    }
+    let (late, stale) = lag(&run);
+    assert_eq!(
+        (late.0, stale.0),
+        (Provenance::Simulated, Provenance::Simulated)
+    );
+    assert!(late.1.starts_with("◐ "), "{}", late.1);
+    // The mail that a view shows is late by the clock.
+    let view = of("inbox", &run, "view-mail");
+    let late = row(&view, "Delay until a commit is seen");
+    assert_eq!(late.provenance, Provenance::Measured);
+}
+
+#[test]
+fn a_policy_finds_an_arm_on_any_server_as_a_claim_does() {
+    let text = find("coding-agent").unwrap().1;
+    let mut run = coding();
+    testing::rename_arm(&mut run, "direct", "s3-embedded");
+    let run = run;
+    let of_baseline = |name: &str| {
+        let text = text.replacen("baseline = \"direct\"", &format!("baseline = {name:?}"), 1);
+        let policy = Policy::parse(Path::new("p.toml"), &text).unwrap();
+        let is_there = policy
+            .check_baselines(Path::new("p.toml"), &text, &run.plan)
+            .is_ok();
+        let mut found = decisions_of_text(&text, &run).into_iter();
+        let found = found.find(|decision| decision.candidate == "sqlite");
+        let found = found.unwrap();
+        let state = row(&found, "Time of a session's git steps").state;
+        (is_there, found.baseline, state)
+    };
+    let named = ("s3-embedded".to_owned(), RowState::Met);
+    for name in ["s3-embedded", "s3"] {
+        let (is_there, baseline, state) = of_baseline(name);
+        assert!(is_there, "{name}");
+        assert_eq!((baseline, state), named, "{name}");
+    }
+    let (is_there, baseline, state) = of_baseline("s3-minio");
+    assert!(!is_there);
+    assert_eq!((baseline.as_str(), state), ("s3-minio", RowState::Missing));
+}
+
+#[test]
 fn the_bound_of_lost_records_falls_with_the_number_of_kills() {
     let mut run = coding();
+    run.faults.clear();
     let kill = |run: &Run| {
         let found = of("coding-agent", run, "sqlite");
         row(&found, "No record lost in a kill").clone()

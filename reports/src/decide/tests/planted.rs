@@ -213,14 +213,14 @@ const EXPECTED: [(&str, &str); PLANTINGS.len()] = [
     ("sessions 300 × slower", "-----+-"),
     ("everything 10 × faster", "+++++++"),
     ("everything 2 × slower", "++-++++"),
-    ("another quiet run", "+++++++"),
+    ("another quiet run", "++±++++"),
     ("no faults", "??????+"),
     (
         "more faults, each with a manual step, candidate alone",
-        "+++++++",
+        "++±++++",
     ),
-    ("the same on direct", "+++++++"),
-    ("every fault twice", "+++++++"),
+    ("the same on direct", "++±++++"),
+    ("every fault twice", "++±++++"),
     ("baseline: one wrong byte", "??????+"),
     ("baseline: errno in 10 %", "??????+"),
     ("baseline: infra in 10 %", "??????+"),
@@ -275,8 +275,8 @@ fn a_fragile_verdict_names_its_row_and_at_most_two_are_fragile() {
 fn a_margin_of_half_or_twice_the_size_that_turns_a_verdict_makes_it_fragile() {
     // ×2 is tolerated; ×1.2, ×1.74, ×2.4 and ×6 are measured.
     for (factor, verdict) in [
-        (1.0, "adopt"),
-        (1.45, "adopt (fragile: Time of a session's git steps)"),
+        (1.0, "adopt if"),
+        (1.45, "adopt if (fragile: Time of a session's git steps)"),
         (2.0, "archive (fragile: Time of a session's git steps)"),
         (5.0, "archive"),
     ] {
