@@ -164,7 +164,7 @@ pub fn check(path: &Path) -> Result<DatabaseCheck, SqliteOpenError> {
     let mut failed = Failed::default();
     let short = failed.note(short_tails(&connection, path));
     note(problems, "content past the first 256 KiB is missing", short);
-    let tails = failed.note(compare_tails(&connection, path, || is_mounted(&file)));
+    let tails = failed.note(compare_tails(&connection, path, &is_mounted));
     note(
         problems,
         "content past the first 256 KiB has a wrong checksum",
