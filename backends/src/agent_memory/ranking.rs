@@ -1,8 +1,9 @@
-//! How relevant a note is to a question: BM25, mixed with meaning, and weakly with importance and recency.
+//! How useful a note is for a question: its relevance (BM25, mixed with meaning), its importance and its recency.
 //!
 //! These are formulas only. [`super::recall`] finds the notes and counts their words.
 //! The constants were chosen on one half of the corpora of `make corpora`; docs/MEMORY.md reports the other half.
 
+use super::metadata::DEFAULT_IMPORTANCE;
 use super::request::Strategy;
 
 /// How fast further occurrences of a word count less, as in SQLite's `bm25()`.
@@ -39,8 +40,11 @@ pub(super) fn share(cosine: f64, closest: f64, unrelated: f64) -> f64 {
     (cosine - unrelated).max(0.0) / (closest - unrelated).max(STEP)
 }
 
-/// The weight of importance and recency where the strategy does not ask for one of them.
-const WEAK: f64 = 0.02;
+/// How many times a note of importance 1 counts as much as one of importance 0 that is equally relevant and recent.
+const IMPORTANCE: f64 = 4.0;
+
+/// How many times a new note counts as much as a very old one that is equally relevant and important.
+const RECENCY: f64 = 1.25;
 
 /// How far the question's vector is moved towards the best note, as a share of that note's vector. A question often
 /// names one thing, and its answer is about another thing, which the first note names.
@@ -52,7 +56,9 @@ const NEIGHBOUR: f64 = 0.2;
 /// A turn of a dialogue with few words needs the turns beside it to say what it is about.
 const SHORT: f64 = 25.0;
 
-/// The share of the best relevance from which on `recency` and `importance` order notes by their name's rule.
+/// The share of the most words of the question that a note has, and the share of the best relevance: a note that has one
+/// of them is ordered by the rule of `recency` or `importance`. Others only resemble the question, or are neighbours.
+const MATCHED: f64 = 0.25;
 const RELEVANT: f64 = 0.5;
 
 /// The age at which recency is one half.
@@ -105,26 +111,48 @@ pub(super) fn recency(age_nanos: i64) -> f64 {
 pub(super) struct Qualities {
     /// At least 0.
     pub(super) relevance: f64,
+    /// How many words of the question the note has.
+    pub(super) matched: f64,
     /// From 0 to 1.
     pub(super) importance: f64,
     /// From 0 to 1.
     pub(super) recency: f64,
 }
 
+/// The largest values of the notes of a recall.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Best {
+    relevance: f64,
+    matched: f64,
+}
+
+impl Best {
+    /// The largest values of these notes.
+    pub(super) fn of(notes: impl Iterator<Item = Qualities>) -> Self {
+        notes.fold(Self::default(), |best, note| Self {
+            relevance: best.relevance.max(note.relevance),
+            matched: best.matched.max(note.matched),
+        })
+    }
+}
+
 impl Qualities {
+    /// Importance × recency × relevance, as source 3 says. The weights bound the first two factors.
     fn balanced(self) -> f64 {
-        self.relevance * WEAK.mul_add(self.importance + self.recency, 1.0)
+        let importance = IMPORTANCE.powf(self.importance - DEFAULT_IMPORTANCE);
+        self.relevance * importance * RECENCY.powf(self.recency - 1.0)
     }
 
-    /// The sort keys of a strategy, the first one decisive. Larger numbers come first. `best` is the best relevance.
-    pub(super) fn rank(self, strategy: Strategy, best: f64) -> [f64; 2] {
+    /// The sort keys of a strategy, the first one decisive. Larger numbers come first.
+    pub(super) fn rank(self, strategy: Strategy, best: Best) -> [f64; 2] {
         let wanted = match strategy {
             Strategy::Balanced => return [0.0, self.balanced()],
             Strategy::Recency => self.recency,
             Strategy::Importance => self.importance,
         };
-        // The other notes follow, by relevance.
-        let is_relevant = self.relevance >= RELEVANT * best;
+        // The other notes follow.
+        let has_words = self.matched > 0.0 && self.matched >= MATCHED * best.matched;
+        let is_relevant = has_words || self.relevance >= RELEVANT * best.relevance;
         [if is_relevant { wanted } else { -1.0 }, self.balanced()]
     }
 }
@@ -195,35 +223,135 @@ mod tests {
         }
     }
 
+    /// The names of notes in the order of a strategy.
+    fn order<const N: usize>(
+        strategy: Strategy,
+        mut notes: [(&'static str, Qualities); N],
+    ) -> [&'static str; N] {
+        let best = Best::of(notes.iter().map(|(_, note)| *note));
+        notes.sort_by(|a, b| {
+            let (a, b) = (a.1.rank(strategy, best), b.1.rank(strategy, best));
+            b.partial_cmp(&a).unwrap()
+        });
+        notes.map(|(name, _)| name)
+    }
+
+    const NOTE: Qualities = Qualities {
+        relevance: 1.0,
+        matched: 2.0,
+        importance: 0.5,
+        recency: 0.5,
+    };
+
     #[test]
-    fn only_its_own_strategy_lets_recency_or_importance_outrank_relevance() {
-        let best = Qualities {
-            relevance: 1.0,
-            importance: 0.0,
-            recency: 0.1,
-        };
-        let new = Qualities {
-            relevance: 0.6,
-            importance: 0.5,
-            recency: 1.0,
-        };
-        let unrelated = Qualities {
-            relevance: 0.1,
-            importance: 1.0,
-            recency: 1.0,
-        };
-        let order = |strategy| {
-            let mut all = [("best", best), ("new", new), ("unrelated", unrelated)];
-            all.sort_by(|a, b| {
-                b.1.rank(strategy, 1.0)
-                    .partial_cmp(&a.1.rank(strategy, 1.0))
-                    .unwrap()
-            });
-            all.map(|(name, _)| name)
-        };
-        assert_eq!(order(Strategy::Balanced), ["best", "new", "unrelated"]);
-        assert_eq!(order(Strategy::Recency), ["new", "best", "unrelated"]);
-        assert_eq!(order(Strategy::Importance), ["new", "best", "unrelated"]);
+    fn recency_and_importance_order_notes_with_words_of_the_question_and_no_others() {
+        let notes = [
+            (
+                "best",
+                Qualities {
+                    importance: 0.0,
+                    recency: 0.1,
+                    ..NOTE
+                },
+            ),
+            (
+                "has one word",
+                Qualities {
+                    relevance: 0.05,
+                    matched: 1.0,
+                    importance: 0.6,
+                    recency: 1.0,
+                },
+            ),
+            (
+                "neighbour",
+                Qualities {
+                    relevance: 0.2,
+                    matched: 0.0,
+                    importance: 1.0,
+                    recency: 1.0,
+                },
+            ),
+            (
+                "means it",
+                Qualities {
+                    relevance: 0.6,
+                    matched: 0.0,
+                    importance: 0.5,
+                    recency: 0.5,
+                },
+            ),
+        ];
+        let by_rule = ["has one word", "means it", "best", "neighbour"];
+        assert_eq!(order(Strategy::Recency, notes), by_rule);
+        assert_eq!(order(Strategy::Importance, notes), by_rule);
+        assert_eq!(order(Strategy::Balanced, notes)[3], "has one word");
         assert!(recency(0) > recency(86_400_000_000_000));
+    }
+
+    #[test]
+    fn a_note_with_one_of_many_words_of_the_question_does_not_count_as_relevant() {
+        let new = Qualities {
+            relevance: 0.1,
+            matched: 1.0,
+            recency: 1.0,
+            ..NOTE
+        };
+        for (matched, first) in [(4.0, "new"), (5.0, "best")] {
+            let best = Qualities { matched, ..NOTE };
+            let notes = [("best", best), ("new", new)];
+            assert_eq!(order(Strategy::Recency, notes)[0], first, "{matched}");
+        }
+    }
+
+    #[test]
+    fn each_of_relevance_importance_and_recency_decides_where_the_others_are_equal() {
+        let more = 1e-6;
+        for better in [
+            Qualities {
+                relevance: NOTE.relevance + more,
+                ..NOTE
+            },
+            Qualities {
+                importance: NOTE.importance + more,
+                ..NOTE
+            },
+            Qualities {
+                recency: NOTE.recency + more,
+                ..NOTE
+            },
+        ] {
+            for notes in [
+                [("better", better), ("other", NOTE)],
+                [("other", NOTE), ("better", better)],
+            ] {
+                assert_eq!(order(Strategy::Balanced, notes)[0], "better", "{better:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn importance_and_recency_outweigh_relevance_up_to_their_weights() {
+        let of = |relevance, importance, recency| Qualities {
+            relevance,
+            importance,
+            recency,
+            ..NOTE
+        };
+        let first = |a, b| order(Strategy::Balanced, [("a", a), ("b", b)])[0];
+        // A note of the highest importance, against one without any.
+        assert_eq!(
+            first(of(1.0, 1.0, 0.5), of(IMPORTANCE - 0.01, 0.0, 0.5)),
+            "a"
+        );
+        assert_eq!(
+            first(of(1.0, 1.0, 0.5), of(IMPORTANCE + 0.01, 0.0, 0.5)),
+            "b"
+        );
+        // A new note, against one that is very old.
+        assert_eq!(first(of(1.0, 0.5, 1.0), of(RECENCY - 0.01, 0.5, 0.0)), "a");
+        assert_eq!(first(of(1.0, 0.5, 1.0), of(RECENCY + 0.01, 0.5, 0.0)), "b");
+        // Notes without importance keep their order by relevance.
+        assert_eq!(NOTE.balanced() / RECENCY.powf(-0.5), NOTE.relevance);
     }
 }

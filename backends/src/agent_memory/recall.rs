@@ -15,7 +15,9 @@ use super::meaning::{Meant, NEAREST};
 use super::neighbours::Neighbours;
 use super::passage::Wanted;
 use super::paths::{PathCache, Scope};
-use super::ranking::{self, Bm25, CLOSE, Qualities, TOWARDS, of_neighbour, recency, relevance};
+use super::ranking::{
+    self, Best, Bm25, CLOSE, Qualities, TOWARDS, of_neighbour, recency, relevance,
+};
 use super::request::Strategy;
 use super::sections::{self, Relevant};
 use super::vectors::{cosine, towards};
@@ -34,6 +36,9 @@ const TOKENS_OF_CANDIDATE: u64 = 16;
 
 /// The least and the most candidates by words that are scored.
 const SCORED: RangeInclusive<u64> = 128..=4096;
+
+/// The fewest candidates by words of a strategy that looks for the newest or most important of them.
+const SCORED_BY_RULE: u64 = 1024;
 
 /// How many of the rarest words with unread notes are searched for together.
 const TOGETHER: usize = 3;
@@ -100,8 +105,12 @@ pub(super) struct Asked<'a> {
 impl Asked<'_> {
     /// The most candidates by words.
     fn scored(&self) -> usize {
+        let fewest = match self.strategy {
+            Strategy::Balanced => *SCORED.start(),
+            Strategy::Recency | Strategy::Importance => SCORED_BY_RULE,
+        };
         let wanted = self.max_tokens / TOKENS_OF_CANDIDATE;
-        wanted.clamp(*SCORED.start(), *SCORED.end()) as usize
+        wanted.clamp(fewest, *SCORED.end()) as usize
     }
 
     /// The most candidates by meaning.
@@ -143,8 +152,7 @@ pub(super) fn answer(
     score(&mut notes, asked.meant.vector(), unrelated);
     share(&mut Neighbours::new(db)?, &mut candidates, &mut notes)?;
     notes.retain(|note| note.qualities.relevance > 0.0);
-    let relevances = notes.iter().map(|note| note.qualities.relevance);
-    let best = relevances.fold(0.0, f64::max);
+    let best = Best::of(notes.iter().map(|note| note.qualities));
     let rank = |note: &Scored| note.qualities.rank(asked.strategy, best);
     notes.sort_by(|a, b| {
         let (left, right) = (rank(a), rank(b));
@@ -358,19 +366,22 @@ impl<'a> Candidates<'a> {
         let scored = |row: &Row<'_>| {
             let print = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
             let length = f64::from(length(print));
-            let scores = self.words.iter().map(|word| {
+            let (mut words, mut matched) = (0.0, 0.0);
+            for word in self.words {
                 let counted = f64::from(count(print, word.hash));
-                self.bm25.score(word.idf, counted, length)
-            });
+                words += self.bm25.score(word.idf, counted, length);
+                matched += counted.min(1.0);
+            }
             let changed: i64 = row.get(0)?;
             Ok(Scored {
                 id,
-                words: scores.sum(),
+                words,
                 length,
                 vector: row.get(3)?,
                 closeness: None,
                 qualities: Qualities {
                     relevance: 0.0,
+                    matched,
                     importance: row.get(1)?,
                     recency: recency(self.asked.now.0.saturating_sub(changed)),
                 },

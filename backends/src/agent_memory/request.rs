@@ -168,7 +168,7 @@ fn recall(arguments: Option<&str>) -> Result<Request, String> {
             "strategy" => {
                 strategy = Strategy::ALL
                     .into_iter()
-                    .find(|strategy| strategy.name() == value)
+                    .find(|strategy| strategy.name().eq_ignore_ascii_case(value))
                     .ok_or_else(|| {
                         format!("unknown strategy {value:?}; use recency, importance or balanced")
                     })?;
@@ -300,6 +300,11 @@ mod tests {
         assert_eq!(
             parse(b":recall?NVDA+risk&strategy=recency"),
             Ok(recall(2000, Strategy::Recency))
+        );
+        // As source 3 writes them.
+        assert_eq!(
+            parse(b":recall?NVDA+risk&strategy=IMPORTANCE"),
+            Ok(recall(2000, Strategy::Importance))
         );
         assert_eq!(
             parse(b":ttl?expired"),

@@ -144,11 +144,12 @@ impl Limits {
     /// Reads `notes` until it is known, and leaves what it read in `read`.
     fn new(
         notes: &mut impl Iterator<Item = Result<Option<Shown>>>,
+        strategy: Strategy,
         budget: u64,
         read: &mut Vec<Shown>,
     ) -> Result<Self> {
         let mut sum = 0;
-        let mut days = Days::default();
+        let mut days = Days::new(strategy);
         for note in notes {
             let Some(note) = note? else {
                 continue;
@@ -184,29 +185,50 @@ struct Day {
     text: String,
 }
 
-/// The sections by the day on which their notes changed, each day's date said once; the day with the best note first.
-#[derive(Default)]
-struct Days(Vec<Day>);
+/// The sections by the day on which their notes changed.
+///
+/// `balanced` says each day's date once, and the day with the best note comes first. The other strategies keep the order
+/// of the notes, which is what they were asked for: the date is repeated where the next note is of another day.
+struct Days {
+    days: Vec<Day>,
+    keeps_order: bool,
+}
 
 impl Days {
+    fn new(strategy: Strategy) -> Self {
+        Self {
+            days: Vec::new(),
+            keeps_order: strategy != Strategy::Balanced,
+        }
+    }
+
+    /// The day to which a note's section is added; `None` for a new one.
+    fn open(&mut self, number: i64) -> Option<&mut Day> {
+        let open = match self.keeps_order {
+            true => self.days.len().saturating_sub(1),
+            false => 0,
+        };
+        let mut days = self.days.iter_mut().skip(open);
+        days.find(|day| day.number == number)
+    }
+
     fn number(changed: Timestamp) -> i64 {
         changed.0.div_euclid(86_400_000_000_000)
     }
 
-    /// The tokens of the date above a note, if no note of its day is here yet.
-    fn cost(&self, changed: Timestamp) -> u64 {
-        let number = Self::number(changed);
-        match self.0.iter().any(|day| day.number == number) {
-            true => 0,
-            false => tokens::count(&date_line(changed)),
+    /// The tokens of the date above a note, if it needs one.
+    fn cost(&mut self, changed: Timestamp) -> u64 {
+        match self.open(Self::number(changed)) {
+            Some(_) => 0,
+            None => tokens::count(&date_line(changed)),
         }
     }
 
     fn add(&mut self, changed: Timestamp, section: &str) {
         let number = Self::number(changed);
-        match self.0.iter_mut().find(|day| day.number == number) {
+        match self.open(number) {
             Some(day) => day.text.push_str(section),
-            None => self.0.push(Day {
+            None => self.days.push(Day {
                 number,
                 text: date_line(changed) + section,
             }),
@@ -332,9 +354,9 @@ pub(super) fn write(
     let mut statement = db.statement(SHOWN)?;
     let mut notes = notes.map(|id| shown(&mut statement, &mut paths, *id));
     let mut read = Vec::new();
-    let limits = Limits::new(&mut notes, left, &mut read)?;
+    let limits = Limits::new(&mut notes, asked.strategy, left, &mut read)?;
     let marked = Marked::new(db)?;
-    let mut days = Days::default();
+    let mut days = Days::new(asked.strategy);
     let (mut shown_notes, mut misses) = (0, 0);
     for note in read.into_iter().map(|note| Ok(Some(note))).chain(notes) {
         // The smallest section has a heading of some tokens.
@@ -375,7 +397,7 @@ pub(super) fn write(
         ));
     }
     let mut text = first_line(shown_notes) + &missing;
-    text.extend(days.0.iter().map(|day| &*day.text));
+    text.extend(days.days.iter().map(|day| &*day.text));
     // The vocabulary always splits between a newline and `#`, so the costs add up. A second count would take
     // as long as the rest of a recall.
     debug_assert_eq!(

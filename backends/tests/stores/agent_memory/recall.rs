@@ -22,9 +22,106 @@ fn each_strategy_orders_relevant_notes_by_its_rule() {
         let order = |strategy| memory.recalls(&format!(":recall?NVDA+risk&strategy={strategy}"));
         assert_eq!(order("recency"), ["new.md", "middle.md", "old.md"]);
         assert_eq!(order("importance"), ["old.md", "middle.md", "new.md"]);
-        // The old one has two words more, so it is a little less relevant: neither age nor importance outweighs that.
-        assert_eq!(order("balanced").last().unwrap(), "old.md");
+        // The old one is the least relevant, and by far the most important.
+        assert_eq!(order("balanced"), ["old.md", "middle.md", "new.md"]);
+        assert_eq!(order("RECENCY"), order("recency"));
         memory.says(ROOT, ":recall?NVDA+zebra", &["# in no note: zebra"]);
+    });
+}
+
+#[test]
+fn importance_recency_and_relevance_each_decide_a_balanced_recall() {
+    let short = "NVDA risk is low\n";
+    let long = "NVDA risk was one of many things that we talked about on the way home\n";
+    // The notes as (name, age in days, importance if any, text), the expected first one first.
+    for notes in [
+        [
+            ("important", 0, Some("0.9"), short),
+            ("plain", 0, None, short),
+        ],
+        [
+            ("plain", 0, None, short),
+            ("unimportant", 0, Some("0.2"), short),
+        ],
+        [("new", 0, None, short), ("old", 365, None, short)],
+        [("relevant", 0, None, short), ("wordy", 0, None, long)],
+        // One of them outweighs another.
+        [
+            ("important", 365, Some("0.9"), short),
+            ("new", 0, None, short),
+        ],
+        [
+            ("important", 0, Some("1"), long),
+            ("relevant", 0, None, short),
+        ],
+        [("relevant", 365, None, short), ("new", 0, None, long)],
+        [
+            ("relevant", 0, None, short),
+            ("important", 0, Some("0.55"), long),
+        ],
+    ] {
+        with_memory(|memory| {
+            let mut by_age = notes;
+            by_age.sort_by_key(|(_, age, _, _)| -age);
+            let mut days = by_age[0].1;
+            for (name, age, importance, text) in by_age {
+                memory.pass((days - age) * DAY);
+                days = age;
+                let ino = memory.write(ROOT, &format!("{name}.md"), text);
+                if let Some(importance) = importance {
+                    memory.set(ino, "importance", importance);
+                }
+            }
+            memory.pass(days * DAY);
+            for number in 0..30 {
+                memory.write(ROOT, &format!("other{number}.md"), "weather in Lisbon\n");
+            }
+            let first = format!("{}.md", notes[0].0);
+            assert_eq!(memory.recalls(":recall?NVDA+risk")[0], first, "{notes:?}");
+        });
+    }
+}
+
+#[test]
+fn recency_and_importance_come_before_any_relevance_of_notes_with_the_words() {
+    with_memory(|memory| {
+        let best = "NVDA risk, NVDA risk: NVDA\n";
+        let passing = format!("NVDA {}\n", "and other things of that day ".repeat(40));
+        let key = memory.write(ROOT, "key.md", &passing);
+        memory.set(key, "importance", "0.9");
+        memory.pass(10 * DAY);
+        for number in 0..300 {
+            memory.write(ROOT, &format!("best{number}.md"), best);
+        }
+        memory.pass(10 * DAY);
+        memory.write(ROOT, "news.md", &passing);
+        for (strategy, first) in [("recency", "news.md"), ("importance", "key.md")] {
+            let request = format!(":recall?NVDA+risk&strategy={strategy}");
+            assert_eq!(memory.recalls(&request)[0], first, "{strategy}");
+        }
+        let balanced = memory.recalls(":recall?NVDA+risk");
+        assert!(balanced[0].starts_with("best"), "{balanced:?}");
+    });
+}
+
+#[test]
+fn a_recall_by_importance_keeps_its_order_over_days_and_a_balanced_one_says_each_day_once() {
+    with_memory(|memory| {
+        for (name, importance, days) in [("a", "0.9", 0), ("c", "0.1", 1), ("b", "0.5", 0)] {
+            let ino = memory.write(ROOT, &format!("{name}.md"), "zebra\n");
+            memory.set(ino, "importance", importance);
+            memory.pass(days * DAY);
+        }
+        let request = ":recall?zebra&strategy=importance";
+        assert_eq!(memory.recalls(request), ["a.md", "b.md", "c.md"]);
+        let dates = |request| {
+            let answer = memory.ask(ROOT, request);
+            answer
+                .lines()
+                .filter(|line| line.starts_with("# 20"))
+                .count()
+        };
+        assert_eq!((dates(request), dates(":recall?zebra")), (3, 2));
     });
 }
 
@@ -142,8 +239,12 @@ fn a_note_that_does_not_fit_leaves_room_for_a_smaller_one() {
             let ino = memory.write(ROOT, &format!("n{number}.md"), &text);
             memory.set(ino, "importance", "1");
         }
-        let answer = memory.ask(ROOT, ":recall?NVDA&max_tokens=100");
-        has(&answer, &["## /small.md"]);
+        // It comes last, and is a little shorter than a passage: some budget has room for it and no other one.
+        let shows = |tokens| {
+            let shown = memory.recalls(&format!(":recall?NVDA&max_tokens={tokens}"));
+            shown.len() < 56 && shown.last().is_some_and(|last| last == "small.md")
+        };
+        assert!((100..130).any(shows));
     });
 }
 
