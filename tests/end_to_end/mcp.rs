@@ -135,7 +135,14 @@ fn file_tools_read_write_and_search_a_directory() {
     let scratch = Scratch::new();
     let dir = scratch.dir("work");
     let mut session = Session::new(&["files", text(&dir)]);
-    let tools = ["ls_files", "read_file", "write_file", "search"];
+    let tools = [
+        "ls_files",
+        "read_file",
+        "write_file",
+        "search",
+        "ls",
+        "write_todos",
+    ];
     assert_eq!(session.tools(), tools);
     let written = json!({"path": "a/b.md", "content": "one\ntwo\n"});
     session.good("write_file", written);
@@ -148,6 +155,20 @@ fn file_tools_read_write_and_search_a_directory() {
     assert_eq!(found, "a/b.md:2:two");
     session.refuses("read_file", json!({"path": "none"}), "no such file");
     session.refuses("read_file", json!({"name": "none"}), "unknown field `name`");
+    // With the names of source 5.
+    let written = json!({"file_path": "july.json", "content": "[]\n"});
+    session.good("write_file", written);
+    session.says("read_file", json!({"file_path": "july.json"}), "     1|[]");
+    session.says("ls", json!({}), "july.json (3 bytes)");
+    session.says("ls", json!({"path": "a"}), "a/b.md (8 bytes)");
+    let plan = json!({"todos": [
+        {"id": "1", "content": "Find July meetings", "status": "completed"},
+        {"id": "2", "content": "Save July results", "status": "pending"},
+    ]});
+    let saved = "Saved todos.json: 1 pending, 0 in progress, 1 completed";
+    session.says("write_todos", plan.clone(), saved);
+    let kept: Value = serde_json::from_str(&text_of(&dir, "todos.json")).unwrap();
+    assert_eq!(kept, plan["todos"]);
     let unknown = session.request("tools/call", json!({"name": "rm", "arguments": {}}));
     let message = unknown["error"]["message"].as_str().unwrap();
     has(message, &["unknown tool rm"]);
@@ -196,7 +217,7 @@ fn an_agents_memory_remembers_and_recalls_and_leaves_no_mount() {
     let Some(scratch) = mountable() else { return };
     let dir = scratch.dir("memory");
     let mut session = Session::new(&["agent-memory", text(&dir)]);
-    assert_eq!(session.tools()[4..], ["remember", "recall"]);
+    assert_eq!(session.tools()[6..], ["remember", "recall"]);
     let asked = json!({"text": "RSI above 70: exit", "importance": 0.9, "tags": ["trading"]});
     session.says("remember", asked, "notes/rsi-above-70-exit.md");
     let again = json!({"text": "RSI above 70: exit"});
@@ -224,6 +245,7 @@ fn scripts_remember_and_recall_in_a_mounted_memory() {
     let note = "RSI above 70: exit";
     let said = run(["remember", text(&dir), note, "--tag", "trading"]);
     has(&stdout(&said), &["notes/rsi-above-70-exit.md"]);
+    has(&text_of(&dir, ":search?tags:trading"), &["1 notes match"]);
     for question in ["RSI exit", &long_question()] {
         let found = run(["recall", text(&dir), question]);
         has(&stdout(&found), &["RSI above 70"]);
@@ -233,6 +255,166 @@ fn scripts_remember_and_recall_in_a_mounted_memory() {
     let refused = refused(&["recall", text(scratch.path()), "RSI"]);
     has(&refused, &["is not in a mounted agent-memory"]);
     mount.end();
+}
+
+/// Remembers a note of an agent's mount from a script, and returns its path.
+fn remembers(dir: &Path, arguments: &[&str]) -> String {
+    let said = run([&["remember", text(dir)], arguments].concat());
+    let said = stdout(&said);
+    let path = said.trim().strip_prefix("Remembered in ");
+    path.unwrap_or_else(|| panic!("{said}")).to_owned()
+}
+
+#[test]
+fn a_note_from_a_script_is_private_unless_it_has_a_namespace() {
+    let Some(scratch) = mountable() else { return };
+    let dir = scratch.dir("avm");
+    let db = scratch.path().join("avm.db");
+    let as_agent = |agent| {
+        let options = ["--db", text(&db), "--agent-id", agent];
+        Mount::new("agent-memory", &dir, &options)
+    };
+    let mount = as_agent("akashi");
+    let rule = [
+        "RSI above 70 on NVDA: average -12% in 5 days",
+        "--title",
+        "nvda_rsi_rule",
+        "--importance",
+        "0.9",
+        "--tags",
+        "trading,nvda",
+        "--ttl",
+        "7d",
+    ];
+    let path = "memory/private/akashi/nvda_rsi_rule.md";
+    assert_eq!(remembers(&dir, &rule), path);
+    assert_eq!(
+        text_of(&dir, path),
+        "---\nimportance: 0.9\ntags: [trading, nvda]\nttl: 7d\n---\nRSI above 70 on NVDA: average -12% in 5 days\n"
+    );
+    let meta = text_of(&dir, &format!("{path}:meta"));
+    has(
+        &meta,
+        &["importance: 0.9\n", "tags: nvda,trading\n", "ttl: expires "],
+    );
+    // The same title once more is another note.
+    let again = ["RSI again", "--title", "nvda_rsi_rule"];
+    let second = "memory/private/akashi/nvda_rsi_rule-2.md";
+    assert_eq!(remembers(&dir, &again), second);
+    let shared = ["Market regime: RSI risk-off", "--namespace", "market"];
+    let market = "memory/shared/market/market-regime-rsi-risk-off.md";
+    assert_eq!(remembers(&dir, &shared), market);
+    // In a directory of the agent's own, the note is there; in one that others see, it is refused.
+    let trading = dir.join("memory/private/akashi/trading");
+    std::fs::create_dir(&trading).unwrap();
+    assert_eq!(remembers(&trading, &["RSI of BTC"]), "rsi-of-btc.md");
+    let gone = ["RSI of yesterday", "--ttl", "0s"];
+    remembers(&dir, &gone);
+    std::fs::create_dir(dir.join("work")).unwrap();
+    for (below, arguments, reason) in [
+        ("work", &["RSI"][..], "other agents find notes in /work/"),
+        ("memory/shared", &["RSI"], "other agents find notes"),
+        (
+            "work",
+            &["RSI", "--namespace", "market"],
+            "give the root of the mount",
+        ),
+        (
+            "",
+            &["RSI", "--namespace", "../private/kim"],
+            "the namespace",
+        ),
+        ("", &["RSI", "--title", "../../shared/x"], "the title"),
+        ("", &["RSI", "--ttl", "soon"], "ttl is \"soon\""),
+        ("", &["RSI", "--importance", "2"], "it must be 0 to 1"),
+    ] {
+        let below = dir.join(below);
+        let said = refused(&[&["remember", text(&below)], arguments].concat());
+        has(&said, &[reason]);
+    }
+    assert_eq!(std::fs::read_dir(dir.join("work")).unwrap().count(), 0);
+    assert!(text_of(&dir, ":search?RSI").starts_with("4 notes match"));
+    mount.end();
+
+    let mount = as_agent("kim");
+    let found = text_of(&dir, ":search?RSI");
+    has(&found, &["1 notes match", &format!("/{market} ")]);
+    for strategy in ["balanced", "recency", "IMPORTANCE"] {
+        let found = run(["recall", text(&dir), "RSI NVDA", "--strategy", strategy]);
+        has(&stdout(&found), &["# 1 of 1 relevant notes", "risk-off"]);
+    }
+    // The namespace exists, and another agent writes into it.
+    let shared = ["RSI risk-on", "--namespace", "market"];
+    assert_eq!(
+        remembers(&dir, &shared),
+        "memory/shared/market/rsi-risk-on.md"
+    );
+    mount.end();
+}
+
+#[test]
+fn an_agent_over_mcp_has_private_notes_that_another_one_does_not_reach() {
+    let Some(scratch) = mountable() else { return };
+    let dir = scratch.dir("memory");
+    let as_agent = |agent| Session::new(&["agent-memory", text(&dir), "--agent-id", agent]);
+    let mut kim = as_agent("kim");
+    let secret = json!({
+        "text": "The takeover of Acme is on Friday", "title": "takeover", "importance": 1,
+        "tags": ["acme"], "ttl": "4w",
+    });
+    kim.says("remember", secret, "memory/private/kim/takeover.md");
+    let shared = json!({"text": "Acme reports on Monday", "namespace": "market"});
+    kim.says(
+        "remember",
+        shared,
+        "memory/shared/market/acme-reports-on-monday.md",
+    );
+    let plan = json!({"todos": [{"content": "Buy Acme", "status": "in_progress"}]});
+    kim.says("write_todos", plan, "Saved memory/private/kim/todos.json");
+    kim.says("recall", json!({"question": "takeover"}), "on Friday");
+    kim.end();
+
+    let mut akashi = as_agent("akashi");
+    for strategy in ["balanced", "recency", "importance"] {
+        let asked = json!({"question": "When is the takeover of Acme?", "strategy": strategy});
+        let answer = akashi.good("recall", asked);
+        has(&answer, &["# 1 of 1 relevant notes", "Monday"]);
+    }
+    let found = akashi.good("search", json!({"text": "Acme"}));
+    assert_eq!(found.lines().count(), 1, "{found}");
+    let listed = akashi.good("ls", json!({}));
+    assert!(!listed.contains("kim"), "{listed}");
+    let path = "memory/private/kim/takeover.md";
+    for path in [
+        path,
+        "memory/private/akashi/../kim/takeover.md",
+        "memory/private/kim/todos.json",
+        "../m.db",
+    ] {
+        akashi.bad("read_file", json!({"path": path}));
+        akashi.bad("write_file", json!({"path": path, "content": "x"}));
+    }
+    for (name, value) in [
+        ("namespace", "../private/kim"),
+        ("namespace", "market/../../private/kim"),
+        ("title", "../kim/note"),
+        ("title", "/etc/note"),
+    ] {
+        akashi.refuses("remember", json!({"text": "x", name: value}), name);
+    }
+    akashi.end();
+
+    for id in ["../kim", "a/b", "/kim", "..", ".", "", "a b", "kim\n"] {
+        let elsewhere = scratch.path().join("elsewhere");
+        let said = refused(&["mcp", "agent-memory", text(&elsewhere), "--agent-id", id]);
+        has(&said, &["agent", "is not valid"]);
+        assert!(!elsewhere.exists(), "{id:?}");
+    }
+    for backend in ["sqlite", "files", "sql"] {
+        let said = refused(&["mcp", backend, text(&dir), "--agent-id", "kim"]);
+        has(&said, &["--agent-id is for agent-memory only"]);
+    }
+    assert!(mounts_under(scratch.path()).is_empty());
 }
 
 #[test]

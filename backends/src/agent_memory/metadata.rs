@@ -102,6 +102,14 @@ fn seconds(text: &str) -> Result<u64, String> {
     number.checked_mul(unit).ok_or_else(wrong)
 }
 
+/// Checks the time to live of a note: seconds, or a number with `s`, `m`, `h`, `d` or `w`.
+///
+/// # Errors
+/// What a time to live must be.
+pub fn check_ttl(text: &str) -> Result<(), String> {
+    seconds(text.trim()).map(|_| ())
+}
+
 /// Whether an attribute may be set; else the error number and the reason.
 pub(super) fn check(name: &[u8], value: &[u8]) -> Result<(), (Errno, String)> {
     if value.len() > XATTR_VALUE_MAX {

@@ -45,6 +45,7 @@ pub use embedder::{Embedder, EmbeddingState, Embeddings};
 use embeddings::SentenceModel;
 use indexer::{Index, Indexer};
 use meaning::{Meaning, Meant};
+pub use metadata::check_ttl;
 use passage::{one_line, shown_name};
 use paths::{DEPTH_MAX, Privacy, Scope};
 pub use request::Strategy;

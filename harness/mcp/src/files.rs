@@ -1,13 +1,15 @@
-//! File tools: `ls_files`, `read_file`, `write_file`, `search`, over a directory tree or an agent's state.
+//! File tools: `ls_files`, `read_file`, `write_file`, `search`, `write_todos`, over a directory tree or an agent's state.
+//!
+//! `ls` and the argument `file_path` are names of source 5 and of deepagents for `ls_files` and `path`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use backends::backend::Tools;
 use backends::state::StateFiles;
 use parking_lot::Mutex;
 use rmcp::model::{JsonObject, Tool};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::toolset::{ToolAnswer, Toolset, arguments, definition};
@@ -31,16 +33,23 @@ const STATE_MAX: usize = 256 << 20;
 /// The most bytes that a read shows: about 65,000 tokens.
 const READ_MAX: usize = 256 << 10;
 
+/// The file with the agent's plan.
+const TODOS: &str = "todos.json";
+
+/// The most steps of a plan.
+const TODOS_MAX: usize = 1000;
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ListArguments {
-    #[serde(default = "whole")]
+    #[serde(default = "whole", alias = "path")]
     dir: String,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ReadArguments {
+    #[serde(alias = "file_path")]
     path: String,
     #[serde(default = "first")]
     offset: u64,
@@ -50,8 +59,33 @@ struct ReadArguments {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WriteArguments {
+    #[serde(alias = "file_path")]
     path: String,
     content: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TodosArguments {
+    todos: Vec<Todo>,
+}
+
+/// A step of a plan, as source 5 writes it.
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct Todo {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    content: String,
+    status: TodoStatus,
+}
+
+#[derive(Clone, Copy, Deserialize, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum TodoStatus {
+    Pending,
+    InProgress,
+    Completed,
 }
 
 #[derive(Deserialize)]
@@ -73,19 +107,63 @@ fn first() -> u64 {
 /// Where the files are.
 pub enum FileTools {
     /// In a directory tree.
-    Tree(DirectoryTree),
+    Tree {
+        tree: DirectoryTree,
+        /// The directory of the agent's own files, where its plan is.
+        home: String,
+    },
     /// In the state of this process, which ends with it.
     State(Mutex<StateFiles>),
 }
 
 impl FileTools {
+    /// Replaces the agent's plan.
+    fn write_todos(&self, todos: &[Todo]) -> ToolAnswer {
+        if todos.len() > TODOS_MAX {
+            return Err(format!(
+                "write_todos: there are {} todos; the maximum is {TODOS_MAX}",
+                todos.len()
+            ));
+        }
+        let mut ids = BTreeSet::new();
+        for (number, todo) in (1..).zip(todos) {
+            if todo.content.trim().is_empty() {
+                return Err(format!(
+                    "write_todos: the content of todo {number} is empty; say what is to be done"
+                ));
+            }
+            if let Some(id) = &todo.id
+                && !ids.insert(id)
+            {
+                return Err(format!("write_todos: two todos have the id {id:?}"));
+            }
+        }
+        let content =
+            serde_json::to_string_pretty(todos).map_err(|error| format!("write_todos: {error}"))?;
+        let path = match self {
+            Self::Tree { home, .. } if home != "." => format!("{home}/{TODOS}"),
+            _ => TODOS.to_owned(),
+        };
+        self.write(&WriteArguments {
+            path: path.clone(),
+            content: content + "\n",
+        })?;
+        let number = |status| todos.iter().filter(|todo| todo.status == status).count();
+        Ok(format!(
+            "Saved {path}: {} pending, {} in progress, {} completed",
+            number(TodoStatus::Pending),
+            number(TodoStatus::InProgress),
+            number(TodoStatus::Completed)
+        ))
+    }
+
     fn list(&self, dir: &str) -> ToolAnswer {
         match self {
             Self::State(_) if dir != "." => {
                 Err("ls_files: an agent's state has no directories; leave out `dir`".to_owned())
             }
             Self::State(files) => Ok(files.lock().ls_files()),
-            Self::Tree(tree) => {
+            Self::Tree { tree, .. } => {
                 let (found, has_more) = tree.list(dir, LIST_MAX)?;
                 if found.is_empty() {
                     return Ok("No files in virtual workspace.".to_owned());
@@ -106,7 +184,7 @@ impl FileTools {
         let path = asked.path.as_str();
         match self {
             Self::State(files) => files.lock().read_file(path, asked.offset, asked.limit),
-            Self::Tree(tree) => {
+            Self::Tree { tree, .. } => {
                 let content = tree.read(path)?;
                 if std::str::from_utf8(&content).is_err() {
                     return Err(format!("cannot read {path}: it is not UTF-8 text"));
@@ -134,7 +212,7 @@ impl FileTools {
                 let written = files.write_file(path, content);
                 written.map_err(|error| error.to_string())
             }
-            Self::Tree(tree) => {
+            Self::Tree { tree, .. } => {
                 let saved = format!("Saved {path} ({} bytes)", content.len());
                 written(path, tree.write(path, content, false), saved)
             }
@@ -146,7 +224,7 @@ impl FileTools {
             return Err("search: `text` is empty; give the text to find".to_owned());
         }
         let (names, has_more, mut contents) = match self {
-            Self::Tree(tree) => {
+            Self::Tree { tree, .. } => {
                 let (found, has_more) = tree.list(&asked.dir, LIST_MAX)?;
                 let names = found.into_iter().map(|(name, _)| name).collect();
                 (names, has_more, BTreeMap::new())
@@ -170,7 +248,7 @@ impl FileTools {
                 continue;
             }
             let content = match self {
-                Self::Tree(tree) => {
+                Self::Tree { tree, .. } => {
                     (tree.read(&name).ok()).and_then(|it| String::from_utf8(it).ok())
                 }
                 Self::State(_) => contents.remove(&name),
@@ -240,30 +318,35 @@ fn contents(files: &StateFiles) -> Result<BTreeMap<String, String>, String> {
 impl Toolset for FileTools {
     fn definitions(&self) -> Vec<Tool> {
         let path = json!({"type": "string", "description": "relative to the workspace"});
+        let file_path = json!({"type": "string", "description": "the same as `path`: give one"});
         let dir =
             json!({"type": "string", "description": "a directory, the whole workspace by default"});
+        let list = |name: &'static str| {
+            let properties = match name {
+                "ls" => json!({"path": dir}),
+                _ => json!({"dir": dir}),
+            };
+            definition(name, "List files and their sizes", properties, &[])
+        };
         vec![
-            definition(
-                "ls_files",
-                "List files and their sizes",
-                json!({"dir": dir}),
-                &[],
-            ),
+            list("ls_files"),
             definition(
                 "read_file",
                 "Read numbered lines of a text file",
                 json!({
                     "path": path,
+                    "file_path": file_path,
                     "offset": {"type": "integer", "minimum": 1, "description": "first line, 1 by default"},
                     "limit": {"type": "integer", "minimum": 1, "description": "number of lines, 2000 by default"},
                 }),
-                &["path"],
+                // Providers refuse a schema that requires one of two.
+                &[],
             ),
             definition(
                 "write_file",
                 "Create or replace a text file",
-                json!({"path": path, "content": {"type": "string"}}),
-                &["path", "content"],
+                json!({"path": path, "file_path": file_path, "content": {"type": "string"}}),
+                &["content"],
             ),
             definition(
                 "search",
@@ -271,21 +354,42 @@ impl Toolset for FileTools {
                 json!({"text": {"type": "string"}, "dir": dir}),
                 &["text"],
             ),
+            list("ls"),
+            definition(
+                "write_todos",
+                format!("Replace the plan, the file {TODOS}"),
+                json!({"todos": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "id": {"type": "string"},
+                            "content": {"type": "string"},
+                            "status": {"type": "string", "enum": ["pending", "in_progress", "completed"]},
+                        },
+                        "required": ["content", "status"],
+                        "additionalProperties": false,
+                    },
+                }}),
+                &["todos"],
+            ),
         ]
     }
 
     fn changes(&self, name: &str) -> bool {
-        name == "write_file"
+        matches!(name, "write_file" | "write_todos")
     }
 
     fn call(&self, name: &str, given: JsonObject) -> Option<ToolAnswer> {
         Some(match name {
-            "ls_files" => {
+            "ls_files" | "ls" => {
                 arguments(name, given).and_then(|asked: ListArguments| self.list(&asked.dir))
             }
             "read_file" => arguments(name, given).and_then(|asked| self.read(&asked)),
             "write_file" => arguments(name, given).and_then(|asked| self.write(&asked)),
             "search" => arguments(name, given).and_then(|asked| self.search(&asked)),
+            "write_todos" => arguments(name, given)
+                .and_then(|asked: TodosArguments| self.write_todos(&asked.todos)),
             _ => return None,
         })
     }
@@ -308,6 +412,83 @@ mod tests {
         };
         assert_eq!(search(".").unwrap(), "a.md:2:two\nb.md:2:two");
         assert!(search("b").unwrap_err().contains("no directories"));
+    }
+
+    #[test]
+    fn a_plan_replaces_the_one_before_and_a_wrong_one_does_not() {
+        let tools = FileTools::State(Mutex::default());
+        let call = |tool: &str, given: serde_json::Value| {
+            let serde_json::Value::Object(given) = given else {
+                panic!("{given}")
+            };
+            tools.call(tool, given).unwrap()
+        };
+        let step = |id: &str, status: &str| json!({"id": id, "content": "Query", "status": status});
+        let plan = json!({"todos": [step("1", "completed"), step("2", "pending")]});
+        let said = call("write_todos", plan).unwrap();
+        assert_eq!(
+            said,
+            "Saved todos.json: 1 pending, 0 in progress, 1 completed"
+        );
+        let steps = vec![json!({"content": "x", "status": "pending"}); TODOS_MAX + 1];
+        for (todos, reason) in [
+            (json!([step("1", "done")]), "unknown variant `done`"),
+            (
+                json!([step("1", "pending"), step("1", "pending")]),
+                "two todos have the id \"1\"",
+            ),
+            (
+                json!([{"content": " ", "status": "pending"}]),
+                "the content of todo 1 is empty",
+            ),
+            (
+                json!([{"content": "x", "status": "pending", "due": "now"}]),
+                "unknown field `due`",
+            ),
+            (json!([{"content": "x"}]), "missing field `status`"),
+            (json!(steps), "there are 1001 todos; the maximum is 1000"),
+        ] {
+            let refused = call("write_todos", json!({"todos": todos})).unwrap_err();
+            assert!(refused.contains(reason), "{refused}");
+        }
+        let kept = call("read_file", json!({"file_path": "todos.json"})).unwrap();
+        assert!(kept.contains("\"status\": \"completed\""), "{kept}");
+        call("write_todos", json!({"todos": []})).unwrap();
+        let kept = call("read_file", json!({"path": "todos.json"})).unwrap();
+        assert!(!kept.contains("content"), "{kept}");
+    }
+
+    #[test]
+    fn the_arguments_of_source_5_are_those_of_the_present_tools() {
+        let tools = FileTools::State(Mutex::default());
+        let call = |tool: &str, given: serde_json::Value| {
+            let given = given.as_object().unwrap().clone();
+            tools.call(tool, given).unwrap()
+        };
+        let written = json!({"file_path": "july.json", "content": "[1]\n"});
+        call("write_file", written).unwrap();
+        let read = |given| call("read_file", given);
+        let (one, other) = (
+            json!({"file_path": "july.json"}),
+            json!({"path": "july.json"}),
+        );
+        assert_eq!(read(one).unwrap(), read(other).unwrap());
+        for tool in ["ls", "ls_files"] {
+            assert!(
+                call(tool, json!({})).unwrap().contains("july.json"),
+                "{tool}"
+            );
+        }
+        let both = json!({"path": "a", "file_path": "b", "content": ""});
+        let refused = call("write_file", both).unwrap_err();
+        assert!(refused.contains("duplicate field"), "{refused}");
+        for tool in ["read_file", "write_file"] {
+            let refused = call(tool, json!({"content": "x"})).unwrap_err();
+            assert!(
+                refused.contains("`path`") || refused.contains("`content`"),
+                "{refused}"
+            );
+        }
     }
 
     #[test]

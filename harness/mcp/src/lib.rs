@@ -39,8 +39,14 @@ pub fn state() -> Box<dyn Toolset> {
 pub fn over(dir: &Path) -> anyhow::Result<Vec<Box<dyn Toolset>>> {
     let open =
         || DirectoryTree::open(dir).with_context(|| format!("cannot open {}", dir.display()));
-    let mut toolsets: Vec<Box<dyn Toolset>> = vec![Box::new(FileTools::Tree(open()?))];
-    if let Some(memory) = MemoryTools::of(open()?) {
+    let memory = MemoryTools::of(open()?);
+    let home = memory.as_ref().and_then(MemoryTools::home);
+    let files = FileTools::Tree {
+        tree: open()?,
+        home: home.unwrap_or_else(|| ".".to_owned()),
+    };
+    let mut toolsets: Vec<Box<dyn Toolset>> = vec![Box::new(files)];
+    if let Some(memory) = memory {
         toolsets.push(Box::new(memory));
     }
     Ok(toolsets)

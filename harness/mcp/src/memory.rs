@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use backends::agent_memory::check_ttl;
 use rmcp::model::{JsonObject, Tool};
 use rustix::io::Errno;
 use serde::Deserialize;
@@ -23,8 +24,15 @@ const QUESTION: &str = ".question-";
 /// How old a question is whose server has not removed it: its host or process ended. Clocks of hosts differ by less.
 const ABANDONED: Duration = Duration::from_secs(600);
 
-/// Where notes are written.
+/// Where notes are written in a memory without an agent.
 const DIR: &str = "notes";
+
+/// The private directories of the agents and the shared ones, as seen from the root of a memory.
+const PRIVATE: &str = "memory/private";
+const SHARED: &str = "memory/shared";
+
+/// The most bytes of a title: a number and an ending still fit into a name.
+const TITLE_MAX: usize = 200;
 
 /// The tools over a mounted memory.
 pub struct MemoryTools {
@@ -35,9 +43,12 @@ pub struct MemoryTools {
 #[serde(deny_unknown_fields)]
 struct RememberArguments {
     text: String,
+    title: Option<String>,
     importance: Option<f64>,
     #[serde(default)]
     tags: Vec<String>,
+    ttl: Option<String>,
+    namespace: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -54,13 +65,95 @@ fn tokens() -> u64 {
     2000
 }
 
+/// Source 3 writes the names in capitals.
 #[derive(Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum StrategyName {
+    #[serde(alias = "RECENCY")]
     Recency,
+    #[serde(alias = "IMPORTANCE")]
     Importance,
     #[default]
+    #[serde(alias = "BALANCED")]
     Balanced,
+}
+
+/// Where a memory is open, as its `:stats` says.
+#[derive(Debug, PartialEq)]
+struct Location {
+    /// The path of the directory in the mount, as in `/` and `/memory/shared/`.
+    below: String,
+    /// The agent of the mount, if it has one.
+    agent: Option<String>,
+}
+
+impl Location {
+    fn of(stats: &str) -> Result<Self, String> {
+        let value = |key: &str| {
+            let mut lines = stats.lines();
+            let value = lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
+            value.ok_or_else(|| format!("cannot read :stats: it has no line `{key}`"))
+        };
+        // No agent's name has a colon.
+        let agent = value("agent")?;
+        Ok(Self {
+            below: value("below")?.to_owned(),
+            agent: (!agent.starts_with("none:")).then(|| agent.to_owned()),
+        })
+    }
+
+    /// The directory of a note, relative to this one. A note is private unless it has a namespace.
+    fn folder(&self, namespace: Option<&str>) -> Result<String, String> {
+        let Self { below, agent } = self;
+        let is_root = below == "/";
+        match (namespace, agent) {
+            (Some(namespace), _) => {
+                check_namespace(namespace)?;
+                if !is_root {
+                    return Err(format!(
+                        "remember: a namespace is a directory of /{SHARED}, but this directory is {below}; give the root of the mount"
+                    ));
+                }
+                Ok(format!("{SHARED}/{namespace}"))
+            }
+            (None, None) => Ok(DIR.to_owned()),
+            (None, Some(agent)) if is_root => Ok(format!("{PRIVATE}/{agent}")),
+            (None, Some(agent)) if below.starts_with(&format!("/{PRIVATE}/{agent}/")) => {
+                Ok(".".to_owned())
+            }
+            (None, Some(agent)) => Err(format!(
+                "remember: other agents find notes in {below}; give the root of the mount for a private note, and a namespace to share it (or write the file yourself); {agent}'s own directories are below /{PRIVATE}/{agent}/"
+            )),
+        }
+    }
+}
+
+/// A namespace is the name of one directory.
+fn check_namespace(namespace: &str) -> Result<(), String> {
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || "._-@".contains(c);
+    let is_name = (1..=64).contains(&namespace.len()) && namespace.chars().all(is_valid);
+    if is_name && !namespace.starts_with('.') {
+        return Ok(());
+    }
+    Err(format!(
+        "remember: the namespace {namespace:?} must be 1 to 64 letters, digits, `.`, `_`, `-` and `@`, not beginning with `.`"
+    ))
+}
+
+/// The file name that a title gives, without its ending.
+fn file_stem(title: &str) -> Result<&str, String> {
+    let stem = title.trim();
+    let stem = stem.strip_suffix(".md").unwrap_or(stem);
+    let is_name = !stem.is_empty()
+        && stem.len() <= TITLE_MAX
+        && !stem.starts_with(['.', ':', '-'])
+        && !stem.chars().any(|c| c == '/' || c.is_control());
+    match is_name {
+        true => Ok(stem),
+        false => Err(format!(
+            "remember: the title {title:?} must be a file name of 1 to {TITLE_MAX} bytes: without `/` and control characters, and not beginning with `.`, `:` or `-`"
+        )),
+    }
 }
 
 impl MemoryTools {
@@ -73,6 +166,18 @@ impl MemoryTools {
             tracing::warn!(%error, "removing questions of killed servers");
         }
         Some(Self { tree })
+    }
+
+    /// The agent's private directory, relative to this one; `None` without an agent, or outside its directories.
+    pub fn home(&self) -> Option<String> {
+        let place = self.place().ok()?;
+        place.agent.as_ref()?;
+        place.folder(None).ok()
+    }
+
+    fn place(&self) -> Result<Location, String> {
+        let stats = self.tree.read(":stats")?;
+        Location::of(&String::from_utf8_lossy(&stats))
     }
 
     fn remember(&self, asked: &RememberArguments) -> ToolAnswer {
@@ -93,14 +198,29 @@ impl MemoryTools {
                 "remember: the tag {tag:?} must consist of letters, digits, - and _"
             ));
         }
-        let tags = asked.tags.join(", ");
+        let mut head = format!("importance: {importance}\n");
+        if !asked.tags.is_empty() {
+            head += &format!("tags: [{}]\n", asked.tags.join(", "));
+        }
+        if let Some(ttl) = &asked.ttl {
+            check_ttl(ttl).map_err(|error| format!("remember: ttl is {ttl:?}: {error}"))?;
+            head += &format!("ttl: {}\n", ttl.trim());
+        }
         let text = asked.text.trim_end();
-        let note = format!("---\nimportance: {importance}\ntags: [{tags}]\n---\n{text}\n");
-        let title = title(text);
+        let stem = match &asked.title {
+            Some(title) => file_stem(title)?.to_owned(),
+            None => first_words(text),
+        };
+        let folder = self.place()?.folder(asked.namespace.as_deref())?;
+        let note = format!("---\n{head}---\n{text}\n");
         for number in 1..10_000 {
-            let path = match number {
-                1 => format!("{DIR}/{title}.md"),
-                number => format!("{DIR}/{title}-{number}.md"),
+            let name = match number {
+                1 => format!("{stem}.md"),
+                number => format!("{stem}-{number}.md"),
+            };
+            let path = match folder.as_str() {
+                "." => name,
+                folder => format!("{folder}/{name}"),
             };
             match self.tree.write(&path, note.as_bytes(), true) {
                 Err(Errno::EXIST) => {}
@@ -108,7 +228,7 @@ impl MemoryTools {
             }
         }
         Err(format!(
-            "remember: {DIR} already has 9,999 notes called {title}; begin the text with other words"
+            "remember: {folder} already has 9,999 notes called {stem}; give another title"
         ))
     }
 
@@ -163,8 +283,8 @@ impl MemoryTools {
     }
 }
 
-/// The first words of a note as a file name.
-fn title(text: &str) -> String {
+/// The first words of a note as a file name, without its ending.
+fn first_words(text: &str) -> String {
     let words = text.split(|c: char| !c.is_alphanumeric());
     let words = words.filter(|word| !word.is_empty()).take(6);
     let name = words.collect::<Vec<_>>().join("-").to_lowercase();
@@ -181,11 +301,14 @@ impl Toolset for MemoryTools {
         vec![
             definition(
                 "remember",
-                "Store a note that recall finds later",
+                "Store a note that recall finds later; private unless it has a namespace",
                 json!({
                     "text": {"type": "string"},
+                    "title": {"type": "string", "description": "the file name, by default the first words"},
                     "importance": {"type": "number", "minimum": 0, "maximum": 1},
                     "tags": {"type": "array", "items": {"type": "string"}},
+                    "ttl": {"type": "string", "description": "how long recall finds it, as 30m, 12h or 7d"},
+                    "namespace": {"type": "string", "description": "shares the note with other agents under this name"},
                 }),
                 &["text"],
             ),
@@ -246,6 +369,79 @@ mod tests {
         let mut names: Vec<String> = names.collect();
         names.sort();
         assert_eq!(names, [".question-2-1", ":stats", "other"]);
+    }
+
+    fn place(below: &str, agent: &str) -> Location {
+        Location::of(&format!(
+            "below: {below}\nnotes: 7\nagent: {agent}\nlast-error: none\n"
+        ))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_note_is_private_unless_it_has_a_namespace() {
+        for (below, agent, namespace, folder) in [
+            ("/", "akashi", None, "memory/private/akashi"),
+            ("/", "none", None, "memory/private/none"),
+            ("/", "akashi", Some("market"), "memory/shared/market"),
+            ("/memory/private/akashi/", "akashi", None, "."),
+            ("/memory/private/akashi/btc/", "akashi", None, "."),
+            ("/", "none: no private namespaces", None, "notes"),
+            ("/work/", "none: no private namespaces", None, "notes"),
+            (
+                "/",
+                "none: no private namespaces",
+                Some("a.b"),
+                "memory/shared/a.b",
+            ),
+        ] {
+            let place = place(below, agent);
+            assert_eq!(place.folder(namespace).unwrap(), folder, "{place:?}");
+        }
+        for (below, namespace, reason) in [
+            (
+                "/memory/shared/",
+                None,
+                "other agents find notes in /memory/shared/",
+            ),
+            ("/work/", None, "give the root of the mount"),
+            // Another agent, whose name begins with this one's.
+            ("/memory/private/akashi2/", None, "other agents find notes"),
+            ("/work/", Some("market"), "but this directory is /work/"),
+            ("/", Some(""), "the namespace \"\""),
+            ("/", Some(".."), "the namespace \"..\""),
+            ("/", Some("../private/kim"), "the namespace"),
+            ("/", Some("a/b"), "the namespace"),
+            ("/", Some("a\nb"), "the namespace"),
+        ] {
+            let refused = place(below, "akashi").folder(namespace).unwrap_err();
+            assert!(refused.contains(reason), "{refused}");
+        }
+        assert!(
+            Location::of("nothing")
+                .unwrap_err()
+                .contains("no line `agent`")
+        );
+    }
+
+    #[test]
+    fn a_title_is_the_name_of_one_file() {
+        for (title, stem) in [
+            ("nvda_rsi_rule", "nvda_rsi_rule"),
+            (" RSI rule.md ", "RSI rule"),
+            ("a.b", "a.b"),
+        ] {
+            assert_eq!(file_stem(title).unwrap(), stem);
+        }
+        let long = "x".repeat(TITLE_MAX + 1);
+        for title in [
+            "", " ", ".md", "..", "../x", "a/b", "/a", ":stats", "-rf", "a\0", "a\nb", &long,
+        ] {
+            assert!(
+                file_stem(title).unwrap_err().contains("file name"),
+                "{title:?}"
+            );
+        }
     }
 
     #[test]

@@ -26,6 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
   ctxbench mcp sql mail.db --writable       # execute, too
   ctxbench mcp files ~/notes                # ls_files, read_file, write_file, search
   ctxbench mcp agent-memory ~/memory        # these, remember and recall
+  ctxbench mcp agent-memory ~/memory --agent-id akashi    # with private notes
   ctxbench mcp state")]
 pub struct Mcp {
     /// `sql`, `files`, or a backend: see `ctxbench list`.
@@ -35,6 +36,9 @@ pub struct Mcp {
     /// Let `sql` change rows: adds the tool `execute`.
     #[arg(long)]
     writable: bool,
+    /// The agent whose memory `agent-memory` serves: `remember` writes private notes, and other agents' are hidden.
+    #[arg(long, value_name = "NAME")]
+    agent_id: Option<String>,
 }
 
 /// Refuses a backend that would not keep an agent's files: on a server that ends with this process, or in memory.
@@ -56,6 +60,19 @@ fn refuse_lost_files(backend: &dyn Backend) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+const WITHOUT_AGENTS: &str = "--agent-id is for agent-memory only\n  fix: leave it out, or serve a memory: ctxbench mcp agent-memory DIR --agent-id NAME";
+
+/// The memory of one agent. An id that is not a name is refused here, before anything is made or mounted.
+fn of_agent(backend: &dyn Backend, agent: &str) -> anyhow::Result<Box<dyn Backend>> {
+    s3::config::check_name("agent", agent)?;
+    let memory = backend
+        .describe()
+        .capabilities
+        .answers_requests
+        .then(|| backend.with_option(&format!("--agent-id={agent}")));
+    memory.flatten().context(WITHOUT_AGENTS)
 }
 
 /// The tools, and the workspace that is closed after them.
@@ -88,6 +105,9 @@ impl Mcp {
             bail!(
                 "--writable is for sql only; leave it out (the file tools can write wherever their files are writable)"
             );
+        }
+        if self.agent_id.is_some() && matches!(name, "sql" | "files" | "state") {
+            bail!("{WITHOUT_AGENTS}");
         }
         let toolsets: Vec<Box<dyn Toolset>> = match name {
             "sql" => {
@@ -126,6 +146,10 @@ impl Mcp {
             );
         }
         refuse_lost_files(backend.as_ref())?;
+        let backend = match &self.agent_id {
+            Some(agent) => of_agent(backend.as_ref(), agent)?,
+            None => backend,
+        };
         let dir = self.path("the directory that holds its files")?;
         std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         let config = WorkspaceConfig {

@@ -9,21 +9,35 @@ use serde_json::{Map, Value, json};
 use mcp::call_memory;
 
 /// Store a note in a mounted agent-memory.
+///
+/// If the memory is mounted with --agent-id, the note is private: it is written into memory/private/AGENT/, and no search
+/// or recall of another agent finds it. With --namespace it is shared. A memory without an agent has no private notes:
+/// the note is written into the directory notes/ of DIR.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  ctxbench remember /tmp/avm 'RSI above 70: exit' --importance 0.9 --tag trading
-  ctxbench remember ~/memory/ctxbench 'the build needs protoc'    # the directory of one project")]
+  ctxbench remember /tmp/avm 'RSI above 70: exit' --title rsi_rule --importance 0.9 --tags trading,nvda
+  ctxbench remember /tmp/avm 'Market regime: risk-off' --namespace market    # for all agents
+  ctxbench remember /tmp/avm 'earnings on Thursday' --ttl 7d")]
 pub struct Remember {
-    /// The mount, or a directory in it; the note is written below its `notes/`.
+    /// The mount, or a directory of the agent's private ones.
     dir: PathBuf,
     /// The text of the note.
     text: String,
+    /// The file name, to which `.md` is added [default: the first words of the text].
+    #[arg(long)]
+    title: Option<String>,
     /// From 0 to 1 [default: 0.5].
     #[arg(long)]
     importance: Option<f64>,
-    /// A word by which `tags:WORD` finds the note; may be given several times.
-    #[arg(long, value_name = "WORD")]
-    tag: Vec<String>,
+    /// Words by which `tags:WORD` finds the note, between commas; may be given several times.
+    #[arg(long, alias = "tag", value_name = "WORDS", value_delimiter = ',')]
+    tags: Vec<String>,
+    /// How long search and recall find the note: seconds, or a number with s, m, h, d or w, as 7d [default: for ever].
+    #[arg(long)]
+    ttl: Option<String>,
+    /// Share the note with other agents: write it into memory/shared/NAME/, which is made if it is missing.
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
 }
 
 /// Print the notes of a mounted agent-memory that are most useful for a question.
@@ -48,10 +62,16 @@ impl Remember {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let mut given = Map::from_iter([
             ("text".to_owned(), json!(self.text)),
-            ("tags".to_owned(), json!(self.tag)),
+            ("tags".to_owned(), json!(self.tags)),
         ]);
-        if let Some(importance) = self.importance {
-            given.insert("importance".to_owned(), json!(importance));
+        let optional = [
+            ("title", self.title.map(|title| json!(title))),
+            ("importance", self.importance.map(|number| json!(number))),
+            ("ttl", self.ttl.map(|ttl| json!(ttl))),
+            ("namespace", self.namespace.map(|name| json!(name))),
+        ];
+        for (name, value) in optional {
+            given.extend(value.map(|value| (name.to_owned(), value)));
         }
         println!("{}", call_memory(&self.dir, "remember", given)?);
         Ok(ExitCode::SUCCESS)

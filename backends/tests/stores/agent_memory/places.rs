@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{DAY, Memory, START, caller, place, with_memory};
 use crate::common::{create, errno, has, lacks, names, node};
 use backends::sqlite::SqliteStore;
-use backends::store::{Errno, Ino, Kind, ROOT, RenameMode, Store, Timestamp};
+use backends::store::{Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp};
 
 /// The memory as akashi mounts it: all private directories, akashi's own, and the shared one.
 fn akashi(path: &Path) -> (Memory, [Ino; 3]) {
@@ -186,6 +186,84 @@ fn a_note_with_two_names_is_found_by_the_one_that_is_not_private() {
     drop(akashi);
     let bob = Memory::open(&path, Some("bob"));
     bob.finds_nothing(ROOT, ":search?alpha");
+}
+
+#[test]
+fn no_link_move_or_exchange_shows_an_agent_the_private_notes_of_another() {
+    let (_dir, path) = place();
+    let bob = Memory::open(&path, Some("bob"));
+    let memory = bob.dir(ROOT, "memory");
+    let private = bob.dir(memory, "private");
+    let home = bob.dir(private, "bob");
+    let shared = bob.dir(memory, "shared");
+    let dir = |parent, name: &str| create(&bob.store, parent, name, Kind::Directory).ino;
+    // Notes that were shared, in a file and in a directory that moved.
+    bob.write(shared, "moved.md", "regime moved\n");
+    bob.rename((shared, "moved.md"), (home, "moved.md"));
+    bob.write(dir(shared, "project"), "inside.md", "regime inside\n");
+    bob.rename((shared, "project"), (home, "project"));
+    // Directories that exchanged their names.
+    bob.write(dir(shared, "swap"), "swapped.md", "regime swapped\n");
+    dir(home, "swap");
+    let (from, to) = ((shared, &b"swap"[..]), (home, &b"swap"[..]));
+    let exchanged = bob
+        .store
+        .rename(&bob.caller(), from, to, RenameMode::Exchange);
+    exchanged.unwrap();
+    // A public name that is gone, and a symbolic link that is still there.
+    let linked = bob.write(home, "linked.md", "regime linked\n");
+    let public = bob.store.link(&bob.caller(), linked, shared, b"public.md");
+    public.unwrap();
+    bob.ask(ROOT, ":meta");
+    bob.unlink(shared, "public.md");
+    let link = NewNode {
+        target: b"../private/bob/linked.md",
+        ..node(Kind::Symlink)
+    };
+    let link = bob.store.create(&bob.caller(), shared, b"link.md", &link);
+    link.unwrap();
+    bob.set(linked, "tags", "secret-tag");
+    bob.set(linked, "ttl", "7d");
+    // Written over what is shared.
+    bob.write(home, "over.md", "regime over\n");
+    bob.write(shared, "old.md", "regime in the open\n");
+    has(&bob.ask(ROOT, ":search?regime"), &["6 notes match"]);
+    drop(bob);
+
+    let (akashi, [_, own, _]) = akashi(&path);
+    for dir in [ROOT, memory, private, shared, own] {
+        for request in [
+            ":search?regime",
+            ":search?regime OR name:linked",
+            ":search?regime NOT open",
+            ":recall?regime+moved+inside+swapped+linked+over",
+            ":recall?regime&strategy=recency",
+            ":recall?regime&strategy=importance",
+            ":tags",
+            ":ttl",
+            ":ttl?expired",
+            ":meta",
+        ] {
+            let answer = akashi.ask(dir, request);
+            for secret in ["moved", "inside", "swapped", "linked", "over", "secret-tag"] {
+                let query = format!("matches {:?}", request.trim_start_matches(":search?"));
+                let said = answer.replace(&query, "");
+                let said: String = said
+                    .lines()
+                    .filter(|it| !it.starts_with("# in no"))
+                    .collect();
+                assert!(!said.contains(secret), "{dir} {request}: {answer}");
+            }
+        }
+    }
+    has(
+        &akashi.ask(ROOT, ":search?regime"),
+        &["1 notes match", "/old.md"],
+    );
+    // Neither is a note of another agent reached by its name.
+    for name in [&b"bob"[..], b"bob/linked.md", b"../private/bob", b"."] {
+        assert!(akashi.store.lookup(private, name).is_err(), "{name:?}");
+    }
 }
 
 #[test]
