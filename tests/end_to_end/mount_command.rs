@@ -68,10 +68,7 @@ fn every_store_can_be_mounted_again_at_once_after_an_unmount() {
     let asks = format!("--base-url {} --model simulated", model.base_url());
     let plain = scratch.dir("plain");
     write_files(&plain, &[("tasks/a.json", "{}")]);
-    let view = format!(
-        "view --definition vsm --source {} --writable",
-        plain.display()
-    );
+    let view = format!("view --definition vsm --source {}", plain.display());
     let cache = scratch.dir("cache");
     let log = scratch.path().join("history.db");
     let tree = scratch.path().join("tree.json");

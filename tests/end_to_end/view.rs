@@ -61,6 +61,13 @@ fn tools_see_a_controller_computed_from_its_plain_files() {
     assert_eq!(found, "tasks/build.json\n");
     assert!(fs::write(dir.join("tasks/new.json"), "{}").is_err());
     mount.end();
+    // Nothing of it can be changed, and the command says so.
+    let place = dir.to_str().unwrap();
+    let line = format!("mount view {place} --definition vsm --writable --source {source}");
+    let said = refused(&words(&line));
+    let parts = ["--writable", "all its files are read-only", "fix:", source];
+    has(&said, &parts);
+    assert!(mounts_under(&dir).is_empty());
 }
 
 /// The six directories of source 1 at work: commands and answers as docs/VIEW.md shows them.

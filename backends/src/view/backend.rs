@@ -6,12 +6,14 @@ use std::path::Path;
 
 use clap::Args;
 
+use super::source::without_password;
 use super::{ViewStore, definition};
 use crate::backend::{Description, Launch, Unavailable, Versions, WorkspaceConfig};
 use crate::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions};
 use crate::mounted::{MountedStore, description};
 use crate::promise::{Acknowledgement, Promises};
 use crate::source::{Source, TASKS_AND_LOGS};
+use crate::store::Store;
 
 /// Rows of a database, files of a directory or answers of an HTTP interface, shown as a definition says: see
 /// docs/VIEW.md.
@@ -23,7 +25,8 @@ pub(crate) struct ViewOptions {
     /// A database file, a directory or a URL, as the definition says. PostgreSQL's password comes from PGPASSWORD.
     #[arg(long, value_name = "PLACE")]
     source: String,
-    /// Let programs change rows through the mount, where the definition allows it.
+    /// Let programs change rows through the mount, where the definition allows it. Refused for a definition that allows no
+    /// change, as vsm: change its source instead.
     #[arg(long)]
     writable: bool,
 }
@@ -44,8 +47,19 @@ impl StoreOptions for ViewOptions {
         };
         let source = source.to_string_lossy();
         let view = ViewStore::open((&file, &text), &source, self.writable, at.owner)?;
+        if self.writable && !view.wants_close() {
+            return Err(nothing_to_write(&self.definition, &source).into());
+        }
         Ok(OpenedStore::of(view, self.definition))
     }
+}
+
+/// Why a view whose definition changes no row is not mounted for writing.
+fn nothing_to_write(definition: &str, source: &str) -> String {
+    let source = without_password(source);
+    format!(
+        "cannot mount the view {definition} with --writable: its definition has no `write` statement, so all its files are read-only\n  fix: leave out --writable, and change the files or rows of {source} themselves: the view shows each change at the next call"
+    )
 }
 
 /// A mounted view, by what it shows.
@@ -109,14 +123,17 @@ impl MountedStore for ViewMount {
             ViewMount::Controller => "vsm".into(),
         };
         let source = self.source_in(&config.dir);
+        let mut arguments = vec![
+            "--definition".into(),
+            definition,
+            "--source".into(),
+            source.path().into(),
+        ];
+        if *self == ViewMount::Mail {
+            arguments.push("--writable".into());
+        }
         Ok(Launch {
-            arguments: vec![
-                "--definition".into(),
-                definition,
-                "--source".into(),
-                source.path().into(),
-                "--writable".into(),
-            ],
+            arguments,
             ..Launch::default()
         })
     }
@@ -153,7 +170,7 @@ fn mail_definition() -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{Caller, ROOT, Store, Timestamp};
+    use crate::store::{Caller, ROOT, Timestamp};
     use crate::view::ViewStore;
 
     #[test]

@@ -1,13 +1,13 @@
 //! A plain directory as a table: a row for each file below it, kept up to date by inotify.
 //!
 //! Changes that inotify does not report (by `mmap`, or by another host on a network file system) are seen within a
-//! second.
+//! second. A symbolic link to a file or directory of the source is followed, one that leads out of it is not.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::Metadata;
 use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -17,6 +17,7 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use rusqlite::functions::FunctionFlags;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, ToSql, params};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 
 use super::super::definition::SourceDefinition;
 use super::sqlite::{Sqlite, TOO_LONG, Tables};
@@ -24,6 +25,9 @@ use crate::store::{Errno, Result, StoreError};
 
 /// The `content` of a longer file is an error.
 const CONTENT_MAX: u64 = 64 << 20;
+
+/// How many directories a walk reads by following links: each link shows a whole directory once more.
+const LINKED_MAX: usize = 1000;
 
 /// How long a view relies on inotify before it walks the directory again.
 const WALK_EVERY: Duration = Duration::from_secs(1);
@@ -196,17 +200,18 @@ pub(super) fn open(
     Sqlite::temporary(SCHEMA, Box::new(directory), definition.timeout())
 }
 
-/// The content of a file, or why it cannot be read. `None` if it is gone, or has become a link: the target of a link is
-/// not part of the source.
+/// The content of the file at a path without links, or why it cannot be read. `None` if it is gone, or a part of its path
+/// has become a link, which could lead out of the source.
 fn read(path: &Path, size: u64) -> Option<std::result::Result<Vec<u8>, String>> {
     let too_long = || format!("{TOO_LONG}a file of more than {} MiB", CONTENT_MAX >> 20);
     if size > CONTENT_MAX {
         return Some(Err(too_long()));
     }
-    let opened = std::fs::File::options()
-        .read(true)
-        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
-        .open(path);
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let opened = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
+    let opened = opened
+        .map_err(std::io::Error::from)
+        .map(std::fs::File::from);
     let mut content = Vec::new();
     match opened.and_then(|file| file.take(CONTENT_MAX + 1).read_to_end(&mut content)) {
         Ok(read) if read as u64 > CONTENT_MAX => Some(Err(too_long())),
@@ -216,6 +221,25 @@ fn read(path: &Path, size: u64) -> Option<std::result::Result<Vec<u8>, String>> 
             _ => Some(Err(error.to_string())),
         },
     }
+}
+
+/// A directory that a walk reads.
+struct Visit {
+    /// Its path as the table has it.
+    shown: PathBuf,
+    /// Its path without links.
+    real: PathBuf,
+    /// Whether a link leads to it.
+    is_linked: bool,
+}
+
+/// The metadata and the path of what the link at `link` leads to; `None` if that is not below `root`, which is a path without
+/// links, or is not there.
+fn target(root: &Path, link: &Path) -> Option<(Metadata, PathBuf)> {
+    let real = link.canonicalize().ok()?;
+    real.strip_prefix(root).ok()?;
+    let metadata = std::fs::symlink_metadata(&real).ok()?;
+    Some((metadata, real))
 }
 
 /// The view has been unmounted.
@@ -233,8 +257,25 @@ impl Walker {
             self.rows.values_mut().for_each(|row| row.stamp = None);
         }
         let mut seen = HashSet::new();
-        let mut dirs = vec![self.root.clone()];
-        while let Some(dir) = dirs.pop() {
+        let root = match self.root.canonicalize() {
+            Ok(root) => root,
+            Err(error) => return Ok(Err(away(&self.root, error))),
+        };
+        let mut dirs = VecDeque::from([Visit {
+            shown: self.root.clone(),
+            real: root.clone(),
+            is_linked: false,
+        }]);
+        let mut linked = 0;
+        while let Some(visit) = dirs.pop_back() {
+            let dir = &visit.real;
+            if visit.is_linked {
+                linked += 1;
+                if linked > LINKED_MAX {
+                    tracing::warn!(dir = %visit.shown.display(), "links lead to more than {LINKED_MAX} directories; some are not shown");
+                    break;
+                }
+            }
             let flags = AddWatchFlags::IN_MODIFY
                 | AddWatchFlags::IN_ATTRIB
                 | AddWatchFlags::IN_CREATE
@@ -244,17 +285,17 @@ impl Walker {
                 | AddWatchFlags::IN_MOVE_SELF;
             // Watch the directory before reading it, to be notified of changes in between. If the watch fails, the walk
             // each second finds them.
-            if let Err(error) = self.notices.add_watch(&dir, flags) {
+            if let Err(error) = self.notices.add_watch(dir, flags) {
                 tracing::debug!(dir = %dir.display(), %error, "watching a directory");
             }
-            let entries = match std::fs::read_dir(&dir) {
+            let entries = match std::fs::read_dir(dir) {
                 Ok(entries) => entries,
-                Err(error) if dir != self.root && error.kind() == ErrorKind::NotFound => continue,
-                Err(error) if dir != self.root && error.kind() == ErrorKind::PermissionDenied => {
+                Err(error) if *dir != root && error.kind() == ErrorKind::NotFound => continue,
+                Err(error) if *dir != root && error.kind() == ErrorKind::PermissionDenied => {
                     tracing::warn!(dir = %dir.display(), %error, "some files of a directory are not shown");
                     continue;
                 }
-                Err(error) => return Ok(Err(away(&dir, error))),
+                Err(error) => return Ok(Err(away(dir, error))),
             };
             for entry in entries {
                 let looked = SystemTime::now();
@@ -263,12 +304,33 @@ impl Walker {
                     Ok(found) => found,
                     // The next notice reports the entry that is gone by now.
                     Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                    Err(error) => return Ok(Err(away(&dir, error))),
+                    Err(error) => return Ok(Err(away(dir, error))),
                 };
-                let path = entry.path();
+                let (path, real) = (visit.shown.join(entry.file_name()), entry.path());
+                let is_link = file.is_symlink();
+                let (file, real) = match is_link {
+                    false => (file, real),
+                    true => match target(&root, &real) {
+                        Some(found) => found,
+                        None => continue,
+                    },
+                };
                 if file.is_dir() {
-                    dirs.push(path);
-                } else if file.is_file() && self.take(&path, &file, looked)? {
+                    // A link to a directory above would show itself, and links below links could multiply without end.
+                    if is_link && (visit.is_linked || dir.starts_with(&real)) {
+                        continue;
+                    }
+                    let next = Visit {
+                        shown: path,
+                        real,
+                        is_linked: visit.is_linked || is_link,
+                    };
+                    match next.is_linked {
+                        // The source's own directories first: no number of links hides them.
+                        true => dirs.push_front(next),
+                        false => dirs.push_back(next),
+                    }
+                } else if file.is_file() && self.take((&path, &real), &file, looked)? {
                     seen.insert(path);
                 }
             }
@@ -284,10 +346,11 @@ impl Walker {
         Ok(Ok(()))
     }
 
-    /// Reports a file if it has changed. `looked` is a time before its metadata was read. False if it is gone.
+    /// Reports a file if it has changed: its path in the table, and the one without links. `looked` is a time before its
+    /// metadata was read. False if it is gone.
     fn take(
         &mut self,
-        path: &Path,
+        (path, real): (&Path, &Path),
         file: &Metadata,
         looked: SystemTime,
     ) -> std::result::Result<bool, Unmounted> {
@@ -302,7 +365,7 @@ impl Walker {
         if row.stamp.as_ref() == Some(&stamp) {
             return Ok(true);
         }
-        let Some(content) = read(path, file.len()) else {
+        let Some(content) = read(real, file.len()) else {
             return Ok(false);
         };
         // The next walk tries an unreadable file again.
@@ -534,7 +597,7 @@ mod tests {
         let changed = metadata.modified().unwrap();
         let mut look = |after: u64| {
             let looked = changed + Duration::from_millis(after);
-            assert!(walker.take(&path, &metadata, looked).is_ok());
+            assert!(walker.take((&path, &path), &metadata, looked).is_ok());
             match told.try_recv() {
                 Ok(Step::Changed(file)) => Some(file.content.unwrap()),
                 _ => None,

@@ -27,6 +27,7 @@ fn the_six_directories_of_a_controller_compute_health_logs_and_links() {
         "inbox",
         "logs",
         "observations",
+        "outbox",
         "state",
         "tasks",
         "tasks-by-state",
@@ -68,6 +69,154 @@ fn the_six_directories_of_a_controller_compute_health_logs_and_links() {
     assert_eq!(list(&store, ""), top, "names stay");
     write("tasks/again.json", r#"{"state": "done"}"#);
     is_healthy("\"tasks\":1,\"open\":0");
+}
+
+#[test]
+fn the_layout_of_source_1_has_its_tasks_memories_and_mail_in_the_view() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    let build = r#"{"state": "open", "depends_on": ["plan", "old"]}"#;
+    let files = [
+        ("sandbox/tasks/build.json", build),
+        ("sandbox/tasks/plan.json", r#"{"state": "open"}"#),
+        // Hidden by the one in sandbox/tasks; the other is shown beside it.
+        ("tasks/plan.json", r#"{"state": "done"}"#),
+        ("tasks/old.json", r#"{"state": "done"}"#),
+        ("state/state.json", "{}"),
+        (".claude/projects/-home-me-a/memory/MEMORY.md", "of a\n"),
+        (".claude/projects/-home-me-b/memory/MEMORY.md", "of b\n"),
+        (".claude/projects/-home-me-b/memory/disk.md", "full\n"),
+        (".claude/projects/-home-me-b/session.jsonl", "{}\n"),
+        (
+            ".claude/projects/-home-me-b/memory/deep/x.md",
+            "not shown\n",
+        ),
+        (".claude/projects/-home-me-b/x/memory/x.md", "not shown\n"),
+        (".claude/projects/memory/x.md", "not shown\n"),
+        ("inbox/new/1.M1.host", "new mail"),
+        ("inbox/cur/2.M1.host:2,S", "seen mail"),
+        ("inbox/tmp/3.M1.host", "half a mail"),
+        ("outbox/new/4.M1.host", "sent mail"),
+        ("outbox/cur/5.M1.host:2,S", "old mail"),
+    ];
+    write_files(root, &files);
+    let store = controller(root);
+    let tasks = ["build", "build.json", "old.json", "plan.json"];
+    assert_eq!(list(&store, "tasks"), tasks);
+    let plan = read(&store, "tasks/plan.json").unwrap();
+    assert_eq!(plan, r#"{"state": "open"}"#);
+    let depends_on = ["old.json", "plan.json"];
+    assert_eq!(list(&store, "tasks/build/depends-on"), depends_on);
+    let open = ["build.json", "plan.json"];
+    assert_eq!(list(&store, "tasks-by-state/open"), open);
+    assert_eq!(list(&store, "tasks-by-state/done"), ["old.json"]);
+    let health = "{\"tasks\":3,\"open\":2,\"blocked\":1,\"unreadable\":0}\n";
+    assert_eq!(read(&store, "health/tasks.json").unwrap(), health);
+    let memories = ["-home-me-a~MEMORY.md", "-home-me-b~MEMORY.md", "disk.md"];
+    assert_eq!(list(&store, "observations"), memories);
+    let memory = read(&store, "observations/-home-me-b~MEMORY.md").unwrap();
+    assert_eq!(memory, "of b\n");
+    assert_eq!(list(&store, "inbox"), ["1.M1.host", "2.M1.host:2,S"]);
+    assert_eq!(list(&store, "outbox"), ["4.M1.host", "5.M1.host:2,S"]);
+    assert_eq!(read(&store, "outbox/4.M1.host").unwrap(), "sent mail");
+    // A reader moves a mail, and another project goes.
+    let (new, cur) = ("inbox/new/1.M1.host", "inbox/cur/1.M1.host:2,S");
+    std::fs::rename(root.join(new), root.join(cur)).unwrap();
+    std::fs::remove_dir_all(root.join(".claude/projects/-home-me-a")).unwrap();
+    assert_eq!(list(&store, "inbox"), ["1.M1.host:2,S", "2.M1.host:2,S"]);
+    assert_eq!(list(&store, "observations"), ["MEMORY.md", "disk.md"]);
+}
+
+#[test]
+fn links_of_a_directory_are_followed_inside_it_and_never_outside() {
+    let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let root = dir.path();
+    let secret = elsewhere.path().join("secret.json");
+    std::fs::write(&secret, "secret").unwrap();
+    let files = [
+        ("kept/tasks/plan.json", r#"{"state": "open"}"#),
+        ("kept/more/log.log", "one\n"),
+        ("state/own.json", "{}"),
+    ];
+    write_files(root, &files);
+    let link = |target: &Path, path: &str| {
+        std::os::unix::fs::symlink(target, root.join(path)).unwrap();
+    };
+    // A directory, by a relative path, and by an absolute one through another link.
+    link(Path::new("kept/tasks"), "tasks");
+    link(&root.join("kept"), "all");
+    link(&root.join("all/more"), "logs");
+    // Files.
+    link(Path::new("../kept/tasks/plan.json"), "state/plan.json");
+    link(Path::new("plan.json"), "state/again.json");
+    // What leads out, in a circle or nowhere.
+    link(&secret, "state/secret.json");
+    link(elsewhere.path(), "inbox");
+    link(Path::new("../../../../../../../../etc"), "outbox");
+    link(Path::new("."), "observations");
+    link(Path::new("missing"), "state/missing.json");
+    link(Path::new("circle.json"), "state/circle.json");
+    link(Path::new("/proc/self/root/etc/hostname"), "state/host.json");
+    let store = controller(root);
+    assert_eq!(list(&store, "tasks"), ["plan.json"]);
+    assert_eq!(read(&store, "logs/all.log").unwrap(), "one\n");
+    let state = ["again.json", "own.json", "plan.json"];
+    assert_eq!(list(&store, "state"), state);
+    for path in ["state/again.json", "state/plan.json", "tasks/plan.json"] {
+        assert_eq!(
+            read(&store, path).unwrap(),
+            r#"{"state": "open"}"#,
+            "{path}"
+        );
+    }
+    for outside in ["inbox", "outbox", "observations"] {
+        assert_eq!(list(&store, outside), Vec::<String>::new(), "{outside}");
+    }
+    // A change of what a link leads to is seen, and so is another target.
+    write_files(root, &[("kept/tasks/plan.json", r#"{"state": "done"}"#)]);
+    assert_eq!(list(&store, "tasks-by-state"), ["done"]);
+    assert_eq!(
+        read(&store, "state/plan.json").unwrap(),
+        r#"{"state": "done"}"#
+    );
+    for (target, shown) in [(Path::new("own.json"), Some("{}")), (&*secret, None)] {
+        std::fs::remove_file(root.join("state/again.json")).unwrap();
+        link(target, "state/again.json");
+        let now = read(&store, "state/again.json").ok();
+        assert_eq!(now.as_deref(), shown);
+    }
+    // A directory that was followed, and then became a link that leads out.
+    std::fs::rename(root.join("kept/tasks"), root.join("kept/old")).unwrap();
+    std::fs::write(elsewhere.path().join("plan.json"), "secret").unwrap();
+    link(elsewhere.path(), "kept/tasks");
+    assert_eq!(list(&store, "tasks"), Vec::<String>::new());
+    assert_eq!(list(&store, "state"), ["own.json"]);
+}
+
+#[test]
+fn links_that_multiply_each_other_show_a_bounded_number_of_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    write_files(root, &[("state/own.json", "{}"), ("s0/x.json", "{}")]);
+    // Each directory has two links to the next one: 2^30 paths.
+    for level in 0..30 {
+        let at = root.join(format!("s{level}"));
+        std::fs::create_dir_all(&at).unwrap();
+        for side in ["a", "b"] {
+            let next = format!("../s{}", (level + 1) % 30);
+            std::os::unix::fs::symlink(next, at.join(side)).unwrap();
+        }
+    }
+    // More links to one directory than a walk follows.
+    for number in 0..1200 {
+        std::os::unix::fs::symlink("state", root.join(format!("link{number}"))).unwrap();
+    }
+    let store = controller(root);
+    assert_eq!(list(&store, "state"), ["own.json"]);
+    let files = read(&store, "health/files.json").unwrap();
+    let files: serde_json::Value = serde_json::from_str(&files).unwrap();
+    let files = files["files"].as_u64().unwrap();
+    assert!((900..=1003).contains(&files), "{files}");
 }
 
 #[test]
