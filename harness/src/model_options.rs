@@ -33,6 +33,10 @@ const PROMPT_VARIABLES: [&str; 2] = ["CTXBENCH_PROMPT", "LLMFS_PROMPT"];
 /// The variables with the folder of the cache: ours, and that of source 2.
 const CACHE_VARIABLES: [&str; 2] = ["CTXBENCH_CACHE_FOLDER", "LLMFS_CACHE_FOLDER"];
 
+/// OpenAI's own server, and the default model of source 2.
+const OPENAI_URL: &str = "https://api.openai.com/v1";
+const OPENAI_MODEL: &str = "gpt-4o-2024-08-06";
+
 /// The kind of model that answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Provider {
@@ -51,12 +55,12 @@ pub struct ModelOptions {
     /// Which kind of model answers [default: openai with --base-url, cassette with --cassette, else local].
     #[arg(long, value_enum)]
     pub provider: Option<Provider>,
-    /// The URL of the server: for `openai`, such as `https://api.openai.com/v1` or `http://127.0.0.1:11434/v1`; for
+    /// The URL of the server: for `openai`, such as `http://127.0.0.1:11434/v1` [default: https://api.openai.com/v1]; for
     /// `local`, that of a llama-server that already runs.
     #[arg(long, value_name = "URL")]
     pub base_url: Option<String>,
-    /// The model: a name for `openai`, a GGUF file for `local` [default: $CTXBENCH_MODEL, or the model that `make
-    /// model` installs].
+    /// The model: a name for `openai` [default without --base-url: gpt-4o-2024-08-06], a GGUF file for `local` [default:
+    /// $CTXBENCH_MODEL, or the model that `make model` installs].
     #[arg(long, value_name = "NAME|FILE")]
     pub model: Option<String>,
     /// The SHA-256 that the model file must have.
@@ -313,18 +317,10 @@ impl ModelOptions {
                 ReadyModel::of(cassette, engine, identity, provider)
             }
             Provider::Openai => {
-                let Some(base_url) = &self.base_url else {
-                    bail!(
-                        "--provider openai needs a server\n  fix: name one with --base-url, such as https://api.openai.com/v1"
-                    );
-                };
-                let Some(model) = &self.model else {
-                    let server = without_secrets(base_url);
-                    bail!("{server} has more than one model\n  fix: name one with --model");
-                };
+                let (base_url, model) = self.server_and_model()?;
                 let client = OpenAi::new(OpenAiConfig::new(base_url, model, timeout))?;
                 client.check()?;
-                ReadyModel::of(client, base_url.clone(), base_url.clone(), provider)
+                ReadyModel::of(client, base_url.to_owned(), base_url.to_owned(), provider)
             }
             Provider::Local => self.local(timeout)?,
         };
@@ -338,6 +334,20 @@ impl ModelOptions {
             ready.model = Box::new(recorder);
         }
         Ok(ready)
+    }
+
+    /// The URL of the server and the name of the model of `--provider openai`: without options, those of source 2.
+    fn server_and_model(&self) -> anyhow::Result<(&str, &str)> {
+        match (&self.base_url, &self.model) {
+            (Some(base_url), None) => {
+                let server = without_secrets(base_url);
+                bail!("{server} has more than one model\n  fix: name one with --model")
+            }
+            (base_url, model) => Ok((
+                base_url.as_deref().unwrap_or(OPENAI_URL),
+                model.as_deref().unwrap_or(OPENAI_MODEL),
+            )),
+        }
     }
 
     fn local(&self, timeout: Duration) -> anyhow::Result<ReadyModel> {

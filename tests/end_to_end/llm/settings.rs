@@ -146,6 +146,9 @@ fn a_refused_mount_says_why_and_leaves_nothing_behind() {
             "--base-url https://api.openai.com/v1 --model m",
             "OPENAI_API_KEY",
         ),
+        // A key is all that it lacks.
+        ("--provider openai", "OPENAI_API_KEY"),
+        ("--provider openai --model m", "OPENAI_API_KEY"),
         (
             &*format!("--provider local --model {not_gguf}"),
             "not a GGUF file",

@@ -174,8 +174,9 @@ fn check(entries: Vec<TreeEntry>) -> Result<Vec<TreeEntry>, TreeError> {
             let why = format!("has a text of more than {LENGTH_MAX} characters");
             return Err(refuse(&why));
         }
-        let path = normal(&entry.path).map_err(|why| refuse(&why))?;
+        let path = normal(&with_slashes(&entry.path)).map_err(|why| refuse(&why))?;
         let target = entry.target.take().filter(|target| !target.is_empty());
+        let target = target.map(|target| with_slashes(&target));
         entry.target = match (entry.kind, target) {
             (EntryKind::Symlink, None) => {
                 return Err(refuse("is a symbolic link with an empty target"));
@@ -212,6 +213,11 @@ fn check(entries: Vec<TreeEntry>) -> Result<Vec<TreeEntry>, TreeError> {
         }
     }
     Ok(checked)
+}
+
+/// A path with slashes in place of backslashes: models write them in trees of Windows, as in `C:\WINDOWS\SYSTEM`.
+fn with_slashes(path: &str) -> String {
+    path.replace('\\', "/")
 }
 
 /// Normalizes a path: without `.` parts and extra slashes. Refuses a path outside the tree or in `.llmfs`.
@@ -321,6 +327,51 @@ mod tests {
         assert_eq!(entries[1].about.as_deref(), Some("prints hello"));
         let dirs = directories(&entries);
         assert_eq!(dirs.into_iter().collect::<Vec<_>>(), ["src"]);
+    }
+
+    #[test]
+    fn backslashes_of_a_tree_separate_directories_and_lead_no_further_than_slashes() {
+        let entries = [
+            file(r"C:\WINDOWS\SYSTEM\KRNL386.EXE"),
+            file(r"C:\AUTOEXEC.BAT"),
+            file(r"a\b/c"),
+            link(r"C:\DOCS\SYSTEM", r"..\WINDOWS\SYSTEM"),
+            json!({"path": r"C:\PROGRA~1\", "kind": "directory"}).to_string(),
+        ];
+        let entries = parse(&tree(&entries.join(","))).unwrap();
+        let paths: Vec<&str> = entries.iter().map(|entry| entry.path.as_str()).collect();
+        let expected = [
+            "C:/WINDOWS/SYSTEM/KRNL386.EXE",
+            "C:/AUTOEXEC.BAT",
+            "a/b/c",
+            "C:/DOCS/SYSTEM",
+            "C:/PROGRA~1",
+        ];
+        assert_eq!(paths, expected);
+        assert_eq!(entries[3].target.as_deref(), Some("../WINDOWS/SYSTEM"));
+        let dirs: Vec<String> = directories(&entries).into_iter().collect();
+        let expected = [
+            "C:",
+            "C:/DOCS",
+            "C:/PROGRA~1",
+            "C:/WINDOWS",
+            "C:/WINDOWS/SYSTEM",
+            "a",
+            "a/b",
+        ];
+        assert_eq!(dirs, expected);
+        for (bad, expected) in [
+            (file(r"..\..\etc\passwd"), "`..`"),
+            (file(r"a\..\b"), "`..`"),
+            (file(r"\WINDOWS"), "absolute"),
+            (file(r".llmfs\model"), "control directory"),
+            (format!("{},{}", file(r"a\b"), file("a/b")), "twice"),
+            (link(r"a\l", r"..\..\x"), "outside"),
+            (link("l", r"\x"), "outside"),
+        ] {
+            let error = parse(&tree(&bad)).unwrap_err().to_string();
+            assert!(error.contains(expected), "{bad}: {error}");
+        }
     }
 
     #[test]
