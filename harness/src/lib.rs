@@ -13,6 +13,7 @@ macro_rules! eprintln {
     ($($text:tt)*) => { $crate::output::write_message(format_args!("{}\n", format_args!($($text)*))) };
 }
 
+mod advice;
 mod built_in_names;
 mod cache_state;
 mod cell;

@@ -56,6 +56,45 @@ fn offloading_saves_tokens_only_if_the_model_did_not_write_them() {
 }
 
 #[test]
+fn the_advice_follows_the_rules_of_source_5_and_says_what_files_save() {
+    let line = "tokens --workload agent/offload-comparison --model gpt-6.1-sol --policy inline --policy evict --advise";
+    let found = json(&words(line));
+    let advice = &found[0]["advice"];
+    assert_eq!(advice["use_files"], true, "{advice}");
+    let rules = advice["rules"].as_array().unwrap();
+    let applies = |rule: &Value| rule["applies"].as_bool();
+    let applies: Vec<Option<bool>> = rules.iter().map(applies).collect();
+    let (yes, no) = (Some(true), Some(false));
+    assert_eq!(applies[..3], [yes, yes, None]);
+    assert_eq!(applies[5..], [no, no, None, None]);
+    // It is the difference of the two policies.
+    let of = |at: usize, name: &str| found[0]["policies"][at][name].as_f64().unwrap();
+    let resent = of(1, "resent") - of(0, "resent");
+    assert_eq!(advice["evict_resent"].as_f64().unwrap(), resent);
+    let dollars = advice["evict_dollars"].as_f64().unwrap();
+    assert!((dollars - (of(1, "dollars") - of(0, "dollars"))).abs() < 1e-9);
+    let page = stdout(&run(words(line)));
+    let parts = [
+        "advice: keep large results in files",
+        "fewer tokens",
+        "(simulated)",
+    ];
+    has(&page, &parts);
+
+    // A session with one small result, as a file.
+    let scratch = Scratch::new();
+    let file = scratch.path().join("small.traj.json");
+    fs::write(&file, trajectory("gpt-6.1-sol", 40, 5)).unwrap();
+    let small = stdout(&run(["tokens", "--advise", file.to_str().unwrap()]));
+    has(
+        &small,
+        &["advice: leave results in the context: none is large"],
+    );
+    let without = json(&["tokens", file.to_str().unwrap()]);
+    assert!(without[0].get("advice").is_none());
+}
+
+#[test]
 fn one_question_is_cheaper_by_recall_and_a_hundred_by_a_file_of_notes() {
     let dollars = |workload: &str| {
         let found = json(&words(&format!(

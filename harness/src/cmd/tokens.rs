@@ -19,6 +19,7 @@ use workloads::import::{Blobs, TraceOrigin, trace};
 use workloads::render::{RenderedAgain, rendered_again};
 use workloads::trace::{Fidelity, Trace, TraceSource};
 
+use crate::advice::{RuleAnswer, RuleSays, rules, wants_files};
 use crate::environment::today;
 use crate::evidence::PriceList;
 use crate::session_contexts::basis;
@@ -37,6 +38,7 @@ const DEFAULT_MODEL: &str = "claude-opus-5-5";
 #[command(after_help = "Examples:
   ctxbench tokens --workload agent/offload-comparison --policy inline --policy offload --policy evict
   ctxbench tokens ~/.claude/projects/*/*.jsonl
+  ctxbench tokens session.jsonl --advise    # should its results be in files?
   ctxbench tokens my.trace.jsonl --model claude-opus-5-5 --cache-ttl 1h --window 400000
 
 With several inputs, an unreadable one is reported and skipped, and the exit code is 1.
@@ -69,6 +71,9 @@ pub struct Tokens {
     /// Use the prices of this day [default: today].
     #[arg(long, value_name = "YYYY-MM-DD", value_parser = day)]
     on: Option<String>,
+    /// Say by the nine rules of source 5 whether results belong into files, and what the policy `evict` would save.
+    #[arg(long)]
+    advise: bool,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -104,6 +109,8 @@ struct SessionJson {
     fixed_tokens: u64,
     fixed_is: &'static str,
     policies: Vec<PolicyJson>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    advice: Option<AdviceJson>,
     reconciled: Option<Reconciled>,
     rendered_again: Option<RenderedAgain>,
 }
@@ -124,6 +131,17 @@ struct PolicyJson {
     compactions: usize,
     dollars: Option<f64>,
     dollars_without_cache: Option<f64>,
+}
+
+/// What source 5's rules advise.
+#[derive(Serialize)]
+struct AdviceJson {
+    rules: [RuleAnswer; 9],
+    /// Whether large results belong into files.
+    use_files: bool,
+    /// Tokens of all prompts and dollars under `evict`, less those under `inline`: negative if it saves some. Simulated.
+    evict_resent: i64,
+    evict_dollars: Option<f64>,
 }
 
 #[derive(Serialize)]
@@ -281,7 +299,7 @@ impl Tokens {
             ..Terms::default()
         };
         let no_cache = Terms { ttl_ms: 0, ..terms };
-        let policies = policies.iter().map(|policy| {
+        let counted = |policy: &ContextPolicy| {
             let conversation = policy.apply(&session.inline);
             let account = Account::of(&conversation, &terms);
             let uncached = Account::of(&conversation, &no_cache);
@@ -301,7 +319,12 @@ impl Tokens {
                 dollars: price.map(|price| price.dollars(&account, cache)),
                 dollars_without_cache: price.map(|price| price.dollars(&uncached, Cache::None)),
             }
-        });
+        };
+        let advice = match self.advise {
+            true => Some(advice(&session.inline, counted)?),
+            false => None,
+        };
+        let policies = policies.iter().map(counted);
         // Reported usage is in tokens of the recorded model, which may differ from the priced one.
         let recorded_terms = recorded.map(|model| Terms {
             per_o200k: tokens::factor(model).per_o200k,
@@ -333,6 +356,7 @@ impl Tokens {
             fixed_tokens: (session.inline.fixed as f64 * factor.per_o200k).round() as u64,
             fixed_is: session.inline.fixed_is.name(),
             policies: policies.collect(),
+            advice,
             reconciled: reconciled.map(|(terms, residual)| Reconciled {
                 residual,
                 prompt_dollars: residual.cache.and_then(|_| prompt_dollars(&terms)),
@@ -404,6 +428,9 @@ impl Tokens {
             count(self.window)
         ));
         text += &table(&head, &rows);
+        if let Some(advice) = &session.advice {
+            text += &advice_text(advice);
+        }
         if let Some(found) = &session.reconciled {
             text += &format!("\n  {}\n{}", words(&found.residual), more_words(found));
         }
@@ -417,6 +444,62 @@ impl Tokens {
         }
         text + "\n"
     }
+}
+
+/// What the rules find, and what `evict` would change.
+fn advice(
+    session: &Conversation,
+    counted: impl Fn(&ContextPolicy) -> PolicyJson,
+) -> anyhow::Result<AdviceJson> {
+    let rules = rules(session);
+    let [inline, evict] = [context(INLINE)?, context("evict")?].map(|policy| counted(&policy));
+    let dollars = evict.dollars.zip(inline.dollars);
+    Ok(AdviceJson {
+        use_files: wants_files(&rules),
+        rules,
+        evict_resent: evict.resent.cast_signed() - inline.resent.cast_signed(),
+        evict_dollars: dollars.map(|(evict, inline)| evict - inline),
+    })
+}
+
+fn advice_text(advice: &AdviceJson) -> String {
+    let rows = advice.rules.iter().map(|rule| {
+        let says = match rule.says {
+            RuleSays::UseFiles => "use files",
+            RuleSays::DoWithoutFiles => "do without",
+        };
+        let applies = match rule.applies {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "not known",
+        };
+        [says, rule.rule, applies, &rule.because]
+            .map(str::to_owned)
+            .to_vec()
+    });
+    let head = columns("source 5 says | if | applies | because");
+    let rules = table(&head, &rows.collect::<Vec<_>>());
+    let change = |number: String, is_less: bool| match is_less {
+        true => format!("{number} fewer"),
+        false => format!("{number} more"),
+    };
+    let tokens = change(
+        count(advice.evict_resent.unsigned_abs()),
+        advice.evict_resent < 0,
+    );
+    let dollars = advice.evict_dollars.map_or(String::new(), |dollars| {
+        format!(
+            ", {}",
+            change(format!("{:.4} USD", dollars.abs()), dollars < 0.0)
+        )
+    });
+    let advised = match advice.use_files {
+        true => "keep large results in files",
+        false => "leave results in the context: none is large",
+    };
+    format!(
+        "\n{rules}\n  advice: {advised}; with the policy evict (simulated), all prompts have {tokens} tokens{dollars}\n"
+    )
 }
 
 /// Renders a recording's reads again, from contents in a temporary directory.

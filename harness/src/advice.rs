@@ -1,0 +1,235 @@
+//! Whether a session's results belong into files, by the nine rules of source 5.
+//!
+//! Rules about the meaning of a question are not decided: counts of tokens do not tell what a question is about.
+
+use serde::Serialize;
+use tokens::{Conversation, PartKind};
+
+/// Source 5: "Query returns large results (>5,000 tokens)".
+const LARGE: u64 = 5000;
+
+/// Source 5: "Simple queries with small results (<2,000 tokens)".
+const SMALL: u64 = 2000;
+
+/// How many later calls send an intermediate result again, at least.
+const LATER_CALLS: usize = 2;
+
+/// What a rule says, if it applies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RuleSays {
+    /// Keep results in files.
+    UseFiles,
+    /// Leave results in the context.
+    DoWithoutFiles,
+}
+
+/// A rule of source 5, and what it finds in a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RuleAnswer {
+    /// What it says if it applies.
+    pub says: RuleSays,
+    /// In the words of source 5.
+    pub rule: &'static str,
+    /// `None` if counts of tokens do not tell.
+    pub applies: Option<bool>,
+    /// What was counted.
+    pub because: String,
+}
+
+/// A tool's result.
+struct SessionResult {
+    tokens: u64,
+    /// The number of the user's message before it.
+    turn: usize,
+    /// How many calls send it after the one that it enters with.
+    later_calls: usize,
+}
+
+/// The results of a session, in their order.
+fn results(session: &Conversation) -> Vec<SessionResult> {
+    let (mut found, mut turn) = (Vec::new(), 0);
+    for (at, step) in session.steps.iter().enumerate() {
+        let after = &session.steps[at + 1..];
+        let later_calls = after.iter().take_while(|step| !step.compacted).count();
+        for part in &step.enters {
+            match part.kind {
+                PartKind::User => turn += 1,
+                PartKind::Result => found.push(SessionResult {
+                    tokens: part.tokens,
+                    turn,
+                    later_calls,
+                }),
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+/// How many of the turns that have results in `of` have a number of them for which `is` holds, and how many turns there are.
+fn turns(of: &[&SessionResult], is: impl Fn(usize) -> bool) -> (usize, usize) {
+    let turns = of.chunk_by(|a, b| a.turn == b.turn);
+    let (mut matching, mut all) = (0, 0);
+    for turn in turns {
+        all += 1;
+        matching += usize::from(is(turn.len()));
+    }
+    (matching, all)
+}
+
+/// What each of the nine rules finds, in the order of source 5.
+pub fn rules(session: &Conversation) -> [RuleAnswer; 9] {
+    let results = results(session);
+    let all: Vec<&SessionResult> = results.iter().collect();
+    let number = all.len();
+    let large: Vec<&SessionResult> = results.iter().filter(|it| it.tokens > LARGE).collect();
+    let largest = results.iter().map(|it| it.tokens).max().unwrap_or(0);
+    let (several, _) = turns(&large, |large| large > 1);
+    let sent_again: Vec<&&SessionResult> = large
+        .iter()
+        .filter(|it| it.later_calls >= LATER_CALLS)
+        .collect();
+    let again: u64 = sent_again
+        .iter()
+        .map(|it| it.tokens * it.later_calls as u64)
+        .sum();
+    let not_small = results.iter().filter(|it| it.tokens >= SMALL).count();
+    let (single, turns) = turns(&all, |results| results == 1);
+    let answer = |says, rule, applies, because: String| RuleAnswer {
+        says,
+        rule,
+        applies,
+        because,
+    };
+    let (files, without) = (RuleSays::UseFiles, RuleSays::DoWithoutFiles);
+    let meaning = || "counts of tokens do not tell what is asked".to_owned();
+    [
+        answer(
+            files,
+            "query returns large results (>5,000 tokens)",
+            Some(!large.is_empty()),
+            format!(
+                "{} of {number} results are large; the largest has {largest} tokens",
+                large.len()
+            ),
+        ),
+        answer(
+            files,
+            "multiple expensive queries in one workflow",
+            Some(several > 0),
+            format!("several large results after one message of the user: {several} times"),
+        ),
+        answer(files, "comparison/evolution queries", None, meaning()),
+        answer(
+            files,
+            "multi-step analysis where intermediate results are needed later",
+            Some(!sent_again.is_empty()),
+            format!(
+                "{} large results are sent again by {LATER_CALLS} or more later calls, together {again} tokens",
+                sent_again.len()
+            ),
+        ),
+        answer(
+            files,
+            "TODO planning with multiple data gathering steps",
+            None,
+            "counts of tokens do not tell which step a plan asked for".to_owned(),
+        ),
+        answer(
+            without,
+            "simple queries with small results (<2,000 tokens)",
+            Some(not_small == 0),
+            format!("{not_small} of {number} results have {SMALL} tokens or more"),
+        ),
+        answer(
+            without,
+            "single query that directly answers",
+            Some(single == turns),
+            format!("one result after a message of the user: {single} of {turns} times"),
+        ),
+        answer(without, "lookup queries", None, meaning()),
+        answer(without, "schema queries", None, meaning()),
+    ]
+}
+
+/// Whether results belong into files: by the first rule, which the others refine. A small result costs more in a file.
+pub fn wants_files(rules: &[RuleAnswer; 9]) -> bool {
+    rules[0].applies == Some(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokens::{Part, Step};
+
+    use super::*;
+
+    /// A session of turns, each with the tokens of the results that its calls bring.
+    fn session(turns: &[&[u64]]) -> Conversation {
+        let part = Part::new;
+        let mut steps = Vec::new();
+        for results in turns {
+            let user = vec![part(PartKind::User, 10)];
+            let calls = results
+                .iter()
+                .map(|tokens| vec![part(PartKind::Result, *tokens)]);
+            steps.extend(std::iter::once(user).chain(calls).map(|enters| Step {
+                enters,
+                emits: vec![part(PartKind::Text, 5)],
+                ..Step::default()
+            }));
+        }
+        Conversation {
+            steps,
+            ..Conversation::default()
+        }
+    }
+
+    fn applying(session: &Conversation) -> [Option<bool>; 9] {
+        rules(session).map(|rule| rule.applies)
+    }
+
+    #[test]
+    fn each_rule_that_counts_can_decide_is_met_and_missed() {
+        const YES: Option<bool> = Some(true);
+        const NO: Option<bool> = Some(false);
+        for (turns, expected) in [
+            // Small results, one a question.
+            (
+                &[&[100][..], &[1999]][..],
+                [NO, NO, None, NO, None, YES, YES, None, None],
+            ),
+            // Neither small nor large.
+            (
+                &[&[2000, 5000]],
+                [NO, NO, None, NO, None, NO, NO, None, None],
+            ),
+            // A large one at the end of the session.
+            (&[&[5001]], [YES, NO, None, NO, None, NO, YES, None, None]),
+            // Two in different turns: the first is sent again.
+            (
+                &[&[6000], &[6000]],
+                [YES, NO, None, YES, None, NO, YES, None, None],
+            ),
+            // Two in one turn.
+            (
+                &[&[6000, 6000, 1]],
+                [YES, YES, None, YES, None, NO, NO, None, None],
+            ),
+            // No tool at all.
+            (&[&[]], [NO, NO, None, NO, None, YES, YES, None, None]),
+        ] {
+            assert_eq!(applying(&session(turns)), expected, "{turns:?}");
+        }
+    }
+
+    #[test]
+    fn a_result_before_a_compaction_is_not_sent_after_it() {
+        let mut compacted = session(&[&[6000, 1, 1]]);
+        assert_eq!(rules(&compacted)[3].applies, Some(true));
+        let said = &rules(&compacted)[3].because;
+        assert!(said.contains("12000 tokens"), "{said}");
+        compacted.steps[3].compacted = true;
+        assert_eq!(rules(&compacted)[3].applies, Some(false));
+    }
+}
