@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::tails::Tails;
 
 /// The shortest time between two passes, and the longest.
-const PAUSE: Duration = Duration::from_millis(5);
+const PAUSE: Duration = Duration::from_millis(2);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// The thread rests this many times as long as it worked: random writes to a long file leave much to read.
