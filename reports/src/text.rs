@@ -197,7 +197,7 @@ pub fn table(head: &[impl AsRef<str>], rows: &[Vec<String>]) -> String {
 }
 
 /// A paragraph for a terminal, whose lines begin with `indent` and the first with `first`. A command stays whole.
-pub(crate) fn paragraph(first: &str, indent: &str, text: &str) -> String {
+pub fn paragraph(first: &str, indent: &str, text: &str) -> String {
     let text = border::terminal_cell(text);
     let widest = first.width().max(indent.width());
     let lines = wrap(unbroken(&text), TERMINAL.saturating_sub(widest));

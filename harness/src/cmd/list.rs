@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use backends::registry::Registry;
 use clap::Args;
 use reports::decide::{self, Policy};
-use reports::render::table;
+use reports::render::{paragraph, table};
 use workloads::catalogue;
 
 /// List backends, workloads, suites and policies.
@@ -69,7 +69,10 @@ impl List {
             rows.push(vec![name, policy.words().title, policy.question]);
         }
         println!("{}", table(&["policy", "use", "question"], &rows));
-        println!("suites: {}", catalogue::suite_names().join(", "));
+        print!(
+            "{}",
+            paragraph("suites: ", "  ", &catalogue::suite_names().join(", "))
+        );
         if self.essays {
             print!("\n{essays}");
         }

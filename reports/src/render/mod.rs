@@ -72,4 +72,4 @@ pub use output::{WriteError, abandon_files, put};
 pub use report::Report;
 
 pub use crate::conformance::CONFORMANCE;
-pub use crate::text::{columns, count, number_of, percent, ratio, table, time};
+pub use crate::text::{columns, count, number_of, paragraph, percent, ratio, table, time};

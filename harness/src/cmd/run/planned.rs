@@ -526,6 +526,11 @@ fn check_cells(
     is_named_backend: impl Fn(&str) -> bool,
     is_named_workload: impl Fn(&str) -> bool,
 ) -> anyhow::Result<()> {
+    // Of all shards together: a shard may have no cell of a backend that others measure.
+    let plan = &Plan {
+        shard: None,
+        ..plan.clone()
+    };
     let cells = all_cells(plan);
     let reasons = |is_meant: &dyn Fn(&Skipped) -> bool| {
         let skipped = plan.skipped.iter().filter(|cell| is_meant(cell));
@@ -709,31 +714,67 @@ mod tests {
         );
     }
 
+    /// The plan of these options on a machine that has everything, with its workloads and arms.
+    fn plan_of(line: &str, shard: Option<Shard>) -> (Plan, Vec<Arc<Workload>>, Vec<LiveArm>) {
+        let options = options(line);
+        let mut suite = options.suite().unwrap();
+        let workloads = load_workloads(&mut suite).unwrap();
+        let registry = Registry::default();
+        let backends = suite.backends.iter();
+        let backends = backends.map(|name| registry.find(name).unwrap().into());
+        let mut arms = arms(backends.collect());
+        for arm in &mut arms {
+            arm.versions = Ok(BTreeMap::new());
+        }
+        let inputs = Inputs {
+            suite: &suite,
+            arms: &arms,
+            workloads: &workloads,
+            result_tokens: &BTreeMap::new(),
+            can_drop_caches: true,
+        };
+        let given = Plan {
+            shard,
+            schedule: options.schedule(&suite, &arms),
+            ..Plan::default()
+        };
+        (plan::plan(&inputs, given), workloads, arms)
+    }
+
+    #[test]
+    fn a_named_backend_without_a_cell_is_refused_and_one_with_a_cell_in_another_shard_is_not() {
+        let check = |line: &str, name: &str, shard| {
+            let (plan, ..) = plan_of(line, shard);
+            check_cells(&plan, |arm| arm == name, |_| true)
+        };
+        let line = "--workload micro/stat --workload micro/read-1k --state hot --backend sqlite";
+        check(line, "sqlite", None).unwrap();
+        for index in 0..2 {
+            check(line, "sqlite", Some(Shard { index, of: 2 })).unwrap();
+        }
+        let refused = check(&format!("{line} --backend state"), "state", None).unwrap_err();
+        let refused = refused.to_string();
+        for part in [
+            "measured on state: ",
+            "tool calls only",
+            "fix: name a workload",
+        ] {
+            assert!(refused.contains(part), "{part}: {refused}");
+        }
+        // A suite's own arm may have no cell.
+        check(&format!("{line} --backend state"), "sqlite", None).unwrap();
+        let (_, _, mut arms) = plan_of(line, None);
+        check_names(&arms).unwrap();
+        arms.push(arms[0].clone());
+        let refused = check_names(&arms).unwrap_err().to_string();
+        assert!(refused.contains("direct is named twice"), "{refused}");
+    }
+
     #[test]
     fn a_plan_that_cannot_fit_its_budget_is_refused_with_the_time_that_it_needs() {
         let check = |line: &str| {
-            let options = options(line);
-            let mut suite = options.suite().unwrap();
-            let workloads = load_workloads(&mut suite).unwrap();
-            let registry = Registry::default();
-            let backends = suite.backends.iter();
-            let backends = backends.map(|name| registry.find(name).unwrap().into());
-            let mut arms = arms(backends.collect());
-            for arm in &mut arms {
-                arm.versions = Ok(BTreeMap::new());
-            }
-            let inputs = Inputs {
-                suite: &suite,
-                arms: &arms,
-                workloads: &workloads,
-                result_tokens: &BTreeMap::new(),
-                can_drop_caches: true,
-            };
-            let given = Plan {
-                schedule: options.schedule(&suite, &arms),
-                ..Plan::default()
-            };
-            check_budget(&plan::plan(&inputs, given), &workloads, &arms)
+            let (plan, workloads, arms) = plan_of(line, None);
+            check_budget(&plan, &workloads, &arms)
         };
         check("").unwrap();
         let refused = check("--budget 4").unwrap_err().to_string();
