@@ -56,22 +56,26 @@ fn lanes(trace: &Trace) -> Result<BTreeMap<&str, LaneRecording>, String> {
         .filter_map(usage_of)
         .any(|usage| usage != TokenUsage::default());
     let mut lanes: BTreeMap<&str, LaneRecording> = BTreeMap::new();
-    // The lane of each call.
-    let mut calls: BTreeMap<u64, &str> = BTreeMap::new();
+    // The lane and the frame of each call. One that the model wrote in its text has none, and no tokens of its own.
+    let mut calls: BTreeMap<u64, (&str, Frame)> = BTreeMap::new();
     for event in &trace.events {
-        let lane: &str = match event {
+        let (lane, frame): (&str, Frame) = match event {
             // Where calls report their usage, the client produced this message without a call of the model.
             Event::Api(api) if reports_usage && api.usage == TokenUsage::default() => continue,
-            Event::Api(api) => &api.lane,
+            Event::Api(api) => (api.lane.as_str(), Frame::default()),
             Event::Call(call) => {
-                calls.insert(call.i, &call.lane);
-                &call.lane
+                let frame = match call.tok {
+                    Some(written) if written > 0 => frame,
+                    _ => Frame::default(),
+                };
+                calls.insert(call.i, (call.lane.as_str(), frame));
+                (call.lane.as_str(), frame)
             }
             Event::Result(result) => match calls.get(&result.i) {
-                Some(lane) => lane,
+                Some(known) => *known,
                 None => continue,
             },
-            Event::User(_) | Event::Compact(_) | Event::Ext(_) => MAIN_LANE,
+            Event::User(_) | Event::Compact(_) | Event::Ext(_) => (MAIN_LANE, Frame::default()),
         };
         lanes.entry(lane).or_default().event(event, frame)?;
     }
@@ -327,6 +331,16 @@ mod tests {
         assert_eq!(call.tokens, 20 + frame.call);
         assert_eq!(framed.steps[1].enters[0].tokens, 300 + frame.result);
         assert!(frame.call > 0 && frame.result > 0);
+        // A call in the model's text has no frame.
+        let mut in_text = trace.clone();
+        for event in &mut in_text.events {
+            if let Event::Call(call) = event {
+                call.tok = Some(0);
+            }
+        }
+        let unframed = of_trace(&in_text).unwrap();
+        assert_eq!(unframed.steps[0].emits.last().unwrap().tokens, 0);
+        assert_eq!(unframed.steps[1].enters[0].tokens, 300);
         // The first prompt has 1,000 tokens of the model, 100 `o200k` tokens of them from a message.
         let factor = tokens::factor("claude-opus-5").per_o200k;
         assert_eq!(framed.fixed, (1000.0 / factor).round() as u64 - 100);

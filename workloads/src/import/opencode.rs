@@ -148,7 +148,7 @@ fn tool(recorder: &mut Recorder, part: &Value) {
 }
 
 fn usage(tokens: &Value) -> TokenUsage {
-    let count = |field: &Value| token_count(field);
+    let count = token_count;
     let reasoning = count(&tokens["reasoning"]);
     let output = count(&tokens["output"]);
     let usage = TokenUsage {

@@ -62,7 +62,7 @@ fn claude_generation(model: &str) -> Option<(u32, u32)> {
 }
 
 /// Tokens around a tool call and around its result, which the recorded texts do not contain, in `o200k` tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
     /// Around the call, which the model writes.
     pub call: u64,

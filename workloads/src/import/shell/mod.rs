@@ -136,7 +136,7 @@ mod tests {
             ),
             (
                 "git add a && git commit -m \"$(cat <<'EOF'\nOne (of two).\n\n$x `y`\nEOF\n)\" && cat a",
-                "VersionControl /w; read /w/a",
+                "read /w/a; VersionControl /w",
             ),
             ("f=$(cat <<EOF\na\nEOF\n); cat \"sub/$f\"", "read /w/sub/a"),
             ("echo \"$(date -u)\" $(pwd 2>/dev/null); cat a", "read /w/a"),
@@ -328,6 +328,7 @@ mod tests {
             "'x' ",
             "\"x\" ",
             "$(",
+            "$(pwd) ",
             "((",
             "{ ",
             "<<A ",

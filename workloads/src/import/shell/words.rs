@@ -268,7 +268,8 @@ impl Splitter<'_> {
                 redirections: Vec::new(),
             },
             documents: Vec::new(),
-            variables: self.variables.clone(),
+            // A copy for each substitution would take time in proportion to the square of the line's length.
+            variables: HashMap::new(),
             is_substitution: true,
         };
         inner.run().map_err(|_| UNCERTAIN)?;
