@@ -368,8 +368,8 @@ mod tests {
                 step(&store, &mut random);
             }
             let expected = contents(&store);
-            kill(&store, &path, &copy);
             pending += u32::from(store.db().has_open_changes());
+            kill(&store, &path, &copy);
             assert_eq!(problems(&copy), Vec::<String>::new(), "{at}");
             let again = SqliteStore::open(&copy, &OWNER).unwrap();
             assert_eq!(contents(&again), expected, "{at}");
