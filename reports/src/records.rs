@@ -260,7 +260,41 @@ struct Rounds<'a> {
     busy: BTreeMap<u32, BTreeMap<bool, (usize, &'a Sample)>>,
     arms: BTreeMap<&'a str, BTreeSet<u32>>,
     all: BTreeSet<u32>,
+    /// How long the first timed round took each arm, in microseconds; with its number.
+    first_timed: Option<(u32, BTreeMap<&'a str, u64>)>,
 }
+
+impl<'a> Rounds<'a> {
+    fn note_first(&mut self, pass: &'a Sample) {
+        let first = self.first_timed.as_ref().map(|(round, _)| *round);
+        if first.is_none_or(|round| pass.round < round) {
+            self.first_timed = Some((pass.round, BTreeMap::new()));
+        }
+        if let Some((round, took)) = &mut self.first_timed
+            && *round == pass.round
+        {
+            took.insert(&pass.arm, pass.took_us);
+        }
+    }
+
+    /// The rounds between two passes of an arm, by its time in the first timed round; both neighbours of a time at an edge.
+    fn strides(&self, arm: &str) -> BTreeSet<u32> {
+        let Some((_, took)) = &self.first_timed else {
+            return BTreeSet::new();
+        };
+        let mut all: Vec<u64> = took.values().copied().collect();
+        all.sort_unstable();
+        let Some(own) = took.get(arm) else {
+            return BTreeSet::new();
+        };
+        let times = *own as f64 / all[all.len() / 2] as f64 / SLOWER;
+        let strides = [0.999, 1.0, 1.001].map(|near| (times * near) as u32);
+        strides.map(|stride| stride.clamp(1, MOST_STRIDE)).into()
+    }
+}
+
+/// How much slower than the middle arm one is for each round that it skips.
+const SLOWER: f64 = 1.5;
 
 /// The most rounds between two passes of an arm that is slower than the others.
 const MOST_STRIDE: u32 = 4;
@@ -281,6 +315,7 @@ fn check_rounds(
             }
             cell.all.insert(pass.round);
             if !pass.warm_up {
+                cell.note_first(pass);
                 let round = cell.busy.entry(pass.round).or_default();
                 round
                     .entry(pass.load.busy.is_some())
@@ -313,7 +348,7 @@ fn check_rounds(
                     Outcome::Hang | Outcome::Crash | Outcome::Setup | Outcome::Infra
                 )
             });
-            if let Some(missing) = missing_round(&cell.all, rounds, is_lost)
+            if let Some(missing) = missing_round(&cell.all, rounds, &cell.strides(arm), is_lost)
                 && ended.contains(epoch)
             {
                 let (line, pass) = passes[passes.len() - 1];
@@ -329,9 +364,14 @@ fn check_rounds(
     }
 }
 
-/// The first round that an arm lacks. A slow arm takes part in every second, third or fourth round from some round on,
-/// and a lost one in no later round.
-fn missing_round(all: &BTreeSet<u32>, own: &BTreeSet<u32>, is_lost: bool) -> Option<u32> {
+/// The first round that an arm lacks. From some round on, a slow arm takes part in every second, third or fourth one, and a
+/// lost one in none.
+fn missing_round(
+    all: &BTreeSet<u32>,
+    own: &BTreeSet<u32>,
+    strides: &BTreeSet<u32>,
+    is_lost: bool,
+) -> Option<u32> {
     let last_own = own.last().copied().unwrap_or(0);
     let expected = all
         .iter()
@@ -348,7 +388,8 @@ fn missing_round(all: &BTreeSet<u32>, own: &BTreeSet<u32>, is_lost: bool) -> Opt
             .filter(|round| **round >= missing)
             .all(|round| own.contains(round) == round.is_multiple_of(stride))
     };
-    match (2..=MOST_STRIDE).any(fits) {
+    let mut slow = strides.iter().copied().filter(|stride| *stride > 1);
+    match slow.any(fits) {
         true => None,
         false => Some(missing),
     }

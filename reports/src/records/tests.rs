@@ -199,23 +199,51 @@ fn a_failed_pass_that_was_removed_leaves_a_gap_in_the_rounds_of_its_arm() {
 fn rounds_that_a_slow_arm_skips_are_no_gap() {
     let rounds = |rounds: &[u32]| rounds.iter().copied().collect::<BTreeSet<u32>>();
     let all = rounds(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
-    for (own, is_lost, expected) in [
-        (&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12][..], false, None),
-        (&[0, 1, 2, 4, 6, 8, 10, 12], false, None),
-        (&[0, 1, 2, 3, 6, 9, 12], false, None),
-        (&[0, 1, 4, 8, 12], false, None),
-        (&[0, 1, 2, 3], true, None),
-        (&[0, 1, 2, 3], false, Some(4)),
-        (&[0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12], false, Some(3)),
-        (&[0, 1, 2, 4, 6, 10, 12], false, Some(3)),
-        (&[0, 1, 2, 4, 5], true, Some(3)),
+    for (own, stride, is_lost, expected) in [
+        (
+            &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12][..],
+            1,
+            false,
+            None,
+        ),
+        (&[0, 1, 2, 4, 6, 8, 10, 12], 2, false, None),
+        (&[0, 1, 2, 3, 6, 9, 12], 3, false, None),
+        (&[0, 1, 4, 8, 12], 4, false, None),
+        (&[0, 1, 4, 8, 12], 2, false, Some(2)),
+        (&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11], 1, false, Some(12)),
+        (&[0, 1, 2, 3], 1, true, None),
+        (&[0, 1, 2, 3], 1, false, Some(4)),
+        (&[0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12], 1, false, Some(3)),
+        (&[0, 1, 2, 4, 6, 10, 12], 2, false, Some(3)),
+        (&[0, 1, 2, 4, 5], 1, true, Some(3)),
     ] {
-        assert_eq!(
-            missing_round(&all, &rounds(own), is_lost),
-            expected,
-            "{own:?}"
-        );
+        let found = missing_round(&all, &rounds(own), &[stride].into(), is_lost);
+        assert_eq!(found, expected, "{own:?} every {stride}");
     }
+}
+
+#[test]
+fn an_arm_skips_as_many_rounds_as_it_is_slower_in_the_first_timed_one() {
+    let mut cell = Rounds::default();
+    let passes = [
+        ("a", 1, 100),
+        ("b", 1, 110),
+        ("c", 1, 170),
+        ("d", 1, 900),
+        ("a", 2, 9000),
+    ];
+    let passes = passes.map(|(arm, round, took_us)| Sample {
+        arm: arm.to_owned(),
+        round,
+        took_us,
+        ..Sample::default()
+    });
+    passes.iter().for_each(|pass| cell.note_first(pass));
+    // The middle arm is c.
+    for (arm, stride) in [("a", 1), ("b", 1), ("c", 1), ("d", 3)] {
+        assert_eq!(cell.strides(arm), [stride].into(), "{arm}");
+    }
+    assert_eq!(cell.strides("e"), BTreeSet::new());
 }
 
 #[test]
