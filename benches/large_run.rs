@@ -20,7 +20,7 @@ pub fn million_calls(dir: &Path) -> u64 {
         serde_json::from_str(include_str!("../harness/src/testing/env.json")).unwrap();
     let section = &mut plan.schedule.sections[0];
     section.epochs = EPOCHS;
-    section.looks = Looks::within(EPOCHS);
+    section.looks = Looks::at_end(EPOCHS);
     let mut workload = plan.workloads[0].clone();
     workload.states = vec!["hot".to_owned()];
     let kind = workload.calls.keys().next().unwrap().clone();

@@ -91,14 +91,11 @@ fn check_epochs(part: &Part<'_>, found: &mut Vec<Discrepancy>) {
     for (line, pass) in &part.samples {
         epochs.entry(pass.epoch).or_default().push((*line, pass));
     }
-    let samples: Vec<Sample> = part.samples.iter().map(|(_, pass)| pass.clone()).collect();
     let of_shard = plan
         .shard
         .map_or(String::new(), |shard| format!("shard {shard}, "));
     let ended: BTreeMap<u32, &Epoch> = part.epochs.iter().map(|one| (one.epoch, one)).collect();
     let numbers: BTreeSet<u32> = epochs.keys().chain(ended.keys()).copied().collect();
-    let mut void: BTreeSet<u32> = epochs.keys().copied().collect();
-    void.retain(|epoch| ended.get(epoch).is_none_or(|one| one.void.is_some()));
     let mut turns = Turns::new(plan);
     let mut next = 0;
     for number in numbers {
@@ -132,7 +129,7 @@ fn check_epochs(part: &Part<'_>, found: &mut Vec<Discrepancy>) {
             check_arms(plan, number, cell, passes, found);
         }
         match end {
-            Some(end) => turns.ended(end, &samples, &void),
+            Some(end) => turns.ended(end),
             None => check_interruption(&row, cells.len(), passes, &epochs, found),
         }
     }
@@ -370,7 +367,7 @@ pub fn check_plan(plan: &Plan) -> Vec<Discrepancy> {
                 wrong(&field, &stated, &by_command(option, most));
             }
         }
-        let looks = Looks::within(section.epochs);
+        let looks = Looks::at_end(section.epochs);
         if section.looks != looks {
             let field = format!("schedule.sections.looks of {name}");
             wrong(

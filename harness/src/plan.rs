@@ -198,7 +198,7 @@ pub fn sections(
                     (entry.name.clone(), states.collect())
                 })
                 .collect(),
-            looks: Looks::within(epochs),
+            looks: Looks::at_end(epochs),
         }
     };
     suite.sections.iter().map(section).collect()

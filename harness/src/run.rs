@@ -1,5 +1,5 @@
 //! The run: measures cells epoch by epoch and records each result at once. The epochs of its sections take turns. A section
-//! ends when its budget is spent, all its epochs are done, or every cell of it is decided.
+//! ends when its budget is spent or all its epochs are done.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use stats::MIN_EPOCHS;
 use crate::cell::Line;
 use crate::interrupt::Interrupt;
 use crate::lab::{CellResult, Lab};
-use crate::schedule::{PlannedCell, all_cells, in_order, next_section, slice, still_open};
+use crate::schedule::{PlannedCell, all_cells, in_order, next_section, slice};
 
 /// How a run ended.
 #[derive(Debug)]
@@ -64,7 +64,6 @@ pub struct Runner<'a> {
 struct SectionRun {
     /// With the budget of this run.
     section: Section,
-    /// Its undecided cells.
     cells: Vec<PlannedCell>,
     /// What its epochs took so far.
     spent: Duration,
@@ -90,7 +89,7 @@ impl SectionRun {
         Duration::from_millis(self.section.budget_ms).saturating_sub(self.spent)
     }
 
-    /// Whether no epoch follows: all are done, every cell is decided, or the budget is spent.
+    /// Whether no epoch follows: all are done, it has no cell, or the budget is spent.
     fn is_over(&self) -> bool {
         // Void epochs are repeated, but only so often.
         let most_void = self.section.epochs.div_ceil(2);
@@ -99,20 +98,6 @@ impl SectionRun {
             || self.sound >= self.section.epochs
             || self.void > most_void
             || is_spent
-    }
-
-    /// Drops the cells and arms that are decided, if an interim analysis is due after `last`.
-    fn look(&mut self, plan: &Plan, last: &Epoch, samples: &[Sample], void: &BTreeSet<u32>) {
-        if last.void.is_some() || !self.section.looks.is_due(self.sound as usize) {
-            return;
-        }
-        let seen = samples.iter();
-        let seen: Vec<Sample> = seen
-            .filter(|sample| sample.epoch <= last.epoch)
-            .cloned()
-            .collect();
-        let cells = std::mem::take(&mut self.cells);
-        self.cells = still_open(plan, cells, &seen, void);
     }
 
     /// Lower estimate of the time for an epoch: half of the last epoch's time for each cell.
@@ -178,15 +163,12 @@ impl<'a> Turns<'a> {
         &self.sections[section].cells
     }
 
-    /// Adds an epoch that ended. `samples` has those of all epochs so far, and perhaps later ones; `void` are the epochs that
-    /// do not count. An epoch of an unknown section changes nothing.
-    pub fn ended(&mut self, epoch: &Epoch, samples: &[Sample], void: &BTreeSet<u32>) {
+    /// Adds an epoch that ended. An epoch of an unknown section changes nothing.
+    pub fn ended(&mut self, epoch: &Epoch) {
         let mut sections = self.sections.iter_mut();
-        let Some(state) = sections.find(|state| state.section.name == epoch.section) else {
-            return;
-        };
-        state.add(epoch);
-        state.look(self.plan, epoch, samples, void);
+        if let Some(state) = sections.find(|state| state.section.name == epoch.section) {
+            state.add(epoch);
+        }
     }
 }
 
@@ -209,25 +191,16 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// Epochs that do not count: void ones and interrupted ones.
-    fn void(&self) -> BTreeSet<u32> {
-        let mut void: BTreeSet<u32> = self.samples.iter().map(|sample| sample.epoch).collect();
-        for epoch in self.epochs.iter().filter(|epoch| epoch.void.is_none()) {
-            void.remove(&epoch.epoch);
-        }
-        void
-    }
-
     /// The turns, as an earlier part of the run left them.
     fn turns(&self) -> Turns<'a> {
-        let (mut turns, void) = (Turns::new(self.plan), self.void());
+        let mut turns = Turns::new(self.plan);
         for epoch in &self.epochs {
-            turns.ended(epoch, &self.samples, &void);
+            turns.ended(epoch);
         }
         turns
     }
 
-    /// Measures until every section is over: its budget is spent, its last epoch ends, or all its cells are decided.
+    /// Measures until every section is over: its budget is spent, or its last epoch ends.
     pub fn run(&mut self, lab: &mut dyn Lab, watcher: &mut dyn Watcher) -> RunEnd {
         let mut turns = self.turns();
         let begun = self.samples.iter().map(|sample| sample.epoch + 1);
@@ -244,7 +217,7 @@ impl<'a> Runner<'a> {
             };
             next += 1;
             self.epochs.push(epoch.clone());
-            turns.ended(&epoch, &self.samples, &self.void());
+            turns.ended(&epoch);
         }
         RunEnd::Complete
     }

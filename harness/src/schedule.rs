@@ -1,14 +1,12 @@
 //! Whose turn it is: the section of the next epoch, the time of its cells, the order of cells in an epoch and of arms in a
-//! round, and the undecided cells. All functions are pure.
+//! round. All functions are pure.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
-use rundir::{Plan, Sample, Section};
-use stats::{Table, baselines, undecided};
+use rundir::{Plan, Section};
 
 /// A cell of a plan with its arms.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,39 +82,6 @@ pub fn slice(section: &Section, cells: usize, sound: u32, left: Duration) -> Dur
     let planned = Duration::from_millis(section.budget_ms) / parts(section.epochs);
     let to_come = left / parts(section.epochs.saturating_sub(sound));
     to_come.max(planned / 2)
-}
-
-/// The cells that an interim analysis leaves open, with their undecided arms and the baselines. A cell whose
-/// A/A arms are not shown to be equal keeps all its arms, and so does one whose times are not compared.
-pub fn still_open(
-    plan: &Plan,
-    cells: Vec<PlannedCell>,
-    samples: &[Sample],
-    void: &BTreeSet<u32>,
-) -> Vec<PlannedCell> {
-    let table = Table::of(samples, void, false);
-    let (baseline, aa_arm) = baselines(plan);
-    let is_baseline = |arm: usize| {
-        let name = &plan.arms[arm].name;
-        let is_compared_with = plan
-            .arms
-            .iter()
-            .any(|arm| arm.against.as_ref() == Some(name));
-        *name == baseline || Some(name) == aa_arm.as_ref() || is_compared_with
-    };
-    let open = cells.into_iter().filter_map(|mut cell| {
-        let (workload, state) = cell.names(plan);
-        if !plan.compares(workload, state) || cell.arms.iter().all(|arm| is_baseline(*arm)) {
-            return Some(cell);
-        }
-        let open = undecided(plan, &table, workload, state);
-        // A wide A/A interval means that every arm's interval is wide, too.
-        let all_go_on = aa_arm.as_ref().is_some_and(|aa_arm| open.contains(aa_arm));
-        cell.arms
-            .retain(|arm| all_go_on || is_baseline(*arm) || open.contains(&plan.arms[*arm].name));
-        (!open.is_empty()).then_some(cell)
-    });
-    open.collect()
 }
 
 /// The cells in the random order of an epoch.
@@ -248,27 +213,5 @@ mod tests {
         assert_eq!(slice(4, 1_000), 250);
         assert_eq!(slice(7, 0), 250);
         assert_eq!(slice(8, 0), 250);
-    }
-
-    #[test]
-    fn a_cell_that_only_counts_stays_open() {
-        let mut plan = plan(1);
-        plan.schedule.sections[0].counts = true;
-        let cells = all_cells(&plan);
-        assert_eq!(
-            still_open(&plan, cells.clone(), &[], &BTreeSet::new()),
-            cells
-        );
-    }
-
-    #[test]
-    fn a_cell_with_baselines_alone_stays_open() {
-        let mut plan = plan(1);
-        plan.arms.truncate(2);
-        let cells = all_cells(&plan);
-        assert_eq!(
-            still_open(&plan, cells.clone(), &[], &BTreeSet::new()),
-            cells
-        );
     }
 }

@@ -461,7 +461,7 @@ fn plan(seed: u64) -> Plan {
                 cells: ["micro/read", "agent/session"]
                     .map(|name| (name.to_owned(), vec!["hot".to_owned()]))
                     .into(),
-                looks: Looks::within(EPOCHS),
+                looks: Looks::at_end(EPOCHS),
                 ..Section::default()
             }],
         },

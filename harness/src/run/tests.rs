@@ -179,7 +179,7 @@ fn second_section(plan: &mut Plan, budget_ms: u64, epochs: u32) {
         budget_ms,
         epochs,
         cells,
-        looks: Looks::within(epochs),
+        looks: Looks::at_end(epochs),
         ..first.clone()
     };
     plan.schedule.sections.push(second);
@@ -216,10 +216,9 @@ fn wavering(arm: &str, epoch: u32) -> u64 {
 }
 
 #[test]
-fn a_cell_is_in_every_epoch_until_an_interim_analysis_decides_it() {
+fn a_cell_is_in_every_epoch_however_clear_its_figures_are() {
     let mut lab = Scripted {
         takes: |workload, arm, epoch| match (workload, arm) {
-            // Decided at the first interim analysis.
             ("micro/stat", "direct" | "direct-again") => 1_000_000,
             ("micro/stat", _) => 3_000_000,
             _ => wavering(arm, epoch),
@@ -230,17 +229,12 @@ fn a_cell_is_in_every_epoch_until_an_interim_analysis_decides_it() {
     let run = complete(&plan, &mut lab);
     assert_eq!(lab.epochs(), (0..8).collect());
     let all: Vec<String> = plan.arms.iter().map(|arm| arm.name.clone()).collect();
-    let open = ["direct", "direct-again", "sqlite"].map(str::to_owned);
     for epoch in 0..8 {
-        let expected: BTreeMap<&str, &[String]> =
-            match epoch < plan.schedule.sections[0].looks.0[0].epochs {
-                true => BTreeMap::from([("micro/stat", &all[..]), ("micro/other", &all[..])]),
-                false => BTreeMap::from([("micro/other", &open[..])]),
-            };
+        let expected = BTreeMap::from([("micro/stat", &all[..]), ("micro/other", &all[..])]);
         assert_eq!(lab.in_epoch(epoch), expected, "epoch {epoch}");
     }
-    assert_eq!(run.samples.len(), 2 * (4 * 2 * 5 + 4 * 3));
-    assert_eq!(run.cells.len(), 4 * 2 * 5 + 4 * 3);
+    assert_eq!(run.samples.len(), 8 * 2 * 5);
+    assert_eq!(run.cells.len(), 8 * 2 * 5);
     let orders: Vec<u64> = run.samples.iter().map(|sample| sample.order).collect();
     assert_eq!(orders, (0..run.samples.len() as u64).collect::<Vec<_>>());
     assert_eq!(run.epochs.len(), 8);
@@ -248,19 +242,6 @@ fn a_cell_is_in_every_epoch_until_an_interim_analysis_decides_it() {
     assert_eq!((first.cells, first.cpu, first.hot_ms), (2, Some(0), 8));
     // 700 µs an arm and cell.
     assert_eq!(first.hot_timed_ms, 7);
-}
-
-#[test]
-fn a_run_ends_when_every_cell_is_decided() {
-    let mut lab = Scripted {
-        takes: |_, arm, _| match arm {
-            "direct" | "direct-again" => 1_000_000,
-            _ => 3_000_000,
-        },
-        ..Scripted::default()
-    };
-    complete(&two_cells(), &mut lab);
-    assert_eq!(lab.epochs(), (0..4).collect());
 }
 
 #[test]
@@ -471,7 +452,7 @@ fn a_run_interrupted_in_every_epoch_still_completes() {
     let dir = dir.path().join("run");
     let mut plan = two_cells();
     plan.schedule.sections[0].epochs = 3;
-    plan.schedule.sections[0].looks = Looks::within(3);
+    plan.schedule.sections[0].looks = Looks::at_end(3);
     for _ in 0..7 {
         let mut lab = Scripted {
             until: 1,

@@ -1,4 +1,5 @@
-//! Looks: the interim and final analyses of a run, and the share of the error rate that each may spend.
+//! Looks: the analyses of a run, and the share of the error rate that each may spend. A run has one, at its end; those of
+//! earlier versions had one before, at which decided cells ended.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -20,32 +21,12 @@ pub struct Look {
 pub struct Looks(pub Vec<Look>);
 
 impl Looks {
-    /// Two looks: after five eighths of `epochs`, at 0.3 %, and after all of them, at 0.7 %.
-    /// With fewer than five epochs there is one look, at the end, at 1 %.
-    pub fn within(epochs: u32) -> Self {
-        let first = (epochs * 5).div_ceil(8);
-        if epochs < 5 || first == epochs {
-            return Self::at_end(epochs);
-        }
-        let looks = [(first, 0.003), (epochs, 0.007)].into_iter();
-        Self(
-            looks
-                .map(|(epochs, alpha)| Look { epochs, alpha })
-                .collect(),
-        )
-    }
-
     /// One look, at the end, at 1 %.
     pub fn at_end(epochs: u32) -> Self {
         Self(vec![Look {
             epochs,
             alpha: 0.01,
         }])
-    }
-
-    /// Whether a look is planned after `epochs` epochs.
-    pub fn is_due(&self, epochs: usize) -> bool {
-        self.0.iter().any(|look| look.epochs as usize == epochs)
     }
 
     /// The error rate of the interval of a cell with `epochs` epochs. Between two looks it is the share
@@ -61,22 +42,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn looks_spend_one_percent_in_total() {
-        for epochs in 3..40 {
-            let looks = Looks::within(epochs);
-            let spent: f64 = looks.0.iter().map(|look| look.alpha).sum();
-            assert!(spent < 0.010_000_1, "{looks:?}");
-            assert!(
-                looks.0.is_sorted_by(|a, b| a.epochs < b.epochs),
-                "{looks:?}"
-            );
-            assert_eq!(looks.0.last().unwrap().epochs, epochs);
-        }
-        let eight = Looks::within(8);
-        assert_eq!(eight.0.iter().map(|l| l.epochs).collect::<Vec<_>>(), [5, 8]);
-        assert!(eight.is_due(5) && !eight.is_due(6));
-        assert_eq!(eight.alpha(4), 0.003);
-        assert_eq!(eight.alpha(6), 0.007);
-        assert_eq!(eight.alpha(20), 0.007);
+    fn a_cell_that_was_decided_at_an_earlier_look_has_its_share() {
+        let looks = [(5, 0.003), (8, 0.007)].map(|(epochs, alpha)| Look { epochs, alpha });
+        let looks = Looks(looks.to_vec());
+        let alphas = [4, 5, 6, 8, 20].map(|epochs| looks.alpha(epochs));
+        assert_eq!(alphas, [0.003, 0.003, 0.007, 0.007, 0.007]);
+        assert_eq!(Looks::at_end(8).alpha(3), 0.01);
     }
 }

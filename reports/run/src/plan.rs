@@ -439,7 +439,7 @@ pub struct Section {
     /// The time budget of measuring, in milliseconds. Three epochs and one timed round of each cell are run
     /// regardless.
     pub budget_ms: u64,
-    /// The maximum number of epochs. A cell is in every epoch of its section until an interim analysis decides it.
+    /// The maximum number of epochs. A cell is in every epoch of its section.
     pub epochs: u32,
     /// The maximum number of rounds of a cell in an epoch.
     pub rounds: u32,
@@ -455,7 +455,7 @@ pub struct Section {
     /// The cells: names of states, by workload.
     #[serde(deserialize_with = "inputs::names::by_name")]
     pub cells: BTreeMap<String, Vec<String>>,
-    /// The interim analyses and the final one.
+    /// The analyses of its cells.
     pub looks: Looks,
 }
 

@@ -703,7 +703,7 @@ fn method(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(Heading(3, "Method".to_owned()));
     parts.push(List(vec![
         "In a cell (workload × cache state) all arms are mounted at once, and short passes alternate between them in a random order that the seed fixes. Ratios are paired within a round. A pass that changes files has a fresh subtree, or one whose changes were undone. In hot cells, the harness pauses a daemon while another arm is timed, so that its background work does not slow other arms.".to_owned(),
-        "An epoch has its own scratch, daemons and order. It gives one Hodges–Lehmann estimate for each cell; the interval is Student's t over epochs, so it contains what varies between them. Verdicts are computed after five eighths of the epochs and after all of them. Both looks share an error rate of 1 % by Bonferroni's inequality; decided cells stop.".to_owned(),
+        "An epoch has its own scratch, daemons and order. It gives one Hodges–Lehmann estimate for each cell; the interval is Student's t over epochs, so it contains what varies between them. Verdicts are computed once, after all epochs, at an error rate of 1 %.".to_owned(),
         "One client works in a closed loop: times are service times, without a queue of their own, so coordinated omission has nothing to hide.".to_owned(),
         format!("A call of more than {} s is a timeout. After twice that time it is aborted.", plan.settings.call_timeout_ms as f64 / 1000.0),
     ]));

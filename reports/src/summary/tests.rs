@@ -172,27 +172,6 @@ fn only_rounds_that_all_compared_arms_have_are_paired() {
 }
 
 #[test]
-fn a_cell_is_open_until_all_its_candidates_are_decided() {
-    let open = |run: &Run, workload: &str| {
-        let table = Table::of(&run.samples, &void(run), false);
-        let open = stats::undecided(&run.plan, &table, workload, "hot");
-        open.into_iter().collect::<Vec<_>>()
-    };
-    let mut run = testing::run();
-    // Here identical arms differ by more than a third of the margin.
-    run.plan.margins.relative = 0.02;
-    assert_eq!(open(&run, "micro/read"), ["direct-again"]);
-    run.plan.margins.relative = 0.3;
-    assert!(open(&run, "micro/read").is_empty());
-    run.samples.retain(|pass| pass.epoch < 2);
-    let both = ["direct-again", "sqlite"];
-    assert_eq!(open(&run, "micro/read"), both);
-    assert_eq!(open(&run, "agent/session"), both);
-    let at_the_margin = at_ratio(1.05);
-    assert_eq!(open(&at_the_margin, "micro/read"), ["sqlite"]);
-}
-
-#[test]
 fn figures_of_one_placement_are_the_same_with_and_without_the_other() {
     let alone = testing::run();
     let mut both = alone.clone();

@@ -456,40 +456,6 @@ pub fn ratios_by_level(table: &Table, key: &SeriesKey, arm: &str, with: &[&str])
         .collect()
 }
 
-/// The A/A spread below which a cell may stop, as a share of the relative margin.
-const PRECISE: f64 = 1.0 / 3.0;
-
-/// The undecided arms of a cell by its main metric: the makespan of a session, else its one kind of calls.
-/// The A/A arm is undecided until its interval is within a third of the margin.
-pub fn undecided(plan: &Plan, table: &Table, workload: &str, state: &str) -> BTreeSet<String> {
-    let (baseline, aa_arm) = baselines(plan);
-    let precise = 1.0 + plan.margins.relative * PRECISE;
-    let mut open = BTreeSet::new();
-    let cells = table.0.keys();
-    let is_wanted =
-        |key: &&SeriesKey| key.workload == workload && key.state == state && key.is_main();
-    for key in cells.filter(is_wanted) {
-        for arm in &plan.arms {
-            if arm.name == baseline {
-                continue;
-            }
-            let Some(found) = compare_with_baseline(plan, table, key, &arm.name) else {
-                continue;
-            };
-            let is_open = match Some(&arm.name) == aa_arm.as_ref() {
-                true => found
-                    .interval
-                    .is_none_or(|interval| interval.high > precise || interval.low < 1.0 / precise),
-                false => found.verdict == Verdict::Undecided,
-            };
-            if is_open {
-                open.insert(arm.name.clone());
-            }
-        }
-    }
-    open
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// The confidence of intervals without interim analyses, such as those of the A/A check.
+/// The confidence of the intervals of the A/A check.
 pub const LEVEL: f64 = 0.99;
 
 /// The minimum number of epochs for an interval.

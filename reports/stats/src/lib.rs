@@ -19,7 +19,7 @@ pub use combination::{Combined, POWER, combine, holm};
 pub use compare::{Comparison, Margin, MarginKind, Verdict, WIDEST_MARGIN, compare};
 pub use comparisons::{
     MAKESPAN, Series, SeriesKey, Table, Tail, baselines, compare_arms, compare_with_baseline,
-    compared_with, figure, is_median, log_ratios, logs, margin, ratios_by_level, undecided,
+    compared_with, figure, is_median, log_ratios, logs, margin, ratios_by_level,
 };
 pub use epochs::{
     Interval, LEVEL, MIN_EPOCHS, Pooled, hodges_lehmann, mean_with_interval, median, pool,

@@ -45,8 +45,8 @@ use crate::scratch::EpochScratch;
 ///
 /// A run has sections, and each section has its own budget. A section has epochs; each epoch has a new scratch file
 /// system, new daemons and its own order. In each epoch, every cell (workload × cache state) of the section is measured
-/// in rounds: all arms are mounted at once, and short passes alternate between them. Cells that are decided stop early;
-/// the others go on until the section's budget is used up.
+/// in rounds: all arms are mounted at once, and short passes alternate between them, until the
+/// section's epochs are done or its budget is used up.
 ///
 /// Each run writes a directory of its own under --results, from which `ctxbench report` makes the report. Ctrl-C stops
 /// the run cleanly; --resume continues it.
