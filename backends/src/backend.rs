@@ -155,7 +155,7 @@ pub trait Backend: Send + Sync {
 
     /// Why the backend cannot run a workload that reads files; `None` if it can. `workload` is the
     /// workload's name, `sha256` the hash of its content.
-    fn lacks(&self, workload: &str, sha256: &str) -> Option<String> {
+    fn unsupported_reason(&self, workload: &str, sha256: &str) -> Option<String> {
         let _ = (workload, sha256);
         None
     }
@@ -173,7 +173,7 @@ pub trait Backend: Send + Sync {
 
     /// The same backend with `launch` replacing its own daemon options, so that its daemons use a fault
     /// scenario's server. `None` for a backend without a daemon of ours.
-    fn launched_by(&self, launch: Launch) -> Option<Box<dyn Backend>> {
+    fn with_launch(&self, launch: Launch) -> Option<Box<dyn Backend>> {
         let _ = launch;
         None
     }

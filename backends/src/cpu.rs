@@ -19,7 +19,7 @@ pub fn allowed() -> io::Result<Vec<usize>> {
 ///
 /// # Errors
 /// If the kernel does not allow it.
-pub fn stay_on(cpu: usize) -> io::Result<()> {
+pub fn pin(cpu: usize) -> io::Result<()> {
     if cpu >= CpuSet::MAX_CPU {
         return Err(io::ErrorKind::InvalidInput.into());
     }
@@ -32,7 +32,7 @@ pub fn stay_on(cpu: usize) -> io::Result<()> {
 ///
 /// # Errors
 /// If the kernel does not allow it.
-pub fn go_anywhere() -> io::Result<()> {
+pub fn unpin() -> io::Result<()> {
     let mut all = CpuSet::new();
     (0..CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
     Ok(sched_setaffinity(None, &all)?)

@@ -77,7 +77,7 @@ impl Registry {
     /// that other programs write.
     ///
     /// Other checks run on ours alone, because their results hold for the variants too.
-    pub fn measured_otherwise(&self) -> Vec<Box<dyn Backend>> {
+    pub fn variants(&self) -> Vec<Box<dyn Backend>> {
         vec![
             self.s3(S3Variant::Fresh),
             self.s3(S3Variant::Close),
@@ -85,12 +85,12 @@ impl Registry {
             Box::new(Fio),
         ]
         .into_iter()
-        .chain(self.over_a_source())
+        .chain(self.task_arms())
         .collect()
     }
 
     /// Arms over a source that other programs write, which take part only in workloads of tasks.
-    pub fn over_a_source(&self) -> Vec<Box<dyn Backend>> {
+    pub fn task_arms(&self) -> Vec<Box<dyn Backend>> {
         vec![
             mounted(ViewMount::Mail),
             mounted(ViewMount::Controller),
@@ -110,7 +110,7 @@ impl Registry {
     /// All of them, in the order of reports.
     pub fn all(&self) -> impl Iterator<Item = Box<dyn Backend>> {
         let ours = self.ours().into_iter();
-        ours.chain(self.measured_otherwise()).chain(self.peers())
+        ours.chain(self.variants()).chain(self.peers())
     }
 
     /// The backend called `name`, or the one that the TOML file at that path defines.
@@ -150,7 +150,7 @@ impl Registry {
         if let Some(external) = external::named(name, &self.services) {
             return Some(Box::new(external));
         }
-        let mut listed = self.ours().into_iter().chain(self.measured_otherwise());
+        let mut listed = self.ours().into_iter().chain(self.variants());
         listed.find(|backend| backend.describe().name == name)
     }
 

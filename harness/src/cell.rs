@@ -163,7 +163,7 @@ impl CellTask {
     pub fn run(&self, watchdog: &Watchdog, clock: &impl Clock, lines: &Sender<Line>) {
         let began = Instant::now();
         if let Some(cpu) = self.cpu
-            && let Err(error) = cpu::stay_on(cpu)
+            && let Err(error) = cpu::pin(cpu)
         {
             tracing::warn!("staying on processor {cpu}: {error}");
         }

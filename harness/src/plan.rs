@@ -446,7 +446,7 @@ fn skip_reason(
         ));
     }
     if reads > 0
-        && let Some(reason) = arm.backend.lacks(&workload.name, &workload.sha256)
+        && let Some(reason) = arm.backend.unsupported_reason(&workload.name, &workload.sha256)
     {
         return Some(reason);
     }

@@ -49,13 +49,13 @@ fn how(status: ExitStatus) -> String {
 
 /// Variables and environment of a workspace's programs.
 #[derive(Clone, Default)]
-pub(super) struct Surroundings {
+pub(super) struct CommandContext {
     pub(super) variables: Variables,
     /// Added to the environment, after variables in the values are replaced.
     pub(super) environment: BTreeMap<String, String>,
 }
 
-fn command(arguments: &[String], around: &Surroundings) -> io::Result<Command> {
+fn command(arguments: &[String], around: &CommandContext) -> io::Result<Command> {
     let variables = &around.variables;
     let mut filled = arguments.iter().map(|argument| variables.fill(argument));
     let program = filled
@@ -84,7 +84,7 @@ pub(super) fn search_path() -> OsString {
 /// Starts a program in the background; its output goes to `log`.
 pub(super) fn start(
     arguments: &[String],
-    around: &Surroundings,
+    around: &CommandContext,
     log: &Path,
 ) -> io::Result<Running> {
     let log = File::options().create(true).append(true).open(log)?;
@@ -93,7 +93,7 @@ pub(super) fn start(
 
 fn spawn(
     arguments: &[String],
-    around: &Surroundings,
+    around: &CommandContext,
     stdout: impl Into<Stdio>,
     stderr: impl Into<Stdio>,
 ) -> io::Result<Running> {
@@ -114,7 +114,7 @@ fn spawn(
 /// If it cannot be started, fails, or takes longer than `patience`.
 pub(super) fn run(
     arguments: &[String],
-    around: &Surroundings,
+    around: &CommandContext,
     log: Option<&Path>,
     patience: Duration,
 ) -> io::Result<String> {
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_program_that_hangs_is_ended_with_all_it_has_started() {
-        let (started, none) = (Instant::now(), Surroundings::default());
+        let (started, none) = (Instant::now(), CommandContext::default());
         let hang = ["sh", "-c", "sleep 1000 & sleep 1000"].map(str::to_owned);
         let error = run(&hang, &none, None, Duration::from_millis(200)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_failed_command_names_its_cause() {
-        let none = Surroundings::default();
+        let none = CommandContext::default();
         let patience = Duration::from_secs(20);
         assert_eq!(
             run(&words("echo a b"), &none, None, patience).unwrap(),

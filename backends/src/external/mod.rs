@@ -28,7 +28,7 @@ use crate::fuse::Counters;
 use crate::fuse::connection::{Connection, detach, mount_at};
 use crate::services::Services;
 use crate::services::s3::Server;
-use command::{Running, Surroundings, run, start};
+use command::{Running, CommandContext, run, start};
 pub use definition::ExternalDefinition;
 use definition::Service;
 use variables::Variables;
@@ -193,9 +193,9 @@ impl Backend for External {
             need.check()?;
         }
         self.definition.check_programs()?;
-        let around = Surroundings {
+        let around = CommandContext {
             variables: Variables::of_the_environment(),
-            ..Surroundings::default()
+            ..CommandContext::default()
         };
         let version =
             match self.definition.version.is_empty() {
@@ -270,7 +270,7 @@ struct ExternalWorkspace {
     mount_point: PathBuf,
     /// The agent's working directory, inside the mount.
     root: PathBuf,
-    around: Surroundings,
+    around: CommandContext,
     services: Vec<Running>,
     daemon: Option<Running>,
     connection: Option<Connection>,
@@ -304,7 +304,7 @@ impl ExternalWorkspace {
                 || mount_point.clone(),
                 |below| PathBuf::from(variables.fill(below)),
             ),
-            around: Surroundings {
+            around: CommandContext {
                 variables,
                 environment: definition.environment.clone(),
             },

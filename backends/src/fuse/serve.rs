@@ -276,7 +276,7 @@ fn run_session(
         .name("session".to_owned())
         .spawn(move || {
             // The threads that answer requests inherit this thread's processor affinity.
-            if let Some(Err(error)) = pin.map(cpu::stay_on) {
+            if let Some(Err(error)) = pin.map(cpu::pin) {
                 tracing::warn!(%error, "could not pin the request threads; they run on any processor");
             }
             // An error means that `serve` has stopped waiting.

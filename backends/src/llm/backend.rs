@@ -91,9 +91,9 @@ impl MountedStore for LlmMount {
         }
     }
 
-    fn lacks(&self, workload: &str, sha256: &str) -> Option<String> {
+    fn unsupported_reason(&self, workload: &str, sha256: &str) -> Option<String> {
         match self.mode {
-            LlmMode::History => self.answers.lacks(workload, sha256),
+            LlmMode::History => self.answers.unsupported_reason(workload, sha256),
             LlmMode::Generate => None,
         }
     }

@@ -42,7 +42,7 @@ pub(crate) trait MountedStore: Send + Sync {
     }
 
     /// As [`Backend::lacks`].
-    fn lacks(&self, workload: &str, sha256: &str) -> Option<String> {
+    fn unsupported_reason(&self, workload: &str, sha256: &str) -> Option<String> {
         let _ = (workload, sha256);
         None
     }
@@ -215,11 +215,11 @@ impl Backend for Mounted {
         self.store.describe()
     }
 
-    fn lacks(&self, workload: &str, sha256: &str) -> Option<String> {
+    fn unsupported_reason(&self, workload: &str, sha256: &str) -> Option<String> {
         // The server of a fault scenario defines its own answers.
         match self.is_changed() {
             true => None,
-            false => self.store.lacks(workload, sha256),
+            false => self.store.unsupported_reason(workload, sha256),
         }
     }
 
@@ -289,7 +289,7 @@ impl Backend for Mounted {
         Ok(versions)
     }
 
-    fn launched_by(&self, launch: Launch) -> Option<Box<dyn Backend>> {
+    fn with_launch(&self, launch: Launch) -> Option<Box<dyn Backend>> {
         if self.starts_empty() {
             // Those options choose the cache's path, so a restart would not remove it.
             return None;

@@ -129,7 +129,7 @@ impl Answers {
     }
 
     /// Why this source cannot answer a workload's reads; `None` if it may.
-    pub(crate) fn lacks(self, workload: &str, sha256: &str) -> Option<String> {
+    pub(crate) fn unsupported_reason(self, workload: &str, sha256: &str) -> Option<String> {
         let is_known = self != Self::Recorded || RECORDED.contains(&(workload, sha256));
         (!is_known).then(|| {
             format!("the recording has no answers for the reads of {workload} (fix: install a live model with `make model`)")
@@ -326,7 +326,7 @@ fn keep(
     stopped: &Receiver<()>,
 ) {
     // The thread that needs the server first may be bound to the measured processor.
-    let server = cpu::go_anywhere().and_then(|()| {
+    let server = cpu::unpin().and_then(|()| {
         LlamaServer::start(&local.program, &local.model, launcher).map_err(io::Error::other)
     });
     match server {
@@ -357,12 +357,12 @@ mod tests {
 
     #[test]
     fn a_recording_takes_part_only_where_it_has_answers() {
-        let lacks = Answers::Recorded.lacks("agent/other", "0").unwrap();
+        let lacks = Answers::Recorded.unsupported_reason("agent/other", "0").unwrap();
         assert!(lacks.contains("agent/other") && lacks.contains("make model"));
-        assert_eq!(Answers::Local.lacks("agent/other", "0"), None);
+        assert_eq!(Answers::Local.unsupported_reason("agent/other", "0"), None);
         for (workload, sha256) in RECORDED {
-            assert_eq!(Answers::Recorded.lacks(workload, sha256), None);
-            assert!(Answers::Recorded.lacks(workload, "another").is_some());
+            assert_eq!(Answers::Recorded.unsupported_reason(workload, sha256), None);
+            assert!(Answers::Recorded.unsupported_reason(workload, "another").is_some());
         }
     }
 

@@ -110,7 +110,7 @@ pub(super) fn pending_after(
 ) -> std::result::Result<Option<Vec<Vec<u8>>>, SqliteOpenError> {
     match redo::read(path, known) {
         Ok(pending) => Ok(Some(pending)),
-        // A copy of the tables alone, such as `VACUUM INTO` makes: `lacks_log` refuses all others.
+        // A copy of the tables alone, such as `VACUUM INTO` makes: `missing_log` refuses all others.
         Err(ReadError::Unreadable(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(ReadError::Unreadable(error)) => Err(unreadable(&redo_of(path), &error)),
         Err(ReadError::Damaged(reason)) => Err(SqliteOpenError::LogDamaged {

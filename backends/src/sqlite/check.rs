@@ -18,8 +18,8 @@ use super::files::{has_log, tails_of};
 use super::names::slots;
 use super::nodes::unsigned;
 use super::open::{
-    SqliteOpenError, connect, identify, lacks_log, leave, must_be_ours, must_not_be_cut,
-    needs_recovery, open_immutable, open_pages, own, read_only_reason, resolve, unreadable,
+    SqliteOpenError, connect, identify, missing_log, keep_wal_on_close, must_be_ours, ensure_not_truncated,
+    needs_recovery, open_immutable, open_pages, lock_exclusive, read_only_reason, resolve, unreadable,
 };
 use super::{batch, forget_boot, pages};
 
@@ -120,7 +120,7 @@ const RULES: &[Rule] = &[
 pub fn check(path: &Path) -> Result<DatabaseCheck, SqliteOpenError> {
     // SQLite removes the log of an empty file, even for a connection that only reads.
     let path = &resolve(path)?;
-    must_not_be_cut(path)?;
+    ensure_not_truncated(path)?;
     must_be_file_with_content(path)?;
     // Closed after the connection: closing it ends the locks that SQLite has on the file.
     let file = File::open(path).map_err(|error| unreadable(path, &error))?;
@@ -142,7 +142,7 @@ pub fn check(path: &Path) -> Result<DatabaseCheck, SqliteOpenError> {
         damaged_pages.retain(|page| !in_log.contains(page));
     }
     let lacks = || match is_there {
-        true => lacks_log(&connection, path).map_err(wrong),
+        true => missing_log(&connection, path).map_err(wrong),
         false => Ok(None),
     };
     // A mount that ends meanwhile says so before it removes its log: a second look finds that.
@@ -303,7 +303,7 @@ pub fn go_on_without_log(path: &Path) -> Result<bool, SqliteOpenError> {
     }
     let path = &resolve(path)?;
     must_be_ours(path)?;
-    let ownership = match own(path) {
+    let ownership = match lock_exclusive(path) {
         // A mount has the database, and its logs.
         Err(SqliteOpenError::Owned(..)) => return Ok(false),
         owned => owned?,
@@ -317,14 +317,14 @@ pub fn go_on_without_log(path: &Path) -> Result<bool, SqliteOpenError> {
     }
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
     let mut connection = connect(path)?;
-    leave(&connection, path).map_err(wrong)?;
+    keep_wal_on_close(&connection, path).map_err(wrong)?;
     if !identify(&connection, path)? {
         return Ok(false);
     }
-    let lacks_log = lacks_log(&connection, path).map_err(wrong)?.is_some();
+    let missing_log = missing_log(&connection, path).map_err(wrong)?.is_some();
     let pending = || batch::pending(&connection, path);
     let is_damaged = || matches!(pending(), Err(SqliteOpenError::LogDamaged { .. }));
-    if !lacks_log && !is_damaged() {
+    if !missing_log && !is_damaged() {
         return Ok(false);
     }
     // A daemon that was killed during a checkpoint may have left pages of two states.
@@ -353,7 +353,7 @@ pub fn go_on_without_log(path: &Path) -> Result<bool, SqliteOpenError> {
         batch::pending(&connection, path),
         Err(SqliteOpenError::LogDamaged { .. })
     );
-    if lacks_log || is_damaged {
+    if missing_log || is_damaged {
         batch::restore_last_tails(&connection, path)?;
         connection
             .execute("UPDATE log SET needed = 0, redo = NULL", ())

@@ -128,7 +128,7 @@ fn run(
 ) {
     // By the writing connection: a change by any other would make it forget what it keeps in memory.
     let say = |needed| {
-        if let Err(error) = log_mark::say(&locked(db), needed) {
+        if let Err(error) = log_mark::set_needed(&locked(db), needed) {
             tracing::warn!(%error, "noting whether the log is needed");
         }
     };

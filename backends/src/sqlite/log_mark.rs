@@ -1,4 +1,4 @@
-//! Marks that the database needs its log, so that a mount misses a removed one: see [`super::open::lacks_log`].
+//! Marks that the database needs its log, so that a mount misses a removed one: see [`super::open::missing_log`].
 //!
 //! While a mount has the database, the row of `log` is 1 in the file and 0 in the log. A reader through the log, or of
 //! the file after a complete checkpoint, reads 0. A reader that reads 1 and has no log lacks changes.
@@ -12,7 +12,7 @@ use super::db::Db;
 use crate::store::Result;
 
 /// Notes in the log whether the database needs it.
-pub(super) fn say(db: &Db, needed: bool) -> Result<()> {
+pub(super) fn set_needed(db: &Db, needed: bool) -> Result<()> {
     // A commit that fails may be there after all.
     db.log_says_needed.set(true);
     db.transaction(|db| db.execute("UPDATE log SET needed = ?1", [needed]))?;
@@ -23,7 +23,7 @@ pub(super) fn say(db: &Db, needed: bool) -> Result<()> {
 /// Copies the log of a database that was just opened, so that from now on the file alone says that it needs it. The
 /// log's name must be durable before.
 pub(super) fn begin(db: &Db) -> Result<()> {
-    let begun = say(db, true).and_then(|()| copy(db));
+    let begun = set_needed(db, true).and_then(|()| copy(db));
     if begun.is_err() {
         end(db, false);
     }
@@ -42,13 +42,13 @@ fn copy(db: &Db) -> Result<()> {
             tracing::warn!(%error, "checkpoint: the log cannot be copied into the database")
         }
     }
-    say(db, false)
+    set_needed(db, false)
 }
 
 /// Sees to it that closing the database leaves the log where it is, if that says that it is needed, or is broken: what a
 /// failed sync has lost of it may not be copied. True if it may be copied.
 pub(super) fn end(db: &Db, is_broken: bool) -> bool {
-    if !is_broken && (!db.log_says_needed.get() || say(db, false).is_ok()) {
+    if !is_broken && (!db.log_says_needed.get() || set_needed(db, false).is_ok()) {
         return true;
     }
     let keep = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
@@ -66,7 +66,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::sqlite::SqliteStore;
     use crate::sqlite::files::{log_of, redo_of};
-    use crate::sqlite::open::{SqliteOpenError, connect, identify, leave};
+    use crate::sqlite::open::{SqliteOpenError, connect, identify, keep_wal_on_close};
     use crate::store::{Caller, Kind, NewNode, ROOT, Store, Timestamp};
 
     pub(crate) const FILE: NewNode<'_> = NewNode {
@@ -86,7 +86,7 @@ pub(crate) mod tests {
     pub(crate) fn killed_while_copying(dir: &Path) -> PathBuf {
         let (path, left) = (dir.join("a.db"), dir.join("b.db"));
         let store = SqliteStore::open(&path, &OWNER).unwrap();
-        say(&store.db(), true).unwrap();
+        set_needed(&store.db(), true).unwrap();
         std::fs::copy(&path, &left).unwrap();
         std::fs::copy(log_of(&path), log_of(&left)).unwrap();
         std::fs::copy(redo_of(&path), redo_of(&left)).unwrap();
@@ -98,7 +98,7 @@ pub(crate) mod tests {
         let dir = tempfile::tempdir().unwrap();
         let left = killed_while_copying(dir.path());
         let looking = connect(&left).unwrap();
-        leave(&looking, &left).unwrap();
+        keep_wal_on_close(&looking, &left).unwrap();
         identify(&looking, &left).unwrap();
         drop(looking);
         let store = SqliteStore::open(&left, &OWNER).unwrap();

@@ -68,7 +68,7 @@ use files::{INDEX, LOG, REDO, SUMS, tails_of};
 use flush::Flusher;
 use log::Log;
 use open::{
-    Ownership, adopt_copy, connect, connect_read_only, leave, must_be_ours, or_full, own, prepare,
+    Ownership, adopt_copy, connect, connect_read_only, keep_wal_on_close, must_be_ours, map_disk_full, lock_exclusive, prepare,
     resolve, unreadable,
 };
 pub use open::{SCHEMA_VERSION, SqliteOpenError};
@@ -145,7 +145,7 @@ impl SqliteStore {
             store.ownership.discard_new(false);
             Ok(store)
         });
-        begun.map_err(|error| or_full(path, error))
+        begun.map_err(|error| map_disk_full(path, error))
     }
 
     fn start_threads(&self) -> std::result::Result<(), SqliteOpenError> {
@@ -166,7 +166,7 @@ impl SqliteStore {
         apply_note: ApplyNote,
     ) -> std::result::Result<Self, SqliteOpenError> {
         must_be_ours(path)?;
-        let ownership = own(path)?;
+        let ownership = lock_exclusive(path)?;
         if let Some(reason) = ownership.read_only.clone() {
             return Self::begin_read_only(path, ownership, &reason, apply_note);
         }
@@ -177,7 +177,7 @@ impl SqliteStore {
             room.open().map_err(|error| unreadable(path, &error))?;
         }
         let connection = connect(path)?;
-        leave(&connection, path).map_err(|error| unreadable(path, &error))?;
+        keep_wal_on_close(&connection, path).map_err(|error| unreadable(path, &error))?;
         let counters = Arc::new(Counters::default());
         let tails = Tails::new(path, Arc::clone(&counters));
         let tails = Arc::new(tails.map_err(|error| unreadable(path, &error))?);

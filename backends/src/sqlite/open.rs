@@ -259,7 +259,7 @@ pub(super) fn resolve(path: &Path) -> Result<PathBuf, SqliteOpenError> {
 }
 
 /// The same error, or that the disk is full where that is the likely cause.
-pub(super) fn or_full(path: &Path, error: SqliteOpenError) -> SqliteOpenError {
+pub(super) fn map_disk_full(path: &Path, error: SqliteOpenError) -> SqliteOpenError {
     let SqliteOpenError::Unreadable { reason, .. } = &error else {
         return error;
     };
@@ -286,7 +286,7 @@ fn is_cut(path: &Path) -> bool {
 
 /// Refuses a file that is something else, before SQLite sees it: nothing in it or beside it changes.
 pub(super) fn must_be_ours(path: &Path) -> Result<(), SqliteOpenError> {
-    must_not_be_cut(path)?;
+    ensure_not_truncated(path)?;
     header::check_content(path, APPLICATION_ID)
 }
 
@@ -321,7 +321,7 @@ pub(super) fn connect_read_only(path: &Path, reason: &str) -> Result<Connection,
     if !identify(&connection, path)? {
         return Err(unreadable(path, &format!("it is empty, and {reason}")));
     }
-    match lacks_log(&connection, path).map_err(wrong)? {
+    match missing_log(&connection, path).map_err(wrong)? {
         Some(log) => Err(SqliteOpenError::LogGone {
             path: path.to_owned(),
             log,
@@ -331,7 +331,7 @@ pub(super) fn connect_read_only(path: &Path, reason: &str) -> Result<Connection,
 }
 
 /// Refuses a database whose file is gone, or was cut to nothing, while its log or tails are still there.
-pub(super) fn must_not_be_cut(path: &Path) -> Result<(), SqliteOpenError> {
+pub(super) fn ensure_not_truncated(path: &Path) -> Result<(), SqliteOpenError> {
     if path.exists() && !is_cut(path) {
         return Ok(());
     }
@@ -352,7 +352,7 @@ pub(super) fn must_not_be_cut(path: &Path) -> Result<(), SqliteOpenError> {
 
 /// Takes the database at `path`, and creates the file where there is none. A file that can only be read is shared with
 /// others that only read it. Until [`Ownership::discard_new`] says otherwise, a file that was created is removed again.
-pub(super) fn own(path: &Path) -> Result<Ownership, SqliteOpenError> {
+pub(super) fn lock_exclusive(path: &Path) -> Result<Ownership, SqliteOpenError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).truncate(false).mode(0o600);
     let (opened, is_new) = match options.clone().create_new(true).open(path) {
@@ -550,7 +550,7 @@ pub(super) fn adopt_copy(path: &Path) -> Result<(), SqliteOpenError> {
 
 /// Makes `connection` leave the log of the database at `path` in place when it closes. The last connection to close
 /// checkpoints the log; after a kill during a checkpoint, the next mount would then miss that log.
-pub(super) fn leave(connection: &Connection, path: &Path) -> rusqlite::Result<()> {
+pub(super) fn keep_wal_on_close(connection: &Connection, path: &Path) -> rusqlite::Result<()> {
     if has_log(path) {
         connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     }
@@ -558,7 +558,7 @@ pub(super) fn leave(connection: &Connection, path: &Path) -> rusqlite::Result<()
 }
 
 /// The log that the database at `path` needs and that is not there: SQLite's, or the redo log.
-pub(super) fn lacks_log(connection: &Connection, path: &Path) -> rusqlite::Result<Option<PathBuf>> {
+pub(super) fn missing_log(connection: &Connection, path: &Path) -> rusqlite::Result<Option<PathBuf>> {
     let first = |sql| connection.query_row(sql, (), |row| row.get::<_, bool>(0));
     if first("SELECT needed FROM log")? && !has_log(path) {
         return Ok(Some(log_of(path)));
@@ -573,7 +573,7 @@ pub(super) fn lacks_log(connection: &Connection, path: &Path) -> rusqlite::Resul
 pub(super) fn prepare(connection: &Connection, path: &Path) -> Result<(), SqliteOpenError> {
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
     let is_there = identify(connection, path)?;
-    if is_there && let Some(log) = lacks_log(connection, path).map_err(wrong)? {
+    if is_there && let Some(log) = missing_log(connection, path).map_err(wrong)? {
         return Err(SqliteOpenError::LogGone {
             path: path.to_owned(),
             log,

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::ViewStore;
 use super::draft::{Phase, hash};
-use super::nodes::{Above, Node, What};
-use super::source::{Lent, Parameter, Text, Version};
+use super::nodes::{ParentValues, Node, NodeKind};
+use super::source::{PooledConnection, Parameter, Text, Version};
 use super::tree::{KEY, Query, Target, VALUE};
 use crate::store::{Attr, Errno, Ino, Kind, Result, StoreError, Timestamp, slice};
 
@@ -110,9 +110,9 @@ impl ViewStore {
     /// The text of a query: a line a row, of one column if there is no `target`.
     fn lines(
         &self,
-        source: &mut Lent<'_>,
+        source: &mut PooledConnection<'_>,
         (query, target): (&Query, Option<&Target>),
-        above: &Above,
+        above: &ParentValues,
         more: &[(&str, Parameter<'_>)],
     ) -> Result<Vec<u8>> {
         let mut text = Vec::new();
@@ -131,9 +131,9 @@ impl ViewStore {
     }
 
     /// The present content of a node that has one.
-    pub(super) fn body(&self, source: &mut Lent<'_>, ino: Ino, node: &Node) -> Result<Body> {
+    pub(super) fn body(&self, source: &mut PooledConnection<'_>, ino: Ino, node: &Node) -> Result<Body> {
         match &node.what {
-            What::File { files, key } => {
+            NodeKind::File { files, key } => {
                 let files = &self.tree.files[*files];
                 let key = [(KEY, Parameter::Integer(*key))];
                 let row = self.first(source, &files.read, &node.above, &key)?;
@@ -141,32 +141,32 @@ impl ViewStore {
                 let values = row.iter().map(|value| value.as_deref().unwrap_or_default());
                 Ok(Arc::new(within_limit(files.body.render(values))?))
             }
-            What::Computed(computed) => self.answer(
+            NodeKind::Computed(computed) => self.answer(
                 source,
                 ino,
                 (&self.tree.computed[*computed], None),
                 &node.above,
                 &[],
             ),
-            What::Answer { question, text } => {
+            NodeKind::Answer { question, text } => {
                 let question = &self.tree.questions[*question];
                 let text = [(question.column.as_str(), Parameter::Text(text))];
                 let lines = (&question.lines, question.target.as_ref());
                 self.answer(source, ino, lines, &node.above, &text)
             }
-            What::New { .. } => Ok(Body::default()),
-            What::Level(_) => Err(Errno::ISDIR.into()),
-            What::Link { .. } => Err(Errno::INVAL.into()),
+            NodeKind::New { .. } => Ok(Body::default()),
+            NodeKind::Level(_) => Err(Errno::ISDIR.into()),
+            NodeKind::Link { .. } => Err(Errno::INVAL.into()),
         }
     }
 
     /// The lines of a query; queries again if the source may have changed.
     fn answer(
         &self,
-        source: &mut Lent<'_>,
+        source: &mut PooledConnection<'_>,
         ino: Ino,
         query: (&Query, Option<&Target>),
-        above: &Above,
+        above: &ParentValues,
         more: &[(&str, Parameter<'_>)],
     ) -> Result<Body> {
         // The version before the query: a commit during the query makes the answer stale.
@@ -255,32 +255,32 @@ impl ViewStore {
 
     pub(super) fn may_update(&self, node: &Node) -> bool {
         match node.what {
-            What::File { files, .. } => self.tree.files[files].write.update.is_some(),
+            NodeKind::File { files, .. } => self.tree.files[files].write.update.is_some(),
             _ => false,
         }
     }
 
-    pub(super) fn node_attr(&self, source: &mut Lent<'_>, ino: Ino, node: &Node) -> Result<Attr> {
+    pub(super) fn node_attr(&self, source: &mut PooledConnection<'_>, ino: Ino, node: &Node) -> Result<Attr> {
         match &node.what {
-            What::Level(_) => Ok(self.attr(ino, Kind::Directory, 0, None)),
-            What::File { files, key } => {
+            NodeKind::Level(_) => Ok(self.attr(ino, Kind::Directory, 0, None)),
+            NodeKind::File { files, key } => {
                 let shown = self.show(source, *files, *key, &node.above)?;
                 Ok(self.file_attr(ino, *files, &shown.ok_or(Errno::NOENT)?))
             }
-            What::Computed(_) | What::Answer { .. } => {
+            NodeKind::Computed(_) | NodeKind::Answer { .. } => {
                 let size = self.body(source, ino, node)?.len() as u64;
                 let mut attr = self.attr(ino, Kind::File, size, Some(Timestamp::now()));
                 attr.permissions = 0o444;
-                if matches!(node.what, What::Answer { .. }) {
+                if matches!(node.what, NodeKind::Answer { .. }) {
                     attr.nlink = 0;
                 }
                 Ok(attr)
             }
-            What::Link { .. } => {
+            NodeKind::Link { .. } => {
                 let size = self.target(source, node)?.len() as u64;
                 Ok(self.attr(ino, Kind::Symlink, size, None))
             }
-            What::New { .. } => Ok(self.attr(ino, Kind::File, 0, None)),
+            NodeKind::New { .. } => Ok(self.attr(ino, Kind::File, 0, None)),
         }
     }
 
@@ -291,7 +291,7 @@ impl ViewStore {
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Vec<(&str, Vec<u8>)>> {
         let node = self.node(ino)?;
-        let What::File { files, key } = node.what else {
+        let NodeKind::File { files, key } = node.what else {
             return Ok(Vec::new());
         };
         let files = &self.tree.files[files];
@@ -309,8 +309,8 @@ impl ViewStore {
             .collect())
     }
 
-    pub(super) fn target(&self, source: &mut Lent<'_>, node: &Node) -> Result<Vec<u8>> {
-        let What::Link { links, value } = &node.what else {
+    pub(super) fn target(&self, source: &mut PooledConnection<'_>, node: &Node) -> Result<Vec<u8>> {
+        let NodeKind::Link { links, value } = &node.what else {
             return Err(Errno::INVAL.into());
         };
         let links = &self.tree.links[*links];

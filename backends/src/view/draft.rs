@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::nodes::{Node, What};
+use super::nodes::{Node, NodeKind};
 use super::source::Text;
 use crate::store::{Errno, Ino};
 
@@ -91,7 +91,7 @@ pub(super) struct Writing {
     /// By the number of the open file.
     pub(super) writers: HashMap<u64, Arc<Writer>>,
     /// Files that a call changes now.
-    pub(super) busy: HashSet<What>,
+    pub(super) busy: HashSet<NodeKind>,
     /// By directory and name.
     new_files: HashMap<(Ino, Vec<u8>), NewFile>,
     /// How many files were created.
@@ -145,7 +145,7 @@ impl Writing {
     }
 
     /// Drops the name of a file without a row, unless another file has the name by now.
-    pub(super) fn remove_new(&mut self, (parent, name): (Ino, &[u8]), file: &What) {
+    pub(super) fn remove_new(&mut self, (parent, name): (Ino, &[u8]), file: &NodeKind) {
         let place = (parent, name.to_vec());
         if self
             .new_files
@@ -179,7 +179,7 @@ impl Writing {
     pub(super) fn forget_alias(
         &mut self,
         (parent, name): (Ino, &[u8]),
-        file: &What,
+        file: &NodeKind,
         compared: Alias,
     ) -> bool {
         let is_current = self.alias(parent, name).is_none_or(|it| it == compared);
@@ -222,7 +222,7 @@ mod tests {
         let mut writing = Writing::default();
         for number in 0..20 {
             let name = number.to_string().into_bytes();
-            let what = What::New {
+            let what = NodeKind::New {
                 files: 0,
                 name: name.clone(),
                 number,

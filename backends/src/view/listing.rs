@@ -8,8 +8,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::ViewStore;
-use super::nodes::{Above, Node, Shown, Value, What};
-use super::source::{Lent, Parameter};
+use super::nodes::{ParentValues, Node, FileRow, Value, NodeKind};
+use super::source::{PooledConnection, Parameter};
 use super::tree::{AFTER, Fixed, Level, NAMES_PAGE, PAGE, Values};
 use crate::store::{Attr, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, NAME_MAX, Result, StoreError};
 
@@ -49,7 +49,7 @@ impl Names {
 /// The rest of a page of files: of a section of a directory, after a key, with attributes or without.
 struct Page {
     of: (Ino, usize, i64, bool),
-    files: VecDeque<Shown>,
+    files: VecDeque<FileRow>,
     is_last: bool,
 }
 
@@ -117,12 +117,12 @@ struct Lister<'a> {
     /// Where the call goes on.
     section: usize,
     after: Option<u64>,
-    source: Option<Lent<'a>>,
+    source: Option<PooledConnection<'a>>,
     emit: &'a mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
 }
 
 impl<'a> Lister<'a> {
-    fn source(&mut self) -> Result<&mut Lent<'a>> {
+    fn source(&mut self) -> Result<&mut PooledConnection<'a>> {
         match &mut self.source {
             Some(source) => Ok(source),
             none => Ok(none.insert(self.view.sources.take()?)),
@@ -147,8 +147,8 @@ impl<'a> Lister<'a> {
     ) -> Result<ControlFlow<()>> {
         let ino = child.ino();
         let kind = match child.what {
-            What::Level(_) => Kind::Directory,
-            What::Link { .. } => Kind::Symlink,
+            NodeKind::Level(_) => Kind::Directory,
+            NodeKind::Link { .. } => Kind::Symlink,
             _ => Kind::File,
         };
         let mut shown = None;
@@ -185,8 +185,8 @@ impl<'a> Lister<'a> {
         };
         for (place, (name, fixed)) in level.fixed.iter().enumerate().skip(start) {
             let what = match fixed {
-                Fixed::Level(level) => What::Level(*level),
-                Fixed::Computed(computed) => What::Computed(*computed),
+                Fixed::Level(level) => NodeKind::Level(*level),
+                Fixed::Computed(computed) => NodeKind::Computed(*computed),
             };
             let child = self.node.child(self.dir, what);
             if self
@@ -265,7 +265,7 @@ impl<'a> Lister<'a> {
             Some(_) => &list.next,
             None => &list.first,
         };
-        let (mut values, above) = (Vec::new(), Above::clone(&self.node.above));
+        let (mut values, above) = (Vec::new(), ParentValues::clone(&self.node.above));
         let (mut rows, mut bytes) = (0, size_of::<Names>());
         view.query(
             self.source()?,
@@ -307,7 +307,7 @@ impl<'a> Lister<'a> {
             let mut page = self.page(section, files, last)?;
             while let Some(shown) = page.files.front() {
                 let (key, name) = (shown.key, &shown.name);
-                let child = self.node.child(self.dir, What::File { files, key });
+                let child = self.node.child(self.dir, NodeKind::File { files, key });
                 let attr = self.view.file_attr(0, files, shown);
                 if self
                     .offer((section, key as u64), name, child, Some(attr))?
@@ -343,9 +343,9 @@ impl<'a> Lister<'a> {
             true => &table.list,
             false => &table.names,
         };
-        let mut shown: VecDeque<Shown> = VecDeque::new();
+        let mut shown: VecDeque<FileRow> = VecDeque::new();
         let (mut rows, mut bad) = (0, 0);
-        let above = Above::clone(&self.node.above);
+        let above = ParentValues::clone(&self.node.above);
         let asked = [(AFTER, Parameter::Integer(last))];
         view.query(self.source()?, query, &above, &asked, &mut |row| {
             rows += 1;
@@ -417,7 +417,7 @@ impl ViewStore {
             let links = *links;
             let child = |node: &Node, value: Value| {
                 let value = value.text;
-                node.child(dir, What::Link { links, value })
+                node.child(dir, NodeKind::Link { links, value })
             };
             let list = &self.tree.links[links].list;
             if lister.names(section, level, list, child)?.is_break() {

@@ -31,7 +31,7 @@ use content::Contents;
 use definition::ViewDefinition;
 use draft::{Phase, Writing};
 use listing::Listings;
-use nodes::{Above, Node, Nodes, What};
+use nodes::{ParentValues, Node, Nodes, NodeKind};
 
 use source::Pool;
 pub use source::find_postgresql;
@@ -152,7 +152,7 @@ impl Store for ViewStore {
     fn attr_coherence(&self, ino: Ino) -> Coherence {
         match self.node(ino) {
             // A directory that the definition names, not a row.
-            Ok(node) if matches!(node.what, What::Level(_)) && node.above.is_empty() => {
+            Ok(node) if matches!(node.what, NodeKind::Level(_)) && node.above.is_empty() => {
                 Coherence::Exclusive
             }
             _ => Coherence::Uncached,
@@ -171,7 +171,7 @@ impl Store for ViewStore {
         let node = self.node(ino)?;
         match node.what {
             // Answer also while the source is unreachable.
-            What::Level(_) => Ok(self.attr(ino, Kind::Directory, 0, None)),
+            NodeKind::Level(_) => Ok(self.attr(ino, Kind::Directory, 0, None)),
             _ => self.node_attr(&mut self.sources.take()?, ino, &node),
         }
     }
@@ -305,7 +305,7 @@ impl Store for ViewStore {
                 drafts.any(|draft| draft.is_none_or(|draft| draft.phase != Phase::Clean))
             }
             Slow::Approval => {
-                (ino == ROOT || matches!(file, Some(What::Level(_)))) && self.wants_close()
+                (ino == ROOT || matches!(file, Some(NodeKind::Level(_)))) && self.wants_close()
             }
             Slow::Open => file.is_some_and(|file| state.writing.busy.contains(file)),
             // The open file is being committed.

@@ -10,7 +10,7 @@ use super::tree::Level;
 use crate::store::{Attr, Errno, Ino, Kind, ROOT, Result, Timestamp};
 
 /// A file in the result of a query.
-pub(super) struct Shown {
+pub(super) struct FileRow {
     pub(super) key: i64,
     pub(super) size: u64,
     pub(super) modified: Option<Timestamp>,
@@ -18,7 +18,7 @@ pub(super) struct Shown {
 }
 
 /// The columns of the directories above a node, with their values in its path.
-pub(super) type Above = Arc<Vec<(String, Value)>>;
+pub(super) type ParentValues = Arc<Vec<(String, Value)>>;
 
 /// The value that names a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Hash for Value {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum What {
+pub(super) enum NodeKind {
     Level(usize),
     File {
         files: usize,
@@ -70,22 +70,22 @@ pub(super) enum What {
 
 #[derive(Clone, Debug)]
 pub(super) struct Node {
-    pub(super) what: What,
-    pub(super) above: Above,
+    pub(super) what: NodeKind,
+    pub(super) above: ParentValues,
     pub(super) parent: Ino,
 }
 
 impl Node {
     fn root() -> Self {
         Self {
-            what: What::Level(0),
-            above: Above::default(),
+            what: NodeKind::Level(0),
+            above: ParentValues::default(),
             parent: ROOT,
         }
     }
 
     /// A node in the directory `parent`, which is `self`.
-    pub(super) fn child(&self, parent: Ino, what: What) -> Self {
+    pub(super) fn child(&self, parent: Ino, what: NodeKind) -> Self {
         Self {
             what,
             above: Arc::clone(&self.above),
@@ -147,7 +147,7 @@ impl ViewStore {
     pub(super) fn level(&self, ino: Ino) -> Result<(Arc<Node>, &Level)> {
         let node = self.node(ino)?;
         match node.what {
-            What::Level(level) => Ok((node, &self.tree.levels[level])),
+            NodeKind::Level(level) => Ok((node, &self.tree.levels[level])),
             _ => Err(Errno::NOTDIR.into()),
         }
     }
@@ -186,7 +186,7 @@ impl ViewStore {
         }
     }
 
-    pub(super) fn file_attr(&self, ino: Ino, files: usize, shown: &Shown) -> Attr {
+    pub(super) fn file_attr(&self, ino: Ino, files: usize, shown: &FileRow) -> Attr {
         let mut attr = self.attr(ino, Kind::File, shown.size, shown.modified);
         if self.tree.files[files].write.update.is_none() {
             attr.permissions = 0o444;
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn a_directory_that_is_looked_up_again_keeps_the_values_that_its_files_share() {
         let dir = |number: Option<&[u8]>| Node {
-            what: What::Level(1),
+            what: NodeKind::Level(1),
             above: Arc::new(vec![(
                 "year".to_owned(),
                 Value {

@@ -5,14 +5,14 @@ use std::ops::ControlFlow;
 use super::ViewStore;
 use super::definition::{KEY_END, KeyPlace};
 use super::draft::Alias;
-use super::nodes::{Above, Node, Shown, Value, What};
-use super::source::{Lent, Parameter, Text};
+use super::nodes::{ParentValues, Node, FileRow, Value, NodeKind};
+use super::source::{PooledConnection, Parameter, Text};
 use super::template::{MARK, decode, escape, escape_short, room, unescape};
 use super::tree::{Files, Fixed, KEY, Level, Query, VALUE};
 use crate::store::{Attr, Errno, Ino, Kind, NAME_MAX, Result, Timestamp};
 
 pub(super) fn parameters<'a>(
-    above: &'a Above,
+    above: &'a ParentValues,
     more: &[(&'a str, Parameter<'a>)],
 ) -> Vec<(&'a str, Parameter<'a>)> {
     let above = above.iter();
@@ -79,9 +79,9 @@ impl ViewStore {
     /// The rows of a query, with the columns of directories above and `more` as parameters.
     pub(super) fn query(
         &self,
-        source: &mut Lent<'_>,
+        source: &mut PooledConnection<'_>,
         query: &Query,
-        above: &Above,
+        above: &ParentValues,
         more: &[(&str, Parameter<'_>)],
         each: &mut dyn FnMut(Vec<Text>) -> ControlFlow<()>,
     ) -> Result<()> {
@@ -97,9 +97,9 @@ impl ViewStore {
 
     pub(super) fn first(
         &self,
-        source: &mut Lent<'_>,
+        source: &mut PooledConnection<'_>,
         query: &Query,
-        above: &Above,
+        above: &ParentValues,
         more: &[(&str, Parameter<'_>)],
     ) -> Result<Option<Vec<Text>>> {
         let mut first = None;
@@ -112,7 +112,7 @@ impl ViewStore {
 
     /// Parses a row of [`Files::list`](super::tree::Files::list). `None` if its key is not an integer from 0 to 2⁵³ -
     /// 1: such a row has no file.
-    pub(super) fn shown(&self, files: usize, row: Vec<Text>) -> Option<Shown> {
+    pub(super) fn shown(&self, files: usize, row: Vec<Text>) -> Option<FileRow> {
         let mut row = row.into_iter();
         let number = |value: Option<Text>| -> Option<i64> {
             std::str::from_utf8(&value??).ok()?.parse().ok()
@@ -121,7 +121,7 @@ impl ViewStore {
         let size = number(row.next()).unwrap_or(0).unsigned_abs();
         let modified = row.next().flatten().and_then(|text| time(&text));
         let values: Vec<Text> = row.collect();
-        Some(Shown {
+        Some(FileRow {
             key,
             size,
             modified,
@@ -178,11 +178,11 @@ impl ViewStore {
     /// The row that a name may be of.
     fn named_row(
         &self,
-        source: &mut Lent<'_>,
+        source: &mut PooledConnection<'_>,
         files: usize,
         name: &[u8],
-        above: &Above,
-    ) -> Result<Option<Shown>> {
+        above: &ParentValues,
+    ) -> Result<Option<FileRow>> {
         let table = &self.tree.files[files];
         if table.key != KeyPlace::Unique {
             return match key_in(name, table.key) {
@@ -209,11 +209,11 @@ impl ViewStore {
 
     pub(super) fn show(
         &self,
-        source: &mut Lent<'_>,
+        source: &mut PooledConnection<'_>,
         files: usize,
         key: i64,
-        above: &Above,
-    ) -> Result<Option<Shown>> {
+        above: &ParentValues,
+    ) -> Result<Option<FileRow>> {
         let key = [(KEY, Parameter::Integer(key))];
         let row = self.first(source, &self.tree.files[files].one, above, &key)?;
         Ok(row.and_then(|row| self.shown(files, row)))
@@ -226,11 +226,11 @@ impl ViewStore {
         match fixed {
             // Answer also while the source is unreachable.
             Some((_, Fixed::Level(level))) => {
-                let ino = self.know(dir.child(parent, What::Level(*level)));
+                let ino = self.know(dir.child(parent, NodeKind::Level(*level)));
                 Ok(self.attr(ino, Kind::Directory, 0, None))
             }
             Some((_, Fixed::Computed(computed))) => {
-                let node = dir.child(parent, What::Computed(*computed));
+                let node = dir.child(parent, NodeKind::Computed(*computed));
                 self.known(&mut self.sources.take()?, node)
             }
             None if level.is_fixed() => Err(Errno::NOENT.into()),
@@ -247,10 +247,10 @@ impl ViewStore {
             let alias = self.state().writing.alias(parent, name);
             let Some(alias) = alias else { return Ok(None) };
             let Alias { files, key, .. } = alias;
-            let node = dir.child(parent, What::File { files, key });
+            let node = dir.child(parent, NodeKind::File { files, key });
             let ino = node.ino();
             // This mount may have changed the row of a busy file without updating the alias yet.
-            let what = What::File { files, key };
+            let what = NodeKind::File { files, key };
             let is_busy = self.state().writing.busy.contains(&what);
             // Ask the source after reading the alias, so that the row is not older than the alias.
             let mut source = self.sources.take()?;
@@ -268,7 +268,7 @@ impl ViewStore {
     }
 
     /// Remembers a node; its attributes.
-    fn known(&self, source: &mut Lent<'_>, node: Node) -> Result<Attr> {
+    fn known(&self, source: &mut PooledConnection<'_>, node: Node) -> Result<Attr> {
         let attr = self.node_attr(source, node.ino(), &node)?;
         self.know(node);
         Ok(attr)
@@ -276,21 +276,21 @@ impl ViewStore {
 
     fn find_row(
         &self,
-        source: &mut Lent<'_>,
+        source: &mut PooledConnection<'_>,
         (parent, dir): (Ino, &Node),
         level: &Level,
         name: &[u8],
     ) -> Result<Attr> {
-        let file = |files: usize, shown: &Shown| {
+        let file = |files: usize, shown: &FileRow| {
             let key = shown.key;
-            let ino = self.know(dir.child(parent, What::File { files, key }));
+            let ino = self.know(dir.child(parent, NodeKind::File { files, key }));
             self.file_attr(ino, files, shown)
         };
         for question in &level.questions {
             let start = self.tree.questions[*question].start.as_bytes();
             if let Some(text) = name.strip_prefix(start) {
                 let (question, text) = (*question, decode(text));
-                return self.known(source, dir.child(parent, What::Answer { question, text }));
+                return self.known(source, dir.child(parent, NodeKind::Answer { question, text }));
             }
         }
         for files in &level.files {
@@ -306,7 +306,7 @@ impl ViewStore {
             let find = &self.tree.links[*links].find;
             if self.first(source, find, &dir.above, &asked)?.is_some() {
                 let links = *links;
-                return self.known(source, dir.child(parent, What::Link { links, value }));
+                return self.known(source, dir.child(parent, NodeKind::Link { links, value }));
             }
         }
         for named in &level.named {
@@ -329,7 +329,7 @@ impl ViewStore {
         let mut above = dir.above.to_vec();
         above.push((column, value));
         Node {
-            what: What::Level(level),
+            what: NodeKind::Level(level),
             above: above.into(),
             parent,
         }

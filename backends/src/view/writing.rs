@@ -10,18 +10,18 @@ use std::sync::atomic::Ordering;
 use super::content::{BODY_MAX, within_limit};
 use super::draft::{Alias, Draft, Phase, Row, Writer, hash, room};
 use super::rows::parameters;
-use super::source::{BoundStatement, Changed, Lent, Parameter, Text};
+use super::source::{BoundStatement, Changed, PooledConnection, Parameter, Text};
 use super::tree::{Files, KEY, NUMBER};
-use super::{Above, Node, State, ViewStore, What};
+use super::{ParentValues, Node, State, ViewStore, NodeKind};
 use crate::store::{Attr, Errno, Ino, Kind, RenameMode, Result, StoreError, Timestamp};
 
 /// A statement, a row, and the columns of directories above.
-type Change<'a> = (&'a str, &'a [(String, Text)], &'a Above);
+type Change<'a> = (&'a str, &'a [(String, Text)], &'a ParentValues);
 
 /// Marks files that a call begins to change, commits or removes. Other such calls wait until it is dropped.
 struct Busy<'a> {
     view: &'a ViewStore,
-    files: Vec<What>,
+    files: Vec<NodeKind>,
 }
 
 impl Drop for Busy<'_> {
@@ -36,7 +36,7 @@ impl Drop for Busy<'_> {
 
 impl State {
     /// Marks the writers of a removed or replaced file: their content reaches no row.
-    fn remove_writers(&self, file: &What) {
+    fn remove_writers(&self, file: &NodeKind) {
         for writer in self.writing.writers.values() {
             let node = self.nodes.get(writer.ino);
             if node.is_some_and(|node| node.what == *file) {
@@ -122,7 +122,7 @@ fn of_a_directory(name: &[u8]) -> StoreError {
 
 impl ViewStore {
     /// All columns of a file's row.
-    fn row(&self, files: usize, key: i64, above: &Above) -> Result<Row> {
+    fn row(&self, files: usize, key: i64, above: &ParentValues) -> Result<Row> {
         let files = &self.tree.files[files];
         let key = [(KEY, Parameter::Integer(key))];
         let row = self.first(&mut self.sources.take()?, &files.row, above, &key)?;
@@ -133,9 +133,9 @@ impl ViewStore {
     /// Whether the row of an alias is still the one that the alias was given for.
     pub(super) fn is_same_row(
         &self,
-        source: &mut Lent<'_>,
+        source: &mut PooledConnection<'_>,
         alias: Alias,
-        above: &Above,
+        above: &ParentValues,
     ) -> Result<bool> {
         let key = [(KEY, Parameter::Integer(alias.key))];
         let row = self.first(source, &self.tree.files[alias.files].row, above, &key)?;
@@ -143,7 +143,7 @@ impl ViewStore {
     }
 
     /// Adds an alias of a row, unless the row cannot be read in the directory.
-    fn remember(&self, parent: Ino, name: &[u8], (files, key): (usize, i64), above: &Above) {
+    fn remember(&self, parent: Ino, name: &[u8], (files, key): (usize, i64), above: &ParentValues) {
         let row = match self.row(files, key, above) {
             Ok(row) => row,
             Err(error) => {
@@ -164,12 +164,12 @@ impl ViewStore {
     /// The initial draft of a change of a file; `None` if the file cannot be changed.
     pub(super) fn draft(&self, node: &Node) -> Result<Option<Draft>> {
         let (phase, row, bytes) = match node.what {
-            What::File { files, key } if self.may_update(node) => {
+            NodeKind::File { files, key } if self.may_update(node) => {
                 let row = self.row(files, key, &node.above)?;
                 let bytes = self.explained(node.ino(), self.tree.files[files].editable(&row))?;
                 (Phase::Clean, Some(row), bytes)
             }
-            What::New { .. } => (Phase::Cut, None, Vec::new()),
+            NodeKind::New { .. } => (Phase::Cut, None, Vec::new()),
             _ => return Ok(None),
         };
         Ok(Some(Draft { phase, row, bytes }))
@@ -178,7 +178,7 @@ impl ViewStore {
     /// Updates the hashes of a row that this mount has changed: those of its aliases, and that of the content last
     /// read. Returns the new draft, if the file can be changed further.
     fn relearn(&self, node: &Node) -> Option<Draft> {
-        let What::File { files, key } = node.what else {
+        let NodeKind::File { files, key } = node.what else {
             return None;
         };
         let now = self.draft(node).ok().flatten();
@@ -239,7 +239,7 @@ impl ViewStore {
         if !files.iter().all(is_same) {
             return None;
         }
-        let files: Vec<What> = files.iter().map(|(_, node)| node.what.clone()).collect();
+        let files: Vec<NodeKind> = files.iter().map(|(_, node)| node.what.clone()).collect();
         // Mark all files at once, so that two calls never wait for each other.
         state.writing.busy.extend(files.iter().cloned());
         Some(Busy { view: self, files })
@@ -318,7 +318,7 @@ impl ViewStore {
     pub(super) fn resize_row(&self, ino: Ino, size: u64) -> Result<()> {
         let handle = self.open_writer(ino)?;
         let resized = self.resize(handle, size);
-        let has_row = !matches!(self.node(ino)?.what, What::New { .. });
+        let has_row = !matches!(self.node(ino)?.what, NodeKind::New { .. });
         let committed = resized.and_then(|()| self.commit(handle, has_row));
         self.state().writing.release(handle);
         committed
@@ -371,7 +371,7 @@ impl ViewStore {
             return Err(Errno::EXIST.into());
         }
         state.writing.created += 1;
-        let what = What::New {
+        let what = NodeKind::New {
             files: *files,
             name: name.to_vec(),
             number: state.writing.created,
@@ -407,7 +407,7 @@ impl ViewStore {
             return Ok(());
         }
         // Repeating an insert whose outcome is unknown could make a second row.
-        let is_new = matches!(node.what, What::New { .. });
+        let is_new = matches!(node.what, NodeKind::New { .. });
         match draft.phase {
             Phase::Written => {}
             Phase::Cut if is_asked => {}
@@ -419,14 +419,14 @@ impl ViewStore {
         // The phase that a panic leaves.
         draft.phase = Phase::Refused(Errno::IO);
         let done = match (&node.what, &draft.row) {
-            (What::File { files, .. }, Some(row)) => {
+            (NodeKind::File { files, .. }, Some(row)) => {
                 self.update(*files, &node.above, row, &draft.bytes)
             }
-            (What::New { files, name, .. }, _) => {
+            (NodeKind::New { files, name, .. }, _) => {
                 self.insert(&node, &writer, (*files, name), &draft.bytes)
             }
             // Another open file has made the row.
-            (What::File { .. }, None) => Err(conflict()),
+            (NodeKind::File { .. }, None) => Err(conflict()),
             _ => Err(Errno::ROFS.into()),
         };
         match &done {
@@ -448,7 +448,7 @@ impl ViewStore {
                 let mut state = self.state();
                 state.writing.explain(writer.ino, &reason);
                 state.writing.explain(node.parent, &reason);
-                if let What::New { name, .. } = &node.what {
+                if let NodeKind::New { name, .. } = &node.what {
                     // A program that saves again creates another file.
                     state.writing.remove_new((node.parent, name), &node.what);
                 }
@@ -495,7 +495,7 @@ impl ViewStore {
     fn update(
         &self,
         files: usize,
-        above: &Above,
+        above: &ParentValues,
         row: &[(String, Text)],
         bytes: &[u8],
     ) -> Result<()> {
@@ -524,7 +524,7 @@ impl ViewStore {
         match changed.key {
             Some(key) => {
                 let row = Node {
-                    what: What::File { files, key },
+                    what: NodeKind::File { files, key },
                     ..node.clone()
                 };
                 self.state().nodes.replace(writer.ino, row);
@@ -549,10 +549,10 @@ impl ViewStore {
             }
         };
         match node.what {
-            What::New { .. } => {
+            NodeKind::New { .. } => {
                 self.state().writing.remove_new((parent, name), &node.what);
             }
-            What::File { files, key } => {
+            NodeKind::File { files, key } => {
                 let sql = self.tree.files[files].write.delete.as_deref();
                 let sql = sql.ok_or(Errno::ROFS)?;
                 let row = self.row(files, key, &node.above)?;
@@ -560,7 +560,7 @@ impl ViewStore {
                 self.explained(parent, deleted)?;
                 self.state().writing.forget_row(ino, (files, key));
             }
-            What::Level(_) => return Err(Errno::ISDIR.into()),
+            NodeKind::Level(_) => return Err(Errno::ISDIR.into()),
             _ => return Err(Errno::ROFS.into()),
         }
         self.state().remove_writers(&node.what);
@@ -568,7 +568,7 @@ impl ViewStore {
     }
 
     /// The uncommitted content that the newest writing open file has for a file.
-    fn written(&self, file: &What) -> Option<Vec<u8>> {
+    fn written(&self, file: &NodeKind) -> Option<Vec<u8>> {
         let state = self.state();
         // Compare nodes, not inode numbers: a file that was created here has another number than its row.
         let is_of = |it: &Writer| (state.nodes.get(it.ino)).is_some_and(|it| it.what == *file);
@@ -615,7 +615,7 @@ impl ViewStore {
                 Err(error) => return Err(error),
             }
         };
-        let What::File { files, key } = node.what else {
+        let NodeKind::File { files, key } = node.what else {
             return Err(Errno::ROFS.into());
         };
         let (dir, level) = self.level(to)?;
@@ -640,17 +640,17 @@ impl ViewStore {
     /// Gives the content of a file to `target`, and deletes the file, in one transaction. Drops uncommitted writes to
     /// the target. The caller holds both.
     fn save_over(&self, (ino, node): (Ino, &Node), target: &Node) -> Result<Option<Ino>> {
-        let What::File { files, key } = target.what else {
+        let NodeKind::File { files, key } = target.what else {
             return Err(Errno::ROFS.into());
         };
         // A file that has no row yet needs no statement.
         let source = match node.what {
-            What::File { files, key } => {
+            NodeKind::File { files, key } => {
                 let sql = self.tree.files[files].write.delete.as_deref();
                 let row = self.row(files, key, &node.above)?;
                 Some((files, key, sql.ok_or(Errno::ROFS)?, row))
             }
-            What::New { .. } => None,
+            NodeKind::New { .. } => None,
             _ => return Err(Errno::ROFS.into()),
         };
         let bytes = match (self.written(&node.what), &source) {
@@ -678,7 +678,7 @@ impl ViewStore {
             let mut state = self.state();
             match (source, &node.what) {
                 (Some((files, key, ..)), _) => state.writing.forget_row(ino, (files, key)),
-                (None, What::New { name, .. }) => {
+                (None, NodeKind::New { name, .. }) => {
                     state.writing.remove_new((node.parent, name), &node.what);
                 }
                 (None, _) => {}

@@ -154,8 +154,8 @@ impl TestBed {
     }
 
     /// The backend with a daemon of our own that is started in another way.
-    pub fn launched_by(&self, launch: Launch) -> Injected<Box<dyn Backend>> {
-        let launched = self.backend.launched_by(launch);
+    pub fn with_launch(&self, launch: Launch) -> Injected<Box<dyn Backend>> {
+        let launched = self.backend.with_launch(launch);
         launched.map_or_else(
             || skipped("its daemon is not served by `ctxbench mount`"),
             Ok,

@@ -158,7 +158,7 @@ impl Mount {
         }
         if self.cpu.is_some() {
             // The harness is pinned to that processor. Background threads must not inherit this.
-            cpu::go_anywhere().context("leaving the caller's processor")?;
+            cpu::unpin().context("leaving the caller's processor")?;
         }
         let start = Start::new().context("setting up signal handling")?;
         // A start that fails leaves none of these files.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use models::Cancel;
 
 use super::{
-    AnswerCache, FileToMake, GENERATOR, Kernel, Made, PROMPT_MAX, Setting, Shared, Surroundings,
+    AnswerCache, FileToMake, GENERATOR, Kernel, Made, PROMPT_MAX, Setting, Shared, CommandContext,
     TreeLine, Written,
 };
 use crate::llm::ERROR;
@@ -246,7 +246,7 @@ impl Shared {
     }
 }
 
-impl Surroundings for Shared {
+impl CommandContext for Shared {
     fn tree(&self) -> Vec<TreeLine> {
         let mut lines = Vec::new();
         if let Err(error) = self.walk(ROOT, "", &mut lines) {

@@ -40,7 +40,7 @@ pub struct Written {
 }
 
 /// The file system, as a generator sees it.
-pub trait Surroundings {
+pub trait CommandContext {
     /// All entries, sorted by name in each directory, without the control directories.
     fn tree(&self) -> Vec<TreeLine>;
 
@@ -64,7 +64,7 @@ pub struct FileToMake<'a> {
     /// The prompt of the file, from its tree or its attribute `user.llmfs.prompt`.
     pub about: Option<&'a str>,
     /// The file system that the file is in.
-    pub around: &'a dyn Surroundings,
+    pub around: &'a dyn CommandContext,
     /// Set when no caller waits for the file any more.
     pub cancel: &'a Cancel,
 }

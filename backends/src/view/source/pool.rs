@@ -95,7 +95,7 @@ impl Pool {
     ///
     /// # Errors
     /// `EIO` if the source is away or too slow, or if no connection becomes free within the timeout.
-    pub(in super::super) fn take(&self) -> Result<Lent<'_>> {
+    pub(in super::super) fn take(&self) -> Result<PooledConnection<'_>> {
         // One deadline for both: a caller that waited for a connection does not wait as long again for the source.
         let deadline = Instant::now() + self.timeout;
         let mut lent = self.take_any(deadline)?;
@@ -107,7 +107,7 @@ impl Pool {
     ///
     /// # Errors
     /// `EBUSY` if other calls that change rows wait for the whole timeout.
-    pub(in super::super) fn take_to_change(&self) -> Result<(Turn<'_>, Lent<'_>)> {
+    pub(in super::super) fn take_to_change(&self) -> Result<(Turn<'_>, PooledConnection<'_>)> {
         let deadline = Instant::now() + self.timeout;
         let most = self.most.div_ceil(2);
         let mut changing = self.changing.lock();
@@ -127,12 +127,12 @@ impl Pool {
         Ok((turn, lent))
     }
 
-    fn take_any(&self, deadline: Instant) -> Result<Lent<'_>> {
+    fn take_any(&self, deadline: Instant) -> Result<PooledConnection<'_>> {
         let mut idle = self.idle.lock();
         loop {
             // The connection that was used last has its statements and pages cached.
             if let Some((number, source)) = idle.connections.pop() {
-                return Ok(Lent {
+                return Ok(PooledConnection {
                     pool: self,
                     number,
                     source: Some(source),
@@ -147,7 +147,7 @@ impl Pool {
                     self.idle.lock().opened -= 1;
                 }
                 let away = |reason| StoreError::storage(Errno::IO, reason);
-                return Ok(Lent {
+                return Ok(PooledConnection {
                     pool: self,
                     number,
                     source: Some(opened.map_err(away)?),
@@ -171,13 +171,13 @@ impl Pool {
 }
 
 /// A connection in use.
-pub(in super::super) struct Lent<'a> {
+pub(in super::super) struct PooledConnection<'a> {
     pool: &'a Pool,
     number: usize,
     source: Option<Box<dyn Source>>,
 }
 
-impl Lent<'_> {
+impl PooledConnection<'_> {
     /// The version of the source's content; `None` if the source cannot tell.
     ///
     /// # Errors
@@ -194,7 +194,7 @@ impl Lent<'_> {
     }
 }
 
-impl Deref for Lent<'_> {
+impl Deref for PooledConnection<'_> {
     type Target = dyn Source;
 
     #[expect(clippy::expect_used, reason = "only `drop` takes it")]
@@ -203,14 +203,14 @@ impl Deref for Lent<'_> {
     }
 }
 
-impl DerefMut for Lent<'_> {
+impl DerefMut for PooledConnection<'_> {
     #[expect(clippy::expect_used, reason = "only `drop` takes it")]
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut **self.source.as_mut().expect("it is in use")
     }
 }
 
-impl Drop for Lent<'_> {
+impl Drop for PooledConnection<'_> {
     fn drop(&mut self) {
         if let Some(source) = self.source.take() {
             self.pool

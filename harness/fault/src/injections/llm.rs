@@ -137,7 +137,7 @@ impl World {
                 ("OPENAI_API_KEY", String::new()),
             ],
         };
-        bed.backend = bed.launched_by(launch)?.into();
+        bed.backend = bed.with_launch(launch)?.into();
         Ok(Self { server, mode })
     }
 

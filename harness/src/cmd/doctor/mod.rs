@@ -85,7 +85,7 @@ impl Doctor {
                 _ => backend.versions().map_err(|reason| reason.to_string()),
             }
         };
-        for backend in registry.ours().into_iter().chain(registry.over_a_source()) {
+        for backend in registry.ours().into_iter().chain(registry.task_arms()) {
             let described = backend.describe();
             let name = described.name;
             match versions(backend.as_ref(), &described.needs) {

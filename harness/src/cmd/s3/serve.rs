@@ -110,7 +110,7 @@ impl Serve {
         stop_at_signals(signals, stop.clone());
         if self.until_stdin_ends {
             // The run that starts the server may be pinned to one processor. The server must not inherit this.
-            cpu::go_anywhere()?;
+            cpu::unpin()?;
             // A run stops its servers between their passes. If the run is killed, SIGCONT lets the server read
             // the end of standard input.
             rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::CONT))?;

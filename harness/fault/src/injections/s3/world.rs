@@ -115,7 +115,7 @@ impl BucketWorld {
         };
         let mut launch = world.launch(bed, &world.proxy.endpoint(), "main", cache(&bed.config));
         launch.arguments.extend(world.more.iter().map(Into::into));
-        bed.backend = bed.launched_by(launch)?.into();
+        bed.backend = bed.with_launch(launch)?.into();
         Ok(world)
     }
 
@@ -263,7 +263,7 @@ impl BucketWorld {
     pub fn elsewhere(&mut self, bed: &TestBed) -> Injected<PathBuf> {
         if self.other.is_none() {
             let launch = self.launch(bed, &self.endpoint, "other", cache(&self.other_config));
-            let opened = bed.launched_by(launch)?.open(&self.other_config);
+            let opened = bed.with_launch(launch)?.open(&self.other_config);
             self.other = Some(opened.context("the other host's mount")?);
         }
         let root = self.other.as_ref().map(|other| other.root().to_owned());
@@ -321,7 +321,7 @@ impl BucketWorld {
             }
         }
         let launch = self.launch(bed, endpoint, "new-machine", cache(&bed.config));
-        bed.backend = bed.launched_by(launch)?.into();
+        bed.backend = bed.with_launch(launch)?.into();
         bed.open()?;
         bed.audit_as(MACHINE_LOSS, Some(acknowledged))
     }
