@@ -345,7 +345,7 @@ pub(super) fn row(
     if let Some(asked) = asked.filter(|_| row.state == RowState::Open) {
         row.gap = Some(Gap {
             what: format!("enough losses of {candidate} for {asked}"),
-            command: evidence.more_kills(candidate, 1000),
+            command: evidence.more_kills(candidate),
         });
     }
     if let Measure::Latency(cell) = &criterion.measure {

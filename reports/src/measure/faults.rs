@@ -205,9 +205,9 @@ impl Evidence<'_> {
         })
     }
 
-    /// The command that makes so many kills of an arm. Only a store of this project can be killed at crash points; other
+    /// The command that makes more kills of an arm. Only a store of this project can be killed at crash points; other
     /// daemons are killed by every run.
-    pub(crate) fn more_kills(&self, arm: &str, points: u64) -> String {
+    pub(crate) fn more_kills(&self, arm: &str) -> String {
         let is_killed_by_runs = self.arm(arm).is_some_and(|planned| {
             let promises = &planned.backend.promises;
             let is_view =
@@ -216,7 +216,7 @@ impl Evidence<'_> {
         });
         match is_killed_by_runs {
             true => format!("ctxbench run --backend {arm}"),
-            false => crash_points(arm, points),
+            false => crash_points(arm),
         }
     }
 
@@ -262,7 +262,7 @@ impl Evidence<'_> {
                 Some(why) => Found::NotOffered(why),
                 None => missing(
                     format!("crash points ({loss}) of {arm}"),
-                    self.more_kills(arm, 100),
+                    self.more_kills(arm),
                 ),
             };
         }
@@ -313,7 +313,7 @@ impl Evidence<'_> {
         let (own, of_direct) = (self.how(loss, arm), self.how(loss, "direct"));
         if !own.is_empty() && !of_direct.is_empty() && own != of_direct {
             let what = format!("records after {loss} of {arm}, lost in the same way as on direct");
-            return missing(what, crash_points(arm, 100));
+            return missing(what, crash_points(arm));
         }
         let outcomes = self.outcomes(arm).into_iter();
         let audits = outcomes.filter_map(|outcome| outcome.audits.get(loss));
@@ -339,10 +339,7 @@ impl Evidence<'_> {
                     return Found::NotOffered(why);
                 }
             }
-            return missing(
-                format!("records after {loss} of {arm}"),
-                crash_points(arm, 100),
-            );
+            return missing(format!("records after {loss} of {arm}"), crash_points(arm));
         }
         let words = format!("{present} of {all} records kept");
         let source = format!("fault-outcomes.jsonl, crash-points.jsonl: {loss}");
@@ -440,8 +437,8 @@ impl Evidence<'_> {
 }
 
 /// The command that kills an arm and cuts its power.
-fn crash_points(arm: &str, points: u64) -> String {
-    format!("ctxbench fault --backend {arm} --crash-points {points}")
+fn crash_points(arm: &str) -> String {
+    format!("ctxbench fault --crash-points 1000 --backend {arm}")
 }
 
 /// The manual steps after faults that left the store's own bytes alone.

@@ -364,7 +364,7 @@ fn the_lag_of_a_commit_is_that_of_the_slowest_pass_if_all_ended_well() {
 }
 
 #[test]
-fn a_share_of_questions_has_the_interval_of_a_sample_and_a_score_has_none() {
+fn a_share_of_questions_has_the_interval_of_a_sample_and_a_sum_of_tokens_has_none() {
     let questions = |says: &str, run: &Run| {
         let measure =
             "questions = { workload = 'micro/read', method = 'own', count = 'found-at-1' }";
@@ -382,9 +382,19 @@ fn a_share_of_questions_has_the_interval_of_a_sample_and_a_score_has_none() {
         NotMeasured,
         "one question"
     );
-    let score = "score = { workload = 'micro/read', method = 'own', counts = ['found-at-1'] }";
-    let exact = of_sqlite("per question", "equals = 1", score);
-    assert_eq!(status(&exact, &put(1, 1)), Confirmed);
+    let score = |count: &str, says: &str, run: &Run| {
+        let measure =
+            format!("score = {{ workload = 'micro/read', method = 'own', counts = ['{count}'] }}");
+        status(&of_sqlite("per question", says, &measure), run)
+    };
+    assert_eq!(
+        score("found-at-1", "above = 0.9", &put(249, 250)),
+        Confirmed
+    );
+    assert_eq!(score("found-at-1", "equals = 1", &put(1, 1)), NotMeasured);
+    let counts = BTreeMap::from([("tokens".to_owned(), Score { sum: 7, of: 1 })]);
+    let run = first_read(|pass| _ = pass.scores.insert("own".to_owned(), counts));
+    assert_eq!(score("tokens", "equals = 7", &run), Confirmed);
 }
 
 #[test]

@@ -416,7 +416,8 @@ pub(super) fn cases() -> Vec<Case> {
                     }
                 }),
                 (NotDecided, "no place was killed", |run| {
-                    run.crash_points.clear()
+                    run.crash_points.clear();
+                    run.faults.clear();
                 }),
             ],
         ),
