@@ -446,7 +446,9 @@ fn skip_reason(
         ));
     }
     if reads > 0
-        && let Some(reason) = arm.backend.unsupported_reason(&workload.name, &workload.sha256)
+        && let Some(reason) = arm
+            .backend
+            .unsupported_reason(&workload.name, &workload.sha256)
     {
         return Some(reason);
     }
@@ -619,8 +621,8 @@ states = ["hot"]
             of(1).map(|cell| cell.arms.clone()).collect::<Vec<_>>(),
             [[0, 1, 3]]
         );
-        assert_eq!(plan.alpha("micro/read-1k", "hot-shared-cpu", 5), 0.007);
-        assert_eq!(plan.alpha("micro/read-1k", "hot", 5), 0.003);
+        assert_eq!(plan.alpha("micro/read-1k", "hot-shared-cpu", 5), 0.01);
+        assert_eq!(plan.alpha("micro/read-1k", "hot", 5), 0.01);
     }
 
     #[test]

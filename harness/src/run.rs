@@ -1,7 +1,6 @@
 //! The run: measures cells epoch by epoch and records each result at once. The epochs of its sections take turns. A section
 //! ends when its budget is spent or all its epochs are done.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rundir::{

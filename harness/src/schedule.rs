@@ -21,13 +21,6 @@ pub struct PlannedCell {
     pub arms: Vec<usize>,
 }
 
-impl PlannedCell {
-    fn names<'a>(&self, plan: &'a Plan) -> (&'a str, &'a str) {
-        let workload = &plan.workloads[self.workload];
-        (&workload.name, &workload.states[self.state])
-    }
-}
-
 /// All cells of a plan that this run measures, with every arm that takes part in them.
 pub fn all_cells(plan: &Plan) -> Vec<PlannedCell> {
     let mut cells = Vec::new();
@@ -112,6 +105,8 @@ fn rng(plan: &Plan, epoch: u32, place: u64) -> ChaCha8Rng {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn plan(seed: u64) -> Plan {

@@ -42,7 +42,7 @@ const SHOWN: usize = 160;
 
 /// How a published report is compared.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms<'a> {
+pub struct PublishedTerms<'a> {
     /// Whether the words are those of this build, too. If not, figures and verdicts are compared, and prose is not.
     pub has_our_words: bool,
     /// The paths in the recomputed pages that name run directories: a copy may be elsewhere.
@@ -70,7 +70,7 @@ pub struct PublishedFiles {
 pub fn compare_published(
     published: &Path,
     recomputed: &Path,
-    terms: &Terms<'_>,
+    terms: &PublishedTerms<'_>,
     mut step: impl FnMut(usize, usize, &str),
 ) -> io::Result<PublishedFiles> {
     let mut found = PublishedFiles::default();
@@ -142,7 +142,7 @@ fn names(dir: &Path) -> io::Result<BTreeSet<String>> {
 }
 
 impl PublishedFiles {
-    fn compare(&mut self, name: &str, stated: &str, recomputed: &str, terms: &Terms<'_>) {
+    fn compare(&mut self, name: &str, stated: &str, recomputed: &str, terms: &PublishedTerms<'_>) {
         let ending = PathBuf::from(name);
         let ending = ending.extension().unwrap_or_default().to_string_lossy();
         let mut file = ComparedFile {
@@ -178,7 +178,7 @@ impl PublishedFiles {
 /// A file under comparison.
 struct ComparedFile<'a> {
     name: &'a str,
-    terms: &'a Terms<'a>,
+    terms: &'a PublishedTerms<'a>,
     found: &'a mut PublishedFiles,
     has_other_words: bool,
 }

@@ -215,8 +215,8 @@ fn unbroken(text: &str) -> impl Iterator<Item = &str> {
         if rest.is_empty() {
             return None;
         }
-        let end = if rest.starts_with('`') {
-            rest[1..].find('`').map_or(0, |at| at + 2)
+        let end = if let Some(quoted) = rest.strip_prefix('`') {
+            quoted.find('`').map_or(0, |at| at + 2)
         } else if rest.starts_with("(ctxbench ") {
             rest.find(')').map_or(0, |at| at + 1)
         } else {

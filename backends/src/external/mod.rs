@@ -28,7 +28,7 @@ use crate::fuse::Counters;
 use crate::fuse::connection::{Connection, detach, mount_at};
 use crate::services::Services;
 use crate::services::s3::Server;
-use command::{Running, CommandContext, run, start};
+use command::{CommandContext, Running, run, start};
 pub use definition::ExternalDefinition;
 use definition::Service;
 use variables::Variables;

@@ -357,12 +357,18 @@ mod tests {
 
     #[test]
     fn a_recording_takes_part_only_where_it_has_answers() {
-        let lacks = Answers::Recorded.unsupported_reason("agent/other", "0").unwrap();
+        let lacks = Answers::Recorded
+            .unsupported_reason("agent/other", "0")
+            .unwrap();
         assert!(lacks.contains("agent/other") && lacks.contains("make model"));
         assert_eq!(Answers::Local.unsupported_reason("agent/other", "0"), None);
         for (workload, sha256) in RECORDED {
             assert_eq!(Answers::Recorded.unsupported_reason(workload, sha256), None);
-            assert!(Answers::Recorded.unsupported_reason(workload, "another").is_some());
+            assert!(
+                Answers::Recorded
+                    .unsupported_reason(workload, "another")
+                    .is_some()
+            );
         }
     }
 

@@ -18,8 +18,9 @@ use super::files::{has_log, tails_of};
 use super::names::slots;
 use super::nodes::unsigned;
 use super::open::{
-    SqliteOpenError, connect, identify, missing_log, keep_wal_on_close, must_be_ours, ensure_not_truncated,
-    needs_recovery, open_immutable, open_pages, lock_exclusive, read_only_reason, resolve, unreadable,
+    SqliteOpenError, connect, ensure_not_truncated, identify, keep_wal_on_close, lock_exclusive,
+    missing_log, must_be_ours, needs_recovery, open_immutable, open_pages, read_only_reason,
+    resolve, unreadable,
 };
 use super::{batch, forget_boot, pages};
 
@@ -164,7 +165,7 @@ pub fn check(path: &Path) -> Result<DatabaseCheck, SqliteOpenError> {
     let mut failed = Failed::default();
     let short = failed.note(short_tails(&connection, path));
     note(problems, "content past the first 256 KiB is missing", short);
-    let tails = failed.note(compare_tails(&connection, path, &is_mounted));
+    let tails = failed.note(compare_tails(&connection, path, is_mounted));
     note(
         problems,
         "content past the first 256 KiB has a wrong checksum",

@@ -68,8 +68,8 @@ use files::{INDEX, LOG, REDO, SUMS, tails_of};
 use flush::Flusher;
 use log::Log;
 use open::{
-    Ownership, adopt_copy, connect, connect_read_only, keep_wal_on_close, must_be_ours, map_disk_full, lock_exclusive, prepare,
-    resolve, unreadable,
+    Ownership, adopt_copy, connect, connect_read_only, keep_wal_on_close, lock_exclusive,
+    map_disk_full, must_be_ours, prepare, resolve, unreadable,
 };
 pub use open::{SCHEMA_VERSION, SqliteOpenError};
 pub(crate) use open::{read_only_reason, unwritable_folder};

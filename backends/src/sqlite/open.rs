@@ -558,7 +558,10 @@ pub(super) fn keep_wal_on_close(connection: &Connection, path: &Path) -> rusqlit
 }
 
 /// The log that the database at `path` needs and that is not there: SQLite's, or the redo log.
-pub(super) fn missing_log(connection: &Connection, path: &Path) -> rusqlite::Result<Option<PathBuf>> {
+pub(super) fn missing_log(
+    connection: &Connection,
+    path: &Path,
+) -> rusqlite::Result<Option<PathBuf>> {
     let first = |sql| connection.query_row(sql, (), |row| row.get::<_, bool>(0));
     if first("SELECT needed FROM log")? && !has_log(path) {
         return Ok(Some(log_of(path)));

@@ -68,9 +68,12 @@ pub(super) fn go_on(db: &Db, known: Known) {
     }
 }
 
+/// The checksums of a tail that a killed mount has left, and the slots that have to say something else.
+type RestoredTail = (TailSums, Vec<(u64, Slot)>);
+
 /// The checksums of a tail of which a killed mount has left `left`, and the slots that have to say something else. `None` if
 /// what is left of it does not count.
-fn restored(db: &Db, ino: Ino, left: &LeftTail) -> Result<Option<(TailSums, Vec<(u64, Slot)>)>> {
+fn restored(db: &Db, ino: Ino, left: &LeftTail) -> Result<Option<RestoredTail>> {
     let needed = nodes::find(db, ino)?.map_or(0, |attr| attr.size.saturating_sub(HEAD));
     let is_unsealed = |file: std::fs::Metadata| !is_sealed(&file);
     if needed == 0 || !db.tails.metadata(ino)?.is_some_and(is_unsealed) {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::ViewStore;
 use super::draft::{Phase, hash};
-use super::nodes::{ParentValues, Node, NodeKind};
-use super::source::{PooledConnection, Parameter, Text, Version};
+use super::nodes::{Node, NodeKind, ParentValues};
+use super::source::{Parameter, PooledConnection, Text, Version};
 use super::tree::{KEY, Query, Target, VALUE};
 use crate::store::{Attr, Errno, Ino, Kind, Result, StoreError, Timestamp, slice};
 
@@ -131,7 +131,12 @@ impl ViewStore {
     }
 
     /// The present content of a node that has one.
-    pub(super) fn body(&self, source: &mut PooledConnection<'_>, ino: Ino, node: &Node) -> Result<Body> {
+    pub(super) fn body(
+        &self,
+        source: &mut PooledConnection<'_>,
+        ino: Ino,
+        node: &Node,
+    ) -> Result<Body> {
         match &node.what {
             NodeKind::File { files, key } => {
                 let files = &self.tree.files[*files];
@@ -260,7 +265,12 @@ impl ViewStore {
         }
     }
 
-    pub(super) fn node_attr(&self, source: &mut PooledConnection<'_>, ino: Ino, node: &Node) -> Result<Attr> {
+    pub(super) fn node_attr(
+        &self,
+        source: &mut PooledConnection<'_>,
+        ino: Ino,
+        node: &Node,
+    ) -> Result<Attr> {
         match &node.what {
             NodeKind::Level(_) => Ok(self.attr(ino, Kind::Directory, 0, None)),
             NodeKind::File { files, key } => {

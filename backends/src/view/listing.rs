@@ -8,8 +8,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use super::ViewStore;
-use super::nodes::{ParentValues, Node, FileRow, Value, NodeKind};
-use super::source::{PooledConnection, Parameter};
+use super::nodes::{FileRow, Node, NodeKind, ParentValues, Value};
+use super::source::{Parameter, PooledConnection};
 use super::tree::{AFTER, Fixed, Level, NAMES_PAGE, PAGE, Values};
 use crate::store::{Attr, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, NAME_MAX, Result, StoreError};
 

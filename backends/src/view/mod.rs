@@ -31,7 +31,7 @@ use content::Contents;
 use definition::ViewDefinition;
 use draft::{Phase, Writing};
 use listing::Listings;
-use nodes::{ParentValues, Node, Nodes, NodeKind};
+use nodes::{Node, NodeKind, Nodes, ParentValues};
 
 use source::Pool;
 pub use source::find_postgresql;

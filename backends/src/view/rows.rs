@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use super::ViewStore;
 use super::definition::{KEY_END, KeyPlace};
 use super::draft::Alias;
-use super::nodes::{ParentValues, Node, FileRow, Value, NodeKind};
-use super::source::{PooledConnection, Parameter, Text};
+use super::nodes::{FileRow, Node, NodeKind, ParentValues, Value};
+use super::source::{Parameter, PooledConnection, Text};
 use super::template::{MARK, decode, escape, escape_short, room, unescape};
 use super::tree::{Files, Fixed, KEY, Level, Query, VALUE};
 use crate::store::{Attr, Errno, Ino, Kind, NAME_MAX, Result, Timestamp};
@@ -290,7 +290,10 @@ impl ViewStore {
             let start = self.tree.questions[*question].start.as_bytes();
             if let Some(text) = name.strip_prefix(start) {
                 let (question, text) = (*question, decode(text));
-                return self.known(source, dir.child(parent, NodeKind::Answer { question, text }));
+                return self.known(
+                    source,
+                    dir.child(parent, NodeKind::Answer { question, text }),
+                );
             }
         }
         for files in &level.files {

@@ -10,9 +10,9 @@ use std::sync::atomic::Ordering;
 use super::content::{BODY_MAX, within_limit};
 use super::draft::{Alias, Draft, Phase, Row, Writer, hash, room};
 use super::rows::parameters;
-use super::source::{BoundStatement, Changed, PooledConnection, Parameter, Text};
+use super::source::{BoundStatement, Changed, Parameter, PooledConnection, Text};
 use super::tree::{Files, KEY, NUMBER};
-use super::{ParentValues, Node, State, ViewStore, NodeKind};
+use super::{Node, NodeKind, ParentValues, State, ViewStore};
 use crate::store::{Attr, Errno, Ino, Kind, RenameMode, Result, StoreError, Timestamp};
 
 /// A statement, a row, and the columns of directories above.

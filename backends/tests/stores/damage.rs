@@ -365,6 +365,32 @@ fn go_on(store: &dyn Store, dice: &mut ChaCha8Rng, round: u32) {
     }
 }
 
+/// Writes a long file, changes a part of it, and truncates it.
+fn change_tail(store: &dyn Store, dice: &mut ChaCha8Rng, round: u32) {
+    let node = NewNode {
+        kind: Kind::File,
+        permissions: 0o600,
+        rdev: 0,
+        target: b"",
+    };
+    let name = format!("round {round} long");
+    let ino = store
+        .create(&OWNER, ROOT, name.as_bytes(), &node)
+        .unwrap()
+        .ino;
+    let mut write = |offset, length| {
+        let bytes = random_bytes(dice, length);
+        store.write(&OWNER, ino, offset, &bytes).unwrap();
+    };
+    write(0, HEAD as usize + 200_000);
+    write(HEAD + 50_000, 10_000);
+    let shorter = Change {
+        size: Some(HEAD + 150_000),
+        ..Change::default()
+    };
+    store.setattr(&OWNER, ino, &shorter).unwrap();
+}
+
 /// A store's files, and what it held.
 struct Fixture {
     dir: tempfile::TempDir,
@@ -403,6 +429,7 @@ impl Fixture {
         let store = open(&clean.path()).unwrap();
         for round in 0..20 {
             go_on(&*store, &mut dice, round);
+            change_tail(&*store, &mut dice, round);
             store.fsync(ROOT, false).unwrap();
             std::thread::sleep(Duration::from_millis(250));
             go_on(&*store, &mut dice, round + 100);

@@ -400,7 +400,13 @@ fn for_sessions(policy: &str, stands_for: &str, sessions: &[String]) -> String {
             text += &format!("\n[[{part}");
         }
         for (number, session) in (1..).zip(copies) {
-            let mut copy = part.replace(&named, &format!("{session:?}"));
+            // What the sessions that ctxbench ships say of a benefit is no condition for these.
+            let own = part
+                .split_inclusive('\n')
+                .filter(|line| !line.starts_with("condition = { sessions"));
+            let mut copy = own
+                .collect::<String>()
+                .replace(&named, &format!("{session:?}"));
             if copies.len() > 1 {
                 copy = titled(&copy, number);
             }

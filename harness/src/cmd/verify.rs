@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use reports::published::{PublishedFiles, Terms, compare_published};
+use reports::published::{PublishedFiles, PublishedTerms, compare_published};
 use reports::records::{Discrepancy, check_records};
 use reports::render::write_faults;
 use rundir::Run;
@@ -167,7 +167,7 @@ impl Verify {
         places: &[String],
         line: &ProgressLine,
     ) -> anyhow::Result<PublishedFiles> {
-        let terms = Terms {
+        let terms = PublishedTerms {
             has_our_words: run.plan.ctxbench == environment::ctxbench(),
             places,
         };

@@ -36,11 +36,11 @@ const MOMENTS: [Moment; 4] = [
 /// Records that a start writes before the kill.
 const RECORDS: u64 = 20;
 
-/// The same in the series of kills after the first.
+/// The same in a short series.
 const FEW_RECORDS: u64 = 5;
 
-/// The most time for all series of an arm.
-const SERIES_LIMIT: Duration = Duration::from_secs(8);
+/// The most time for the short series of an arm.
+const SERIES_LIMIT: Duration = Duration::from_secs(10);
 
 /// Upper bound of the records of a start; record numbers of two starts differ by it.
 const RECORDS_MAX: u64 = 10_000;
@@ -79,7 +79,9 @@ pub(super) fn run(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Fault>
         return Ok(Vec::new());
     }
     let until = Instant::now() + SERIES_LIMIT;
-    let mut faults = series(prober, watchdog, 0)?;
+    // Many short series hit more states than a few long ones.
+    let is_long = prober.kills == 0;
+    let mut faults = series(prober, watchdog, (0, is_long))?;
     // Without a daemon, or after a start that failed, another series shows nothing new.
     let is_worth_more = |faults: &[Fault]| {
         let mut all = faults.iter();
@@ -92,7 +94,7 @@ pub(super) fn run(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Fault>
         if !is_worth_more(&faults) {
             break;
         }
-        match series(prober, watchdog, number) {
+        match series(prober, watchdog, (number, is_long)) {
             Ok(more) => faults.extend(more),
             Err(error) => {
                 faults.push(prober.fault(Outcome::Infra, &error.to_string()));
@@ -104,12 +106,15 @@ pub(super) fn run(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Fault>
 }
 
 /// A kill at each of [`MOMENTS`], in a workspace of its own.
-fn series(prober: &Prober, watchdog: &Watchdog, number: u64) -> io::Result<Vec<Fault>> {
+fn series(
+    prober: &Prober,
+    watchdog: &Watchdog,
+    (number, is_long): (u64, bool),
+) -> io::Result<Vec<Fault>> {
     watchdog.enter(STEP_LIMIT);
     let config = prober.workspace_config(&format!("cron-{number}"))?;
     let source = prober.backend.source(&config.dir);
     source.map_or(Ok(()), |source| source.make())?;
-    let is_first = number == 0;
     let mut faults: Vec<Fault> = Vec::new();
     let mut acknowledged = Vec::new();
     for moment in MOMENTS.map(Some).into_iter().chain([None]) {
@@ -117,7 +122,7 @@ fn series(prober: &Prober, watchdog: &Watchdog, number: u64) -> io::Result<Vec<F
             prober,
             watchdog,
             &config,
-            (moment, is_first),
+            (moment, is_long),
             &mut faults,
             &mut acknowledged,
         ) {
@@ -141,12 +146,12 @@ fn series(prober: &Prober, watchdog: &Watchdog, number: u64) -> io::Result<Vec<F
 }
 
 /// One start by cron: checks the records and writes more. The daemon is killed at `moment`; the last start has
-/// none. Only the first series writes many records.
+/// none. Only a long series writes many records.
 fn start(
     prober: &Prober,
     watchdog: &Watchdog,
     config: &WorkspaceConfig,
-    (moment, is_first): (Option<Moment>, bool),
+    (moment, is_long): (Option<Moment>, bool),
     faults: &mut Vec<Fault>,
     acknowledged: &mut Vec<u64>,
 ) -> io::Result<()> {
@@ -165,7 +170,7 @@ fn start(
     let sync = moment != Moment::BeforeSync;
     // Never reuse a number: writing a lost record again would hide the loss.
     let first = faults.len() as u64 * RECORDS_MAX;
-    let count = if is_first { RECORDS } else { FEW_RECORDS };
+    let count = if is_long { RECORDS } else { FEW_RECORDS };
     let mut written: Vec<u64> = (first..first + count).collect();
     for number in &written {
         records.write(*number, sync)?;
@@ -173,7 +178,7 @@ fn start(
     let mut failed_calls = 0;
     let killed = if moment == Moment::Writing {
         let next = first + count;
-        let most = next + records.most(is_first);
+        let most = next + records.most(is_long);
         let (killed, more, failed) = kill_while_writing(&mut *workspace, &records, next..most)?;
         written.extend(next..next + more);
         failed_calls += failed;
@@ -280,12 +285,12 @@ impl Records {
     }
 
     /// The most records that are written while the daemon is killed.
-    fn most(&self, is_first: bool) -> u64 {
+    fn most(&self, is_long: bool) -> u64 {
         match self {
-            Records::Files { .. } if is_first => 2000,
+            Records::Files { .. } if is_long => 2000,
             Records::Files { .. } => 200,
             // Each is a commit, and each later start reads it through queries.
-            Records::Messages { .. } if is_first => 200,
+            Records::Messages { .. } if is_long => 200,
             Records::Messages { .. } => 20,
         }
     }

@@ -5,6 +5,8 @@ use std::path::Path;
 
 use rundir::{Calls, CellEpoch, Looks};
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::lab::unfinished;
 use crate::testing::{environment, plan};
@@ -233,7 +235,7 @@ fn a_cell_is_in_every_epoch_however_clear_its_figures_are() {
         let expected = BTreeMap::from([("micro/stat", &all[..]), ("micro/other", &all[..])]);
         assert_eq!(lab.in_epoch(epoch), expected, "epoch {epoch}");
     }
-    assert_eq!(run.samples.len(), 8 * 2 * 5);
+    assert_eq!(run.samples.len(), 2 * 8 * 2 * 5);
     assert_eq!(run.cells.len(), 8 * 2 * 5);
     let orders: Vec<u64> = run.samples.iter().map(|sample| sample.order).collect();
     assert_eq!(orders, (0..run.samples.len() as u64).collect::<Vec<_>>());

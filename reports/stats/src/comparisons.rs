@@ -6,7 +6,7 @@ use rundir::{Calls, Plan, PlannedWorkload, Sample, cache_state};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::compare::{Comparison, Margin, MarginKind, Verdict, compare};
+use crate::compare::{Comparison, Margin, MarginKind, compare};
 use crate::epochs::{Interval, LEVEL, hodges_lehmann, mean_with_interval, median};
 use crate::modes::modes;
 use crate::ratios::{Disturbance, Ratios};

@@ -35,8 +35,8 @@ fn a_history_with_an_exact_model_conforms_to_a_plain_file_system() {
         // An answer is text and no longer than the longest question.
         "content large files: 3 MB byte for byte",
         "content sparse files: holes read as zeros and take no space",
-        // The kernel caches no pages of direct reads.
-        "content `SEEK_DATA` hides nothing that a live map has written",
+        // The kernel caches no pages of direct reads. The last word is on the next line.
+        "content `SEEK_DATA` hides nothing that a live map has",
         "content fallocate: punch a hole, zero a range",
         "content mmap: shared writes reach the file",
         "content mmap: writes by others show in the map",

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use models::Cancel;
 
 use super::{
-    AnswerCache, FileToMake, GENERATOR, Kernel, Made, PROMPT_MAX, Setting, Shared, CommandContext,
+    AnswerCache, CommandContext, FileToMake, GENERATOR, Kernel, Made, PROMPT_MAX, Setting, Shared,
     TreeLine, Written,
 };
 use crate::llm::ERROR;

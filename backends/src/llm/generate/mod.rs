@@ -28,7 +28,7 @@ use parking_lot::{Mutex, RwLock};
 
 pub use cache::AnswerCache;
 pub use command::CommandGenerator;
-pub use generator::{FileToMake, Generator, Generators, Made, CommandContext, TreeLine, Written};
+pub use generator::{CommandContext, FileToMake, Generator, Generators, Made, TreeLine, Written};
 pub use saved::SavedError;
 pub use settings::Setting;
 pub use tree::{

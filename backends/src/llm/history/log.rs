@@ -657,7 +657,9 @@ mod tests {
         assert!(matches!(error, LogError::Lost { .. }), "{error}");
         for text in [None, Some("")] {
             let empty = dir.path().join("empty.log");
-            text.map(|text| std::fs::write(&empty, text).unwrap());
+            if let Some(text) = text {
+                std::fs::write(&empty, text).unwrap();
+            }
             let error = open(&empty).unwrap_err();
             assert!(matches!(error, LogError::ReadOnly { .. }), "{error}");
         }

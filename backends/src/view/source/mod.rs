@@ -19,7 +19,7 @@ use super::definition::{SourceDefinition, SourceKind};
 use crate::store::Result;
 use sqlite::Sqlite;
 
-pub(super) use pool::{PooledConnection, Pool, Version};
+pub(super) use pool::{Pool, PooledConnection, Version};
 pub use postgresql::find_programs as find_postgresql;
 pub(super) use postgresql::without_password;
 
