@@ -6,7 +6,7 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use rustix::fs::{
     AtFlags, CWD, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_OMIT, fstat, major,
     minor, openat, openat2, utimensat,
 };
-use rustix::io::Errno;
+use rustix::io::{Errno, fcntl_getfd};
 use rustix::thread::{UnshareFlags, gettid, unshare_unsafe};
 
 use super::connection::MountEntry;
@@ -132,8 +132,13 @@ fn leave_descriptors() -> io::Result<()> {
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .collect();
     for number in numbers {
-        // SAFETY: the descriptor is this thread's alone, and it does not use it. That of the list is closed already.
-        unsafe { rustix::io::close(number) };
+        // SAFETY: the descriptor is this thread's alone, and it does not use it. That of the list is closed already, and
+        // is not closed again.
+        unsafe {
+            if fcntl_getfd(BorrowedFd::borrow_raw(number)).is_ok() {
+                rustix::io::close(number);
+            }
+        }
     }
     Ok(())
 }
