@@ -7,29 +7,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use inputs::files::{self, RUN_RECORDS};
-use rundir::{
-    CELLS, CONTEXTS, CRASH_POINTS, ENVIRONMENT, EPOCHS, FAULT_OUTCOMES, FAULTS, MODEL_FILES, PLAN,
-    POLICY, PROBES, SAMPLES,
-};
+use rundir::RECORDS;
 use serde_json::Value;
 
 use crate::records::Discrepancy;
-
-/// The records of a run, from which a report follows.
-const RECORDS: [&str; 12] = [
-    PLAN,
-    ENVIRONMENT,
-    POLICY,
-    CONTEXTS,
-    SAMPLES,
-    CELLS,
-    EPOCHS,
-    PROBES,
-    FAULTS,
-    FAULT_OUTCOMES,
-    CRASH_POINTS,
-    MODEL_FILES,
-];
 
 /// The folders of a report.
 const FOLDERS: [&str; 3] = ["charts", "hist", "passes"];

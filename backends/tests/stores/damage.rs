@@ -27,6 +27,14 @@ const OWNER: Caller = Caller {
     now: Timestamp(1_700_000_000_000_000_000),
 };
 
+/// A file of its owner.
+const FILE: NewNode<'static> = NewNode {
+    kind: Kind::File,
+    permissions: 0o600,
+    rdev: 0,
+    target: b"",
+};
+
 /// What opens a store, or says why it cannot be opened.
 type Open<'a> = &'a dyn Fn(&Path) -> std::result::Result<Box<dyn Store>, String>;
 
@@ -336,16 +344,10 @@ fn fill(store: &dyn Store, dice: &mut ChaCha8Rng) {
 
 /// Changes as a mount makes them that is killed then: some committed, the last ones only recorded.
 fn go_on(store: &dyn Store, dice: &mut ChaCha8Rng, round: u32) {
-    let file = NewNode {
-        kind: Kind::File,
-        permissions: 0o600,
-        rdev: 0,
-        target: b"",
-    };
     for number in 0..15 {
         let name = format!("round {round} file {number}");
         let ino = store
-            .create(&OWNER, ROOT, name.as_bytes(), &file)
+            .create(&OWNER, ROOT, name.as_bytes(), &FILE)
             .unwrap()
             .ino;
         store
@@ -367,15 +369,9 @@ fn go_on(store: &dyn Store, dice: &mut ChaCha8Rng, round: u32) {
 
 /// Writes a long file, changes a part of it, and truncates it.
 fn change_tail(store: &dyn Store, dice: &mut ChaCha8Rng, round: u32) {
-    let node = NewNode {
-        kind: Kind::File,
-        permissions: 0o600,
-        rdev: 0,
-        target: b"",
-    };
     let name = format!("round {round} long");
     let ino = store
-        .create(&OWNER, ROOT, name.as_bytes(), &node)
+        .create(&OWNER, ROOT, name.as_bytes(), &FILE)
         .unwrap()
         .ino;
     let mut write = |offset, length| {
@@ -632,16 +628,10 @@ fn a_store_whose_redo_log_is_damaged_goes_on_with_what_was_before_the_damage() {
     let dir = tempfile::tempdir().unwrap();
     let (path, copy) = (dir.path().join("a.db"), dir.path().join("b.db"));
     let store = SqliteStore::open(&path, &OWNER).unwrap();
-    let file = NewNode {
-        kind: Kind::File,
-        permissions: 0o600,
-        rdev: 0,
-        target: b"",
-    };
     let names: Vec<String> = (0..12).map(|number| format!("note {number}")).collect();
     let redo = loop {
         for name in &names {
-            store.create(&OWNER, ROOT, name.as_bytes(), &file).unwrap();
+            store.create(&OWNER, ROOT, name.as_bytes(), &FILE).unwrap();
         }
         store.sync().unwrap();
         copy_cache(&path, &copy);
@@ -845,19 +835,13 @@ fn a_damaged_file_can_be_removed_and_the_store_goes_on() {
         }
         assert_eq!(store.unlink(&OWNER, parent, name).unwrap(), Some(ino));
         store.reclaim(ino).unwrap();
-        let file = NewNode {
-            kind: Kind::File,
-            permissions: 0o600,
-            rdev: 0,
-            target: b"",
-        };
-        store.create(&OWNER, ROOT, b"later", &file).unwrap();
+        store.create(&OWNER, ROOT, b"later", &FILE).unwrap();
         store.sync().unwrap();
         drop(store);
         let store = SqliteStore::open(&copy, &OWNER).unwrap();
         store.lookup(ROOT, b"later").unwrap();
         assert_eq!(store.lookup(parent, name).unwrap_err().errno, Errno::NOENT);
-        store.create(&OWNER, ROOT, b"last", &file).unwrap();
+        store.create(&OWNER, ROOT, b"last", &FILE).unwrap();
         drop(store);
         SqliteStore::open(&copy, &OWNER)
             .unwrap()

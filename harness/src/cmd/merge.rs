@@ -219,16 +219,9 @@ fn merged_plan(shards: &[Run]) -> Plan {
             machine: run.environment.machine(),
             first_epoch,
         });
-        first_epoch += epochs(run);
+        first_epoch += run.epochs_begun();
     }
     plan
-}
-
-/// The number of epochs that began.
-fn epochs(run: &Run) -> u32 {
-    let begun = run.samples.iter().map(|sample| sample.epoch + 1);
-    let ended = run.epochs.iter().map(|epoch| epoch.epoch + 1);
-    begun.chain(ended).max().unwrap_or(0)
 }
 
 /// Writes the merged run.
@@ -244,28 +237,7 @@ fn write(shards: &[Run], out: &Path) -> anyhow::Result<()> {
             shards.len(),
             &format!("merging {}", run.dir.display()),
         );
-        for sample in &run.samples {
-            let mut sample = sample.clone();
-            sample.epoch += merged.first_epoch;
-            sample.order += order;
-            writer.sample(&sample)?;
-        }
-        for cell in &run.cells {
-            let mut cell = cell.clone();
-            cell.epoch += merged.first_epoch;
-            writer.cell(&cell)?;
-        }
-        for epoch in &run.epochs {
-            let mut epoch = epoch.clone();
-            epoch.epoch += merged.first_epoch;
-            writer.epoch(&epoch)?;
-        }
-        run.probes
-            .iter()
-            .try_for_each(|probe| writer.probe(probe))?;
-        run.faults
-            .iter()
-            .try_for_each(|fault| writer.fault(fault))?;
+        writer.append(run, merged.first_epoch, order)?;
         run.crash_points
             .iter()
             .try_for_each(|points| writer.crash_points(points))?;

@@ -32,11 +32,6 @@ pub fn pool(dirs: &[PathBuf], out: &Path) -> anyhow::Result<()> {
     let mut plan = first.plan.clone();
     let names = dirs.iter().map(|dir| dir.display().to_string());
     plan.command = format!("ctxbench report {}", names.collect::<Vec<_>>().join(" "));
-    let epochs = |run: &Run| {
-        let begun = run.samples.iter().map(|sample| sample.epoch + 1);
-        let ended = run.epochs.iter().map(|epoch| epoch.epoch + 1);
-        begun.chain(ended).max().unwrap_or(0)
-    };
     for section in &mut plan.schedule.sections {
         // The runs have one plan, so each has the section.
         section.budget_ms = section.budget_ms.saturating_mul(runs.len() as u64);
@@ -52,29 +47,8 @@ pub fn pool(dirs: &[PathBuf], out: &Path) -> anyhow::Result<()> {
     let writer = Writer::create(out, &plan, &first.environment, policy, &first.contexts)?;
     let (mut epoch, mut order) = (0, 0);
     for run in &runs {
-        for sample in &run.samples {
-            let mut sample = sample.clone();
-            sample.epoch += epoch;
-            sample.order += order;
-            writer.sample(&sample)?;
-        }
-        for cell in &run.cells {
-            let mut cell = cell.clone();
-            cell.epoch += epoch;
-            writer.cell(&cell)?;
-        }
-        for record in &run.epochs {
-            let mut record = record.clone();
-            record.epoch += epoch;
-            writer.epoch(&record)?;
-        }
-        run.probes
-            .iter()
-            .try_for_each(|probe| writer.probe(probe))?;
-        run.faults
-            .iter()
-            .try_for_each(|fault| writer.fault(fault))?;
-        epoch += epochs(run);
+        writer.append(run, epoch, order)?;
+        epoch += run.epochs_begun();
         order += run.samples.len() as u64;
     }
     Ok(())

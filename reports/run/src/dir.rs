@@ -44,8 +44,8 @@ pub const CRASH_POINTS: &str = "crash-points.jsonl";
 /// The results for model-generated files.
 pub const MODEL_FILES: &str = "model-files.json";
 
-/// All of them.
-const FILES: [&str; 12] = [
+/// The files of a run, from which its report follows.
+pub const RECORDS: [&str; 12] = [
     PLAN,
     ENVIRONMENT,
     POLICY,
@@ -420,7 +420,42 @@ impl Drop for Writer {
     }
 }
 
+impl Run {
+    /// The number of epochs that began.
+    pub fn epochs_begun(&self) -> u32 {
+        let begun = self.samples.iter().map(|sample| sample.epoch + 1);
+        let ended = self.epochs.iter().map(|epoch| epoch.epoch + 1);
+        begun.chain(ended).max().unwrap_or(0)
+    }
+}
+
 impl Writer {
+    /// Writes the passes, cells, epochs, probes and faults of another run. Its first epoch and its first pass get these
+    /// numbers.
+    ///
+    /// # Errors
+    /// If a line cannot be written.
+    pub fn append(&self, run: &Run, first_epoch: u32, first_order: u64) -> Result<(), RunError> {
+        for sample in &run.samples {
+            let mut sample = sample.clone();
+            sample.epoch += first_epoch;
+            sample.order += first_order;
+            self.sample(&sample)?;
+        }
+        for cell in &run.cells {
+            let mut cell = cell.clone();
+            cell.epoch += first_epoch;
+            self.cell(&cell)?;
+        }
+        for epoch in &run.epochs {
+            let mut epoch = epoch.clone();
+            epoch.epoch += first_epoch;
+            self.epoch(&epoch)?;
+        }
+        run.probes.iter().try_for_each(|probe| self.probe(probe))?;
+        run.faults.iter().try_for_each(|fault| self.fault(fault))
+    }
+
     /// Starts a run in `dir`, which must not contain a run yet. Of two that start at once, one is refused before it
     /// writes anything.
     ///
@@ -440,7 +475,7 @@ impl Writer {
             lines += &line.map_err(|error| broken(&dir.join(CONTEXTS), None, &error))?;
             lines.push('\n');
         }
-        let mut files = FILES.iter().map(|name| dir.join(name));
+        let mut files = RECORDS.iter().map(|name| dir.join(name));
         if files.any(|file| file.symlink_metadata().is_ok()) {
             return Err(RunError::Taken(dir.to_owned()));
         }

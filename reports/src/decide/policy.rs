@@ -233,7 +233,7 @@ pub enum Condition {
     /// The time grows with the round-trip time to the server, by the slope between the candidate and the same one
     /// behind an injected delay (`NAME@30ms`): up to Y ms.
     RoundTrip,
-    /// A benefit counts for those who need it.
+    /// A benefit counts for teams that need it.
     Needed,
     /// A benefit is asked for in more sessions than that of the measure. If it is not shown in all of them, it counts for
     /// sessions like that one.

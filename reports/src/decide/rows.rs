@@ -33,7 +33,7 @@ inputs::named! {
 pub enum RowState {
     /// The whole interval keeps the bound: passed, shown, inside the margin.
     Met,
-    /// A benefit that keeps the bound, and counts under a condition: for those who need it, or in sessions like one of them.
+    /// A benefit that keeps the bound, and counts under a condition: for teams that need it, or in sessions like one of them.
     Conditional,
     /// The whole interval breaks the bound: failed, not shown, above the margin.
     Unmet,
@@ -154,7 +154,7 @@ pub struct Row {
     /// The figure in the other sessions in which a benefit is asked for; empty for other rows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sessions: Vec<OtherSession>,
-    /// Whether a benefit counts only for those who need it.
+    /// Whether a benefit counts only for teams that need it.
     #[serde(skip)]
     pub is_for_need: bool,
 }

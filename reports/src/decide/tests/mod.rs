@@ -66,7 +66,7 @@ fn every_policy_reaches_its_verdicts() {
     for (policy, candidate, make, changes) in cases() {
         decided.push(policy.to_owned());
         let good = of(policy, &make(), candidate);
-        // A property of a mount is a reason for those who need it.
+        // A property of a mount is a reason for teams that need it.
         let expected = if policy == "coding-agent" {
             AdoptIf
         } else {

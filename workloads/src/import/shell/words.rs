@@ -126,19 +126,7 @@ fn document_of_cat(simple: &Simple) -> Option<&Word> {
 /// # Errors
 /// Why the commands that the line runs are not certain.
 pub(super) fn split(line: &str) -> Result<Vec<Simple>, &'static str> {
-    let mut splitter = Splitter {
-        rest: line.char_indices().peekable(),
-        line,
-        all: Vec::new(),
-        current: Simple {
-            joint: Joint::Sequence,
-            words: Vec::new(),
-            redirections: Vec::new(),
-        },
-        documents: Vec::new(),
-        variables: HashMap::new(),
-        is_substitution: false,
-    };
+    let mut splitter = Splitter::new(line, line.char_indices().peekable(), false);
     splitter.run()?;
     Ok(splitter.all)
 }
@@ -163,7 +151,27 @@ struct Splitter<'a> {
     is_substitution: bool,
 }
 
-impl Splitter<'_> {
+impl<'a> Splitter<'a> {
+    fn new(
+        line: &'a str,
+        rest: std::iter::Peekable<std::str::CharIndices<'a>>,
+        is_substitution: bool,
+    ) -> Self {
+        Self {
+            rest,
+            line,
+            all: Vec::new(),
+            current: Simple {
+                joint: Joint::Sequence,
+                words: Vec::new(),
+                redirections: Vec::new(),
+            },
+            documents: Vec::new(),
+            variables: HashMap::new(),
+            is_substitution,
+        }
+    }
+
     fn peek(&mut self) -> Option<char> {
         self.rest.peek().map(|(_, c)| *c)
     }
@@ -258,20 +266,9 @@ impl Splitter<'_> {
             return Err(UNCERTAIN);
         }
         self.rest.next();
-        let mut inner = Splitter {
-            rest: self.rest.clone(),
-            line: self.line,
-            all: Vec::new(),
-            current: Simple {
-                joint: Joint::Sequence,
-                words: Vec::new(),
-                redirections: Vec::new(),
-            },
-            documents: Vec::new(),
-            // A copy for each substitution would take time in proportion to the square of the line's length.
-            variables: HashMap::new(),
-            is_substitution: true,
-        };
+        // Its variables are unknown: a copy for each substitution would take time in proportion to the square of the
+        // line's length.
+        let mut inner = Splitter::new(self.line, self.rest.clone(), true);
         inner.run().map_err(|_| UNCERTAIN)?;
         let text = match inner.all.as_slice() {
             [only] => document_of_cat(only),
