@@ -25,6 +25,9 @@ fn small() -> String {
     )
 }
 
+/// A histogram of a few calls. Passes on a busy machine have none, so the test brings its own.
+const OTHER_CALLS: &str = "HISTFAAAACV4nJNpmSzMwMDAwgABzFCaEch0M9ixgMH+A0SgtYuJCQBjsQVi";
+
 /// What `verify` prints as JSON, and whether it found nothing.
 fn verified(dir: &Path) -> (bool, Value) {
     let mut command = ctxbench(["verify", "--format", "json"]);
@@ -193,25 +196,12 @@ fn verify_finds_each_planted_change_and_passes_an_untouched_run() {
             "samples.jsonl round",
         ),
         (
-            "histograms of another arm",
+            "a histogram of other calls",
             |dir| {
                 let mut cells = lines(dir, "cells.jsonl");
-                let mut pairs =
-                    (0..cells.len()).flat_map(|one| (0..one).map(move |other| (one, other)));
-                let is_other = |(one, other): &(usize, usize)| {
-                    let [one, other] = [&cells[*one], &cells[*other]];
-                    let [kinds, others] = [one, other].map(|cell| {
-                        let kinds = cell["latencies"].as_object();
-                        kinds.map_or(Vec::new(), |kinds| kinds.keys().collect::<Vec<_>>())
-                    });
-                    !kinds.is_empty()
-                        && kinds == others
-                        && one["workload"] == other["workload"]
-                        && one["latencies"] != other["latencies"]
-                };
-                let (one, other) = pairs.find(is_other).unwrap();
-                let taken = cells[one]["latencies"].clone();
-                cells[other]["latencies"] = taken;
+                let of_stat = |cell: &&mut Value| cell["workload"] == "micro/stat";
+                let cell = cells.iter_mut().find(of_stat).unwrap();
+                cell["latencies"] = serde_json::json!({"stat": OTHER_CALLS});
                 put_lines(dir, "cells.jsonl", &cells);
             },
             "cells.jsonl latencies.",
