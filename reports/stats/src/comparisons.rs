@@ -113,21 +113,47 @@ pub struct Table(
     Option<Waits>,
 );
 
-/// By workload, cache state and arm: the logarithm of a pass's time over the processor time of its own processes.
-/// Passes whose processor time was not recorded are missing.
-type Waits = BTreeMap<(String, String, String), Series>;
+/// What is known of the waiting of a run's passes.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Waits {
+    /// By workload, cache state and arm: the logarithm of a pass's time over the processor time of its own processes.
+    /// Passes whose processor time was not recorded are missing.
+    lengthened: BTreeMap<(String, String, String), Series>,
+    /// By cell and arm: the share of a pass's time that its calls of this metric took.
+    shares: BTreeMap<(SeriesKey, String), Series>,
+}
 
-fn waited(sample: &Sample) -> Option<f64> {
-    let own_ns = sample.cpu.client_ns + sample.cpu.daemon_ns;
-    let is_known = own_ns > 0 && sample.waited_ns > 0;
-    is_known.then(|| (sample.waited_ns as f64 / own_ns as f64).ln())
+impl Waits {
+    fn add(&mut self, sample: &Sample) {
+        let own_ns = sample.cpu.client_ns + sample.cpu.daemon_ns;
+        if own_ns == 0 || sample.waited_ns == 0 {
+            return;
+        }
+        let at = (sample.epoch, sample.round);
+        let pass_ns = sample.waited_ns as f64;
+        let place = (
+            sample.workload.clone(),
+            sample.state.clone(),
+            sample.arm.clone(),
+        );
+        let lengthened = self.lengthened.entry(place).or_default();
+        lengthened.insert(at, (pass_ns / own_ns as f64).ln());
+        let kinds = sample.calls.iter();
+        let kinds = kinds.map(|(kind, calls)| (kind.as_str(), calls.total_ns));
+        for (metric, total_ns) in kinds.chain([(MAKESPAN, sample.makespan_ns)]) {
+            let key = SeriesKey::new(&sample.workload, &sample.state, metric);
+            let shares = self.shares.entry((key, sample.arm.clone())).or_default();
+            shares.insert(at, total_ns as f64 / pass_ns);
+        }
+    }
 }
 
 impl Table {
     /// Collects measured values. It leaves out passes of `void` epochs, and busy passes unless `also_busy`. With busy
-    /// passes, comparisons are widened by what other processes can have changed.
+    /// passes, comparisons are widened by what other processes can have changed, and the figure of every pass is a mean: the
+    /// waiting of a pass bounds what it added to the sum of the calls, and not what it added to their median.
     pub fn of(samples: &[Sample], void: &BTreeSet<u32>, also_busy: bool) -> Self {
-        let mut table = Self(BTreeMap::new(), also_busy.then(BTreeMap::new));
+        let mut table = Self(BTreeMap::new(), also_busy.then(Waits::default));
         let measured = samples.iter();
         let measured = measured
             .filter(|sample| sample.is_measured(also_busy) && !void.contains(&sample.epoch));
@@ -139,19 +165,19 @@ impl Table {
                 series.insert((sample.epoch, sample.round), value);
             };
             for (kind, calls) in &sample.calls {
-                put(kind, figure(sample, calls));
+                put(
+                    kind,
+                    match also_busy {
+                        true => calls.mean_ns(),
+                        false => figure(sample, calls),
+                    },
+                );
             }
             if sample.workload.starts_with("agent/") {
                 put(MAKESPAN, sample.makespan_ns as f64);
             }
-            if let (Some(waits), Some(waited)) = (&mut table.1, waited(sample)) {
-                let place = (
-                    sample.workload.clone(),
-                    sample.state.clone(),
-                    sample.arm.clone(),
-                );
-                let series = waits.entry(place).or_default();
-                series.insert((sample.epoch, sample.round), waited);
+            if let Some(waits) = &mut table.1 {
+                waits.add(sample);
             }
         }
         table
@@ -215,7 +241,8 @@ impl Table {
         })
     }
 
-    /// An arm's values in a cell, and as they would be if it had never waited. `None` if the waiting of a pass is unknown.
+    /// An arm's values in a cell, and as they would be if all waiting of each pass had been in the calls of this metric.
+    /// `None` if the waiting of a pass is unknown, or as long as these calls.
     ///
     /// A daemon that works beside its caller uses more processor time than the pass takes. The pass that waited least
     /// then stands for no waiting, so that such work hides none.
@@ -226,12 +253,15 @@ impl Table {
         arm: &str,
     ) -> Option<(&Series, Series)> {
         let series = self.0.get(key)?.get(arm)?;
-        let waited = waits.get(&(key.workload.clone(), key.state.clone(), arm.to_owned()))?;
-        let least = waited.values().copied().fold(0.0, f64::min);
+        let place = (key.workload.clone(), key.state.clone(), arm.to_owned());
+        let lengthened = waits.lengthened.get(&place)?;
+        let shares = waits.shares.get(&(key.clone(), arm.to_owned()))?;
+        let least = lengthened.values().copied().fold(0.0, f64::min);
         let shorter = series.iter();
         let shorter = shorter.map(|(at, value)| {
-            let lengthened = waited.get(at)? - least;
-            Some((*at, value / lengthened.exp()))
+            let waiting = 1.0 - (least - lengthened.get(at)?).exp();
+            let left = 1.0 - waiting / shares.get(at)?;
+            (left > 0.0).then_some((*at, value * left))
         });
         Some((series, shorter.collect::<Option<Series>>()?))
     }
@@ -514,6 +544,37 @@ mod tests {
                     .is_some_and(|interval| interval.high > expected)
             );
         }
+    }
+
+    #[test]
+    fn the_waiting_of_a_pass_can_all_have_been_in_the_calls_of_one_kind() {
+        // A tenth of a pass's time is that of `append`. The pass takes this many times its processor time.
+        for (lengthened, expected) in [(1.0, Some(1.0)), (20.0 / 19.0, Some(0.5)), (1.25, None)] {
+            let mut passes = passes("micro/append", "hot", 1_000);
+            for pass in &mut passes {
+                pass.waited_ns = 10 * pass.calls["append"].total_ns;
+                pass.cpu.client_ns = (pass.waited_ns as f64 / lengthened) as u64;
+            }
+            let table = Table::of(&passes, &BTreeSet::new(), true);
+            let key = SeriesKey::new("micro/append", "hot", "append");
+            let times = table.times(&key, "direct").unwrap();
+            let found = match times.disturbance {
+                Disturbance::Bounded { least, .. } => Some(least[0][0].exp() / 1_000.0),
+                Disturbance::Absent | Disturbance::Unknown => None,
+            };
+            assert_eq!(found.is_some(), expected.is_some(), "×{lengthened}");
+            if let (Some(found), Some(expected)) = (found, expected) {
+                assert!((found - expected).abs() < 1e-3, "×{lengthened}: {found}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_busy_run_has_the_mean_of_every_pass() {
+        let slow = passes("micro/append", "hot", 1_001_000);
+        let table = Table::of(&slow, &BTreeSet::new(), true);
+        let figures = &table.0[&SeriesKey::new("micro/append", "hot", "append")]["direct"];
+        assert_eq!((figures[&(0, 3)], figures[&(0, 4)]), (1_000.0, 11_000.0));
     }
 
     #[test]

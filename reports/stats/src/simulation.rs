@@ -211,6 +211,29 @@ fn planted_slowdowns_are_found_or_undecided() {
 }
 
 #[test]
+fn a_neighbour_that_slows_most_calls_of_one_arm_makes_no_verdict_wrong() {
+    // The median of a pass is then lengthened by more than the pass: ×3 in six of ten calls, and ×2.2 in the sum.
+    let mut rng = ChaCha8Rng::seed_from_u64(47);
+    for slowed in ["store", "direct"] {
+        for _ in 0..50 {
+            let mut run = samples(&mut rng, 1.0, Neighbour::Absent);
+            for pass in run.iter_mut().filter(|pass| pass.arm.starts_with(slowed)) {
+                for calls in pass.calls.values_mut() {
+                    calls.total_ns = (calls.total_ns as f64 * 2.2) as u64;
+                    (calls.p50_ns, calls.p90_ns) = (calls.p50_ns * 3, calls.p90_ns * 3);
+                    calls.max_ns *= 3;
+                    (pass.makespan_ns, pass.waited_ns) = (calls.total_ns, calls.total_ns);
+                }
+            }
+            let table = Table::of(&run, &BTreeSet::new(), true);
+            let key = SeriesKey::new(WORKLOAD, "hot", "read");
+            let found = compare_with_baseline(&plan(0.05), &table, &key, "store").unwrap();
+            assert!(!is_wrong(found.verdict, 1.0, 0.05), "{slowed}: {found:?}");
+        }
+    }
+}
+
+#[test]
 fn wrong_verdicts_are_as_rare_as_the_interval_says() {
     let mut rng = ChaCha8Rng::seed_from_u64(45);
     for neighbour in [Neighbour::Absent, Neighbour::Busy] {
