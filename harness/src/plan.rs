@@ -489,16 +489,6 @@ mod tests {
     use rundir::Schedule;
     use workloads::catalogue;
 
-    #[test]
-    fn the_policy_for_coding_states_the_length_of_the_session_that_weighs_its_git_steps() {
-        let workload = catalogue::workload("agent/claude-code-shell-heavy").unwrap();
-        let planned = planned_workload(&workload, Vec::new(), &BTreeMap::new());
-        let seconds = planned.session_ms.unwrap().div_ceil(1000);
-        let (_, text) = reports::decide::find("coding-agent").unwrap();
-        let stated = format!("measure.mix.session_s = {seconds}\n");
-        assert_eq!(text.matches(&stated).count(), 2, "{stated}");
-    }
-
     /// An arm whose backend can be used.
     fn usable(backend: &str) -> LiveArm {
         LiveArm {

@@ -55,9 +55,6 @@ impl AnswerFigure {
         if is_simulated(&decision.candidate) {
             text += ", simulated distance";
         }
-        if let Some(share) = &row.share {
-            text += &format!(", {}", share.words());
-        }
         if !row.sessions.is_empty() {
             text += &format!("; {}", row.in_other_sessions());
         }

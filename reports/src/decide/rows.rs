@@ -5,8 +5,8 @@ use stats::SeriesKey;
 
 use super::policy::{Condition, Criterion, ITSELF, ListedRow, Policy};
 use crate::measure::{
-    Evidence, Figure, Found, Gap, Measure, Reading, Scale, ScoreMeasure, SessionShare, TURN_NS,
-    amount, digits, spread,
+    Evidence, Figure, Found, Gap, Measure, Reading, Scale, ScoreMeasure, TURN_NS, amount, digits,
+    spread,
 };
 use crate::provenance::Provenance;
 use crate::text::lower;
@@ -148,9 +148,6 @@ pub struct Row {
     /// The properties that the candidate has and the baseline has not, in words; empty for other measures.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub properties: Vec<&'static str>,
-    /// The added time as a share of the recorded session, for a ratio of times in it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub share: Option<SessionShare>,
     /// The figure in the other sessions in which a benefit is asked for; empty for other rows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sessions: Vec<OtherSession>,
@@ -173,21 +170,9 @@ pub struct OtherSession {
 impl Row {
     /// The state of a figure of this row under a bound.
     ///
-    /// A ratio of times that are too small a share of their session to matter is no cost and no benefit. A benefit that is
-    /// not shown in every session counts under a condition.
+    /// A benefit that is not shown in every session counts under a condition.
     pub fn state_at(&self, bound: &Bound, effect: &RowEffect) -> RowState {
         let state = bound.state(effect);
-        let state = match (self.role, self.share) {
-            (RowRole::Cost, Some(share)) if share.is_below_what_matters() => RowState::Met,
-            (RowRole::Cost, Some(share)) if state == RowState::Unmet && !share.surely_costs() => {
-                RowState::Open
-            }
-            (RowRole::Benefit, Some(share)) if share.is_below_what_matters() => RowState::Unmet,
-            (RowRole::Benefit, Some(share)) if state == RowState::Met && !share.surely_saves() => {
-                RowState::Open
-            }
-            _ => state,
-        };
         let mut sessions = self.sessions.iter();
         let is_everywhere = sessions.all(|other| bound.state(&other.effect) == RowState::Met);
         match state {
@@ -300,7 +285,6 @@ pub(super) fn row(
             break_even: question.break_even(bound.value, &figure),
             baseline: figure.baseline,
             session: figure.session,
-            share: figure.share,
             sessions,
             ..of_reading(role, &criterion.title, bound, figure.reading)
         },
@@ -318,12 +302,6 @@ pub(super) fn row(
     row.is_for_need = criterion.condition == Some(Condition::Needed);
     if let Some(effect) = row.effect {
         row.state = row.state_at(&row.bound, &effect);
-    }
-    if let Some(share) = &row.share {
-        row.candidate += &format!("; adds {}", share.words());
-        if share.is_below_what_matters() {
-            row.candidate += ": below what matters";
-        }
     }
     if !row.sessions.is_empty() {
         row.candidate += &format!("; {}", row.in_other_sessions());
@@ -409,7 +387,6 @@ pub(super) fn bare(
         evidence: String::new(),
         gap: None,
         properties: Vec::new(),
-        share: None,
         sessions: Vec::new(),
         is_for_need: false,
     }

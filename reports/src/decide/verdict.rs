@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::rows::{Bound, Row, RowEffect, RowRole, RowState};
-use crate::measure::{SessionShare, amount};
+use crate::measure::amount;
 
 inputs::named! {
     /// The verdict of a decision.
@@ -173,13 +173,6 @@ pub(super) fn fragility(rows: &[Row], benefits_needed: usize) -> Option<Flip> {
         };
         let unit = row.bound.unit.as_str();
         for factor in [0.5, 2.0] {
-            if let Some(share) = row.share {
-                let margin = share.margin * factor;
-                let mut other = row.clone();
-                other.share = Some(SessionShare { margin, ..share });
-                let state = other.state_at(&row.bound, &effect);
-                change(true, (share.margin, margin), "session share", state);
-            }
             let Some(value) = scaled_margin(&row.bound, factor) else {
                 continue;
             };
@@ -286,7 +279,7 @@ fn changes(row: &Row, effect: &RowEffect) -> Vec<(bool, f64, f64, RowState)> {
         false => (effect.low, effect.high),
     };
     let mut found = Vec::new();
-    let is_plain = row.share.is_none() && row.sessions.is_empty();
+    let is_plain = row.sessions.is_empty();
     let mut to = |state: RowState, margin: f64, shift: f64| {
         let state = match state {
             RowState::Met if row.is_for_need => RowState::Conditional,
@@ -304,7 +297,7 @@ fn changes(row: &Row, effect: &RowEffect) -> Vec<(bool, f64, f64, RowState)> {
             low: effect.low + shift,
             high: effect.high + shift,
         };
-        // A bound or a figure alone may not change a row that rests on a share of a session, or on several sessions.
+        // A bound or a figure alone may not change a row that rests on several sessions.
         if is_plain || row.state_at(&other, effect) == state {
             found.push((true, bound.value, margin, state));
         }

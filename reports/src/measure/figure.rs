@@ -31,8 +31,8 @@ impl Evidence<'_> {
         baseline: &str,
     ) -> Result<Figure, Found> {
         match measure {
-            Measure::Mix { steps, session_s } if scale != Scale::Own => {
-                return self.mixed(steps, *session_s, scale, (candidate, baseline));
+            Measure::Mix { steps } if scale != Scale::Own => {
+                return self.mixed(steps, scale, (candidate, baseline));
             }
             Measure::Latency(latency) if scale != Scale::Own => {
                 return self.timed(latency, scale, candidate, baseline);

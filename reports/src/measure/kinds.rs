@@ -83,8 +83,6 @@ pub enum Measure {
     Mix {
         /// The steps, added up.
         steps: Vec<MixStep>,
-        /// The seconds of the recorded session that runs them.
-        session_s: Option<f64>,
     },
     /// The time that one call in a hundred takes or exceeds.
     Tail(Latency),
@@ -423,12 +421,9 @@ impl Measure {
                 );
                 Some(("of", message))
             }
-            Measure::Mix { steps, session_s } => {
+            Measure::Mix { steps } => {
                 if steps.is_empty() {
                     return Some(("steps", "needs at least one step".to_owned()));
-                }
-                if session_s.is_some_and(|seconds| !(seconds > 0.0 && seconds.is_finite())) {
-                    return Some(("session_s", "must be above 0".to_owned()));
                 }
                 let is_wrong = |step: &MixStep| !(step.times > 0.0 && step.times.is_finite());
                 let wrong = steps.iter().any(is_wrong);

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use stats::{Comparison, Interval, SeriesKey, compare_arms};
 
 use super::compared::saved;
-use super::{Evidence, Figure, Found, Reading, Scale, SessionShare, run_gap};
+use super::{Evidence, Figure, Found, Reading, Scale, run_gap};
 use crate::evidence::RunEvidence;
 use crate::provenance::Provenance;
 use crate::summary::{Cell, FailedPasses, MAKESPAN};
@@ -142,11 +142,9 @@ impl<'a> Evidence<'a> {
     }
 
     /// The candidate's summed time over the baseline's: the mean of the steps' ratios, each weighted by the baseline's time.
-    /// `session_s` is the length of the session that runs the steps.
     pub(crate) fn mixed(
         &self,
         steps: &[MixStep],
-        session_s: Option<f64>,
         scale: Scale,
         (arm, baseline): (&str, &str),
     ) -> Result<Figure, Found> {
@@ -175,17 +173,6 @@ impl<'a> Evidence<'a> {
             _ => sum / of_baseline,
         };
         let ends = [in_unit(sum.low), in_unit(sum.high)];
-        let margin = self
-            .runs
-            .first()
-            .map(|run| run.run.plan.margins.session_share);
-        let of_session = |sum: f64, seconds: f64| (sum - of_baseline) / (seconds * 1e3);
-        let share = session_s.zip(margin).map(|(seconds, margin)| SessionShare {
-            value: of_session(sum.value, seconds),
-            low: of_session(sum.low, seconds),
-            high: of_session(sum.high, seconds),
-            margin,
-        });
         let reading = Reading {
             value: in_unit(sum.value),
             low: ends[0].min(ends[1]),
@@ -201,10 +188,7 @@ impl<'a> Evidence<'a> {
         };
         let failed = self.failed_steps(steps, baseline);
         let baseline = format!("{}, {failed}", time(of_baseline * 1e6));
-        Ok(Figure {
-            share,
-            ..Figure::of(reading, baseline)
-        })
+        Ok(Figure::of(reading, baseline))
     }
 
     /// The candidate's time beside the baseline's.
@@ -273,13 +257,6 @@ fn timed(
         })
     };
     let value = in_unit(ratio)?;
-    let share_of = |ratio: f64, ms: u64| added(ratio) * of_pass / (ms as f64 * 1e6);
-    let share = workload.session_ms.map(|ms| SessionShare {
-        value: share_of(ratio, ms),
-        low: interval.map_or(f64::NEG_INFINITY, |ends| share_of(ends.low, ms)),
-        high: interval.map_or(f64::INFINITY, |ends| share_of(ends.high, ms)),
-        margin: run.run.plan.margins.session_share,
-    });
     let (low, high) = match interval {
         Some(interval) => {
             let [one, other] =
@@ -308,7 +285,6 @@ fn timed(
         baseline: cell_words(base),
         added_ns: Some(added(ratio) / calls_of_pass),
         session: session(workload, candidate.typical_ns * of_pass),
-        share: share.filter(|_| matches!(scale, Scale::Ratio | Scale::Saved)),
     };
     Some((epochs, timed))
 }

@@ -28,7 +28,7 @@ use crate::evidence::RunEvidence;
 use crate::provenance::Provenance;
 use crate::summary::Summary;
 
-pub(crate) use compared::{Figure, SessionShare};
+pub(crate) use compared::Figure;
 pub use compatible::check_compatible;
 pub(crate) use growth::exponent;
 pub use kinds::{Measure, Scale};

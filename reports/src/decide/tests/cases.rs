@@ -180,21 +180,10 @@ pub(super) fn cases() -> Vec<Case> {
                     slow(run, "program/git", "sqlite", 3.0)
                 }),
                 (
-                    AdoptIf,
-                    "git takes three times as long, and too short a time to matter",
+                    Archive,
+                    "git takes three times as long in a small repository",
                     |run| {
                         slow(run, "program/git", "sqlite", 3.0);
-                        for arm in ["direct", "direct-again", "sqlite"] {
-                            slow(run, "program/git", arm, 1e-3);
-                        }
-                    },
-                ),
-                (
-                    Archive,
-                    "no property, and a quarter of a time that is too short to matter",
-                    |run| {
-                        properties(run, Outcome::Skipped);
-                        slow(run, "program/git", "sqlite", 0.25);
                         for arm in ["direct", "direct-again", "sqlite"] {
                             slow(run, "program/git", arm, 1e-3);
                         }
