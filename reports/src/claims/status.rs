@@ -354,8 +354,8 @@ pub(crate) fn by_factor(factor: f64) -> String {
 pub struct Tally {
     /// Claims.
     pub claims: usize,
-    /// Claims that need no other run here: confirmed, refuted, conditional, arithmetic only, not reproduced here.
-    pub settled: usize,
+    /// Claims that these runs test: confirmed, refuted, conditional, arithmetic only.
+    pub tested: usize,
     /// All but the untestable ones.
     pub testable: usize,
     /// Claims by status.
@@ -368,12 +368,12 @@ pub struct Tally {
 impl Tally {
     /// The tally in a sentence.
     pub fn words(&self) -> String {
-        let share = |of: usize| 100.0 * self.settled as f64 / of.max(1) as f64;
+        let share = |of: usize| 100.0 * self.tested as f64 / of.max(1) as f64;
         let counts = self.by_status.iter();
         let counts = counts.map(|(status, count)| format!("{count} {}", status.name()));
         format!(
-            "{} of {} testable claims are settled ({:.0} %), {:.0} % of {} in all: {}.",
-            self.settled,
+            "{} of {} testable claims are tested ({:.0} %), {:.0} % of {} in all: {}.",
+            self.tested,
             self.testable,
             share(self.testable),
             share(self.claims),
@@ -392,8 +392,8 @@ pub fn tally(claims: &[ClaimResult]) -> Tally {
     let mut commands: BTreeMap<&str, usize> = BTreeMap::new();
     for claim in claims {
         *tally.by_status.entry(claim.status).or_default() += 1;
-        let is_settled = claim.status.is_settled();
-        tally.settled += usize::from(is_settled);
+        let (is_tested, is_settled) = (claim.status.is_tested(), claim.status.is_settled());
+        tally.tested += usize::from(is_tested);
         tally.testable += usize::from(is_settled || claim.status == ClaimStatus::NotMeasured);
         if let Some(command) = &claim.settle {
             *commands.entry(command).or_default() += 1;

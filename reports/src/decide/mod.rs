@@ -275,6 +275,6 @@ fn would_flip(flip: Option<&Flip>, missing: &[Gap]) -> String {
     match (flip, missing) {
         (Some(flip), []) => flip.words(),
         (None, []) => "no change of a single margin or figure".to_owned(),
-        (_, [first, ..]) => format!("evidence of {} ({})", first.what, first.command),
+        (_, [first, ..]) => format!("measuring {} ({})", first.what, first.command),
     }
 }

@@ -109,7 +109,7 @@ fn claims_table(
     Table(head, rows.collect())
 }
 
-/// Claims as a table for a terminal, the share settled, and the commands that would settle more.
+/// Claims as a table for a terminal, the share tested, and the commands that would test more.
 pub fn claims_text(claims: &[ClaimResult]) -> String {
     let rows: Vec<Vec<String>> = claims
         .iter()

@@ -13,7 +13,7 @@ pub(super) fn contexts(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Heading(3, "What the context costs".to_owned()));
-    parts.push(Text("The tokens of recorded and generated sessions are exact counts of their texts (`o200k`). Only what precedes a recorded session's first message is inferred. \"Partly stated\": for a part, the published session gives numbers without text. \"Simulated\": the session as it would have been under that policy, with calls that no model made; what the policy reads back is an assumption. \"Enter once\": everything that enters the context for the first time, the model's own output included. \"Sent in all\": the prompts of all calls together, which are billed without a cache. \"Uncached\": the part of them that a prompt cache of five minutes does not serve. A file counts once when it is read. What a model writes counts as output, and as input of every later call.".to_owned()));
+    parts.push(Text("The tokens of recorded and generated sessions are exact counts of their texts (`o200k`). Only what precedes a recorded session's first message is inferred. \"Partly stated\": for a part, the published session gives numbers without text. \"Simulated\": the session as it would have been under that policy, with calls that no model made; what the policy reads back is an assumption. \"Enter once\": the tokens of everything when it enters the context for the first time, the model's own output included. \"Sent in all\": the prompts of all calls together, which are billed without a cache. \"Uncached\": the part of them that a prompt cache of five minutes does not serve. A file counts once when it is read. What a model writes counts as output, and as input of every later call.".to_owned()));
     parts.push(Chart(
         stems::TOKENS,
         "What a context costs over a session: the tokens in the prompt of each call, by context policy. Behind each name are the dollars of the session on the first model of the table of dollars. Where a line falls, content was cleared, stored as a file, or compacted.",
@@ -181,7 +181,7 @@ fn published(costs: &[ContextCost], parts: &mut Vec<Part>) {
             rows.push(row);
         }
         parts.push(Text(format!(
-            "What is left of the published saving of {name}. As published: {} tokens before, {} after, {}. That figure counts each token once, however often it is sent, and lets the model save a result without writing it. It also states the size of the same results as 50,000 tokens and as 50,000 bytes. The table has the same session with everything kept, and simulated under the policies, with {} tokens a result:",
+            "How much of the published saving of {name} remains. As published: {} tokens before, {} after, {}. That figure counts each token once, however often it is sent, and lets the model save a result without writing it. It also states the size of the same results as 50,000 tokens and as 50,000 bytes. The table has the same session with everything kept, and simulated under the policies, with {} tokens a result:",
             count(before.entering),
             count(after.entering),
             saved(before.entering as f64, after.entering as f64),

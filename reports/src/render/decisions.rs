@@ -112,7 +112,7 @@ pub(super) fn first_screen(decisions: &[Decision], parts: &mut Vec<Part>) {
     parts.push(matrix(decisions));
     parts.push(List(carrying(decisions)));
     parts.push(Text(
-        "adopt: replace the baseline; archive: keep what you have, and file the idea.".to_owned(),
+        "adopt: replace the baseline; archive: keep what you have.".to_owned(),
     ));
     let gaps = gaps(decisions);
     if !gaps.is_empty() {
@@ -247,9 +247,9 @@ pub(super) fn gaps(decisions: &[Decision]) -> Vec<String> {
             };
             let shown = remedy.makes.iter().take(SHOWN).cloned().collect::<Vec<_>>();
             format!(
-                "no evidence: `{}` makes it ({}{more})",
-                remedy.command,
-                shown.join("; ")
+                "to measure {}{more}, run `{}`",
+                shown.join("; "),
+                remedy.command
             )
         })
         .collect()
@@ -291,8 +291,7 @@ fn source_rows(decisions: &[&Decision]) -> Vec<Vec<String>> {
 
 /// The verdicts of each policy with the candidates that got them, in lines for a terminal.
 fn verdict_lines(decisions: &[Decision]) -> String {
-    let mut text =
-        "adopt: change to it. archive: keep what you have, and file the idea.\n".to_owned();
+    let mut text = "adopt: change to it. archive: keep what you have.\n".to_owned();
     let verdicts = [
         PolicyVerdict::Adopt,
         PolicyVerdict::AdoptIf,

@@ -49,12 +49,16 @@ pub(super) fn conformance(report: &Report<'_>, parts: &mut Vec<Part>) {
     }
     let failing = probes().filter(|probe| !matches!(probe.outcome, Outcome::Ok | Outcome::Skipped));
     let title = format!(
-        "{} features tried on {}: {} fail",
+        "{} features were tried on {}: {} fail.",
         features.len(),
         arms.join(", "),
         failing.count()
     );
-    parts.push(Folded(title, vec![table, reasons]));
+    parts.push(Text(title));
+    parts.push(Folded(
+        "Feature by feature".to_owned(),
+        vec![table, reasons],
+    ));
 }
 
 pub(super) fn tools(report: &Report<'_>, parts: &mut Vec<Part>) {

@@ -30,7 +30,7 @@ pub(super) fn found(report: &Report<'_>, parts: &mut Vec<Part>) {
         _ => format!("In {differ} rows passes differ: the first pass is shown."),
     };
     parts.push(Text(format!(
-        "Questions whose answers were planted among generated notes: the share of questions whose answer is within the budget of tokens, and at which place it stands. \"stale\": only an outdated answer was found. Scores are computed outside the timed section. A time is that of all calls of its kind in the workload. {exact}"
+        "Questions whose answers were planted among generated notes: the share of questions whose answer is within the budget of tokens, and its rank. \"stale\": only an outdated answer was found. Scores are computed outside the timed section. A time is that of all calls of its kind in the workload. {exact}"
     )));
     let head = columns(&format!(
         "workload | arm | method | {} | tokens a question | tokens a found answer | \

@@ -10,10 +10,10 @@ pub(super) fn hosts(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Heading(3, "Several hosts".to_owned()));
-    parts.push(Text("Two mounts on this machine show what one backend holds. A plain directory does not take part, because no other host sees it.".to_owned()));
+    parts.push(Text("Two mounts of one backend on this machine stand for two hosts. A plain directory does not take part, because no other host sees it.".to_owned()));
     let of = |time_ns: Option<u64>| time_ns.map_or("–".to_owned(), |ns| time(ns as f64));
     if !summary.handoffs.is_empty() {
-        parts.push(Text("The time from the start of writing a note on one host until the other host has read it and closed it. The times are of notes that were seen within the time limit of a call. The other notes are timeouts; no ratio or verdict includes a pass with a timeout.".to_owned()));
+        parts.push(Text("A time is measured from the start of writing a note on one host until the other host has read it and closed it. The times are of notes that were seen within the time limit of a call. The other notes are timeouts; no ratio or verdict includes a pass with a timeout.".to_owned()));
         let rows = summary.handoffs.iter().map(|handoffs| {
             vec![
                 handoffs.workload.clone(),
@@ -28,7 +28,7 @@ pub(super) fn hosts(report: &Report<'_>, parts: &mut Vec<Part>) {
         parts.push(Table(head, rows.collect()));
     }
     if !summary.shared_files.is_empty() {
-        parts.push(Text("Two hosts add lines to one file, without waiting for each other. When both have settled, the harness looks for each line in every file on both hosts. A lost line is in no file. No two edits are in flight at one moment, so the file system lost the line, and not the writers.".to_owned()));
+        parts.push(Text("Two hosts add lines to one file: one thread makes all edits in turn, and no host waits until it sees the other's edit. When both have settled, the harness looks for each line in every file on both hosts. A lost line is in no file. No two edits are in progress at one moment, so the file system lost the line, and not the writers.".to_owned()));
         let rows = summary.shared_files.iter().map(|files| {
             vec![
                 files.workload.clone(),
@@ -61,7 +61,7 @@ pub(super) fn syncs(report: &Report<'_>, parts: &mut Vec<Part>) {
     if !kinds.any(|kind| kind.starts_with("sync-")) {
         return;
     }
-    parts.push(Text("The calls `sync-new` and `sync-overwritten` do not wait for the same durability on all arms. They wait for the strongest that the backend offers:".to_owned()));
+    parts.push(Text("The calls `sync-new` and `sync-overwritten` give different durability on different arms: each waits for the strongest that its backend offers:".to_owned()));
     let arms = plan.arms.iter().map(|arm| {
         let how = match arm.backend.has_bucket {
             true => "everything is in the bucket (the attribute `user.ctx.sync`)",

@@ -64,7 +64,7 @@ fn belongs(found: &ModelFiles) -> String {
     let answer = if all.is_empty() {
         "nothing here says"
     } else if exact < all.len() {
-        "not behind the read of a file that is to hold what was written to it"
+        "not behind the read of a file that must hold what was written to it"
     } else {
         "too few reads to speak against it; none was wrong"
     };

@@ -286,7 +286,7 @@ fn answer(parts: &mut Vec<Part>, results: &ModelFiles) {
     let mean = waited / calls.max(1.0) / 1000.0;
     let belongs = match exact == all && all > 0 && mean < 0.1 {
         true => "these figures do not speak against it",
-        false => "not behind the read of a file that is to hold what was written to it",
+        false => "not behind the read of a file that must hold what was written to it",
     };
     parts.push(Heading(
         2,

@@ -102,7 +102,7 @@ fn first_screen(report: &Report<'_>, parts: &mut Vec<Part>) {
         ));
         return parts.push(Chart(stems::LATENCY, LATENCY_SHOWS));
     }
-    parts.push(Text("Right of a picture's line is worse than the baseline, left is better; the tolerated cost is shaded. \"sure\": no halved or doubled limit, and no end of a figure's interval, changes the answer; \"fragile\": one does.".to_owned()));
+    parts.push(Text("In each picture of the HTML report, right of the line is worse than the baseline, left is better, and the tolerated cost is shaded. \"sure\": no halved or doubled limit, and no end of a figure's interval, changes the answer; \"fragile\": one does.".to_owned()));
     parts.push(Text(format!("Marks: {}.", Provenance::legend())));
     let shown = all.iter().take(MOST_USES).enumerate();
     parts.push(Uses(
@@ -553,10 +553,11 @@ fn origins(report: &Report<'_>) -> String {
         ));
     }
     if other.is_empty() {
-        return "Every time in this report is measured: none is simulated or recorded.".to_owned();
+        return "Every latency in this report is measured: none is simulated or recorded."
+            .to_owned();
     }
     format!(
-        "Every time in this report is measured, with these exceptions, which no figure of another arm includes: {}.",
+        "Every latency in this report is measured, with these exceptions, which no figure of another arm includes: {}.",
         other.join("; ")
     )
 }
@@ -704,7 +705,7 @@ fn method(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(List(vec![
         "In a cell (workload × cache state) all arms are mounted at once, and short passes alternate between them in a random order that the seed fixes. Ratios are paired within a round. A pass that changes files has a fresh subtree, or one whose changes were undone. In hot cells, the harness pauses a daemon while another arm is timed, so that its background work does not slow other arms.".to_owned(),
         "An epoch has its own scratch, daemons and order. It gives one Hodges–Lehmann estimate for each cell; the interval is Student's t over epochs, so it contains what varies between them. Verdicts are computed once, after all epochs, at an error rate of 1 %.".to_owned(),
-        "One client works in a closed loop: times are service times, without a queue of their own, so coordinated omission has nothing to hide.".to_owned(),
+        "One client works in a closed loop: times are service times. No schedule of arrivals exists, so a slow call delays the next one instead of making it queue, and no figure is corrected for that (coordinated omission).".to_owned(),
         format!("A call of more than {} s is a timeout. After twice that time it is aborted.", plan.settings.call_timeout_ms as f64 / 1000.0),
     ]));
     parts.push(Text(format!(

@@ -82,7 +82,7 @@ fn gates(decision: &Decision) -> String {
 /// Writes a row in a line: whether it keeps its bound, its title, and at the right its figure, which is never cut.
 fn write_row(area: &Area<'_>, row: &Row, y: i32) -> Result<(), DrawError> {
     let sign = match row.state {
-        RowState::Met => "✓",
+        RowState::Met | RowState::Conditional => "✓",
         RowState::Unmet | RowState::Failed => "✗",
         _ => "?",
     };
@@ -114,17 +114,22 @@ fn telling(decision: &Decision, role: RowRole) -> Option<&Row> {
         RowRole::Benefit => placed.min_by(|one, other| one.0.total_cmp(&other.0)),
         _ => placed.max_by(|one, other| one.0.total_cmp(&other.0)),
     };
-    let shown = rows().find(|row| role == RowRole::Benefit && row.state == RowState::Met);
+    let shown = rows().find(|row| role == RowRole::Benefit && is_shown(row));
     shown
         .or(found.map(|found| found.1))
         .or_else(|| rows().next())
+}
+
+/// Whether a benefit is shown, under a condition or not.
+fn is_shown(row: &Row) -> bool {
+    matches!(row.state, RowState::Met | RowState::Conditional)
 }
 
 /// The benefits of a candidate in a few words.
 fn benefits(decision: &Decision) -> String {
     let shown = decision
         .of_role(RowRole::Benefit)
-        .filter(|row| row.state == RowState::Met);
+        .filter(|row| is_shown(row));
     format!("{}/{} benefits", shown.count(), decision.benefits_needed)
 }
 

@@ -139,18 +139,18 @@ impl Health {
                     format!(", and {} for a candidate", difference(shown))
                 });
                 format!(
-                    "the smallest difference that this run can show is {} between identical arms{candidates}, in the median cell",
+                    "the median cell could detect a difference of {} between identical arms{candidates}",
                     difference(shown)
                 )
             }
-            None => "which difference this run can show is unknown".to_owned(),
+            None => "which difference the median cell could detect is unknown".to_owned(),
         };
         let called = match self.aa_called_different {
             0 => String::new(),
             called => format!("; {called} of {} cells call them different", self.aa.len()),
         };
         format!(
-            "Identical arms came out {} apart in the median cell, {} in the worst; {shown}{called}",
+            "Two identical arms differed by {} in the median cell, by {} in the worst; {shown}{called}",
             difference(middle),
             difference(worst)
         )

@@ -102,7 +102,7 @@ fn precision_is_said_in_one_sentence_from_the_run() {
     health.smallest_shown = Some(1.167);
     assert_eq!(
         health.identical_arms(),
-        "Identical arms came out 0.3 % apart in the median cell, 1.1 % in the worst; the smallest difference that this run can show is 1.5 % between identical arms, and 16.7 % for a candidate, in the median cell"
+        "Two identical arms differed by 0.3 % in the median cell, by 1.1 % in the worst; the median cell could detect a difference of 1.5 % between identical arms, and 16.7 % for a candidate"
     );
     health.aa_called_different = 1;
     let called = health.identical_arms();

@@ -551,7 +551,7 @@ fn a_constant_of_a_backend_confirms_and_refutes_no_claim() {
     let found = judged(&both, &[&run]);
     assert_eq!(found.status, Declared, "{found:?}");
     let counted = tally(std::slice::from_ref(&found));
-    assert_eq!((counted.settled, counted.testable), (0, 0));
+    assert_eq!((counted.tested, counted.testable), (0, 0));
 }
 
 #[test]
