@@ -29,6 +29,7 @@ mod python;
 mod run;
 mod s3;
 mod scale;
+mod sdk;
 mod servers;
 mod tls;
 mod tokens;

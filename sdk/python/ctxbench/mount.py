@@ -1,0 +1,142 @@
+"""Mounts as context managers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Dict, Optional, Union
+
+from ._command import CommandError, flags, invoke, program
+
+#: The option that names the place of a store's content.
+_STORE_OPTIONS: Dict[str, str] = {
+    "sqlite": "db",
+    "agent-memory": "db",
+    "s3": "bucket",
+    "view": "source",
+    "llm-history": "log_db",
+    "llm-generate": "save",
+}
+
+#: The line that a mount prints when it can be used.
+_READY = b"ready\n"
+
+#: Seconds that a daemon may take to end after its mount has gone.
+_PATIENCE = 60.0
+
+
+class Mount:
+    """A mount that lasts as long as a ``with`` block::
+
+        with Mount("sqlite", "notes.db", "notes") as mount:
+            (mount.path / "plan.md").write_text("first step")
+
+    The end of the block unmounts, and waits until everything is flushed, also after Ctrl-C and other exceptions. If this
+    process is killed, the mount ends by itself.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        store: Union[str, "os.PathLike[str]", None],
+        path: Union[str, "os.PathLike[str]"],
+        **options: object,
+    ) -> None:
+        """Describes a mount. Nothing is mounted yet.
+
+        Args:
+            kind: a store of ``ctxbench mount``, such as ``sqlite``, ``agent-memory``, ``s3``, ``view`` or ``memory``.
+            store: where its content is: a database file (``sqlite``, ``agent-memory``), a bucket (``s3``), the source of a
+                ``view``; ``None`` for the default of ``ctxbench mount``, and for stores without a place.
+            path: an empty directory.
+            options: more options of ``ctxbench mount KIND``: ``agent_id="akashi"`` is ``--agent-id akashi``.
+
+        Raises:
+            TypeError: ``store`` or ``daemon`` is given and has no meaning.
+        """
+        if "daemon" in options:
+            raise TypeError("a Mount lasts as long as its block; use `ctxbench mount --daemon` for a longer one")
+        if store is not None and kind not in _STORE_OPTIONS:
+            raise TypeError(f"{kind} has no place for its content: give None in place of {os.fspath(store)!r}")
+        given = {} if store is None else {_STORE_OPTIONS[kind]: store}
+        self.kind = kind
+        self.path = Path(os.path.abspath(path))
+        self._words = ["mount", kind, *flags({**given, **options}), "--until-stdin-ends", str(self.path)]
+        self._process: Optional["subprocess.Popen[bytes]"] = None
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __enter__(self) -> "Mount":
+        """Mounts, and waits until the mount can be used.
+
+        Raises:
+            CommandError: it cannot be mounted; the error has the command's standard error.
+            FileNotFoundError: there is no program ``ctxbench``.
+        """
+        if self._process is not None:
+            raise RuntimeError(f"{self.path} is already mounted by this object")
+        self._command = [program(), *self._words]
+        self._errors = tempfile.TemporaryFile()
+        # The end of its input ends the mount, however this process ends.
+        process = subprocess.Popen(
+            self._command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            # A terminal's Ctrl-C must not unmount below the block, which may still write.
+            start_new_session=True,
+        )
+        try:
+            assert process.stdout is not None
+            if process.stdout.readline() != _READY:
+                code = _end(process)
+                raise CommandError(self._command, code, self._said())
+        except BaseException:
+            _end(process)
+            self._errors.close()
+            raise
+        self._process = process
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Unmounts, and waits until everything is flushed.
+
+        Raises:
+            CommandError: the unmount or the last flush failed, or the daemon has crashed. A mount that programs still use after
+                some seconds ends all the same, and their open files get errors.
+        """
+        process, self._process = self._process, None
+        if process is None:
+            return
+        try:
+            is_crashed = process.poll() not in (None, 0)
+            if process.returncode != 0:
+                invoke(["unmount", str(self.path)], defers_interrupt=True)
+            if is_crashed:
+                raise CommandError(self._command, process.returncode, self._said())
+        except CommandError as error:
+            log = self._said().strip()
+            if log and log not in error.stderr:
+                raise CommandError(error.command, error.returncode, f"{error.stderr}\n{log}") from error
+            raise
+        finally:
+            _end(process)
+            self._errors.close()
+
+    def _said(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read().decode("utf-8", "replace")
+
+
+def _end(process: "subprocess.Popen[bytes]") -> Optional[int]:
+    """Ends a mount by the end of its input, and returns its exit code; ``None`` if it still runs."""
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.close()
+    process.stdout.close()
+    try:
+        return process.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        return None

@@ -1,0 +1,65 @@
+"""What the tests share. The package is the one beside the tests."""
+
+import os
+import shutil
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+SDK = Path(__file__).resolve().parent.parent
+
+
+def can_mount() -> bool:
+    """Whether this user can mount here."""
+    try:
+        os.close(os.open("/dev/fuse", os.O_RDWR))
+    except OSError:
+        return False
+    return os.geteuid() == 0 or shutil.which("fusermount3") is not None
+
+
+needs_mounts = unittest.skipUnless(can_mount(), "mounts need /dev/fuse, and root or fusermount3")
+
+
+def mounts_under(directory: Path) -> list:
+    """The mount points below a directory."""
+    with open("/proc/self/mounts") as table:
+        points = [line.split(" ")[1] for line in table]
+    return [point for point in points if point.startswith(f"{directory}/")]
+
+
+class ScratchCase(unittest.TestCase):
+    """A test with a directory of its own, in which no mount is left."""
+
+    def setUp(self) -> None:
+        self.scratch = Path(tempfile.mkdtemp(prefix="ctxbench-sdk-", dir=os.environ.get("TMPDIR", "/var/tmp")))
+        self.addCleanup(self._clean)
+        model = os.environ.get("CTXBENCH_EMBEDDINGS")
+        os.environ["CTXBENCH_EMBEDDINGS"] = "none"
+        self.addCleanup(self._restore, "CTXBENCH_EMBEDDINGS", model)
+
+    @staticmethod
+    def _restore(name: str, value) -> None:
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+    def set_variable(self, name: str, value: str) -> None:
+        self.addCleanup(self._restore, name, os.environ.get(name))
+        os.environ[name] = value
+
+    def directory(self, name: str) -> Path:
+        made = self.scratch / name
+        made.mkdir()
+        return made
+
+    def _clean(self) -> None:
+        left = mounts_under(self.scratch)
+        for point in reversed(left):
+            os.system(f"umount -l '{point}'")
+        shutil.rmtree(self.scratch)
+        self.assertEqual(left, [], "a mount was left behind")

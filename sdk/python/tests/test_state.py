@@ -1,0 +1,102 @@
+"""The tools over an agent's state, compared with those of the program."""
+
+import json
+import unittest
+
+import support  # noqa: F401  (finds the package)
+from ctxbench import StateFiles, ToolError
+from ctxbench._server import Server
+
+STEP = {"id": "1", "content": "Query “July”", "status": "pending"}
+
+#: Calls in their order, with arguments; the texts of both implementations must be equal.
+CALLS = [
+    ("ls_files", {}),
+    ("write_file", {"file_path": "b/é.json", "content": '{"a": "é"}\n'}),
+    ("write_file", {"file_path": "a.txt", "content": ""}),
+    ("write_file", {"file_path": "long.txt", "content": "line\n" * 4500}),
+    ("write_file", {"file_path": "wide.txt", "content": "é" * 300_000}),
+    ("write_file", {"file_path": "pages.txt", "content": ("x" * 400 + "\n") * 1000}),
+    ("ls_files", {}),
+    ("ls", {}),
+    ("read_file", {"file_path": "b/é.json"}),
+    ("read_file", {"file_path": "a.txt"}),
+    ("read_file", {"file_path": "long.txt"}),
+    ("read_file", {"file_path": "long.txt", "offset": 4400, "limit": 50}),
+    ("read_file", {"file_path": "long.txt", "offset": 0, "limit": 1}),
+    ("read_file", {"file_path": "long.txt", "offset": 4502}),
+    ("read_file", {"file_path": "long.txt", "limit": 0}),
+    ("read_file", {"file_path": "long.txt", "limit": -1}),
+    ("read_file", {"file_path": "wide.txt"}),
+    ("read_file", {"file_path": "pages.txt"}),
+    ("read_file", {"file_path": "missing"}),
+    ("write_file", {"file_path": "", "content": "x"}),
+    ("write_file", {"file_path": " \u00a0", "content": "x"}),
+    ("write_file", {"file_path": "\x1c", "content": "x"}),
+    ("write_file", {"file_path": 'a\n"\\\t\r', "content": "x"}),
+    ("write_file", {"file_path": "nul\0", "content": "x"}),
+    ("write_todos", {"todos": [STEP, {"content": "Save\n\t\x01", "status": "in_progress"}]}),
+    ("read_file", {"file_path": "todos.json"}),
+    ("write_todos", {"todos": [STEP, STEP]}),
+    ("write_todos", {"todos": [{"content": " ", "status": "pending"}]}),
+    ("write_todos", {"todos": [{"content": "x", "status": "done"}]}),
+    ("write_todos", {"todos": [{"content": "x"}]}),
+    ("write_todos", {"todos": [{"status": "pending"}]}),
+    ("write_todos", {"todos": [{**STEP, "due": "now"}]}),
+    ("write_todos", {"todos": [STEP | {"id": None}] if hasattr(dict, "__or__") else [STEP]}),
+    ("write_todos", {"todos": [{"content": "x", "status": "pending"}] * 1001}),
+    ("read_file", {"file_path": "todos.json"}),
+    ("write_todos", {"todos": []}),
+    ("read_file", {"file_path": "todos.json"}),
+    ("ls_files", {}),
+]
+
+
+class StateFilesTest(unittest.TestCase):
+    def test_answers_and_refusals_are_those_of_the_program(self) -> None:
+        server = Server("state")
+        self.addCleanup(server.close)
+        tools = StateFiles({})
+        for tool, arguments in CALLS:
+            with self.subTest(tool=tool, arguments=str(arguments)[:80]):
+                self.assertEqual(
+                    answer(lambda: getattr(tools, tool)(**arguments)), answer(lambda: server.call(tool, arguments))
+                )
+
+    def test_files_are_in_the_state_of_the_framework(self) -> None:
+        state = {"messages": ["kept"]}
+        tools = StateFiles(state)
+        rows = json.dumps([{"meeting": "All Hands"}])
+        self.assertIn("✅ Saved july.json", tools.write_file("july.json", rows))
+        self.assertEqual(state, {"messages": ["kept"], "files": {"july.json": rows}})
+        state["files"] = {"october.json": "[]"}
+        self.assertIn("october.json (2 bytes)", tools.ls_files())
+        self.assertNotIn("july.json", tools.ls())
+        tools.write_todos([STEP])
+        self.assertEqual(json.loads(state["files"]["todos.json"]), [STEP])
+
+    def test_a_value_that_is_not_text_is_refused_and_changes_nothing(self) -> None:
+        tools = StateFiles({})
+        for content in ([1], None, b"x"):
+            with self.assertRaisesRegex(TypeError, "content must be a text"):
+                tools.write_file("a", content)
+        with self.assertRaisesRegex(ToolError, "not text"):
+            tools.write_file("a", "\ud800")
+        for todos in ("plan", {"content": "x"}, [1]):
+            with self.assertRaises(TypeError):
+                tools.write_todos(todos)
+        self.assertEqual(tools.state, {"files": {}})
+        for files in ([], {"a": 1}):
+            with self.assertRaisesRegex(TypeError, "must be a dictionary"):
+                StateFiles({"files": files})
+
+
+def answer(call) -> str:
+    try:
+        return call()
+    except ToolError as error:
+        return f"refused: {error}"
+
+
+if __name__ == "__main__":
+    unittest.main()
