@@ -1,57 +1,84 @@
-//! The Python SDK in `sdk/python`: its own tests, with this build's program.
+//! The SDKs in `sdk`: their own tests, with this build's program.
 
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 
-use crate::common::{CTXBENCH, Scratch, can_mount, installed, mounts_under, stderr};
+use crate::common::{CTXBENCH, Scratch, can_mount, has, installed, mounts_under, stderr, stdout};
 
-/// A Python that the SDK supports. `CTXBENCH_REQUIRE_PYTHON`, set in CI, makes a missing one a failure.
-fn python() -> Option<&'static str> {
-    let supported = "import sys; sys.exit(sys.version_info < (3, 9))";
-    let found = Command::new("python3").args(["-c", supported]).status();
-    let is_there = found.is_ok_and(|status| status.success());
-    let missing = "the Python SDK needs python3, version 3.9 or newer";
-    installed(
-        is_there.then_some("python3").ok_or(missing),
-        "CTXBENCH_REQUIRE_PYTHON",
-    )
+fn sdk(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../sdk")
+        .join(name)
 }
 
-fn sdk() -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../sdk/python")
+/// Whether a command succeeds here. `required`, set in CI, makes a missing one a failure.
+fn is_installed(program: &str, arguments: [&str; 2], missing: &str, required: &str) -> bool {
+    let found = Command::new(program).args(arguments).status();
+    let is_there = found.is_ok_and(|status| status.success());
+    installed(is_there.then_some(()).ok_or(missing), required).is_some()
+}
+
+/// Runs an SDK's tests, which must succeed and leave no mount.
+fn passes(tests: &mut Command) -> Output {
+    let scratch = Scratch::new();
+    let tests = tests.env("CTXBENCH_BIN", CTXBENCH);
+    let output = tests.env("TMPDIR", scratch.path()).output().unwrap();
+    let said = format!("{}{}", stdout(&output), stderr(&output));
+    assert!(output.status.success(), "{said}");
+    assert!(mounts_under(scratch.path()).is_empty());
+    output
+}
+
+/// Checks that what a line reports as skipped is only a package that users may have.
+fn is_optional(line: &str) {
+    eprintln!("SKIPPED: {line}");
+    assert!(line.contains("is not installed"), "{line}");
 }
 
 #[test]
 fn the_python_sdk_passes_its_tests_with_this_program() {
-    let (Some(python), true) = (python(), can_mount()) else {
+    let supported = ["-c", "import sys; sys.exit(sys.version_info < (3, 9))"];
+    let missing = "the Python SDK needs python3, version 3.9 or newer";
+    if !can_mount() || !is_installed("python3", supported, missing, "CTXBENCH_REQUIRE_PYTHON") {
         return;
-    };
-    let scratch = Scratch::new();
-    let output = Command::new(python)
-        .args(["-B", "-m", "unittest", "discover", "--verbose"])
-        .arg(sdk().join("tests"))
-        .env("CTXBENCH_BIN", CTXBENCH)
-        .env("TMPDIR", scratch.path())
-        .output()
-        .unwrap();
-    let said = stderr(&output);
-    assert!(output.status.success(), "{said}");
-    for part in ["test_memory", "test_mount", "test_runs", "test_state"] {
-        assert!(said.contains(part), "{part} was not run: {said}");
     }
-    // Where mounts are possible, only a frame library or a framework may be missing.
-    for line in said.lines().filter(|line| line.contains("skipped '")) {
-        eprintln!("SKIPPED: {line}");
-        assert!(line.contains("is not installed"), "{line}");
-    }
-    assert!(mounts_under(scratch.path()).is_empty());
+    let mut tests = Command::new("python3");
+    tests.args(["-B", "-m", "unittest", "discover", "--verbose"]);
+    let said = stderr(&passes(tests.arg(sdk("python").join("tests"))));
+    has(
+        &said,
+        &["test_memory", "test_mount", "test_runs", "test_state"],
+    );
+    said.lines()
+        .filter(|line| line.contains("skipped '"))
+        .for_each(is_optional);
 }
 
 #[test]
-fn the_python_sdk_has_the_version_of_the_program_and_no_dependency() {
-    let project = std::fs::read_to_string(sdk().join("pyproject.toml")).unwrap();
-    let project: toml::Table = project.parse().unwrap();
-    let project = &project["project"];
-    assert_eq!(project["version"].as_str(), Some(env!("CARGO_PKG_VERSION")));
-    assert_eq!(project["dependencies"].as_array().map(Vec::len), Some(0));
+fn the_typescript_sdk_passes_its_tests_with_this_program() {
+    let supported = ["-e", "process.exit(parseInt(process.versions.node) < 20)"];
+    let missing = "the TypeScript SDK needs node, version 20 or newer";
+    if !can_mount() || !is_installed("node", supported, missing, "CTXBENCH_REQUIRE_NODE") {
+        return;
+    }
+    let entries = std::fs::read_dir(sdk("typescript").join("tests")).unwrap();
+    let files = entries.map(|entry| entry.unwrap().path());
+    let files = files.filter(|file| file.to_string_lossy().ends_with(".test.js"));
+    let mut tests = Command::new("node");
+    tests.args(["--test", "--test-reporter=tap", "--test-concurrency=1"]);
+    let said = stdout(&passes(tests.args(files)));
+    has(&said, &["source 3's listing", "an option reaches", "# skipped 0"]);
+}
+
+#[test]
+fn an_sdk_has_the_version_of_the_program_and_no_dependency() {
+    let read = |file: &str| std::fs::read_to_string(sdk(file)).unwrap();
+    let python: toml::Table = read("python/pyproject.toml").parse().unwrap();
+    let python = &python["project"];
+    let node: serde_json::Value = serde_json::from_str(&read("typescript/package.json")).unwrap();
+    let version = Some(env!("CARGO_PKG_VERSION"));
+    assert_eq!(python["version"].as_str(), version);
+    assert_eq!(node["version"].as_str(), version);
+    assert_eq!(python["dependencies"].as_array().map(Vec::len), Some(0));
+    assert!(node.get("dependencies").is_none());
 }

@@ -111,24 +111,32 @@ class Mount:
         process, self._process = self._process, None
         if process is None:
             return
+        code: Optional[int] = None
         try:
-            is_crashed = process.poll() not in (None, 0)
-            if process.returncode != 0:
+            # A mount that the user has ended is not there any more; that of a crashed daemon is.
+            if _is_mounted(self.path):
                 invoke(["unmount", str(self.path)], defers_interrupt=True)
-            if is_crashed:
-                raise CommandError(self._command, process.returncode, self._said())
         except CommandError as error:
-            log = self._said().strip()
-            if log and log not in error.stderr:
-                raise CommandError(error.command, error.returncode, f"{error.stderr}\n{log}") from error
-            raise
+            raise CommandError(error.command, error.returncode, f"{error.stderr}\n{self._said()}") from None
         finally:
-            _end(process)
+            code = _end(process)
+            said = self._said()
             self._errors.close()
+        if code != 0:
+            raise CommandError(self._command, code, said)
 
     def _said(self) -> str:
         self._errors.seek(0)
         return self._errors.read().decode("utf-8", "replace")
+
+
+def _is_mounted(path: Path) -> bool:
+    """Whether a mount is on a directory. The directory itself is not asked: a dead mount answers with errors."""
+    point = os.path.join(os.path.realpath(path.parent), path.name)
+    escapes = {"\\": "\\134", " ": "\\040", "\t": "\\011", "\n": "\\012"}
+    written = "".join(escapes.get(character, character) for character in point)
+    with open("/proc/self/mounts", "rb") as table:
+        return any(line.split(b" ")[1] == os.fsencode(written) for line in table)
 
 
 def _end(process: "subprocess.Popen[bytes]") -> Optional[int]:

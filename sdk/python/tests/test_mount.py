@@ -46,6 +46,15 @@ with ctxbench.Mount("memory", None, {str(path)!r}):
             self.assertEqual(list(path.iterdir()), [])
         self.assertTrue(store.exists())
 
+    def test_a_path_may_have_blanks_and_lead_over_links(self) -> None:
+        real = self.directory("my folder")
+        (real / "a mount").mkdir()
+        (self.scratch / "link").symlink_to(real)
+        with Mount("memory", None, self.scratch / "link" / "a mount") as mount:
+            (mount.path / "a").touch()
+            self.assertEqual(os.listdir(real / "a mount"), ["a"])
+        self.assertEqual(os.listdir(real / "a mount"), [])
+
     def test_source_3s_shell_listing_works_on_a_mount(self) -> None:
         path = self.directory("avm")
         with Mount("agent-memory", self.scratch / "avm.db", path, agent_id="akashi"):

@@ -18,7 +18,7 @@ from ctxbench import CommandError
 
 #: The options of a small run.
 SMALL = {
-    "workload": ["micro/stat"],
+    "workload": ["micro/write-1k"],
     "state": "hot",
     "backend": ["memory"],
     "epochs": 3,
@@ -32,7 +32,7 @@ SMALL = {
 class RunsTest(ScratchCase):
     def small_run(self) -> ctxbench.Report:
         with contextlib.redirect_stderr(io.StringIO()) as shown:
-            done = ctxbench.run(budget=2, out=self.scratch / "run", scratch_dir=self.directory("work"), **SMALL)
+            done = ctxbench.run(budget=20, out=self.scratch / "run", scratch_dir=self.directory("work"), **SMALL)
         self.assertIn(f"results in {done.run}", shown.getvalue())
         return done
 
@@ -55,7 +55,7 @@ class RunsTest(ScratchCase):
                     if isinstance(value, (int, float)):
                         self.assertEqual(float(text[name]), value)
         direct = next(row for row in rows if row["arm"] == "direct")
-        self.assertEqual((direct["workload"], direct["metric"], direct["ratio"]), ("micro/stat", "stat", None))
+        self.assertEqual((direct["workload"], direct["metric"], direct["ratio"]), ("micro/write-1k", "write", None))
         self.assertIsInstance(direct["calls"], int)
         self.assertIsInstance(direct["typical_ns"], float)
         self.table_is_never_older_than_the_records(done, rows)
