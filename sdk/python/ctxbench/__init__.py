@@ -1,6 +1,7 @@
 """An agent's memory, mounts and measurements, over the program ``ctxbench``.
 
-The package runs the program that ``CTXBENCH_BIN`` names, or the ``ctxbench`` on ``PATH``, and speaks its JSON and MCP.
+The package runs the program that ``CTXBENCH_BIN`` names, or the ``ctxbench`` on ``PATH``, and reads its
+JSON and MCP.
 """
 
 from ._command import CommandError

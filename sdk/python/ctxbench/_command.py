@@ -14,8 +14,8 @@ from typing import IO, List, Mapping, Optional, Sequence
 class CommandError(RuntimeError):
     """A command of ``ctxbench`` failed.
 
-    ``command`` is its command line, ``returncode`` its exit code (negative: the signal that ended it; ``None``: it still
-    runs), and ``stderr`` what it wrote to standard error.
+    ``command`` is its command line, ``returncode`` its exit code (negative: the signal that ended it;
+    ``None``: it still runs), and ``stderr`` what it wrote to standard error.
     """
 
     def __init__(self, command: Sequence[str], returncode: Optional[int], stderr: str) -> None:
@@ -44,7 +44,8 @@ def program() -> str:
 def flags(options: Mapping[str, object]) -> List[str]:
     """Keyword arguments as options of a command: ``agent_id="kim"`` becomes ``--agent-id=kim``.
 
-    ``True`` gives an option without a value, ``None`` and ``False`` give none, and a list or tuple repeats the option.
+    ``True`` gives an option without a value, ``None`` and ``False`` give none, and a list or tuple repeats the
+    option.
     """
     words: List[str] = []
     for name, value in options.items():

@@ -41,9 +41,7 @@ class Server:
         )
         try:
             client = {"name": "ctxbench-python", "version": "1"}
-            self._request(
-                "initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}
-            )
+            self._request("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client})
             self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         except BaseException:
             self._end()

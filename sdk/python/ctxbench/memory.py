@@ -117,13 +117,13 @@ class AgentMemory:
 
         Args:
             text: the note.
-            title: its file name, without ``.md``; the first words of the text by default. If it exists, the new one gets a
-                number.
+            title: its file name, without ``.md``; the first words of the text by default. If it exists, the
+                new one gets a number.
             importance: 0 to 1; 0.5 by default.
             tags: words of letters, digits, ``-`` and ``_``.
             namespace: 1 to 64 letters, digits, ``.``, ``_``, ``-``, ``@``.
-            ttl: how long search and recall find the note: seconds, or a number with ``s``, ``m``, ``h``, ``d`` or ``w``; for
-                ever by default.
+            ttl: how long search and recall find the note: seconds, or a number with ``s``, ``m``, ``h``, ``d``
+                or ``w``; for ever by default.
 
         Raises:
             ToolError: an argument is invalid, or the note cannot be written.
@@ -148,8 +148,8 @@ class AgentMemory:
         Args:
             query: a question or words, at most 4,095 bytes.
             max_tokens: the most ``o200k`` tokens of the answer, 64 to 1,000,000.
-            strategy: ``balanced`` (relevance, importance and recency), ``recency`` (newest first) or ``importance`` (most
-                important first); capitals are accepted.
+            strategy: ``balanced`` (relevance, importance and recency), ``recency`` (newest first) or
+                ``importance`` (most important first); capitals are accepted.
 
         Raises:
             ToolError: an argument is invalid.
@@ -162,9 +162,9 @@ class AgentMemory:
 class Memory:
     """A store with the memories of several agents, in one directory.
 
-    One process at a time can have a store open. Within it, the store serves one agent at a time: a call for another agent
-    than the one before mounts the store again, which takes a moment. The store is closed by :meth:`close`, at the end of a
-    ``with`` block, and at the end of the process.
+    One process at a time can have a store open. Within it, the store serves one agent at a time: a call for
+    another agent than the one before mounts the store again, which takes a moment. The store is closed by
+    :meth:`close`, at the end of a ``with`` block, and at the end of the process.
     """
 
     def __init__(self, store: Union[str, "os.PathLike[str]", None] = None) -> None:

@@ -33,8 +33,8 @@ class Mount:
         with Mount("sqlite", "notes.db", "notes") as mount:
             (mount.path / "plan.md").write_text("first step")
 
-    The end of the block unmounts, and waits until everything is flushed, also after Ctrl-C and other exceptions. If this
-    process is killed, the mount ends by itself.
+    The end of the block unmounts, and waits until everything is flushed, also after Ctrl-C and other
+    exceptions. If this process is killed, the mount ends by itself.
     """
 
     def __init__(
@@ -47,9 +47,11 @@ class Mount:
         """Describes a mount. Nothing is mounted yet.
 
         Args:
-            kind: a store of ``ctxbench mount``, such as ``sqlite``, ``agent-memory``, ``s3``, ``view`` or ``memory``.
-            store: where its content is: a database file (``sqlite``, ``agent-memory``), a bucket (``s3``), the source of a
-                ``view``; ``None`` for the default of ``ctxbench mount``, and for stores without a place.
+            kind: a store of ``ctxbench mount``, such as ``sqlite``, ``agent-memory``, ``s3``, ``view`` or
+                ``memory``.
+            store: where its content is: a database file (``sqlite``, ``agent-memory``), a bucket (``s3``), the
+                source of a ``view``; ``None`` for the default of ``ctxbench mount``, and for stores without a
+                place.
             path: an empty directory.
             options: more options of ``ctxbench mount KIND``: ``agent_id="akashi"`` is ``--agent-id akashi``.
 
@@ -105,8 +107,8 @@ class Mount:
         """Unmounts, and waits until everything is flushed.
 
         Raises:
-            CommandError: the unmount or the last flush failed, or the daemon has crashed. A mount that programs still use after
-                some seconds ends all the same, and their open files get errors.
+            CommandError: the unmount or the last flush failed, or the daemon has crashed. A mount that
+                programs still use after some seconds ends all the same, and their open files get errors.
         """
         process, self._process = self._process, None
         if process is None:

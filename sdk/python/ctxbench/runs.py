@@ -32,7 +32,7 @@ class Report:
     run: Path
     #: The page for a browser.
     page: Path
-    #: The answer: ``uses``, ``calls``, ``passes``, ``losses``, ``missing``, as docs/report.schema.json describes it.
+    #: The answer: ``uses``, ``calls``, ``passes``, ``losses``, ``missing``, as in docs/report.schema.json.
     answer: Dict[str, Any]
 
 
@@ -43,7 +43,8 @@ def run(suite: Optional[str] = None, **options: object) -> Report:
 
     Args:
         suite: a built-in suite or the path of a suite file; the suite ``default`` if it is missing.
-        options: the options of ``ctxbench run``: ``budget=20`` (seconds), ``backend=["sqlite", "s3"]``, ``no_probes=True``.
+        options: the options of ``ctxbench run``: ``budget=20`` (seconds), ``backend=["sqlite", "s3"]``,
+            ``no_probes=True``.
 
     Raises:
         CommandError: the run failed; the error has the command's standard error.
@@ -79,9 +80,9 @@ def _report(text: str) -> Report:
 def cells(run_dir: RunDir, frame: str = "dicts") -> Any:
     """The figures of a run: a row for each arm and kind of call in a cell (``cells.csv``).
 
-    Columns that end in ``_ns`` are nanoseconds, ``ratio`` is that to the baseline, and ``verdict`` compares with it. A figure
-    that the run does not have is ``None`` (in a frame: missing). If the run has no report yet, or records that are newer
-    than its report, the report is written first.
+    Columns that end in ``_ns`` are nanoseconds, ``ratio`` is that to the baseline, and ``verdict`` compares
+    with it. A figure that the run does not have is ``None`` (in a frame: missing). If the run has no report
+    yet, or records that are newer than its report, the report is written first.
 
     Args:
         run_dir: the run directory.

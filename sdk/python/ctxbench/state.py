@@ -25,7 +25,7 @@ _FIELDS = ("id", "content", "status")
 
 
 class StateFiles:
-    """Tools over ``state["files"]``, a dictionary from file names to texts, which the framework saves with its state::
+    """Tools over ``state["files"]``, a dictionary from file names to texts, which the framework saves::
 
         tools = StateFiles(state)
         tools.write_file("july.json", json.dumps(rows))     # ✅ Saved july.json (50234 bytes, 245 lines)
@@ -119,11 +119,11 @@ class StateFiles:
         return _shortened(f"=== {file_path} (lines {first}-{last} of {total}) ===" + "".join(numbered))
 
     def write_todos(self, todos: Sequence[Mapping[str, str]]) -> str:
-        """Replaces the plan, the file ``todos.json``, and returns how many steps are pending, in progress and completed.
+        """Replaces the plan, the file ``todos.json``, and returns the number of steps of each status.
 
         Args:
-            todos: at most 1,000 steps; each has ``content``, ``status`` (``pending``, ``in_progress`` or ``completed``) and, if
-                wanted, an ``id``.
+            todos: at most 1,000 steps; each has ``content``, ``status`` (``pending``, ``in_progress`` or
+                ``completed``) and, if wanted, an ``id``.
 
         Raises:
             ToolError: a step is invalid; the plan is unchanged.

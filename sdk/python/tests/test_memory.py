@@ -13,7 +13,7 @@ from support import SDK, ScratchCase, mounts_under, needs_mounts
 from ctxbench import CommandError, Memory, ToolError, agent_memory
 
 #: The calls of source 3's listing; only its import is another one.
-LISTING = '''
+LISTING = """
 from ctxbench import Memory as AVM
 avm = AVM()
 agent = avm.agent_memory("akashi")
@@ -28,7 +28,7 @@ agent.remember(
 "Market regime: risk-off, reduce exposure",
 namespace="market" # → /memory/shared/market/
 )
-'''
+"""
 
 
 @needs_mounts

@@ -75,6 +75,34 @@ class StateFilesTest(unittest.TestCase):
         tools.write_todos([STEP])
         self.assertEqual(json.loads(state["files"]["todos.json"]), [STEP])
 
+    def test_source_5s_calls_save_results_and_load_them_when_needed(self) -> None:
+        state = {"messages": []}
+        tools = StateFiles(state)
+        ls_files, write_file, read_file, write_todos = (
+            tools.ls_files,
+            tools.write_file,
+            tools.read_file,
+            tools.write_todos,
+        )
+        query_results = {"status": "success", "results": [{"meeting_title": f"All Hands {day}"} for day in range(500)]}
+        text = json.dumps(query_results, indent=2)
+        write_todos(
+            [
+                {"id": "1", "content": "Query July meetings", "status": "completed"},
+                {"id": "2", "content": "Save July to file", "status": "in_progress"},
+            ]
+        )
+        lines = text.count("\n") + 1
+        said = write_file("july_meetings.json", text)
+        self.assertEqual(said, f"✅ Saved july_meetings.json ({len(text)} bytes, {lines} lines)")
+        july_data = read_file("july_meetings.json")
+        self.assertTrue(july_data.startswith(f"=== july_meetings.json (lines 1-{lines} of {lines}) ===\n     1|{{\n"))
+        part = read_file("july_meetings.json", offset=100, limit=50)
+        self.assertTrue(part.startswith(f"=== july_meetings.json (lines 100-149 of {lines}) ===\n   100|"))
+        self.assertIn(f"  july_meetings.json ({len(text)} bytes)", ls_files())
+        self.assertEqual(json.loads(state["files"]["july_meetings.json"]), query_results)
+        self.assertEqual(state["messages"], [])
+
     def test_a_value_that_is_not_text_is_refused_and_changes_nothing(self) -> None:
         tools = StateFiles({})
         for content in ([1], None, b"x"):
