@@ -97,6 +97,8 @@ class Mount:
                 code = _end(process)
                 raise CommandError(self._command, code, self._said())
         except BaseException:
+            # A mount that still opens its store reads no input.
+            process.terminate()
             _end(process)
             self._errors.close()
             raise

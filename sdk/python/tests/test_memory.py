@@ -115,6 +115,27 @@ class MemoryTest(ScratchCase):
             _, errors = second.communicate(timeout=120)
         self.assertNotEqual(second.returncode, 0)
         self.assertIn("CommandError", errors)
+        self.assertIn("is already a mount point", errors)
+
+    def test_a_forked_process_does_not_disturb_its_parent(self) -> None:
+        text = """
+import os
+import ctxbench
+agent = ctxbench.Memory().agent_memory("akashi")
+child = os.fork()
+if child == 0:
+    try:
+        agent.remember("of the child")
+    except ctxbench.CommandError as error:
+        os._exit(7 if "is already a mount point" in str(error) else 8)
+    os._exit(9)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+agent.remember("of the parent")
+assert "of the parent" in agent.recall("parent")
+"""
+        with self.python(text) as process:
+            _, errors = process.communicate(timeout=120)
+        self.assertEqual((process.returncode, errors), (0, ""))
 
     def test_an_agents_name_that_is_no_name_is_refused_with_the_commands_error(self) -> None:
         with self.assertRaises(CommandError) as refused:

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,12 +19,12 @@ PROGRAM = os.environ.get("CTXBENCH_BIN", "ctxbench")
 
 @needs_mounts
 class MountTest(ScratchCase):
-    def holder(self, path: Path) -> "subprocess.Popen[str]":
+    def holder(self, path: Path, mount: str = "'memory', None") -> "subprocess.Popen[str]":
         """A Python that says `ready` inside the block of a mount, and stays there."""
         text = f"""
 import sys, time, ctxbench
 print("begins", flush=True)
-with ctxbench.Mount("memory", None, {str(path)!r}):
+with ctxbench.Mount({mount}, path={str(path)!r}):
     print("ready", flush=True)
     time.sleep(60)
 """
@@ -128,6 +129,22 @@ with ctxbench.Mount("memory", None, {str(path)!r}):
                     if sent == signal.SIGINT and moment == "ready":
                         self.assertEqual(mounts_under(self.scratch), [], "the end of the block unmounts")
                     self.no_mount_stays()
+
+    def test_ctrl_c_ends_a_mount_whose_server_does_not_answer(self) -> None:
+        self.set_variable("AWS_ACCESS_KEY_ID", "key")
+        self.set_variable("AWS_SECRET_ACCESS_KEY", "secret")
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+            mount = f"'s3', 'bucket', endpoint={endpoint!r}, agent_id='a'"
+            with self.holder(self.directory("notes"), mount) as process:
+                self.assertEqual(process.stdout.readline(), "begins\n")
+                accepted = silent.accept()[0]
+                self.addCleanup(accepted.close)
+                began = time.monotonic()
+                process.send_signal(signal.SIGINT)
+                process.communicate(timeout=60)
+        self.assertLess(time.monotonic() - began, 20)
+        self.no_mount_stays()
 
     def test_a_mount_in_use_is_an_error_and_ends_all_the_same(self) -> None:
         path = self.directory("notes")
