@@ -11,7 +11,14 @@ use crate::top;
 fn documents() -> Vec<PathBuf> {
     let top = top();
     let mut all = Vec::new();
-    for dir in [".", "docs", "docs/example", "docs/results", "sdk/python", "sdk/typescript"] {
+    for dir in [
+        ".",
+        "docs",
+        "docs/example",
+        "docs/results",
+        "sdk/python",
+        "sdk/typescript",
+    ] {
         for entry in std::fs::read_dir(top.join(dir)).unwrap().flatten() {
             let path = entry.path();
             if path.extension().is_some_and(|extension| extension == "md") {

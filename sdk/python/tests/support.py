@@ -35,7 +35,7 @@ class ScratchCase(unittest.TestCase):
     """A test with a directory of its own, in which no mount is left."""
 
     def setUp(self) -> None:
-        self.scratch = Path(tempfile.mkdtemp(prefix="ctxbench-sdk-", dir=os.environ.get("TMPDIR", "/var/tmp")))
+        self.scratch = Path(tempfile.mkdtemp(prefix="ctxbench-sdk-", dir="/var/tmp"))
         self.addCleanup(self._clean)
         model = os.environ.get("CTXBENCH_EMBEDDINGS")
         os.environ["CTXBENCH_EMBEDDINGS"] = "none"

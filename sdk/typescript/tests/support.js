@@ -2,7 +2,6 @@
 
 import { spawn } from "node:child_process";
 import { accessSync, constants, mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 
 process.env.CTXBENCH_EMBEDDINGS = "none";
@@ -27,7 +26,7 @@ export function mountsUnder(directory) {
 
 /** A directory for a test, which is removed after it; a mount that is left in it is an error. */
 export function scratch(test) {
-  const path = mkdtempSync(join(process.env.TMPDIR ? tmpdir() : "/var/tmp", "ctxbench-sdk-"));
+  const path = mkdtempSync("/var/tmp/ctxbench-sdk-");
   test.after(() => {
     const left = mountsUnder(path);
     if (left.length > 0) throw new Error(`mounts were left behind: ${left}`);
