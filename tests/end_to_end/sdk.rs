@@ -53,7 +53,10 @@ fn the_python_sdk_passes_its_tests_with_this_program() {
 
 #[test]
 fn the_typescript_sdk_passes_its_tests_with_this_program() {
-    let supported = ["-e", "process.exit(parseInt(process.versions.node) < 20)"];
+    let supported = [
+        "-e",
+        "process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)",
+    ];
     let missing = "the TypeScript SDK needs node, version 20 or newer";
     if !can_mount() || !is_installed("node", supported, missing, "CTXBENCH_REQUIRE_NODE") {
         return;
