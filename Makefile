@@ -9,7 +9,7 @@ CTXBENCH := target/release/ctxbench
 # More options for the command: make bench ARGS='--backend sqlite --budget 60'
 ARGS ?=
 
-.PHONY: help setup build bench evidence report test check conform microbench load peers python-daemons minio mcp postgres embeddings corpora s3 simulate fuzz hosts model model-files programs scale speed calibrate reproduce aa fault release-docs results site static clean
+.PHONY: help setup build bench evidence report test check conform microbench load peers python-daemons minio mcp postgres embeddings corpora s3 simulate fuzz hosts model model-files programs scale speed calibrate reproduce aa fault release-docs results site static packages clean
 
 help: ## List the targets
 	@echo 'ctxbench: how should an LLM agent hold its context as files?'
@@ -126,6 +126,9 @@ site: build ## Build the documents and the example report into a static site, ta
 
 static: setup ## Build a static binary, target/x86_64-unknown-linux-gnu/release/ctxbench (x86-64 only)
 	@RUSTFLAGS='-C target-feature=+crt-static' cargo build --release --locked -p harness --target x86_64-unknown-linux-gnu
+
+packages: setup ## Build tarball, .deb, wheel, npm packages and image, and use each in a clean place (root)
+	@scripts/packages $(ARGS)
 
 clean: ## Remove build outputs; runs under results/ stay
 	@cargo clean
