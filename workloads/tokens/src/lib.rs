@@ -7,10 +7,7 @@ mod account;
 mod conversation;
 mod factor;
 mod residual;
-
-use std::sync::LazyLock;
-
-use tiktoken_rs::{CoreBPE, o200k_base};
+mod vocabulary;
 
 pub use account::{Account, CallTokens, TTL_MS, Terms};
 pub use conversation::{
@@ -21,12 +18,6 @@ pub use residual::{CacheResidual, Residual, cached_prompts, median, residual};
 
 /// The vocabulary's name in traces and results.
 pub const NAME: &str = "o200k";
-
-// A constant that takes long to load.
-static VOCABULARY: LazyLock<CoreBPE> = LazyLock::new(|| {
-    // The vocabulary is embedded in the crate, so it cannot be missing.
-    o200k_base().unwrap_or_else(|error| unreachable!("the embedded vocabulary: {error}"))
-});
 
 /// The most bytes that the vocabulary splits at once. Its regular expression panics on a run of a million blanks.
 const PIECE_MAX: usize = 256 << 10;
@@ -39,7 +30,7 @@ pub fn count(text: &str) -> u64 {
     let (mut rest, mut tokens) = (text, 0);
     while !rest.is_empty() {
         let (piece, left) = rest.split_at(end_of_piece(rest));
-        tokens += VOCABULARY.encode_ordinary(piece).len() as u64;
+        tokens += vocabulary::count(piece);
         rest = left;
     }
     tokens
