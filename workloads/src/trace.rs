@@ -451,7 +451,8 @@ pub struct End {
 pub enum Event {
     User(User),
     Api(Api),
-    Call(TraceCall),
+    // The largest record by far: a session has as many others.
+    Call(Box<TraceCall>),
     Result(CallResult),
     Ext(External),
     Compact(Compact),
@@ -511,7 +512,7 @@ impl Trace {
                 }
                 "user" => events.push(Event::User(read_record(file, number, record)?)),
                 "api" => events.push(Event::Api(read_record(file, number, record)?)),
-                "call" => events.push(Event::Call(read_record(file, number, record)?)),
+                "call" => events.push(Event::Call(Box::new(read_record(file, number, record)?))),
                 "result" => events.push(Event::Result(read_record(file, number, record)?)),
                 "ext" => events.push(Event::Ext(read_record(file, number, record)?)),
                 "compact" => events.push(Event::Compact(read_record(file, number, record)?)),

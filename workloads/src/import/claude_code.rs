@@ -13,7 +13,7 @@ use super::detect::Head;
 use super::records::{Damage, each_line};
 use super::roots::is_windows;
 use super::shell::{self, Platform, ShellCommand};
-use super::spill::Spill;
+use super::spill::{Spill, SpilledText};
 use super::{
     Clock, Hunk, ImportedSession, Importer, Recorded, RecordedCall, RecordedResult, Replacement,
     SeenContent, shell_op, text,
@@ -258,8 +258,8 @@ impl Reader {
                     ..
                 }) = self.session.events.get_mut(place)
             {
-                text.push_str(written);
-                thinking.push_str(thought);
+                text.append(written, &mut self.spill);
+                thinking.append(thought, &mut self.spill);
                 *thinking_bytes += signed_bytes(signature.len() as u64);
             }
             if text(block, "type") == Some("tool_use")
@@ -312,8 +312,8 @@ impl Reader {
                 .unwrap_or_default()
                 .to_owned(),
             lane: lane.to_owned(),
-            text: String::new(),
-            thinking: String::new(),
+            text: SpilledText::default(),
+            thinking: SpilledText::default(),
             thinking_bytes: 0,
         });
         (place, number)

@@ -50,7 +50,7 @@ impl Coverage {
             ..Self::default()
         };
         let calls = trace.events.iter().filter_map(|event| match event {
-            Event::Call(call) => Some(call),
+            Event::Call(call) => Some(&**call),
             _ => None,
         });
         for call in calls {

@@ -55,7 +55,7 @@ use spill::spillable;
 
 use crate::trace::{CallError, Extra, MAIN_LANE, Op, TokenUsage};
 
-pub use spill::{Spillable, SpilledValue};
+pub use spill::{Spillable, SpilledText, SpilledValue};
 pub use timeline::{Blobs, TraceOrigin, trace};
 
 /// Reads recordings of one format.
@@ -167,9 +167,9 @@ pub enum Recorded {
         /// `main`, or `sub:<id>`.
         lane: String,
         /// The text of the answer.
-        text: String,
+        text: SpilledText,
         /// The thinking in the answer, if the source contains it.
-        thinking: String,
+        thinking: SpilledText,
         /// Bytes of all thinking in the answer, if the source has its signature: its text may be a summary, or missing.
         thinking_bytes: u64,
     },

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::records::Damage;
 use super::roots::{Roots, is_absolute};
 use super::shell::{self, ShellCommand};
-use super::spill::{Spill, SpilledValue, spillable};
+use super::spill::{Spill, SpilledText, SpilledValue, spillable};
 use super::tools::{self, Meaning};
 use super::{
     Clock, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, ReportedTotal,
@@ -214,8 +214,8 @@ impl Recorder {
             usage: TokenUsage::default(),
             model: self.model.clone(),
             lane: self.lane.clone(),
-            text: String::new(),
-            thinking: String::new(),
+            text: SpilledText::default(),
+            thinking: SpilledText::default(),
             thinking_bytes: 0,
         }));
     }
@@ -242,8 +242,8 @@ impl Recorder {
         self.continue_answer();
         let open = self.open.and_then(|open| self.items.get_mut(open));
         if let Some(Item::Event(Recorded::Api { text, thinking, .. })) = open {
-            text.push_str(more);
-            thinking.push_str(more_thinking);
+            text.append(more, &mut self.spill);
+            thinking.append(more_thinking, &mut self.spill);
         }
     }
 

@@ -121,6 +121,35 @@ impl Spill {
     }
 }
 
+/// A text that grows: what was added so far is in the temporary file, except for a short end.
+#[derive(Clone, Debug, Default)]
+pub struct SpilledText {
+    parts: Vec<SpilledValue<String>>,
+    end: String,
+}
+
+impl SpilledText {
+    /// Adds to the text.
+    pub(super) fn append(&mut self, more: &str, spill: &mut Spill) {
+        self.end.push_str(more);
+        if self.end.len() > SMALL {
+            self.parts.push(spill.keep(std::mem::take(&mut self.end)));
+        }
+    }
+
+    /// The text.
+    ///
+    /// # Errors
+    /// If the temporary file cannot be read.
+    pub fn load(&self) -> Result<String, String> {
+        let mut text = String::new();
+        for part in &self.parts {
+            text.push_str(&part.load()?);
+        }
+        Ok(text + &self.end)
+    }
+}
+
 impl<T: Spillable> SpilledValue<T> {
     /// A value that stays in memory.
     pub fn in_memory(value: T) -> Self {
@@ -207,5 +236,11 @@ mod tests {
         drop(spill);
         assert_eq!(kept.bytes_in_memory(), 0);
         assert_eq!(kept.load().unwrap(), seen);
+        let (mut spill, mut text) = (Spill::default(), SpilledText::default());
+        for _ in 0..SMALL {
+            text.append("é1", &mut spill);
+        }
+        assert_eq!(text.load().unwrap(), "é1".repeat(SMALL));
+        assert!(text.end.len() <= SMALL && text.parts.len() <= 3);
     }
 }

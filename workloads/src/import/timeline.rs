@@ -451,8 +451,13 @@ impl<'a> Writer<'a> {
                     usage: *usage,
                     usage_src: UsageSource::Reported,
                     lane,
-                    text_tok: Some(tokens::count(text)),
-                    thinking_tok: Some(self.thinking(thinking, *thinking_bytes, usage, model)),
+                    text_tok: Some(tokens::count(&text.load()?)),
+                    thinking_tok: Some(self.thinking(
+                        &thinking.load()?,
+                        *thinking_bytes,
+                        usage,
+                        model,
+                    )),
                     model: match model == self.model {
                         true => String::new(),
                         false => model.clone(),
@@ -467,7 +472,7 @@ impl<'a> Writer<'a> {
                 let index = self.calls.len() as u64;
                 let place = self.events.len();
                 let record = self.call_record(call, index)?;
-                self.events.push(Event::Call(record));
+                self.events.push(Event::Call(Box::new(record)));
                 let open = OpenCall { call, index, place };
                 self.calls.insert(&call.id, open);
             }
