@@ -30,8 +30,11 @@ impl Importer for Codex {
         let kinds = ["session_meta", "response_item", "event_msg", "turn_context"];
         let is_rollout = head.has("payload") && kinds.iter().any(|kind| head.is("type", kind));
         let calls = ["function_call", "function_call_output", "local_shell_call"];
+        // A list of such items is of the Responses API.
         let is_old = head.is("record_type", "state")
-            || head.has("call_id") && calls.iter().any(|kind| head.is("type", kind));
+            || head.is_lines
+                && head.has("call_id")
+                && calls.iter().any(|kind| head.is("type", kind));
         is_rollout || is_old || head.is("type", "thread.started")
     }
 

@@ -18,6 +18,7 @@ mod droid;
 #[cfg(test)]
 mod example;
 mod gemini;
+mod gemini_telemetry;
 mod inspect_ai;
 pub mod json;
 mod kiro;
@@ -31,6 +32,7 @@ mod phrases;
 mod pi;
 mod recorder;
 pub mod records;
+mod responses;
 pub mod roots;
 pub mod shell;
 mod sketch;
@@ -90,6 +92,7 @@ pub static IMPORTERS: &[&dyn Importer] = &[
     &swe_agent::SweAgent,
     &opencode::OpenCode,
     &gemini::Gemini,
+    &gemini_telemetry::GeminiTelemetry,
     &copilot::Copilot,
     &openhands::OpenHands,
     &inspect_ai::InspectAi,
@@ -97,6 +100,7 @@ pub static IMPORTERS: &[&dyn Importer] = &[
     &droid::Droid,
     &kiro::Kiro,
     &otel::OpenTelemetry,
+    &responses::Responses,
     &mcp::Mcp,
     &cline::Cline,
     &messages::Messages,

@@ -117,7 +117,7 @@ fn collect(value: &Value, spans: &mut Vec<Span>) {
 }
 
 /// Attributes by name: OTLP lists them, exporters of libraries have an object.
-fn named(attributes: &Value) -> Map<String, Value> {
+pub(super) fn named(attributes: &Value) -> Map<String, Value> {
     match attributes {
         Value::Object(fields) => fields.clone(),
         Value::Array(all) => {

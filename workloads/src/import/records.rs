@@ -72,12 +72,47 @@ pub fn each_record(input: &mut dyn BufRead, mut each: impl FnMut(Value)) -> Resu
             each(document);
             return Ok(Damage::default());
         }
-        return each_line(&mut bytes.as_slice(), each);
+        let text = String::from_utf8_lossy(&bytes);
+        return match begins_with_record(&text) {
+            true => Ok(one_after_the_other(&text, &mut each)),
+            false => each_line(&mut bytes.as_slice(), each),
+        };
     }
     while next_line(input, &mut bytes)? {
         lines.line(&bytes, &mut each);
     }
     Ok(lines.damage)
+}
+
+/// Whether a text begins with a whole record, which may be over many lines.
+fn begins_with_record(text: &str) -> bool {
+    let text = text.trim_start_matches('\u{feff}');
+    let mut records = Deserializer::from_str(text).into_iter::<Value>();
+    matches!(records.next(), Some(Ok(Value::Object(_))))
+}
+
+/// Calls `each` with records that follow each other, each over many lines. A record that is cut off ends where a line begins
+/// with the next one.
+fn one_after_the_other(text: &str, each: &mut dyn FnMut(Value)) -> Damage {
+    let mut damage = Damage::default();
+    let mut rest = text.trim_start_matches('\u{feff}');
+    while !rest.trim_start().is_empty() {
+        let mut records = Deserializer::from_str(rest).into_iter::<Value>();
+        while let Some(Ok(record)) = records.next() {
+            each(record);
+        }
+        let read = records.byte_offset();
+        rest = rest[read..].trim_start();
+        if rest.is_empty() {
+            break;
+        }
+        damage.unreadable += 1;
+        rest = match rest.find("\n{") {
+            Some(next) => &rest[next + 1..],
+            None => "",
+        };
+    }
+    damage
 }
 
 /// Reads the next line. Returns `false` at the end.
@@ -252,6 +287,27 @@ mod tests {
                 .map(|n| format!("{{\"a\":{n}}}"))
                 .collect();
             assert_eq!((found, stated), (expected, state), "{text}");
+        }
+    }
+
+    #[test]
+    fn records_over_many_lines_follow_each_other_and_a_cut_one_costs_itself() {
+        let one = "{\n  \"a\": 1\n}\n";
+        for (text, expected, unreadable) in [
+            (format!("{one}{one}"), 2, 0),
+            (format!("{one}{{\n  \"a\": \n{one}{one}"), 3, 1),
+            (format!("{one}{{\n  \"a\": \"{{"), 1, 1),
+        ] {
+            let mut found = 0;
+            let damage = each_record(&mut text.as_bytes(), |record| {
+                assert_eq!(record["a"], 1, "{text}");
+                found += 1;
+            });
+            assert_eq!(
+                (found, damage.unwrap().unreadable),
+                (expected, unreadable),
+                "{text}"
+            );
         }
     }
 
