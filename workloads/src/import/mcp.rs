@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::io::BufRead;
 
-use serde_json::Value;
+use serde::de::IgnoredAny;
+use serde_json::{Deserializer, Value, json};
 
 use super::detect::Head;
-use super::json::{content, milliseconds};
+use super::json::{arguments, content, milliseconds};
 use super::messages::is_failed;
 use super::recorder::Recorder;
-use super::records::each_line;
+use super::records::{Damage, document};
 use super::{ImportedSession, Importer, text};
 
 /// Model Context Protocol.
@@ -45,6 +46,7 @@ impl Importer for Mcp {
         places.iter().any(has)
             || head.text.contains("{\"jsonrpc\":")
             || head.text.contains("{\"method\":\"tools/call\"")
+            || head.begins("request", r#"{\"method\":\"tools/"#)
     }
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
@@ -54,15 +56,12 @@ impl Importer for Mcp {
         };
         let text = super::json::whole(recording)?;
         if let Ok(Value::Array(all)) = serde_json::from_str::<Value>(&text) {
-            all.iter().for_each(|record| reader.record(record));
+            for record in &all {
+                reader.record(record);
+            }
         } else {
-            // In a log, words may stand before a message.
-            let messages: Vec<&str> = text
-                .lines()
-                .map(|line| line.find('{').map_or(line, |at| &line[at..]))
-                .collect();
-            let messages = messages.join("\n");
-            let lost = each_line(&mut messages.as_bytes(), |record| reader.record(&record))?;
+            let mut lost = Damage::default();
+            text.lines().for_each(|line| reader.line(line, &mut lost));
             reader.recorder.unreadable(lost);
         }
         Ok(vec![reader.recorder.finish()])
@@ -76,19 +75,61 @@ struct Reader {
 }
 
 impl Reader {
-    fn record(&mut self, record: &Value) {
+    /// A line of a transcript or of a log, in which words may stand before, between and after messages.
+    fn line(&mut self, line: &str, lost: &mut Damage) {
+        let Some(first) = line.find('{') else {
+            return;
+        };
+        let word = line[..first].split_whitespace().next().unwrap_or_default();
+        self.recorder.time(milliseconds(&Value::from(word)));
+        let (mut rest, mut is_read) = (&line[first..], false);
+        if line.contains("\\u")
+            && let Ok(record) = document(rest.as_bytes())
+        {
+            // Half a character of a message may have been replaced.
+            lost.mended += u64::from(serde_json::from_str::<IgnoredAny>(rest).is_err());
+            self.record(&record);
+            return;
+        }
+        loop {
+            let mut records = Deserializer::from_str(rest).into_iter::<Value>();
+            if let Some(Ok(record)) = records.next() {
+                rest = &rest[records.byte_offset()..];
+                is_read |= self.record(&record);
+            } else {
+                rest = rest.get(1..).unwrap_or_default();
+            }
+            let Some(next) = rest.find("{\"") else {
+                break;
+            };
+            rest = &rest[next..];
+        }
+        let is_message = line.contains("\"jsonrpc\"") || line.contains("\"method\"");
+        lost.unreadable += u64::from(!is_read && is_message);
+    }
+
+    /// Reads the messages of a record. Returns whether it has any.
+    fn record(&mut self, record: &Value) -> bool {
         let time = ["timestamp", "time", "ts"]
             .into_iter()
             .find_map(|name| record.get(name));
         self.recorder.time(time.and_then(milliseconds));
-        let Some(message) = inner(record, 0) else {
-            return;
-        };
-        if let Value::Array(all) = message {
-            all.iter().for_each(|one| self.message(one));
-        } else {
-            self.message(message);
+        let mut messages = Vec::new();
+        inner(record, 0, &mut messages);
+        // The history of MCP Inspector has pairs of a request and its result, in texts and without an identity.
+        let [request, response] = [&record["request"], &record["response"]].map(arguments);
+        if text(&request, "method") == Some("tools/call") && request.get("jsonrpc").is_none() {
+            self.message(&request);
+            let answer = match response.get("error") {
+                Some(_) => response.clone(),
+                None => json!({ "result": response }),
+            };
+            self.message(&answer);
+            return true;
         }
+        let has_messages = !messages.is_empty();
+        messages.into_iter().for_each(|one| self.message(one));
+        has_messages
     }
 
     fn message(&mut self, message: &Value) {
@@ -134,26 +175,22 @@ impl Reader {
     }
 }
 
-/// The JSON-RPC message in a record.
-fn inner(record: &Value, depth: usize) -> Option<&Value> {
-    if record["jsonrpc"].is_string()
-        || record["method"].is_string() && record.get("params").is_some()
-    {
-        return Some(record);
+/// The JSON-RPC messages in a record, in their order.
+fn inner<'a>(record: &'a Value, depth: usize, messages: &mut Vec<&'a Value>) {
+    let is_message = record["jsonrpc"].is_string()
+        || record["method"].is_string() && record.get("params").is_some();
+    match record {
+        _ if is_message => messages.push(record),
+        Value::Array(all) => {
+            messages.extend(all.iter().filter(|one| one["jsonrpc"].is_string()));
+        }
+        Value::Object(fields) if depth <= 3 => {
+            for value in fields.values() {
+                inner(value, depth + 1, messages);
+            }
+        }
+        _ => {}
     }
-    if let Value::Array(all) = record {
-        return all
-            .iter()
-            .any(|one| one["jsonrpc"].is_string())
-            .then_some(record);
-    }
-    if depth > 3 {
-        return None;
-    }
-    record
-        .as_object()?
-        .values()
-        .find_map(|value| inner(value, depth + 1))
 }
 
 #[cfg(test)]
@@ -178,8 +215,28 @@ mod tests {
             .lines()
             .map(|line| format!("2026-01-01T00:00:00Z [files] info: {line}\n"))
             .collect();
-        for text in [messages, &wrapped, &logged] {
+        // Claude Desktop writes words behind each message, and may begin no line between two.
+        let described = |end: &str| -> String {
+            let line = |line: &str| {
+                format!(
+                    "2026-01-01T00:00:00Z [files] [info] Message: {line} {{ metadata: undefined }}{end}"
+                )
+            };
+            messages.lines().map(line).collect::<String>() + "Server began {\n"
+        };
+        for text in [
+            messages,
+            &wrapped,
+            &logged,
+            &described("\n"),
+            &described(" "),
+        ] {
             let session = imported("mcp", text);
+            assert_eq!(
+                (session.unreadable_lines, session.mended_lines),
+                (0, 0),
+                "{text}"
+            );
             assert_eq!(session.agent, "agent 1 (MCP)");
             assert_eq!(
                 calls(&session),
@@ -188,6 +245,28 @@ mod tests {
                     "edit_file edit a.txt: 1 replacements",
                     "read_text_file read d/none (NotFound)",
                 ]
+            );
+        }
+    }
+
+    #[test]
+    fn a_record_with_a_request_and_its_response_gives_one_call() {
+        let call = serde_json::json!({"method": "tools/call", "params": {"name": "read_text_file", "arguments": {"path": "/w/p/a.txt"}}});
+        let result = serde_json::json!({"content": [{"type": "text", "text": "one\n"}]});
+        let mut request = call.clone();
+        request["jsonrpc"] = "2.0".into();
+        request["id"] = 7.into();
+        let response = serde_json::json!({"jsonrpc": "2.0", "id": 7, "result": result});
+        for pair in [
+            serde_json::json!({"request": request, "response": response}),
+            serde_json::json!({"request": call.to_string(), "response": result.to_string()}),
+        ] {
+            let text = serde_json::json!([pair]).to_string();
+            let session = imported("mcp", &text);
+            assert_eq!(
+                calls(&session),
+                ["read_text_file read a.txt: whole one\n"],
+                "{text}"
             );
         }
     }
