@@ -2,8 +2,10 @@
 
 use std::io::BufRead;
 
+use serde_json::Value;
+
 use super::detect::Head;
-use super::json::whole;
+use super::json::{milliseconds, whole};
 use super::recorder::Recorder;
 use super::{ImportedSession, Importer, ReportedTotal};
 use crate::trace::TokenUsage;
@@ -26,66 +28,91 @@ impl Importer for Aider {
     }
 
     fn detects(&self, head: &Head) -> bool {
-        head.text.contains("# aider chat started at ")
+        head.text.contains(START)
     }
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
         let text = whole(recording)?;
-        let mut recorder = Recorder::new("aider");
-        let mut model = String::new();
-        let mut user = String::new();
-        let mut said = String::new();
-        let mut dollars = 0.0;
+        // A history holds many chats, each with a context of its own.
+        let mut chats: Vec<Vec<&str>> = vec![Vec::new()];
         for line in text.lines() {
-            if let Some(asked) = line.strip_prefix("#### ") {
-                recorder.said(&std::mem::take(&mut said), "");
-                recorder.end_answer();
-                user.push_str(asked);
-                user.push('\n');
-                continue;
+            if line.starts_with(START) {
+                chats.push(Vec::new());
             }
-            let note = line.strip_prefix("> ").map(|note| note.trim_end());
-            match note {
-                Some(note) => {
-                    for start in ["Model: ", "Main model: "] {
-                        if let Some(rest) = note.strip_prefix(start) {
-                            rest.split(" with ")
-                                .next()
-                                .unwrap_or_default()
-                                .clone_into(&mut model);
-                            recorder.model(&model);
-                        }
-                    }
-                    if let Some(version) = note.strip_prefix("Aider v") {
-                        recorder.agent(format!("aider {version}"));
-                    }
-                    if let Some((usage, cost)) = note.strip_prefix("Tokens: ").and_then(stated) {
-                        recorder.said(&std::mem::take(&mut said), "");
-                        recorder.usage(usage);
-                        recorder.end_answer();
-                        dollars += cost;
-                    }
-                }
-                None if line.trim().is_empty() && said.is_empty() => {}
-                None if line.starts_with("# aider chat started at") => {}
-                None => {
-                    if !user.is_empty() {
-                        recorder.user(&std::mem::take(&mut user));
-                    }
-                    said.push_str(line);
-                    said.push('\n');
-                }
+            if let Some(chat) = chats.last_mut() {
+                chat.push(line);
             }
         }
-        recorder.user(&user);
-        recorder.said(&said, "");
+        let sessions = chats.iter().map(|lines| chat(lines));
+        Ok(sessions
+            .filter(|session| !session.events.is_empty())
+            .collect())
+    }
+}
+
+/// The first line of a chat, before its time.
+const START: &str = "# aider chat started at ";
+
+fn chat(lines: &[&str]) -> ImportedSession {
+    let mut recorder = Recorder::new("aider");
+    let mut model = String::new();
+    let mut user = String::new();
+    let mut said = String::new();
+    let mut dollars = 0.0;
+    for line in lines {
+        if let Some(time) = line.strip_prefix(START) {
+            recorder.time(milliseconds(&Value::from(time.trim())));
+            continue;
+        }
+        if let Some(asked) = line.strip_prefix("#### ") {
+            recorder.said(&std::mem::take(&mut said), "");
+            recorder.end_answer();
+            user.push_str(asked);
+            user.push('\n');
+            continue;
+        }
+        let note = line.strip_prefix("> ").map(|note| note.trim_end());
+        match note {
+            Some(note) => {
+                for start in ["Model: ", "Main model: "] {
+                    if let Some(rest) = note.strip_prefix(start) {
+                        rest.split(" with ")
+                            .next()
+                            .unwrap_or_default()
+                            .clone_into(&mut model);
+                        recorder.model(&model);
+                    }
+                }
+                if let Some(version) = note.strip_prefix("Aider v") {
+                    recorder.agent(format!("aider {version}"));
+                }
+                if let Some((usage, cost)) = note.strip_prefix("Tokens: ").and_then(stated) {
+                    recorder.said(&std::mem::take(&mut said), "");
+                    recorder.usage(usage);
+                    recorder.end_answer();
+                    dollars += cost;
+                }
+            }
+            None if line.trim().is_empty() && said.is_empty() => {}
+            None => {
+                if !user.is_empty() {
+                    recorder.user(&std::mem::take(&mut user));
+                }
+                said.push_str(line);
+                said.push('\n');
+            }
+        }
+    }
+    recorder.user(&user);
+    recorder.said(&said, "");
+    if dollars > 0.0 {
         recorder.total(ReportedTotal {
             model,
             usage: None,
-            dollars: (dollars > 0.0).then_some(dollars),
+            dollars: Some(dollars),
         });
-        Ok(vec![recorder.finish()])
     }
+    recorder.finish()
 }
 
 /// Usage and dollars of `2.3k sent, 1.1k cache hit, 45 received. Cost: $0.01 message, $0.02 session.`
@@ -118,7 +145,7 @@ fn stated(note: &str) -> Option<(TokenUsage, f64)> {
 
 #[cfg(test)]
 mod tests {
-    use crate::import::testing::{calls, imported, usages};
+    use crate::import::testing::{calls, imported, imported_all, usages};
 
     #[test]
     fn a_history_gives_its_usage_and_no_calls() {
@@ -131,5 +158,13 @@ mod tests {
         );
         assert!(calls(&session).is_empty());
         assert!((session.totals[0].dollars.unwrap() - 0.03).abs() < 1e-9);
+        // 10 o'clock on the first day of 2026.
+        assert_eq!(session.started_ms, Some(1_767_261_600_000));
+        let two = format!(
+            "{text}\n# aider chat started at 2026-01-02 10:00:00\n\n> Aider v0.86.1  \n{text}"
+        );
+        let two = imported_all("aider", &two);
+        assert_eq!(two.len(), 2, "a chat without a message is left out");
+        assert_eq!(usages(&two[1]), usages(&session));
     }
 }
