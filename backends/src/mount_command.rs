@@ -114,25 +114,35 @@ fn absolute(argument: Arg) -> Arg {
     }
 }
 
-/// Where the file at `path` is, or would be created, without symbolic links.
+/// Where the file at the absolute `path` is, or would be created, without symbolic links. Links of a path that the kernel
+/// refuses, since they lead to themselves or the path is too long, stay as they are.
 fn resolved(path: &Path) -> PathBuf {
     /// As many links as the kernel follows.
     const LINKS_MAX: usize = 40;
-    let mut path = path.to_owned();
-    for _ in 0..LINKS_MAX {
-        if let Ok(resolved) = path.canonicalize() {
-            return resolved;
+    /// Bytes of the longest path that the kernel takes.
+    const PATH_MAX: usize = 4095;
+    let names = |path: &Path| -> Vec<OsString> {
+        let names = path.components().rev();
+        names.map(|name| name.as_os_str().to_owned()).collect()
+    };
+    let (mut found, mut rest, mut links) = (PathBuf::new(), names(path), 0);
+    while let Some(name) = rest.pop() {
+        if name == ".." {
+            // `found` has no links, so its parent is the directory above.
+            found.pop();
+            continue;
         }
-        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-            return path;
-        };
-        let folder = resolved(folder);
-        match path.read_link() {
-            Ok(target) => path = folder.join(target),
-            Err(_) => return folder.join(name),
+        found.push(name);
+        if links < LINKS_MAX
+            && found.as_os_str().len() <= PATH_MAX
+            && let Ok(target) = found.read_link()
+        {
+            links += 1;
+            found.pop();
+            rest.extend(names(&target));
         }
     }
-    path
+    found
 }
 
 /// A file of a mount would lie in the directory that the mount hides.
@@ -247,9 +257,35 @@ mod tests {
             let path = resolved(&root.join(inside));
             assert!(path.starts_with(&dir), "{inside}: {}", path.display());
         }
-        for outside in ["a", "in.db", "loop", "b/c", "in/../a"] {
+        for outside in [
+            "a",
+            "in.db",
+            "loop",
+            "b/c",
+            "in/../a",
+            "in/../folder/../a",
+            "missing/../a",
+        ] {
             let path = resolved(&root.join(outside));
             assert!(!path.starts_with(&dir), "{outside}: {}", path.display());
         }
+    }
+
+    #[test]
+    fn a_link_that_leads_through_itself_and_a_path_of_any_length_are_resolved_on_any_stack() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        symlink("through/x", root.join("through")).unwrap();
+        symlink("to/y", root.join("fro")).unwrap();
+        symlink("fro/z", root.join("to")).unwrap();
+        let long = root.join("a/".repeat(60_000)).join("b");
+        let small_stack = std::thread::Builder::new().stack_size(256 << 10);
+        let resolving = small_stack.spawn(move || {
+            for name in ["through", "fro", "to/x"] {
+                assert!(resolved(&root.join(name)).starts_with(&root), "{name}");
+            }
+            assert_eq!(resolved(&long), long);
+        });
+        resolving.unwrap().join().unwrap();
     }
 }
