@@ -47,6 +47,17 @@ fn without_label(error: StoreError, name: &[u8], store: &dyn Store) -> StoreErro
     }
 }
 
+/// Whether a change of attributes clears set-user-ID and set-group-ID. With FUSE_HANDLE_KILLPRIV_V2 the daemon clears the
+/// bits: on every change of owner, and on truncation by a user other than root. A change of nothing is a change of owner, too:
+/// of `chown` with the present owner by the numbers -1, the kernel sends no owner.
+fn clears_privileges(owner: bool, size: bool, other: bool, is_root: bool) -> bool {
+    owner
+        || match size {
+            true => !is_root,
+            false => !other,
+        }
+}
+
 impl FrontEnd {
     /// Whether getting or setting an attribute is a command to the store that may take long.
     fn is_slow_order(&self, ino: INodeNo, name: &OsStr) -> bool {
@@ -108,9 +119,12 @@ impl FrontEnd {
             size,
             atime: atime.map(time),
             mtime: mtime.map(time),
-            // With FUSE_HANDLE_KILLPRIV_V2 the daemon clears the bits: on every change of owner, and on
-            // truncation by a user other than root.
-            drop_privileges: uid.is_some() || gid.is_some() || (size.is_some() && req.uid() != 0),
+            drop_privileges: clears_privileges(
+                uid.is_some() || gid.is_some(),
+                size.is_some(),
+                mode.is_some() || atime.is_some() || mtime.is_some(),
+                req.uid() == 0,
+            ),
         };
         let answer = move |mounted: &MountState, mut span: Span<'_>| {
             let store = &mounted.store;
@@ -254,6 +268,16 @@ mod tests {
     use super::*;
     use crate::memory::MemoryStore;
     use crate::store::{Caller, Timestamp};
+
+    #[test]
+    fn a_change_of_owner_even_to_the_same_one_clears_privileges() {
+        let cleared = |owner, size, other| clears_privileges(owner, size, other, true);
+        assert!(cleared(true, false, false) && cleared(true, true, true));
+        assert!(cleared(false, false, false), "chown with -1 and -1");
+        assert!(!cleared(false, true, false) && !cleared(false, false, true));
+        assert!(clears_privileges(false, true, false, false));
+        assert!(!clears_privileges(false, false, true, false));
+    }
 
     #[test]
     fn labels_are_unsupported_only_while_no_file_has_an_attribute() {
