@@ -13,7 +13,7 @@ use rmcp::transport::stdio_pipes;
 use rmcp::{ErrorData, RoleServer, ServerHandler, ServiceExt};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 
 use crate::toolset::Toolset;
 use crate::transport::Answering;
@@ -108,6 +108,31 @@ impl Handler {
             calls: Arc::new(Semaphore::new(CALLS_MAX)),
         }
     }
+
+    /// Waits until a call may begin; `None` if the client has cancelled it before, so that it takes no more memory.
+    async fn turn(&self, changes: bool, cancelled: impl Future<Output = ()>) -> Option<Turn> {
+        let waiting = async {
+            let order = Arc::clone(&self.order).lock_owned().await;
+            let order = changes.then_some(order);
+            let call = Arc::clone(&self.calls).acquire_owned().await.ok()?;
+            Some(Turn {
+                _order: order,
+                _call: call,
+            })
+        };
+        tokio::select! {
+            biased;
+            () = cancelled => None,
+            turn = waiting => turn,
+        }
+    }
+}
+
+/// The right of a call to run.
+struct Turn {
+    /// Of a call that changes something.
+    _order: Option<OwnedMutexGuard<()>>,
+    _call: OwnedSemaphorePermit,
 }
 
 impl ServerHandler for Handler {
@@ -128,18 +153,16 @@ impl ServerHandler for Handler {
     async fn call_tool(
         &self,
         request: CallToolRequestParams,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
         let arguments = request.arguments.unwrap_or_default();
         let name = request.name.clone();
-        let order = Arc::clone(&self.order).lock_owned().await;
         let changes = self.toolsets.iter().any(|set| set.changes(&name));
-        let order = changes.then_some(order);
         let failed = |error: &dyn std::fmt::Display| {
             ErrorData::internal_error(format!("{} failed: {error}", request.name), None)
         };
-        let call = Arc::clone(&self.calls).acquire_owned().await;
-        let call = call.map_err(|error| failed(&error))?;
+        let turn = self.turn(changes, context.ct.cancelled()).await;
+        let turn = turn.ok_or_else(|| failed(&"the client has cancelled it"))?;
         let toolsets = Arc::clone(&self.toolsets);
         // A call may take seconds, or hang in a mount: signals, pings and the end of the input must be heard meanwhile.
         let called = tokio::task::spawn_blocking(move || {
@@ -147,7 +170,7 @@ impl ServerHandler for Handler {
                 .iter()
                 .filter_map(|set| set.call(&name, arguments.clone()));
             let called = called.next();
-            drop((order, call));
+            drop(turn);
             called
         });
         let called = called.await.map_err(|error| failed(&error))?;
@@ -159,5 +182,24 @@ impl ServerHandler for Handler {
                 Err(ErrorData::invalid_params(message, None))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_cancelled_call_ends_while_it_waits_and_never_begins() {
+        let handler = Handler::new(Vec::new());
+        let changing = handler.turn(true, pending()).await;
+        assert!(changing.is_some());
+        for changes in [true, false] {
+            assert!(handler.turn(changes, ready(())).await.is_none());
+        }
+        drop(changing);
+        assert!(handler.turn(true, pending()).await.is_some());
     }
 }

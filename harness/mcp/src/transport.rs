@@ -58,6 +58,16 @@ where
         }
     }
 
+    /// The id of a request, if an earlier one has it and no answer. Only one of the two would be answered.
+    fn used_id(&self, message: &ClientJsonRpcMessage) -> Option<RequestId> {
+        match message {
+            JsonRpcMessage::Request(asked) if self.unanswered.borrow().contains_key(&asked.id) => {
+                Some(asked.id.clone())
+            }
+            _ => None,
+        }
+    }
+
     /// The next message of the client and its bytes; `None` at the end of the input.
     async fn message(&mut self) -> Option<(ClientJsonRpcMessage, usize)> {
         loop {
@@ -80,7 +90,13 @@ where
             };
             let refused = match line {
                 MessageLine::Whole(line) => match parsed(&line) {
-                    Parsed::Message(message) => return Some((*message, line.len())),
+                    Parsed::Message(message) => match self.used_id(&message) {
+                        None => return Some((*message, line.len())),
+                        Some(id) => {
+                            let error = "another request with this id is not answered yet; give each request its own id";
+                            (Some(id), ErrorData::invalid_request(error, None))
+                        }
+                    },
                     Parsed::Ignored => continue,
                     Parsed::Refused(id, error) => (id, error),
                 },
@@ -270,6 +286,31 @@ mod tests {
         transport.send(answer).await.unwrap();
         let waited = timeout(moment, transport.receive()).await;
         assert!(waited.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_request_whose_id_is_in_use_is_refused_and_takes_no_room() {
+        let ping = "{\"jsonrpc\": \"2.0\", \"id\": 1, \"method\": \"ping\"}\n";
+        let input = ping.repeat(3) + &ping.replace("1,", "2,");
+        let (output, mut client) = tokio::io::duplex(1 << 20);
+        let mut transport = Answering::new(std::io::Cursor::new(input), output);
+        for expected in [1, 2] {
+            let Some(JsonRpcMessage::Request(asked)) = transport.receive().await else {
+                panic!("no request {expected}");
+            };
+            assert_eq!(asked.id, RequestId::Number(expected));
+        }
+        let answer = ServerJsonRpcMessage::response(ServerResult::empty(()), RequestId::Number(1));
+        transport.send(answer).await.unwrap();
+        drop(transport);
+        let mut said = String::new();
+        client.read_to_string(&mut said).await.unwrap();
+        let said: Vec<Value> = said
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let refused = said.iter().filter(|it| it["error"]["code"] == -32600);
+        assert_eq!((refused.count(), said.len()), (2, 3), "{said:?}");
     }
 
     /// The answers to invalid lines, and whether a ping after them is received.
