@@ -384,6 +384,10 @@ fn skip_reason(
     if let Err(reason) = &arm.versions {
         return Some(reason.to_string());
     }
+    if let Some(reason) = &workload.missing {
+        // Its script is empty: passes of it would succeed without a call.
+        return Some(reason.clone());
+    }
     if let Some(reason) = unsupported_in_tasks(&workload.script, name, &*arm.backend) {
         return Some(reason);
     }
@@ -677,6 +681,23 @@ states = ["hot"]
         );
         for cell in all_cells(&plan) {
             assert_eq!(cell.arms, [0, 1], "direct still runs, twice");
+        }
+    }
+
+    #[test]
+    fn every_arm_skips_a_workload_whose_corpus_is_not_installed() {
+        let mut workload = catalogue::workload("micro/read-1k").unwrap();
+        workload.missing = Some("corpus c: `make corpora` installs it".to_owned());
+        for arm in [
+            "direct",
+            "memory",
+            "sqlite",
+            "agent-memory",
+            "state",
+            "null",
+        ] {
+            let reason = skip_reason(&usable(arm), &workload, CacheState::Hot, true);
+            assert!(reason.unwrap_or_default().contains("make corpora"), "{arm}");
         }
     }
 
