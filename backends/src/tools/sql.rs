@@ -255,6 +255,12 @@ impl SqlTool {
             false => "select less",
         };
         let answer = answer.map_err(|error| match error.sqlite_error_code() {
+            // The check of a statement cannot tell which column such a name has.
+            Some(rusqlite::ErrorCode::AuthorizationForStatementDenied)
+                if self.schema.contains(char::REPLACEMENT_CHARACTER) =>
+            {
+                format!("{tool}: refused: the statement is of another kind than {tool} allows, or it uses a table or a column whose name is not UTF-8; use the others")
+            }
             Some(rusqlite::ErrorCode::AuthorizationForStatementDenied) if is_write => {
                 "execute: only INSERT, UPDATE and DELETE are allowed, on this database".to_owned()
             }
@@ -378,10 +384,11 @@ fn schema(db: &Connection) -> rusqlite::Result<String> {
     let sql = "SELECT sql FROM sqlite_schema WHERE type IN ('table', 'view') AND sql NOT NULL \
                AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' ORDER BY rowid";
     let mut statement = db.prepare(sql)?;
-    let all = statement.query_map([], |row| row.get::<_, String>(0))?;
+    let mut all = statement.query([])?;
     let mut schema = String::new();
-    for sql in all {
-        let sql = sql?;
+    while let Some(row) = all.next()? {
+        // A program may have written names in another encoding.
+        let sql = String::from_utf8_lossy(row.get_ref(0)?.as_bytes()?);
         if schema.len() + sql.len() > SCHEMA_MAX {
             schema += "\n(more: SELECT sql FROM sqlite_schema)";
             break;
@@ -448,6 +455,30 @@ mod tests {
         let asked = json!({"sql": "SELECT a, b FROM t WHERE b = ?1", "parameters": ["y'z"]});
         let answer = ask(&mut tools, asked).unwrap();
         assert_eq!(answer, r#"{"columns":["a","b"],"rows":[[2,"y'z"]]}"#);
+    }
+
+    #[test]
+    fn a_name_that_is_not_utf_8_costs_only_the_queries_that_show_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("a.db");
+        let db = Connection::open(&file).unwrap();
+        db.execute_batch(
+            "CREATE TABLE latin(caXX TEXT, n); INSERT INTO latin VALUES ('x', 7); CREATE TABLE good(a); INSERT INTO good VALUES (1)",
+        )
+        .unwrap();
+        drop(db);
+        let mut bytes = std::fs::read(&file).unwrap();
+        let at = bytes.windows(4).position(|it| it == b"caXX").unwrap();
+        bytes[at + 2..at + 4].copy_from_slice(b"f\xe9");
+        std::fs::write(&file, bytes).unwrap();
+        let mut tools = SqlTool::open(&file, true).unwrap();
+        let description = &tools.definitions()[0].description;
+        assert!(description.contains("caf\u{fffd}") && description.contains("good(a)"));
+        let mut query = |sql: &str| ask(&mut tools, json!({"sql": sql}));
+        assert!(query("SELECT a FROM good").unwrap().contains("[[1]]"));
+        assert!(query("SELECT n FROM latin").unwrap().contains("[[7]]"));
+        let error = query("SELECT * FROM latin").unwrap_err();
+        assert!(error.contains("not UTF-8"), "{error}");
     }
 
     #[test]
