@@ -254,6 +254,7 @@ impl Store for AgentMemory {
     }
 
     fn finish(&self) -> Result<()> {
+        self.end_index();
         self.files.finish()
     }
 

@@ -17,6 +17,13 @@ use crate::store::{Attr, Ino, Kind, Result, StoreError, Timestamp};
 /// The version of the index, as in `schema.sql`.
 const VERSION: &str = "4";
 
+/// Who wrote marked files, noted by a mount that ended before it indexed them: until such a file changes again.
+const AUTHORS: &str = "CREATE TABLE IF NOT EXISTS memory_author (
+    ino    INTEGER PRIMARY KEY,
+    ctime  INTEGER NOT NULL,
+    author TEXT NOT NULL
+) STRICT";
+
 /// The most events kept for `:history`.
 const EVENTS: i64 = 100_000;
 
@@ -30,6 +37,8 @@ pub(super) fn prepare(db: &Db) -> Result<()> {
     if exists.is_none() {
         db.connection.execute_batch(include_str!("schema.sql"))?;
     }
+    // A database of an earlier ctxbench lacks it.
+    db.connection.execute_batch(AUTHORS)?;
     let version: Option<String> = db.row(
         "SELECT value FROM memory_setting WHERE name = 'version'",
         (),
@@ -43,6 +52,33 @@ pub(super) fn prepare(db: &Db) -> Result<()> {
         return Err(StoreError::storage(crate::store::Errno::INVAL, reason));
     }
     merging::prepare(db)
+}
+
+/// Notes who wrote the marked files that are not indexed; answers how many inodes are marked.
+pub(super) fn leave(db: &Db, agent: &str) -> Result<u64> {
+    if !agent.is_empty() {
+        db.execute(
+            "INSERT OR REPLACE INTO memory_author
+             SELECT s.ino, i.ctime, ?1 FROM memory_stale s JOIN inode i ON i.ino = s.ino WHERE i.mode & 61440 = 32768",
+            [agent],
+        )?;
+    }
+    let left = db.row("SELECT count(*) FROM memory_stale", (), |row| row.get(0))?;
+    Ok(unsigned(left.unwrap_or(0)))
+}
+
+/// Who wrote a file that an earlier mount has left to index; `None` if that is not known, or if the file has changed since.
+fn left_author(db: &Db, attr: &Attr) -> Result<Option<String>> {
+    db.row(
+        "SELECT author FROM memory_author WHERE ino = ?1 AND ctime = ?2",
+        [signed(attr.ino), attr.ctime.0],
+        |row| row.get(0),
+    )
+}
+
+/// Forgets the authors of files that are indexed by now.
+pub(super) fn forget_authors(db: &Db) -> Result<()> {
+    db.execute("DELETE FROM memory_author", ()).map(|_| ())
 }
 
 /// The number of notes.
@@ -80,9 +116,9 @@ pub(super) struct Refreshed {
 
 /// Indexes at most `batch` marked inodes, in the caller's transaction.
 ///
-/// `agent` is the author of changes made just now; `None` if author and time are unknown. `turn` holds the
-/// inodes marked when it was last empty, the oldest last, so that they are indexed in the order of their
-/// times. Directories are last of all: they mark the files below, which may be in the turn already.
+/// `agent` is the author of changes made just now; `None` for changes of an earlier mount, whose time is unknown.
+/// `turn` holds the inodes marked when it was last empty, the oldest last, so that they are indexed in the order of
+/// their times. Directories are last of all: they mark the files below, which may be in the turn already.
 pub(super) fn refresh(
     db: &Db,
     paths: &PathCache,
@@ -316,11 +352,12 @@ fn index(
         let is_edited = is_described_alike && indexed.words != print;
         indexed.changed == attr.mtime && indexed.size == attr.size && !is_edited
     });
-    let author = said.author.unwrap_or_else(|| match (&indexed, agent) {
-        (Some(indexed), _) if same_content => indexed.author.clone(),
-        (_, Some(agent)) => agent.to_owned(),
-        (_, None) => String::new(),
-    });
+    let author = match (said.author, &indexed, agent) {
+        (Some(author), _, _) => author,
+        (None, Some(indexed), _) if same_content => indexed.author.clone(),
+        (None, _, Some(agent)) => agent.to_owned(),
+        (None, _, None) => left_author(db, attr)?.unwrap_or_default(),
+    };
     let expires = said.ttl.map(|ttl| expiry(attr.mtime, ttl));
     let is_found = expires.is_none_or(|expires| expires > now);
     let importance = said.importance.unwrap_or(DEFAULT_IMPORTANCE);

@@ -19,6 +19,10 @@ use crate::store::Result;
 /// The most inodes that a request indexes in one transaction: calls wait for it.
 const BATCH: usize = 512;
 
+/// The most inodes that the end of a mount indexes in one transaction, and how long it goes on.
+const BATCH_AT_END: usize = 32;
+const TAKES_AT_END: Duration = Duration::from_secs(1);
+
 /// Marked inodes that are still to do, and the number of the last change before they were read.
 #[derive(Default)]
 struct Turn {
@@ -101,10 +105,11 @@ impl Index {
         self.refresh_as(Some(&self.agent))
     }
 
-    /// As [`Index::refresh`], of changes by an unknown author: another backend, or a mount that ended before it indexed
-    /// them.
-    pub(super) fn refresh_unknown(&self) -> Result<usize> {
-        self.refresh_as(None)
+    /// As [`Index::refresh`], of changes by an earlier mount: their author is known only if that mount has noted it at its
+    /// end.
+    pub(super) fn refresh_earlier(&self) -> Result<()> {
+        self.refresh_as(None)?;
+        self.files.transaction(index::forget_authors)
     }
 
     fn refresh_as(&self, author: Option<&str>) -> Result<usize> {
@@ -119,6 +124,29 @@ impl Index {
             }
         }
         Ok(total)
+    }
+
+    /// Indexes for a second, and notes for the next mount who wrote what is left. The thread must have ended.
+    pub(super) fn end(&self) -> Result<()> {
+        let until = Instant::now() + TAKES_AT_END;
+        let last = self.marked.load(Ordering::Acquire);
+        let mut turn = self.turn.lock();
+        while self.done.load(Ordering::Acquire) < last {
+            if Instant::now() >= until {
+                return self.leave();
+            }
+            self.step(&mut turn, Some(&self.agent), BATCH_AT_END)?;
+        }
+        Ok(())
+    }
+
+    fn leave(&self) -> Result<()> {
+        let left = self.files.transaction(|db| {
+            db.write_rows()?;
+            index::leave(db, &self.agent)
+        })?;
+        tracing::info!("{left} changes wait to be indexed by the next mount");
+        Ok(())
     }
 
     fn has_expired(&self) -> bool {

@@ -8,7 +8,6 @@ use std::collections::{BTreeSet, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -58,6 +57,8 @@ struct NoteVectors {
 }
 
 struct Shared {
+    /// `None` once embedding is to end. Held while the thread reads notes or stores vectors, and not while it embeds.
+    files: Mutex<Option<Arc<SqliteStore>>>,
     note_vectors: Mutex<NoteVectors>,
     wake: Condvar,
     stops: AtomicBool,
@@ -70,7 +71,6 @@ struct Shared {
 /// The embedding thread of an open memory, and its state.
 pub(super) struct Meaning {
     shared: Arc<Shared>,
-    worker: Option<JoinHandle<()>>,
 }
 
 /// A question, with its vector if there is one.
@@ -160,6 +160,7 @@ impl Meaning {
         changes: Arc<AtomicU64>,
     ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
+            files: Mutex::new(Some(files)),
             note_vectors: Mutex::new(NoteVectors {
                 state: State::Loading,
                 signs: Signs::default(),
@@ -172,7 +173,7 @@ impl Meaning {
             changes,
         });
         let for_worker = Arc::clone(&shared);
-        let worker = std::thread::Builder::new()
+        std::thread::Builder::new()
             .name("embeddings".to_owned())
             .spawn(move || {
                 // Lower the priority of this thread only: embedding must not compete with requests.
@@ -180,7 +181,7 @@ impl Meaning {
                 if let Err(error) = rustix::process::setpriority_process(Some(thread), 19) {
                     tracing::warn!(%error, "embedding runs at the priority of requests");
                 }
-                let work = || load().and_then(|model| for_worker.work(&model, &files));
+                let work = || load().and_then(|model| for_worker.work(&model));
                 // Catch panics: the state must not stay `Loading` for ever.
                 let done = std::panic::catch_unwind(AssertUnwindSafe(work));
                 let done = done.unwrap_or_else(|_| Err("its thread panicked".to_owned()));
@@ -190,10 +191,7 @@ impl Meaning {
                     for_worker.changes.fetch_add(1, Ordering::AcqRel);
                 }
             })?;
-        Ok(Self {
-            shared,
-            worker: Some(worker),
-        })
+        Ok(Self { shared })
     }
 
     /// The state of embedding.
@@ -268,10 +266,10 @@ impl Drop for Meaning {
         // Take the lock once, or a worker between its check and its wait would miss the wakeup.
         drop(self.shared.note_vectors.lock());
         self.shared.wake.notify_all();
-        if let Some(worker) = self.worker.take() {
-            // The thread catches and logs its panics.
-            let _ = worker.join();
-        }
+        // From here on the thread does not touch the store. It is not joined: on a busy machine, at its priority, the model
+        // takes minutes for a batch, or to load.
+        let files = self.shared.files.lock().take();
+        drop(files);
     }
 }
 
@@ -317,19 +315,17 @@ impl Shared {
         Ok(vector)
     }
 
-    fn work(
-        &self,
-        model: &Arc<dyn Embedder>,
-        files: &SqliteStore,
-    ) -> std::result::Result<(), String> {
-        if self.stops() {
-            return Ok(());
-        }
-        self.read_vectors(&files.db(), model)
-            .map_err(|error| error.to_string())?;
+    /// Runs `work` on the store; `None` if embedding is to end.
+    fn with_files<T>(&self, work: impl FnOnce(&SqliteStore) -> T) -> Option<T> {
+        self.files.lock().as_deref().map(work)
+    }
+
+    fn work(&self, model: &Arc<dyn Embedder>) -> std::result::Result<(), String> {
+        let read = self.with_files(|files| self.read_vectors(&files.db(), model));
+        read.transpose().map_err(|error| error.to_string())?;
         let mut failures = 0;
         while let Some(ids) = self.next() {
-            match self.embed(files, &**model, &ids) {
+            match self.embed(&**model, &ids) {
                 Ok(()) => failures = 0,
                 Err(reason) => {
                     failures += 1;
@@ -382,13 +378,11 @@ impl Shared {
     }
 
     /// Embeds one batch of the notes.
-    fn embed(
-        &self,
-        files: &SqliteStore,
-        model: &dyn Embedder,
-        ids: &[i64],
-    ) -> std::result::Result<(), String> {
-        let wanted = self.read(files, model, ids)?;
+    fn embed(&self, model: &dyn Embedder, ids: &[i64]) -> std::result::Result<(), String> {
+        let wanted = self.with_files(|files| self.read(files, model, ids));
+        let Some(wanted) = wanted.transpose()? else {
+            return Ok(());
+        };
         let texts: Vec<Vec<u32>> = wanted
             .iter()
             .filter(|note| !note.pieces.is_empty())
@@ -398,9 +392,6 @@ impl Shared {
         if made.len() != texts.len() || made.iter().any(|made| made.len() != model.dimensions()) {
             return Err("the model returned unexpected vectors".to_owned());
         }
-        if self.stops() {
-            return Ok(());
-        }
         let mut made = made.iter();
         let vectors = wanted.into_iter().map(|note| {
             let has_text = !note.pieces.is_empty();
@@ -408,7 +399,9 @@ impl Shared {
             (note, vector.map(|made| packed(made)).unwrap_or_default())
         });
         let vectors: Vec<(Wanted, Vec<u8>)> = vectors.collect();
-        self.keep(files, model, &vectors)
+        let kept = self.with_files(|files| self.keep(files, model, &vectors));
+        kept.transpose()
+            .map(|_| ())
             .map_err(|error| error.to_string())
     }
 
@@ -422,6 +415,9 @@ impl Shared {
         let mut wanted: Vec<Wanted> = Vec::new();
         let mut pieces = 0;
         for id in ids {
+            if self.stops() {
+                break;
+            }
             let (changed, size, text) = {
                 let db = files.db();
                 match text(&db, *id).map_err(|error| error.to_string())? {

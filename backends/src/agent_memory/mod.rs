@@ -125,8 +125,8 @@ fn make_namespaces(files: &SqliteStore, owner: &Caller, agent: &str) -> Result<P
 
 /// An agent's memory in one SQLite database.
 pub struct AgentMemory {
-    // The first field: its thread stops before the other fields are dropped.
-    indexer: Indexer,
+    /// `None` once the index has ended.
+    indexer: Mutex<Option<Indexer>>,
     index: Arc<Index>,
     files: Arc<SqliteStore>,
     /// Why relevance by meaning is off.
@@ -141,10 +141,7 @@ pub struct AgentMemory {
 
 impl Drop for AgentMemory {
     fn drop(&mut self) {
-        // The next mount would not know the author of unindexed changes.
-        if let Err(error) = self.index.refresh() {
-            tracing::warn!(%error, "could not index notes; the next mount retries");
-        }
+        self.end_index();
     }
 }
 
@@ -208,7 +205,7 @@ impl AgentMemory {
             unreadable(error)
         })?;
         let index = Arc::new(Index::new(files, agent, clock, notes));
-        index.refresh_unknown().map_err(|error| {
+        index.refresh_earlier().map_err(|error| {
             index.files.discard_new();
             unreadable(error)
         })?;
@@ -218,7 +215,7 @@ impl AgentMemory {
                 reason: format!("starting the thread that indexes notes: {error}"),
             })?;
         Ok(Self {
-            indexer,
+            indexer: Mutex::new(Some(indexer)),
             files: Arc::clone(&index.files),
             index,
             no_meaning: "embeddings are switched off".to_owned(),
@@ -229,6 +226,19 @@ impl AgentMemory {
             last_error: Mutex::default(),
             counters: Counters::default(),
         })
+    }
+
+    /// Ends the threads that change the index, and leaves it as an unmounted database has it. Before the store's own end: a
+    /// change after that one would be neither synced nor copied from the log. Does nothing the second time.
+    fn end_index(&self) {
+        let Some(indexer) = self.indexer.lock().take() else {
+            return;
+        };
+        drop(indexer);
+        self.index.stop_meaning();
+        if let Err(error) = self.index.end() {
+            tracing::warn!(%error, "could not index notes; the next mount retries");
+        }
     }
 
     /// Switches relevance by meaning on or off. The model loads in the background; until then recalls use
@@ -289,8 +299,8 @@ impl AgentMemory {
     fn changed<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_ok() {
             let has_to_wake = self.index.changed();
-            if has_to_wake {
-                self.indexer.wake();
+            if has_to_wake && let Some(indexer) = &*self.indexer.lock() {
+                indexer.wake();
             }
         }
         result

@@ -1,7 +1,7 @@
 //! When the index of notes matches the files.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use super::{DAY, Memory, START, caller, place, with_memory};
@@ -105,6 +105,68 @@ fn a_note_of_a_sqlite_mount_has_no_author_and_its_own_time() {
     let history = memory.ask(ROOT, "old.md:history");
     assert!(history.starts_with(&day(30)), "{history}");
     has(&memory.ask(ROOT, "old.md:meta"), &["author: mallory\n"]);
+}
+
+#[test]
+fn an_end_leaves_what_takes_too_long_to_the_next_open_which_knows_the_authors() {
+    let (_dir, path) = place();
+    let is_slow = Arc::new(AtomicBool::new(false));
+    let slows = Arc::clone(&is_slow);
+    // Read twice before each batch.
+    let clock = move || {
+        if slows.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        Timestamp(START + 1)
+    };
+    let at = caller(START);
+    let store = AgentMemory::open_at(&path, &at, Some("akashi"), Box::new(clock)).unwrap();
+    is_slow.store(true, Ordering::SeqCst);
+    let write = |store: &dyn Store, number: u32, text: &str| {
+        let at = caller(START + i64::from(number));
+        let name = format!("n{number}.md");
+        let made = store.create(&at, ROOT, name.as_bytes(), &node(Kind::File));
+        let ino = match made {
+            Ok(made) => made.ino,
+            Err(_) => store.lookup(ROOT, name.as_bytes()).unwrap().ino,
+        };
+        store.write(&at, ino, 0, text.as_bytes()).unwrap();
+    };
+    (0..1000).for_each(|number| write(&store, number, "halving\n"));
+    store.finish().unwrap();
+    drop(store);
+    let left = || {
+        let db = rusqlite::Connection::open(&path).unwrap();
+        let count = |sql: &str| db.query_row(sql, (), |row| row.get::<_, i64>(0)).unwrap();
+        let stale = count("SELECT count(*) FROM memory_stale");
+        (stale, count("SELECT count(*) FROM memory_author"))
+    };
+    let (stale, authors) = left();
+    assert!(stale > 100 && authors == stale, "{stale}, {authors}");
+    // Another backend changes a note that waits; who did it is not known.
+    let plain = SqliteStore::open(&path, &at).unwrap();
+    write(&plain, 1000, "beta\n");
+    let changed = plain.lookup(ROOT, b"n999.md").unwrap().ino;
+    plain
+        .write(&caller(START + 5000), changed, 0, b"changed\n")
+        .unwrap();
+    drop(plain);
+    let memory = Memory::open(&path, Some("mallory"));
+    assert_eq!(memory.store.notes(), 1001);
+    for number in [0, 1, 500, 998] {
+        let meta = memory.ask(ROOT, &format!("n{number}.md:meta"));
+        has(&meta, &["author: akashi\n"]);
+    }
+    for number in [999, 1000] {
+        has(
+            &memory.ask(ROOT, &format!("n{number}.md:meta")),
+            &["author: \n"],
+        );
+    }
+    has(&memory.ask(ROOT, ":search?halving&limit=1"), &["/n998.md"]);
+    drop(memory);
+    assert_eq!(left(), (0, 0));
+    assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use backends::agent_memory::EmbeddingState::{Failed, Loading, Ready};
 use backends::agent_memory::{Embedder, Embeddings};
@@ -213,6 +213,25 @@ fn a_recall_uses_full_text_while_the_model_loads_and_says_so() {
 }
 
 #[test]
+fn an_end_does_not_wait_for_a_model_that_loads() {
+    let (_dir, path) = place();
+    let mut memory = Memory::open(&path, None);
+    let (go, gone) = std::sync::mpsc::channel::<()>();
+    let load = move || {
+        // It fails once the test has ended.
+        let _ = gone.recv();
+        Err("too late".to_owned())
+    };
+    memory.store.set_embedder(load).unwrap();
+    memory.write(ROOT, "pets.md", "My cat naps.\n");
+    memory.store.finish().unwrap();
+    drop(memory);
+    let memory = Memory::open(&path, None);
+    has(&ask(&memory, ":recall?cat"), &["My cat naps."]);
+    drop(go);
+}
+
+#[test]
 fn a_recall_finds_notes_without_a_vector_by_words_and_counts_them() {
     let (_dir, model, memory) = with_model(Some(0));
     // A request does not wait for the model, which may not embed yet.
@@ -236,7 +255,7 @@ fn a_recall_finds_notes_without_a_vector_by_words_and_counts_them() {
 }
 
 #[test]
-fn the_worker_embeds_the_newest_notes_first_and_stops_after_a_batch() {
+fn the_worker_embeds_the_newest_notes_first_and_an_end_does_not_wait_for_its_batch() {
     let (_dir, path) = place();
     let model = Model::new(Some(0));
     let memory = Memory::open_with(&path, None, &model);
@@ -251,11 +270,14 @@ fn the_worker_embeds_the_newest_notes_first_and_stops_after_a_batch() {
     let mut expected = vec!["n0".to_owned()];
     expected.extend((9..=40).rev().map(|number| format!("n{number}")));
     assert_eq!(model.notes(), expected);
-    // A stop does not wait for the remaining notes; the next mount embeds them.
-    let stops = std::thread::spawn(move || drop(memory));
-    std::thread::sleep(Duration::from_millis(200));
+    // A stop waits neither for the batch nor for the remaining notes; the next mount embeds them.
+    let stopped = Instant::now();
+    drop(memory);
+    let took = stopped.elapsed();
+    assert!(took < Duration::from_secs(10), "the end took {took:?}");
     model.let_go_on(1);
-    stops.join().unwrap();
+    let has_ended = || Arc::strong_count(&model) == 1;
+    eventually("the thread that embeds has ended", has_ended);
     assert_eq!(model.asked.lock().unwrap().begun, 3);
     let next = Model::new(None);
     let memory = Memory::open_with(&path, None, &next);
