@@ -463,15 +463,27 @@ impl SumFile {
         let is_first = behind.is_empty();
         behind.insert(ino);
         drop(behind);
-        if is_first && let Some(wake) = self.wake.get() {
-            // Full means that a wake-up is pending.
-            let _ = wake.try_send(());
+        if is_first {
+            self.wake();
         }
     }
 
-    /// The tails whose slots are behind; they are brought up to date by the caller.
-    pub(super) fn take_behind(&self) -> BTreeSet<Ino> {
-        std::mem::take(&mut *self.behind.lock())
+    /// The slots of a tail are no longer behind its pieces.
+    pub(super) fn is_up_to_date(&self, ino: Ino) {
+        self.behind.lock().remove(&ino);
+    }
+
+    /// The tails whose slots are behind.
+    pub(super) fn behind(&self) -> BTreeSet<Ino> {
+        self.behind.lock().clone()
+    }
+
+    /// Wakes the thread that brings slots up to date.
+    pub(super) fn wake(&self) {
+        if let Some(wake) = self.wake.get() {
+            // Full means that a wake-up is pending.
+            let _ = wake.try_send(());
+        }
     }
 }
 

@@ -57,10 +57,10 @@ impl Drop for SumRecorder {
 }
 
 fn run(tails: &Tails, woken: &Receiver<()>, ended: &Receiver<()>) {
-    while woken.recv().is_ok() {
+    // What changes meanwhile is left for the next pass, and wakes no thread.
+    while tails.are_sums_behind() || woken.recv().is_ok() {
         let begun = Instant::now();
         tails.record_sums();
-        // A change of a tail during the rest wakes no thread.
         let rest = (begun.elapsed() * REST).clamp(PAUSE, PAUSE_MAX);
         if ended.recv_timeout(rest) != Err(RecvTimeoutError::Timeout) {
             return;

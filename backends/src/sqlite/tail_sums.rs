@@ -49,6 +49,9 @@ type Group = [u32; GROUP as usize];
 /// does it.
 const LONG_WRITE: usize = 8 * 1024;
 
+/// Pieces that are brought up to date together.
+const TOGETHER: usize = 8;
+
 /// What is known of a changed piece: the checksum of its first `length` bytes.
 #[derive(Clone, Copy, Debug)]
 struct Running {
@@ -58,6 +61,8 @@ struct Running {
     vouched: u64,
     /// Whether its slot has been written since it changed: [`Slot::Base`] says that all of it is zeros.
     has_slot: bool,
+    /// The number of the change of the tail that was the last one to change the piece.
+    change: u64,
 }
 
 impl Running {
@@ -67,7 +72,16 @@ impl Running {
         length: u64::MAX,
         vouched: 0,
         has_slot: true,
+        change: 0,
     };
+}
+
+/// A piece whose slot is behind, as it was when its bytes were read.
+#[derive(Clone, Copy, Debug)]
+struct Behind {
+    piece: u64,
+    held: u64,
+    running: Running,
 }
 
 /// Where the checksums of a tail are to be recorded.
@@ -104,6 +118,8 @@ struct State {
     slots: Option<TailSlots>,
     /// The pieces whose slots do not have the checksum of all their bytes.
     behind: BTreeSet<u64>,
+    /// Counts the changes of bytes.
+    changes: u64,
 }
 
 /// The checksums of one tail; by default, of one that does not exist yet.
@@ -148,6 +164,11 @@ impl State {
         if range.is_empty() {
             return;
         }
+        self.changes += 1;
+        let unknown = Running {
+            change: self.changes,
+            ..Running::UNKNOWN
+        };
         let whole = range.start.div_ceil(PIECE)..range.end / PIECE;
         self.changed.retain(|piece, _| !whole.contains(piece));
         let groups = whole.start / GROUP..whole.end.div_ceil(GROUP).max(whole.start / GROUP);
@@ -160,7 +181,7 @@ impl State {
         }
         for edge in [range.start, range.end] {
             if edge % PIECE != 0 && damaged != Some(edge / PIECE) {
-                self.changed.insert(edge / PIECE, Running::UNKNOWN);
+                self.changed.insert(edge / PIECE, unknown);
             }
         }
     }
@@ -359,30 +380,75 @@ impl State {
     /// Brings the slot of a piece up to date.
     fn catch_up(&mut self, file: &File, piece: u64) -> io::Result<()> {
         self.behind.remove(&piece);
-        let (held, running) = (self.held(piece), self.changed.get(&piece).copied());
-        let Some(running) = running.filter(|_| held > 0 && self.slots.is_some()) else {
+        let Some(behind) = self.as_behind(piece) else {
             return Ok(());
         };
-        let sum = match running.length == held {
-            true => running.sum,
-            false => {
-                let mut bytes = vec![0; held as usize];
-                file.read_exact_at(&mut bytes, piece * PIECE)?;
-                crc32fast::hash(&bytes)
-            }
-        };
-        self.changed.insert(
+        let sum = behind.sum(file, &mut Vec::new());
+        self.caught_up([(behind, sum)])
+    }
+
+    /// A piece whose slot is behind; `None` if there is nothing to record of it.
+    fn as_behind(&self, piece: u64) -> Option<Behind> {
+        let (held, running) = (self.held(piece), self.changed.get(&piece).copied()?);
+        (held > 0 && self.slots.is_some()).then_some(Behind {
             piece,
-            Running {
-                sum,
-                length: held,
-                vouched: held,
-                has_slot: true,
-            },
-        );
-        let length = held as u32;
-        self.record_freely(|slots| slots.set(&[(piece, Slot::Prefix { sum, length })]));
-        Ok(())
+            held,
+            running,
+        })
+    }
+
+    /// The next pieces from `from` on whose slots are behind, and where the search goes on; `None` at its end.
+    fn next_behind(&mut self, from: u64) -> Option<(Vec<Behind>, u64)> {
+        let pieces: Vec<u64> = self.behind.range(from..).take(TOGETHER).copied().collect();
+        let last = pieces.last().copied()?;
+        let mut found = Vec::new();
+        for piece in pieces {
+            match self.as_behind(piece) {
+                Some(behind) => found.push(behind),
+                None => drop(self.behind.remove(&piece)),
+            }
+        }
+        Some((found, last + 1))
+    }
+
+    /// Records the checksums of pieces, in their order, as far as these have not changed since they were read. An error is that
+    /// of a piece that could not be read.
+    fn caught_up(
+        &mut self,
+        pieces: impl IntoIterator<Item = (Behind, io::Result<u32>)>,
+    ) -> io::Result<()> {
+        let (mut slots, mut result) = (Vec::new(), Ok(()));
+        for (behind, sum) in pieces {
+            let Behind {
+                piece,
+                held,
+                running,
+            } = behind;
+            let now = self.as_behind(piece);
+            if now.is_none_or(|now| now.held != held || now.running.change != running.change) {
+                continue;
+            }
+            self.behind.remove(&piece);
+            match sum {
+                Ok(sum) => {
+                    let known = Running {
+                        sum,
+                        length: held,
+                        vouched: held,
+                        has_slot: true,
+                        ..running
+                    };
+                    self.changed.insert(piece, known);
+                    let length = held as u32;
+                    slots.push((piece, Slot::Prefix { sum, length }));
+                }
+                Err(error) => result = Err(error),
+            }
+        }
+        if !slots.is_empty() {
+            self.record_freely(|recorded| recorded.set(&slots));
+        }
+        result
     }
 
     /// Takes over what a slot says of a piece, of a file with `there` bytes. What it has to say from now on, if that is
@@ -432,6 +498,7 @@ impl State {
                 length,
                 vouched: length,
                 has_slot,
+                change: 0,
             },
         );
         Ok(None)
@@ -535,6 +602,18 @@ impl State {
     }
 }
 
+impl Behind {
+    /// The checksum of all bytes of the piece.
+    fn sum(&self, file: &File, buffer: &mut Vec<u8>) -> io::Result<u32> {
+        if self.running.length == self.held {
+            return Ok(self.running.sum);
+        }
+        buffer.resize(self.held as usize, 0);
+        file.read_exact_at(buffer, self.piece * PIECE)?;
+        Ok(crc32fast::hash(buffer))
+    }
+}
+
 /// The first byte at or after `at` that lies in no hole.
 fn next_data(file: &File, at: u64) -> io::Result<Option<u64>> {
     match seek(file, SeekFrom::Data(at)) {
@@ -578,7 +657,9 @@ impl TailSums {
                 state.record(|slots| slots.set(&State::unknown_slots(vouched)))?;
             }
         }
-        for (piece, running) in &known {
+        state.changes += 1;
+        for (piece, running) in &mut known {
+            running.change = state.changes;
             let unknown = Running {
                 sum: 0,
                 length: u64::MAX,
@@ -663,19 +744,26 @@ impl TailSums {
         punched
     }
 
-    /// Brings all slots up to date.
-    pub(super) fn catch_up(&self, file: &File) -> io::Result<()> {
-        let mut result = Ok(());
-        loop {
-            // Other calls go on between two pieces.
-            let mut state = self.0.lock();
-            let Some(piece) = state.behind.first().copied() else {
-                return result;
-            };
-            if let Err(error) = state.catch_up(file, piece) {
+    /// Brings all slots up to date, except those of pieces that change meanwhile. If none is left behind, says so by `is_done`,
+    /// before another change.
+    pub(super) fn catch_up(&self, file: &File, is_done: impl FnOnce()) -> io::Result<()> {
+        let (mut result, mut from, mut buffer) = (Ok(()), 0, Vec::new());
+        let mut state = self.0.lock();
+        while let Some((pieces, next)) = state.next_behind(from) {
+            // Other calls go on while the bytes are read.
+            drop(state);
+            let read = |behind: Behind| (behind, behind.sum(file, &mut buffer));
+            let sums: Vec<_> = pieces.into_iter().map(read).collect();
+            state = self.0.lock();
+            if let Err(error) = state.caught_up(sums) {
                 result = Err(error);
             }
+            from = next;
         }
+        if state.behind.is_empty() {
+            is_done();
+        }
+        result
     }
 
     /// Forgets the recorded checksums of a tail that is no longer the one of its inode.
@@ -1336,14 +1424,14 @@ mod tests {
                     2 => tail.write(at, &bytes, true),
                     3 => tail.seal(),
                     4 | 5 => tail.go_on(),
-                    6 => tail.sums.catch_up(&tail.file).unwrap(),
+                    6 => tail.sums.catch_up(&tail.file, || {}).unwrap(),
                     7 => tail.write(tail.length + random(2 * PIECE), &bytes, false),
                     _ => tail.write(at, &bytes, false),
                 }
                 steps += 1;
                 tail.must_survive(tail.length, &format!("seed {seed}, step {steps}"));
                 if tail.length > 0 && random(3) == 0 {
-                    tail.sums.catch_up(&tail.file).unwrap();
+                    tail.sums.catch_up(&tail.file, || {}).unwrap();
                     for _ in 0..3 {
                         let at = random(tail.length);
                         assert!(tail.finds(at), "seed {seed}, step {steps}, byte {at}");
@@ -1353,6 +1441,32 @@ mod tests {
             }
         }
         assert!(tried > 300, "{tried} damages");
+    }
+
+    #[test]
+    fn a_checksum_of_bytes_that_changed_while_they_were_read_is_not_recorded() {
+        let mut tail = Tail::new();
+        tail.write(0, &vec![1; 5 * PIECE as usize], false);
+        for piece in 0..5 {
+            tail.write(piece * PIECE + 100, &[2; 100], false);
+        }
+        let (behind, next) = tail.sums.0.lock().next_behind(0).unwrap();
+        assert_eq!((behind.len(), next), (5, 5));
+        let read = |behind: Behind| (behind, behind.sum(&tail.file, &mut Vec::new()));
+        let sums: Vec<_> = behind.into_iter().map(read).collect();
+        tail.write(PIECE + 500, &[3; 10], false);
+        tail.punch(2 * PIECE + 50..3 * PIECE);
+        tail.resize(4 * PIECE + 50);
+        tail.length = 4 * PIECE + 50;
+        tail.write(3 * PIECE - 60, &[4; 120], false);
+        tail.sums.0.lock().caught_up(sums).unwrap();
+        tail.must_survive(tail.length, "with an old checksum");
+        assert!(tail.finds(7) && !tail.finds(PIECE) && !tail.finds(3 * PIECE));
+        let mut is_done = false;
+        tail.sums.catch_up(&tail.file, || is_done = true).unwrap();
+        assert!(is_done);
+        tail.must_survive(tail.length, "up to date");
+        assert!((0..5).all(|piece| tail.finds(piece * PIECE + 7)));
     }
 
     #[test]
@@ -1392,7 +1506,7 @@ mod tests {
             let cut = || tail.file.set_len(shorter);
             tail.sums.resize(&tail.file, shorter, cut).unwrap();
             must_find(&tail);
-            tail.sums.catch_up(&tail.file).unwrap();
+            tail.sums.catch_up(&tail.file, || {}).unwrap();
         }
         tail.sums.complete(&tail.file).unwrap();
         let (length, rows) = tail.sums.rows();

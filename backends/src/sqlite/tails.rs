@@ -352,15 +352,22 @@ impl Tails {
 
     /// Brings the checksum file up to date.
     pub(super) fn record_sums(&self) {
-        for ino in self.sum_file.take_behind() {
+        // Another thread may be at it: its tails stay in this set until it is done with them.
+        for ino in self.sum_file.behind() {
             // A tail that is gone needs no checksums.
             let (Some(sums), Ok(file)) = (self.known_sums(ino), self.file(ino)) else {
+                self.sum_file.is_up_to_date(ino);
                 continue;
             };
-            if let Err(error) = sums.catch_up(&file) {
+            if let Err(error) = sums.catch_up(&file, || self.sum_file.is_up_to_date(ino)) {
                 tracing::warn!(ino, %error, "a checksum of content past the first 256 KiB is not recorded");
             }
         }
+    }
+
+    /// Whether the checksum file is behind some tail.
+    pub(super) fn are_sums_behind(&self) -> bool {
+        !self.sum_file.behind().is_empty()
     }
 
     /// Whether there may be a tail of any inode.
