@@ -18,9 +18,9 @@ use super::files::{has_log, tails_of};
 use super::names::slots;
 use super::nodes::unsigned;
 use super::open::{
-    SqliteOpenError, connect, ensure_not_truncated, identify, keep_wal_on_close, lock_exclusive,
-    missing_log, must_be_ours, needs_recovery, open_immutable, open_pages, read_only_reason,
-    resolve, unreadable,
+    SqliteOpenError, connect, ensure_not_truncated, ensure_own_files, identify, keep_wal_on_close,
+    lock_exclusive, missing_log, must_be_ours, needs_recovery, open_immutable, open_pages,
+    read_only_reason, resolve, unreadable,
 };
 use super::{batch, forget_boot, pages};
 
@@ -121,6 +121,7 @@ const RULES: &[Rule] = &[
 pub fn check(path: &Path) -> Result<DatabaseCheck, SqliteOpenError> {
     // SQLite removes the log of an empty file, even for a connection that only reads.
     let path = &resolve(path)?;
+    ensure_own_files(path)?;
     ensure_not_truncated(path)?;
     must_be_file_with_content(path)?;
     // Closed after the connection: closing it ends the locks that SQLite has on the file.

@@ -1,11 +1,12 @@
 //! The files of a database: its log, its redo log and its tails lie beside it.
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, fstat, statat, unlinkat};
+use rustix::fs::{AtFlags, OFlags, fstat, statat, unlinkat};
 
 /// What follows the name of a database in those of the files beside it.
 pub(super) const LOG: &str = "-wal";
@@ -62,6 +63,35 @@ pub(crate) fn files_of(path: &Path) -> impl Iterator<Item = PathBuf> {
         "-sums",
     ];
     suffixes.into_iter().map(|suffix| beside(path, suffix))
+}
+
+/// What lies beside the database at `path` in the place of one of its files, and is something else: through a symbolic link,
+/// a mount would write to a file of somebody else's, and it would wait for a pipe.
+pub(super) fn foreign_beside(path: &Path) -> Option<PathBuf> {
+    let tails = tails_of(path);
+    files_of(path).skip(1).find(|file| {
+        let found = file.symlink_metadata();
+        found.is_ok_and(|found| match *file == tails {
+            true => !found.is_dir(),
+            false => !found.is_file(),
+        })
+    })
+}
+
+/// Opens a file beside a database by `options`.
+///
+/// # Errors
+/// Also if it is not a regular file: no link is followed, and no pipe waited for.
+pub(super) fn open_beside(path: &Path, options: &OpenOptions) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let mut options = options.clone();
+    let file = options
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("it is not a regular file")),
+    }
 }
 
 /// The directory that holds the file at `path`.

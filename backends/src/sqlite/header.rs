@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::files::{has_log, log_of};
+use super::files::{has_log, log_of, open_beside};
 use super::open::{SqliteOpenError, unreadable};
 
 /// The first bytes of every SQLite database.
@@ -145,7 +145,7 @@ fn first_page_in_log(
     header: &[u8; HEADER],
     is_it: impl Fn(&[u8]) -> bool,
 ) -> io::Result<bool> {
-    let log = match File::open(log_of(path)) {
+    let log = match open_beside(&log_of(path), File::options().read(true)) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
         log => log?,
     };

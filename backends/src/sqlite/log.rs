@@ -12,7 +12,7 @@ use rusqlite::ErrorCode;
 use rustix::fs::{FallocateFlags, StatVfsMountFlags, fallocate};
 
 use super::counters::Counters;
-use super::files::{folder, index_of, log_of};
+use super::files::{folder, index_of, log_of, open_beside};
 use super::on_panic::on_panic;
 use super::open::{self, SqliteOpenError};
 use super::redo::Recorded;
@@ -109,7 +109,7 @@ fn sync_data(file: &File) -> std::io::Result<()> {
 /// this process on a full disk.
 fn index(path: &Path) -> std::result::Result<File, SqliteOpenError> {
     let path = index_of(path);
-    let opened = File::options().read(true).write(true).open(&path);
+    let opened = open_beside(&path, File::options().read(true).write(true));
     let file = opened.map_err(|error| open::unreadable(&path, &error))?;
     match fallocate(&file, FallocateFlags::empty(), 0, INDEX_BYTES) {
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(file),
@@ -125,10 +125,7 @@ impl Log {
     ) -> std::result::Result<Self, SqliteOpenError> {
         let log = log_of(path);
         let index = index(path)?;
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .open(&log)
+        let file = open_beside(&log, File::options().read(true).write(true))
             .and_then(|file| pad(&file).map(|()| file))
             .map_err(|error| open::unreadable(&log, &error))?;
         let pinned = pin(&file);

@@ -13,7 +13,7 @@ use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{Access, AtFlags, CWD, FlockOperation, accessat, flock, statvfs};
 use rustix::io::Errno;
 
-use super::files::{files_of, folder, has_log, log_of, redo_of, tails_of};
+use super::files::{files_of, folder, foreign_beside, has_log, log_of, redo_of, tails_of};
 use super::{header, owner, pages, room};
 
 /// `PRAGMA application_id` of our databases: `ctxb`.
@@ -114,6 +114,16 @@ pub enum SqliteOpenError {
         /// Its log, or the directory of its tails.
         beside: PathBuf,
     },
+    /// Something else is in the place of one of its files.
+    #[error(
+        "{} cannot be opened: {} is {}, and not a file of this database\n  fix: move it away", .path.display(), .beside.display(), kind_of(.beside)
+    )]
+    ForeignFile {
+        /// The database.
+        path: PathBuf,
+        /// What is in the place of one of its files.
+        beside: PathBuf,
+    },
     /// Its log is missing, and the database without it mixes several states.
     #[error(
         "{} is inconsistent without its log: {problem}\n  fix: put the log back; `ctxbench doctor --store` lists all damage", .path.display()
@@ -154,6 +164,15 @@ pub enum SqliteOpenError {
         /// The message of SQLite or the system.
         reason: String,
     },
+}
+
+fn kind_of(path: &Path) -> &'static str {
+    match path.symlink_metadata() {
+        Ok(found) if found.is_symlink() => "a symbolic link",
+        Ok(found) if found.is_dir() => "a directory",
+        Ok(found) if found.is_file() => "a regular file",
+        _ => "a special file",
+    }
 }
 
 /// What to do about a file that cannot be opened.
@@ -286,6 +305,7 @@ fn is_cut(path: &Path) -> bool {
 
 /// Refuses a file that is something else, before SQLite sees it: nothing in it or beside it changes.
 pub(super) fn must_be_ours(path: &Path) -> Result<(), SqliteOpenError> {
+    ensure_own_files(path)?;
     ensure_not_truncated(path)?;
     header::check_content(path, APPLICATION_ID)
 }
@@ -327,6 +347,17 @@ pub(super) fn connect_read_only(path: &Path, reason: &str) -> Result<Connection,
             log,
         }),
         None => Ok(connection),
+    }
+}
+
+/// Refuses a database with something else in the place of one of its files.
+pub(super) fn ensure_own_files(path: &Path) -> Result<(), SqliteOpenError> {
+    match foreign_beside(path) {
+        Some(beside) => Err(SqliteOpenError::ForeignFile {
+            path: path.to_owned(),
+            beside,
+        }),
+        None => Ok(()),
     }
 }
 

@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use rusqlite::{Connection, OpenFlags, ffi};
 use rustix::io::Errno;
 
-use super::files::log_of;
+use super::files::{log_of, open_beside};
 
 /// Bytes of a page.
 const PAGE: usize = 4096;
@@ -192,7 +192,7 @@ pub(super) fn damaged(connection: &Connection, may_be_in_log: bool) -> io::Resul
 /// The pages of the database at `path` that its log has: a mount that begins reads them there.
 pub(super) fn in_log(path: &Path) -> io::Result<HashSet<u64>> {
     let mut found = HashSet::new();
-    let mut log = match File::open(log_of(path)) {
+    let mut log = match open_beside(&log_of(path), File::options().read(true)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
         log => BufReader::with_capacity(16 * FRAME, log?),
     };

@@ -9,7 +9,7 @@
 //! that do not follow the database's state are ignored.
 
 use std::fs::File;
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSliceMut, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::io::preadv;
 
-use super::files::{new_redo_of, redo_of};
+use super::files::{new_redo_of, open_beside, redo_of};
 use super::set_aside::ChangeId;
 use crate::store::Result;
 
@@ -150,11 +150,15 @@ impl Redo {
     pub(super) fn create(path: &Path, mount: i64, wake: SyncSender<()>) -> io::Result<Self> {
         // Under its own name only when it is whole: a mount takes a part of one for damage.
         let new = new_redo_of(path);
+        // What a killed mount has left. Nothing that lies there is written to.
+        match std::fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         let file = File::options()
             .read(true)
             .write(true)
-            .create(true)
-            .truncate(true)
+            .create_new(true)
             .mode(0o600)
             .open(&new)?;
         let header = Header {
@@ -380,13 +384,13 @@ pub(super) struct Known {
 /// If the file cannot be read, or changes of a mount since the machine has started are lost.
 pub(super) fn read(path: &Path, known: Known) -> std::result::Result<Vec<Vec<u8>>, ReadError> {
     let applied = known.applied;
-    let bytes = std::fs::read(redo_of(path)).map_err(ReadError::Unreadable)?;
+    let (bytes, length) = content(path).map_err(ReadError::Unreadable)?;
     let damaged = |reason: String| Err(ReadError::Damaged(reason));
     let Some(header) = Header::decode(&bytes) else {
         return damaged("its header is damaged".to_owned());
     };
-    if bytes.len() as u64 != FILE_BYTES {
-        return damaged(format!("it has {} of {FILE_BYTES} bytes", bytes.len()));
+    if length != FILE_BYTES {
+        return damaged(format!("it has {length} of {FILE_BYTES} bytes"));
     }
     if known.mount != Some(header.mount) {
         // It belongs to a state that power loss has taken, to a mount that has ended, or to one that made no change.
@@ -416,6 +420,15 @@ pub(super) fn read(path: &Path, known: Known) -> std::result::Result<Vec<Vec<u8>
     Ok(found)
 }
 
+/// The bytes of the redo log of the database at `path`, as many as it should have, and how many it has.
+fn content(path: &Path) -> io::Result<(Vec<u8>, u64)> {
+    let file = open_beside(&redo_of(path), File::options().read(true))?;
+    let length = file.metadata()?.len();
+    let mut bytes = Vec::new();
+    file.take(FILE_BYTES).read_to_end(&mut bytes)?;
+    Ok((bytes, length))
+}
+
 /// Makes the redo log of the database at `path`, which is not mounted, one that the machine has restarted since: a change
 /// that is missing in it was lost with the power. Nothing, if there is none.
 ///
@@ -426,7 +439,8 @@ pub(super) fn forget_boot(path: &Path) -> io::Result<()> {
 }
 
 fn change_header(path: &Path, change: impl FnOnce(&mut Header)) -> io::Result<()> {
-    let file = match File::options().read(true).write(true).open(redo_of(path)) {
+    let opened = open_beside(&redo_of(path), File::options().read(true).write(true));
+    let file = match opened {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         file => file?,
     };

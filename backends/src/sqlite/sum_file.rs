@@ -16,7 +16,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags, openat};
 
-use super::files::sums_of;
+use super::files::{open_beside, sums_of};
 use super::redo::{Known, boot};
 use crate::store::Ino;
 
@@ -200,7 +200,7 @@ pub(super) struct Left {
 impl Left {
     /// Reads a checksum file of a database that says `known`. `None` if there is none that counts.
     pub(super) fn read(path: &Path, known: Known) -> Option<Self> {
-        let file = File::open(sums_of(path)).ok()?;
+        let file = open_beside(&sums_of(path), File::options().read(true)).ok()?;
         Self::parse(&content(&file).ok()?, known)
     }
 
@@ -268,7 +268,8 @@ impl Left {
 /// # Errors
 /// If it cannot be written.
 pub(super) fn forget_boot(path: &Path) -> io::Result<()> {
-    let file = match File::options().read(true).write(true).open(sums_of(path)) {
+    let opened = open_beside(&sums_of(path), File::options().read(true).write(true));
+    let file = match opened {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         file => file?,
     };

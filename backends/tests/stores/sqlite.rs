@@ -1,9 +1,12 @@
 //! Promises of the SQLite store alone: durability, tails, upgrades, locking, and access by plain SQLite.
 
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use backends::sqlite::{HEAD, SqliteOpenError, SqliteStore, check, go_on_without_log};
 use backends::store::{Allocate, Caller, Errno, Kind, ROOT, Seek, Store, Timestamp};
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::common::{fails, has, names, node, read, resize};
 use crate::hosts::{copy_cache, eventually};
@@ -400,6 +403,67 @@ fn names_in(dir: &Path) -> Vec<String> {
         .collect();
     names.sort();
     names
+}
+
+#[test]
+fn what_lies_in_the_place_of_a_file_of_a_store_is_never_written_to_nor_waited_for() {
+    let (dir, path, store) = new_store();
+    write_file(&store, "note", &vec![1; HEAD as usize + 10]);
+    let killed = dir.path().join("b.db");
+    copy_cache(&path, &killed);
+    drop(store);
+    let target = dir.path().join("of somebody else");
+    let (new, inside) = (dir.path().join("new.db"), dir.path().join("inside"));
+    std::fs::create_dir(&inside).unwrap();
+    std::fs::write(inside.join("2"), b"a file named as a tail").unwrap();
+    let suffixes = [
+        "-wal",
+        "-shm",
+        "-journal",
+        "-redo",
+        "-redo-new",
+        "-sums",
+        "-tails",
+    ];
+    for database in [&path, &killed, &new] {
+        for suffix in suffixes {
+            let copy = dir.path().join("c.db");
+            if database.exists() {
+                copy_cache(database, &copy);
+            }
+            let beside = dir.path().join(format!("c.db{suffix}"));
+            for kind in 0..3 {
+                let _ = std::fs::remove_dir_all(&beside);
+                let _ = std::fs::remove_file(&beside);
+                std::fs::write(&target, b"precious").unwrap();
+                match kind {
+                    0 if suffix == "-tails" => symlink(&inside, &beside).unwrap(),
+                    0 => symlink(&target, &beside).unwrap(),
+                    1 if suffix == "-tails" => std::fs::write(&beside, b"").unwrap(),
+                    1 => std::fs::create_dir(&beside).unwrap(),
+                    _ => mknodat(CWD, &beside, FileType::Fifo, Mode::RWXU, 0).unwrap(),
+                }
+                let name = format!("c.db{suffix} is ");
+                let name = name.as_str();
+                let refused = open(&copy).unwrap_err().to_string();
+                has(&refused, &[name, "move it away"]);
+                if copy.exists() {
+                    has(&check(&copy).unwrap_err().to_string(), &[name]);
+                    has(&go_on_without_log(&copy).unwrap_err().to_string(), &[name]);
+                }
+                assert_eq!(std::fs::read(&target).unwrap(), b"precious");
+                assert_eq!(names_in(&inside), ["2"]);
+            }
+            let _ = std::fs::remove_file(&beside);
+            for file in names_in(dir.path()) {
+                if file.starts_with("c.db") {
+                    let file = dir.path().join(file);
+                    let _ = std::fs::remove_dir_all(&file);
+                    let _ = std::fs::remove_file(&file);
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -73,7 +73,12 @@ impl Count {
         let mut new = path.clone().into_os_string();
         new.push("-new");
         let new = PathBuf::from(new);
-        let file = File::create(&new)?;
+        // What a killed mount has left. Nothing that lies there is written to: it may be a symbolic link.
+        match std::fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let file = File::create_new(&new)?;
         let count = Self {
             file,
             path,
