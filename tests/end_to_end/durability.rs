@@ -367,6 +367,37 @@ fn a_mount_opens_on_a_disk_that_another_program_has_filled() {
     mounted.end();
 }
 
+#[test]
+fn a_full_disk_takes_other_bytes_in_the_place_of_those_past_256_kib() {
+    const LENGTH: usize = 600_000;
+    let Some(scratch) = as_root() else { return };
+    let (disk, dir) = (small_disk(&scratch), scratch.dir("ctx"));
+    let db = disk.join("fs.db");
+    let mount = || Mount::new("sqlite", &dir, &["--db", db.to_str().unwrap()]);
+    let mounted = mount();
+    let mut bytes = vec![1; LENGTH];
+    fs::write(dir.join("long"), &bytes).unwrap();
+    let mut full = File::create(disk.join("filler")).unwrap();
+    while full.write_all(&[1; 4096]).is_ok() {}
+    let file = File::options().write(true).open(dir.join("long"));
+    let file = file.unwrap();
+    for number in 0..300_u64 {
+        let at = (300_000 + number * 900) as usize;
+        let part = [number as u8; 800];
+        file.write_all_at(&part, at as u64).unwrap();
+        bytes[at..at + part.len()].copy_from_slice(&part);
+    }
+    let long = vec![9; 150_000];
+    file.write_all_at(&long, 400_000).unwrap();
+    bytes[400_000..550_000].copy_from_slice(&long);
+    drop(file);
+    assert!(fs::read(dir.join("long")).unwrap() == bytes);
+    mounted.crash();
+    let mounted = mount();
+    assert!(fs::read(dir.join("long")).unwrap() == bytes);
+    mounted.end();
+}
+
 /// A disk of 95 MB with an ext4, which ends with this.
 struct LoopDisk(PathBuf);
 

@@ -133,16 +133,17 @@ impl Record<'_> {
             | Record::Reclaim { .. }
             | Record::RemoveXattr { .. }
             // To any size: an extension is a hole.
-            | Record::SetAttr { .. } => true,
+            | Record::SetAttr { .. }
+            // Its bytes are in a plain file already.
+            | Record::TailWritten { .. } => true,
             Record::Fallocate { how, .. } => *how == Allocate::PunchHole,
+            Record::Write { offset, .. } => *offset >= HEAD,
             Record::Create { .. }
             | Record::Link { .. }
-            | Record::Write { .. }
             | Record::Append { .. }
             | Record::SetXattr { .. }
             | Record::Note { .. }
-            | Record::Whiteout { .. }
-            | Record::TailWritten { .. } => false,
+            | Record::Whiteout { .. } => false,
         }
     }
 
