@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -483,6 +483,37 @@ for at in range(0, 64 << 20, 4096): m[at] = 1";
             "No space left",
         ],
     );
+}
+
+#[test]
+fn what_was_stored_through_a_map_survives_the_end_of_a_mount_in_use() {
+    const WRITER: &str = "import mmap, os, sys
+fd = os.open('mapped', os.O_RDWR | os.O_CREAT); os.truncate(fd, 1 << 20)
+m = mmap.mmap(fd, 1 << 20); os.close(fd)
+for at in range(0, 1 << 20, 4096): m[at] = 1 + at % 251
+print('stored', flush=True); sys.stdin.read()";
+    let Some(scratch) = mountable() else { return };
+    for more in [&[][..], &["--writeback"]] {
+        let dir = scratch.dir("ctx");
+        let mount = Mount::new("sqlite", &dir, more);
+        let mut writer = Command::new("python3");
+        let writer = writer.args(["-c", WRITER]).current_dir(&dir);
+        let mut writer = writer.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let writer = writer.as_mut().unwrap();
+        let mut stored = String::new();
+        let mut said = BufReader::new(writer.stdout.take().unwrap());
+        said.read_line(&mut stored).unwrap();
+        assert_eq!(stored, "stored\n");
+        mount.end();
+        drop(writer.stdin.take());
+        writer.wait().unwrap();
+        let mount = Mount::new("sqlite", &dir, more);
+        let found = fs::read(dir.join("mapped")).unwrap();
+        let is_kept = |at: usize| usize::from(found[at]) == 1 + at % 251;
+        assert!((0..1 << 20).step_by(4096).all(is_kept), "{more:?}");
+        fs::remove_file(dir.join("mapped")).unwrap();
+        mount.end();
+    }
 }
 
 #[test]

@@ -129,17 +129,29 @@ impl MountState {
     ///
     /// Never call this on a thread that answers requests.
     pub(super) fn write_back(&self, ino: Ino) -> bool {
-        let until = Instant::now() + WRITE_BACK_TAKES;
-        let written = match self.writing_back.try_lock_until(until) {
-            Some(_one_at_a_time) => self.wait_for_write_back(until),
-            None => Err("others wait for it".to_owned()),
-        };
-        match written {
+        match self.try_write_back() {
             Ok(()) => !self.lost_writes.contains(ino),
             Err(reason) => {
                 tracing::warn!(ino, %reason, "the kernel could not write back dirty pages: the whole file is reported as data");
                 false
             }
+        }
+    }
+
+    /// As [`MountState::write_back`], of every inode, before the mount is detached.
+    pub(super) fn write_back_all(&self) {
+        if let Err(reason) = self.try_write_back() {
+            tracing::error!(
+                "the kernel could not write back dirty pages ({reason}): what programs have stored through memory maps may be lost"
+            );
+        }
+    }
+
+    fn try_write_back(&self) -> std::result::Result<(), String> {
+        let until = Instant::now() + WRITE_BACK_TAKES;
+        match self.writing_back.try_lock_until(until) {
+            Some(_one_at_a_time) => self.wait_for_write_back(until),
+            None => Err("others wait for it".to_owned()),
         }
     }
 

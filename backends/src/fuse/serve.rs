@@ -289,7 +289,7 @@ fn run_session(
         Ok(Event::Ended(result)) => result,
         // The session thread holds a sender, so the channel stays open until that thread ends.
         Ok(Event::Stop) | Err(_) => {
-            take_down(dir, unmounter);
+            take_down(dir, unmounter, &mounted);
             loop {
                 match inbox.recv_timeout(UNMOUNT_PATIENCE) {
                     Ok(Event::Stop) => {}
@@ -366,10 +366,12 @@ impl KernelCache for Cached {
     }
 }
 
-/// Unmounts `dir`, or detaches it from the tree if it is in use.
-fn take_down(dir: &Path, mut unmounter: SessionUnmounter) {
+/// Unmounts `dir`, or detaches it from the tree if it is in use: with what programs have stored through memory maps until
+/// then.
+fn take_down(dir: &Path, mut unmounter: SessionUnmounter, mounted: &MountState) {
     if let Err(error) = unmounter.unmount() {
         tracing::warn!("{} is in use ({error}): detaching it", dir.display());
+        mounted.write_back_all();
         if let Err(error) = detach(dir) {
             tracing::error!("cannot detach {}: {error}", dir.display());
         }
