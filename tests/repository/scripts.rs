@@ -17,7 +17,7 @@ doctor) echo "peer      python-passthrough: here"; exit 1 ;;
 list) echo "suites: default, recall"; exit ;;
 report) touch "$2/report.html"; exit ;;
 decide) echo "# decisions of ${@:2}"; exit 11 ;;
-claims) echo "1 of 2 testable claims are settled"; exit ;;
+claims) echo "1 of 2 testable claims are tested"; exit ;;
 esac
 while [ "$1" != --results ]; do [ "$1" = recall ] && slow=1; kind=${kind:-$1}; shift; done
 mkdir -p "$2/run-of-$kind"
