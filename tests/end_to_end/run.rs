@@ -276,7 +276,7 @@ fn a_run_measures_every_cell_and_reports_and_decides() {
     };
     let judged: Value = serde_json::from_str(&stdout(&judge())).unwrap();
     assert_eq!(judged["claims"][0]["standing"], "confirmed", "{judged}");
-    assert_eq!(judged["tally"]["settled"], 1, "{judged}");
+    assert_eq!(judged["tally"]["tested"], 1, "{judged}");
     assert_eq!(judged["tally"]["claims"], 1, "{judged}");
     fs::write(&file, claim("sqlight")).unwrap();
     let refused = stderr(&judge());

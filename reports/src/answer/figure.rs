@@ -84,11 +84,11 @@ impl AnswerFigure {
         format!("{} ({} {})", lower(&self.title), self.mark, self.text)
     }
 
-    /// The time as a ratio to the baseline: `×1.62 [1.58, 1.66] as long in git status`.
+    /// The time as a ratio to the baseline: `×1.62 [1.58, 1.66] in git status`.
     pub(super) fn time_words(&self) -> Option<String> {
         let [ratio, low, high] = self.ratio?;
         Some(format!(
-            "{} {} as long in {}",
+            "{} {} in {}",
             self.mark,
             ratio_words(ratio, low, high),
             self.label

@@ -408,7 +408,7 @@ fn obstacle(best: &Decision, is_busy: bool) -> (String, String) {
                     (need.to_owned(), details.to_owned())
                 }
                 _ => (
-                    format!("no run has measured “{title}” for {candidate}"),
+                    format!("“{title}” not measured for {candidate}"),
                     format!("Missing: {what}"),
                 ),
             }

@@ -13,7 +13,7 @@ use rundir::Plan;
 use stats::Comparison;
 
 /// The caption of the chart of operations.
-pub(super) const LATENCY_SHOWS: &str = "Which arm costs what in one operation, with hot caches where they were measured: the time of a call divided by that of the baseline. The baseline's own time is beside each title. The line is 1; a bar is the 99 % interval over epochs, and the number after ± is half of it (wide: more than the ratio itself). Shaded: treated as equal. †: some passes failed; no time includes them. Ratios beyond ×64 are drawn at the edge.";
+pub(super) const LATENCY_SHOWS: &str = "What one operation costs, caches hot where measured: the time of a call over the baseline's, which is beside each title. The line is 1; a bar is the 99 % interval, and the number after ± half of it (wide: more than the ratio). Shaded: treated as equal. †: some passes failed; no time includes them. Ratios beyond ×64 are at the edge.";
 
 /// The arms with columns of their own, without the baseline.
 pub(super) fn compared<'a>(report: &'a Report<'_>) -> Vec<&'a str> {

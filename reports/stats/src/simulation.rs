@@ -217,7 +217,9 @@ fn a_neighbour_that_slows_most_calls_of_one_arm_makes_no_verdict_wrong() {
     for slowed in ["store", "direct"] {
         for _ in 0..50 {
             let mut run = samples(&mut rng, 1.0, Neighbour::Absent);
-            for pass in run.iter_mut().filter(|pass| pass.arm.starts_with(slowed)) {
+            // One round of three is left alone: the bounds need a pass without waiting of a daemon that works beside its caller.
+            let is_slowed = |pass: &&mut Sample| pass.arm.starts_with(slowed) && pass.round % 3 > 0;
+            for pass in run.iter_mut().filter(is_slowed) {
                 for calls in pass.calls.values_mut() {
                     calls.total_ns = (calls.total_ns as f64 * 2.2) as u64;
                     (calls.p50_ns, calls.p90_ns) = (calls.p50_ns * 3, calls.p90_ns * 3);
