@@ -29,6 +29,7 @@ pub mod sqlite;
 pub mod state;
 pub mod store;
 pub mod tools;
+mod unfinished;
 pub mod view;
 
 pub use mounted::READY;

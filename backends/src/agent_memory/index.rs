@@ -17,7 +17,8 @@ use crate::store::{Attr, Ino, Kind, Result, StoreError, Timestamp};
 /// The version of the index, as in `schema.sql`.
 const VERSION: &str = "4";
 
-/// Who wrote marked files, noted by a mount that ended before it indexed them: until such a file changes again.
+/// The authors of marked files, as a mount noted them that ended before it indexed the files. An author counts until the
+/// file changes again.
 const AUTHORS: &str = "CREATE TABLE IF NOT EXISTS memory_author (
     ino    INTEGER PRIMARY KEY,
     ctime  INTEGER NOT NULL,
@@ -54,7 +55,7 @@ pub(super) fn prepare(db: &Db) -> Result<()> {
     merging::prepare(db)
 }
 
-/// Notes who wrote the marked files that are not indexed; answers how many inodes are marked.
+/// Notes the author of the marked files that are not indexed; answers how many inodes are marked.
 pub(super) fn leave(db: &Db, agent: &str) -> Result<u64> {
     if !agent.is_empty() {
         db.execute(
@@ -67,7 +68,7 @@ pub(super) fn leave(db: &Db, agent: &str) -> Result<u64> {
     Ok(unsigned(left.unwrap_or(0)))
 }
 
-/// Who wrote a file that an earlier mount has left to index; `None` if that is not known, or if the file has changed since.
+/// The author of a file that an earlier mount has left to index; `None` if it noted none, or if the file has changed since.
 fn left_author(db: &Db, attr: &Attr) -> Result<Option<String>> {
     db.row(
         "SELECT author FROM memory_author WHERE ino = ?1 AND ctime = ?2",

@@ -126,7 +126,7 @@ impl Index {
         Ok(total)
     }
 
-    /// Indexes for a second, and notes for the next mount who wrote what is left. The thread must have ended.
+    /// Indexes for a second, and notes for the next mount the author of what is left. The thread must have ended.
     pub(super) fn end(&self) -> Result<()> {
         let until = Instant::now() + TAKES_AT_END;
         let last = self.marked.load(Ordering::Acquire);

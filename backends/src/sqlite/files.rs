@@ -66,7 +66,7 @@ pub(crate) fn files_of(path: &Path) -> impl Iterator<Item = PathBuf> {
 }
 
 /// What lies beside the database at `path` in the place of one of its files, and is something else: through a symbolic link,
-/// a mount would write to a file of somebody else's, and it would wait for a pipe.
+/// a mount would write to a file of another program, and it would wait for a pipe.
 pub(super) fn foreign_beside(path: &Path) -> Option<PathBuf> {
     let tails = tails_of(path);
     files_of(path).skip(1).find(|file| {

@@ -10,7 +10,7 @@
 
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
@@ -23,6 +23,7 @@ use rustix::io::preadv;
 use super::files::{new_redo_of, open_beside, redo_of};
 use super::set_aside::ChangeId;
 use crate::store::Result;
+use crate::unfinished;
 
 /// Bytes of records after which the transaction is committed.
 const COMMIT_AT: u64 = 1 << 20;
@@ -150,17 +151,7 @@ impl Redo {
     pub(super) fn create(path: &Path, mount: i64, wake: SyncSender<()>) -> io::Result<Self> {
         // Under its own name only when it is whole: a mount takes a part of one for damage.
         let new = new_redo_of(path);
-        // What a killed mount has left. Nothing that lies there is written to.
-        match std::fs::remove_file(&new) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&new)?;
+        let file = unfinished::create(&new)?;
         let header = Header {
             mount,
             boot: boot(),

@@ -411,8 +411,8 @@ impl State {
         Some((found, last + 1))
     }
 
-    /// Records the checksums of pieces, in their order, as far as these have not changed since they were read. An error is that
-    /// of a piece that could not be read.
+    /// Records the checksums of those pieces, in their order, that have not changed since they were read. An error is that of a
+    /// piece that could not be read.
     fn caught_up(
         &mut self,
         pieces: impl IntoIterator<Item = (Behind, io::Result<u32>)>,

@@ -412,7 +412,7 @@ fn what_lies_in_the_place_of_a_file_of_a_store_is_never_written_to_nor_waited_fo
     let killed = dir.path().join("b.db");
     copy_cache(&path, &killed);
     drop(store);
-    let target = dir.path().join("of somebody else");
+    let target = dir.path().join("of another program");
     let (new, inside) = (dir.path().join("new.db"), dir.path().join("inside"));
     std::fs::create_dir(&inside).unwrap();
     std::fs::write(inside.join("2"), b"a file named as a tail").unwrap();

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::ops::ControlFlow;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use serde::ser::{Error as _, SerializeSeq};
@@ -13,6 +12,7 @@ use serde::{Serialize, Serializer};
 use super::saved::{Bytes, Extent, Node, Pending, SaveFile, SavedError, VERSION, beside, folder};
 use crate::memory::MemoryStore;
 use crate::store::{Attr, Errno, Ino, Kind, ROOT, Seek, Store, StoreError};
+use crate::unfinished;
 
 /// The most bytes of content in one extent of a save file.
 const PIECE: u64 = 1 << 20;
@@ -146,17 +146,7 @@ impl SaveFile {
         };
         let new = beside(self.path(), ".new");
         let write = || {
-            // A killed mount may have left one.
-            match std::fs::remove_file(&new) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            let file = File::options()
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .open(&new)?;
-            let mut out = BufWriter::new(file);
+            let mut out = BufWriter::new(unfinished::create(&new)?);
             write!(out, "{{\"v\":{VERSION},\"nodes\":[")?;
             let mut separator = "\n";
             for inode in inodes {

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::sqlite::boot;
+use crate::unfinished;
 
 /// Bytes: the number, the run of the kernel, and a CRC-32 of both.
 const BYTES: usize = 28;
@@ -73,12 +74,7 @@ impl Count {
         let mut new = path.clone().into_os_string();
         new.push("-new");
         let new = PathBuf::from(new);
-        // What a killed mount has left. Nothing that lies there is written to: it may be a symbolic link.
-        match std::fs::remove_file(&new) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let file = File::create_new(&new)?;
+        let file = unfinished::create(&new)?;
         let count = Self {
             file,
             path,

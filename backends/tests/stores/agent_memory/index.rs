@@ -143,7 +143,7 @@ fn an_end_leaves_what_takes_too_long_to_the_next_open_which_knows_the_authors() 
     };
     let (stale, authors) = left();
     assert!(stale > 100 && authors == stale, "{stale}, {authors}");
-    // Another backend changes a note that waits; who did it is not known.
+    // Another backend changes a note that waits; its author is not known.
     let plain = SqliteStore::open(&path, &at).unwrap();
     write(&plain, 1000, "beta\n");
     let changed = plain.lookup(ROOT, b"n999.md").unwrap().ino;
