@@ -7,6 +7,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
+import tempfile
 import threading
 from typing import IO, List, Mapping, Optional, Sequence
 
@@ -28,17 +30,59 @@ class CommandError(RuntimeError):
 
 
 def program() -> str:
-    """The path of ``ctxbench``: ``CTXBENCH_BIN``, or the one on ``PATH``.
+    """The path of ``ctxbench``: ``CTXBENCH_BIN``, or the one on ``PATH``, or the one of this Python environment.
 
     Raises:
         FileNotFoundError: there is none.
     """
     named = os.environ.get("CTXBENCH_BIN")
     found = shutil.which(named or "ctxbench")
+    if found is None and not named:
+        # An environment may be used without being activated.
+        found = shutil.which("ctxbench", path=sysconfig.get_path("scripts"))
     if found is None:
         where = f"CTXBENCH_BIN names {named}, which is not a program" if named else "ctxbench is not on PATH"
         raise FileNotFoundError(f"{where}: install it, or set CTXBENCH_BIN to the path of ctxbench")
     return found
+
+
+class Child:
+    """A running command with pipes for its input and output. What it writes to standard error is kept."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        """Starts the command.
+
+        Raises:
+            FileNotFoundError: there is no program ``ctxbench``.
+        """
+        self.command = [program(), *arguments]
+        self._errors = tempfile.TemporaryFile()
+        self.process = subprocess.Popen(
+            self.command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            # A terminal's Ctrl-C must not end the command before this process ends it.
+            start_new_session=True,
+        )
+
+    def said(self) -> str:
+        """What the command has written to standard error so far."""
+        self._errors.seek(0)
+        return self._errors.read().decode("utf-8", "replace")
+
+    def failure(self, code: Optional[int]) -> CommandError:
+        """The error that the command ended with this exit code; ``None``: it still runs."""
+        return CommandError(self.command, code, self.said())
+
+    @property
+    def is_released(self) -> bool:
+        """Whether :meth:`release` was called."""
+        return self._errors.closed
+
+    def release(self) -> None:
+        """Drops what the command has written to standard error."""
+        self._errors.close()
 
 
 def flags(options: Mapping[str, object]) -> List[str]:

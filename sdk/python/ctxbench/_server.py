@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-import tempfile
 from typing import Any, Dict, Mapping, Optional
 
-from ._command import CommandError, program
+from ._command import Child, CommandError
 from ._errors import ToolError
 
 #: Seconds that a server may take to end after the end of its input, and then after SIGTERM.
@@ -28,24 +27,16 @@ class Server:
             CommandError: it does not start; the error has its standard error.
             FileNotFoundError: there is no program ``ctxbench``.
         """
-        self._command = [program(), "mcp", *arguments]
         self._number = 0
-        self._errors = tempfile.TemporaryFile()
-        self._process = subprocess.Popen(
-            self._command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            # A terminal's Ctrl-C must not end the server before this process closes it.
-            start_new_session=True,
-        )
+        self._child = Child(["mcp", *arguments])
+        self._process = self._child.process
         try:
             client = {"name": "ctxbench-python", "version": "1"}
             self._request("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client})
             self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         except BaseException:
             self._end()
-            self._errors.close()
+            self._child.release()
             raise
 
     def call(self, tool: str, arguments: Mapping[str, object]) -> str:
@@ -67,11 +58,11 @@ class Server:
         Raises:
             CommandError: the last flush or the unmount failed.
         """
-        if self._errors.closed:
+        if self._child.is_released:
             return
         code = self._end()
-        error = CommandError(self._command, code, self._said())
-        self._errors.close()
+        error = self._child.failure(code)
+        self._child.release()
         if code != 0:
             raise error
 
@@ -95,10 +86,6 @@ class Server:
         process.stdout.close()
         return process.returncode
 
-    def _said(self) -> str:
-        self._errors.seek(0)
-        return self._errors.read().decode("utf-8", "replace")
-
     def _send(self, message: Mapping[str, object]) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(message).encode() + b"\n")
@@ -114,11 +101,11 @@ class Server:
         except BrokenPipeError:
             pass
         if not line.endswith(b"\n"):
-            raise CommandError(self._command, self._end(), self._said())
+            raise self._child.failure(self._end())
         answer = json.loads(line)
         if "error" in answer:
             raise ToolError(answer["error"]["message"])
         if answer.get("id") != self._number:
-            raise CommandError(self._command, self._end(), f"unexpected answer: {line[:400]!r}")
+            raise CommandError(self._child.command, self._end(), f"unexpected answer: {line[:400]!r}")
         result: Dict[str, Any] = answer["result"]
         return result

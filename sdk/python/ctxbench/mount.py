@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Dict, Optional, Union
 
-from ._command import CommandError, flags, invoke, program
+from ._command import Child, CommandError, flags, invoke
 
 #: The option that names the place of a store's content.
 _STORE_OPTIONS: Dict[str, str] = {
@@ -66,7 +65,7 @@ class Mount:
         self.kind = kind
         self.path = Path(os.path.abspath(path))
         self._words = ["mount", kind, *flags({**given, **options}), "--until-stdin-ends", str(self.path)]
-        self._process: Optional["subprocess.Popen[bytes]"] = None
+        self._child: Optional[Child] = None
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -78,31 +77,21 @@ class Mount:
             CommandError: it cannot be mounted; the error has the command's standard error.
             FileNotFoundError: there is no program ``ctxbench``.
         """
-        if self._process is not None:
+        if self._child is not None:
             raise RuntimeError(f"{self.path} is already mounted by this object")
-        self._command = [program(), *self._words]
-        self._errors = tempfile.TemporaryFile()
         # The end of its input ends the mount, however this process ends.
-        process = subprocess.Popen(
-            self._command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            # A terminal's Ctrl-C must not unmount below the block, which may still write.
-            start_new_session=True,
-        )
+        child = Child(self._words)
         try:
-            assert process.stdout is not None
-            if process.stdout.readline() != _READY:
-                code = _end(process)
-                raise CommandError(self._command, code, self._said())
+            assert child.process.stdout is not None
+            if child.process.stdout.readline() != _READY:
+                raise child.failure(_end(child.process))
         except BaseException:
             # A mount that still opens its store reads no input.
-            process.terminate()
-            _end(process)
-            self._errors.close()
+            child.process.terminate()
+            _end(child.process)
+            child.release()
             raise
-        self._process = process
+        self._child = child
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -112,26 +101,20 @@ class Mount:
             CommandError: the unmount or the last flush failed, or the daemon has crashed. A mount that
                 programs still use after some seconds ends all the same, and their open files get errors.
         """
-        process, self._process = self._process, None
-        if process is None:
+        child, self._child = self._child, None
+        if child is None:
             return
-        code: Optional[int] = None
         try:
             # A mount that the user has ended is not there any more; that of a crashed daemon is.
             if _is_mounted(self.path):
                 invoke(["unmount", str(self.path)], defers_interrupt=True)
         except CommandError as error:
-            raise CommandError(error.command, error.returncode, f"{error.stderr}\n{self._said()}") from None
+            raise CommandError(error.command, error.returncode, f"{error.stderr}\n{child.said()}") from None
         finally:
-            code = _end(process)
-            said = self._said()
-            self._errors.close()
-        if code != 0:
-            raise CommandError(self._command, code, said)
-
-    def _said(self) -> str:
-        self._errors.seek(0)
-        return self._errors.read().decode("utf-8", "replace")
+            failure = child.failure(_end(child.process))
+            child.release()
+        if failure.returncode != 0:
+            raise failure
 
 
 def _is_mounted(path: Path) -> bool:
