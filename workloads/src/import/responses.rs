@@ -67,7 +67,7 @@ impl Importer for Responses {
 
 struct Reader {
     recorder: Recorder,
-    /// The items of the last request and of its response, as texts.
+    /// The items of the last request, as texts.
     read: Vec<String>,
 }
 
@@ -109,8 +109,7 @@ impl Reader {
             .count();
         // A request repeats the conversation, or has only what follows the last response.
         let repeats = known > 0;
-        let new = if repeats { known } else { 0 };
-        for item in input.iter().skip(new) {
+        for item in input.iter().skip(known) {
             if !(repeats && is_answer(item)) {
                 self.item(item);
             }
