@@ -5,8 +5,7 @@ use std::path::Path;
 
 use crate::common::{Succeeds, as_root, lines, measure};
 
-/// How far a count may exceed its budget, as a share. Some calls of a pass may send a one-time request, and on a busy machine
-/// one statement of a store's clock falls into a counted pass of about 45 calls.
+/// How far a count may exceed its budget, as a share: some calls of a pass may send a one-time request.
 const ABOVE: f64 = 0.03;
 
 /// How far a count may be below its budget before the budget must be lowered, as a share.
@@ -58,38 +57,48 @@ struct Counts {
     store: BTreeMap<String, f64>,
 }
 
-/// The counters of an arm's counted passes, summed.
+/// The counters of an arm's counted passes of one epoch, summed.
 #[derive(Default)]
 struct Sums {
+    passes: u64,
     calls: u64,
     system_calls: u64,
     fuse: BTreeMap<String, u64>,
     store: BTreeMap<String, u64>,
 }
 
-fn sums(out: &Path) -> BTreeMap<(String, String), Sums> {
-    let mut all: BTreeMap<(String, String), Sums> = BTreeMap::new();
+fn sums(out: &Path) -> BTreeMap<(String, String), Vec<Sums>> {
+    let mut all: BTreeMap<(String, String), Vec<Sums>> = BTreeMap::new();
     for line in lines(out, "cells.jsonl") {
         let text = |name: &str| line[name].as_str().unwrap().to_owned();
-        let sum = all.entry((text("workload"), text("arm"))).or_default();
+        let mut sum = Sums::default();
         let counted = &line["counted"];
+        sum.passes += counted["passes"].as_u64().unwrap();
         sum.calls += counted["calls"].as_u64().unwrap();
         sum.system_calls += counted["system_calls"].as_u64().unwrap();
-        let Some(daemon) = counted.get("daemon") else {
-            continue;
-        };
-        // No caller waits for these requests, and the kernel chooses when to send them.
-        let unwaited = ["forget", "release", "releasedir"];
-        for (opcode, count) in daemon["fuse"].as_object().unwrap() {
-            if !unwaited.contains(&opcode.as_str()) {
-                *sum.fuse.entry(opcode.clone()).or_default() += count["count"].as_u64().unwrap();
+        if let Some(daemon) = counted.get("daemon") {
+            // No caller waits for these requests, and the kernel chooses when to send them.
+            let unwaited = ["forget", "release", "releasedir"];
+            for (opcode, count) in daemon["fuse"].as_object().unwrap() {
+                if !unwaited.contains(&opcode.as_str()) {
+                    *sum.fuse.entry(opcode.clone()).or_default() +=
+                        count["count"].as_u64().unwrap();
+                }
+            }
+            for (name, count) in daemon["store"].as_object().unwrap() {
+                *sum.store.entry(name.clone()).or_default() += count.as_u64().unwrap();
             }
         }
-        for (name, count) in daemon["store"].as_object().unwrap() {
-            *sum.store.entry(name.clone()).or_default() += count.as_u64().unwrap();
-        }
+        all.entry((text("workload"), text("arm")))
+            .or_default()
+            .push(sum);
     }
     all
+}
+
+/// Reads a counter of the store.
+fn of_store(name: &str) -> impl Fn(&Sums) -> u64 {
+    move |sum| sum.store.get(name).copied().unwrap_or(0)
 }
 
 #[test]
@@ -119,10 +128,17 @@ fn a_call_stays_within_its_budget() {
     {
         let per = files.map_or("call", |_| "removed file");
         for (arm, budget) in arms {
-            let sum = &sums[&(workload.clone(), arm.clone())];
-            let each = |count: u64| count as f64 / sum.calls as f64 / f64::from(files.unwrap_or(1));
-            let mut hold = |what: &str, count: f64, budget: f64| {
-                if count > budget + ABOVE {
+            // The median of the epochs: on a busy machine a commit by the clock falls into one of them.
+            let epochs = &sums[&(workload.clone(), arm.clone())];
+            let each = |count: &dyn Fn(&Sums) -> u64| {
+                let mut counts: Vec<f64> = (epochs.iter())
+                    .map(|sum| count(sum) as f64 / sum.calls as f64 / f64::from(files.unwrap_or(1)))
+                    .collect();
+                counts.sort_by(f64::total_cmp);
+                counts[counts.len() / 2]
+            };
+            let mut hold = |what: &str, count: f64, budget: f64, above: f64| {
+                if count > budget + above {
                     problems.push(format!(
                         "{workload} on {arm}: {count:.3} {what} a {per}, more than {budget}"
                     ));
@@ -130,16 +146,28 @@ fn a_call_stays_within_its_budget() {
                     problems.push(format!("{workload} on {arm}: {count:.3} {what} a {per}, less than {budget}: lower the budget"));
                 }
             };
-            hold("system calls", each(sum.system_calls), budget.system_calls);
-            let opcodes: BTreeSet<_> = sum.fuse.keys().chain(budget.fuse.keys()).collect();
-            for opcode in opcodes {
-                let count = sum.fuse.get(opcode).copied().unwrap_or(0);
+            hold(
+                "system calls",
+                each(&|sum| sum.system_calls),
+                budget.system_calls,
+                ABOVE,
+            );
+            let sent = epochs.iter().flat_map(|sum| sum.fuse.keys());
+            for opcode in sent.chain(budget.fuse.keys()).collect::<BTreeSet<_>>() {
+                let count = each(&|sum| sum.fuse.get(opcode).copied().unwrap_or(0));
                 let budget = budget.fuse.get(opcode).copied().unwrap_or(0.0);
-                hold(opcode, each(count), budget);
+                hold(opcode, count, budget, ABOVE);
             }
             for (name, budget) in &budget.store {
-                let count = sum.store.get(name).copied().unwrap_or(0);
-                hold(name, each(count), *budget);
+                let commits = of_store("sql_commits");
+                let above = match name.as_str() {
+                    // On a busy machine a pass of few calls takes as long as the clock waits between commits.
+                    "sql_commits" => 0.5,
+                    // The first call after a commit reads its row again. A commit may come before a pass, too.
+                    "sql_statements" => ABOVE + each(&|sum| sum.passes + commits(sum)),
+                    _ => ABOVE,
+                };
+                hold(name, each(&of_store(name)), *budget, above);
             }
         }
     }

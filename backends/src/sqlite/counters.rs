@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) statements: AtomicU64,
-    /// Statements of commits: the rows of many changes, which no single call causes.
+    /// Statements of commits: the rows of many changes, and the begin of their transaction, which no single call causes.
     pub(super) commit_statements: AtomicU64,
     pub(super) commits: AtomicU64,
     pub(super) syncs: AtomicU64,

@@ -65,6 +65,10 @@ pub(crate) struct Db {
     pub(super) panics_at: Cell<Option<(&'static str, u32)>>,
 }
 
+/// Opens the transaction of the changes until the next commit. It counts as a statement of that commit: the first of the
+/// calls after a commit runs it for all.
+pub(super) const BEGIN_CHANGES: &str = "BEGIN IMMEDIATE";
+
 impl Db {
     pub(super) fn new(
         connection: Connection,
@@ -144,7 +148,7 @@ impl Db {
             let reason = "a rollback failed or a commit panicked (see the log): all reads and writes fail until the next mount";
             return Err(StoreError::storage(Errno::IO, reason));
         }
-        Counters::add(match self.is_committing.get() {
+        Counters::add(match self.is_committing.get() || sql == BEGIN_CHANGES {
             true => &self.counters.commit_statements,
             false => &self.counters.statements,
         });

@@ -10,7 +10,7 @@ use rusqlite::ErrorCode;
 use rusqlite::wal::CheckpointMode;
 
 use super::counters::Counters;
-use super::db::Db;
+use super::db::{BEGIN_CHANGES, Db};
 use super::nodes::{self, signed};
 use super::on_panic::on_panic;
 use super::record::{self, Record};
@@ -97,7 +97,7 @@ impl Db {
         };
         let unreadable = |error| StoreError::storage(Errno::IO, format!("the redo log: {error}"));
         let pending = pending.map_err(unreadable)?;
-        self.execute("BEGIN IMMEDIATE", ())?;
+        self.execute(BEGIN_CHANGES, ())?;
         pending
             .iter()
             .try_for_each(|payload| record::redo(self, payload))
@@ -134,7 +134,7 @@ impl Db {
     fn attempt<T>(&self, work: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
         self.mend()?;
         if self.connection.is_autocommit() {
-            self.execute("BEGIN IMMEDIATE", ())?;
+            self.execute(BEGIN_CHANGES, ())?;
         }
         let changes = || self.connection.total_changes() + self.deferred.changes();
         let before = changes();

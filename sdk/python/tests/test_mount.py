@@ -160,8 +160,8 @@ with ctxbench.Mount({mount}, path={str(path)!r}):
         path = self.directory("notes")
         with self.assertRaises(CommandError) as crashed:
             with Mount("memory", None, path) as mount:
-                mount._process.kill()
-                mount._process.wait()
+                mount._child.process.kill()
+                mount._child.process.wait()
         self.assertEqual(crashed.exception.returncode, -signal.SIGKILL)
         self.assertEqual(mounts_under(self.scratch), [])
 
