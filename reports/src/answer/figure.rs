@@ -7,7 +7,7 @@ use stats::SeriesKey;
 use crate::decide::{Decision, Row, RowEffect, amount, digits};
 use crate::evidence::RunEvidence;
 use crate::summary::{MAKESPAN, is_simulated};
-use crate::text::lower;
+use crate::text::{lower, time};
 
 /// A figure that carries an answer. Ends without a bound are `null` in JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -36,6 +36,8 @@ pub struct AnswerFigure {
     pub mark: String,
     /// The time as a ratio to the baseline with the ends of its interval, for a row about time.
     pub ratio: Option<[f64; 3]>,
+    /// The typical times of the baseline and of the candidate in nanoseconds, for a row about time.
+    pub times_ns: Option<[f64; 2]>,
     /// The cell that it comes from, for a row about time.
     pub cell: Option<SeriesKey>,
     /// The files and fields that it comes from.
@@ -47,7 +49,8 @@ impl AnswerFigure {
     pub(super) fn of(decision: &Decision, row: &Row, runs: &[RunEvidence<'_>]) -> Self {
         let effect = row.effect;
         let finite = |value: Option<f64>| value.filter(|value| value.is_finite());
-        let ratio = ratio(decision, row, runs);
+        let compared = compared(decision, row, runs);
+        let ratio = compared.map(|(ratio, _)| ratio);
         let mut text = match effect {
             Some(effect) => with_interval(&effect, &row.bound.unit),
             None => row.candidate.clone(),
@@ -74,6 +77,7 @@ impl AnswerFigure {
             provenance: row.provenance.name().to_owned(),
             mark: row.provenance.mark().to_owned(),
             ratio,
+            times_ns: compared.map(|(_, times)| times),
             cell: row.cell.clone(),
             evidence: row.evidence.clone(),
         }
@@ -84,11 +88,12 @@ impl AnswerFigure {
         format!("{} ({} {})", lower(&self.title), self.mark, self.text)
     }
 
-    /// The time as a ratio to the baseline: `×1.62 [1.58, 1.66] in git status`.
+    /// The time as a ratio to the baseline: `×1.62 [1.58, 1.66] in git status (21.0 ms instead of 13.0 ms)`.
     pub(super) fn time_words(&self) -> Option<String> {
         let [ratio, low, high] = self.ratio?;
+        let [baseline, candidate] = self.times_ns?.map(time);
         Some(format!(
-            "{} {} in {}",
+            "{} {} in {} ({candidate} instead of {baseline})",
             self.mark,
             ratio_words(ratio, low, high),
             self.label
@@ -119,9 +124,14 @@ pub(super) fn places(half: f64) -> usize {
     }
 }
 
-/// The ratio of the cell of a row, with the ends of its interval: of the run with the most epochs. `None` if the policy
-/// compares with another arm than that run, or if there is no interval.
-fn ratio(decision: &Decision, row: &Row, runs: &[RunEvidence<'_>]) -> Option<[f64; 3]> {
+/// The ratio of the cell of a row with the ends of its interval, and the typical times of the baseline and the candidate in
+/// nanoseconds: of the run with the most epochs. `None` if the policy compares with another arm than that run, or if there
+/// is no interval.
+fn compared(
+    decision: &Decision,
+    row: &Row,
+    runs: &[RunEvidence<'_>],
+) -> Option<([f64; 3], [f64; 2])> {
     let key = row.cell.as_ref()?;
     row.effect?;
     let cells = runs
@@ -138,7 +148,8 @@ fn ratio(decision: &Decision, row: &Row, runs: &[RunEvidence<'_>]) -> Option<[f6
     let best = cells.max_by_key(|cell| cell.epochs)?;
     let comparison = best.against_baseline.as_ref()?;
     let interval = comparison.interval?;
-    Some([comparison.ratio, interval.low, interval.high])
+    let times = [best.typical_ns / comparison.ratio, best.typical_ns];
+    Some(([comparison.ratio, interval.low, interval.high], times))
 }
 
 /// A cell in a few words: `git status`, `recorded sessions`, `read-1k`.

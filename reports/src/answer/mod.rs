@@ -102,12 +102,16 @@ fn about(run: &RunEvidence<'_>) -> Vec<String> {
     if environment.build.starts_with("debug") {
         about.push("DEBUG build: its figures mean nothing".to_owned());
     }
-    let load = match (health.passes, health.is_busy) {
-        (0, _) => return about,
-        (_, true) => "BUSY machine",
-        (_, false) => "quiet machine",
+    let load = match (health.passes, health.is_busy, health.busy_passes) {
+        (0, _, _) => return about,
+        (_, true, _) => "BUSY machine".to_owned(),
+        (_, false, 0) => "quiet machine".to_owned(),
+        (passes, false, busy) => {
+            let share = 100.0 * busy as f64 / passes as f64;
+            format!("quiet machine ({share:.1} % of passes disturbed and left out)")
+        }
     };
-    about.push(load.to_owned());
+    about.push(load);
     about
 }
 

@@ -40,7 +40,7 @@ impl UseAnswer {
         sentences.extend(self.cost_words(usize::MAX));
         sentences.extend(self.other_words());
         let command = self.command_words().replace(NO_BREAK, " ");
-        let more = [self.otherwise.clone(), command];
+        let more = [self.unmeasured_words(), self.otherwise.clone(), command];
         sentences.extend(more.into_iter().filter(|words| !words.is_empty()));
         if !self.planned {
             sentences
@@ -63,9 +63,9 @@ impl UseAnswer {
         };
         // What a choice costs comes before what would change it. Of what is not chosen, the reason states the cost.
         let is_chosen = matches!(self.kind, AdviceKind::Choose | AdviceKind::ChooseIf);
-        let [of_costs, of_change, of_others] = match is_chosen {
-            true => [3, 4, 5],
-            false => [5, 3, 4],
+        let [of_unmeasured, of_costs, of_change, of_others] = match is_chosen {
+            true => [3, 4, 5, 6],
+            false => [6, 5, 3, 4],
         };
         // In the order of the text, each with its rank among those that fit.
         let candidates = [
@@ -75,6 +75,7 @@ impl UseAnswer {
                 of_costs,
                 versions(&|most| self.cost_words(most).filter(|_| most > 0)),
             ),
+            (of_unmeasured, plain(self.unmeasured_words())),
             (of_change, plain(self.otherwise.clone())),
             (of_others, self.other_words().into_iter().collect()),
             (1, plain(self.command_words())),
@@ -150,13 +151,25 @@ impl UseAnswer {
             .collect();
         let others: Vec<String> = others.iter().map(|figure| figure.words()).collect();
         let candidate = crate::decide::arm_words(&self.candidate);
-        let times = (!times.is_empty()).then(|| format!("{candidate} takes {}", times.join(", ")));
-        let others = (!others.is_empty()).then(|| match times.is_some() {
-            true => others.join("; "),
-            false => format!("Costs: {}", others.join("; ")),
-        });
-        let parts: Vec<String> = times.into_iter().chain(others).collect();
-        (!parts.is_empty()).then(|| format!("{}.", parts.join("; ")))
+        let parts: Vec<String> = match self.kind {
+            AdviceKind::Choose | AdviceKind::ChooseIf => times.into_iter().chain(others).collect(),
+            // What is not chosen is named.
+            _ => {
+                let times =
+                    (!times.is_empty()).then(|| format!("{candidate} takes {}", times.join(", ")));
+                let words = times.into_iter().chain(others).collect::<Vec<_>>();
+                return (!words.is_empty()).then(|| format!("{}.", words.join("; ")));
+            }
+        };
+        (!parts.is_empty()).then(|| format!("Costs: {}.", parts.join("; ")))
+    }
+
+    /// What no row measures.
+    fn unmeasured_words(&self) -> String {
+        match self.unmeasured.as_str() {
+            "" => String::new(),
+            words => format!("Not measured: {words}."),
+        }
     }
 
     /// The other candidates.

@@ -84,6 +84,8 @@ pub struct UseAnswer {
     pub costs: Vec<AnswerFigure>,
     /// When it would be otherwise, in a sentence; empty if nothing is known to change it.
     pub otherwise: String,
+    /// What no row of the policy measures, in a few words; empty if nothing is named.
+    pub unmeasured: String,
     /// How sure it is.
     pub confidence: Confidence,
     /// The command that makes missing evidence, or that measures longer; empty for a decided use.
@@ -290,6 +292,7 @@ impl UseAnswer {
             figures: figures(&carrying),
             costs: figures(&costs),
             otherwise: otherwise(kind, best, decisions),
+            unmeasured: best.advice.unmeasured.clone(),
             confidence,
             command: match kind {
                 AdviceKind::NotDecided => command(best, runs),

@@ -90,6 +90,9 @@ pub struct PolicyAdvice {
     /// The sentence that advises `{candidate}`, without its full stop.
     #[serde(default)]
     pub choose: String,
+    /// What no row measures and a reader must know, in a few words, without a full stop.
+    #[serde(default)]
+    pub unmeasured: String,
 }
 
 impl PolicyAdvice {
@@ -103,6 +106,7 @@ impl PolicyAdvice {
             title: or(&self.title, capitalised(&policy.replace(['-', '_'], " "))),
             keep: or(&self.keep, format!("Keep {}", arm_words(baseline))),
             choose: or(&self.choose, format!("Use {CANDIDATE}")),
+            unmeasured: self.unmeasured.trim().to_owned(),
         }
     }
 }
@@ -229,6 +233,9 @@ pub enum Condition {
         what: String,
         /// The measured amount of it.
         used: f64,
+        /// What the row counts of it, in a word or two: of 12 lines, 2 `conflicted`. The figure is not printed without it.
+        #[serde(default)]
+        found: String,
     },
     /// The time grows with the round-trip time to the server, by the slope between the candidate and the same one
     /// behind an injected delay (`NAME@30ms`): up to Y ms.

@@ -509,7 +509,7 @@ impl Question<'_> {
         let (amount, noun) = match self.criterion.condition.as_ref()? {
             Condition::CallsATurn(share) => {
                 let added = figure.added_ns.filter(|added| *added > 0.0)?;
-                (share * TURN_NS / added, "file calls a turn")
+                (share * TURN_NS / added, "file calls a turn".to_owned())
             }
             Condition::RoundTrip => {
                 let amount = self.round_trip_ms(bound)?;
@@ -527,9 +527,13 @@ impl Question<'_> {
                     can_hold: amount > 0.0,
                 });
             }
-            Condition::Proportional { what, used } => {
+            Condition::Proportional { what, used, found } => {
                 let effect = Some(figure.reading.value).filter(|value| *value > 0.0)?;
-                (used * bound / effect, what.as_str())
+                let measured = match found.as_str() {
+                    "" => what.clone(),
+                    found => format!("{what} ({} of {} {found})", digits(effect), digits(*used)),
+                };
+                (used * bound / effect, measured)
             }
             Condition::OutweighedBy { counts } => {
                 let Measure::Score(score) = &self.criterion.measure else {
@@ -542,7 +546,7 @@ impl Question<'_> {
                 let paid = self.difference(&self.criterion.measure);
                 let paid = paid.filter(|paid| *paid > 0.0)?;
                 let saved = Some(-self.difference(&other)?).filter(|saved| *saved > 0.0)?;
-                (saved / paid, "tasks a session")
+                (saved / paid, "tasks a session".to_owned())
             }
             Condition::Needed | Condition::Sessions { .. } => return None,
         };

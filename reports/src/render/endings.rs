@@ -6,7 +6,7 @@ use super::part::Part::{self, Folded, Heading, List, Table, Text};
 use super::report::Report;
 use crate::conformance::CONFORMANCE;
 use crate::text::{columns, count, time};
-use rundir::Outcome;
+use rundir::{Fault, Outcome};
 
 /// The conformance table: a row per feature, a column per arm. In a run with passes it is folded.
 pub(super) fn conformance(report: &Report<'_>, parts: &mut Vec<Part>) {
@@ -87,22 +87,52 @@ pub(super) fn tools(report: &Report<'_>, parts: &mut Vec<Part>) {
         ),
         vec![Table(head, rows.collect())],
     ));
-    let rows = run.faults.iter().map(|fault| {
-        vec![
-            fault.scenario.clone(),
-            fault.arm.clone(),
-            fault.outcome.to_string(),
-            fault.detail.clone(),
-            if fault.recovered { "by itself" } else { "NO" }.to_owned(),
-            format!("{} ms", fault.recovery_ms),
-            format!("{} of {}", fault.lost, fault.acknowledged),
-            fault.failed_calls.to_string(),
-        ]
-    });
     let head = columns(
-        "scenario | arm | outcome | what happened | recovered | recovery | lost | failed calls",
+        "scenario | arm | outcome | what happened | times | recovered | recovery (median, longest) | lost | failed calls",
     );
-    parts.push(Table(head, rows.collect()));
+    parts.push(Table(head, equal_faults(&run.faults)));
+}
+
+/// A row for all faults of a scenario on an arm that ended in the same way, in the order of the first of each.
+fn equal_faults(faults: &[Fault]) -> Vec<Vec<String>> {
+    let mut kinds: Vec<(Vec<String>, Vec<&Fault>)> = Vec::new();
+    for fault in faults {
+        let recovered = if fault.recovered { "by itself" } else { "NO" };
+        let outcome = fault.outcome.to_string();
+        let kind = [&fault.scenario, &fault.arm, &outcome, &fault.detail];
+        let kind: Vec<String> = kind
+            .into_iter()
+            .cloned()
+            .chain([recovered.to_owned()])
+            .collect();
+        match kinds.iter_mut().find(|(other, _)| *other == kind) {
+            Some((_, equal)) => equal.push(fault),
+            None => kinds.push((kind, vec![fault])),
+        }
+    }
+    let rows = kinds.into_iter().map(|(mut row, equal)| {
+        let sum = |of: fn(&Fault) -> u64| equal.iter().map(|fault| of(fault)).sum::<u64>();
+        let mut times: Vec<u64> = equal.iter().map(|fault| fault.recovery_ms).collect();
+        times.sort_unstable();
+        let recovered = row.pop();
+        row.push(equal.len().to_string());
+        row.extend(recovered);
+        row.push(match times.as_slice() {
+            [one] => format!("{one} ms"),
+            times => {
+                let longest = times.last().copied().unwrap_or_default();
+                format!("{}, {longest} ms", times[times.len() / 2])
+            }
+        });
+        row.push(format!(
+            "{} of {}",
+            sum(|fault| fault.lost),
+            sum(|fault| fault.acknowledged)
+        ));
+        row.push(sum(|fault| fault.failed_calls).to_string());
+        row
+    });
+    rows.collect()
 }
 
 pub(super) fn endings(report: &Report<'_>, parts: &mut Vec<Part>) {

@@ -125,10 +125,19 @@ fn first_screen(report: &Report<'_>, parts: &mut Vec<Part>) {
     }
 }
 
-/// The decisions on the uses that the first screen has pictures of, in order.
+/// The decisions on the uses that the first screen has pictures of, in order; the candidate of the answer comes first.
 pub(super) fn pictured<'a>(report: &'a Report<'_>) -> Vec<Vec<&'a crate::decide::Decision>> {
     let uses = uses(&report.decisions).into_iter().take(MOST_USES);
-    uses.map(|answer| answer.decisions).collect()
+    let with_answer = uses.map(|mut found| {
+        let mut answers = report.overview.uses.iter();
+        if let Some(answer) = answers.find(|answer| answer.policy == found.policy) {
+            let of_answer =
+                |decision: &&crate::decide::Decision| decision.candidate == answer.candidate;
+            found.decisions.sort_by_key(|decision| !of_answer(decision));
+        }
+        found.decisions
+    });
+    with_answer.collect()
 }
 
 /// The arms and candidates, each with its description.
@@ -553,11 +562,11 @@ fn origins(report: &Report<'_>) -> String {
         ));
     }
     if other.is_empty() {
-        return "Every latency in this report is measured: none is simulated or recorded."
+        return "Every time of a call in this report is measured: none is simulated or recorded."
             .to_owned();
     }
     format!(
-        "Every latency in this report is measured, with these exceptions, which no figure of another arm includes: {}.",
+        "Every time of a call in this report is measured, with these exceptions, which no figure of another arm includes: {}.",
         other.join("; ")
     )
 }

@@ -13,7 +13,7 @@ use super::marks::{Mark, Marks};
 use crate::decide::{Decision, Row, RowRole, RowState};
 
 /// The most candidates of a picture; the page on the policy has the others.
-const MOST_ROWS: usize = 4;
+const MOST_ROWS: usize = 3;
 /// Pixels of a candidate's name, of a line of text under it, of a scale, and between two candidates.
 const NAME: i32 = 18;
 const LINE: i32 = 14;
@@ -79,24 +79,65 @@ fn gates(decision: &Decision) -> String {
     }
 }
 
-/// Writes a row in a line: whether it keeps its bound, its title, and at the right its figure, which is never cut.
-fn write_row(area: &Area<'_>, row: &Row, y: i32) -> Result<(), DrawError> {
-    let sign = match row.state {
-        RowState::Met | RowState::Conditional => "✓",
-        RowState::Unmet | RowState::Failed => "✗",
-        _ => "?",
-    };
-    let (left, right, y) = (19, PANEL as i32 - 8, y + LINE / 2 + 2);
-    // Without a figure the first words say why: "not offered", "no evidence".
-    let figure = match row.value() {
-        figure if figure.is_empty() => row.candidate.split(':').next().unwrap_or("").to_owned(),
-        figure => figure,
-    };
-    let figure = fit(&figure, (right - left) * 2 / 5, SMALL);
-    write(area, &figure, Side::Right, (right, y), SMALL)?;
-    let room = right - left - width(&figure, SMALL) - 8;
-    let title = fit(&format!("{sign} {}", row.title), room, SMALL);
-    write(area, &title, Side::Left, (left, y), SMALL)
+/// A row in words: its figure, and in one line or two whether it keeps its bound and its title.
+struct RowText {
+    figure: String,
+    lines: Vec<String>,
+}
+
+/// Where the text of a row begins and ends.
+const TEXT_LEFT: i32 = 19;
+const TEXT_RIGHT: i32 = PANEL as i32 - 8;
+
+impl RowText {
+    fn of(row: &Row) -> Self {
+        let sign = match row.state {
+            RowState::Met | RowState::Conditional => "✓",
+            RowState::Unmet | RowState::Failed => "✗",
+            _ => "?",
+        };
+        // Without a figure the first words say why: "not offered", "no evidence".
+        let figure = match row.value() {
+            figure if figure.is_empty() => row.candidate.split(':').next().unwrap_or("").to_owned(),
+            figure => figure,
+        };
+        let whole = TEXT_RIGHT - TEXT_LEFT;
+        let figure = fit(&figure, whole * 2 / 3, SMALL);
+        let room = whole - width(&figure, SMALL) - 8;
+        // The figure stands beside the last line.
+        let title = format!("{sign} {}", row.title);
+        let lines = match width(&title, SMALL) <= room {
+            true => vec![title],
+            false => {
+                let ends = title.rmatch_indices(' ').map(|(end, _)| end);
+                let mut ends = ends.filter(|end| width(&title[..*end], SMALL) <= whole);
+                match ends.next() {
+                    Some(end) => vec![title[..end].to_owned(), fit(&title[end + 1..], room, SMALL)],
+                    None => vec![fit(&title, room, SMALL)],
+                }
+            }
+        };
+        Self { figure, lines }
+    }
+
+    fn height(&self) -> i32 {
+        LINE * self.lines.len() as i32
+    }
+
+    fn write(&self, area: &Area<'_>, y: i32) -> Result<(), DrawError> {
+        let mut y = y + LINE / 2 + 2;
+        for line in &self.lines {
+            write(area, line, Side::Left, (TEXT_LEFT, y), SMALL)?;
+            y += LINE;
+        }
+        write(
+            area,
+            &self.figure,
+            Side::Right,
+            (TEXT_RIGHT, y - LINE),
+            SMALL,
+        )
+    }
 }
 
 /// The gate that failed, if one did.
@@ -130,7 +171,7 @@ fn benefits(decision: &Decision) -> String {
     let shown = decision
         .of_role(RowRole::Benefit)
         .filter(|row| is_shown(row));
-    format!("{}/{} benefits", shown.count(), decision.benefits_needed)
+    format!("benefits {} of {}", shown.count(), decision.benefits_needed)
 }
 
 /// Draws a panel for each use, in order.
@@ -144,12 +185,11 @@ pub(super) fn use_pictures(uses: &[Vec<&Decision>], marks: &Marks) -> Result<Pic
 
 /// The pixels that a candidate takes.
 fn height(decision: &Decision) -> i32 {
-    let roles = [RowRole::Benefit, RowRole::Cost];
-    let scales = roles
-        .iter()
-        .filter(|role| telling(decision, **role).is_some());
-    let gate = failed_gate(decision).map_or(0, |_| LINE);
-    NAME + gate + (LINE + SCALE) * scales.count() as i32 + GAP
+    let roles = [RowRole::Benefit, RowRole::Cost].into_iter();
+    let scales = roles.filter_map(|role| telling(decision, role));
+    let scales: i32 = scales.map(|row| RowText::of(row).height() + SCALE).sum();
+    let gate = failed_gate(decision).map_or(0, |row| RowText::of(row).height());
+    NAME + gate + scales + GAP
 }
 
 fn panel(candidates: &[&Decision], marks: &Marks) -> Result<Chart, DrawError> {
@@ -207,15 +247,17 @@ fn candidate(
     write(area, &heading, Side::Right, (right, top + 11), SMALL)?;
     let mut y = top + NAME;
     if let Some(row) = failed_gate(decision) {
-        write_row(area, row, y)?;
-        y += LINE;
+        let text = RowText::of(row);
+        text.write(area, y)?;
+        y += text.height();
     }
     for role in [RowRole::Benefit, RowRole::Cost] {
         let Some(first) = telling(decision, role) else {
             continue;
         };
-        write_row(area, first, y)?;
-        y += LINE;
+        let text = RowText::of(first);
+        text.write(area, y)?;
+        y += text.height();
         let (above, below, middle) = (y + 2, y + SCALE, y + SCALE / 2 + 1);
         // What is tolerated, the baseline, and the other bound.
         if role == RowRole::Cost {

@@ -295,7 +295,7 @@ fn one_epoch_or_two_leave_every_latency_open() {
     assert_eq!(found.verdict, NotDecided);
     assert_eq!(
         found.why,
-        "open: Time of a session's git steps, Waiting for files in a recorded session, Time to install packages with npm"
+        "open: Time of git steps, weighted as in recorded sessions, Waiting for files in a recorded session, Time to install packages with npm"
     );
 }
 
@@ -321,7 +321,11 @@ fn a_cell_in_two_runs_must_keep_the_bound_in_both() {
     let runs = [fast, slow];
     let found = of_both(&runs, &[0, 1]);
     assert_eq!(
-        row(&found, "Time of a session's git steps").state,
+        row(
+            &found,
+            "Time of git steps, weighted as in recorded sessions"
+        )
+        .state,
         RowState::Open
     );
     assert_eq!(found.verdict, NotDecided);
@@ -932,7 +936,7 @@ fn a_benefit_of_one_session_is_a_condition_and_never_sure() {
     let found = of("long-context", &run, "evict");
     let words = found.verdict_words();
     assert!(words.starts_with("adopt if (fragile: "), "{words}");
-    let condition = "large results fill most of the context, as in the example of source 5";
+    let condition = "they fill most of the context";
     assert_eq!(found.conditions, [condition], "once for both benefits");
     let largest = row(&found, "Largest prompt");
     assert_eq!(largest.state, RowState::Conditional);
@@ -1036,7 +1040,11 @@ fn a_policy_finds_an_arm_on_any_server_as_a_claim_does() {
         let mut found = decisions_of_text(&text, &run).into_iter();
         let found = found.find(|decision| decision.candidate == "sqlite");
         let found = found.unwrap();
-        let state = row(&found, "Time of a session's git steps").state;
+        let state = row(
+            &found,
+            "Time of git steps, weighted as in recorded sessions",
+        )
+        .state;
         (is_there, found.baseline, state)
     };
     let named = ("s3-embedded".to_owned(), RowState::Met);

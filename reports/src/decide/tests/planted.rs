@@ -276,8 +276,14 @@ fn a_margin_of_half_or_twice_the_size_that_turns_a_verdict_makes_it_fragile() {
     // ×2 is tolerated; ×1.2, ×1.74, ×2.4 and ×6 are measured.
     for (factor, verdict) in [
         (1.0, "adopt if"),
-        (1.45, "adopt if (fragile: Time of a session's git steps)"),
-        (2.0, "archive (fragile: Time of a session's git steps)"),
+        (
+            1.45,
+            "adopt if (fragile: Time of git steps, weighted as in recorded sessions)",
+        ),
+        (
+            2.0,
+            "archive (fragile: Time of git steps, weighted as in recorded sessions)",
+        ),
         (5.0, "archive"),
     ] {
         let mut run = coding();
