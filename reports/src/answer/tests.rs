@@ -143,7 +143,7 @@ fn overview(run: &Run) -> Overview {
 /// A planted change of [`good`], the expected kind of advice and its confidence.
 type Planting = (&'static str, AdviceKind, Confidence, fn(&mut Run));
 
-const PLANTINGS: [Planting; 17] = [
+const PLANTINGS: [Planting; 18] = [
     ("as made", AdviceKind::Choose, Confidence::Sure, |_| {}),
     (
         "two equal candidates",
@@ -257,6 +257,12 @@ const PLANTINGS: [Planting; 17] = [
             second_arm(run, "sqlite@30ms");
             run.plan.arms.retain(|arm| arm.name != "sqlite");
         },
+    ),
+    (
+        "all epochs but two were disturbed",
+        AdviceKind::NotDecided,
+        Confidence::NotDecided,
+        |run| run.samples.retain(|sample| sample.epoch < 2),
     ),
     (
         "a policy that was not planned",

@@ -151,17 +151,15 @@ impl UseAnswer {
             .collect();
         let others: Vec<String> = others.iter().map(|figure| figure.words()).collect();
         let candidate = crate::decide::arm_words(&self.candidate);
-        let parts: Vec<String> = match self.kind {
-            AdviceKind::Choose | AdviceKind::ChooseIf => times.into_iter().chain(others).collect(),
-            // What is not chosen is named.
-            _ => {
-                let times =
-                    (!times.is_empty()).then(|| format!("{candidate} takes {}", times.join(", ")));
-                let words = times.into_iter().chain(others).collect::<Vec<_>>();
-                return (!words.is_empty()).then(|| format!("{}.", words.join("; ")));
-            }
+        // What is not chosen is named.
+        let is_chosen = matches!(self.kind, AdviceKind::Choose | AdviceKind::ChooseIf);
+        let start = match times.is_empty() || is_chosen {
+            true => "Costs: ".to_owned(),
+            false => format!("{candidate} takes "),
         };
-        (!parts.is_empty()).then(|| format!("Costs: {}.", parts.join("; ")))
+        let times = (!times.is_empty()).then(|| times.join(", "));
+        let parts: Vec<String> = times.into_iter().chain(others).collect();
+        (!parts.is_empty()).then(|| format!("{start}{}.", parts.join("; ")))
     }
 
     /// What no row measures.

@@ -425,6 +425,10 @@ fn obstacle(best: &Decision, is_busy: bool) -> (String, String) {
             row.candidate.clone(),
         ),
         _ if is_busy => ("the machine was busy".to_owned(), String::new()),
+        _ if row.effect.is_some_and(|effect| effect.high.is_infinite()) => (
+            format!("too few undisturbed epochs for “{title}” of {candidate}"),
+            String::new(),
+        ),
         _ => (
             format!("the interval of “{title}” contains its bound on {candidate}"),
             String::new(),
