@@ -1,5 +1,6 @@
 //! Turns a run directory into a report and a decision, for the commands `run`, `report`, `decide` and `claims`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -11,7 +12,9 @@ use reports::decide::{
     Decision, Evidence, Names, Policy, built_in, check_compatible, decide, find,
 };
 use reports::evidence::CRON_KILL;
-use reports::render::{Report, put, results_page, splice, write};
+use reports::render::{
+    Report, bencher, github_action_benchmark, put, results_page, splice, submission, write,
+};
 use rundir::{POLICY, Plan, Run};
 use workloads::catalogue::workload_names;
 use workloads::script::CallKind;
@@ -232,6 +235,21 @@ impl ReportInputs {
         let text = files::read_text(file, PAGE)?;
         put(file, &splice(&self.report(), &text, links)?)?;
         Ok(())
+    }
+
+    /// The run in one file. `records` is the SHA-256 of each of its files of records.
+    pub fn submission(&self, records: &BTreeMap<String, String>) -> anyhow::Result<String> {
+        Ok(submission(&self.report(), records)?)
+    }
+
+    /// The ratios as github-action-benchmark reads them.
+    pub fn github_action_benchmark(&self) -> anyhow::Result<String> {
+        Ok(github_action_benchmark(&self.report())?)
+    }
+
+    /// The ratios in Bencher's metric format.
+    pub fn bencher(&self) -> anyhow::Result<String> {
+        Ok(bencher(&self.report())?)
     }
 
     /// The results page, to which user pages link.

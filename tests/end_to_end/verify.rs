@@ -101,6 +101,21 @@ fn verify_finds_each_planted_change_and_passes_an_untouched_run() {
     let output = ctxbench(["verify"]).arg(&out).succeeds();
     has(&stdout(&output), &["no difference", "passes"]);
 
+    // One file of it, with the hashes of its records.
+    let file = scratch.path().join("run.json");
+    ctxbench(["submit", "--out"])
+        .arg(&file)
+        .arg(&out)
+        .succeeds();
+    let submitted: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    assert!(!submitted["cells"].as_array().unwrap().is_empty());
+    let samples = inputs::sha256_of(&out.join("samples.jsonl")).unwrap();
+    assert_eq!(submitted["records"]["samples.jsonl"], samples.as_str());
+    let ratios = scratch.path().join("ratios.json");
+    let for_bencher = ["submit", "--for", "bencher", "--out"];
+    ctxbench(for_bencher).arg(&ratios).arg(&out).succeeds();
+    has(&fs::read_to_string(&ratios).unwrap(), &["\"lower_value\""]);
+
     // A copy elsewhere is the same run.
     let published = scratch.path().join("published");
     copy(&out, &published);
@@ -121,6 +136,9 @@ fn verify_finds_each_planted_change_and_passes_an_untouched_run() {
     ] {
         change(&published, name, |text| other_digit(&text, after));
     }
+    let [file, damaged] = [&file, &published].map(|path| path.to_str().unwrap());
+    let reason = refused(&["submit", "--out", file, damaged]);
+    has(&reason, &["cells.csv", "ctxbench verify"]);
     change(&published, log, |text| {
         text + "0.000,1.000,1.000,HISTFAAA\n"
     });

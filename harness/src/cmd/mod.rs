@@ -24,6 +24,7 @@ mod s3;
 mod shell;
 mod sql_worker;
 mod status;
+mod submit;
 mod tokens;
 mod trace;
 mod try_session;
@@ -66,6 +67,7 @@ enum Command {
     Claims(claims::Claims),
     Compare(compare::Compare),
     Verify(verify::Verify),
+    Submit(submit::Submit),
     Merge(merge::Merge),
     List(list::List),
     Doctor(doctor::Doctor),
@@ -109,6 +111,7 @@ impl Arguments {
                 | Command::Claims(_)
                 | Command::Compare(_)
                 | Command::Verify(_)
+                | Command::Submit(_)
                 | Command::Merge(_)
                 | Command::Tokens(_)
                 | Command::Trace(_)
@@ -129,6 +132,7 @@ impl Arguments {
             Command::Claims(claims) => claims.run(registry),
             Command::Compare(compare) => compare.run(),
             Command::Verify(verify) => verify.run(),
+            Command::Submit(submit) => submit.run(),
             Command::Merge(merge) => merge.run(),
             Command::List(list) => list.run(registry),
             Command::Doctor(doctor) => doctor.run(registry),

@@ -105,6 +105,19 @@ impl Verify {
         Ok(ExitCode::from(u8::from(!found.holds)))
     }
 
+    /// What differs in the run in `dir`.
+    pub fn differences(dir: PathBuf, prices: PriceList) -> anyhow::Result<Vec<Discrepancy>> {
+        let verify = Self {
+            run: None,
+            results: PathBuf::new(),
+            policy: None,
+            with: Vec::new(),
+            format: ScreenFormat::default(),
+            prices,
+        };
+        Ok(verify.verify(dir)?.differences)
+    }
+
     fn verify(&self, dir: PathBuf) -> anyhow::Result<Verification> {
         let line = ProgressLine::still();
         line.step(0, STEPS, "reading the records");

@@ -48,6 +48,7 @@ mod ratios;
 mod report;
 mod shell;
 mod stems;
+mod submission;
 mod tables;
 mod tasks;
 #[cfg(test)]
@@ -70,6 +71,7 @@ pub use json::report_schema;
 pub use markdown::markdown_table;
 pub use output::{WriteError, abandon_files, put};
 pub use report::Report;
+pub use submission::{bencher, github_action_benchmark, submission};
 
 pub use crate::conformance::CONFORMANCE;
 pub use crate::text::{columns, count, number_of, paragraph, percent, ratio, table, time};

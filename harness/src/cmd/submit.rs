@@ -1,0 +1,133 @@
+//! `ctxbench submit`: makes one small file of a run, for others and for tools that draw trends.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
+use inputs::sha256_of;
+use reports::render::put;
+use rundir::{
+    CELLS, CONTEXTS, CRASH_POINTS, ENVIRONMENT, EPOCHS, FAULT_OUTCOMES, FAULTS, MODEL_FILES, PLAN,
+    POLICY, PROBES, SAMPLES,
+};
+
+use super::verify::Verify;
+use crate::evidence::{PriceList, run_dir};
+use crate::reporting::ReportInputs;
+
+/// Make one small file of a run, to publish or to follow over time.
+///
+/// The file has the answers, every figure with its interval, the machine, the command, and the SHA-256 of each file of
+/// records. Someone who gets the file first and the run directory later can compare the hashes, and run `ctxbench verify`.
+/// The run is verified before the file is written: a run with a difference is refused.
+/// The command and the machine's description are in the file: read it before you publish it.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  ctxbench submit --out run.json                                  # the newest run under results
+  ctxbench submit results/mine --for bencher --out ratios.json    # bencher run --adapter json --file ratios.json
+  ctxbench submit results/mine --for github-action-benchmark --out ratios.json    # tool: customSmallerIsBetter
+
+Exit codes: 0 written; 1 the run differs from its records, or cannot be read.")]
+pub struct Submit {
+    /// The run's directory [default: the newest under --results].
+    #[arg(value_name = "RUN")]
+    run: Option<PathBuf>,
+    /// Directory that contains the runs.
+    #[arg(long, value_name = "DIR", default_value = "results")]
+    results: PathBuf,
+    /// The file to write. An older one is replaced.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Who reads it. Trend tools get the ratios to the baseline with their intervals, and nothing else.
+    #[arg(long = "for", value_enum, value_name = "READER", default_value_t)]
+    reader: Reader,
+    #[command(flatten)]
+    prices: PriceList,
+}
+
+/// Who reads a submission.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Reader {
+    /// People and `ctxbench`: everything.
+    #[default]
+    Ctxbench,
+    /// github-action-benchmark.
+    GithubActionBenchmark,
+    /// Bencher.
+    Bencher,
+}
+
+/// The files of records, of which a run has some.
+const RECORDS: [&str; 12] = [
+    PLAN,
+    ENVIRONMENT,
+    POLICY,
+    CONTEXTS,
+    SAMPLES,
+    CELLS,
+    EPOCHS,
+    PROBES,
+    FAULTS,
+    FAULT_OUTCOMES,
+    CRASH_POINTS,
+    MODEL_FILES,
+];
+
+impl Submit {
+    pub fn run(self) -> anyhow::Result<ExitCode> {
+        let dir = run_dir(self.run.as_deref(), &self.results)?;
+        let before = hashes(&dir)?;
+        let differences = Verify::differences(dir.clone(), self.prices.clone())?;
+        if let Some(first) = differences.first() {
+            bail!(
+                "{}: {first}{}\n  fix: see all with `ctxbench verify {}`; write the report again with `ctxbench report {}` if only the report is old",
+                dir.display(),
+                match differences.len() - 1 {
+                    0 => String::new(),
+                    more => format!(" (and {more} more differences)"),
+                },
+                dir.display(),
+                dir.display()
+            );
+        }
+        let report_inputs = ReportInputs::of(&dir, &[], None, &self.prices)?;
+        if report_inputs.reported.run.plan.measures_nothing().is_some() {
+            bail!(
+                "{}: a run without measured passes has nothing to submit\n  fix: name a directory that `ctxbench run` made",
+                dir.display()
+            );
+        }
+        let text = match self.reader {
+            Reader::Ctxbench => report_inputs.submission(&before)?,
+            Reader::GithubActionBenchmark => report_inputs.github_action_benchmark()?,
+            Reader::Bencher => report_inputs.bencher()?,
+        };
+        if hashes(&dir)? != before {
+            bail!(
+                "{}: its records changed meanwhile\n  fix: submit a run that has ended",
+                dir.display()
+            );
+        }
+        put(&self.out, &text).with_context(|| format!("writing {}", self.out.display()))?;
+        eprintln!(
+            "{}: {} KB, of {}",
+            self.out.display(),
+            text.len().div_ceil(1000),
+            dir.display()
+        );
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The SHA-256 of each file of records that a run has.
+fn hashes(dir: &Path) -> anyhow::Result<BTreeMap<String, String>> {
+    let files = RECORDS.iter().map(|name| (name, dir.join(name)));
+    let present = files.filter(|(_, file)| file.exists());
+    let hashed = present.map(|(name, file)| {
+        let hash = sha256_of(&file).with_context(|| format!("reading {}", file.display()))?;
+        Ok(((*name).to_owned(), hash))
+    });
+    hashed.collect()
+}
