@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stats::SeriesKey;
 
-use crate::decide::{Decision, Row, RowEffect, amount, digits};
+use crate::decide::{Decision, Row, RowEffect, RowRole, amount, digits};
 use crate::evidence::RunEvidence;
 use crate::summary::{MAKESPAN, is_simulated};
 use crate::text::{lower, time};
@@ -26,7 +26,7 @@ pub struct AnswerFigure {
     pub high: Option<f64>,
     /// The unit.
     pub unit: String,
-    /// The bound of the row, in words.
+    /// The bound of the row, in words behind `needed` or `tolerated`.
     pub needed: String,
     /// Whether the figure keeps the bound, in the words of the row's role.
     pub state: String,
@@ -64,7 +64,11 @@ impl AnswerFigure {
         Self {
             title: row.title.clone(),
             label: match &row.cell {
-                Some(cell) if ratio.is_some() => label(cell, runs),
+                Some(cell) if ratio.is_some() => match row.title.strip_prefix("Waiting in ") {
+                    // A policy's words are plainer than a workload's name.
+                    Some(what) => what.to_owned(),
+                    None => label(cell, runs),
+                },
                 _ => row.title.clone(),
             },
             text,
@@ -72,7 +76,10 @@ impl AnswerFigure {
             low: finite(effect.map(|effect| effect.low)),
             high: finite(effect.map(|effect| effect.high)),
             unit: row.bound.unit.clone(),
-            needed: row.bound.words(),
+            needed: match row.role {
+                RowRole::Cost => format!("tolerated {}", row.bound.words()),
+                _ => format!("needed {}", row.bound.words()),
+            },
             state: row.role.state(row.state).to_owned(),
             provenance: row.provenance.name().to_owned(),
             mark: row.provenance.mark().to_owned(),

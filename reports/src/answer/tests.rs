@@ -412,13 +412,20 @@ fn files_of_a_small_model_are_answered_by_the_command_that_asks_a_capable_one() 
     let (_, text) = crate::decide::find("exploration").unwrap();
     let found = overview_by(&text, &run);
     let answer = &found.uses[0];
-    assert_eq!(answer.headline(), "Not decided: needs a capable model.");
+    assert_eq!(
+        answer.headline(),
+        "Not decided: llm-generate needs a capable model."
+    );
     let command = "CTXBENCH_MODEL_URL=… CTXBENCH_MODEL_NAME=… CTXBENCH_API_KEY=… ctxbench run --suite model-files";
     assert_eq!(answer.command, command);
     let screen = found.terminal(&[]);
     let said = screen.split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(said.matches(command).count(), 1, "{screen}");
-    assert!(said.contains("has 135 million parameters"), "{screen}");
+    let sentences = answer.sentences().join(" ");
+    assert!(
+        sentences.contains("has 135 million parameters"),
+        "{sentences}"
+    );
 }
 
 #[test]

@@ -64,13 +64,13 @@ impl UseAnswer {
         // What a choice costs comes before what would change it. Of what is not chosen, the reason states the cost.
         let is_chosen = matches!(self.kind, AdviceKind::Choose | AdviceKind::ChooseIf);
         let [of_unmeasured, of_costs, of_change, of_others] = match is_chosen {
-            true => [3, 4, 5, 6],
-            false => [6, 5, 3, 4],
+            true => [2, 4, 5, 6],
+            false => [6, 5, 2, 4],
         };
         // In the order of the text, each with its rank among those that fit.
         let candidates = [
             (0, vec![self.headline()]),
-            (2, versions(&|most| self.reasons(most))),
+            (3, versions(&|most| self.reasons(most))),
             (
                 of_costs,
                 versions(&|most| self.cost_words(most).filter(|_| most > 0)),
@@ -120,12 +120,15 @@ impl UseAnswer {
             _ if self.states_figure() => Vec::new(),
             _ => {
                 let figures = self.figures.iter().take(most);
-                let words =
-                    figures.map(|figure| format!("{}, needed {}", figure.words(), figure.needed));
+                let words = figures.map(|figure| format!("{}, {}", figure.words(), figure.needed));
                 words.collect()
             }
         };
         Some(match shown.is_empty() {
+            // The details of a use that is not decided come behind what to do meanwhile.
+            true if most == 0 && self.kind == AdviceKind::NotDecided => {
+                format!("{}.", reason.split(". ").next().unwrap_or(reason))
+            }
             true => format!("{reason}."),
             false => format!("{reason}: {}.", shown.join("; ")),
         })

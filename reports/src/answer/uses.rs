@@ -38,7 +38,8 @@ pub enum AdviceKind {
 pub enum Confidence {
     /// Neither half nor twice any one limit changes it, nor any one figure at the end of its interval.
     Sure,
-    /// Half or twice a limit changes it, or a figure at the end of its interval.
+    /// Half or twice a limit changes it, or a figure at the end of its interval, or it chooses a candidate although the
+    /// policy names something that no row measures.
     Fragile,
     /// The evidence does not decide.
     NotDecided,
@@ -250,6 +251,8 @@ impl UseAnswer {
             AdviceKind::NotDecided => Confidence::NotDecided,
             // Another candidate may turn up with another verdict.
             AdviceKind::Keep => fragility(decisions),
+            // What is not measured may be better than the candidate.
+            _ if !best.advice.unmeasured.is_empty() => Confidence::Fragile,
             _ => fragility(&[best]),
         };
         let is_busy = runs.iter().any(|run| run.summary.health.is_busy);
@@ -408,7 +411,7 @@ fn obstacle(best: &Decision, is_busy: bool) -> (String, String) {
             let what = gap.map_or(row.title.as_str(), |gap| gap.what.as_str());
             match what.split_once(": ") {
                 Some((need, details)) if need.starts_with("needs ") => {
-                    (need.to_owned(), details.to_owned())
+                    (format!("{candidate} {need}"), details.to_owned())
                 }
                 _ => (
                     format!("“{title}” not measured for {candidate}"),

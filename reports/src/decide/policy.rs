@@ -233,9 +233,10 @@ pub enum Condition {
         what: String,
         /// The measured amount of it.
         used: f64,
-        /// What the row counts of it, in a word or two: of 12 lines, 2 `conflicted`. The figure is not printed without it.
-        #[serde(default)]
-        found: String,
+        /// When the cost is tolerable, in words after `if`, with `{measured}` and `{used}` in place of the row's figure
+        /// and of the amount; without it, the words state the amount at which the cost reaches its limit.
+        #[serde(default, rename = "if")]
+        holds_if: String,
     },
     /// The time grows with the round-trip time to the server, by the slope between the candidate and the same one
     /// behind an injected delay (`NAME@30ms`): up to Y ms.

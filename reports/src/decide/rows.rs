@@ -506,10 +506,11 @@ impl Question<'_> {
     }
 
     fn break_even(&self, bound: f64, figure: &Figure) -> Option<BreakEven> {
+        let mut words = None;
         let (amount, noun) = match self.criterion.condition.as_ref()? {
             Condition::CallsATurn(share) => {
                 let added = figure.added_ns.filter(|added| *added > 0.0)?;
-                (share * TURN_NS / added, "file calls a turn".to_owned())
+                (share * TURN_NS / added, "file calls a turn")
             }
             Condition::RoundTrip => {
                 let amount = self.round_trip_ms(bound)?;
@@ -527,13 +528,17 @@ impl Question<'_> {
                     can_hold: amount > 0.0,
                 });
             }
-            Condition::Proportional { what, used, found } => {
+            Condition::Proportional {
+                what,
+                used,
+                holds_if,
+            } => {
                 let effect = Some(figure.reading.value).filter(|value| *value > 0.0)?;
-                let measured = match found.as_str() {
-                    "" => what.clone(),
-                    found => format!("{what} ({} of {} {found})", digits(effect), digits(*used)),
-                };
-                (used * bound / effect, measured)
+                if !holds_if.is_empty() {
+                    let measured = holds_if.replace("{measured}", &digits(effect));
+                    words = Some(measured.replace("{used}", &digits(*used)));
+                }
+                (used * bound / effect, what.as_str())
             }
             Condition::OutweighedBy { counts } => {
                 let Measure::Score(score) = &self.criterion.measure else {
@@ -546,7 +551,7 @@ impl Question<'_> {
                 let paid = self.difference(&self.criterion.measure);
                 let paid = paid.filter(|paid| *paid > 0.0)?;
                 let saved = Some(-self.difference(&other)?).filter(|saved| *saved > 0.0)?;
-                (saved / paid, "tasks a session".to_owned())
+                (saved / paid, "tasks a session")
             }
             Condition::Needed | Condition::Sessions { .. } => return None,
         };
@@ -558,7 +563,7 @@ impl Question<'_> {
         };
         Some(BreakEven {
             amount,
-            condition: format!("there are at most {whole} {noun}"),
+            condition: words.unwrap_or_else(|| format!("there are at most {whole} {noun}")),
             words: format!("matters above {whole} {noun}"),
             can_hold: amount >= least,
         })

@@ -102,7 +102,7 @@ fn first_screen(report: &Report<'_>, parts: &mut Vec<Part>) {
         ));
         return parts.push(Chart(stems::LATENCY, LATENCY_SHOWS));
     }
-    parts.push(Text("Right of a picture's line is worse; the tolerated cost is shaded. \"sure\": no halved or doubled limit, and no end of a figure's interval, changes the answer; \"fragile\": one does.".to_owned()));
+    parts.push(Text("Right of a picture's line is worse; the tolerated cost is shaded. \"sure\": no halved or doubled limit, and no end of a figure's interval, changes the answer; \"fragile\": one does, or something is not measured.".to_owned()));
     parts.push(Text(format!("Marks: {}.", Provenance::legend())));
     let shown = all.iter().take(MOST_USES).enumerate();
     parts.push(Uses(

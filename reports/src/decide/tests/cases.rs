@@ -46,6 +46,15 @@ pub(super) fn cases() -> Vec<Case> {
                 (Archive, "eight triages wait a second longer", |run| {
                     slow(run, "agent/inbox-triage", "sqlite", 100_000.0)
                 }),
+                (Archive, "a triage takes ten calls of the model", |run| {
+                    score(
+                        run,
+                        "agent/inbox-triage",
+                        "sqlite",
+                        "task",
+                        &[("calls", 1_000)],
+                    )
+                }),
                 (NotDecided, "no triage was timed or counted", |run| {
                     run.samples
                         .retain(|pass| pass.workload != "agent/inbox-triage");
@@ -95,6 +104,7 @@ pub(super) fn cases() -> Vec<Case> {
                 (Archive, "files save no tokens", |run| {
                     let counts = [("definition-tokens", 90_000), ("result-tokens", 60_000)];
                     task(run, "agent/inbox-find", &counts);
+                    task(run, "agent/inbox-log", &counts);
                     task(run, "agent/inbox-triage", &counts);
                 }),
                 (NotDecided, "no task was measured", |run| {

@@ -96,6 +96,7 @@ pub(super) fn triage(run: &mut Run, direct: u64, sqlite: u64) {
             ("definition-tokens", 5),
             ("call-tokens", 5),
             ("result-tokens", tokens),
+            ("calls", 1),
         ];
         score(run, "agent/inbox-triage", arm, "task", &counts);
     }
@@ -319,13 +320,14 @@ pub(super) fn inbox() -> Run {
     let mut run = testing::run();
     rename_workload(&mut run, "micro/read", "agent/inbox-find");
     rename_workload(&mut run, "agent/session", "agent/inbox-triage");
+    copy_workload(&mut run, "agent/inbox-find", "agent/inbox-log", "read");
     for tools in ["tools-sql", "tools-mcp"] {
         testing::copy_arm(&mut run, "direct", tools);
     }
     testing::rename_arm(&mut run, "sqlite", "view-mail");
     run.faults[1].arm = "view-mail".to_owned();
     cron_kills(&mut run, 60);
-    for workload in ["agent/inbox-find", "agent/inbox-triage"] {
+    for workload in ["agent/inbox-find", "agent/inbox-log", "agent/inbox-triage"] {
         for (arm, definition, tokens, lag) in [
             ("tools-sql", 90_000, 100_000, 100),
             ("tools-mcp", 90_000, 100_000, 100),

@@ -3,7 +3,7 @@
 use super::evidence::{coding, fail_a_pass};
 use super::*;
 
-const STATUS: &str = "Time of git steps, weighted as in recorded sessions";
+const STATUS: &str = "Time of git's daily steps";
 
 fn status_row(run: &Run) -> Row {
     row(&of("coding-agent", run, "sqlite"), STATUS).clone()

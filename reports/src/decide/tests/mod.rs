@@ -295,7 +295,7 @@ fn one_epoch_or_two_leave_every_latency_open() {
     assert_eq!(found.verdict, NotDecided);
     assert_eq!(
         found.why,
-        "open: Time of git steps, weighted as in recorded sessions, Waiting for files in a recorded session, Time to install packages with npm"
+        "open: Time of git's daily steps, Time to clone, add and remove a repository, Waiting for files in a recorded session, Time to install packages with npm"
     );
 }
 
@@ -321,11 +321,7 @@ fn a_cell_in_two_runs_must_keep_the_bound_in_both() {
     let runs = [fast, slow];
     let found = of_both(&runs, &[0, 1]);
     assert_eq!(
-        row(
-            &found,
-            "Time of git steps, weighted as in recorded sessions"
-        )
-        .state,
+        row(&found, "Time of git's daily steps").state,
         RowState::Open
     );
     assert_eq!(found.verdict, NotDecided);
@@ -1040,11 +1036,7 @@ fn a_policy_finds_an_arm_on_any_server_as_a_claim_does() {
         let mut found = decisions_of_text(&text, &run).into_iter();
         let found = found.find(|decision| decision.candidate == "sqlite");
         let found = found.unwrap();
-        let state = row(
-            &found,
-            "Time of git steps, weighted as in recorded sessions",
-        )
-        .state;
+        let state = row(&found, "Time of git's daily steps").state;
         (is_there, found.baseline, state)
     };
     let named = ("s3-embedded".to_owned(), RowState::Met);
