@@ -121,8 +121,8 @@ impl Health {
     pub fn identical_arms(&self) -> String {
         let known = self.aa.iter();
         let known = known.filter(|cell| cell.comparison.epochs.len() >= MIN_EPOCHS);
-        let known: Vec<&Comparison> = known.map(|cell| &cell.comparison).collect();
-        let mut apart: Vec<f64> = known.iter().map(|comparison| comparison.apart()).collect();
+        let all: Vec<&Comparison> = known.map(|cell| &cell.comparison).collect();
+        let mut apart: Vec<f64> = all.iter().map(|comparison| comparison.apart()).collect();
         let Some(middle) = median(&mut apart) else {
             return match self.aa.is_empty() {
                 true => "Without identical arms, this run cannot say how precise it is".to_owned(),
@@ -131,28 +131,39 @@ impl Health {
                 ),
             };
         };
-        let worst = apart.iter().copied().fold(1.0, f64::max);
-        let mut shown: Vec<f64> = known.iter().filter_map(|one| one.smallest_shown).collect();
-        let shown = match median(&mut shown) {
-            Some(shown) => {
-                let candidates = self.smallest_shown.map_or(String::new(), |shown| {
-                    format!(", and {} for a candidate", difference(shown))
-                });
+        let known = self
+            .aa
+            .iter()
+            .filter(|cell| cell.comparison.epochs.len() >= MIN_EPOCHS);
+        let worst =
+            known.max_by(|one, other| one.comparison.apart().total_cmp(&other.comparison.apart()));
+        let worst = worst.map_or(String::new(), |cell| {
+            let apart = difference(cell.comparison.apart());
+            format!(
+                ", by {apart} in the worst ({} {})",
+                cell.workload, cell.state
+            )
+        });
+        let mut shown: Vec<f64> = all.iter().filter_map(|one| one.smallest_shown).collect();
+        let identical = median(&mut shown).map(difference);
+        let shown = match (self.smallest_shown.map(difference), identical) {
+            (Some(shown), Some(identical)) => {
                 format!(
-                    "the median cell could detect a difference of {} between identical arms{candidates}",
-                    difference(shown)
+                    "to be told apart, a candidate must differ by {shown} (median cell; identical arms: {identical})"
                 )
             }
-            None => "which difference the median cell could detect is unknown".to_owned(),
+            (None, Some(identical)) => {
+                format!("to be told apart, they must differ by {identical} (median cell)")
+            }
+            _ => "which difference the median cell can show is unknown".to_owned(),
         };
         let called = match self.aa_called_different {
             0 => String::new(),
             called => format!("; {called} of {} cells call them different", self.aa.len()),
         };
         format!(
-            "Two identical arms differed by {} in the median cell, by {} in the worst; {shown}{called}",
-            difference(middle),
-            difference(worst)
+            "Two identical arms differed by {} in the median cell{worst}; {shown}{called}",
+            difference(middle)
         )
     }
 

@@ -102,7 +102,7 @@ fn precision_is_said_in_one_sentence_from_the_run() {
     health.smallest_shown = Some(1.167);
     assert_eq!(
         health.identical_arms(),
-        "Two identical arms differed by 0.3 % in the median cell, by 1.1 % in the worst; the median cell could detect a difference of 1.5 % between identical arms, and 16.7 % for a candidate"
+        "Two identical arms differed by 0.3 % in the median cell, by 1.1 % in the worst (micro/read hot); to be told apart, a candidate must differ by 16.7 % (median cell; identical arms: 1.5 %)"
     );
     health.aa_called_different = 1;
     let called = health.identical_arms();
