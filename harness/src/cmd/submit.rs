@@ -25,9 +25,9 @@ use crate::reporting::ReportInputs;
 /// The command and the machine's description are in the file: read it before you publish it.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  ctxbench submit --out run.json                                  # the newest run under results
-  ctxbench submit results/mine --for bencher --out ratios.json    # bencher run --adapter json --file ratios.json
-  ctxbench submit results/mine --for github-action-benchmark --out ratios.json    # tool: customSmallerIsBetter
+  ctxbench submit --out run.json                                     # the newest run under results
+  ctxbench submit results/mine --for bencher --out ratios.json       # its adapter is `json`
+  ctxbench submit --for github-action-benchmark --out ratios.json    # its tool is `customSmallerIsBetter`
 
 Exit codes: 0 written; 1 the run differs from its records, or cannot be read.")]
 pub struct Submit {

@@ -21,7 +21,7 @@ const QUIET: Duration = Duration::from_secs(3);
 /// Pause between two looks at a process.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Unmount a store, and wait until its daemon has flushed and uploaded all changes and has exited.
+/// Unmount a store, and wait until all changes are flushed and uploaded.
 ///
 /// The store can then be mounted again at once. If the daemon does not exit within five minutes, the command fails and
 /// leaves the daemon running.
