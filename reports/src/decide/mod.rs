@@ -178,19 +178,19 @@ fn safety(evidence: &Evidence<'_>, policy: &Policy, candidate: &str) -> Vec<Row>
     let passes = evidence.failing_passes(candidate, &policy.baseline);
     let mut rows = vec![without(
         RowRole::Gate,
-        "Every pass ends well",
+        "Failed passes",
         bound("passes"),
         passes,
     )];
     // A run without a pass of the baseline has no row of it. Rows that compare with it then have no evidence.
     if let Some(baseline) = evidence.baseline_passes(&policy.compared_with()) {
-        let title = "Every pass of the baseline ends well";
+        let title = "Failed passes of the baseline";
         rows.push(without(RowRole::Gate, title, bound("passes"), baseline));
     }
     // Without an audit there is no row. A policy that needs one has a gate of its own.
     let lost = evidence.lost_records(candidate);
     if matches!(lost, Found::Value(_)) {
-        let title = "Every acknowledged record is kept as promised";
+        let title = "Acknowledged records not kept as promised";
         rows.push(without(RowRole::Gate, title, bound("records"), lost));
     }
     rows

@@ -89,7 +89,7 @@ fn a_wrong_baseline_voids_the_comparison_and_says_so() {
         assert!(
             found
                 .why
-                .starts_with("Every pass of the baseline ends well: void: 1 of"),
+                .starts_with("Failed passes of the baseline: void: 1 of"),
             "{}",
             found.why
         );
@@ -118,5 +118,5 @@ fn passes_that_the_harness_failed_do_not_show_that_passes_end_well() {
     let passes = run.samples.iter_mut().filter(|pass| pass.arm == "sqlite");
     passes.for_each(|pass| pass.outcome = Outcome::Infra);
     let found = of("coding-agent", &run, "sqlite");
-    assert_eq!(row(&found, "Every pass ends well").state, RowState::Missing);
+    assert_eq!(row(&found, "Failed passes").state, RowState::Missing);
 }

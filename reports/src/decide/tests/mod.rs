@@ -154,7 +154,7 @@ fn forty_wrong_passes_archive_a_candidate_that_wins_its_rows() {
                 found.rows[0].candidate
             );
             assert!(
-                found.why.starts_with("Every pass ends well"),
+                found.why.starts_with("Failed passes"),
                 "{}",
                 found.why
             );
@@ -212,7 +212,7 @@ fn a_flip_of_a_count_names_the_next_whole_number() {
     let flip = found.flip.unwrap();
     assert_eq!(
         (flip.row.as_str(), flip.becomes),
-        ("All common tools work", AdoptIf)
+        ("Common tools that fail", AdoptIf)
     );
     assert!([(true, 0.0, 3.0), (false, 3.0, 0.0)].contains(&(flip.is_margin, flip.from, flip.to)));
 }
@@ -250,7 +250,7 @@ fn a_declared_figure_is_printed_and_decides_nothing() {
 
 #[test]
 fn every_figure_has_the_mark_of_its_origin() {
-    let title = "No record lost in a power loss";
+    let title = "Records lost in power cuts";
     let cut = row(&of("coding-agent", &coding(), "sqlite"), title).clone();
     assert_eq!(cut.provenance, Provenance::Simulated);
     assert!(cut.figure().starts_with("◐ 0 %"), "{}", cut.figure());
@@ -847,7 +847,7 @@ fn a_property_that_was_not_tried_is_missing_and_one_that_failed_is_none() {
 
 #[test]
 fn a_row_of_kills_is_kept_only_by_enough_of_them() {
-    let title = "No record lost when a cron job's daemon is killed";
+    let title = "Records lost in kills of a cron job's daemon";
     for (kills, lost, state, words) in [
         (
             60,
@@ -908,7 +908,7 @@ fn a_row_of_kills_is_kept_only_by_enough_of_them() {
 fn the_kills_of_a_cron_jobs_daemon_count_for_its_durability() {
     let kill = |run: &Run| {
         let found = of("coding-agent", run, "sqlite");
-        row(&found, "No record lost in a kill").clone()
+        row(&found, "Records lost in kills").clone()
     };
     let mut run = coding();
     run.crash_points
@@ -998,7 +998,7 @@ fn what_copies_show_late_by_a_schedule_is_simulated() {
         };
         (
             of_row("Delay until a commit is seen"),
-            of_row("No answer is stale"),
+            of_row("Stale answers"),
         )
     };
     let (late, stale) = lag(&run);
@@ -1056,7 +1056,7 @@ fn the_bound_of_lost_records_falls_with_the_number_of_kills() {
     run.faults.clear();
     let kill = |run: &Run| {
         let found = of("coding-agent", run, "sqlite");
-        row(&found, "No record lost in a kill").clone()
+        row(&found, "Records lost in kills").clone()
     };
     let enough = kill(&run);
     assert_eq!(enough.state, RowState::Met);
@@ -1078,6 +1078,6 @@ fn the_bound_of_lost_records_falls_with_the_number_of_kills() {
     }
     assert_eq!(kill(&run).state, RowState::Met);
     let found = of("coding-agent", &run, "sqlite");
-    let cut = row(&found, "No record lost in a power loss");
+    let cut = row(&found, "Records lost in power cuts");
     assert_eq!(cut.state, RowState::Missing);
 }
