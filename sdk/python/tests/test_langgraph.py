@@ -122,6 +122,17 @@ class LanggraphTest(ScratchCase):
         (self.scratch / "mnt-sqlite/users/by-hand.json").write_text('{\n\t"n": 3\n}')
         self.assertEqual([item.value["n"] for item in store.search(("users",))], [2, 3])
 
+    def test_the_files_are_those_of_the_typescript_sdk(self) -> None:
+        from ctxbench.langgraph import CtxbenchStore
+
+        path = self.mount("memory")
+        store = CtxbenchStore(path)
+        store.put(("Ü/1",), "a.b", {"t": "two\nlines\tend\\n"})
+        file = path / "Ü%2F1/a%2Eb.json"
+        self.assertEqual(file.read_text(), '{"t": "two\n\tlines\tend\\\\n"}')
+        file.write_text('{"t":"two\n\tlines\tend\\\\n",\n\t"n":[\n1]}\n')
+        self.assertEqual(store.get(("Ü/1",), "a.b").value, {"t": "two\nlines\tend\\n", "n": [1]})
+
     def test_a_query_recalls_items_of_its_namespace_that_the_filter_allows(self) -> None:
         from ctxbench.langgraph import CtxbenchStore
 
