@@ -44,7 +44,16 @@ fn the_python_sdk_passes_its_tests_with_this_program() {
     let said = stderr(&passes(tests.arg(sdk("python").join("tests"))));
     has(
         &said,
-        &["test_memory", "test_mount", "test_runs", "test_state"],
+        &[
+            "test_anthropic",
+            "test_deepagents",
+            "test_langgraph",
+            "test_memory",
+            "test_mount",
+            "test_openai_agents",
+            "test_runs",
+            "test_state",
+        ],
     );
     said.lines()
         .filter(|line| line.contains("skipped '"))
@@ -69,8 +78,17 @@ fn the_typescript_sdk_passes_its_tests_with_this_program() {
     let said = stdout(&passes(tests.args(files)));
     has(
         &said,
-        &["source 3's listing", "an option reaches", "# skipped 0"],
+        &[
+            "source 3's listing",
+            "an option reaches",
+            "store of LangGraph",
+            "Anthropic's documentation",
+            "the package's session",
+        ],
     );
+    said.lines()
+        .filter(|line| line.contains("# SKIP"))
+        .for_each(is_optional);
 }
 
 #[test]

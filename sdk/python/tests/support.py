@@ -1,5 +1,7 @@
 """What the tests share. The package is the one beside the tests."""
 
+import contextlib
+import io
 import os
 import shutil
 import sys
@@ -56,6 +58,18 @@ class ScratchCase(unittest.TestCase):
         made = self.scratch / name
         made.mkdir()
         return made
+
+    def run_example(self, module: str, **names) -> str:
+        """Runs the README's example that imports a module, in the scratch, and returns what it prints."""
+        blocks = (SDK / "README.md").read_text().split("```python\n")[1:]
+        (text,) = (block.split("```")[0] for block in blocks if block.startswith(f"from {module} import"))
+        before = os.getcwd()
+        self.addCleanup(os.chdir, before)
+        os.chdir(self.scratch)
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            exec(text, dict(names))
+        return said.getvalue()
 
     def _clean(self) -> None:
         left = mounts_under(self.scratch)

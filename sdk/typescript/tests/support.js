@@ -16,6 +16,17 @@ export const cannotMount = (() => {
   }
 })();
 
+/** Why a package cannot be used here, or false. */
+export async function without(name) {
+  try {
+    await import(name);
+    return false;
+  } catch (error) {
+    if (error.code !== "ERR_MODULE_NOT_FOUND") throw error;
+    return `${name} is not installed`;
+  }
+}
+
 export const program = process.env.CTXBENCH_BIN ?? "ctxbench";
 
 /** The mount points below a directory. */
@@ -63,4 +74,33 @@ export async function until(what, isSo) {
     if (Date.now() > deadline) throw new Error(`waited in vain for: ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 20));
   }
+}
+
+/** A generator of numbers from 0 to 1 with a seed. */
+export function generator(seed) {
+  return () => {
+    seed = (seed * 1_103_515_245 + 12_345) % 2_147_483_648;
+    return seed / 2_147_483_648;
+  };
+}
+
+/** Runs the README's example that imports a module of the package, in a directory, and returns what it prints. */
+export async function example(directory, module, names) {
+  const blocks = readFileSync(new URL("../README.md", import.meta.url), "utf8").split("```js\n").slice(1);
+  const text = blocks.map((block) => block.split("```")[0]).find((block) => block.includes(`from "${module}"`));
+  const { exports } = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8"));
+  const entry = exports[module.replace("ctxbench", ".")].default;
+  const [, imported] = /^import \{ (\w+) \} from/.exec(text);
+  const sdk = { ...(await import("../index.js")), ...(await import(new URL(`../${entry}`, import.meta.url))) };
+  const said = [];
+  const given = { ...names, Mount: sdk.Mount, [imported]: sdk[imported], console: { log: (line) => said.push(line) } };
+  const AsyncFunction = (async () => {}).constructor;
+  const before = process.cwd();
+  process.chdir(directory);
+  try {
+    await new AsyncFunction(...Object.keys(given), text.replace(/^import .*$/m, ""))(...Object.values(given));
+  } finally {
+    process.chdir(before);
+  }
+  return said.map((line) => `${typeof line === "string" ? line : JSON.stringify(line)}\n`).join("");
 }
