@@ -1,8 +1,10 @@
 //! Importer for `strace -f` logs of programs: each file that is opened and closed is a read or a write.
 //! The log shows the beginning of each content (`-s`); the rest of a write is filler of the same size.
 
-use std::collections::HashMap;
+use std::cell::{RefCell, RefMut};
+use std::collections::{HashMap, VecDeque};
 use std::io::BufRead;
+use std::rc::Rc;
 
 use serde_json::json;
 
@@ -45,7 +47,9 @@ impl Importer for Strace {
     }
 
     fn lacks(&self) -> Option<&'static str> {
-        Some("the model's answers and usage; contents longer than -s shows are filler")
+        Some(
+            "the model's answers and usage; contents longer than -s shows are filler, and calls that only ask for attributes (stat, access, readlink) are left out",
+        )
     }
 
     fn detects(&self, head: &Head) -> bool {
@@ -66,34 +70,26 @@ impl Importer for Strace {
             open: HashMap::new(),
             dirs: HashMap::new(),
             unfinished: HashMap::new(),
+            processes: HashMap::new(),
+            forking: 0,
+            first: None,
+            waiting: HashMap::new(),
+            waited: 0,
+            ready: VecDeque::new(),
             count: 0,
             kept: WRITTEN_MAX,
+            lost: 0,
         };
-        let mut lost = 0;
         for line in text.lines() {
-            let (pid, line) = process(line);
-            if let Some((start, _)) = line.split_once(" <unfinished ...>") {
-                log.unfinished.insert(pid, start.to_owned());
-                continue;
-            }
-            let resumed = line
-                .split_once(" resumed>")
-                .filter(|(name, _)| name.starts_with("<... "));
-            let joined = match resumed {
-                Some((_, rest)) => log.unfinished.remove(&pid).unwrap_or_default() + rest,
-                None => line.to_owned(),
-            };
-            match call(&joined) {
-                Some(call) => log.call(pid, &call),
-                None if joined.starts_with("+++")
-                    || joined.starts_with("---")
-                    || joined.is_empty() => {}
-                None => lost += 1,
-            }
+            let (thread, line) = process(line);
+            log.line(thread, line);
+            log.ready_lines();
         }
+        log.end_of_waiting();
+        log.ready_lines();
         log.close_all();
         log.recorder.unreadable(Damage {
-            unreadable: lost,
+            unreadable: log.lost,
             mended: 0,
         });
         Ok(vec![log.recorder.finish()])
@@ -103,7 +99,7 @@ impl Importer for Strace {
 /// The most bytes of all written files that are kept: a line states any size.
 const WRITTEN_MAX: usize = 256 << 20;
 
-/// An open file.
+/// An open file, which several descriptors of several processes may name.
 #[derive(Clone, Debug, Default)]
 struct Open {
     path: String,
@@ -112,20 +108,47 @@ struct Open {
     reads: bool,
     writes: bool,
     lists: bool,
+    /// Whether the file is empty when it is opened: truncated or created.
     truncates: bool,
     appends: bool,
-    /// Whether the content that was read is known whole, from the beginning.
+    /// Whether the content that was read is known from the beginning.
     is_known: bool,
+    /// Whether a read has returned the end of the file.
+    is_at_end: bool,
+    /// The size that the process was told.
+    size: Option<u64>,
+}
+
+/// A descriptor of a process.
+#[derive(Clone, Debug)]
+struct Descriptor {
+    file: Rc<RefCell<Open>>,
+    /// Whether a program that the process begins does not get it.
+    closes_on_exec: bool,
 }
 
 struct Log {
     recorder: Recorder,
-    open: HashMap<(u64, i64), Open>,
+    open: HashMap<(u64, i64), Descriptor>,
     dirs: HashMap<u64, String>,
+    /// The beginning of the call that each thread is in.
     unfinished: HashMap<u64, String>,
+    /// The process of each thread: threads share descriptors and directory.
+    processes: HashMap<u64, u64>,
+    /// How many of the unfinished calls begin a process.
+    forking: usize,
+    /// The number of the process that the log did not name at first.
+    first: Option<u64>,
+    /// Lines of processes whose parent's call has not returned: the log does not say yet whose children they are. Each with
+    /// its number.
+    waiting: HashMap<u64, Vec<(u64, String)>>,
+    waited: u64,
+    /// Lines that waited, and are read before the next line of the log.
+    ready: VecDeque<(u64, String)>,
     count: u64,
     /// Bytes of written contents that may still be kept.
     kept: usize,
+    lost: u64,
 }
 
 /// A system call: its name, arguments, and result.
@@ -133,29 +156,148 @@ struct Call<'a> {
     name: &'a str,
     args: Vec<&'a str>,
     result: i64,
+    /// The path of a descriptor that it returns, in a log of `strace -y`.
+    shown: Option<&'a str>,
+}
+
+/// Whether the beginning of a call is of one that begins a process or a thread.
+fn begins_process(start: &str) -> bool {
+    let name = start.split('(').next().unwrap_or_default();
+    ["clone", "clone3", "fork", "vfork"].contains(&name)
 }
 
 impl Log {
-    fn call(&mut self, pid: u64, call: &Call<'_>) {
+    fn line(&mut self, thread: u64, line: &str) {
+        if !self.processes.contains_key(&thread) {
+            if self.forking > 0 && !self.resumes_first(line) {
+                self.waited += 1;
+                let lines = self.waiting.entry(thread).or_default();
+                lines.push((self.waited, line.to_owned()));
+                return;
+            }
+            // A log on a terminal names the first process only while there are others.
+            let is_first = thread != 0 && self.first.is_none() && self.processes.contains_key(&0);
+            let process = if is_first { 0 } else { thread };
+            self.processes.insert(thread, process);
+            if is_first {
+                self.first = Some(thread);
+                let start = self.unfinished.remove(&0);
+                self.unfinished.extend(start.map(|start| (thread, start)));
+            }
+        }
+        if let Some((start, _)) = line.split_once(" <unfinished ...>") {
+            self.forking += usize::from(begins_process(start));
+            let before = self.unfinished.insert(thread, start.to_owned());
+            self.forking -= usize::from(before.is_some_and(|start| begins_process(&start)));
+            return;
+        }
+        let resumed = line
+            .split_once(" resumed>")
+            .filter(|(name, _)| name.starts_with("<... "));
+        let joined = match resumed {
+            Some((_, rest)) => {
+                let start = self.unfinished.remove(&thread).unwrap_or_default();
+                self.forking -= usize::from(begins_process(&start));
+                start + rest
+            }
+            None => line.to_owned(),
+        };
+        match call(&joined) {
+            Some(call) => self.call(thread, &call),
+            None if joined.starts_with("+++") => self.ended(thread),
+            None if is_note(&joined) => {}
+            None => self.lost += 1,
+        }
+        if self.forking == 0 && !self.waiting.is_empty() {
+            self.end_of_waiting();
+        }
+    }
+
+    /// Reads the lines that do not wait any more.
+    fn ready_lines(&mut self) {
+        while let Some((thread, line)) = self.ready.pop_front() {
+            self.line(thread, &line);
+        }
+    }
+
+    /// Whether a line ends the call of the first process, which the log begins to name.
+    fn resumes_first(&self, line: &str) -> bool {
+        let name = line
+            .strip_prefix("<... ")
+            .and_then(|rest| rest.split_once(" resumed>"));
+        let Some((name, _)) = name else {
+            return false;
+        };
+        let start = self.unfinished.get(&0);
+        start.is_some_and(|start| start.split('(').next() == Some(name))
+    }
+
+    /// No call begins a process: processes whose lines wait have no parent in the log.
+    fn end_of_waiting(&mut self) {
+        let waiting = std::mem::take(&mut self.waiting).into_iter();
+        let mut all: Vec<(u64, u64, String)> = waiting
+            .flat_map(|(thread, lines)| {
+                let lines = lines.into_iter();
+                lines.map(move |(number, line)| (number, thread, line))
+            })
+            .collect();
+        all.sort_unstable();
+        for (_, thread, line) in all {
+            self.processes.entry(thread).or_insert(thread);
+            self.ready.push_back((thread, line));
+        }
+    }
+
+    /// A thread has ended. The end of a process closes its files.
+    fn ended(&mut self, thread: u64) {
+        let process = self.process(thread);
+        let is_process = thread == process || self.first == Some(thread);
+        if is_process {
+            self.close_where(|(of, _), _| *of == process);
+        }
+    }
+
+    fn process(&self, thread: u64) -> u64 {
+        self.processes.get(&thread).copied().unwrap_or(thread)
+    }
+
+    fn call(&mut self, thread: u64, call: &Call<'_>) {
+        let pid = self.process(thread);
         let path = |at: usize| {
             call.args
                 .get(at)
                 .and_then(|arg| text(arg))
                 .map(|(bytes, _)| String::from_utf8_lossy(&bytes).into_owned())
         };
-        let fd = call
-            .args
-            .first()
-            .and_then(|fd| fd.split('<').next()?.trim().parse::<i64>().ok());
+        let number = |at: usize| {
+            let arg = call.args.get(at)?;
+            arg.split('<').next()?.trim().parse::<i64>().ok()
+        };
+        let fd = number(0);
         let failed = call.result < 0;
+        // With `-y`, a call names the directory of its process.
+        let here = call.args.first().filter(|arg| arg.starts_with("AT_FDCWD"));
+        if let Some(dir) = here.and_then(|arg| shown_path(arg))
+            && self.dirs.get(&pid).is_none_or(|known| known != dir)
+        {
+            self.dirs.insert(pid, dir.to_owned());
+            if !is_system(dir) {
+                self.recorder.directory(dir);
+            }
+        }
         match call.name {
             "open" | "openat" | "openat2" | "creat" => {
                 let at = usize::from(call.name.starts_with("openat"));
                 let Some(path) = path(at) else {
                     return;
                 };
-                let path =
+                let mut path =
                     self.absolute(pid, &path, call.args.first().copied().filter(|_| at == 1));
+                if !path.starts_with('/')
+                    && let Some(shown) = call.shown
+                {
+                    shown.clone_into(&mut path);
+                }
                 let flags = match call.name {
                     "creat" => "O_WRONLY|O_CREAT|O_TRUNC",
                     _ => call.args.get(at + 1).copied().unwrap_or_default(),
@@ -173,20 +315,67 @@ impl Log {
                     return;
                 }
                 let is_directory = flags.contains("O_DIRECTORY");
-                self.open.insert(
-                    (pid, call.result),
-                    Open {
-                        path,
-                        truncates: flags.contains("O_TRUNC"),
-                        appends: flags.contains("O_APPEND"),
-                        lists: is_directory,
-                        is_known: true,
-                        ..Open::default()
-                    },
-                );
+                let file = Open {
+                    path,
+                    truncates: flags.contains("O_TRUNC") || flags.contains("O_EXCL"),
+                    appends: flags.contains("O_APPEND"),
+                    lists: is_directory,
+                    is_known: true,
+                    ..Open::default()
+                };
+                let descriptor = Descriptor {
+                    file: Rc::new(RefCell::new(file)),
+                    closes_on_exec: flags.contains("O_CLOEXEC"),
+                };
+                self.describe(pid, call.result, Some(descriptor));
+            }
+            "dup" | "dup2" | "dup3" | "fcntl" if !failed => {
+                let command = call.args.get(1).copied().unwrap_or_default();
+                if call.name == "fcntl" && !command.starts_with("F_DUPFD") {
+                    if let Some(fd) = fd.filter(|_| command == "F_SETFD")
+                        && let Some(known) = self.open.get_mut(&(pid, fd))
+                    {
+                        let flags = call.args.get(2).copied().unwrap_or_default();
+                        known.closes_on_exec = flags.contains("FD_CLOEXEC");
+                    }
+                    return;
+                }
+                if fd == Some(call.result) {
+                    return;
+                }
+                let flags = call.args.last().copied().unwrap_or_default();
+                let closes_on_exec = flags.contains("O_CLOEXEC") || command.ends_with("CLOEXEC");
+                let same = fd.and_then(|fd| self.open.get(&(pid, fd)));
+                let same = same.map(|known| Descriptor {
+                    file: Rc::clone(&known.file),
+                    closes_on_exec,
+                });
+                self.describe(pid, call.result, same);
+            }
+            "execve" | "execveat" if !failed => {
+                self.close_where(|(of, _), known| *of == pid && known.closes_on_exec);
+            }
+            "fstat" | "newfstatat" if !failed => {
+                let size = call.args.iter().find_map(|arg| {
+                    let (_, rest) = arg.split_once("st_size=")?;
+                    rest.split([',', '}']).next()?.parse().ok()
+                });
+                let is_of_descriptor =
+                    call.name == "fstat" || path(1).is_some_and(|path| path.is_empty());
+                if let Some(mut open) = self.file(pid, fd.filter(|_| is_of_descriptor)) {
+                    open.size = size;
+                }
+            }
+            "lseek" => {
+                if let Some(mut open) = self.file(pid, fd) {
+                    let stays = call.args.get(2) == Some(&"SEEK_CUR") && number(1) == Some(0);
+                    let is_begin = call.result == 0 && open.read.is_empty();
+                    open.is_known &= stays || is_begin;
+                }
             }
             "read" | "pread64" | "write" | "pwrite64" => {
-                let Some(open) = fd.and_then(|fd| self.open.get_mut(&(pid, fd))) else {
+                let left = self.kept;
+                let Some(mut open) = self.file(pid, fd) else {
                     return;
                 };
                 let Ok(size) = usize::try_from(call.result) else {
@@ -201,6 +390,7 @@ impl Log {
                 open.is_known &= !is_cut && !is_at_end;
                 if call.name.contains("read") {
                     open.reads = true;
+                    open.is_at_end |= size == 0;
                     if open.read.len() + bytes.len() <= CONTENT_MAX {
                         open.read.extend(bytes);
                     } else {
@@ -210,34 +400,44 @@ impl Log {
                     open.writes = true;
                     let size = size
                         .min(CONTENT_MAX.saturating_sub(open.written.len()))
-                        .min(self.kept);
-                    self.kept -= size;
+                        .min(left);
                     bytes.resize(size, b' ');
                     open.written.extend(bytes);
+                    drop(open);
+                    self.kept -= size;
                 }
             }
-            "readv" | "preadv" | "mmap" | "sendfile" | "copy_file_range" => {
-                let fd = match call.name {
-                    "mmap" => call
-                        .args
-                        .get(4)
-                        .and_then(|fd| fd.split('<').next()?.trim().parse().ok()),
-                    _ => fd,
+            "writev" | "pwritev" | "pwritev2" if !failed => self.filler(pid, fd, call.result),
+            "readv" | "preadv" | "preadv2" | "mmap" => {
+                let fd = if call.name == "mmap" { number(4) } else { fd };
+                self.reads_unknown(pid, fd);
+            }
+            "sendfile" | "copy_file_range" if !failed => {
+                // `sendfile` names the file that it writes first.
+                let (from, to) = match call.name {
+                    "sendfile" => (number(1), fd),
+                    _ => (fd, number(2)),
                 };
-                if let Some(open) = fd.and_then(|fd| self.open.get_mut(&(pid, fd))) {
-                    open.reads = true;
-                    open.is_known = false;
-                }
+                self.reads_unknown(pid, from);
+                self.filler(pid, to, call.result);
             }
             "getdents64" | "getdents" => {
-                if let Some(open) = fd.and_then(|fd| self.open.get_mut(&(pid, fd))) {
+                if let Some(mut open) = self.file(pid, fd) {
                     open.lists = true;
                     open.reads = true;
                 }
             }
             "close" => {
-                if let Some(open) = fd.and_then(|fd| self.open.remove(&(pid, fd))) {
-                    self.closed(open);
+                if let Some(fd) = fd {
+                    self.describe(pid, fd, None);
+                }
+            }
+            "fchdir" if !failed => {
+                let dir = call.args.first().and_then(|fd| shown_path(fd));
+                let dir = dir.map(str::to_owned);
+                let dir = dir.or_else(|| self.file(pid, fd).map(|open| open.path.clone()));
+                if let Some(dir) = dir {
+                    self.dirs.insert(pid, dir);
                 }
             }
             "getcwd" if !failed => {
@@ -253,7 +453,18 @@ impl Log {
                 }
             }
             "clone" | "clone3" | "fork" | "vfork" if call.result > 0 => {
-                self.forked(pid, call.result as u64)
+                let child = call.result as u64;
+                let shares = |flag: &str| call.args.iter().any(|arg| arg.contains(flag));
+                if shares("CLONE_FILES") {
+                    self.processes.insert(child, pid);
+                } else {
+                    self.processes.insert(child, child);
+                    self.forked(pid, child);
+                }
+                let ready = self.waiting.remove(&child).unwrap_or_default();
+                for (_, line) in ready.into_iter().rev() {
+                    self.ready.push_front((child, line));
+                }
             }
             "unlink" | "rmdir" | "mkdir" if !failed => {
                 let program = match call.name {
@@ -284,6 +495,34 @@ impl Log {
                     self.program("mv", call.name, &both);
                 }
             }
+            "renameat2"
+                if call
+                    .args
+                    .last()
+                    .is_some_and(|flags| flags.contains("RENAME_EXCHANGE")) =>
+            {
+                if let (false, Some(one), Some(other)) = (failed, path(1), path(3)) {
+                    let both = [
+                        self.absolute(pid, &one, call.args.first().copied()),
+                        self.absolute(pid, &other, call.args.get(2).copied()),
+                    ];
+                    self.program("mv --exchange", call.name, &both);
+                }
+            }
+            "truncate" | "chmod" | "link" | "symlink" if !failed => {
+                let program = match call.name {
+                    "truncate" => "truncate -s 0",
+                    "chmod" => "chmod 644",
+                    "link" => "ln",
+                    _ => "ln -s",
+                };
+                let paths: Vec<String> = [path(0), path(1)]
+                    .into_iter()
+                    .flatten()
+                    .map(|path| self.absolute(pid, &path, None))
+                    .collect();
+                self.program(program, call.name, &paths);
+            }
             "renameat" | "renameat2" if !failed => {
                 if let (Some(from), Some(to)) = (path(1), path(3)) {
                     let both = [
@@ -303,16 +542,14 @@ impl Log {
             return path.to_owned();
         }
         // With `-y`, a descriptor is followed by its path: `3</home/u/p>`.
-        let shown = at
-            .and_then(|at| at.split_once('<'))
-            .and_then(|(_, path)| path.strip_suffix('>'));
+        let shown = at.and_then(shown_path).map(str::to_owned);
         let opened = || {
             let fd = at?.trim().parse::<i64>().ok()?;
-            self.open.get(&(pid, fd)).map(|open| open.path.as_str())
+            Some(self.file(pid, Some(fd))?.path.clone())
         };
         let dir = shown
             .or_else(opened)
-            .or_else(|| self.dirs.get(&pid).map(String::as_str));
+            .or_else(|| self.dirs.get(&pid).cloned());
         match dir {
             Some(dir) => format!("{dir}/{path}"),
             None => path.to_owned(),
@@ -325,27 +562,63 @@ impl Log {
             self.dirs.insert(child, dir);
         }
         let inherited = self.open.iter().filter(|((pid, _), _)| *pid == parent);
-        // The parent's reads and writes stay its own.
         let inherited: Vec<_> = inherited
-            .map(|((_, fd), open)| {
-                let open = Open {
-                    path: open.path.clone(),
-                    appends: open.appends,
-                    lists: open.lists,
-                    ..Open::default()
-                };
-                ((child, *fd), open)
-            })
+            .map(|((_, fd), known)| ((child, *fd), known.clone()))
             .collect();
         self.open.extend(inherited);
     }
 
-    fn close_all(&mut self) {
-        let mut rest: Vec<((u64, i64), Open)> = self.open.drain().collect();
-        rest.sort_by_key(|(key, _)| *key);
-        for (_, open) in rest {
-            self.closed(open);
+    /// The file of a descriptor.
+    fn file(&self, pid: u64, fd: Option<i64>) -> Option<RefMut<'_, Open>> {
+        let known = self.open.get(&(pid, fd?))?;
+        known.file.try_borrow_mut().ok()
+    }
+
+    fn reads_unknown(&mut self, pid: u64, fd: Option<i64>) {
+        if let Some(mut open) = self.file(pid, fd) {
+            open.reads = true;
+            open.is_known = false;
         }
+    }
+
+    /// Writes bytes that the log does not show.
+    fn filler(&mut self, pid: u64, fd: Option<i64>, bytes: i64) {
+        let left = self.kept;
+        let Some(mut open) = self.file(pid, fd) else {
+            return;
+        };
+        open.writes = true;
+        let size = usize::try_from(bytes).unwrap_or(0);
+        let room = CONTENT_MAX.saturating_sub(open.written.len()).min(left);
+        let all = open.written.len() + size.min(room);
+        open.written.resize(all, b' ');
+        drop(open);
+        self.kept -= size.min(room);
+    }
+
+    /// Gives a descriptor to a file, or closes it. The last descriptor of a file closes the file.
+    fn describe(&mut self, pid: u64, fd: i64, descriptor: Option<Descriptor>) {
+        let before = match descriptor {
+            Some(descriptor) => self.open.insert((pid, fd), descriptor),
+            None => self.open.remove(&(pid, fd)),
+        };
+        if let Some(open) = before.and_then(|known| Rc::into_inner(known.file)) {
+            self.closed(open.into_inner());
+        }
+    }
+
+    /// Closes descriptors, in their order.
+    fn close_where(&mut self, closes: impl Fn(&(u64, i64), &Descriptor) -> bool) {
+        let chosen = self.open.iter().filter(|(key, known)| closes(key, known));
+        let mut chosen: Vec<(u64, i64)> = chosen.map(|(key, _)| *key).collect();
+        chosen.sort_unstable();
+        for (pid, fd) in chosen {
+            self.describe(pid, fd, None);
+        }
+    }
+
+    fn close_all(&mut self) {
+        self.close_where(|_, _| true);
     }
 
     fn closed(&mut self, open: Open) {
@@ -384,7 +657,9 @@ impl Log {
             let tool = if open.appends { "shell" } else { "edit_file" };
             self.add("write", tool, args, "", false);
         } else if open.reads {
-            let shown = match open.is_known {
+            // What a process read is the file only if it read to the end.
+            let is_whole = open.is_at_end || open.size == Some(open.read.len() as u64);
+            let shown = match open.is_known && is_whole {
                 true => String::from_utf8_lossy(&open.read).into_owned(),
                 false => String::new(),
             };
@@ -462,12 +737,32 @@ fn process(line: &str) -> (u64, &str) {
     }
 }
 
+/// The path that `strace -y` shows after a descriptor: `3</home/u/p>`, `3</home/u/p>(deleted)`.
+fn shown_path(descriptor: &str) -> Option<&str> {
+    let (_, path) = descriptor.split_once('<')?;
+    let (path, _) = path.rsplit_once('>')?;
+    path.starts_with('/').then_some(path)
+}
+
+/// Whether a line without a call says something of the log or of a process.
+fn is_note(line: &str) -> bool {
+    let is_of_strace = line.starts_with("strace: ") || line.starts_with("[ Process PID=");
+    // The result of a call that did not return is `?`.
+    line.is_empty()
+        || line.starts_with("---")
+        || is_of_strace
+        || line.contains(") = ? ")
+        || line.trim_end().ends_with(" = ?")
+}
+
 /// Whether a line is one of strace.
 fn parsed(line: &str) -> Option<()> {
     let (_, line) = process(line);
     if line.starts_with("<... ") && line.contains(" resumed>")
         || line.starts_with("+++ exited with")
+        || line.starts_with("+++ killed by")
         || line.starts_with("--- SIG")
+        || line.starts_with("strace: Process ")
     {
         return Some(());
     }
@@ -488,9 +783,15 @@ fn call(line: &str) -> Option<Call<'_>> {
     let (name, rest) = line.split_once('(')?;
     let (args, result) = rest.rsplit_once(" = ")?;
     let args = args.trim_end().strip_suffix(')')?;
+    // With `-T`, the time that the call took is at the end: `3 <0.000012>`.
+    let result = match result.rsplit_once(" <") {
+        Some((rest, time)) if time.starts_with(|c: char| c.is_ascii_digit()) => rest,
+        _ => result,
+    };
     let mut words = result.split_whitespace();
     let number = words.next()?;
     let error = words.next();
+    let shown = shown_path(result);
     let number = number.split('<').next()?;
     let result = match (number, error) {
         ("-1", Some("ENOENT")) => NOT_FOUND,
@@ -504,6 +805,7 @@ fn call(line: &str) -> Option<Call<'_>> {
         name,
         args: arguments(args),
         result,
+        shown,
     })
 }
 
@@ -601,5 +903,82 @@ mod tests {
                 "shell exec: mv '/w/p/out.txt' '/w/p/b.txt' in /w/p -> ",
             ]
         );
+    }
+
+    #[test]
+    fn a_childs_redirection_before_its_parents_clone_returns_is_a_write() {
+        let log = r#"20 10:00:00.000001 execve("/bin/sh", ["sh"], 0x7ffe /* 10 vars */) = 0 <0.000100>
+20 10:00:00.000002 openat(AT_FDCWD</w/p>, "log", O_WRONLY|O_CREAT|O_APPEND|O_CLOEXEC, 0666) = 10</w/p/log> <0.000009>
+20 10:00:00.000003 vfork( <unfinished ...>
+21 10:00:00.000004 chdir("sub") = 0 <0.000009>
+21 10:00:00.000005 openat(AT_FDCWD</w/p/sub>, "out.txt", O_WRONLY|O_CREAT|O_TRUNC, 0666) = 3</w/p/sub/out.txt> <0.000009>
+21 10:00:00.000006 dup2(3</w/p/sub/out.txt>, 1</dev/pts/0>) = 1</w/p/sub/out.txt> <0.000009>
+21 10:00:00.000007 close(3</w/p/sub/out.txt>) = 0 <0.000009>
+21 10:00:00.000008 execve("/bin/x", ["x"], 0x7ffe /* 10 vars */ <unfinished ...>
+20 10:00:00.000009 <... vfork resumed>) = 21 <0.000109>
+21 10:00:00.000010 <... execve resumed>) = 0 <0.000009>
+21 10:00:00.000011 write(1</w/p/sub/out.txt>, "a b\n", 4) = 4 <0.000009>
+21 10:00:00.000012 renameat2(AT_FDCWD</w/p/sub>, "in.txt", AT_FDCWD</w/p/sub>, "old.txt", RENAME_NOREPLACE) = 0 <0.000009>
+21 10:00:00.000013 renameat2(AT_FDCWD</w/p/sub>, "c", AT_FDCWD</w/p/sub>, "d", RENAME_EXCHANGE) = 0 <0.000009>
+21 10:00:00.000014 exit_group(0) = ?
+21 10:00:00.000015 +++ exited with 0 +++
+20 10:00:00.000016 --- SIGCHLD {si_signo=SIGCHLD, si_code=CLD_EXITED, si_pid=21} ---
+20 10:00:00.000017 write(10</w/p/log>, "done\n", 5) = 5 <0.000009>
+20 10:00:00.000018 exit_group(0) = ?
+20 10:00:00.000019 +++ exited with 0 +++
+"#;
+        let session = imported("strace", log);
+        assert_eq!(session.unreadable_lines, 0);
+        assert_eq!(
+            calls(&session),
+            [
+                "shell exec: mv '/w/p/sub/in.txt' '/w/p/sub/old.txt' in /w/p -> ",
+                "shell exec: mv --exchange '/w/p/sub/c' '/w/p/sub/d' in /w/p -> ",
+                "write_file write sub/out.txt: written a b\n",
+                "shell exec: printf %s 'done",
+            ]
+        );
+    }
+
+    #[test]
+    fn threads_share_the_files_and_the_directory_of_their_process() {
+        let log = r#"getcwd("/w/p", 4096) = 5
+clone3({flags=CLONE_VM|CLONE_FS|CLONE_FILES|CLONE_THREAD, exit_signal=0}, 88) = 31
+strace: Process 31 attached
+[pid    31] openat(AT_FDCWD, "a.txt", O_RDWR|O_CREAT|O_EXCL, 0600) = 5
+[pid    31] openat2(AT_FDCWD, "b.txt", {flags=O_RDONLY|O_CLOEXEC, resolve=RESOLVE_BENEATH}, 24 <unfinished ...>
+[pid    30] write(5, "new\n", 4) = 4
+[pid    31] <... openat2 resumed>) = 6
+[pid    31] +++ exited with 0 +++
+read(6, "part", 4) = 4
+close(6) = 0
+close(5) = 0
+exit_group(0) = ?
++++ killed by SIGKILL +++
+"#;
+        let session = imported("strace", log);
+        assert_eq!(session.unreadable_lines, 0);
+        assert_eq!(
+            calls(&session),
+            // Nothing says that `part` is all of b.txt.
+            [
+                "read_file read b.txt",
+                "write_file write a.txt: written new\n"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_chain_of_processes_before_their_parents_return_is_read_in_time() {
+        let mut log = "1 getcwd(\"/w\", 9) = 3\n1 clone( <unfinished ...>\n".to_owned();
+        for pid in 2..60_000 {
+            log += &format!("{pid} clone( <unfinished ...>\n");
+        }
+        for pid in 1..60_000 {
+            log += &format!("{pid} <... clone resumed>) = {}\n", pid + 1);
+        }
+        log += "60000 unlink(\"a\") = 0\n";
+        let session = imported("strace", &log);
+        assert_eq!(calls(&session), ["shell exec: rm '/w/a' in /w -> "]);
     }
 }
