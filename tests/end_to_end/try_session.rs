@@ -160,7 +160,11 @@ fn tokens_are_counted_without_a_replay_and_a_session_comes_from_anywhere() {
         .succeeds();
     has(
         &stdout(&output),
-        &["2 sessions: $", "1 of 3 files could not be read"],
+        &[
+            "2 sessions: $",
+            "1 of 3 files could not be read\n  fix: ",
+            "Next: leave out --no-replay",
+        ],
     );
     // A session with nothing to replay still has its tokens, and nothing is measured.
     let talk = r#"[{"role":"user","content":"Hello."},{"role":"assistant","content":"Hello."}]"#;
@@ -172,6 +176,7 @@ fn tokens_are_counted_without_a_replay_and_a_session_comes_from_anywhere() {
             "nothing to replay: no tool call",
             "tokens ",
             "nothing is decided",
+            "Next: ctxbench tokens ",
         ],
     );
     assert!(!dir.join("results").exists());

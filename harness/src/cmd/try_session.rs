@@ -14,6 +14,7 @@ use reports::reported::{LedgerEstimate, ModelBill, bill, estimate};
 use tokens::{Account, Terms};
 use workloads::compile::counted;
 use workloads::conversation::{of_subagents, of_trace};
+use workloads::import::coverage::Coverage;
 use workloads::import::{ImportedSession, Recorded, TraceOrigin, trace};
 use workloads::trace::{Fidelity, Trace, TraceSource};
 
@@ -34,6 +35,9 @@ const BACKENDS: [&str; 2] = ["direct", "sqlite"];
 
 /// Of many sessions, so many are replayed: those with most file operations.
 const MOST_REPLAYED: usize = 3;
+
+/// How many causes are listed why calls of a session are not replayed.
+const MOST_CAUSES: usize = 3;
 
 /// How many sessions of an agent are listed.
 const LISTED: usize = 10;
@@ -102,7 +106,8 @@ struct Tried {
     unreadable: u64,
     calls: u64,
     replayed: u64,
-    not_replayed: BTreeMap<String, u64>,
+    /// Why calls cannot be replayed, with their number.
+    causes: BTreeMap<String, u64>,
     bills: Vec<ModelBill>,
     /// Dollars that the recording states itself.
     stated: Option<f64>,
@@ -129,7 +134,9 @@ impl TrySession {
                 Ok(sessions) => tried.extend(sessions),
                 Err(error) if files.len() == 1 => return Err(error),
                 Err(error) => {
-                    eprintln!("{}", error_text::words(&error));
+                    // The advice is the same for each of many files: it follows once.
+                    let words = error_text::words(&error);
+                    eprintln!("{}", words.lines().next().unwrap_or_default());
                     failed += 1;
                 }
             }
@@ -151,7 +158,7 @@ impl TrySession {
         }
         if failed > 0 {
             println!(
-                "{failed} of {} could not be read",
+                "{failed} of {} could not be read\n  fix: for the formats and the advice on a file, name it alone",
                 number_of(files.len(), "file")
             );
         }
@@ -160,12 +167,25 @@ impl TrySession {
             .filter(|session| session.idle.is_none())
             .collect();
         replayable.sort_by_key(|session| std::cmp::Reverse(session.replayed));
+        let named = match files.first() {
+            Some(SessionPlace::File(file)) => file.display().to_string(),
+            _ => "SESSION".to_owned(),
+        };
+        let counts = format!(
+            "ctxbench tokens {named}    # the tokens of its context, and what context policies would change"
+        );
         if self.no_replay {
+            match replayable.is_empty() {
+                true => println!("Next: {counts}"),
+                false => {
+                    println!("Next: leave out --no-replay: measures the file calls, and decides")
+                }
+            }
             return Ok(ExitCode::SUCCESS);
         }
         if replayable.is_empty() {
             println!(
-                "\nNothing was replayed, so nothing is decided; only tokens and dollars are known."
+                "\nNothing was replayed, so nothing is decided; only tokens and dollars are known.\nNext: {counts}"
             );
             return Ok(ExitCode::SUCCESS);
         }
@@ -448,7 +468,7 @@ fn titled(row: &str, number: usize) -> String {
 fn tried(session: &ImportedSession, trace: Trace, prices: &Prices) -> Tried {
     let day = session.started_ms.and_then(day).unwrap_or_else(today);
     let calls = trace.calls_by_op().values().sum();
-    let (replayed, not_replayed, idle) = match counted(Path::new("session"), &trace) {
+    let (replayed, idle) = match counted(Path::new("session"), &trace) {
         Ok(counts) => {
             let replayed: u64 = counts.timed.values().sum();
             let idle = match (replayed, calls) {
@@ -456,9 +476,9 @@ fn tried(session: &ImportedSession, trace: Trace, prices: &Prices) -> Tried {
                 (0, _) => Some("no tool call is a file operation whose effect is known".to_owned()),
                 _ => None,
             };
-            (replayed, counts.not_replayed, idle)
+            (replayed, idle)
         }
-        Err(error) => (0, BTreeMap::new(), Some(error.to_string())),
+        Err(error) => (0, Some(error.to_string())),
     };
     let conversation = of_trace(&trace);
     let conversations = conversation
@@ -484,7 +504,7 @@ fn tried(session: &ImportedSession, trace: Trace, prices: &Prices) -> Tried {
         unreadable: session.unreadable_lines,
         calls,
         replayed,
-        not_replayed,
+        causes: Coverage::of(&trace).causes,
         bills,
         stated,
         estimate: conversations
@@ -544,16 +564,7 @@ fn page(number: usize, session: &Tried) -> String {
         "   tool calls     {}; {} can be replayed ({share:.0} %)\n",
         session.calls, session.replayed
     );
-    if !session.not_replayed.is_empty() {
-        let kinds = session
-            .not_replayed
-            .iter()
-            .map(|(op, n)| format!("{op} {n}"));
-        text += &format!(
-            "   not replayed   {}\n",
-            kinds.collect::<Vec<_>>().join(", ")
-        );
-    }
+    text += &not_replayed(&session.causes);
     if let Some(why) = &session.idle {
         text += &format!("   nothing to replay: {why}\n");
     }
@@ -586,6 +597,26 @@ fn page(number: usize, session: &Tried) -> String {
         }
     }
     text + "\n"
+}
+
+/// Why calls cannot be replayed: the most frequent causes, and the number of calls of the others.
+fn not_replayed(causes: &BTreeMap<String, u64>) -> String {
+    let mut causes: Vec<(&String, &u64)> = causes.iter().collect();
+    causes.sort_by_key(|(cause, count)| (std::cmp::Reverse(**count), *cause));
+    let (shown, others) = causes.split_at(causes.len().min(MOST_CAUSES));
+    let mut text = String::new();
+    for (number, (cause, count)) in shown.iter().enumerate() {
+        let label = if number == 0 { "not replayed" } else { "" };
+        text += &format!("   {label:<14} {count:>4}  {cause}\n");
+    }
+    let others: u64 = others.iter().map(|(_, count)| *count).sum();
+    if others > 0 {
+        text += &format!(
+            "   {:<14} {others:>4}  for other causes, which `ctxbench trace import` lists\n",
+            ""
+        );
+    }
+    text
 }
 
 /// Tokens and dollars as reported, by model.
@@ -670,6 +701,18 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn the_most_frequent_causes_are_named_and_the_others_are_counted() {
+        let causes = [("a", 1), ("b", 20), ("c", 3), ("d", 3), ("e", 2)];
+        let causes = causes.map(|(cause, count)| (cause.to_owned(), count));
+        let text = not_replayed(&causes.into());
+        let rows: Vec<&str> = text.lines().map(str::trim).collect();
+        assert_eq!(rows[0], "not replayed     20  b");
+        assert_eq!(rows[1..3], ["3  c", "3  d"]);
+        assert!(rows[3].starts_with("3  for other causes"), "{text}");
+        assert_eq!(not_replayed(&BTreeMap::new()), "");
     }
 
     #[test]
