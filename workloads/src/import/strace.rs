@@ -2,7 +2,7 @@
 //! The log shows the beginning of each content (`-s`); the rest of a write is filler of the same size.
 
 use std::cell::{RefCell, RefMut};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::BufRead;
 use std::rc::Rc;
 
@@ -65,21 +65,7 @@ impl Importer for Strace {
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
         let text = whole(recording)?;
-        let mut log = Log {
-            recorder: Recorder::without_model("strace"),
-            open: HashMap::new(),
-            dirs: HashMap::new(),
-            unfinished: HashMap::new(),
-            processes: HashMap::new(),
-            forking: 0,
-            first: None,
-            waiting: HashMap::new(),
-            waited: 0,
-            ready: VecDeque::new(),
-            count: 0,
-            kept: WRITTEN_MAX,
-            lost: 0,
-        };
+        let mut log = Log::new();
         for line in text.lines() {
             let (thread, line) = process(line);
             log.line(thread, line);
@@ -98,6 +84,9 @@ impl Importer for Strace {
 
 /// The most bytes of all written files that are kept: a line states any size.
 const WRITTEN_MAX: usize = 256 << 20;
+
+/// The most descriptors of all processes: each new process has those of its parent.
+const DESCRIPTORS_MAX: usize = 1 << 17;
 
 /// An open file, which several descriptors of several processes may name.
 #[derive(Clone, Debug, Default)]
@@ -129,7 +118,8 @@ struct Descriptor {
 
 struct Log {
     recorder: Recorder,
-    open: HashMap<(u64, i64), Descriptor>,
+    /// By process and number.
+    open: BTreeMap<(u64, i64), Descriptor>,
     dirs: HashMap<u64, String>,
     /// The beginning of the call that each thread is in.
     unfinished: HashMap<u64, String>,
@@ -167,6 +157,24 @@ fn begins_process(start: &str) -> bool {
 }
 
 impl Log {
+    fn new() -> Self {
+        Self {
+            recorder: Recorder::without_model("strace"),
+            open: BTreeMap::new(),
+            dirs: HashMap::new(),
+            unfinished: HashMap::new(),
+            processes: HashMap::new(),
+            forking: 0,
+            first: None,
+            waiting: HashMap::new(),
+            waited: 0,
+            ready: VecDeque::new(),
+            count: 0,
+            kept: WRITTEN_MAX,
+            lost: 0,
+        }
+    }
+
     fn line(&mut self, thread: u64, line: &str) {
         if !self.processes.contains_key(&thread) {
             if self.forking > 0 && !self.resumes_first(line) {
@@ -208,7 +216,7 @@ impl Log {
             None if is_note(&joined) => {}
             None => self.lost += 1,
         }
-        if self.forking == 0 && !self.waiting.is_empty() {
+        if self.forking == 0 && self.ready.is_empty() && !self.waiting.is_empty() {
             self.end_of_waiting();
         }
     }
@@ -253,7 +261,11 @@ impl Log {
         let process = self.process(thread);
         let is_process = thread == process || self.first == Some(thread);
         if is_process {
-            self.close_where(|(of, _), _| *of == process);
+            self.close_where(process, |_| true);
+        }
+        // The system may give the number to a later process.
+        if self.first != Some(thread) {
+            self.processes.remove(&thread);
         }
     }
 
@@ -353,7 +365,7 @@ impl Log {
                 self.describe(pid, call.result, same);
             }
             "execve" | "execveat" if !failed => {
-                self.close_where(|(of, _), known| *of == pid && known.closes_on_exec);
+                self.close_where(pid, |known| known.closes_on_exec);
             }
             "fstat" | "newfstatat" if !failed => {
                 let size = call.args.iter().find_map(|arg| {
@@ -509,19 +521,31 @@ impl Log {
                     self.program("mv --exchange", call.name, &both);
                 }
             }
-            "truncate" | "chmod" | "link" | "symlink" if !failed => {
+            "truncate" | "chmod" if !failed => {
+                let value = call.args.get(1).copied().unwrap_or_default();
                 let program = match call.name {
-                    "truncate" => "truncate -s 0",
-                    "chmod" => "chmod 644",
-                    "link" => "ln",
-                    _ => "ln -s",
+                    "truncate" => format!("truncate -s {}", quoted(value)),
+                    _ => format!("chmod {}", quoted(value)),
                 };
-                let paths: Vec<String> = [path(0), path(1)]
-                    .into_iter()
-                    .flatten()
-                    .map(|path| self.absolute(pid, &path, None))
-                    .collect();
-                self.program(program, call.name, &paths);
+                if let Some(one) = path(0) {
+                    self.program(&program, call.name, &[self.absolute(pid, &one, None)]);
+                }
+            }
+            "link" if !failed => {
+                if let (Some(from), Some(to)) = (path(0), path(1)) {
+                    let both = [
+                        self.absolute(pid, &from, None),
+                        self.absolute(pid, &to, None),
+                    ];
+                    self.program("ln", call.name, &both);
+                }
+            }
+            "symlink" if !failed => {
+                // The target is the text of the link.
+                if let (Some(target), Some(link)) = (path(0), path(1)) {
+                    let link = self.absolute(pid, &link, None);
+                    self.program("ln -s", call.name, &[target, link]);
+                }
             }
             "renameat" | "renameat2" if !failed => {
                 if let (Some(from), Some(to)) = (path(1), path(3)) {
@@ -561,8 +585,11 @@ impl Log {
         if let Some(dir) = self.dirs.get(&parent).cloned() {
             self.dirs.insert(child, dir);
         }
-        let inherited = self.open.iter().filter(|((pid, _), _)| *pid == parent);
-        let inherited: Vec<_> = inherited
+        let room = DESCRIPTORS_MAX.saturating_sub(self.open.len());
+        let inherited: Vec<_> = self
+            .open
+            .range(all_of(parent))
+            .take(room)
             .map(|((_, fd), known)| ((child, *fd), known.clone()))
             .collect();
         self.open.extend(inherited);
@@ -607,18 +634,22 @@ impl Log {
         }
     }
 
-    /// Closes descriptors, in their order.
-    fn close_where(&mut self, closes: impl Fn(&(u64, i64), &Descriptor) -> bool) {
-        let chosen = self.open.iter().filter(|(key, known)| closes(key, known));
-        let mut chosen: Vec<(u64, i64)> = chosen.map(|(key, _)| *key).collect();
-        chosen.sort_unstable();
-        for (pid, fd) in chosen {
+    /// Closes descriptors of a process, in their order.
+    fn close_where(&mut self, pid: u64, closes: impl Fn(&Descriptor) -> bool) {
+        let chosen = self.open.range(all_of(pid));
+        let chosen: Vec<i64> = chosen
+            .filter(|(_, known)| closes(known))
+            .map(|((_, fd), _)| *fd)
+            .collect();
+        for fd in chosen {
             self.describe(pid, fd, None);
         }
     }
 
     fn close_all(&mut self) {
-        self.close_where(|_, _| true);
+        while let Some((&(pid, fd), _)) = self.open.first_key_value() {
+            self.describe(pid, fd, None);
+        }
     }
 
     fn closed(&mut self, open: Open) {
@@ -700,6 +731,11 @@ impl Log {
 /// The result of a call that fails with ENOENT.
 const NOT_FOUND: i64 = -2;
 
+/// The keys of all descriptors of a process.
+fn all_of(pid: u64) -> std::ops::RangeInclusive<(u64, i64)> {
+    (pid, i64::MIN)..=(pid, i64::MAX)
+}
+
 fn is_system(path: &str) -> bool {
     SYSTEM.iter().any(|dir| path.starts_with(dir))
 }
@@ -723,7 +759,7 @@ fn process(line: &str) -> (u64, &str) {
         let Some((first, rest)) = line.split_once(' ') else {
             return (pid, line);
         };
-        let is_time = !first.is_empty()
+        let is_time = first.ends_with(|c: char| c.is_ascii_digit())
             && first
                 .bytes()
                 .all(|b| b.is_ascii_digit() || b == b':' || b == b'.' || b == b'+' || b == b'-');
@@ -869,6 +905,7 @@ fn text(arg: &str) -> Option<(Vec<u8>, bool)> {
 
 #[cfg(test)]
 mod tests {
+    use super::{DESCRIPTORS_MAX, Log};
     use crate::import::testing::{calls, imported};
 
     #[test]
@@ -966,6 +1003,50 @@ exit_group(0) = ?
                 "write_file write a.txt: written new\n"
             ]
         );
+    }
+
+    #[test]
+    fn a_process_of_a_waiting_process_has_its_directory() {
+        // 12 runs before both calls that begin its ancestors have returned.
+        let log = r#"10 getcwd("/w/p", 4096) = 5
+10 clone( <unfinished ...>
+11 chdir("sub") = 0
+11 fork( <unfinished ...>
+12 truncate("a", 7) = 0
+12 chmod("a", 0640) = 0
+12 symlink("../b", "c") = 0
+12 +++ exited with 0 +++
+10 <... clone resumed>) = 11
+11 <... fork resumed>) = 12
+11 +++ exited with 0 +++
+10 vfork( <unfinished ...>
+11 unlink("d") = 0
+10 <... vfork resumed>) = 11
+"#;
+        let session = imported("strace", log);
+        assert_eq!(session.unreadable_lines, 0);
+        assert_eq!(
+            calls(&session),
+            [
+                "shell exec: truncate -s '7' '/w/p/sub/a' in /w/p -> ",
+                "shell exec: chmod '0640' '/w/p/sub/a' in /w/p -> ",
+                "shell exec: ln -s '../b' '/w/p/sub/c' in /w/p -> ",
+                // The number 11 belongs to a new process.
+                "shell exec: rm '/w/p/d' in /w/p -> ",
+            ]
+        );
+    }
+
+    #[test]
+    fn inherited_descriptors_of_many_processes_have_a_limit() {
+        let mut log = Log::new();
+        for fd in 3..2_003 {
+            log.line(1, &format!("open(\"/w/{fd}\", O_RDONLY) = {fd}"));
+        }
+        for pid in 2..102 {
+            log.line(1, &format!("fork() = {pid}"));
+        }
+        assert_eq!(log.open.len(), DESCRIPTORS_MAX);
     }
 
     #[test]

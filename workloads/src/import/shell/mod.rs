@@ -161,6 +161,7 @@ mod tests {
     fn a_command_whose_work_is_not_certain_has_no_operation() {
         for line in [
             "cat $FILE",
+            "mv --exchange a b",
             "d='a b'; cat $d",
             "d=a; read d; cat $d",
             "d=$HOME; cat \"$d\"",

@@ -398,7 +398,7 @@ impl Reader {
             "cp" | "mv" => {
                 if rest
                     .iter()
-                    .any(|word| lists("-t -b -u -n -s -l", &word.text))
+                    .any(|word| lists("-t -b -u -n -s -l --exchange", &word.text))
                 {
                     return Err("options of a program that are not known");
                 }
