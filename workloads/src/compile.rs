@@ -407,19 +407,18 @@ impl<'a> Compiler<'a> {
 
     /// Applies the operations to the reference model. The last one must have the recorded outcome.
     fn apply(&mut self, ops: &[FileOp], ok: bool) -> Result<(), String> {
-        use crate::model::Expected;
         for (position, op) in ops.iter().enumerate() {
             let is_last = position + 1 == ops.len();
-            match (self.state.apply(op), ok) {
-                (Expected::Errno(errno), true) => {
+            match (self.state.follow(op), ok) {
+                (Err(errno), true) => {
                     return Err(format!(
                         "succeeded in the recording, but {} fails with error number {errno} in the replay",
                         op.describe()
                     ));
                 }
                 // A failed edit of an existing file fails after the read.
-                (Expected::Errno(_), false) => {}
-                (_, false) if is_last && matches!(op, FileOp::Write { .. }) => {
+                (Err(_), false) => {}
+                (Ok(()), false) if is_last && matches!(op, FileOp::Write { .. }) => {
                     let what = op.describe();
                     return Err(format!(
                         "failed in the recording, but {what} works in the replay"

@@ -201,6 +201,19 @@ impl ReferenceModel {
         }
     }
 
+    /// Applies an operation without putting its expected result together: a listing or a walk of many files is long.
+    ///
+    /// # Errors
+    /// The error number with which it must fail.
+    pub fn follow(&mut self, op: &FileOp) -> Result<(), i32> {
+        match op {
+            FileOp::List { path, .. } | FileOp::Search(path) | FileOp::Walk(path) => {
+                self.check_dir(path)
+            }
+            op => self.perform(op).map(drop),
+        }
+    }
+
     fn perform(&mut self, op: &FileOp) -> Result<Expected, i32> {
         match op {
             FileOp::Read(path) => return Ok(Expected::Bytes(Bytes::clone(self.existing(path)?))),
@@ -438,6 +451,36 @@ impl ReferenceModel {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_operation_that_is_followed_has_the_error_and_the_changes_of_one_that_is_applied() {
+        let path = |text: &str| WorkspacePath::new(text).unwrap();
+        let script = Script::new(vec![(path("d/a"), Bytes::default())]);
+        let (mut followed, mut applied) =
+            (ReferenceModel::of(&script), ReferenceModel::of(&script));
+        let mut ops = vec![FileOp::write(path("d/b"), Bytes::default())];
+        for at in [".", "d", "d/a", "d/a/x", "none", "none/x"] {
+            let at = if at == "." {
+                WorkspacePath::root()
+            } else {
+                path(at)
+            };
+            ops.push(FileOp::list(at.clone(), false));
+            ops.extend([
+                FileOp::Walk(at.clone()),
+                FileOp::Search(at.clone()),
+                FileOp::Read(at),
+            ]);
+        }
+        for op in ops {
+            let expected = match applied.apply(&op) {
+                Expected::Errno(errno) => Err(errno),
+                _ => Ok(()),
+            };
+            assert_eq!(followed.follow(&op), expected, "{}", op.describe());
+        }
+        assert_eq!(followed.files, applied.files);
+    }
 
     #[test]
     fn a_change_of_a_file_writes_only_the_bytes_that_differ() {

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use aho_corasick::AhoCorasick;
+use aho_corasick::{AhoCorasick, MatchKind};
 
 /// Phrases to look for.
 pub(super) struct Phrases {
@@ -21,9 +21,11 @@ impl Phrases {
 
     /// Whether one of the phrases is in a text.
     pub(super) fn are_in(&self, text: &str) -> bool {
-        let searcher = self
-            .searcher
-            .get_or_init(|| AhoCorasick::new(self.all).ok());
+        // Only the search for the first phrase in turn has the vector instructions.
+        let searcher = self.searcher.get_or_init(|| {
+            let kind = MatchKind::LeftmostFirst;
+            AhoCorasick::builder().match_kind(kind).build(self.all).ok()
+        });
         match searcher {
             Some(searcher) => searcher.is_match(text),
             None => self.all.iter().any(|phrase| text.contains(phrase)),

@@ -899,6 +899,8 @@ impl<'a> Writer<'a> {
             return Err("a command without files");
         }
         let is_model = !work.programs.is_empty();
+        // Most commands have one step, and a list that grows takes the room of four.
+        steps.shrink_to_fit();
         Ok(Replayed::Steps { steps, is_model })
     }
 

@@ -29,11 +29,13 @@ static SPLITTER: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new_many(&WORDS).unwrap_or_else(|error| unreachable!("a constant expression: {error}"))
 });
 
-/// The longest word that is remembered, in bytes: a key has one more, for the length.
-const LONGEST_REMEMBERED: usize = 15;
+/// The longest words that are remembered, in bytes, short ones and long ones: a key has one byte more, for the length.
+const SHORT: usize = 15;
+const LONG: usize = 31;
 
-/// How many words a thread remembers, as a power of two: 512 KiB of keys.
-const REMEMBERED: u32 = 15;
+/// How many short and how many long words a thread remembers, as powers of two: 2 MiB and 1 MiB of keys.
+const SHORT_WORDS: u32 = 17;
+const LONG_WORDS: u32 = 15;
 
 thread_local! {
     static COUNTER: RefCell<Counter> = RefCell::new(Counter::new());
@@ -46,25 +48,27 @@ pub(crate) fn count(text: &str) -> u64 {
 
 struct Counter {
     cache: Cache,
-    /// Words, each at the place that its hash gives; 0 for none.
-    words: Vec<u128>,
-    /// The tokens of each word in `words`.
-    tokens: Vec<u8>,
+    short: Remembered<1>,
+    long: Remembered<2>,
 }
 
 impl Counter {
     fn new() -> Self {
         Self {
             cache: SPLITTER.create_cache(),
-            words: vec![0; 1 << REMEMBERED],
-            tokens: vec![0; 1 << REMEMBERED],
+            short: Remembered::new(SHORT_WORDS),
+            long: Remembered::new(LONG_WORDS),
         }
     }
 
     fn text(&mut self, text: &str) -> u64 {
         let (mut start, mut tokens) = (0, 0);
-        while let Some(end) = self.end_of_word(text, start) {
-            tokens += self.word(&text[start..end]);
+        while start < text.len() {
+            let end = end_of_ascii_word(&text.as_bytes()[start..]).map(|length| start + length);
+            let Some(end) = end.or_else(|| self.end_of_word(text, start)) else {
+                break;
+            };
+            tokens += self.word(text, start, end);
             start = end;
         }
         tokens
@@ -82,24 +86,134 @@ impl Counter {
         Some(end - next.len_utf8())
     }
 
-    fn word(&mut self, word: &str) -> u64 {
-        let bytes = word.as_bytes();
-        if bytes.len() > LONGEST_REMEMBERED {
-            return asked(word);
+    /// The tokens of the word at this place of a text.
+    fn word(&mut self, text: &str, start: usize, end: usize) -> u64 {
+        let ask = || asked(&text[start..end]);
+        let bytes = text.as_bytes();
+        let length = end - start;
+        if length <= SHORT {
+            return self.short.tokens([half(bytes, start, length)], length, ask);
         }
-        let mut key = [0; LONGEST_REMEMBERED + 1];
-        key[..bytes.len()].copy_from_slice(bytes);
+        if length <= LONG {
+            let halves = [
+                half(bytes, start, SHORT + 1),
+                half(bytes, start + SHORT + 1, length - SHORT - 1),
+            ];
+            return self.long.tokens(halves, length, ask);
+        }
+        ask()
+    }
+}
+
+/// At most 16 bytes of a text, as a number.
+fn half(bytes: &[u8], start: usize, length: usize) -> u128 {
+    let rest = &bytes[start..];
+    match rest.first_chunk() {
+        // The bytes behind the word are no part of it.
+        Some(chunk) if length < 16 => u128::from_le_bytes(*chunk) & ((1 << (8 * length)) - 1),
+        Some(chunk) => u128::from_le_bytes(*chunk),
+        None => {
+            let mut chunk = [0; 16];
+            chunk[..length].copy_from_slice(&rest[..length]);
+            u128::from_le_bytes(chunk)
+        }
+    }
+}
+
+/// Words whose tokens are known.
+struct Remembered<const HALVES: usize> {
+    /// Words, each at the place that its hash gives; 0 for none.
+    words: Vec<[u128; HALVES]>,
+    /// The tokens of each word in `words`.
+    tokens: Vec<u8>,
+    bits: u32,
+}
+
+impl<const HALVES: usize> Remembered<HALVES> {
+    fn new(bits: u32) -> Self {
+        Self {
+            words: vec![[0; HALVES]; 1 << bits],
+            tokens: vec![0; 1 << bits],
+            bits,
+        }
+    }
+
+    /// The tokens of the word with these bytes. `ask` gives those of a word that is not known.
+    fn tokens(&mut self, mut key: [u128; HALVES], length: usize, ask: impl FnOnce() -> u64) -> u64 {
         // The length tells a word from a longer one with zero bytes at its end.
-        key[LONGEST_REMEMBERED] = bytes.len() as u8;
-        let key = u128::from_le_bytes(key);
-        let place = place(key);
+        key[HALVES - 1] |= (length as u128) << 120;
+        let place = place(&key, self.bits);
         if self.words[place] != key {
             self.words[place] = key;
             // A token has at least one byte.
-            self.tokens[place] = asked(word) as u8;
+            self.tokens[place] = ask() as u8;
         }
         u64::from(self.tokens[place])
     }
+}
+
+/// The length of the first word of a text, as [`WORDS`] splits it, if it and the character behind it are ASCII: most are,
+/// and the expression's engine takes ten times as long for one.
+fn end_of_ascii_word(text: &[u8]) -> Option<usize> {
+    // The end of a run of bytes from `start`, if the byte behind it is ASCII.
+    let run = |start: usize, is_in: fn(u8) -> bool| {
+        let rest = &text[start..];
+        let length = rest.iter().position(|byte| !is_in(*byte));
+        let end = start + length.unwrap_or(rest.len());
+        text.get(end).is_none_or(u8::is_ascii).then_some(end)
+    };
+    let is_letter = |at: usize| text.get(at).is_some_and(u8::is_ascii_alphabetic);
+    let first = *text.first()?;
+    if first.is_ascii_digit() {
+        let end = run(0, |byte| byte.is_ascii_digit());
+        return match text {
+            [_, b'0'..=b'9', b'0'..=b'9', ..] => Some(3),
+            _ => end,
+        };
+    }
+    let is_line_end = first == b'\r' || first == b'\n';
+    let letters = usize::from(!first.is_ascii_alphabetic());
+    if first.is_ascii() && !is_line_end && is_letter(letters) {
+        let capitals = run(letters, |byte| byte.is_ascii_uppercase())?;
+        let end = run(capitals, |byte| byte.is_ascii_lowercase())?;
+        let after = &text[end..];
+        if after.first() != Some(&b'\'') {
+            return Some(end);
+        }
+        return match after.get(1..) {
+            // The long s is an s to the expression.
+            Some([next, ..]) if !next.is_ascii() => None,
+            Some([b's' | b'S' | b't' | b'T' | b'm' | b'M' | b'd' | b'D', ..]) => Some(end + 2),
+            Some([b'r' | b'R' | b'v' | b'V', b'e' | b'E', ..] | [b'l' | b'L', b'l' | b'L', ..]) => {
+                Some(end + 3)
+            }
+            _ => Some(end),
+        };
+    }
+    if !is_blank(first) || first == b' ' && text.get(1).is_some_and(|byte| is_mark(*byte)) {
+        let marks = run(usize::from(first == b' '), is_mark).filter(|end| *end > 0)?;
+        return run(marks, |byte| matches!(byte, b'\r' | b'\n' | b'/'));
+    }
+    let end = run(0, is_blank)?;
+    let lines = text[..end]
+        .iter()
+        .rposition(|byte| matches!(byte, b'\r' | b'\n'));
+    Some(match lines {
+        Some(last) => last + 1,
+        // The last blank belongs to the next word.
+        None if end < text.len() && end > 1 => end - 1,
+        None => end,
+    })
+}
+
+/// Whether a byte is a blank character or the end of a line.
+fn is_blank(byte: u8) -> bool {
+    matches!(byte, b'\t'..=b'\r' | b' ')
+}
+
+/// Whether a byte is an ASCII character that is no letter, digit or blank.
+fn is_mark(byte: u8) -> bool {
+    byte.is_ascii() && !byte.is_ascii_alphanumeric() && !is_blank(byte)
 }
 
 /// The tokens of a word, by the vocabulary.
@@ -107,15 +221,16 @@ fn asked(word: &str) -> u64 {
     VOCABULARY.encode_ordinary(word).len() as u64
 }
 
-/// The place of a word among those that are remembered.
-fn place(key: u128) -> usize {
-    // Fibonacci hashing of both halves.
+/// The place of a word among `1 << bits` that are remembered.
+fn place(key: &[u128], bits: u32) -> usize {
+    // Fibonacci hashing of all parts.
     const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
-    let (low, high) = (key as u64, (key >> 64) as u64);
-    let mixed = (low.wrapping_mul(FACTOR) ^ high)
-        .rotate_left(32)
-        .wrapping_mul(FACTOR);
-    (mixed >> (64 - REMEMBERED)) as usize
+    let mixed = key.iter().fold(0_u64, |mixed, half| {
+        let (low, high) = (*half as u64, (*half >> 64) as u64);
+        let low = (mixed ^ low).wrapping_mul(FACTOR);
+        (low ^ high).rotate_left(32).wrapping_mul(FACTOR)
+    });
+    (mixed >> (64 - bits)) as usize
 }
 
 #[cfg(test)]
@@ -133,6 +248,22 @@ mod tests {
             // The second time, its words are remembered.
             prop_assert_eq!(count(&text), expected);
             prop_assert_eq!(count(&text), expected);
+        }
+
+        #[test]
+        fn an_ascii_text_has_the_tokens_that_the_vocabulary_gives_it(
+            text in "([a-zA-Z]{0,3}|'([sSrRvVlL][eElLſé]?|ſ)|[ \t\u{b}\u{c}\u{1c}\r\n/]{1,3}|[!-/:-@\0é]{1,2}|[0-9]{1,4}|[a-z]{13,40}){0,30}"
+        ) {
+            let expected = asked(&text);
+            prop_assert_eq!(count(&text), expected);
+            prop_assert_eq!(count(&text), expected);
+        }
+
+        #[test]
+        fn a_word_is_split_as_the_expression_splits_it(text in "[a-cA-C'sſé0-2 \t\r\n/.\u{1c}]{1,7}") {
+            if let Some(end) = end_of_ascii_word(text.as_bytes()) {
+                prop_assert_eq!(Counter::new().end_of_word(&text, 0), Some(end));
+            }
         }
 
         #[test]
