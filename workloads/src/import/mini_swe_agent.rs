@@ -77,9 +77,17 @@ impl Importer for MiniSweAgent {
                     };
                     match id {
                         Some(id) => {
-                            recorder.answered(&id, result(message, said));
+                            let answer = submitted(info, &said);
+                            let answer = answer.unwrap_or_else(|| result(message, said));
+                            recorder.answered(&id, answer);
                         }
                         None => recorder.user(&said),
+                    }
+                }
+                // Newer versions end with the submission, and not with the result of the command.
+                Some("exit") if !open.is_empty() => {
+                    if let Some(answer) = submitted(info, &said) {
+                        recorder.answered(&open.remove(0), answer);
                     }
                 }
                 _ => {}
@@ -133,6 +141,19 @@ fn fenced(said: &str) -> Option<String> {
     let (_, rest) = fences.iter().find_map(|fence| said.split_once(fence))?;
     let (command, _) = rest.split_once("\n```")?;
     Some(command.to_owned())
+}
+
+/// The result of the command that submits: the agent ends when a command prints its mark, and keeps what follows the mark.
+/// Without a text behind it, the exit status of the command is not known.
+fn submitted(info: &Value, shown: &str) -> Option<Answer> {
+    let is_last = text(info, "exit_status") == Some("Submitted")
+        && text(info, "submission") == Some(shown)
+        && !shown.trim().is_empty();
+    is_last.then(|| Answer {
+        shown: shown.to_owned(),
+        printed: Some(shown.to_owned()),
+        ..Answer::default()
+    })
 }
 
 /// A result in its frame of `<returncode>` and `<output>`.
@@ -197,6 +218,26 @@ mod tests {
         let session = imported("mini-swe-agent", &two.to_string());
         assert_eq!(calls(&session), ["bash exec: cat a -> one\n"]);
         assert!(!session.is_whole_prompt);
+    }
+
+    #[test]
+    fn the_command_that_submits_has_succeeded() {
+        let session = |role: &str, submission: &str| {
+            let mark = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && cat a";
+            json!({"info": {"exit_status": "Submitted", "submission": submission}, "messages": [
+                {"role": "user", "content": "Fix it."},
+                {"role": "assistant", "content": format!("Done.\n```bash\n{mark}\n```")},
+                {"role": role, "content": submission},
+            ], "trajectory_format": "mini-swe-agent-1"})
+        };
+        let command = "Bash exec: echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && cat a ->";
+        for role in ["user", "exit"] {
+            let session = imported("mini-swe-agent", &session(role, "one\n").to_string());
+            assert_eq!(calls(&session), [format!("{command} one\n")]);
+        }
+        // Without an output, the exit status is unknown.
+        let session = imported("mini-swe-agent", &session("user", "").to_string());
+        assert_eq!(calls(&session), [format!("{command} (Exit)")]);
     }
 
     #[test]
