@@ -516,7 +516,7 @@ fn a_killed_run_ends_its_daemons_even_stopped_ones() {
 #[test]
 fn a_run_in_a_scratch_directory_with_a_long_path_measures_every_arm() {
     let Some(scratch) = mountable() else { return };
-    let deep = scratch.path().join(["d".repeat(120)].repeat(3).join("/"));
+    let deep = scratch.path().join(vec!["d".repeat(120); 3].join("/"));
     fs::create_dir_all(&deep).unwrap();
     let out = scratch.path().join("run");
     let mut command = ctxbench(words(

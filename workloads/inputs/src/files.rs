@@ -73,7 +73,7 @@ pub const RUN_DOCUMENT: FileLimit =
     FileLimit::new("a document of a run directory", 64 * MIB, u64::MAX);
 /// A file of records in a run directory.
 pub const RUN_RECORDS: FileLimit =
-    FileLimit::new("the records of a run directory", 4 * GIB, 256 * MIB);
+    FileLimit::new("the records of a run directory", 2 * GIB, 256 * MIB);
 /// A blob of a trace.
 pub const BLOB: FileLimit = FileLimit::new("a blob", GIB, u64::MAX);
 
@@ -223,7 +223,27 @@ fn words(bytes: u64) -> String {
 /// # Errors
 /// As [`open`], and if it is longer than the limit.
 pub fn read(path: &Path, limit: FileLimit) -> io::Result<Vec<u8>> {
-    read_all(open(path)?, limit)
+    read_file(open(path)?, limit)
+}
+
+/// The bytes of an open file. One that is too long is refused before it is read: of a sparse file, any length takes no space.
+///
+/// # Errors
+/// If it cannot be read, or exceeds a limit.
+pub fn read_file(file: File, limit: FileLimit) -> io::Result<Vec<u8>> {
+    check_length(&file, limit)?;
+    read_all(file, limit)
+}
+
+/// Checks the length of a file against the limit, without reading it.
+///
+/// # Errors
+/// If it is longer.
+pub fn check_length(file: &File, limit: FileLimit) -> io::Result<()> {
+    match file.metadata()?.len() > limit.bytes {
+        true => Err(limit.too_long()),
+        false => Ok(()),
+    }
 }
 
 /// The text of a regular file.
@@ -308,6 +328,27 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     const SMALL: FileLimit = FileLimit::new("a test", 2 * MIB, MIB);
+
+    #[test]
+    fn a_file_that_is_too_long_is_refused_before_it_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sparse");
+        let mut file = File::options()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .read(true)
+            .open(&path)
+            .unwrap();
+        file.set_len(2 * MIB + 1).unwrap();
+        let said = "is longer than 2 MiB, the limit for a test";
+        assert_eq!(read(&path, SMALL).unwrap_err().to_string(), said);
+        let error = read_file(file.try_clone().unwrap(), SMALL).unwrap_err();
+        assert_eq!(error.to_string(), said);
+        assert_eq!(io::Seek::stream_position(&mut file).unwrap(), 0, "was read");
+        file.set_len(MIB).unwrap();
+        assert_eq!(read(&path, SMALL).unwrap().len(), MIB as usize);
+    }
 
     #[test]
     fn a_path_that_is_not_a_regular_file_is_refused_by_its_kind_at_once() {
