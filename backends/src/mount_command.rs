@@ -2,6 +2,7 @@
 
 use std::any::TypeId;
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -155,6 +156,14 @@ pub struct HiddenByMount {
     dir: PathBuf,
 }
 
+/// What stores without options call their files, after the directory's name.
+const OF_STORES: [&str; 5] = [".db", ".s3.db", ".llmfs.log", ".llmfs.cache", ".llmfs.json"];
+
+/// The log of a mount would be written into a file of its store.
+#[derive(Debug, thiserror::Error)]
+#[error("the log {} would be written into a file of the store\n  fix: name another file with --log FILE", .0.display())]
+pub struct LogIsOfStore(PathBuf);
+
 /// A sub-command of `ctxbench mount`.
 #[derive(Clone, Copy, Debug)]
 pub struct MountCommand {
@@ -200,6 +209,37 @@ impl MountCommand {
         command.after_help(format!("Examples:{}", lines.collect::<String>()))
     }
 
+    /// Checks that a log is no file of the store: neither a path in `matches`, nor one that a store has without options, nor a
+    /// file that a database keeps beside itself.
+    ///
+    /// # Errors
+    /// [`LogIsOfStore`] if it is.
+    pub fn check_log(matches: &ArgMatches, log: &Path, dir: &Path) -> Result<(), LogIsOfStore> {
+        let log = std::path::absolute(log).unwrap_or_default();
+        let log = resolved(&log);
+        let is_of = |file: PathBuf| {
+            let rest = log.as_os_str().as_bytes();
+            let rest = rest.strip_prefix(file.as_os_str().as_bytes());
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"-"))
+        };
+        let dir = resolved(&std::path::absolute(dir).unwrap_or_default());
+        let mut usual = OF_STORES.iter().map(|suffix| beside(&dir, suffix));
+        match Self::paths(matches).any(|path| is_of(resolved(path))) || usual.any(is_of) {
+            true => Err(LogIsOfStore(log)),
+            false => Ok(()),
+        }
+    }
+
+    fn paths(matches: &ArgMatches) -> impl Iterator<Item = &Path> {
+        // clap shows the options of every mount here, too.
+        let others = [Self::DIR, "log", "control"];
+        let ids = matches
+            .ids()
+            .filter(move |id| !others.contains(&id.as_str()));
+        let given = ids.filter_map(|id| matches.try_get_many::<PathBuf>(id.as_str()).ok()?);
+        given.flatten().map(PathBuf::as_path)
+    }
+
     /// Checks that no path in `matches`, or of `more`, lies in `dir`, which is an empty directory.
     ///
     /// # Errors
@@ -209,11 +249,8 @@ impl MountCommand {
         more: impl IntoIterator<Item = &'a Path>,
         dir: &Path,
     ) -> Result<(), HiddenByMount> {
-        let ids = matches.ids().filter(|id| id.as_str() != Self::DIR);
-        let given = ids.filter_map(|id| matches.try_get_many::<PathBuf>(id.as_str()).ok()?);
-        let given = given.flatten().map(PathBuf::as_path);
         let dir = resolved(dir);
-        match given
+        match Self::paths(matches)
             .chain(more)
             .find(|file| resolved(file).starts_with(&dir))
         {
@@ -243,6 +280,56 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+
+    #[test]
+    fn a_log_is_no_file_of_the_store() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        std::fs::create_dir(root.join("ctx")).unwrap();
+        symlink("ctx", root.join("link")).unwrap();
+        let command = Command::new("mount").args([
+            Arg::new("db")
+                .long("db")
+                .value_parser(value_parser!(PathBuf)),
+            Arg::new("log")
+                .long("log")
+                .value_parser(value_parser!(PathBuf)),
+            Arg::new(MountCommand::DIR).value_parser(value_parser!(PathBuf)),
+        ]);
+        let checked = |log: &str| {
+            let (db, log, dir) = (root.join("a.db"), root.join(log), root.join("link"));
+            let given = [
+                Path::new("mount"),
+                "--db".as_ref(),
+                &db,
+                "--log".as_ref(),
+                &log,
+                &dir,
+            ];
+            let matches = command.clone().try_get_matches_from(given).unwrap();
+            MountCommand::check_log(&matches, &log, &dir)
+        };
+        for refused in [
+            "a.db",
+            "a.db-redo",
+            "ctx/../a.db",
+            "ctx.db",
+            "ctx.s3.db",
+            "ctx.llmfs.json",
+        ] {
+            let error = checked(refused).unwrap_err().to_string();
+            assert!(error.contains("fix: "), "{error}");
+        }
+        for log in [
+            "ctx.log",
+            "ctx.2026.log",
+            "a.db.log",
+            "log",
+            "ctx.llmfs.logs",
+        ] {
+            checked(log).unwrap();
+        }
+    }
 
     #[test]
     fn a_path_is_where_its_links_lead_even_if_it_does_not_exist() {

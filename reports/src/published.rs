@@ -61,7 +61,7 @@ pub fn compare_published(
         step(done, expected.len(), name);
         let ours = files::read_text(&recomputed.join(name), RUN_RECORDS)?;
         let theirs = files::open_inside(published, Path::new(name))
-            .and_then(|file| files::read_all(file, RUN_RECORDS))
+            .and_then(|file| files::read_file(file, RUN_RECORDS))
             .and_then(files::text);
         match theirs {
             Ok(theirs) => found.compare(name, &theirs, &ours, terms),

@@ -261,6 +261,9 @@ fn a_start_that_fails_leaves_nothing() {
     fs::write(dir.join("byte"), "x").unwrap();
     std::os::unix::fs::symlink("in", dir.join("link")).unwrap();
     std::os::unix::fs::symlink("in/ctx.db", dir.join("dangling")).unwrap();
+    std::os::unix::fs::symlink("text", dir.join("link-to-text")).unwrap();
+    fs::write(dir.join("other.db"), b"SQLite format 3\0").unwrap();
+    assert!(shell(dir, "mkfifo fifo").status.success());
     let before = tree(dir);
     let s3 = "AWS_ACCESS_KEY_ID=a AWS_SECRET_ACCESS_KEY=b CTXBENCH_S3_ENDPOINT=http://127.0.0.1:1";
     let model = "--base-url http://127.0.0.1:1/v1 --model none";
@@ -289,6 +292,14 @@ fn a_start_that_fails_leaves_nothing() {
         "$C mount sqlite --control in/socket in",
         "$C mount sqlite --log in/log in",
         "$C mount sqlite --log missing/log in",
+        "$C mount sqlite --log other.db in",
+        "$C mount sqlite --log closed in",
+        "$C mount sqlite --log link-to-text in",
+        "$C mount sqlite --log fifo in",
+        "$C mount sqlite --log in.db in",
+        "$C mount sqlite --log in.db-wal in",
+        "$C mount sqlite --db new.db --log ./closed/../new.db in",
+        "$C mount agent-memory --embeddings none --log in.db in",
         "$C mount sqlite --threads 0 in",
         "$C mount sqlite --no-such-option in",
         "$C mount agent-memory --embeddings missing in",
@@ -329,6 +340,34 @@ fn a_start_that_fails_leaves_nothing() {
         &stderr(&shell(dir, "$C mount sqlite --db in/ctx.db in")),
         &["in/ctx.db is inside", "fix: "],
     );
+    for (log, why) in [
+        ("other.db", "it has content that is not text"),
+        ("link-to-text", "it is a symbolic link, not a regular file"),
+        ("in.db", "would be written into a file of the store"),
+    ] {
+        for daemon in ["", "--daemon"] {
+            let said = stderr(&shell(
+                dir,
+                &format!("$C mount {daemon} sqlite --log {log} in"),
+            ));
+            has(&said, &[log, why, "fix: ", "--log FILE"]);
+        }
+    }
+}
+
+#[test]
+fn a_mount_appends_its_log_to_the_log_of_earlier_mounts() {
+    let Some(scratch) = mountable() else { return };
+    let dir = scratch.path();
+    scratch.dir("ctx");
+    fs::write(dir.join("ctx.log"), " WARN an earlier mount\n").unwrap();
+    for line in ["", "--log ctx.log", "--log new.log", "--log new.log"] {
+        let line = format!("$C mount --daemon {line} memory ctx && $C unmount ctx");
+        let mounted = shell(dir, &line);
+        assert!(mounted.status.success(), "{line}: {}", stderr(&mounted));
+    }
+    let log = text_of(dir, "ctx.log");
+    assert!(log.starts_with(" WARN an earlier mount\n"), "{log}");
 }
 
 #[test]

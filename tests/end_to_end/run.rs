@@ -513,6 +513,26 @@ fn a_killed_run_ends_its_daemons_even_stopped_ones() {
     nothing_is_left(&scratch);
 }
 
+#[test]
+fn a_run_in_a_scratch_directory_with_a_long_path_measures_every_arm() {
+    let Some(scratch) = mountable() else { return };
+    let deep = scratch.path().join(vec!["d".repeat(120); 3].join("/"));
+    fs::create_dir_all(&deep).unwrap();
+    let out = scratch.path().join("run");
+    let mut command = ctxbench(words(
+        "run --no-probes --policy none --state hot --backend direct --backend memory --backend sqlite \
+         --workload micro/stat --rounds 1 --epochs 3 --budget 60 --scratch-dir",
+    ));
+    command.arg(&deep).arg("--out").arg(&out).succeeds();
+    let samples = samples(&out);
+    for arm in ["direct", "memory", "sqlite"] {
+        let mut passes = samples.iter().filter(|pass| pass["arm"] == arm).peekable();
+        assert!(passes.peek().is_some(), "{arm} was not measured");
+        assert!(passes.all(|pass| pass["outcome"] == "ok"), "{arm}");
+    }
+    nothing_is_left(&scratch);
+}
+
 /// Runs a suite whose daemon gets a signal in the middle of a write. Returns the run directory, and the only pass that
 /// did not end well.
 fn signalled(scratch: &Scratch, rounds: u32, options: &[&str], sent: Signal) -> (PathBuf, Value) {

@@ -536,7 +536,7 @@ fn materialise(file: &Path, content: &TraceContent) -> Result<Bytes, String> {
                     content.bytes
                 ));
             }
-            files::read_all(open, BLOB).map_err(failed)?
+            files::read_file(open, BLOB).map_err(failed)?
         }
         (None, None) if content.bytes == 0 => Vec::new(),
         _ => return Err("content needs exactly one of `fill` and `blob`".to_owned()),

@@ -9,8 +9,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::checkout::{Checkout, Occupied};
 use crate::objects::{Fault, Objects};
-use crate::reader::{SessionError, Walk, fetch, floors, oldest};
-use crate::tree::{Node, NodeId, Tree};
+use crate::reader::{SessionError, Step, Walk, fetch, floors, oldest};
+use crate::tree::{Entry, Name, Node, NodeId, ROOT, Tree};
 
 /// Chunks of a file that are fetched at once; each holds 8 MiB in memory.
 const CHUNKS_AT_ONCE: usize = 2;
@@ -115,7 +115,7 @@ pub(crate) async fn walk_to<O: Objects>(objects: &O, at: At) -> Result<Walk<'_, 
 }
 
 /// A change of one path.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// It is new.
     Added,
@@ -123,8 +123,8 @@ pub enum Event {
     Changed,
     /// Only its attributes changed.
     Attributes,
-    /// It had another path before.
-    Renamed(String),
+    /// It had this path before.
+    Renamed(PathId),
     /// It is gone.
     Removed,
 }
@@ -138,20 +138,185 @@ pub struct LogEntry {
     pub time: i64,
     /// The name of its writer.
     pub writer: String,
-    /// Its changes, by path. Bytes that are not UTF-8 show as `U+FFFD`.
-    pub events: BTreeMap<String, Event>,
+    /// Its changes, each path once, in the order of the paths.
+    pub events: Vec<(PathId, Event)>,
 }
 
-/// The commits that changed `path` or something below it, newest first; all commits for the empty path.
-pub async fn log<O: Objects>(objects: &O, path: &str) -> Result<Vec<LogEntry>> {
-    let path = path.trim_matches('/');
-    let is_below = |one: &str, other: &str| {
-        let rest = one.strip_prefix(other);
-        other.is_empty() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    };
-    let mut entries = Vec::new();
-    let mut walk = Walk::start(objects, oldest(&floors(objects, Vec::new()).await?)).await?;
-    while let Some(step) = walk.next().await? {
+/// Commits, and the paths that they changed.
+#[derive(Debug)]
+pub struct CommitHistory {
+    /// The commits, newest first.
+    pub entries: Vec<LogEntry>,
+    paths: LogPaths,
+}
+
+impl CommitHistory {
+    /// A path that an entry names. Bytes that are not UTF-8 show as `U+FFFD`.
+    pub fn path(&self, id: PathId) -> String {
+        self.paths.text(id)
+    }
+
+    /// How many names were read to find the paths of all changes: what the log cost.
+    pub fn names_read(&self) -> u64 {
+        self.paths.names_read
+    }
+}
+
+/// A path in a [`CommitHistory`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PathId(usize);
+
+/// The root's path.
+const TOP: PathId = PathId(0);
+
+/// Where a path is, seen from the path whose commits are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Position {
+    /// This many of its names lead to the listed path.
+    Above(usize),
+    /// It is the listed path, or below it.
+    Within,
+    Elsewhere,
+}
+
+/// Paths as a tree of names: written out, the paths of nested directories are quadratic together.
+#[derive(Debug)]
+struct LogPaths {
+    /// Of each path the directory, the name, and where it is.
+    all: Vec<(PathId, Name, Position)>,
+    known: BTreeMap<(PathId, Name), PathId>,
+    /// The names of the path whose commits are listed.
+    listed: Vec<String>,
+    names_read: u64,
+}
+
+/// The paths of directories that were read in one tree.
+type KnownDirs = BTreeMap<NodeId, PathId>;
+
+impl LogPaths {
+    fn new(listed: &str) -> Self {
+        let names = listed.split('/').filter(|name| !name.is_empty());
+        let listed: Vec<String> = names.map(str::to_owned).collect();
+        let position = match listed.is_empty() {
+            true => Position::Within,
+            false => Position::Above(0),
+        };
+        Self {
+            all: vec![(TOP, Name(Vec::new()), position)],
+            known: BTreeMap::new(),
+            listed,
+            names_read: 0,
+        }
+    }
+
+    fn position(&self, path: PathId) -> Position {
+        self.all
+            .get(path.0)
+            .map_or(Position::Elsewhere, |path| path.2)
+    }
+
+    /// The path of a name in a directory.
+    fn below(&mut self, dir: PathId, name: &Name) -> PathId {
+        self.names_read += 1;
+        let key = (dir, name.clone());
+        if let Some(known) = self.known.get(&key) {
+            return *known;
+        }
+        let position = match self.position(dir) {
+            Position::Above(names) if self.listed[names] == text(&name.0) => {
+                match names + 1 == self.listed.len() {
+                    true => Position::Within,
+                    false => Position::Above(names + 1),
+                }
+            }
+            Position::Within => Position::Within,
+            Position::Above(_) | Position::Elsewhere => Position::Elsewhere,
+        };
+        let path = PathId(self.all.len());
+        self.all.push((dir, name.clone(), position));
+        self.known.insert(key, path);
+        path
+    }
+
+    /// The path of a name in a tree; `None` if its directory is not there. `dirs` holds the directories of that tree whose
+    /// paths were read before: each is climbed from once.
+    fn of_entry(
+        &mut self,
+        tree: &Tree,
+        dirs: &mut KnownDirs,
+        (dir, name): &Entry,
+    ) -> Option<PathId> {
+        let (mut climbed, mut at) = (Vec::new(), *dir);
+        let mut path = loop {
+            match dirs.get(&at) {
+                _ if at == ROOT => break TOP,
+                Some(known) => break *known,
+                None => {
+                    let (above, name) = tree.names_of(at).next()?;
+                    climbed.push((at, name));
+                    at = *above;
+                }
+            }
+        };
+        for (dir, name) in climbed.into_iter().rev() {
+            path = self.below(path, name);
+            dirs.insert(dir, path);
+        }
+        Some(self.below(path, name))
+    }
+
+    /// A path of a node; `None` if it is not there.
+    fn of_node(&mut self, tree: &Tree, dirs: &mut KnownDirs, id: NodeId) -> Option<PathId> {
+        match id {
+            ROOT => Some(TOP),
+            _ => self.of_entry(tree, dirs, tree.names_of(id).next()?),
+        }
+    }
+
+    fn text(&self, path: PathId) -> String {
+        let (mut names, mut at) = (Vec::new(), path);
+        while at != TOP
+            && let Some((dir, name, _)) = self.all.get(at.0)
+        {
+            names.push(&name.0[..]);
+            at = *dir;
+        }
+        names.reverse();
+        text(&names.join(&b'/'))
+    }
+
+    /// The place of each path among all of them: a directory comes before its entries, which are in the order of their names.
+    fn order(&self) -> Vec<usize> {
+        let mut order = vec![0; self.all.len()];
+        let mut waiting = vec![TOP];
+        let mut next = 0;
+        while let Some(path) = waiting.pop() {
+            order[path.0] = next;
+            next += 1;
+            let names = self.known.range((path, Name(Vec::new()))..);
+            let names = names.take_while(|((dir, _), _)| *dir == path);
+            let from = waiting.len();
+            waiting.extend(names.map(|(_, below)| *below));
+            waiting[from..].reverse();
+        }
+        order
+    }
+
+    /// Whether a change belongs to the listed path.
+    fn lists(&self, changed: PathId, event: Event) -> bool {
+        match (self.position(changed), event) {
+            (Position::Within, _) => true,
+            // Renaming a directory above the path moves the path, too.
+            (to, Event::Renamed(from)) => {
+                to != Position::Elsewhere || self.position(from) != Position::Elsewhere
+            }
+            _ => false,
+        }
+    }
+
+    /// The changes of a commit, before it is applied to the tree of `walk` and after that.
+    fn changes<O: Objects>(&mut self, walk: &mut Walk<'_, O>, step: &Step) -> Vec<(PathId, Event)> {
+        let (mut dirs_before, mut dirs_after) = (KnownDirs::new(), KnownDirs::new());
         let (changes, before) = (&step.commit.changes, &walk.tree);
         let nodes = changes.nodes.iter().filter_map(|(id, is)| {
             let was = before.node(*id)?;
@@ -166,44 +331,67 @@ pub async fn log<O: Objects>(objects: &O, path: &str) -> Result<Vec<LogEntry>> {
             Some((*id, event))
         });
         let nodes: Vec<_> = nodes.collect();
-        let names = changes.names.iter().map(|(entry, to)| {
-            let from = to.and_then(|to| before.path(to));
-            (entry, before.name(entry), before.path_of(entry), from)
-        });
-        let names: Vec<_> = names.collect();
-        walk.apply(&step);
-        let after = &walk.tree;
-        let nodes = nodes.into_iter();
-        let nodes = nodes.filter_map(|(id, event)| Some((text(&after.path(id)?), event)));
-        let mut events: BTreeMap<String, Event> = nodes.collect();
-        for (entry, was, old_path, from) in names {
-            let event = match (was, after.name(entry)) {
-                // A node that is still there is shown under its new name.
-                (Some(was), None) if after.node(was).is_some() => continue,
-                (Some(_), None) => Event::Removed,
-                (Some(was), Some(is)) if was == is => continue,
-                (Some(_), Some(_)) => Event::Changed,
-                (None, Some(is)) => match from.filter(|from| after.find(from) != Some(is)) {
-                    Some(from) => Event::Renamed(text(&from)),
-                    None => Event::Added,
-                },
-                (None, None) => continue,
-            };
-            let path = match event {
-                Event::Removed => old_path,
-                _ => after.path_of(entry),
-            };
-            events.extend(path.map(|path| (text(&path), event)));
-        }
-        events.retain(|changed, event| match event {
-            _ if is_below(changed, path) => true,
-            // Renaming a directory above the path moves the path, too.
-            Event::Renamed(from) => {
-                is_below(path, changed) || is_below(from, path) || is_below(path, from)
+        // The name and the path that each named node had.
+        let mut earlier: BTreeMap<NodeId, (Entry, PathId)> = BTreeMap::new();
+        let mut names = Vec::new();
+        for (entry, to) in &changes.names {
+            let was = before.name(entry);
+            let path = was.and_then(|_| self.of_entry(before, &mut dirs_before, entry));
+            names.push((entry, was, path));
+            if let Some(to) = to
+                && !earlier.contains_key(to)
+                && let Some(entry) = before.names_of(*to).next()
+                && let Some(path) = self.of_entry(before, &mut dirs_before, entry)
+            {
+                earlier.insert(*to, (entry.clone(), path));
             }
-            _ => false,
+        }
+        walk.apply(step);
+        let after = &walk.tree;
+        // A node that still has its path was not renamed.
+        earlier.retain(|id, (entry, path)| {
+            after.name(entry) != Some(*id)
+                || self.of_entry(after, &mut dirs_after, entry) != Some(*path)
         });
-        if path.is_empty() || !events.is_empty() {
+        let mut events: BTreeMap<PathId, Event> = BTreeMap::new();
+        for (id, event) in nodes {
+            let path = self.of_node(after, &mut dirs_after, id);
+            events.extend(path.map(|path| (path, event)));
+        }
+        for (entry, was, old_path) in names {
+            let Some(is) = after.name(entry) else {
+                // A node that is still there is shown under its new name.
+                let is_gone = was.is_some_and(|was| after.node(was).is_none());
+                let path = old_path.filter(|_| is_gone);
+                events.extend(path.map(|path| (path, Event::Removed)));
+                continue;
+            };
+            if was == Some(is) {
+                continue;
+            }
+            let Some(path) = self.of_entry(after, &mut dirs_after, entry) else {
+                continue;
+            };
+            let event = match earlier.get(&is) {
+                _ if was.is_some() => Event::Changed,
+                Some((_, from)) if *from != path => Event::Renamed(*from),
+                _ => Event::Added,
+            };
+            events.insert(path, event);
+        }
+        events.retain(|path, event| self.lists(*path, *event));
+        events.into_iter().collect()
+    }
+}
+
+/// The commits that changed `path` or something below it; all commits for the empty path.
+pub async fn log<O: Objects>(objects: &O, path: &str) -> Result<CommitHistory> {
+    let mut paths = LogPaths::new(path);
+    let mut entries = Vec::new();
+    let mut walk = Walk::start(objects, oldest(&floors(objects, Vec::new()).await?)).await?;
+    while let Some(step) = walk.next().await? {
+        let events = paths.changes(&mut walk, &step);
+        if paths.listed.is_empty() || !events.is_empty() {
             entries.push(LogEntry {
                 number: step.commit.number,
                 time: step.commit.time,
@@ -213,7 +401,11 @@ pub async fn log<O: Objects>(objects: &O, path: &str) -> Result<Vec<LogEntry>> {
         }
     }
     entries.reverse();
-    Ok(entries)
+    let order = paths.order();
+    for entry in &mut entries {
+        entry.events.sort_by_key(|(path, _)| order[path.0]);
+    }
+    Ok(CommitHistory { entries, paths })
 }
 
 fn text(path: &[u8]) -> String {

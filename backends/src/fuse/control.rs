@@ -2,16 +2,19 @@
 //!
 //! One request per connection, one line each way: the request is a JSON string, the answer a JSON value.
 //! The socket works while the mount itself is stuck, and a command sends no FUSE request.
+//! Its directory may have any path: the kernel takes 107 bytes as a socket's address, so both sides go through `/proc`.
 
 use std::io::{self, BufRead, BufReader, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags, open};
 use serde::{Deserialize, Serialize};
 
 use super::counters::Counters;
@@ -45,12 +48,34 @@ enum Answer {
     Failed(String),
 }
 
+/// A short path of a socket, which exists as long as its directory is open here.
+struct ShortPath {
+    path: PathBuf,
+    _dir: OwnedFd,
+}
+
+impl ShortPath {
+    fn of(socket: &Path) -> io::Result<Self> {
+        let Some(name) = socket.file_name() else {
+            let message = format!("{} is not the path of a socket", socket.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        };
+        let parent = socket.parent().filter(|dir| !dir.as_os_str().is_empty());
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = open(parent.unwrap_or(Path::new(".")), flags, Mode::empty())?;
+        Ok(Self {
+            path: PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name),
+            _dir: dir,
+        })
+    }
+}
+
 /// Sends a command to the mount whose control socket is at `socket`.
 ///
 /// # Errors
 /// If no mount listens there, the answer takes longer than 10 s (a sync: 5 min), or the command failed.
 pub fn ask(socket: &Path, command: ControlCommand) -> io::Result<Counters> {
-    let mut stream = UnixStream::connect(socket)?;
+    let mut stream = UnixStream::connect(&ShortPath::of(socket)?.path)?;
     stream.set_read_timeout(Some(match command {
         ControlCommand::Counters | ControlCommand::PanicNext => PATIENCE,
         ControlCommand::Sync => SYNC_PATIENCE,
@@ -71,8 +96,9 @@ pub fn ask(socket: &Path, command: ControlCommand) -> io::Result<Counters> {
 ///
 /// Holds only a weak reference, because the store must close when its mount ends.
 pub(crate) fn listen(socket: &Path, mounted: Weak<MountState>) -> io::Result<()> {
-    let listener = UnixListener::bind(socket)?;
-    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o600))?;
+    let short = ShortPath::of(socket)?;
+    let listener = UnixListener::bind(&short.path)?;
+    std::fs::set_permissions(&short.path, std::fs::Permissions::from_mode(0o600))?;
     let serve = move || {
         for stream in listener.incoming().flatten() {
             let Some(mounted) = mounted.upgrade() else {
@@ -133,17 +159,41 @@ mod tests {
     use crate::memory::MemoryStore;
     use crate::store::{Caller, Timestamp};
 
-    #[test]
-    fn answers_counters_and_refuses_the_unknown() {
-        let dir = tempfile::tempdir().unwrap();
-        let socket = dir.path().join("control");
+    fn mounted() -> Arc<MountState> {
         let owner = Caller {
             uid: 0,
             gid: 0,
             now: Timestamp(0),
         };
         let store = Arc::new(MemoryStore::new(&owner));
-        let mounted = Arc::new(MountState::new(store, false));
+        Arc::new(MountState::new(store, false))
+    }
+
+    #[test]
+    fn a_socket_in_a_directory_of_any_depth_answers() {
+        let dir = tempfile::tempdir().unwrap();
+        for depth in [0, 1, 10] {
+            let place = dir.path().join(vec!["d".repeat(200); depth].join("/"));
+            std::fs::create_dir_all(&place).unwrap();
+            let socket = place.join("control");
+            let mounted = mounted();
+            listen(&socket, Arc::downgrade(&mounted)).unwrap();
+            ask(&socket, ControlCommand::Counters).unwrap();
+            let mode = socket.metadata().unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+            let again = listen(&socket, Arc::downgrade(&mounted)).unwrap_err();
+            assert_eq!(again.kind(), io::ErrorKind::AddrInUse);
+        }
+        for missing in ["none/control", "none", "/"] {
+            ask(&dir.path().join(missing), ControlCommand::Sync).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn answers_counters_and_refuses_the_unknown() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("control");
+        let mounted = mounted();
         listen(&socket, Arc::downgrade(&mounted)).unwrap();
         drop(mounted.recorder.start(super::super::Opcode::Read));
 

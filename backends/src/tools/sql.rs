@@ -418,12 +418,18 @@ fn bound(tool: &str, n: usize, value: Value) -> Result<SqlValue, String> {
     })
 }
 
-/// A value as JSON. Bytes that are not text are only counted: `{"blob_bytes": 5}`.
+/// A value as JSON. Bytes that are not text are only counted: `{"blob_bytes": 5}`. A number that JSON cannot write is named:
+/// `{"real": "-Infinity"}`.
 fn shown(value: ValueRef<'_>) -> Value {
     match value {
         ValueRef::Null => Value::Null,
         ValueRef::Integer(integer) => json!(integer),
-        ValueRef::Real(real) => json!(real),
+        ValueRef::Real(real) if real.is_finite() => json!(real),
+        ValueRef::Real(real) => json!({"real": match real {
+            f64::INFINITY => "Infinity",
+            f64::NEG_INFINITY => "-Infinity",
+            _ => "NaN",
+        }}),
         ValueRef::Text(text) => json!(String::from_utf8_lossy(text)),
         ValueRef::Blob(blob) => json!({"blob_bytes": blob.len()}),
     }
@@ -455,6 +461,24 @@ mod tests {
         let asked = json!({"sql": "SELECT a, b FROM t WHERE b = ?1", "parameters": ["y'z"]});
         let answer = ask(&mut tools, asked).unwrap();
         assert_eq!(answer, r#"{"columns":["a","b"],"rows":[[2,"y'z"]]}"#);
+    }
+
+    #[test]
+    fn the_query_tool_names_the_numbers_that_json_cannot_write() {
+        let (_dir, mut tools) = tools();
+        let sql = "SELECT 9e999, -9e999, 1.5, -0.0, 1e308, NULL, 'Infinity', 9e999 - 9e999, max(9e999, 1)";
+        let answer = ask(&mut tools, json!({ "sql": sql })).unwrap();
+        let rows = r#""rows":[[{"real":"Infinity"},{"real":"-Infinity"},1.5,-0.0,1e+308,null,"Infinity",null,{"real":"Infinity"}]]"#;
+        assert!(answer.contains(rows), "{answer}");
+        for (real, shows) in [
+            (f64::NAN, json!({"real": "NaN"})),
+            (f64::MIN_POSITIVE, json!(f64::MIN_POSITIVE)),
+        ] {
+            assert_eq!(shown(ValueRef::Real(real)), shows);
+        }
+        let written = "INSERT INTO t VALUES (9e999, 'z') RETURNING a";
+        let answer = tools.call("execute", json!({ "sql": written })).unwrap();
+        assert!(answer.unwrap().contains(r#"[[{"real":"Infinity"}]]"#));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! `ctxbench mount`: mounts a backend and serves it, for a user or for the harness.
 
 use std::fs::File;
-use std::io::Write;
-use std::path::PathBuf;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +17,7 @@ use backends::registry::Registry;
 use backends::store::{Caller, ROOT, Store, Timestamp};
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use inputs::files::open_text_to_append;
 use parking_lot::Mutex;
 
 use super::mount_daemon;
@@ -62,7 +63,7 @@ pub struct Mount {
     /// it.
     #[arg(long, global = true)]
     daemon: bool,
-    /// Append the log to this file [default: standard error; with --daemon DIR.log].
+    /// Append the log to this file, which is new or has text [default: standard error; with --daemon DIR.log].
     #[arg(long, global = true, value_name = "FILE", value_parser = absolute_path())]
     pub(super) log: Option<PathBuf>,
     /// Whether this is the process that --daemon started.
@@ -195,6 +196,11 @@ impl Mount {
                 "--allow-other is for root only, unless {FUSE_CONF} has the line `user_allow_other`\n  fix: add that line as root, or leave --allow-other out"
             );
         }
+        let usual = || beside(&self.chosen.dir, ".log");
+        let of_daemon = (self.daemon || self.detached).then(usual);
+        if let Some(log) = self.log.clone().or(of_daemon) {
+            MountCommand::check_log(&self.chosen.given, &log, &self.chosen.dir)?;
+        }
         let more = self.log.iter().chain(&self.control);
         let more = more.map(PathBuf::as_path);
         MountCommand::check_paths(&self.chosen.given, more, &self.chosen.dir)?;
@@ -204,12 +210,7 @@ impl Mount {
     /// The file of `--log`, opened. The daemon of --daemon has it as its standard error.
     fn log_file(&self) -> anyhow::Result<Option<File>> {
         let log = self.log.as_ref().filter(|_| !self.detached);
-        log.map(|log| {
-            let opened = File::options().create(true).append(true).open(log);
-            let opened = opened.map_err(|error| inputs::advised_for_new(log, &error));
-            opened.with_context(|| format!("opening the log {}", log.display()))
-        })
-        .transpose()
+        log.map(|log| open_log(log)).transpose()
     }
 
     fn open_and_serve(&self, start: &Start) -> anyhow::Result<ExitCode> {
@@ -259,7 +260,7 @@ impl Mount {
         serve(store, dir, &options, move |stop| {
             start.mounted(stop.clone());
             // The reader may have closed standard output. `println!` would panic and leave the mount behind.
-            let mut out = std::io::stdout();
+            let mut out = io::stdout();
             if until_stdin_ends {
                 let _ = writeln!(out, "{READY}");
                 stop_at_end_of_stdin(move || stop.stop());
@@ -334,7 +335,7 @@ struct Progress {
 
 impl Start {
     /// Catches signals from now on.
-    fn new() -> std::io::Result<Self> {
+    fn new() -> io::Result<Self> {
         let progress = Arc::new(Mutex::new(Progress::default()));
         let at_signal = Arc::clone(&progress);
         stop_at_signals(end_signals()?, move || {
@@ -390,6 +391,18 @@ impl NewFiles {
             let _ = std::fs::remove_file(file);
         }
     }
+}
+
+/// Opens a log to append to it: a new file, or one of text.
+pub(super) fn open_log(log: &Path) -> anyhow::Result<File> {
+    let opened = open_text_to_append(log).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidInput => {
+            let fix = "name a new file, or a log of earlier mounts, with --log FILE";
+            io::Error::other(format!("it {error}\n  fix: {fix}"))
+        }
+        _ => inputs::advised_for_new(log, &error),
+    });
+    opened.with_context(|| format!("opening the log {}", log.display()))
 }
 
 /// Asks the kernel for SIGCONT when the parent ends. The harness stops a daemon while it measures another arm.

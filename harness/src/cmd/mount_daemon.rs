@@ -14,7 +14,7 @@ use backends::READY;
 use rustix::io::{FdFlags, dup2, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::mount::{INTERRUPTED, NewFiles};
+use super::mount::{INTERRUPTED, NewFiles, open_log};
 use crate::interrupt::{end_signals, stop_at_signals};
 
 /// Starts this command line again as a daemon in its own session, with its log in the file `log`. Returns once its
@@ -25,13 +25,7 @@ pub fn start(log: &Path) -> anyhow::Result<ExitCode> {
     let signals = end_signals().context("setting up signal handling")?;
     let name = log.display();
     let new = NewFiles::of([PathBuf::from(log)].iter());
-    let opened = File::options()
-        .create(true)
-        .append(true)
-        .read(true)
-        .open(log);
-    let opened = opened.map_err(|error| inputs::advised_for_new(log, &error));
-    let mut file = opened.with_context(|| format!("opening the log {name}"))?;
+    let mut file = open_log(log)?;
     let begins = file
         .metadata()
         .with_context(|| format!("reading {name}"))?

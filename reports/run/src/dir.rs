@@ -301,7 +301,7 @@ fn open(dir: &Path, name: &str) -> io::Result<File> {
 }
 
 fn read_text(dir: &Path, name: &str) -> Result<String, RunError> {
-    let read = open(dir, name).and_then(|file| files::read_all(file, RUN_DOCUMENT));
+    let read = open(dir, name).and_then(|file| files::read_file(file, RUN_DOCUMENT));
     let text = read.and_then(files::text);
     text.map_err(|error| io_error(&dir.join(name), error))
 }
@@ -329,9 +329,11 @@ fn read_lines<T: DeserializeOwned>(dir: &Path, name: &str) -> Result<Vec<T>, Run
     records(file, BufReader::new(open), RUN_RECORDS, sum)
 }
 
-/// Checks that a file has at most `most` records in all, and leaves it at its start.
+/// Checks that a file has at most `most` records in all, and none that is too long. Leaves it at its start.
 fn check_size(file: &mut File, limit: FileLimit, most: usize) -> io::Result<()> {
-    let (mut records, mut bytes) = (0, 0);
+    let refused = |problem: String| Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+    files::check_length(file, limit)?;
+    let (mut records, mut line) = (0, 0);
     let mut buffer = vec![0; 1 << 16];
     loop {
         let count = match file.read(&mut buffer) {
@@ -340,18 +342,28 @@ fn check_size(file: &mut File, limit: FileLimit, most: usize) -> io::Result<()> 
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
-        let lines = buffer[..count].iter().filter(|byte| **byte == b'\n');
-        records += lines.count();
-        bytes += count as u64;
-        if records > most || bytes > limit.bytes() {
-            let problem = format!(
-                "a run directory has at most {most} records in a file, of at most {} bytes",
-                limit.bytes()
-            );
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+        let mut lines = buffer[..count].split(|byte| *byte == b'\n');
+        let first = lines.next().map_or(0, <[u8]>::len);
+        line += first as u64;
+        if line > limit.line() {
+            return refused(too_long(limit));
+        }
+        // A record inside a piece is shorter than any limit.
+        for rest in lines {
+            records += 1;
+            line = rest.len() as u64;
+        }
+        if records > most {
+            return refused(format!(
+                "a run directory has at most {most} records in a file"
+            ));
         }
     }
     file.rewind()
+}
+
+fn too_long(limit: FileLimit) -> String {
+    format!("a record has at most {} bytes", limit.line())
 }
 
 /// The records in `lines`; `file` is for messages.
@@ -369,8 +381,7 @@ fn records<T: DeserializeOwned>(
         read.map_err(|error| io_error(file, error))?;
         let wrong = |problem: &dyn ToString| broken(file, Some(number), &problem.to_string());
         if line.len() as u64 > limit.line() {
-            let problem = format!("a record has at most {} bytes", limit.line());
-            return Err(wrong(&problem));
+            return Err(wrong(&too_long(limit)));
         }
         if line.pop() != Some(b'\n') {
             break;

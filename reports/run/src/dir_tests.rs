@@ -251,6 +251,30 @@ fn too_many_records_are_refused_before_they_are_read() {
 }
 
 #[test]
+fn a_sparse_file_of_records_is_refused_by_its_length_or_its_first_long_line() {
+    let dir = tempfile::tempdir().unwrap();
+    create(dir.path(), &fault_plan());
+    let line = serde_json::to_string(&outcome()).unwrap() + "\n";
+    let path = dir.path().join(FAULT_OUTCOMES);
+    fs::write(&path, line.repeat(3)).unwrap();
+    let mut file = File::options().read(true).write(true).open(&path).unwrap();
+    file.set_len(RUN_RECORDS.bytes() + 1).unwrap();
+    let error = Run::read(dir.path()).unwrap_err().to_string();
+    assert!(error.contains("is longer than 2 GiB"), "{error}");
+    file.set_len(RUN_RECORDS.bytes()).unwrap();
+    let error = check_size(&mut file, RUN_RECORDS, MOST_RECORDS).unwrap_err();
+    assert_eq!(error.to_string(), "a record has at most 268435456 bytes");
+    let read = file.stream_position().unwrap();
+    assert!(
+        read < RUN_RECORDS.line() + (1 << 20),
+        "{read} bytes were read"
+    );
+    // Zeros at the end, as a power cut can leave them, are a record that was not finished.
+    file.set_len(1 << 20).unwrap();
+    assert_eq!(Run::read(dir.path()).unwrap().fault_outcomes.len(), 3);
+}
+
+#[test]
 fn a_directory_takes_one_run_and_one_writer_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
     let again = || Writer::create(dir.path(), &plan(), &environment(), Some("x"), &[]).map(drop);

@@ -73,7 +73,7 @@ pub const RUN_DOCUMENT: FileLimit =
     FileLimit::new("a document of a run directory", 64 * MIB, u64::MAX);
 /// A file of records in a run directory.
 pub const RUN_RECORDS: FileLimit =
-    FileLimit::new("the records of a run directory", 4 * GIB, 256 * MIB);
+    FileLimit::new("the records of a run directory", 2 * GIB, 256 * MIB);
 /// A blob of a trace.
 pub const BLOB: FileLimit = FileLimit::new("a blob", GIB, u64::MAX);
 
@@ -98,6 +98,43 @@ pub fn open(path: &Path) -> io::Result<File> {
     let file = options.open(path)?;
     regular(&file.metadata()?)?;
     Ok(file)
+}
+
+/// The first bytes of a file that tell text from other content.
+const TEXT_HEAD: usize = 4096;
+
+/// Opens a file of text to append to it; creates it if there is none. The last name of the path may not be a symbolic link.
+///
+/// # Errors
+/// If it cannot be opened, is not a regular file, or begins with bytes that are not text.
+pub fn open_text_to_append(path: &Path) -> io::Result<File> {
+    // Asked first, because opening a device can have an effect.
+    if let Ok(there) = path.symlink_metadata() {
+        regular(&there)?;
+    }
+    let mut options = File::options();
+    let options = options.create(true).append(true).read(true);
+    let file = options.custom_flags(flags(OFlags::NOFOLLOW)).open(path)?;
+    regular(&file.metadata()?)?;
+    let mut head = Vec::new();
+    (&file).take(TEXT_HEAD as u64).read_to_end(&mut head)?;
+    match is_text(&head) {
+        true => Ok(file),
+        false => Err(refused("has content that is not text")),
+    }
+}
+
+/// Whether these first bytes of a file are text: UTF-8, cut anywhere, without control characters but those of a terminal.
+fn is_text(head: &[u8]) -> bool {
+    let is_control = |byte: &u8| {
+        let is_of_terminal = matches!(byte, b'\t' | b'\n' | b'\r' | 0x1b);
+        byte.is_ascii_control() && !is_of_terminal
+    };
+    let is_utf_8 = match std::str::from_utf8(head) {
+        Ok(_) => true,
+        Err(error) => error.error_len().is_none() && head.len() == TEXT_HEAD,
+    };
+    is_utf_8 && !head.iter().any(is_control)
 }
 
 /// Opens a regular file below a directory for reading. `inside` is relative; no component of it may be a symbolic link.
@@ -186,7 +223,27 @@ fn words(bytes: u64) -> String {
 /// # Errors
 /// As [`open`], and if it is longer than the limit.
 pub fn read(path: &Path, limit: FileLimit) -> io::Result<Vec<u8>> {
-    read_all(open(path)?, limit)
+    read_file(open(path)?, limit)
+}
+
+/// The bytes of an open file. One that is too long is refused before it is read: of a sparse file, any length takes no space.
+///
+/// # Errors
+/// If it cannot be read, or exceeds a limit.
+pub fn read_file(file: File, limit: FileLimit) -> io::Result<Vec<u8>> {
+    check_length(&file, limit)?;
+    read_all(file, limit)
+}
+
+/// Checks the length of a file against the limit, without reading it.
+///
+/// # Errors
+/// If it is longer.
+pub fn check_length(file: &File, limit: FileLimit) -> io::Result<()> {
+    match file.metadata()?.len() > limit.bytes {
+        true => Err(limit.too_long()),
+        false => Ok(()),
+    }
 }
 
 /// The text of a regular file.
@@ -273,6 +330,27 @@ mod tests {
     const SMALL: FileLimit = FileLimit::new("a test", 2 * MIB, MIB);
 
     #[test]
+    fn a_file_that_is_too_long_is_refused_before_it_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("sparse");
+        let mut file = File::options()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .read(true)
+            .open(&path)
+            .unwrap();
+        file.set_len(2 * MIB + 1).unwrap();
+        let said = "is longer than 2 MiB, the limit for a test";
+        assert_eq!(read(&path, SMALL).unwrap_err().to_string(), said);
+        let error = read_file(file.try_clone().unwrap(), SMALL).unwrap_err();
+        assert_eq!(error.to_string(), said);
+        assert_eq!(io::Seek::stream_position(&mut file).unwrap(), 0, "was read");
+        file.set_len(MIB).unwrap();
+        assert_eq!(read(&path, SMALL).unwrap().len(), MIB as usize);
+    }
+
+    #[test]
     fn a_path_that_is_not_a_regular_file_is_refused_by_its_kind_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let fifo = dir.path().join("fifo");
@@ -293,6 +371,60 @@ mod tests {
         let inside = open_inside(dir.path(), Path::new("fifo")).unwrap_err();
         assert!(inside.to_string().contains("FIFO"), "{inside}");
         assert!(started.elapsed().as_secs() < 2);
+    }
+
+    #[test]
+    fn text_is_appended_to_text_and_to_nothing_else() {
+        use std::io::Write;
+
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let cut = "ä".repeat(TEXT_HEAD);
+        for (name, content) in [
+            ("new", None),
+            ("empty", Some("")),
+            ("log", Some(" WARN \u{1b}[1mone\u{1b}[0m\t\r\n")),
+            ("cut", Some(&cut[..])),
+            ("odd", Some(&format!("x{cut}")[..])),
+        ] {
+            if let Some(content) = content {
+                std::fs::write(at(name), content).unwrap();
+            }
+            let mut file = open_text_to_append(&at(name)).unwrap();
+            file.write_all(b"two\n").unwrap();
+            let text = std::fs::read_to_string(at(name)).unwrap();
+            assert_eq!(text, format!("{}two\n", content.unwrap_or_default()));
+        }
+        for content in [
+            &b"SQLite format 3\0"[..],
+            b"\x7fELF",
+            b"\x1f\x8b\x08",
+            b"caf\xe9 au lait",
+            b"half \xc3",
+            b"a\x01",
+            b"text\n\0",
+        ] {
+            std::fs::write(at("other"), content).unwrap();
+            let error = open_text_to_append(&at("other")).unwrap_err().to_string();
+            assert_eq!(error, "has content that is not text");
+            assert_eq!(std::fs::read(at("other")).unwrap(), content);
+        }
+        symlink(at("log"), at("link")).unwrap();
+        symlink(at("missing"), at("dangling")).unwrap();
+        let mode = Mode::RUSR | Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("fifo"), mode).unwrap();
+        let _listener = UnixListener::bind(at("socket")).unwrap();
+        for (name, kind) in [
+            ("", "a directory"),
+            ("link", "a symbolic link"),
+            ("dangling", "a symbolic link"),
+            ("fifo", "a FIFO"),
+            ("socket", "a socket"),
+        ] {
+            let error = open_text_to_append(&at(name)).unwrap_err().to_string();
+            assert_eq!(error, format!("is {kind}, not a regular file"));
+        }
+        assert!(!at("missing").exists());
     }
 
     #[test]

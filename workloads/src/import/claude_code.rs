@@ -628,36 +628,48 @@ impl Reader {
         self.session.roots.absolute(cwd, path)
     }
 
-    /// Gives each path its place in the workspace. All roots are known only after the last line.
+    /// Gives each path its place in the workspace. All roots are known only after the last line. A call is outside if its
+    /// path or that of its result is.
     fn place_paths(&mut self) -> Result<(), String> {
         let session = &mut self.session;
         let roots = &mut session.roots;
+        let mut outside: HashSet<String> = HashSet::new();
         for event in &mut session.events {
             match event {
                 Recorded::Call(call) => {
-                    call.path = call.path.take().and_then(|path| roots.place(&path));
+                    let path = call.path.take();
+                    call.path = path.as_ref().and_then(|path| roots.place(path));
+                    if path.is_some() && call.path.is_none() {
+                        outside.insert(call.id.clone());
+                    }
                 }
                 Recorded::Result(result) => {
                     let mut seen = result.seen.load()?;
-                    match &mut seen {
-                        SeenContent::Nothing | SeenContent::Printed(_) => continue,
-                        SeenContent::Listed(paths) => {
-                            let placed = paths.iter().filter_map(|path| roots.place(path));
-                            *paths = placed.filter(|path| path != ".").collect();
-                        }
-                        SeenContent::Whole { path, .. }
-                        | SeenContent::Part { path, .. }
-                        | SeenContent::Edited { path, .. }
-                        | SeenContent::Patched { path, .. }
-                        | SeenContent::Replaced { path, .. }
-                        | SeenContent::Written { path, .. } => match roots.place(path) {
+                    if let SeenContent::Listed(paths) = &mut seen {
+                        let placed = paths.iter().filter_map(|path| roots.place(path));
+                        *paths = placed.filter(|path| path != ".").collect();
+                    } else if let Some(path) = seen.path_mut() {
+                        let place = roots.place(path).filter(|_| !outside.contains(&result.id));
+                        match place {
                             Some(place) => *path = place,
-                            None => seen = SeenContent::Nothing,
-                        },
+                            None => {
+                                outside.insert(result.id.clone());
+                                seen = SeenContent::Nothing;
+                            }
+                        }
+                    } else {
+                        continue;
                     }
                     result.seen = self.spill.keep(seen);
                 }
                 Recorded::User { .. } | Recorded::Api { .. } | Recorded::Compact { .. } => {}
+            }
+        }
+        for event in &mut session.events {
+            if let Recorded::Call(call) = event
+                && outside.contains(&call.id)
+            {
+                call.path = None;
             }
         }
         Ok(())

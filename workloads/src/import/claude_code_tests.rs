@@ -382,6 +382,83 @@ fn a_call_that_contradicts_the_files_costs_one_call() {
 }
 
 #[test]
+fn a_result_of_another_file_than_the_calls_costs_one_call() {
+    let whole = |path: &str, content: &str| {
+        let lines = content.split('\n').count();
+        json!({"file": {"filePath": path, "content": content, "startLine": 1, "totalLines": lines}})
+    };
+    let part =
+        json!({"file": {"filePath": "/p/b", "content": "x", "startLine": 3, "totalLines": 9}});
+    let written = |path: &str, before: Value| json!({"type": "create", "filePath": path, "content": "new", "originalFile": before});
+    let edited = |path: &str, before: Value| {
+        let hunks = json!([{"oldStart": 1, "lines": ["-one", "+1"]}]);
+        json!({"filePath": path, "originalFile": before, "structuredPatch": hunks})
+    };
+    let read = ("Read", json!({"file_path": "/p/a"}));
+    let write = ("Write", json!({"file_path": "/p/a", "content": "new"}));
+    let edit = (
+        "Edit",
+        json!({"file_path": "/p/a", "old_string": "one", "new_string": "1"}),
+    );
+    let other = "1 a result of another file than the call's";
+    let outside = "1 a path outside the session's directories";
+    for (call, structured, cause) in [
+        (&read, whole("/p/b", "other"), other),
+        (&read, whole("/p/sub/deep/b", "other"), other),
+        (&read, whole("/p/a/b", "other"), other),
+        (&read, whole("/elsewhere/b", "other"), outside),
+        (&read, part, other),
+        (&write, written("/p/b", Value::Null), other),
+        (&write, written("/p/b", "before".into()), other),
+        (&write, written("/elsewhere/b", Value::Null), outside),
+        (&edit, edited("/p/b", "one\n".into()), other),
+        (&edit, edited("/p/b", Value::Null), other),
+        (&edit, edited("/elsewhere/b", Value::Null), outside),
+    ] {
+        let (tool, input) = call;
+        let mut session = Session::new("/p");
+        session.write("/p/a", "one\n").write("/p/b", "two\n");
+        session.call(tool, input.clone(), "", structured.clone());
+        // What the call did to the files is not known: the next reads say how they are.
+        session.read("/p/b", "after\n").read("/p/a", "one\n");
+        session.edit("/p/a", "one", "1", Value::Null);
+        let (_, script, causes) = session.replayed();
+        assert_eq!(causes, [cause], "{structured}");
+        assert_eq!(content(&script, "a").unwrap(), "1\n", "{structured}");
+        assert_eq!(content(&script, "b").unwrap(), "after\n", "{structured}");
+    }
+    // The input is outside, the result inside.
+    for structured in [
+        written("/p/b", Value::Null),
+        edited("/p/b", "two\n".into()),
+        whole("/p/b", "other"),
+    ] {
+        for (tool, input) in [&read, &write, &edit] {
+            let mut session = Session::new("/p");
+            session.write("/p/b", "two\n");
+            let mut input = input.clone();
+            input["file_path"] = "/elsewhere/a".into();
+            session.call(tool, input, "", structured.clone());
+            session.read("/p/b", "two\n");
+            let (_, script, causes) = session.replayed();
+            assert_eq!(causes, [outside], "{structured}");
+            assert_eq!(content(&script, "b").unwrap(), "two\n", "{structured}");
+        }
+    }
+    // The same file in another spelling is the same.
+    let mut session = Session::new("/p");
+    session.call(
+        "Write",
+        json!({"file_path": "/p/x/../a", "content": "new"}),
+        "",
+        written("/p/a", Value::Null),
+    );
+    let (_, script, causes) = session.replayed();
+    assert_eq!(causes, Vec::<String>::new());
+    assert_eq!(content(&script, "a").unwrap(), "new");
+}
+
+#[test]
 fn shell_commands_replay_as_file_operations() {
     let mut session = Session::new("/p");
     session.bash("mkdir -p d && cat > d/a <<'EOF'\none\ntwo\nEOF", "");

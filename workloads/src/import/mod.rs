@@ -328,6 +328,40 @@ pub enum SeenContent {
 
 spillable!(SeenContent);
 
+impl SeenContent {
+    /// The file whose content it is.
+    fn path(&self) -> Option<&String> {
+        match self {
+            Self::Nothing | Self::Listed(_) | Self::Printed(_) => None,
+            Self::Whole { path, .. }
+            | Self::Part { path, .. }
+            | Self::Edited { path, .. }
+            | Self::Patched { path, .. }
+            | Self::Replaced { path, .. }
+            | Self::Written { path, .. } => Some(path),
+        }
+    }
+
+    /// The same, to change it.
+    fn path_mut(&mut self) -> Option<&mut String> {
+        match self {
+            Self::Nothing | Self::Listed(_) | Self::Printed(_) => None,
+            Self::Whole { path, .. }
+            | Self::Part { path, .. }
+            | Self::Edited { path, .. }
+            | Self::Patched { path, .. }
+            | Self::Replaced { path, .. }
+            | Self::Written { path, .. } => Some(path),
+        }
+    }
+
+    /// Whether it is of another file than the call. Such a recording is wrong, and no file is known by it.
+    fn contradicts(&self, call: &RecordedCall) -> bool {
+        let asked = call.path.as_ref();
+        asked.is_some_and(|asked| self.path().is_some_and(|shown| shown != asked))
+    }
+}
+
 impl RecordedResult {
     /// The output of a shell command.
     ///

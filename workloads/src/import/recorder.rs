@@ -579,19 +579,12 @@ fn placed(
         return SeenContent::Nothing;
     };
     let mut seen = seen;
-    match &mut seen {
-        SeenContent::Nothing | SeenContent::Printed(_) => {}
-        SeenContent::Whole { path, .. }
-        | SeenContent::Part { path, .. }
-        | SeenContent::Edited { path, .. }
-        | SeenContent::Patched { path, .. }
-        | SeenContent::Replaced { path, .. }
-        | SeenContent::Written { path, .. } => *path = inside,
-        SeenContent::Listed(paths) => {
-            let all = std::mem::take(paths);
-            let all = all.iter().map(String::as_str).filter_map(place);
-            paths.extend(all.filter(|path| path != "."));
-        }
+    if let SeenContent::Listed(paths) = &mut seen {
+        let all = std::mem::take(paths);
+        let all = all.iter().map(String::as_str).filter_map(place);
+        paths.extend(all.filter(|path| path != "."));
+    } else if let Some(path) = seen.path_mut() {
+        *path = inside;
     }
     match seen {
         // The source does not have the file before the edit.

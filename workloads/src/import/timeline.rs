@@ -314,6 +314,9 @@ impl<'a> Writer<'a> {
                         continue;
                     };
                     let seen = result.seen.load()?;
+                    if seen.contradicts(call) {
+                        continue;
+                    }
                     for (path, state, is_certain) in said(call, result, &seen) {
                         let survey = surveys.get(&path);
                         let is_better = survey.is_none_or(|survey| {
@@ -546,7 +549,7 @@ impl<'a> Writer<'a> {
         };
         let seen = result.seen.load()?;
         let work = shell_work(call, result, &mut self.roots)?;
-        let mut replayed = match work {
+        let replayed = match work {
             Some(work) => self.shell_steps(&work),
             None => self.replayed(call, result, &seen, &mut record),
         };
@@ -557,11 +560,6 @@ impl<'a> Writer<'a> {
             Op::Exec => self.last_exec = Some(Why::Exec),
             Op::Vcs => self.last_exec = Some(Why::Vcs),
             _ => {}
-        }
-        if let Ok(Replayed::Path(path, _)) = &replayed
-            && WorkspacePath::new(self.disguise.path(path)).is_err()
-        {
-            replayed = Err("a name that no file can have");
         }
         let shown = match &replayed {
             Ok(Replayed::Path(path, _)) => WorkspacePath::new(self.disguise.path(path)).ok(),
@@ -595,14 +593,16 @@ impl<'a> Writer<'a> {
         seen: &SeenContent,
         record: &mut CallResult,
     ) -> Result<Replayed, &'static str> {
-        let effect = self.effect(call, seen, record)?;
-        let path = match (&call.path, seen) {
-            (_, SeenContent::Edited { path, .. } | SeenContent::Patched { path, .. })
-            | (Some(path), _) => path,
-            (None, _) if works_on_files(call.op) => {
+        // A state that the trace does not follow would make a later call wrong: what speaks against the call comes first.
+        if seen.contradicts(call) {
+            return Err("a result of another file than the call's");
+        }
+        let path = match (&call.path, seen.path()) {
+            (_, Some(path)) | (Some(path), None) => path,
+            (None, None) if works_on_files(call.op) => {
                 return Err("a path outside the session's directories");
             }
-            (None, _) => {
+            (None, None) => {
                 return Err(match call.op {
                     Op::Exec | Op::Vcs => "a shell command that is not parsed",
                     Op::Plan => "a plan",
@@ -612,13 +612,19 @@ impl<'a> Writer<'a> {
                 });
             }
         };
-        let is_changed_as_asked = match call.op {
-            Op::Edit => matches!(effect, Some(Effect::Edit(_))),
-            Op::Write => matches!(effect, Some(Effect::Write(_))),
-            _ => true,
+        self.place(path)?;
+        const NOT_SHOWN: &str = "an effect that the recording does not show";
+        let changed_by = match seen {
+            SeenContent::Written { .. } | SeenContent::Replaced { .. } => Some(Op::Write),
+            SeenContent::Edited { .. } | SeenContent::Patched { .. } => Some(Op::Edit),
+            _ => None,
         };
-        if result.err.is_none() && !is_changed_as_asked {
-            return Err("an effect that the recording does not show");
+        if changed_by.is_some_and(|op| op != call.op || result.err.is_some()) {
+            return Err(NOT_SHOWN);
+        }
+        let effect = self.effect(call, seen, record)?;
+        if result.err.is_none() && matches!(call.op, Op::Write | Op::Edit) && effect.is_none() {
+            return Err(NOT_SHOWN);
         }
         self.can_be_replayed(path, call.op, result.err)?;
         Ok(Replayed::Path(path.clone(), effect))

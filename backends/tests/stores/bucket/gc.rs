@@ -140,7 +140,7 @@ async fn garbage_collection_keeps_every_version_inside_the_window() {
     );
     let early = world.show("churn.md", At::Commit(floor - 1)).await;
     assert!(matches!(early, Err(HistoryError::TooOld(oldest)) if oldest == floor));
-    assert_eq!(log(&client, "").await.unwrap().len(), 2);
+    assert_eq!(log(&client, "").await.unwrap().entries.len(), 2);
     assert_eq!(world.check().await.problems, Vec::<String>::new());
     // The content of a deleted blob is uploaded again, and that of a kept blob is not.
     world

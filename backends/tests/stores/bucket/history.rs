@@ -1,5 +1,21 @@
 use super::*;
 
+/// The changes of a commit, as the command lists them.
+fn events(log: &CommitHistory, number: usize) -> Vec<String> {
+    let events = log.entries[number].events.iter();
+    let shown = events.map(|(path, event)| {
+        let path = log.path(*path);
+        match event {
+            Event::Added => format!("added {path}"),
+            Event::Changed => format!("changed {path}"),
+            Event::Attributes => format!("attributes {path}"),
+            Event::Renamed(from) => format!("renamed {} -> {path}", log.path(*from)),
+            Event::Removed => format!("removed {path}"),
+        }
+    });
+    shown.collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn history_shows_and_restores_every_version() {
     let world = World::new().await;
@@ -23,18 +39,13 @@ async fn history_shows_and_restores_every_version() {
         matches!(of_dir, Err(HistoryError::NotFile(..))),
         "{of_dir:?}"
     );
-    let entries = log(&world.client(), "dir/deep/").await.unwrap();
-    let numbers: Vec<u64> = entries.iter().map(|entry| entry.number).collect();
+    let of_dir = log(&world.client(), "dir/deep/").await.unwrap();
+    let numbers: Vec<u64> = of_dir.entries.iter().map(|entry| entry.number).collect();
     assert_eq!(numbers, [third, first]);
-    assert_eq!(
-        entries[0].events,
-        BTreeMap::from([("dir/deep/b.md".to_owned(), Event::Removed)])
-    );
-    assert_eq!(entries[0].writer, "alice@host");
+    assert_eq!(events(&of_dir, 0), ["removed dir/deep/b.md"]);
+    assert_eq!(of_dir.entries[0].writer, "alice@host");
     let all = log(&world.client(), "").await.unwrap();
-    assert_eq!(all[1].events["dir/a.md"], Event::Changed);
-    assert_eq!(all[1].events["c.md"], Event::Added);
-    assert!(!all[1].events.contains_key("dir"));
+    assert_eq!(events(&all, 1), ["added c.md", "changed dir/a.md"]);
 
     let bucket = world.bucket();
     let client = Client::new(&bucket, &world.config);
@@ -72,8 +83,7 @@ async fn history_shows_and_restores_every_version() {
     checkout.remove(b"c.md");
     checkout.commit(&client).await.unwrap();
     let renamed = log(&client, "dir/d.md").await.unwrap();
-    let events = BTreeMap::from([("dir/d.md".to_owned(), Event::Renamed("c.md".to_owned()))]);
-    assert_eq!(renamed[0].events, events);
+    assert_eq!(events(&renamed, 0), ["renamed c.md -> dir/d.md"]);
     // Three commits, and six times the proof that log/1 is not overwritten: no content is uploaded again.
     assert_eq!(bucket.requests()["s3_put"] - sent, 9);
     assert_eq!(world.check().await.problems, Vec::<String>::new());
@@ -198,25 +208,104 @@ async fn files_of_several_chunks_are_committed_shown_and_checked() {
     assert_eq!(world.check().await.problems, Vec::<String>::new());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_restore_looks_up_each_name_once_however_deep_it_is_nested() {
-    const DEPTH: u64 = 30_000;
-    let world = World::new().await;
-    let client = world.client();
-    let mut checkout = Checkout::open(&client, "w").await.unwrap();
+/// Nested directories below `top`, not committed yet: at least this many.
+async fn nested(client: &Client, depth: u64) -> Checkout {
+    let mut checkout = Checkout::open(client, "w").await.unwrap();
     let directory = Node {
         body: Body::Directory,
         attributes: s3::tree::Attributes::default(),
     };
     checkout.put(b"top", directory, None).unwrap();
     // Twice as many with each step.
-    let mut depth = 1;
-    while depth < DEPTH {
+    let mut nodes = 1;
+    while nodes < depth {
         let tree = checkout.tree().clone();
         let top = tree.find(b"top").unwrap();
-        let bottom = [&b"top"[..], &b"/d".repeat(depth as usize)].concat();
-        depth += checkout.copy(&tree, top, &bottom).unwrap();
+        let bottom = [&b"top"[..], &b"/d".repeat(nodes as usize)].concat();
+        nodes += checkout.copy(&tree, top, &bottom).unwrap();
     }
+    checkout
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_reads_a_few_names_for_each_change_however_deep_it_is_nested() {
+    const DEPTH: u64 = 30_000;
+    let world = World::new().await;
+    let client = world.client();
+    let mut checkout = nested(&client, DEPTH).await;
+    let nodes = checkout.tree().count() as u64 - 1;
+    assert!(nodes >= DEPTH, "{nodes} are nested");
+    checkout.commit(&client).await.unwrap();
+    let tree = checkout.tree().clone();
+    let top = tree.find(b"top").unwrap();
+    checkout.copy(&tree, top, b"copy").unwrap();
+    checkout.commit(&client).await.unwrap();
+    // The first commit of a memory is empty.
+    for (path, commits) in [("", 3), ("top", 1), ("copy/d/d", 1), ("other", 0)] {
+        let log = log(&client, path).await.unwrap();
+        assert_eq!(log.entries.len(), commits, "{path}");
+        let changes: usize = log.entries.iter().map(|entry| entry.events.len()).sum();
+        let below = match path {
+            "" => 2 * nodes,
+            "top" => nodes,
+            "other" => 0,
+            _ => nodes - 2,
+        };
+        assert_eq!(changes as u64, below, "{path}");
+        // The directory of a change, and the change, in each of the two commits.
+        assert!(log.names_read() <= 4 * nodes, "{}", log.names_read());
+    }
+    let log = log(&client, "copy").await.unwrap();
+    let (last, event) = log.entries[0].events.last().unwrap();
+    assert_eq!(*event, Event::Added);
+    assert_eq!(
+        log.path(*last),
+        format!("copy{}", "/d".repeat(nodes as usize - 1))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_tells_links_renames_and_renames_of_directories_above_apart() {
+    let world = World::new().await;
+    let client = world.client();
+    world
+        .commit(&[("a/b/f", "one"), ("a/b/g", "two"), ("a.x", "x")])
+        .await;
+    let mut checkout = Checkout::open(&client, "w").await.unwrap();
+    let known = |checkout: &Checkout, path: &str| {
+        let id = checkout.tree().find(path.as_bytes()).unwrap();
+        (checkout.tree().node(id).unwrap().clone(), Some(id))
+    };
+    let (node, id) = known(&checkout, "a/b/f");
+    checkout.put(b"a/link", node, id).unwrap();
+    checkout.commit(&client).await.unwrap();
+    let (node, id) = known(&checkout, "a/b/g");
+    checkout.put(b"c/g", node, id).unwrap();
+    checkout.remove(b"a/b/g");
+    checkout.commit(&client).await.unwrap();
+    let all = log(&client, "").await.unwrap();
+    assert_eq!(events(&all, 0), ["added c", "renamed a/b/g -> c/g"]);
+    assert_eq!(events(&all, 1), ["added a/link"]);
+    let first = [
+        "added a",
+        "added a/b",
+        "added a/b/f",
+        "added a/b/g",
+        "added a.x",
+    ];
+    assert_eq!(events(&all, 2), first);
+    // The rename is a change of the place that the file had, too.
+    let of_place = log(&client, "a/b").await.unwrap();
+    assert_eq!(events(&of_place, 0), ["renamed a/b/g -> c/g"]);
+    assert_eq!(of_place.entries.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_looks_up_each_name_once_however_deep_it_is_nested() {
+    const DEPTH: u64 = 30_000;
+    let world = World::new().await;
+    let client = world.client();
+    let mut checkout = nested(&client, DEPTH).await;
     let tree = checkout.tree().clone();
     let top = tree.find(b"top").unwrap();
     let before = checkout.lookups();

@@ -15,7 +15,7 @@ use s3::checkout::{Checkout, now};
 use s3::client::{Bucket, Client, MirrorClient, Precondition, Sweeper};
 use s3::config::{MirrorMode, S3Config, Secret};
 use s3::gc::{Collected, GcOptions, collect};
-use s3::history::{At, Event, HistoryError, log, restore, show};
+use s3::history::{At, CommitHistory, Event, HistoryError, log, restore, show};
 use s3::mirror::{Files, Imported, MirrorPlan, files, import, plan, plan_all, publish};
 use s3::objects::{Fault, Key, Objects, Put};
 use s3::tree::{Body, CHUNK, Hash, Node, Tree};

@@ -1,6 +1,5 @@
 //! `ctxbench s3 log`: lists the commits of a memory.
 
-use std::fmt::Write;
 use std::process::ExitCode;
 
 use anyhow::bail;
@@ -28,8 +27,8 @@ pub struct Log {
 impl Log {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let remote = Remote::new(self.bucket.config()?)?;
-        let entries = remote.run(history::log(&remote.client, &self.path))?;
-        if entries.is_empty() {
+        let log = remote.run(history::log(&remote.client, &self.path))?;
+        if log.entries.is_empty() {
             let config = &remote.config;
             let (endpoint, bucket, agent) = (&config.endpoint, &config.bucket, &config.agent);
             match self.path.is_empty() {
@@ -42,21 +41,21 @@ impl Log {
                 ),
             }
         }
-        let mut text = String::new();
-        for entry in entries {
+        for entry in &log.entries {
             let (number, at, writer) = (entry.number, time(entry.time), &entry.writer);
-            writeln!(text, "{number} {at} {writer}")?;
+            println!("{number} {at} {writer}");
+            // One line at a time: the paths of nested directories are quadratic together.
             for (path, event) in &entry.events {
+                let path = log.path(*path);
                 match event {
-                    Event::Added => writeln!(text, "  added      {path}")?,
-                    Event::Changed => writeln!(text, "  changed    {path}")?,
-                    Event::Attributes => writeln!(text, "  attributes {path}")?,
-                    Event::Renamed(from) => writeln!(text, "  renamed    {from} -> {path}")?,
-                    Event::Removed => writeln!(text, "  removed    {path}")?,
+                    Event::Added => println!("  added      {path}"),
+                    Event::Changed => println!("  changed    {path}"),
+                    Event::Attributes => println!("  attributes {path}"),
+                    Event::Renamed(from) => println!("  renamed    {} -> {path}", log.path(*from)),
+                    Event::Removed => println!("  removed    {path}"),
                 }
             }
         }
-        print!("{text}");
         Ok(ExitCode::SUCCESS)
     }
 }
