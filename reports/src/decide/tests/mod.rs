@@ -153,11 +153,7 @@ fn forty_wrong_passes_archive_a_candidate_that_wins_its_rows() {
                 "{}",
                 found.rows[0].candidate
             );
-            assert!(
-                found.why.starts_with("Failed passes"),
-                "{}",
-                found.why
-            );
+            assert!(found.why.starts_with("Failed passes"), "{}", found.why);
         }
     }
 }
