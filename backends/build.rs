@@ -7,23 +7,13 @@ use std::path::{Path, PathBuf};
 const MOUNT: &[&str] = &["fuse", "store"];
 
 /// The code that both `llm-*` backends use.
-const LLM: &[&str] = &[
-    "llm/asker.rs",
-    "llm/flight.rs",
-    "llm/log_file.rs",
-    "llm/names.rs",
-    "../models/src",
-    "memory",
-];
+const LLM: &[&str] = &["llm/asker.rs", "llm/flight.rs", "llm/log_file.rs", "llm/names.rs", "../models/src", "memory"];
 
 /// The files and directories whose lines count, where they are not a backend's own directory and the front end.
 const EXCEPTIONS: &[(&str, &[&[&str]])] = &[
     ("DIRECT", &[&["direct.rs"]]),
     ("AGENT_MEMORY", &[&["agent_memory", "sqlite"], MOUNT]),
-    (
-        "AGENT_MEMORY_MEANING",
-        &[&["agent_memory", "sqlite", "../embeddings/src"], MOUNT],
-    ),
+    ("AGENT_MEMORY_MEANING", &[&["agent_memory", "sqlite", "../embeddings/src"], MOUNT]),
     ("S3", &[&["../s3/src", "s3", "sqlite"], MOUNT]),
     ("LLM_HISTORY", &[&["llm/history"], LLM, MOUNT]),
     ("LLM_GENERATE", &[&["llm/generate"], LLM, MOUNT]),
@@ -66,18 +56,14 @@ fn main() {
 
 fn sum(places: &[&str]) -> usize {
     let places = places.iter();
-    places
-        .map(|place| count(&Path::new("src").join(place)))
-        .sum()
+    places.map(|place| count(&Path::new("src").join(place))).sum()
 }
 
 fn count(place: &Path) -> usize {
     if place.is_dir() {
         let entries = entries(place);
         // How a backend is described, launched and opened by options serves no file.
-        let serving = entries
-            .iter()
-            .filter(|entry| !(entry.ends_with("backend.rs") || entry.ends_with("options.rs")));
+        let serving = entries.iter().filter(|entry| !(entry.ends_with("backend.rs") || entry.ends_with("options.rs")));
         return serving.map(|entry| count(entry)).sum();
     }
     let source = std::fs::read_to_string(place)
@@ -91,7 +77,6 @@ fn count(place: &Path) -> usize {
 }
 
 fn entries(dir: &Path) -> Vec<PathBuf> {
-    let entries =
-        std::fs::read_dir(dir).unwrap_or_else(|error| panic!("listing {}: {error}", dir.display()));
+    let entries = std::fs::read_dir(dir).unwrap_or_else(|error| panic!("listing {}: {error}", dir.display()));
     entries.flatten().map(|entry| entry.path()).collect()
 }

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use rundir::{
-    Calls, CellEpoch, Environment, Epoch, Latencies, Looks, Outcome, Plan, SCHEMA_VERSION, Sample,
-    Writer, histogram,
+    Calls, CellEpoch, Environment, Epoch, Latencies, Looks, Outcome, Plan, SCHEMA_VERSION, Sample, Writer, histogram,
 };
 
 const WORKLOADS: u32 = 25;
@@ -16,8 +15,7 @@ const CALLS: u64 = 50;
 /// A run directory with a million calls: 25 cells of five arms, eight epochs of 20 rounds, 50 calls in a pass.
 pub fn million_calls(dir: &Path) -> u64 {
     let mut plan: Plan = toml::from_str(include_str!("../harness/src/testing/plan.toml")).unwrap();
-    let environment: Environment =
-        serde_json::from_str(include_str!("../harness/src/testing/env.json")).unwrap();
+    let environment: Environment = serde_json::from_str(include_str!("../harness/src/testing/env.json")).unwrap();
     let section = &mut plan.schedule.sections[0];
     section.epochs = EPOCHS;
     section.looks = Looks::at_end(EPOCHS);
@@ -33,9 +31,7 @@ pub fn million_calls(dir: &Path) -> u64 {
         })
         .collect();
     let cells = plan.workloads.iter();
-    section.cells = cells
-        .map(|workload| (workload.name.clone(), workload.states.clone()))
-        .collect();
+    section.cells = cells.map(|workload| (workload.name.clone(), workload.states.clone())).collect();
     plan.skipped.clear();
     let writer = Writer::create(dir, &plan, &environment, None, &[]).unwrap();
     let mut order = 0;
@@ -45,8 +41,7 @@ pub fn million_calls(dir: &Path) -> u64 {
                 let mut times = histogram();
                 for round in 0..ROUNDS {
                     // A spread of service times, without a clock.
-                    let ns =
-                        |call: u64| 10_000 + 3_000 * at as u64 + 97 * (order + call * 13) % 2_000;
+                    let ns = |call: u64| 10_000 + 3_000 * at as u64 + 97 * (order + call * 13) % 2_000;
                     let durations: Vec<u64> = (0..CALLS).map(ns).collect();
                     durations.iter().for_each(|ns| times.record(*ns).unwrap());
                     let total = durations.iter().sum();

@@ -31,20 +31,11 @@ const KIB: [u8; 1024] = [7; 1024];
 const CALLS: u64 = 512;
 
 fn caller() -> Caller {
-    Caller {
-        uid: 0,
-        gid: 0,
-        now: Timestamp::now(),
-    }
+    Caller { uid: 0, gid: 0, now: Timestamp::now() }
 }
 
 fn node(kind: Kind) -> NewNode<'static> {
-    NewNode {
-        kind,
-        permissions: 0o644,
-        rdev: 0,
-        target: &[],
-    }
+    NewNode { kind, permissions: 0o644, rdev: 0, target: &[] }
 }
 
 fn name(number: usize) -> Vec<u8> {
@@ -84,8 +75,7 @@ fn harness(criterion: &mut Criterion) {
                 observed.push(perform(&prepared, &mut buffer));
                 took.push(now() - started);
             }
-            took.iter()
-                .for_each(|took| times.saturating_record((*took).max(1)));
+            took.iter().for_each(|took| times.saturating_record((*took).max(1)));
         });
     });
     group.bench_function("histogram record", |bencher| {
@@ -104,20 +94,10 @@ fn harness(criterion: &mut Criterion) {
 /// Statistics of one comparison, and everything from a run directory of a million calls to its summary.
 fn reports(criterion: &mut Criterion) {
     let measured: Vec<Vec<f64>> = (0..8_u32)
-        .map(|epoch| {
-            (0..40_u32)
-                .map(|round| 0.3 + f64::from((epoch * 41 + round * 17) % 29) / 1000.0)
-                .collect()
-        })
+        .map(|epoch| (0..40_u32).map(|round| 0.3 + f64::from((epoch * 41 + round * 17) % 29) / 1000.0).collect())
         .collect();
-    let ratios = Ratios {
-        measured,
-        disturbance: Disturbance::Absent,
-    };
-    let margin = Margin {
-        ratio: 1.05,
-        kind: MarginKind::Relative,
-    };
+    let ratios = Ratios { measured, disturbance: Disturbance::Absent };
+    let margin = Margin { ratio: 1.05, kind: MarginKind::Relative };
     criterion.bench_function("statistics/compare 8 epochs of 40 rounds", |bencher| {
         bencher.iter(|| compare(black_box(&ratios), 0.01, margin));
     });
@@ -125,9 +105,7 @@ fn reports(criterion: &mut Criterion) {
     let dir = scratch.path().join("run");
     large_run::million_calls(&dir);
     let mut group = criterion.benchmark_group("report");
-    group
-        .sample_size(10)
-        .measurement_time(Duration::from_secs(10));
+    group.sample_size(10).measurement_time(Duration::from_secs(10));
     group.bench_function("read a run of a million calls", |bencher| {
         bencher.iter(|| Run::read(&dir).unwrap());
     });
@@ -140,13 +118,9 @@ fn reports(criterion: &mut Criterion) {
 
 /// A directory of files of 1 KiB.
 fn filled(store: &dyn Store) -> (Ino, Vec<Attr>) {
-    let dir = store
-        .create(&caller(), ROOT, b"files", &node(Kind::Directory))
-        .unwrap();
+    let dir = store.create(&caller(), ROOT, b"files", &node(Kind::Directory)).unwrap();
     let file = |number| {
-        let file = store
-            .create(&caller(), dir.ino, &name(number), &node(Kind::File))
-            .unwrap();
+        let file = store.create(&caller(), dir.ino, &name(number), &node(Kind::File)).unwrap();
         store.write(&caller(), file.ino, 0, &KIB).unwrap();
         file
     };
@@ -157,8 +131,7 @@ fn filled(store: &dyn Store) -> (Ino, Vec<Attr>) {
 fn stores(criterion: &mut Criterion) {
     let scratch = tempfile::tempdir_in("/var/tmp").unwrap();
     let memory: Box<dyn Store> = Box::new(MemoryStore::new(&caller()));
-    let sqlite: Box<dyn Store> =
-        Box::new(SqliteStore::open(&scratch.path().join("bench.db"), &caller()).unwrap());
+    let sqlite: Box<dyn Store> = Box::new(SqliteStore::open(&scratch.path().join("bench.db"), &caller()).unwrap());
     for store in [memory, sqlite] {
         let kind = store.kind();
         let (dir, files) = filled(&*store);
@@ -188,44 +161,26 @@ fn stores(criterion: &mut Criterion) {
         bench("overwrite 1 KiB", &mut |n| {
             // Other bytes each time.
             content = content.wrapping_add(1);
-            store
-                .write(&caller(), files[n].ino, 0, &[content; 1024])
-                .unwrap();
+            store.write(&caller(), files[n].ino, 0, &[content; 1024]).unwrap();
         });
         let mut created = 0;
         bench("create and write 1 KiB", &mut |_| {
             let name = format!("n{created}");
             created += 1;
-            let file = store
-                .create(&caller(), dir, name.as_bytes(), &node(Kind::File))
-                .unwrap();
+            let file = store.create(&caller(), dir, name.as_bytes(), &node(Kind::File)).unwrap();
             store.write(&caller(), file.ino, 0, &KIB).unwrap();
         });
         let mut renamed = 0_usize;
         bench("rename", &mut |_| {
-            let (from, to) = (
-                format!("f{:04}", renamed % FILES),
-                format!("r{:04}", renamed % FILES),
-            );
+            let (from, to) = (format!("f{:04}", renamed % FILES), format!("r{:04}", renamed % FILES));
             let back = (renamed / FILES) % 2 == 1;
             let (from, to) = if back { (to, from) } else { (from, to) };
             renamed += 1;
-            store
-                .rename(
-                    &caller(),
-                    (dir, from.as_bytes()),
-                    (dir, to.as_bytes()),
-                    RenameMode::Replace,
-                )
-                .unwrap();
+            store.rename(&caller(), (dir, from.as_bytes()), (dir, to.as_bytes()), RenameMode::Replace).unwrap();
         });
-        let listed = store
-            .create(&caller(), ROOT, b"listed", &node(Kind::Directory))
-            .unwrap();
+        let listed = store.create(&caller(), ROOT, b"listed", &node(Kind::Directory)).unwrap();
         for number in 0..FILES {
-            store
-                .create(&caller(), listed.ino, &name(number), &node(Kind::File))
-                .unwrap();
+            store.create(&caller(), listed.ino, &name(number), &node(Kind::File)).unwrap();
         }
         bench("list 1,000 with attributes", &mut |_| {
             let mut count = 0;
@@ -241,21 +196,11 @@ fn stores(criterion: &mut Criterion) {
 
 /// Two writers' versions of a note of 64 KiB, each with another line changed.
 fn merging(criterion: &mut Criterion) {
-    let base: String = (0..1500)
-        .map(|line| format!("line {line}: what the agent knows of it\n"))
-        .collect();
-    let (ours, theirs) = (
-        base.replace("line 100:", "ours 100:"),
-        base.replace("line 1400:", "theirs 1400:"),
-    );
+    let base: String = (0..1500).map(|line| format!("line {line}: what the agent knows of it\n")).collect();
+    let (ours, theirs) = (base.replace("line 100:", "ours 100:"), base.replace("line 1400:", "theirs 1400:"));
     criterion.bench_function("merge/two edits of a note of 64 KiB", |bencher| {
         bencher.iter(|| {
-            let merged = s3::text::merge(
-                Some(base.as_bytes()),
-                ours.as_bytes(),
-                theirs.as_bytes(),
-                false,
-            );
+            let merged = s3::text::merge(Some(base.as_bytes()), ours.as_bytes(), theirs.as_bytes(), false);
             black_box(merged.unwrap());
         });
     });
@@ -265,24 +210,11 @@ fn merging(criterion: &mut Criterion) {
 fn recall(criterion: &mut Criterion) {
     let scratch = tempfile::tempdir_in("/var/tmp").unwrap();
     let memory = AgentMemory::open(&scratch.path().join("notes.db"), &caller(), None).unwrap();
-    const WORDS: [&str; 8] = [
-        "risk", "deploy", "parser", "invoice", "timeout", "zebra", "margin", "replica",
-    ];
+    const WORDS: [&str; 8] = ["risk", "deploy", "parser", "invoice", "timeout", "zebra", "margin", "replica"];
     for number in 0..FILES {
-        let file = memory
-            .create(
-                &caller(),
-                ROOT,
-                format!("{number}.md").as_bytes(),
-                &node(Kind::File),
-            )
-            .unwrap();
-        let text: String = (0..40)
-            .map(|at| format!("{} ", WORDS[(number * 7 + at * at) % WORDS.len()]))
-            .collect();
-        memory
-            .write(&caller(), file.ino, 0, text.as_bytes())
-            .unwrap();
+        let file = memory.create(&caller(), ROOT, format!("{number}.md").as_bytes(), &node(Kind::File)).unwrap();
+        let text: String = (0..40).map(|at| format!("{} ", WORDS[(number * 7 + at * at) % WORDS.len()])).collect();
+        memory.write(&caller(), file.ino, 0, text.as_bytes()).unwrap();
     }
     let mut out = Vec::new();
     criterion.bench_function("recall/2,000 tokens of 1,000 notes", |bencher| {

@@ -11,12 +11,7 @@ fn main() {
     }
     let commit = output("git", &["rev-parse", "--short=12", "HEAD"]);
     // Without its lock git does not renew the index, for which cargo would compile again.
-    let status = [
-        "--no-optional-locks",
-        "status",
-        "--porcelain",
-        "--untracked-files=no",
-    ];
+    let status = ["--no-optional-locks", "status", "--porcelain", "--untracked-files=no"];
     let changed = output("git", &status);
     let commit = match (commit, changed) {
         (Some(commit), Some(changed)) if changed.is_empty() => commit,

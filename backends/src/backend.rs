@@ -203,11 +203,7 @@ pub trait Backend: Send + Sync {
     ///
     /// # Errors
     /// As [`Workspace::second_host`].
-    fn second_host(
-        &self,
-        config: &WorkspaceConfig,
-        beside: &Path,
-    ) -> io::Result<Option<Box<dyn Workspace>>> {
+    fn second_host(&self, config: &WorkspaceConfig, beside: &Path) -> io::Result<Option<Box<dyn Workspace>>> {
         let _ = (config, beside);
         Ok(None)
     }
@@ -235,11 +231,7 @@ pub trait Backend: Send + Sync {
 
     /// A common command that prints a file of a workspace of `config` while the backend is stopped:
     /// program and arguments. `None` where that is not possible.
-    fn offline_read(
-        &self,
-        config: &WorkspaceConfig,
-        name: &str,
-    ) -> Option<(String, Vec<OsString>)> {
+    fn offline_read(&self, config: &WorkspaceConfig, name: &str) -> Option<(String, Vec<OsString>)> {
         let _ = (config, name);
         None
     }
@@ -303,12 +295,7 @@ pub trait Tools {
     ///
     /// # Errors
     /// If the file or the requested lines do not exist.
-    fn read_file(
-        &mut self,
-        name: &str,
-        offset: u64,
-        limit: Option<u64>,
-    ) -> Result<String, ToolError>;
+    fn read_file(&mut self, name: &str, offset: u64, limit: Option<u64>) -> Result<String, ToolError>;
 
     /// All files as JSON, as an agent framework stores a session. Not one of the agent's tools.
     fn snapshot(&self) -> String;
@@ -329,11 +316,7 @@ pub trait DomainTools {
     ///
     /// # Errors
     /// If there is no such tool, or the process behind it does not answer.
-    fn call(
-        &mut self,
-        tool: &str,
-        arguments: &serde_json::Value,
-    ) -> io::Result<Result<String, String>>;
+    fn call(&mut self, tool: &str, arguments: &serde_json::Value) -> io::Result<Result<String, String>>;
 }
 
 /// Files that the harness reads and writes by calls in its own process, without a path.
@@ -349,9 +332,7 @@ pub trait FileClient {
     /// # Errors
     /// If one cannot be written.
     fn fill(&mut self, files: &[(String, &[u8])]) -> io::Result<()> {
-        files
-            .iter()
-            .try_for_each(|(path, content)| self.write(path, content))
+        files.iter().try_for_each(|(path, content)| self.write(path, content))
     }
 
     /// Appends a file's content to `into`.
@@ -398,9 +379,7 @@ pub enum ToolError {
     #[error("Error: File {0} not found. Use ls_files() to see what there is.")]
     NotFound(String),
     /// The file has no lines in the requested range.
-    #[error(
-        "Error: {name} has {total} lines; there are none from line {first} on (limit {limit})."
-    )]
+    #[error("Error: {name} has {total} lines; there are none from line {first} on (limit {limit}).")]
     NoSuchLines {
         /// The file.
         name: String,
@@ -412,9 +391,7 @@ pub enum ToolError {
         total: u64,
     },
     /// The content is not UTF-8.
-    #[error(
-        "Error: {0} was not saved: its content is not text, and an agent's state holds only text."
-    )]
+    #[error("Error: {0} was not saved: its content is not text, and an agent's state holds only text.")]
     NotText(String),
     /// The name is not a valid file name.
     #[error("Error: {0:?} is not a file name: it is empty or has more than one line.")]
@@ -579,10 +556,7 @@ pub struct Killed {
 impl KillHandle {
     /// Aborts the connection, kills the daemon and detaches the mount. Hanging calls then fail.
     pub fn kill(&self) -> Killed {
-        let connection = self
-            .mount
-            .as_ref()
-            .and_then(|(_, connection)| connection.as_ref());
+        let connection = self.mount.as_ref().and_then(|(_, connection)| connection.as_ref());
         let aborted = connection.is_some_and(|connection| connection.abort().is_ok());
         let pid = self.daemon.and_then(|pid| Pid::from_raw(pid as i32));
         let killed = pid.is_some_and(|pid| kill_process(pid, Signal::KILL).is_ok());
@@ -601,19 +575,13 @@ impl KillHandle {
 pub fn drop_machine_caches(dir: &Path) -> io::Result<()> {
     // Dirty pages cannot be dropped.
     rustix::fs::syncfs(std::fs::File::open(dir)?)?;
-    std::fs::write("/proc/sys/vm/drop_caches", b"3").map_err(|error| {
-        io::Error::new(
-            error.kind(),
-            format!("dropping the kernel's caches needs root: {error}"),
-        )
-    })
+    std::fs::write("/proc/sys/vm/drop_caches", b"3")
+        .map_err(|error| io::Error::new(error.kind(), format!("dropping the kernel's caches needs root: {error}")))
 }
 
 /// Whether [`drop_machine_caches`] can work for this user.
 pub fn can_drop_caches() -> bool {
-    let caches = std::fs::OpenOptions::new()
-        .write(true)
-        .open("/proc/sys/vm/drop_caches");
+    let caches = std::fs::OpenOptions::new().write(true).open("/proc/sys/vm/drop_caches");
     caches.is_ok()
 }
 

@@ -52,10 +52,7 @@ pub(crate) fn output(command: &mut Command, patience: Duration) -> io::Result<St
         .map_err(|error| failure(error.to_string()))?;
     let Some(status) = wait(&mut child, patience)? else {
         kill_group(&mut child);
-        return Err(failure(format!(
-            "did not end within {} s",
-            patience.as_secs()
-        )));
+        return Err(failure(format!("did not end within {} s", patience.as_secs())));
     };
     if !status.success() {
         let complaints = String::from_utf8_lossy(&head(complaints, OUTPUT_BYTES)?).into_owned();

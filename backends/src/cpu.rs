@@ -10,9 +10,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// If the kernel does not report them.
 pub fn allowed() -> io::Result<Vec<usize>> {
     let allowed = sched_getaffinity(None)?;
-    Ok((0..CpuSet::MAX_CPU)
-        .filter(|cpu| allowed.is_set(*cpu))
-        .collect())
+    Ok((0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect())
 }
 
 /// Binds the calling thread, and the threads and processes that it starts later, to one processor.

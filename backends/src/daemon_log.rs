@@ -133,9 +133,7 @@ impl Queue {
     fn start(sink: impl Write + Send + 'static) -> io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let queue = Self(Arc::clone(&shared));
-        std::thread::Builder::new()
-            .name("log".to_owned())
-            .spawn(move || shared.drain(sink))?;
+        std::thread::Builder::new().name("log".to_owned()).spawn(move || shared.drain(sink))?;
         Ok(queue)
     }
 
@@ -158,9 +156,7 @@ impl Queue {
 
     fn finish(&self, patience: Duration) {
         let mut state = self.0.state.lock();
-        self.0
-            .changed
-            .wait_while_for(&mut state, |state| !state.is_done(), patience);
+        self.0.changed.wait_while_for(&mut state, |state| !state.is_done(), patience);
     }
 }
 
@@ -171,8 +167,7 @@ impl Shared {
         loop {
             let Some(entry) = state.entries.pop_front() else {
                 self.changed.notify_all();
-                self.changed
-                    .wait_while(&mut state, |state| state.entries.is_empty());
+                self.changed.wait_while(&mut state, |state| state.entries.is_empty());
                 continue;
             };
             if let Entry::Line(line) = &entry {

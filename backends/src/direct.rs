@@ -4,9 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::backend::{
-    Backend, Capabilities, Description, Unavailable, Versions, Workspace, WorkspaceConfig, kernel,
-};
+use crate::backend::{Backend, Capabilities, Description, Unavailable, Versions, Workspace, WorkspaceConfig, kernel};
 use crate::promise::{Acknowledgement, Promises};
 
 /// A directory on the machine's own file system.
@@ -33,10 +31,7 @@ impl Backend for Direct {
     }
 
     fn promises(&self) -> Promises {
-        Promises {
-            killed_daemon: Some(Acknowledgement::Write),
-            ..Promises::POSIX
-        }
+        Promises { killed_daemon: Some(Acknowledgement::Write), ..Promises::POSIX }
     }
 
     fn versions(&self) -> Result<Versions, Unavailable> {
@@ -49,11 +44,7 @@ impl Backend for Direct {
         Ok(Box::new(Directory { root }))
     }
 
-    fn offline_read(
-        &self,
-        config: &WorkspaceConfig,
-        name: &str,
-    ) -> Option<(String, Vec<OsString>)> {
+    fn offline_read(&self, config: &WorkspaceConfig, name: &str) -> Option<(String, Vec<OsString>)> {
         let file = config.dir.join(crate::backend::FILES).join(name);
         Some(("cat".to_owned(), vec![file.into()]))
     }

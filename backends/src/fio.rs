@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::backend::{
-    Access, Backend, Capabilities, Description, Need, ServiceTimes, TimedReader, Unavailable,
-    Versions, Workspace, WorkspaceConfig,
+    Access, Backend, Capabilities, Description, Need, ServiceTimes, TimedReader, Unavailable, Versions, Workspace,
+    WorkspaceConfig,
 };
 
 /// Its name on the command line and in results.
@@ -26,18 +26,10 @@ impl Backend for Fio {
     fn describe(&self) -> Description {
         Description {
             name: NAME.to_owned(),
-            summary: "a plain directory, read by fio (engine psync), which times its own calls"
-                .to_owned(),
+            summary: "a plain directory, read by fio (engine psync), which times its own calls".to_owned(),
             durability: "fio only reads".to_owned(),
-            capabilities: Capabilities {
-                holds_data: true,
-                persistent: true,
-                ..Capabilities::default()
-            },
-            needs: vec![Need {
-                name: NAME.to_owned(),
-                why: "it makes and times the calls".to_owned(),
-            }],
+            capabilities: Capabilities { holds_data: true, persistent: true, ..Capabilities::default() },
+            needs: vec![Need { name: NAME.to_owned(), why: "it makes and times the calls".to_owned() }],
             ..Description::default()
         }
     }
@@ -47,10 +39,7 @@ impl Backend for Fio {
     }
 
     fn versions(&self) -> Result<Versions, Unavailable> {
-        let missing = |reason: String| Unavailable {
-            reason,
-            fix: "sudo apt-get install fio".to_owned(),
-        };
+        let missing = |reason: String| Unavailable { reason, fix: "sudo apt-get install fio".to_owned() };
         let asked = Command::new(NAME).arg("--version").output();
         let output = asked.map_err(|error| missing(format!("fio does not start: {error}")))?;
         let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
@@ -124,13 +113,7 @@ mod tests {
     fn the_completion_latencies_of_a_report_are_read() {
         let report = r#"{"jobs":[{"read":{"clat_ns":{"min":200,"max":9000,"mean":431.5,"N":1000,
             "percentile":{"50.000000":402,"90.000000":510}}}}]}"#;
-        let expected = ServiceTimes {
-            count: 1000,
-            mean_ns: 431.5,
-            p50_ns: 402,
-            p90_ns: 510,
-            max_ns: 9000,
-        };
+        let expected = ServiceTimes { count: 1000, mean_ns: 431.5, p50_ns: 402, p90_ns: 510, max_ns: 9000 };
         assert_eq!(service_times(report.as_bytes()).unwrap(), expected);
         let error = service_times(b"{}").unwrap_err().to_string();
         assert!(error.contains("clat_ns.N"), "{error}");

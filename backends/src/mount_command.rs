@@ -233,9 +233,7 @@ impl MountCommand {
     fn paths(matches: &ArgMatches) -> impl Iterator<Item = &Path> {
         // clap shows the options of every mount here, too.
         let others = [Self::DIR, "log", "control"];
-        let ids = matches
-            .ids()
-            .filter(move |id| !others.contains(&id.as_str()));
+        let ids = matches.ids().filter(move |id| !others.contains(&id.as_str()));
         let given = ids.filter_map(|id| matches.try_get_many::<PathBuf>(id.as_str()).ok()?);
         given.flatten().map(PathBuf::as_path)
     }
@@ -250,15 +248,9 @@ impl MountCommand {
         dir: &Path,
     ) -> Result<(), HiddenByMount> {
         let dir = resolved(dir);
-        match Self::paths(matches)
-            .chain(more)
-            .find(|file| resolved(file).starts_with(&dir))
-        {
+        match Self::paths(matches).chain(more).find(|file| resolved(file).starts_with(&dir)) {
             None => Ok(()),
-            Some(file) => Err(HiddenByMount {
-                file: file.to_owned(),
-                dir,
-            }),
+            Some(file) => Err(HiddenByMount { file: file.to_owned(), dir }),
         }
     }
 
@@ -266,11 +258,7 @@ impl MountCommand {
     ///
     /// # Errors
     /// As [`StoreOptions::open`].
-    pub fn open(
-        &self,
-        matches: &ArgMatches,
-        at: MountPoint<'_>,
-    ) -> Result<OpenedStore, StoreOpenError> {
+    pub fn open(&self, matches: &ArgMatches, at: MountPoint<'_>) -> Result<OpenedStore, StoreOpenError> {
         (self.open)(matches, at)
     }
 }
@@ -288,45 +276,21 @@ mod tests {
         std::fs::create_dir(root.join("ctx")).unwrap();
         symlink("ctx", root.join("link")).unwrap();
         let command = Command::new("mount").args([
-            Arg::new("db")
-                .long("db")
-                .value_parser(value_parser!(PathBuf)),
-            Arg::new("log")
-                .long("log")
-                .value_parser(value_parser!(PathBuf)),
+            Arg::new("db").long("db").value_parser(value_parser!(PathBuf)),
+            Arg::new("log").long("log").value_parser(value_parser!(PathBuf)),
             Arg::new(MountCommand::DIR).value_parser(value_parser!(PathBuf)),
         ]);
         let checked = |log: &str| {
             let (db, log, dir) = (root.join("a.db"), root.join(log), root.join("link"));
-            let given = [
-                Path::new("mount"),
-                "--db".as_ref(),
-                &db,
-                "--log".as_ref(),
-                &log,
-                &dir,
-            ];
+            let given = [Path::new("mount"), "--db".as_ref(), &db, "--log".as_ref(), &log, &dir];
             let matches = command.clone().try_get_matches_from(given).unwrap();
             MountCommand::check_log(&matches, &log, &dir)
         };
-        for refused in [
-            "a.db",
-            "a.db-redo",
-            "ctx/../a.db",
-            "ctx.db",
-            "ctx.s3.db",
-            "ctx.llmfs.json",
-        ] {
+        for refused in ["a.db", "a.db-redo", "ctx/../a.db", "ctx.db", "ctx.s3.db", "ctx.llmfs.json"] {
             let error = checked(refused).unwrap_err().to_string();
             assert!(error.contains("fix: "), "{error}");
         }
-        for log in [
-            "ctx.log",
-            "ctx.2026.log",
-            "a.db.log",
-            "log",
-            "ctx.llmfs.logs",
-        ] {
+        for log in ["ctx.log", "ctx.2026.log", "a.db.log", "log", "ctx.llmfs.logs"] {
             checked(log).unwrap();
         }
     }
@@ -344,15 +308,7 @@ mod tests {
             let path = resolved(&root.join(inside));
             assert!(path.starts_with(&dir), "{inside}: {}", path.display());
         }
-        for outside in [
-            "a",
-            "in.db",
-            "loop",
-            "b/c",
-            "in/../a",
-            "in/../folder/../a",
-            "missing/../a",
-        ] {
+        for outside in ["a", "in.db", "loop", "b/c", "in/../a", "in/../folder/../a", "missing/../a"] {
             let path = resolved(&root.join(outside));
             assert!(!path.starts_with(&dir), "{outside}: {}", path.display());
         }

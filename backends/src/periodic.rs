@@ -15,24 +15,15 @@ pub(crate) struct Periodic {
 
 impl Periodic {
     /// Does `work` each time `pause` has passed.
-    pub(crate) fn start(
-        name: &str,
-        pause: Duration,
-        mut work: impl FnMut() + Send + 'static,
-    ) -> io::Result<Self> {
+    pub(crate) fn start(name: &str, pause: Duration, mut work: impl FnMut() + Send + 'static) -> io::Result<Self> {
         let (end, ended) = channel();
         let run = move || {
             while ended.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
                 work();
             }
         };
-        let thread = std::thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(run)?;
-        Ok(Self {
-            end: Some(end),
-            thread: Some(thread),
-        })
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run)?;
+        Ok(Self { end: Some(end), thread: Some(thread) })
     }
 }
 

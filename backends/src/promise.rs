@@ -61,11 +61,7 @@ impl Promises {
     };
 
     /// Nothing survives.
-    pub const NONE: Self = Self {
-        killed_daemon: None,
-        power_loss: None,
-        machine_loss: None,
-    };
+    pub const NONE: Self = Self { killed_daemon: None, power_loss: None, machine_loss: None };
 }
 
 #[cfg(test)]

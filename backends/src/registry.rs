@@ -102,9 +102,7 @@ impl Registry {
     /// Third-party backends whose definitions ship with this program, sorted by file name.
     pub fn peers(&self) -> Vec<Box<dyn Backend>> {
         let shipped = external::shipped(&self.services).into_iter();
-        shipped
-            .map(|external| Box::new(external) as Box<dyn Backend>)
-            .collect()
+        shipped.map(|external| Box::new(external) as Box<dyn Backend>).collect()
     }
 
     /// All of them, in the order of reports.
@@ -119,19 +117,14 @@ impl Registry {
     /// [`InputError`] if no backend has that name, or with the position of an error in the file.
     pub fn find(&self, name: &str) -> Result<Box<dyn Backend>, InputError> {
         let path = Path::new(name);
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "toml")
-        {
+        if path.extension().is_some_and(|extension| extension == "toml") {
             let is_taken = |name: &str| is_of_copy(name) || self.built_in(name).is_some();
             return Ok(Box::new(External::read(path, &self.services, is_taken)?));
         }
         self.built_in(name).ok_or_else(|| {
             let known: Vec<String> = self.all().map(|backend| backend.describe().name).collect();
             let known = inputs::names::alternatives(name, known.iter().map(String::as_str));
-            let message = format!(
-                "unknown backend; {known}, or the path of a .toml file (all: ctxbench list)"
-            );
+            let message = format!("unknown backend; {known}, or the path of a .toml file (all: ctxbench list)");
             InputError::whole(path, message)
         })
     }
@@ -155,19 +148,11 @@ impl Registry {
     }
 
     fn s3(&self, variant: S3Variant) -> Box<dyn Backend> {
-        mounted(S3Mount {
-            variant,
-            server: Server::default_here(),
-            services: Arc::clone(&self.services),
-        })
+        mounted(S3Mount { variant, server: Server::default_here(), services: Arc::clone(&self.services) })
     }
 
     fn llm(&self, mode: LlmMode, answers: Answers) -> Box<dyn Backend> {
-        mounted(LlmMount {
-            mode,
-            answers,
-            services: Arc::clone(&self.services),
-        })
+        mounted(LlmMount { mode, answers, services: Arc::clone(&self.services) })
     }
 }
 

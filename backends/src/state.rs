@@ -11,8 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{
-    Access, Backend, Capabilities, Description, ToolError, Tools, Unavailable, Versions, Workspace,
-    WorkspaceConfig,
+    Access, Backend, Capabilities, Description, ToolError, Tools, Unavailable, Versions, Workspace, WorkspaceConfig,
 };
 
 /// The number of lines that `read_file` returns by default; a requested `limit` may be larger.
@@ -47,9 +46,7 @@ impl StateFiles {
     /// The bytes of all names and contents.
     pub fn size(&self) -> usize {
         let files = self.files.iter();
-        files
-            .map(|(name, content)| name.len() + content.len())
-            .sum()
+        files.map(|(name, content)| name.len() + content.len()).sum()
     }
 
     /// Parses a snapshot.
@@ -93,18 +90,10 @@ impl Tools for StateFiles {
         };
         let lines = line_count(content);
         self.files.insert(name.to_owned(), content.to_owned());
-        Ok(format!(
-            "✅ Saved {name} ({} bytes, {lines} lines)",
-            content.len()
-        ))
+        Ok(format!("✅ Saved {name} ({} bytes, {lines} lines)", content.len()))
     }
 
-    fn read_file(
-        &mut self,
-        name: &str,
-        offset: u64,
-        limit: Option<u64>,
-    ) -> Result<String, ToolError> {
+    fn read_file(&mut self, name: &str, offset: u64, limit: Option<u64>) -> Result<String, ToolError> {
         let limit = limit.unwrap_or(READ_LIMIT);
         let Some(content) = self.files.get(name) else {
             return Err(ToolError::NotFound(name.to_owned()));
@@ -113,19 +102,11 @@ impl Tools for StateFiles {
         let first = offset.max(1);
         let last = first.saturating_add(limit).saturating_sub(1).min(total);
         if first > total || limit == 0 {
-            return Err(ToolError::NoSuchLines {
-                name: name.to_owned(),
-                first,
-                limit,
-                total,
-            });
+            return Err(ToolError::NoSuchLines { name: name.to_owned(), first, limit, total });
         }
         let mut text = format!("=== {name} (lines {first}-{last} of {total}) ===");
         let lines = (1..).zip(content.split('\n'));
-        for (number, line) in lines
-            .skip(first as usize - 1)
-            .take((last - first + 1) as usize)
-        {
+        for (number, line) in lines.skip(first as usize - 1).take((last - first + 1) as usize) {
             text += &format!("\n{number:>6}|{line}");
         }
         Ok(text)
@@ -166,15 +147,9 @@ impl Backend for State {
     fn describe(&self) -> Description {
         Description {
             name: "state".to_owned(),
-            summary:
-                "files in the agent's own state: ls_files, write_file, read_file; no mount, no path"
-                    .to_owned(),
-            durability: "only what the agent's framework saves of a session, as a JSON snapshot"
-                .to_owned(),
-            capabilities: Capabilities {
-                holds_data: true,
-                ..Capabilities::default()
-            },
+            summary: "files in the agent's own state: ls_files, write_file, read_file; no mount, no path".to_owned(),
+            durability: "only what the agent's framework saves of a session, as a JSON snapshot".to_owned(),
+            capabilities: Capabilities { holds_data: true, ..Capabilities::default() },
             lines_of_code: env!("CTXBENCH_LINES_STATE").parse().unwrap_or(0),
             ..Description::default()
         }
@@ -190,10 +165,7 @@ impl Backend for State {
     }
 
     fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {
-        Ok(Box::new(InState {
-            files: StateFiles::default(),
-            dir: config.dir.clone(),
-        }))
+        Ok(Box::new(InState { files: StateFiles::default(), dir: config.dir.clone() }))
     }
 }
 
@@ -238,10 +210,7 @@ mod tests {
         === b.txt (lines 2-2 of 3) ===
              2|two
         ");
-        assert_eq!(
-            StateFiles::default().ls_files(),
-            "No files in virtual workspace."
-        );
+        assert_eq!(StateFiles::default().ls_files(), "No files in virtual workspace.");
     }
 
     #[test]
@@ -263,10 +232,7 @@ mod tests {
         files.write_file("long", content.as_bytes()).unwrap();
         let mut head = |offset, limit| {
             let page = files.read_file("long", offset, limit).unwrap();
-            (
-                page.lines().next().unwrap().to_owned(),
-                page.lines().count(),
-            )
+            (page.lines().next().unwrap().to_owned(), page.lines().count())
         };
         let shown = |lines: &str, count| (format!("=== long (lines {lines} of 4501) ==="), count);
         assert_eq!(head(1, None), shown("1-2000", 2001));

@@ -55,11 +55,7 @@ fn results(session: &Conversation) -> Vec<SessionResult> {
         for part in &step.enters {
             match part.kind {
                 PartKind::User => turn += 1,
-                PartKind::Result => found.push(SessionResult {
-                    tokens: part.tokens,
-                    turn,
-                    later_calls,
-                }),
+                PartKind::Result => found.push(SessionResult { tokens: part.tokens, turn, later_calls }),
                 _ => {}
             }
         }
@@ -86,22 +82,11 @@ pub fn rules(session: &Conversation) -> [RuleAnswer; 9] {
     let large: Vec<&SessionResult> = results.iter().filter(|it| it.tokens > LARGE).collect();
     let largest = results.iter().map(|it| it.tokens).max().unwrap_or(0);
     let (several, _) = turns(&large, |large| large > 1);
-    let sent_again: Vec<&&SessionResult> = large
-        .iter()
-        .filter(|it| it.later_calls >= LATER_CALLS)
-        .collect();
-    let again: u64 = sent_again
-        .iter()
-        .map(|it| it.tokens * it.later_calls as u64)
-        .sum();
+    let sent_again: Vec<&&SessionResult> = large.iter().filter(|it| it.later_calls >= LATER_CALLS).collect();
+    let again: u64 = sent_again.iter().map(|it| it.tokens * it.later_calls as u64).sum();
     let not_small = results.iter().filter(|it| it.tokens >= SMALL).count();
     let (single, turns) = turns(&all, |results| results == 1);
-    let answer = |says, rule, applies, because: String| RuleAnswer {
-        says,
-        rule,
-        applies,
-        because,
-    };
+    let answer = |says, rule, applies, because: String| RuleAnswer { says, rule, applies, because };
     let (files, without) = (RuleSays::UseFiles, RuleSays::DoWithoutFiles);
     let meaning = || "counts of tokens do not tell what is asked".to_owned();
     [
@@ -109,10 +94,7 @@ pub fn rules(session: &Conversation) -> [RuleAnswer; 9] {
             files,
             "query returns large results (>5,000 tokens)",
             Some(!large.is_empty()),
-            format!(
-                "{} of {number} results are large; the largest has {largest} tokens",
-                large.len()
-            ),
+            format!("{} of {number} results are large; the largest has {largest} tokens", large.len()),
         ),
         answer(
             files,
@@ -170,19 +152,14 @@ mod tests {
         let mut steps = Vec::new();
         for results in turns {
             let user = vec![part(PartKind::User, 10)];
-            let calls = results
-                .iter()
-                .map(|tokens| vec![part(PartKind::Result, *tokens)]);
+            let calls = results.iter().map(|tokens| vec![part(PartKind::Result, *tokens)]);
             steps.extend(std::iter::once(user).chain(calls).map(|enters| Step {
                 enters,
                 emits: vec![part(PartKind::Text, 5)],
                 ..Step::default()
             }));
         }
-        Conversation {
-            steps,
-            ..Conversation::default()
-        }
+        Conversation { steps, ..Conversation::default() }
     }
 
     fn applying(session: &Conversation) -> [Option<bool>; 9] {
@@ -195,27 +172,15 @@ mod tests {
         const NO: Option<bool> = Some(false);
         for (turns, expected) in [
             // Small results, one a question.
-            (
-                &[&[100][..], &[1999]][..],
-                [NO, NO, None, NO, None, YES, YES, None, None],
-            ),
+            (&[&[100][..], &[1999]][..], [NO, NO, None, NO, None, YES, YES, None, None]),
             // Neither small nor large.
-            (
-                &[&[2000, 5000]],
-                [NO, NO, None, NO, None, NO, NO, None, None],
-            ),
+            (&[&[2000, 5000]], [NO, NO, None, NO, None, NO, NO, None, None]),
             // A large one at the end of the session.
             (&[&[5001]], [YES, NO, None, NO, None, NO, YES, None, None]),
             // Two in different turns: the first is sent again.
-            (
-                &[&[6000], &[6000]],
-                [YES, NO, None, YES, None, NO, YES, None, None],
-            ),
+            (&[&[6000], &[6000]], [YES, NO, None, YES, None, NO, YES, None, None]),
             // Two in one turn.
-            (
-                &[&[6000, 6000, 1]],
-                [YES, YES, None, YES, None, NO, NO, None, None],
-            ),
+            (&[&[6000, 6000, 1]], [YES, YES, None, YES, None, NO, NO, None, None]),
             // No tool at all.
             (&[&[]], [NO, NO, None, NO, None, YES, YES, None, None]),
         ] {

@@ -102,10 +102,7 @@ mod tests {
         let unknown = error(
             "arm = 'sqlight'\n[claim.test.reading.measure.latency]\nworkload = 'micro/stat'\nstate = 'hot'\nmetric = 'stat'",
         );
-        assert!(
-            unknown.contains("unknown arm \"sqlight\"; the nearest are sqlite"),
-            "{unknown}"
-        );
+        assert!(unknown.contains("unknown arm \"sqlight\"; the nearest are sqlite"), "{unknown}");
         let unknown = error(
             "arm = 'direct'\n[claim.test.reading.measure.latency]\nworkload = 'micro/stat'\nstate = 'warm'\nmetric = 'stat'",
         );
@@ -117,9 +114,6 @@ mod tests {
         let unknown = error(
             "arm = 'direct'\n[claim.test.reading.measure.latency]\nworkload = 'micro/stat'\nstate = 'hot'\nmetric = 'read'",
         );
-        assert!(
-            unknown.contains("micro/stat has no metric \"read\"; use one of ready, stat"),
-            "{unknown}"
-        );
+        assert!(unknown.contains("micro/stat has no metric \"read\"; use one of ready, stat"), "{unknown}");
     }
 }

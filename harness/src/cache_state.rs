@@ -135,10 +135,7 @@ pub fn check(
     if state == CacheState::Hot {
         let daemon = disk.daemon.map_or(0, |(_, timed)| timed);
         if disk.client > HOT_CLIENT_MAX || daemon > HOT_DAEMON_MAX {
-            return unproved(format!(
-                "{} bytes came from disk for the caller, {daemon} for the daemon",
-                disk.client
-            ));
+            return unproved(format!("{} bytes came from disk for the caller, {daemon} for the daemon", disk.client));
         }
         return Ok(());
     }
@@ -164,10 +161,7 @@ pub fn check(
         }
         return Ok(());
     };
-    if state == CacheState::Cold
-        && disk.is_persistent
-        && disk.daemon.is_some_and(|(since_start, _)| since_start == 0)
-    {
+    if state == CacheState::Cold && disk.is_persistent && disk.daemon.is_some_and(|(since_start, _)| since_start == 0) {
         return unproved("the new daemon read nothing from disk".to_owned());
     }
     let reads = daemon.count("read");
@@ -224,28 +218,16 @@ mod tests {
     }
 
     fn counted(counts: &[(&str, u64)]) -> DaemonCounters {
-        let count = |count| OpcodeRecord {
-            count,
-            ..OpcodeRecord::default()
-        };
+        let count = |count| OpcodeRecord { count, ..OpcodeRecord::default() };
         DaemonCounters {
-            fuse: counts
-                .iter()
-                .map(|(name, n)| ((*name).to_owned(), count(*n)))
-                .collect(),
+            fuse: counts.iter().map(|(name, n)| ((*name).to_owned(), count(*n))).collect(),
             store: Default::default(),
         }
     }
 
     #[test]
     fn touched_counts_only_the_first_read_of_an_initial_file() {
-        let expected = Touched {
-            read: 2,
-            read_bytes: 2,
-            listed: 1,
-            asked: 1,
-            changes: true,
-        };
+        let expected = Touched { read: 2, read_bytes: 2, listed: 1, asked: 1, changes: true };
         let script = script();
         assert_eq!(touched(&script, &script.calls), expected);
     }
@@ -253,13 +235,8 @@ mod tests {
     #[test]
     fn a_daemon_that_was_not_asked_proves_nothing() {
         let touched = touched(&script(), &script().calls);
-        let disk = DiskReads {
-            daemon: Some((8192, 0)),
-            is_persistent: true,
-            ..DiskReads::default()
-        };
-        let check =
-            |state, counts: &[(&str, u64)]| check(state, &touched, Some(&counted(counts)), &disk);
+        let disk = DiskReads { daemon: Some((8192, 0)), is_persistent: true, ..DiskReads::default() };
+        let check = |state, counts: &[(&str, u64)]| check(state, &touched, Some(&counted(counts)), &disk);
         assert!(check(CacheState::Hot, &[]).is_ok());
         let all = [("read", 2), ("readdir", 1), ("lookup", 3)];
         assert!(check(CacheState::Lukewarm, &all).is_ok());
@@ -276,10 +253,7 @@ mod tests {
     fn a_client_without_a_daemon_must_read_the_disk() {
         let touched = touched(&script(), &script().calls);
         let check = |client| {
-            let disk = DiskReads {
-                client,
-                ..DiskReads::default()
-            };
+            let disk = DiskReads { client, ..DiskReads::default() };
             check(CacheState::Lukewarm, &touched, None, &disk)
         };
         assert!(check(4096).is_ok());
@@ -291,20 +265,13 @@ mod tests {
     fn a_daemon_without_counters_must_write_the_bytes_that_were_read() {
         let read = touched(&script(), &script().calls);
         let check = |touched, answered| {
-            let disk = DiskReads {
-                daemon: Some((0, 0)),
-                answered: Some(answered),
-                ..DiskReads::default()
-            };
+            let disk = DiskReads { daemon: Some((0, 0)), answered: Some(answered), ..DiskReads::default() };
             check(CacheState::Lukewarm, touched, None, &disk)
         };
         assert!(check(&read, 4096).is_ok());
         let reason = check(&read, 1).unwrap_err();
         assert!(reason.contains("the daemon wrote only 1"), "{reason}");
-        let listed = Touched {
-            listed: 1,
-            ..Touched::default()
-        };
+        let listed = Touched { listed: 1, ..Touched::default() };
         assert!(check(&listed, 100).is_ok());
         assert!(check(&listed, 0).is_err());
     }
@@ -313,11 +280,7 @@ mod tests {
     fn a_new_daemon_reads_its_store_from_disk() {
         let touched = Touched::default();
         let check = |since_start, is_persistent| {
-            let disk = DiskReads {
-                daemon: Some((since_start, 0)),
-                is_persistent,
-                ..DiskReads::default()
-            };
+            let disk = DiskReads { daemon: Some((since_start, 0)), is_persistent, ..DiskReads::default() };
             check(CacheState::Cold, &touched, Some(&counted(&[])), &disk)
         };
         assert!(check(4096, true).is_ok());
@@ -327,24 +290,10 @@ mod tests {
 
     #[test]
     fn a_daemon_that_starts_empty_must_fetch_every_file_that_was_read() {
-        let touched = Touched {
-            read: 2,
-            read_bytes: 2,
-            ..Touched::default()
-        };
+        let touched = Touched { read: 2, read_bytes: 2, ..Touched::default() };
         let check = |fetched| {
-            let disk = DiskReads {
-                daemon: Some((4096, 0)),
-                is_persistent: true,
-                fetched,
-                ..DiskReads::default()
-            };
-            check(
-                CacheState::Cold,
-                &touched,
-                Some(&counted(&[("read", 2)])),
-                &disk,
-            )
+            let disk = DiskReads { daemon: Some((4096, 0)), is_persistent: true, fetched, ..DiskReads::default() };
+            check(CacheState::Cold, &touched, Some(&counted(&[("read", 2)])), &disk)
         };
         assert!(check(Some(2)).is_ok());
         assert!(check(None).is_ok(), "what was kept is read from there");
@@ -355,26 +304,15 @@ mod tests {
     #[test]
     fn a_hot_pass_reads_no_file_from_disk() {
         let check = |client, timed| {
-            let disk = DiskReads {
-                client,
-                daemon: Some((4096, timed)),
-                is_persistent: true,
-                ..DiskReads::default()
-            };
+            let disk = DiskReads { client, daemon: Some((4096, timed)), is_persistent: true, ..DiskReads::default() };
             check(CacheState::Hot, &Touched::default(), None, &disk)
         };
         assert!(check(0, 0).is_ok());
         assert!(check(100_000, 0).is_err());
         assert!(check(0, 100_000).is_ok(), "the daemon's own code");
         assert!(check(0, 2_000_000).is_err());
-        let changes = Touched {
-            changes: true,
-            ..Touched::default()
-        };
-        let disk = DiskReads {
-            client: 100_000,
-            ..DiskReads::default()
-        };
+        let changes = Touched { changes: true, ..Touched::default() };
+        let disk = DiskReads { client: 100_000, ..DiskReads::default() };
         let check = super::check(CacheState::Hot, &changes, None, &disk);
         assert!(check.is_err(), "also where files change");
     }

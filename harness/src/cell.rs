@@ -13,10 +13,7 @@ use backends::backend::{Access, Backend, Description, WorkspaceConfig, drop_mach
 use backends::cpu;
 use backends::services::Services;
 use hdrhistogram::Histogram;
-use rundir::{
-    CellEpoch, Counted, DaemonCounters, Latencies, Limits, Load, Memory, Outcome, SCHEMA_VERSION,
-    Sample,
-};
+use rundir::{CellEpoch, Counted, DaemonCounters, Latencies, Limits, Load, Memory, Outcome, SCHEMA_VERSION, Sample};
 use rustix::process::{Pid, Signal, kill_process};
 use workloads::definition::{CacheState, Workload};
 use workloads::script::{CallKind, FileOp, Script};
@@ -24,8 +21,7 @@ use workloads::script::{CallKind, FileOp, Script};
 use crate::clock::Clock;
 use crate::interrupt::Interrupt;
 use crate::pass::{
-    self, Counting, Expectations, ExpectationsCache, Pass, Passed, Steps, TaskContext, Workspaces,
-    start_model,
+    self, Counting, Expectations, ExpectationsCache, Pass, Passed, Steps, TaskContext, Workspaces, start_model,
 };
 use crate::quiet::Gauge;
 use crate::supervise::Watchdog;
@@ -168,8 +164,7 @@ impl CellTask {
             tracing::warn!("staying on processor {cpu}: {error}");
         }
         let arms = self.arms.iter().enumerate();
-        let mut arms: Vec<MountedArm<'_>> =
-            arms.map(|(place, arm)| self.mounted(place, arm)).collect();
+        let mut arms: Vec<MountedArm<'_>> = arms.map(|(place, arm)| self.mounted(place, arm)).collect();
         watchdog.shield();
         for arm in &mut arms {
             if self.ends(watchdog) {
@@ -236,17 +231,13 @@ impl CellTask {
                 passed_here.push(backend);
                 let pass_began = Instant::now();
                 let is_warm_up = round < first_timed;
-                let (passed, mut load) =
-                    self.pass(arm, round, &gauge, watchdog, clock, &mut buffer);
+                let (passed, mut load) = self.pass(arm, round, &gauge, watchdog, clock, &mut buffer);
                 if passed.interrupted || self.ends(watchdog) {
                     return self.take_down(arms, watchdog, lines, began);
                 }
                 load.busy = load.busy.or_else(|| outside.clone());
                 let is_lost = watchdog.killed().is_some()
-                    || matches!(
-                        passed.worst_outcome,
-                        Some((Outcome::Hang | Outcome::Crash | Outcome::Setup, _))
-                    );
+                    || matches!(passed.worst_outcome, Some((Outcome::Hang | Outcome::Crash | Outcome::Setup, _)));
                 pending.push(Pending {
                     arm: *at,
                     round,
@@ -381,12 +372,7 @@ impl CellTask {
         watchdog.mend();
     }
 
-    fn failed_to_prepare(
-        &self,
-        arm: &mut MountedArm<'_>,
-        error: &io::Error,
-        watchdog: &Watchdog,
-    ) -> Passed {
+    fn failed_to_prepare(&self, arm: &mut MountedArm<'_>, error: &io::Error, watchdog: &Watchdog) -> Passed {
         let exit_reason = arm.workspaces.as_mut().and_then(Workspaces::exit_reason);
         let (outcome, why) = match (watchdog.killed(), exit_reason) {
             (Some(cut), _) => (Outcome::Hang, format!("; {cut}")),
@@ -429,10 +415,7 @@ impl CellTask {
         }
         watchdog.leave();
         let Some(workspaces) = &mut arm.workspaces else {
-            return (
-                Passed::ended(Outcome::Setup, "the workspace is gone"),
-                Load::default(),
-            );
+            return (Passed::ended(Outcome::Setup, "the workspace is gone"), Load::default());
         };
         workspaces.answer_for(watchdog);
         let reads_back = is_warm_up || round.is_multiple_of(READ_BACK_EVERY);
@@ -443,16 +426,11 @@ impl CellTask {
             has_bucket: arm.has_bucket,
             state: self.state,
             slowed_percent: arm.arm.slowed_percent,
-            task_context: self
-                .workload
-                .script
-                .tasks
-                .as_ref()
-                .map(|tasks| TaskContext {
-                    tasks,
-                    shown: arm.arm.backend.source(&arm.config.dir),
-                    dir: &arm.config.dir,
-                }),
+            task_context: self.workload.script.tasks.as_ref().map(|tasks| TaskContext {
+                tasks,
+                shown: arm.arm.backend.source(&arm.config.dir),
+                dir: &arm.config.dir,
+            }),
             counting: match (is_hot, is_warm_up) {
                 // The agent does not make the requests for copies and polls between tasks.
                 _ if self.workload.script.tasks.is_some() => Counting::Never,
@@ -498,13 +476,7 @@ impl CellTask {
         (passed, load)
     }
 
-    fn take_down(
-        &self,
-        arms: Vec<MountedArm<'_>>,
-        watchdog: &Watchdog,
-        lines: &Sender<Line>,
-        began: Instant,
-    ) {
+    fn take_down(&self, arms: Vec<MountedArm<'_>>, watchdog: &Watchdog, lines: &Sender<Line>, began: Instant) {
         watchdog.shield();
         arms.iter().for_each(resume);
         for mut arm in arms {
@@ -516,13 +488,11 @@ impl CellTask {
             }
             // A mount that did not close could make a walk hang.
             let closed = arm.workspaces.take().map(|workspaces| workspaces.close());
-            let stored_bytes =
-                matches!(closed, Some(Ok(()))).then(|| system::disk_use(&arm.config.dir));
+            let stored_bytes = matches!(closed, Some(Ok(()))).then(|| system::disk_use(&arm.config.dir));
             if let Some(Err(error)) = closed
                 && !self.interrupt.is_set()
             {
-                let passed =
-                    Passed::ended(Outcome::Infra, format!("closing the workspace: {error}"));
+                let passed = Passed::ended(Outcome::Infra, format!("closing the workspace: {error}"));
                 self.send_failure(lines, arm.arm, 0, passed, began);
             }
             watchdog.leave();
@@ -558,11 +528,8 @@ fn is_reopened(script: &Script, backend: &Description) -> bool {
 /// Lets slow arms skip rounds, so that the other arms get enough passes. `passes` must hold the first timed
 /// round of every arm.
 fn set_strides(arms: &mut [MountedArm<'_>], passes: &[Pending]) {
-    let mut took: Vec<(usize, f64)> = passes
-        .iter()
-        .filter(|pass| !pass.is_warm_up)
-        .map(|pass| (pass.arm, pass.took.as_secs_f64()))
-        .collect();
+    let mut took: Vec<(usize, f64)> =
+        passes.iter().filter(|pass| !pass.is_warm_up).map(|pass| (pass.arm, pass.took.as_secs_f64())).collect();
     took.sort_by(|a, b| a.1.total_cmp(&b.1));
     // For an even number of arms, the slower of the middle two.
     let Some((_, middle)) = took.get(took.len() / 2).copied() else {
@@ -582,10 +549,7 @@ impl MountedArm<'_> {
 
     /// Sends `signal` to the arm's daemon, and to the S3 servers if they stop with it.
     fn signal(&self, signal: Signal) {
-        let daemon = self
-            .workspaces
-            .as_ref()
-            .and_then(|workspaces| workspaces.first.daemon());
+        let daemon = self.workspaces.as_ref().and_then(|workspaces| workspaces.first.daemon());
         let servers = match self.stops_servers {
             Some(services) => services.s3.processes(),
             None => Vec::new(),
@@ -613,9 +577,9 @@ pub fn pass_bytes(workload: &Workload) -> u64 {
     let files = script.files.iter().map(|(_, content)| content.len() as u64);
     let ops = script.calls.iter().flat_map(|call| &call.ops);
     let written = ops.map(|op| match op {
-        FileOp::Write { content, .. }
-        | FileOp::WriteAt { content, .. }
-        | FileOp::Append { content, .. } => content.len() as u64,
+        FileOp::Write { content, .. } | FileOp::WriteAt { content, .. } | FileOp::Append { content, .. } => {
+            content.len() as u64
+        }
         _ => 0,
     });
     let first = files.sum::<u64>() + 4096 * script.files.len() as u64;
@@ -624,9 +588,7 @@ pub fn pass_bytes(workload: &Workload) -> u64 {
         FileOp::Run(run) => Some(&**run),
         _ => None,
     });
-    let trees = runs
-        .chain(&script.setup)
-        .map(|run| (run.copies.len() + run.makes.len()) as u64);
+    let trees = runs.chain(&script.setup).map(|run| (run.copies.len() + run.makes.len()) as u64);
     first * (1 + trees.sum::<u64>()) + written.sum::<u64>()
 }
 

@@ -27,10 +27,7 @@ pub struct Scripted {
 impl Scripted {
     /// A clock that stands still once the steps are used up.
     pub fn new(steps: impl IntoIterator<Item = u64>) -> Self {
-        Self {
-            now: std::cell::Cell::new(0),
-            steps: std::cell::RefCell::new(steps.into_iter().collect()),
-        }
+        Self { now: std::cell::Cell::new(0), steps: std::cell::RefCell::new(steps.into_iter().collect()) }
     }
 }
 

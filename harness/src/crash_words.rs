@@ -8,22 +8,15 @@ use stats::failure_bound;
 pub fn crash_words(lines: &[CrashPoints]) -> String {
     let backend = lines.first().map_or("", |line| line.backend.as_str());
     let ran = |line: &&CrashPoints| line.status == Status::Ran;
-    let (machines, here): (Vec<&CrashPoints>, Vec<&CrashPoints>) = lines
-        .iter()
-        .filter(ran)
-        .partition(|line| line.loss == MACHINE_LOSS);
-    let mut words: Vec<String> = [here, machines]
-        .iter()
-        .filter(|series| !series.is_empty())
-        .map(|series| together(series))
-        .collect();
+    let (machines, here): (Vec<&CrashPoints>, Vec<&CrashPoints>) =
+        lines.iter().filter(ran).partition(|line| line.loss == MACHINE_LOSS);
+    let mut words: Vec<String> =
+        [here, machines].iter().filter(|series| !series.is_empty()).map(|series| together(series)).collect();
     for line in lines {
         let what = noun(&line.loss);
         let reason = line.reason.as_deref().unwrap_or_default();
         match line.status {
-            Status::Ran if !reason.is_empty() => {
-                words.push(format!("{what} ended early: {reason}"))
-            }
+            Status::Ran if !reason.is_empty() => words.push(format!("{what} ended early: {reason}")),
             Status::Ran | Status::Unfit => {}
             Status::Skipped | Status::Infra => words.push(format!("no {what}: {reason}")),
         }
@@ -44,13 +37,9 @@ pub fn crash_words(lines: &[CrashPoints]) -> String {
 fn together(series: &[&CrashPoints]) -> String {
     let lost = |line: &CrashPoints| line.broken.unwrap_or(0);
     let sum: u64 = series.iter().map(|line| lost(line)).sum();
-    let bounds = series
-        .iter()
-        .map(|line| failure_bound(lost(line), line.points));
+    let bounds = series.iter().map(|line| failure_bound(lost(line), line.points));
     let bound = bounds.fold(0.0, f64::max) * 100.0;
-    let tries = series
-        .iter()
-        .map(|line| format!("{} {}", line.points, noun(&line.loss)));
+    let tries = series.iter().map(|line| format!("{} {}", line.points, noun(&line.loss)));
     let tries = tries.collect::<Vec<_>>().join(" and ");
     format!("{sum} lost in {tries} (at most {bound:.0} %)")
 }
@@ -90,18 +79,12 @@ mod tests {
             "sqlite: 1 lost in 60 kills and 20 simulated power cuts (at most 22 %); 0 lost in 2 machine losses (at most 100 %)"
         );
         let no_root = CrashPoints::not_run("sqlite", POWER_LOSS, Status::Skipped, "needs root");
-        let ended = CrashPoints {
-            reason: Some("it did not come back".to_owned()),
-            ..kills
-        };
+        let ended = CrashPoints { reason: Some("it did not come back".to_owned()), ..kills };
         assert_eq!(
             crash_words(&[ended, no_root]),
             "sqlite: 0 lost in 60 kills (at most 5 %); kills ended early: it did not come back; no simulated power cuts: needs root"
         );
         let unfit = CrashPoints::not_run("memory", KILLED_DAEMON, Status::Unfit, "no");
-        assert_eq!(
-            crash_words(&[unfit]),
-            "memory: nothing to kill, and no promise for a power cut"
-        );
+        assert_eq!(crash_words(&[unfit]), "memory: nothing to kill, and no promise for a power cut");
     }
 }

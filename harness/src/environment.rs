@@ -12,11 +12,7 @@ use crate::scratch::ScratchDisk;
 
 /// Version and commit of this binary.
 pub fn ctxbench() -> String {
-    format!(
-        "{} ({})",
-        env!("CARGO_PKG_VERSION"),
-        env!("CTXBENCH_COMMIT")
-    )
+    format!("{} ({})", env!("CARGO_PKG_VERSION"), env!("CTXBENCH_COMMIT"))
 }
 
 /// The time in UTC, in the format of plans.
@@ -37,10 +33,7 @@ pub fn today() -> String {
 /// The command line of this process. It holds no secret: keys come from the environment.
 pub fn command() -> String {
     let arguments = std::env::args().skip(1);
-    std::iter::once("ctxbench".to_owned())
-        .chain(arguments)
-        .collect::<Vec<_>>()
-        .join(" ")
+    std::iter::once("ctxbench".to_owned()).chain(arguments).collect::<Vec<_>>().join(" ")
 }
 
 /// Creates the directory of a new run under `results`, named by the time `created` and the suite. A second run of the
@@ -77,53 +70,25 @@ pub fn environment(scratch: &ScratchReceipt) -> io::Result<Environment> {
         let value = line.and_then(|line| line.split_once(':'));
         value.map(|(_, value)| value.trim().to_owned())
     };
-    let memory_kib = field(&read("/proc/meminfo"), "MemTotal")
-        .and_then(|total| total.split(' ').next()?.parse::<u64>().ok());
-    let has_hypervisor_flag =
-        field(&cpuinfo, "flags").is_some_and(|flags| flags.split(' ').any(|f| f == "hypervisor"));
+    let memory_kib =
+        field(&read("/proc/meminfo"), "MemTotal").and_then(|total| total.split(' ').next()?.parse::<u64>().ok());
+    let has_hypervisor_flag = field(&cpuinfo, "flags").is_some_and(|flags| flags.split(' ').any(|f| f == "hypervisor"));
     let product = read("/sys/class/dmi/id/product_name").trim().to_owned();
     let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     Ok(Environment {
         schema: SCHEMA_VERSION,
-        kernel: format!(
-            "{} {}",
-            kernel.release().to_string_lossy(),
-            kernel.version().to_string_lossy()
-        ),
+        kernel: format!("{} {}", kernel.release().to_string_lossy(), kernel.version().to_string_lossy()),
         cpu: field(&cpuinfo, "model name").unwrap_or_else(|| "unknown".to_owned()),
         cpus,
         memory_bytes: memory_kib.unwrap_or(0) * 1024,
-        clock: read("/sys/devices/system/clocksource/clocksource0/current_clocksource")
-            .trim()
-            .to_owned(),
-        hypervisor: (has_hypervisor_flag || !product.is_empty()).then(|| {
-            if product.is_empty() {
-                "yes".to_owned()
-            } else {
-                product
-            }
-        }),
+        clock: read("/sys/devices/system/clocksource/clocksource0/current_clocksource").trim().to_owned(),
+        hypervisor: (has_hypervisor_flag || !product.is_empty())
+            .then(|| if product.is_empty() { "yes".to_owned() } else { product }),
         scratch: scratch.clone(),
-        user: if rustix::process::geteuid().is_root() {
-            "root".to_owned()
-        } else {
-            "non-root".to_owned()
-        },
-        build: format!(
-            "{}, {}",
-            if cfg!(debug_assertions) {
-                "debug"
-            } else {
-                "release"
-            },
-            env!("CTXBENCH_RUSTC")
-        ),
+        user: if rustix::process::geteuid().is_root() { "root".to_owned() } else { "non-root".to_owned() },
+        build: format!("{}, {}", if cfg!(debug_assertions) { "debug" } else { "release" }, env!("CTXBENCH_RUSTC")),
         binary_sha256: binary_sha256()?,
-        load: read("/proc/loadavg")
-            .split(' ')
-            .take(3)
-            .collect::<Vec<_>>()
-            .join(" "),
+        load: read("/proc/loadavg").split(' ').take(3).collect::<Vec<_>>().join(" "),
         cpu_pressure_avg10: pressure_avg10(),
         fusectl: fusectl().is_some(),
     })
@@ -139,28 +104,19 @@ pub fn environment_in(dir: &Path) -> anyhow::Result<Environment> {
 pub fn warnings(environment: &Environment) -> Vec<String> {
     let mut warnings = Vec::new();
     if environment.build.starts_with("debug") {
-        warnings.push(
-            "this is a debug build: figures mean nothing (build with `cargo build --release`)"
-                .to_owned(),
-        );
+        warnings.push("this is a debug build: figures mean nothing (build with `cargo build --release`)".to_owned());
     }
     if matches!(environment.scratch.file_system.as_str(), "tmpfs" | "ramfs") {
         warnings.push("the scratch directory is in memory: fsync and cold figures mean nothing (give --scratch-dir a directory on a disk)".to_owned());
     }
-    if environment
-        .cpu_pressure_avg10
-        .is_some_and(|share| share > 20.0)
-    {
+    if environment.cpu_pressure_avg10.is_some_and(|share| share > 20.0) {
         warnings.push("other processes use this machine's processors: disturbed passes are repeated, and with many of them fewer cells get a verdict (fix: stop those processes)".to_owned());
     }
     if let Some(fallback) = &environment.scratch.fallback {
         warnings.push(format!("the scratch is a plain directory: {fallback}"));
     }
     if environment.user == "non-root" {
-        warnings.push(
-            "only root can drop the kernel's caches: lukewarm and cold cells are skipped"
-                .to_owned(),
-        );
+        warnings.push("only root can drop the kernel's caches: lukewarm and cold cells are skipped".to_owned());
     }
     if !environment.fusectl {
         warnings.push("fusectl is not mounted: a hung mount can be ended only by killing its daemon (fix: mount -t fusectl none /sys/fs/fuse/connections)".to_owned());

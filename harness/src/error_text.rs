@@ -8,9 +8,7 @@ pub fn words(error: &anyhow::Error) -> String {
     if text.contains("fix: ") {
         return text;
     }
-    let mut causes = error
-        .chain()
-        .filter_map(|cause| cause.downcast_ref::<io::Error>());
+    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
     match causes.find_map(inputs::advice) {
         Some(advice) => format!("{text}\n  fix: {advice}"),
         None => text,
@@ -25,16 +23,12 @@ mod tests {
     #[test]
     fn an_error_of_the_system_ends_with_what_to_do() {
         let missing = || io::Error::from_raw_os_error(2);
-        let failed = Err::<(), _>(missing())
-            .context("reading x.jsonl")
-            .unwrap_err();
+        let failed = Err::<(), _>(missing()).context("reading x.jsonl").unwrap_err();
         assert_eq!(
             words(&failed),
             "reading x.jsonl: No such file or directory (os error 2)\n  fix: correct the path, or create what is missing"
         );
-        let own = Err::<(), _>(missing())
-            .context("x is missing (fix: make x)")
-            .unwrap_err();
+        let own = Err::<(), _>(missing()).context("x is missing (fix: make x)").unwrap_err();
         assert_eq!(words(&own), format!("{own:#}"));
         let other = anyhow::anyhow!("two and two");
         assert_eq!(words(&other), "two and two");

@@ -24,18 +24,14 @@ const HEADER_BYTES: u64 = 64 << 20;
 /// # Errors
 /// If the archive is damaged or no log of inspect_ai, or if it is too long.
 pub fn unpacked(archive: File, most: u64) -> anyhow::Result<NamedTempFile> {
-    let mut archive =
-        ZipArchive::new(BufReader::new(archive)).context("reading the zip archive")?;
+    let mut archive = ZipArchive::new(BufReader::new(archive)).context("reading the zip archive")?;
     let names: Vec<String> = archive.file_names().map(str::to_owned).collect();
-    let mut samples: Vec<&String> = names
-        .iter()
-        .filter(|name| name.starts_with("samples/") && name.ends_with(".json"))
-        .collect();
+    let mut samples: Vec<&String> =
+        names.iter().filter(|name| name.starts_with("samples/") && name.ends_with(".json")).collect();
     samples.sort();
     // A log that was interrupted has no header: its beginning is in the journal.
-    let header = ["header.json", "_journal/start.json"]
-        .into_iter()
-        .find(|header| names.iter().any(|name| name == header));
+    let header =
+        ["header.json", "_journal/start.json"].into_iter().find(|header| names.iter().any(|name| name == header));
     let Some(header) = header else {
         bail!(
             "is a zip archive, but no log of inspect_ai (it holds no header.json)\n  fix: unpack it, and name the recordings in it"
@@ -44,10 +40,7 @@ pub fn unpacked(archive: File, most: u64) -> anyhow::Result<NamedTempFile> {
     let header: Value = serde_json::from_slice(&member(&mut archive, header, HEADER_BYTES)?)
         .with_context(|| format!("{header} in the zip archive"))?;
     let mut document = NamedTempFile::new()?;
-    let start = format!(
-        "{{\"eval\":{},\"stats\":{},\"samples\":[",
-        header["eval"], header["stats"]
-    );
+    let start = format!("{{\"eval\":{},\"stats\":{},\"samples\":[", header["eval"], header["stats"]);
     document.write_all(start.as_bytes())?;
     let mut left = most.saturating_sub(start.len() as u64);
     let mut is_first = true;
@@ -68,25 +61,16 @@ pub fn unpacked(archive: File, most: u64) -> anyhow::Result<NamedTempFile> {
 }
 
 /// A file of the archive, of at most `most` bytes.
-fn member(
-    archive: &mut ZipArchive<BufReader<File>>,
-    name: &str,
-    most: u64,
-) -> anyhow::Result<Vec<u8>> {
+fn member(archive: &mut ZipArchive<BufReader<File>>, name: &str, most: u64) -> anyhow::Result<Vec<u8>> {
     let reading = || format!("{name} in the zip archive");
-    let at = archive
-        .index_for_name(name)
-        .ok_or_else(|| anyhow!("is missing"))
-        .with_context(reading)?;
+    let at = archive.index_for_name(name).ok_or_else(|| anyhow!("is missing")).with_context(reading)?;
     // Newer versions pack with zstd.
     let raw = archive.by_index_raw(at).with_context(reading)?;
     #[expect(deprecated, reason = "the number of a method is compared")]
     let is_zstd = raw.compression() == CompressionMethod::Unsupported(ZSTD);
     let mut bytes = Vec::new();
     let read = if is_zstd {
-        let decoder = StreamingDecoder::new(raw)
-            .map_err(|error| anyhow!("{error}"))
-            .with_context(reading)?;
+        let decoder = StreamingDecoder::new(raw).map_err(|error| anyhow!("{error}")).with_context(reading)?;
         decoder.take(most + 1).read_to_end(&mut bytes)
     } else {
         drop(raw);
@@ -113,8 +97,7 @@ mod tests {
     fn archive(files: &[(&str, &str)]) -> File {
         let mut writer = ZipWriter::new(tempfile::tempfile().unwrap());
         for (name, text) in files {
-            let options =
-                SimpleFileOptions::default().compression_method(CompressionMethod::Deflated);
+            let options = SimpleFileOptions::default().compression_method(CompressionMethod::Deflated);
             writer.start_file(*name, options).unwrap();
             writer.write_all(text.as_bytes()).unwrap();
         }

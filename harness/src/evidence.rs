@@ -52,11 +52,7 @@ impl SummarisedRun {
         let derived = summarise(&run);
         let costs = contexts(&run, &prices.read()?);
         match (derived, costs) {
-            (Ok(summary), Ok(contexts)) => Ok(Self {
-                run,
-                summary,
-                contexts,
-            }),
+            (Ok(summary), Ok(contexts)) => Ok(Self { run, summary, contexts }),
             (Err(problem), _) | (_, Err(problem)) => bail!("{}: {problem}", dir.display()),
         }
     }
@@ -67,9 +63,7 @@ impl SummarisedRun {
         let mut known = BTreeSet::new();
         let read = dirs.iter().map(|dir| {
             let run = Self::read(dir, prices)?;
-            let place = dir
-                .canonicalize()
-                .with_context(|| dir.display().to_string())?;
+            let place = dir.canonicalize().with_context(|| dir.display().to_string())?;
             if !known.insert(place) {
                 bail!("{}: the same run twice (name it once)", dir.display());
             }
@@ -97,15 +91,10 @@ pub fn measured_run_dir(asked: Option<&Path>, results: &Path) -> anyhow::Result<
     let _line = ProgressLine::moving("looking for a run with measurements");
     let Some(dir) = asked else {
         // Take an unreadable run, so that the caller reports the error.
-        return newest(results, |dir| {
-            Run::read(dir).map_or(true, |run| run.plan.measures_nothing().is_none())
-        });
+        return newest(results, |dir| Run::read(dir).map_or(true, |run| run.plan.measures_nothing().is_none()));
     };
     if let Some(why) = Run::read(dir)?.plan.measures_nothing() {
-        bail!(
-            "{}: {why}\n  fix: name a directory that `ctxbench run` wrote",
-            dir.display()
-        );
+        bail!("{}: {why}\n  fix: name a directory that `ctxbench run` wrote", dir.display());
     }
     Ok(dir.to_owned())
 }
@@ -127,9 +116,6 @@ fn newest(results: &Path, is_wanted: impl Fn(&Path) -> bool) -> anyhow::Result<P
     runs.sort();
     match runs.into_iter().rfind(|dir| is_wanted(dir)) {
         Some(newest) => Ok(newest),
-        None => bail!(
-            "there is no run in {}: make one with `ctxbench run`",
-            results.display()
-        ),
+        None => bail!("there is no run in {}: make one with `ctxbench run`", results.display()),
     }
 }

@@ -33,14 +33,12 @@ impl Fusectl {
         }
         let at = scratch.join("fusectl");
         let source = format!("{SOURCE}{}", std::process::id());
-        let mounted = std::fs::create_dir(&at)
-            .and_then(|()| Ok(mount(&source, &at, "fusectl", MountFlags::empty(), None)?));
+        let mounted =
+            std::fs::create_dir(&at).and_then(|()| Ok(mount(&source, &at, "fusectl", MountFlags::empty(), None)?));
         if let Err(error) = &mounted {
             tracing::debug!("fusectl cannot be mounted: {error}");
         }
-        Self {
-            ours: mounted.is_ok().then_some(at),
-        }
+        Self { ours: mounted.is_ok().then_some(at) }
     }
 }
 

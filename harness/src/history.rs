@@ -9,8 +9,8 @@ use std::sync::Arc;
 use reports::decide::identities;
 use reports::records::{Discrepancy, made_calls, pass_row};
 use rundir::{
-    CONTEXTS, EPOCHS, Epoch, Limits, Looks, MODEL_FILES, Margins, PLAN, PROBES, Plan, Run, SAMPLES,
-    Sample, Shard, cache_state,
+    CONTEXTS, EPOCHS, Epoch, Limits, Looks, MODEL_FILES, Margins, PLAN, PROBES, Plan, Run, SAMPLES, Sample, Shard,
+    cache_state,
 };
 use workloads::catalogue;
 use workloads::definition::Workload;
@@ -27,14 +27,9 @@ pub fn check_history(run: &Run) -> Vec<Discrepancy> {
         check_epochs(&Part::whole(run), &mut found);
     }
     for (index, shard) in merged.iter().enumerate() {
-        let next = merged
-            .get(index + 1)
-            .map_or(u32::MAX, |next| next.first_epoch);
+        let next = merged.get(index + 1).map_or(u32::MAX, |next| next.first_epoch);
         let plan = Plan {
-            shard: Some(Shard {
-                index: index as u32,
-                of: merged.len() as u32,
-            }),
+            shard: Some(Shard { index: index as u32, of: merged.len() as u32 }),
             merged: Vec::new(),
             ..run.plan.clone()
         };
@@ -66,21 +61,10 @@ impl<'a> Part<'a> {
             samples: samples
                 .map(|(line, pass)| {
                     let epoch = pass.epoch - numbers.start;
-                    (
-                        line,
-                        Sample {
-                            epoch,
-                            ..pass.clone()
-                        },
-                    )
+                    (line, Sample { epoch, ..pass.clone() })
                 })
                 .collect(),
-            epochs: epochs
-                .map(|one| Epoch {
-                    epoch: one.epoch - numbers.start,
-                    ..one.clone()
-                })
-                .collect(),
+            epochs: epochs.map(|one| Epoch { epoch: one.epoch - numbers.start, ..one.clone() }).collect(),
         }
     }
 }
@@ -91,9 +75,7 @@ fn check_epochs(part: &Part<'_>, found: &mut Vec<Discrepancy>) {
     for (line, pass) in &part.samples {
         epochs.entry(pass.epoch).or_default().push((*line, pass));
     }
-    let of_shard = plan
-        .shard
-        .map_or(String::new(), |shard| format!("shard {shard}, "));
+    let of_shard = plan.shard.map_or(String::new(), |shard| format!("shard {shard}, "));
     let ended: BTreeMap<u32, &Epoch> = part.epochs.iter().map(|one| (one.epoch, one)).collect();
     let numbers: BTreeSet<u32> = epochs.keys().chain(ended.keys()).copied().collect();
     let mut turns = Turns::new(plan);
@@ -161,9 +143,7 @@ fn check_cells(
     found: &mut Vec<Discrepancy>,
 ) {
     let mut known = BTreeSet::new();
-    let first = passes
-        .iter()
-        .filter(|(_, pass)| known.insert((&pass.workload, &pass.state)));
+    let first = passes.iter().filter(|(_, pass)| known.insert((&pass.workload, &pass.state)));
     let first: Vec<&(usize, &Sample)> = first.collect();
     for (at, (line, pass)) in first.iter().enumerate() {
         let expected = cells.get(at).map(|cell| cell_name(plan, cell));
@@ -182,35 +162,19 @@ fn check_cells(
     }
     if let Some(missing) = cells.get(first.len()).filter(|_| has_ended) {
         let (workload, state) = cell_name(plan, missing);
-        let row = passes
-            .last()
-            .map_or(String::new(), |(line, pass)| pass_row(*line, pass));
+        let row = passes.last().map_or(String::new(), |(line, pass)| pass_row(*line, pass));
         let why = format!("passes of {workload}, {state} behind it: the epoch has ended");
-        found.push(Discrepancy::new(
-            SAMPLES,
-            row,
-            "workload",
-            "the last cell",
-            why,
-        ));
+        found.push(Discrepancy::new(SAMPLES, row, "workload", "the last cell", why));
     }
 }
 
 /// The arms of each round in the order of the seed.
-fn check_arms(
-    plan: &Plan,
-    epoch: u32,
-    cell: &PlannedCell,
-    passes: &[(usize, &Sample)],
-    found: &mut Vec<Discrepancy>,
-) {
+fn check_arms(plan: &Plan, epoch: u32, cell: &PlannedCell, passes: &[(usize, &Sample)], found: &mut Vec<Discrepancy>) {
     let (workload, state) = cell_name(plan, cell);
     let section = &plan.schedule.sections[cell.section];
     let warms_up = section.warm_up && cache_state(state) == "hot";
     let rounds = section.rounds.saturating_add(u32::from(warms_up));
-    let own = passes
-        .iter()
-        .filter(|(_, pass)| pass.workload == workload && pass.state == state && made_calls(pass));
+    let own = passes.iter().filter(|(_, pass)| pass.workload == workload && pass.state == state && made_calls(pass));
     let own: Vec<&(usize, &Sample)> = own.collect();
     let last = own.iter().map(|(_, pass)| pass.round).max().unwrap_or(0);
     let orders = orders(plan, epoch, cell, rounds.min(last.saturating_add(1)));
@@ -221,27 +185,15 @@ fn check_arms(
             found.push(Discrepancy::new(SAMPLES, row, field, stated, why));
         };
         if pass.warm_up != (warms_up && pass.round == 0) {
-            return wrong(
-                "warm_up",
-                &pass.warm_up,
-                "true in the first round of a hot cell only",
-            );
+            return wrong("warm_up", &pass.warm_up, "true in the first round of a hot cell only");
         }
         let Some(order) = orders.get(pass.round as usize) else {
-            return wrong(
-                "round",
-                &pass.round,
-                &format!("at most {rounds} rounds, by the plan"),
-            );
+            return wrong("round", &pass.round, &format!("at most {rounds} rounds, by the plan"));
         };
         let order = left.entry(pass.round).or_insert_with(|| order.iter());
         // An arm may be left out of a round, so the others are in its order without it.
         if !order.any(|at| plan.arms[cell.arms[*at]].name == pass.arm) {
-            return wrong(
-                "arm",
-                &pass.arm,
-                "another arm: plan and seed have another order in this round",
-            );
+            return wrong("arm", &pass.arm, "another arm: plan and seed have another order in this round");
         }
     }
 }
@@ -254,10 +206,7 @@ fn check_interruption(
     epochs: &BTreeMap<u32, Vec<(usize, &Sample)>>,
     found: &mut Vec<Discrepancy>,
 ) {
-    let measured: BTreeSet<_> = passes
-        .iter()
-        .map(|(_, pass)| (&pass.workload, &pass.state))
-        .collect();
+    let measured: BTreeSet<_> = passes.iter().map(|(_, pass)| (&pass.workload, &pass.state)).collect();
     let Some((_, last)) = passes.last() else {
         return;
     };
@@ -270,22 +219,12 @@ fn check_interruption(
         (false, true) => "a line: the run went on after the epoch without a restart",
         (false, false) => return,
     };
-    found.push(Discrepancy::new(
-        EPOCHS,
-        row,
-        "epoch",
-        "no line of this epoch",
-        why,
-    ));
+    found.push(Discrepancy::new(EPOCHS, row, "epoch", "no line of this epoch", why));
 }
 
 /// What follows the epochs of a complete run.
 fn check_rest(run: &Run, found: &mut Vec<Discrepancy>) {
-    let probed = run
-        .plan
-        .arms
-        .iter()
-        .filter(|arm| run.plan.probes_arm(&arm.name));
+    let probed = run.plan.arms.iter().filter(|arm| run.plan.probes_arm(&arm.name));
     for arm in probed {
         if !run.probes.iter().any(|probe| probe.arm == arm.name) {
             let row = format!("probes of {}", arm.name);
@@ -295,13 +234,7 @@ fn check_rest(run: &Run, found: &mut Vec<Discrepancy>) {
     }
     if run.plan.measures_model_files() && run.model_files.is_none() {
         let why = "the measurement of files that a language model generates, by the plan";
-        found.push(Discrepancy::new(
-            MODEL_FILES,
-            "whole file",
-            "",
-            "no file",
-            why,
-        ));
+        found.push(Discrepancy::new(MODEL_FILES, "whole file", "", "no file", why));
     }
 }
 
@@ -322,11 +255,7 @@ pub fn check_plan(plan: &Plan) -> Vec<Discrepancy> {
     let seed = words.iter().position(|word| *word == "--seed");
     let seed = seed.and_then(|at| words.get(at + 1)?.parse::<u64>().ok());
     if let Some(seed) = seed.filter(|seed| *seed != plan.seed) {
-        wrong(
-            "seed",
-            &plan.seed,
-            &format!("{seed}, by --seed of the command"),
-        );
+        wrong("seed", &plan.seed, &format!("{seed}, by --seed of the command"));
     }
     if let Some(margin) = number("--margin").filter(|margin| margin / 100.0 != margins.relative) {
         let recomputed = by_command("--margin", margin / 100.0);
@@ -339,29 +268,19 @@ pub fn check_plan(plan: &Plan) -> Vec<Discrepancy> {
     let timeout = number("--call-timeout").map(|seconds| (seconds * 1000.0).ceil());
     if let Some(ms) = timeout.filter(|ms| *ms != plan.settings.call_timeout_ms as f64) {
         let recomputed = by_command("--call-timeout", ms);
-        wrong(
-            "settings.call_timeout_ms",
-            &plan.settings.call_timeout_ms,
-            &recomputed,
-        );
+        wrong("settings.call_timeout_ms", &plan.settings.call_timeout_ms, &recomputed);
     }
     if margins.session_share != Margins::default().session_share {
         let own = Margins::default().session_share;
         wrong("margins.session_share", &margins.session_share, &own);
     }
     if plan.limits != Limits::default() {
-        wrong(
-            "limits",
-            &format!("{:?}", plan.limits),
-            &format!("{:?}", Limits::default()),
-        );
+        wrong("limits", &format!("{:?}", plan.limits), &format!("{:?}", Limits::default()));
     }
     for section in sections {
         let name = &section.name;
-        for (field, option, stated) in [
-            ("epochs", "--epochs", section.epochs),
-            ("rounds", "--rounds", section.rounds),
-        ] {
+        for (field, option, stated) in [("epochs", "--epochs", section.epochs), ("rounds", "--rounds", section.rounds)]
+        {
             if let Some(most) = number(option).filter(|most| *most != f64::from(stated)) {
                 let field = format!("schedule.sections.{field} of {name}");
                 wrong(&field, &stated, &by_command(option, most));
@@ -370,24 +289,14 @@ pub fn check_plan(plan: &Plan) -> Vec<Discrepancy> {
         let looks = Looks::at_end(section.epochs);
         if section.looks != looks {
             let field = format!("schedule.sections.looks of {name}");
-            wrong(
-                &field,
-                &format!("{:?}", section.looks),
-                &format!("{looks:?}"),
-            );
+            wrong(&field, &format!("{:?}", section.looks), &format!("{looks:?}"));
         }
     }
     let budget = number("--budget").map(|seconds| seconds * 1000.0);
     let planned = plan.schedule.budget_ms() as f64;
     // Each section's share is rounded up.
-    if let Some(ms) =
-        budget.filter(|ms| planned < ms.floor() || planned > ms + sections.len() as f64)
-    {
-        wrong(
-            "schedule.sections.budget_ms",
-            &planned,
-            &by_command("--budget", ms),
-        );
+    if let Some(ms) = budget.filter(|ms| planned < ms.floor() || planned > ms + sections.len() as f64) {
+        wrong("schedule.sections.budget_ms", &planned, &by_command("--budget", ms));
     }
     found
 }
@@ -397,11 +306,7 @@ pub fn check_built_in(run: &Run) -> Vec<Discrepancy> {
     let plan = &run.plan;
     let mut found = Vec::new();
     let mut workloads: Vec<Arc<Workload>> = Vec::new();
-    for planned in plan
-        .workloads
-        .iter()
-        .filter(|planned| planned.file.is_none())
-    {
+    for planned in plan.workloads.iter().filter(|planned| planned.file.is_none()) {
         let Ok(workload) = catalogue::workload(&planned.name) else {
             let row = format!("workload {}", planned.name);
             let why = "no built-in workload has this name";
@@ -410,13 +315,7 @@ pub fn check_built_in(run: &Run) -> Vec<Discrepancy> {
         };
         if workload.sha256 != planned.sha256 {
             let row = format!("workload {}", planned.name);
-            found.push(Discrepancy::new(
-                PLAN,
-                row,
-                "sha256",
-                &planned.sha256,
-                &workload.sha256,
-            ));
+            found.push(Discrepancy::new(PLAN, row, "sha256", &planned.sha256, &workload.sha256));
             continue;
         }
         workloads.push(Arc::new(workload));

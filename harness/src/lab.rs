@@ -37,21 +37,10 @@ pub struct CellResult {
 pub trait Lab {
     /// Begins an epoch of a section, after `turn` others of it, with its own scratch. Returns the processor that client and
     /// daemons share in it, if any.
-    fn begin_epoch(
-        &mut self,
-        plan: &Plan,
-        section: &Section,
-        turn: u32,
-    ) -> anyhow::Result<Option<u32>>;
+    fn begin_epoch(&mut self, plan: &Plan, section: &Section, turn: u32) -> anyhow::Result<Option<u32>>;
 
     /// Measures a cell. No round begins after `slice`, except the fewest that a cell needs. `None` if interrupted.
-    fn measure(
-        &mut self,
-        plan: &Plan,
-        epoch: u32,
-        cell: &PlannedCell,
-        slice: Duration,
-    ) -> Option<CellResult>;
+    fn measure(&mut self, plan: &Plan, epoch: u32, cell: &PlannedCell, slice: Duration) -> Option<CellResult>;
 
     /// Ends the epoch and fills in its duration, its load, and whether it is void.
     fn end_epoch(&mut self, epoch: &mut Epoch);
@@ -103,11 +92,7 @@ struct Clocks {
 impl Clocks {
     fn read() -> Self {
         let read = |clock| Duration::try_from(clock_gettime(clock)).unwrap_or_default();
-        Self {
-            monotonic: read(ClockId::Monotonic),
-            boot: read(ClockId::Boottime),
-            wall: read(ClockId::Realtime),
-        }
+        Self { monotonic: read(ClockId::Monotonic), boot: read(ClockId::Boottime), wall: read(ClockId::Realtime) }
     }
 
     /// Why times between the two readings are unreliable; `None` if they are sound.
@@ -115,14 +100,10 @@ impl Clocks {
         let ran = self.monotonic.saturating_sub(before.monotonic);
         let slept = self.boot.saturating_sub(before.boot).saturating_sub(ran);
         if slept > CLOCKS_APART {
-            return Some(format!(
-                "the machine slept for {:.0} s",
-                slept.as_secs_f64()
-            ));
+            return Some(format!("the machine slept for {:.0} s", slept.as_secs_f64()));
         }
         let wall = self.wall.as_secs_f64() - before.wall.as_secs_f64() - ran.as_secs_f64();
-        (wall.abs() > CLOCKS_APART.as_secs_f64())
-            .then(|| format!("the clock jumped by {wall:.1} s"))
+        (wall.abs() > CLOCKS_APART.as_secs_f64()).then(|| format!("the clock jumped by {wall:.1} s"))
     }
 }
 
@@ -137,14 +118,7 @@ impl Machine {
         self.cpus.iter().rev().nth(turn).copied()
     }
 
-    fn task(
-        &self,
-        plan: &Plan,
-        epoch: u32,
-        cell: &PlannedCell,
-        slice: Duration,
-        dir: PathBuf,
-    ) -> Option<CellTask> {
+    fn task(&self, plan: &Plan, epoch: u32, cell: &PlannedCell, slice: Duration, dir: PathBuf) -> Option<CellTask> {
         let workload = &self.workloads[cell.workload];
         let section = &plan.schedule.sections[cell.section];
         let name = &plan.workloads[cell.workload].states[cell.state];
@@ -170,11 +144,7 @@ impl Machine {
             dir,
             program: self.program.clone(),
             // Parallel client processes need all processors.
-            cpu: self
-                .epoch
-                .as_ref()
-                .and_then(|epoch| epoch.cpu)
-                .filter(|_| !workload.script.has_clients()),
+            cpu: self.epoch.as_ref().and_then(|epoch| epoch.cpu).filter(|_| !workload.script.has_clients()),
             call_timeout: Duration::from_millis(plan.settings.call_timeout_ms),
             slice,
             limits: plan.limits,
@@ -187,12 +157,7 @@ impl Machine {
 }
 
 impl Lab for Machine {
-    fn begin_epoch(
-        &mut self,
-        plan: &Plan,
-        section: &Section,
-        turn: u32,
-    ) -> anyhow::Result<Option<u32>> {
+    fn begin_epoch(&mut self, plan: &Plan, section: &Section, turn: u32) -> anyhow::Result<Option<u32>> {
         let gauge = Gauge::open(plan.limits);
         let cpu = self.cpu(section, turn);
         self.epoch = Some(UnderWay {
@@ -207,28 +172,16 @@ impl Lab for Machine {
         Ok(cpu.map(|cpu| cpu as u32))
     }
 
-    fn measure(
-        &mut self,
-        plan: &Plan,
-        epoch: u32,
-        cell: &PlannedCell,
-        slice: Duration,
-    ) -> Option<CellResult> {
+    fn measure(&mut self, plan: &Plan, epoch: u32, cell: &PlannedCell, slice: Duration) -> Option<CellResult> {
         let began = Instant::now();
         let under_way = self.epoch.as_mut()?;
         under_way.cells += 1;
-        let dir = under_way
-            .scratch
-            .path()
-            .join(format!("c{}", under_way.cells));
+        let dir = under_way.scratch.path().join(format!("c{}", under_way.cells));
         let task = self.task(plan, epoch, cell, slice, dir.clone())?;
         let mut result = CellResult::default();
         let (sender, lines) = channel();
         let lost = match std::fs::create_dir(&dir) {
-            Err(error) => Some((
-                Outcome::Infra,
-                format!("creating {}: {error}", dir.display()),
-            )),
+            Err(error) => Some((Outcome::Infra, format!("creating {}: {error}", dir.display()))),
             Ok(()) => {
                 let done = supervise(&self.interrupt, move |watchdog| {
                     task.run(watchdog, &Instant::now(), &sender);
@@ -284,8 +237,7 @@ impl Lab for Machine {
         epoch.took_ms = took.as_millis() as u64;
         epoch.steal = under_way.gauge.ticks().stolen_since(&under_way.ticks);
         epoch.neighbours = under_way.gauge.neighbours();
-        epoch.stalled = [0, 1, 2]
-            .map(|at| stalled[at].saturating_sub(under_way.stalled_us[at]) as f64 / micros);
+        epoch.stalled = [0, 1, 2].map(|at| stalled[at].saturating_sub(under_way.stalled_us[at]) as f64 / micros);
         if let Err(error) = under_way.scratch.close() {
             tracing::warn!("taking an epoch's scratch down: {error}");
         }

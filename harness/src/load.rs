@@ -24,8 +24,8 @@ impl LoadGenerator {
         let ends = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();
         let disk = std::env::var_os("CTXBENCH_SCRATCH").unwrap_or_else(|| "/var/tmp".into());
-        let mut file = tempfile::tempfile_in(&disk)
-            .with_context(|| format!("making a file to write in {}", disk.display()))?;
+        let mut file =
+            tempfile::tempfile_in(&disk).with_context(|| format!("making a file to write in {}", disk.display()))?;
         for _ in cpu::allowed()? {
             let ends = Arc::clone(&ends);
             threads.push(std::thread::spawn(move || {

@@ -9,17 +9,15 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use backends::daemon_log;
-use backends::llm::generate::{
-    AnswerCache, CommandGenerator, GenerateOptions, Generator, Generators, parse_tree,
-};
+use backends::llm::generate::{AnswerCache, CommandGenerator, GenerateOptions, Generator, Generators, parse_tree};
 use backends::llm::history::HistoryOptions;
 use backends::llm::{Asker, AskerOptions, GENERATE, GenerateStore, HISTORY, HistoryStore, LogFile};
 use backends::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions};
 use clap::{Args, ValueEnum};
 use inputs::variable;
 use models::{
-    Budget, Cassette, LlamaServer, Meter, Model, OpenAi, OpenAiConfig, Pace, Price, Recorder,
-    check_gguf, find_llama_server, find_model, without_secrets,
+    Budget, Cassette, LlamaServer, Meter, Model, OpenAi, OpenAiConfig, Pace, Price, Recorder, check_gguf,
+    find_llama_server, find_model, without_secrets,
 };
 use reports::prices::Prices;
 use serde_json::{Map, json};
@@ -162,11 +160,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 fn dollars(text: &str) -> Result<f64, String> {
-    within(
-        text,
-        0.0..=f64::MAX,
-        "it must be a number of dollars from 0",
-    )
+    within(text, 0.0..=f64::MAX, "it must be a number of dollars from 0")
 }
 
 fn temperature(text: &str) -> Result<f32, String> {
@@ -175,12 +169,7 @@ fn temperature(text: &str) -> Result<f32, String> {
 
 fn price(text: &str) -> Result<Price, String> {
     let numbers = text.split_once(',').and_then(|(prompt, output)| {
-        let number = |text: &str| {
-            text.trim()
-                .parse::<f64>()
-                .ok()
-                .filter(|price| price.is_finite() && *price >= 0.0)
-        };
+        let number = |text: &str| text.trim().parse::<f64>().ok().filter(|price| price.is_finite() && *price >= 0.0);
         Some((number(prompt)?, number(output)?))
     });
     let (prompt, output) = numbers.ok_or("it must be two prices, as in 1.25,10")?;
@@ -201,19 +190,8 @@ pub struct ReadyModel {
 
 impl ReadyModel {
     /// A model without a server of its own.
-    fn of(
-        model: impl Model + 'static,
-        engine: String,
-        identity: String,
-        provider: Provider,
-    ) -> Self {
-        Self {
-            model: Box::new(model),
-            engine,
-            identity,
-            provider,
-            server: None,
-        }
+    fn of(model: impl Model + 'static, engine: String, identity: String, provider: Provider) -> Self {
+        Self { model: Box::new(model), engine, identity, provider, server: None }
     }
 }
 
@@ -231,27 +209,17 @@ impl ModelOptions {
 
     /// The budget in tokens and in US dollars.
     pub fn budget(&self) -> Budget {
-        Budget {
-            tokens: self.max_tokens,
-            dollars: self.max_cost,
-        }
+        Budget { tokens: self.max_tokens, dollars: self.max_cost }
     }
 
     /// Whether the user names a model.
     pub fn names_a_model(&self) -> bool {
-        self.provider.is_some()
-            || self.base_url.is_some()
-            || self.model.is_some()
-            || self.cassette.is_some()
+        self.provider.is_some() || self.base_url.is_some() || self.model.is_some() || self.cassette.is_some()
     }
 
     /// The same options with another budget.
     pub fn with_budget(&self, budget: Budget) -> Self {
-        Self {
-            max_tokens: budget.tokens,
-            max_cost: budget.dollars,
-            ..self.clone()
-        }
+        Self { max_tokens: budget.tokens, max_cost: budget.dollars, ..self.clone() }
     }
 
     /// The command line options that give another `ctxbench` process the same model.
@@ -287,11 +255,7 @@ impl ModelOptions {
 
     /// The options of each request.
     pub fn options(&self) -> AskerOptions {
-        AskerOptions {
-            temperature: self.temperature,
-            max_tokens: self.answer_tokens,
-            seed: self.model_seed,
-        }
+        AskerOptions { temperature: self.temperature, max_tokens: self.answer_tokens, seed: self.model_seed }
     }
 
     /// Starts or connects to the model and checks that it is available.
@@ -301,15 +265,9 @@ impl ModelOptions {
         let mut ready = match provider {
             Provider::Cassette => {
                 let Some(path) = &self.cassette else {
-                    bail!(
-                        "--provider cassette needs a recording\n  fix: name one with --cassette FILE"
-                    );
+                    bail!("--provider cassette needs a recording\n  fix: name one with --cassette FILE");
                 };
-                let pace = if self.replay_instantly {
-                    Pace::Instant
-                } else {
-                    Pace::AsRecorded
-                };
+                let pace = if self.replay_instantly { Pace::Instant } else { Pace::AsRecorded };
                 let cassette = Cassette::open(path, pace)?;
                 let (file, engine) = (path.display(), cassette.engine());
                 let identity = format!("recording of {engine}");
@@ -326,9 +284,7 @@ impl ModelOptions {
         };
         if let Some(path) = &self.record {
             if provider == Provider::Cassette {
-                bail!(
-                    "--record cannot record a replayed recording\n  fix: leave out --record or --cassette"
-                );
+                bail!("--record cannot record a replayed recording\n  fix: leave out --record or --cassette");
             }
             let recorder = Recorder::open(ready.model, path, &ready.engine)?;
             ready.model = Box::new(recorder);
@@ -343,10 +299,9 @@ impl ModelOptions {
                 let server = without_secrets(base_url);
                 bail!("{server} has more than one model\n  fix: name one with --model")
             }
-            (base_url, model) => Ok((
-                base_url.as_deref().unwrap_or(OPENAI_URL),
-                model.as_deref().unwrap_or(OPENAI_MODEL),
-            )),
+            (base_url, model) => {
+                Ok((base_url.as_deref().unwrap_or(OPENAI_URL), model.as_deref().unwrap_or(OPENAI_MODEL)))
+            }
         }
     }
 
@@ -354,12 +309,7 @@ impl ModelOptions {
         if let (Some(base_url), Some(model)) = (&self.base_url, &self.model) {
             let client = OpenAi::new(local_config(base_url, model, timeout))?;
             let engine = format!("the llama-server at {base_url}, one thread");
-            return Ok(ReadyModel::of(
-                client,
-                engine,
-                base_url.clone(),
-                Provider::Local,
-            ));
+            return Ok(ReadyModel::of(client, engine, base_url.clone(), Provider::Local));
         }
         let file = match &self.model {
             Some(named) => PathBuf::from(named),
@@ -368,20 +318,12 @@ impl ModelOptions {
         check_gguf(&file, self.model_sha256.as_deref())?;
         let program = find_llama_server()?;
         let server = LlamaServer::start(&program, &file, &launcher()?)?;
-        let name = file
-            .file_stem()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let config = local_config(&server.base_url(), &name, timeout);
-        let version =
-            LlamaServer::version(&program).unwrap_or_else(|| "of unknown version".to_owned());
+        let version = LlamaServer::version(&program).unwrap_or_else(|| "of unknown version".to_owned());
         let engine = format!("llama-server {version}, one thread");
         let client = OpenAi::new(config)?;
-        Ok(ReadyModel {
-            server: Some(server),
-            ..ReadyModel::of(client, engine, identity_of(&file)?, Provider::Local)
-        })
+        Ok(ReadyModel { server: Some(server), ..ReadyModel::of(client, engine, identity_of(&file)?, Provider::Local) })
     }
 
     /// The price of `model` in the built-in list with a message about it, if `--max-cost` needs it. `None` if
@@ -398,10 +340,7 @@ impl ModelOptions {
         };
         // The price of a million tokens in short questions: long questions may have another price.
         let million = 1_000_000;
-        let price = Price {
-            prompt: row.dollars_of(million, million, 0),
-            output: row.dollars_of(million, 0, million),
-        };
+        let price = Price { prompt: row.dollars_of(million, million, 0), output: row.dollars_of(million, 0, million) };
         let said = format!(
             "--max-cost counts {} in and {} out, US dollars per million tokens, by the price list: {}",
             price.prompt,
@@ -419,9 +358,7 @@ impl ModelOptions {
             price
         });
         let price = self.price.or(listed);
-        let parallel = self
-            .parallel
-            .unwrap_or(if provider == Provider::Local { 1 } else { 4 });
+        let parallel = self.parallel.unwrap_or(if provider == Provider::Local { 1 } else { 4 });
         Ok(Meter::new(model, price, self.budget(), parallel.into())
             .with_patience(Duration::from_secs_f64(self.answer_timeout)))
     }
@@ -444,21 +381,11 @@ impl ModelOptions {
         };
         let meter = self.meter(ready.model, ready.provider)?;
         let asker = Asker::new(meter, self.options(), log);
-        asker.log(&format!(
-            "mounting {}: {} by {}",
-            at.dir.display(),
-            asker.model(),
-            ready.engine
-        ));
+        asker.log(&format!("mounting {}: {} by {}", at.dir.display(), asker.model(), ready.engine));
         if let Some((_, said)) = self.listed_price(asker.model())? {
             asker.log(&said);
         }
-        Ok(Asking {
-            asker,
-            note,
-            identity: ready.identity,
-            server: ready.server,
-        })
+        Ok(Asking { asker, note, identity: ready.identity, server: ready.server })
     }
 }
 
@@ -486,17 +413,9 @@ fn launcher() -> anyhow::Result<[OsString; 3]> {
 
 /// Distinguishes model files of the same name.
 fn identity_of(file: &Path) -> anyhow::Result<String> {
-    let about = file
-        .metadata()
-        .with_context(|| format!("reading {}", file.display()))?;
+    let about = file.metadata().with_context(|| format!("reading {}", file.display()))?;
     let path = file.canonicalize().unwrap_or_else(|_| file.to_owned());
-    Ok(format!(
-        "{} of {} bytes, changed at {}.{:09}",
-        path.display(),
-        about.len(),
-        about.mtime(),
-        about.mtime_nsec()
-    ))
+    Ok(format!("{} of {} bytes, changed at {}.{:09}", path.display(), about.len(), about.mtime(), about.mtime_nsec()))
 }
 
 /// The client configuration for a `llama-server` with one model.
@@ -517,10 +436,7 @@ impl StoreOptions for HistoryMountOptions {
     ];
 
     fn open(self, at: MountPoint<'_>) -> Result<OpenedStore, StoreOpenError> {
-        let options = HistoryOptions {
-            policy: self.policy,
-            log_bytes: self.log_bytes,
-        };
+        let options = HistoryOptions { policy: self.policy, log_bytes: self.log_bytes };
         let asking = self.model.asker(at)?;
         let store = HistoryStore::open(asking.asker, options, self.log_db.as_deref(), at.owner)?;
         Ok(OpenedStore {
@@ -567,15 +483,10 @@ impl GenerateMountOptions {
             .or_else(|| variable("HOME").map(|home| Path::new(&home).join(".ctxbench.cache")))
             // Not in a world-writable directory: another user could create it first, with forged answers.
             .unwrap_or_else(|| at.beside(".llmfs.cache"));
-        let save = self
-            .save
-            .clone()
-            .unwrap_or_else(|| at.beside(".llmfs.json"));
+        let save = self.save.clone().unwrap_or_else(|| at.beside(".llmfs.json"));
         let mut generators = Generators::standard();
-        let commands = self
-            .generator
-            .iter()
-            .map(|file| CommandGenerator::read(file, launcher()?).map_err(anyhow::Error::from));
+        let commands =
+            self.generator.iter().map(|file| CommandGenerator::read(file, launcher()?).map_err(anyhow::Error::from));
         let commands = commands.collect::<anyhow::Result<Vec<_>>>()?;
         let asking = self.model.asker(at)?;
         for (command, file) in commands.into_iter().zip(&self.generator) {
@@ -585,10 +496,7 @@ impl GenerateMountOptions {
             generators = generators.with(command);
         }
         if prompt.is_some() && tree.is_none() && !save.exists() {
-            daemon_log::say(format_args!(
-                "asking {} for the tree …",
-                asking.asker.model()
-            ));
+            daemon_log::say(format_args!("asking {} for the tree …", asking.asker.model()));
         }
         let options = GenerateOptions {
             prompt,

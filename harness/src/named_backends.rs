@@ -30,9 +30,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// Refuses a command if backends that it names cannot be used here; with the reason and the fix of each.
 pub fn check_usable(arms: &[LiveArm], is_named: impl Fn(&str) -> bool) -> anyhow::Result<()> {
     let named = arms.iter().filter(|arm| is_named(&arm.name));
-    let unusable: Vec<String> = named
-        .filter_map(|arm| Some(format!("{}: {}", arm.name, arm.versions.as_ref().err()?)))
-        .collect();
+    let unusable: Vec<String> =
+        named.filter_map(|arm| Some(format!("{}: {}", arm.name, arm.versions.as_ref().err()?))).collect();
     match &unusable[..] {
         [] => Ok(()),
         [one] => bail!("cannot use the backend {one}"),
@@ -42,11 +41,7 @@ pub fn check_usable(arms: &[LiveArm], is_named: impl Fn(&str) -> bool) -> anyhow
 
 /// Mounts each usable backend that a file defines once in `scratch`, and ends the mount. One that fails is unavailable from
 /// then on, with the reason. Returns false after an interrupt.
-pub fn try_mounts(
-    arms: &mut [LiveArm],
-    scratch: &Path,
-    interrupt: &Interrupt,
-) -> anyhow::Result<bool> {
+pub fn try_mounts(arms: &mut [LiveArm], scratch: &Path, interrupt: &Interrupt) -> anyhow::Result<bool> {
     let program = std::env::current_exe().context("finding the ctxbench binary")?;
     let own = |arm: &&mut LiveArm| arm.versions.is_ok() && arm.backend.describe().file.is_some();
     for arm in arms.iter_mut().filter(own) {
@@ -61,9 +56,7 @@ pub fn try_mounts(
             allow_other: false,
         };
         let backend = Arc::clone(&arm.backend);
-        let tried = supervise(interrupt, move |watchdog| {
-            trial(&*backend, &config, watchdog)
-        });
+        let tried = supervise(interrupt, move |watchdog| trial(&*backend, &config, watchdog));
         if interrupt.is_set() {
             return Ok(false);
         }
@@ -71,12 +64,8 @@ pub fn try_mounts(
             Ok(Ok(None)) => None,
             Ok(Ok(Some(unavailable))) => Some(unavailable),
             Ok(Err(error)) => Some(failed(&error)),
-            Err(Lost::Stuck) => Some(failed(&io::Error::other(
-                "its mount hangs, and could not be aborted",
-            ))),
-            Err(Lost::Panicked) => {
-                Some(failed(&io::Error::other("its trial panicked; see the log")))
-            }
+            Err(Lost::Stuck) => Some(failed(&io::Error::other("its mount hangs, and could not be aborted"))),
+            Err(Lost::Panicked) => Some(failed(&io::Error::other("its trial panicked; see the log"))),
         };
         if let Some(unavailable) = failure {
             arm.versions = Err(unavailable);
@@ -96,20 +85,13 @@ fn failed(error: &io::Error) -> Unavailable {
     }
     let said = error.to_string();
     Unavailable {
-        reason: format!(
-            "it cannot be mounted: {}",
-            said.trim_end_matches([' ', ':'])
-        ),
+        reason: format!("it cannot be mounted: {}", said.trim_end_matches([' ', ':'])),
         fix: "correct the commands in its file, which docs/ADDING-A-BACKEND.md lists".to_owned(),
     }
 }
 
 /// Mounts and unmounts; answers why the backend cannot be measured although it can be mounted.
-fn trial(
-    backend: &dyn Backend,
-    config: &WorkspaceConfig,
-    watchdog: &Watchdog,
-) -> io::Result<Option<Unavailable>> {
+fn trial(backend: &dyn Backend, config: &WorkspaceConfig, watchdog: &Watchdog) -> io::Result<Option<Unavailable>> {
     watchdog.shield();
     watchdog.enter(TRIAL_LIMIT);
     let mut workspace = backend.open(config)?;
@@ -170,14 +152,8 @@ mod tests {
     fn a_named_backend_without_its_program_is_refused_with_reason_and_fix() {
         let dir = tempfile::tempdir().unwrap();
         let arms = arm(dir.path(), "mount = ['no-such-program']\n");
-        let refused = check_usable(&arms, |name| name == "x")
-            .unwrap_err()
-            .to_string();
-        for part in [
-            "cannot use the backend x: ",
-            "no-such-program",
-            "(fix: install it",
-        ] {
+        let refused = check_usable(&arms, |name| name == "x").unwrap_err().to_string();
+        for part in ["cannot use the backend x: ", "no-such-program", "(fix: install it"] {
             assert!(refused.contains(part), "{part}: {refused}");
         }
         check_usable(&arms, |_| false).unwrap();
@@ -186,18 +162,11 @@ mod tests {
     #[test]
     fn a_backend_that_cannot_be_mounted_is_unavailable_before_a_run() {
         let fails = tried("mount = ['sh', '-c', 'echo no licence >&2; exit 3']\n");
-        for part in [
-            "cannot use the backend x: it cannot be mounted",
-            "exit code 3",
-            "no licence",
-        ] {
+        for part in ["cannot use the backend x: it cannot be mounted", "exit code 3", "no licence"] {
             assert!(fails.contains(part), "{part}: {fails}");
         }
         let closes = tried("mount = ['true']\nready = ['true']\nunmount = ['false']\n");
         assert!(closes.contains("could not be unmounted"), "{closes}");
-        assert_eq!(
-            tried("mount = ['true']\nready = ['true']\nunmount = ['true']\n"),
-            ""
-        );
+        assert_eq!(tried("mount = ['true']\nready = ['true']\nunmount = ['true']\n"), "");
     }
 }

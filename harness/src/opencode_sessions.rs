@@ -25,11 +25,7 @@ pub fn data_directory(path: &Path) -> Option<PathBuf> {
     }
     let is_storage = path.file_name()? == "storage";
     let around = path.parent().filter(|_| is_storage);
-    [Some(path), around]
-        .into_iter()
-        .flatten()
-        .find(|dir| is_data(dir))
-        .map(Path::to_owned)
+    [Some(path), around].into_iter().flatten().find(|dir| is_data(dir)).map(Path::to_owned)
 }
 
 /// The database, if this version of OpenCode has one.
@@ -50,15 +46,9 @@ pub fn list(dir: &Path, most: usize) -> anyhow::Result<Vec<OpenCodeSession>> {
         let mut rows = connection
             .prepare("SELECT id, time_updated FROM session ORDER BY time_updated DESC LIMIT ?1")
             .with_context(reading)?;
-        let sessions = rows.query_map([most as i64], |row| {
-            Ok(OpenCodeSession {
-                id: row.get(0)?,
-                updated_ms: row.get(1)?,
-            })
-        });
-        return sessions
-            .and_then(|rows| rows.collect())
-            .with_context(reading);
+        let sessions =
+            rows.query_map([most as i64], |row| Ok(OpenCodeSession { id: row.get(0)?, updated_ms: row.get(1)? }));
+        return sessions.and_then(|rows| rows.collect()).with_context(reading);
     }
     let mut found: Vec<OpenCodeSession> = Vec::new();
     for project in entries(&dir.join("storage/session")) {
@@ -78,9 +68,7 @@ pub fn list(dir: &Path, most: usize) -> anyhow::Result<Vec<OpenCodeSession>> {
 /// The document of a session.
 pub fn export(dir: &Path, id: &str) -> anyhow::Result<String> {
     let document = match database(dir) {
-        Some(file) => {
-            from_database(&file, id).with_context(|| format!("reading {}", file.display()))?
-        }
+        Some(file) => from_database(&file, id).with_context(|| format!("reading {}", file.display()))?,
         None => from_files(&dir.join("storage"), id)?,
     };
     Ok(document.to_string())
@@ -88,16 +76,9 @@ pub fn export(dir: &Path, id: &str) -> anyhow::Result<String> {
 
 fn from_database(file: &Path, id: &str) -> anyhow::Result<Value> {
     let connection = open(file)?;
-    let info = connection.query_row(
-        "SELECT directory, version FROM session WHERE id = ?1",
-        [id],
-        |row| {
-            Ok((
-                row.get::<_, Option<String>>(0)?,
-                row.get::<_, Option<String>>(1)?,
-            ))
-        },
-    )?;
+    let info = connection.query_row("SELECT directory, version FROM session WHERE id = ?1", [id], |row| {
+        Ok((row.get::<_, Option<String>>(0)?, row.get::<_, Option<String>>(1)?))
+    })?;
     let mut bytes = 0;
     let mut parsed = |text: String| {
         bytes += text.len() as u64;
@@ -108,13 +89,10 @@ fn from_database(file: &Path, id: &str) -> anyhow::Result<Value> {
         Ok(serde_json::from_str::<Value>(&text).unwrap_or_default())
     };
     let mut messages = Vec::new();
-    let mut rows = connection
-        .prepare("SELECT id, data FROM message WHERE session_id = ?1 ORDER BY time_created, id")?;
-    let mut parts =
-        connection.prepare("SELECT data FROM part WHERE message_id = ?1 ORDER BY id")?;
-    let found = rows.query_map([id], |row| {
-        Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
-    })?;
+    let mut rows =
+        connection.prepare("SELECT id, data FROM message WHERE session_id = ?1 ORDER BY time_created, id")?;
+    let mut parts = connection.prepare("SELECT data FROM part WHERE message_id = ?1 ORDER BY id")?;
+    let found = rows.query_map([id], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))?;
     for row in found {
         let (message, data) = row?;
         let of_message = parts.query_map([&message], |row| row.get::<_, String>(0))?;
@@ -123,9 +101,7 @@ fn from_database(file: &Path, id: &str) -> anyhow::Result<Value> {
         let of_message: Vec<Value> = of_message.collect::<anyhow::Result<_>>()?;
         messages.push(json!({ "info": parsed(data)?, "parts": of_message }));
     }
-    Ok(
-        json!({ "info": { "id": id, "directory": info.0, "version": info.1 }, "messages": messages }),
-    )
+    Ok(json!({ "info": { "id": id, "directory": info.0, "version": info.1 }, "messages": messages }))
 }
 
 fn from_files(storage: &Path, id: &str) -> anyhow::Result<Value> {
@@ -141,10 +117,7 @@ fn from_files(storage: &Path, id: &str) -> anyhow::Result<Value> {
         let message = document(&file)?;
         let of_message = message["id"].as_str().unwrap_or_default();
         let parts = entries(&storage.join("part").join(of_message));
-        let parts: Vec<Value> = parts
-            .iter()
-            .map(|file| document(file))
-            .collect::<anyhow::Result<_>>()?;
+        let parts: Vec<Value> = parts.iter().map(|file| document(file)).collect::<anyhow::Result<_>>()?;
         messages.push(json!({ "info": message, "parts": parts }));
     }
     messages.sort_by_key(|message| message["info"]["time"]["created"].as_i64());
@@ -155,8 +128,7 @@ fn from_files(storage: &Path, id: &str) -> anyhow::Result<Value> {
 }
 
 fn document(file: &Path) -> anyhow::Result<Value> {
-    let text =
-        files::read_text(file, RECORDING).with_context(|| format!("reading {}", file.display()))?;
+    let text = files::read_text(file, RECORDING).with_context(|| format!("reading {}", file.display()))?;
     Ok(serde_json::from_str(&text).unwrap_or_default())
 }
 
@@ -177,9 +149,7 @@ mod tests {
         let (importer, sessions) = detect::read(document.as_bytes(), None).unwrap();
         assert_eq!(importer.id(), "opencode");
         let events = sessions.iter().flat_map(|session| &session.events);
-        events
-            .filter(|event| matches!(event, workloads::import::Recorded::Call(_)))
-            .count()
+        events.filter(|event| matches!(event, workloads::import::Recorded::Call(_))).count()
     }
 
     const PART: &str = r#"{"type":"tool","callID":"c","tool":"bash","state":{"status":"completed","input":{"command":"ls"},"output":"a\n"}}"#;
@@ -209,14 +179,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let storage = dir.path().join("storage");
         for (file, text) in [
-            (
-                "session/p/s1.json",
-                r#"{"id":"s1","directory":"/w/p","time":{"updated":5}}"#,
-            ),
-            (
-                "message/s1/m1.json",
-                r#"{"id":"m1","role":"assistant","time":{"created":1}}"#,
-            ),
+            ("session/p/s1.json", r#"{"id":"s1","directory":"/w/p","time":{"updated":5}}"#),
+            ("message/s1/m1.json", r#"{"id":"m1","role":"assistant","time":{"created":1}}"#),
             ("part/m1/p1.json", PART),
         ] {
             let file = storage.join(file);

@@ -30,9 +30,7 @@ fn check(written: std::io::Result<()>) {
         && error.kind() != ErrorKind::BrokenPipe
         && !HAS_FAILED.swap(true, Ordering::Relaxed)
     {
-        daemon_log::say(format_args!(
-            "ctxbench: writing to standard output: {error}"
-        ));
+        daemon_log::say(format_args!("ctxbench: writing to standard output: {error}"));
     }
 }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use backends::backend::{Access, Backend, Unavailable, Versions};
 use rundir::faults::{KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS};
 use rundir::{
-    Arm, ArmBackend, Looks, ModelFilesPlan, Placement, Plan, PlannedWorkload, SCHEMA_VERSION,
-    Section, Skipped, cache_state,
+    Arm, ArmBackend, Looks, ModelFilesPlan, Placement, Plan, PlannedWorkload, SCHEMA_VERSION, Section, Skipped,
+    cache_state,
 };
 use stats::MIN_EPOCHS;
 use workloads::definition::{CacheState, Workload};
@@ -83,29 +83,17 @@ pub fn plan(inputs: &Inputs<'_>, given: Plan) -> Plan {
         essay: inputs.suite.essay.trim().to_owned(),
         probes: inputs.suite.probes,
         crash_points: if inputs.suite.probes { CRASH_POINTS } else { 0 },
-        model_files: inputs
-            .suite
-            .model_files
-            .as_ref()
-            .map(|files| ModelFilesPlan {
-                lengths: files.lengths.clone(),
-                histories: files.histories,
-                reads: files.reads,
-                seed: MODEL_FILES_SEED,
-                is_brief: files.brief,
-            }),
+        model_files: inputs.suite.model_files.as_ref().map(|files| ModelFilesPlan {
+            lengths: files.lengths.clone(),
+            histories: files.histories,
+            reads: files.reads,
+            seed: MODEL_FILES_SEED,
+            is_brief: files.brief,
+        }),
         arms: inputs
             .arms
             .iter()
-            .map(|live| Arm {
-                only: inputs
-                    .suite
-                    .only
-                    .get(&live.name)
-                    .cloned()
-                    .unwrap_or_default(),
-                ..arm(live)
-            })
+            .map(|live| Arm { only: inputs.suite.only.get(&live.name).cloned().unwrap_or_default(), ..arm(live) })
             .collect(),
         workloads: inputs
             .workloads
@@ -118,9 +106,7 @@ pub fn plan(inputs: &Inputs<'_>, given: Plan) -> Plan {
             })
             .collect(),
         features: match inputs.suite.probes {
-            true => crate::probe::short_features()
-                .map(crate::probe::feature_name)
-                .collect(),
+            true => crate::probe::short_features().map(crate::probe::feature_name).collect(),
             false => Vec::new(),
         },
         ..given
@@ -169,10 +155,8 @@ pub fn sections(
                 true => BASELINE,
                 false => &arm.backend.describe().name,
             };
-            let is_named = own
-                .backends
-                .as_ref()
-                .is_none_or(|names| named == BASELINE || names.iter().any(|name| name == named));
+            let is_named =
+                own.backends.as_ref().is_none_or(|names| named == BASELINE || names.iter().any(|name| name == named));
             // Nothing is compared with the second of two identical arms.
             is_named && !(own.counts && is_second)
         };
@@ -184,11 +168,7 @@ pub fn sections(
             placement,
             warm_up: own.warm_up,
             counts: own.counts,
-            arms: arms
-                .iter()
-                .filter(takes_part)
-                .map(|arm| arm.name.clone())
-                .collect(),
+            arms: arms.iter().filter(takes_part).map(|arm| arm.name.clone()).collect(),
             cells: own
                 .workloads
                 .iter()
@@ -212,12 +192,7 @@ const LEAST_PROGRAM: Duration = Duration::from_millis(1);
 
 /// A lower bound of the time that a section needs: for one timed round of each cell in the fewest epochs. It holds on any
 /// machine, so the real time is longer.
-pub fn least_time(
-    plan: &Plan,
-    section: usize,
-    workloads: &[Arc<Workload>],
-    arms: &[LiveArm],
-) -> Duration {
+pub fn least_time(plan: &Plan, section: usize, workloads: &[Arc<Workload>], arms: &[LiveArm]) -> Duration {
     let cells = all_cells(plan).into_iter();
     let cells = cells.filter(|cell| cell.section == section);
     let epoch: Duration = cells
@@ -233,9 +208,7 @@ pub fn least_time(
             let runs = runs.filter(|op| matches!(op, FileOp::Run(_))).count() as u32;
             let pass = Duration::from_millis(pauses) + LEAST_PROGRAM * runs;
             let daemons = cell.arms.iter();
-            let daemons: u32 = daemons
-                .map(|arm| arms[*arm].backend.describe().daemons.min(1))
-                .sum();
+            let daemons: u32 = daemons.map(|arm| arms[*arm].backend.describe().daemons.min(1)).sum();
             let starts = daemons * (1 + u32::from(is_cold));
             let settling = if is_hot { Duration::ZERO } else { SETTLING };
             LEAST_DAEMON * starts + pass * passes * cell.arms.len() as u32 + settling
@@ -249,10 +222,7 @@ pub fn arms(backends: Vec<Arc<dyn Backend>>) -> Vec<LiveArm> {
     let mut arms = Vec::new();
     for backend in &backends {
         let arm = LiveArm::of(backend);
-        let aa_arm = (arm.name == BASELINE).then(|| LiveArm {
-            name: AA_ARM.to_owned(),
-            ..arm.clone()
-        });
+        let aa_arm = (arm.name == BASELINE).then(|| LiveArm { name: AA_ARM.to_owned(), ..arm.clone() });
         arms.push(arm);
         arms.extend(aa_arm);
     }
@@ -276,10 +246,7 @@ pub fn arm(live: &LiveArm) -> Arm {
         unavailable,
         backend: ArmBackend {
             name: described.name.clone(),
-            file: described
-                .file
-                .as_ref()
-                .map(|file| file.to_string_lossy().into_owned()),
+            file: described.file.as_ref().map(|file| file.to_string_lossy().into_owned()),
             summary: described.summary.clone(),
             durability: described.durability.clone(),
             holds_data: described.capabilities.holds_data,
@@ -289,9 +256,7 @@ pub fn arm(live: &LiveArm) -> Arm {
             promises: promised(&*live.backend),
             daemons: described.daemons,
             mounts: described.mounts,
-            needs: needs
-                .map(|need| format!("{}: {}", need.name, need.why))
-                .collect(),
+            needs: needs.map(|need| format!("{}: {}", need.name, need.why)).collect(),
             lines_of_code: described.lines_of_code,
             versions,
         },
@@ -312,9 +277,7 @@ fn promised(backend: &dyn Backend) -> BTreeMap<String, String> {
         (MACHINE_LOSS, promises.machine_loss),
     ];
     let promised = promised.into_iter();
-    promised
-        .filter_map(|(loss, call)| Some((loss.to_owned(), call?.name().to_owned())))
-        .collect()
+    promised.filter_map(|(loss, call)| Some((loss.to_owned(), call?.name().to_owned()))).collect()
 }
 
 fn planned_workload(
@@ -326,18 +289,11 @@ fn planned_workload(
     let turns = &script.think_ms;
     PlannedWorkload {
         name: workload.name.clone(),
-        file: workload
-            .file
-            .as_ref()
-            .map(|file| file.display().to_string()),
+        file: workload.file.as_ref().map(|file| file.display().to_string()),
         essay: workload.essay.clone(),
         sha256: workload.sha256.clone(),
         states,
-        calls: script
-            .timed_calls()
-            .into_iter()
-            .map(|(kind, count)| (kind.to_string(), count))
-            .collect(),
+        calls: script.timed_calls().into_iter().map(|(kind, count)| (kind.to_string(), count)).collect(),
         not_replayed: script.not_replayed.clone(),
         commands: script.commands.clone(),
         result_tokens: result_tokens.get(&workload.name).copied(),
@@ -373,12 +329,7 @@ fn missing_program(needs: &BTreeMap<String, String>) -> Option<String> {
     })
 }
 
-fn skip_reason(
-    arm: &LiveArm,
-    workload: &Workload,
-    state: CacheState,
-    can_drop_caches: bool,
-) -> Option<String> {
+fn skip_reason(arm: &LiveArm, workload: &Workload, state: CacheState, can_drop_caches: bool) -> Option<String> {
     let described = arm.backend.describe();
     let name = &described.name;
     if let Err(reason) = &arm.versions {
@@ -395,9 +346,7 @@ fn skip_reason(
         return None;
     }
     if !described.capabilities.holds_data && !workload.fits_fixed_tree {
-        return Some(format!(
-            "{name} holds no data; it takes part only in workloads whose names and bytes are fixed"
-        ));
+        return Some(format!("{name} holds no data; it takes part only in workloads whose names and bytes are fixed"));
     }
     match arm.backend.access() {
         Access::Paths => {}
@@ -406,9 +355,7 @@ fn skip_reason(
                 return Some(format!("{name}: {reason}"));
             }
             if state == CacheState::Lukewarm {
-                return Some(format!(
-                    "{name} keeps no data, so there is no cache to empty"
-                ));
+                return Some(format!("{name} keeps no data, so there is no cache to empty"));
             }
         }
         Access::Program => {
@@ -421,17 +368,13 @@ fn skip_reason(
         }
         Access::Tools => {
             if workload.name.starts_with("micro/") {
-                return Some(format!(
-                    "{name} is reached by tool calls only: it has no path for a POSIX operation"
-                ));
+                return Some(format!("{name} is reached by tool calls only: it has no path for a POSIX operation"));
             }
             if let Some(reason) = unsupported(&workload.script) {
                 return Some(format!("{name}: {reason}"));
             }
             if state != CacheState::Hot {
-                return Some(format!(
-                    "{name} is in the agent's own memory, so there is no cache to empty"
-                ));
+                return Some(format!("{name} is in the agent's own memory, so there is no cache to empty"));
             }
         }
     }
@@ -439,9 +382,7 @@ fn skip_reason(
         return Some(reason);
     }
     if described.capabilities.guesses_content && workload.script.runs_programs() {
-        return Some(format!(
-            "{name} asks a model whenever a program reads a file"
-        ));
+        return Some(format!("{name} asks a model whenever a program reads a file"));
     }
     let reads = content_reads(&workload.script);
     if described.capabilities.guesses_content && reads > GUESSES_MAX {
@@ -450,23 +391,17 @@ fn skip_reason(
         ));
     }
     if reads > 0
-        && let Some(reason) = arm
-            .backend
-            .unsupported_reason(&workload.name, &workload.sha256)
+        && let Some(reason) = arm.backend.unsupported_reason(&workload.name, &workload.sha256)
     {
         return Some(reason);
     }
     if workload.asks && !described.capabilities.answers_requests {
-        return Some(format!(
-            "{name} only holds files, and answers no search requests"
-        ));
+        return Some(format!("{name} only holds files, and answers no search requests"));
     }
     if workload.script.needs_second_host() && !described.capabilities.several_hosts {
         return Some(match described.mounts {
             0 => format!("{name} keeps its files on one machine: no other host sees them"),
-            _ => format!(
-                "{name} allows one mount at a time: a second mount is refused, or shows none of the files"
-            ),
+            _ => format!("{name} allows one mount at a time: a second mount is refused, or shows none of the files"),
         });
     }
     if state == CacheState::Cold && !described.capabilities.persistent {
@@ -479,8 +414,7 @@ fn skip_reason(
     }
     if state != CacheState::Hot && !can_drop_caches {
         return Some(
-            "only root can drop the kernel's caches (fix: run as root, for instance `sudo make bench`)"
-                .to_owned(),
+            "only root can drop the kernel's caches (fix: run as root, for instance `sudo make bench`)".to_owned(),
         );
     }
     None
@@ -495,10 +429,7 @@ mod tests {
 
     /// An arm whose backend can be used.
     fn usable(backend: &str) -> LiveArm {
-        LiveArm {
-            versions: Ok(Versions::new()),
-            ..LiveArm::of(&Registry::default().find(backend).unwrap().into())
-        }
+        LiveArm { versions: Ok(Versions::new()), ..LiveArm::of(&Registry::default().find(backend).unwrap().into()) }
     }
 
     fn planned(seed: u64, can_drop_caches: bool, fuse: bool) -> Plan {
@@ -513,25 +444,17 @@ name = "agent/vsm-cycle"
 states = ["hot"]
 "#;
         let suite = Suite::parse(Path::new("s.toml"), text).unwrap();
-        let found = suite
-            .backends
-            .iter()
-            .map(|name| Registry::default().find(name).unwrap().into());
+        let found = suite.backends.iter().map(|name| Registry::default().find(name).unwrap().into());
         let mut arms = arms(found.collect());
         for arm in &mut arms {
             arm.versions = if fuse || arm.backend.describe().daemons == 0 {
                 Ok(Versions::new())
             } else {
-                Err(Unavailable {
-                    reason: "no /dev/fuse".to_owned(),
-                    fix: "modprobe fuse".to_owned(),
-                })
+                Err(Unavailable { reason: "no /dev/fuse".to_owned(), fix: "modprobe fuse".to_owned() })
             };
         }
-        let workloads: Vec<Arc<Workload>> = suite
-            .workloads()
-            .map(|entry| Arc::new(catalogue::workload(&entry.name).unwrap()))
-            .collect();
+        let workloads: Vec<Arc<Workload>> =
+            suite.workloads().map(|entry| Arc::new(catalogue::workload(&entry.name).unwrap())).collect();
         let inputs = Inputs {
             suite: &suite,
             arms: &arms,
@@ -543,9 +466,7 @@ states = ["hot"]
             suite: "test".to_owned(),
             created: "now".to_owned(),
             seed,
-            schedule: Schedule {
-                sections: sections(&suite, &arms, |_| 1.0, 3, 4),
-            },
+            schedule: Schedule { sections: sections(&suite, &arms, |_| 1.0, 3, 4) },
             ..Plan::default()
         };
         plan(&inputs, given)
@@ -575,12 +496,7 @@ states = ["hot"]
         }
         let workloads = vec![Arc::new(catalogue::workload("micro/read-1k").unwrap())];
         let budget = |section: &SuiteSection| section.budget.unwrap_or(2.0);
-        let given = Plan {
-            schedule: Schedule {
-                sections: sections(&suite, &arms, budget, 8, 60),
-            },
-            ..Plan::default()
-        };
+        let given = Plan { schedule: Schedule { sections: sections(&suite, &arms, budget, 8, 60) }, ..Plan::default() };
         let inputs = Inputs {
             suite: &suite,
             arms: &arms,
@@ -598,23 +514,14 @@ states = ["hot"]
         let [one, two] = &plan.schedule.sections[..] else {
             panic!("{plan:?}");
         };
-        assert_eq!(
-            (one.placement, two.placement),
-            (Placement::Free, Placement::SharedCpu)
-        );
+        assert_eq!((one.placement, two.placement), (Placement::Free, Placement::SharedCpu));
         assert_eq!((one.budget_ms, two.budget_ms), (4_000, 2_000));
         assert_eq!((one.epochs, two.epochs), (8, 5));
         let cells = all_cells(&plan);
         let of = |section| cells.iter().filter(move |cell| cell.section == section);
-        assert_eq!(
-            of(0).map(|cell| cell.arms.len()).collect::<Vec<_>>(),
-            [4, 3]
-        );
+        assert_eq!(of(0).map(|cell| cell.arms.len()).collect::<Vec<_>>(), [4, 3]);
         // Both identical arms, and the backend that the section names.
-        assert_eq!(
-            of(1).map(|cell| cell.arms.clone()).collect::<Vec<_>>(),
-            [[0, 1, 3]]
-        );
+        assert_eq!(of(1).map(|cell| cell.arms.clone()).collect::<Vec<_>>(), [[0, 1, 3]]);
         assert_eq!(plan.alpha("micro/read-1k", "hot-shared-cpu", 5), 0.01);
         assert_eq!(plan.alpha("micro/read-1k", "hot", 5), 0.01);
     }
@@ -622,10 +529,7 @@ states = ["hot"]
     #[test]
     fn a_section_that_counts_has_no_second_baseline_and_compares_nothing() {
         let (plan, ..) = of_sections("shared_cpu = true\ncounts = true");
-        assert_eq!(
-            plan.schedule.sections[1].arms,
-            ["direct", "memory", "sqlite"]
-        );
+        assert_eq!(plan.schedule.sections[1].arms, ["direct", "memory", "sqlite"]);
         assert!(!plan.compares("micro/read-1k", "hot-shared-cpu"));
         assert!(plan.compares("micro/read-1k", "hot"));
     }
@@ -646,11 +550,7 @@ states = ["hot"]
         let cells = all_cells(&plan);
         let with_store = cells.iter().map(|cell| cell.arms.contains(&4));
         assert_eq!(with_store.collect::<Vec<_>>(), [false, false, false, true]);
-        assert!(
-            plan.skipped
-                .iter()
-                .all(|cell| cell.arm != plan.arms[4].name)
-        );
+        assert!(plan.skipped.iter().all(|cell| cell.arm != plan.arms[4].name));
     }
 
     #[test]
@@ -672,13 +572,7 @@ states = ["hot"]
 
         let plan = planned(1, true, false);
         assert!(reason(&plan, "sqlite", "hot").contains("no /dev/fuse"));
-        assert!(
-            plan.arms[4]
-                .unavailable
-                .as_ref()
-                .unwrap()
-                .contains("modprobe fuse")
-        );
+        assert!(plan.arms[4].unavailable.as_ref().unwrap().contains("modprobe fuse"));
         for cell in all_cells(&plan) {
             assert_eq!(cell.arms, [0, 1], "direct still runs, twice");
         }
@@ -688,14 +582,7 @@ states = ["hot"]
     fn every_arm_skips_a_workload_whose_corpus_is_not_installed() {
         let mut workload = catalogue::workload("micro/read-1k").unwrap();
         workload.missing = Some("corpus c: `make corpora` installs it".to_owned());
-        for arm in [
-            "direct",
-            "memory",
-            "sqlite",
-            "agent-memory",
-            "state",
-            "null",
-        ] {
+        for arm in ["direct", "memory", "sqlite", "agent-memory", "state", "null"] {
             let reason = skip_reason(&usable(arm), &workload, CacheState::Hot, true);
             assert!(reason.unwrap_or_default().contains("make corpora"), "{arm}");
         }
@@ -722,10 +609,7 @@ states = ["hot"]
         assert_eq!(lacking.is_empty(), is_recorded, "{lacking}");
         for (name, sha256) in RECORDED {
             let workload = catalogue::workload(name).unwrap();
-            assert_eq!(
-                &workload.sha256, sha256,
-                "{name} has changed: its recording is another workload's"
-            );
+            assert_eq!(&workload.sha256, sha256, "{name} has changed: its recording is another workload's");
         }
     }
 
@@ -739,10 +623,7 @@ states = ["hot"]
             for arm in ["s3", "s3-close@30ms", "bind", "seaweedfs"] {
                 assert_eq!(reason(arm), "", "{arm}");
             }
-            assert_eq!(
-                reason("direct"),
-                "direct keeps its files on one machine: no other host sees them"
-            );
+            assert_eq!(reason("direct"), "direct keeps its files on one machine: no other host sees them");
             for arm in ["sqlite", "memory", "agentfs"] {
                 assert!(reason(arm).contains("one mount at a time"), "{arm}");
             }

@@ -50,12 +50,7 @@ impl Progress {
         let share = elapsed.as_secs_f64() / self.budget.as_secs_f64().max(1.0);
         // The last epoch ends after the budget.
         let left = self.budget.checked_sub(elapsed);
-        let what = format!(
-            "{}, cell {} of {}{cell}",
-            self.epoch.0,
-            (self.epoch.2 + 1).min(self.epoch.1),
-            self.epoch.1
-        );
+        let what = format!("{}, cell {} of {}{cell}", self.epoch.0, (self.epoch.2 + 1).min(self.epoch.1), self.epoch.1);
         self.line.show(share, left, &what);
     }
 }
@@ -68,10 +63,7 @@ impl Watcher for Progress {
 
     fn begins(&mut self, plan: &Plan, cell: &PlannedCell) {
         let workload = &plan.workloads[cell.workload];
-        self.show(&format!(
-            ": {} {}",
-            workload.name, workload.states[cell.state]
-        ));
+        self.show(&format!(": {} {}", workload.name, workload.states[cell.state]));
     }
 
     fn recorded(&mut self, sample: &Sample) {

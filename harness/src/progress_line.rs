@@ -68,11 +68,7 @@ impl ProgressLine {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
-        Self {
-            bar,
-            started: Instant::now(),
-            throttle,
-        }
+        Self { bar, started: Instant::now(), throttle }
     }
 
     /// The time since the line was made.

@@ -65,11 +65,7 @@ impl Gauge {
             pressure: ["cpu", "io", "memory"].map(|what| open(&format!("/proc/pressure/{what}"))),
             stat: open("/proc/stat"),
             loadavg: open("/proc/loadavg"),
-            window: Window {
-                began: Instant::now(),
-                ticks: Ticks::default(),
-                foreign_ticks: 0,
-            },
+            window: Window { began: Instant::now(), ticks: Ticks::default(), foreign_ticks: 0 },
             foreign: foreign(),
         };
         gauge.open_window();
@@ -77,11 +73,7 @@ impl Gauge {
     }
 
     fn open_window(&mut self) {
-        self.window = Window {
-            began: Instant::now(),
-            ticks: self.ticks(),
-            foreign_ticks: foreign_ticks(),
-        };
+        self.window = Window { began: Instant::now(), ticks: self.ticks(), foreign_ticks: foreign_ticks() };
     }
 
     /// Time in which a task waited for a processor, for I/O, and for memory, in microseconds since boot.
@@ -136,27 +128,19 @@ impl Gauge {
         }
         let stolen = now.stolen_since(&before.ticks);
         if stolen > self.limits.steal {
-            return Some(Err(format!(
-                "stolen processor time in this window: {:.0} %",
-                stolen * 100.0
-            )));
+            return Some(Err(format!("stolen processor time in this window: {:.0} %", stolen * 100.0)));
         }
         let foreign = foreign.saturating_sub(before.foreign_ticks) as f64 / 100.0;
         let foreign = foreign / took.as_secs_f64();
         if foreign > self.limits.foreign_cpu {
-            return Some(Err(format!(
-                "other processes used {foreign:.2} of one processor in this window"
-            )));
+            return Some(Err(format!("other processes used {foreign:.2} of one processor in this window")));
         }
         Some(Ok(()))
     }
 
     /// Reads the statistics at the start of a pass.
     pub fn begin(&self) -> Reading {
-        Reading {
-            at: Instant::now(),
-            stalled_us: self.stalled_us(),
-        }
+        Reading { at: Instant::now(), stalled_us: self.stalled_us() }
     }
 
     /// Computes the load of a pass at its end. Limits on stalls apply only if the pass cannot have caused them:
@@ -167,24 +151,14 @@ impl Gauge {
         let share = |at: usize| now[at].saturating_sub(began.stalled_us[at]) as f64 / took;
         let (cpu, io, memory) = (share(0), share(1), share(2));
         let over = |what: &str, share: f64, limit: f64| {
-            (share > limit).then(|| {
-                format!(
-                    "tasks waited for {what} in {:.0} % of this pass",
-                    share * 100.0
-                )
-            })
+            (share > limit).then(|| format!("tasks waited for {what} in {:.0} % of this pass", share * 100.0))
         };
         let limits = &self.limits;
         let busy = over("a processor", cpu, limits.cpu)
             .filter(|_| is_alone && !waits_for_disk)
             .or_else(|| over("memory", memory, limits.memory))
             .or_else(|| over("the disk", io, limits.io).filter(|_| is_alone && !waits_for_disk));
-        Load {
-            busy,
-            cpu: rounded(cpu),
-            io: rounded(io),
-            memory: rounded(memory),
-        }
+        Load { busy, cpu: rounded(cpu), io: rounded(io), memory: rounded(memory) }
     }
 }
 
@@ -207,16 +181,10 @@ fn stall_total(text: &str) -> Option<u64> {
 
 fn ticks(text: &str) -> Option<Ticks> {
     let line = text.lines().next()?.strip_prefix("cpu ")?;
-    let fields: Vec<u64> = line
-        .split_whitespace()
-        .map_while(|field| field.parse().ok())
-        .collect();
+    let fields: Vec<u64> = line.split_whitespace().map_while(|field| field.parse().ok()).collect();
     // User time includes guests' time, from the ninth field on.
     let stolen = fields.get(7).copied().unwrap_or(0);
-    Some(Ticks {
-        all: fields.iter().take(8).sum(),
-        stolen,
-    })
+    Some(Ticks { all: fields.iter().take(8).sum(), stolen })
 }
 
 /// Processor time of foreign processes in hundredths of a second.
@@ -254,12 +222,7 @@ fn process(pid: u32, stat: &str) -> Option<Process> {
     let fields: Vec<&str> = rest.split(' ').collect();
     let times = fields.get(11..15)?.iter();
     let ticks: Option<u64> = times.map(|field| field.parse::<u64>().ok()).sum();
-    Some(Process {
-        pid,
-        name: head.split_once('(')?.1.to_owned(),
-        parent: fields.get(1)?.parse().ok()?,
-        ticks: ticks?,
-    })
+    Some(Process { pid, name: head.split_once('(')?.1.to_owned(), parent: fields.get(1)?.parse().ok()?, ticks: ticks? })
 }
 
 /// The parent of the kernel's own threads.
@@ -296,15 +259,11 @@ fn seconds_since(before: &[Process], now: &[Process]) -> BTreeMap<String, f64> {
         // A process id can be given to another process.
         let same = then.get(&process.pid);
         let then = same.filter(|then| then.name == process.name);
-        let used = process
-            .ticks
-            .saturating_sub(then.map_or(0, |then| then.ticks));
+        let used = process.ticks.saturating_sub(then.map_or(0, |then| then.ticks));
         *ticks.entry(&process.name).or_default() += used;
     }
     let named = ticks.into_iter().filter(|(_, used)| *used >= WORTH_NAMING);
-    named
-        .map(|(name, used)| (name.to_owned(), used as f64 / 100.0))
-        .collect()
+    named.map(|(name, used)| (name.to_owned(), used as f64 / 100.0)).collect()
 }
 
 fn runnable(text: &str) -> Option<u32> {
@@ -318,22 +277,14 @@ mod tests {
 
     #[test]
     fn the_gauge_parses_the_kernels_statistics() {
-        let psi = "some avg10=0.00 avg60=0.11 avg300=0.05 total=123456\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
+        let psi =
+            "some avg10=0.00 avg60=0.11 avg300=0.05 total=123456\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
         assert_eq!(stall_total(psi), Some(123_456));
         let stat = "cpu  10 1 20 300 5 0 4 60 7 0\ncpu0 1 2 3\n";
         let found = ticks(stat).unwrap();
-        assert_eq!(
-            found,
-            Ticks {
-                all: 400,
-                stolen: 60
-            }
-        );
+        assert_eq!(found, Ticks { all: 400, stolen: 60 });
         assert_eq!(runnable("0.23 0.10 0.03 2/79 2364\n"), Some(2));
-        let later = Ticks {
-            all: 600,
-            stolen: 110,
-        };
+        let later = Ticks { all: 600, stolen: 110 };
         assert_eq!(later.stolen_since(&found), 0.25);
     }
 
@@ -343,12 +294,7 @@ mod tests {
         let found = process(41, stat).unwrap();
         assert_eq!((found.parent, found.ticks), (7, 127));
         assert_eq!(found.name, "a (b) c");
-        let one = |pid, parent, ticks| Process {
-            pid,
-            name: format!("p{pid}"),
-            parent,
-            ticks,
-        };
+        let one = |pid, parent, ticks| Process { pid, name: format!("p{pid}"), parent, ticks };
         let all = [
             one(1, 0, 10),
             one(2, 0, 1000),
@@ -365,23 +311,9 @@ mod tests {
 
     #[test]
     fn neighbours_are_named_with_the_time_that_they_used_since() {
-        let one = |pid, name: &str, ticks| Process {
-            pid,
-            name: name.to_owned(),
-            parent: 1,
-            ticks,
-        };
-        let before = [
-            one(5, "rustc", 1000),
-            one(6, "sshd", 70),
-            one(7, "old", 900),
-        ];
-        let now = [
-            one(5, "rustc", 1150),
-            one(6, "sshd", 71),
-            one(7, "new", 20),
-            one(8, "rustc", 50),
-        ];
+        let one = |pid, name: &str, ticks| Process { pid, name: name.to_owned(), parent: 1, ticks };
+        let before = [one(5, "rustc", 1000), one(6, "sshd", 70), one(7, "old", 900)];
+        let now = [one(5, "rustc", 1150), one(6, "sshd", 71), one(7, "new", 20), one(8, "rustc", 50)];
         let found = seconds_since(&before, &now);
         let expected = [("new".to_owned(), 0.2), ("rustc".to_owned(), 2.0)];
         assert_eq!(found, BTreeMap::from(expected));
@@ -389,21 +321,13 @@ mod tests {
 
     #[test]
     fn a_pass_over_a_limit_names_the_limit() {
-        let strict = Limits {
-            cpu: -1.0,
-            ..Limits::default()
-        };
+        let strict = Limits { cpu: -1.0, ..Limits::default() };
         let gauge = Gauge::open(strict);
         let load = gauge.end(&gauge.begin(), true, false);
         assert!(load.busy.unwrap().contains("waited for a processor"));
         let load = gauge.end(&gauge.begin(), false, true);
         assert!(load.busy.is_none(), "a pass may wait for its own daemon");
-        let disk = Limits {
-            cpu: 1e9,
-            memory: 1e9,
-            io: -1.0,
-            ..Limits::default()
-        };
+        let disk = Limits { cpu: 1e9, memory: 1e9, io: -1.0, ..Limits::default() };
         let gauge = Gauge::open(disk);
         assert!(gauge.end(&gauge.begin(), true, true).busy.is_none());
         assert!(gauge.end(&gauge.begin(), true, false).busy.is_some());

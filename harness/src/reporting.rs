@@ -8,13 +8,9 @@ use conform::features;
 use inputs::files::{self, PAGE};
 use reports::answer::Overview;
 use reports::claims::{self, Catalogue, ClaimResult};
-use reports::decide::{
-    Decision, Evidence, Names, Policy, built_in, check_compatible, decide, find,
-};
+use reports::decide::{Decision, Evidence, Names, Policy, built_in, check_compatible, decide, find};
 use reports::evidence::CRON_KILL;
-use reports::render::{
-    Report, bencher, github_action_benchmark, put, results_page, splice, submission, write,
-};
+use reports::render::{Report, bencher, github_action_benchmark, put, results_page, splice, submission, write};
 use rundir::{POLICY, Plan, Run};
 use workloads::catalogue::workload_names;
 use workloads::script::CallKind;
@@ -53,12 +49,7 @@ impl OwnPolicy {
         let (file, text) = find(name)?;
         let policy = Policy::parse(&file, &text)?;
         let is_built_in = !name.ends_with(".toml");
-        Ok(Self {
-            policy,
-            file,
-            text,
-            is_built_in,
-        })
+        Ok(Self { policy, file, text, is_built_in })
     }
 
     /// Checks the names of a user's policy against ours and those of all plans of its evidence.
@@ -90,23 +81,14 @@ fn unlisted_arms<'a>(built_in: &'a BuiltIn, named: &'a str) -> impl Iterator<Ite
         false => &[""],
     };
     let start = named.strip_suffix('*').unwrap_or(named);
-    completions
-        .iter()
-        .filter_map(move |end| built_in.arm(&format!("{start}{end}")))
+    completions.iter().filter_map(move |end| built_in.arm(&format!("{start}{end}")))
 }
 
 /// The names that a policy may use: ours, and those of these plans.
-fn known_names<'a>(
-    policy: &Policy,
-    plans: impl Iterator<Item = &'a Plan>,
-) -> anyhow::Result<Names> {
+fn known_names<'a>(policy: &Policy, plans: impl Iterator<Item = &'a Plan>) -> anyhow::Result<Names> {
     let built_in = BuiltIn::default();
     let (_, mut arms) = built_in.names();
-    arms.extend(
-        policy
-            .arms()
-            .flat_map(|named| unlisted_arms(&built_in, named)),
-    );
+    arms.extend(policy.arms().flat_map(|named| unlisted_arms(&built_in, named)));
     let scenarios = workloads::fault::scenarios()?.into_iter();
     let kinds = CallKind::ALL.iter().map(|kind| kind.name().to_owned());
     let mut names = Names {
@@ -127,17 +109,8 @@ pub const ALL_POLICIES: &str = "all";
 
 /// The policies that decide on runs: `asked`, which may be [`ALL_POLICIES`]; else those that a single run was made for.
 /// `others` are further runs of the evidence, whose names a policy may use.
-pub fn policies(
-    asked: Option<&str>,
-    runs: &[&Run],
-    others: &[SummarisedRun],
-) -> anyhow::Result<Vec<OwnPolicy>> {
-    let built_in = || {
-        built_in()
-            .iter()
-            .map(|name| OwnPolicy::named(name))
-            .collect()
-    };
+pub fn policies(asked: Option<&str>, runs: &[&Run], others: &[SummarisedRun]) -> anyhow::Result<Vec<OwnPolicy>> {
+    let built_in = || built_in().iter().map(|name| OwnPolicy::named(name)).collect();
     match (asked, runs) {
         (Some(ALL_POLICIES), _) => built_in(),
         (Some(name), _) => {
@@ -153,12 +126,7 @@ pub fn policies(
                     "the policy that this run was made for cannot be read (choose another one with --policy NAME, or `--policy all`)",
                 )?;
                 let text = text.clone();
-                Ok(vec![OwnPolicy {
-                    policy,
-                    file,
-                    text,
-                    is_built_in: false,
-                }])
+                Ok(vec![OwnPolicy { policy, file, text, is_built_in: false }])
             }
             None if run.plan.policies.is_empty() => Ok(Vec::new()),
             None => built_in(),
@@ -170,12 +138,7 @@ pub fn policies(
 impl ReportInputs {
     /// Reads a run and decides by `policy`, or by the policies in its plan. Claims and decisions rest on the evidence of
     /// `others`, too.
-    pub fn of(
-        dir: &Path,
-        others: &[PathBuf],
-        policy: Option<&str>,
-        prices: &PriceList,
-    ) -> anyhow::Result<Self> {
+    pub fn of(dir: &Path, others: &[PathBuf], policy: Option<&str>, prices: &PriceList) -> anyhow::Result<Self> {
         let reported = SummarisedRun::read(dir, prices)?;
         let others = others.iter().map(|dir| SummarisedRun::read(dir, prices));
         let others: Vec<SummarisedRun> = others.collect::<Result<_, _>>()?;
@@ -184,16 +147,13 @@ impl ReportInputs {
         if let Err(problem) = check_compatible(&runs) {
             bail!("{problem}\n  fix: name runs of one machine, build and plan after --with");
         }
-        let evidence = Evidence {
-            runs: all().map(SummarisedRun::evidence).collect(),
-        };
+        let evidence = Evidence { runs: all().map(SummarisedRun::evidence).collect() };
         let line = ProgressLine::moving("checking the published claims");
         let claims = claims::judge(&evidence.runs)?;
         line.show(0.5, None, "deciding by the policies");
         let policies = policies(policy, &[&reported.run], &others)?;
         let decisions = policies.iter();
-        let decisions =
-            decisions.flat_map(|policy| decide(&policy.policy, &policy.text, &evidence));
+        let decisions = decisions.flat_map(|policy| decide(&policy.policy, &policy.text, &evidence));
         let decisions: Vec<Decision> = decisions.collect();
         let overview = Overview::of(&decisions, &evidence.runs);
         Ok(Self {
@@ -207,12 +167,9 @@ impl ReportInputs {
 
     /// The same run, decided by these policies.
     pub fn decided_by(mut self, policies: &[OwnPolicy]) -> Self {
-        let evidence = Evidence {
-            runs: vec![self.reported.evidence()],
-        };
+        let evidence = Evidence { runs: vec![self.reported.evidence()] };
         let decisions = policies.iter();
-        let decisions =
-            decisions.flat_map(|policy| decide(&policy.policy, &policy.text, &evidence));
+        let decisions = decisions.flat_map(|policy| decide(&policy.policy, &policy.text, &evidence));
         self.decisions = decisions.collect();
         self.overview = Overview::of(&self.decisions, &evidence.runs);
         self
@@ -265,8 +222,7 @@ impl ReportInputs {
     /// Writes the report into a directory. Returns the page's path.
     pub fn write_into(&self, dir: &Path) -> anyhow::Result<PathBuf> {
         let _line = ProgressLine::moving("writing the report");
-        write(&self.report(), dir)
-            .with_context(|| format!("writing the report into {}", dir.display()))
+        write(&self.report(), dir).with_context(|| format!("writing the report into {}", dir.display()))
     }
 }
 
@@ -278,10 +234,7 @@ mod tests {
     fn built_in_policies_name_only_what_there_is() {
         for policy in policies(Some(ALL_POLICIES), &[], &[]).unwrap() {
             let names = known_names(&policy.policy, std::iter::empty()).unwrap();
-            policy
-                .policy
-                .check_names(&policy.file, &policy.text, &names)
-                .unwrap();
+            policy.policy.check_names(&policy.file, &policy.text, &names).unwrap();
         }
     }
 
@@ -293,9 +246,7 @@ mod tests {
         let name = file.to_str().unwrap();
         let checked = |from: &str, to: &str| {
             std::fs::write(&file, text.replace(from, to)).unwrap();
-            OwnPolicy::named(name)
-                .unwrap()
-                .check_names(std::iter::empty())
+            OwnPolicy::named(name).unwrap().check_names(std::iter::empty())
         };
         checked("", "").unwrap();
         let at = format!("{name}:32: field `gate[0].measure.probes.names`: unknown \"grepp\"; ");
@@ -323,10 +274,7 @@ mod tests {
             assert!(refused.contains(&unknown), "{refused}");
         }
         let refused = checked("view-mail", "view-male").unwrap_err().to_string();
-        assert!(
-            refused.contains("field `candidates.except`: unknown \"view-male\""),
-            "{refused}"
-        );
+        assert!(refused.contains("field `candidates.except`: unknown \"view-male\""), "{refused}");
     }
 
     #[test]
@@ -344,10 +292,7 @@ mod tests {
         assert_eq!(of_mine.check_names_before_run(&plan).unwrap(), ["mine"]);
         let refused = of_mine.check_names(std::iter::once(&plan)).unwrap_err();
         let refused = refused.to_string();
-        assert!(
-            refused.contains("field `baseline`: unknown \"mine\""),
-            "{refused}"
-        );
+        assert!(refused.contains("field `baseline`: unknown \"mine\""), "{refused}");
         let misspelt = policy_of(&text.replace("\"grep\"", "\"grepp\""));
         misspelt.check_names_before_run(&plan).unwrap_err();
     }

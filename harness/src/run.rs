@@ -3,9 +3,7 @@
 
 use std::time::Duration;
 
-use rundir::{
-    Epoch, Outcome, Plan, Run, RunError, SCHEMA_VERSION, Sample, Section, Writer, cache_state,
-};
+use rundir::{Epoch, Outcome, Plan, Run, RunError, SCHEMA_VERSION, Sample, Section, Writer, cache_state};
 use rustix::io::Errno;
 use stats::MIN_EPOCHS;
 
@@ -93,10 +91,7 @@ impl SectionRun {
         // Void epochs are repeated, but only so often.
         let most_void = self.section.epochs.div_ceil(2);
         let is_spent = self.sound as usize >= MIN_EPOCHS && self.left() < self.least();
-        self.cells.is_empty()
-            || self.sound >= self.section.epochs
-            || self.void > most_void
-            || is_spent
+        self.cells.is_empty() || self.sound >= self.section.epochs || self.void > most_void || is_spent
     }
 
     /// Lower estimate of the time for an epoch: half of the last epoch's time for each cell.
@@ -120,40 +115,26 @@ impl<'a> Turns<'a> {
         let all = all_cells(plan);
         let sections = plan.schedule.sections.iter().enumerate();
         let sections = sections.map(|(at, section)| SectionRun {
-            section: Section {
-                budget_ms: plan.budget_ms(section),
-                ..section.clone()
-            },
-            cells: all
-                .iter()
-                .filter(|cell| cell.section == at)
-                .cloned()
-                .collect(),
+            section: Section { budget_ms: plan.budget_ms(section), ..section.clone() },
+            cells: all.iter().filter(|cell| cell.section == at).cloned().collect(),
             spent: Duration::ZERO,
             sound: 0,
             void: 0,
             last: None,
         });
-        Self {
-            plan,
-            sections: sections.collect(),
-        }
+        Self { plan, sections: sections.collect() }
     }
 
     /// The sections that are not over, by their place in the plan.
     pub fn open(&self) -> impl Iterator<Item = usize> {
         let sections = self.sections.iter().enumerate();
-        sections
-            .filter(|(_, state)| !state.is_over())
-            .map(|(at, _)| at)
+        sections.filter(|(_, state)| !state.is_over()).map(|(at, _)| at)
     }
 
     /// The section of the next epoch, by its place in the plan. `None` once every section is over.
     pub fn next(&self) -> Option<usize> {
         let done = self.sections.iter();
-        let done: Vec<Option<u32>> = done
-            .map(|state| (!state.is_over()).then_some(state.sound))
-            .collect();
+        let done: Vec<Option<u32>> = done.map(|state| (!state.is_over()).then_some(state.sound)).collect();
         next_section(&self.plan.schedule.sections, &done)
     }
 
@@ -173,21 +154,9 @@ impl<'a> Turns<'a> {
 
 impl<'a> Runner<'a> {
     /// A new run, or the continuation of `before`.
-    pub fn new(
-        plan: &'a Plan,
-        writer: &'a Writer,
-        interrupt: &'a Interrupt,
-        before: Option<Run>,
-    ) -> Self {
-        let (samples, epochs) =
-            before.map_or_else(Default::default, |run| (run.samples, run.epochs));
-        Self {
-            plan,
-            writer,
-            interrupt,
-            samples,
-            epochs,
-        }
+    pub fn new(plan: &'a Plan, writer: &'a Writer, interrupt: &'a Interrupt, before: Option<Run>) -> Self {
+        let (samples, epochs) = before.map_or_else(Default::default, |run| (run.samples, run.epochs));
+        Self { plan, writer, interrupt, samples, epochs }
     }
 
     /// The turns, as an earlier part of the run left them.
@@ -229,9 +198,7 @@ impl<'a> Runner<'a> {
         lab: &mut dyn Lab,
         watcher: &mut dyn Watcher,
     ) -> Result<Epoch, RunEnd> {
-        let cpu = lab
-            .begin_epoch(self.plan, &state.section, state.sound + state.void)
-            .map_err(RunEnd::NoScratch)?;
+        let cpu = lab.begin_epoch(self.plan, &state.section, state.sound + state.void).map_err(RunEnd::NoScratch)?;
         let mut epoch = Epoch {
             v: SCHEMA_VERSION,
             epoch: number,

@@ -27,14 +27,13 @@ pub fn all_cells(plan: &Plan) -> Vec<PlannedCell> {
     for (workload, planned) in plan.workloads.iter().enumerate() {
         for (state, name) in planned.states.iter().enumerate() {
             let mut sections = plan.schedule.sections.iter();
-            let Some(section) = sections.position(|section| section.has(&planned.name, name))
-            else {
+            let Some(section) = sections.position(|section| section.has(&planned.name, name)) else {
                 continue;
             };
             let is_skipped = |arm: &str| {
-                plan.skipped.iter().any(|skipped| {
-                    skipped.arm == arm && skipped.workload == planned.name && skipped.state == *name
-                })
+                plan.skipped
+                    .iter()
+                    .any(|skipped| skipped.arm == arm && skipped.workload == planned.name && skipped.state == *name)
             };
             let measures = |arm: usize| {
                 let arm = &plan.arms[arm].name;
@@ -42,12 +41,7 @@ pub fn all_cells(plan: &Plan) -> Vec<PlannedCell> {
             };
             let arms: Vec<usize> = (0..plan.arms.len()).filter(|arm| measures(*arm)).collect();
             if !arms.is_empty() && plan.has_cell(&planned.name, name) {
-                cells.push(PlannedCell {
-                    section,
-                    workload,
-                    state,
-                    arms,
-                });
+                cells.push(PlannedCell { section, workload, state, arms });
             }
         }
     }
@@ -130,11 +124,7 @@ mod tests {
         let cell = &all_cells(&plan(1))[0];
         let rounds = orders(&plan(1), 0, cell, 20);
         let firsts: BTreeSet<usize> = rounds.iter().map(|order| order[0]).collect();
-        assert_eq!(
-            firsts.len(),
-            cell.arms.len(),
-            "every arm goes first in some round"
-        );
+        assert_eq!(firsts.len(), cell.arms.len(), "every arm goes first in some round");
         for order in rounds {
             let mut sorted = order.clone();
             sorted.sort_unstable();
@@ -142,10 +132,7 @@ mod tests {
         }
         assert_ne!(orders(&plan(1), 0, cell, 20), orders(&plan(1), 1, cell, 20));
         let other = &all_cells(&plan(1))[1];
-        assert_ne!(
-            orders(&plan(1), 0, cell, 20),
-            orders(&plan(1), 0, other, 20)
-        );
+        assert_ne!(orders(&plan(1), 0, cell, 20), orders(&plan(1), 0, other, 20));
     }
 
     #[test]
@@ -162,21 +149,12 @@ mod tests {
             plan.skipped.push(skip(&arm.name, "micro/other"));
         }
         let cells = all_cells(&plan);
-        let expected = PlannedCell {
-            section: 0,
-            workload: 0,
-            state: 0,
-            arms: vec![0, 1, 3, 4],
-        };
+        let expected = PlannedCell { section: 0, workload: 0, state: 0, arms: vec![0, 1, 3, 4] };
         assert_eq!(cells, [expected]);
     }
 
     fn section(budget_ms: u64, epochs: u32) -> Section {
-        Section {
-            budget_ms,
-            epochs,
-            ..Section::default()
-        }
+        Section { budget_ms, epochs, ..Section::default() }
     }
 
     #[test]
@@ -186,9 +164,7 @@ mod tests {
         let mut order = Vec::new();
         while let Some(at) = next_section(&sections, &done) {
             order.push(at);
-            done[at] = done[at]
-                .map(|done| done + 1)
-                .filter(|done| *done < sections[at].epochs);
+            done[at] = done[at].map(|done| done + 1).filter(|done| *done < sections[at].epochs);
         }
         assert_eq!(order, [0, 1, 2, 0, 0, 1, 0, 0, 1, 2, 0, 0, 1, 0]);
         assert_eq!(next_section(&sections, &[None, Some(3), Some(1)]), Some(2));
@@ -198,8 +174,7 @@ mod tests {
     #[test]
     fn a_cell_gets_an_equal_part_and_never_less_than_half_of_the_planned_one() {
         let section = section(8_000, 8);
-        let slice =
-            |sound, left_ms| slice(&section, 2, sound, Duration::from_millis(left_ms)).as_millis();
+        let slice = |sound, left_ms| slice(&section, 2, sound, Duration::from_millis(left_ms)).as_millis();
         assert_eq!(slice(0, 8_000), 500);
         assert_eq!(slice(4, 4_000), 500);
         assert_eq!(slice(4, 8_000), 1_000, "what was not used is not lost");

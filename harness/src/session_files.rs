@@ -17,18 +17,8 @@ const DEPTH: usize = 8;
 const FILES: usize = 20_000;
 
 /// Ends of the names of files that can be sessions.
-const ENDS: [&str; 10] = [
-    ".jsonl",
-    ".json",
-    ".traj",
-    ".eval",
-    ".ndjson",
-    ".gz",
-    ".zst",
-    ".strace",
-    ".log",
-    ".history.md",
-];
+const ENDS: [&str; 10] =
+    [".jsonl", ".json", ".traj", ".eval", ".ndjson", ".gz", ".zst", ".strace", ".log", ".history.md"];
 
 /// An agent whose own directory is searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -73,9 +63,7 @@ impl SessionPlace {
     pub fn open(&self) -> anyhow::Result<Recording> {
         match self {
             SessionPlace::File(file) => Recording::open(file),
-            SessionPlace::OpenCode { dir, id } => {
-                Recording::of_text(self.name(), &opencode_sessions::export(dir, id)?)
-            }
+            SessionPlace::OpenCode { dir, id } => Recording::of_text(self.name(), &opencode_sessions::export(dir, id)?),
         }
     }
 }
@@ -124,9 +112,7 @@ impl AgentHome {
         let parent = file.parent().and_then(Path::file_name).unwrap_or_default();
         match self {
             // What subagents write belongs to the session beside their directory.
-            AgentHome::ClaudeCode => {
-                name.ends_with(".jsonl") && parent != "subagents" && !name.starts_with("agent-")
-            }
+            AgentHome::ClaudeCode => name.ends_with(".jsonl") && parent != "subagents" && !name.starts_with("agent-"),
             AgentHome::Codex => name.starts_with("rollout-") && name.ends_with(".jsonl"),
             // Its sessions are rows of a database, not files.
             AgentHome::Opencode => false,
@@ -140,29 +126,20 @@ impl AgentHome {
 pub fn newest(home: AgentHome, most: usize) -> anyhow::Result<Vec<FoundSession>> {
     let dir = home.dir()?;
     if !dir.is_dir() {
-        bail!(
-            "{}: {} has no sessions here\n  fix: name the session file",
-            dir.display(),
-            home.title()
-        );
+        bail!("{}: {} has no sessions here\n  fix: name the session file", dir.display(), home.title());
     }
     let found: Vec<FoundSession> = if home == AgentHome::Opencode {
         let sessions = opencode_sessions::list(&dir, most)?.into_iter();
         let sessions = sessions.map(|session| FoundSession {
             when: minute(jiff::Timestamp::from_millisecond(session.updated_ms)),
-            place: SessionPlace::OpenCode {
-                dir: dir.clone(),
-                id: session.id,
-            },
+            place: SessionPlace::OpenCode { dir: dir.clone(), id: session.id },
         });
         sessions.collect()
     } else {
         let mut files = Vec::new();
         below(&dir, 0, &|file| home.is_session(file), &mut files);
-        let mut dated: Vec<(SystemTime, PathBuf)> = files
-            .into_iter()
-            .filter_map(|file| Some((file.metadata().ok()?.modified().ok()?, file)))
-            .collect();
+        let mut dated: Vec<(SystemTime, PathBuf)> =
+            files.into_iter().filter_map(|file| Some((file.metadata().ok()?.modified().ok()?, file))).collect();
         dated.sort();
         let newest = dated.into_iter().rev().take(most);
         let newest = newest.map(|(time, file)| FoundSession {
@@ -172,21 +149,14 @@ pub fn newest(home: AgentHome, most: usize) -> anyhow::Result<Vec<FoundSession>>
         newest.collect()
     };
     if found.is_empty() {
-        bail!(
-            "{}: has no session of {}\n  fix: name the session file",
-            dir.display(),
-            home.title()
-        );
+        bail!("{}: has no session of {}\n  fix: name the session file", dir.display(), home.title());
     }
     Ok(found)
 }
 
 /// A time to the minute.
 fn minute(time: Result<jiff::Timestamp, jiff::Error>) -> String {
-    time.map_or_else(
-        |_| "unknown".to_owned(),
-        |time| time.strftime("%Y-%m-%d %H:%M").to_string(),
-    )
+    time.map_or_else(|_| "unknown".to_owned(), |time| time.strftime("%Y-%m-%d %H:%M").to_string())
 }
 
 /// The sessions that the arguments name: files themselves, what lies below directories, what matches patterns, and the
@@ -198,10 +168,7 @@ pub fn session_files(arguments: &[PathBuf]) -> anyhow::Result<Vec<SessionPlace>>
         if let Some(dir) = opencode_sessions::data_directory(argument) {
             let sessions = opencode_sessions::list(&dir, FILES)?.into_iter();
             let before = places.len();
-            places.extend(sessions.map(|session| SessionPlace::OpenCode {
-                dir: dir.clone(),
-                id: session.id,
-            }));
+            places.extend(sessions.map(|session| SessionPlace::OpenCode { dir: dir.clone(), id: session.id }));
             if places.len() == before {
                 bail!(
                     "{}: holds no session of OpenCode\n  fix: name another directory, or the file of a session",
@@ -226,16 +193,12 @@ pub fn session_files(arguments: &[PathBuf]) -> anyhow::Result<Vec<SessionPlace>>
                 );
             }
         } else if !argument.exists() && argument.to_string_lossy().contains(['*', '?', '[']) {
-            let pattern = argument
-                .to_str()
-                .ok_or_else(|| anyhow!("{}: is not UTF-8 text", argument.display()))?;
+            let pattern = argument.to_str().ok_or_else(|| anyhow!("{}: is not UTF-8 text", argument.display()))?;
             let found = glob::glob(pattern).with_context(|| format!("pattern {pattern}"))?;
             let before = files.len();
             files.extend(found.flatten().filter(|file| file.is_file()).take(FILES));
             if files.len() == before {
-                bail!(
-                    "{pattern}: matches no file\n  fix: correct the pattern, which `ls` can show"
-                );
+                bail!("{pattern}: matches no file\n  fix: correct the pattern, which `ls` can show");
             }
         } else {
             files.push(argument.clone());
@@ -292,24 +255,11 @@ mod tests {
             })
         };
         assert_eq!(names(&["a"]).unwrap(), ["a/1.jsonl", "a/b/2.traj"]);
-        assert_eq!(
-            names(&["a/1.jsonl", "a"]).unwrap(),
-            ["a/1.jsonl", "a/b/2.traj"]
-        );
-        assert_eq!(
-            names(&["a/*.jsonl"]).unwrap(),
-            ["a/1.jsonl", "a/4.trace.jsonl"]
-        );
-        assert!(
-            names(&["a/*.none"])
-                .unwrap_err()
-                .to_string()
-                .contains("matches no file")
-        );
-        for (file, text) in [
-            ("o/storage/session/p/s1.json", r#"{"id":"s1"}"#),
-            ("o/storage/message/s1/m1.json", "{}"),
-        ] {
+        assert_eq!(names(&["a/1.jsonl", "a"]).unwrap(), ["a/1.jsonl", "a/b/2.traj"]);
+        assert_eq!(names(&["a/*.jsonl"]).unwrap(), ["a/1.jsonl", "a/4.trace.jsonl"]);
+        assert!(names(&["a/*.none"]).unwrap_err().to_string().contains("matches no file"));
+        for (file, text) in [("o/storage/session/p/s1.json", r#"{"id":"s1"}"#), ("o/storage/message/s1/m1.json", "{}")]
+        {
             fs::create_dir_all(at(file).parent().unwrap()).unwrap();
             fs::write(at(file), text).unwrap();
         }
@@ -317,11 +267,6 @@ mod tests {
             assert_eq!(names(&[named]).unwrap(), ["OpenCode session s1"]);
         }
         fs::create_dir(at("empty")).unwrap();
-        assert!(
-            names(&["empty"])
-                .unwrap_err()
-                .to_string()
-                .contains("has no file")
-        );
+        assert!(names(&["empty"]).unwrap_err().to_string().contains("has no file"));
     }
 }

@@ -53,8 +53,8 @@ impl Recording {
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         let name = path.display().to_string();
         if path == Path::new(STDIN) {
-            let copy = copied(io::stdin().lock(), RECORDING.bytes(), RECORDING.bytes())
-                .context("reading standard input")?;
+            let copy =
+                copied(io::stdin().lock(), RECORDING.bytes(), RECORDING.bytes()).context("reading standard input")?;
             // Standard input can be packed, too.
             let inner = Self::open(copy.path())?;
             return Ok(Self {
@@ -68,40 +68,27 @@ impl Recording {
         let file = files::open(path).with_context(reading)?;
         let packed = file.metadata().with_context(reading)?.len();
         let mut file = BufReader::new(file);
-        let start: Vec<u8> = file
-            .fill_buf()
-            .with_context(reading)?
-            .iter()
-            .take(4)
-            .copied()
-            .collect();
+        let start: Vec<u8> = file.fill_buf().with_context(reading)?.iter().take(4).copied().collect();
         let most = packed.saturating_mul(MOST_UNPACKED).max(ALWAYS_UNPACKED);
         let unpacking = || format!("unpacking {name}");
         let copy = match start[..] {
-            [0x1f, 0x8b, ..] => Some(
-                copied(MultiGzDecoder::new(file), most, RECORDING.bytes())
-                    .with_context(unpacking)?,
-            ),
+            [0x1f, 0x8b, ..] => {
+                Some(copied(MultiGzDecoder::new(file), most, RECORDING.bytes()).with_context(unpacking)?)
+            }
             [0x28, 0xb5, 0x2f, 0xfd] => {
-                let decoder = StreamingDecoder::new(file)
-                    .map_err(|error| anyhow!("{error}"))
-                    .with_context(unpacking)?;
+                let decoder =
+                    StreamingDecoder::new(file).map_err(|error| anyhow!("{error}")).with_context(unpacking)?;
                 Some(copied(decoder, most, RECORDING.bytes()).with_context(unpacking)?)
             }
             _ if start == eval_archive::MAGIC => {
                 let archive = file.into_inner();
                 let reading = || format!("reading {name}");
-                Some(
-                    eval_archive::unpacked(archive, RECORDING.bytes().min(most))
-                        .with_context(reading)?,
-                )
+                Some(eval_archive::unpacked(archive, RECORDING.bytes().min(most)).with_context(reading)?)
             }
             _ => None,
         };
         Ok(Self {
-            file: copy
-                .as_ref()
-                .map_or(path.to_owned(), |copy| copy.path().to_owned()),
+            file: copy.as_ref().map_or(path.to_owned(), |copy| copy.path().to_owned()),
             name,
             path: path.to_owned(),
             _copy: copy,
@@ -110,14 +97,9 @@ impl Recording {
 
     /// A recording that another program or database holds.
     pub fn of_text(name: String, text: &str) -> anyhow::Result<Self> {
-        let copy = copied(text.as_bytes(), RECORDING.bytes(), RECORDING.bytes())
-            .with_context(|| format!("reading {name}"))?;
-        Ok(Self {
-            file: copy.path().to_owned(),
-            path: PathBuf::from(&name),
-            name,
-            _copy: Some(copy),
-        })
+        let copy =
+            copied(text.as_bytes(), RECORDING.bytes(), RECORDING.bytes()).with_context(|| format!("reading {name}"))?;
+        Ok(Self { file: copy.path().to_owned(), path: PathBuf::from(&name), name, _copy: Some(copy) })
     }
 
     /// The recording's bytes.
@@ -139,15 +121,13 @@ impl Recording {
         let reading = || format!("reading {}", self.name);
         let bytes = files::read(&self.file, RECORDING).with_context(reading)?;
         // A broken character in one message must not lose the whole session.
-        Ok(String::from_utf8(bytes)
-            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+        Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
     }
 
     /// The sessions in it: in the format with this name, or else in the one that its content shows.
     pub fn sessions(&self, format: Option<&str>) -> anyhow::Result<Imported> {
         let read = detect::read(self.reader()?, format);
-        let (importer, mut sessions) =
-            read.map_err(|problem| anyhow!("{}: {problem}", self.name))?;
+        let (importer, mut sessions) = read.map_err(|problem| anyhow!("{}: {problem}", self.name))?;
         if importer.id() == "claude-code" {
             let others = subagents(&self.path)?;
             if !others.is_empty() {
@@ -160,11 +140,7 @@ impl Recording {
             }
         }
         let sha256 = sha256_of(&self.file).with_context(|| format!("reading {}", self.name))?;
-        Ok(Imported {
-            importer,
-            sessions,
-            sha256,
-        })
+        Ok(Imported { importer, sessions, sha256 })
     }
 }
 
@@ -218,21 +194,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("bomb.jsonl.gz");
         let mut packer = GzEncoder::new(File::create(&path).unwrap(), Compression::fast());
-        let line = [b' '; 1023]
-            .iter()
-            .chain(b"\n")
-            .copied()
-            .collect::<Vec<u8>>();
+        let line = [b' '; 1023].iter().chain(b"\n").copied().collect::<Vec<u8>>();
         for _ in 0..200 << 10 {
             packer.write_all(&line).unwrap();
         }
         packer.finish().unwrap();
         assert!(path.metadata().unwrap().len() < 2 << 20);
         let refused = format!("{:#}", Recording::open(&path).err().unwrap());
-        assert!(
-            refused.ends_with("unpacks to more than 100 times its size"),
-            "{refused}"
-        );
+        assert!(refused.ends_with("unpacks to more than 100 times its size"), "{refused}");
     }
 
     #[test]
@@ -248,10 +217,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.jsonl");
         std::fs::write(&path, b"a\xffb\n").unwrap();
-        assert_eq!(
-            Recording::open(&path).unwrap().text().unwrap(),
-            "a\u{fffd}b\n"
-        );
+        assert_eq!(Recording::open(&path).unwrap().text().unwrap(), "a\u{fffd}b\n");
     }
 
     #[test]
@@ -265,10 +231,7 @@ mod tests {
         packer.write_all(text.as_bytes()).unwrap();
         packer.finish().unwrap();
         let zst = dir.path().join("a.zst");
-        let packed = ruzstd::encoding::compress_to_vec(
-            text.as_bytes(),
-            ruzstd::encoding::CompressionLevel::Fastest,
-        );
+        let packed = ruzstd::encoding::compress_to_vec(text.as_bytes(), ruzstd::encoding::CompressionLevel::Fastest);
         std::fs::write(&zst, packed).unwrap();
         let digests = [plain, gz, zst].map(|path| {
             let imported = Recording::open(&path).unwrap().sessions(None).unwrap();

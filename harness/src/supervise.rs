@@ -50,11 +50,7 @@ impl fmt::Display for Cut {
             (false, true) => "its daemon was killed",
             (false, false) => "it could not be aborted",
         };
-        write!(
-            f,
-            "no answer after {:.1} s; {how}",
-            self.after.as_secs_f64()
-        )
+        write!(f, "no answer after {:.1} s; {how}", self.after.as_secs_f64())
     }
 }
 
@@ -148,19 +144,13 @@ impl Watchdog {
             return;
         }
         self.killed.store(true, Ordering::Release);
-        let mut killed = Killed {
-            aborted: false,
-            killed: false,
-        };
+        let mut killed = Killed { aborted: false, killed: false };
         for kill_handle in self.kill_handles.lock().iter() {
             let one = kill_handle.kill();
             killed.aborted |= one.aborted;
             killed.killed |= one.killed;
         }
-        *how = Some(Cut {
-            after: self.origin.elapsed().saturating_sub(entered),
-            killed,
-        });
+        *how = Some(Cut { after: self.origin.elapsed().saturating_sub(entered), killed });
     }
 }
 

@@ -30,9 +30,7 @@ pub fn process_cpu_ns(pid: u32) -> u64 {
 /// as nothing.
 pub fn disk_use(dir: &Path) -> u64 {
     let (mut bytes, mut seen, mut dirs) = (0, HashSet::new(), vec![dir.to_owned()]);
-    let device = fs::symlink_metadata(dir)
-        .map(|metadata| metadata.dev())
-        .ok();
+    let device = fs::symlink_metadata(dir).map(|metadata| metadata.dev()).ok();
     while let Some(dir) = dirs.pop() {
         for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
             let Ok(about) = entry.metadata() else {
@@ -59,10 +57,7 @@ pub fn process_memory(pid: u32) -> Memory {
         let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
         kib.unwrap_or(0) * 1024
     };
-    Memory {
-        resident: bytes("VmRSS:"),
-        peak: bytes("VmHWM:"),
-    }
+    Memory { resident: bytes("VmRSS:"), peak: bytes("VmHWM:") }
 }
 
 /// I/O that the kernel charges to a thread or a process.
@@ -103,11 +98,7 @@ fn io(file: &str) -> Io {
         let line = text.lines().find_map(|line| line.strip_prefix(field));
         line.and_then(|bytes| bytes.parse().ok()).unwrap_or(0)
     };
-    Io {
-        read_bytes: count("read_bytes: "),
-        write_bytes: count("write_bytes: "),
-        written: count("wchar: "),
-    }
+    Io { read_bytes: count("read_bytes: "), write_bytes: count("write_bytes: "), written: count("wchar: ") }
 }
 
 #[cfg(test)]

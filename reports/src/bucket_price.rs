@@ -33,14 +33,7 @@ impl BucketPrice {
 
     /// Prices and source in one line.
     pub fn label(&self) -> String {
-        let Self {
-            name,
-            source,
-            retrieved,
-            thousand_writes,
-            thousand_reads,
-            gigabyte_month,
-        } = self;
+        let Self { name, source, retrieved, thousand_writes, thousand_reads, gigabyte_month } = self;
         format!(
             "{name}: $ {thousand_writes} for 1,000 PUT or LIST, $ {thousand_reads} for 1,000 GET or HEAD, $ {gigabyte_month} for a GB and month; {source}, {retrieved}."
         )

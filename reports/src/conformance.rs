@@ -32,23 +32,14 @@ pub(crate) fn tried_features<'a>(
             .filter(|probe| probe.outcome != Outcome::Skipped)
             .collect()
     };
-    let of_arm: Vec<&Probe> = tried(arm)
-        .into_iter()
-        .filter(|probe| is_wanted(&probe.name))
-        .collect();
+    let of_arm: Vec<&Probe> = tried(arm).into_iter().filter(|probe| is_wanted(&probe.name)).collect();
     if of_arm.is_empty() || of_arm.iter().any(|probe| probe.outcome == Outcome::Infra) {
         return None;
     }
     let is_failing = |probe: &&Probe| probe.outcome != Outcome::Ok;
-    let of_machine: BTreeSet<&str> = tried(PLAIN_DIRECTORY)
-        .into_iter()
-        .filter(is_failing)
-        .map(|probe| probe.name.as_str())
-        .collect();
+    let of_machine: BTreeSet<&str> =
+        tried(PLAIN_DIRECTORY).into_iter().filter(is_failing).map(|probe| probe.name.as_str()).collect();
     let failing = of_arm.iter().copied().filter(is_failing);
     let failing = failing.map(|probe| probe.name.as_str());
-    Some(TriedFeatures {
-        count: of_arm.len(),
-        failing: failing.filter(|name| !of_machine.contains(name)).collect(),
-    })
+    Some(TriedFeatures { count: of_arm.len(), failing: failing.filter(|name| !of_machine.contains(name)).collect() })
 }

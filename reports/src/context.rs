@@ -163,15 +163,8 @@ impl ContextCost {
     }
 
     /// The names that [`ContextCost::figure`] knows.
-    pub const FIGURES: [&str; 7] = [
-        "entering",
-        "resent",
-        "fresh",
-        "output",
-        "peak",
-        "largest-entering",
-        "largest-written",
-    ];
+    pub const FIGURES: [&str; 7] =
+        ["entering", "resent", "fresh", "output", "peak", "largest-entering", "largest-written"];
 }
 
 /// Checks that each of [`MODELS`] has a price on a day.
@@ -179,9 +172,7 @@ impl ContextCost {
 /// # Errors
 /// A message that names the first model without a price.
 pub fn check_prices(prices: &Prices, day: &str) -> Result<(), String> {
-    MODELS
-        .iter()
-        .try_for_each(|model| prices.of(model, day).map(|_| ()))
+    MODELS.iter().try_for_each(|model| prices.of(model, day).map(|_| ()))
 }
 
 /// Accounts for the contexts of a run.
@@ -209,9 +200,7 @@ pub fn contexts(run: &Run, prices: &Prices) -> Result<Contexts, String> {
             found.prices.push(price.label());
         }
         found.residuals.extend(reconciled(session, prices, &day));
-        found
-            .delays
-            .extend(delays(run, &timed, session, prices.of(MODELS[0], &day)?));
+        found.delays.extend(delays(run, &timed, session, prices.of(MODELS[0], &day)?));
         for factor in &session.factors {
             let line = format!("{}: {}", factor.model, factor.label);
             if !found.factors.contains(&line) {
@@ -234,10 +223,7 @@ fn terms(session: &SessionContext, model: &str) -> Terms {
 
 /// The terms for `o200k` tokens, with thinking kept as on the recorded model.
 pub(crate) fn o200k(session: &SessionContext) -> Terms {
-    Terms {
-        per_o200k: 1.0,
-        ..terms(session, session.model.as_deref().unwrap_or_default())
-    }
+    Terms { per_o200k: 1.0, ..terms(session, session.model.as_deref().unwrap_or_default()) }
 }
 
 fn cost(session: &SessionContext, prices: &Prices, day: &str) -> Result<ContextCost, String> {
@@ -248,18 +234,11 @@ fn cost(session: &SessionContext, prices: &Prices, day: &str) -> Result<ContextC
         for model in MODELS {
             let model_account = Account::of(conversation, &terms(session, model));
             let price = prices.of(model, day)?;
-            dollars.insert(
-                model.to_owned(),
-                price.dollars(&model_account, Cache::FiveMinutes),
-            );
+            dollars.insert(model.to_owned(), price.dollars(&model_account, Cache::FiveMinutes));
         }
     }
     let largest = |parts: fn(&Step) -> &[tokens::Part]| {
-        let tokens = conversation
-            .steps
-            .iter()
-            .flat_map(parts)
-            .map(|part| part.tokens);
+        let tokens = conversation.steps.iter().flat_map(parts).map(|part| part.tokens);
         tokens.max().unwrap_or(0)
     };
     Ok(ContextCost {
@@ -328,17 +307,10 @@ fn timed(run: &Run) -> Timed<'_> {
 }
 
 /// The waits of a session's turns for each arm's files in each cache state, from the arm's measured times.
-fn delays(
-    run: &Run,
-    timed: &Timed<'_>,
-    session: &SessionContext,
-    price: &ModelPrices,
-) -> Vec<Delay> {
+fn delays(run: &Run, timed: &Timed<'_>, session: &SessionContext, price: &ModelPrices) -> Vec<Delay> {
     let limit_ns = run.plan.settings.call_timeout_ms.saturating_mul(2_000_000);
     let passes = timed.get(session.workload.as_str()).into_iter().flatten();
-    passes
-        .map(|(place, samples)| delay(session, price, *place, samples, limit_ns))
-        .collect()
+    passes.map(|(place, samples)| delay(session, price, *place, samples, limit_ns)).collect()
 }
 
 fn delay(
@@ -350,10 +322,8 @@ fn delay(
 ) -> Delay {
     let is_slow = |sample: &&&Sample| matches!(sample.outcome, Outcome::Timeout | Outcome::Hang);
     let too_slow = samples.iter().filter(is_slow).count();
-    let timed: Vec<&&Sample> = samples
-        .iter()
-        .filter(|sample| sample.outcome == Outcome::Ok || is_slow(sample))
-        .collect();
+    let timed: Vec<&&Sample> =
+        samples.iter().filter(|sample| sample.outcome == Outcome::Ok || is_slow(sample)).collect();
     let mut times: BTreeMap<&str, KindTimes> = BTreeMap::new();
     for (kind, calls) in timed.iter().flat_map(|sample| &sample.calls) {
         let times = times.entry(kind).or_default();
@@ -362,20 +332,14 @@ fn delay(
         times.max_ns = times.max_ns.max(calls.max_ns);
     }
     let kinds = session.conversation.steps.iter();
-    let kinds: BTreeSet<&str> = kinds
-        .flat_map(|step| step.files.keys().map(String::as_str))
-        .collect();
+    let kinds: BTreeSet<&str> = kinds.flat_map(|step| step.files.keys().map(String::as_str)).collect();
     let mean_ns = |kind: &str| {
         let times = times.get(kind);
         times.map_or(0, |times| times.total_ns / times.count.max(1))
     };
     let worst_ns = |kind: &str| {
         let slowest = times.get(kind).map_or(0, |times| times.max_ns);
-        if too_slow > 0 {
-            slowest.max(limit_ns)
-        } else {
-            slowest
-        }
+        if too_slow > 0 { slowest.max(limit_ns) } else { slowest }
     };
     let waited = |call_ns: &dyn Fn(&str) -> u64| {
         let wait_ms = |step: &Step| {
@@ -400,11 +364,7 @@ fn delay(
         passes: timed.len(),
         too_slow,
         left_out: samples.len() - timed.len(),
-        untimed: kinds
-            .into_iter()
-            .filter(|kind| !times.contains_key(kind))
-            .map(str::to_owned)
-            .collect(),
+        untimed: kinds.into_iter().filter(|kind| !times.contains_key(kind)).map(str::to_owned).collect(),
         without: waited(&|_| 0),
         typical: waited(&mean_ns),
         worst: waited(&worst_ns),
@@ -430,9 +390,7 @@ mod tests {
 
     fn delay(run: &Run, arm: &str, state: &str) -> Delay {
         let mut delays = found(run).delays.into_iter();
-        delays
-            .find(|delay| delay.arm == arm && delay.state == state)
-            .unwrap()
+        delays.find(|delay| delay.arm == arm && delay.state == state).unwrap()
     }
 
     #[test]
@@ -441,11 +399,7 @@ mod tests {
         let of = |run: &Run, arm: &str| delay(run, arm, "hot");
         for arm in ["direct", "sqlite"] {
             let delay = of(&run, arm);
-            assert_eq!(
-                (delay.worst.expired, delay.without.expired),
-                (0, 0),
-                "{arm}"
-            );
+            assert_eq!((delay.worst.expired, delay.without.expired), (0, 0), "{arm}");
             assert_eq!(delay.worst.fresh, delay.without.fresh);
             assert!(delay.worst.longest_ms >= delay.typical.longest_ms);
         }
@@ -464,9 +418,8 @@ mod tests {
         let mut run = testing::run();
         run.plan.settings.call_timeout_ms = 200_000;
         let passes = run.samples.iter_mut();
-        let mut passes = passes.filter(|sample| {
-            sample.arm == "sqlite" && sample.workload == "agent/session" && !sample.warm_up
-        });
+        let mut passes =
+            passes.filter(|sample| sample.arm == "sqlite" && sample.workload == "agent/session" && !sample.warm_up);
         let one = passes.next().unwrap();
         (one.outcome, one.calls) = (Outcome::Timeout, BTreeMap::new());
         let state = one.state.clone();
@@ -475,10 +428,7 @@ mod tests {
         let delay = delay(&run, "sqlite", &state);
         assert_eq!((delay.too_slow, delay.left_out), (1, 1));
         // The call is aborted after 400 seconds. It is in no mean, but it outlives the cache.
-        assert_eq!(
-            (delay.typical.expired, delay.worst.longest_ms),
-            (0, 400_000)
-        );
+        assert_eq!((delay.typical.expired, delay.worst.longest_ms), (0, 400_000));
         assert!(delay.worst.expired > 0);
     }
 
@@ -486,9 +436,7 @@ mod tests {
     fn a_call_kind_without_a_timed_pass_is_named() {
         let mut run = testing::run();
         for session in &mut run.contexts {
-            session.conversation.steps[0]
-                .files
-                .insert("append".to_owned(), 3);
+            session.conversation.steps[0].files.insert("append".to_owned(), 3);
         }
         let mut delays = found(&run).delays.into_iter();
         assert!(delays.all(|delay| delay.untimed == ["append"]));
@@ -508,10 +456,7 @@ mod tests {
         assert_eq!((cache.calls, cache.fresh.1), (2, 13_500 + 14_000));
         let (ours, theirs) = residual.dollars.unwrap();
         // Sonnet 4.5: 3.75 dollars per million tokens written to the cache, 0.30 per million read.
-        assert!(
-            (theirs - (27_500.0 * 3.75 + 2000.0 * 0.3) / 1e6).abs() < 1e-9,
-            "{theirs}"
-        );
+        assert!((theirs - (27_500.0 * 3.75 + 2000.0 * 0.3) / 1e6).abs() < 1e-9, "{theirs}");
         assert!(ours > 0.0 && ours < theirs);
     }
 
@@ -520,14 +465,8 @@ mod tests {
         let mut run = testing::run();
         run.plan.created = "2020-01-01T00:00:00Z".to_owned();
         let error = contexts(&run, &Prices::built_in().unwrap()).unwrap_err();
-        assert!(
-            error.contains("claude-opus-5-5 has no price on 2020-01-01"),
-            "{error}"
-        );
-        assert_eq!(
-            check_prices(&Prices::built_in().unwrap(), "2020-01-01").unwrap_err(),
-            error
-        );
+        assert!(error.contains("claude-opus-5-5 has no price on 2020-01-01"), "{error}");
+        assert_eq!(check_prices(&Prices::built_in().unwrap(), "2020-01-01").unwrap_err(), error);
         // A run without sessions needs no prices.
         run.contexts.clear();
         assert!(contexts(&run, &Prices::built_in().unwrap()).is_ok());

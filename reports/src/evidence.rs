@@ -27,12 +27,7 @@ pub struct RunEvidence<'a> {
 impl<'a> RunEvidence<'a> {
     /// A run as evidence.
     pub fn new(run: &'a Run, summary: &'a Summary, contexts: &'a Contexts) -> Self {
-        Self {
-            run,
-            summary,
-            contexts,
-            table: Arc::default(),
-        }
+        Self { run, summary, contexts, table: Arc::default() }
     }
 
     /// The measured values of the run.
@@ -51,12 +46,7 @@ impl<'a> RunEvidence<'a> {
 
     /// The failed passes of an arm in a workload. An error counts in every cache state and epoch; what the harness could
     /// not do or prove counts only in `state` (`None` for all states), and not in void epochs, which are in no figure.
-    pub(crate) fn failed_passes(
-        &self,
-        workload: &str,
-        state: Option<&str>,
-        arm: &str,
-    ) -> FailedPasses {
+    pub(crate) fn failed_passes(&self, workload: &str, state: Option<&str>, arm: &str) -> FailedPasses {
         let is_void = |pass: &Sample| self.summary.health.void.contains_key(&pass.epoch);
         let is_read = |pass: &Sample| state.is_none_or(|state| pass.state == state);
         FailedPasses::of(
@@ -93,11 +83,7 @@ impl<'a> RunEvidence<'a> {
     }
 
     /// The crash points of a loss that ran on an arm.
-    pub(crate) fn crash_points(
-        &self,
-        loss: &str,
-        arm: &str,
-    ) -> impl Iterator<Item = &'a CrashPoints> {
+    pub(crate) fn crash_points(&self, loss: &str, arm: &str) -> impl Iterator<Item = &'a CrashPoints> {
         let crash_points = self.run.crash_points.iter();
         crash_points
             .filter(move |points| points.backend == arm && points.status == Status::Ran)

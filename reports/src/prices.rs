@@ -99,12 +99,7 @@ pub struct ReportedTokens {
 impl ReportedTokens {
     /// All tokens of the prompt.
     pub fn prompt(&self) -> u64 {
-        let all = [
-            self.uncached,
-            self.cache_read,
-            self.cache_write_5m,
-            self.cache_write_1h,
-        ];
+        let all = [self.uncached, self.cache_read, self.cache_write_5m, self.cache_write_1h];
         all.into_iter().fold(0, u64::saturating_add)
     }
 
@@ -161,19 +156,14 @@ impl Prices {
     pub fn parse(file: &Path, text: &str) -> Result<Self, InputError> {
         let PriceFile { models, bucket } = parse_toml(file, text)?;
         for model in &models {
-            model.check().map_err(|problem| {
-                InputError::whole(file, format!("model {}: {problem}", model.name))
-            })?;
+            model.check().map_err(|problem| InputError::whole(file, format!("model {}: {problem}", model.name)))?;
         }
         for (at, model) in models.iter().enumerate() {
-            let again = models[..at].iter().any(|other| {
-                other.name == model.name && other.effective_from == model.effective_from
-            });
+            let again = models[..at]
+                .iter()
+                .any(|other| other.name == model.name && other.effective_from == model.effective_from);
             if again {
-                let message = format!(
-                    "model {}: two rows from {}",
-                    model.name, model.effective_from
-                );
+                let message = format!("model {}: two rows from {}", model.name, model.effective_from);
                 return Err(InputError::whole(file, message));
             }
         }
@@ -224,10 +214,9 @@ impl ModelPrices {
             _ => &model,
         };
         let names = std::iter::once(&self.name).chain(&self.aliases);
-        names.into_iter().any(|name| {
-            bare.strip_prefix(name.as_str())
-                .is_some_and(|rest| rest.is_empty() || is_release_day(rest))
-        })
+        names
+            .into_iter()
+            .any(|name| bare.strip_prefix(name.as_str()).is_some_and(|rest| rest.is_empty() || is_release_day(rest)))
     }
 
     /// The row in words: prices, first day and source.
@@ -237,10 +226,7 @@ impl ModelPrices {
             None => "writing to the cache is input".to_owned(),
         };
         let tiers = self.tiers.iter().map(|tier| {
-            format!(
-                "; above {} prompt tokens {} in, {} out",
-                tier.above_prompt_tokens, tier.input, tier.output
-            )
+            format!("; above {} prompt tokens {} in, {} out", tier.above_prompt_tokens, tier.input, tier.output)
         });
         format!(
             "{}: {} in, {} out, {} from the cache, {write}{}; from {}, read {}: {}",
@@ -275,15 +261,10 @@ impl ModelPrices {
     }
 
     fn check(&self) -> Result<(), String> {
-        for (field, day) in [
-            ("effective_from", &self.effective_from),
-            ("retrieved", &self.retrieved),
-        ] {
+        for (field, day) in [("effective_from", &self.effective_from), ("retrieved", &self.retrieved)] {
             let is_day = day.parse::<jiff::civil::Date>().is_ok() && day.len() == 10;
             if !is_day {
-                return Err(format!(
-                    "field `{field}`: {day:?} is not a day such as 2026-11-21"
-                ));
+                return Err(format!("field `{field}`: {day:?} is not a day such as 2026-11-21"));
             }
         }
         if self.source.trim().is_empty() {
@@ -300,14 +281,9 @@ impl ModelPrices {
         }
         let hour_is_missing = |tier: &Tier| tier.cache_write_1h.is_none();
         if self.cache_write_1h.is_some() && self.tiers.iter().any(hour_is_missing) {
-            return Err(
-                "field `tier.cache_write_1h`: missing, though the model has one".to_owned(),
-            );
+            return Err("field `tier.cache_write_1h`: missing, though the model has one".to_owned());
         }
-        let rises = self
-            .tiers
-            .windows(2)
-            .all(|pair| pair[0].above_prompt_tokens < pair[1].above_prompt_tokens);
+        let rises = self.tiers.windows(2).all(|pair| pair[0].above_prompt_tokens < pair[1].above_prompt_tokens);
         if !rises {
             return Err("field `tier`: the smallest `above_prompt_tokens` first".to_owned());
         }
@@ -360,9 +336,7 @@ impl ModelPrices {
             Cache::None => rates.input,
             Cache::FiveMinutes | Cache::Hour => rates.fresh,
         };
-        (call.cached as f64 * rates.cache_read
-            + call.fresh() as f64 * fresh
-            + call.output as f64 * rates.output)
+        (call.cached as f64 * rates.cache_read + call.fresh() as f64 * fresh + call.output as f64 * rates.output)
             / MILLION
     }
 
@@ -489,15 +463,7 @@ cache_write = 2.5
     }
 
     fn account(prompt: u64, cached: u64, output: u64) -> Account {
-        Account {
-            calls: vec![CallTokens {
-                prompt,
-                cached,
-                output,
-                expired: false,
-            }],
-            ..Account::default()
-        }
+        Account { calls: vec![CallTokens { prompt, cached, output, expired: false }], ..Account::default() }
     }
 
     #[test]
@@ -521,32 +487,19 @@ cache_write = 2.5
             let error = prices.of(another, "2026-11-22").map(|row| row.label());
             assert!(error.unwrap_err().contains("has no price"), "{another}");
         }
-        for release in [
-            "gpt-5-2025-08-07",
-            "claude-opus-4-5@20251101",
-            "openai/gpt-5.1",
-        ] {
+        for release in ["gpt-5-2025-08-07", "claude-opus-4-5@20251101", "openai/gpt-5.1"] {
             assert!(prices.of(release, "2026-11-22").is_ok(), "{release}");
         }
         for (named, row) in [
             ("claude-sonnet-4-5[1m]", "claude-sonnet-4-5"),
-            (
-                "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
-                "claude-sonnet-4-5",
-            ),
-            (
-                "bedrock/global.anthropic.claude-opus-4-6-v1",
-                "claude-opus-4-6",
-            ),
+            ("us.anthropic.claude-sonnet-4-5-20250929-v1:0", "claude-sonnet-4-5"),
+            ("bedrock/global.anthropic.claude-opus-4-6-v1", "claude-opus-4-6"),
             (
                 "arn:aws:bedrock:us-east-1:1:inference-profile/us.anthropic.claude-haiku-4-5-20251001-v1:0",
                 "claude-haiku-4-5",
             ),
             ("vertex_ai/claude-opus-4-5@20251101", "claude-opus-4-5"),
-            (
-                "openrouter/anthropic/claude-sonnet-4.5",
-                "claude-sonnet-4-5",
-            ),
+            ("openrouter/anthropic/claude-sonnet-4.5", "claude-sonnet-4-5"),
             ("Claude-Opus-4.6", "claude-opus-4-6"),
             ("claude-sonnet-4-20250514", "claude-sonnet-4-0"),
             ("gemini/gemini-2.5-pro", "gemini-2.5-pro"),
@@ -555,24 +508,16 @@ cache_write = 2.5
             assert_eq!(found.map(|price| price.name.as_str()), Ok(row), "{named}");
         }
         // A row holds from the release on.
-        for (model, day) in [
-            ("claude-opus-4-5", "2025-12-01"),
-            ("gpt-5-codex", "2025-10-01"),
-            ("claude-sonnet-4-6", "2026-02-20"),
-        ] {
+        for (model, day) in
+            [("claude-opus-4-5", "2025-12-01"), ("gpt-5-codex", "2025-10-01"), ("claude-sonnet-4-6", "2026-02-20")]
+        {
             assert!(prices.of(model, day).is_ok(), "{model}");
         }
-        let near = prices
-            .of("claude-opus-4-66", "2026-11-22")
-            .map(|row| row.label())
-            .unwrap_err();
+        let near = prices.of("claude-opus-4-66", "2026-11-22").map(|row| row.label()).unwrap_err();
         assert!(near.contains("the nearest are claude-opus-4-6, "), "{near}");
         // Each name matches its own row.
         for model in &prices.models {
-            assert_eq!(
-                prices.of(&model.name, "2026-11-22").unwrap().name,
-                model.name
-            );
+            assert_eq!(prices.of(&model.name, "2026-11-22").unwrap().name, model.name);
         }
     }
 
@@ -589,22 +534,10 @@ cache_write = 2.5
             output: million,
         };
         assert!((model.reported(&tokens) - (2.0 + 0.1 + 2.5 + 4.0 + 10.0)).abs() < 1e-9);
-        let free = ROW
-            .replace("input = 2.0", "input = 0.0")
-            .replace("output = 10.0", "output = 0.0");
+        let free = ROW.replace("input = 2.0", "input = 0.0").replace("output = 10.0", "output = 0.0");
         let prices = parse(&free).unwrap();
-        let uncached = ReportedTokens {
-            uncached: million,
-            ..ReportedTokens::default()
-        };
-        assert!(
-            prices
-                .of("m", "2026-06-01")
-                .unwrap()
-                .reported(&uncached)
-                .abs()
-                < 1e-9
-        );
+        let uncached = ReportedTokens { uncached: million, ..ReportedTokens::default() };
+        assert!(prices.of("m", "2026-06-01").unwrap().reported(&uncached).abs() < 1e-9);
     }
 
     #[test]
@@ -639,9 +572,7 @@ cache_write = 2.5
         let dollars = model.dollars(&account(1_000_000, 0, 0), Cache::Hour);
         assert!((dollars - 4.0).abs() < 1e-9, "{dollars}");
         let tier = "[[model.tier]]\nabove_prompt_tokens = 1\ninput = 4.0\noutput = 15.0\ncache_read = 0.2\n";
-        assert!(
-            error(&format!("{ROW}cache_write_1h = 4.0\n{tier}")).contains("tier.cache_write_1h")
-        );
+        assert!(error(&format!("{ROW}cache_write_1h = 4.0\n{tier}")).contains("tier.cache_write_1h"));
     }
 
     #[test]
@@ -656,31 +587,19 @@ cache_write = 2.5
 
     #[test]
     fn the_latest_row_that_is_in_force_counts() {
-        let later = ROW
-            .replace("2026-01-01", "2026-05-01")
-            .replace("input = 2.0", "input = 8.0");
+        let later = ROW.replace("2026-01-01", "2026-05-01").replace("input = 2.0", "input = 8.0");
         let prices = parse(&format!("{ROW}{later}")).unwrap();
         let input = |day: &str| prices.of("m-2", day).map(|model| model.input);
         assert_eq!(input("2026-04-30"), Ok(2.0));
         assert_eq!(input("2026-05-01"), Ok(8.0));
         let error = input("2025-12-31").unwrap_err();
-        assert!(
-            error.starts_with("model m-2 has no price on 2025-12-31"),
-            "{error}"
-        );
+        assert!(error.starts_with("model m-2 has no price on 2025-12-31"), "{error}");
     }
 
     #[test]
     fn a_model_without_a_price_is_an_error_that_names_it() {
-        let error = parse(ROW)
-            .unwrap()
-            .of("gpt-99", "2026-06-01")
-            .map(|_| ())
-            .unwrap_err();
-        assert!(
-            error.starts_with("model \"gpt-99\" has no price; use one of m\n"),
-            "{error}"
-        );
+        let error = parse(ROW).unwrap().of("gpt-99", "2026-06-01").map(|_| ()).unwrap_err();
+        assert!(error.starts_with("model \"gpt-99\" has no price; use one of m\n"), "{error}");
     }
 
     #[test]

@@ -23,12 +23,8 @@ inputs::named! {
 
 impl Provenance {
     /// All of them, the strongest first.
-    pub(crate) const ALL: [Provenance; 4] = [
-        Provenance::Measured,
-        Provenance::Simulated,
-        Provenance::Arithmetic,
-        Provenance::Declared,
-    ];
+    pub(crate) const ALL: [Provenance; 4] =
+        [Provenance::Measured, Provenance::Simulated, Provenance::Arithmetic, Provenance::Declared];
 
     /// The mark beside a figure, in every output.
     pub const fn mark(self) -> &'static str {
@@ -66,10 +62,7 @@ mod tests {
 
     #[test]
     fn every_origin_has_a_mark_of_its_own_and_the_legend_explains_each() {
-        assert_eq!(
-            Provenance::legend(),
-            "● measured  ◐ simulated  ∑ arithmetic  ○ declared"
-        );
+        assert_eq!(Provenance::legend(), "● measured  ◐ simulated  ∑ arithmetic  ○ declared");
         assert_eq!(Provenance::Declared.marked("1 process"), "○ 1 process");
         // The weakest of several inputs is the largest.
         assert!(Provenance::ALL.is_sorted());

@@ -83,9 +83,7 @@ pub fn compare_published(
                 "a file",
                 "no file: the report of this run does not have it",
             )),
-            false => found
-                .notes
-                .push(format!("{name} is not part of the report: not checked")),
+            false => found.notes.push(format!("{name} is not part of the report: not checked")),
         }
     }
     Ok(found)
@@ -100,9 +98,7 @@ fn is_table(name: &str) -> bool {
 /// The files of a report in a directory, relative to it.
 fn names(dir: &Path) -> io::Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
-    let folders = FOLDERS
-        .iter()
-        .map(|folder| (format!("{folder}/"), dir.join(folder)));
+    let folders = FOLDERS.iter().map(|folder| (format!("{folder}/"), dir.join(folder)));
     for (prefix, folder) in std::iter::once((String::new(), dir.to_owned())).chain(folders) {
         let entries = match fs::read_dir(&folder) {
             Ok(entries) => entries,
@@ -126,12 +122,7 @@ impl PublishedFiles {
     fn compare(&mut self, name: &str, stated: &str, recomputed: &str, terms: &PublishedTerms<'_>) {
         let ending = PathBuf::from(name);
         let ending = ending.extension().unwrap_or_default().to_string_lossy();
-        let mut file = ComparedFile {
-            name,
-            terms,
-            found: self,
-            has_other_words: false,
-        };
+        let mut file = ComparedFile { name, terms, found: self, has_other_words: false };
         let before = file.found.differences.len();
         match &*ending {
             "csv" => file.table(stated, recomputed),
@@ -141,11 +132,7 @@ impl PublishedFiles {
         }
         let is_found = file.found.differences.len() > before || file.has_other_words;
         // Two texts of one value: a field that appears twice, or other quotes.
-        if stated != recomputed
-            && !is_found
-            && terms.has_our_words
-            && !matches!(&*ending, "html" | "md")
-        {
+        if stated != recomputed && !is_found && terms.has_our_words && !matches!(&*ending, "html" | "md") {
             file.lines(stated, recomputed);
         }
         if file.has_other_words {
@@ -210,9 +197,7 @@ impl ComparedFile<'_> {
                 (Some(their), Some(our)) => {
                     let place = row(their, &ours[our]);
                     for (column, field) in head.iter().enumerate() {
-                        let cell = |rows: &[Vec<String>], at: usize| {
-                            rows[at].get(column).cloned().unwrap_or_default()
-                        };
+                        let cell = |rows: &[Vec<String>], at: usize| rows[at].get(column).cloned().unwrap_or_default();
                         self.value(&place, field, &cell(&theirs, their), &cell(&ours, our));
                     }
                 }
@@ -230,8 +215,7 @@ impl ComparedFile<'_> {
     }
 
     fn data(&mut self, stated: &str, recomputed: &str) {
-        let parse =
-            |text: &str| serde_json::from_str::<Value>(text).map_err(|error| error.to_string());
+        let parse = |text: &str| serde_json::from_str::<Value>(text).map_err(|error| error.to_string());
         match (parse(stated), parse(recomputed)) {
             (Ok(theirs), Ok(ours)) => self.json("", "", &theirs, &ours),
             (Err(error), _) | (_, Err(error)) => self.differs("whole file", "", &error, "JSON"),
@@ -247,18 +231,15 @@ impl ComparedFile<'_> {
         };
         match (stated, recomputed) {
             (Value::Object(theirs), Value::Object(ours)) => {
-                let names = theirs
-                    .keys()
-                    .chain(ours.keys().filter(|name| !theirs.contains_key(*name)));
+                let names = theirs.keys().chain(ours.keys().filter(|name| !theirs.contains_key(*name)));
                 for name in names {
                     match (theirs.get(name), ours.get(name)) {
                         (Some(theirs), Some(ours)) => self.json(&below, name, theirs, ours),
                         // Another version has other fields.
                         _ if !self.terms.has_our_words => self.has_other_words = true,
                         (theirs, ours) => {
-                            let text = |value: Option<&Value>| {
-                                value.map_or("no such field".to_owned(), Value::to_string)
-                            };
+                            let text =
+                                |value: Option<&Value>| value.map_or("no such field".to_owned(), Value::to_string);
                             self.differs(&below, name, &text(theirs), &text(ours));
                         }
                     }
@@ -284,8 +265,7 @@ impl ComparedFile<'_> {
 
     /// Compares texts whose every line counts.
     fn lines(&mut self, stated: &str, recomputed: &str) {
-        let (theirs, ours): (Vec<&str>, Vec<&str>) =
-            (stated.lines().collect(), recomputed.lines().collect());
+        let (theirs, ours): (Vec<&str>, Vec<&str>) = (stated.lines().collect(), recomputed.lines().collect());
         for at in 0..theirs.len().max(ours.len()) {
             let line = |lines: &[&str]| lines.get(at).copied().unwrap_or("no such line").to_owned();
             let (theirs, ours) = (line(&theirs), line(&ours));
@@ -298,32 +278,21 @@ impl ComparedFile<'_> {
             }
         }
         if stated != recomputed && theirs == ours {
-            self.differs(
-                "whole file",
-                "line ends",
-                "other line ends",
-                "those of a report",
-            );
+            self.differs("whole file", "line ends", "other line ends", "those of a report");
         }
     }
 
     /// Compares pages and charts by element: a tag with the text behind it.
     fn page(&mut self, stated: &str, recomputed: &str) {
         let is_markdown = self.name.ends_with(".md");
-        let (theirs, ours) = (
-            elements(stated, is_markdown),
-            elements(recomputed, is_markdown),
-        );
+        let (theirs, ours) = (elements(stated, is_markdown), elements(recomputed, is_markdown));
         self.found.values += ours.len();
         if stated == recomputed {
             return;
         }
         let known: BTreeSet<String> = match self.terms.has_our_words {
             true => BTreeSet::new(),
-            false => ours
-                .iter()
-                .flat_map(|element| figures(text_of(element.text)))
-                .collect(),
+            false => ours.iter().flat_map(|element| figures(text_of(element.text))).collect(),
         };
         for (theirs, ours) in hunks(&theirs, &ours) {
             self.hunk(theirs, ours, &known);
@@ -385,10 +354,8 @@ impl ComparedFile<'_> {
 
     /// In words of another version, figures that the recomputed page has nowhere.
     fn unknown_figures(&mut self, row: &str, stated: &str, known: &BTreeSet<String>) {
-        let unknown: Vec<String> = figures(text_of(stated))
-            .into_iter()
-            .filter(|figure| !known.contains(figure))
-            .collect();
+        let unknown: Vec<String> =
+            figures(text_of(stated)).into_iter().filter(|figure| !known.contains(figure)).collect();
         if !unknown.is_empty() {
             let why = "no such figure on the recomputed page";
             self.differs(row, "figures", &unknown.join(", "), why);
@@ -402,13 +369,12 @@ impl ComparedFile<'_> {
         let is_same = |(theirs, ours): (&&str, &&str)| {
             theirs == ours
                 || self.terms.places.iter().any(|place| {
-                    ours.split_once(place.as_str())
-                        .is_some_and(|(before, after)| {
-                            theirs.len() >= before.len() + after.len()
-                                && theirs.starts_with(before)
-                                && theirs.ends_with(after)
-                                && !theirs.contains(['<', '>', '"'])
-                        })
+                    ours.split_once(place.as_str()).is_some_and(|(before, after)| {
+                        theirs.len() >= before.len() + after.len()
+                            && theirs.starts_with(before)
+                            && theirs.ends_with(after)
+                            && !theirs.contains(['<', '>', '"'])
+                    })
                 })
         };
         theirs.len() == ours.len() && theirs.iter().zip(&ours).all(is_same)
@@ -474,20 +440,8 @@ fn rows(text: &str) -> Result<Vec<Vec<String>>, String> {
 }
 
 /// The columns whose values name a row.
-const NAMES: [&str; 12] = [
-    "order",
-    "policy",
-    "candidate",
-    "kind",
-    "row",
-    "id",
-    "workload",
-    "state",
-    "metric",
-    "arm",
-    "model",
-    "scenario",
-];
+const NAMES: [&str; 12] =
+    ["order", "policy", "candidate", "kind", "row", "id", "workload", "state", "metric", "arm", "model", "scenario"];
 
 /// The values that name a row of a table.
 fn identity(head: &[String], row: &[String]) -> String {
@@ -502,16 +456,7 @@ fn identity(head: &[String], row: &[String]) -> String {
 
 /// The values that name an item of a list.
 fn named(item: &Value) -> String {
-    let names = [
-        "name",
-        "policy",
-        "candidate",
-        "id",
-        "workload",
-        "state",
-        "metric",
-        "arm",
-    ];
+    let names = ["name", "policy", "candidate", "id", "workload", "state", "metric", "arm"];
     let names = names.iter().filter_map(|name| item.get(name)?.as_str());
     let names: Vec<&str> = names.collect();
     match names.is_empty() {
@@ -570,18 +515,10 @@ fn elements(page: &str, is_markdown: bool) -> Vec<Element<'_>> {
         for end in ends.chain(std::iter::once(text.len())) {
             let part = &text[start..end];
             start = end;
-            let id = part
-                .split_once(" id=\"")
-                .and_then(|(_, rest)| rest.split_once('"'));
+            let id = part.split_once(" id=\"").and_then(|(_, rest)| rest.split_once('"'));
             let heading = part.strip_prefix('#').filter(|_| is_markdown);
-            anchor = id
-                .map(|(id, _)| id)
-                .or(heading.map(|text| text.trim_matches(['#', ' ', '\n'])))
-                .unwrap_or(anchor);
-            elements.push(Element {
-                text: part,
-                place: Place { line, anchor },
-            });
+            anchor = id.map(|(id, _)| id).or(heading.map(|text| text.trim_matches(['#', ' ', '\n']))).unwrap_or(anchor);
+            elements.push(Element { text: part, place: Place { line, anchor } });
         }
     }
     elements
@@ -620,22 +557,15 @@ fn verdicts(text: &str) -> Vec<&str> {
 }
 
 /// The places where two lists of elements differ.
-fn hunks<'a, 'e>(
-    theirs: &'a [Element<'e>],
-    ours: &'a [Element<'e>],
-) -> Vec<(&'a [Element<'e>], &'a [Element<'e>])> {
+fn hunks<'a, 'e>(theirs: &'a [Element<'e>], ours: &'a [Element<'e>]) -> Vec<(&'a [Element<'e>], &'a [Element<'e>])> {
     // Elements have a line each: one with a line end stands for it by a character that no page has.
     let joined = |elements: &[Element<'_>]| {
-        let lines = elements
-            .iter()
-            .map(|element| element.text.replace('\n', "\u{1}") + "\n");
+        let lines = elements.iter().map(|element| element.text.replace('\n', "\u{1}") + "\n");
         lines.collect::<String>()
     };
     let (stated, recomputed) = (joined(theirs), joined(ours));
     let mut options = diffy::DiffOptions::new();
-    let patch = options
-        .set_context_len(0)
-        .create_patch(&stated, &recomputed);
+    let patch = options.set_context_len(0).create_patch(&stated, &recomputed);
     let (mut found, mut their_end, mut our_end) = (Vec::new(), 0, 0);
     for hunk in patch.hunks() {
         let (old, new) = (hunk.old_range(), hunk.new_range());

@@ -80,24 +80,14 @@ pub fn rank(run: &RunEvidence<'_>) -> Result<Ranking, String> {
         free != *key && run.table().0.contains_key(&free)
     };
     keys.retain(|key| key.is_main() && plan.compares(&key.workload, &key.state) && !is_again(key));
-    keys.sort_by_key(|key| {
-        plan.workloads
-            .iter()
-            .position(|workload| workload.name == key.workload)
-    });
+    keys.sort_by_key(|key| plan.workloads.iter().position(|workload| workload.name == key.workload));
     let (mut cells, mut pairs) = (Vec::new(), Vec::new());
     for key in keys {
         let arms = &run.table().0[key];
-        let compared = names
-            .iter()
-            .filter_map(|name| Some((*name, arms.get(*name)?)));
+        let compared = names.iter().filter_map(|name| Some((*name, arms.get(*name)?)));
         let compared: Vec<(&str, &Series)> = compared.collect();
-        let values = compared
-            .iter()
-            .map(|(_, series)| series.values().copied().collect());
-        let typical: Vec<f64> = values
-            .filter_map(|mut values: Vec<f64>| median(&mut values))
-            .collect();
+        let values = compared.iter().map(|(_, series)| series.values().copied().collect());
+        let typical: Vec<f64> = values.filter_map(|mut values: Vec<f64>| median(&mut values)).collect();
         let Some(fastest) = typical.iter().copied().reduce(f64::min) else {
             continue;
         };
@@ -127,10 +117,7 @@ pub fn rank(run: &RunEvidence<'_>) -> Result<Ranking, String> {
             arms: arms.collect(),
         });
     }
-    let p: Vec<(f64, f64)> = pairs
-        .iter()
-        .map(|pair| pair.difference.p_beyond(pair.edge))
-        .collect();
+    let p: Vec<(f64, f64)> = pairs.iter().map(|pair| pair.difference.p_beyond(pair.edge)).collect();
     let least: Vec<f64> = p.iter().map(|(above, below)| above.min(*below)).collect();
     for ((pair, (above, below)), p) in pairs.iter().zip(&p).zip(holm(&least)) {
         if p > ALPHA {
@@ -143,17 +130,13 @@ pub fn rank(run: &RunEvidence<'_>) -> Result<Ranking, String> {
         cells[pair.cell].arms[slower].rank += 1;
     }
     for cell in &mut cells {
-        let order = |one: &Ranked, other: &Ranked| {
-            one.rank
-                .cmp(&other.rank)
-                .then(one.typical_ns.total_cmp(&other.typical_ns))
-        };
+        let order =
+            |one: &Ranked, other: &Ranked| one.rank.cmp(&other.rank).then(one.typical_ns.total_cmp(&other.typical_ns));
         cell.arms.sort_by(order);
     }
     let tests = pairs.len().max(1) as f64;
     let detectable = pairs.iter();
-    let detectable =
-        detectable.map(|pair| pair.difference.detectable(pair.edge, ALPHA / tests).exp());
+    let detectable = detectable.map(|pair| pair.difference.detectable(pair.edge, ALPHA / tests).exp());
     Ok(Ranking {
         arms: arms(run, &names, &cells),
         cells,
@@ -167,15 +150,9 @@ fn arms(run: &RunEvidence<'_>, names: &[&str], cells: &[RankedCell]) -> Vec<Rank
     let arms = names.iter().map(|name| {
         let all = cells.iter().flat_map(|cell| &cell.arms);
         let ranks: Vec<&Ranked> = all.filter(|ranked| ranked.arm == *name).collect();
-        let ending = run
-            .summary
-            .endings
-            .iter()
-            .find(|ending| ending.arm == *name);
+        let ending = run.summary.endings.iter().find(|ending| ending.arm == *name);
         let passes = ending.into_iter().flat_map(|ending| &ending.passes);
-        let failed = passes.filter(|(outcome, _)| {
-            !matches!(outcome, rundir::Outcome::Ok | rundir::Outcome::Skipped)
-        });
+        let failed = passes.filter(|(outcome, _)| !matches!(outcome, rundir::Outcome::Ok | rundir::Outcome::Skipped));
         RankedArm {
             arm: (*name).to_owned(),
             first: ranks.iter().filter(|ranked| ranked.rank == 1).count(),
@@ -210,27 +187,14 @@ mod tests {
     fn a_slower_arm_has_a_later_rank_and_an_equal_one_the_same() {
         let run = testing::run();
         let found = ranking(&run);
-        assert_eq!(
-            (found.cells.len(), found.pairs),
-            (2, 2),
-            "the identical arm is left out"
-        );
+        assert_eq!((found.cells.len(), found.pairs), (2, 2), "the identical arm is left out");
         for cell in &found.cells {
-            let ranks = cell
-                .arms
-                .iter()
-                .map(|ranked| (ranked.arm.as_str(), ranked.rank));
+            let ranks = cell.arms.iter().map(|ranked| (ranked.arm.as_str(), ranked.rank));
             assert!(ranks.eq([("direct", 1), ("sqlite", 2)]), "{cell:?}");
             assert!((1.9..2.1).contains(&cell.arms[1].ratio));
         }
-        assert_eq!(
-            (found.arms[0].arm.as_str(), found.arms[0].first),
-            ("direct", 2)
-        );
-        assert!(
-            (1.05..1.3).contains(&found.detectable.unwrap()),
-            "{found:?}"
-        );
+        assert_eq!((found.arms[0].arm.as_str(), found.arms[0].first), ("direct", 2));
+        assert!((1.05..1.3).contains(&found.detectable.unwrap()), "{found:?}");
         let mut equal = testing::run();
         testing::scale(&mut equal, "sqlite", 0.5);
         let found = ranking(&equal);

@@ -6,8 +6,8 @@ use std::fmt::Display;
 
 use hdrhistogram::Histogram;
 use rundir::{
-    CELLS, Calls, CellEpoch, EPOCHS, Epoch, FAULTS, Outcome, PLAN, POLICY, PROBES, Plan, Run,
-    SAMPLES, Sample, cache_state,
+    CELLS, Calls, CellEpoch, EPOCHS, Epoch, FAULTS, Outcome, PLAN, POLICY, PROBES, Plan, Run, SAMPLES, Sample,
+    cache_state,
 };
 use serde::Serialize;
 
@@ -30,13 +30,7 @@ pub struct Discrepancy {
 
 impl Discrepancy {
     /// A value of `file`.
-    pub fn new(
-        file: &str,
-        row: impl Display,
-        field: &str,
-        stated: impl Display,
-        recomputed: impl Display,
-    ) -> Self {
+    pub fn new(file: &str, row: impl Display, field: &str, stated: impl Display, recomputed: impl Display) -> Self {
         Self {
             file: file.to_owned(),
             row: row.to_string(),
@@ -66,10 +60,7 @@ pub fn pass_row(line: usize, pass: &Sample) -> String {
 }
 
 fn cell_row(line: usize, cell: &CellEpoch) -> String {
-    format!(
-        "line {line} (epoch {}, {} on {}, {})",
-        cell.epoch, cell.workload, cell.arm, cell.state
-    )
+    format!("line {line} (epoch {}, {} on {}, {})", cell.epoch, cell.workload, cell.arm, cell.state)
 }
 
 /// The passes of an arm in a cell of an epoch, with their lines.
@@ -107,31 +98,20 @@ fn check_pass(plan: &Plan, line: usize, pass: &Sample, found: &mut Vec<Discrepan
         found.push(Discrepancy::new(SAMPLES, row, field, stated, recomputed));
     };
     if !plan.takes_part(&pass.arm, &pass.workload, &pass.state) {
-        wrong(
-            "arm",
-            &pass.arm,
-            &"the plan has no such arm in this workload and state",
-        );
+        wrong("arm", &pass.arm, &"the plan has no such arm in this workload and state");
     }
-    let skipped = plan.skipped.iter().find(|cell| {
-        cell.arm == pass.arm && cell.workload == pass.workload && cell.state == pass.state
-    });
+    let skipped = plan
+        .skipped
+        .iter()
+        .find(|cell| cell.arm == pass.arm && cell.workload == pass.workload && cell.state == pass.state);
     if let Some(skipped) = skipped {
-        wrong(
-            "arm",
-            &pass.arm,
-            &format!("the plan skips this cell: {}", skipped.reason),
-        );
+        wrong("arm", &pass.arm, &format!("the plan skips this cell: {}", skipped.reason));
     }
     let ok = pass.outcomes.get(&Outcome::Ok).copied().unwrap_or(0);
     let all: u64 = pass.outcomes.values().sum();
     let is_ok = pass.outcome == Outcome::Ok;
     if is_ok && (ok != all || all == 0) {
-        wrong(
-            "outcome",
-            &pass.outcome,
-            &format!("{} of {all} calls did not end well", all - ok),
-        );
+        wrong("outcome", &pass.outcome, &format!("{} of {all} calls did not end well", all - ok));
     }
     if is_ok != pass.reason.is_none() {
         let reason = pass.reason.as_deref().unwrap_or("none");
@@ -140,11 +120,7 @@ fn check_pass(plan: &Plan, line: usize, pass: &Sample, found: &mut Vec<Discrepan
     let counted: u64 = pass.calls.values().map(|calls| calls.count).sum();
     let timed: u64 = pass.calls.values().map(|calls| calls.total_ns).sum();
     if counted > ok {
-        wrong(
-            "calls",
-            &counted,
-            &format!("at most {ok}, by field `outcomes`"),
-        );
+        wrong("calls", &counted, &format!("at most {ok}, by field `outcomes`"));
     }
     let fits = match counted == ok {
         true => pass.makespan_ns == timed,
@@ -157,11 +133,7 @@ fn check_pass(plan: &Plan, line: usize, pass: &Sample, found: &mut Vec<Discrepan
         wrong("waited_ns", &pass.waited_ns, &pass.makespan_ns);
     }
     if pass.waited_ns / 1000 > pass.took_us {
-        wrong(
-            "took_us",
-            &pass.took_us,
-            &format!("at least {}", pass.waited_ns / 1000),
-        );
+        wrong("took_us", &pass.took_us, &format!("at least {}", pass.waited_ns / 1000));
     }
     if times_itself(plan, &pass.arm) {
         return;
@@ -299,11 +271,7 @@ const SLOWER: f64 = 1.5;
 /// The most rounds between two passes of an arm that is slower than the others.
 const MOST_STRIDE: u32 = 4;
 
-fn check_rounds(
-    run: &Run,
-    groups: &BTreeMap<GroupKey<'_>, Group<'_>>,
-    found: &mut Vec<Discrepancy>,
-) {
+fn check_rounds(run: &Run, groups: &BTreeMap<GroupKey<'_>, Group<'_>>, found: &mut Vec<Discrepancy>) {
     let mut cells: BTreeMap<(u32, &str, &str), Rounds<'_>> = BTreeMap::new();
     for ((epoch, workload, state, arm), passes) in groups {
         let cell = cells.entry((*epoch, workload, state)).or_default();
@@ -317,20 +285,13 @@ fn check_rounds(
             if !pass.warm_up {
                 cell.note_first(pass);
                 let round = cell.busy.entry(pass.round).or_default();
-                round
-                    .entry(pass.load.busy.is_some())
-                    .or_insert((*line, *pass));
+                round.entry(pass.load.busy.is_some()).or_insert((*line, *pass));
             }
         }
     }
     let ended: BTreeSet<u32> = run.epochs.iter().map(|epoch| epoch.epoch).collect();
     for ((epoch, workload, state), cell) in &cells {
-        for (line, pass) in cell
-            .busy
-            .values()
-            .filter(|round| round.len() > 1)
-            .filter_map(|round| round.get(&false))
-        {
+        for (line, pass) in cell.busy.values().filter(|round| round.len() > 1).filter_map(|round| round.get(&false)) {
             found.push(Discrepancy::new(
                 SAMPLES,
                 pass_row(*line, pass),
@@ -343,10 +304,7 @@ fn check_rounds(
             let passes = &groups[&(*epoch, *workload, *state, *arm)];
             // An arm without its workspace makes no more passes.
             let is_lost = passes.iter().any(|(_, pass)| {
-                matches!(
-                    pass.outcome,
-                    Outcome::Hang | Outcome::Crash | Outcome::Setup | Outcome::Infra
-                )
+                matches!(pass.outcome, Outcome::Hang | Outcome::Crash | Outcome::Setup | Outcome::Infra)
             });
             if let Some(missing) = missing_round(&cell.all, rounds, &cell.strides(arm), is_lost)
                 && ended.contains(epoch)
@@ -366,22 +324,11 @@ fn check_rounds(
 
 /// The first round that an arm lacks. From some round on, a slow arm takes part in every second, third or fourth one, and a
 /// lost one in none.
-fn missing_round(
-    all: &BTreeSet<u32>,
-    own: &BTreeSet<u32>,
-    strides: &BTreeSet<u32>,
-    is_lost: bool,
-) -> Option<u32> {
+fn missing_round(all: &BTreeSet<u32>, own: &BTreeSet<u32>, strides: &BTreeSet<u32>, is_lost: bool) -> Option<u32> {
     let last_own = own.last().copied().unwrap_or(0);
-    let expected = all
-        .iter()
-        .copied()
-        .filter(|round| !is_lost || *round <= last_own);
+    let expected = all.iter().copied().filter(|round| !is_lost || *round <= last_own);
     let expected: Vec<u32> = expected.collect();
-    let missing = expected
-        .iter()
-        .copied()
-        .find(|round| !own.contains(round))?;
+    let missing = expected.iter().copied().find(|round| !own.contains(round))?;
     let fits = |stride: u32| {
         expected
             .iter()
@@ -399,29 +346,14 @@ fn missing_round(
 fn has_two_hosts(run: &Run, workload: &str) -> bool {
     let planned = run.plan.workload(workload);
     planned.is_some_and(|planned| planned.calls.contains_key("handoff"))
-        || run
-            .samples
-            .iter()
-            .any(|pass| pass.workload == workload && pass.settled.is_some())
+        || run.samples.iter().any(|pass| pass.workload == workload && pass.settled.is_some())
 }
 
-fn check_cells(
-    run: &Run,
-    groups: &BTreeMap<GroupKey<'_>, Group<'_>>,
-    found: &mut Vec<Discrepancy>,
-) {
+fn check_cells(run: &Run, groups: &BTreeMap<GroupKey<'_>, Group<'_>>, found: &mut Vec<Discrepancy>) {
     let workloads: BTreeSet<&str> = run.cells.iter().map(|cell| &*cell.workload).collect();
-    let two_hosts: BTreeSet<&str> = workloads
-        .iter()
-        .copied()
-        .filter(|workload| has_two_hosts(run, workload))
-        .collect();
-    let counts: BTreeSet<&str> = run
-        .cells
-        .iter()
-        .filter(|cell| cell.counted.passes > 0)
-        .map(|cell| &*cell.workload)
-        .collect();
+    let two_hosts: BTreeSet<&str> = workloads.iter().copied().filter(|workload| has_two_hosts(run, workload)).collect();
+    let counts: BTreeSet<&str> =
+        run.cells.iter().filter(|cell| cell.counted.passes > 0).map(|cell| &*cell.workload).collect();
     let mut known = BTreeSet::new();
     for (line, cell) in (1..).zip(&run.cells) {
         let key = (cell.epoch, &*cell.workload, &*cell.state, &*cell.arm);
@@ -440,8 +372,7 @@ fn check_cells(
         }
         let counts_all = two_hosts.contains(&*cell.workload);
         let timed = passes.iter().map(|(_, pass)| *pass);
-        let timed =
-            timed.filter(|pass| !pass.warm_up && (counts_all || pass.outcome == Outcome::Ok));
+        let timed = timed.filter(|pass| !pass.warm_up && (counts_all || pass.outcome == Outcome::Ok));
         let timed: Vec<&Sample> = timed.collect();
         let timed_us = timed.iter().map(|pass| pass.makespan_ns).sum::<u64>() / 1000;
         if cell.timed_us != timed_us {
@@ -455,13 +386,7 @@ fn check_cells(
         let quiet = timed.iter().copied();
         let quiet: Vec<&Sample> = quiet.filter(|pass| pass.load.busy.is_none()).collect();
         check_latencies(run, cell, &quiet, &mut wrong);
-        check_counts(
-            run,
-            cell,
-            passes,
-            counts.contains(&*cell.workload),
-            &mut wrong,
-        );
+        check_counts(run, cell, passes, counts.contains(&*cell.workload), &mut wrong);
     }
     let ended: BTreeSet<u32> = run.epochs.iter().map(|epoch| epoch.epoch).collect();
     for (key, passes) in groups.iter().filter(|(key, _)| !known.contains(*key)) {
@@ -495,11 +420,7 @@ fn check_latencies(
         let times = match cell.latencies.get(kind).map(|packed| packed.histogram()) {
             Some(Ok(times)) => times,
             None => {
-                wrong(
-                    &field,
-                    &"no histogram",
-                    &format!("{count} calls of the passes"),
-                );
+                wrong(&field, &"no histogram", &format!("{count} calls of the passes"));
                 continue;
             }
             // The reader has unpacked it.
@@ -509,11 +430,7 @@ fn check_latencies(
             }
         };
         if times.len() != count {
-            wrong(
-                &field,
-                &format!("{} calls", times.len()),
-                &format!("{count} calls of the passes"),
-            );
+            wrong(&field, &format!("{} calls", times.len()), &format!("{count} calls of the passes"));
             continue;
         }
         let total: u64 = calls.iter().map(|calls| calls.total_ns).sum();
@@ -549,17 +466,10 @@ fn sums(times: &Histogram<u64>) -> (u64, u64) {
 
 /// A time at which a histogram holds more or fewer calls up to it than the percentiles of the passes allow: the time, the
 /// histogram's calls, and the least and the most by the passes.
-fn percentile_conflict(
-    times: &Histogram<u64>,
-    passes: &[&Calls],
-) -> Option<(u64, u64, (u64, u64))> {
-    let ends = passes
-        .iter()
-        .flat_map(|calls| [calls.p50_ns, calls.p90_ns, calls.max_ns]);
+fn percentile_conflict(times: &Histogram<u64>, passes: &[&Calls]) -> Option<(u64, u64, (u64, u64))> {
+    let ends = passes.iter().flat_map(|calls| [calls.p50_ns, calls.p90_ns, calls.max_ns]);
     let ends = ends.map(|ns| times.highest_equivalent(ns));
-    let ends: BTreeSet<u64> = ends
-        .flat_map(|ns| [times.lowest_equivalent(ns).saturating_sub(1), ns])
-        .collect();
+    let ends: BTreeSet<u64> = ends.flat_map(|ns| [times.lowest_equivalent(ns).saturating_sub(1), ns]).collect();
     let mut steps = times.iter_recorded().peekable();
     let mut held = 0;
     for end in ends {
@@ -571,21 +481,13 @@ fn percentile_conflict(
             let (half, most) = ranks(calls);
             let up_to = |ns: u64| times.highest_equivalent(ns) <= end;
             let below = |ns: u64| end < times.lowest_equivalent(ns);
-            low += match (
-                up_to(calls.max_ns),
-                up_to(calls.p90_ns),
-                up_to(calls.p50_ns),
-            ) {
+            low += match (up_to(calls.max_ns), up_to(calls.p90_ns), up_to(calls.p50_ns)) {
                 (true, ..) => calls.count,
                 (_, true, _) => most,
                 (_, _, true) => half,
                 _ => 0,
             };
-            high += match (
-                below(calls.p50_ns),
-                below(calls.p90_ns),
-                below(calls.max_ns),
-            ) {
+            high += match (below(calls.p50_ns), below(calls.p90_ns), below(calls.max_ns)) {
                 (true, ..) => half - 1,
                 (_, true, _) => most - 1,
                 (_, _, true) => calls.count - 1,
@@ -617,10 +519,7 @@ fn check_counts(
     };
     let made = passes.iter().map(|(_, pass)| *pass);
     let made = made.filter(|pass| counts(pass) && made_calls(pass));
-    let ok: Vec<&Sample> = made
-        .clone()
-        .filter(|pass| pass.outcome == Outcome::Ok)
-        .collect();
+    let ok: Vec<&Sample> = made.clone().filter(|pass| pass.outcome == Outcome::Ok).collect();
     let counted = &cell.counted;
     if counted.passes == ok.len() as u64 {
         let calls: u64 = ok.iter().flat_map(|pass| pass.outcomes.values()).sum();
@@ -634,9 +533,7 @@ fn check_counts(
         return;
     }
     // Content that a model guesses is wrong, but counts.
-    let most = made
-        .filter(|pass| pass.outcome <= Outcome::WrongData)
-        .count() as u64;
+    let most = made.filter(|pass| pass.outcome <= Outcome::WrongData).count() as u64;
     let may_lack = !is_counted && counted.passes == 0;
     if !may_lack && (counted.passes < ok.len() as u64 || counted.passes > most) {
         wrong("counted.passes", &counted.passes, &ok.len());
@@ -647,10 +544,7 @@ fn check_epochs(run: &Run, found: &mut Vec<Discrepancy>) {
     let mut took: BTreeMap<u32, u64> = BTreeMap::new();
     let mut cells: BTreeMap<u32, BTreeSet<(&str, &str)>> = BTreeMap::new();
     for pass in &run.samples {
-        cells
-            .entry(pass.epoch)
-            .or_default()
-            .insert((&pass.workload, &pass.state));
+        cells.entry(pass.epoch).or_default().insert((&pass.workload, &pass.state));
         if made_calls(pass) {
             *took.entry(pass.epoch).or_default() += pass.took_us;
         }
@@ -682,11 +576,7 @@ fn check_epochs(run: &Run, found: &mut Vec<Discrepancy>) {
             wrong("took_ms", &epoch.took_ms, &format!("at least {took_ms}"));
         }
         if epoch.took_ms < epoch.hot_ms {
-            wrong(
-                "hot_ms",
-                &epoch.hot_ms,
-                &format!("at most {}", epoch.took_ms),
-            );
+            wrong("hot_ms", &epoch.hot_ms, &format!("at most {}", epoch.took_ms));
         }
         let hot = hot_timed_ms(run, epoch);
         if epoch.hot_timed_ms != hot {
@@ -697,9 +587,7 @@ fn check_epochs(run: &Run, found: &mut Vec<Discrepancy>) {
 
 fn hot_timed_ms(run: &Run, epoch: &Epoch) -> u64 {
     let hot = run.cells.iter().filter(|cell| {
-        cell.epoch == epoch.epoch
-            && cache_state(&cell.state) == "hot"
-            && run.plan.compares(&cell.workload, &cell.state)
+        cell.epoch == epoch.epoch && cache_state(&cell.state) == "hot" && run.plan.compares(&cell.workload, &cell.state)
     });
     hot.map(|cell| cell.timed_us).sum::<u64>() / 1000
 }

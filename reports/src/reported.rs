@@ -84,12 +84,7 @@ pub fn bill<'a>(
 
 /// The dollars that our ledger gives the conversations of a session; `None` without a call of a model, or if one of the
 /// models has no price. `model` is the session's model.
-pub fn estimate(
-    conversations: &[Conversation],
-    model: &str,
-    prices: &Prices,
-    day: &str,
-) -> Option<LedgerEstimate> {
+pub fn estimate(conversations: &[Conversation], model: &str, prices: &Prices, day: &str) -> Option<LedgerEstimate> {
     let mut sum = LedgerEstimate::default();
     let mut is_measured = true;
     for conversation in conversations {
@@ -103,10 +98,7 @@ pub fn estimate(
         sum.dollars += dollars;
         sum.unreported += unreported;
     }
-    if conversations
-        .iter()
-        .all(|conversation| conversation.steps.is_empty())
-    {
+    if conversations.iter().all(|conversation| conversation.steps.is_empty()) {
         return None;
     }
     let (low, high) = if is_measured { MEASURED } else { UNMEASURED };
@@ -118,32 +110,21 @@ pub fn estimate(
 /// The dollars of a conversation, each step on its model, and the part of them for output that the recording does not
 /// report. What the first call reports of its cache says how the client caches: for how long, and what other sessions
 /// share with it.
-fn of_calls(
-    conversation: &Conversation,
-    models: &[&str],
-    prices: &Prices,
-    day: &str,
-) -> Option<(f64, f64)> {
+fn of_calls(conversation: &Conversation, models: &[&str], prices: &Prices, day: &str) -> Option<(f64, f64)> {
     let Some(first) = models.first() else {
         return Some((0.0, 0.0));
     };
     let mut reported = conversation.steps.iter().filter_map(|step| step.reported);
     let shared = reported.clone().next().map_or(0, |first| first.cached);
     let writes = reported.find(|reported| reported.written + reported.written_1h > 0);
-    let hour = writes
-        .filter(|first| first.written_1h > 0)
-        .and_then(|_| prices.of(first, day).ok()?.cache(HOUR_MS).ok());
+    let hour =
+        writes.filter(|first| first.written_1h > 0).and_then(|_| prices.of(first, day).ok()?.cache(HOUR_MS).ok());
     let (cache, ttl_ms) = match hour {
         Some(hour) => (hour, HOUR_MS),
         None => (Cache::FiveMinutes, tokens::TTL_MS),
     };
     let factor = tokens::factor(first);
-    let terms = Terms {
-        per_o200k: factor.per_o200k,
-        thinking: tokens::thinking_stays(first),
-        ttl_ms,
-        shared,
-    };
+    let terms = Terms { per_o200k: factor.per_o200k, thinking: tokens::thinking_stays(first), ttl_ms, shared };
     let account = Account::of(conversation, &terms);
     let (mut dollars, mut unreported) = (0.0, 0.0);
     let steps = conversation.steps.iter().zip(&account.calls).zip(models);
@@ -162,18 +143,12 @@ fn of_calls(
         dollars += billed;
         let is_users = step.enters.iter().any(|part| part.kind == PartKind::User);
         if number > 0 && is_users && call.cached > shared {
-            let missed = CallTokens {
-                cached: shared,
-                ..call
-            };
+            let missed = CallTokens { cached: shared, ..call };
             dollars += USERS_MISS * (price.bill(&[missed], cache) - billed);
         }
         if let Some(reported) = step.reported {
             outputs = (outputs.0 + call.output, outputs.1 + reported.output);
-            let silent = CallTokens {
-                output: reported.output.min(call.output),
-                ..call
-            };
+            let silent = CallTokens { output: reported.output.min(call.output), ..call };
             unreported += billed - price.bill(&[silent], cache);
         }
     }
@@ -191,11 +166,7 @@ mod tests {
     #[test]
     fn each_model_is_billed_at_its_price_and_one_without_a_price_keeps_its_tokens() {
         let prices = Prices::built_in().unwrap();
-        let tokens = |uncached, output| ReportedTokens {
-            uncached,
-            output,
-            ..ReportedTokens::default()
-        };
+        let tokens = |uncached, output| ReportedTokens { uncached, output, ..ReportedTokens::default() };
         let calls = [
             ("claude-sonnet-4-5[1m]", tokens(1_000_000, 0)),
             ("gpt-5-codex", tokens(0, 1_000_000)),
@@ -207,10 +178,7 @@ mod tests {
         let shown: Vec<(&str, u64, String)> = bills
             .iter()
             .map(|bill| {
-                let dollars = bill
-                    .dollars
-                    .as_ref()
-                    .map_or_else(Clone::clone, |d| format!("{d:.2}"));
+                let dollars = bill.dollars.as_ref().map_or_else(Clone::clone, |d| format!("{d:.2}"));
                 let dollars = dollars.lines().next().unwrap_or_default().to_owned();
                 (bill.model.as_str(), bill.calls, dollars)
             })
@@ -218,18 +186,8 @@ mod tests {
         assert_eq!(shown[0], ("gpt-5-codex", 2, "20.00".to_owned()));
         // A prompt of a million tokens is billed by the tier above 200,000.
         assert_eq!(shown[1], ("claude-sonnet-4-5[1m]", 1, "6.00".to_owned()));
-        assert!(
-            shown[2..]
-                .iter()
-                .any(|(_, _, why)| why.contains("has no price; ")),
-            "{shown:?}"
-        );
-        assert!(
-            shown[2..]
-                .iter()
-                .any(|(_, _, why)| why.contains("does not name")),
-            "{shown:?}"
-        );
+        assert!(shown[2..].iter().any(|(_, _, why)| why.contains("has no price; ")), "{shown:?}");
+        assert!(shown[2..].iter().any(|(_, _, why)| why.contains("does not name")), "{shown:?}");
         let own = bills.iter().find(|bill| bill.model == "own-model").unwrap();
         assert_eq!((own.tokens.uncached, own.tokens.output), (7, 8));
     }
@@ -243,11 +201,7 @@ mod tests {
             reported: Some(reported),
             ..Step::default()
         });
-        Conversation {
-            fixed: 100_000,
-            steps: steps.to_vec(),
-            ..Conversation::default()
-        }
+        Conversation { fixed: 100_000, steps: steps.to_vec(), ..Conversation::default() }
     }
 
     fn dollars(conversation: &Conversation) -> LedgerEstimate {
@@ -258,19 +212,9 @@ mod tests {
 
     #[test]
     fn the_first_call_says_how_long_the_client_caches_and_what_others_share() {
-        let silent = Reported {
-            prompt: 1,
-            output: 11_000,
-            ..Reported::default()
-        };
-        let hour = Reported {
-            written_1h: 1,
-            ..silent
-        };
-        let shares = Reported {
-            cached: 55_000,
-            ..silent
-        };
+        let silent = Reported { prompt: 1, output: 11_000, ..Reported::default() };
+        let hour = Reported { written_1h: 1, ..silent };
+        let shares = Reported { cached: 55_000, ..silent };
         // In millions of tokens at $5, $0.50 from the cache, $6.25 for five minutes, $10 for an hour; output $25.
         let output = 3.0 * 0.011 * 25.0;
         let expired = (0.22 + 0.341 + 0.462) * 6.25;
@@ -278,21 +222,13 @@ mod tests {
         let shared = expired - 3.0 * 0.055 * (6.25 - 0.5);
         for (first, expected) in [(silent, expired), (hour, kept), (shares, shared)] {
             let found = dollars(&conversation([first, silent, silent])).dollars;
-            assert!(
-                (found - expected - output).abs() < 0.001,
-                "{found} {}",
-                expected + output
-            );
+            assert!((found - expected - output).abs() < 0.001, "{found} {}", expected + output);
         }
     }
 
     #[test]
     fn a_message_of_the_user_misses_the_cache_at_the_known_rate() {
-        let reported = Reported {
-            prompt: 1,
-            output: 11_000,
-            ..Reported::default()
-        };
+        let reported = Reported { prompt: 1, output: 11_000, ..Reported::default() };
         let mut asked = conversation([reported; 3]);
         for step in &mut asked.steps {
             step.gap_ms = 1000;
@@ -305,11 +241,7 @@ mod tests {
 
     #[test]
     fn output_that_the_recording_does_not_report_is_named() {
-        let reported = |output| Reported {
-            prompt: 1,
-            output,
-            ..Reported::default()
-        };
+        let reported = |output| Reported { prompt: 1, output, ..Reported::default() };
         let most = dollars(&conversation([reported(8000); 3]));
         assert_eq!(most.unreported, 0.0);
         let few = dollars(&conversation([reported(1000); 3]));
@@ -321,11 +253,7 @@ mod tests {
 
     #[test]
     fn subagents_and_changes_of_the_model_are_in_the_estimate() {
-        let reported = Reported {
-            prompt: 1,
-            output: 11_000,
-            ..Reported::default()
-        };
+        let reported = Reported { prompt: 1, output: 11_000, ..Reported::default() };
         let one = conversation([reported; 3]);
         let prices = Prices::built_in().unwrap();
         let of = |all: &[Conversation]| estimate(all, "claude-opus-4-5", &prices, "2026-12-01");

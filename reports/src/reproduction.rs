@@ -108,10 +108,7 @@ pub fn reproduction(runs: &[Run]) -> Result<Reproduction, String> {
         for cell in summary.cells.iter().filter(|cell| cell.is_main()) {
             if let (Some(arm), Some(comparison)) = (plan.arm(&cell.arm), &cell.against_baseline) {
                 let cells = all.entry(arm.name.as_str()).or_default();
-                cells
-                    .entry(cell.key())
-                    .or_default()
-                    .push(comparison.clone());
+                cells.entry(cell.key()).or_default().push(comparison.clone());
             }
         }
     }
@@ -119,25 +116,17 @@ pub fn reproduction(runs: &[Run]) -> Result<Reproduction, String> {
         let cells = all.get(arm.name.as_str())?;
         Some(reproduced(&arm.name, cells.values()))
     });
-    Ok(Reproduction {
-        arms: arms.collect(),
-        notes,
-    })
+    Ok(Reproduction { arms: arms.collect(), notes })
 }
 
 fn reproduced<'a>(arm: &str, cells: impl Iterator<Item = &'a Vec<Comparison>>) -> Reproduced {
-    let mut found = Reproduced {
-        arm: arm.to_owned(),
-        ..Reproduced::default()
-    };
+    let mut found = Reproduced { arm: arm.to_owned(), ..Reproduced::default() };
     for runs in cells {
         for (at, one) in runs.iter().enumerate() {
             found.judged += 1;
             found.undecided += usize::from(one.verdict == Verdict::Undecided);
             found.below_what_matters += usize::from(one.verdict == Verdict::BelowWhatMatters);
-            let excludes_one = one
-                .interval
-                .is_some_and(|interval| interval.low > 1.0 || interval.high < 1.0);
+            let excludes_one = one.interval.is_some_and(|interval| interval.low > 1.0 || interval.high < 1.0);
             found.called_different += usize::from(excludes_one && one.withheld.is_none());
             for other in &runs[at + 1..] {
                 if let (Some(interval), Some(theirs)) = (one.interval, other.interval) {
@@ -161,13 +150,8 @@ mod tests {
     use stats::{Margin, MarginKind, Ratios, compare};
 
     fn comparison(center: f64) -> Comparison {
-        let epochs: Vec<Vec<f64>> = (0..4)
-            .map(|n| vec![f64::ln(center) + 0.002 * f64::from(n); 5])
-            .collect();
-        let margin = Margin {
-            ratio: 1.05,
-            kind: MarginKind::Relative,
-        };
+        let epochs: Vec<Vec<f64>> = (0..4).map(|n| vec![f64::ln(center) + 0.002 * f64::from(n); 5]).collect();
+        let margin = Margin { ratio: 1.05, kind: MarginKind::Relative };
         compare(&Ratios::undisturbed(epochs), 0.01, margin).unwrap()
     }
 

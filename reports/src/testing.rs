@@ -14,10 +14,10 @@ use crate::decide::{Decision, Evidence, Policy, built_in, decide, find};
 use crate::prices::Prices;
 use crate::summary::{Summary, summarise};
 use rundir::{
-    Arm, ArmBackend, AskedStep, AtLength, Basis, Calls, CellEpoch, Counted, DaemonCounters,
-    Environment, Epoch, Fault, Latencies, Looks, Memory, ModelFactor, ModelFiles, ModelFilesPlan,
-    ModelRead, MountedModel, OpcodeRecord, Outcome, Placement, Plan, PlannedWorkload, Probe, Run,
-    SCHEMA_VERSION, Sample, Schedule, Section, SessionContext, Settings, histogram,
+    Arm, ArmBackend, AskedStep, AtLength, Basis, Calls, CellEpoch, Counted, DaemonCounters, Environment, Epoch, Fault,
+    Latencies, Looks, Memory, ModelFactor, ModelFiles, ModelFilesPlan, ModelRead, MountedModel, OpcodeRecord, Outcome,
+    Placement, Plan, PlannedWorkload, Probe, Run, SCHEMA_VERSION, Sample, Schedule, Section, SessionContext, Settings,
+    histogram,
 };
 
 /// Epochs of the scripted run.
@@ -70,11 +70,7 @@ fn session_contexts() -> Vec<SessionContext> {
         enters: vec![Part::new(PartKind::Result, enters)],
         emits: vec![Part::new(PartKind::Arguments, emits)],
         files: BTreeMap::from([("edit".to_owned(), 1)]),
-        reported: Some(Reported {
-            prompt: reported,
-            output: 1,
-            ..Reported::default()
-        }),
+        reported: Some(Reported { prompt: reported, output: 1, ..Reported::default() }),
         ..Step::default()
     };
     let session = |policy: &str, basis, large: u64| SessionContext {
@@ -92,11 +88,7 @@ fn session_contexts() -> Vec<SessionContext> {
         conversation: Conversation {
             fixed: 1000,
             fixed_is: Fixed::Inferred,
-            steps: vec![
-                step(50, 100, 0, 1176),
-                step(large, 100, 4000, 14_500),
-                step(200, 400, 290_000, 15_000),
-            ],
+            steps: vec![step(50, 100, 0, 1176), step(large, 100, 4000, 14_500), step(200, 400, 290_000, 15_000)],
             ..Conversation::default()
         },
     };
@@ -147,9 +139,7 @@ pub fn scale(run: &mut Run, arm: &str, factor: f64) {
         for latencies in cell.latencies.values_mut() {
             let mut times = histogram();
             for step in latencies.histogram().unwrap().iter_recorded() {
-                times
-                    .record_n(scaled(step.value_iterated_to()), step.count_at_value())
-                    .unwrap();
+                times.record_n(scaled(step.value_iterated_to()), step.count_at_value()).unwrap();
             }
             *latencies = Latencies::new(&times).unwrap();
         }
@@ -177,10 +167,7 @@ pub fn with_shared_cpu(run: &mut Run, factor: f64) {
     let state = Placement::SharedCpu.state("hot");
     let again = |epoch: u32| epoch + EPOCHS;
     let samples = run.samples.iter();
-    let mut samples: Vec<Sample> = samples
-        .filter(|pass| pass.workload == "micro/read")
-        .cloned()
-        .collect();
+    let mut samples: Vec<Sample> = samples.filter(|pass| pass.workload == "micro/read").cloned().collect();
     for pass in &mut samples {
         pass.epoch = again(pass.epoch);
         pass.state.clone_from(&state);
@@ -213,11 +200,7 @@ pub fn make_busy(run: &mut Run) {
 }
 
 /// The passes of an arm in a workload.
-pub fn passes<'a>(
-    run: &'a mut Run,
-    workload: &'a str,
-    arm: &'a str,
-) -> impl Iterator<Item = &'a mut Sample> {
+pub fn passes<'a>(run: &'a mut Run, workload: &'a str, arm: &'a str) -> impl Iterator<Item = &'a mut Sample> {
     let passes = run.samples.iter_mut();
     passes.filter(move |pass| pass.workload == workload && pass.arm == arm)
 }
@@ -272,20 +255,10 @@ struct Script {
 
 impl Script {
     /// All passes of a workload in an epoch.
-    fn cell(
-        &mut self,
-        rng: &mut ChaCha8Rng,
-        plan: &Plan,
-        epoch: u32,
-        workload: &PlannedWorkload,
-        level: f64,
-    ) {
+    fn cell(&mut self, rng: &mut ChaCha8Rng, plan: &Plan, epoch: u32, workload: &PlannedWorkload, level: f64) {
         let kind = workload.calls.keys().next().unwrap();
-        let mut cells: Vec<(Histogram<u64>, CellEpoch)> = plan
-            .arms
-            .iter()
-            .map(|arm| (histogram(), cell_epoch(epoch, workload, arm)))
-            .collect();
+        let mut cells: Vec<(Histogram<u64>, CellEpoch)> =
+            plan.arms.iter().map(|arm| (histogram(), cell_epoch(epoch, workload, arm))).collect();
         let mut drift = 1.0f64;
         for round in 0..=ROUNDS {
             drift *= 1.0 + rng.random_range(-0.02..0.02);
@@ -371,12 +344,7 @@ fn sample(epoch: u32, round: u32, workload: &PlannedWorkload, arm: &Arm) -> Samp
 
 /// The counts of a warm-up pass whose calls took `total` nanoseconds.
 fn counted(arm: &Arm, total: u64) -> Counted {
-    let counts = OpcodeRecord {
-        count: 2 * CALLS,
-        errors: 0,
-        handling_ns: total / 4,
-        store_ns: total / 5,
-    };
+    let counts = OpcodeRecord { count: 2 * CALLS, errors: 0, handling_ns: total / 4, store_ns: total / 5 };
     Counted {
         passes: 1,
         calls: CALLS,
@@ -399,10 +367,7 @@ fn cell_epoch(epoch: u32, workload: &PlannedWorkload, arm: &Arm) -> CellEpoch {
         arm: arm.name.clone(),
         workload: workload.name.clone(),
         state: "hot".to_owned(),
-        memory: Memory {
-            resident: 8 << 20,
-            peak: 9 << 20,
-        },
+        memory: Memory { resident: 8 << 20, peak: 9 << 20 },
         ready_ns: match arm.backend.daemons {
             0 => Vec::new(),
             // The start times of daemons vary a little.
@@ -455,26 +420,16 @@ fn plan(seed: u64) -> Plan {
                 epochs: EPOCHS,
                 rounds: ROUNDS,
                 warm_up: true,
-                arms: ["direct", "direct-again", "sqlite"]
-                    .map(str::to_owned)
-                    .to_vec(),
-                cells: ["micro/read", "agent/session"]
-                    .map(|name| (name.to_owned(), vec!["hot".to_owned()]))
-                    .into(),
+                arms: ["direct", "direct-again", "sqlite"].map(str::to_owned).to_vec(),
+                cells: ["micro/read", "agent/session"].map(|name| (name.to_owned(), vec!["hot".to_owned()])).into(),
                 looks: Looks::at_end(EPOCHS),
                 ..Section::default()
             }],
         },
         probes: true,
         model_files: Some(ModelFilesPlan::default()),
-        settings: Settings {
-            call_timeout_ms: 10_000,
-        },
-        arms: vec![
-            arm("direct", None),
-            arm("direct", Some("direct")),
-            arm("sqlite", None),
-        ],
+        settings: Settings { call_timeout_ms: 10_000 },
+        arms: vec![arm("direct", None), arm("direct", Some("direct")), arm("sqlite", None)],
         workloads: vec![
             workload("micro/read", "read", None, None),
             workload("agent/session", "edit", Some(1234), Some(700)),
@@ -500,11 +455,7 @@ pub(crate) fn arm(backend: &str, same_as: Option<&str>) -> Arm {
             counts_requests: !is_direct,
             daemons: u32::from(!is_direct),
             mounts: u32::from(!is_direct),
-            needs: if is_direct {
-                Vec::new()
-            } else {
-                vec!["/dev/fuse: to serve files".to_owned()]
-            },
+            needs: if is_direct { Vec::new() } else { vec!["/dev/fuse: to serve files".to_owned()] },
             lines_of_code: if is_direct { 50 } else { 2000 },
             versions: BTreeMap::from([("kernel".to_owned(), "6.18".to_owned())]),
             ..ArmBackend::default()
@@ -527,12 +478,7 @@ fn model_files() -> ModelFiles {
         engine: "a recording of nothing".to_owned(),
         fidelity: vec![AtLength {
             operations: 10,
-            reads: [false, true]
-                .map(|is_exact| ModelRead {
-                    is_exact,
-                    ..ModelRead::default()
-                })
-                .to_vec(),
+            reads: [false, true].map(|is_exact| ModelRead { is_exact, ..ModelRead::default() }).to_vec(),
             calls: 5,
             unusable: 1,
             unanswered: 0,
@@ -545,19 +491,16 @@ fn model_files() -> ModelFiles {
             session_reads: Some((4, 1)),
             ..MountedModel::default()
         },
-        generate: MountedModel {
-            steps: vec![step("stat FILE", 0, 0.002)],
-            ..MountedModel::default()
-        },
+        generate: MountedModel { steps: vec![step("stat FILE", 0, 0.002)], ..MountedModel::default() },
         ..ModelFiles::default()
     }
 }
 
 fn probes() -> Vec<Probe> {
     let names = [("tool", "cat"), ("tool", "grep"), ("visible", "cat")];
-    let probes = ["direct", "sqlite"].into_iter().flat_map(|arm| {
-        names.map(|(aspect, name)| Probe::new(aspect, name, arm, Outcome::Ok, "exit 0"))
-    });
+    let probes = ["direct", "sqlite"]
+        .into_iter()
+        .flat_map(|arm| names.map(|(aspect, name)| Probe::new(aspect, name, arm, Outcome::Ok, "exit 0")));
     probes.collect()
 }
 

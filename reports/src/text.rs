@@ -94,12 +94,8 @@ pub fn ratio(comparison: &Comparison) -> String {
     };
     let verdict = match (comparison.verdict, comparison.margin.kind) {
         (Verdict::BelowWhatMatters, _) => return BELOW_WHAT_MATTERS.to_owned(),
-        (Verdict::Same, MarginKind::Absolute) => {
-            "too little to matter (under the margin of a call)".to_owned()
-        }
-        (Verdict::Same, MarginKind::Session) => {
-            "too little to matter (under the margin of a session)".to_owned()
-        }
+        (Verdict::Same, MarginKind::Absolute) => "too little to matter (under the margin of a call)".to_owned(),
+        (Verdict::Same, MarginKind::Session) => "too little to matter (under the margin of a session)".to_owned(),
         (Verdict::Undecided, _) => match (&comparison.withheld, comparison.smallest_shown) {
             (Some(why), _) => format!("no verdict: {why}"),
             (None, Some(shown)) => format!("undecided (this run can show {})", difference(shown)),
@@ -172,9 +168,10 @@ pub fn table(head: &[impl AsRef<str>], rows: &[Vec<String>]) -> String {
     };
     let widths: Vec<usize> = (0..head.len()).map(width).collect();
     let line = |cells: Vec<&str>| {
-        let padded = cells.iter().zip(&widths).map(|(cell, width)| {
-            format!("{cell}{}", " ".repeat(width.saturating_sub(cell.width())))
-        });
+        let padded = cells
+            .iter()
+            .zip(&widths)
+            .map(|(cell, width)| format!("{cell}{}", " ".repeat(width.saturating_sub(cell.width()))));
         let line = padded.collect::<Vec<_>>().join(&" ".repeat(GAP));
         format!("{}\n", line.trim_end())
     };
@@ -202,9 +199,7 @@ pub fn paragraph(first: &str, indent: &str, text: &str) -> String {
     let widest = first.width().max(indent.width());
     let lines = wrap(unbroken(&text), TERMINAL.saturating_sub(widest));
     let starts = std::iter::once(first).chain(std::iter::repeat(indent));
-    let lines = starts
-        .zip(&lines)
-        .map(|(start, line)| format!("{start}{line}\n"));
+    let lines = starts.zip(&lines).map(|(start, line)| format!("{start}{line}\n"));
     lines.collect()
 }
 
@@ -253,12 +248,7 @@ mod tests {
     #[test]
     fn numbers_are_written_with_three_digits() {
         let times = [7.0, 530.2, 5321.0, 99_960.0, 1_234_567.0, 2e9].map(time);
-        assert_eq!(
-            times,
-            [
-                "7.00 ns", "530 ns", "5.32 µs", "100 µs", "1.23 ms", "2.00 s"
-            ]
-        );
+        assert_eq!(times, ["7.00 ns", "530 ns", "5.32 µs", "100 µs", "1.23 ms", "2.00 s"]);
         assert_eq!(count(1_234_567), "1,234,567");
         assert_eq!(count(12), "12");
         assert_eq!(percent(1.053), "5.3 %");
@@ -269,9 +259,7 @@ mod tests {
     #[test]
     fn a_small_share_keeps_one_significant_digit() {
         let shares = [0.0, 3.2e-6, 9.7e-6, 9.4e-4, 0.021, 0.5, 1.0].map(small_share);
-        let expected = [
-            "0 %", "0.0003 %", "0.001 %", "0.09 %", "2 %", "50 %", "100 %",
-        ];
+        let expected = ["0 %", "0.0003 %", "0.001 %", "0.09 %", "2 %", "50 %", "100 %"];
         assert_eq!(shares, expected);
     }
 
@@ -283,10 +271,7 @@ mod tests {
             ratio(&compare(&Ratios::undisturbed(epochs.to_vec()), 0.01, margin).unwrap())
         };
         let relative = margin(1.05, MarginKind::Relative);
-        assert_eq!(
-            compared(1.1, relative),
-            "×1.10 [0.98, 1.23] undecided (this run can show 12.1 %)"
-        );
+        assert_eq!(compared(1.1, relative), "×1.10 [0.98, 1.23] undecided (this run can show 12.1 %)");
         assert_eq!(compared(2.0, relative), "×2.00 [1.78, 2.24] worse");
         let wide = margin(97.0, MarginKind::Session);
         assert_eq!(compared(0.47, wide), "below what matters");
@@ -295,10 +280,7 @@ mod tests {
     #[test]
     fn a_table_keeps_its_columns_and_wraps_long_cells() {
         let long = "word ".repeat(20);
-        let rows = vec![
-            vec!["a".to_owned(), long.trim().to_owned()],
-            vec!["µµ".to_owned(), "b".to_owned()],
-        ];
+        let rows = vec![vec!["a".to_owned(), long.trim().to_owned()], vec!["µµ".to_owned(), "b".to_owned()]];
         insta::assert_snapshot!(table(&["x", "y"], &rows), @r"
         x   y
         --  -----------------------------------------------------------
@@ -315,19 +297,11 @@ mod tests {
             let cells = [name, "0.1 ms", long.trim(), long.trim(), long.trim()];
             cells.map(str::to_owned).to_vec()
         };
-        let text = table(
-            &["arm", "time", "one", "two", "three"],
-            &[row("agent/claude-code-write-heavy"), row("short")],
-        );
+        let text =
+            table(&["arm", "time", "one", "two", "three"], &[row("agent/claude-code-write-heavy"), row("short")]);
         let widest = text.lines().map(|line| line.width()).max();
-        assert!(
-            widest.is_some_and(|width| (80..=TERMINAL).contains(&width)),
-            "{text}"
-        );
-        assert!(
-            text.contains("agent/claude-code-write-heavy  0.1 ms  "),
-            "{text}"
-        );
+        assert!(widest.is_some_and(|width| (80..=TERMINAL).contains(&width)), "{text}");
+        assert!(text.contains("agent/claude-code-write-heavy  0.1 ms  "), "{text}");
         // A word is never broken: it could be a path.
         let path = "p".repeat(120);
         let text = table(&["path"], &[vec![path.clone()]]);
@@ -339,21 +313,10 @@ mod tests {
         let command = format!("ctxbench run {}", "--workload micro/stat ".repeat(6));
         let command = command.trim();
         let words = "some more words ".repeat(12);
-        let text = paragraph(
-            "  if: ",
-            "      ",
-            &format!("{words}`{command}` ({command})."),
-        );
-        let (wide, narrow): (Vec<&str>, Vec<&str>) =
-            text.lines().partition(|line| line.width() > TERMINAL);
-        assert_eq!(
-            wide,
-            [format!("      `{command}`"), format!("      ({command}).")]
-        );
-        assert!(
-            narrow.len() == 3 && narrow[0].starts_with("  if: some"),
-            "{text}"
-        );
+        let text = paragraph("  if: ", "      ", &format!("{words}`{command}` ({command})."));
+        let (wide, narrow): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.width() > TERMINAL);
+        assert_eq!(wide, [format!("      `{command}`"), format!("      ({command}).")]);
+        assert!(narrow.len() == 3 && narrow[0].starts_with("  if: some"), "{text}");
         assert_eq!(paragraph("", "", "a `b c"), "a `b c\n");
     }
 }

@@ -5,8 +5,8 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 use crate::common::{
-    Mount, Scratch, ctxbench, has, installed, lacks, mountable, mounts_under, replays, run, said,
-    sh, stderr, text_of, wait_for,
+    Mount, Scratch, ctxbench, has, installed, lacks, mountable, mounts_under, replays, run, said, sh, stderr, text_of,
+    wait_for,
 };
 
 #[test]
@@ -196,9 +196,7 @@ fn concurrent_searches_get_answers_during_writes() {
 
 /// Waits until all notes have a vector.
 fn embedded(dir: &Path) {
-    wait_for("a vector of every note", || {
-        text_of(dir, ":stats").contains("waiting-to-be-embedded: 0\n")
-    });
+    wait_for("a vector of every note", || text_of(dir, ":stats").contains("waiting-to-be-embedded: 0\n"));
 }
 
 #[test]

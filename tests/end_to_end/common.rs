@@ -23,10 +23,7 @@ pub struct Scratch(tempfile::TempDir);
 
 impl Scratch {
     pub fn new() -> Self {
-        let dir = tempfile::Builder::new()
-            .prefix("ctxbench-test-")
-            .tempdir_in("/var/tmp")
-            .unwrap();
+        let dir = tempfile::Builder::new().prefix("ctxbench-test-").tempdir_in("/var/tmp").unwrap();
         Self(dir)
     }
 
@@ -120,10 +117,7 @@ pub fn words(line: &str) -> Vec<&str> {
 pub fn lines(out: &Path, name: &str) -> Vec<serde_json::Value> {
     let text = std::fs::read_to_string(out.join(name)).unwrap_or_default();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    whole
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
+    whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// The text of a file in a directory.
@@ -175,9 +169,8 @@ pub fn signal(process: &Child, signal: Signal) {
 pub fn suite(settings: &str, backends: &[&str], workloads: &[(&str, &[&str])]) -> String {
     let essay = "A few small cells, to see that everything works.";
     let head = format!("essay = '{essay}'\nepochs = 3\n{settings}\nbackends = {backends:?}\n");
-    let workloads = workloads
-        .iter()
-        .map(|(name, states)| format!("[[workload]]\nname = '{name}'\nstates = {states:?}\n"));
+    let workloads =
+        workloads.iter().map(|(name, states)| format!("[[workload]]\nname = '{name}'\nstates = {states:?}\n"));
     head + &workloads.collect::<String>()
 }
 
@@ -286,12 +279,7 @@ pub fn conform<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Outpu
 }
 
 /// Names a server and its keys to a command.
-pub fn set_server<'a>(
-    command: &'a mut Command,
-    endpoint: &str,
-    access_key: &str,
-    secret_key: &str,
-) -> &'a mut Command {
+pub fn set_server<'a>(command: &'a mut Command, endpoint: &str, access_key: &str, secret_key: &str) -> &'a mut Command {
     command
         .env("CTXBENCH_S3_ENDPOINT", endpoint)
         .env("AWS_ACCESS_KEY_ID", access_key)
@@ -309,10 +297,7 @@ pub fn s3_client(endpoint: &str, server: &Announcement) -> AmazonS3 {
         secret_key: server.secret_key.clone(),
         region: server.region.clone(),
     };
-    let once = object_store::RetryConfig {
-        max_retries: 0,
-        ..Default::default()
-    };
+    let once = object_store::RetryConfig { max_retries: 0, ..Default::default() };
     let builder = s3_builder(&access).with_bucket_name(&server.bucket);
     builder.with_retry(once).build().unwrap()
 }
@@ -338,36 +323,22 @@ impl Server {
     /// As [`Server::start`], for any command that serves.
     pub fn of(mut command: Command) -> Self {
         let tmp = Scratch::new();
-        let mut process = command
-            .env("TMPDIR", tmp.path())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut process =
+            command.env("TMPDIR", tmp.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         let mut stdout = BufReader::new(process.stdout.take().unwrap());
         stdout.read_line(&mut line).unwrap();
         let Ok(announcement) = serde_json::from_str(&line) else {
             panic!("{line}{}", stderr(&process.wait_with_output().unwrap()));
         };
-        Self {
-            process,
-            announcement,
-            program: CTXBENCH.into(),
-            tmp,
-        }
+        Self { process, announcement, program: CTXBENCH.into(), tmp }
     }
 
     /// A command with this server's keys.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(arguments).stdin(Stdio::null());
-        let Announcement {
-            endpoint,
-            access_key,
-            secret_key,
-            ..
-        } = &self.announcement;
+        let Announcement { endpoint, access_key, secret_key, .. } = &self.announcement;
         set_server(&mut command, endpoint, access_key, secret_key);
         command
     }
@@ -457,11 +428,7 @@ impl Mount {
 
     /// As [`Mount::new`], for any command that mounts on `dir`.
     pub fn of(mut command: Command, dir: &Path) -> Self {
-        let mut process = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut stdout = BufReader::new(process.stdout.take().unwrap());
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
@@ -469,11 +436,7 @@ impl Mount {
             let output = process.wait_with_output().unwrap();
             panic!("not mounted: {line}{}", stderr(&output));
         }
-        Self {
-            process,
-            dir: dir.to_owned(),
-            stdout,
-        }
+        Self { process, dir: dir.to_owned(), stdout }
     }
 
     /// The next line of its standard output.

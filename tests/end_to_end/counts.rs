@@ -81,17 +81,14 @@ fn sums(out: &Path) -> BTreeMap<(String, String), Vec<Sums>> {
             let unwaited = ["forget", "release", "releasedir"];
             for (opcode, count) in daemon["fuse"].as_object().unwrap() {
                 if !unwaited.contains(&opcode.as_str()) {
-                    *sum.fuse.entry(opcode.clone()).or_default() +=
-                        count["count"].as_u64().unwrap();
+                    *sum.fuse.entry(opcode.clone()).or_default() += count["count"].as_u64().unwrap();
                 }
             }
             for (name, count) in daemon["store"].as_object().unwrap() {
                 *sum.store.entry(name.clone()).or_default() += count.as_u64().unwrap();
             }
         }
-        all.entry((text("workload"), text("arm")))
-            .or_default()
-            .push(sum);
+        all.entry((text("workload"), text("arm"))).or_default().push(sum);
     }
     all
 }
@@ -120,12 +117,7 @@ fn a_call_stays_within_its_budget() {
     run.succeeds();
     let sums = sums(&out);
     let mut problems = Vec::new();
-    for Budget {
-        workload,
-        files,
-        arms,
-    } in &budgets.count
-    {
+    for Budget { workload, files, arms } in &budgets.count {
         let per = files.map_or("call", |_| "removed file");
         for (arm, budget) in arms {
             // The median of the epochs: on a busy machine a commit by the clock falls into one of them.
@@ -139,19 +131,14 @@ fn a_call_stays_within_its_budget() {
             };
             let mut hold = |what: &str, count: f64, budget: f64, above: f64| {
                 if count > budget + above {
-                    problems.push(format!(
-                        "{workload} on {arm}: {count:.3} {what} a {per}, more than {budget}"
-                    ));
+                    problems.push(format!("{workload} on {arm}: {count:.3} {what} a {per}, more than {budget}"));
                 } else if count < budget - BELOW {
-                    problems.push(format!("{workload} on {arm}: {count:.3} {what} a {per}, less than {budget}: lower the budget"));
+                    problems.push(format!(
+                        "{workload} on {arm}: {count:.3} {what} a {per}, less than {budget}: lower the budget"
+                    ));
                 }
             };
-            hold(
-                "system calls",
-                each(&|sum| sum.system_calls),
-                budget.system_calls,
-                ABOVE,
-            );
+            hold("system calls", each(&|sum| sum.system_calls), budget.system_calls, ABOVE);
             let sent = epochs.iter().flat_map(|sum| sum.fuse.keys());
             for opcode in sent.chain(budget.fuse.keys()).collect::<BTreeSet<_>>() {
                 let count = each(&|sum| sum.fuse.get(opcode).copied().unwrap_or(0));

@@ -12,30 +12,16 @@ use std::time::Duration;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::common::{
-    Mount, Scratch, Succeeds, as_root, ctxbench, in_own_process, mountable, text_of,
-};
+use crate::common::{Mount, Scratch, Succeeds, as_root, ctxbench, in_own_process, mountable, text_of};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
 /// One change of a file or of its name.
 enum Step {
-    Write {
-        name: String,
-        offset: usize,
-        bytes: Vec<u8>,
-    },
-    Truncate {
-        name: String,
-        size: usize,
-    },
-    Rename {
-        from: String,
-        to: String,
-    },
-    Unlink {
-        name: String,
-    },
+    Write { name: String, offset: usize, bytes: Vec<u8> },
+    Truncate { name: String, size: usize },
+    Rename { from: String, to: String },
+    Unlink { name: String },
 }
 
 impl Step {
@@ -43,23 +29,13 @@ impl Step {
         let mut name = || format!("f{}", dice.random_range(0..6));
         let (name, other) = (name(), name());
         match dice.random_range(0..10) {
-            0 => Self::Truncate {
-                name,
-                size: dice.random_range(0..500_000),
-            },
-            1 => Self::Rename {
-                from: name,
-                to: other,
-            },
+            0 => Self::Truncate { name, size: dice.random_range(0..500_000) },
+            1 => Self::Rename { from: name, to: other },
             2 => Self::Unlink { name },
             _ => Self::Write {
                 name,
                 // Around the offset at which a file gets a tail, and at its start.
-                offset: [
-                    0,
-                    dice.random_range(0..5_000),
-                    dice.random_range(200_000..300_000),
-                ][dice.random_range(0..3)],
+                offset: [0, dice.random_range(0..5_000), dice.random_range(200_000..300_000)][dice.random_range(0..3)],
                 bytes: vec![dice.random(); dice.random_range(1..60_000)],
             },
         }
@@ -68,11 +44,7 @@ impl Step {
     /// Applies the step to the expected content of the files.
     fn apply(&self, files: &mut Files) {
         match self {
-            Self::Write {
-                name,
-                offset,
-                bytes,
-            } => {
+            Self::Write { name, offset, bytes } => {
                 let file = files.entry(name.clone()).or_default();
                 let end = offset + bytes.len();
                 file.resize(file.len().max(end), 0);
@@ -94,19 +66,9 @@ impl Step {
 
     /// Performs the step. A missing file does not count as a failure.
     fn perform(&self, dir: &Path) -> io::Result<()> {
-        let open = |name: &String| {
-            File::options()
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(dir.join(name))
-        };
+        let open = |name: &String| File::options().write(true).create(true).truncate(false).open(dir.join(name));
         let done = match self {
-            Self::Write {
-                name,
-                offset,
-                bytes,
-            } => open(name).and_then(|file| {
+            Self::Write { name, offset, bytes } => open(name).and_then(|file| {
                 file.write_all_at(bytes, *offset as u64)?;
                 // Dropping a file would ignore the error of `close`.
                 Ok(nix::unistd::close(file)?)
@@ -142,10 +104,7 @@ fn is_between(seen: Option<&Vec<u8>>, before: Option<&Vec<u8>>, after: Option<&V
     let between = before.len().min(after.len())..=before.len().max(after.len());
     let is_cut_at_page = seen.len() % 4096 == 0 && between.contains(&seen.len());
     (seen.len() == before.len() || seen.len() == after.len() || is_cut_at_page)
-        && seen
-            .iter()
-            .enumerate()
-            .all(|(at, byte)| before.get(at) == Some(byte) || after.get(at) == Some(byte))
+        && seen.iter().enumerate().all(|(at, byte)| before.get(at) == Some(byte) || after.get(at) == Some(byte))
 }
 
 /// Describes where the found content differs from the acknowledged one: the range, and the first byte of
@@ -225,8 +184,7 @@ fn crash_and_compare(options: &[&str]) {
         let mut after = acknowledged.clone();
         cut_off.apply(&mut after);
         for name in (0..6).map(|number| format!("f{number}")) {
-            let (seen, before, after) =
-                (seen.get(&name), acknowledged.get(&name), after.get(&name));
+            let (seen, before, after) = (seen.get(&name), acknowledged.get(&name), after.get(&name));
             let is_kept = match before == after {
                 true => seen == before,
                 false => is_between(seen, before, after),
@@ -240,9 +198,7 @@ fn crash_and_compare(options: &[&str]) {
         }
         acknowledged = seen;
         mount.crash();
-        ctxbench(["doctor", "--store"])
-            .arg(scratch.path().join("ctx.db"))
-            .succeeds();
+        ctxbench(["doctor", "--store"]).arg(scratch.path().join("ctx.db")).succeeds();
     }
     assert!(steps > 100, "only {steps} steps were acknowledged in all");
 }
@@ -253,8 +209,7 @@ fn a_write_with_a_durability_flag_syncs_the_log() {
     let (dir, control) = (scratch.dir("ctx"), scratch.path().join("control"));
     let mount = Mount::new("sqlite", &dir, &["--control", control.to_str().unwrap()]);
     let syncs = || {
-        let counters =
-            backends::fuse::ask(&control, backends::fuse::ControlCommand::Counters).unwrap();
+        let counters = backends::fuse::ask(&control, backends::fuse::ControlCommand::Counters).unwrap();
         counters.store["log_syncs"] + counters.store["redo_syncs"]
     };
     let write = |name: &str, flags: i32| {
@@ -416,10 +371,7 @@ impl LoopDisk {
     /// Fills what is left of it.
     fn fill(&self) {
         let mut options = File::options();
-        let opened = options
-            .create(true)
-            .append(true)
-            .open(self.0.join("filler"));
+        let opened = options.create(true).append(true).open(self.0.join("filler"));
         // There may be no room for its name.
         let Ok(mut filler) = opened else { return };
         for bytes in [1 << 20, 4096, 512] {
@@ -479,11 +431,7 @@ fn a_store_that_fills_its_disk_can_be_emptied() {
     fs::remove_file(name(0)).unwrap();
     fs::rename(name(1), name(2)).unwrap();
     fs::rename(name(2), dir.join("a longer name than before")).unwrap();
-    File::options()
-        .write(true)
-        .open(name(3))
-        .and_then(|file| file.set_len(10))
-        .unwrap();
+    File::options().write(true).open(name(3)).and_then(|file| file.set_len(10)).unwrap();
     (4..written).for_each(is_intact);
     for number in 3..written {
         fs::remove_file(name(number)).unwrap();

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use rundir::Run;
 use rundir::faults::{
-    AuditVerdict, CellKind, Culprit, FaultOutcome, IN_USE, KILLED_DAEMON, ORDERLY_END, POWER_LOSS,
-    Return, SeenKind, Status,
+    AuditVerdict, CellKind, Culprit, FaultOutcome, IN_USE, KILLED_DAEMON, ORDERLY_END, POWER_LOSS, Return, SeenKind,
+    Status,
 };
 use rustix::process::Signal;
 
 use crate::common::{
-    Scratch, Succeeds, as_root, ctxbench, entry_of, has, lacks, mountable, mounts_under, refused,
-    run, signal, stderr, stdout, text_of, wait_for, words,
+    Scratch, Succeeds, as_root, ctxbench, entry_of, has, lacks, mountable, mounts_under, refused, run, signal, stderr,
+    stdout, text_of, wait_for, words,
 };
 
 /// `ctxbench fault` with the options of a line, and where its results and its mounts will be.
@@ -55,10 +55,8 @@ fn a_killed_daemon_recovers_by_itself_and_keeps_its_promise() {
     let (code, run, said) = fault(&scratch, line);
     assert_eq!(code, 0, "{said}");
     // A step that each backend needs says nothing about one of them.
-    let baseline = run
-        .fault_outcomes
-        .iter()
-        .filter(|outcome| outcome.backend == "direct" && outcome.scenario == "nothing-broken");
+    let baseline =
+        run.fault_outcomes.iter().filter(|outcome| outcome.backend == "direct" && outcome.scenario == "nothing-broken");
     let baseline: Vec<Status> = baseline.map(|outcome| outcome.status).collect();
     assert_eq!(baseline, [Status::Ran]);
     let killed = of(&run, "kill-while-writing");
@@ -116,11 +114,7 @@ fn a_hang_is_reported_and_ended() {
         _ => (KILLED_DAEMON, IN_USE),
     };
     assert!(!outcome.audits.contains_key(kept), "{outcome:?}");
-    assert_eq!(
-        outcome.audits[lost].verdict,
-        AuditVerdict::Valid,
-        "{outcome:?}"
-    );
+    assert_eq!(outcome.audits[lost].verdict, AuditVerdict::Valid, "{outcome:?}");
 }
 
 #[test]
@@ -320,10 +314,7 @@ fn a_conformance_run_has_a_run_directory_and_a_report() {
     let dir = entry_of(&results);
     let run = Run::read(&dir).unwrap();
     assert_eq!(run.plan.arms[0].name, "direct");
-    let features = run
-        .probes
-        .iter()
-        .filter(|probe| probe.name.contains("rename"));
+    let features = run.probes.iter().filter(|probe| probe.name.contains("rename"));
     assert!(features.count() > 3, "{:?}", run.probes);
     ctxbench(["report"]).arg(&dir).succeeds();
     let page = text_of(&dir, "report.md");

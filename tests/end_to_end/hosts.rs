@@ -6,12 +6,13 @@ use std::process::Output;
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    Scratch, Succeeds, as_root, has, lines, measure, mountable, mounts_under, no_process_of,
-    rooted, stalling, stderr, text_of,
+    Scratch, Succeeds, as_root, has, lines, measure, mountable, mounts_under, no_process_of, rooted, stalling, stderr,
+    text_of,
 };
 use serde_json::Value;
 
-const ESSAY: &str = "A few calls only, to see that two hosts are mounted, are timed, are compared, and are taken down again.";
+const ESSAY: &str =
+    "A few calls only, to see that two hosts are mounted, are timed, are compared, and are taken down again.";
 
 /// Writes a workload file with the given table.
 fn workload(scratch: &Scratch, name: &str, table: &str) -> PathBuf {
@@ -22,12 +23,7 @@ fn workload(scratch: &Scratch, name: &str, table: &str) -> PathBuf {
 }
 
 /// Runs workloads over backends. Returns the run directory.
-fn play(
-    scratch: &Scratch,
-    workloads: &[&Path],
-    backends: &[&str],
-    timeout: &str,
-) -> (PathBuf, Output) {
+fn play(scratch: &Scratch, workloads: &[&Path], backends: &[&str], timeout: &str) -> (PathBuf, Output) {
     let line = "--seed 7 --no-probes --budget 60 --epochs 3 --rounds 1 --policy none";
     let (out, mut command) = measure(scratch, line);
     command.args(["--call-timeout", timeout]);
@@ -57,10 +53,7 @@ fn a_run_measures_note_handover_and_sync_to_the_bucket() {
     let Some(scratch) = mountable() else { return };
     let notes = "[handoff]\nnotes = 2\nbytes = 200\npause_ms = 300\nseed = 1\n";
     let dirty = "[syncing]\nfiles = 10\nbytes = 1024\ntimes = 1\nseed = 1\n";
-    let files = [
-        workload(&scratch, "notes", notes),
-        workload(&scratch, "dirty", dirty),
-    ];
+    let files = [workload(&scratch, "notes", notes), workload(&scratch, "dirty", dirty)];
     let workloads: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
     let arms = ["sqlite", "s3-embedded", "s3-close-embedded"];
     let (out, output) = play(&scratch, &workloads, &arms, "20");
@@ -145,28 +138,19 @@ fn a_run_records_a_stalled_second_host_as_a_hang_and_continues() {
     let told = scratch.dir("told");
     let backend = scratch.path().join("stalling.toml");
     // The second one stalls once a note is on the first one.
-    let condition =
-        r#"case \"$2\" in */second) ;; *) exit ;; esac; [ -e \"$3/../mnt/note-0000.md\" ]"#;
+    let condition = r#"case \"$2\" in */second) ;; *) exit ;; esac; [ -e \"$3/../mnt/note-0000.md\" ]"#;
     fs::write(&backend, stalling("my-stalling-host", &told, condition)).unwrap();
     let notes = "[handoff]\nnotes = 2\nbytes = 200\npause_ms = 0\nseed = 1\n";
     let notes = workload(&scratch, "notes", notes);
     let begun = Instant::now();
-    let (out, _) = play(
-        &scratch,
-        &[&notes],
-        &[backend.to_str().unwrap(), "s3-close-embedded"],
-        "0.5",
-    );
+    let (out, _) = play(&scratch, &[&notes], &[backend.to_str().unwrap(), "s3-close-embedded"], "0.5");
     assert!(begun.elapsed() < Duration::from_secs(60));
     let samples = samples(&out);
     let stalled = sample(&samples, "my-stalling-host", "notes");
     assert_eq!(stalled["outcome"], "hang", "{stalled}");
     let reason = stalled["reason"].as_str().unwrap();
     has(reason, &["its connection was aborted"]);
-    assert_eq!(
-        sample(&samples, "s3-close-embedded", "notes")["outcome"],
-        "ok"
-    );
+    assert_eq!(sample(&samples, "s3-close-embedded", "notes")["outcome"], "ok");
     // A daemon per host and epoch, and one that was tried first.
     no_process_of(&told, 1 + 3 * 2);
 }

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::common::{
-    Scratch, Succeeds, has, lines, measure, mountable, mounts_under, run, stderr, stdout, text_of,
-    words,
+    Scratch, Succeeds, has, lines, measure, mountable, mounts_under, run, stderr, stdout, text_of, words,
 };
 
 const WORKLOADS: [&str; 3] = ["agent/inbox-find", "agent/inbox-triage", "agent/inbox-log"];
@@ -24,8 +23,7 @@ fn brief(scratch: &Scratch, more: &[&str]) -> (PathBuf, Vec<Value>) {
 
 fn samples_of<'a>(samples: &'a [Value], workload: &str, arm: &str) -> Vec<&'a Value> {
     let all = samples.iter();
-    all.filter(|sample| sample["workload"] == workload && sample["arm"] == arm)
-        .collect()
+    all.filter(|sample| sample["workload"] == workload && sample["arm"] == arm).collect()
 }
 
 #[test]
@@ -45,9 +43,7 @@ fn every_arm_answers_the_tasks_and_the_inbox_policy_is_decided() {
                 let calls = sample["calls"]["tool-call"]["count"].as_u64();
                 assert!(calls > Some(0), "{sample}");
             }
-            let scored = passes
-                .iter()
-                .filter_map(|sample| sample["scores"].get("task"));
+            let scored = passes.iter().filter_map(|sample| sample["scores"].get("task"));
             let scored: Vec<&Value> = scored.collect();
             assert!(!scored.is_empty(), "{workload} on {arm}");
             for scores in scored {
@@ -94,12 +90,8 @@ fn a_copy_that_is_never_renewed_raises_stale_answers() {
         let more = [words(more), vec![file.to_str().unwrap()]].concat();
         let (_, samples) = brief(&scratch, &more);
         let passes = samples_of(&samples, name, "direct");
-        let mut scored = passes
-            .iter()
-            .filter_map(|sample| sample["scores"].get("task"));
-        scored.next().unwrap()["stale-answers"]["sum"]
-            .as_u64()
-            .unwrap()
+        let mut scored = passes.iter().filter_map(|sample| sample["scores"].get("task"));
+        scored.next().unwrap()["stale-answers"]["sum"].as_u64().unwrap()
     };
     assert_eq!(stale("fresh", "5"), 0);
     assert_eq!(stale("planted", "100000"), 3);

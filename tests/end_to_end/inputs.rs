@@ -3,8 +3,7 @@
 use std::fs;
 
 use crate::common::{
-    Mount, Scratch, Succeeds, can_mount, ctxbench, has, lines, measure, refused, run, stderr,
-    stdout, text_of, words,
+    Mount, Scratch, Succeeds, can_mount, ctxbench, has, lines, measure, refused, run, stderr, stdout, text_of, words,
 };
 
 #[test]
@@ -44,116 +43,32 @@ fn an_error_says_what_failed_on_which_thing_and_what_to_do() {
             "none/x.db cannot be opened: No such file",
             "fix: create its directory with `mkdir -p ",
         ),
-        (
-            "mount sqlite mnt --log none/x.log",
-            "opening the log ",
-            "fix: create its directory with `mkdir -p ",
-        ),
-        (
-            "mount sqlite mnt --db dir",
-            "it is not a regular file",
-            "fix: choose another file",
-        ),
-        (
-            "unmount mnt",
-            "mnt: nothing is mounted there",
-            "fix: `ctxbench status` lists",
-        ),
-        (
-            "unmount none",
-            "none: No such file",
-            "fix: `ctxbench status` lists",
-        ),
-        (
-            "unmount file",
-            "file: it is a file",
-            "fix: `ctxbench status` lists",
-        ),
-        (
-            "unmount /proc",
-            "/proc: the mount there is proc",
-            "fix: `ctxbench status` lists",
-        ),
-        (
-            "doctor --store none.db",
-            "none.db cannot be opened",
-            "fix: correct the path",
-        ),
-        (
-            "doctor --store file",
-            "it is empty",
-            "fix: choose another file",
-        ),
-        (
-            "doctor --scratch none",
-            "scratch directory in none",
-            "fix: correct the path",
-        ),
-        (
-            "report file",
-            "file: not the directory of a run",
-            "fix: name a directory",
-        ),
-        (
-            "decide none",
-            "none: not the directory of a run",
-            "fix: name a directory",
-        ),
-        (
-            "run --suite none.toml",
-            "none.toml: No such file",
-            "fix: correct the path",
-        ),
-        (
-            "run --backend dir/none/x.toml",
-            "x.toml: No such file",
-            "fix: correct the path",
-        ),
+        ("mount sqlite mnt --log none/x.log", "opening the log ", "fix: create its directory with `mkdir -p "),
+        ("mount sqlite mnt --db dir", "it is not a regular file", "fix: choose another file"),
+        ("unmount mnt", "mnt: nothing is mounted there", "fix: `ctxbench status` lists"),
+        ("unmount none", "none: No such file", "fix: `ctxbench status` lists"),
+        ("unmount file", "file: it is a file", "fix: `ctxbench status` lists"),
+        ("unmount /proc", "/proc: the mount there is proc", "fix: `ctxbench status` lists"),
+        ("doctor --store none.db", "none.db cannot be opened", "fix: correct the path"),
+        ("doctor --store file", "it is empty", "fix: choose another file"),
+        ("doctor --scratch none", "scratch directory in none", "fix: correct the path"),
+        ("report file", "file: not the directory of a run", "fix: name a directory"),
+        ("decide none", "none: not the directory of a run", "fix: name a directory"),
+        ("run --suite none.toml", "none.toml: No such file", "fix: correct the path"),
+        ("run --backend dir/none/x.toml", "x.toml: No such file", "fix: correct the path"),
         (
             "run --scratch-dir file --workload micro/stat",
             "scratch directory in file",
             "fix: correct the path: a file stands",
         ),
-        (
-            "run --results file --workload micro/stat",
-            "creating file",
-            "fix: choose another name",
-        ),
-        (
-            "try none.jsonl",
-            "reading none.jsonl: No such file",
-            "fix: correct the path",
-        ),
-        (
-            "tokens none.jsonl",
-            "reading none.jsonl: No such file",
-            "fix: correct the path",
-        ),
-        (
-            "try file",
-            "file: is empty",
-            "fix: name the file of a recorded session",
-        ),
-        (
-            "trace check none",
-            "reading none: No such file",
-            "fix: correct the path",
-        ),
-        (
-            "mcp files none",
-            "cannot open none: No such file",
-            "fix: correct the path",
-        ),
-        (
-            "recall none what",
-            "cannot open none: No such file",
-            "fix: correct the path",
-        ),
-        (
-            "s3 serve --dir file",
-            "file",
-            "fix: correct the path: a file stands",
-        ),
+        ("run --results file --workload micro/stat", "creating file", "fix: choose another name"),
+        ("try none.jsonl", "reading none.jsonl: No such file", "fix: correct the path"),
+        ("tokens none.jsonl", "reading none.jsonl: No such file", "fix: correct the path"),
+        ("try file", "file: is empty", "fix: name the file of a recorded session"),
+        ("trace check none", "reading none: No such file", "fix: correct the path"),
+        ("mcp files none", "cannot open none: No such file", "fix: correct the path"),
+        ("recall none what", "cannot open none: No such file", "fix: correct the path"),
+        ("s3 serve --dir file", "file", "fix: correct the path: a file stands"),
     ] {
         let mut command = ctxbench(words(line));
         let output = command.current_dir(scratch.path()).output().unwrap();
@@ -181,16 +96,10 @@ fn a_closed_reader_is_not_an_error_and_a_full_disk_is_one() {
     let output = worker.stdout(writer).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     has(&stderr(&output), &["Broken pipe"]);
-    let full = fs::OpenOptions::new()
-        .write(true)
-        .open("/dev/full")
-        .unwrap();
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let output = ctxbench(["list"]).stdout(full).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    has(
-        &stderr(&output),
-        &["ctxbench: writing to standard output: No space left"],
-    );
+    has(&stderr(&output), &["ctxbench: writing to standard output: No space left"]);
 }
 
 #[test]
@@ -221,12 +130,10 @@ fn a_malformed_file_is_refused_with_file_line_and_field() {
 
     let trace = "{\"t\":\"head\",\"v\":1,\"id\":\"t\",\"source\":{\"format\":\"f\",\"path\":\"p\",\"sha256\":\"0\"},\"agent\":\"a\",\"model\":\"m\",\"cwd\":\"/ws\",\"fidelity\":\"shape\",\"tokenizer\":\"o200k\"}\n{\"t\":\"file\",\"path\":\"../../etc/passwd\",\"known\":\"full\",\"content\":{\"bytes\":0,\"lines\":0,\"sha256\":\"0\"}}\n{\"t\":\"end\",\"exit\":\"\"}\n";
     file("t.jsonl", trace);
-    let essay = "essay = \"What this stands for, at some length, so that nobody has to guess what it is there for at all.\"\n";
+    let essay =
+        "essay = \"What this stands for, at some length, so that nobody has to guess what it is there for at all.\"\n";
     for (rest, parts) in [
-        (
-            "states = ['warm']\n",
-            &["w.toml:3: ", "expected one of `hot`, `lukewarm`, `cold`"][..],
-        ),
+        ("states = ['warm']\n", &["w.toml:3: ", "expected one of `hot`, `lukewarm`, `cold`"][..]),
         (
             "states = ['hot']\n[micro]\noperation = 'read'\nfiles = 1\nbytes = 1\ncalls = 0\n",
             &["w.toml: field `micro.calls`: must be at least 1"],
@@ -257,10 +164,7 @@ fn a_malformed_file_is_refused_with_file_line_and_field() {
     assert_eq!(left, 7, "nothing was begun");
 }
 
-const CASSETTE: &str = concat!(
-    env!("CARGO_MANIFEST_DIR"),
-    "/../backends/models/cassettes/run.jsonl"
-);
+const CASSETTE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../backends/models/cassettes/run.jsonl");
 
 /// The uses of the TOML blocks in the docs: a part of such a block, the command that takes it, and the option.
 const TAKES: [(&str, &str, &str); 5] = [
@@ -294,14 +198,10 @@ fn blocks(scratch: &Scratch) -> Vec<[String; 3]> {
 #[test]
 fn a_recorded_session_is_imported_and_judged_by_the_toml_of_the_docs() {
     let scratch = Scratch::new();
-    let fixtures = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../workloads/src/import/fixtures"
-    );
+    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../workloads/src/import/fixtures");
     let [out, nonsense, target] = ["mine.trace.jsonl", "nonsense.jsonl", "never.jsonl"]
         .map(|name| scratch.path().join(name).display().to_string());
-    let import =
-        |from: &str, to: &str| format!("trace import --format claude-code {from} --out {to}");
+    let import = |from: &str, to: &str| format!("trace import --format claude-code {from} --out {to}");
     let session = format!("{fixtures}/claude-code-traps.jsonl");
     let mut imports = ctxbench(words(&import(&session, &out)));
     let imported = imports.args(["--licence", "MIT"]).succeeds();
@@ -311,16 +211,11 @@ fn a_recorded_session_is_imported_and_judged_by_the_toml_of_the_docs() {
     let (of_trace, of_lines) = imported.split_once("  lines of the session: ").unwrap();
     assert_eq!(shown, of_trace);
     has(of_lines, &["1 with text outside of a record, 0 repaired"]);
-    has(
-        &shown,
-        &["calls replayed: edit 2, modelled-program 1, read 3, search 1, write 1"],
-    );
+    has(&shown, &["calls replayed: edit 2, modelled-program 1, read 3, search 1, write 1"]);
 
     let line = "--backend sqlite --budget 60 --epochs 3 --rounds 2 --policy none --no-probes";
     let (run_dir, mut replayed) = measure(&scratch, line);
-    let (measured, others): (Vec<_>, Vec<_>) = blocks(&scratch)
-        .into_iter()
-        .partition(|[command, ..]| command == "run");
+    let (measured, others): (Vec<_>, Vec<_>) = blocks(&scratch).into_iter().partition(|[command, ..]| command == "run");
     let options = measured.iter().flat_map(|[_, option, file]| [option, file]);
     replayed.args(options).succeeds();
     for [command, option, file] in others {
@@ -353,10 +248,7 @@ fn a_log_level_that_is_none_is_named_and_changes_nothing() {
         let mut command = ctxbench(["status"]);
         stderr(&command.env("CTXBENCH_LOG", levels).succeeds())
     };
-    has(
-        &listed("a=b=c"),
-        &["CTXBENCH_LOG is ignored", "give levels"],
-    );
+    has(&listed("a=b=c"), &["CTXBENCH_LOG is ignored", "give levels"]);
     assert_eq!(listed("warn,backends=trace"), "");
 }
 
@@ -364,14 +256,7 @@ fn a_log_level_that_is_none_is_named_and_changes_nothing() {
 fn a_directory_without_a_run_is_refused() {
     let scratch = Scratch::new();
     let message = refused(&["report", scratch.path().to_str().unwrap()]);
-    has(
-        &message,
-        &[
-            "not the directory of a run",
-            "plan.toml",
-            "fix: name a directory",
-        ],
-    );
+    has(&message, &["not the directory of a run", "plan.toml", "fix: name a directory"]);
     let results = scratch.path().join("results");
     let message = refused(&["decide", "--results", results.to_str().unwrap()]);
     has(&message, &["make a run with `ctxbench run`"]);

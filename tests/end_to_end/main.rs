@@ -1,12 +1,7 @@
 //! Tests of the binary over real mounts, in one program, so that waiting tests leave the processors to
 //! others.
 
-#![allow(
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "tests"
-)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod agent_memory;
 mod common;

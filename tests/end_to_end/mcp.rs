@@ -10,8 +10,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::common::{
-    CTXBENCH, Mount, Scratch, Succeeds, can_mount, ctxbench, has, installed, mountable,
-    mounts_under, refused, run, signal, stdout, text_of,
+    CTXBENCH, Mount, Scratch, Succeeds, can_mount, ctxbench, has, installed, mountable, mounts_under, refused, run,
+    signal, stdout, text_of,
 };
 
 /// A session with a server.
@@ -24,20 +24,11 @@ pub struct Session {
 
 impl Session {
     pub fn new(arguments: &[&str]) -> Self {
-        let mut process = ctxbench(["mcp"])
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut process =
+            ctxbench(["mcp"]).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let input = process.stdin.take();
         let output = BufReader::new(process.stdout.take().unwrap());
-        let mut session = Self {
-            process,
-            input,
-            output,
-            next: 0,
-        };
+        let mut session = Self { process, input, output, next: 0 };
         let client = json!({
             "protocolVersion": "2025-06-18",
             "capabilities": {},
@@ -135,14 +126,7 @@ fn file_tools_read_write_and_search_a_directory() {
     let scratch = Scratch::new();
     let dir = scratch.dir("work");
     let mut session = Session::new(&["files", text(&dir)]);
-    let tools = [
-        "ls_files",
-        "read_file",
-        "write_file",
-        "search",
-        "ls",
-        "write_todos",
-    ];
+    let tools = ["ls_files", "read_file", "write_file", "search", "ls", "write_todos"];
     assert_eq!(session.tools(), tools);
     let written = json!({"path": "a/b.md", "content": "one\ntwo\n"});
     session.good("write_file", written);
@@ -185,13 +169,7 @@ fn no_path_of_a_file_tool_leaves_the_workspace() {
     std::os::unix::fs::symlink(&secret, dir.join("link")).unwrap();
     let mut session = Session::new(&["files", text(&dir)]);
     let secret_path = text(&secret);
-    for path in [
-        "../secret",
-        secret_path,
-        "up/secret",
-        "link",
-        "a/../../secret",
-    ] {
+    for path in ["../secret", secret_path, "up/secret", "link", "a/../../secret"] {
         session.bad("read_file", json!({"path": path}));
         session.bad("write_file", json!({"path": path, "content": "changed"}));
     }
@@ -293,10 +271,7 @@ fn a_note_from_a_script_is_private_unless_it_has_a_namespace() {
         "---\nimportance: 0.9\ntags: [trading, nvda]\nttl: 7d\n---\nRSI above 70 on NVDA: average -12% in 5 days\n"
     );
     let meta = text_of(&dir, &format!("{path}:meta"));
-    has(
-        &meta,
-        &["importance: 0.9\n", "tags: nvda,trading\n", "ttl: expires "],
-    );
+    has(&meta, &["importance: 0.9\n", "tags: nvda,trading\n", "ttl: expires "]);
     // The same title once more is another note.
     let again = ["RSI again", "--title", "nvda_rsi_rule"];
     let second = "memory/private/akashi/nvda_rsi_rule-2.md";
@@ -314,16 +289,8 @@ fn a_note_from_a_script_is_private_unless_it_has_a_namespace() {
     for (below, arguments, reason) in [
         ("work", &["RSI"][..], "other agents find notes in /work/"),
         ("memory/shared", &["RSI"], "other agents find notes"),
-        (
-            "work",
-            &["RSI", "--namespace", "market"],
-            "give the root of the mount",
-        ),
-        (
-            "",
-            &["RSI", "--namespace", "../private/kim"],
-            "the namespace",
-        ),
+        ("work", &["RSI", "--namespace", "market"], "give the root of the mount"),
+        ("", &["RSI", "--namespace", "../private/kim"], "the namespace"),
         ("", &["RSI", "--title", "../../shared/x"], "the title"),
         ("", &["RSI", "--ttl", "soon"], "ttl is \"soon\""),
         ("", &["RSI", "--importance", "2"], "it must be 0 to 1"),
@@ -345,10 +312,7 @@ fn a_note_from_a_script_is_private_unless_it_has_a_namespace() {
     }
     // The namespace exists, and another agent writes into it.
     let shared = ["RSI risk-on", "--namespace", "market"];
-    assert_eq!(
-        remembers(&dir, &shared),
-        "memory/shared/market/rsi-risk-on.md"
-    );
+    assert_eq!(remembers(&dir, &shared), "memory/shared/market/rsi-risk-on.md");
     mount.end();
 }
 
@@ -364,11 +328,7 @@ fn an_agent_over_mcp_has_private_notes_that_another_one_does_not_reach() {
     });
     kim.says("remember", secret, "memory/private/kim/takeover.md");
     let shared = json!({"text": "Acme reports on Monday", "namespace": "market"});
-    kim.says(
-        "remember",
-        shared,
-        "memory/shared/market/acme-reports-on-monday.md",
-    );
+    kim.says("remember", shared, "memory/shared/market/acme-reports-on-monday.md");
     let plan = json!({"todos": [{"content": "Buy Acme", "status": "in_progress"}]});
     kim.says("write_todos", plan, "Saved memory/private/kim/todos.json");
     kim.says("recall", json!({"question": "takeover"}), "on Friday");
@@ -385,12 +345,7 @@ fn an_agent_over_mcp_has_private_notes_that_another_one_does_not_reach() {
     let listed = akashi.good("ls", json!({}));
     assert!(!listed.contains("kim"), "{listed}");
     let path = "memory/private/kim/takeover.md";
-    for path in [
-        path,
-        "memory/private/akashi/../kim/takeover.md",
-        "memory/private/kim/todos.json",
-        "../m.db",
-    ] {
+    for path in [path, "memory/private/akashi/../kim/takeover.md", "memory/private/kim/todos.json", "../m.db"] {
         akashi.bad("read_file", json!({"path": path}));
         akashi.bad("write_file", json!({"path": path, "content": "x"}));
     }
@@ -422,19 +377,16 @@ fn a_database_tool_shows_each_commit_of_another_program() {
     let scratch = Scratch::new();
     let file = scratch.path().join("mail.db");
     let db = rusqlite::Connection::open(&file).unwrap();
-    db.execute_batch("CREATE TABLE messages(id INTEGER PRIMARY KEY, sender TEXT)")
-        .unwrap();
+    db.execute_batch("CREATE TABLE messages(id INTEGER PRIMARY KEY, sender TEXT)").unwrap();
     let mut session = Session::new(&["sql", text(&file)]);
     assert_eq!(session.tools(), ["query"]);
     let sql = json!({"sql": "SELECT id FROM messages WHERE sender = ?1", "parameters": ["kim"]});
     session.says("query", sql.clone(), r#""rows":[]"#);
-    db.execute("INSERT INTO messages VALUES (7, 'kim')", [])
-        .unwrap();
+    db.execute("INSERT INTO messages VALUES (7, 'kim')", []).unwrap();
     session.says("query", sql, "[[7]]");
-    for (sql, reason) in [
-        ("DELETE FROM messages", "only SELECT"),
-        ("SELECT hex(zeroblob(100000000))", "a value has more than"),
-    ] {
+    for (sql, reason) in
+        [("DELETE FROM messages", "only SELECT"), ("SELECT hex(zeroblob(100000000))", "a value has more than")]
+    {
         session.refuses("query", json!({"sql": sql}), reason);
     }
     session.end();
@@ -447,14 +399,8 @@ fn a_server_without_a_usable_source_says_why() {
         (&["sql", "/nowhere/a.db"][..], missing),
         (&["nonsense", "/tmp"], "unknown backend"),
         (&["files"], "files needs a directory"),
-        (
-            &["s3-embedded", "/nowhere/memory"],
-            "an S3 server that ends with this command",
-        ),
-        (
-            &["memory", "/nowhere/memory"],
-            "are lost when this command ends",
-        ),
+        (&["s3-embedded", "/nowhere/memory"], "an S3 server that ends with this command"),
+        (&["memory", "/nowhere/memory"], "are lost when this command ends"),
     ] {
         has(&refused(&[&["mcp"], arguments].concat()), &[reason]);
     }
@@ -493,8 +439,7 @@ fn the_official_python_sdk_uses_the_server() {
     let scratch = Scratch::new();
     let file = scratch.path().join("a.db");
     let db = rusqlite::Connection::open(&file).unwrap();
-    db.execute_batch("CREATE TABLE t(a); INSERT INTO t VALUES (41)")
-        .unwrap();
+    db.execute_batch("CREATE TABLE t(a); INSERT INTO t VALUES (41)").unwrap();
     let query = json!([["query", {"sql": "SELECT a + ?1 FROM t", "parameters": [1]}]]);
     let said = uses(&["sql", text(&file)], query);
     has(&said, &["['query']", "[[42]]"]);
@@ -536,17 +481,10 @@ impl Peak {
     fn sample(&mut self, server: u32) {
         let mut processes = vec![server];
         // Any thread may have started a worker.
-        for task in std::fs::read_dir(format!("/proc/{server}/task"))
-            .into_iter()
-            .flatten()
-        {
+        for task in std::fs::read_dir(format!("/proc/{server}/task")).into_iter().flatten() {
             let children = std::fs::read_to_string(task.unwrap().path().join("children"));
             let children = children.unwrap_or_default();
-            processes.extend(
-                children
-                    .split_whitespace()
-                    .filter_map(|it| it.parse::<u32>().ok()),
-            );
+            processes.extend(children.split_whitespace().filter_map(|it| it.parse::<u32>().ok()));
         }
         for process in processes {
             let status = std::fs::read_to_string(format!("/proc/{process}/status"));
@@ -556,10 +494,7 @@ impl Peak {
             let kib: u64 = kib.and_then(|it| it.parse().ok()).unwrap_or(0);
             self.memory = self.memory.max(kib << 10);
             let mut temporary = 0;
-            for file in std::fs::read_dir(format!("/proc/{process}/fd"))
-                .into_iter()
-                .flatten()
-            {
+            for file in std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten() {
                 let Ok(file) = file else { continue };
                 let name = std::fs::read_link(file.path()).unwrap_or_default();
                 if name.to_string_lossy().ends_with(" (deleted)") {
@@ -609,10 +544,7 @@ impl Session {
 fn mail(scratch: &Scratch) -> PathBuf {
     let file = scratch.path().join("mail.db");
     let db = rusqlite::Connection::open(&file).unwrap();
-    db.execute_batch(
-        "CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT); INSERT INTO t VALUES (7, 'kim')",
-    )
-    .unwrap();
+    db.execute_batch("CREATE TABLE t(a INTEGER PRIMARY KEY, b TEXT); INSERT INTO t VALUES (7, 'kim')").unwrap();
     file
 }
 
@@ -636,56 +568,22 @@ fn a_statement_that_takes_too_much_ends_within_limits_that_its_error_names() {
         (many("randomblob(16000000)"), memory),
         (many("printf('%*d', 16000000, 1)"), memory),
         (many(large), memory),
-        (
-            format!("{few} SELECT group_concat({large}) FROM n"),
-            "16777216 bytes",
-        ),
-        (
-            format!("{few} SELECT json_group_array({large}) FROM n"),
-            memory,
-        ),
-        (
-            format!("SELECT replace({large}, '0', {large})"),
-            "16777216 bytes",
-        ),
-        (
-            format!("SELECT {}1{}", "hex(".repeat(60), ")".repeat(60)),
-            "16777216 bytes",
-        ),
-        (
-            format!("SELECT {}1{}", "(".repeat(5000), ")".repeat(5000)),
-            "",
-        ),
+        (format!("{few} SELECT group_concat({large}) FROM n"), "16777216 bytes"),
+        (format!("{few} SELECT json_group_array({large}) FROM n"), memory),
+        (format!("SELECT replace({large}, '0', {large})"), "16777216 bytes"),
+        (format!("SELECT {}1{}", "hex(".repeat(60), ")".repeat(60)), "16777216 bytes"),
+        (format!("SELECT {}1{}", "(".repeat(5000), ")".repeat(5000)), ""),
         (format!("SELECT 1{}", "+1".repeat(100_000)), ""),
-        (
-            format!("SELECT 1{}", " UNION ALL SELECT 1".repeat(100_000)),
-            "",
-        ),
-        (
-            format!(
-                "SELECT {}",
-                "json('".to_owned() + &"[".repeat(1_000_000) + "')"
-            ),
-            "",
-        ),
-        (
-            format!("{numbers} SELECT i, randomblob(10000) FROM n ORDER BY 2"),
-            memory,
-        ),
-        (
-            format!("{numbers} SELECT a.i, b.i FROM n a, n b ORDER BY 1 + b.i"),
-            "",
-        ),
+        (format!("SELECT 1{}", " UNION ALL SELECT 1".repeat(100_000)), ""),
+        (format!("SELECT {}", "json('".to_owned() + &"[".repeat(1_000_000) + "')"), ""),
+        (format!("{numbers} SELECT i, randomblob(10000) FROM n ORDER BY 2"), memory),
+        (format!("{numbers} SELECT a.i, b.i FROM n a, n b ORDER BY 1 + b.i"), ""),
     ] {
         let began = Instant::now();
         let (answers, peak) = session.at_once(&[("query", json!({"sql": sql}))]);
         let said = format!("{} ({:?})", answers[0].0, began.elapsed());
         let shown = &sql[..sql.len().min(90)];
-        eprintln!(
-            "{shown}: {} MiB, {} bytes of files, {said:.150}",
-            peak.memory >> 20,
-            peak.temporary
-        );
+        eprintln!("{shown}: {} MiB, {} bytes of files, {said:.150}", peak.memory >> 20, peak.temporary);
         assert_eq!(answers[0].0["isError"], true, "{shown}: {said:.300}");
         assert!(said.contains(reason), "{shown}: {said:.300}");
         assert!(answers[0].1 < TIME, "{shown}: {said:.300}");
@@ -717,8 +615,7 @@ fn a_query_that_cannot_be_interrupted_is_killed_and_blocks_no_other_call() {
     let slow = [
         format!("SELECT {large} LIKE '%{}1'", "0".repeat(49_000)),
         format!("SELECT instr({large}, hex(zeroblob(3000000)) || '1')"),
-        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
-            .to_owned(),
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n".to_owned(),
     ];
     let query = |sql: &str| ("query", json!({"sql": sql}));
     let mut calls: Vec<_> = slow.iter().map(|sql| query(sql)).collect();
@@ -745,16 +642,10 @@ fn a_worker_that_was_killed_is_replaced_and_ends_with_its_server() {
     let mut session = Session::new(&["sql", text(&mail(&scratch))]);
     let server = session.process.id();
     let workers = || -> Vec<i32> {
-        let tasks = std::fs::read_dir(format!("/proc/{server}/task"))
-            .into_iter()
-            .flatten();
-        let children =
-            tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("children")));
+        let tasks = std::fs::read_dir(format!("/proc/{server}/task")).into_iter().flatten();
+        let children = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("children")));
         let children: String = children.map(Result::unwrap_or_default).collect();
-        children
-            .split_whitespace()
-            .map(|it| it.parse().unwrap())
-            .collect()
+        children.split_whitespace().map(|it| it.parse().unwrap()).collect()
     };
     let quick = json!({"sql": "SELECT b FROM t"});
     session.says("query", quick.clone(), "kim");
@@ -774,10 +665,7 @@ fn a_worker_that_was_killed_is_replaced_and_ends_with_its_server() {
     session.process.wait().unwrap();
     let began = Instant::now();
     while Path::new(&format!("/proc/{}", second[0])).exists() {
-        assert!(
-            began.elapsed() < Duration::from_secs(5),
-            "the worker outlives its server"
-        );
+        assert!(began.elapsed() < Duration::from_secs(5), "the worker outlives its server");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -789,10 +677,7 @@ fn calls_that_write_and_read_at_once_are_made_in_their_order() {
     let mut session = Session::new(&["files", text(&dir)]);
     let mut calls = Vec::new();
     for number in 0..100 {
-        calls.push((
-            "write_file",
-            json!({"path": "a", "content": format!("<{number}>")}),
-        ));
+        calls.push(("write_file", json!({"path": "a", "content": format!("<{number}>")})));
         calls.push(("read_file", json!({"path": "a"})));
         calls.push(("search", json!({"text": "<"})));
     }
@@ -859,15 +744,9 @@ fn every_call_that_makes_no_sense_is_answered_with_an_error() {
         ("query", json!({"sql": null})),
         ("query", json!({"sql": "SELECT ?1", "parameters": {}})),
         ("query", json!({"sql": "SELECT ?1", "parameters": [[]]})),
-        (
-            "query",
-            json!({"sql": "SELECT ?1", "parameters": [1, 2, 3]}),
-        ),
+        ("query", json!({"sql": "SELECT ?1", "parameters": [1, 2, 3]})),
         ("query", json!({"sql": "SELECT ?99999999"})),
-        (
-            "query",
-            json!({"sql": format!("SELECT 1{}", ", 1".repeat(5000))}),
-        ),
+        ("query", json!({"sql": format!("SELECT 1{}", ", 1".repeat(5000))})),
         ("execute", json!({"sql": "DELETE FROM t WHERE"})),
         ("execute", json!({"sql": ""})),
     ];
@@ -893,21 +772,13 @@ fn every_call_that_makes_no_sense_is_answered_with_an_error() {
         let answer = session.request("no/such/method", json!({"x": 1}));
         assert!(answer["error"]["message"].is_string(), "{answer}");
         let long = "x".repeat(20_000_000);
-        let answer = session.request(
-            "tools/call",
-            json!({"name": "write_file", "arguments": {"path": "b", "content": long}}),
-        );
-        has(
-            &answer["error"]["message"].to_string(),
-            &["longer than 16777216 bytes"],
-        );
+        let answer =
+            session.request("tools/call", json!({"name": "write_file", "arguments": {"path": "b", "content": long}}));
+        has(&answer["error"]["message"].to_string(), &["longer than 16777216 bytes"]);
         assert!(!session.tools().is_empty());
         session.end();
     }
-    let mut names: Vec<_> = std::fs::read_dir(&dir)
-        .unwrap()
-        .map(|it| it.unwrap().file_name())
-        .collect();
+    let mut names: Vec<_> = std::fs::read_dir(&dir).unwrap().map(|it| it.unwrap().file_name()).collect();
     names.retain(|name| name != "a" && name != "d" && name != "c");
     assert!(names.is_empty(), "{names:?}");
 }
@@ -930,9 +801,8 @@ fn more_over_mcp(
         }
         began.elapsed().as_secs_f64() * 1e6 / f64::from(CALLS)
     };
-    let mut more: Vec<f64> = (0..BLOCKS)
-        .map(|_| block(&mut || session.good(tool, asked.clone())) - block(inside))
-        .collect();
+    let mut more: Vec<f64> =
+        (0..BLOCKS).map(|_| block(&mut || session.good(tool, asked.clone())) - block(inside)).collect();
     more.sort_by(f64::total_cmp);
     more[BLOCKS / 2]
 }
@@ -943,8 +813,10 @@ fn a_tool_call_over_mcp_takes_300_us_more_than_in_the_process() {
     let Some(scratch) = mountable() else { return };
     let file = scratch.path().join("mail.db");
     let db = rusqlite::Connection::open(&file).unwrap();
-    db.execute_batch("CREATE TABLE messages(id INTEGER PRIMARY KEY, sender TEXT); INSERT INTO messages VALUES (7, 'kim')")
-        .unwrap();
+    db.execute_batch(
+        "CREATE TABLE messages(id INTEGER PRIMARY KEY, sender TEXT); INSERT INTO messages VALUES (7, 'kim')",
+    )
+    .unwrap();
     let asked = json!({"sql": "SELECT id FROM messages WHERE sender = ?1", "parameters": ["kim"]});
     let mut tool = backends::tools::sql::SqlTool::open(&file, false).unwrap();
     let mut session = Session::new(&["sql", text(&file)]);
@@ -967,12 +839,7 @@ fn a_tool_call_over_mcp_takes_300_us_more_than_in_the_process() {
         names.collect::<Vec<_>>().join("\n")
     };
     let ls_files = json!({"dir": "notes"});
-    let ls_files = more_over_mcp(
-        &mut session,
-        ("ls_files", &ls_files),
-        &mut inside,
-        "rsi-above",
-    );
+    let ls_files = more_over_mcp(&mut session, ("ls_files", &ls_files), &mut inside, "rsi-above");
     let mut inside = || std::fs::read_to_string(&path).unwrap();
     let search = json!({"text": "above", "dir": "notes"});
     let search = more_over_mcp(&mut session, ("search", &search), &mut inside, "RSI above");
@@ -986,12 +853,7 @@ fn a_tool_call_over_mcp_takes_300_us_more_than_in_the_process() {
         "own.txt".to_owned()
     };
     let written = json!({"path": "own.txt", "content": "ten"});
-    let write_file = more_over_mcp(
-        &mut session,
-        ("write_file", &written),
-        &mut inside,
-        "own.txt",
-    );
+    let write_file = more_over_mcp(&mut session, ("write_file", &written), &mut inside, "own.txt");
     session.end();
     let found = [
         ("query", query),

@@ -11,9 +11,8 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    CTXBENCH, Mount, Scratch, Succeeds, as_root, can_mount, conform, ctxbench, has, is_root,
-    mountable, mounts_under, run, said, sh, signal, stderr, stdout, text_of, wait_for, words,
-    write_files,
+    CTXBENCH, Mount, Scratch, Succeeds, as_root, can_mount, conform, ctxbench, has, is_root, mountable, mounts_under,
+    run, said, sh, signal, stderr, stdout, text_of, wait_for, words, write_files,
 };
 use rustix::fs::{Access, RawDir, SeekFrom, access, getxattr, seek};
 use rustix::io::Errno;
@@ -76,9 +75,7 @@ fn a_mount_in_use_is_detached_on_sigterm() {
     let mut file = File::create(dir.join("open")).unwrap();
     file.write_all(b"written").unwrap();
     signal(&mount.process, Signal::TERM);
-    wait_for("the mount to leave the tree", || {
-        mounts_under(&dir).is_empty()
-    });
+    wait_for("the mount to leave the tree", || mounts_under(&dir).is_empty());
     let started = Instant::now();
     let status = mount.process.wait().unwrap();
     assert!(status.success(), "{status}");
@@ -229,13 +226,7 @@ fn a_mount_conforms_to_a_posix_file_system() {
 
 /// Mounts each store that files can be written to, with and without the writeback cache.
 fn on_every_writable_mount(more: &[&str], check: impl Fn(&Path)) {
-    for line in [
-        "memory",
-        "memory --writeback",
-        "sqlite",
-        "sqlite --writeback",
-        "agent-memory",
-    ] {
+    for line in ["memory", "memory --writeback", "sqlite", "sqlite --writeback", "agent-memory"] {
         let Some(scratch) = mountable() else { return };
         fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let dir = scratch.dir("ctx");
@@ -306,9 +297,7 @@ print('ready', flush=True); sys.stdin.read()";
         let mut output = writer.stdout.take().unwrap();
         output.read_exact(&mut [0; 6]).unwrap();
         let mut copy = Command::new("cp");
-        let quiet = copy
-            .arg(dir.join("sparse"))
-            .arg(scratch.path().join("copy"));
+        let quiet = copy.arg(dir.join("sparse")).arg(scratch.path().join("copy"));
         let mut copy = quiet.stderr(Stdio::null()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(delay));
         mount.crash();
@@ -346,14 +335,7 @@ fn a_program_that_another_user_changes_no_longer_runs_as_root() {
         return;
     }
     on_every_writable_mount(&["--allow-other", "--allow-privileges"], |dir| {
-        let of = |group: &str| {
-            conform([
-                "--only".as_ref(),
-                group.as_ref(),
-                "--path".as_ref(),
-                dir.as_os_str(),
-            ])
-        };
+        let of = |group: &str| conform(["--only".as_ref(), group.as_ref(), "--path".as_ref(), dir.as_os_str()]);
         let output = of("permissions");
         assert!(output.status.success(), "{}", stdout(&output));
         assert!(!stdout(&output).contains("skipped"), "{}", stdout(&output));
@@ -385,29 +367,20 @@ fn a_32_bit_program_can_list_a_directory_and_go_back_in_it() {
         let cookies: BTreeSet<u64> = all.iter().map(|(_, cookie)| *cookie).collect();
         assert_eq!(cookies.len(), all.len());
         // Names come and go; a place in the directory stays.
-        for (name, _) in all
-            .iter()
-            .step_by(7)
-            .filter(|(name, _)| name.count_bytes() > 2)
-        {
+        for (name, _) in all.iter().step_by(7).filter(|(name, _)| name.count_bytes() > 2) {
             fs::remove_file(dir.join(name.to_str().unwrap())).unwrap();
         }
         for number in 0..100 {
             File::create_new(dir.join(format!("new{number}"))).unwrap();
         }
         // A removed name may still be listed: the kernel keeps the listing until its directory is opened again.
-        let stays = |name: &CString| {
-            name.to_bytes().starts_with(b"f") && dir.join(name.to_str().unwrap()).exists()
-        };
+        let stays = |name: &CString| name.to_bytes().starts_with(b"f") && dir.join(name.to_str().unwrap()).exists();
         for (at, (_, cookie)) in all.iter().enumerate().step_by(311) {
             seek(&file, SeekFrom::Start(*cookie)).unwrap();
             let rest = list(buffer.spare_capacity_mut());
             let rest = rest.into_iter().map(|(name, _)| name);
             let expected = all[at + 1..].iter().map(|(name, _)| name.clone());
-            let (rest, expected): (Vec<_>, Vec<_>) = (
-                rest.filter(stays).collect(),
-                expected.filter(stays).collect(),
-            );
+            let (rest, expected): (Vec<_>, Vec<_>) = (rest.filter(stays).collect(), expected.filter(stays).collect());
             assert!(rest == expected, "after entry {at} other names are listed");
         }
     });
@@ -421,16 +394,9 @@ fn an_overlay_has_its_upper_layer_on_a_mount() {
     on_every_writable_mount(&["--allow-other"], |dir| {
         let scratch = Scratch::new();
         let (lower, merged) = (scratch.dir("lower"), scratch.dir("merged"));
-        write_files(
-            &lower,
-            &[("a", "a"), ("b", "b"), ("c", "c"), ("dir/in", "in")],
-        );
+        write_files(&lower, &[("a", "a"), ("b", "b"), ("c", "c"), ("dir/in", "in")]);
         said(dir, "mkdir upper work");
-        let options = format!(
-            "lowerdir={},upperdir={1}/upper,workdir={1}/work",
-            lower.display(),
-            dir.display()
-        );
+        let options = format!("lowerdir={},upperdir={1}/upper,workdir={1}/work", lower.display(), dir.display());
         let mut mount = Command::new("mount");
         mount.args(["-t", "overlay", "overlay", "-o", &options]);
         mount.arg(&merged).succeeds();
@@ -475,14 +441,7 @@ for at in range(0, 64 << 20, 4096): m[at] = 1";
     let inode = fs::metadata(dir.join("mapped")).unwrap().ino();
     fs::remove_file(disk.join("ballast")).unwrap();
     let log = mount.end_with_log();
-    has(
-        &log,
-        &[
-            "lost ",
-            &format!("of the file with inode {inode}"),
-            "No space left",
-        ],
-    );
+    has(&log, &["lost ", &format!("of the file with inode {inode}"), "No space left"]);
 }
 
 #[test]
@@ -687,9 +646,7 @@ fn the_log_of_a_mount_in_the_foreground_goes_to_a_file() {
     has(&text_of(scratch.path(), "mount.log"), &[logged]);
 
     // The user sees why a mount fails without reading the log, which keeps its earlier lines.
-    let mut command = ctxbench(words(
-        "mount view --definition missing.toml --source x --log",
-    ));
+    let mut command = ctxbench(words("mount view --definition missing.toml --source x --log"));
     let failed = command.arg(&log).arg(&dir).output().unwrap();
     assert_eq!(failed.status.code(), Some(1));
     let reason = "missing.toml";
@@ -707,10 +664,7 @@ fn calls_that_fail_as_on_any_file_system_leave_the_log_empty() {
         let calls = "printf note > a; test -t 0 < a; cat missing; mkdir -p d/e; rmdir d; mv -T a d";
         let mut shell = Command::new("sh");
         let ended = shell.args(["-c", calls]).current_dir(&dir).output();
-        has(
-            &stderr(&ended.unwrap()),
-            &["missing", "not empty", "directory"],
-        );
+        has(&stderr(&ended.unwrap()), &["missing", "not empty", "directory"]);
         let value = getxattr(dir.join("a"), c"user.none", &mut [0; 9]);
         assert_eq!(value, Err(Errno::NODATA));
         assert_eq!(mount.end_with_log(), "", "{backend}");

@@ -11,8 +11,8 @@ use models::{Behaviour, FakeServer};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::common::{
-    CTXBENCH, Mount, Server, Succeeds, as_root, ctxbench, has, has_ended, mountable, mounts_under,
-    sh, stderr, stdout, text_of, wait_for, words, write_files,
+    CTXBENCH, Mount, Server, Succeeds, as_root, ctxbench, has, has_ended, mountable, mounts_under, sh, stderr, stdout,
+    text_of, wait_for, words, write_files,
 };
 use crate::mount::as_nobody_with_fuse;
 
@@ -28,11 +28,7 @@ fn tree(dir: &Path) -> BTreeMap<PathBuf, (u32, u64, i64)> {
                 waiting.push(path.clone());
             }
             // Mounting on a directory may change its own times.
-            let changed = if metadata.is_dir() {
-                0
-            } else {
-                metadata.mtime_nsec()
-            };
+            let changed = if metadata.is_dir() { 0 } else { metadata.mtime_nsec() };
             found.insert(path, (metadata.mode(), metadata.len(), changed));
         }
     }
@@ -61,8 +57,7 @@ fn daemon_of(dir: &Path) -> Pid {
 #[test]
 fn every_store_can_be_mounted_again_at_once_after_an_unmount() {
     let Some(scratch) = mountable() else { return };
-    let cycles: u32 =
-        std::env::var("CTXBENCH_TEST_REMOUNTS").map_or(3, |text| text.parse().unwrap());
+    let cycles: u32 = std::env::var("CTXBENCH_TEST_REMOUNTS").map_or(3, |text| text.parse().unwrap());
     let server = Server::start(&scratch.dir("server"), &[]);
     let model = FakeServer::start(vec![Behaviour::Answer]).unwrap();
     let asks = format!("--base-url {} --model simulated", model.base_url());
@@ -96,23 +91,14 @@ fn every_store_can_be_mounted_again_at_once_after_an_unmount() {
             if name == "llm-generate" && cycle == 0 {
                 words.extend(tree_option);
             }
-            let started = server
-                .command(&["mount", "--daemon"])
-                .args(&words)
-                .arg(&dir)
-                .output()
-                .unwrap();
+            let started = server.command(&["mount", "--daemon"]).args(&words).arg(&dir).output().unwrap();
             if !started.status.success() {
                 failures.push(format!("mount {cycle}: {}", stderr(&started)));
                 continue;
             }
             if keeps {
                 if cycle > 0 && failures.is_empty() {
-                    assert_eq!(
-                        text_of(&dir, &format!("f{}", cycle - 1)),
-                        "kept\n",
-                        "{line}"
-                    );
+                    assert_eq!(text_of(&dir, &format!("f{}", cycle - 1)), "kept\n", "{line}");
                 }
                 fs::write(dir.join(format!("f{cycle}")), "kept\n").unwrap();
                 if cycle % 10 == 0 {
@@ -127,17 +113,10 @@ fn every_store_can_be_mounted_again_at_once_after_an_unmount() {
                 failures.push(format!("unmount {cycle}: {}", stderr(&ended)));
             }
         }
-        assert!(
-            failures.is_empty(),
-            "{line}: {} of {cycles} cycles: {failures:#?}",
-            failures.len()
-        );
+        assert!(failures.is_empty(), "{line}: {} of {cycles} cycles: {failures:#?}", failures.len());
         if name == "sqlite" || name == "agent-memory" {
             let db = dir.with_extension("db");
-            assert!(
-                !PathBuf::from(format!("{}-wal", db.display())).exists(),
-                "{line}"
-            );
+            assert!(!PathBuf::from(format!("{}-wal", db.display())).exists(), "{line}");
         }
     }
 }
@@ -151,11 +130,7 @@ fn an_unmount_whose_last_flush_fails_says_so() {
     let options = "--agent-id ann --delay 60000 --timeout 1";
     let start = |daemon: &[&str]| {
         let mut command = server.command(&["mount"]);
-        command
-            .args(daemon)
-            .arg("s3")
-            .args(words(options))
-            .arg(&dir);
+        command.args(daemon).arg("s3").args(words(options)).arg(&dir);
         command
     };
     start(&["--daemon"]).succeeds();
@@ -164,14 +139,7 @@ fn an_unmount_whose_last_flush_fails_says_so() {
     let ended = unmount(&dir);
     assert_eq!(ended.status.code(), Some(1), "{}", stdout(&ended));
     let said = stderr(&ended);
-    has(
-        &said,
-        &[
-            "is unmounted, but its last flush failed",
-            "not in the bucket yet",
-            "fix: ",
-        ],
-    );
+    has(&said, &["is unmounted, but its last flush failed", "not in the bucket yet", "fix: "]);
     assert!(mounts_under(&dir).is_empty());
 
     // In the foreground, by a signal or by another program's unmount.
@@ -182,14 +150,7 @@ fn an_unmount_whose_last_flush_fails_says_so() {
         server.signal(Signal::STOP);
         match end {
             "signal" => kill_process(Pid::from_child(&mount.process), Signal::TERM).unwrap(),
-            _ => assert!(
-                Command::new("fusermount3")
-                    .arg("-u")
-                    .arg(&dir)
-                    .status()
-                    .unwrap()
-                    .success()
-            ),
+            _ => assert!(Command::new("fusermount3").arg("-u").arg(&dir).status().unwrap().success()),
         }
         let status = mount.process.wait().unwrap();
         assert_eq!(status.code(), Some(1), "{end}");
@@ -205,9 +166,7 @@ fn an_unmount_of_a_stopped_daemon_ends_and_says_what_to_do() {
     let Some(scratch) = mountable() else { return };
     let dir = scratch.dir("ctx");
     let start = || {
-        ctxbench(words("mount --daemon sqlite"))
-            .arg(&dir)
-            .succeeds();
+        ctxbench(words("mount --daemon sqlite")).arg(&dir).succeeds();
         daemon_of(&dir)
     };
     let daemon = start();
@@ -219,10 +178,7 @@ fn an_unmount_of_a_stopped_daemon_ends_and_says_what_to_do() {
     assert_eq!(refused.status.code(), Some(1));
     let pid = daemon.as_raw_nonzero();
     let (go_on, kill) = (format!("kill -CONT {pid}"), format!("kill -KILL {pid}"));
-    has(
-        &stderr(&refused),
-        &["is still mounted", "is stopped", &go_on, &kill],
-    );
+    has(&stderr(&refused), &["is still mounted", "is stopped", &go_on, &kill]);
     kill_process(daemon, Signal::CONT).unwrap();
     assert!(unmount(&dir).status.success());
     assert!(has_ended(pid));
@@ -232,9 +188,7 @@ fn an_unmount_of_a_stopped_daemon_ends_and_says_what_to_do() {
     kill_process(daemon, Signal::STOP).unwrap();
     assert!(!unmount(&dir).status.success());
     kill_process(daemon, Signal::KILL).unwrap();
-    wait_for("the end of the daemon", || {
-        has_ended(daemon.as_raw_nonzero())
-    });
+    wait_for("the end of the daemon", || has_ended(daemon.as_raw_nonzero()));
     unmount_dead(&dir);
     start();
     assert_eq!(text_of(&dir, "a"), "kept");
@@ -316,40 +270,24 @@ fn a_start_that_fails_leaves_nothing() {
         &format!("$C mount llm-history {model} --log-db byte in"),
         &format!("$C mount llm-generate {model} --cache-folder in/cache in"),
     ] {
-        for line in [
-            line.to_owned(),
-            line.replace("$C mount", "$C mount --daemon"),
-        ] {
+        for line in [line.to_owned(), line.replace("$C mount", "$C mount --daemon")] {
             let failed = shell(dir, &line);
             assert!(!failed.status.success(), "{line}");
             assert!(!stderr(&failed).is_empty(), "{line}");
             assert!(mounts_under(dir).is_empty(), "{line}");
-            let left: Vec<_> = tree(dir)
-                .into_keys()
-                .filter(|path| !before.contains_key(path))
-                .collect();
-            assert!(
-                left.is_empty(),
-                "{line} leaves {left:?}; {}",
-                stderr(&failed)
-            );
+            let left: Vec<_> = tree(dir).into_keys().filter(|path| !before.contains_key(path)).collect();
+            assert!(left.is_empty(), "{line} leaves {left:?}; {}", stderr(&failed));
             assert_eq!(tree(dir), before, "{line}");
         }
     }
-    has(
-        &stderr(&shell(dir, "$C mount sqlite --db in/ctx.db in")),
-        &["in/ctx.db is inside", "fix: "],
-    );
+    has(&stderr(&shell(dir, "$C mount sqlite --db in/ctx.db in")), &["in/ctx.db is inside", "fix: "]);
     for (log, why) in [
         ("other.db", "it has content that is not text"),
         ("link-to-text", "it is a symbolic link, not a regular file"),
         ("in.db", "would be written into a file of the store"),
     ] {
         for daemon in ["", "--daemon"] {
-            let said = stderr(&shell(
-                dir,
-                &format!("$C mount {daemon} sqlite --log {log} in"),
-            ));
+            let said = stderr(&shell(dir, &format!("$C mount {daemon} sqlite --log {log} in")));
             has(&said, &[log, why, "fix: ", "--log FILE"]);
         }
     }
@@ -377,11 +315,7 @@ fn a_start_that_fails_after_opening_a_model_store_leaves_nothing() {
     let model = FakeServer::start(vec![Behaviour::Answer]).unwrap();
     let before = tree(scratch.path());
     let home = scratch.path();
-    for store in [
-        "llm-history",
-        "llm-generate",
-        "llm-history --log-db history.db",
-    ] {
+    for store in ["llm-history", "llm-generate", "llm-history --log-db history.db"] {
         for daemon in ["", "--daemon"] {
             let line = format!(
                 "HOME=$PWD $C mount {daemon} {store} --base-url {} --model simulated --control missing/socket ctx",
@@ -429,42 +363,20 @@ fn a_daemon_keeps_no_file_and_no_directory_of_its_caller() {
     );
     let started = Instant::now();
     let ended = shell(&disk, &line);
-    assert!(
-        ended.status.success(),
-        "the lock is held: {}",
-        stderr(&ended)
-    );
-    assert!(
-        started.elapsed() < Duration::from_secs(50),
-        "the pipe is held"
-    );
+    assert!(ended.status.success(), "the lock is held: {}", stderr(&ended));
+    assert!(started.elapsed() < Duration::from_secs(50), "the pipe is held");
     has(&stdout(&ended), &["is mounted on"]);
     let daemon = daemon_of(&dir).as_raw_nonzero();
     let proc = PathBuf::from(format!("/proc/{daemon}"));
     assert_eq!(fs::read_link(proc.join("cwd")).unwrap(), Path::new("/"));
-    let files: Vec<_> = fs::read_dir(proc.join("fd"))
-        .unwrap()
-        .filter_map(|fd| fs::read_link(fd.unwrap().path()).ok())
-        .collect();
-    assert!(
-        files.iter().all(|file| !file.starts_with(&disk)),
-        "{files:?}"
-    );
+    let files: Vec<_> =
+        fs::read_dir(proc.join("fd")).unwrap().filter_map(|fd| fs::read_link(fd.unwrap().path()).ok()).collect();
+    assert!(files.iter().all(|file| !file.starts_with(&disk)), "{files:?}");
     for fd in ["0", "1"] {
-        assert_eq!(
-            fs::read_link(proc.join("fd").join(fd)).unwrap(),
-            Path::new("/dev/null")
-        );
+        assert_eq!(fs::read_link(proc.join("fd").join(fd)).unwrap(), Path::new("/dev/null"));
     }
     let stat = fs::read_to_string(proc.join("stat")).unwrap();
-    let session = stat
-        .rsplit_once(") ")
-        .unwrap()
-        .1
-        .split(' ')
-        .nth(3)
-        .unwrap()
-        .to_owned();
+    let session = stat.rsplit_once(") ").unwrap().1.split(' ').nth(3).unwrap().to_owned();
     assert_eq!(session, daemon.to_string(), "it leads its session");
     Command::new("umount").arg(&disk).succeeds();
     fs::write(dir.join("a"), vec![b'a'; 300_000]).unwrap();
@@ -517,8 +429,7 @@ fn a_signal_at_any_time_of_a_start_leaves_a_mount_or_nothing() {
             }
             for (path, _) in tree(scratch.path()) {
                 if !before.contains_key(&path) {
-                    fs::remove_file(&path)
-                        .unwrap_or_else(|error| panic!("{line}: {}: {error}", path.display()));
+                    fs::remove_file(&path).unwrap_or_else(|error| panic!("{line}: {}: {error}", path.display()));
                 }
             }
         }
@@ -540,81 +451,44 @@ fn a_store_that_can_only_be_read_is_mounted_read_only() {
     let writable = mount(&db, &[]);
     write_files(&dir, &[("notes/a.md", "# a\n")]);
     fs::write(dir.join("long"), &long).unwrap();
-    rustix::fs::setxattr(
-        dir.join("long"),
-        "user.a",
-        b"b",
-        rustix::fs::XattrFlags::empty(),
-    )
-    .unwrap();
+    rustix::fs::setxattr(dir.join("long"), "user.a", b"b", rustix::fs::XattrFlags::empty()).unwrap();
     writable.end();
     let bind = ["--bind", "-o", "ro"];
-    Command::new("mount")
-        .args(bind)
-        .arg(&disk)
-        .arg(&ro)
-        .succeeds();
+    Command::new("mount").args(bind).arg(&disk).arg(&ro).succeeds();
     let before = tree(&disk);
 
     let mut read_only = mount(&ro.join("notes.db"), &[]);
-    has(
-        &read_only.said(),
-        &["read-only: its file system is read-only"],
-    );
+    has(&read_only.said(), &["read-only: its file system is read-only"]);
     assert_eq!(text_of(&dir, "notes/a.md"), "# a\n");
     assert_eq!(fs::read(dir.join("long")).unwrap(), long);
-    assert_eq!(
-        rustix::fs::getxattr(dir.join("long"), "user.a", &mut [0; 9]),
-        Ok(1)
-    );
-    for change in [
-        "echo > new",
-        "echo >> long",
-        "rm long",
-        "mkdir d",
-        "mv long b",
-        "chmod 600 long",
-        "touch long",
-    ] {
+    assert_eq!(rustix::fs::getxattr(dir.join("long"), "user.a", &mut [0; 9]), Ok(1));
+    for change in ["echo > new", "echo >> long", "rm long", "mkdir d", "mv long b", "chmod 600 long", "touch long"] {
         has(&stderr(&sh(&dir, change)), &["Read-only file system"]);
     }
-    assert!(sh(&dir, "sync -f long && cp -a notes /var/tmp/ctxbench-read-only && rm -r /var/tmp/ctxbench-read-only").status.success());
+    assert!(
+        sh(&dir, "sync -f long && cp -a notes /var/tmp/ctxbench-read-only && rm -r /var/tmp/ctxbench-read-only")
+            .status
+            .success()
+    );
     let status = ctxbench(["status"]).output().unwrap();
-    let line = stdout(&status)
-        .lines()
-        .find(|line| line.starts_with(dir.to_str().unwrap()))
-        .unwrap()
-        .to_owned();
+    let line = stdout(&status).lines().find(|line| line.starts_with(dir.to_str().unwrap())).unwrap().to_owned();
     has(&line, &["read-only", "answers"]);
     // Others may read it, too.
     let other = scratch.dir("other");
-    let second = ctxbench(words("mount --daemon sqlite --db"))
-        .arg(ro.join("notes.db"))
-        .arg(&other)
-        .output()
-        .unwrap();
+    let second = ctxbench(words("mount --daemon sqlite --db")).arg(ro.join("notes.db")).arg(&other).output().unwrap();
     assert!(second.status.success(), "{}", stderr(&second));
     assert!(unmount(&other).status.success());
     read_only.end();
     assert_eq!(tree(&disk), before);
 
     // Stores that have to write say what to do.
-    for (store, fix) in [
-        ("agent-memory --embeddings none --db", "mount sqlite --db"),
-        ("s3 --agent-id a --cache", "--cache"),
-    ] {
+    for (store, fix) in
+        [("agent-memory --embeddings none --db", "mount sqlite --db"), ("s3 --agent-id a --cache", "--cache")]
+    {
         let mut command = ctxbench(["mount"]);
-        command
-            .args(words(store))
-            .arg(ro.join("notes.db"))
-            .arg(&dir);
-        command
-            .env("AWS_ACCESS_KEY_ID", "a")
-            .env("AWS_SECRET_ACCESS_KEY", "b");
-        let refused = command
-            .env("CTXBENCH_S3_ENDPOINT", "http://127.0.0.1:1")
-            .output()
-            .unwrap();
+        command.args(words(store)).arg(ro.join("notes.db")).arg(&dir);
+        command.env("AWS_ACCESS_KEY_ID", "a").env("AWS_SECRET_ACCESS_KEY", "b");
+        let refused = command.env("CTXBENCH_S3_ENDPOINT", "http://127.0.0.1:1").output().unwrap();
         assert_eq!(refused.status.code(), Some(1), "{store}");
         has(&stderr(&refused), &["is read-only", fix]);
     }
@@ -625,16 +499,9 @@ fn a_store_that_can_only_be_read_is_mounted_read_only() {
     killed.crash();
     Command::new("umount").arg(&dir).succeeds();
     let before = tree(&disk);
-    let refused = ctxbench(["mount", "sqlite", "--db"])
-        .arg(ro.join("notes.db"))
-        .arg(&dir)
-        .output()
-        .unwrap();
+    let refused = ctxbench(["mount", "sqlite", "--db"]).arg(ro.join("notes.db")).arg(&dir).output().unwrap();
     assert_eq!(refused.status.code(), Some(1));
-    has(
-        &stderr(&refused),
-        &["was not unmounted cleanly", "fix: copy it"],
-    );
+    has(&stderr(&refused), &["was not unmounted cleanly", "fix: copy it"]);
     assert_eq!(tree(&disk), before);
     mount(&db, &[]).end();
 }
@@ -644,11 +511,7 @@ fn a_user_who_may_only_read_the_files_of_a_store_mounts_it_read_only() {
     let Some(scratch) = as_root() else { return };
     fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let dir = scratch.dir("mine");
-    let mount = Mount::new(
-        "sqlite",
-        &dir,
-        &["--db", scratch.path().join("notes.db").to_str().unwrap()],
-    );
+    let mount = Mount::new("sqlite", &dir, &["--db", scratch.path().join("notes.db").to_str().unwrap()]);
     write_files(&dir, &[("a", "text\n")]);
     mount.end();
     let db = scratch.path().join("notes.db");
@@ -656,18 +519,14 @@ fn a_user_who_may_only_read_the_files_of_a_store_mounts_it_read_only() {
     std::os::unix::fs::chown(&theirs, Some(65534), Some(65534)).unwrap();
     let script = "cd theirs; mkdir ctx; $CTXBENCH mount --daemon sqlite --db ../notes.db ctx; cat ctx/a; \
                   (echo > ctx/b) 2>&1 || true; $CTXBENCH unmount ctx; rmdir ctx; rm ctx.log";
-    for (mode, reason) in [
-        (0o644, "read-only: you cannot write to it"),
-        (0o666, "read-only: you cannot write to its directory"),
-    ] {
+    for (mode, reason) in
+        [(0o644, "read-only: you cannot write to it"), (0o666, "read-only: you cannot write to its directory")]
+    {
         fs::set_permissions(&db, fs::Permissions::from_mode(mode)).unwrap();
         let ended = as_nobody_with_fuse(&scratch, "666", script);
         fs::remove_file(scratch.path().join("fuse")).unwrap();
         assert!(ended.status.success(), "{}", stderr(&ended));
-        has(
-            &stdout(&ended),
-            &[reason, "text\n", "Read-only file system"],
-        );
+        has(&stdout(&ended), &[reason, "text\n", "Read-only file system"]);
     }
 }
 
@@ -692,17 +551,9 @@ fn files_of_a_user_namespace_belong_to_their_owner_outside_of_it() {
                   fallocate -l 9 long; : > cut; echo more >> written; stat -c %a long cut written; cd ..
                   $CTXBENCH unmount ctx";
     let ended = as_nobody_with_fuse(&scratch, "666", script);
-    assert!(
-        ended.status.success(),
-        "{}{}",
-        stdout(&ended),
-        stderr(&ended)
-    );
+    assert!(ended.status.success(), "{}{}", stdout(&ended), stderr(&ended));
     let said = stdout(&ended);
-    has(
-        &said,
-        &["belongs to user 0", "`--owner 0:0`", "Permission denied"],
-    );
+    has(&said, &["belongs to user 0", "`--owner 0:0`", "Permission denied"]);
     has(
         &said,
         &[

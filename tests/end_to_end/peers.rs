@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    CTXBENCH, Scratch, Succeeds, as_root, has, lacks, lines, measure, mounts_under, no_process_of,
-    refused, rooted, stalling, stderr, stdout, suite, suite_run, text_of, words,
+    CTXBENCH, Scratch, Succeeds, as_root, has, lacks, lines, measure, mounts_under, no_process_of, refused, rooted,
+    stalling, stderr, stdout, suite, suite_run, text_of, words,
 };
 
 /// The only TOML block of the page on adding a foreign file system.
@@ -26,15 +26,9 @@ fn write(scratch: &Scratch, text: &str) -> PathBuf {
 /// Checks that an arm has passes, and that all of them ended well.
 fn all_ok(results: &Path, arm: &str) {
     let samples = lines(results, "samples.jsonl");
-    let mut passes = samples
-        .iter()
-        .filter(|sample| sample["arm"] == arm)
-        .peekable();
+    let mut passes = samples.iter().filter(|sample| sample["arm"] == arm).peekable();
     assert!(passes.peek().is_some(), "{samples:?}");
-    assert!(
-        passes.all(|sample| sample["outcome"] == "ok"),
-        "{samples:?}"
-    );
+    assert!(passes.all(|sample| sample["outcome"] == "ok"), "{samples:?}");
 }
 
 #[test]
@@ -103,14 +97,9 @@ fn a_definition_receives_the_bucket_and_results_hide_its_keys() {
     let Some(scratch) = rooted() else { return };
     let file = write(&scratch, ON_A_BUCKET);
     let told = scratch.dir("told");
-    let line =
-        "--workload micro/stat --state hot --budget 60 --epochs 3 --rounds 1 --no-probes --backend";
+    let line = "--workload micro/stat --state hot --budget 60 --epochs 3 --rounds 1 --no-probes --backend";
     let (results, mut run) = measure(&scratch, line);
-    let output = run
-        .arg(&file)
-        .env("TOLD", &told)
-        .env_remove("CTXBENCH_S3_ENDPOINT")
-        .succeeds();
+    let output = run.arg(&file).env("TOLD", &told).env_remove("CTXBENCH_S3_ENDPOINT").succeeds();
     let of_mine = |file: &str| {
         let text = text_of(&results, file);
         let mut lines = text.lines();
@@ -177,54 +166,23 @@ fn a_run_records_a_stalled_peer_as_a_hang_and_continues() {
 
 /// A definition with these lines.
 fn defined(lines: &str) -> String {
-    format!(
-        "name = 'my-own'\nsummary = 's'\ndurability = 'd'\npersistent = true\ndaemons = 1\n{lines}\n"
-    )
+    format!("name = 'my-own'\nsummary = 's'\ndurability = 'd'\npersistent = true\ndaemons = 1\n{lines}\n")
 }
 
 #[test]
 fn a_named_backend_that_cannot_be_measured_is_refused_before_the_run() {
     let Some(scratch) = as_root() else { return };
-    let daemon = format!(
-        "mount = ['{CTXBENCH}', 'mount', '--daemon', '--log', '{{site}}/log', 'memory', '{{mount}}']"
-    );
+    let daemon = format!("mount = ['{CTXBENCH}', 'mount', '--daemon', '--log', '{{site}}/log', 'memory', '{{mount}}']");
     let read_only = "mount = ['mount', '-t', 'tmpfs', '-o', 'ro', 'none', '{mount}']";
     for (lines, parts) in [
         (
             "mount = ['no-such-program', '{mount}']",
-            &[
-                "cannot use the backend my-own",
-                "no-such-program",
-                "fix: install it",
-            ][..],
+            &["cannot use the backend my-own", "no-such-program", "fix: install it"][..],
         ),
-        (
-            "mount = ['false']",
-            &[
-                "it cannot be mounted: my-own could not be mounted",
-                "false: exit code 1",
-            ],
-        ),
-        (
-            read_only,
-            &["it is a read-only file system", "fix: mount it writable"],
-        ),
-        (
-            &daemon,
-            &[
-                "the daemon runs in the background",
-                "`-f`",
-                "`stays = true`",
-            ],
-        ),
-        (
-            &format!("stays = true\n{daemon}"),
-            &[
-                "the daemon runs in the background",
-                "`-f`",
-                "`stays = true`",
-            ],
-        ),
+        ("mount = ['false']", &["it cannot be mounted: my-own could not be mounted", "false: exit code 1"]),
+        (read_only, &["it is a read-only file system", "fix: mount it writable"]),
+        (&daemon, &["the daemon runs in the background", "`-f`", "`stays = true`"]),
+        (&format!("stays = true\n{daemon}"), &["the daemon runs in the background", "`-f`", "`stays = true`"]),
     ] {
         let file = write(&scratch, &defined(lines));
         let (out, mut run) = measure(&scratch, "--workload micro/stat --state hot --backend");
@@ -237,13 +195,7 @@ fn a_named_backend_that_cannot_be_measured_is_refused_before_the_run() {
         assert!(mounts_under(scratch.path()).is_empty(), "{lines}");
     }
     let line = "run --workload micro/read-1k --state hot --backend state";
-    has(
-        &refused(&words(line)),
-        &[
-            "no cell of this run can be measured on state",
-            "tool calls only",
-        ],
-    );
+    has(&refused(&words(line)), &["no cell of this run can be measured on state", "tool calls only"]);
 }
 
 #[test]
@@ -251,19 +203,9 @@ fn a_suite_skips_a_file_system_that_cannot_be_mounted_and_says_why() {
     let Some(scratch) = as_root() else { return };
     let file = write(&scratch, &defined("mount = ['false']"));
     let backends = ["direct", file.to_str().unwrap()];
-    let text = suite(
-        "budget = 2\nrounds = 1",
-        &backends,
-        &[("micro/stat", &["hot"])],
-    );
+    let text = suite("budget = 2\nrounds = 1", &backends, &[("micro/stat", &["hot"])]);
     let out = scratch.path().join("run");
     let output = suite_run(&scratch, &text, &out).succeeds();
-    has(
-        &stderr(&output),
-        &["skipped: my-own: it cannot be mounted", "it takes about "],
-    );
-    has(
-        &text_of(&out, "report.html"),
-        &["SKIPPED: it cannot be mounted"],
-    );
+    has(&stderr(&output), &["skipped: my-own: it cannot be mounted", "it takes about "]);
+    has(&text_of(&out, "report.html"), &["SKIPPED: it cannot be mounted"]);
 }

@@ -5,10 +5,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use crate::common::{
-    Scratch, as_root, can_mount, has, lines, measure, mountable, signal, stderr, text_of,
-    wait_up_to,
-};
+use crate::common::{Scratch, as_root, can_mount, has, lines, measure, mountable, signal, stderr, text_of, wait_up_to};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -38,10 +35,7 @@ fn listing(scratch: &Scratch, program: &str, output: &str) -> String {
 
 #[test]
 fn a_program_that_prints_something_else_is_wrong_data() {
-    for (output, outcome) in [
-        ("f0000.txt\\nf0001.txt\\n", "ok"),
-        ("f0000.txt\\n", "wrong-data"),
-    ] {
+    for (output, outcome) in [("f0000.txt\\nf0001.txt\\n", "ok"), ("f0000.txt\\n", "wrong-data")] {
         let scratch = Scratch::new();
         let file = listing(&scratch, "ls", output);
         let samples = lines(&hot(&scratch, &file), "samples.jsonl");
@@ -114,9 +108,7 @@ fn once(workloads: &[&str], state: &str, backends: &[&str]) -> Vec<Value> {
     for workload in plan["workloads"].as_array().unwrap() {
         let name = workload["name"].as_str().unwrap();
         for arm in ["direct"].iter().chain(backends) {
-            let is_own = |row: &toml::Value| {
-                row["workload"].as_str() == Some(name) && row["arm"].as_str() == Some(arm)
-            };
+            let is_own = |row: &toml::Value| row["workload"].as_str() == Some(name) && row["arm"].as_str() == Some(arm);
             let skipped = plan.get("skipped").and_then(toml::Value::as_array);
             if let Some(skipped) = skipped.into_iter().flatten().find(|row| is_own(row)) {
                 let reason = skipped["reason"].as_str().unwrap();
@@ -178,11 +170,7 @@ fn package_managers_install_the_same_on_every_mount() {
     let npm = include_str!("../../workloads/program/npm.toml");
     let all = "8d4761226ca90792e257b3bbeee1c6a7732b26f011beb7a2e05741496744979f";
     let few = "d0427b28c790b3c74c3361dc92761c1f0dbcf4a80cf464f10b27dbc2d4a08759";
-    let counts = [
-        ("range(450)", "range(20)"),
-        ("n < 450", "n < 20"),
-        (all, few),
-    ];
+    let counts = [("range(450)", "range(20)"), ("n < 450", "n < 20"), (all, few)];
     let npm = changed(&scratch, npm, &counts);
     once(&[&npm], "hot", &["memory", "s3-embedded"]);
     once(&["program/cargo"], "hot", &["memory", "s3-embedded"]);
@@ -194,13 +182,7 @@ fn editors_logs_and_parallel_programs_lose_nothing() {
     if !can_mount() {
         return;
     }
-    let workloads = [
-        "program/editors",
-        "program/log",
-        "program/node",
-        "program/parallel",
-        "program/rsync",
-    ];
+    let workloads = ["program/editors", "program/log", "program/node", "program/parallel", "program/rsync"];
     once(&workloads, "hot", &["memory", "s3-embedded"]);
 }
 

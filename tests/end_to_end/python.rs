@@ -4,15 +4,12 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::common::{
-    Scratch, Succeeds, as_root, conform, ctxbench, entry_of, installed, json_of, lines, measure,
-    mounts_under, stderr, stdout,
+    Scratch, Succeeds, as_root, conform, ctxbench, entry_of, installed, json_of, lines, measure, mounts_under, stderr,
+    stdout,
 };
 
 /// Each with the package that it needs.
-const DAEMONS: [(&str, &str); 2] = [
-    ("python-passthrough", "mfusepy"),
-    ("python-async", "pyfuse3"),
-];
+const DAEMONS: [(&str, &str); 2] = [("python-passthrough", "mfusepy"), ("python-async", "pyfuse3")];
 
 /// The daemons that can run here. `CTXBENCH_REQUIRE_PYTHON`, set in CI, makes a missing one a failure.
 fn daemons() -> Vec<&'static str> {

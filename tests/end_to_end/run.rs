@@ -8,9 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::common::{
-    CTXBENCH, Scratch, Succeeds, as_root, ctxbench, has, has_ended, json_of, lines, measure,
-    mountable, mounts_under, process_file, rooted, signal, state_of, stderr, stdout, suite,
-    suite_run, text_of, wait_for, words,
+    CTXBENCH, Scratch, Succeeds, as_root, ctxbench, has, has_ended, json_of, lines, measure, mountable, mounts_under,
+    process_file, rooted, signal, state_of, stderr, stdout, suite, suite_run, text_of, wait_for, words,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -22,11 +21,7 @@ const COLD: &[&str] = &["cold"];
 
 /// A suite of two workloads in several states, over four backends.
 fn small(settings: &str) -> String {
-    suite(
-        settings,
-        &["direct", "null", "memory", "sqlite"],
-        &[("micro/stat", STATES), ("agent/vsm-cycle", HOT)],
-    )
+    suite(settings, &["direct", "null", "memory", "sqlite"], &[("micro/stat", STATES), ("agent/vsm-cycle", HOT)])
 }
 
 fn samples(out: &Path) -> Vec<Value> {
@@ -61,8 +56,7 @@ fn daemons_of(parent: u32) -> Vec<Pid> {
         let mut fields = rest.split(' ');
         let (state, ppid) = (fields.next(), fields.next());
         let cmdline = fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default();
-        if ppid == Some(&parent.to_string()) && state != Some("Z") && cmdline.contains("\0mount\0")
-        {
+        if ppid == Some(&parent.to_string()) && state != Some("Z") && cmdline.contains("\0mount\0") {
             let pid = entry.file_name().to_str().unwrap().parse();
             daemons.extend(pid.ok().and_then(Pid::from_raw));
         }
@@ -85,10 +79,7 @@ fn a_new_host_fetches_what_a_restarted_daemon_has_in_its_cache() {
     let text = suite(
         BRIEF,
         &["direct", "s3-embedded", "s3-fresh-embedded"],
-        &[
-            ("micro/read-1k", STATES),
-            ("micro/list-1000-attributes", COLD),
-        ],
+        &[("micro/read-1k", STATES), ("micro/list-1000-attributes", COLD)],
     );
     suite_run(&scratch, &text, &out).succeeds();
     nothing_is_left(&scratch);
@@ -136,12 +127,7 @@ fn a_run_measures_every_cell_and_reports_and_decides() {
 
     // stat: 5 arms hot with one warm-up round and one round, 5 lukewarm, 4 cold. vsm-cycle: 4 arms, hot.
     // Three epochs.
-    assert_eq!(
-        outcomes(&out),
-        BTreeMap::from([("ok".to_owned(), 3 * (2 * 5 + 5 + 4 + 2 * 4))]),
-        "{}",
-        stderr(&output)
-    );
+    assert_eq!(outcomes(&out), BTreeMap::from([("ok".to_owned(), 3 * (2 * 5 + 5 + 4 + 2 * 4))]), "{}", stderr(&output));
     let samples = samples(&out);
     for sample in &samples {
         let is_first = sample["state"] == "hot" && sample["round"] == 0;
@@ -203,9 +189,9 @@ fn a_run_measures_every_cell_and_reports_and_decides() {
     }
     let property = |arm: &str, name: &str| {
         let all = lines(&out, "probes.jsonl");
-        let mut own = all.into_iter().filter(|probe| {
-            probe["aspect"] == "property" && probe["arm"] == arm && probe["name"] == name
-        });
+        let mut own = all
+            .into_iter()
+            .filter(|probe| probe["aspect"] == "property" && probe["arm"] == arm && probe["name"] == name);
         own.next().unwrap()["outcome"].clone()
     };
     for arm in ["direct", "sqlite"] {
@@ -215,20 +201,9 @@ fn a_run_measures_every_cell_and_reports_and_decides() {
     }
     assert_eq!(property("memory", "portable"), "skipped");
     let said = stderr(&output);
-    has(
-        &said,
-        &[
-            "sqlite: 0 lost in ",
-            " kills and ",
-            " simulated power cuts (at most ",
-        ],
-    );
+    has(&said, &["sqlite: 0 lost in ", " kills and ", " simulated power cuts (at most "]);
     let points = lines(&out, "crash-points.jsonl");
-    for (backend, loss) in [
-        ("sqlite", "killed-daemon"),
-        ("sqlite", "power-loss"),
-        ("direct", "power-loss"),
-    ] {
+    for (backend, loss) in [("sqlite", "killed-daemon"), ("sqlite", "power-loss"), ("direct", "power-loss")] {
         let is_own = |line: &&Value| line["backend"] == backend && line["loss"] == loss;
         let line = points.iter().find(is_own).unwrap();
         assert_eq!(line["audit"]["verdict"], "valid", "{line}");
@@ -339,29 +314,20 @@ fn decides(out: &Path) {
     let mut report = ctxbench(["report", "--format", "json"]);
     let report = report.arg(out).output().unwrap();
     let json: Value = serde_json::from_str(&stdout(&report)).unwrap();
-    assert!(
-        json["answer"]["passes"]["tried"].as_u64() > Some(0),
-        "{json}"
-    );
+    assert!(json["answer"]["passes"]["tried"].as_u64() > Some(0), "{json}");
     assert!(json["report"].as_str().unwrap().ends_with("report.html"));
     let record = stdout(&decide(&[&one[..], &["--adr"]].concat()));
     let title = "# cron-controller: not decided sqlite";
     assert!(record.starts_with(title), "{record}");
     let missing = decide(&["--candidate", "nonsense"]);
     assert_eq!(missing.status.code(), Some(1));
-    has(
-        &stderr(&missing),
-        &["nonsense is not a candidate of these policies"],
-    );
+    has(&stderr(&missing), &["nonsense is not a candidate of these policies"]);
     let policy = out.with_extension("toml");
     fs::write(&policy, NOBODYS_POLICY).unwrap();
     let nobody = decide(&["--policy", policy.to_str().unwrap()]);
     assert_eq!(nobody.status.code(), Some(1));
     let said = stderr(&nobody);
-    has(
-        &said,
-        &["direct", "nobodys: can = [\"bucket\"], names = [\"s3*\"]"],
-    );
+    has(&said, &["direct", "nobodys: can = [\"bucket\"], names = [\"s3*\"]"]);
 
     // Another machine's run is refused, unless the user asks for it.
     let other = out.with_extension("other");
@@ -395,9 +361,7 @@ fn an_interrupted_run_leaves_nothing_behind_and_resumes() {
     let Some(scratch) = mountable() else { return };
     let out = scratch.path().join("run");
     let child = started(suite_run(&scratch, &long(6, &LOCAL), &out));
-    wait_for("an epoch and a half", || {
-        lines(&out, "epochs.jsonl").len() == 1 && !daemons_of(child.id()).is_empty()
-    });
+    wait_for("an epoch and a half", || lines(&out, "epochs.jsonl").len() == 1 && !daemons_of(child.id()).is_empty());
     // In the second epoch's cell.
     std::thread::sleep(Duration::from_millis(300));
     signal(&child, Signal::INT);
@@ -448,16 +412,8 @@ fn a_run_finds_a_state_that_is_not_whole_and_an_interrupted_power_cut_leaves_not
     let out = scratch.path().join("run");
     let line = "--workload micro/stat --state hot --budget 1 --rounds 1 --epochs 3 --policy none";
     let mut command = ctxbench(["run", "--scratch-dir"]);
-    command
-        .arg(scratch.path())
-        .args(words(line))
-        .arg("--out")
-        .arg(&out);
-    command
-        .arg("--backend")
-        .arg(part)
-        .arg("--backend")
-        .arg(whole);
+    command.arg(scratch.path()).args(words(line)).arg("--out").arg(&out);
+    command.arg("--backend").arg(part).arg("--backend").arg(whole);
     command.stderr(fs::File::create(scratch.path().join("said")).unwrap());
     let mut child = command.stdout(Stdio::null()).spawn().unwrap();
     wait_for("the power cuts", || {
@@ -569,9 +525,7 @@ fn a_run_records_a_killed_daemon_as_a_crash_and_continues() {
 /// Whether `micro/write-64m` is writing a file in the daemon's mount: the file has between 1 and 32 MiB.
 fn is_half_written(daemon: Pid) -> bool {
     let cmdline = process_file(daemon, "cmdline").unwrap_or_default();
-    let mut arguments = cmdline
-        .split('\0')
-        .skip_while(|argument| *argument != "mount");
+    let mut arguments = cmdline.split('\0').skip_while(|argument| *argument != "mount");
     let entries = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten();
     entries(Path::new(arguments.nth(2).unwrap_or_default()))
         .flat_map(|subtree| entries(&subtree.path().join("files")))
@@ -606,18 +560,12 @@ fn a_run_removes_its_default_scratch_image() {
     run.env("CTXBENCH_SCRATCH", &base);
     let mut child = started(run);
     // Two mounts: the image, and a daemon's mount in it.
-    wait_for("a mount of a daemon", || {
-        mounts_under(&base).len() >= 2 || child.try_wait().unwrap().is_some()
-    });
+    wait_for("a mount of a daemon", || mounts_under(&base).len() >= 2 || child.try_wait().unwrap().is_some());
     assert!(child.try_wait().unwrap().is_none(), "it has ended before");
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
     let receipt = &json_of(&out, "env.json")["scratch"];
-    for (field, expected) in [
-        ("kind", "image"),
-        ("file_system", "ext4"),
-        ("journal", "journaled"),
-    ] {
+    for (field, expected) in [("kind", "image"), ("file_system", "ext4"), ("journal", "journaled")] {
         assert_eq!(receipt[field], expected, "{receipt}");
     }
     let features = receipt["features"].as_array().unwrap();
@@ -663,10 +611,7 @@ fn a_run_without_fuse_skips_mounts_and_reports_it() {
     let arms = samples.iter().map(|s| s["arm"].as_str().unwrap());
     let arms: BTreeSet<&str> = arms.collect();
     assert_eq!(arms, BTreeSet::from(["direct", "direct-again"]));
-    let skipped = [
-        "SKIPPED: you have no permission to open /dev/fuse",
-        "skipped in ",
-    ];
+    let skipped = ["SKIPPED: you have no permission to open /dev/fuse", "skipped in "];
     has(&text_of(&out, "report.html"), &skipped);
 }
 
@@ -682,10 +627,7 @@ fn a_full_disk_ends_a_run_and_keeps_its_recorded_results() {
     let output = run.args(["--budget", "60", "--rounds", "200"]).output();
     let output = output.unwrap();
     assert_eq!(output.status.code(), Some(1));
-    let parts = [
-        "results can no longer be written",
-        "No space left on device",
-    ];
+    let parts = ["results can no longer be written", "No space left on device"];
     has(&stderr(&output), &parts);
     let copy = scratch.path().join("copy");
     Command::new("cp").arg("-r").args([&out, &copy]).succeeds();
@@ -708,14 +650,10 @@ fn a_bare_s3_client_is_an_arm_next_to_mounts() {
     assert_eq!(left, 0, "files of workspaces stay behind");
     let samples = samples(&out);
     for workload in workloads {
-        let is_of =
-            |sample: &&Value| sample["arm"] == "s3-bare-embedded" && sample["workload"] == workload;
+        let is_of = |sample: &&Value| sample["arm"] == "s3-bare-embedded" && sample["workload"] == workload;
         let passes: Vec<_> = samples.iter().filter(is_of).collect();
         assert!(passes.len() >= 6, "{workload}: {}", passes.len());
-        assert!(
-            passes.iter().all(|sample| sample["outcome"] == "ok"),
-            "{passes:?}"
-        );
+        assert!(passes.iter().all(|sample| sample["outcome"] == "ok"), "{passes:?}");
     }
 }
 
@@ -730,20 +668,11 @@ fn a_session_with_nothing_to_replay_is_run_and_reported_in_time() {
     let dir = scratch.path();
     let file = |name: &str| dir.join(name).display().to_string();
     fs::write(file("greeting.jsonl"), GREETING).unwrap();
-    let arguments = [
-        "trace",
-        "import",
-        "--format",
-        "claude-code",
-        &file("greeting.jsonl"),
-    ];
+    let arguments = ["trace", "import", "--format", "claude-code", &file("greeting.jsonl")];
     let mut import = ctxbench(arguments);
     let imported = import.args(["--out", &file("mine.trace.jsonl")]);
     let imported = stdout(&imported.succeeds());
-    assert!(
-        imported.contains("nothing to replay: no tool call"),
-        "{imported}"
-    );
+    assert!(imported.contains("nothing to replay: no tool call"), "{imported}");
     let essay = "A session that only talks, so that no call of it can be replayed on any backend.";
     let workload = format!(
         "name = \"agent/mine\"\nessay = \"{essay}\"\nstates = [\"hot\"]\n[trace]\nfile = \"mine.trace.jsonl\"\n"
@@ -753,10 +682,7 @@ fn a_session_with_nothing_to_replay_is_run_and_reported_in_time() {
     let line = "--backend memory --budget 1 --rounds 1 --no-probes --workload";
     let (out, mut command) = measure(&scratch, line);
     let messages = stderr(&command.arg(file("mine.toml")).succeeds());
-    assert!(
-        messages.contains("agent/mine: nothing to replay"),
-        "{messages}"
-    );
+    assert!(messages.contains("agent/mine: nothing to replay"), "{messages}");
     ctxbench(["report", &file("run")]).succeeds();
     assert!(started.elapsed() < Duration::from_secs(120));
     let page = text_of(&out, "report.md");
@@ -779,18 +705,10 @@ fn a_run_that_is_being_made_is_neither_made_again_nor_resumed() {
     let before = text_of(&out, "plan.toml");
     let second = command().stderr(Stdio::piped()).output().unwrap();
     assert_eq!(second.status.code(), Some(1));
-    assert!(
-        stderr(&second).contains("contains a run, or a run is in progress there"),
-        "{}",
-        stderr(&second)
-    );
+    assert!(stderr(&second).contains("contains a run, or a run is in progress there"), "{}", stderr(&second));
     let resumed = ctxbench(["run", "--resume", &name]).output().unwrap();
     assert_eq!(resumed.status.code(), Some(1));
-    assert!(
-        stderr(&resumed).contains("another process is still making this run"),
-        "{}",
-        stderr(&resumed)
-    );
+    assert!(stderr(&resumed).contains("another process is still making this run"), "{}", stderr(&resumed));
     signal(&first, Signal::INT);
     assert_eq!(first.wait().unwrap().code(), Some(130));
     assert_eq!(text_of(&out, "plan.toml"), before);
@@ -819,19 +737,13 @@ fn a_hot_pass_after_one_that_read_all_files_back_asks_the_daemon_for_nothing() {
 #[test]
 fn a_signal_ends_a_report_at_once_and_leaves_no_part_of_a_file() {
     let Some(scratch) = mountable() else { return };
-    let (out, command) = measure(
-        &scratch,
-        "--workload micro/stat --backend memory --state hot --budget 1 --rounds 1 --no-probes",
-    );
+    let (out, command) =
+        measure(&scratch, "--workload micro/stat --backend memory --state hot --budget 1 --rounds 1 --no-probes");
     let mut command = command;
     command.succeeds();
     // More records than a report takes in a moment.
     let samples = text_of(&out, "samples.jsonl");
-    fs::write(
-        out.join("samples.jsonl"),
-        samples.repeat(400_000 / samples.lines().count()),
-    )
-    .unwrap();
+    fs::write(out.join("samples.jsonl"), samples.repeat(400_000 / samples.lines().count())).unwrap();
     fs::remove_file(out.join("report.md")).unwrap();
     for (line, asked) in [
         ("report", Signal::INT),
@@ -841,20 +753,14 @@ fn a_signal_ends_a_report_at_once_and_leaves_no_part_of_a_file() {
         ("compare", Signal::INT),
     ] {
         let mut command = ctxbench([line]);
-        let process = command
-            .arg(&out)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+        let process = command.arg(&out).stdout(Stdio::null()).stderr(Stdio::null());
         let mut process = process.spawn().unwrap();
         std::thread::sleep(Duration::from_millis(700));
         signal(&process, asked);
         let at = std::time::Instant::now();
         assert_eq!(process.wait().unwrap().code(), Some(130), "{line}");
         assert!(at.elapsed() < Duration::from_secs(2), "{line}");
-        let left = fs::read_dir(&out)
-            .unwrap()
-            .flatten()
-            .map(|entry| entry.file_name().into_string().unwrap());
+        let left = fs::read_dir(&out).unwrap().flatten().map(|entry| entry.file_name().into_string().unwrap());
         let parts: Vec<String> = left.filter(|name| name.ends_with(".part")).collect();
         assert_eq!(parts, Vec::<String>::new(), "{line}");
     }

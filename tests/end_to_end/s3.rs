@@ -7,9 +7,8 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    CTXBENCH, Mount, Scratch, Server, Succeeds, can_mount, ctxbench, embedded, has, lacks,
-    memory_of, mountable, mounts_under, set_server, signal, stderr, stdout, text_of, wait_for,
-    words,
+    CTXBENCH, Mount, Scratch, Server, Succeeds, can_mount, ctxbench, embedded, has, lacks, memory_of, mountable,
+    mounts_under, set_server, signal, stderr, stdout, text_of, wait_for, words,
 };
 use object_store::ObjectStoreExt;
 use object_store::path::Path as Key;
@@ -75,10 +74,7 @@ fn a_memory_is_read_only_on_a_server_that_ignores_if_none_match() {
     let refused = fs::write(&file, "changed").unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
     second.end();
-    for line in [
-        "s3 restore --agent-id alice note.md --at 1 --to x",
-        "s3 import --agent-id alice",
-    ] {
+    for line in ["s3 restore --agent-id alice note.md --at 1 --to x", "s3 import --agent-id alice"] {
         let refused = command(&access, line).output().unwrap();
         assert!(!refused.status.success(), "{}", stdout(&refused));
     }
@@ -100,15 +96,11 @@ fn two_hosts_see_each_others_changes_through_the_kernels_caches() {
     fs::create_dir(a.dir.join("notes")).unwrap();
     for text in ["first", "second, and longer", "3"] {
         fs::write(&ours, text).unwrap();
-        wait_for("the change", || {
-            fs::read_to_string(&theirs).ok().as_deref() == Some(text)
-        });
+        wait_for("the change", || fs::read_to_string(&theirs).ok().as_deref() == Some(text));
         assert_eq!(fs::metadata(&theirs).unwrap().len(), text.len() as u64);
     }
     fs::rename(a.dir.join("notes"), a.dir.join("kept")).unwrap();
-    wait_for("the rename", || {
-        b.dir.join("kept/plan.md").exists() && !b.dir.join("notes").exists()
-    });
+    wait_for("the rename", || b.dir.join("kept/plan.md").exists() && !b.dir.join("notes").exists());
     fs::remove_file(b.dir.join("kept/plan.md")).unwrap();
     wait_for("the deletion", || !a.dir.join("kept/plan.md").exists());
     ctxbench(["unmount"]).arg(&a.dir).succeeds();
@@ -179,12 +171,7 @@ fn changes_of_another_host_raise_inotify_events_and_change_nothing() {
     // A program that is told reads the new text.
     assert_eq!(text_of(&notes, "plan.md"), "first, and more");
     in_notes.wait_for(modify, "plan.md");
-    let times = |dir: &Path| {
-        fs::metadata(dir.join("plan.md"))
-            .unwrap()
-            .modified()
-            .unwrap()
-    };
+    let times = |dir: &Path| fs::metadata(dir.join("plan.md")).unwrap().modified().unwrap();
     assert_eq!(times(&notes), times(&theirs));
     assert!(times(&notes) > was.modified().unwrap());
 
@@ -204,10 +191,7 @@ fn changes_of_another_host_raise_inotify_events_and_change_nothing() {
     let mut pending = [0; 8];
     let length = rustix::fs::getxattr(&a.dir, "user.ctx.pending", &mut pending).unwrap();
     assert_eq!(&pending[..length], b"0");
-    let log = server
-        .command(&["s3", "log", "--agent-id", "alice"])
-        .output()
-        .unwrap();
+    let log = server.command(&["s3", "log", "--agent-id", "alice"]).output().unwrap();
     has(&stdout(&log), &["changed    notes/plan.md"]);
     lacks(&stdout(&log), &["attributes notes"]);
     a.end();
@@ -225,9 +209,7 @@ fn a_daemon_killed_while_it_raises_events_ends_at_once() {
         for number in 0..400 {
             fs::write(b.dir.join(format!("f{number}")), round.to_string()).unwrap();
         }
-        wait_for("the changes", || {
-            fs::read_to_string(a.dir.join("f399")).ok() == Some(round.to_string())
-        });
+        wait_for("the changes", || fs::read_to_string(a.dir.join("f399")).ok() == Some(round.to_string()));
         std::thread::sleep(Duration::from_millis(3 * round));
         let began = Instant::now();
         // Waits for the end of the process.
@@ -297,10 +279,7 @@ fn ctrl_c_ends_a_read_that_waits_for_a_server_which_does_not_answer() {
     let b = server.mount(&scratch, "b", &["--timeout", "20", "--poll", "60000"]);
     server.signal(Signal::STOP);
 
-    let mut reader = Command::new("cat")
-        .arg(b.dir.join("note.md"))
-        .spawn()
-        .unwrap();
+    let mut reader = Command::new("cat").arg(b.dir.join("note.md")).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(500));
     assert!(reader.try_wait().unwrap().is_none(), "it waits");
     let asked = Instant::now();
@@ -420,13 +399,8 @@ fn the_history_of_a_memory_is_listed_shown_restored_checked_and_given_up() {
     refused("show plan.md", "plan.md is not in commit 4");
 
     let restored = done("restore notes --at 2");
-    assert_eq!(
-        restored,
-        "restored notes to notes of commit 2, in commit 5\n"
-    );
-    wait_for("the restored file", || {
-        fs::read(a.dir.join("notes/plan.md")).is_ok_and(|text| text == b"one")
-    });
+    assert_eq!(restored, "restored notes to notes of commit 2, in commit 5\n");
+    wait_for("the restored file", || fs::read(a.dir.join("notes/plan.md")).is_ok_and(|text| text == b"one"));
     assert!(done("restore x.bin --at 4").ends_with("nothing to restore\n"));
     assert!(done("check --mirror off").ends_with(": whole\n"));
 
@@ -645,9 +619,7 @@ fn the_doctor_asks_the_server_that_the_environment_names() {
         let missing = text.lines().filter_map(|it| it.strip_prefix("MISSING   "));
         let missing: Vec<&str> = missing.collect();
         // One line with the fix, and no `ok` for an arm that needs the server.
-        let [server_line, ..] = missing[..] else {
-            panic!("nothing is missing in {text}")
-        };
+        let [server_line, ..] = missing[..] else { panic!("nothing is missing in {text}") };
         has(server_line, &["S3 server: ", reason, " (fix: "]);
         for arm in ["s3-given: ", "s3-fsync-given: "] {
             assert!(missing.iter().any(|line| line.starts_with(arm)), "{text}");
@@ -679,7 +651,8 @@ fn without_an_endpoint_the_doctor_says_which_server_a_run_starts_and_why() {
         set(&mut command, &variables);
         doctor(command).0
     };
-    let embedded = "s3        embedded S3, started by each run: MinIO is not installed: CTXBENCH_MINIO names /nonexistent/minio";
+    let embedded =
+        "s3        embedded S3, started by each run: MinIO is not installed: CTXBENCH_MINIO names /nonexistent/minio";
     has(&asked(None), &[embedded]);
     let minio = "s3        MinIO, started by each run: CTXBENCH_REQUIRE_MINIO is set; but";
     has(&asked(Some("1")), &[minio, "MISSING   s3-minio: "]);

@@ -16,12 +16,8 @@ fn a_run_of_a_million_calls_is_rendered_in_5_s_and_500_mb() {
     assert!(calls >= 1_000_000, "{calls}");
     let program = std::env::var_os("CTXBENCH_RELEASE").map_or(CTXBENCH.into(), PathBuf::from);
     let began = Instant::now();
-    let mut report = Command::new(program)
-        .args(["report", "--policy", "all"])
-        .arg(&dir)
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut report =
+        Command::new(program).args(["report", "--policy", "all"]).arg(&dir).stdout(Stdio::null()).spawn().unwrap();
     let mut most = 0;
     let status = loop {
         most = most.max(memory_of(report.id(), "VmHWM:").unwrap_or(0));
@@ -33,12 +29,7 @@ fn a_run_of_a_million_calls_is_rendered_in_5_s_and_500_mb() {
     let took = began.elapsed();
     assert!(status.success(), "{status}");
     let page = std::fs::metadata(dir.join("report.html")).unwrap().len();
-    println!(
-        "{calls} calls: {:.2} s, {} MiB, a page of {} KiB",
-        took.as_secs_f64(),
-        most / 1024,
-        page / 1024
-    );
+    println!("{calls} calls: {:.2} s, {} MiB, a page of {} KiB", took.as_secs_f64(), most / 1024, page / 1024);
     assert!(took < Duration::from_secs(5), "{took:?}");
     assert!(most < 500_000, "{most} KiB");
     assert!(page < 3_000_000, "{page} bytes");

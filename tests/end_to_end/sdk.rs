@@ -6,9 +6,7 @@ use std::process::{Command, Output};
 use crate::common::{CTXBENCH, can_mount, has, installed, stderr, stdout};
 
 fn sdk(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../sdk")
-        .join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../sdk").join(name)
 }
 
 /// Whether a command succeeds here. `required`, set in CI, makes a missing one a failure.
@@ -55,17 +53,12 @@ fn the_python_sdk_passes_its_tests_with_this_program() {
             "test_state",
         ],
     );
-    said.lines()
-        .filter(|line| line.contains("skipped '"))
-        .for_each(is_optional);
+    said.lines().filter(|line| line.contains("skipped '")).for_each(is_optional);
 }
 
 #[test]
 fn the_typescript_sdk_passes_its_tests_with_this_program() {
-    let supported = [
-        "-e",
-        "process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)",
-    ];
+    let supported = ["-e", "process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)"];
     let missing = "the TypeScript SDK needs node, version 20 or newer";
     if !can_mount() || !is_installed("node", supported, missing, "CTXBENCH_REQUIRE_NODE") {
         return;
@@ -86,9 +79,7 @@ fn the_typescript_sdk_passes_its_tests_with_this_program() {
             "the package's session",
         ],
     );
-    said.lines()
-        .filter(|line| line.contains("# SKIP"))
-        .for_each(is_optional);
+    said.lines().filter(|line| line.contains("# SKIP")).for_each(is_optional);
 }
 
 #[test]

@@ -204,23 +204,14 @@ fn auto_selection_says_why_it_is_not_minio() {
     let scratch = Scratch::new();
     let missing = scratch.path().join("minio");
     let mut command = ctxbench(["s3", "serve"]);
-    command
-        .env("CTXBENCH_MINIO", &missing)
-        .env_remove("CTXBENCH_REQUIRE_MINIO")
-        .stderr(Stdio::piped());
+    command.env("CTXBENCH_MINIO", &missing).env_remove("CTXBENCH_REQUIRE_MINIO").stderr(Stdio::piped());
     let mut server = Server::of(command);
     assert_eq!(server.announcement.server, "embedded S3");
     server.signal(Signal::INT);
-    has(
-        &server.errors(),
-        &["embedded S3 server instead of MinIO", "make minio"],
-    );
+    has(&server.errors(), &["embedded S3 server instead of MinIO", "make minio"]);
 
-    let output = ctxbench(["s3", "serve"])
-        .env("CTXBENCH_MINIO", &missing)
-        .env("CTXBENCH_REQUIRE_MINIO", "1")
-        .output()
-        .unwrap();
+    let output =
+        ctxbench(["s3", "serve"]).env("CTXBENCH_MINIO", &missing).env("CTXBENCH_REQUIRE_MINIO", "1").output().unwrap();
     assert!(!output.status.success());
     let said = stderr(&output);
     has(&said, &["CTXBENCH_REQUIRE_MINIO is set", "make minio"]);
@@ -234,10 +225,7 @@ fn a_server_that_cannot_start_is_named() {
     std::fs::write(&not_a_server, script).unwrap();
     let executable = PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(&not_a_server, executable).unwrap();
-    let output = ctxbench(["s3", "serve", "--server", "minio"])
-        .env("CTXBENCH_MINIO", &not_a_server)
-        .output()
-        .unwrap();
+    let output = ctxbench(["s3", "serve", "--server", "minio"]).env("CTXBENCH_MINIO", &not_a_server).output().unwrap();
     let ended = "MinIO ended before it was ready (exit status: 3)";
     has(&stderr(&output), &[ended, "no licence to serve"]);
 

@@ -4,9 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::common::{
-    Mount, Succeeds, ctxbench, embedded, has, mountable, set_server, stderr, words,
-};
+use crate::common::{Mount, Succeeds, ctxbench, embedded, has, mountable, set_server, stderr, words};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
@@ -17,8 +15,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 /// `openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout key.pem -out certificate.pem
 /// -days 36500 -subj '/CN=ctxbench test' -addext subjectAltName=IP:127.0.0.1 -addext basicConstraints=critical,CA:FALSE`
 fn certificate() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../tests/end_to_end/tls_certificates/certificate.pem")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/end_to_end/tls_certificates/certificate.pem")
 }
 
 /// Terminates TLS and forwards connections to the server at `plain`. Returns the port.
@@ -56,13 +53,7 @@ fn a_mount_uses_a_server_behind_tls_only_if_it_trusts_the_certificate() {
         let mut command = ctxbench(words("mount s3 --agent-id alice --cache"));
         command.arg(mount.with_extension("db")).arg(mount);
         let endpoint = format!("https://127.0.0.1:{port}");
-        set_server(
-            &mut command,
-            &endpoint,
-            &access.access_key,
-            &access.secret_key,
-        )
-        .env("SSL_CERT_FILE", trusted);
+        set_server(&mut command, &endpoint, &access.access_key, &access.secret_key).env("SSL_CERT_FILE", trusted);
         command
     };
 

@@ -3,9 +3,7 @@
 
 use std::fs;
 
-use crate::common::{
-    Scratch, Succeeds, ctxbench, has, lines, measure, refused, run, stderr, stdout, text_of, words,
-};
+use crate::common::{Scratch, Succeeds, ctxbench, has, lines, measure, refused, run, stderr, stdout, text_of, words};
 use serde_json::Value;
 
 fn json(arguments: &[&str]) -> Value {
@@ -74,11 +72,7 @@ fn the_advice_follows_the_rules_of_source_5_and_says_what_files_save() {
     let dollars = advice["evict_dollars"].as_f64().unwrap();
     assert!((dollars - (of(1, "dollars") - of(0, "dollars"))).abs() < 1e-9);
     let page = stdout(&run(words(line)));
-    let parts = [
-        "advice: keep large results in files",
-        "fewer tokens",
-        "(simulated)",
-    ];
+    let parts = ["advice: keep large results in files", "fewer tokens", "(simulated)"];
     has(&page, &parts);
 
     // A session with one small result, as a file.
@@ -86,10 +80,7 @@ fn the_advice_follows_the_rules_of_source_5_and_says_what_files_save() {
     let file = scratch.path().join("small.traj.json");
     fs::write(&file, trajectory("gpt-6.1-sol", 40, 5)).unwrap();
     let small = stdout(&run(["tokens", "--advise", file.to_str().unwrap()]));
-    has(
-        &small,
-        &["advice: leave results in the context: none is large"],
-    );
+    has(&small, &["advice: leave results in the context: none is large"]);
     let without = json(&["tokens", file.to_str().unwrap()]);
     assert!(without[0].get("advice").is_none());
 }
@@ -102,10 +93,7 @@ fn one_question_is_cheaper_by_recall_and_a_hundred_by_a_file_of_notes() {
              --policy memory-file --policy memory-recall"
         )));
         let policies = found[0]["policies"].as_array().unwrap();
-        let basis: Vec<_> = policies
-            .iter()
-            .map(|policy| &policy["tokens_are"])
-            .collect();
+        let basis: Vec<_> = policies.iter().map(|policy| &policy["tokens_are"]).collect();
         assert_eq!(basis, ["partly stated", "simulated", "simulated"]);
         [0, 1, 2].map(|at| policies[at]["dollars"].as_f64().unwrap())
     };
@@ -214,23 +202,16 @@ fn the_command_refuses_by_name_what_it_cannot_count_or_price() {
         has(&refused(&[&["tokens"], more].concat()), &[reason]);
     };
     refuses(&[], "nothing to count");
-    for (format, reason) in [
-        ("claude-code", "s.traj.json: no line"),
-        ("openhands", "s.traj.json: holds no event of a session"),
-    ] {
+    for (format, reason) in
+        [("claude-code", "s.traj.json: no line"), ("openhands", "s.traj.json: holds no event of a session")]
+    {
         refuses(&["--format", format, &session], reason);
     }
-    refuses(
-        &[&session, "--model", "knows-9"],
-        "\"knows-9\" has no price; use one of ",
-    );
+    refuses(&[&session, "--model", "knows-9"], "\"knows-9\" has no price; use one of ");
     // A session on a model without a price keeps its tokens.
     let unpriced = run(["tokens", &session]);
     assert_eq!(unpriced.status.code(), Some(0));
-    has(
-        &stderr(&unpriced),
-        &["no dollars: model \"nobody/knows-9\" has no price"],
-    );
+    has(&stderr(&unpriced), &["no dollars: model \"nobody/knows-9\" has no price"]);
     has(&stdout(&unpriced), &["no prices", "–"]);
     let line = format!("tokens --format mini-swe-agent {session} --model none");
     has(&stdout(&ctxbench(words(&line)).succeeds()), &["–"]);
@@ -291,10 +272,7 @@ fn a_run_on_an_agents_state_is_verified_and_accounted_for() {
     let passes: Vec<_> = passes.collect();
     // Three workloads with one warm-up round and one round in each of three epochs.
     assert_eq!(passes.len(), 3 * 2 * 3, "{passes:?}");
-    assert!(
-        passes.iter().all(|sample| sample["outcome"] == "ok"),
-        "{passes:?}"
-    );
+    assert!(passes.iter().all(|sample| sample["outcome"] == "ok"), "{passes:?}");
     let why = "state is reached by tool calls only: it has no path for a POSIX operation";
     let rename = "state: there is no tool for it: to rename to";
     has(&text_of(&dir, "plan.toml"), &[why, rename]);

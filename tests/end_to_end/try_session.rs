@@ -8,8 +8,7 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::common::{
-    Scratch, Succeeds, ctxbench, has, mountable, mounts_under, refused, signal, stderr, stdout,
-    wait_for,
+    Scratch, Succeeds, ctxbench, has, mountable, mounts_under, refused, signal, stderr, stdout, wait_for,
 };
 
 /// A conversation with file calls, in OpenAI's form.
@@ -23,11 +22,7 @@ fn conversation() -> String {
     let mut messages = vec![json!({"role": "user", "content": "Keep notes."})];
     for id in 0..12 {
         let path = format!("/w/p/notes/{id}.md");
-        messages.push(call(
-            3 * id,
-            "write_file",
-            json!({"path": path, "content": format!("secret {id}\n")}),
-        ));
+        messages.push(call(3 * id, "write_file", json!({"path": path, "content": format!("secret {id}\n")})));
         messages.push(result(3 * id, "ok"));
         messages.push(call(3 * id + 1, "read_file", json!({"path": path})));
         messages.push(result(3 * id + 1, &format!("secret {id}\n")));
@@ -78,10 +73,7 @@ fn a_recorded_session_is_answered_in_one_command() {
     let traces = fs::read_dir(run.join("sessions")).unwrap();
     for file in traces {
         let text = fs::read_to_string(file.unwrap().path()).unwrap();
-        assert!(
-            !text.contains("secret") && !text.contains("notes/"),
-            "{text}"
-        );
+        assert!(!text.contains("secret") && !text.contains("notes/"), "{text}");
     }
 }
 
@@ -93,9 +85,7 @@ fn an_interrupted_try_says_what_it_stopped_and_leaves_nothing() {
     let session = written(scratch.path(), "session.json", &conversation());
     let results = scratch.dir("results");
     let mut command = ctxbench(["try", &session, "--budget", "20", "--results"]);
-    command
-        .arg(&results)
-        .env("CTXBENCH_SCRATCH", scratch.path());
+    command.arg(&results).env("CTXBENCH_SCRATCH", scratch.path());
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
     let child = child.unwrap();
     wait_for("the replay", || {
@@ -105,13 +95,7 @@ fn an_interrupted_try_says_what_it_stopped_and_leaves_nothing() {
     signal(&child, Signal::INT);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
-    has(
-        &stderr(&output),
-        &[
-            "interrupted: the replay was stopped",
-            "nothing is left behind",
-        ],
-    );
+    has(&stderr(&output), &["interrupted: the replay was stopped", "nothing is left behind"]);
     assert_eq!(fs::read_dir(&results).unwrap().count(), 0);
     assert!(mounts_under(scratch.path()).is_empty());
 }
@@ -121,63 +105,31 @@ fn tokens_are_counted_without_a_replay_and_a_session_comes_from_anywhere() {
     let scratch = Scratch::new();
     let dir = scratch.path();
     let rollout = include_str!("../../workloads/src/import/fixtures/codex-rollout.jsonl");
-    let codex = written(
-        dir,
-        "home/.codex/sessions/2026/02/01/rollout-1.jsonl",
-        rollout,
-    );
+    let codex = written(dir, "home/.codex/sessions/2026/02/01/rollout-1.jsonl", rollout);
     written(dir, "home/.codex/sessions/2026/02/01/other.jsonl", "{}");
     let home = dir.join("home");
-    let output = ctxbench(["try", "--session", "codex", "--no-replay"])
-        .env("HOME", &home)
-        .env_remove("CODEX_HOME")
-        .succeeds();
-    has(
-        &stdout(&output),
-        &[
-            "newest sessions of Codex",
-            &codex,
-            "format codex",
-            "codex 0.98.0 on gpt-5.5",
-        ],
-    );
+    let output =
+        ctxbench(["try", "--session", "codex", "--no-replay"]).env("HOME", &home).env_remove("CODEX_HOME").succeeds();
+    has(&stdout(&output), &["newest sessions of Codex", &codex, "format codex", "codex 0.98.0 on gpt-5.5"]);
     // Standard input, a directory, and a pattern.
     let input = fs::File::open(&codex).unwrap();
-    let output = ctxbench(["try", "-", "--no-replay"])
-        .stdin(Stdio::from(input))
-        .succeeds();
+    let output = ctxbench(["try", "-", "--no-replay"]).stdin(Stdio::from(input)).succeeds();
     has(&stdout(&output), &["standard input", "format codex"]);
-    let output = ctxbench(["try", "--no-replay"])
-        .arg(home.join(".codex/**/roll*.jsonl"))
-        .succeeds();
+    let output = ctxbench(["try", "--no-replay"]).arg(home.join(".codex/**/roll*.jsonl")).succeeds();
     has(&stdout(&output), &["format codex"]);
     let pi = include_str!("../../workloads/src/import/fixtures/pi.jsonl");
     written(dir, "many/a.jsonl", pi);
     written(dir, "many/b.jsonl", rollout);
     written(dir, "many/c.json", "{\"alpha\":1}");
-    let output = ctxbench(["try", "--no-replay"])
-        .arg(dir.join("many"))
-        .succeeds();
-    has(
-        &stdout(&output),
-        &[
-            "2 sessions: $",
-            "1 of 3 files could not be read\n  fix: ",
-            "Next: leave out --no-replay",
-        ],
-    );
+    let output = ctxbench(["try", "--no-replay"]).arg(dir.join("many")).succeeds();
+    has(&stdout(&output), &["2 sessions: $", "1 of 3 files could not be read\n  fix: ", "Next: leave out --no-replay"]);
     // A session with nothing to replay still has its tokens, and nothing is measured.
     let talk = r#"[{"role":"user","content":"Hello."},{"role":"assistant","content":"Hello."}]"#;
     let talk = written(dir, "talk.json", talk);
     let output = ctxbench(["try", &talk]).current_dir(dir).succeeds();
     has(
         &stdout(&output),
-        &[
-            "nothing to replay: no tool call",
-            "tokens ",
-            "nothing is decided",
-            "Next: ctxbench tokens ",
-        ],
+        &["nothing to replay: no tool call", "tokens ", "nothing is decided", "Next: ctxbench tokens "],
     );
     assert!(!dir.join("results").exists());
 }
@@ -188,13 +140,7 @@ fn a_file_that_is_not_a_session_is_named_or_described() {
     let file = |name: &str, text: &str| written(scratch.path(), name, text);
     has(&refused(&["try"]), &["--session claude-code"]);
     let database = file("goose.db", "SQLite format 3\u{0}");
-    has(
-        &refused(&["try", &database]),
-        &["looks like an SQLite database", "opencode export"],
-    );
+    has(&refused(&["try", &database]), &["looks like an SQLite database", "opencode export"]);
     let other = file("x.json", "{\"alpha\":1}");
-    has(
-        &refused(&["try", &other]),
-        &["with the fields alpha", "docs/ADDING-AN-IMPORTER.md"],
-    );
+    has(&refused(&["try", &other]), &["with the fields alpha", "docs/ADDING-AN-IMPORTER.md"]);
 }

@@ -8,8 +8,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use crate::common::{
-    Mount, Scratch, can_mount, ctxbench, embedded, mountable, mounts_under, set_server, signal,
-    wait_for, wait_up_to,
+    Mount, Scratch, can_mount, ctxbench, embedded, mountable, mounts_under, set_server, signal, wait_for, wait_up_to,
 };
 use backends::fuse::{ControlCommand, ask};
 use models::{Behaviour, FakeServer};
@@ -47,15 +46,8 @@ impl Case {
         let scratch = Scratch::new();
         let mut command = ctxbench(["mount", backend]);
         command.arg(scratch.dir("mnt")).args(options);
-        command
-            .arg("--control")
-            .arg(scratch.path().join("control"))
-            .env_remove("CTXBENCH_LOG");
-        Self {
-            scratch,
-            command,
-            files: Files::Made(""),
-        }
+        command.arg("--control").arg(scratch.path().join("control")).env_remove("CTXBENCH_LOG");
+        Self { scratch, command, files: Files::Made("") }
     }
 
     /// Opens files 10,000 times, calls `isatty` on each, and ends the mount.
@@ -124,9 +116,7 @@ fn end(mut mount: Mount, what: &str) {
     wait_up_to(Duration::from_secs(20), what, has_ended);
     let status = mount.process.wait().unwrap();
     assert!(status.success(), "{what}: {status}");
-    wait_for("the mount to leave the tree", || {
-        mounts_under(&mount.dir).is_empty()
-    });
+    wait_for("the mount to leave the tree", || mounts_under(&mount.dir).is_empty());
 }
 
 fn never_waits(case: impl Fn() -> Case) {
@@ -143,16 +133,10 @@ fn a_local_mount_never_waits_for_its_log() {
     never_waits(|| Case::new("memory", &[]));
     never_waits(|| Case::new("sqlite", &[]));
     never_waits(|| Case::new("sqlite", &["--writeback"]));
-    never_waits(|| Case {
-        files: Files::Existing(&["d/f0000", "d/f0001"]),
-        ..Case::new("null", &[])
-    });
+    never_waits(|| Case { files: Files::Existing(&["d/f0000", "d/f0001"]), ..Case::new("null", &[]) });
     never_waits(|| Case {
         files: Files::Made("memory/shared"),
-        ..Case::new(
-            "agent-memory",
-            &["--agent-id", "alice", "--embeddings", "none"],
-        )
+        ..Case::new("agent-memory", &["--agent-id", "alice", "--embeddings", "none"])
     });
 }
 
@@ -179,10 +163,7 @@ fn a_mount_with_a_model_never_waits_for_its_log() {
     let model = ["--base-url", &url, "--model", "simulated"];
     never_waits(|| Case::new("llm-history", &model));
     never_waits(|| {
-        let mut case = Case {
-            files: Files::Existing(&["a.txt"]),
-            ..Case::new("llm-generate", &model)
-        };
+        let mut case = Case { files: Files::Existing(&["a.txt"]), ..Case::new("llm-generate", &model) };
         let path = |name: &str| case.scratch.path().join(name);
         let (tree, cache) = (path("tree.json"), path("cache"));
         fs::write(&tree, TREE).unwrap();

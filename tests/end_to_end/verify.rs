@@ -8,8 +8,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::common::{
-    Scratch, Succeeds, as_root, ctxbench, has, json_of, lines, refused, stderr, stdout, suite,
-    suite_run, text_of,
+    Scratch, Succeeds, as_root, ctxbench, has, json_of, lines, refused, stderr, stdout, suite, suite_run, text_of,
 };
 
 /// A suite of a few small cells, which gets a full report.
@@ -17,11 +16,7 @@ fn small() -> String {
     suite(
         "budget = 1\nrounds = 1",
         &["direct", "memory", "sqlite"],
-        &[
-            ("micro/stat", &["hot", "lukewarm"]),
-            ("micro/create-1k", &["hot"]),
-            ("agent/vsm-cycle", &["hot"]),
-        ],
+        &[("micro/stat", &["hot", "lukewarm"]), ("micro/create-1k", &["hot"]), ("agent/vsm-cycle", &["hot"])],
     )
 }
 
@@ -32,8 +27,8 @@ const OTHER_CALLS: &str = "HISTFAAAACV4nJNpmSzMwMDAwgABzFCaEch0M9ixgMH+A0SgtYuJC
 fn verified(dir: &Path) -> (bool, Value) {
     let mut command = ctxbench(["verify", "--format", "json"]);
     let output = command.arg(dir).output().unwrap();
-    let found: Value = serde_json::from_slice(&output.stdout)
-        .unwrap_or_else(|error| panic!("{error}: {}", stderr(&output)));
+    let found: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", stderr(&output)));
     assert_eq!(output.status.success(), found["holds"] == true, "{found}");
     (output.status.success(), found)
 }
@@ -45,10 +40,7 @@ fn differences(dir: &Path) -> Vec<String> {
     let found = found["differences"].as_array().unwrap();
     let found = found.iter().map(|one| {
         let [file, field, stated] = ["file", "field", "stated"].map(|name| text(&one[name]));
-        assert!(
-            !text(&one["row"]).is_empty() && !text(&one["recomputed"]).is_empty(),
-            "{one}"
-        );
+        assert!(!text(&one["row"]).is_empty() && !text(&one["recomputed"]).is_empty(), "{one}");
         format!("{file} {field}: stated {stated}")
     });
     found.collect()
@@ -69,11 +61,7 @@ fn change(dir: &Path, name: &str, change: impl FnOnce(String) -> String) {
 fn other_digit(text: &str, after: &str) -> String {
     let start = text.find(after).unwrap_or_else(|| panic!("no {after}")) + after.len();
     let first = start + text[start..].find(|c: char| c.is_ascii_digit()).unwrap();
-    let digit = if &text[first..=first] == "7" {
-        "6"
-    } else {
-        "7"
-    };
+    let digit = if &text[first..=first] == "7" { "6" } else { "7" };
     format!("{}{digit}{}", &text[..first], &text[first + 1..])
 }
 
@@ -103,10 +91,7 @@ fn verify_finds_each_planted_change_and_passes_an_untouched_run() {
 
     // One file of it, with the hashes of its records.
     let file = scratch.path().join("run.json");
-    ctxbench(["submit", "--out"])
-        .arg(&file)
-        .arg(&out)
-        .succeeds();
+    ctxbench(["submit", "--out"]).arg(&file).arg(&out).succeeds();
     let submitted: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     assert!(!submitted["cells"].as_array().unwrap().is_empty());
     let samples = inputs::sha256_of(&out.join("samples.jsonl")).unwrap();
@@ -139,9 +124,7 @@ fn verify_finds_each_planted_change_and_passes_an_untouched_run() {
     let [file, damaged] = [&file, &published].map(|path| path.to_str().unwrap());
     let reason = refused(&["submit", "--out", file, damaged]);
     has(&reason, &["cells.csv", "ctxbench verify"]);
-    change(&published, log, |text| {
-        text + "0.000,1.000,1.000,HISTFAAA\n"
-    });
+    change(&published, log, |text| text + "0.000,1.000,1.000,HISTFAAA\n");
     change(&published, "passes/micro-stat.hot.csv", |text| {
         let end = text.trim_end().rfind('\n').unwrap() + 1;
         text[..end].to_owned()
@@ -176,29 +159,21 @@ fn verify_finds_each_planted_change_and_passes_an_untouched_run() {
             "another seed",
             |dir| {
                 change(dir, "plan.toml", |text| {
-                    text.replace("seed = 7\n", "seed = 8\n")
-                        .replace("--seed 7 ", "--seed 8 ")
+                    text.replace("seed = 7\n", "seed = 8\n").replace("--seed 7 ", "--seed 8 ")
                 })
             },
             "samples.jsonl",
         ),
         (
             "a wider margin",
-            |dir| {
-                change(dir, "plan.toml", |text| {
-                    text.replace("relative = 0.05", "relative = 0.5")
-                })
-            },
+            |dir| change(dir, "plan.toml", |text| text.replace("relative = 0.05", "relative = 0.5")),
             "plan.toml margins.relative: stated 0.5",
         ),
         (
             "a removed pass",
             |dir| {
                 let mut samples = lines(dir, "samples.jsonl");
-                let at = samples
-                    .iter()
-                    .rposition(|pass| pass["arm"] == "sqlite")
-                    .unwrap();
+                let at = samples.iter().rposition(|pass| pass["arm"] == "sqlite").unwrap();
                 samples.remove(at);
                 put_lines(dir, "samples.jsonl", &renumbered(samples));
             },
@@ -253,11 +228,7 @@ fn verify_finds_each_planted_change_and_passes_an_untouched_run() {
                     for line in &mut all {
                         line["epoch"] = (line["epoch"].as_u64().unwrap() - 1).into();
                     }
-                    let all = if name == "samples.jsonl" {
-                        renumbered(all)
-                    } else {
-                        all
-                    };
+                    let all = if name == "samples.jsonl" { renumbered(all) } else { all };
                     put_lines(dir, name, &all);
                 }
             },
@@ -277,24 +248,15 @@ fn verify_finds_each_planted_change_and_passes_an_untouched_run() {
 
 /// Runs a part of the suite.
 fn shard(scratch: &Scratch, shard: &str, seed: &str) -> PathBuf {
-    let out = scratch
-        .path()
-        .join(format!("shard-{}-{seed}", shard.replace([' ', '/'], "-")));
+    let out = scratch.path().join(format!("shard-{}-{seed}", shard.replace([' ', '/'], "-")));
     let file = scratch.path().join("suite.toml");
     fs::write(&file, small()).unwrap();
     let mut command = ctxbench(["run", "--seed", seed, "--format", "json", "--suite"]);
-    command
-        .arg(file)
-        .arg("--out")
-        .arg(&out)
-        .arg("--scratch-dir")
-        .arg(scratch.path());
+    command.arg(file).arg("--out").arg(&out).arg("--scratch-dir").arg(scratch.path());
     if let Some(job) = shard.strip_prefix("job ") {
         // As the container of a Kubernetes Indexed Job.
         let (index, of) = job.split_once('/').unwrap();
-        command
-            .env("JOB_COMPLETION_INDEX", index)
-            .env("JOB_COMPLETIONS", of);
+        command.env("JOB_COMPLETION_INDEX", index).env("JOB_COMPLETIONS", of);
     } else {
         command.args(["--shard", shard]);
     }
@@ -327,10 +289,7 @@ fn verdicts(dir: &Path) -> BTreeMap<String, String> {
     let cells = report["summary"]["cells"].as_array().unwrap();
     let verdicts = cells.iter().filter_map(|cell| {
         let verdict = cell["against_baseline"]["verdict"].as_str()?.to_owned();
-        let name = format!(
-            "{} {} {} {}",
-            cell["workload"], cell["state"], cell["metric"], cell["arm"]
-        );
+        let name = format!("{} {} {} {}", cell["workload"], cell["state"], cell["metric"], cell["arm"]);
         Some((name, verdict))
     });
     verdicts.collect()
@@ -345,11 +304,7 @@ fn three_shards_merge_into_the_run_that_one_machine_makes() {
     let [first, second, third] = parts.each_ref().map(PathBuf::as_path);
     let merged = scratch.path().join("merged");
     let output = merge(&[third, first, second], &merged).succeeds();
-    assert!(
-        !stderr(&output).contains("another machine"),
-        "{}",
-        stderr(&output)
-    );
+    assert!(!stderr(&output).contains("another machine"), "{}", stderr(&output));
 
     // Each cell is in one shard, with its own pair of `direct`.
     let mut cells: BTreeMap<String, usize> = BTreeMap::new();
@@ -357,9 +312,7 @@ fn three_shards_merge_into_the_run_that_one_machine_makes() {
         let mut arms: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for cell in lines(part, "cells.jsonl") {
             let name = format!("{} {}", cell["workload"], cell["state"]);
-            arms.entry(name)
-                .or_default()
-                .push(cell["arm"].as_str().unwrap().to_owned());
+            arms.entry(name).or_default().push(cell["arm"].as_str().unwrap().to_owned());
         }
         for (name, arms) in arms {
             *cells.entry(name).or_default() += 1;
@@ -368,11 +321,7 @@ fn three_shards_merge_into_the_run_that_one_machine_makes() {
             }
         }
     }
-    assert_eq!(
-        cells.values().copied().collect::<Vec<_>>(),
-        [1, 1, 1, 1],
-        "{cells:?}"
-    );
+    assert_eq!(cells.values().copied().collect::<Vec<_>>(), [1, 1, 1, 1], "{cells:?}");
 
     // Nothing but the numbers of epochs and passes changes.
     let without = |mut lines: Vec<Value>| {
@@ -384,11 +333,7 @@ fn three_shards_merge_into_the_run_that_one_machine_makes() {
     };
     for name in ["samples.jsonl", "cells.jsonl", "epochs.jsonl"] {
         let of_parts = parts.iter().flat_map(|part| lines(part, name));
-        assert_eq!(
-            without(lines(&merged, name)),
-            without(of_parts.collect()),
-            "{name}"
-        );
+        assert_eq!(without(lines(&merged, name)), without(of_parts.collect()), "{name}");
     }
     assert_eq!(counts(&merged), counts(&whole));
     let (one, other) = (verdicts(&whole), verdicts(&merged));
@@ -400,23 +345,15 @@ fn three_shards_merge_into_the_run_that_one_machine_makes() {
     }
     let report = json_of(&merged, "report.json");
     assert_eq!(report["summary"]["health"]["epochs"], 3);
-    has(
-        &report["answer"]["notes"].to_string(),
-        &["merged from 3 shards"],
-    );
-    has(
-        &json_of(first, "report.json")["answer"]["notes"].to_string(),
-        &["shard 0/3"],
-    );
+    has(&report["answer"]["notes"].to_string(), &["merged from 3 shards"]);
+    has(&json_of(first, "report.json")["answer"]["notes"].to_string(), &["shard 0/3"]);
 
     // It is a run like any other.
     for dir in [first, merged.as_path()] {
         assert_eq!(differences(dir), Vec::<String>::new(), "{}", dir.display());
     }
     ctxbench(["claims", merged.to_str().unwrap()]).succeeds();
-    let decided = ctxbench(["decide", merged.to_str().unwrap()])
-        .output()
-        .unwrap();
+    let decided = ctxbench(["decide", merged.to_str().unwrap()]).output().unwrap();
     assert_ne!(decided.status.code(), Some(1), "{}", stderr(&decided));
 
     // Shards that do not fit are refused by name.
@@ -425,9 +362,7 @@ fn three_shards_merge_into_the_run_that_one_machine_makes() {
     let other_count = shard(&scratch, "1/2", "7");
     let built = scratch.path().join("built");
     copy(second, &built);
-    change(&built, "env.json", |text| {
-        text.replacen("\"binary_sha256\": \"", "\"binary_sha256\": \"f", 1)
-    });
+    change(&built, "env.json", |text| text.replacen("\"binary_sha256\": \"", "\"binary_sha256\": \"f", 1));
     let cut = scratch.path().join("cut");
     copy(second, &cut);
     let mut epochs = lines(&cut, "epochs.jsonl");
@@ -436,23 +371,14 @@ fn three_shards_merge_into_the_run_that_one_machine_makes() {
     let out = scratch.path().join("refused");
     for (shards, expected) in [
         (vec![first, first], "the same run twice"),
-        (
-            vec![first, second],
-            "shard 2/3 is missing: 2 of 3 are given",
-        ),
-        (
-            vec![first, second, other_seed.as_path()],
-            "are both shard 1/3",
-        ),
+        (vec![first, second], "shard 2/3 is missing: 2 of 3 are given"),
+        (vec![first, second, other_seed.as_path()], "are both shard 1/3"),
         (vec![first, third, other_seed.as_path()], "plan.seed: 8, 7"),
         (vec![first, other_count.as_path()], "is one of 3 shards"),
         (vec![whole.as_path()], "not a shard"),
         (vec![merged.as_path()], "not a shard"),
         (vec![first, third, built.as_path()], "SHA-256 of the binary"),
-        (
-            vec![first, third, cut.as_path()],
-            "not those of a complete shard",
-        ),
+        (vec![first, third, cut.as_path()], "not those of a complete shard"),
     ] {
         let mut words = vec!["merge".to_owned(), "--out".to_owned(), path(&out)];
         words.extend(shards.into_iter().map(path));
@@ -460,14 +386,8 @@ fn three_shards_merge_into_the_run_that_one_machine_makes() {
         has(&refused(&words), &[expected]);
         assert!(!out.exists(), "{expected}");
     }
-    for (shard, expected) in [
-        ("3/3", "there is no shard 3 of 3"),
-        ("0/0", "no shards of 0"),
-    ] {
-        has(
-            &refused(&["run", "--seed", "7", "--shard", shard]),
-            &[expected],
-        );
+    for (shard, expected) in [("3/3", "there is no shard 3 of 3"), ("0/0", "no shards of 0")] {
+        has(&refused(&["run", "--seed", "7", "--shard", shard]), &[expected]);
     }
     has(&refused(&["run", "--shard", "0/3"]), &["the same --seed"]);
     let suite = path(&scratch.path().join("suite.toml"));
@@ -477,30 +397,14 @@ fn three_shards_merge_into_the_run_that_one_machine_makes() {
     // Another machine is said, and not pooled silently.
     let moved = scratch.path().join("moved");
     copy(third, &moved);
-    change(&moved, "env.json", |text| {
-        text.replacen("\"cpu\": \"", "\"cpu\": \"Other ", 1)
-    });
+    change(&moved, "env.json", |text| text.replacen("\"cpu\": \"", "\"cpu\": \"Other ", 1));
     let mixed = scratch.path().join("mixed");
     let output = merge(&[first, second, moved.as_path()], &mixed).succeeds();
-    has(
-        &stderr(&output),
-        &["moved ran on another machine than", "processor: "],
-    );
+    has(&stderr(&output), &["moved ran on another machine than", "processor: "]);
     let report = json_of(&mixed, "report.json");
     let notes = report["answer"]["notes"].to_string();
-    has(
-        &notes,
-        &[
-            "OTHER MACHINES",
-            "shard 0, 1 on ",
-            "shard 2 on Other ",
-            "dentical arms",
-        ],
-    );
-    has(
-        &report["answer"]["about"].to_string(),
-        &["2 KINDS OF MACHINES"],
-    );
+    has(&notes, &["OTHER MACHINES", "shard 0, 1 on ", "shard 2 on Other ", "dentical arms"]);
+    has(&report["answer"]["about"].to_string(), &["2 KINDS OF MACHINES"]);
     has(&text_of(&mixed, "report.html"), &["OTHER MACHINES"]);
     assert_eq!(differences(&mixed), Vec::<String>::new());
 }

@@ -9,9 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::common::{
-    Cluster, Mount, ROWS, Scratch, Succeeds, beside_writers, cluster, ctxbench, has,
-    in_own_process, lacks, mountable, mounts_under, refused, replays, said, serve_http, sh, stdout,
-    text_of, words, write_files,
+    Cluster, Mount, ROWS, Scratch, Succeeds, beside_writers, cluster, ctxbench, has, in_own_process, lacks, mountable,
+    mounts_under, refused, replays, said, serve_http, sh, stdout, text_of, words, write_files,
 };
 use rusqlite::{Connection, params};
 use rustix::fs::getxattr;
@@ -24,10 +23,7 @@ INSERT INTO messages VALUES (1, 1, 'ann', 'me', '2026-03-01T10:00:00Z', 'Budget'
 
 /// Two tasks and a log of a controller.
 const CONTROLLER: [(&str, &str); 3] = [
-    (
-        "tasks/build.json",
-        r#"{"state": "open", "depends_on": ["plan"]}"#,
-    ),
+    ("tasks/build.json", r#"{"state": "open", "depends_on": ["plan"]}"#),
     ("tasks/plan.json", r#"{"state": "open"}"#),
     ("logs/1.log", "one\n"),
 ];
@@ -42,10 +38,7 @@ fn tools_see_a_controller_computed_from_its_plain_files() {
     let mount = Mount::new("view", &dir, &["--definition", "vsm", "--source", source]);
     let health = "{\"tasks\":2,\"open\":2,\"blocked\":1,\"unreadable\":0}\n";
     assert_eq!(text_of(&dir, "health/tasks.json"), health);
-    has(
-        &text_of(&dir, "health/files.json"),
-        &["\"files\":3,\"bytes\":62,"],
-    );
+    has(&text_of(&dir, "health/files.json"), &["\"files\":3,\"bytes\":62,"]);
     let plan = text_of(&dir, "tasks/build/depends-on/plan.json");
     assert_eq!(plan, r#"{"state": "open"}"#);
     for round in 0..20 {
@@ -95,9 +88,7 @@ fn mount_mail(scratch: &Scratch, source: &str) -> Mount {
 fn mailbox(scratch: &Scratch, journal: &str) -> (Connection, Mount) {
     let db = scratch.path().join("mail.db");
     let database = Connection::open(&db).unwrap();
-    database
-        .pragma_update(None, "journal_mode", journal)
-        .unwrap();
+    database.pragma_update(None, "journal_mode", journal).unwrap();
     database.execute_batch(MESSAGES).unwrap();
     (database, mount_mail(scratch, db.to_str().unwrap()))
 }
@@ -224,9 +215,7 @@ fn read_beside_waiting_writers() {
     let drafts: Vec<fs::File> = drafts.collect();
     database.execute_batch("BEGIN IMMEDIATE").unwrap();
     std::thread::scope(|scope| {
-        let commits = drafts
-            .iter()
-            .map(|draft| scope.spawn(|| draft.sync_all().unwrap()));
+        let commits = drafts.iter().map(|draft| scope.spawn(|| draft.sync_all().unwrap()));
         let commits: Vec<_> = commits.collect();
         std::thread::sleep(Duration::from_millis(200));
         // A reader that waited for a connection would get an error.
@@ -260,9 +249,7 @@ fn read_beside_writers(time: Duration) {
     let replace = |database: &Connection, row: usize, number: usize| {
         let change = "INSERT OR REPLACE INTO messages
                       VALUES (?1, 1, 'ann', 'me', '2026-03-01', 's', ?2, 'inbox', 0, 1)";
-        database
-            .execute(change, params![row as i64, body(number)])
-            .unwrap();
+        database.execute(change, params![row as i64, body(number)]).unwrap();
     };
     (0..ROWS).for_each(|row| replace(&database, row, 0));
     let writer = || {
@@ -276,10 +263,7 @@ fn read_beside_writers(time: Duration) {
         let (_, lines) = text.split_once("\n\n").unwrap();
         let number = lines[..6].parse().unwrap();
         assert!(number >= least, "row {row}: {number} after {least}");
-        assert!(
-            lines.trim_end() == body(number).trim_end(),
-            "row {row} is torn"
-        );
+        assert!(lines.trim_end() == body(number).trim_end(), "row {row} is torn");
     };
     beside_writers(time, [writer(), writer()], check);
     mount.end();
@@ -331,14 +315,8 @@ fn a_view_that_cannot_be_mounted_says_what_to_do() {
         ("", &["--definition"][..]),
         ("--definition vsm", &["--source"]),
         ("--definition missing --source .", &["vsm"]),
-        (
-            "--definition mail --source /nowhere/mail.db",
-            &["/nowhere/mail.db", "fix:"],
-        ),
-        (
-            "--definition mail --source postgresql://me:sesame@localhost/mail",
-            &["PGPASSWORD"],
-        ),
+        ("--definition mail --source /nowhere/mail.db", &["/nowhere/mail.db", "fix:"]),
+        ("--definition mail --source postgresql://me:sesame@localhost/mail", &["PGPASSWORD"]),
         (&format!("--definition {bad} --source {db}"), &[&reason]),
     ] {
         let said = refused(&words(&format!("mount view {dir} {options}")));
@@ -381,8 +359,7 @@ fn a_login_at_a_postgresql_server_takes_the_password_from_the_environment() {
     let others = fs::read_to_string(rules.trim()).unwrap();
     let rule = "local all keeper scram-sha-256\n".to_owned();
     fs::write(rules.trim(), rule + &others).unwrap();
-    let role =
-        "SET password_encryption = 'scram-sha-256'; CREATE ROLE keeper LOGIN PASSWORD 'sesame'";
+    let role = "SET password_encryption = 'scram-sha-256'; CREATE ROLE keeper LOGIN PASSWORD 'sesame'";
     psql("postgres", role);
     psql("postgres", "CREATE DATABASE kept OWNER keeper");
     psql("kept", &format!("SET ROLE keeper; {MESSAGES}"));
@@ -396,17 +373,12 @@ fn a_login_at_a_postgresql_server_takes_the_password_from_the_environment() {
     };
     let mount = Mount::of(mail("sesame"), &dir);
     assert_eq!(said(&dir, "ls inbox"), "ann\n");
-    lacks(
-        &fs::read_to_string("/proc/self/mountinfo").unwrap(),
-        &["sesame"],
-    );
+    lacks(&fs::read_to_string("/proc/self/mountinfo").unwrap(), &["sesame"]);
     lacks(&mount.end_with_log(), &["sesame"]);
     // A mount that is let in would serve on.
     let mut bounded = Command::new("timeout");
     let wrong = mail("barley");
-    bounded
-        .args(["--kill-after=5", "20"])
-        .arg(wrong.get_program());
+    bounded.args(["--kill-after=5", "20"]).arg(wrong.get_program());
     bounded.args(wrong.get_args()).env("PGPASSWORD", "barley");
     let wrong = bounded.output().unwrap();
     assert!(!wrong.status.success());

@@ -19,7 +19,8 @@ const BLOCKS: usize = 30;
 const NAMES: &str = "SELECT id, substr(sent_at, 1, 10), subject FROM messages WHERE folder = 'inbox' AND sender = ?1";
 
 /// The query for the content of a file.
-const ROW: &str = "SELECT sender, recipient, sent_at, subject, body FROM messages WHERE folder = 'inbox' AND sender = ?1 AND id = ?2";
+const ROW: &str =
+    "SELECT sender, recipient, sent_at, subject, body FROM messages WHERE folder = 'inbox' AND sender = ?1 AND id = ?2";
 
 fn fill(path: &Path) -> Connection {
     let db = Connection::open(path).unwrap();
@@ -76,9 +77,7 @@ fn a_view_of_100_000_rows_costs_little_more_than_its_queries() {
     let binary = std::env::var_os("CTXBENCH_OTHER_BINARY").unwrap_or(CTXBENCH.into());
     let mut command = std::process::Command::new(binary);
     command.args(["mount", "view"]).arg(&dir);
-    command
-        .args(["--definition", "mail", "--source"])
-        .arg(&file);
+    command.args(["--definition", "mail", "--source"]).arg(&file);
     let mount = Mount::of(command, &dir);
 
     let mut names = db.prepare(NAMES).unwrap();
@@ -88,11 +87,7 @@ fn a_view_of_100_000_rows_costs_little_more_than_its_queries() {
         let at = |call: usize| number * 7 + call;
         times[0].push(block(5, |call| {
             let rows = names.query_map([sender(at(call))], |row| {
-                Ok((
-                    row.get::<_, i64>(0)?,
-                    row.get::<_, String>(1)?,
-                    row.get::<_, String>(2)?,
-                ))
+                Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?))
             });
             assert_eq!(rows.unwrap().filter_map(Result::ok).count(), EACH);
         }));
@@ -113,19 +108,14 @@ fn a_view_of_100_000_rows_costs_little_more_than_its_queries() {
         times[3].push(block(100, |call| {
             assert!(fs::read(path(&dir, id(call))).unwrap().len() > 1000);
         }));
-        let open: Vec<_> = (0..100)
-            .map(|call| fs::File::open(path(&dir, id(call))).unwrap())
-            .collect();
+        let open: Vec<_> = (0..100).map(|call| fs::File::open(path(&dir, id(call))).unwrap()).collect();
         let mut bytes = vec![0; 4096];
         times[4].push(block(100, |call| {
             assert!(open[call].read_at(&mut bytes, 0).unwrap() > 1000);
         }));
     }
     let [query, list, read_query, open_read, read] = times.map(median);
-    println!(
-        "list 1,000: query {query:.0} µs, mount {list:.0} µs: {:.2} times",
-        list / query
-    );
+    println!("list 1,000: query {query:.0} µs, mount {list:.0} µs: {:.2} times", list / query);
     println!(
         "read a row: query {read_query:.1} µs; open, read and close {open_read:.1} µs: {:.1} µs more; read alone {read:.1} µs: {:.1} µs more",
         open_read - read_query,
@@ -148,16 +138,10 @@ fn a_view_of_100_000_rows_costs_little_more_than_its_queries() {
     println!("memory with 100,000 files read: {most:.0} MB");
     if fs::write("/proc/sys/vm/drop_caches", "2").is_ok() {
         std::thread::sleep(Duration::from_secs(2));
-        println!(
-            "after the kernel forgot them: {:.0} MB",
-            memory(mount.process.id())
-        );
+        println!("after the kernel forgot them: {:.0} MB", memory(mount.process.id()));
     }
     mount.end();
-    assert!(
-        list <= 3.0 * query,
-        "a list takes a median of {list:.0} µs, its query {query:.0} µs"
-    );
+    assert!(list <= 3.0 * query, "a list takes a median of {list:.0} µs, its query {query:.0} µs");
     let more = read - read_query;
     assert!(more <= 60.0, "a read takes a median of {more:.1} µs more");
     assert!(most <= 100.0, "{most:.0} MB");

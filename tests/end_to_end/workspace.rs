@@ -17,9 +17,7 @@ fn results(topic: &str, bytes: usize) -> String {
             break;
         }
         let decision = at % 7 == 0;
-        text += &format!(
-            "{{\"meeting\": \"All Hands {at}\", \"topic\": \"{topic}\", \"decision\": {decision}}}\n"
-        );
+        text += &format!("{{\"meeting\": \"All Hands {at}\", \"topic\": \"{topic}\", \"decision\": {decision}}}\n");
     }
     text
 }
@@ -46,10 +44,7 @@ fn a_synthesis_of_several_sources_reads_what_it_saved() {
         let decisions = results("decisions", 48_000);
         fs::write(dir.join("intl_engagement_meetings.json"), &meetings).unwrap();
         fs::write(dir.join("decisions_raw.json"), &decisions).unwrap();
-        let sizes = said(
-            dir,
-            "stat -c %s decisions_raw.json intl_engagement_meetings.json",
-        );
+        let sizes = said(dir, "stat -c %s decisions_raw.json intl_engagement_meetings.json");
         let expected = [decisions.len(), meetings.len()].map(|size| format!("{size}\n"));
         assert_eq!(sizes, expected.concat());
         let synthesis = "grep -h '\"decision\": true' intl_engagement_meetings.json decisions_raw.json | sort > intl_engagement_decisions.txt";
@@ -77,9 +72,7 @@ const STEPS: [&str; 6] = [
 fn plan(done: usize) -> String {
     let status = |at| if at < done { "completed" } else { "pending" };
     let lines = STEPS.iter().zip(0..);
-    lines
-        .map(|(step, at)| format!("{}. [{}] {step}\n", at + 1, status(at)))
-        .collect()
+    lines.map(|(step, at)| format!("{}. [{}] {step}\n", at + 1, status(at))).collect()
 }
 
 #[test]
@@ -124,10 +117,7 @@ fn an_agents_state_keeps_the_synthesis_and_the_plan_too() {
     let mut state = Session::new(&["state"]);
     let meetings = results("international engagement", 50_000);
     let decisions = results("decisions", 48_000);
-    let sources = [
-        ("intl_engagement_meetings.json", meetings),
-        ("decisions_raw.json", decisions),
-    ];
+    let sources = [("intl_engagement_meetings.json", meetings), ("decisions_raw.json", decisions)];
     for (path, content) in &sources {
         state.good("write_file", json!({"path": path, "content": content}));
         assert!(text_of(&mut state, path) == *content, "{path}");

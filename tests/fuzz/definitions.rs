@@ -6,18 +6,11 @@ use crate::{fuzz, mutation};
 
 fn seeds(dir: &str) -> Vec<Vec<u8>> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(dir);
-    let files = std::fs::read_dir(&dir)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
-    let mut files: Vec<PathBuf> = files
-        .filter(|file| file.extension().is_some_and(|end| end == "toml"))
-        .collect();
+    let files = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> = files.filter(|file| file.extension().is_some_and(|end| end == "toml")).collect();
     files.sort();
     assert!(!files.is_empty(), "{}", dir.display());
-    files
-        .iter()
-        .map(|file| std::fs::read(file).unwrap())
-        .collect()
+    files.iter().map(|file| std::fs::read(file).unwrap()).collect()
 }
 
 /// Parses mutations of every file in `dir` as text.
@@ -26,9 +19,7 @@ fn texts(target: &'static str, seeds: &[Vec<u8>], parse: impl Fn(&Path, &str)) {
         let seed = mutation::pick(rng, seeds);
         mutation::toml(rng, seed)
     };
-    fuzz(target, make, |input| {
-        parse(Path::new("input.toml"), &String::from_utf8_lossy(input))
-    });
+    fuzz(target, make, |input| parse(Path::new("input.toml"), &String::from_utf8_lossy(input)));
 }
 
 #[test]

@@ -58,12 +58,8 @@ fn log(runtime: &Runtime) -> BTreeMap<Key, Bytes> {
         let mut checkout = Checkout::open(&bucket, "fuzz").await.unwrap();
         for number in 0..4_u8 {
             let path = format!("notes/{number}/a.md");
-            checkout
-                .write(path.as_bytes(), &Bytes::from(vec![number; 300]), 1)
-                .unwrap();
-            checkout
-                .write(b"long.bin", &Bytes::from(vec![number; 70_000]), 2)
-                .unwrap();
+            checkout.write(path.as_bytes(), &Bytes::from(vec![number; 300]), 1).unwrap();
+            checkout.write(b"long.bin", &Bytes::from(vec![number; 70_000]), 2).unwrap();
             checkout.commit(&bucket).await.unwrap();
         }
     });
@@ -106,27 +102,18 @@ fn a_damaged_log_is_refused_or_read() {
                 return;
             };
             for path in [&b"long.bin"[..], b"notes/0/a.md", b"notes/3/a.md"] {
-                let node = checkout
-                    .tree()
-                    .find(path)
-                    .and_then(|id| checkout.tree().node(id));
+                let node = checkout.tree().find(path).and_then(|id| checkout.tree().node(id));
                 let Some(content) = node.and_then(|node| node.content()) else {
                     continue;
                 };
                 for chunk in content.chunks.iter().take(100) {
                     if let Ok(bytes) = fetch(&bucket, chunk).await {
-                        assert_eq!(
-                            Hash::of(&bytes),
-                            chunk.hash,
-                            "other bytes than the log promises"
-                        );
+                        assert_eq!(Hash::of(&bytes), chunk.hash, "other bytes than the log promises");
                     }
                 }
             }
         };
         // Retries wait on the clock.
-        runtime
-            .block_on(async { tokio::time::timeout(Duration::from_secs(20), read).await })
-            .expect("no end");
+        runtime.block_on(async { tokio::time::timeout(Duration::from_secs(20), read).await }).expect("no end");
     });
 }

@@ -4,12 +4,7 @@
 //! The seed is fixed, so a failure comes back at the same input; CTXBENCH_FUZZ_SEED chooses another. A failing input is
 //! written below `target/fuzz`.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    missing_docs,
-    reason = "tests"
-)]
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs, reason = "tests")]
 
 mod definitions;
 mod log_objects;
@@ -60,11 +55,7 @@ fn peak_memory() -> u64 {
 }
 
 /// Runs a target until its time is over. `make` derives an input from the seeds, `check` parses it.
-pub fn fuzz(
-    target: &'static str,
-    mut make: impl FnMut(&mut Rng) -> Vec<u8>,
-    mut check: impl FnMut(&[u8]),
-) {
+pub fn fuzz(target: &'static str, mut make: impl FnMut(&mut Rng) -> Vec<u8>, mut check: impl FnMut(&[u8])) {
     let time = Duration::from_secs(variable("CTXBENCH_FUZZ_SECONDS", 3));
     let mut rng = Rng::seed_from_u64(variable("CTXBENCH_FUZZ_SEED", 1));
     let began = Instant::now();
@@ -119,10 +110,7 @@ fn watch(target: &str, told: &std::sync::mpsc::Receiver<Vec<u8>>, done: &AtomicU
         let is_done = done.load(Ordering::Acquire) >= current.0;
         if !is_done && since.elapsed() > INPUT_LIMIT {
             let file = keep(target, &current.1);
-            eprintln!(
-                "fuzz: {target}: no end after {INPUT_LIMIT:?}: {}",
-                file.display()
-            );
+            eprintln!("fuzz: {target}: no end after {INPUT_LIMIT:?}: {}", file.display());
             std::process::abort();
         }
     }

@@ -34,18 +34,8 @@ const TOKENS: [&[u8]; 24] = [
 ];
 
 /// Numbers at the borders of types.
-const NUMBERS: [f64; 10] = [
-    0.0,
-    -1.0,
-    1e308,
-    -1e308,
-    5e-324,
-    0.1,
-    2147483648.0,
-    4294967296.0,
-    9007199254740993.0,
-    18446744073709551615.0,
-];
+const NUMBERS: [f64; 10] =
+    [0.0, -1.0, 1e308, -1e308, 5e-324, 0.1, 2147483648.0, 4294967296.0, 9007199254740993.0, 18446744073709551615.0];
 
 /// A chosen seed.
 pub fn pick<'a, T>(rng: &mut Rng, of: &'a [T]) -> &'a T {
@@ -86,10 +76,7 @@ fn value(rng: &mut Rng) -> Value {
         0 => Value::Null,
         1 => Value::Bool(rng.random()),
         2 => Number::from_f64(*pick(rng, &NUMBERS)).map_or(Value::Null, Value::Number),
-        3 => Value::from(*pick(
-            rng,
-            &[0_u64, 1, 1 << 31, 1 << 32, 1 << 45, 1 << 63, u64::MAX],
-        )),
+        3 => Value::from(*pick(rng, &[0_u64, 1, 1 << 31, 1 << 32, 1 << 45, 1 << 63, u64::MAX])),
         4 => Value::from(*pick(rng, &[-1_i64, i64::MIN, -86_400_000])),
         5 => Value::String(String::new()),
         6 => {
@@ -155,10 +142,7 @@ pub fn document(rng: &mut Rng, seed: &Value) -> Value {
 
 /// Changes one to three of the lines of a file of JSON lines: as documents, as bytes, or their order.
 pub fn json_lines(rng: &mut Rng, seed: &[u8]) -> Vec<u8> {
-    let mut lines: Vec<Vec<u8>> = seed
-        .split(|byte| *byte == b'\n')
-        .map(<[u8]>::to_vec)
-        .collect();
+    let mut lines: Vec<Vec<u8>> = seed.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
     for _ in 0..rng.random_range(1..=3) {
         let at = rng.random_range(0..lines.len());
         let parsed = serde_json::from_slice::<Value>(&lines[at]).ok();
@@ -207,9 +191,7 @@ fn without_null(value: Value) -> Value {
         Value::Array(items) => items.into_iter().map(without_null).collect(),
         Value::Object(fields) => {
             let fields = fields.into_iter();
-            fields
-                .map(|(key, value)| (key, without_null(value)))
-                .collect()
+            fields.map(|(key, value)| (key, without_null(value))).collect()
         }
         other => other,
     }

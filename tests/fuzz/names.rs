@@ -10,18 +10,9 @@ use rand::RngExt;
 
 use crate::{Rng, fuzz, mutation};
 
-const OWNER: Caller = Caller {
-    uid: 1000,
-    gid: 100,
-    now: Timestamp(1),
-};
+const OWNER: Caller = Caller { uid: 1000, gid: 100, now: Timestamp(1) };
 
-const FILE: NewNode<'static> = NewNode {
-    kind: Kind::File,
-    permissions: 0o644,
-    rdev: 0,
-    target: &[],
-};
+const FILE: NewNode<'static> = NewNode { kind: Kind::File, permissions: 0o644, rdev: 0, target: &[] };
 
 /// Names as the front end lets them through: without `/` and NUL, at most 255 bytes; separated by NUL.
 fn make(rng: &mut Rng) -> Vec<u8> {
@@ -43,25 +34,17 @@ fn make(rng: &mut Rng) -> Vec<u8> {
         name.truncate(NAME_MAX);
         name
     });
-    let names: Vec<Vec<u8>> = names
-        .filter(|name| !matches!(&name[..], b"" | b"." | b".."))
-        .collect();
+    let names: Vec<Vec<u8>> = names.filter(|name| !matches!(&name[..], b"" | b"." | b"..")).collect();
     names.join(&0)
 }
 
 /// Creates, renames and removes files of these names, and compares the listing after each step.
 fn check(store: &dyn Store, input: &[u8]) {
     let mut expected = BTreeMap::new();
-    for name in input
-        .split(|byte| *byte == 0)
-        .filter(|name| !name.is_empty())
-    {
+    for name in input.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         match store.create(&OWNER, ROOT, name, &FILE) {
             Ok(attr) => {
-                assert!(
-                    expected.insert(name.to_vec(), attr.ino).is_none(),
-                    "{name:?} was there"
-                );
+                assert!(expected.insert(name.to_vec(), attr.ino).is_none(), "{name:?} was there");
                 assert_eq!(store.lookup(ROOT, name).unwrap().ino, attr.ino);
             }
             Err(error) => assert!(expected.contains_key(name), "{name:?}: {error}"),
@@ -76,9 +59,7 @@ fn check(store: &dyn Store, input: &[u8]) {
     assert_eq!(listed, expected);
     let names: Vec<&Vec<u8>> = expected.keys().collect();
     if let [first, .., last] = names[..] {
-        store
-            .rename(&OWNER, (ROOT, first), (ROOT, last), RenameMode::Replace)
-            .unwrap();
+        store.rename(&OWNER, (ROOT, first), (ROOT, last), RenameMode::Replace).unwrap();
         assert_eq!(store.lookup(ROOT, last).unwrap().ino, expected[first]);
         assert!(store.lookup(ROOT, first).is_err());
     }

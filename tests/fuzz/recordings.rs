@@ -42,19 +42,10 @@ fn provenance() -> TraceOrigin {
 
 #[test]
 fn a_recording_becomes_a_trace_or_is_refused() {
-    let seeds = seeds(
-        &["workloads/src/import/fixtures"],
-        &[".jsonl", ".json", ".md", ".strace"],
-    );
-    let formats = seeds
-        .iter()
-        .map(|seed| detect::read(&seed[..], None).unwrap().0.id());
+    let seeds = seeds(&["workloads/src/import/fixtures"], &[".jsonl", ".json", ".md", ".strace"]);
+    let formats = seeds.iter().map(|seed| detect::read(&seed[..], None).unwrap().0.id());
     let formats: std::collections::BTreeSet<&str> = formats.collect();
-    assert_eq!(
-        formats.len(),
-        IMPORTERS.len(),
-        "a format without a fixture: {formats:?}"
-    );
+    assert_eq!(formats.len(), IMPORTERS.len(), "a format without a fixture: {formats:?}");
     let make = |rng: &mut crate::Rng| {
         let seed = mutation::pick(rng, &seeds);
         mutation::json_lines(rng, seed)
@@ -63,10 +54,7 @@ fn a_recording_becomes_a_trace_or_is_refused() {
         // Through detection, and by an importer that the input names itself: any file may be said to be of any format.
         let named = IMPORTERS[input.len() % IMPORTERS.len()].id();
         let read = [None, Some(named)].map(|format| detect::read(input, format));
-        let sessions = read
-            .into_iter()
-            .flatten()
-            .flat_map(|(_, sessions)| sessions);
+        let sessions = read.into_iter().flatten().flat_map(|(_, sessions)| sessions);
         for session in sessions {
             for fidelity in [Fidelity::Shape, Fidelity::Content] {
                 let (made, _) = trace(&session, &provenance(), fidelity).unwrap();

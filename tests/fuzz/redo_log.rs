@@ -9,18 +9,9 @@ use rand::RngExt;
 
 use crate::{Rng, fuzz, mutation};
 
-const OWNER: Caller = Caller {
-    uid: 1000,
-    gid: 100,
-    now: Timestamp(1),
-};
+const OWNER: Caller = Caller { uid: 1000, gid: 100, now: Timestamp(1) };
 
-const FILE: NewNode<'static> = NewNode {
-    kind: Kind::File,
-    permissions: 0o644,
-    rdev: 0,
-    target: &[],
-};
+const FILE: NewNode<'static> = NewNode { kind: Kind::File, permissions: 0o644, rdev: 0, target: &[] };
 
 /// The files of a database while it is mounted, by name: what a killed daemon leaves.
 fn killed(dir: &Path) -> Vec<(String, Vec<u8>)> {
@@ -28,18 +19,12 @@ fn killed(dir: &Path) -> Vec<(String, Vec<u8>)> {
     let store = SqliteStore::open(&path, &OWNER).unwrap();
     for number in 0..20_u8 {
         let name = format!("note-{number}.md");
-        let ino = store
-            .create(&OWNER, ROOT, name.as_bytes(), &FILE)
-            .unwrap()
-            .ino;
+        let ino = store.create(&OWNER, ROOT, name.as_bytes(), &FILE).unwrap().ino;
         store.write(&OWNER, ino, 0, &[number; 500]).unwrap();
-        store
-            .setxattr(&OWNER, ino, b"user.k", b"v", XattrMode::Set)
-            .unwrap();
+        store.setxattr(&OWNER, ino, b"user.k", b"v", XattrMode::Set).unwrap();
     }
     // Kept open: the files are those of a running mount.
-    let files = ["a.db", "a.db-wal", "a.db-redo"]
-        .map(|name| (name.to_owned(), fs::read(dir.join(name)).unwrap()));
+    let files = ["a.db", "a.db-wal", "a.db-redo"].map(|name| (name.to_owned(), fs::read(dir.join(name)).unwrap()));
     drop(store);
     files.to_vec()
 }
@@ -76,11 +61,7 @@ fn a_damaged_database_is_refused_or_answers() {
         let place = tempfile::tempdir().unwrap();
         for (at, (name, whole)) in files.iter().enumerate() {
             let bytes = match at == input[0] as usize {
-                true => [
-                    &input[1..],
-                    whole.get(input.len() - 1..).unwrap_or_default(),
-                ]
-                .concat(),
+                true => [&input[1..], whole.get(input.len() - 1..).unwrap_or_default()].concat(),
                 false => whole.clone(),
             };
             fs::write(place.path().join(name), bytes).unwrap();

@@ -36,34 +36,17 @@ fn run(dir: &Path) -> Vec<(String, Vec<u8>)> {
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    assert!(
-        out.join("samples.jsonl").exists(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let names = [
-        "plan.toml",
-        "env.json",
-        "samples.jsonl",
-        "cells.jsonl",
-        "epochs.jsonl",
-        "probes.jsonl",
-    ];
+    assert!(out.join("samples.jsonl").exists(), "{}", String::from_utf8_lossy(&output.stderr));
+    let names = ["plan.toml", "env.json", "samples.jsonl", "cells.jsonl", "epochs.jsonl", "probes.jsonl"];
     let files = names.into_iter().filter(|name| out.join(name).exists());
-    files
-        .map(|name| (name.to_owned(), fs::read(out.join(name)).unwrap()))
-        .collect()
+    files.map(|name| (name.to_owned(), fs::read(out.join(name)).unwrap())).collect()
 }
 
 #[test]
 fn a_run_directory_is_read_or_refused() {
     let dir = tempfile::tempdir().unwrap();
     let files = run(dir.path());
-    assert!(
-        files.len() >= 5,
-        "{:?}",
-        files.iter().map(|(name, _)| name).collect::<Vec<_>>()
-    );
+    assert!(files.len() >= 5, "{:?}", files.iter().map(|(name, _)| name).collect::<Vec<_>>());
     let make = |rng: &mut Rng| {
         let at = rng.random_range(0..files.len());
         let (name, whole) = &files[at];
@@ -78,11 +61,7 @@ fn a_run_directory_is_read_or_refused() {
     fuzz("run-directory", make, |input| {
         let place = tempfile::tempdir().unwrap();
         for (at, (name, whole)) in files.iter().enumerate() {
-            let bytes = if at == input[0] as usize {
-                &input[1..]
-            } else {
-                &whole[..]
-            };
+            let bytes = if at == input[0] as usize { &input[1..] } else { &whole[..] };
             fs::write(place.path().join(name), bytes).unwrap();
         }
         if let Ok(run) = Run::read(place.path()) {

@@ -21,10 +21,7 @@ const BORDERS: [Border; 8] = [
     Border {
         uses: &["PreEscaped"],
         within: &[""],
-        allowed: &[(
-            "reports/src/render/html.rs",
-            "constants, and SVG that `drawing` encoded",
-        )],
+        allowed: &[("reports/src/render/html.rs", "constants, and SVG that `drawing` encoded")],
         instead: "maud's own escapes, with `inputs::border::html`",
     },
     Border {
@@ -41,67 +38,27 @@ const BORDERS: [Border; 8] = [
     },
     Border {
         uses: &["println!(", "eprintln!(", "print!(", "eprint!(", "dbg!("],
-        within: &[
-            "backends/",
-            "reports/",
-            "workloads/",
-            "harness/fault/",
-            "harness/mcp/",
-            "harness/replay/",
-        ],
+        within: &["backends/", "reports/", "workloads/", "harness/fault/", "harness/mcp/", "harness/replay/"],
         allowed: &[],
         instead: "a return value, which the command prints",
     },
     Border {
-        uses: &[
-            "std::println!",
-            "std::eprintln!",
-            "std::print!",
-            "io::stdout()",
-            "io::stderr()",
-        ],
+        uses: &["std::println!", "std::eprintln!", "std::print!", "io::stdout()", "io::stderr()"],
         within: &[""],
         allowed: &[
             ("harness/src/output.rs", "the border"),
-            (
-                "backends/src/daemon_log.rs",
-                "the log, whose lines are encoded",
-            ),
+            ("backends/src/daemon_log.rs", "the log, whose lines are encoded"),
             ("harness/src/cmd/mod.rs", "asks whether it is a terminal"),
-            (
-                "harness/src/progress_line.rs",
-                "asks whether it is a terminal",
-            ),
-            (
-                "harness/src/cmd/shell.rs",
-                "completions and manual pages of our own",
-            ),
-            (
-                "harness/src/cmd/mount.rs",
-                "the mount point that the user names",
-            ),
+            ("harness/src/progress_line.rs", "asks whether it is a terminal"),
+            ("harness/src/cmd/shell.rs", "completions and manual pages of our own"),
+            ("harness/src/cmd/mount.rs", "the mount point that the user names"),
             ("harness/src/cmd/mount_daemon.rs", "a constant line"),
-            (
-                "harness/mcp/src/sql_worker.rs",
-                "the protocol with the parent",
-            ),
-            (
-                "harness/src/cmd/s3/serve.rs",
-                "variables for a shell, of our own",
-            ),
+            ("harness/mcp/src/sql_worker.rs", "the protocol with the parent"),
+            ("harness/src/cmd/s3/serve.rs", "variables for a shell, of our own"),
             ("harness/src/cmd/s3/show.rs", "the bytes of a file"),
-            (
-                "harness/src/cmd/s3/remote.rs",
-                "numbers on a line of progress",
-            ),
-            (
-                "harness/fault/src/agent/mod.rs",
-                "the protocol with the parent",
-            ),
-            (
-                "harness/replay/src/workers.rs",
-                "the protocol with the parent",
-            ),
+            ("harness/src/cmd/s3/remote.rs", "numbers on a line of progress"),
+            ("harness/fault/src/agent/mod.rs", "the protocol with the parent"),
+            ("harness/replay/src/workers.rs", "the protocol with the parent"),
         ],
         instead: "`println!` and `eprintln!` of the binary, which `harness/src/output.rs` encodes",
     },
@@ -120,21 +77,12 @@ const BORDERS: [Border; 8] = [
             "backends/src/external/",
         ],
         allowed: &[
-            (
-                "workloads/inputs/src/lib.rs",
-                "the digest of this program and of models",
-            ),
-            (
-                "workloads/src/generate/corpus.rs",
-                "an installed corpus, checked by its digest",
-            ),
+            ("workloads/inputs/src/lib.rs", "the digest of this program and of models"),
+            ("workloads/src/generate/corpus.rs", "an installed corpus, checked by its digest"),
             ("harness/src/cmd/status.rs", "/proc"),
             ("harness/src/cmd/mount.rs", "the settings of `fusermount3`"),
             ("backends/src/external/mod.rs", "a mount to sync"),
-            (
-                "harness/src/cmd/s3/sync.rs",
-                "a file to sync, which is not read",
-            ),
+            ("harness/src/cmd/s3/sync.rs", "a file to sync, which is not read"),
         ],
         instead: "`inputs::files`, which opens only regular files and has their limits",
     },
@@ -154,29 +102,19 @@ const BORDERS: [Border; 8] = [
 
 /// Calls whose arguments must be encoded where they stand, in files that mention the other text.
 const ENCODED: [(&str, &[&str]); 2] = [
-    (
-        "quick_junit",
-        &["TestCase::new(", ".set_message(", ".set_system_out("],
-    ),
+    ("quick_junit", &["TestCase::new(", ".set_message(", ".set_system_out("]),
     ("indicatif", &[".set_message(", ".println("]),
 ];
 
 /// The code without comments, and without its tests.
 fn code(path: &str, text: &str) -> String {
     let name = Path::new(path).file_name().unwrap().to_string_lossy();
-    let is_test = path
-        .split('/')
-        .any(|part| matches!(part, "tests" | "testing" | "benches" | "fuzz" | "examples"));
-    if is_test
-        || matches!(&*name, "tests.rs" | "testing.rs" | "build.rs")
-        || name.ends_with("_tests.rs")
-    {
+    let is_test = path.split('/').any(|part| matches!(part, "tests" | "testing" | "benches" | "fuzz" | "examples"));
+    if is_test || matches!(&*name, "tests.rs" | "testing.rs" | "build.rs") || name.ends_with("_tests.rs") {
         return String::new();
     }
     let before_tests = text.split("\nmod tests {").next().unwrap_or_default();
-    let lines = before_tests
-        .lines()
-        .filter(|line| !line.trim_start().starts_with("//"));
+    let lines = before_tests.lines().filter(|line| !line.trim_start().starts_with("//"));
     lines.map(|line| format!("{line}\n")).collect()
 }
 
@@ -212,9 +150,7 @@ fn violations(path: &str, text: &str) -> Vec<String> {
                 let arguments: String = code[at + call.len()..].chars().take(80).collect();
                 !arguments.trim_start().starts_with("border::")
             });
-            found.extend(
-                bare.map(|_| format!("{path}: `{call}`: use a function of `inputs::border`")),
-            );
+            found.extend(bare.map(|_| format!("{path}: `{call}`: use a function of `inputs::border`")));
         }
     }
     found
@@ -223,10 +159,7 @@ fn violations(path: &str, text: &str) -> Vec<String> {
 #[test]
 fn foreign_text_and_files_pass_their_borders() {
     let files = rust_files();
-    let found: Vec<String> = files
-        .iter()
-        .flat_map(|(path, text)| violations(path, text))
-        .collect();
+    let found: Vec<String> = files.iter().flat_map(|(path, text)| violations(path, text)).collect();
     assert_eq!(found, Vec::<String>::new());
     // An exception for what is no longer there would hide the next one.
     for border in &BORDERS {
@@ -243,51 +176,24 @@ fn foreign_text_and_files_pass_their_borders() {
 fn a_planted_use_that_passes_a_border_by_is_found() {
     for (path, planted) in [
         ("reports/src/render/page.rs", "html! { (PreEscaped(name)) }"),
-        (
-            "reports/src/render/tables.rs",
-            "csv::Writer::from_path(file)",
-        ),
-        (
-            "reports/src/render/heat.rs",
-            "area.draw(&Text::new(name, at, style))",
-        ),
+        ("reports/src/render/tables.rs", "csv::Writer::from_path(file)"),
+        ("reports/src/render/heat.rs", "area.draw(&Text::new(name, at, style))"),
         ("workloads/src/compile.rs", "println!(\"{name}\")"),
         ("backends/src/sqlite/mod.rs", "eprintln!(\"{name}\")"),
         ("harness/src/cmd/report.rs", "std::println!(\"{name}\")"),
-        (
-            "harness/src/cmd/list.rs",
-            "let mut out = std::io::stdout();",
-        ),
-        (
-            "workloads/src/catalogue.rs",
-            "std::fs::read_to_string(path)",
-        ),
+        ("harness/src/cmd/list.rs", "let mut out = std::io::stdout();"),
+        ("workloads/src/catalogue.rs", "std::fs::read_to_string(path)"),
         ("reports/run/src/dir.rs", "fs::read(dir.join(name))"),
         ("reports/src/render/files.rs", "fs::write(file, text)"),
-        (
-            "reports/src/render/histogram_logs.rs",
-            "dir.join(format!(\"{arm}.hlog\"))",
-        ),
-        (
-            "reports/src/render/compare.rs",
-            "use quick_junit::TestCase;\nTestCase::new(name, status)",
-        ),
-        (
-            "harness/src/progress_line.rs",
-            "use indicatif::ProgressBar;\nself.bar.println(line)",
-        ),
+        ("reports/src/render/histogram_logs.rs", "dir.join(format!(\"{arm}.hlog\"))"),
+        ("reports/src/render/compare.rs", "use quick_junit::TestCase;\nTestCase::new(name, status)"),
+        ("harness/src/progress_line.rs", "use indicatif::ProgressBar;\nself.bar.println(line)"),
     ] {
         let found = violations(path, planted);
         assert_eq!(found.len(), 1, "{path}: {planted}: {found:?}");
     }
     // Tests and comments may use them.
-    assert!(
-        violations(
-            "reports/src/a.rs",
-            "#[cfg(test)]\nmod tests {\nfs::write(a, b)"
-        )
-        .is_empty()
-    );
+    assert!(violations("reports/src/a.rs", "#[cfg(test)]\nmod tests {\nfs::write(a, b)").is_empty());
     assert!(violations("reports/src/a.rs", "// not fs::write(a, b)").is_empty());
     assert!(violations("reports/src/a_tests.rs", "fs::write(a, b)").is_empty());
 }

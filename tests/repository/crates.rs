@@ -32,14 +32,8 @@ pub fn documented() -> Graph {
 fn built() -> Graph {
     let top = top();
     let packages = packages();
-    let ours: Vec<_> = packages
-        .iter()
-        .filter(|package| package["source"].is_null())
-        .collect();
-    let names: BTreeSet<&str> = ours
-        .iter()
-        .map(|package| package["name"].as_str().unwrap())
-        .collect();
+    let ours: Vec<_> = packages.iter().filter(|package| package["source"].is_null()).collect();
+    let names: BTreeSet<&str> = ours.iter().map(|package| package["name"].as_str().unwrap()).collect();
     let crates = ours.iter().map(|package| {
         let manifest = std::path::Path::new(package["manifest_path"].as_str().unwrap());
         let place = manifest.parent().unwrap().strip_prefix(&top).unwrap();
@@ -54,10 +48,7 @@ fn built() -> Graph {
         let dev_names = dev.difference(&built).map(|name| format!("{name}{TESTS}"));
         let uses = built_names.chain(dev_names);
         let place = place.to_str().unwrap().to_owned();
-        (
-            package["name"].as_str().unwrap().to_owned(),
-            (place, uses.collect()),
-        )
+        (package["name"].as_str().unwrap().to_owned(), (place, uses.collect()))
     });
     crates.collect()
 }
@@ -90,15 +81,9 @@ fn no_example_in_a_comment_and_no_test_in_the_library_of_s3_is_left_out() {
     for (path, text) in rust_files() {
         let comments = text.lines().map(str::trim_start);
         let comments = comments.filter(|line| line.starts_with("///") || line.starts_with("//!"));
-        let fences: Vec<&str> = comments
-            .filter_map(|line| line[3..].trim_start().strip_prefix("```"))
-            .collect();
+        let fences: Vec<&str> = comments.filter_map(|line| line[3..].trim_start().strip_prefix("```")).collect();
         // Every second fence ends an example.
-        if fences
-            .iter()
-            .step_by(2)
-            .any(|kind| !matches!(*kind, "text" | "toml"))
-        {
+        if fences.iter().step_by(2).any(|kind| !matches!(*kind, "text" | "toml")) {
             wrong.push(format!("{path}: an example that nothing compiles"));
         }
         if path.starts_with("backends/s3/src/") && text.contains("#[cfg(test)]") {

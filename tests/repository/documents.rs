@@ -11,14 +11,7 @@ use crate::top;
 fn documents() -> Vec<PathBuf> {
     let top = top();
     let mut all = Vec::new();
-    for dir in [
-        ".",
-        "docs",
-        "docs/example",
-        "docs/results",
-        "sdk/python",
-        "sdk/typescript",
-    ] {
+    for dir in [".", "docs", "docs/example", "docs/results", "sdk/python", "sdk/typescript"] {
         for entry in std::fs::read_dir(top.join(dir)).unwrap().flatten() {
             let path = entry.path();
             if path.extension().is_some_and(|extension| extension == "md") {
@@ -33,10 +26,7 @@ fn documents() -> Vec<PathBuf> {
 /// The targets of a text's links, outside of code blocks.
 fn links(text: &str) -> Vec<&str> {
     let prose = text.split("```").step_by(2);
-    prose
-        .flat_map(|part| part.split("](").skip(1))
-        .filter_map(|rest| rest.split([')', ' ']).next())
-        .collect()
+    prose.flat_map(|part| part.split("](").skip(1)).filter_map(|rest| rest.split([')', ' ']).next()).collect()
 }
 
 /// The anchor of a heading.
@@ -86,9 +76,7 @@ fn search(name: &str) -> String {
     };
     let place = documented()[package].0.clone() + "/src/" + &rest.replace("::", "/");
     let (module, item) = place.rsplit_once('/').unwrap();
-    format!(
-        "ls -d {place} || ls {place}.rs || grep -qrwE 'pub (fn|struct|enum|trait) {item}' {module} {module}.rs"
-    )
+    format!("ls -d {place} || ls {place}.rs || grep -qrwE 'pub (fn|struct|enum|trait) {item}' {module} {module}.rs")
 }
 
 #[test]
@@ -110,18 +98,14 @@ fn every_path_and_module_in_the_architecture_exists() {
 
 /// The lines of a text's shell blocks, and the code between single backticks of its prose.
 fn code(text: &str) -> Vec<String> {
-    let text = text
-        .replace("```console\n", "```sh\n")
-        .replace("\n$ ", "\n");
+    let text = text.replace("```console\n", "```sh\n").replace("\n$ ", "\n");
     let mut code = Vec::new();
     for (number, part) in text.split("```").enumerate() {
         match part.strip_prefix("sh\n") {
             Some(block) if number % 2 == 1 => code.extend(block.lines().map(str::to_owned)),
             _ if number % 2 == 1 => {}
             _ => {
-                let quoted = part
-                    .lines()
-                    .flat_map(|line| line.split('`').skip(1).step_by(2));
+                let quoted = part.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
                 code.extend(quoted.map(str::to_owned));
             }
         }
@@ -132,9 +116,7 @@ fn code(text: &str) -> Vec<String> {
 /// The commands of `programs` in a text's code, without pipes and comments.
 fn commands(text: &str, programs: &[&str]) -> Vec<Vec<String>> {
     let code = code(text);
-    let parts = code
-        .iter()
-        .flat_map(|line| line.split(" #").next().unwrap_or("").split(['|', '&', ';']));
+    let parts = code.iter().flat_map(|line| line.split(" #").next().unwrap_or("").split(['|', '&', ';']));
     let words = parts.map(|part| {
         let words = part.split_whitespace();
         let is_sudo = part.trim_start().starts_with("sudo ");
@@ -214,11 +196,7 @@ fn every_documented_command_has_its_options() {
             path.extend(at.map(|at| words[at].clone()));
             let text = help(&path);
             let mut unknown = words.iter().enumerate().filter_map(|(place, word)| {
-                let help = if at.is_some_and(|at| place < at) {
-                    &above
-                } else {
-                    &text
-                };
+                let help = if at.is_some_and(|at| place < at) { &above } else { &text };
                 let option = word.split('=').next().unwrap_or(word);
                 (word.starts_with("--") && !help.contains(option)).then_some(option)
             });
@@ -244,18 +222,12 @@ fn a_recalled_answer_costs_the_tokens_that_a_run_measured() {
     let page = read("docs/results/recall.md");
     for (policy, arm, method) in [
         ("memory-recall", "agent-memory", ":recall balanced"),
-        (
-            "memory-recall-meaning",
-            "agent-memory-meaning",
-            ":recall balanced, 500 tokens",
-        ),
+        ("memory-recall-meaning", "agent-memory-meaning", ":recall balanced, 500 tokens"),
     ] {
         let text = read(&format!("workloads/contexts/{policy}.toml"));
         let tokens = |line: &str| line.strip_prefix("answer_tokens = ")?.parse().ok();
         let assumed: f64 = text.lines().find_map(tokens).unwrap();
-        let rows = page
-            .lines()
-            .map(|line| line.split(" | ").collect::<Vec<_>>());
+        let rows = page.lines().map(|line| line.split(" | ").collect::<Vec<_>>());
         let mut rows = rows.skip_while(|row| !row.contains(&"tokens a question"));
         let heading = rows.next().unwrap();
         let column = heading.iter().position(|name| *name == "tokens a question");
@@ -263,9 +235,6 @@ fn a_recalled_answer_costs_the_tokens_that_a_run_measured() {
         let row = rows.find(|row| row.starts_with(&asked)).unwrap();
         let measured: f64 = row[column.unwrap()].parse().unwrap();
         let apart = (assumed / measured - 1.0).abs();
-        assert!(
-            apart <= TOLERANCE,
-            "{policy}: {assumed} assumed, {measured} measured"
-        );
+        assert!(apart <= TOLERANCE, "{policy}: {assumed} assumed, {measured} measured");
     }
 }

@@ -13,9 +13,7 @@ fn messages(text: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 fn repeats_its_cause((message, definition): (&str, &str)) -> bool {
-    let has_cause = ["#[from]", "#[source]", " source:"]
-        .iter()
-        .any(|mark| definition.contains(mark));
+    let has_cause = ["#[from]", "#[source]", " source:"].iter().any(|mark| definition.contains(mark));
     let parts = ["{0", "{source", ".0", ".source"];
     has_cause && parts.iter().any(|part| message.contains(part))
 }

@@ -53,9 +53,7 @@ fn tokens(source: &str) -> Vec<String> {
                 }
                 end + 1
             }
-            '\'' if at(index + 1) == '\\' => {
-                find(index + 3, "'").map_or(chars.len(), |end| end + 1)
-            }
+            '\'' if at(index + 1) == '\\' => find(index + 3, "'").map_or(chars.len(), |end| end + 1),
             '\'' if at(index + 2) == '\'' => index + 3,
             ':' if at(index + 1) == ':' => {
                 tokens.push("::".to_owned());
@@ -63,9 +61,7 @@ fn tokens(source: &str) -> Vec<String> {
             }
             first if first.is_alphanumeric() || first == '_' => {
                 let word = chars[index..].iter();
-                let word: String = word
-                    .take_while(|c| c.is_alphanumeric() || **c == '_')
-                    .collect();
+                let word: String = word.take_while(|c| c.is_alphanumeric() || **c == '_').collect();
                 let end = index + word.chars().count();
                 tokens.push(word);
                 end
@@ -110,9 +106,7 @@ fn without_tests(tokens: &[String]) -> Vec<String> {
         while tokens[at] == "#" {
             at = after_brackets(tokens, at + 1);
         }
-        let end = tokens[at..]
-            .iter()
-            .position(|token| token == ";" || token == "{");
+        let end = tokens[at..].iter().position(|token| token == ";" || token == "{");
         at += end.unwrap_or(tokens.len() - at - 1);
         at = after_brackets(tokens, at);
     }
@@ -120,11 +114,7 @@ fn without_tests(tokens: &[String]) -> Vec<String> {
 }
 
 /// The paths of a `use` tree, each with the name that it defines, and the index after it.
-fn use_tree(
-    tokens: &[String],
-    mut at: usize,
-    prefix: &[String],
-) -> (Vec<(ModulePath, String)>, usize) {
+fn use_tree(tokens: &[String], mut at: usize, prefix: &[String]) -> (Vec<(ModulePath, String)>, usize) {
     let mut path = prefix.to_vec();
     if tokens[at] == "{" {
         let mut found = Vec::new();
@@ -175,11 +165,7 @@ impl Crate {
             let path = [name.as_slice(), std::slice::from_ref(child)].concat();
             self.add(path, file, read);
         }
-        let module = Module {
-            tokens,
-            children,
-            ..Module::default()
-        };
+        let module = Module { tokens, children, ..Module::default() };
         self.0.insert(name, module);
     }
 
@@ -189,9 +175,8 @@ impl Crate {
         match path.first()?.as_str() {
             "crate" => (base, rest) = (Vec::new(), &path[1..]),
             "self" | "super" => {
-                while let Some(("self" | "super", more)) = rest
-                    .split_first()
-                    .map(|(first, more)| (first.as_str(), more))
+                while let Some(("self" | "super", more)) =
+                    rest.split_first().map(|(first, more)| (first.as_str(), more))
                 {
                     if rest[0] == "super" {
                         base.pop();
@@ -256,8 +241,7 @@ impl Crate {
     fn imports(&self) -> Graph {
         let files = self.0.iter().map(|(name, module)| {
             let targets = module.paths.iter().map(|path| self.definition(path, 0));
-            let targets =
-                targets.filter(|target| !target.starts_with(name) && !name.starts_with(target));
+            let targets = targets.filter(|target| !target.starts_with(name) && !name.starts_with(target));
             let targets = targets.map(|target| target.join("::"));
             (name.join("::"), targets.collect())
         });
@@ -294,10 +278,8 @@ fn reached<'a>(graph: &'a Graph, from: &'a str) -> BTreeSet<&'a str> {
 
 /// Sets of more than `most` nodes, each of which reaches all others of its set.
 fn circles(graph: &Graph, most: usize) -> BTreeSet<BTreeSet<&str>> {
-    let reached: BTreeMap<&str, BTreeSet<&str>> = graph
-        .keys()
-        .map(|node| (node.as_str(), reached(graph, node)))
-        .collect();
+    let reached: BTreeMap<&str, BTreeSet<&str>> =
+        graph.keys().map(|node| (node.as_str(), reached(graph, node))).collect();
     let circles = reached.iter().map(|(node, targets)| {
         let back = targets.iter().filter(|target| {
             let targets = reached.get(*target);
@@ -310,30 +292,21 @@ fn circles(graph: &Graph, most: usize) -> BTreeSet<BTreeSet<&str>> {
 
 fn crate_at(root: &Path) -> Crate {
     let (src, name) = (root.parent().unwrap(), root.file_name().unwrap());
-    Crate::read(name.to_str().unwrap(), &|file| {
-        std::fs::read_to_string(src.join(file)).ok()
-    })
+    Crate::read(name.to_str().unwrap(), &|file| std::fs::read_to_string(src.join(file)).ok())
 }
 
 /// The files with the roots of the workspace's libraries and binaries.
 fn roots() -> Vec<PathBuf> {
     let packages = packages();
-    let ours = packages
-        .iter()
-        .filter(|package| package["source"].is_null());
+    let ours = packages.iter().filter(|package| package["source"].is_null());
     let targets = ours.flat_map(|package| package["targets"].as_array().unwrap());
     let built = targets.filter(|target| target["kind"][0] == "lib" || target["kind"][0] == "bin");
-    built
-        .map(|target| PathBuf::from(target["src_path"].as_str().unwrap()))
-        .collect()
+    built.map(|target| PathBuf::from(target["src_path"].as_str().unwrap())).collect()
 }
 
 #[test]
 fn files_do_not_import_each_other_in_circles_of_more_than_two() {
-    let crates: Vec<(PathBuf, Crate)> = roots()
-        .into_iter()
-        .map(|root| (root.clone(), crate_at(&root)))
-        .collect();
+    let crates: Vec<(PathBuf, Crate)> = roots().into_iter().map(|root| (root.clone(), crate_at(&root))).collect();
     for (root, package) in &crates {
         let imports = package.imports();
         let found = circles(&imports, 2);
@@ -371,10 +344,7 @@ fn decisions_claims_and_summaries_do_not_import_pages() {
 fn a_circle_is_found_through_a_name_that_is_exported_again() {
     let files = BTreeMap::from([
         ("lib.rs", "mod pages;"),
-        (
-            "pages/mod.rs",
-            "mod a; mod b; mod c; pub use c::{Report as Input, write};",
-        ),
+        ("pages/mod.rs", "mod a; mod b; mod c; pub use c::{Report as Input, write};"),
         ("pages/a.rs", "use super::{Input, b}; // use super::no;"),
         (
             "pages/b.rs",
@@ -387,10 +357,7 @@ fn a_circle_is_found_through_a_name_that_is_exported_again() {
         Crate::read("lib.rs", &read).imports()
     };
     let found = of(&files);
-    assert_eq!(
-        circles(&found, 2),
-        BTreeSet::from([BTreeSet::from(["pages::a", "pages::b", "pages::c"])])
-    );
+    assert_eq!(circles(&found, 2), BTreeSet::from([BTreeSet::from(["pages::a", "pages::b", "pages::c"])]));
     let mut without = files;
     without.insert("pages/c.rs", "use std::a::x;");
     assert!(circles(&of(&without), 1).is_empty());

@@ -14,10 +14,7 @@ fn allowed() -> Vec<String> {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deny.toml");
     let deny: toml::Table = std::fs::read_to_string(file).unwrap().parse().unwrap();
     let allow = deny["licenses"]["allow"].as_array().unwrap();
-    allow
-        .iter()
-        .map(|id| id.as_str().unwrap().to_owned())
-        .collect()
+    allow.iter().map(|id| id.as_str().unwrap().to_owned()).collect()
 }
 
 fn is_allowed(licence: &str, allowed: &[String]) -> bool {
@@ -51,13 +48,9 @@ fn every_dependency_comes_from_crates_io() {
 #[test]
 fn an_unlisted_licence_is_refused() {
     let allowed = allowed();
-    for refused in [
-        "GPL-3.0-only",
-        "MIT AND GPL-3.0-only",
-        "Apache-2.0 WITH Classpath-exception-2.0",
-        "",
-        "proprietary",
-    ] {
+    for refused in
+        ["GPL-3.0-only", "MIT AND GPL-3.0-only", "Apache-2.0 WITH Classpath-exception-2.0", "", "proprietary"]
+    {
         assert!(!is_allowed(refused, &allowed), "{refused}");
     }
     assert!(is_allowed("GPL-3.0-only OR MIT", &allowed));

@@ -6,21 +6,13 @@ use crate::rust_files;
 
 /// Directories whose types may be named like others: commands are named as on the command line, crate `s3` is described
 /// in terms of its protocol, and tests define their own.
-const OTHERS: [&str; 5] = [
-    "harness/src/cmd/",
-    "backends/s3/",
-    "tests/",
-    "testing",
-    "tests.rs",
-];
+const OTHERS: [&str; 5] = ["harness/src/cmd/", "backends/s3/", "tests/", "testing", "tests.rs"];
 
 /// The public types in a source text.
 fn types(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| {
         let mut words = line.trim_start().strip_prefix("pub ")?.split(' ');
-        ["struct", "enum", "trait", "type"]
-            .contains(&words.next()?)
-            .then_some(())?;
+        ["struct", "enum", "trait", "type"].contains(&words.next()?).then_some(())?;
         let is_no_letter = |letter: char| !letter.is_alphanumeric();
         words.next()?.split(is_no_letter).next()
     })

@@ -57,10 +57,7 @@ fn the_parts_of_the_evidence_take_at_most_55_minutes_and_name_what_exists() {
     assert!(limits.iter().sum::<u32>() <= 55 * 60, "{plan}");
     let list = Command::new(program).arg("list").output().unwrap();
     let known = text(&list.stdout);
-    let known: Vec<&str> = known
-        .split([' ', ',', '\n'])
-        .filter(|name| !name.is_empty())
-        .collect();
+    let known: Vec<&str> = known.split([' ', ',', '\n']).filter(|name| !name.is_empty()).collect();
     let is_known = |name: &str| {
         let stem = name.split('@').next().unwrap();
         // The list names the default server's arms.
@@ -85,16 +82,11 @@ fn evidence_is_made_once_and_an_interrupted_part_is_removed() {
     write_executable(&program, STAND_IN);
     let dir = scratch.path().join("evidence");
     let place = dir.to_str().unwrap();
-    let all = [
-        "--only", "default", "--only", "faults", "--only", "llm", place,
-    ];
+    let all = ["--only", "default", "--only", "faults", "--only", "llm", place];
     let first = evidence(&program, &all).output().unwrap();
     let (said, errors) = (text(&first.stdout), text(&first.stderr));
     assert!(first.status.success(), "{said}{errors}");
-    assert!(
-        said.contains("skipped: llm: llm-history-live is not usable here"),
-        "{said}"
-    );
+    assert!(said.contains("skipped: llm: llm-history-live is not usable here"), "{said}");
     assert!(said.contains("1 of 2 testable claims"), "{said}");
     let decisions = fs::read_to_string(dir.join("decisions.md")).unwrap();
     for run in ["default/run-of-run", "faults/run-of-fault"] {
@@ -105,9 +97,7 @@ fn evidence_is_made_once_and_an_interrupted_part_is_removed() {
 
     let mut slow = evidence(&program, &["--only", "recall", place]);
     // A group of its own, as a terminal's Ctrl-C reaches script and command.
-    let mut slow = std::os::unix::process::CommandExt::process_group(&mut slow, 0)
-        .spawn()
-        .unwrap();
+    let mut slow = std::os::unix::process::CommandExt::process_group(&mut slow, 0).spawn().unwrap();
     let part = dir.join("recall");
     let began = Instant::now();
     while !part.join("run-of-run/plan.toml").exists() {
@@ -118,8 +108,5 @@ fn evidence_is_made_once_and_an_interrupted_part_is_removed() {
     rustix::process::kill_process_group(group, Signal::INT).unwrap();
     assert_eq!(slow.wait().unwrap().code(), Some(130));
     assert!(!part.exists() && dir.join("default/.complete").exists());
-    assert!(
-        kill_process(group, Signal::INT).is_err(),
-        "it is left behind"
-    );
+    assert!(kill_process(group, Signal::INT).is_err(), "it is left behind");
 }

@@ -13,9 +13,7 @@ const B: f64 = 0.75;
 const IDF_MIN: f64 = 1e-6;
 
 fn words(text: &str) -> impl Iterator<Item = String> {
-    text.split(|c: char| !c.is_alphanumeric())
-        .filter(|word| !word.is_empty())
-        .map(str::to_lowercase)
+    text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_lowercase)
 }
 
 /// How often each word of the question occurs in each note, and the notes' lengths.
@@ -88,14 +86,8 @@ mod tests {
             "a cat",
             "a cow",
         ];
-        let notes: Vec<Note> = texts
-            .iter()
-            .map(|text| Note {
-                path: String::new(),
-                text: (*text).to_owned(),
-                written: 0,
-            })
-            .collect();
+        let notes: Vec<Note> =
+            texts.iter().map(|text| Note { path: String::new(), text: (*text).to_owned(), written: 0 }).collect();
         assert_eq!(by_bm25(&notes, "The zebra?")[..2], [1, 2]);
         assert_eq!(by_words(&notes, "The zebra?"), [2, 1, 3, 0]);
         assert!(by_bm25(&notes, "aardvark").is_empty());

@@ -18,8 +18,7 @@ static TRACES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/traces");
 static SUITES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/suites");
 
 /// The families of built-in workloads.
-const FAMILIES: [(&str, &Dir<'_>); 3] =
-    [("micro", &MICRO), ("agent", &AGENT), ("program", &PROGRAM)];
+const FAMILIES: [(&str, &Dir<'_>); 3] = [("micro", &MICRO), ("agent", &AGENT), ("program", &PROGRAM)];
 
 /// The names of all built-in workloads, in order.
 pub fn workload_names() -> Vec<String> {
@@ -47,10 +46,7 @@ pub fn workload(name: &str) -> Result<Workload, InputError> {
         found.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     })?;
     if workload.name != name {
-        let message = format!(
-            "field `name`: is {:?}, but the file is {name}",
-            workload.name
-        );
+        let message = format!("field `name`: is {:?}, but the file is {name}", workload.name);
         return Err(InputError::whole(&file, message));
     }
     Ok(workload)
@@ -59,9 +55,7 @@ pub fn workload(name: &str) -> Result<Workload, InputError> {
 /// The file of the built-in workload called `name`, and its text.
 fn built_in_workload(name: &str) -> Option<(PathBuf, &'static str)> {
     let mut families = FAMILIES.into_iter();
-    families.find_map(|(family, dir)| {
-        built_in::file(dir, family, name.strip_prefix(family)?.strip_prefix('/')?)
-    })
+    families.find_map(|(family, dir)| built_in::file(dir, family, name.strip_prefix(family)?.strip_prefix('/')?))
 }
 
 /// The workload in a file. Only a copy of a built-in one may have its name.
@@ -124,9 +118,7 @@ mod tests {
         let refused = read(&format!("{text}\n# Another one.\n")).unwrap_err();
         let refused = refused.to_string();
         assert!(
-            refused.contains(
-                "w.toml:1: field `name`: \"micro/stat\" is the name of a built-in workload"
-            ),
+            refused.contains("w.toml:1: field `name`: \"micro/stat\" is the name of a built-in workload"),
             "{refused}"
         );
         std::fs::remove_dir_all(&dir).unwrap();
@@ -146,8 +138,7 @@ mod tests {
             for (at, call) in workload.script.calls.iter().enumerate() {
                 for op in &call.ops {
                     let expected = model.apply(op);
-                    let recorded_failure =
-                        name.starts_with("agent/claude") && matches!(expected, Expected::Errno(2));
+                    let recorded_failure = name.starts_with("agent/claude") && matches!(expected, Expected::Errno(2));
                     assert!(
                         !matches!(expected, Expected::Errno(_)) || recorded_failure,
                         "{name}, call {at}: {} gives {expected:?}",
@@ -197,10 +188,7 @@ mod tests {
     fn the_default_suite_keeps_long_passes_counts_and_placements_apart() {
         let suite = suite("default").unwrap();
         let budgets = suite.sections.iter().map(|section| section.budget.unwrap());
-        assert!(
-            budgets.sum::<f64>() <= 315.0,
-            "45 s are for kills and power cuts"
-        );
+        assert!(budgets.sum::<f64>() <= 315.0, "45 s are for kills and power cuts");
         let programs = |section: &SuiteSection| {
             let mut workloads = section.workloads.iter();
             workloads.any(|entry| entry.name.starts_with("program/"))
@@ -216,17 +204,12 @@ mod tests {
             assert_eq!(section.shared_cpu, name == "shared-cpu");
             assert_eq!(section.counts, name == "counts");
             if programs(section) {
-                assert!(
-                    section.epochs >= Some(10) && section.rounds == Some(1) && !section.warm_up
-                );
+                assert!(section.epochs >= Some(10) && section.rounds == Some(1) && !section.warm_up);
                 assert!(section.backends.as_ref().unwrap().len() <= 3);
             }
         }
         for moved in ["program/tree", "program/npm-few"] {
-            assert!(
-                suite.workloads().all(|entry| entry.name != moved),
-                "{moved}"
-            );
+            assert!(suite.workloads().all(|entry| entry.name != moved), "{moved}");
         }
     }
 
@@ -238,8 +221,7 @@ mod tests {
         std::fs::create_dir(dir.path().join("blobs")).unwrap();
         std::fs::write(dir.path().join("blobs").join(&digest), "hello\n").unwrap();
         let built_in = include_str!("../traces/claude-code-read-heavy.trace.jsonl");
-        let mut head: serde_json::Value =
-            serde_json::from_str(built_in.lines().next().unwrap()).unwrap();
+        let mut head: serde_json::Value = serde_json::from_str(built_in.lines().next().unwrap()).unwrap();
         head["fidelity"] = "content".into();
         let file = format!(
             r#"{{"t":"file","path":"a.md","known":"full","content":{{"bytes":6,"lines":1,"sha256":"{digest}","blob":"blobs/{digest}"}}}}"#
@@ -250,9 +232,8 @@ mod tests {
         let trace = [&head.to_string(), file.as_str(), call, result, end].join("\n");
         std::fs::write(dir.path().join("my.trace.jsonl"), trace + "\n").unwrap();
         let essay = "A workload of one's own, as a user would write it beside a trace of their own sessions.";
-        let toml = format!(
-            "name = \"mine\"\nessay = \"{essay}\"\nstates = [\"hot\"]\n[trace]\nfile = \"my.trace.jsonl\"\n"
-        );
+        let toml =
+            format!("name = \"mine\"\nessay = \"{essay}\"\nstates = [\"hot\"]\n[trace]\nfile = \"my.trace.jsonl\"\n");
         let path = dir.path().join("mine.toml");
         std::fs::write(&path, toml).unwrap();
         let workload = workload(path.to_str().unwrap()).unwrap();

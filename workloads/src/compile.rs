@@ -9,8 +9,7 @@ use crate::model::ReferenceModel;
 use crate::path::WorkspacePath;
 use crate::script::{Bytes, CallKind, FileOp, Script};
 use crate::trace::{
-    CallError, CallResult, Effect, Event, External, FileStep, Op, Span, Trace, TraceCall,
-    TraceContent,
+    CallError, CallResult, Effect, Event, External, FileStep, Op, Span, Trace, TraceCall, TraceContent,
 };
 use inputs::files::{self, BLOB};
 use inputs::{InputError, sha256};
@@ -68,22 +67,12 @@ pub struct CountedCalls {
 /// # Errors
 /// [`InputError`] if the trace is inconsistent.
 pub fn counted(file: &Path, trace: &Trace) -> Result<CountedCalls, InputError> {
-    let contents = Contents {
-        only_lengths: true,
-        ..Contents::of(file)
-    };
+    let contents = Contents { only_lengths: true, ..Contents::of(file) };
     let script = compiled(file, trace, contents)?.script;
-    Ok(CountedCalls {
-        timed: script.timed_calls(),
-        not_replayed: script.not_replayed,
-    })
+    Ok(CountedCalls { timed: script.timed_calls(), not_replayed: script.not_replayed })
 }
 
-fn compiled<'a>(
-    file: &'a Path,
-    trace: &'a Trace,
-    contents: Contents<'a>,
-) -> Result<Compiler<'a>, InputError> {
+fn compiled<'a>(file: &'a Path, trace: &'a Trace, contents: Contents<'a>) -> Result<Compiler<'a>, InputError> {
     let mut files = Vec::with_capacity(trace.files.len());
     for initial in &trace.files {
         let bytes = contents
@@ -101,11 +90,7 @@ fn compiled<'a>(
         pending: Vec::new(),
         last_api_at: None,
         compared: ComparedBytes::default(),
-        numbers_by_tab: trace
-            .head
-            .x
-            .get("line_numbers")
-            .is_some_and(|mark| mark == "tab"),
+        numbers_by_tab: trace.head.x.get("line_numbers").is_some_and(|mark| mark == "tab"),
     };
     for event in &trace.events {
         compiler.event(event)?;
@@ -151,9 +136,9 @@ impl<'a> Compiler<'a> {
                 self.answered(call, result)
                     .map_err(|message| wrong(self.file, &format!("call {}", call.i), &message))?;
             }
-            Event::Ext(change) => self
-                .changed(change)
-                .map_err(|message| wrong(self.file, &format!("ext {}", change.path), &message))?,
+            Event::Ext(change) => {
+                self.changed(change).map_err(|message| wrong(self.file, &format!("ext {}", change.path), &message))?
+            }
         }
         Ok(())
     }
@@ -182,9 +167,7 @@ impl<'a> Compiler<'a> {
             self.compared.changes += 1;
             let content = self.state.file(path).map(|bytes| sha256(bytes.as_slice()));
             if content.as_ref() != Some(expected) {
-                return Err(format!(
-                    "leaves bytes in {path} that do not match post_sha256"
-                ));
+                return Err(format!("leaves bytes in {path} that do not match post_sha256"));
             }
         }
         let ops = self.kept(ops);
@@ -231,9 +214,7 @@ impl<'a> Compiler<'a> {
             FileStep::List { path, attributes } => vec![FileOp::list(path.clone(), *attributes)],
             FileStep::Walk(path) => vec![FileOp::Walk(path.clone())],
             FileStep::Search(path) => vec![FileOp::Search(path.clone())],
-            FileStep::Write { path, content } => {
-                self.write(path, self.contents.materialise(content)?)
-            }
+            FileStep::Write { path, content } => self.write(path, self.contents.materialise(content)?),
             FileStep::Append { path, content } => {
                 let content = self.contents.materialise(content)?;
                 let mut ops = self.parent(path);
@@ -249,10 +230,7 @@ impl<'a> Compiler<'a> {
             FileStep::Rewrite(path) => {
                 let content = existing(path)?;
                 self.contents.take(self.contents.length(&content))?;
-                vec![
-                    FileOp::Read(path.clone()),
-                    FileOp::write(path.clone(), content),
-                ]
+                vec![FileOp::Read(path.clone()), FileOp::write(path.clone(), content)]
             }
             FileStep::Copy { from, to } => {
                 let content = existing(from)?;
@@ -278,18 +256,12 @@ impl<'a> Compiler<'a> {
     }
 
     /// The file operations of a call; `None` if it has none that can be replayed.
-    fn operations(
-        &self,
-        call: &TraceCall,
-        result: &CallResult,
-    ) -> Result<Option<(CallKind, Vec<FileOp>)>, String> {
+    fn operations(&self, call: &TraceCall, result: &CallResult) -> Result<Option<(CallKind, Vec<FileOp>)>, String> {
         let Some(path) = &call.path else {
             return Ok(None);
         };
-        let failed_before_touching = matches!(
-            result.err,
-            Some(CallError::Rejected | CallError::Stale | CallError::Other | CallError::Exit)
-        );
+        let failed_before_touching =
+            matches!(result.err, Some(CallError::Rejected | CallError::Stale | CallError::Other | CallError::Exit));
         if failed_before_touching {
             return Ok(None);
         }
@@ -347,10 +319,7 @@ impl<'a> Compiler<'a> {
     }
 
     fn edited(&self, path: &WorkspacePath, spans: &[Span]) -> Result<Bytes, String> {
-        let old = self
-            .state
-            .file(path)
-            .ok_or_else(|| format!("edits {path}, which does not exist"))?;
+        let old = self.state.file(path).ok_or_else(|| format!("edits {path}, which does not exist"))?;
         let length = self.contents.length(old);
         self.contents.take(length)?;
         let mut new = Vec::new();
@@ -359,9 +328,7 @@ impl<'a> Compiler<'a> {
         for span in spans {
             let (start, end) = (span.at, span.at.saturating_add(span.old));
             if start < done as u64 || end > length {
-                return Err(format!(
-                    "replaces bytes {start}..{end} of {path}, which has {length} bytes"
-                ));
+                return Err(format!("replaces bytes {start}..{end} of {path}, which has {length} bytes"));
             }
             if self.contents.only_lengths {
                 self.contents.take(span.new.bytes)?;
@@ -398,11 +365,7 @@ impl<'a> Compiler<'a> {
 
     /// The operations of a call, unless only calls are counted.
     fn kept(&self, ops: Vec<FileOp>) -> Vec<FileOp> {
-        if self.contents.only_lengths {
-            Vec::new()
-        } else {
-            ops
-        }
+        if self.contents.only_lengths { Vec::new() } else { ops }
     }
 
     /// Applies the operations to the reference model. The last one must have the recorded outcome.
@@ -420,9 +383,7 @@ impl<'a> Compiler<'a> {
                 (Err(_), false) => {}
                 (Ok(()), false) if is_last && matches!(op, FileOp::Write { .. }) => {
                     let what = op.describe();
-                    return Err(format!(
-                        "failed in the recording, but {what} works in the replay"
-                    ));
+                    return Err(format!("failed in the recording, but {what} works in the replay"));
                 }
                 _ => {}
             }
@@ -444,8 +405,7 @@ fn check_tree(files: &[(WorkspacePath, Bytes)]) -> Result<(), (WorkspacePath, St
     }
     // In the order of their components, what lies below a file follows it. A path has no NUL.
     let key = |path: &WorkspacePath| path.as_str().replace('/', "\0");
-    let mut ordered: Vec<(String, &WorkspacePath)> =
-        all.into_iter().map(|path| (key(path), path)).collect();
+    let mut ordered: Vec<(String, &WorkspacePath)> = all.into_iter().map(|path| (key(path), path)).collect();
     ordered.sort();
     for pair in ordered.windows(2) {
         let (above, path) = (pair[0].1, pair[1].1);
@@ -473,11 +433,7 @@ fn length_alone(length: u64) -> Bytes {
 
 impl<'a> Contents<'a> {
     fn of(file: &'a Path) -> Self {
-        Self {
-            file,
-            left: Cell::new(ALL_CONTENT_MAX),
-            only_lengths: false,
-        }
+        Self { file, left: Cell::new(ALL_CONTENT_MAX), only_lengths: false }
     }
 
     /// The length of a content.
@@ -496,9 +452,8 @@ impl<'a> Contents<'a> {
     /// Counts bytes against the limit.
     fn take(&self, bytes: u64) -> Result<(), String> {
         let left = self.left.get().checked_sub(bytes);
-        self.left.set(left.ok_or_else(|| {
-            format!("the contents of the trace exceed the limit of {ALL_CONTENT_MAX} bytes")
-        })?);
+        self.left
+            .set(left.ok_or_else(|| format!("the contents of the trace exceed the limit of {ALL_CONTENT_MAX} bytes"))?);
         Ok(())
     }
 
@@ -514,10 +469,7 @@ impl<'a> Contents<'a> {
 /// The bytes of a content record.
 fn materialise(file: &Path, content: &TraceContent) -> Result<Bytes, String> {
     if content.bytes > CONTENT_MAX {
-        return Err(format!(
-            "field `bytes`: {} exceeds the limit of {CONTENT_MAX}",
-            content.bytes
-        ));
+        return Err(format!("field `bytes`: {} exceeds the limit of {CONTENT_MAX}", content.bytes));
     }
     let bytes = match (&content.fill, &content.blob) {
         (Some(filler), None) => fill(filler.seed, content.bytes, content.lines),
@@ -543,10 +495,7 @@ fn materialise(file: &Path, content: &TraceContent) -> Result<Bytes, String> {
     };
     let found = sha256(&bytes);
     if found != content.sha256 {
-        return Err(format!(
-            "content has SHA-256 {found}, but the trace says {}",
-            content.sha256
-        ));
+        return Err(format!("content has SHA-256 {found}, but the trace says {}", content.sha256));
     }
     Ok(bytes.into())
 }
@@ -565,9 +514,7 @@ mod tests {
     use crate::trace::Fill;
 
     fn files(paths: &[String]) -> Vec<(WorkspacePath, Bytes)> {
-        let paths = paths
-            .iter()
-            .map(|path| WorkspacePath::new(path.as_str()).unwrap());
+        let paths = paths.iter().map(|path| WorkspacePath::new(path.as_str()).unwrap());
         paths.map(|path| (path, Bytes::default())).collect()
     }
 
@@ -587,9 +534,7 @@ mod tests {
 
     #[test]
     fn many_files_are_checked_in_time() {
-        let paths: Vec<String> = (0..100_000)
-            .map(|number| format!("dir{}/f{number}", number % 100))
-            .collect();
+        let paths: Vec<String> = (0..100_000).map(|number| format!("dir{}/f{number}", number % 100)).collect();
         let started = Instant::now();
         check_tree(&files(&paths)).unwrap();
         // The quadratic check took minutes.
@@ -607,9 +552,7 @@ mod tests {
         std::os::unix::fs::symlink("../../secret", at.join("blobs/link")).unwrap();
         std::os::unix::fs::symlink("/dev/zero", at.join("blobs/zero")).unwrap();
         std::os::unix::fs::symlink("..", at.join("up")).unwrap();
-        let made = std::process::Command::new("mkfifo")
-            .arg(at.join("blobs/fifo"))
-            .status();
+        let made = std::process::Command::new("mkfifo").arg(at.join("blobs/fifo")).status();
         assert!(made.unwrap().success());
         let read = |blob: &str| {
             let content = TraceContent {
@@ -622,16 +565,9 @@ mod tests {
             Contents::of(&at.join("a.trace.jsonl")).materialise(&content)
         };
         assert_eq!(&*read("blobs/good").unwrap(), b"0123456789");
-        for bad in [
-            "blobs/long",
-            "blobs/link",
-            "blobs/zero",
-            "blobs/fifo",
-            "blobs",
-            "up/secret",
-            "../secret",
-            "/dev/zero",
-        ] {
+        for bad in
+            ["blobs/long", "blobs/link", "blobs/zero", "blobs/fifo", "blobs", "up/secret", "../secret", "/dev/zero"]
+        {
             read(bad).unwrap_err();
         }
     }

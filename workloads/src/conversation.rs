@@ -50,11 +50,7 @@ fn lanes(trace: &Trace) -> Result<BTreeMap<&str, LaneRecording>, String> {
         Event::Api(api) => Some(api.usage),
         _ => None,
     };
-    let reports_usage = trace
-        .events
-        .iter()
-        .filter_map(usage_of)
-        .any(|usage| usage != TokenUsage::default());
+    let reports_usage = trace.events.iter().filter_map(usage_of).any(|usage| usage != TokenUsage::default());
     let mut lanes: BTreeMap<&str, LaneRecording> = BTreeMap::new();
     // The lane and the frame of each call. One that the model wrote in its text has none, and no tokens of its own.
     let mut calls: BTreeMap<u64, (&str, Frame)> = BTreeMap::new();
@@ -114,12 +110,7 @@ impl LaneRecording {
             (Some(prompt), None) => (prompt.tok, Fixed::Stated),
             (None, None) => (0, Fixed::Unknown),
         };
-        Conversation {
-            fixed,
-            fixed_is,
-            steps,
-            ..Conversation::default()
-        }
+        Conversation { fixed, fixed_is, steps, ..Conversation::default() }
     }
 
     fn event(&mut self, event: &Event, frame: Frame) -> Result<(), String> {
@@ -138,8 +129,7 @@ impl LaneRecording {
             }
             Event::Api(api) => {
                 let usage = api.usage;
-                let prompt =
-                    usage.uncached + usage.cache_read + usage.cache_write_5m + usage.cache_write_1h;
+                let prompt = usage.uncached + usage.cache_read + usage.cache_write_5m + usage.cache_write_1h;
                 let (Some(text), Some(thinking)) = (api.text_tok, api.thinking_tok) else {
                     return Err(format!(
                         "api call {}: no `text_tok`: the trace does not say what the model wrote\n  fix: import the session again with this ctxbench",
@@ -148,9 +138,7 @@ impl LaneRecording {
                 };
                 let emits = [(PartKind::Thinking, thinking), (PartKind::Text, text)];
                 let emits = emits.into_iter().filter(|(_, tokens)| *tokens > 0);
-                let emits = emits
-                    .map(|(kind, tokens)| Part::new(kind, tokens))
-                    .collect();
+                let emits = emits.map(|(kind, tokens)| Part::new(kind, tokens)).collect();
                 self.by_call.insert(api.k, self.steps.len());
                 self.steps.push(Step {
                     gap_ms: self.last_at.map_or(0, |last| api.at.saturating_sub(last)),
@@ -181,19 +169,14 @@ impl LaneRecording {
                 };
                 let written = call.tok.unwrap_or(0) + frame.call;
                 step.emits.push(Part::new(kind, written));
-                let is_file_call = matches!(
-                    call.op,
-                    Op::Read | Op::Write | Op::Edit | Op::List | Op::Search
-                );
+                let is_file_call = matches!(call.op, Op::Read | Op::Write | Op::Edit | Op::List | Op::Search);
                 if is_file_call && call.path.is_some() {
                     *step.files.entry(call.op.name().to_owned()).or_default() += 1;
                 }
             }
             Event::Result(result) => {
-                self.entering.push(Part {
-                    bytes: result.bytes,
-                    ..Part::new(PartKind::Result, result.tok + frame.result)
-                });
+                self.entering
+                    .push(Part { bytes: result.bytes, ..Part::new(PartKind::Result, result.tok + frame.result) });
             }
             Event::Ext(_) => {}
         }
@@ -222,31 +205,18 @@ pub fn of_script(script: &Script) -> Conversation {
         });
         entering.push(result_part(&render::result(call, &results)));
     }
-    steps.push(Step {
-        gap_ms: TURN_MS,
-        enters: entering,
-        ..Step::default()
-    });
-    Conversation {
-        steps,
-        ..Conversation::default()
-    }
+    steps.push(Step { gap_ms: TURN_MS, enters: entering, ..Step::default() });
+    Conversation { steps, ..Conversation::default() }
 }
 
 /// Counts a text as a part.
 pub fn part(kind: PartKind, text: &str) -> Part {
-    Part {
-        bytes: text.len() as u64,
-        ..Part::new(kind, tokens::count(text))
-    }
+    Part { bytes: text.len() as u64, ..Part::new(kind, tokens::count(text)) }
 }
 
 /// Counts a tool's result as a part, also as a JSON string, because a model may write it out to save it.
 pub fn result_part(text: &str) -> Part {
-    Part {
-        escaped: tokens::count(&serde_json::Value::from(text).to_string()),
-        ..part(PartKind::Result, text)
-    }
+    Part { escaped: tokens::count(&serde_json::Value::from(text).to_string()), ..part(PartKind::Result, text) }
 }
 
 #[cfg(test)]
@@ -275,11 +245,7 @@ mod tests {
                 "{{'t':'call','i':{i},'k':{k},'lane':'{lane}','tool':'Read','op':'read','args':{{}},'tok':20,'at':1}}"
             ))
         };
-        let result = |i: u64, tok: u64| {
-            record(&format!(
-                "{{'t':'result','i':{i},'ok':true,'bytes':9,'tok':{tok}}}"
-            ))
-        };
+        let result = |i: u64, tok: u64| record(&format!("{{'t':'result','i':{i},'ok':true,'bytes':9,'tok':{tok}}}"));
         let lines = [
             head.to_owned(),
             record("{'t':'user','turn':0,'tok':100}"),
@@ -298,10 +264,7 @@ mod tests {
     }
 
     fn no_thinking() -> Terms {
-        Terms {
-            thinking: tokens::ThinkingStays::Never,
-            ..Terms::default()
-        }
+        Terms { thinking: tokens::ThinkingStays::Never, ..Terms::default() }
     }
 
     #[test]
@@ -352,10 +315,7 @@ mod tests {
         let conversation = of_trace(&recording(&added)).unwrap();
         let added = conversation.steps[1].enters.last().unwrap();
         assert_eq!((added.kind, added.tokens), (PartKind::Reminder, 40));
-        let terms = Terms {
-            thinking: tokens::ThinkingStays::UntilUserSpeaks,
-            ..Terms::default()
-        };
+        let terms = Terms { thinking: tokens::ThinkingStays::UntilUserSpeaks, ..Terms::default() };
         let calls = Account::of(&conversation, &terms).calls;
         assert_eq!(calls[1].prompt, 1000 + 325 + 50 + 40);
     }
@@ -414,10 +374,7 @@ mod tests {
     fn thinking_stays_as_long_as_the_models_provider_keeps_it() {
         let grows = |model: &str, middle: &str| {
             // The model of the account decides how long thinking stays, not the recorded model.
-            let terms = Terms {
-                thinking: tokens::thinking_stays(model),
-                ..Terms::default()
-            };
+            let terms = Terms { thinking: tokens::thinking_stays(model), ..Terms::default() };
             let calls = Account::of(&of_trace(&recording(middle)).unwrap(), &terms).calls;
             calls[1].prompt - calls[0].prompt
         };

@@ -99,10 +99,7 @@ impl Definition {
             "states`: name at least one of `hot`, `lukewarm`, `cold`"
         } else if self.shortened.is_some() && self.vsm_cycle.is_none() {
             "shortened`: only `[vsm_cycle]` can be shortened: it neither reads nor writes at offsets"
-        } else if self
-            .shortened
-            .is_some_and(|limits| limits.calls == 0 || limits.bytes == 0)
-        {
+        } else if self.shortened.is_some_and(|limits| limits.calls == 0 || limits.bytes == 0) {
             "shortened`: `calls` and `bytes` must be at least 1"
         } else {
             return match self.tables() {
@@ -124,9 +121,7 @@ impl Definition {
         for name in &names {
             let policy = context(name).map_err(|error| format!("field `contexts`: {error}"))?;
             if policy.needs_notes() && !has_notes {
-                return Err(format!(
-                    "field `contexts`: {name} needs notes, which only a `[memory_session]` has"
-                ));
+                return Err(format!("field `contexts`: {name} needs notes, which only a `[memory_session]` has"));
             }
         }
         Ok(names)
@@ -243,28 +238,20 @@ impl Workload {
             cycle.script()
         } else if let Some(comparison) = &definition.offload_comparison {
             comparison.check().map_err(whole)?;
-            session = SessionSource::Stated {
-                conversation: comparison.conversation(),
-                published: comparison.published(),
-            };
+            session =
+                SessionSource::Stated { conversation: comparison.conversation(), published: comparison.published() };
             comparison.script()
         } else if let Some(memory) = &definition.memory_session {
             let (script, conversation) = memory.session().map_err(whole)?;
-            session = SessionSource::Stated {
-                conversation,
-                published: Vec::new(),
-            };
+            session = SessionSource::Stated { conversation, published: Vec::new() };
             script
         } else if let Some(trace) = &definition.trace {
-            let (trace_file, jsonl) = read(&trace.file)
-                .map_err(|error| whole(format!("field `trace.file`: {}: {error}", trace.file)))?;
+            let (trace_file, jsonl) =
+                read(&trace.file).map_err(|error| whole(format!("field `trace.file`: {}: {error}", trace.file)))?;
             let parsed = Trace::parse(&trace_file, &jsonl)?;
             identity.push_str(&jsonl);
             let model = parsed.head.model.clone();
-            session = SessionSource::Recorded {
-                conversation: of_trace(&parsed),
-                model,
-            };
+            session = SessionSource::Recorded { conversation: of_trace(&parsed), model };
             compile(&trace_file, &parsed)?
         } else {
             session = SessionSource::None;
@@ -293,9 +280,7 @@ impl Workload {
         Ok(Self {
             asks,
             missing,
-            needs: definition
-                .program
-                .map_or_else(BTreeMap::new, |program| program.needs),
+            needs: definition.program.map_or_else(BTreeMap::new, |program| program.needs),
             name: definition.name,
             essay: definition.essay.trim().to_owned(),
             states: definition.states,
@@ -304,9 +289,7 @@ impl Workload {
             contexts,
             file: None,
             is_recorded: definition.trace.is_some(),
-            fits_fixed_tree: definition
-                .micro
-                .is_some_and(|micro| micro.fits_fixed_tree()),
+            fits_fixed_tree: definition.micro.is_some_and(|micro| micro.fits_fixed_tree()),
             sha256: sha256(identity),
         })
     }

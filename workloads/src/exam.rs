@@ -52,10 +52,8 @@ impl Method {
     ];
 
     /// The methods that ask the backend about a corpus.
-    pub const OF_CORPUS: [Self; 2] = [
-        Self::Recall("balanced", AnswerBudget::Brief),
-        Self::Recall("balanced", AnswerBudget::Exam),
-    ];
+    pub const OF_CORPUS: [Self; 2] =
+        [Self::Recall("balanced", AnswerBudget::Brief), Self::Recall("balanced", AnswerBudget::Exam)];
 
     /// The name in results and reports.
     pub fn name(self) -> String {
@@ -98,10 +96,7 @@ impl Method {
             _ => return None,
         };
         let budget = self.tokens(max_tokens);
-        Some(format!(
-            ":recall?query={}&max_tokens={budget}&strategy={strategy}",
-            encoded(&question.text)
-        ))
+        Some(format!(":recall?query={}&max_tokens={budget}&strategy={strategy}", encoded(&question.text)))
     }
 }
 
@@ -185,9 +180,7 @@ fn has_words(text: &str, answer: &str) -> bool {
 
 /// Whether a text is the line above a recall's notes of one day, as `# 2026-11-22`.
 fn is_date(text: &str) -> bool {
-    let date = text
-        .strip_prefix("# ")
-        .map(|rest| rest.trim_end_matches('\n'));
+    let date = text.strip_prefix("# ").map(|rest| rest.trim_end_matches('\n'));
     date.is_some_and(|date| date.parse::<jiff::civil::Date>().is_ok())
 }
 
@@ -199,9 +192,7 @@ struct Shown {
 
 impl Shown {
     fn position(&self, line: &str) -> Option<usize> {
-        self.pieces
-            .iter()
-            .position(|piece| piece.lines().any(|found| found.ends_with(line)))
+        self.pieces.iter().position(|piece| piece.lines().any(|found| found.ends_with(line)))
     }
 
     /// The position of the section of a note of one line, if that line, the section's last, shows an answer.
@@ -259,10 +250,7 @@ impl Exam {
             let kept = kept.count();
             pieces.drain(..pieces.len() - kept);
         }
-        Some(Shown {
-            pieces,
-            admits: false,
-        })
+        Some(Shown { pieces, admits: false })
     }
 
     /// The text that a method puts into the context; `answer` is the backend's answer.
@@ -276,10 +264,7 @@ impl Exam {
                 // The first line is the number of results.
                 let mut pieces = self.within(lines);
                 merge_first(&mut pieces);
-                Ok(Shown {
-                    pieces,
-                    admits: answer.starts_with("nothing found"),
-                })
+                Ok(Shown { pieces, admits: answer.starts_with("nothing found") })
             }
             Method::Recall(..) => self.recalled(question, answer, method.tokens(self.max_tokens)),
         }
@@ -329,13 +314,9 @@ impl Exam {
     fn recalled(&self, question: &Question, answer: &str, limit: u64) -> Result<Shown, String> {
         let counted = tokens::count(answer);
         if counted > limit {
-            return Err(format!(
-                "the answer has {counted} tokens, more than the {limit} asked for"
-            ));
+            return Err(format!("the answer has {counted} tokens, more than the {limit} asked for"));
         }
-        let missing = answer
-            .lines()
-            .find_map(|line| line.strip_prefix("# in no note: "));
+        let missing = answer.lines().find_map(|line| line.strip_prefix("# in no note: "));
         let misses = |words: &str| words.split(", ").any(|word| word == question.keyword);
         let admits = answer.starts_with("# nothing found") || missing.is_some_and(misses);
         let mut pieces: Vec<String> = Vec::new();
@@ -382,14 +363,7 @@ impl Exam {
             .collect()
     }
 
-    fn add(
-        &self,
-        method: Method,
-        question: &Question,
-        shown: &Shown,
-        tokens: u64,
-        scores: &mut Scores,
-    ) {
+    fn add(&self, method: Method, question: &Question, shown: &Shown, tokens: u64, scores: &mut Scores) {
         let mut count = |name, found: u64, of: u64| {
             let sum = scores.entry(name).or_default();
             sum.0 += found;
@@ -447,19 +421,12 @@ mod tests {
     use crate::notes::notebook;
 
     fn exam() -> Arc<Exam> {
-        Arc::new(Exam {
-            notebook: notebook(100, 1),
-            max_tokens: 2000,
-        })
+        Arc::new(Exam { notebook: notebook(100, 1), max_tokens: 2000 })
     }
 
     fn asked(exam: Arc<Exam>, method: Method, question: Option<usize>) -> Asked {
         let methods = vec![method];
-        Asked {
-            exam,
-            methods,
-            question,
-        }
+        Asked { exam, methods, question }
     }
 
     fn scores(method: Method, answer: &str, question: Option<usize>) -> Scores {
@@ -483,10 +450,7 @@ mod tests {
 
     #[test]
     fn a_file_that_fits_the_budget_has_all_evidence_and_a_larger_one_none() {
-        let small = Exam {
-            notebook: notebook(100, 1),
-            max_tokens: 1_000_000,
-        };
+        let small = Exam { notebook: notebook(100, 1), max_tokens: 1_000_000 };
         let whole = asked(Arc::new(small), Method::WholeFile, None);
         let found = whole.score("").unwrap().remove(0).1["evidence-in-budget"];
         assert!(found.0 == found.1 && found.1 > 10, "{found:?}");
@@ -499,15 +463,8 @@ mod tests {
         let text = r#"{"notes": [{"path": "a/1.md", "text": "Tosca: An opera. Sung in Rome first.", "written": 5},
                                  {"path": "b/a/1.md", "text": "Rome: A city.", "written": 6}],
             "questions": [{"text": "Where?", "evidence": ["a/1.md"], "answer": "in rome"}]}"#;
-        let exam = Exam {
-            notebook: crate::generate::corpus::notebook("small", text).unwrap(),
-            max_tokens: 2000,
-        };
-        let asked = asked(
-            Arc::new(exam),
-            Method::Recall("balanced", AnswerBudget::Exam),
-            Some(0),
-        );
+        let exam = Exam { notebook: crate::generate::corpus::notebook("small", text).unwrap(), max_tokens: 2000 };
+        let asked = asked(Arc::new(exam), Method::Recall("balanced", AnswerBudget::Exam), Some(0));
         // A pass asks about notes in a directory of its own.
         for (note, expected) in [
             ("/a/1.md\n… Sung in Rome first. …", 1),
@@ -529,8 +486,7 @@ mod tests {
     fn an_answer_is_scored_by_the_position_of_the_evidence() {
         let exam = exam();
         let questions = &exam.notebook.questions;
-        let is_once =
-            |question: &Question| question.evidence.is_some() && question.superseded.is_empty();
+        let is_once = |question: &Question| question.evidence.is_some() && question.superseded.is_empty();
         let at = questions.iter().position(is_once);
         let evidence = questions[at.unwrap()].evidence.clone();
         let answer = format!("# 10 tokens\n## a\nno\n## b\n{}\n", evidence.unwrap());
@@ -543,16 +499,8 @@ mod tests {
     #[test]
     fn an_answer_over_the_budget_is_refused() {
         let long = "word ".repeat(1000);
-        scores(
-            Method::Recall("recency", AnswerBudget::Exam),
-            &long,
-            Some(0),
-        );
-        let asked = asked(
-            exam(),
-            Method::Recall("balanced", AnswerBudget::Brief),
-            Some(0),
-        );
+        scores(Method::Recall("recency", AnswerBudget::Exam), &long, Some(0));
+        let asked = asked(exam(), Method::Recall("balanced", AnswerBudget::Brief), Some(0));
         let error = asked.score(&long).unwrap_err();
         assert!(error.contains("more than the 500"), "{error}");
     }

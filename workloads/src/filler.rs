@@ -5,14 +5,13 @@ use rand_chacha::ChaCha8Rng;
 
 /// Common English words, so that filler has about as many tokens per byte as prose.
 const WORDS: &[&str] = &[
-    "the", "of", "and", "to", "in", "is", "that", "it", "was", "for", "on", "are", "with", "as",
-    "his", "they", "at", "be", "this", "from", "have", "or", "by", "one", "had", "not", "but",
-    "what", "all", "were", "when", "we", "there", "can", "an", "your", "which", "their", "said",
-    "if", "do", "will", "each", "about", "how", "up", "out", "them", "then", "she", "many", "some",
-    "so", "these", "would", "other", "into", "has", "more", "her", "two", "like", "him", "see",
-    "time", "could", "no", "make", "than", "first", "been", "its", "who", "now", "people", "my",
-    "made", "over", "did", "down", "only", "way", "find", "use", "may", "water", "long", "little",
-    "very", "after", "words", "called", "just", "where", "most", "know",
+    "the", "of", "and", "to", "in", "is", "that", "it", "was", "for", "on", "are", "with", "as", "his", "they", "at",
+    "be", "this", "from", "have", "or", "by", "one", "had", "not", "but", "what", "all", "were", "when", "we", "there",
+    "can", "an", "your", "which", "their", "said", "if", "do", "will", "each", "about", "how", "up", "out", "them",
+    "then", "she", "many", "some", "so", "these", "would", "other", "into", "has", "more", "her", "two", "like", "him",
+    "see", "time", "could", "no", "make", "than", "first", "been", "its", "who", "now", "people", "my", "made", "over",
+    "did", "down", "only", "way", "find", "use", "may", "water", "long", "little", "very", "after", "words", "called",
+    "just", "where", "most", "know",
 ];
 
 /// Returns `bytes` bytes of text with `lines` newlines (at most `bytes`); with newlines, the last byte is

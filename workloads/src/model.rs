@@ -147,12 +147,7 @@ impl ReferenceModel {
     pub fn fixed(script: &Script, content: &Bytes) -> Self {
         let files = script.files.iter();
         let files = files.map(|(path, _)| (path.clone(), Bytes::clone(content)));
-        Self {
-            files: files.collect(),
-            opaque: BTreeSet::new(),
-            fixed: true,
-            ..Self::of(script)
-        }
+        Self { files: files.collect(), opaque: BTreeSet::new(), fixed: true, ..Self::of(script) }
     }
 
     /// The content of a file, if it exists.
@@ -180,9 +175,7 @@ impl ReferenceModel {
                     let change = FileChange::new(path, now, bytes);
                     restoration.changed.push(change);
                 }
-                None => restoration
-                    .created
-                    .push((path.clone(), Bytes::clone(bytes))),
+                None => restoration.created.push((path.clone(), Bytes::clone(bytes))),
             }
         }
         restoration
@@ -207,9 +200,7 @@ impl ReferenceModel {
     /// The error number with which it must fail.
     pub fn follow(&mut self, op: &FileOp) -> Result<(), i32> {
         match op {
-            FileOp::List { path, .. } | FileOp::Search(path) | FileOp::Walk(path) => {
-                self.check_dir(path)
-            }
+            FileOp::List { path, .. } | FileOp::Search(path) | FileOp::Walk(path) => self.check_dir(path),
             op => self.perform(op).map(drop),
         }
     }
@@ -217,16 +208,7 @@ impl ReferenceModel {
     fn perform(&mut self, op: &FileOp) -> Result<Expected, i32> {
         match op {
             FileOp::Read(path) => return Ok(Expected::Bytes(Bytes::clone(self.existing(path)?))),
-            FileOp::ReadAt {
-                path,
-                offset,
-                length,
-            }
-            | FileOp::ReadOpen {
-                path,
-                offset,
-                length,
-            } => {
+            FileOp::ReadAt { path, offset, length } | FileOp::ReadOpen { path, offset, length } => {
                 let whole = Bytes::clone(self.existing(path)?);
                 let start = (*offset as usize).min(whole.len());
                 let end = (start + length).min(whole.len());
@@ -239,12 +221,7 @@ impl ReferenceModel {
                 }
                 self.put(path, Bytes::clone(content));
             }
-            FileOp::WriteAt {
-                path,
-                offset,
-                content,
-                ..
-            } => {
+            FileOp::WriteAt { path, offset, content, .. } => {
                 self.existing(path)?;
                 let (start, end) = (*offset as usize, *offset as usize + content.len());
                 self.edit(path, |bytes| {
@@ -268,11 +245,7 @@ impl ReferenceModel {
                 self.put(path, Bytes::default());
             }
             FileOp::Stat(path) => {
-                let size = if self.is_dir(path) {
-                    None
-                } else {
-                    Some(self.existing(path)?.len() as u64)
-                };
+                let size = if self.is_dir(path) { None } else { Some(self.existing(path)?.len() as u64) };
                 return Ok(Expected::Attributes { size });
             }
             FileOp::List { path, .. } => {
@@ -283,18 +256,12 @@ impl ReferenceModel {
                 self.check_dir(path)?;
                 let files = self.files.iter().filter(|(file, _)| file.is_within(path));
                 let tree = files.map(|(file, bytes)| (file.clone(), Bytes::clone(bytes)));
-                return Ok(Expected::Tree {
-                    files: tree.collect(),
-                    opaque: self.opaque.clone(),
-                });
+                return Ok(Expected::Tree { files: tree.collect(), opaque: self.opaque.clone() });
             }
             FileOp::Walk(path) => {
                 self.check_dir(path)?;
                 let files = self.files.keys().filter(|file| file.is_within(path));
-                return Ok(Expected::Paths {
-                    files: files.cloned().collect(),
-                    opaque: self.opaque.clone(),
-                });
+                return Ok(Expected::Paths { files: files.cloned().collect(), opaque: self.opaque.clone() });
             }
             FileOp::Rename { from, to } => {
                 let bytes = Bytes::clone(self.existing(from)?);
@@ -382,9 +349,8 @@ impl ReferenceModel {
         let dirs = self.dirs.iter().filter(|path| path.is_within(from));
         let dirs: Vec<_> = dirs.map(moved).collect::<Result<_, _>>()?;
         let files = self.files.iter().filter(|(path, _)| path.is_within(from));
-        let files: Vec<_> = files
-            .map(|(path, bytes)| Ok((moved(path)?, Bytes::clone(bytes))))
-            .collect::<Result<_, i32>>()?;
+        let files: Vec<_> =
+            files.map(|(path, bytes)| Ok((moved(path)?, Bytes::clone(bytes)))).collect::<Result<_, i32>>()?;
         self.dirs.extend(dirs);
         self.files.extend(files);
         Ok(())
@@ -456,21 +422,12 @@ mod tests {
     fn an_operation_that_is_followed_has_the_error_and_the_changes_of_one_that_is_applied() {
         let path = |text: &str| WorkspacePath::new(text).unwrap();
         let script = Script::new(vec![(path("d/a"), Bytes::default())]);
-        let (mut followed, mut applied) =
-            (ReferenceModel::of(&script), ReferenceModel::of(&script));
+        let (mut followed, mut applied) = (ReferenceModel::of(&script), ReferenceModel::of(&script));
         let mut ops = vec![FileOp::write(path("d/b"), Bytes::default())];
         for at in [".", "d", "d/a", "d/a/x", "none", "none/x"] {
-            let at = if at == "." {
-                WorkspacePath::root()
-            } else {
-                path(at)
-            };
+            let at = if at == "." { WorkspacePath::root() } else { path(at) };
             ops.push(FileOp::list(at.clone(), false));
-            ops.extend([
-                FileOp::Walk(at.clone()),
-                FileOp::Search(at.clone()),
-                FileOp::Read(at),
-            ]);
+            ops.extend([FileOp::Walk(at.clone()), FileOp::Search(at.clone()), FileOp::Read(at)]);
         }
         for op in ops {
             let expected = match applied.apply(&op) {
@@ -492,19 +449,10 @@ mod tests {
         };
         assert_eq!(change("same", "sane"), (None, 2, "n".to_owned()));
         assert_eq!(change("aaaa", "abaa"), (None, 1, "b".to_owned()));
-        assert_eq!(
-            change("lines and more", "lines"),
-            (Some(5), 5, String::new())
-        );
+        assert_eq!(change("lines and more", "lines"), (Some(5), 5, String::new()));
         assert_eq!(change("", "all"), (None, 0, "all".to_owned()));
         assert_eq!(change("all", ""), (Some(0), 0, String::new()));
-        assert_eq!(
-            change("old end", "new longer"),
-            (None, 0, "new longer".to_owned())
-        );
-        assert_eq!(
-            change("new longer", "new end"),
-            (Some(7), 4, "end".to_owned())
-        );
+        assert_eq!(change("old end", "new longer"), (None, 0, "new longer".to_owned()));
+        assert_eq!(change("new longer", "new end"), (Some(7), 4, "end".to_owned()));
     }
 }

@@ -41,21 +41,13 @@ static ATTRIBUTES: LazyLock<Vec<Attribute>> = LazyLock::new(|| {
     let rows = TABLE.lines().filter_map(|line| {
         let mut fields = line.split(" | ");
         let mut next = || fields.next();
-        Some(Attribute {
-            word: next()?,
-            states: next()?,
-            mentions: next()?,
-            asks: next()?,
-            asks_otherwise: next()?,
-        })
+        Some(Attribute { word: next()?, states: next()?, mentions: next()?, asks: next()?, asks_otherwise: next()? })
     });
     rows.collect()
 });
 
 /// First words of subjects. Many subjects share one, so a first word alone is not selective.
-const KINDS: [&str; 8] = [
-    "project", "service", "team", "library", "customer", "pipeline", "cluster", "report",
-];
+const KINDS: [&str; 8] = ["project", "service", "team", "library", "customer", "pipeline", "cluster", "report"];
 
 /// The approximate number of notes that mention a fact's subject and attribute without the value.
 const NEAR_MISSES: f64 = 3.0;
@@ -186,20 +178,13 @@ pub fn notebook(size: usize, seed: u64) -> Notebook {
         })
         .collect();
 
-    let asked = facts
-        .iter()
-        .take(200)
-        .map(|fact| asked(fact, &subjects, &mut rng));
+    let asked = facts.iter().take(200).map(|fact| asked(fact, &subjects, &mut rng));
     let mut questions: Vec<Question> = asked.collect();
     for number in 0..questions.len() / 4 {
         questions.push(unanswerable(number, &facts, &subjects, &mut rng));
     }
     questions.shuffle(&mut rng);
-    Notebook {
-        notes,
-        questions,
-        now,
-    }
+    Notebook { notes, questions, now }
 }
 
 /// Generated names of subjects: a common first word and a unique second one.
@@ -231,9 +216,8 @@ fn made_up(rng: &mut ChaCha8Rng) -> String {
 /// A tenth of the notes, 20 to 200, states facts. Two in five facts change later, up to three times.
 fn facts(size: usize, subjects: usize, rng: &mut ChaCha8Rng) -> Vec<Fact> {
     let count = (size / 10).clamp(20, 200);
-    let mut pairs: Vec<(usize, usize)> = (0..subjects)
-        .flat_map(|subject| (0..ATTRIBUTES.len()).map(move |attribute| (subject, attribute)))
-        .collect();
+    let mut pairs: Vec<(usize, usize)> =
+        (0..subjects).flat_map(|subject| (0..ATTRIBUTES.len()).map(move |attribute| (subject, attribute))).collect();
     pairs.shuffle(rng);
     pairs
         .into_iter()
@@ -244,26 +228,14 @@ fn facts(size: usize, subjects: usize, rng: &mut ChaCha8Rng) -> Vec<Fact> {
                 false => 1,
             };
             // Lower case, because the capitals S and V are placeholders in a sentence.
-            let values = (0..versions)
-                .map(|_| format!("{} {}", made_up(rng), rng.random_range(1..100)))
-                .collect();
-            Fact {
-                subject,
-                attribute,
-                values,
-            }
+            let values = (0..versions).map(|_| format!("{} {}", made_up(rng), rng.random_range(1..100))).collect();
+            Fact { subject, attribute, values }
         })
         .collect()
 }
 
 /// The text of a note: its fact, if any, among one to four other lines.
-fn text(
-    fact: Option<String>,
-    subjects: &[String],
-    facts: &[Fact],
-    near_miss: f64,
-    rng: &mut ChaCha8Rng,
-) -> String {
+fn text(fact: Option<String>, subjects: &[String], facts: &[Fact], near_miss: f64, rng: &mut ChaCha8Rng) -> String {
     let mut lines: Vec<String> = Vec::new();
     for _ in 0..rng.random_range(1..=4) {
         let subject = &subjects[rng.random_range(0..subjects.len())];
@@ -313,12 +285,7 @@ fn asked(fact: &Fact, subjects: &[String], rng: &mut ChaCha8Rng) -> Question {
 }
 
 /// A question for an attribute that is stated only of other subjects, or for a subject in no note.
-fn unanswerable(
-    number: usize,
-    facts: &[Fact],
-    subjects: &[String],
-    rng: &mut ChaCha8Rng,
-) -> Question {
+fn unanswerable(number: usize, facts: &[Fact], subjects: &[String], rng: &mut ChaCha8Rng) -> Question {
     let is_stated = |subject: usize, attribute: usize| {
         let mut stated = facts.iter().map(|fact| (fact.subject, fact.attribute));
         stated.any(|stated| stated == (subject, attribute))
@@ -339,11 +306,7 @@ fn unanswerable(
 
 /// A question without evidence.
 fn question(attribute: &Attribute, subject: &str, is_reworded: bool) -> Question {
-    let pattern = if is_reworded {
-        attribute.asks_otherwise
-    } else {
-        attribute.asks
-    };
+    let pattern = if is_reworded { attribute.asks_otherwise } else { attribute.asks };
     let keyword = subject.rsplit(' ').next().unwrap_or(subject);
     let keywords = if is_reworded {
         // An agent that does not know the note's word can only search for the subject.
@@ -374,13 +337,8 @@ mod tests {
     fn every_row_of_the_table_is_an_attribute_with_all_its_fields() {
         assert_eq!(ATTRIBUTES.len(), TABLE.lines().count());
         for (line, attribute) in TABLE.lines().zip(ATTRIBUTES.iter()) {
-            let fields = [
-                attribute.word,
-                attribute.states,
-                attribute.mentions,
-                attribute.asks,
-                attribute.asks_otherwise,
-            ];
+            let fields =
+                [attribute.word, attribute.states, attribute.mentions, attribute.asks, attribute.asks_otherwise];
             assert_eq!(fields.join(" | "), line);
         }
     }
@@ -431,22 +389,17 @@ mod tests {
                 continue;
             }
             let attribute = question.keywords.split(' ').nth(1).unwrap();
-            let says = notebook
-                .notes
-                .iter()
-                .flat_map(|note| note.text.lines())
-                .find(|line| {
-                    line.contains(&question.keyword)
-                        && line.contains(&format!("{attribute} of"))
-                        && line.contains(" is ")
-                        && ATTRIBUTES.iter().all(|known| {
-                            let [before, after] = known.mentions.split('S').collect::<Vec<_>>()[..]
-                            else {
-                                return true;
-                            };
-                            !(line.starts_with(before) && line.ends_with(after))
-                        })
-                });
+            let says = notebook.notes.iter().flat_map(|note| note.text.lines()).find(|line| {
+                line.contains(&question.keyword)
+                    && line.contains(&format!("{attribute} of"))
+                    && line.contains(" is ")
+                    && ATTRIBUTES.iter().all(|known| {
+                        let [before, after] = known.mentions.split('S').collect::<Vec<_>>()[..] else {
+                            return true;
+                        };
+                        !(line.starts_with(before) && line.ends_with(after))
+                    })
+            });
             assert_eq!(says, None, "{question:?}");
         }
     }

@@ -16,9 +16,7 @@ pub struct WorkspacePath(String);
 
 /// Why a path is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "path {path:?} {problem}; a path in a workload is relative to its workspace and stays inside it"
-)]
+#[error("path {path:?} {problem}; a path in a workload is relative to its workspace and stays inside it")]
 pub struct PathError {
     path: String,
     problem: &'static str,
@@ -68,11 +66,7 @@ impl WorkspacePath {
 
     /// The path below `root`.
     pub fn below(&self, root: &Path) -> PathBuf {
-        if self.is_root() {
-            root.to_owned()
-        } else {
-            root.join(&self.0)
-        }
+        if self.is_root() { root.to_owned() } else { root.join(&self.0) }
     }
 
     /// The last component; `.` for the workspace itself.
@@ -102,20 +96,12 @@ impl WorkspacePath {
     /// # Errors
     /// As [`WorkspacePath::new`].
     pub fn join(&self, name: &str) -> Result<Self, PathError> {
-        if self.is_root() {
-            Self::new(name)
-        } else {
-            Self::new(format!("{}/{name}", self.0))
-        }
+        if self.is_root() { Self::new(name) } else { Self::new(format!("{}/{name}", self.0)) }
     }
 
     /// Whether this is `dir` or below it.
     pub fn is_within(&self, dir: &Self) -> bool {
-        dir.is_root()
-            || self
-                .0
-                .strip_prefix(&dir.0)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        dir.is_root() || self.0.strip_prefix(&dir.0).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 }
 
@@ -152,17 +138,7 @@ mod tests {
 
     #[test]
     fn a_path_outside_the_workspace_is_refused() {
-        for bad in [
-            "",
-            "/etc/passwd",
-            "..",
-            "a/../../b",
-            "a//b",
-            "./a",
-            "a/.",
-            "a\0b",
-            "a/",
-        ] {
+        for bad in ["", "/etc/passwd", "..", "a/../../b", "a//b", "./a", "a/.", "a\0b", "a/"] {
             assert!(WorkspacePath::new(bad).is_err(), "{bad:?}");
         }
         for good in [".", "a", "a/b.md", "...", "a/..b", "mail:2,S", "näme"] {

@@ -76,9 +76,7 @@ pub fn written(call: &Call) -> Vec<(PartKind, String)> {
                     let input = json!({"file_path": path, "content": text(content)});
                     (Content, "Write", input)
                 }
-                FileOp::WriteAt {
-                    offset, content, ..
-                } => {
+                FileOp::WriteAt { offset, content, .. } => {
                     let content = text(content);
                     let input = json!({"file_path": path, "at_byte": offset, "content": content});
                     (Content, "Write", input)
@@ -112,16 +110,12 @@ pub fn result(call: &Call, results: &[Expected]) -> String {
     match (call.kind, results.last()) {
         (Some(CallKind::Edit), _) => format!("The file {path} has been updated."),
         (_, Some(Expected::Bytes(bytes))) => numbered(bytes, call),
-        (_, Some(Expected::Part { whole, start, end })) => {
-            numbered(&whole[*start..*end], &Call::default())
-        }
+        (_, Some(Expected::Part { whole, start, end })) => numbered(&whole[*start..*end], &Call::default()),
         (_, Some(Expected::Attributes { size })) => match size {
             Some(size) => format!("{path}: {size} bytes"),
             None => format!("{path}: directory"),
         },
-        (_, Some(Expected::Entries(entries))) => {
-            entries.keys().cloned().collect::<Vec<_>>().join("\n")
-        }
+        (_, Some(Expected::Entries(entries))) => entries.keys().cloned().collect::<Vec<_>>().join("\n"),
         (_, Some(Expected::Tree { files, .. })) => {
             let paths: Vec<_> = files.keys().map(|path| path.as_str()).collect();
             format!("Found {} files\n{}", paths.len(), paths.join("\n"))
@@ -271,24 +265,12 @@ mod tests {
         let text: String = (1..=5000).map(|line| format!("line {line}\n")).collect();
         let all = numbered(text.as_bytes(), &Call::default());
         assert_eq!(all.lines().count(), 2000);
-        let asked = Call {
-            lines: Some((4999, 50)),
-            ..Call::default()
-        };
+        let asked = Call { lines: Some((4999, 50)), ..Call::default() };
         let some = numbered(text.as_bytes(), &asked);
-        let by_tab = Call {
-            numbers_by_tab: true,
-            ..asked
-        };
-        assert_eq!(
-            numbered(text.as_bytes(), &by_tab),
-            "4999\tline 4999\n5000\tline 5000"
-        );
+        let by_tab = Call { numbers_by_tab: true, ..asked };
+        assert_eq!(numbered(text.as_bytes(), &by_tab), "4999\tline 4999\n5000\tline 5000");
         assert_eq!(some, "  4999→line 4999\n  5000→line 5000");
-        assert_eq!(
-            numbered(b"", &Call::default()),
-            "The file has no lines there."
-        );
+        assert_eq!(numbered(b"", &Call::default()), "The file has no lines there.");
     }
 
     #[test]

@@ -153,11 +153,7 @@ impl FileOp {
     /// Writes a whole file, and does not sync it.
     pub fn write(path: WorkspacePath, content: impl Into<Bytes>) -> Self {
         let (content, sync) = (content.into(), false);
-        Self::Write {
-            path,
-            content,
-            sync,
-        }
+        Self::Write { path, content, sync }
     }
 
     /// Reads a directory; with `attributes`, also those of each entry.
@@ -360,12 +356,7 @@ impl Script {
         let mut warm_up = vec![FileOp::Search(WorkspacePath::root())];
         let listed = std::iter::once(WorkspacePath::root()).chain(dirs.iter().cloned());
         warm_up.extend(listed.map(|dir| FileOp::list(dir, true)));
-        Self {
-            dirs,
-            files,
-            warm_up,
-            ..Self::default()
-        }
+        Self { dirs, files, warm_up, ..Self::default() }
     }
 
     /// Appends a timed call.
@@ -375,20 +366,12 @@ impl Script {
 
     /// Appends a timed call after a pause of `pause_ms` milliseconds.
     pub fn call_after(&mut self, pause_ms: u64, kind: CallKind, ops: Vec<FileOp>) {
-        self.calls.push(Call {
-            kind: Some(kind),
-            pause_ms,
-            ops,
-            ..Call::default()
-        });
+        self.calls.push(Call { kind: Some(kind), pause_ms, ops, ..Call::default() });
     }
 
     /// Appends untimed operations between calls.
     pub fn meanwhile(&mut self, ops: Vec<FileOp>) {
-        self.calls.push(Call {
-            ops,
-            ..Call::default()
-        });
+        self.calls.push(Call { ops, ..Call::default() });
     }
 
     /// Marks the answer of the last call for scoring.

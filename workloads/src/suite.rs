@@ -170,9 +170,7 @@ impl Suite {
                 });
             }
         } else if let Some((field, _)) = is_set.iter().find(|(_, is_set)| *is_set) {
-            return Err(format!(
-                "field `{field}`: a suite with `[[section]]` has it in each section"
-            ));
+            return Err(format!("field `{field}`: a suite with `[[section]]` has it in each section"));
         }
         Ok(Self {
             essay: given.essay,
@@ -211,15 +209,11 @@ impl Suite {
             check_epochs(section.epochs).map_err(within)?;
             check_seconds("budget", section.budget, 86_400.0, "a day").map_err(within)?;
             if section.workloads.is_empty() {
-                return Err(within(
-                    "needs at least one `[[section.workload]]`".to_owned(),
-                ));
+                return Err(within("needs at least one `[[section.workload]]`".to_owned()));
             }
             for backend in section.backends.iter().flatten() {
                 if !self.backends.contains(backend) {
-                    return Err(within(format!(
-                        "{backend} is not in `backends` of the suite"
-                    )));
+                    return Err(within(format!("{backend} is not in `backends` of the suite")));
                 }
             }
         }
@@ -242,11 +236,7 @@ impl Suite {
                 return Err(format!("backend {name} is named twice"));
             }
         }
-        for name in self
-            .against
-            .iter()
-            .flat_map(|(backend, other)| [backend, other])
-        {
+        for name in self.against.iter().flat_map(|(backend, other)| [backend, other]) {
             if !self.backends.contains(name) {
                 return Err(format!("field `against`: {name} is not in `backends`"));
             }
@@ -274,10 +264,7 @@ impl Suite {
                 }
                 for state in &workload.states {
                     if !cells.insert((name, *state, section.shared_cpu)) {
-                        return Err(format!(
-                            "workload {name}: state {} is named twice",
-                            state.name()
-                        ));
+                        return Err(format!("workload {name}: state {} is named twice", state.name()));
                     }
                 }
             }
@@ -295,9 +282,9 @@ fn check_epochs(epochs: Option<u32>) -> Result<(), String> {
 
 fn check_seconds(field: &str, value: Option<f64>, most: f64, words: &str) -> Result<(), String> {
     match value {
-        Some(seconds) if !(seconds > 0.0 && seconds <= most) => Err(format!(
-            "field `{field}`: {seconds} s is not above 0 and at most {words}"
-        )),
+        Some(seconds) if !(seconds > 0.0 && seconds <= most) => {
+            Err(format!("field `{field}`: {seconds} s is not above 0 and at most {words}"))
+        }
         _ => Ok(()),
     }
 }
@@ -308,8 +295,7 @@ mod tests {
 
     /// A suite of the workload `w`, with more lines before and below it.
     fn parse(before: &str, below: &str) -> Result<Suite, String> {
-        let text =
-            format!("essay = 'e'\n{before}\n[[workload]]\nname = 'w'\nstates = ['hot']\n{below}");
+        let text = format!("essay = 'e'\n{before}\n[[workload]]\nname = 'w'\nstates = ['hot']\n{below}");
         Suite::parse(Path::new("s.toml"), &text).map_err(|error| error.to_string())
     }
 
@@ -332,10 +318,9 @@ mod tests {
         };
         let suite = parse("sqlite = ['w']").unwrap();
         assert_eq!(suite.only["sqlite"], ["w"]);
-        for (only, expected) in [
-            ("s3 = ['w']", "s3 is not in `backends`"),
-            ("sqlite = ['x']", "the suite has no workload x"),
-        ] {
+        for (only, expected) in
+            [("s3 = ['w']", "s3 is not in `backends`"), ("sqlite = ['x']", "the suite has no workload x")]
+        {
             let error = parse(only).unwrap_err();
             let is_said = error.contains("s.toml") && error.contains(expected);
             assert!(is_said, "{error}");
@@ -348,12 +333,7 @@ mod tests {
         let [section] = &suite.sections[..] else {
             panic!("{suite:?}");
         };
-        let found = (
-            &section.name[..],
-            section.budget,
-            section.epochs,
-            section.rounds,
-        );
+        let found = (&section.name[..], section.budget, section.epochs, section.rounds);
         assert_eq!(found, ("all", Some(20.0), Some(5), Some(2)));
         assert!(section.warm_up && !section.counts && !section.shared_cpu);
     }
@@ -373,37 +353,13 @@ mod tests {
         assert_eq!((second.budget, second.epochs), (Some(9.0), Some(10)));
         assert!(second.shared_cpu && !second.warm_up && !suite.sections[0].shared_cpu);
         for (head, second, expected) in [
-            (
-                "budget = 9",
-                own,
-                "field `budget`: a suite with `[[section]]` has it in each section",
-            ),
+            ("budget = 9", own, "field `budget`: a suite with `[[section]]` has it in each section"),
             ("", "name = 'two'", "workload w: state hot is named twice"),
-            (
-                "",
-                "name = 'one'\nshared_cpu = true",
-                "section one is named twice",
-            ),
-            (
-                "",
-                "name = 'two'\nepochs = 2",
-                "section two: field `epochs`: must be at least 3",
-            ),
-            (
-                "",
-                "name = 'two'\nbudget = 0",
-                "section two: field `budget`: 0 s is not above 0",
-            ),
-            (
-                "",
-                "name = 'two'\nrounds = 0",
-                "section two: field `rounds`: must be at least 1",
-            ),
-            (
-                "",
-                "name = 'two'\nbackends = ['s3']",
-                "section two: s3 is not in `backends`",
-            ),
+            ("", "name = 'one'\nshared_cpu = true", "section one is named twice"),
+            ("", "name = 'two'\nepochs = 2", "section two: field `epochs`: must be at least 3"),
+            ("", "name = 'two'\nbudget = 0", "section two: field `budget`: 0 s is not above 0"),
+            ("", "name = 'two'\nrounds = 0", "section two: field `rounds`: must be at least 1"),
+            ("", "name = 'two'\nbackends = ['s3']", "section two: s3 is not in `backends`"),
             ("", "name = '../x'", "component"),
             ("", "name = 'two'\nshare = 1", "share"),
         ] {
@@ -430,14 +386,10 @@ mod tests {
         assert_eq!(parse("margin_us = 0.0").unwrap().margin_us, Some(0.0));
         let timeout = parse("call_timeout = 60.0").unwrap().call_timeout;
         assert_eq!(timeout, Some(60.0));
-        for (field, wrong) in [
-            ("margin_us", ["-1.0", "nan", "inf"]),
-            ("call_timeout", ["0.0", "nan", "4000.0"]),
-        ] {
+        for (field, wrong) in [("margin_us", ["-1.0", "nan", "inf"]), ("call_timeout", ["0.0", "nan", "4000.0"])] {
             for value in wrong {
                 let error = parse(&format!("{field} = {value}")).unwrap_err();
-                let is_named =
-                    error.contains("s.toml") && error.contains(&format!("field `{field}`"));
+                let is_named = error.contains("s.toml") && error.contains(&format!("field `{field}`"));
                 assert!(is_named, "{error}");
             }
         }

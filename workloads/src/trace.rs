@@ -444,10 +444,7 @@ pub struct End {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "t", rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "each wraps a documented record")]
-#[allow(
-    clippy::large_enum_variant,
-    reason = "most events are calls and results: boxing them would save nothing"
-)]
+#[allow(clippy::large_enum_variant, reason = "most events are calls and results: boxing them would save nothing")]
 pub enum Event {
     User(User),
     Api(Api),
@@ -525,15 +522,8 @@ impl Trace {
             }
         }
         let head = head.ok_or_else(|| InputError::whole(file, "is empty"))?;
-        let end = end.ok_or_else(|| {
-            InputError::at(file, last_line, "the trace is cut off: no `end` record")
-        })?;
-        Ok(Self {
-            head,
-            files,
-            events,
-            end,
-        })
+        let end = end.ok_or_else(|| InputError::at(file, last_line, "the trace is cut off: no `end` record"))?;
+        Ok(Self { head, files, events, end })
     }
 
     /// The trace as JSON lines.
@@ -568,8 +558,7 @@ impl Trace {
 /// Parses a line, and splits its kind from the other fields.
 fn parse_record(file: &Path, number: usize, line: &str) -> Result<(String, Document), InputError> {
     let wrong = |message: String| InputError::at(file, number, message);
-    let record = Document::from_json(line)
-        .map_err(|error| wrong(format!("cannot be read as JSON: {error}")))?;
+    let record = Document::from_json(line).map_err(|error| wrong(format!("cannot be read as JSON: {error}")))?;
     let Document::Table(mut fields) = record else {
         return Err(wrong("a record is a JSON object".to_owned()));
     };
@@ -604,9 +593,7 @@ mod tests {
 "#;
 
     fn error(text: &str) -> String {
-        Trace::parse(Path::new("t.jsonl"), text)
-            .unwrap_err()
-            .to_string()
+        Trace::parse(Path::new("t.jsonl"), text).unwrap_err().to_string()
     }
 
     #[test]

@@ -22,18 +22,12 @@ pub(super) fn did<T, E: Into<io::Error>>(what: &str, result: Result<T, E>) -> Re
 }
 
 /// Requires a failure with `errno`.
-pub(super) fn refused<T, E: Into<io::Error>>(
-    what: &str,
-    result: Result<T, E>,
-    errno: Errno,
-) -> Check {
+pub(super) fn refused<T, E: Into<io::Error>>(what: &str, result: Result<T, E>, errno: Errno) -> Check {
     match result {
         Ok(_) => Err(Shortfall::Wrong(format!("{what}: allowed, not {errno}"))),
         Err(error) => {
             let error = error.into();
-            must(error.raw_os_error() == Some(errno.raw_os_error()), || {
-                format!("{what}: {error}, not {errno}")
-            })
+            must(error.raw_os_error() == Some(errno.raw_os_error()), || format!("{what}: {error}, not {errno}"))
         }
     }
 }
@@ -45,9 +39,5 @@ pub(super) fn same<T: PartialEq + Debug>(what: &str, is: T, should: T) -> Check 
 
 /// Requires a condition.
 pub(super) fn must<S: Into<String>>(holds: bool, what: impl FnOnce() -> S) -> Check {
-    if holds {
-        Ok(())
-    } else {
-        Err(Shortfall::Wrong(what().into()))
-    }
+    if holds { Ok(()) } else { Err(Shortfall::Wrong(what().into())) }
 }

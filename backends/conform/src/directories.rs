@@ -19,28 +19,23 @@ const DIRECTORIES: Group = Group("directories");
 const SPECIAL: Group = Group("special");
 
 pub(super) const FEATURES: &[Feature] = &[
-    LISTING.feature(
-        "2,000 entries, each once, with type and inode",
-        |test_dir| {
-            fill(test_dir)?;
-            did("creating", fs::create_dir(test_dir.at("sub")))?;
-            let mut count = 0;
-            for entry in did("listing", fs::read_dir(&test_dir.path))? {
-                let entry = did("listing", entry)?;
-                let meta = did("stat", entry.metadata())?;
-                same("inode", entry.ino(), meta.ino())?;
-                let kind = did("type", entry.file_type())?;
-                same("is a directory", kind.is_dir(), meta.is_dir())?;
-                count += 1;
-            }
-            same("entries", count, ENTRIES + 1)
-        },
-    ),
+    LISTING.feature("2,000 entries, each once, with type and inode", |test_dir| {
+        fill(test_dir)?;
+        did("creating", fs::create_dir(test_dir.at("sub")))?;
+        let mut count = 0;
+        for entry in did("listing", fs::read_dir(&test_dir.path))? {
+            let entry = did("listing", entry)?;
+            let meta = did("stat", entry.metadata())?;
+            same("inode", entry.ino(), meta.ino())?;
+            let kind = did("type", entry.file_type())?;
+            same("is a directory", kind.is_dir(), meta.is_dir())?;
+            count += 1;
+        }
+        same("entries", count, ENTRIES + 1)
+    }),
     LISTING.feature("while entries are added", |test_dir| {
         fill(test_dir)?;
-        let seen = list(test_dir, |at| {
-            did("creating", fs::write(test_dir.at(&format!("new{at}")), ""))
-        })?;
+        let seen = list(test_dir, |at| did("creating", fs::write(test_dir.at(&format!("new{at}")), "")))?;
         each_once(seen, |_| true)
     }),
     LISTING.feature("while entries are removed", |test_dir| {
@@ -60,35 +55,16 @@ pub(super) const FEATURES: &[Feature] = &[
             let path = did("listing", entry)?.path();
             did("removing", fs::remove_file(path))?;
         }
-        same(
-            "entries left",
-            did("listing", fs::read_dir(&test_dir.path))?.count(),
-            0,
-        )
+        same("entries left", did("listing", fs::read_dir(&test_dir.path))?.count(), 0)
     }),
-    DIRECTORIES.feature(
-        "only empty ones are removed, and not as files",
-        |test_dir| {
-            did("creating", fs::create_dir_all(test_dir.at("dir/in")))?;
-            refused(
-                "removing a full one",
-                fs::remove_dir(test_dir.at("dir")),
-                Errno::NOTEMPTY,
-            )?;
-            refused(
-                "unlinking one",
-                fs::remove_file(test_dir.at("dir")),
-                Errno::ISDIR,
-            )?;
-            refused(
-                "creating one again",
-                fs::create_dir(test_dir.at("dir")),
-                Errno::EXIST,
-            )?;
-            did("removing", fs::remove_dir(test_dir.at("dir/in")))?;
-            did("removing", fs::remove_dir(test_dir.at("dir")))
-        },
-    ),
+    DIRECTORIES.feature("only empty ones are removed, and not as files", |test_dir| {
+        did("creating", fs::create_dir_all(test_dir.at("dir/in")))?;
+        refused("removing a full one", fs::remove_dir(test_dir.at("dir")), Errno::NOTEMPTY)?;
+        refused("unlinking one", fs::remove_file(test_dir.at("dir")), Errno::ISDIR)?;
+        refused("creating one again", fs::create_dir(test_dir.at("dir")), Errno::EXIST)?;
+        did("removing", fs::remove_dir(test_dir.at("dir/in")))?;
+        did("removing", fs::remove_dir(test_dir.at("dir")))
+    }),
     DIRECTORIES.feature("300 levels deep", |test_dir| {
         let mut path = test_dir.path.clone();
         for _ in 0..300 {
@@ -100,13 +76,7 @@ pub(super) const FEATURES: &[Feature] = &[
     }),
     SPECIAL.feature("named pipes and sockets", |test_dir| {
         let mode = Mode::RUSR | Mode::WUSR;
-        let made = mknodat(
-            CWD,
-            test_dir.at("pipe"),
-            FileType::Fifo,
-            mode,
-            Dev::default(),
-        );
+        let made = mknodat(CWD, test_dir.at("pipe"), FileType::Fifo, mode, Dev::default());
         did("creating a pipe", made)?;
         did("binding a socket", UnixListener::bind(test_dir.at("s")))?;
         let (pipe, socket) = (test_dir.stat("pipe")?, test_dir.stat("s")?);
@@ -117,25 +87,16 @@ pub(super) const FEATURES: &[Feature] = &[
 
 fn fill(test_dir: &TestDir) -> Check {
     for number in 0..ENTRIES {
-        did(
-            "creating",
-            fs::write(test_dir.at(&format!("{number:04}")), ""),
-        )?;
+        did("creating", fs::write(test_dir.at(&format!("{number:04}")), ""))?;
     }
     Ok(())
 }
 
 /// Counts how often each name of [`fill`] is listed; calls `meanwhile` after each tenth entry.
-fn list(
-    test_dir: &TestDir,
-    meanwhile: impl Fn(usize) -> Check,
-) -> Result<BTreeMap<String, usize>, Shortfall> {
+fn list(test_dir: &TestDir, meanwhile: impl Fn(usize) -> Check) -> Result<BTreeMap<String, usize>, Shortfall> {
     let mut seen = BTreeMap::new();
     for (at, entry) in did("listing", fs::read_dir(&test_dir.path))?.enumerate() {
-        let name = did("listing", entry)?
-            .file_name()
-            .to_string_lossy()
-            .into_owned();
+        let name = did("listing", entry)?.file_name().to_string_lossy().into_owned();
         if !name.starts_with("new") {
             *seen.entry(name).or_insert(0) += 1;
         }
@@ -153,9 +114,7 @@ fn each_once(seen: BTreeMap<String, usize>, there: impl Fn(&str) -> bool) -> Che
     for number in 0..ENTRIES {
         let name = format!("{number:04}");
         let times = seen.get(&name).copied().unwrap_or(0);
-        must(times == 1 || (times == 0 && !there(&name)), || {
-            format!("{name} was listed {times} times")
-        })?;
+        must(times == 1 || (times == 0 && !there(&name)), || format!("{name} was listed {times} times"))?;
     }
     Ok(())
 }

@@ -60,10 +60,7 @@ impl TestDir {
     /// Opens a file for reading and writing.
     fn open(&self, name: &str) -> Result<File, Shortfall> {
         let mut options = File::options();
-        did(
-            "opening",
-            options.read(true).write(true).open(self.at(name)),
-        )
+        did("opening", options.read(true).write(true).open(self.at(name)))
     }
 
     /// Creates a file that must not exist, and opens it.
@@ -79,11 +76,7 @@ struct Group(&'static str);
 
 impl Group {
     const fn feature(&self, name: &'static str, check: fn(&TestDir) -> Check) -> Feature {
-        Feature {
-            group: self.0,
-            name,
-            check,
-        }
+        Feature { group: self.0, name, check }
     }
 }
 
@@ -111,23 +104,16 @@ impl Feature {
     /// # Errors
     /// If the directory cannot be created.
     pub fn run(&self, dir: &Path, also: Option<&Path>) -> io::Result<FeatureResult> {
-        let scratch = tempfile::Builder::new()
-            .prefix("conform-")
-            .tempdir_in(dir)?;
+        let scratch = tempfile::Builder::new().prefix("conform-").tempdir_in(dir)?;
         let elsewhere = also.and_then(|also| Some(also.join(scratch.path().file_name()?)));
-        let test_dir = TestDir {
-            path: scratch.path().to_owned(),
-            elsewhere,
-        };
+        let test_dir = TestDir { path: scratch.path().to_owned(), elsewhere };
         let result = match (self.check)(&test_dir) {
             Ok(()) => FeatureResult::Works,
             Err(Shortfall::Wrong(what)) => FeatureResult::Fails(what),
             Err(Shortfall::NotHere(why)) => FeatureResult::Skipped(why),
         };
         Ok(match (scratch.close(), result) {
-            (Err(error), FeatureResult::Works) => {
-                FeatureResult::Fails(format!("cleaning up: {error}"))
-            }
+            (Err(error), FeatureResult::Works) => FeatureResult::Fails(format!("cleaning up: {error}")),
             (_, result) => result,
         })
     }

@@ -25,28 +25,14 @@ pub(super) const FEATURES: &[Feature] = &[
         same("links", test_dir.stat("b")?.nlink(), 1)?;
         same("content", read(&test_dir.at("b"))?, "two".to_owned())
     }),
-    LINKS.feature(
-        "no hard links of directories, none over a name",
-        |test_dir| {
-            did("creating", fs::create_dir(test_dir.at("dir")))?;
-            did("creating", fs::write(test_dir.at("a"), ""))?;
-            refused(
-                "a directory",
-                fs::hard_link(test_dir.at("dir"), test_dir.at("x")),
-                Errno::PERM,
-            )?;
-            refused(
-                "over a name",
-                fs::hard_link(test_dir.at("a"), test_dir.at("dir")),
-                Errno::EXIST,
-            )
-        },
-    ),
+    LINKS.feature("no hard links of directories, none over a name", |test_dir| {
+        did("creating", fs::create_dir(test_dir.at("dir")))?;
+        did("creating", fs::write(test_dir.at("a"), ""))?;
+        refused("a directory", fs::hard_link(test_dir.at("dir"), test_dir.at("x")), Errno::PERM)?;
+        refused("over a name", fs::hard_link(test_dir.at("a"), test_dir.at("dir")), Errno::EXIST)
+    }),
     LINKS.feature("symbolic links, dangling, looping, long", symbolic),
-    LINKS.feature(
-        "unlinked while open: readable, writable, gone after",
-        unlinked,
-    ),
+    LINKS.feature("unlinked while open: readable, writable, gone after", unlinked),
     LINKS.feature("a directory removed while open", |test_dir| {
         did("creating", fs::create_dir(test_dir.at("dir")))?;
         let open = did("opening", File::open(test_dir.at("dir")))?;
@@ -66,59 +52,33 @@ fn symbolic(test_dir: &TestDir) -> Check {
     let length = did("lstat", fs::symlink_metadata(test_dir.at("link")))?.len();
     same("size of the link", length, 1)?;
     did("linking", symlink("missing", test_dir.at("dangling")))?;
-    refused(
-        "reading a dangling one",
-        fs::read(test_dir.at("dangling")),
-        Errno::NOENT,
-    )?;
+    refused("reading a dangling one", fs::read(test_dir.at("dangling")), Errno::NOENT)?;
     did("linking", symlink("loop", test_dir.at("loop")))?;
     refused("reading a loop", fs::read(test_dir.at("loop")), Errno::LOOP)?;
     let nofollow = OFlags::NOFOLLOW | OFlags::RDONLY;
     let opened = openat(CWD, test_dir.at("link"), nofollow, Mode::empty());
     refused("opening with O_NOFOLLOW", opened, Errno::LOOP)?;
     let long: PathBuf = "x/".repeat(2000).into();
-    did(
-        "linking to 4,000 bytes",
-        symlink(&long, test_dir.at("long")),
-    )?;
-    same(
-        "long target",
-        did("reading the link", fs::read_link(test_dir.at("long")))?,
-        long,
-    )
+    did("linking to 4,000 bytes", symlink(&long, test_dir.at("long")))?;
+    same("long target", did("reading the link", fs::read_link(test_dir.at("long")))?, long)
 }
 
 fn unlinked(test_dir: &TestDir) -> Check {
     let mut file = test_dir.create("gone")?;
     did("writing", file.write_all(b"still here"))?;
     did("removing", fs::remove_file(test_dir.at("gone")))?;
-    did(
-        "creating another",
-        fs::write(test_dir.at("gone"), "another"),
-    )?;
+    did("creating another", fs::write(test_dir.at("gone"), "another"))?;
     did("seeking", file.seek(SeekFrom::Start(0)))?;
     let mut text = String::new();
     did("reading the removed file", file.read_to_string(&mut text))?;
     same("content of the removed file", text, "still here".to_owned())?;
-    did(
-        "writing to the removed file",
-        file.write_all(b", and grows"),
-    )?;
+    did("writing to the removed file", file.write_all(b", and grows"))?;
     let meta = did("fstat of the removed file", file.metadata())?;
     same("its size and links", (meta.len(), meta.nlink()), (21, 0))?;
     did("truncating the removed file", file.set_len(5))?;
     drop(file);
-    same(
-        "content of the other",
-        read(&test_dir.at("gone"))?,
-        "another".to_owned(),
-    )?;
+    same("content of the other", read(&test_dir.at("gone"))?, "another".to_owned())?;
     let mut names = did("listing", fs::read_dir(&test_dir.path))?.flatten();
     let hidden = names.find(|entry| entry.file_name() != "gone");
-    must(hidden.is_none(), || {
-        format!(
-            "{:?} is left in the directory",
-            hidden.map(|entry| entry.file_name())
-        )
-    })
+    must(hidden.is_none(), || format!("{:?} is left in the directory", hidden.map(|entry| entry.file_name())))
 }

@@ -48,9 +48,10 @@ pub(super) const FEATURES: &[Feature] = &[
 ];
 
 fn elsewhere(test_dir: &TestDir) -> Result<&Path, Shortfall> {
-    test_dir.elsewhere.as_deref().ok_or_else(|| {
-        Shortfall::NotHere("no second mount of the same files was given (--also)".to_owned())
-    })
+    test_dir
+        .elsewhere
+        .as_deref()
+        .ok_or_else(|| Shortfall::NotHere("no second mount of the same files was given (--also)".to_owned()))
 }
 
 /// One file opened twice: in `test_dir`, and through `other`.
@@ -64,19 +65,9 @@ fn flocks(one: &File, two: &File) -> Check {
     let exclusive = FlockOperation::NonBlockingLockExclusive;
     did("locking", flock(one, exclusive))?;
     refused("locking again", flock(two, exclusive), Errno::WOULDBLOCK)?;
-    did(
-        "making it shared",
-        flock(one, FlockOperation::NonBlockingLockShared),
-    )?;
-    did(
-        "sharing it",
-        flock(two, FlockOperation::NonBlockingLockShared),
-    )?;
-    refused(
-        "exclusive against shared",
-        flock(one, exclusive),
-        Errno::WOULDBLOCK,
-    )?;
+    did("making it shared", flock(one, FlockOperation::NonBlockingLockShared))?;
+    did("sharing it", flock(two, FlockOperation::NonBlockingLockShared))?;
+    refused("exclusive against shared", flock(one, exclusive), Errno::WOULDBLOCK)?;
     did("unlocking", flock(one, FlockOperation::Unlock))?;
     did("locking what was unlocked", flock(two, exclusive))
 }

@@ -15,17 +15,11 @@ use super::{Feature, Group, TestDir};
 const OPEN: Group = Group("open");
 
 pub(super) const FEATURES: &[Feature] = &[
-    OPEN.feature(
-        "`O_EXCL`: one of many wins, a dangling link does not count",
-        exclusive,
-    ),
+    OPEN.feature("`O_EXCL`: one of many wins, a dangling link does not count", exclusive),
     OPEN.feature("`O_APPEND`: no line lost between four writers", appends),
     OPEN.feature("`O_TRUNC`, and write without truncating", |test_dir| {
         did("creating", fs::write(test_dir.at("a"), "0123456789"))?;
-        let mut file = did(
-            "opening",
-            File::options().write(true).open(test_dir.at("a")),
-        )?;
+        let mut file = did("opening", File::options().write(true).open(test_dir.at("a")))?;
         did("writing", file.write_all(b"abc"))?;
         same("content", read(&test_dir.at("a"))?, "abc3456789".to_owned())?;
         did("truncating", File::create(test_dir.at("a")))?;
@@ -48,26 +42,19 @@ pub(super) const FEATURES: &[Feature] = &[
         }
         Ok(())
     }),
-    OPEN.feature(
-        "`fsync`, `fdatasync`, and `fsync` of a directory",
-        |test_dir| {
-            let mut file = did("creating", File::create(test_dir.at("a")))?;
-            did("writing", file.write_all(b"durable"))?;
-            did("fdatasync", file.sync_data())?;
-            did("fsync", file.sync_all())?;
-            let dir = did("opening the directory", File::open(&test_dir.path))?;
-            did("fsync of the directory", dir.sync_all())
-        },
-    ),
+    OPEN.feature("`fsync`, `fdatasync`, and `fsync` of a directory", |test_dir| {
+        let mut file = did("creating", File::create(test_dir.at("a")))?;
+        did("writing", file.write_all(b"durable"))?;
+        did("fdatasync", file.sync_data())?;
+        did("fsync", file.sync_all())?;
+        let dir = did("opening the directory", File::open(&test_dir.path))?;
+        did("fsync of the directory", dir.sync_all())
+    }),
     OPEN.feature("`O_TMPFILE`: a file that never had a name", |test_dir| {
         let flags = OFlags::TMPFILE | OFlags::RDWR;
         let file = did("opening", openat(CWD, &test_dir.path, flags, Mode::RWXU))?;
         did("writing", File::from(file).write_all(b"nameless"))?;
-        same(
-            "entries",
-            did("listing", fs::read_dir(&test_dir.path))?.count(),
-            0,
-        )
+        same("entries", did("listing", fs::read_dir(&test_dir.path))?.count(), 0)
     }),
 ];
 
@@ -83,10 +70,7 @@ fn exclusive(test_dir: &TestDir) -> Check {
     same("winners of four", won, 1)?;
     refused("creating again", create(), Errno::EXIST)?;
     did("linking", symlink("missing", test_dir.at("dangling")))?;
-    let dangling = File::options()
-        .write(true)
-        .create_new(true)
-        .open(test_dir.at("dangling"));
+    let dangling = File::options().write(true).create_new(true).open(test_dir.at("dangling"));
     refused("creating through a dangling link", dangling, Errno::EXIST)
 }
 
@@ -102,14 +86,9 @@ fn appends(test_dir: &TestDir) -> Check {
         Ok(())
     };
     let results: Vec<io::Result<()>> = thread::scope(|scope| {
-        let writers: Vec<_> = (0..WRITERS)
-            .map(|writer| scope.spawn(move || write(writer)))
-            .collect();
+        let writers: Vec<_> = (0..WRITERS).map(|writer| scope.spawn(move || write(writer))).collect();
         let lost = || Err(io::Error::other("the writer panicked"));
-        writers
-            .into_iter()
-            .map(|writer| writer.join().unwrap_or_else(|_| lost()))
-            .collect()
+        writers.into_iter().map(|writer| writer.join().unwrap_or_else(|_| lost())).collect()
     });
     for result in results {
         did("appending", result)?;
@@ -119,14 +98,7 @@ fn appends(test_dir: &TestDir) -> Check {
     lines.sort_unstable();
     lines.dedup();
     let whole = |line: &&str| line.starts_with("writer ") && line.contains(" line ");
-    must(
-        lines.len() == WRITERS * LINES && lines.iter().all(whole),
-        || {
-            format!(
-                "{} of {} lines are there whole",
-                lines.len(),
-                WRITERS * LINES
-            )
-        },
-    )
+    must(lines.len() == WRITERS * LINES && lines.iter().all(whole), || {
+        format!("{} of {} lines are there whole", lines.len(), WRITERS * LINES)
+    })
 }

@@ -107,25 +107,16 @@ pub struct SentenceModel {
 
 impl std::fmt::Debug for SentenceModel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SentenceModel")
-            .field("id", &self.id)
-            .field("config", &self.config)
-            .finish_non_exhaustive()
+        f.debug_struct("SentenceModel").field("id", &self.id).field("config", &self.config).finish_non_exhaustive()
     }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, SentenceModelError> {
-    std::fs::read(path).map_err(|error| SentenceModelError::Io {
-        path: path.to_owned(),
-        error,
-    })
+    std::fs::read(path).map_err(|error| SentenceModelError::Io { path: path.to_owned(), error })
 }
 
 fn malformed(path: &Path, reason: impl ToString) -> SentenceModelError {
-    SentenceModelError::Malformed {
-        path: path.to_owned(),
-        reason: reason.to_string(),
-    }
+    SentenceModelError::Malformed { path: path.to_owned(), reason: reason.to_string() }
 }
 
 fn parse<T: for<'a> Deserialize<'a>>(path: &Path, bytes: &[u8]) -> Result<T, SentenceModelError> {
@@ -149,19 +140,10 @@ impl Config {
         }
         let heads = config.num_attention_heads;
         if heads == 0 || !config.hidden_size.is_multiple_of(heads) || config.hidden_size == 0 {
-            return Err(malformed(
-                &path,
-                "num_attention_heads does not divide hidden_size",
-            ));
+            return Err(malformed(&path, "num_attention_heads does not divide hidden_size"));
         }
-        if config.max_position_embeddings < 2
-            || config.intermediate_size == 0
-            || config.vocab_size == 0
-        {
-            return Err(malformed(
-                &path,
-                "max_position_embeddings, intermediate_size or vocab_size is too small",
-            ));
+        if config.max_position_embeddings < 2 || config.intermediate_size == 0 || config.vocab_size == 0 {
+            return Err(malformed(&path, "max_position_embeddings, intermediate_size or vocab_size is too small"));
         }
         let path = dir.join("1_Pooling/config.json");
         let pooling: Pooling = parse(&path, &read(&path)?)?;
@@ -183,16 +165,9 @@ struct Tensors<'a> {
 impl Tensors<'_> {
     fn take(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, SentenceModelError> {
         let named = |reason: String| malformed(self.path, format!("{name}: {reason}"));
-        let view = self
-            .tensors
-            .tensor(name)
-            .map_err(|error| named(error.to_string()))?;
+        let view = self.tensors.tensor(name).map_err(|error| named(error.to_string()))?;
         if view.dtype() != Dtype::F32 || view.shape() != shape {
-            return Err(named(format!(
-                "{:?} of {:?}, and not F32 of {shape:?}",
-                view.dtype(),
-                view.shape()
-            )));
+            return Err(named(format!("{:?} of {:?}, and not F32 of {shape:?}", view.dtype(), view.shape())));
         }
         let (numbers, _) = view.data().as_chunks::<4>();
         let numbers = numbers.iter().map(|bytes| f32::from_le_bytes(*bytes));
@@ -203,12 +178,7 @@ impl Tensors<'_> {
         }
     }
 
-    fn projection(
-        &self,
-        name: &str,
-        outputs: usize,
-        inputs: usize,
-    ) -> Result<Projection, SentenceModelError> {
+    fn projection(&self, name: &str, outputs: usize, inputs: usize) -> Result<Projection, SentenceModelError> {
         Ok(Projection {
             weight: self.take(&format!("{name}.weight"), &[outputs, inputs])?,
             bias: self.take(&format!("{name}.bias"), &[outputs])?,
@@ -227,8 +197,7 @@ impl Tensors<'_> {
     fn layer(&self, number: usize, config: &Config) -> Result<Layer, SentenceModelError> {
         let (width, wide) = (config.hidden_size, config.intermediate_size);
         let at = |name: &str| format!("encoder.layer.{number}.{name}");
-        let attention =
-            |name: &str| self.projection(&at(&format!("attention.self.{name}")), width, width);
+        let attention = |name: &str| self.projection(&at(&format!("attention.self.{name}")), width, width);
         Ok(Layer::new(Weights {
             heads: config.num_attention_heads,
             qkv: [attention("query")?, attention("key")?, attention("value")?],
@@ -255,15 +224,10 @@ impl SentenceModel {
         let config = Config::read(dir)?;
         let path = dir.join("vocab.txt");
         let vocabulary_text = read(&path)?;
-        let text =
-            std::str::from_utf8(&vocabulary_text).map_err(|error| malformed(&path, error))?;
-        let vocabulary = Vocabulary::parse(text)
-            .map_err(|piece| malformed(&path, format!("{piece} is missing")))?;
+        let text = std::str::from_utf8(&vocabulary_text).map_err(|error| malformed(&path, error))?;
+        let vocabulary = Vocabulary::parse(text).map_err(|piece| malformed(&path, format!("{piece} is missing")))?;
         if vocabulary.len() > config.vocab_size {
-            return Err(malformed(
-                &path,
-                format!("more than the {} pieces of config.json", config.vocab_size),
-            ));
+            return Err(malformed(&path, format!("more than the {} pieces of config.json", config.vocab_size)));
         }
         let path = dir.join("sentence_bert_config.json");
         let pieces_max = match path.exists() {
@@ -279,33 +243,18 @@ impl SentenceModel {
         let path = dir.join(WEIGHTS);
         let bytes = read(&path)?;
         let broken = |error: SafeTensorError| malformed(&path, error);
-        let (header, metadata): (usize, Metadata) =
-            SafeTensors::read_metadata(&bytes).map_err(broken)?;
-        let tensors = Tensors {
-            path: &path,
-            tensors: SafeTensors::deserialize(&bytes).map_err(broken)?,
-        };
+        let (header, metadata): (usize, Metadata) = SafeTensors::read_metadata(&bytes).map_err(broken)?;
+        let tensors = Tensors { path: &path, tensors: SafeTensors::deserialize(&bytes).map_err(broken)? };
         let width = config.hidden_size;
-        let rows = metadata
-            .info(PIECES)
-            .ok_or_else(|| malformed(&path, format!("{PIECES} is missing")))?;
+        let rows = metadata.info(PIECES).ok_or_else(|| malformed(&path, format!("{PIECES} is missing")))?;
         if rows.dtype != Dtype::F32 || rows.shape != [config.vocab_size, width] {
-            return Err(malformed(
-                &path,
-                format!("{PIECES} is {:?} of {:?}", rows.dtype, rows.shape),
-            ));
+            return Err(malformed(&path, format!("{PIECES} is {:?} of {:?}", rows.dtype, rows.shape)));
         }
-        let kinds = tensors
-            .tensors
-            .tensor("embeddings.token_type_embeddings.weight")
-            .map_err(broken)?;
+        let kinds = tensors.tensors.tensor("embeddings.token_type_embeddings.weight").map_err(broken)?;
         let mut kind = tensors.take("embeddings.token_type_embeddings.weight", kinds.shape())?;
         kind.truncate(width);
         if kind.len() != width {
-            return Err(malformed(
-                &path,
-                "embeddings.token_type_embeddings.weight is too small",
-            ));
+            return Err(malformed(&path, "embeddings.token_type_embeddings.weight is too small"));
         }
         let mut hash = Sha256::new();
         let made_of = [&prompts.query, &prompts.document, UNRELATED];
@@ -318,15 +267,10 @@ impl SentenceModel {
         let mut model = Self {
             id,
             pieces_max: pieces_max.clamp(2, config.max_position_embeddings),
-            file: File::open(&path).map_err(|error| SentenceModelError::Io {
-                path: path.clone(),
-                error,
-            })?,
+            file: File::open(&path).map_err(|error| SentenceModelError::Io { path: path.clone(), error })?,
             rows_at: 8 + (header + rows.data_offsets.0) as u64,
-            positions: tensors.take(
-                "embeddings.position_embeddings.weight",
-                &[config.max_position_embeddings, width],
-            )?,
+            positions: tensors
+                .take("embeddings.position_embeddings.weight", &[config.max_position_embeddings, width])?,
             kind,
             norm: tensors.norm("embeddings.LayerNorm", &config)?,
             layers: (0..config.num_hidden_layers)
@@ -355,8 +299,7 @@ impl SentenceModel {
         for vector in self.embed(&texts)? {
             add(&mut mean, &vector);
         }
-        mean.iter_mut()
-            .for_each(|number| *number /= texts.len() as f32);
+        mean.iter_mut().for_each(|number| *number /= texts.len() as f32);
         Ok(mean)
     }
 
@@ -384,9 +327,7 @@ impl SentenceModel {
 
     fn pieces(&self, prompt: &str, text: &str) -> Vec<u32> {
         let of_prompt = self.vocabulary.cut(prompt, self.pieces_max).len();
-        let mut pieces = self
-            .vocabulary
-            .cut(&format!("{prompt}{text}"), self.pieces_max);
+        let mut pieces = self.vocabulary.cut(&format!("{prompt}{text}"), self.pieces_max);
         if pieces.len() == of_prompt {
             pieces.clear();
         }
@@ -418,9 +359,7 @@ impl SentenceModel {
                     add(&mut mean, row);
                 }
                 normalise(&mut mean);
-                mean.iter_mut()
-                    .zip(&self.centre)
-                    .for_each(|(x, centre)| *x -= centre);
+                mean.iter_mut().zip(&self.centre).for_each(|(x, centre)| *x -= centre);
                 normalise(&mut mean);
                 mean
             })
@@ -436,22 +375,15 @@ impl SentenceModel {
         for tokens in texts {
             for (token, position) in tokens.iter().zip(self.positions.chunks_exact(width)) {
                 let at = self.rows_at + u64::from(*token) * bytes.len() as u64;
-                self.file.read_exact_at(&mut bytes, at).map_err(|error| {
-                    SentenceModelError::Io {
-                        path: self.weights.clone(),
-                        error,
-                    }
-                })?;
+                self.file
+                    .read_exact_at(&mut bytes, at)
+                    .map_err(|error| SentenceModelError::Io { path: self.weights.clone(), error })?;
                 let (row, _) = bytes.as_chunks::<4>();
                 let row = row.iter().zip(position).zip(&self.kind);
                 x.extend(row.map(|((word, place), kind)| f32::from_le_bytes(*word) + place + kind));
             }
         }
-        assert_eq!(
-            x.len(),
-            total * width,
-            "a text has more tokens than the model has positions"
-        );
+        assert_eq!(x.len(), total * width, "a text has more tokens than the model has positions");
         self.norm.apply(&mut x);
         Ok(x)
     }
@@ -480,15 +412,9 @@ mod tests {
         assert!(error(dir.path()).contains("num_attention_heads"));
         write("config.json", &config("bert", 2));
         std::fs::create_dir(dir.path().join("1_Pooling")).unwrap();
-        write(
-            "1_Pooling/config.json",
-            r#"{"pooling_mode_mean_tokens": false}"#,
-        );
+        write("1_Pooling/config.json", r#"{"pooling_mode_mean_tokens": false}"#);
         assert!(error(dir.path()).contains("pooling"));
-        write(
-            "1_Pooling/config.json",
-            r#"{"pooling_mode_mean_tokens": true}"#,
-        );
+        write("1_Pooling/config.json", r#"{"pooling_mode_mean_tokens": true}"#);
         write("model.safetensors", "no tensors");
         assert!(error(dir.path()).contains("vocab.txt"));
         write("vocab.txt", "[UNK]\n[CLS]\n");

@@ -41,10 +41,7 @@ impl Projection {
     /// The weights and biases of the `part`th of `parts` equal parts of the outputs.
     fn outputs(&self, part: usize, parts: usize) -> (&[f32], &[f32]) {
         let (weights, biases) = (self.weight.len() / parts, self.bias.len() / parts);
-        (
-            &self.weight[weights * part..][..weights],
-            &self.bias[biases * part..][..biases],
-        )
+        (&self.weight[weights * part..][..weights], &self.bias[biases * part..][..biases])
     }
 
     /// The weights of the `part`th of `parts` equal parts of the inputs. The first part has the bias.
@@ -91,12 +88,7 @@ struct Buffers {
 impl Share {
     /// Computes `buffers.part`, the part of the sum that this share adds to `x`.
     fn part(&self, sublayer: Sublayer, x: &Rows, lengths: &[usize], buffers: &mut Buffers) {
-        let Buffers {
-            qkv,
-            mixed,
-            wide,
-            part,
-        } = buffers;
+        let Buffers { qkv, mixed, wide, part } = buffers;
         match sublayer {
             Sublayer::Attention => {
                 self.qkv.apply(x, qkv);
@@ -284,11 +276,7 @@ mod tests {
             weight: numbers(outputs * inputs, step + number),
             bias: numbers(outputs, 3),
         };
-        let norm = || LayerNorm {
-            weight: vec![1.0; WIDTH],
-            bias: vec![0.0; WIDTH],
-            epsilon: 1e-12,
-        };
+        let norm = || LayerNorm { weight: vec![1.0; WIDTH], bias: vec![0.0; WIDTH], epsilon: 1e-12 };
         Weights {
             heads: WIDTH / 2,
             qkv: [5, 6, 9].map(|step| projection(WIDTH, WIDTH, step)),

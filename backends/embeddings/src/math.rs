@@ -73,9 +73,7 @@ fn gelu_of_each(x: &mut [f32]) {
 #[inline(always)]
 fn erf(x: f32) -> f32 {
     let t = 1.0 / (0.327_591_1 * x.abs() + 1.0);
-    let series = t
-        * (0.254_829_6
-            + t * (-0.284_496_72 + t * (1.421_413_8 + t * (-1.453_152 + t * 1.061_405_4))));
+    let series = t * (0.254_829_6 + t * (-0.284_496_72 + t * (1.421_413_8 + t * (-1.453_152 + t * 1.061_405_4))));
     (1.0 - series * exp(-x * x)).copysign(x)
 }
 
@@ -88,9 +86,8 @@ fn exp(x: f32) -> f32 {
     let rounded = x * std::f32::consts::LOG2_E + ROUNDS;
     let n = rounded - ROUNDS;
     let r = x - n * 0.693_359_4 + n * 2.121_944_4e-4;
-    let series = 0.5
-        + r * (0.166_666_66
-            + r * (0.041_665_796 + r * (8.333_452e-3 + r * (1.398_2e-3 + r * 1.987_569_1e-4))));
+    let series =
+        0.5 + r * (0.166_666_66 + r * (0.041_665_796 + r * (8.333_452e-3 + r * (1.398_2e-3 + r * 1.987_569_1e-4))));
     let power = (rounded.to_bits() << 23).wrapping_add(1.0_f32.to_bits());
     (1.0 + r + r * r * series) * f32::from_bits(power)
 }
@@ -155,11 +152,7 @@ fn attention_of_each(qkv: &[f32], heads: usize, lengths: &[usize], to: &mut Vec<
     for &length in lengths {
         let rows = || qkv[first * row..(first + length) * row].chunks_exact(row);
         for at in (0..width).step_by(head) {
-            transpose(
-                rows().map(|row| &row[width + at..][..head]),
-                head,
-                &mut keys,
-            );
+            transpose(rows().map(|row| &row[width + at..][..head]), head, &mut keys);
             let asking = rows().map(|row| &row[at..][..head]);
             for (query, to) in asking.zip(to[first * width..].chunks_exact_mut(width)) {
                 weights.resize(length.div_ceil(LANES), [0.0; LANES]);
@@ -180,10 +173,7 @@ fn attention_of_each(qkv: &[f32], heads: usize, lengths: &[usize], to: &mut Vec<
     }
 }
 
-#[allow(
-    clippy::needless_range_loop,
-    reason = "lanes side by side are what the compiler makes vectors of"
-)]
+#[allow(clippy::needless_range_loop, reason = "lanes side by side are what the compiler makes vectors of")]
 #[inline(always)]
 fn add_product(sums: &mut [f32; LANES], weight: f32, x: &[f32; LANES]) {
     for lane in 0..LANES {
@@ -193,11 +183,7 @@ fn add_product(sums: &mut [f32; LANES], weight: f32, x: &[f32; LANES]) {
 
 /// Writes `keys` in groups of [`LANES`]: the first number of each key of a group, then the second. Zeros fill the last group.
 #[inline(always)]
-fn transpose<'a>(
-    keys: impl ExactSizeIterator<Item = &'a [f32]>,
-    head: usize,
-    to: &mut Vec<[f32; LANES]>,
-) {
+fn transpose<'a>(keys: impl ExactSizeIterator<Item = &'a [f32]>, head: usize, to: &mut Vec<[f32; LANES]>) {
     to.clear();
     to.resize(keys.len().div_ceil(LANES) * head, [0.0; LANES]);
     for (number, key) in keys.enumerate() {
@@ -250,11 +236,7 @@ mod tests {
 
     #[test]
     fn a_normalised_layer_has_mean_0_and_variance_1() {
-        let norm = LayerNorm {
-            weight: vec![1.0, 1.0, 2.0, 1.0],
-            bias: vec![0.0, 0.0, 1.0, 0.0],
-            epsilon: 1e-12,
-        };
+        let norm = LayerNorm { weight: vec![1.0, 1.0, 2.0, 1.0], bias: vec![0.0, 0.0, 1.0, 0.0], epsilon: 1e-12 };
         let mut x = [1.0, 2.0, 3.0, 4.0];
         norm.apply(&mut x);
         // ±1.5 and ±0.5 by the root of 1.25.
@@ -275,19 +257,7 @@ mod tests {
         // scipy.stats.norm.cdf(x) * x
         let mut x = [-3.0, -1.0, -0.1, 0.0, 0.5, 1.0, 2.0, 6.0];
         gelu(&mut x);
-        close(
-            &x,
-            &[
-                -0.004_049_69,
-                -0.158_655_25,
-                -0.046_017_22,
-                0.0,
-                0.345_731_23,
-                0.841_344_8,
-                1.954_499_7,
-                6.0,
-            ],
-        );
+        close(&x, &[-0.004_049_69, -0.158_655_25, -0.046_017_22, 0.0, 0.345_731_23, 0.841_344_8, 1.954_499_7, 6.0]);
     }
 
     #[test]
@@ -317,18 +287,14 @@ mod tests {
             };
             for (piece, head_number) in (0..length).flat_map(|p| (0..heads).map(move |h| (p, h))) {
                 let score = |other: usize| {
-                    let products = (0..head)
-                        .map(|n| at(piece, 0, head_number, n) * at(other, 1, head_number, n));
+                    let products = (0..head).map(|n| at(piece, 0, head_number, n) * at(other, 1, head_number, n));
                     (products.sum::<f64>() / (head as f64).sqrt()).exp()
                 };
                 let scores: Vec<f64> = (0..length).map(score).collect();
                 let sum: f64 = scores.iter().sum();
                 to.extend((0..head).map(|n| {
                     let values = (0..length).map(|other| at(other, 2, head_number, n));
-                    let products = scores
-                        .iter()
-                        .zip(values)
-                        .map(|(score, value)| score * value);
+                    let products = scores.iter().zip(values).map(|(score, value)| score * value);
                     products.sum::<f64>() / sum
                 }));
             }
@@ -343,9 +309,7 @@ mod tests {
         let pieces: usize = lengths.iter().sum();
         for (heads, head) in [(3, 1), (2, 31), (1, 32), (2, 40), (2, 64)] {
             let count = pieces * heads * head * 3;
-            let qkv: Vec<f32> = (0..count)
-                .map(|n| (n * 7 % 101) as f32 / 50.0 - 1.0)
-                .collect();
+            let qkv: Vec<f32> = (0..count).map(|n| (n * 7 % 101) as f32 / 50.0 - 1.0).collect();
             let (mut widest, mut plain) = (vec![9.0; 5], Vec::new());
             attention(&qkv, heads, &lengths, &mut widest);
             attention_of_each(&qkv, heads, &lengths, &mut plain);
@@ -353,10 +317,7 @@ mod tests {
             let exact = attention_by_definition(&qkv, heads, &lengths);
             assert_eq!(widest.len(), exact.len());
             for (got, exact) in widest.iter().zip(&exact) {
-                assert!(
-                    (f64::from(*got) - exact).abs() < 1e-5,
-                    "{got} is not {exact}"
-                );
+                assert!((f64::from(*got) - exact).abs() < 1e-5, "{got} is not {exact}");
             }
         }
     }
@@ -372,11 +333,9 @@ mod tests {
 
     #[test]
     fn shares_add_up_and_large_numbers_do_not_overflow() {
-        for (mut x, shares) in [
-            ([0.0, 0.0], [0.5, 0.5]),
-            ([1000.0, 1000.0], [0.5, 0.5]),
-            ([3_f32.ln(), 0.0], [0.75, 0.25]),
-        ] {
+        for (mut x, shares) in
+            [([0.0, 0.0], [0.5, 0.5]), ([1000.0, 1000.0], [0.5, 0.5]), ([3_f32.ln(), 0.0], [0.75, 0.25])]
+        {
             softmax(&mut x);
             close(&x, &shares);
         }

@@ -46,9 +46,7 @@ impl InstructionSet {
     pub(crate) fn is_usable(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => {
-                is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vnni")
-            }
+            Self::Avx512 => is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vnni"),
             #[cfg(target_arch = "x86_64")]
             Self::Avx2 => is_x86_feature_detected!("avx2"),
             Self::Plain => true,
@@ -108,9 +106,7 @@ struct Block {
 impl Rows {
     /// `x` has `count` rows, at least one.
     pub(crate) fn new(x: &[f32], count: usize) -> Self {
-        let widest = InstructionSet::usable()
-            .next()
-            .unwrap_or(InstructionSet::Plain);
+        let widest = InstructionSet::usable().next().unwrap_or(InstructionSet::Plain);
         Self::by(widest, x, count)
     }
 
@@ -133,11 +129,7 @@ impl Rows {
             }
             block
         });
-        Self {
-            set,
-            pairs: inner.div_ceil(2),
-            blocks: blocks.collect(),
-        }
+        Self { set, pairs: inner.div_ceil(2), blocks: blocks.collect() }
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -220,12 +212,7 @@ impl Linear {
             }
             if per_unit == 0.0 { 0.0 } else { 1.0 / per_unit }
         });
-        Self {
-            scales: scales.collect(),
-            pairs,
-            panels,
-            bias,
-        }
+        Self { scales: scales.collect(), pairs, panels, bias }
     }
 
     pub(crate) fn apply(&self, x: &Rows, to: &mut Vec<f32>) {
@@ -235,12 +222,7 @@ impl Linear {
         for blocks in x.blocks.chunks(ROWS / x.set.rows()) {
             for (panel, weights) in self.panels.chunks_exact(self.pairs).enumerate() {
                 for block in blocks {
-                    let product = Product {
-                        linear: self,
-                        panel,
-                        weights,
-                        block,
-                    };
+                    let product = Product { linear: self, panel, weights, block };
                     let to = &mut to[block.rows.start * columns..block.rows.end * columns];
                     product.write(x.set, to);
                 }
@@ -251,12 +233,8 @@ impl Linear {
 
 /// The factor from an output's weights to quantised ones; 0 where all are below 1e-34.
 fn integers_per_unit(row: &[f32]) -> f32 {
-    let largest = row
-        .iter()
-        .fold(0.0_f64, |most, x| most.max(f64::from(x.abs())));
-    let sums = row
-        .chunks(GROUP)
-        .map(|x| x.iter().map(|x| f64::from(x.abs())).sum());
+    let largest = row.iter().fold(0.0_f64, |most, x| most.max(f64::from(x.abs())));
+    let sums = row.chunks(GROUP).map(|x| x.iter().map(|x| f64::from(x.abs())).sum());
     let sum = sums.fold(0.0, f64::max);
     // Rounding adds up to half a unit to each weight, and a little to the factor.
     let sum_max = WEIGHTS_MAX - GROUP as i32;
@@ -291,9 +269,7 @@ impl Product<'_> {
         match set {
             // SAFETY: `Rows::by` has checked that the processor has the features that the function is compiled for.
             #[cfg(target_arch = "x86_64")]
-            InstructionSet::Avx512 => unsafe {
-                with_rows!(self.rows_avx512(to), 1 2 3 4 5 6 7 8 9 10 11 12)
-            },
+            InstructionSet::Avx512 => unsafe { with_rows!(self.rows_avx512(to), 1 2 3 4 5 6 7 8 9 10 11 12) },
             // SAFETY: `Rows::by` has checked that the processor has the features that the function is compiled for.
             #[cfg(target_arch = "x86_64")]
             InstructionSet::Avx2 => unsafe { with_rows!(self.rows_avx2(to), 1 2 3 4 5 6) },
@@ -303,9 +279,7 @@ impl Product<'_> {
 
     /// The pairs of each row, the weights and the scales of the rows, by group.
     #[inline(always)]
-    fn groups<const COUNT: usize>(
-        &self,
-    ) -> impl Iterator<Item = (&[[Pair; COUNT]], &[PanelWeights], &[f32; COUNT])> {
+    fn groups<const COUNT: usize>(&self) -> impl Iterator<Item = (&[[Pair; COUNT]], &[PanelWeights], &[f32; COUNT])> {
         let pairs = self.block.pairs.as_chunks::<COUNT>().0.chunks(GROUP / 2);
         let weights = self.weights.chunks(GROUP / 2);
         let scales = self.block.scales.as_chunks::<COUNT>().0;
@@ -318,9 +292,8 @@ impl Product<'_> {
     #[target_feature(enable = "avx512f,avx512vnni")]
     fn rows_avx512<const COUNT: usize>(&self, to: &mut [f32]) {
         use std::arch::x86_64::{
-            _mm512_add_ps, _mm512_cvtepi32_ps, _mm512_dpwssd_epi32, _mm512_load_si512,
-            _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps,
-            _mm512_setzero_si512, _mm512_storeu_ps,
+            _mm512_add_ps, _mm512_cvtepi32_ps, _mm512_dpwssd_epi32, _mm512_load_si512, _mm512_mul_ps,
+            _mm512_set1_epi32, _mm512_set1_ps, _mm512_setzero_ps, _mm512_setzero_si512, _mm512_storeu_ps,
         };
         let mut registers = [_mm512_setzero_ps(); COUNT];
         for (pairs, weights, scales) in self.groups::<COUNT>() {
@@ -354,8 +327,8 @@ impl Product<'_> {
     #[target_feature(enable = "avx2")]
     fn rows_avx2<const COUNT: usize>(&self, to: &mut [f32]) {
         use std::arch::x86_64::{
-            __m256i, _mm256_add_epi32, _mm256_load_si256, _mm256_madd_epi16, _mm256_set1_epi32,
-            _mm256_setzero_si256, _mm256_storeu_si256,
+            __m256i, _mm256_add_epi32, _mm256_load_si256, _mm256_madd_epi16, _mm256_set1_epi32, _mm256_setzero_si256,
+            _mm256_storeu_si256,
         };
         let mut sums = [[0.0_f32; PANEL]; COUNT];
         for (pairs, weights, scales) in self.groups::<COUNT>() {
@@ -365,8 +338,7 @@ impl Product<'_> {
                 let halves: *const __m256i = weights.0.as_ptr().cast();
                 // SAFETY: it reads the 64 bytes of the array, which is aligned to as many.
                 #[allow(unsafe_code, reason = "there is no safe load of a vector")]
-                let weights =
-                    unsafe { [_mm256_load_si256(halves), _mm256_load_si256(halves.add(1))] };
+                let weights = unsafe { [_mm256_load_si256(halves), _mm256_load_si256(halves.add(1))] };
                 for (pair, registers) in pairs.iter().zip(&mut registers) {
                     let pair = _mm256_set1_epi32(bits(*pair));
                     for (register, weights) in registers.iter_mut().zip(weights) {
@@ -396,8 +368,8 @@ impl Product<'_> {
             for (pairs, weights) in pairs.iter().zip(weights) {
                 for (pair, integers) in pairs.iter().zip(&mut integers) {
                     for (integer, weights) in integers.iter_mut().zip(&weights.0) {
-                        *integer += i32::from(pair[0]) * i32::from(weights[0])
-                            + i32::from(pair[1]) * i32::from(weights[1]);
+                        *integer +=
+                            i32::from(pair[0]) * i32::from(weights[0]) + i32::from(pair[1]) * i32::from(weights[1]);
                     }
                 }
             }
@@ -446,11 +418,7 @@ fn prefetch(weights: &PanelWeights) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     let ahead = weights.0.as_ptr().wrapping_byte_add(AHEAD);
     // SAFETY: a prefetch reads nothing that the program sees, of any address.
-    #[allow(
-        unsafe_code,
-        unused_unsafe,
-        reason = "older compilers have it as unsafe"
-    )]
+    #[allow(unsafe_code, unused_unsafe, reason = "older compilers have it as unsafe")]
     unsafe {
         _mm_prefetch::<_MM_HINT_T0>(ahead.cast());
     }

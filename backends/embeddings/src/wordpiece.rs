@@ -25,10 +25,7 @@ pub(crate) struct Vocabulary {
 impl Vocabulary {
     /// Parses a vocabulary, one piece per line. The error names a missing special piece.
     pub(crate) fn parse(text: &str) -> Result<Self, &'static str> {
-        let pieces: HashMap<String, u32> = (0..)
-            .zip(text.lines())
-            .map(|(n, s)| (s.to_owned(), n))
-            .collect();
+        let pieces: HashMap<String, u32> = (0..).zip(text.lines()).map(|(n, s)| (s.to_owned(), n)).collect();
         let find = |piece: &'static str| pieces.get(piece).copied().ok_or(piece);
         Ok(Self {
             lines: text.lines().count(),
@@ -67,10 +64,7 @@ impl Vocabulary {
         let mut from = 0;
         let mut candidate = String::new();
         while from < word.len() {
-            let ends = word[from..]
-                .char_indices()
-                .rev()
-                .map(|(at, c)| from + at + c.len_utf8());
+            let ends = word[from..].char_indices().rev().map(|(at, c)| from + at + c.len_utf8());
             let found = ends.into_iter().find_map(|end| {
                 candidate.clear();
                 if from > 0 {
@@ -95,13 +89,7 @@ fn words(text: &str) -> impl Iterator<Item = String> + '_ {
     let mut plain = text
         .chars()
         .filter(|c| !is_dropped(*c))
-        .flat_map(|c| {
-            if is_chinese(c) {
-                [' ', c, ' ']
-            } else {
-                ['\0', c, '\0']
-            }
-        })
+        .flat_map(|c| if is_chinese(c) { [' ', c, ' '] } else { ['\0', c, '\0'] })
         .filter(|c| *c != '\0')
         .nfd()
         .filter(|c| c.general_category() != GeneralCategory::NonspacingMark)
@@ -145,8 +133,7 @@ mod tests {
 
     use super::*;
 
-    const PIECES: &str =
-        "[PAD]\n[UNK]\n[CLS]\n[SEP]\nun\n##aff\n##able\nun##\nre\n##sume\n,\n北\na\n!";
+    const PIECES: &str = "[PAD]\n[UNK]\n[CLS]\n[SEP]\nun\n##aff\n##able\nun##\nre\n##sume\n,\n北\na\n!";
 
     fn all(text: &str) -> Vec<String> {
         words(text).collect()
@@ -155,10 +142,7 @@ mod tests {
     #[test]
     fn text_is_made_plain_and_cut_at_space_and_punctuation() {
         assert_eq!(all("Größe, Résumé!"), ["große", ",", "resume", "!"]);
-        assert_eq!(
-            all("a\u{0}b\u{7}c\u{200d}d\u{fffd}e\tf\u{a0}g"),
-            ["abcde", "f", "g"]
-        );
+        assert_eq!(all("a\u{0}b\u{7}c\u{200d}d\u{fffd}e\tf\u{a0}g"), ["abcde", "f", "g"]);
         assert_eq!(all("ah北京zz"), ["ah", "北", "京", "zz"]);
         assert_eq!(all("e\u{301}x ½ ﬁ «İ»"), ["ex", "½", "ﬁ", "«", "i", "»"]);
         assert_eq!(all("x$y~z_1"), ["x", "$", "y", "~", "z", "_", "1"]);
@@ -168,10 +152,7 @@ mod tests {
     #[test]
     fn words_are_cut_into_the_longest_pieces() {
         let vocabulary = Vocabulary::parse(PIECES).unwrap();
-        assert_eq!(
-            vocabulary.cut("Unaffable, résumé 北a", 256),
-            [2, 4, 5, 6, 10, 8, 9, 11, 12, 3]
-        );
+        assert_eq!(vocabulary.cut("Unaffable, résumé 北a", 256), [2, 4, 5, 6, 10, 8, 9, 11, 12, 3]);
         // A word with an unknown part is unknown as a whole.
         assert_eq!(vocabulary.cut("unx a", 256), [2, 1, 12, 3]);
         assert_eq!(vocabulary.cut(&"a".repeat(101), 256), [2, 1, 3]);

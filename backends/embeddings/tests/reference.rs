@@ -54,12 +54,7 @@ fn pieces_and_vectors_are_those_of_other_programs() {
         for (how, vector) in [("alone", &alone[0]), ("together", &together[number])] {
             let close = cosine(&case.vector, vector);
             assert!(close > 0.999_999, "{:?} {how}: cosine {close}", case.text);
-            let off = case
-                .vector
-                .iter()
-                .zip(vector)
-                .map(|(a, b)| (a - b).abs())
-                .fold(0.0, f32::max);
+            let off = case.vector.iter().zip(vector).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             // A stored vector's numbers are rounded by up to five times as much.
             assert!(off < 1e-4, "{:?} {how}: off by {off}", case.text);
         }
@@ -67,10 +62,7 @@ fn pieces_and_vectors_are_those_of_other_programs() {
     // The second text is close to the first in meaning, the third is not.
     assert!(cosine(&together[0], &together[1]) > cosine(&together[0], &together[2]) + 0.4);
     let far = cosine(&together[0], &together[2]);
-    assert!(
-        far.abs() < 0.3,
-        "texts with nothing in common have a cosine of {far}"
-    );
+    assert!(far.abs() < 0.3, "texts with nothing in common have a cosine of {far}");
 }
 
 #[test]
@@ -90,8 +82,7 @@ fn speed() {
     };
     for words in [4, 8, 16, 32, 62, 128] {
         let one = model.note(&"word ".repeat(words));
-        let many: Vec<Vec<u32>> =
-            std::iter::repeat_n(one.clone(), (512 / one.len()).max(1)).collect();
+        let many: Vec<Vec<u32>> = std::iter::repeat_n(one.clone(), (512 / one.len()).max(1)).collect();
         println!(
             "{} tokens: {:.2} ms alone, {:.2} ms each of {}",
             one.len(),

@@ -111,10 +111,8 @@ impl Cassette {
     /// # Errors
     /// [`CassetteError`], which names the file and the line.
     pub fn open(path: &Path, pace: Pace) -> Result<Self, CassetteError> {
-        let text = files::read_text(path, CASSETTE).map_err(|error| CassetteError::File {
-            path: path.to_owned(),
-            error,
-        })?;
+        let text =
+            files::read_text(path, CASSETTE).map_err(|error| CassetteError::File { path: path.to_owned(), error })?;
         Self::parse(path, &text, pace)
     }
 
@@ -123,43 +121,24 @@ impl Cassette {
     /// # Errors
     /// As [`Cassette::open`].
     pub fn parse(path: &Path, text: &str, pace: Pace) -> Result<Self, CassetteError> {
-        let wrong = |line: usize, why: String| CassetteError::Line {
-            path: path.to_owned(),
-            line: line + 1,
-            why,
-        };
+        let wrong = |line: usize, why: String| CassetteError::Line { path: path.to_owned(), line: line + 1, why };
         let mut head = None;
         let mut answers = HashMap::new();
         for (at, line) in text.lines().enumerate() {
-            let line: Line =
-                serde_json::from_str(line).map_err(|error| wrong(at, error.to_string()))?;
+            let line: Line = serde_json::from_str(line).map_err(|error| wrong(at, error.to_string()))?;
             match line {
-                Line::Head {
-                    v, model, engine, ..
-                } => {
+                Line::Head { v, model, engine, .. } => {
                     if v != 1 || at != 0 {
                         return Err(wrong(
                             at,
-                            format!(
-                                "unexpected header of version {v}; a header of version 1 must come first"
-                            ),
+                            format!("unexpected header of version {v}; a header of version 1 must come first"),
                         ));
                     }
                     head = Some((model, engine));
                 }
-                Line::Answer {
-                    hash,
-                    text,
-                    finish,
-                    usage,
-                    first_byte_ms,
-                    total_ms,
-                    has_own_sampling,
-                    ..
-                } => {
+                Line::Answer { hash, text, finish, usage, first_byte_ms, total_ms, has_own_sampling, .. } => {
                     let time = |ms: f64| {
-                        Duration::try_from_secs_f64(ms / 1000.0)
-                            .map_err(|error| wrong(at, error.to_string()))
+                        Duration::try_from_secs_f64(ms / 1000.0).map_err(|error| wrong(at, error.to_string()))
                     };
                     let timing = Timing {
                         first_byte: time(first_byte_ms)?,
@@ -167,31 +146,15 @@ impl Cassette {
                         attempts: 1,
                         ..Timing::default()
                     };
-                    let reply = Reply {
-                        text,
-                        finish,
-                        usage,
-                        timing,
-                        origin: Origin::Recorded,
-                        has_own_sampling,
-                    };
+                    let reply = Reply { text, finish, usage, timing, origin: Origin::Recorded, has_own_sampling };
                     answers.entry(hash).or_insert(reply);
                 }
             }
         }
         let Some((model, engine)) = head else {
-            return Err(wrong(
-                0,
-                "the header is missing: this is not a cassette".to_owned(),
-            ));
+            return Err(wrong(0, "the header is missing: this is not a cassette".to_owned()));
         };
-        Ok(Self {
-            path: path.display().to_string(),
-            model,
-            engine,
-            pace,
-            answers,
-        })
+        Ok(Self { path: path.display().to_string(), model, engine, pace, answers })
     }
 
     /// The program that ran the model during the recording.
@@ -218,11 +181,7 @@ impl Model for Cassette {
     fn complete(&self, request: &Request, cancel: &Cancel) -> Result<Reply, ModelError> {
         let hash = request.hash();
         let Some(reply) = self.answers.get(&hash) else {
-            return Err(ModelError::NotRecorded {
-                cassette: self.path.clone(),
-                about: about(request),
-                hash,
-            });
+            return Err(ModelError::NotRecorded { cassette: self.path.clone(), about: about(request), hash });
         };
         let end = Instant::now() + reply.timing.total;
         while self.pace == Pace::AsRecorded && Instant::now() < end {
@@ -254,10 +213,7 @@ impl Recorder {
     /// # Errors
     /// If the file cannot be written, or is not a recording of this model.
     pub fn open(model: Box<dyn Model>, path: &Path, engine: &str) -> Result<Self, CassetteError> {
-        let failed = |error| CassetteError::File {
-            path: path.to_owned(),
-            error,
-        };
+        let failed = |error| CassetteError::File { path: path.to_owned(), error };
         let known = match files::read_text(path, CASSETTE) {
             Ok(text) if !text.is_empty() => {
                 let cassette = Cassette::parse(path, &text, Pace::Instant)?;
@@ -274,27 +230,17 @@ impl Recorder {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => HashSet::new(),
             Err(error) => return Err(failed(error)),
         };
-        let mut file = File::options()
-            .create(true)
-            .append(true)
-            .open(path)
-            .map_err(failed)?;
+        let mut file = File::options().create(true).append(true).open(path).map_err(failed)?;
         if file.metadata().map_err(failed)?.len() == 0 {
             let head = Line::Head {
                 v: 1,
                 model: model.name().to_owned(),
                 engine: engine.to_owned(),
-                recorded_at: jiff::Timestamp::now()
-                    .strftime("%Y-%m-%dT%H:%M:%SZ")
-                    .to_string(),
+                recorded_at: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             };
             write_line(&mut file, &head).map_err(failed)?;
         }
-        Ok(Self {
-            model,
-            path: path.to_owned(),
-            file: Mutex::new(Recording { file, known }),
-        })
+        Ok(Self { model, path: path.to_owned(), file: Mutex::new(Recording { file, known }) })
     }
 }
 
@@ -338,10 +284,7 @@ fn write_line(file: &mut File, line: &Line) -> std::io::Result<()> {
 
 /// The end of a request's last question, on one line.
 fn about(request: &Request) -> String {
-    let question = request
-        .messages
-        .last()
-        .map(|message| message.content.as_str());
+    let question = request.messages.last().map(|message| message.content.as_str());
     let words: Vec<&str> = question.unwrap_or_default().split_whitespace().collect();
     let line = words.join(" ");
     // The end distinguishes a question; its beginning is the same in all of them.
@@ -364,11 +307,7 @@ mod tests {
             Ok(Reply {
                 text: request.messages[0].content.to_uppercase(),
                 finish: Finish::Stop,
-                usage: Usage {
-                    prompt: 3,
-                    output: 1,
-                    is_estimated: false,
-                },
+                usage: Usage { prompt: 3, output: 1, is_estimated: false },
                 timing: Timing {
                     first_byte: Duration::from_millis(10),
                     total: Duration::from_millis(40),
@@ -382,10 +321,7 @@ mod tests {
     }
 
     fn request(text: &str) -> Request {
-        Request {
-            messages: vec![Message::new(Role::User, text)],
-            ..Request::default()
-        }
+        Request { messages: vec![Message::new(Role::User, text)], ..Request::default() }
     }
 
     #[test]
@@ -407,10 +343,7 @@ mod tests {
         assert_eq!((reply.text.as_str(), reply.origin), ("A", Origin::Recorded));
         assert_eq!(reply.timing.first_byte, Duration::from_millis(10));
         assert_eq!(reply.usage.prompt, 3);
-        assert!(
-            reply.has_own_sampling,
-            "a replay says that the answer was not deterministic"
-        );
+        assert!(reply.has_own_sampling, "a replay says that the answer was not deterministic");
 
         let miss = cassette.complete(&request("b"), &Cancel::default());
         let miss = miss.unwrap_err().to_string();
@@ -453,10 +386,7 @@ mod tests {
         ] {
             let error = Cassette::parse(Path::new("c.jsonl"), text, Pace::Instant);
             let error = error.unwrap_err().to_string();
-            assert!(
-                error.contains("c.jsonl") && error.contains(line),
-                "{text}: {error}"
-            );
+            assert!(error.contains("c.jsonl") && error.contains(line), "{text}: {error}");
         }
     }
 }

@@ -24,20 +24,15 @@ impl Parameter {
         let message = message.to_lowercase();
         let code = text("code").unwrap_or_default();
         let is_unsupported = code.starts_with("unsupported_")
-            || ["unsupported", "not supported", "not support", "deprecated"]
-                .iter()
-                .any(|word| message.contains(word));
+            || ["unsupported", "not supported", "not support", "deprecated"].iter().any(|word| message.contains(word));
         let is_about = |name: &str| match text("param") {
             Some(param) => param == name,
             None => message.contains(name),
         };
-        [
-            (Self::MaxTokens, "max_tokens"),
-            (Self::Temperature, "temperature"),
-        ]
-        .into_iter()
-        .find(|(_, name)| is_unsupported && is_about(name))
-        .map(|(parameter, _)| parameter)
+        [(Self::MaxTokens, "max_tokens"), (Self::Temperature, "temperature")]
+            .into_iter()
+            .find(|(_, name)| is_unsupported && is_about(name))
+            .map(|(parameter, _)| parameter)
     }
 }
 
@@ -67,9 +62,7 @@ mod tests {
 
     #[test]
     fn a_parameter_is_refused_where_it_is_named_as_not_supported() {
-        let refused = |error: Value| {
-            Parameter::refused_by(&serde_json::json!({ "error": error }).to_string())
-        };
+        let refused = |error: Value| Parameter::refused_by(&serde_json::json!({ "error": error }).to_string());
         let openai = |message: &str, param: &str, code: &str| {
             refused(serde_json::json!({
                 "message": message, "type": "invalid_request_error", "param": param, "code": code,
@@ -78,10 +71,7 @@ mod tests {
         let tokens = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.";
         let heat = "Unsupported value: 'temperature' does not support 0 with this model. Only the default (1) value is supported.";
         let (parameter, value) = ("unsupported_parameter", "unsupported_value");
-        let by_openai = [
-            openai(tokens, "max_tokens", parameter),
-            openai(heat, "temperature", value),
-        ];
+        let by_openai = [openai(tokens, "max_tokens", parameter), openai(heat, "temperature", value)];
         let by_message = [tokens, heat].map(|text| refused(serde_json::json!({"message": text})));
         let by_text = [tokens, heat].map(|text| refused(text.into()));
         let expected = [Parameter::MaxTokens, Parameter::Temperature].map(Some);

@@ -44,9 +44,7 @@ pub enum ModelError {
         to: Redirected,
     },
     /// The server cannot be reached.
-    #[error(
-        "{url} cannot be reached: {why}\n  fix: check the address, and that a server runs there"
-    )]
+    #[error("{url} cannot be reached: {why}\n  fix: check the address, and that a server runs there")]
     Unreachable {
         /// The server's URL.
         url: String,
@@ -128,9 +126,7 @@ pub enum ModelError {
         why: String,
     },
     /// The budget is spent.
-    #[error(
-        "the budget is used up: {spent} of {budget}; raise --max-tokens or --max-cost to continue"
-    )]
+    #[error("the budget is used up: {spent} of {budget}; raise --max-tokens or --max-cost to continue")]
     BudgetSpent {
         /// The use, with its unit.
         spent: String,
@@ -165,13 +161,7 @@ pub enum ModelError {
 impl ModelError {
     /// Whether the model may have received the request, which may then cost money.
     pub fn has_been_asked(&self) -> bool {
-        matches!(
-            self,
-            Self::TimedOut { .. }
-                | Self::Cancelled
-                | Self::BrokeOff { .. }
-                | Self::Malformed { .. }
-        )
+        matches!(self, Self::TimedOut { .. } | Self::Cancelled | Self::BrokeOff { .. } | Self::Malformed { .. })
     }
 }
 
@@ -191,9 +181,6 @@ fn words(said: &str) -> String {
 
 fn later(after: &Option<Duration>) -> String {
     after.map_or_else(String::new, |after| {
-        format!(
-            ", and a retry after {} s, which is longer than the timeout",
-            after.as_secs()
-        )
+        format!(", and a retry after {} s, which is longer than the timeout", after.as_secs())
     })
 }

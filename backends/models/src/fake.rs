@@ -166,11 +166,7 @@ impl Shared {
         let request: Value = serde_json::from_slice(&body).unwrap_or_default();
         let behaviour = {
             let mut script = self.script.lock();
-            if script.len() > 1 {
-                script.remove(0)
-            } else {
-                script.first().cloned().unwrap_or(Behaviour::Answer)
-            }
+            if script.len() > 1 { script.remove(0) } else { script.first().cloned().unwrap_or(Behaviour::Answer) }
         };
         self.requests.lock().push(request.clone());
         let mut say = |text: &str| stream_answer(&mut stream, &request, text, "stop");
@@ -178,9 +174,7 @@ impl Shared {
             Behaviour::Answer => say(&own_answer(&request)),
             Behaviour::Say(text) => say(&text),
             Behaviour::By(answer) => say(&answer(&request)),
-            Behaviour::Filtered(text) => {
-                stream_answer(&mut stream, &request, &text, "content_filter")
-            }
+            Behaviour::Filtered(text) => stream_answer(&mut stream, &request, &text, "content_filter"),
             Behaviour::EndlessError(status) => {
                 let head = format!("HTTP/1.1 {status} X\r\nContent-Type: text/plain\r\n\r\n");
                 stream.write_all(head.as_bytes())?;
@@ -200,8 +194,7 @@ impl Shared {
                 Ok(())
             }
             Behaviour::Status(status, message, retry_after) => {
-                let more = retry_after
-                    .map_or_else(String::new, |after| format!("Retry-After: {after}\r\n"));
+                let more = retry_after.map_or_else(String::new, |after| format!("Retry-After: {after}\r\n"));
                 let body = json!({"error": {"message": message}});
                 json_answer(&mut stream, &format!("{status} X"), &more, &body)
             }
@@ -268,10 +261,7 @@ fn stream_answer(stream: &mut TcpStream, request: &Value, text: &str, end: &str)
         body.push_str(&format!("data: {}\n\n", piece(text, finish)));
     }
     let usage = json!({"prompt_tokens": prompt, "completion_tokens": words(text)});
-    body.push_str(&format!(
-        "data: {}\n\ndata: [DONE]\n\n",
-        json!({"choices": [], "usage": usage})
-    ));
+    body.push_str(&format!("data: {}\n\ndata: [DONE]\n\n", json!({"choices": [], "usage": usage})));
     respond(stream, "200 OK", EVENTS, "", body.as_bytes())
 }
 
@@ -279,13 +269,7 @@ fn json_answer(stream: &mut TcpStream, status: &str, more: &str, body: &Value) -
     respond(stream, status, JSON, more, body.to_string().as_bytes())
 }
 
-fn respond(
-    stream: &mut TcpStream,
-    status: &str,
-    kind: &str,
-    more: &str,
-    body: &[u8],
-) -> io::Result<()> {
+fn respond(stream: &mut TcpStream, status: &str, kind: &str, more: &str, body: &[u8]) -> io::Result<()> {
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n{more}\r\n",
         body.len()
@@ -301,9 +285,7 @@ fn messages(request: &Value) -> impl Iterator<Item = &str> {
 }
 
 fn own_answer(request: &Value) -> String {
-    let line = messages(request)
-        .last()
-        .and_then(|text| text.trim().lines().last());
+    let line = messages(request).last().and_then(|text| text.trim().lines().last());
     let line = line.unwrap_or_default();
     match request.pointer("/response_format/json_schema/schema") {
         Some(schema) => least(schema, "", line).to_string(),
@@ -320,9 +302,7 @@ fn least(schema: &Value, name: &str, line: &str) -> Value {
         Some("object") => {
             let properties = schema.get("properties").and_then(Value::as_object);
             let properties = properties.into_iter().flatten();
-            properties
-                .map(|(name, schema)| (name.clone(), least(schema, name, line)))
-                .collect()
+            properties.map(|(name, schema)| (name.clone(), least(schema, name, line))).collect()
         }
         Some("array") => json!([]),
         Some("boolean") => json!(true),

@@ -5,11 +5,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 /// File name, bytes and SHA-256 of the model that `make model` installs.
-pub const SMOLLM2: (&str, u64, &str) = (
-    "SmolLM2-135M-Instruct.Q4_1.gguf",
-    98_362_432,
-    "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-);
+pub const SMOLLM2: (&str, u64, &str) =
+    ("SmolLM2-135M-Instruct.Q4_1.gguf", 98_362_432, "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53");
 
 /// Why a file cannot be used as a model.
 #[derive(Debug, thiserror::Error)]
@@ -68,10 +65,7 @@ pub fn check_gguf(path: &Path, expected: Option<&str>) -> Result<(), GgufError> 
     let read = File::open(path).and_then(|file| file.take(4).read_to_end(&mut magic));
     read.map_err(|error| unreadable(path, error))?;
     if magic != b"GGUF" {
-        return Err(GgufError::NotGguf {
-            path: path.to_owned(),
-            begins: String::from_utf8_lossy(&magic).into_owned(),
-        });
+        return Err(GgufError::NotGguf { path: path.to_owned(), begins: String::from_utf8_lossy(&magic).into_owned() });
     }
     let is_known = path.file_name().is_some_and(|name| name == SMOLLM2.0);
     let Some(expected) = expected.or(is_known.then_some(SMOLLM2.2)) else {
@@ -81,11 +75,7 @@ pub fn check_gguf(path: &Path, expected: Option<&str>) -> Result<(), GgufError> 
     if is.eq_ignore_ascii_case(expected) {
         return Ok(());
     }
-    Err(GgufError::Checksum {
-        path: path.to_owned(),
-        is,
-        expected: expected.to_owned(),
-    })
+    Err(GgufError::Checksum { path: path.to_owned(), is, expected: expected.to_owned() })
 }
 
 #[cfg(test)]

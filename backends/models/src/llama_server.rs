@@ -36,9 +36,7 @@ const SHOWN_LINES: usize = 6;
 #[derive(Debug, thiserror::Error)]
 pub enum LlamaServerError {
     /// The server or the model is not installed.
-    #[error(
-        "{what} is not installed: {looked}\n  fix: `make model` (about five minutes, once), or set {variable}"
-    )]
+    #[error("{what} is not installed: {looked}\n  fix: `make model` (about five minutes, once), or set {variable}")]
     NotInstalled {
         /// The missing part.
         what: &'static str,
@@ -107,16 +105,9 @@ fn find(
             let looked = format!("{variable} names {}, which does not exist", named.display());
             (Some(named).filter(|named| is_there(named)), looked)
         }
-        None => (
-            installed(),
-            format!("there is none in target/{BELOW_TARGET}"),
-        ),
+        None => (installed(), format!("there is none in target/{BELOW_TARGET}")),
     };
-    found.ok_or(LlamaServerError::NotInstalled {
-        what,
-        looked,
-        variable,
-    })
+    found.ok_or(LlamaServerError::NotInstalled { what, looked, variable })
 }
 
 /// A running server; ended when dropped.
@@ -149,15 +140,8 @@ impl LlamaServer {
     ///
     /// # Errors
     /// [`LlamaServerError`], with the end of the server's log.
-    pub fn start(
-        program: &Path,
-        model: &Path,
-        launcher: &[OsString],
-    ) -> Result<Self, LlamaServerError> {
-        let failed = |error| LlamaServerError::Start {
-            program: program.to_owned(),
-            error,
-        };
+    pub fn start(program: &Path, model: &Path, launcher: &[OsString]) -> Result<Self, LlamaServerError> {
+        let failed = |error| LlamaServerError::Start { program: program.to_owned(), error };
         let started = Instant::now();
         // An unnamed file leaves nothing behind, even if this process is killed.
         let mut log = tempfile::tempfile().map_err(failed)?;
@@ -179,32 +163,21 @@ impl LlamaServer {
             .stdout(log.try_clone().map_err(failed)?)
             .stderr(log.try_clone().map_err(failed)?);
         let process = command.spawn().map_err(failed)?;
-        let mut server = Self {
-            process,
-            port,
-            load_time: Duration::ZERO,
-        };
+        let mut server = Self { process, port, load_time: Duration::ZERO };
         let mut last_words = || {
             let mut said = Vec::new();
             // An unreadable log is left out of the error.
-            let _ = log
-                .seek(SeekFrom::Start(0))
-                .and_then(|_| log.read_to_end(&mut said));
+            let _ = log.seek(SeekFrom::Start(0)).and_then(|_| log.read_to_end(&mut said));
             let log = String::from_utf8_lossy(&said).into_owned();
             let lines: Vec<&str> = log.trim().lines().collect();
             lines[lines.len().saturating_sub(SHOWN_LINES)..].join("\n")
         };
         while !is_healthy(port) {
             if let Some(status) = server.process.try_wait().map_err(failed)? {
-                return Err(LlamaServerError::Ended {
-                    status,
-                    last_words: last_words(),
-                });
+                return Err(LlamaServerError::Ended { status, last_words: last_words() });
             }
             if started.elapsed() > PATIENCE {
-                return Err(LlamaServerError::NotReady {
-                    last_words: last_words(),
-                });
+                return Err(LlamaServerError::NotReady { last_words: last_words() });
             }
             std::thread::sleep(ASK_EVERY);
         }
@@ -269,9 +242,7 @@ mod tests {
     /// A program that prints whether it inherited cargo's environment from this test.
     fn program(dir: &Path, more: &str) -> PathBuf {
         let path = dir.join("llama-server");
-        let script = format!(
-            "#!/bin/sh\necho \"version: ${{CARGO_MANIFEST_DIR:-clean}} in $HOME\"\n{more}\n"
-        );
+        let script = format!("#!/bin/sh\necho \"version: ${{CARGO_MANIFEST_DIR:-clean}} in $HOME\"\n{more}\n");
         std::fs::write(&path, script).unwrap();
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         path
@@ -286,9 +257,6 @@ mod tests {
         let failing = program(dir.path(), "echo 'no such model' >&2; exit 3");
         let error = LlamaServer::start(&failing, Path::new("m.gguf"), &[]).unwrap_err();
         let said = error.to_string();
-        assert!(
-            said.contains("clean in /nonexistent\nno such model"),
-            "{said}"
-        );
+        assert!(said.contains("clean in /nonexistent\nno such model"), "{said}");
     }
 }

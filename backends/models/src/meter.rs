@@ -91,12 +91,7 @@ impl Drop for Slot<'_> {
 
 impl Meter {
     /// Counts the requests to `model`; at most `parallel` (minimum 1) of them run at once.
-    pub fn new(
-        model: Box<dyn Model>,
-        price: Option<Price>,
-        budget: Budget,
-        parallel: usize,
-    ) -> Self {
+    pub fn new(model: Box<dyn Model>, price: Option<Price>, budget: Budget, parallel: usize) -> Self {
         Self {
             model,
             price,
@@ -146,10 +141,7 @@ impl Meter {
         }
         let dollars = state.dollars;
         if let Some(limit) = self.budget.dollars.filter(|limit| dollars >= *limit) {
-            return Err(ModelError::BudgetSpent {
-                spent: format!("${dollars:.4}"),
-                budget: format!("${limit:.4}"),
-            });
+            return Err(ModelError::BudgetSpent { spent: format!("${dollars:.4}"), budget: format!("${limit:.4}") });
         }
         Ok(())
     }
@@ -162,15 +154,11 @@ impl Meter {
     }
 
     fn is_too_late(&self, came: Instant) -> bool {
-        self.patience
-            .is_some_and(|patience| came.elapsed() >= patience)
+        self.patience.is_some_and(|patience| came.elapsed() >= patience)
     }
 
     fn busy(&self, came: Instant) -> ModelError {
-        ModelError::Busy {
-            model: self.name().to_owned(),
-            after: came.elapsed(),
-        }
+        ModelError::Busy { model: self.name().to_owned(), after: came.elapsed() }
     }
 
     /// Waits for a free slot.
@@ -212,16 +200,11 @@ impl Model for Meter {
         let came = Instant::now();
         if self.budget.dollars.is_some() && request.model != self.name() {
             self.state.lock().totals.failures += 1;
-            return Err(ModelError::NoPrice {
-                model: request.model.clone(),
-                priced: self.name().to_owned(),
-            });
+            return Err(ModelError::NoPrice { model: request.model.clone(), priced: self.name().to_owned() });
         }
         let slot = self.queue(came, cancel)?;
         let queue = came.elapsed();
-        let deadline = self
-            .patience
-            .and_then(|patience| came.checked_add(patience));
+        let deadline = self.patience.and_then(|patience| came.checked_add(patience));
         let answered = match deadline {
             Some(deadline) => self.model.complete(request, &cancel.before(deadline)),
             None => self.model.complete(request, cancel),
@@ -282,11 +265,7 @@ mod tests {
             Ok(Reply {
                 text: "ten".to_owned(),
                 finish: Finish::Stop,
-                usage: Usage {
-                    prompt: 7,
-                    output: 3,
-                    is_estimated: false,
-                },
+                usage: Usage { prompt: 7, output: 3, is_estimated: false },
                 timing: Timing::default(),
                 origin: Origin::Simulated,
                 has_own_sampling: false,
@@ -295,11 +274,7 @@ mod tests {
     }
 
     fn request(model: &str) -> Request {
-        Request {
-            model: model.to_owned(),
-            messages: vec![Message::new(Role::User, "x")],
-            ..Request::default()
-        }
+        Request { model: model.to_owned(), messages: vec![Message::new(Role::User, "x")], ..Request::default() }
     }
 
     fn ask(meter: &Meter) -> Result<Reply, ModelError> {
@@ -307,10 +282,7 @@ mod tests {
     }
 
     /// A dollar a token.
-    const DEAR: Price = Price {
-        prompt: 1e6,
-        output: 1e6,
-    };
+    const DEAR: Price = Price { prompt: 1e6, output: 1e6 };
 
     #[test]
     fn stops_at_the_budget_of_tokens_and_of_dollars() {
@@ -353,18 +325,14 @@ mod tests {
             while Instant::now() < deadline && !cancel.is_cancelled() {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            Err(ModelError::TimedOut {
-                url: "nowhere".to_owned(),
-                after: Duration::from_millis(200),
-            })
+            Err(ModelError::TimedOut { url: "nowhere".to_owned(), after: Duration::from_millis(200) })
         }
     }
 
     #[test]
     fn a_request_that_panics_gives_its_place_back() {
         let stuck = Stuck(AtomicBool::new(false));
-        let meter = Meter::new(Box::new(stuck), None, Budget::default(), 1)
-            .with_patience(Duration::from_millis(50));
+        let meter = Meter::new(Box::new(stuck), None, Budget::default(), 1).with_patience(Duration::from_millis(50));
         let panicked = std::thread::scope(|scope| scope.spawn(|| ask(&meter)).join());
         assert!(panicked.is_err());
         let next = ask(&meter).unwrap_err();
@@ -378,28 +346,20 @@ mod tests {
         let meter = Meter::new(Box::new(stuck), None, Budget::default(), 1).with_patience(patience);
         let started = Instant::now();
         let errors: Vec<ModelError> = std::thread::scope(|scope| {
-            let waiting: Vec<_> = (0..4)
-                .map(|_| scope.spawn(|| ask(&meter).unwrap_err()))
-                .collect();
+            let waiting: Vec<_> = (0..4).map(|_| scope.spawn(|| ask(&meter).unwrap_err())).collect();
             waiting.into_iter().map(|one| one.join().unwrap()).collect()
         });
         assert!(started.elapsed() < patience * 2, "{:?}", started.elapsed());
         // A request that gets its slot just before the deadline times out in the model.
-        let is_late = |error: &ModelError| {
-            matches!(error, ModelError::Busy { .. } | ModelError::TimedOut { .. })
-        };
+        let is_late = |error: &ModelError| matches!(error, ModelError::Busy { .. } | ModelError::TimedOut { .. });
         assert!(errors.iter().all(is_late), "{errors:?}");
     }
 
     #[test]
     fn a_question_that_was_asked_counts_whatever_came_of_it() {
         let stuck = Stuck(AtomicBool::new(true));
-        let budget = Budget {
-            tokens: Some(1),
-            dollars: None,
-        };
-        let meter = Meter::new(Box::new(stuck), Some(DEAR), budget, 1)
-            .with_patience(Duration::from_millis(20));
+        let budget = Budget { tokens: Some(1), dollars: None };
+        let meter = Meter::new(Box::new(stuck), Some(DEAR), budget, 1).with_patience(Duration::from_millis(20));
         let request = request("stuck");
         meter.complete(&request, &Cancel::default()).unwrap_err();
         let totals = meter.totals();
@@ -412,10 +372,7 @@ mod tests {
 
     #[test]
     fn a_model_without_a_price_is_not_asked_where_dollars_are_limited() {
-        let limited = Budget {
-            tokens: None,
-            dollars: Some(20.0),
-        };
+        let limited = Budget { tokens: None, dollars: Some(20.0) };
         let (dearer, cancel) = (request("dearer"), Cancel::default());
         let meter = Meter::new(Box::new(Ten), Some(DEAR), limited, 1);
         let refused = meter.complete(&dearer, &cancel).unwrap_err();
@@ -425,9 +382,6 @@ mod tests {
         // Without a limit the request is sent, and its unknown cost is not counted.
         let meter = Meter::new(Box::new(Ten), Some(DEAR), Budget::default(), 1);
         meter.complete(&dearer, &cancel).unwrap();
-        assert_eq!(
-            (meter.dollars(), meter.totals().prompt_tokens),
-            (Some(0.0), 7)
-        );
+        assert_eq!((meter.dollars(), meter.totals().prompt_tokens), (Some(0.0), 7));
     }
 }

@@ -27,10 +27,7 @@ impl Cancel {
     /// The same cancellation, with a deadline for the answer.
     #[must_use]
     pub fn before(&self, deadline: Instant) -> Self {
-        Self {
-            is_cancelled: Arc::clone(&self.is_cancelled),
-            deadline: Some(deadline),
-        }
+        Self { is_cancelled: Arc::clone(&self.is_cancelled), deadline: Some(deadline) }
     }
 
     /// The deadline of the answer; `None` without one.

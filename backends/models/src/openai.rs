@@ -100,10 +100,7 @@ impl OpenAi {
     /// # Errors
     /// If the URL is invalid, or there is no key for `api.openai.com`.
     pub fn new(config: OpenAiConfig) -> Result<Self, ModelError> {
-        let unreachable = |why: String| ModelError::Unreachable {
-            url: without_secrets(&config.base_url),
-            why,
-        };
+        let unreachable = |why: String| ModelError::Unreachable { url: without_secrets(&config.base_url), why };
         let url = Url::parse(&config.base_url).map_err(|error| unreachable(error.to_string()))?;
         if !url.username().is_empty() || url.password().is_some() {
             let why = "an address must not hold a name or a password";
@@ -117,30 +114,21 @@ impl OpenAi {
             return Err(unreachable("it is neither http nor https".to_owned()));
         }
         if config.key.is_none() && url.host_str() == Some("api.openai.com") {
-            return Err(ModelError::NoKey {
-                url: config.base_url,
-            });
+            return Err(ModelError::NoKey { url: config.base_url });
         }
         let mut client = network::client().connect_timeout(CONNECT.min(config.timeout));
         if url.host_str().is_some_and(is_loopback) {
             // A proxy would see file content, and cannot reach this machine's loopback servers.
             client = client.no_proxy();
         }
-        let client = client
-            .build()
-            .map_err(|error| unreachable(error.without_url().to_string()))?;
+        let client = client.build().map_err(|error| unreachable(error.without_url().to_string()))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("model")
             .enable_all()
             .build()
             .map_err(|error| unreachable(error.to_string()))?;
-        Ok(Self {
-            config,
-            client,
-            runtime,
-            dialects: Mutex::default(),
-        })
+        Ok(Self { config, client, runtime, dialects: Mutex::default() })
     }
 
     /// Requests the list of models: checks that the server answers, accepts the key, and has the model.
@@ -167,28 +155,19 @@ impl OpenAi {
             Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
         };
         let patience = LIST_PATIENCE.min(self.config.timeout);
-        let timed = self
-            .runtime
-            .block_on(async { tokio::time::timeout(patience, asked).await });
-        let answered = timed.map_err(|_| ModelError::TimedOut {
-            url: self.config.base_url.clone(),
-            after: patience,
-        })?;
+        let timed = self.runtime.block_on(async { tokio::time::timeout(patience, asked).await });
+        let answered =
+            timed.map_err(|_| ModelError::TimedOut { url: self.config.base_url.clone(), after: patience })?;
         let Some(text) = answered? else {
-            tracing::info!(
-                "{} lists no models; continuing without a list",
-                self.config.base_url
-            );
+            tracing::info!("{} lists no models; continuing without a list", self.config.base_url);
             return Ok(());
         };
         let list: Value = serde_json::from_str(&text)
             .map_err(|error| self.malformed(&format!("its list of models is not JSON: {error}")))?;
         let names = list.get("data").and_then(Value::as_array);
         let names = names.into_iter().flatten();
-        let mut known: Vec<String> = names
-            .filter_map(|model| model.get("id").and_then(Value::as_str))
-            .map(str::to_owned)
-            .collect();
+        let mut known: Vec<String> =
+            names.filter_map(|model| model.get("id").and_then(Value::as_str)).map(str::to_owned).collect();
         if known.is_empty() || self.config.is_only_model || known.contains(&self.config.model) {
             return Ok(());
         }
@@ -204,25 +183,15 @@ impl OpenAi {
     }
 
     fn no_such_model(&self, model: &str, known: Vec<String>) -> ModelError {
-        ModelError::NoSuchModel {
-            model: model.to_owned(),
-            url: self.config.base_url.clone(),
-            known,
-        }
+        ModelError::NoSuchModel { model: model.to_owned(), url: self.config.base_url.clone(), known }
     }
 
     fn redirected(&self, to: Redirected) -> ModelError {
-        ModelError::Redirected {
-            url: self.config.base_url.clone(),
-            to,
-        }
+        ModelError::Redirected { url: self.config.base_url.clone(), to }
     }
 
     fn malformed(&self, why: &str) -> ModelError {
-        ModelError::Malformed {
-            url: self.config.base_url.clone(),
-            why: self.scrub(why),
-        }
+        ModelError::Malformed { url: self.config.base_url.clone(), why: self.scrub(why) }
     }
 
     fn scrub(&self, text: &str) -> String {
@@ -243,10 +212,7 @@ impl OpenAi {
         let causes = std::iter::successors(source, |cause| cause.source());
         let why = causes.last().map(ToString::to_string);
         let why = why.unwrap_or_else(|| "could not send the request".to_owned());
-        ModelError::Unreachable {
-            url,
-            why: self.scrub(&why),
-        }
+        ModelError::Unreachable { url, why: self.scrub(&why) }
     }
 
     /// Reads an error response.
@@ -273,19 +239,11 @@ impl OpenAi {
         let error = match status {
             401 | 403 => ModelError::Key { url, status, said },
             404 => self.no_such_model(&self.config.model, Vec::new()),
-            429 => ModelError::RateLimited {
-                url,
-                said,
-                retry_after: None,
-            },
+            429 => ModelError::RateLimited { url, said, retry_after: None },
             408 | 500..=599 => ModelError::Failed { url, status, said },
             _ => ModelError::Refused { url, status, said },
         };
-        Failure {
-            error,
-            retry: matches!(status, 408 | 429 | 500..=599).then_some(None),
-            refuses,
-        }
+        Failure { error, retry: matches!(status, 408 | 429 | 500..=599).then_some(None), refuses }
     }
 
     /// Records that `model` refused a parameter.
@@ -317,11 +275,7 @@ impl OpenAi {
             "stream_options": {"include_usage": true},
         });
         if let Value::Object(body) = &mut body {
-            let longest = if dialect.has_completion_tokens {
-                "max_completion_tokens"
-            } else {
-                "max_tokens"
-            };
+            let longest = if dialect.has_completion_tokens { "max_completion_tokens" } else { "max_tokens" };
             body.insert(longest.to_owned(), request.max_tokens.into());
             if !dialect.has_own_sampling {
                 body.insert("temperature".to_owned(), request.temperature.into());
@@ -338,16 +292,8 @@ impl OpenAi {
         body.to_string().into_bytes()
     }
 
-    async fn attempt(
-        &self,
-        request: &Request,
-        dialect: Dialect,
-    ) -> Result<(Answer, Timing), Failure> {
-        let failed = |error, retry| Failure {
-            error,
-            retry,
-            refuses: None,
-        };
+    async fn attempt(&self, request: &Request, dialect: Dialect) -> Result<(Answer, Timing), Failure> {
+        let failed = |error, retry| Failure { error, retry, refuses: None };
         let passing = |error| failed(error, Some(None));
         let malformed = |why: &str| failed(self.malformed(why), None);
         let started = Instant::now();
@@ -372,9 +318,8 @@ impl OpenAi {
             return Err(failure);
         }
         let kind = response.headers().get(CONTENT_TYPE);
-        let is_whole = kind
-            .and_then(|kind| kind.to_str().ok())
-            .is_some_and(|kind| kind.starts_with("application/json"));
+        let is_whole =
+            kind.and_then(|kind| kind.to_str().ok()).is_some_and(|kind| kind.starts_with("application/json"));
         let mut answer = Answer::default();
         let mut first_byte = None;
         let broke_off = |why: String, bytes| ModelError::BrokeOff {
@@ -385,17 +330,13 @@ impl OpenAi {
         if is_whole {
             first_byte = Some(started.elapsed());
             let limit = limits::MODEL_ANSWER.within(self.config.timeout);
-            let body = read_body(response, limit)
-                .await
-                .map_err(|error| match error {
-                    BodyError::Broken(error) => {
-                        passing(broke_off(error.without_url().to_string(), 0))
-                    }
-                    error => malformed(&error.to_string()),
-                })?;
+            let body = read_body(response, limit).await.map_err(|error| match error {
+                BodyError::Broken(error) => passing(broke_off(error.without_url().to_string(), 0)),
+                error => malformed(&error.to_string()),
+            })?;
             let text = std::str::from_utf8(&body).map_err(|_| malformed("it is not UTF-8"))?;
-            let event: Value = serde_json::from_str(text)
-                .map_err(|error| malformed(&format!("it is not JSON: {error}")))?;
+            let event: Value =
+                serde_json::from_str(text).map_err(|error| malformed(&format!("it is not JSON: {error}")))?;
             answer.event(&event).map_err(|why| malformed(&why))?;
         } else {
             while !answer.is_done {
@@ -420,11 +361,7 @@ impl OpenAi {
             }
         }
         let total = started.elapsed();
-        let timing = Timing {
-            first_byte: first_byte.unwrap_or(total),
-            total,
-            ..Timing::default()
-        };
+        let timing = Timing { first_byte: first_byte.unwrap_or(total), total, ..Timing::default() };
         Ok((answer, timing))
     }
 
@@ -473,11 +410,7 @@ impl Model for OpenAi {
                 let attempt = self.attempt(request, dialect);
                 let failure = match self.within(attempt, deadline, cancel).await? {
                     Ok((answer, timing)) => {
-                        let timing = Timing {
-                            attempts,
-                            broke_off,
-                            ..timing
-                        };
+                        let timing = Timing { attempts, broke_off, ..timing };
                         return Ok(reply(request, answer, timing, dialect));
                     }
                     Err(failure) => failure,
@@ -500,17 +433,14 @@ impl Model for OpenAi {
                 // Comparing durations avoids an overflow: `Retry-After` may exceed the range of `Instant`.
                 if pause > deadline.saturating_duration_since(Instant::now()) {
                     return Err(match failure.error {
-                        ModelError::RateLimited { url, said, .. } => ModelError::RateLimited {
-                            url,
-                            said,
-                            retry_after: named,
-                        },
+                        ModelError::RateLimited { url, said, .. } => {
+                            ModelError::RateLimited { url, said, retry_after: named }
+                        }
                         error => error,
                     });
                 }
                 tracing::info!(error = %failure.error, "retrying in {} ms", pause.as_millis());
-                self.within(tokio::time::sleep(pause), deadline, cancel)
-                    .await?;
+                self.within(tokio::time::sleep(pause), deadline, cancel).await?;
             }
         })
     }
@@ -526,11 +456,7 @@ fn reply(request: &Request, answer: Answer, timing: Timing, dialect: Dialect) ->
         finish: answer.finish(),
         usage,
         timing,
-        origin: if answer.is_simulated {
-            Origin::Simulated
-        } else {
-            Origin::Live
-        },
+        origin: if answer.is_simulated { Origin::Simulated } else { Origin::Live },
         text: answer.text,
         has_own_sampling: dialect.has_own_sampling,
     }

@@ -75,9 +75,7 @@ impl Request {
     /// For requests whose tokens the provider does not report.
     pub fn estimated_tokens(&self) -> u64 {
         let messages = self.messages.iter();
-        messages
-            .map(|message| tokens::count(&message.content))
-            .sum()
+        messages.map(|message| tokens::count(&message.content)).sum()
     }
 }
 
@@ -146,10 +144,7 @@ mod tests {
 
     #[test]
     fn every_parameter_is_in_the_hash() {
-        let request = Request {
-            messages: vec![Message::new(Role::User, "hello")],
-            ..Request::default()
-        };
+        let request = Request { messages: vec![Message::new(Role::User, "hello")], ..Request::default() };
         let hash = request.hash();
         assert_eq!(hash.len(), 64);
         assert_eq!(hash, request.clone().hash());
@@ -161,10 +156,7 @@ mod tests {
             |request| request.max_tokens = 11,
             |request| request.seed = 2,
             |request| {
-                request.schema = Some(Schema {
-                    name: "x",
-                    schema: serde_json::json!({"type": "object"}),
-                });
+                request.schema = Some(Schema { name: "x", schema: serde_json::json!({"type": "object"}) });
             },
         ];
         for alter in alterations {

@@ -13,10 +13,8 @@ impl std::fmt::Debug for ApiKey {
 impl ApiKey {
     /// The key in the first of `variables` that is set and not empty.
     pub fn from_environment(variables: &[&str]) -> Option<Self> {
-        let mut values = variables
-            .iter()
-            .filter_map(|name| std::env::var(name).ok())
-            .map(|value| value.trim().to_owned());
+        let mut values =
+            variables.iter().filter_map(|name| std::env::var(name).ok()).map(|value| value.trim().to_owned());
         values.find(|value| !value.is_empty()).map(Self)
     }
 

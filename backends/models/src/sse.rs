@@ -32,8 +32,7 @@ impl Answer {
             }
             if piece.ends_with(b"\n") {
                 let line = std::mem::take(&mut self.rest);
-                let line = std::str::from_utf8(&line)
-                    .map_err(|_| "a line of the stream is not UTF-8".to_owned())?;
+                let line = std::str::from_utf8(&line).map_err(|_| "a line of the stream is not UTF-8".to_owned())?;
                 self.line(line.trim())?;
             }
         }
@@ -49,8 +48,7 @@ impl Answer {
             self.is_done = true;
             return Ok(());
         }
-        let event: Value =
-            serde_json::from_str(data).map_err(|error| format!("an event is not JSON: {error}"))?;
+        let event: Value = serde_json::from_str(data).map_err(|error| format!("an event is not JSON: {error}"))?;
         self.event(&event)
     }
 
@@ -75,12 +73,9 @@ impl Answer {
         if let Some(choice) = choice {
             let message = choice.get("delta").or_else(|| choice.get("message"));
             let piece = message.and_then(|message| message.get("content"));
-            self.text
-                .push_str(piece.and_then(Value::as_str).unwrap_or_default());
+            self.text.push_str(piece.and_then(Value::as_str).unwrap_or_default());
             let refusal = message.and_then(|message| message.get("refusal"));
-            self.is_refused |= refusal
-                .and_then(Value::as_str)
-                .is_some_and(|refusal| !refusal.is_empty());
+            self.is_refused |= refusal.and_then(Value::as_str).is_some_and(|refusal| !refusal.is_empty());
             if let Some(finish) = choice.get("finish_reason").and_then(Value::as_str) {
                 self.finish = Some(match finish {
                     "stop" => Finish::Stop,
@@ -92,14 +87,8 @@ impl Answer {
         }
         if let Some(usage) = event.get("usage").filter(|usage| !usage.is_null()) {
             let count = |name: &str| usage.get(name).and_then(Value::as_u64);
-            if let (Some(prompt), Some(output)) =
-                (count("prompt_tokens"), count("completion_tokens"))
-            {
-                self.usage = Some(Usage {
-                    prompt,
-                    output,
-                    is_estimated: false,
-                });
+            if let (Some(prompt), Some(output)) = (count("prompt_tokens"), count("completion_tokens")) {
+                self.usage = Some(Usage { prompt, output, is_estimated: false });
             }
         }
         let fingerprint = event.get("system_fingerprint").and_then(Value::as_str);

@@ -5,8 +5,8 @@
 use std::time::{Duration, Instant};
 
 use models::{
-    ApiKey, Behaviour, Cancel, FakeServer, Finish, Message, Model, ModelError, OpenAi,
-    OpenAiConfig, Origin, Reply, Request, Role, Schema,
+    ApiKey, Behaviour, Cancel, FakeServer, Finish, Message, Model, ModelError, OpenAi, OpenAiConfig, Origin, Reply,
+    Request, Role, Schema,
 };
 
 const KEY: &str = "sk-this-must-never-be-seen";
@@ -43,37 +43,25 @@ fn answers_come_with_usage_and_are_labelled_simulated() {
     assert_eq!(reply.origin, Origin::Simulated);
     assert_eq!((reply.usage.prompt, reply.usage.output), (5, 2));
     assert!(!reply.usage.is_estimated && reply.timing.first_byte <= reply.timing.total);
-    let schema =
-        serde_json::json!({"type": "object", "properties": {"content": {"type": "string"}}});
+    let schema = serde_json::json!({"type": "object", "properties": {"content": {"type": "string"}}});
     let mut structured = request();
-    structured.schema = Some(Schema {
-        name: "file",
-        schema,
-    });
+    structured.schema = Some(Schema { name: "file", schema });
     let reply = client.complete(&structured, &Cancel::default()).unwrap();
     assert_eq!(reply.text, "{\"content\":\"a file?\\n\"}");
     let sent = &server.requests()[1];
     assert_eq!(sent["response_format"]["json_schema"]["strict"], true);
-    assert!(
-        server.headers().iter().all(|head| head.contains(KEY)),
-        "the server gets the key"
-    );
+    assert!(server.headers().iter().all(|head| head.contains(KEY)), "the server gets the key");
 }
 
 #[test]
 fn a_temporary_failure_is_retried_after_the_time_in_retry_after() {
-    let (reply, calls) = ask(vec![
-        Behaviour::Status(500, "oops".to_owned(), None),
-        Behaviour::BreakOff,
-        Behaviour::Answer,
-    ]);
+    let (reply, calls) =
+        ask(vec![Behaviour::Status(500, "oops".to_owned(), None), Behaviour::BreakOff, Behaviour::Answer]);
     assert_eq!((reply.unwrap().timing.attempts, calls), (3, 3));
 
     let started = Instant::now();
-    let (reply, calls) = ask(vec![
-        Behaviour::Status(429, "slow down".to_owned(), Some("1".to_owned())),
-        Behaviour::Answer,
-    ]);
+    let (reply, calls) =
+        ask(vec![Behaviour::Status(429, "slow down".to_owned(), Some("1".to_owned())), Behaviour::Answer]);
     assert!(reply.is_ok() && calls == 2);
     assert!(started.elapsed() >= Duration::from_secs(1));
 
@@ -217,10 +205,7 @@ fn a_server_that_never_answers_is_given_up_and_a_cancelled_request_at_once() {
             std::thread::sleep(Duration::from_millis(100));
             cancel.cancel();
         });
-        assert_eq!(
-            patient.complete(&request(), &cancel).unwrap_err(),
-            ModelError::Cancelled
-        );
+        assert_eq!(patient.complete(&request(), &cancel).unwrap_err(), ModelError::Cancelled);
     });
     assert!(started.elapsed() < Duration::from_secs(3));
 }
@@ -232,10 +217,7 @@ fn a_key_is_in_no_error_even_if_the_server_echoes_it() {
         let (reply, _) = ask(vec![Behaviour::Status(status, echo.clone(), None)]);
         let error = reply.unwrap_err();
         let shown = format!("{error} {error:?}");
-        assert!(
-            shown.contains("***") && !shown.contains("sk-thi"),
-            "{shown}"
-        );
+        assert!(shown.contains("***") && !shown.contains("sk-thi"), "{shown}");
     }
 }
 
@@ -265,8 +247,5 @@ fn a_server_or_model_that_is_not_there_is_named() {
     }
     let server = FakeServer::start(vec![Behaviour::Answer]).unwrap();
     let unknown = error(&server.base_url());
-    assert!(
-        unknown.contains("gpt-9") && unknown.contains("simulated"),
-        "{unknown}"
-    );
+    assert!(unknown.contains("gpt-9") && unknown.contains("simulated"), "{unknown}");
 }

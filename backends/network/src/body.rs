@@ -48,10 +48,7 @@ impl BodyError {
 /// # Errors
 /// If it is longer or slower than `limit`, or the connection breaks.
 pub async fn read_body(response: Response, limit: BodyLimit) -> Result<Bytes, BodyError> {
-    if response
-        .content_length()
-        .is_some_and(|length| length > limit.bytes)
-    {
+    if response.content_length().is_some_and(|length| length > limit.bytes) {
         return Err(BodyError::TooLong(limit));
     }
     let mut body = BytesMut::new();
@@ -68,21 +65,13 @@ pub async fn read_start(response: Response, limit: BodyLimit) -> Bytes {
 }
 
 /// Appends a body to `body`, which is never longer than the limit.
-async fn read(
-    mut response: Response,
-    limit: BodyLimit,
-    body: &mut BytesMut,
-) -> Result<(), BodyError> {
+async fn read(mut response: Response, limit: BodyLimit, body: &mut BytesMut) -> Result<(), BodyError> {
     let began = Instant::now();
     loop {
         let received = body.len() as u64;
         let deadline = began + limit.patience + Duration::from_secs(received / SLOWEST);
         let chunk = tokio::time::timeout_at(deadline.into(), response.chunk()).await;
-        let too_slow = |_| BodyError::TooSlow {
-            limit,
-            received,
-            seconds: began.elapsed().as_secs(),
-        };
+        let too_slow = |_| BodyError::TooSlow { limit, received, seconds: began.elapsed().as_secs() };
         let chunk = chunk.map_err(too_slow)?.map_err(BodyError::Broken)?;
         let Some(chunk) = chunk else {
             return Ok(());

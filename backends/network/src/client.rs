@@ -33,10 +33,7 @@ impl Redirected {
                 None => in_brackets(&host),
             })
         });
-        Some(Self {
-            status,
-            host: host.unwrap_or_else(|| "an unnamed location".to_owned()),
-        })
+        Some(Self { status, host: host.unwrap_or_else(|| "an unnamed location".to_owned()) })
     }
 }
 
@@ -49,16 +46,11 @@ fn in_brackets(host: &Host) -> String {
 
 /// A builder of HTTP clients that follow no redirect: a server must not send a request, with its key and its content, to
 /// another host. Every HTTP client of the workspace is built from it.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "this is the one constructor of clients"
-)]
+#[expect(clippy::disallowed_methods, reason = "this is the one constructor of clients")]
 pub fn client() -> ClientBuilder {
     // rustls takes its cryptography from the process; a second call changes nothing.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    Client::builder()
-        .redirect(Policy::none())
-        .user_agent(concat!("ctxbench/", env!("CARGO_PKG_VERSION")))
+    Client::builder().redirect(Policy::none()).user_agent(concat!("ctxbench/", env!("CARGO_PKG_VERSION")))
 }
 
 /// Whether a host is this machine by its name: a loopback address, `localhost`, or a name below it.

@@ -21,11 +21,7 @@ pub struct BodyLimit {
 
 impl BodyLimit {
     const fn new(kind: &'static str, bytes: u64) -> Self {
-        Self {
-            kind,
-            bytes,
-            patience: Duration::from_secs(30),
-        }
+        Self { kind, bytes, patience: Duration::from_secs(30) }
     }
 
     /// The same limit with another patience.

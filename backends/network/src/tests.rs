@@ -36,11 +36,7 @@ const LIMIT: BodyLimit = limits::ERROR.within(Duration::from_millis(200));
 
 #[tokio::test]
 async fn a_body_ends_at_its_limit_whatever_length_the_server_states() {
-    for head in [
-        "\r\n",
-        "Content-Length: 35184372088832\r\n\r\n",
-        "Transfer-Encoding: chunked\r\n\r\n",
-    ] {
+    for head in ["\r\n", "Content-Length: 35184372088832\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n"] {
         let url = serve(move |mut stream| {
             let _ = write!(stream, "HTTP/1.1 200 OK\r\n{head}");
             let chunk = match head.starts_with("Transfer") {
@@ -97,10 +93,7 @@ async fn a_redirect_is_not_followed_and_names_its_host() {
             );
         });
         let redirected = Redirected::of(&get(&url).await).unwrap();
-        assert_eq!(
-            (redirected.status, &redirected.host),
-            (status, &to.to_string())
-        );
+        assert_eq!((redirected.status, &redirected.host), (status, &to.to_string()));
         assert!(!redirected.to_string().contains("secret"));
     }
     assert!(elsewhere.accept().is_err(), "a request was sent elsewhere");
@@ -118,27 +111,12 @@ async fn an_answer_with_another_status_is_not_a_redirect() {
 
 #[test]
 fn a_loopback_host_is_known_by_its_address_or_name() {
-    for host in [
-        "127.0.0.1",
-        "127.9.9.9",
-        "::1",
-        "[::1]",
-        "localhost",
-        "LocalHost.",
-        "db.localhost",
-        "::ffff:127.0.0.1",
-    ] {
+    for host in
+        ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost", "LocalHost.", "db.localhost", "::ffff:127.0.0.1"]
+    {
         assert!(is_loopback(host), "{host}");
     }
-    for host in [
-        "10.0.0.1",
-        "localhost.example.org",
-        "127.0.0.1.example.org",
-        "0.0.0.0",
-        "example",
-        "::",
-        "",
-    ] {
+    for host in ["10.0.0.1", "localhost.example.org", "127.0.0.1.example.org", "0.0.0.0", "example", "::", ""] {
         assert!(!is_loopback(host), "{host}");
     }
 }

@@ -30,14 +30,7 @@ use crate::tree::Hash;
 const WAITS: [Duration; 2] = [Duration::from_millis(25), Duration::from_millis(100)];
 
 /// The names of the counters.
-const COUNTERS: [&str; 6] = [
-    "s3_get",
-    "s3_put",
-    "s3_list",
-    "s3_delete",
-    "s3_bytes_sent",
-    "s3_bytes_received",
-];
+const COUNTERS: [&str; 6] = ["s3_get", "s3_put", "s3_list", "s3_delete", "s3_bytes_sent", "s3_bytes_received"];
 
 /// S3 error codes, beside statuses, after which the same request may succeed.
 const TRANSIENT: [&str; 7] = [
@@ -70,10 +63,7 @@ impl S3OpenError {
 }
 
 /// The bucket's address, in one of the two styles.
-pub(crate) fn bucket_address(
-    config: &S3Config,
-    path_style: bool,
-) -> Result<rusty_s3::Bucket, S3OpenError> {
+pub(crate) fn bucket_address(config: &S3Config, path_style: bool) -> Result<rusty_s3::Bucket, S3OpenError> {
     let (endpoint, name) = (&config.endpoint, &config.bucket);
     let wrong = |error: &dyn std::fmt::Display| {
         let reason = format!("endpoint {endpoint:?} is not an http or https address: {error}");
@@ -268,11 +258,7 @@ impl Bucket {
     }
 
     /// Signs a request and sends it once. The body of a successful answer has at most `limit`.
-    async fn attempt(
-        &self,
-        request: &Request<Bytes>,
-        limit: BodyLimit,
-    ) -> Result<Answer, Unanswered> {
+    async fn attempt(&self, request: &Request<Bytes>, limit: BodyLimit) -> Result<Answer, Unanswered> {
         let pool = &*self.0;
         let mut signed = reqwest::Request::try_from(request.clone())?;
         let digest = request.extensions().get::<Hash>().copied();
@@ -304,12 +290,7 @@ impl Bucket {
             false => read_start(response, limits::ERROR.within(pool.timeout)).await,
         };
         self.count("s3_bytes_received", body.len());
-        let answer = Answer {
-            status,
-            headers,
-            body,
-            redirected,
-        };
+        let answer = Answer { status, headers, body, redirected };
         if !answer.is_transient() {
             pool.answers.fetch_add(1, Ordering::Relaxed);
         }
@@ -322,12 +303,7 @@ impl Bucket {
     }
 
     /// The same for an answer with content of at most `limit`.
-    async fn send_for(
-        &self,
-        request: Builder,
-        body: Bytes,
-        limit: BodyLimit,
-    ) -> Result<Answer, Fault> {
+    async fn send_for(&self, request: Builder, body: Bytes, limit: BodyLimit) -> Result<Answer, Fault> {
         let request = request.body(body);
         let request = request.map_err(|error| Fault::Refused(error.to_string()))?;
         let mut waits = WAITS.into_iter();
@@ -451,11 +427,7 @@ struct ListingProgress {
 
 impl ListingProgress {
     /// Takes a page. Fails with the reason if the listing repeats itself or is too long.
-    fn check<'k>(
-        &mut self,
-        keys: impl Iterator<Item = &'k str>,
-        token: Option<&str>,
-    ) -> Result<(), String> {
+    fn check<'k>(&mut self, keys: impl Iterator<Item = &'k str>, token: Option<&str>) -> Result<(), String> {
         self.pages += 1;
         let (mut count, mut is_new) = (0, false);
         for key in keys {
@@ -470,20 +442,14 @@ impl ListingProgress {
         self.empty = if count == 0 { self.empty + 1 } else { 0 };
         if self.empty > limits::EMPTY_PAGES {
             let most = limits::EMPTY_PAGES;
-            return Err(format!(
-                "the server sends more than {most} empty pages in a row"
-            ));
+            return Err(format!("the server sends more than {most} empty pages in a row"));
         }
         if !self.tokens.insert(self.state.hash_one(token)) {
-            return Err(
-                "the server repeats a page: its continuation token is the same again".to_owned(),
-            );
+            return Err("the server repeats a page: its continuation token is the same again".to_owned());
         }
         if self.pages >= limits::LISTING_PAGES || self.keys > limits::LISTED_KEYS {
             let (pages, keys) = (limits::LISTING_PAGES, limits::LISTED_KEYS);
-            return Err(format!(
-                "the listing has more than {pages} pages or {keys} keys"
-            ));
+            return Err(format!("the listing has more than {pages} pages or {keys} keys"));
         }
         Ok(())
     }
@@ -504,12 +470,7 @@ pub(crate) struct Unanswered {
 
 impl Unanswered {
     fn of(error: impl std::error::Error) -> Self {
-        Self {
-            reason: one_line(&error),
-            is_late: false,
-            is_too_long: false,
-            is_untrusted: false,
-        }
+        Self { reason: one_line(&error), is_late: false, is_too_long: false, is_untrusted: false }
     }
 }
 
@@ -517,11 +478,7 @@ impl From<reqwest::Error> for Unanswered {
     fn from(error: reqwest::Error) -> Self {
         // The faults that name a request name its address, too.
         let error = error.without_url();
-        Self {
-            is_late: error.is_timeout(),
-            is_untrusted: is_untrusted(&error),
-            ..Self::of(error)
-        }
+        Self { is_late: error.is_timeout(), is_untrusted: is_untrusted(&error), ..Self::of(error) }
     }
 }
 
@@ -540,10 +497,7 @@ impl From<BodyError> for Unanswered {
 
 impl From<tokio::time::error::Elapsed> for Unanswered {
     fn from(error: tokio::time::error::Elapsed) -> Self {
-        Self {
-            is_late: true,
-            ..Self::of(error)
-        }
+        Self { is_late: true, ..Self::of(error) }
     }
 }
 
@@ -597,10 +551,7 @@ impl Resolve for Resolver {
         Box::pin(async move {
             // The client replaces the port.
             let found: Vec<SocketAddr> = match is_this_machine(host.as_str()) {
-                true => vec![
-                    (Ipv4Addr::LOCALHOST, 0).into(),
-                    (Ipv6Addr::LOCALHOST, 0).into(),
-                ],
+                true => vec![(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()],
                 false => tokio::net::lookup_host((host.as_str(), 0)).await?.collect(),
             };
             Ok(Box::new(found.into_iter()) as Addrs)

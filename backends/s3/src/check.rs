@@ -21,10 +21,7 @@ const CHECK_LIMIT: Duration = Duration::from_secs(5);
 
 /// Checks address, access key, clock and bucket, by at most two requests. Nothing is written.
 pub async fn check_access(config: &S3Config) -> Result<(), S3OpenError> {
-    let limited = S3Config {
-        timeout: config.timeout.min(CHECK_LIMIT),
-        ..config.clone()
-    };
+    let limited = S3Config { timeout: config.timeout.min(CHECK_LIMIT), ..config.clone() };
     let bucket = Bucket::new(&limited)?;
     let address = bucket_address(config, config.path_style)?;
     let Err((error, may_be_style)) = ask(&bucket, &address, config).await else {
@@ -46,22 +43,14 @@ pub async fn check_access(config: &S3Config) -> Result<(), S3OpenError> {
 }
 
 /// Asks for one key. An error comes with whether the bucket may belong in the other place of the address.
-async fn ask(
-    bucket: &Bucket,
-    address: &rusty_s3::Bucket,
-    config: &S3Config,
-) -> Result<(), (S3OpenError, bool)> {
+async fn ask(bucket: &Bucket, address: &rusty_s3::Bucket, config: &S3Config) -> Result<(), (S3OpenError, bool)> {
     let (endpoint, name) = (&config.endpoint, &config.bucket);
     let answer = bucket.ask(address).await.map_err(|error| {
         let (what, fix) = match error.is_untrusted {
-            true => (
-                "has an untrusted certificate",
-                "set SSL_CERT_FILE to the certificate of the authority that signed it",
-            ),
-            false => (
-                "does not answer",
-                "check that the server is running at this address",
-            ),
+            true => {
+                ("has an untrusted certificate", "set SSL_CERT_FILE to the certificate of the authority that signed it")
+            }
+            false => ("does not answer", "check that the server is running at this address"),
         };
         // A host name with the bucket in it need not exist.
         let may_be_style = !error.is_untrusted && !config.path_style;
@@ -69,16 +58,12 @@ async fn ask(
         (S3OpenError::new(reason, fix), may_be_style)
     })?;
     // A server that does not know the bucket in its host name may list buckets instead.
-    let is_listing = std::str::from_utf8(&answer.body).is_ok_and(|body| {
-        body.contains("<ListBucketResult") && ListObjectsV2::parse_response(body).is_ok()
-    });
+    let is_listing = std::str::from_utf8(&answer.body)
+        .is_ok_and(|body| body.contains("<ListBucketResult") && ListObjectsV2::parse_response(body).is_ok());
     if answer.status == 200 && is_listing {
         return Ok(());
     }
-    let (status, code) = (
-        answer.status,
-        answer.code().unwrap_or("with an answer that is not S3's"),
-    );
+    let (status, code) = (answer.status, answer.code().unwrap_or("with an answer that is not S3's"));
     let error = match code {
         "NoSuchBucket" => format!("there is no bucket {name} at {endpoint}"),
         "RequestTimeTooSkewed" => {
@@ -195,9 +180,7 @@ pub async fn check(log: &Client, mirror: Option<(&MirrorClient, MirrorMode)>) ->
                 found.bytes += bytes.len() as u64;
             }
             Err(error @ SessionError::Fault(Fault::Unknown(_))) => return Err(error.into()),
-            Err(error) => found
-                .problems
-                .push(format!("chunk {:?}: {error}", chunk.hash)),
+            Err(error) => found.problems.push(format!("chunk {:?}: {error}", chunk.hash)),
         }
     }
     if let Some((mirror, mode)) = mirror {
@@ -206,11 +189,7 @@ pub async fn check(log: &Client, mirror: Option<(&MirrorClient, MirrorMode)>) ->
     Ok(found)
 }
 
-async fn compare_mirror(
-    tree: &Tree,
-    mirror: &MirrorClient,
-    mode: MirrorMode,
-) -> Result<Vec<String>> {
+async fn compare_mirror(tree: &Tree, mirror: &MirrorClient, mode: MirrorMode) -> Result<Vec<String>> {
     let (mut files, mut notes) = (files(tree, mode), Vec::new());
     for object in mirror.list("").await? {
         let key = &object.key;

@@ -9,9 +9,7 @@ use crate::merge::{Fetched, Needs, ReplicaError, Result};
 use crate::objects::{Head, Objects};
 use crate::replica::{Local, MergeWork, Replica, Writer};
 use crate::session::{Committed, Contact, Session, SessionError};
-use crate::tree::{
-    Attributes, Body, Changes, Content, Entry, INLINE_MAX, Name, Node, NodeId, Place, ROOT, Tree,
-};
+use crate::tree::{Attributes, Body, Changes, Content, Entry, INLINE_MAX, Name, Node, NodeId, Place, ROOT, Tree};
 use crate::view::difference;
 
 /// A name on the way to a path, or the path itself, is taken by something of another kind.
@@ -52,10 +50,7 @@ impl Checkout {
             head: Head::default(),
             base: Tree::default(),
             edited: None,
-            writer: Writer {
-                id: u64::from_le_bytes(id),
-                name: name.to_owned(),
-            },
+            writer: Writer { id: u64::from_le_bytes(id), name: name.to_owned() },
             intents: Vec::new(),
             bytes: Fetched::new(),
             last_ino: 1,
@@ -68,14 +63,12 @@ impl Checkout {
 
     /// Adopts others' commits.
     pub async fn join<O: Objects>(&mut self, objects: &O) -> Result<u64, SessionError> {
-        self.run(objects, async |session| session.join().await)
-            .await
+        self.run(objects, async |session| session.join().await).await
     }
 
     /// Commits the edits, merged with others' commits.
     pub async fn commit<O: Objects>(&mut self, objects: &O) -> Result<Committed, SessionError> {
-        self.run(objects, async |session| session.commit().await)
-            .await
+        self.run(objects, async |session| session.commit().await).await
     }
 
     async fn run<O: Objects, T>(
@@ -84,13 +77,7 @@ impl Checkout {
         work: impl AsyncFnOnce(&mut Session<'_, O, Self>) -> Result<T, SessionError>,
     ) -> Result<T, SessionError> {
         let mut contact = std::mem::take(&mut self.contact);
-        let mut session = Session {
-            objects,
-            replica: self,
-            now: &now,
-            random: &random,
-            contact: &mut contact,
-        };
+        let mut session = Session { objects, replica: self, now: &now, random: &random, contact: &mut contact };
         let done = work(&mut session).await;
         self.contact = contact;
         done
@@ -104,10 +91,7 @@ impl Checkout {
     /// Gives a name to a node, which may be new or changed, or takes it.
     fn edit(&mut self, entry: Entry, to: Option<NodeId>, node: Option<Node>) {
         let edited = self.edited.get_or_insert_with(|| self.base.clone());
-        edited.apply(&Changes {
-            nodes: to.zip(node).into_iter().collect(),
-            names: BTreeMap::from([(entry, to)]),
-        });
+        edited.apply(&Changes { nodes: to.zip(node).into_iter().collect(), names: BTreeMap::from([(entry, to)]) });
     }
 
     /// How many names the edits have looked up: what they cost.
@@ -122,10 +106,7 @@ impl Checkout {
 
     fn fresh(&mut self) -> NodeId {
         self.last_ino += 1;
-        NodeId {
-            writer: self.writer.id,
-            ino: self.last_ino,
-        }
+        NodeId { writer: self.writer.id, ino: self.last_ino }
     }
 
     /// The directory and name of a path. Directories on the way are made: mode 0755, with the owner of the one above.
@@ -143,10 +124,7 @@ impl Checkout {
                 Some(_) => return Err(Occupied(path.to_vec())),
                 None => {
                     let id = self.fresh();
-                    let node = Node {
-                        body: Body::Directory,
-                        attributes: self.new_attributes(dir, 0o755),
-                    };
+                    let node = Node { body: Body::Directory, attributes: self.new_attributes(dir, 0o755) };
                     self.edit(entry, Some(id), Some(node));
                     id
                 }
@@ -207,12 +185,7 @@ impl Checkout {
         Ok(copied)
     }
 
-    fn put_entry(
-        &mut self,
-        entry: Entry,
-        mut node: Node,
-        id: Option<NodeId>,
-    ) -> Result<NodeId, Occupied> {
+    fn put_entry(&mut self, entry: Entry, mut node: Node, id: Option<NodeId>) -> Result<NodeId, Occupied> {
         let there = self.lookup(&entry);
         let body = there.and_then(|id| Some(&self.tree().node(id)?.body));
         let kind = std::mem::discriminant(&node.body);
@@ -241,20 +214,11 @@ impl Checkout {
         let there = there.and_then(|id| self.tree().node(id));
         let attributes = match there.filter(|node| node.content().is_some()) {
             Some(node) => node.attributes.clone(),
-            None => Attributes {
-                btime: mtime,
-                ..self.new_attributes(entry.0, 0o644)
-            },
+            None => Attributes { btime: mtime, ..self.new_attributes(entry.0, 0o644) },
         };
         let (content, pieces) = Content::split(bytes);
         self.bytes.extend(pieces);
-        let node = Node {
-            body: Body::File(content),
-            attributes: Attributes {
-                mtime,
-                ..attributes
-            },
-        };
+        let node = Node { body: Body::File(content), attributes: Attributes { mtime, ..attributes } };
         self.put(path, node, None).map(drop)
     }
 
@@ -309,11 +273,7 @@ impl Replica for Checkout {
         let local = small.flat_map(|content| &content.chunks);
         let local = local.filter(|it| it.place == Place::Local);
         let inline = local.filter_map(|it| Some((it.hash, self.bytes.get(&it.hash)?.clone())));
-        Ok(Local {
-            inline: inline.collect(),
-            changes,
-            mark: 0,
-        })
+        Ok(Local { inline: inline.collect(), changes, mark: 0 })
     }
 
     fn read(&mut self, id: NodeId, index: usize) -> Result<Option<Bytes>> {
@@ -335,12 +295,7 @@ impl Replica for Checkout {
         Ok(())
     }
 
-    fn adopt(
-        &mut self,
-        head: Head,
-        theirs: &Changes,
-        merge: &mut MergeWork<'_>,
-    ) -> Result<Result<(), Needs>> {
+    fn adopt(&mut self, head: Head, theirs: &Changes, merge: &mut MergeWork<'_>) -> Result<Result<(), Needs>> {
         if let Some(edited) = &self.edited {
             let ours = difference(&self.base, edited);
             let mut read_ours = |id: NodeId| {

@@ -86,9 +86,7 @@ impl Objects for Client {
         if length as u64 > limit.bytes {
             // No client would read it.
             let (kind, most) = (limit.kind, limit.bytes);
-            return Err(refused_of(format!(
-                "it has {length} bytes, and {kind} may have at most {most}"
-            )));
+            return Err(refused_of(format!("it has {length} bytes, and {kind} may have at most {most}")));
         }
         let mut request = self.bucket.put(&name, &sealed);
         if let (None, Key::Blob(hash, _)) = (&self.seal, key) {
@@ -173,10 +171,7 @@ pub struct MirrorClient {
 impl MirrorClient {
     /// The mirror of the configured agent in `bucket`.
     pub fn new(bucket: &Bucket, config: &S3Config) -> Self {
-        Self {
-            bucket: bucket.clone(),
-            prefix: prefix(config, ""),
-        }
+        Self { bucket: bucket.clone(), prefix: prefix(config, "") }
     }
 
     /// The whole key of an object.
@@ -187,9 +182,7 @@ impl MirrorClient {
     /// The whole key of an object to change. Those of logs are refused, as the bucket policy does.
     fn changeable(&self, key: &str) -> Result<String, Fault> {
         match key.split('/').any(|name| name == ".ctx") {
-            true => Err(Fault::Refused(format!(
-                "{key} belongs to a log, not to a mirror"
-            ))),
+            true => Err(Fault::Refused(format!("{key} belongs to a log, not to a mirror"))),
             false => Ok(self.key(key)),
         }
     }

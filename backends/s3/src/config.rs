@@ -104,8 +104,7 @@ pub fn seal_key(hex: &str, source_name: &str) -> Result<Secret<[u8; 32]>, Config
     let bytes = hex_simd::decode_to_vec(hex.trim()).ok();
     let key = bytes.and_then(|bytes| bytes.try_into().ok());
     key.map(Secret).ok_or_else(|| {
-        let fix =
-            "create a key with `openssl rand -hex 32`, and keep a copy: without it, the memory cannot be read";
+        let fix = "create a key with `openssl rand -hex 32`, and keep a copy: without it, the memory cannot be read";
         let reason = format!("{source_name} is not 32 bytes in hexadecimal");
         ConfigError(format!("{reason}\n  fix: {fix}"))
     })
@@ -114,23 +113,18 @@ pub fn seal_key(hex: &str, source_name: &str) -> Result<Secret<[u8; 32]>, Config
 /// Finds an access key as other S3 tools do: `AWS_ACCESS_KEY_ID` and its companions, then the profile `AWS_PROFILE`
 /// (or `default`) of `AWS_SHARED_CREDENTIALS_FILE` (or `~/.aws/credentials`).
 /// Fails if there is none, or the file cannot be read.
-pub fn find_access_key(
-    endpoint: &str,
-    variables: &dyn Fn(&str) -> Option<String>,
-) -> Result<AccessKey, ConfigError> {
+pub fn find_access_key(endpoint: &str, variables: &dyn Fn(&str) -> Option<String>) -> Result<AccessKey, ConfigError> {
     let given = |name: &str| variables(name).filter(|value| !value.is_empty());
     if let Some(key) = access_key(given, "the environment") {
         return Ok(key);
     }
     let home = given("HOME").unwrap_or_else(|| "/".to_owned());
-    let file = given("AWS_SHARED_CREDENTIALS_FILE")
-        .map_or_else(|| Path::new(&home).join(".aws/credentials"), PathBuf::from);
+    let file =
+        given("AWS_SHARED_CREDENTIALS_FILE").map_or_else(|| Path::new(&home).join(".aws/credentials"), PathBuf::from);
     let place = file.display();
     let none = || {
         let fix = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write a profile to";
-        ConfigError(format!(
-            "no access key for {endpoint}\n  fix: {fix} {place}"
-        ))
+        ConfigError(format!("no access key for {endpoint}\n  fix: {fix} {place}"))
     };
     let text = match std::fs::read_to_string(&file) {
         Ok(text) => text,

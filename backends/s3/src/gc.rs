@@ -50,14 +50,8 @@ pub struct Collected {
 /// Makes a floor at the last commit that is older than the cutoff, and deletes what an earlier floor allows. `now` is
 /// the current time in nanoseconds since 1970.
 /// Nothing is deleted unless the log from the floor to its head is in order.
-pub async fn collect(
-    client: &Client,
-    sweeper: &Sweeper,
-    options: GcOptions,
-    now: i64,
-) -> Result<Collected> {
-    let before =
-        |age: Duration| now.saturating_sub(i64::try_from(age.as_nanos()).unwrap_or(i64::MAX));
+pub async fn collect(client: &Client, sweeper: &Sweeper, options: GcOptions, now: i64) -> Result<Collected> {
+    let before = |age: Duration| now.saturating_sub(i64::try_from(age.as_nanos()).unwrap_or(i64::MAX));
     let mut done = Collected {
         floor: make_floor(client, before(options.older_than), now, options.dry_run).await?,
         ..Collected::default()
@@ -122,10 +116,7 @@ async fn make_floor(client: &Client, cutoff: i64, now: i64, dry_run: bool) -> Re
         }
     }
     let key = Key::Floor(floors.len() as u64 + 1);
-    let floor = Floor {
-        checkpoint: number,
-        time: now,
-    };
+    let floor = Floor { checkpoint: number, time: now };
     let floor = floor.encode(&[]).map_err(|error| damaged(key, error))?;
     match client.put_new(key, floor).await? {
         Put::Created => Ok(Some(number)),

@@ -107,9 +107,7 @@ pub(crate) async fn walk_to<O: Objects>(objects: &O, at: At) -> Result<Walk<'_, 
     }
     advance(&mut walk, at).await?;
     match at {
-        At::Commit(wanted) if wanted > walk.head.number => {
-            Err(HistoryError::NoCommit(wanted, walk.head.number))
-        }
+        At::Commit(wanted) if wanted > walk.head.number => Err(HistoryError::NoCommit(wanted, walk.head.number)),
         _ => Ok(walk),
     }
 }
@@ -201,18 +199,11 @@ impl LogPaths {
             true => Position::Within,
             false => Position::Above(0),
         };
-        Self {
-            all: vec![(TOP, Name(Vec::new()), position)],
-            known: BTreeMap::new(),
-            listed,
-            names_read: 0,
-        }
+        Self { all: vec![(TOP, Name(Vec::new()), position)], known: BTreeMap::new(), listed, names_read: 0 }
     }
 
     fn position(&self, path: PathId) -> Position {
-        self.all
-            .get(path.0)
-            .map_or(Position::Elsewhere, |path| path.2)
+        self.all.get(path.0).map_or(Position::Elsewhere, |path| path.2)
     }
 
     /// The path of a name in a directory.
@@ -223,12 +214,10 @@ impl LogPaths {
             return *known;
         }
         let position = match self.position(dir) {
-            Position::Above(names) if self.listed[names] == text(&name.0) => {
-                match names + 1 == self.listed.len() {
-                    true => Position::Within,
-                    false => Position::Above(names + 1),
-                }
-            }
+            Position::Above(names) if self.listed[names] == text(&name.0) => match names + 1 == self.listed.len() {
+                true => Position::Within,
+                false => Position::Above(names + 1),
+            },
             Position::Within => Position::Within,
             Position::Above(_) | Position::Elsewhere => Position::Elsewhere,
         };
@@ -240,12 +229,7 @@ impl LogPaths {
 
     /// The path of a name in a tree; `None` if its directory is not there. `dirs` holds the directories of that tree whose
     /// paths were read before: each is climbed from once.
-    fn of_entry(
-        &mut self,
-        tree: &Tree,
-        dirs: &mut KnownDirs,
-        (dir, name): &Entry,
-    ) -> Option<PathId> {
+    fn of_entry(&mut self, tree: &Tree, dirs: &mut KnownDirs, (dir, name): &Entry) -> Option<PathId> {
         let (mut climbed, mut at) = (Vec::new(), *dir);
         let mut path = loop {
             match dirs.get(&at) {
@@ -307,9 +291,7 @@ impl LogPaths {
         match (self.position(changed), event) {
             (Position::Within, _) => true,
             // Renaming a directory above the path moves the path, too.
-            (to, Event::Renamed(from)) => {
-                to != Position::Elsewhere || self.position(from) != Position::Elsewhere
-            }
+            (to, Event::Renamed(from)) => to != Position::Elsewhere || self.position(from) != Position::Elsewhere,
             _ => false,
         }
     }
@@ -350,8 +332,7 @@ impl LogPaths {
         let after = &walk.tree;
         // A node that still has its path was not renamed.
         earlier.retain(|id, (entry, path)| {
-            after.name(entry) != Some(*id)
-                || self.of_entry(after, &mut dirs_after, entry) != Some(*path)
+            after.name(entry) != Some(*id) || self.of_entry(after, &mut dirs_after, entry) != Some(*path)
         });
         let mut events: BTreeMap<PathId, Event> = BTreeMap::new();
         for (id, event) in nodes {
@@ -413,8 +394,7 @@ fn text(path: &[u8]) -> String {
 }
 
 fn find(tree: &Tree, path: &str, number: u64) -> Result<NodeId> {
-    tree.find(path.as_bytes())
-        .ok_or_else(|| HistoryError::NoPath(path.to_owned(), number))
+    tree.find(path.as_bytes()).ok_or_else(|| HistoryError::NoPath(path.to_owned(), number))
 }
 
 /// Writes the content that a file had at a moment to `out`; every chunk is checked against its digest first.
@@ -445,22 +425,12 @@ pub struct Restored {
 /// Restores a path's earlier state, there or at `to`, in one commit by `writer`. No content is uploaded again.
 /// In a directory, files that were added since stay.
 /// After a [`Fault`] the commit may be in the log.
-pub async fn restore<O: Objects>(
-    objects: &O,
-    path: &str,
-    at: At,
-    to: Option<&str>,
-    writer: &str,
-) -> Result<Restored> {
+pub async fn restore<O: Objects>(objects: &O, path: &str, at: At, to: Option<&str>, writer: &str) -> Result<Restored> {
     let Walk { head, tree, .. } = walk_to(objects, at).await?;
     let root = find(&tree, path, head.number)?;
     let mut checkout = Checkout::open(objects, writer).await?;
     let target = to.unwrap_or(path).trim_matches('/').as_bytes();
     let nodes = checkout.copy(&tree, root, target)?;
     let committed = checkout.commit(objects).await?;
-    Ok(Restored {
-        from: head.number,
-        commit: committed.number,
-        nodes,
-    })
+    Ok(Restored { from: head.number, commit: committed.number, nodes })
 }

@@ -10,9 +10,7 @@ use bytes::Bytes;
 
 use crate::text;
 pub use crate::tree::Fetched;
-use crate::tree::{
-    Attributes, Body, Changes, Chunk, Content, Entry, Name, Node, NodeId, Place, ROOT, Tree,
-};
+use crate::tree::{Attributes, Body, Changes, Chunk, Content, Entry, Name, Node, NodeId, Place, ROOT, Tree};
 use crate::view::View;
 pub use crate::view::{conflict_name, difference, validate};
 
@@ -89,11 +87,7 @@ pub fn merge<'a, 'r>(
 ) -> Result<Result<Merged, Needs>> {
     if ours.is_empty() {
         let actions = theirs.changes.clone();
-        return Ok(Ok(Merged {
-            bytes: at_hand(&actions, theirs.fetched),
-            actions,
-            ..Merged::default()
-        }));
+        return Ok(Ok(Merged { bytes: at_hand(&actions, theirs.fetched), actions, ..Merged::default() }));
     }
     let view = View::of(base, theirs.changes);
     let mut merge = Merge {
@@ -136,8 +130,7 @@ impl Merge<'_, '_> {
         if content.chunks.iter().any(is_gone) {
             return None;
         }
-        let is_needed =
-            |chunk: &&Chunk| chunk.place != Place::Hole && !fetched.contains_key(&chunk.hash);
+        let is_needed = |chunk: &&Chunk| chunk.place != Place::Hole && !fetched.contains_key(&chunk.hash);
         self.needs.extend(content.chunks.iter().filter(is_needed));
         content.assemble(fetched)
     }
@@ -219,11 +212,7 @@ impl Merge<'_, '_> {
             if let (Some(ours), Some(theirs)) = (our.content(), their.content()) {
                 // Both may have replaced the same file. Where it lives on under another name, later edits of it are there,
                 // and its content now is not what both began with.
-                let lives_on = |was: &NodeId| {
-                    [&self.ours, &self.theirs]
-                        .iter()
-                        .any(|it| it.entry(*was).is_some())
-                };
+                let lives_on = |was: &NodeId| [&self.ours, &self.theirs].iter().any(|it| it.entry(*was).is_some());
                 let was = base.name(&entry).filter(|was| !lives_on(was));
                 let before = was.and_then(|was| base.node(was)?.content());
                 if let Some(content) = self.resolve(before, id, ours, theirs)? {
@@ -367,13 +356,7 @@ impl Merge<'_, '_> {
 
     /// Merges the edit of a file into the file that the other side has put in its place. Returns whether this is
     /// possible.
-    fn put_into(
-        &mut self,
-        place: &Entry,
-        id: NodeId,
-        edit: &Content,
-        is_ours: bool,
-    ) -> Result<bool> {
+    fn put_into(&mut self, place: &Entry, id: NodeId, edit: &Content, is_ours: bool) -> Result<bool> {
         // Its merged content has to be that side's, and nothing may have been merged into it.
         let there = self.merged.name(place);
         let there = there.filter(|there| !self.decided.contains(there));
@@ -464,14 +447,7 @@ impl Merge<'_, '_> {
             self.ours.identify(*id, *fork);
         }
         self.out.forks.extend(forks);
-        let Self {
-            mut out,
-            merged,
-            ours,
-            theirs,
-            commit,
-            ..
-        } = self;
+        let Self { mut out, merged, ours, theirs, commit, .. } = self;
         out.conflicts.retain(|name| merged.name(name).is_some());
         for entry in merged.names.keys().chain(ours.names.keys()) {
             let to = merged.name(entry);

@@ -212,9 +212,7 @@ pub fn front_matter(object: &[u8]) -> Option<(FrontMatter, usize)> {
     struct Block {
         ctxbench: FrontMatter,
     }
-    let head = object[..object.len().min(FRONT_MAX as usize)]
-        .utf8_chunks()
-        .next()?;
+    let head = object[..object.len().min(FRONT_MAX as usize)].utf8_chunks().next()?;
     let head = head.valid();
     let end = head.strip_prefix(OPENING)?.find(CLOSING)? + OPENING.len();
     let block: Block = yaml_serde::from_str(&head["---\n".len()..end]).ok()?;
@@ -277,10 +275,7 @@ pub async fn publish<O: Objects>(
                 Err(Fault::Unreadable(_)) => return Ok(()),
                 there => there?,
             };
-            if there
-                .as_ref()
-                .is_some_and(|it| !may_replace(key, it, commit))
-            {
+            if there.as_ref().is_some_and(|it| !may_replace(key, it, commit)) {
                 return Ok(());
             }
             let content = match &content {
@@ -290,9 +285,7 @@ pub async fn publish<O: Objects>(
             let precondition = match &there {
                 None => Precondition::Absent,
                 Some(there) if file.is_shown_by(there, &content) => return Ok(()),
-                Some(there) => {
-                    (there.etag.as_deref()).map_or(Precondition::None, Precondition::Etag)
-                }
+                Some(there) => (there.etag.as_deref()).map_or(Precondition::None, Precondition::Etag),
             };
             let (object, metadata) = (file.object(content, commit), file.metadata(commit));
             if mirror.put(key, object, &metadata, precondition).await? {
@@ -446,8 +439,7 @@ pub async fn import(
         && let Err(error) = update(client, mirror, checkout.tree(), commit, taken).await
     {
         let fix = "wait until a mount has published the mirror, and import again";
-        done.notes
-            .push(format!("the mirror was not updated: {error} ({fix})"));
+        done.notes.push(format!("the mirror was not updated: {error} ({fix})"));
     }
     Ok(done)
 }

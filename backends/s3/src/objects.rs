@@ -71,11 +71,7 @@ pub trait Objects: Sync {
     fn put_new(&self, key: Key, body: Bytes) -> impl Future<Output = Result<Put, Fault>> + Send;
 
     /// Reads an object, or a range of it in bytes. `None` if there is none.
-    fn get(
-        &self,
-        key: Key,
-        range: Option<Range<u64>>,
-    ) -> impl Future<Output = Result<Option<Bytes>, Fault>> + Send;
+    fn get(&self, key: Key, range: Option<Range<u64>>) -> impl Future<Output = Result<Option<Bytes>, Fault>> + Send;
 
     /// The numbers of checkpoints. A stale answer is harmless.
     fn checkpoints(&self) -> impl Future<Output = Result<Vec<u64>, Fault>> + Send;

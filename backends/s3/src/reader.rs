@@ -8,9 +8,7 @@ use futures::{StreamExt, TryStreamExt, stream, try_join};
 use network::limits;
 
 use crate::merge::{Fetched, ReplicaError};
-use crate::objects::{
-    Checkpoint, Commit, Fault, Floor, Head, INLINE_START, Key, Objects, Put, Record,
-};
+use crate::objects::{Checkpoint, Commit, Fault, Floor, Head, INLINE_START, Key, Objects, Put, Record};
 use crate::tree::{CHUNK, Chunk, Content, Hash, Place, Tree};
 use crate::view::validate;
 
@@ -58,9 +56,7 @@ pub enum Broken {
     #[error("{0}: {1}")]
     Damaged(String, String),
     /// The server overwrites where it must refuse.
-    #[error(
-        "the server ignores If-None-Match, so two writers would overwrite each other: the memory is read-only"
-    )]
+    #[error("the server ignores If-None-Match, so two writers would overwrite each other: the memory is read-only")]
     Unconditional,
 }
 
@@ -116,10 +112,7 @@ pub(crate) fn oldest(floors: &[Floor]) -> u64 {
 }
 
 /// A checkpoint and its tree; `None` if no checkpoint has that number.
-pub(crate) async fn checkpoint<O: Objects>(
-    objects: &O,
-    number: u64,
-) -> Result<Option<(Checkpoint, Tree)>> {
+pub(crate) async fn checkpoint<O: Objects>(objects: &O, number: u64) -> Result<Option<(Checkpoint, Tree)>> {
     let key = Key::Checkpoint(number);
     let Some(checkpoint) = record::<O, Checkpoint>(objects, key).await? else {
         return Ok(None);
@@ -129,19 +122,9 @@ pub(crate) async fn checkpoint<O: Objects>(
 }
 
 /// Creates the checkpoint of the tree after a commit, unless there is one.
-pub(crate) async fn create_checkpoint<O: Objects>(
-    objects: &O,
-    head: Head,
-    time: i64,
-    tree: &Tree,
-) -> Result<Put> {
+pub(crate) async fn create_checkpoint<O: Objects>(objects: &O, head: Head, time: i64, tree: &Tree) -> Result<Put> {
     let key = Key::Checkpoint(head.number);
-    let checkpoint = Checkpoint {
-        number: head.number,
-        hash: head.hash,
-        time,
-        tree: tree.to_changes(),
-    };
+    let checkpoint = Checkpoint { number: head.number, hash: head.hash, time, tree: tree.to_changes() };
     let object = checkpoint.encode(&[]);
     let object = object.map_err(|error| damaged(key, error))?;
     Ok(objects.put_new(key, object).await?)
@@ -164,10 +147,7 @@ pub(crate) async fn expected<O: Objects>(
 }
 
 /// A checkpoint and its tree, if it is of the commit that the log has.
-pub(crate) async fn checkpoint_of_log<O: Objects>(
-    objects: &O,
-    number: u64,
-) -> Result<(Checkpoint, Tree)> {
+pub(crate) async fn checkpoint_of_log<O: Objects>(objects: &O, number: u64) -> Result<(Checkpoint, Tree)> {
     let commit = async { Ok(objects.get(Key::Log(number), None).await?) };
     let (found, commit) = try_join!(checkpoint(objects, number), commit)?;
     let (Some(found), Some(commit)) = (found, commit) else {
@@ -242,11 +222,7 @@ impl Ahead {
     }
 
     /// The commit `number`, if the call before gave the one before it; `None` if there was none.
-    pub(crate) async fn next<O: Objects>(
-        &mut self,
-        objects: &O,
-        number: u64,
-    ) -> Result<Option<Bytes>, Fault> {
+    pub(crate) async fn next<O: Objects>(&mut self, objects: &O, number: u64) -> Result<Option<Bytes>, Fault> {
         if self.is_empty() {
             self.fill(objects, number).await?;
         }
@@ -295,15 +271,7 @@ impl Look {
                 async { Ok(ahead.fill(objects, newest.max(1) + 1).await?) },
             )?;
         }
-        Ok(Self {
-            started,
-            floors,
-            newest,
-            first,
-            probed,
-            checkpoint,
-            ahead,
-        })
+        Ok(Self { started, floors, newest, first, probed, checkpoint, ahead })
     }
 }
 
@@ -325,16 +293,8 @@ impl Step {
         }
         let hash = Hash::of(&object);
         let first = if number == 1 { hash } else { head.first };
-        let head = Head {
-            number,
-            hash,
-            first,
-        };
-        Ok(Self {
-            commit,
-            object,
-            head,
-        })
+        let head = Head { number, hash, first };
+        Ok(Self { commit, object, head })
     }
 
     /// The chunks whose bytes are in the commit, and these, where they are what they should be.
@@ -355,8 +315,7 @@ impl Step {
     pub(crate) fn fetched(&self) -> Result<Fetched> {
         let reason = "an inline file differs from its digest";
         let damaged = || damaged(Key::Log(self.head.number), reason);
-        let bytes =
-            |(chunk, bytes): (&Chunk, Option<_>)| Ok((chunk.hash, bytes.ok_or_else(damaged)?));
+        let bytes = |(chunk, bytes): (&Chunk, Option<_>)| Ok((chunk.hash, bytes.ok_or_else(damaged)?));
         self.inline().map(bytes).collect()
     }
 }
@@ -375,13 +334,8 @@ pub(crate) struct Walk<'a, O> {
 impl<'a, O: Objects> Walk<'a, O> {
     /// From a checkpoint, or from before the first commit for 0.
     pub(crate) async fn start(objects: &'a O, number: u64) -> Result<Self> {
-        let mut walk = Self {
-            objects,
-            head: Head::default(),
-            time: i64::MIN,
-            tree: Tree::default(),
-            ahead: Ahead::default(),
-        };
+        let mut walk =
+            Self { objects, head: Head::default(), time: i64::MIN, tree: Tree::default(), ahead: Ahead::default() };
         if number > 0 {
             let found = checkpoint(objects, number).await?;
             let (checkpoint, tree) = found.ok_or(Broken::Gone(number))?;

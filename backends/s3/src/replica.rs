@@ -30,13 +30,8 @@ pub struct Local {
 }
 
 /// The merge of [`Replica::adopt`]: over base, local changes, a reader of local content, a source of new identities.
-pub type MergeWork<'a> = dyn FnMut(
-        &Tree,
-        &Changes,
-        &mut ReadOurs<'_>,
-        &mut dyn FnMut() -> NodeId,
-    ) -> Result<Result<Merged, Needs>>
-    + 'a;
+pub type MergeWork<'a> =
+    dyn FnMut(&Tree, &Changes, &mut ReadOurs<'_>, &mut dyn FnMut() -> NodeId) -> Result<Result<Merged, Needs>> + 'a;
 
 /// A working copy, the tree that it was last equal to (the base), and the journal between the two.
 ///
@@ -72,10 +67,5 @@ pub trait Replica: Send {
 
     /// A commit of another becomes the head. `theirs` becomes part of the base, and what `merge` makes of it and the
     /// local changes becomes part of the working copy. Nothing happens if the merge needs content first.
-    fn adopt(
-        &mut self,
-        head: Head,
-        theirs: &Changes,
-        merge: &mut MergeWork<'_>,
-    ) -> Result<Result<(), Needs>>;
+    fn adopt(&mut self, head: Head, theirs: &Changes, merge: &mut MergeWork<'_>) -> Result<Result<(), Needs>>;
 }

@@ -54,10 +54,7 @@ impl Seal {
     /// For a key of 32 random bytes; content and names get derived keys.
     pub fn new(key: &[u8; 32]) -> Self {
         let content = Hash::with_key(key, b"ctxbench s3 objects 1");
-        Self {
-            cipher: XChaCha20Poly1305::new(&content.0.into()),
-            names: Hash::with_key(key, b"ctxbench s3 names 1"),
-        }
+        Self { cipher: XChaCha20Poly1305::new(&content.0.into()), names: Hash::with_key(key, b"ctxbench s3 names 1") }
     }
 
     /// The name of the blob of a digest, which it does not tell without the key.

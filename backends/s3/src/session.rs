@@ -85,11 +85,7 @@ struct Anchor {
 
 impl Anchor {
     fn of(number: u64, object: &[u8]) -> Option<Self> {
-        Some(Self {
-            number,
-            length: object.len() as u64,
-            checksum: *object.last_chunk()?,
-        })
+        Some(Self { number, length: object.len() as u64, checksum: *object.last_chunk()? })
     }
 }
 
@@ -245,11 +241,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
     /// Adopts a checkpoint as if it were one commit.
     async fn skip(&mut self, (checkpoint, tree): (Checkpoint, Tree), first: Hash) -> Result<()> {
         let theirs = difference(self.replica.base(), &tree);
-        let head = Head {
-            number: checkpoint.number,
-            hash: checkpoint.hash,
-            first,
-        };
+        let head = Head { number: checkpoint.number, hash: checkpoint.hash, first };
         // A commit whose answer is not known may be among those that are skipped.
         let is_own = !self.replica.intents().is_empty();
         self.adopt(head, &theirs, is_own, Fetched::new()).await
@@ -289,13 +281,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
     }
 
     /// The commit after `head`, and its object.
-    fn encode(
-        &self,
-        head: Head,
-        nonce: [u8; 16],
-        changes: Changes,
-        inline: &[u8],
-    ) -> Result<(Commit, Bytes)> {
+    fn encode(&self, head: Head, nonce: [u8; 16], changes: Changes, inline: &[u8]) -> Result<(Commit, Bytes)> {
         let (number, writer) = (head.number + 1, self.replica.writer());
         let commit = Commit {
             number,
@@ -334,9 +320,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
             self.take_intact(next, object).await?;
             adopted += 1;
             if adopted % FOLLOWED_NEWS == 0 {
-                tracing::info!(
-                    "still reading the log: at commit {next}, {adopted} commits adopted so far"
-                );
+                tracing::info!("still reading the log: at commit {next}, {adopted} commits adopted so far");
             }
         }
     }
@@ -363,33 +347,18 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
             self.replica.acknowledge(head, &commit.changes, None)?;
         } else {
             let is_own = self.replica.was_writer(commit.writer);
-            self.adopt(head, &commit.changes, is_own, step.fetched()?)
-                .await?;
+            self.adopt(head, &commit.changes, is_own, step.fetched()?).await?;
         }
         self.contact.newest = anchor;
         Ok(())
     }
 
-    async fn adopt(
-        &mut self,
-        head: Head,
-        changes: &Changes,
-        is_own: bool,
-        mut fetched: Fetched,
-    ) -> Result<()> {
+    async fn adopt(&mut self, head: Head, changes: &Changes, is_own: bool, mut fetched: Fetched) -> Result<()> {
         let writer = self.replica.writer().name.clone();
-        validate(self.replica.base(), changes)
-            .map_err(|error| damaged(Key::Log(head.number), error))?;
+        validate(self.replica.base(), changes).map_err(|error| damaged(Key::Log(head.number), error))?;
         loop {
-            let theirs = Theirs {
-                changes,
-                number: head.number,
-                is_own,
-                fetched: &fetched,
-                writer: &writer,
-            };
-            let merge: &mut MergeWork<'_> =
-                &mut |base, ours, read, fresh| merge(base, theirs, ours, read, fresh);
+            let theirs = Theirs { changes, number: head.number, is_own, fetched: &fetched, writer: &writer };
+            let merge: &mut MergeWork<'_> = &mut |base, ours, read, fresh| merge(base, theirs, ours, read, fresh);
             let Err(needs) = self.replica.adopt(head, changes, merge)? else {
                 return Ok(());
             };
@@ -457,11 +426,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
             let anchor = Anchor::of(number, &object);
             if self.objects.put_new(Key::Log(number), object).await? == Put::Created {
                 let mark = done.is_complete().then_some(mark);
-                let head = Head {
-                    number,
-                    hash,
-                    ..head
-                };
+                let head = Head { number, hash, ..head };
                 self.replica.acknowledge(head, &commit.changes, mark)?;
                 self.contact.newest = anchor;
                 done.number = Some(number);
@@ -481,10 +446,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
     /// theirs, too. With `is_last`, no later call may make one: a few commits are then reason enough, because the next
     /// mount without a cache reads them one by one.
     pub async fn checkpoint(&mut self, last: u64, is_last: bool) -> Result<bool> {
-        let (head, nodes) = (
-            self.replica.head().number,
-            self.replica.base().count() as u64,
-        );
+        let (head, nodes) = (self.replica.head().number, self.replica.base().count() as u64);
         let every = CHECKPOINT_AFTER + nodes / NODES_PER_COMMIT;
         let is_due = match is_last {
             true => head > last + nodes / NODES_PER_LAST_COMMIT,

@@ -17,11 +17,7 @@ use crate::tree::Hash;
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";
 
 /// The characters that a canonical query percent-encodes.
-const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// A header has other characters than visible ASCII and blanks.
 #[derive(Debug, thiserror::Error)]
@@ -42,11 +38,8 @@ pub fn sign(
     let day = &time[..8];
     let digest = digest.to_string();
     let token = key.token.as_ref().map(|token| &token.0);
-    let headers = [
-        ("x-amz-date", Some(&time)),
-        ("x-amz-content-sha256", Some(&digest)),
-        ("x-amz-security-token", token),
-    ];
+    let headers =
+        [("x-amz-date", Some(&time)), ("x-amz-content-sha256", Some(&digest)), ("x-amz-security-token", token)];
     for (name, value) in headers {
         if let Some(value) = value {
             insert(request, HeaderName::from_static(name), value)?;
@@ -68,15 +61,11 @@ pub fn sign(
     let secret = format!("AWS4{}", key.secret.0);
     let derived = [day, region, "s3", "aws4_request"]
         .iter()
-        .fold(secret.into_bytes(), |key, part| {
-            Hash::with_key(&key, part.as_bytes()).0.to_vec()
-        });
+        .fold(secret.into_bytes(), |key, part| Hash::with_key(&key, part.as_bytes()).0.to_vec());
     let signed = format!("{ALGORITHM}\n{time}\n{scope}\n{canonical}");
     let signature = Hash::with_key(&derived, signed.as_bytes());
     let credential = format!("{}/{scope}", key.id);
-    let value = format!(
-        "{ALGORITHM} Credential={credential}, SignedHeaders={names}, Signature={signature}"
-    );
+    let value = format!("{ALGORITHM} Credential={credential}, SignedHeaders={names}, Signature={signature}");
     insert(request, AUTHORIZATION, &value)
 }
 
@@ -92,14 +81,9 @@ fn insert(request: &mut Request, name: HeaderName, value: &str) -> Result<(), Un
 fn canonical_query(url: &Url) -> String {
     let encode = |text: &str| utf8_percent_encode(text, RESERVED).to_string();
     let pairs = url.query_pairs();
-    let mut pairs: Vec<_> = pairs
-        .map(|(name, value)| (encode(&name), encode(&value)))
-        .collect();
+    let mut pairs: Vec<_> = pairs.map(|(name, value)| (encode(&name), encode(&value))).collect();
     pairs.sort_unstable();
-    let pairs: Vec<String> = pairs
-        .into_iter()
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
+    let pairs: Vec<String> = pairs.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
     pairs.join("&")
 }
 
@@ -115,10 +99,7 @@ fn canonical_headers(request: &Request) -> Result<BTreeMap<&str, String>, Unsign
         let value = value.to_str().map_err(|_| Unsignable(name.clone()))?;
         let words: Vec<&str> = value.split_whitespace().collect();
         let words = words.join(" ");
-        headers
-            .entry(name.as_str())
-            .and_modify(|values| *values = format!("{values},{words}"))
-            .or_insert(words);
+        headers.entry(name.as_str()).and_modify(|values| *values = format!("{values},{words}")).or_insert(words);
     }
     Ok(headers)
 }

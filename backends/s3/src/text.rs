@@ -70,7 +70,7 @@ pub fn merge(base: Option<&[u8]>, ours: &[u8], theirs: &[u8], is_own: bool) -> O
 /// The bytes of whole lines that both begin with.
 fn common_lines(one: &[u8], other: &[u8]) -> usize {
     let lines = |bytes| <[u8]>::split_inclusive(bytes, |byte| *byte == b'\n');
-    let common = std::iter::zip(lines(one), lines(other))
-        .take_while(|(one, other)| one == other && one.ends_with(b"\n"));
+    let common =
+        std::iter::zip(lines(one), lines(other)).take_while(|(one, other)| one == other && one.ends_with(b"\n"));
     common.map(|(line, _)| line.len()).sum()
 }

@@ -116,10 +116,7 @@ impl Content {
             length: piece.len() as u32,
             place: Place::Local,
         });
-        Self {
-            size: bytes.len() as u64,
-            chunks: chunks.collect(),
-        }
+        Self { size: bytes.len() as u64, chunks: chunks.collect() }
     }
 
     /// The same, with the bytes of its chunks.
@@ -211,8 +208,7 @@ impl Attributes {
         }
         let names: BTreeSet<&Name> = ours.xattrs.keys().chain(theirs.xattrs.keys()).collect();
         let xattrs = names.into_iter().filter_map(|name| {
-            let [before, ours, theirs] =
-                [before, ours, theirs].map(|it| it.xattrs.get(name).cloned());
+            let [before, ours, theirs] = [before, ours, theirs].map(|it| it.xattrs.get(name).cloned());
             Some((name.clone(), pick(&before, &ours, &theirs)?))
         });
         Self {
@@ -320,18 +316,9 @@ pub struct Tree {
 
 impl Default for Tree {
     fn default() -> Self {
-        let root = Node {
-            body: Body::Directory,
-            attributes: Attributes {
-                permissions: 0o755,
-                ..Attributes::default()
-            },
-        };
-        Self {
-            nodes: BTreeMap::from([(ROOT, root)]),
-            names: BTreeMap::new(),
-            links: BTreeMap::new(),
-        }
+        let root =
+            Node { body: Body::Directory, attributes: Attributes { permissions: 0o755, ..Attributes::default() } };
+        Self { nodes: BTreeMap::from([(ROOT, root)]), names: BTreeMap::new(), links: BTreeMap::new() }
     }
 }
 
@@ -339,10 +326,7 @@ impl Tree {
     /// Every node and name, as changes of an empty tree.
     pub fn to_changes(&self) -> Changes {
         let given = |(entry, id): (&Entry, &NodeId)| (entry.clone(), Some(*id));
-        Changes {
-            nodes: self.nodes.clone(),
-            names: self.names.iter().map(given).collect(),
-        }
+        Changes { nodes: self.nodes.clone(), names: self.names.iter().map(given).collect() }
     }
 
     /// The node of that identity.

@@ -70,9 +70,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
             };
             match read {
                 Read::Bytes(bytes)
-                    if chunk.place != Place::Local
-                        && content.size <= INLINE_MAX
-                        && bytes.len() <= room =>
+                    if chunk.place != Place::Local && content.size <= INLINE_MAX && bytes.len() <= room =>
                 {
                     room -= bytes.len();
                     content.chunks[*index].place = Place::Local;
@@ -252,8 +250,7 @@ fn leave_out(changes: &mut Changes, base: &Tree, id: NodeId) {
         let was = base.name(&entry);
         // The node that it replaces stays, unless that is a directory with another name now.
         let is_moved = was.is_some_and(|was| {
-            base.node(was).is_some_and(Node::is_directory)
-                && changes.names.values().any(|to| *to == Some(was))
+            base.node(was).is_some_and(Node::is_directory) && changes.names.values().any(|to| *to == Some(was))
         });
         match is_moved {
             true => changes.names.insert(entry, None),

@@ -230,10 +230,7 @@ impl Tree {
 
 /// The changes that turn `from` into `to`.
 pub fn difference(from: &Tree, to: &Tree) -> Changes {
-    let Changes {
-        mut nodes,
-        mut names,
-    } = to.to_changes();
+    let Changes { mut nodes, mut names } = to.to_changes();
     nodes.retain(|id, node| from.node(*id) != Some(node));
     names.retain(|entry, id| from.name(entry) != *id);
     let gone = from.to_changes().names.into_keys();

@@ -31,11 +31,7 @@ fn run(mut files: Files, writer: u64, ops: &Ops) -> Files {
 fn copies(base: &Ops, ours: &Ops, theirs: &Ops) -> [Files; 3] {
     files::forget();
     let base = run(Files::new(1, 1 << 20, 0), 1, base);
-    [
-        base.clone(),
-        run(base.clone(), 2, ours),
-        run(base, 3, theirs),
-    ]
+    [base.clone(), run(base.clone(), 2, ours), run(base, 3, theirs)]
 }
 
 /// Merges as a session does: content is fetched when it is asked for.
@@ -46,26 +42,13 @@ fn merged(base: &Tree, ours: &Files, theirs: &Changes, is_own: bool) -> Merged {
         let mut next = 1 << 40;
         let mut fresh = || {
             next += 1;
-            NodeId {
-                writer: 2,
-                ino: next,
-            }
+            NodeId { writer: 2, ino: next }
         };
         let mut read = |id: NodeId| -> Result<Option<Bytes>, ReplicaError> {
             let content = ours.tree.node(id).and_then(Node::content);
-            Ok(Some(
-                ours.read(content.expect("a file of ours"))
-                    .expect("bytes at hand")
-                    .into(),
-            ))
+            Ok(Some(ours.read(content.expect("a file of ours")).expect("bytes at hand").into()))
         };
-        let theirs = Theirs {
-            changes: theirs,
-            number: 7,
-            is_own,
-            fetched: &fetched,
-            writer: "bob@host",
-        };
+        let theirs = Theirs { changes: theirs, number: 7, is_own, fetched: &fetched, writer: "bob@host" };
         match merge(base, theirs, &local, &mut read, &mut fresh).unwrap() {
             Ok(merged) => return merged,
             Err(needs) => {
@@ -86,16 +69,8 @@ fn adopted(ours: &Tree, merged: &Merged) -> Tree {
     let of = |id: NodeId| renamed.get(&id).copied().unwrap_or(id);
     let all = ours.to_changes();
     let tree = Tree::of(&Changes {
-        nodes: all
-            .nodes
-            .into_iter()
-            .map(|(id, node)| (of(id), node))
-            .collect(),
-        names: all
-            .names
-            .into_iter()
-            .map(|((dir, name), id)| ((of(dir), name), id.map(of)))
-            .collect(),
+        nodes: all.nodes.into_iter().map(|(id, node)| (of(id), node)).collect(),
+        names: all.names.into_iter().map(|((dir, name), id)| ((of(dir), name), id.map(of))).collect(),
     });
     let mut tree = tree.expect("forks leave a tree");
     validate(&tree, &merged.actions).expect("the actions leave a tree");
@@ -123,45 +98,24 @@ fn check(base: &Files, ours: &Files, theirs: &Files) -> Result<(), TestCaseError
     let renamed: BTreeMap<NodeId, NodeId> = merged.forks.iter().copied().collect();
     let of = |id: NodeId| renamed.get(&id).copied().unwrap_or(id);
     let local = difference(&base.tree, &ours.tree);
-    let nodes: BTreeSet<NodeId> = local
-        .nodes
-        .into_keys()
-        .map(of)
-        .chain(merged.actions.nodes.keys().copied())
-        .collect();
-    let names: BTreeSet<_> = local
-        .names
-        .into_keys()
-        .map(|(dir, name)| (of(dir), name))
-        .collect();
+    let nodes: BTreeSet<NodeId> = local.nodes.into_keys().map(of).chain(merged.actions.nodes.keys().copied()).collect();
+    let names: BTreeSet<_> = local.names.into_keys().map(|(dir, name)| (of(dir), name)).collect();
     for id in next.nodes.keys() {
-        prop_assert!(
-            nodes.contains(id) || merged.forks.iter().any(|(_, fork)| fork == id),
-            "{id:?}"
-        );
+        prop_assert!(nodes.contains(id) || merged.forks.iter().any(|(_, fork)| fork == id), "{id:?}");
     }
     for entry in next.names.keys() {
-        let is_forked =
-            next.names[entry].is_some_and(|id| merged.forks.iter().any(|(_, fork)| *fork == id));
-        prop_assert!(
-            names.contains(entry) || merged.actions.names.contains_key(entry) || is_forked,
-            "{entry:?}"
-        );
+        let is_forked = next.names[entry].is_some_and(|id| merged.forks.iter().any(|(_, fork)| *fork == id));
+        prop_assert!(names.contains(entry) || merged.actions.names.contains_key(entry) || is_forked, "{entry:?}");
     }
     // Nothing that a writer left in place is lost. Of content that two files have, each writer may overwrite one: a file
     // with two names, one of which an editor replaces, becomes two.
     let [before, our, their, now] = [&base.tree, &ours.tree, &theirs.tree, &tree].map(tokens_of);
     let holders = |tree: &Tree, token: &String| -> Vec<NodeId> {
         let has = |node: &Node| {
-            let tokens = node
-                .content()
-                .map(|content| files::tokens_in(&files::whole(content)));
+            let tokens = node.content().map(|content| files::tokens_in(&files::whole(content)));
             tokens.is_some_and(|tokens| tokens.contains(token))
         };
-        tree.nodes()
-            .filter(|(_, node)| has(node))
-            .map(|(id, _)| id)
-            .collect()
+        tree.nodes().filter(|(_, node)| has(node)).map(|(id, _)| id).collect()
     };
     let is_left = |token: &String| {
         let [was] = holders(&base.tree, token)[..] else {
@@ -175,20 +129,9 @@ fn check(base: &Files, ours: &Files, theirs: &Files) -> Result<(), TestCaseError
             })
     };
     let kept = |token: &String| !before.contains(token) || is_left(token);
-    let lost: BTreeSet<&String> = our
-        .union(&their)
-        .filter(|token| kept(token) && !now.contains(*token))
-        .collect();
-    let show = || {
-        [&base.tree, &ours.tree, &theirs.tree, &tree]
-            .map(files::show)
-            .join("\n--\n")
-    };
-    prop_assert!(
-        lost.is_empty(),
-        "lost: {lost:?}; base, ours, theirs, merged:\n{}",
-        show()
-    );
+    let lost: BTreeSet<&String> = our.union(&their).filter(|token| kept(token) && !now.contains(*token)).collect();
+    let show = || [&base.tree, &ours.tree, &theirs.tree, &tree].map(files::show).join("\n--\n");
+    prop_assert!(lost.is_empty(), "lost: {lost:?}; base, ours, theirs, merged:\n{}", show());
     for entry in &merged.conflicts {
         prop_assert!(entry.1.0.len() <= 255);
         prop_assert!(ours.tree.name(entry).is_none() && theirs.tree.name(entry).is_none());

@@ -15,18 +15,12 @@ use s3::seal::{Seal, SealError};
 use s3::signature::sign;
 use s3::text::{is_journal, journal_base, merge};
 use s3::tree::{
-    Attributes, Body, CHUNK, Changes, Chunk, Content, FILE_MAX, Hash, Name, Node, NodeId, Place,
-    ROOT, Tree,
+    Attributes, Body, CHUNK, Changes, Chunk, Content, FILE_MAX, Hash, Name, Node, NodeId, Place, ROOT, Tree,
 };
 
 fn merged(base: &str, ours: &str, theirs: &str) -> Option<String> {
-    merge(
-        Some(base.as_bytes()),
-        ours.as_bytes(),
-        theirs.as_bytes(),
-        false,
-    )
-    .map(|bytes| String::from_utf8(bytes).unwrap())
+    merge(Some(base.as_bytes()), ours.as_bytes(), theirs.as_bytes(), false)
+        .map(|bytes| String::from_utf8(bytes).unwrap())
 }
 
 #[test]
@@ -52,25 +46,10 @@ fn two_journals_that_were_made_at_once_become_one() {
     assert_eq!(both("# Log\na\n", "# Log\nb"), "# Log\nb\na\n");
     assert_eq!(both("", "b\n"), "b\n");
     assert_eq!(both("a", "a\nb\n"), "a\nb\na");
-    for name in [
-        "run.LOG",
-        "events.jsonl",
-        "x.ndjson",
-        "notes.txt",
-        "2026-11-24.md",
-        "Journal.md",
-        "log",
-    ] {
+    for name in ["run.LOG", "events.jsonl", "x.ndjson", "notes.txt", "2026-11-24.md", "Journal.md", "log"] {
         assert!(is_journal(name.as_bytes()), "{name}");
     }
-    for name in [
-        "plan.md",
-        "2026-13-01.md",
-        "main.rs",
-        "blog",
-        ".md",
-        "log.db",
-    ] {
+    for name in ["plan.md", "2026-13-01.md", "main.rs", "blog", ".md", "log.db"] {
         assert!(!is_journal(name.as_bytes()), "{name}");
     }
     assert!(!is_journal(b"\xff.log"));
@@ -80,14 +59,8 @@ fn two_journals_that_were_made_at_once_become_one() {
 fn edits_of_different_lines_are_merged_and_others_are_not() {
     let base = "1\n2\n3\n4\n5\n6\n7\n8\n";
     let both = merged(base, &base.replace('2', "two"), &base.replace('7', "seven"));
-    assert_eq!(
-        both.unwrap(),
-        base.replace('2', "two").replace('7', "seven")
-    );
-    assert_eq!(
-        merged(base, &base.replace('2', "a"), &base.replace('2', "b")),
-        None
-    );
+    assert_eq!(both.unwrap(), base.replace('2', "two").replace('7', "seven"));
+    assert_eq!(merged(base, &base.replace('2', "a"), &base.replace('2', "b")), None);
     assert_eq!(merge(Some(&[0, 1]), &[0, 2], &[0, 3], false), None);
     assert_eq!(merge(Some(&[]), &[0xff, 2], &[0xff, 3], false), None);
     assert_eq!(merge(None, b"a", b"b", false), None);
@@ -113,16 +86,10 @@ fn an_access_key_comes_from_the_environment_before_a_profile() {
     let path = file.display().to_string();
     let from = |pairs: &[(&str, &str)]| {
         let value = |name: &str| pairs.iter().find(|(key, _)| *key == name);
-        find_access_key("x", &|name| {
-            value(name).map(|(_, value)| (*value).to_owned())
-        })
+        find_access_key("x", &|name| value(name).map(|(_, value)| (*value).to_owned()))
     };
     let file = ("AWS_SHARED_CREDENTIALS_FILE", path.as_str());
-    let both = from(&[
-        ("AWS_ACCESS_KEY_ID", "E"),
-        ("AWS_SECRET_ACCESS_KEY", "S"),
-        file,
-    ]);
+    let both = from(&[("AWS_ACCESS_KEY_ID", "E"), ("AWS_SECRET_ACCESS_KEY", "S"), file]);
     assert_eq!(both.unwrap().id, "E");
     let profile = from(&[file]).unwrap();
     assert_eq!((profile.id.as_str(), profile.secret.0.as_str()), ("a", "b"));
@@ -165,11 +132,7 @@ fn an_object_opens_only_with_its_key_under_its_name_and_unchanged() {
         }
         let cut = object.slice(..object.len() - 1);
         assert_eq!(seal.open("log/1", cut), Err(SealError::Closed));
-        assert_ne!(
-            object,
-            seal.seal("log/1", &content).unwrap(),
-            "random nonce"
-        );
+        assert_ne!(object, seal.seal("log/1", &content).unwrap(), "random nonce");
     }
     let plain = Bytes::from_static(b"ctxlog\0\x01");
     assert_eq!(seal.open("log/1", plain), Err(SealError::Plain));
@@ -188,18 +151,10 @@ fn the_name_of_a_blob_does_not_tell_its_digest() {
 fn tree(files: &[(&str, &str)]) -> Tree {
     let mut changes = Changes::default();
     for (at, (name, content)) in files.iter().enumerate() {
-        let id = NodeId {
-            writer: 1,
-            ino: 2 + at as u64,
-        };
-        let node = Node {
-            body: Body::File(Content::local(content.as_bytes())),
-            attributes: Attributes::default(),
-        };
+        let id = NodeId { writer: 1, ino: 2 + at as u64 };
+        let node = Node { body: Body::File(Content::local(content.as_bytes())), attributes: Attributes::default() };
         changes.nodes.insert(id, node);
-        changes
-            .names
-            .insert((ROOT, Name(name.as_bytes().to_vec())), Some(id));
+        changes.names.insert((ROOT, Name(name.as_bytes().to_vec())), Some(id));
     }
     Tree::of(&changes).unwrap()
 }
@@ -247,88 +202,43 @@ fn an_object_of_ours_is_told_from_one_that_another_tool_wrote() {
     let file = &files(&tree, MirrorMode::All)["a.md"];
     let object = file.object(Bytes::from_static(b"hello"), 7);
     let text = String::from_utf8(object.to_vec()).unwrap();
-    assert!(
-        text.contains("version: 7\n  modified: \"1970-01-01T00:00:00"),
-        "{text}"
-    );
+    assert!(text.contains("version: 7\n  modified: \"1970-01-01T00:00:00"), "{text}");
     let nothing = BTreeMap::new();
     let ours = Origin::Ours(Hash::of(b"hello"));
     assert_eq!(origin("a.md", &object, &nothing), ours);
     let edited = Bytes::from(text.replace("hello", "hello you"));
     let found = origin("a.md", &edited, &nothing);
-    let Origin::Foreign {
-        content,
-        base: Some((7, digest)),
-    } = found
-    else {
+    let Origin::Foreign { content, base: Some((7, digest)) } = found else {
         panic!("{found:?}");
     };
     assert_eq!(content, "hello you");
     assert_eq!(digest, file.digest().to_string());
     // Other front matter is content.
-    for other in [
-        "---\ntitle: x\n---\n",
-        "---\nctxbench:\n  version: 1\n---\n",
-        "",
-    ] {
+    for other in ["---\ntitle: x\n---\n", "---\nctxbench:\n  version: 1\n---\n", ""] {
         let body = Bytes::from(other);
         let content = body.clone();
         let found = origin("a.md", &body, &nothing);
-        assert_eq!(
-            found,
-            Origin::Foreign {
-                content,
-                base: None
-            }
-        );
+        assert_eq!(found, Origin::Foreign { content, base: None });
     }
     let body = Bytes::from_static(b"data");
     let claimed = |digest: Hash| {
-        let pairs = [
-            ("ctx-commit", "3".to_owned()),
-            ("ctx-sha256", digest.to_string()),
-        ];
+        let pairs = [("ctx-commit", "3".to_owned()), ("ctx-sha256", digest.to_string())];
         BTreeMap::from(pairs.map(|(name, value)| (name.to_owned(), value)))
     };
     let digest = Hash::of(b"data");
-    assert_eq!(
-        origin("x.bin", &body, &claimed(digest)),
-        Origin::Ours(digest)
-    );
+    assert_eq!(origin("x.bin", &body, &claimed(digest)), Origin::Ours(digest));
     // A tool that kept the metadata of the object it overwrote.
     let kept = origin("x.bin", &body, &claimed(Hash::of(b"old")));
-    assert!(
-        matches!(
-            kept,
-            Origin::Foreign {
-                base: Some((3, _)),
-                ..
-            }
-        ),
-        "{kept:?}"
-    );
+    assert!(matches!(kept, Origin::Foreign { base: Some((3, _)), .. }), "{kept:?}");
 }
 
 /// A tree of one file with holes of these lengths.
 fn with_holes(size: u64, lengths: &[u32]) -> Changes {
     let id = NodeId { writer: 1, ino: 2 };
-    let chunk = |length: &u32| Chunk {
-        hash: Hash::default(),
-        length: *length,
-        place: Place::Hole,
-    };
-    let content = Content {
-        size,
-        chunks: lengths.iter().map(chunk).collect(),
-    };
-    let node = Node {
-        body: Body::File(content),
-        attributes: Attributes::default(),
-    };
-    Changes {
-        nodes: BTreeMap::from([(id, node)]),
-        names: BTreeMap::from([((ROOT, Name(b"f".to_vec())), Some(id))]),
-    }
+    let chunk = |length: &u32| Chunk { hash: Hash::default(), length: *length, place: Place::Hole };
+    let content = Content { size, chunks: lengths.iter().map(chunk).collect() };
+    let node = Node { body: Body::File(content), attributes: Attributes::default() };
+    Changes { nodes: BTreeMap::from([(id, node)]), names: BTreeMap::from([((ROOT, Name(b"f".to_vec())), Some(id))]) }
 }
 
 #[test]
@@ -366,9 +276,7 @@ fn only_names_below_localhost_are_always_this_machine() {
 #[test]
 fn modules_do_not_import_each_other_in_a_circle() {
     let sources = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let files = std::fs::read_dir(sources)
-        .unwrap()
-        .map(|file| file.unwrap());
+    let files = std::fs::read_dir(sources).unwrap().map(|file| file.unwrap());
     let modules = files.map(|file| {
         let text = std::fs::read_to_string(file.path()).unwrap();
         let names = text.split("crate::").skip(1).map(|rest| {
@@ -382,9 +290,7 @@ fn modules_do_not_import_each_other_in_a_circle() {
     let mut modules: BTreeMap<String, BTreeSet<String>> = modules.collect();
     assert!(modules.len() > 15, "{modules:?}");
     while !modules.is_empty() {
-        let free = modules
-            .iter()
-            .find(|(_, uses)| uses.iter().all(|it| !modules.contains_key(it)));
+        let free = modules.iter().find(|(_, uses)| uses.iter().all(|it| !modules.contains_key(it)));
         let free = free.map(|(name, _)| name.clone());
         modules.remove(&free.unwrap_or_else(|| panic!("a circle in {modules:?}")));
     }
@@ -408,20 +314,14 @@ fn signed(method: Method, url: &str, headers: &[(&'static str, &str)], body: &st
     let now: Timestamp = "2013-05-24T00:00:00Z".parse().unwrap();
     let digest = Hash::of(body.as_bytes());
     sign(&mut request, &digest, &example_key(None), "us-east-1", now).unwrap();
-    request.headers()["authorization"]
-        .to_str()
-        .unwrap()
-        .to_owned()
+    request.headers()["authorization"].to_str().unwrap().to_owned()
 }
 
 #[test]
 fn requests_are_signed_as_in_the_examples_of_aws() {
     // https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
     let host = "https://examplebucket.s3.amazonaws.com";
-    let stored = [
-        ("date", "Fri, 24 May 2013 00:00:00 GMT"),
-        ("x-amz-storage-class", "REDUCED_REDUNDANCY"),
-    ];
+    let stored = [("date", "Fri, 24 May 2013 00:00:00 GMT"), ("x-amz-storage-class", "REDUCED_REDUNDANCY")];
     let welcome = "Welcome to Amazon S3.";
     for (method, path, headers, body, names, signature) in [
         (
@@ -458,25 +358,13 @@ fn requests_are_signed_as_in_the_examples_of_aws() {
         ),
     ] {
         let scope = "AKIAIOSFODNN7EXAMPLE/20130524/us-east-1/s3/aws4_request";
-        let expected = format!(
-            "AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders={names}, Signature={signature}"
-        );
+        let expected = format!("AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders={names}, Signature={signature}");
         let url = format!("{host}{path}");
         assert_eq!(signed(method, &url, headers, body), expected, "{path}");
     }
     // The order of a query and the length do not change the signature.
-    let one = signed(
-        Method::GET,
-        &format!("{host}/?prefix=J&max-keys=2"),
-        &[],
-        "",
-    );
-    let other = signed(
-        Method::GET,
-        &format!("{host}/?max-keys=2&prefix=J"),
-        &[("content-length", "0")],
-        "",
-    );
+    let one = signed(Method::GET, &format!("{host}/?prefix=J&max-keys=2"), &[], "");
+    let other = signed(Method::GET, &format!("{host}/?max-keys=2&prefix=J"), &[("content-length", "0")], "");
     assert_eq!(one, other);
 }
 
@@ -486,14 +374,7 @@ fn a_token_is_sent_signed_and_never_shown() {
     let mut request = Request::new(Method::GET, url.parse().unwrap());
     let key = example_key(Some("a-session-token"));
     let digest = Hash::of(b"");
-    sign(
-        &mut request,
-        &digest,
-        &key,
-        "us-east-1",
-        Timestamp::UNIX_EPOCH,
-    )
-    .unwrap();
+    sign(&mut request, &digest, &key, "us-east-1", Timestamp::UNIX_EPOCH).unwrap();
     assert_eq!(request.headers()["x-amz-security-token"], "a-session-token");
     let authorization = request.headers()["authorization"].to_str().unwrap();
     let names = "host;x-amz-content-sha256;x-amz-date;x-amz-security-token";

@@ -49,12 +49,7 @@ impl ServerAccess {
             Some(keys) => keys.clone(),
             None => (random_hex(10)?, random_hex(20)?),
         };
-        Ok(Self {
-            endpoint: format!("http://127.0.0.1:{port}"),
-            access_key,
-            secret_key,
-            region: REGION.to_owned(),
-        })
+        Ok(Self { endpoint: format!("http://127.0.0.1:{port}"), access_key, secret_key, region: REGION.to_owned() })
     }
 }
 
@@ -97,14 +92,10 @@ pub fn kept_keys(dir: &Path) -> io::Result<(String, String)> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(named(&file, error)),
     }
-    let keys = StoredKeys {
-        access_key: random_hex(10)?,
-        secret_key: random_hex(20)?,
-    };
+    let keys = StoredKeys { access_key: random_hex(10)?, secret_key: random_hex(20)? };
     // Durable before the server has the keys, and whole under its name.
     let new = dir.join(format!(".{KEYS}-{}", std::process::id()));
-    let written = write_private(&new, &serde_json::to_vec(&keys)?)
-        .and_then(|()| std::fs::hard_link(&new, &file));
+    let written = write_private(&new, &serde_json::to_vec(&keys)?).and_then(|()| std::fs::hard_link(&new, &file));
     let removed = std::fs::remove_file(&new);
     match written {
         // Another server has made them meanwhile.
@@ -121,20 +112,13 @@ fn named(file: &Path, error: io::Error) -> io::Error {
 
 fn write_private(file: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut options = File::options();
-    let mut file = options
-        .create(true)
-        .truncate(true)
-        .write(true)
-        .mode(0o600)
-        .open(file)?;
+    let mut file = options.create(true).truncate(true).write(true).mode(0o600).open(file)?;
     file.write_all(bytes)?;
     file.sync_all()
 }
 
 fn parse_keys(bytes: &[u8], file: &Path) -> io::Result<(String, String)> {
-    let is_key = |key: &str| {
-        (8..=128).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_alphanumeric())
-    };
+    let is_key = |key: &str| (8..=128).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_alphanumeric());
     let keys = serde_json::from_slice::<StoredKeys>(bytes).ok();
     let keys = keys.filter(|keys| is_key(&keys.access_key) && is_key(&keys.secret_key));
     let keys = keys.ok_or_else(|| {
@@ -180,10 +164,7 @@ mod tests {
         for damaged in ["", "{", "{\"access_key\":\"\",\"secret_key\":\"\"}"] {
             std::fs::write(scratch.path().join(KEYS), damaged).unwrap();
             let error = kept_keys(scratch.path()).unwrap_err().to_string();
-            assert!(
-                error.contains(KEYS) && error.contains("remove it"),
-                "{error}"
-            );
+            assert!(error.contains(KEYS) && error.contains("remove it"), "{error}");
             let there = std::fs::read_to_string(scratch.path().join(KEYS)).unwrap();
             assert_eq!(there, damaged);
         }

@@ -80,11 +80,7 @@ pub async fn create_bucket(access: &ServerAccess, bucket: &str) -> Result<(), Bu
 /// # Errors
 /// If the server does not answer, refuses, or returns other content than was written.
 pub(crate) async fn try_bucket(access: &ServerAccess, bucket: &str) -> Result<(), BucketError> {
-    for (action, what) in [
-        (Action::Put, "write"),
-        (Action::Get, "read"),
-        (Action::Delete, "remove"),
-    ] {
+    for (action, what) in [(Action::Put, "write"), (Action::Get, "read"), (Action::Delete, "remove")] {
         let what = format!("{what} {PROBE} in bucket {bucket}");
         let (status, answer) = send(access, bucket, &action).await?;
         let is_another = matches!(action, Action::Get) && answer != PROBE;
@@ -109,12 +105,7 @@ enum Action {
     Delete,
 }
 
-fn must_succeed(
-    access: &ServerAccess,
-    what: String,
-    status: StatusCode,
-    answer: &str,
-) -> Result<(), BucketError> {
+fn must_succeed(access: &ServerAccess, what: String, status: StatusCode, answer: &str) -> Result<(), BucketError> {
     if status.is_success() {
         return Ok(());
     }
@@ -126,15 +117,8 @@ fn must_succeed(
     })
 }
 
-async fn send(
-    access: &ServerAccess,
-    bucket: &str,
-    action: &Action,
-) -> Result<(StatusCode, String), BucketError> {
-    let no_answer = |reason: String| BucketError::NoAnswer {
-        endpoint: access.endpoint.clone(),
-        reason,
-    };
+async fn send(access: &ServerAccess, bucket: &str, action: &Action) -> Result<(StatusCode, String), BucketError> {
+    let no_answer = |reason: String| BucketError::NoAnswer { endpoint: access.endpoint.clone(), reason };
     let (authority, path) = presigned(access, bucket, action)?;
     let (method, body) = match action {
         Action::CreateBucket => (Method::PUT, ""),
@@ -143,40 +127,19 @@ async fn send(
         Action::Delete => (Method::DELETE, ""),
     };
     let exchange = async {
-        let stream = TcpStream::connect(&authority)
-            .await
-            .map_err(|error| no_answer(error.to_string()))?;
-        exchange(stream, &authority, method, &path, body)
-            .await
-            .map_err(|error| no_answer(error.to_string()))
+        let stream = TcpStream::connect(&authority).await.map_err(|error| no_answer(error.to_string()))?;
+        exchange(stream, &authority, method, &path, body).await.map_err(|error| no_answer(error.to_string()))
     };
-    timeout(PATIENCE, exchange)
-        .await
-        .map_err(|_| no_answer(format!("nothing within {} s", PATIENCE.as_secs())))?
+    timeout(PATIENCE, exchange).await.map_err(|_| no_answer(format!("nothing within {} s", PATIENCE.as_secs())))?
 }
 
 /// Signs a request. Returns the authority to connect to, and path with query.
-fn presigned(
-    access: &ServerAccess,
-    bucket: &str,
-    action: &Action,
-) -> Result<(String, String), BucketError> {
-    let wrong = |reason: String| BucketError::Address {
-        endpoint: access.endpoint.clone(),
-        bucket: bucket.to_owned(),
-        reason,
-    };
-    let endpoint = access
-        .endpoint
-        .parse()
-        .map_err(|_| wrong("the endpoint is not a URL".to_owned()))?;
-    let bucket = Bucket::new(
-        endpoint,
-        UrlStyle::Path,
-        bucket.to_owned(),
-        access.region.clone(),
-    )
-    .map_err(|error| wrong(error.to_string()))?;
+fn presigned(access: &ServerAccess, bucket: &str, action: &Action) -> Result<(String, String), BucketError> {
+    let wrong =
+        |reason: String| BucketError::Address { endpoint: access.endpoint.clone(), bucket: bucket.to_owned(), reason };
+    let endpoint = access.endpoint.parse().map_err(|_| wrong("the endpoint is not a URL".to_owned()))?;
+    let bucket = Bucket::new(endpoint, UrlStyle::Path, bucket.to_owned(), access.region.clone())
+        .map_err(|error| wrong(error.to_string()))?;
     let credentials = Credentials::new(access.access_key.clone(), access.secret_key.clone());
     let expires = Duration::from_secs(60);
     let by = Some(&credentials);
@@ -187,13 +150,9 @@ fn presigned(
         Action::Delete => actions::DeleteObject::new(&bucket, by, PROBE).sign(expires),
     };
     if url.scheme() != "http" {
-        return Err(wrong(
-            "only http:// is supported here; create the bucket with another tool".to_owned(),
-        ));
+        return Err(wrong("only http:// is supported here; create the bucket with another tool".to_owned()));
     }
-    let host = url
-        .host_str()
-        .ok_or_else(|| wrong("it has no host".to_owned()))?;
+    let host = url.host_str().ok_or_else(|| wrong("it has no host".to_owned()))?;
     let authority = format!("{host}:{}", url.port().unwrap_or(80));
     let query = url.query().unwrap_or_default();
     Ok((authority, format!("{}?{query}", url.path())))
@@ -218,10 +177,7 @@ async fn exchange(
         .body(Full::new(Bytes::from_static(body.as_bytes())))?;
     let response = sender.send_request(request).await?;
     let status = response.status();
-    let body = Limited::new(response.into_body(), LONGEST_ANSWER)
-        .collect()
-        .await?
-        .to_bytes();
+    let body = Limited::new(response.into_body(), LONGEST_ANSWER).collect().await?.to_bytes();
     connection.abort();
     Ok((status, String::from_utf8_lossy(&body).into_owned()))
 }

@@ -52,11 +52,7 @@ pub(crate) struct Child {
 
 impl Child {
     /// Starts a server, through `launcher` if that is not empty. Its output goes to `log`.
-    pub(crate) fn spawn(
-        launch: Launch,
-        launcher: &[OsString],
-        log: PathBuf,
-    ) -> Result<Self, ChildError> {
+    pub(crate) fn spawn(launch: Launch, launcher: &[OsString], log: PathBuf) -> Result<Self, ChildError> {
         let open = || File::options().create(true).append(true).open(&log);
         let (stdout, stderr) = match (open(), open()) {
             (Ok(stdout), Ok(stderr)) => (stdout, stderr),
@@ -70,15 +66,8 @@ impl Child {
             .stderr(stderr)
             // Its own group, so that Ctrl-C does not reach the server: we stop it in order.
             .process_group(0);
-        let process = command
-            .spawn()
-            .map_err(|error| ChildError::Spawn { program, error })?;
-        Ok(Self {
-            process,
-            log,
-            grace: launch.grace,
-            leftovers: launch.leftovers,
-        })
+        let process = command.spawn().map_err(|error| ChildError::Spawn { program, error })?;
+        Ok(Self { process, log, grace: launch.grace, leftovers: launch.leftovers })
     }
 
     /// The exit status, if the process has ended.
@@ -152,10 +141,7 @@ fn through(launcher: &[OsString], command: std::process::Command) -> std::proces
         return command;
     };
     let mut launched = std::process::Command::new(first);
-    launched
-        .args(more)
-        .arg(command.get_program())
-        .args(command.get_args());
+    launched.args(more).arg(command.get_program()).args(command.get_args());
     // Servers get their own environment, because the user's variables are not meant for them.
     launched.env_clear();
     for (name, value) in command.get_envs() {

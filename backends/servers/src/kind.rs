@@ -80,25 +80,14 @@ impl ServerKind {
     /// # Errors
     /// [`NotFound`], with the searched places and the fix.
     pub fn find(self) -> Result<FoundServer, NotFound> {
-        let found = |program| FoundServer {
-            kind: self,
-            program,
-        };
+        let found = |program| FoundServer { kind: self, program };
         let (program, below, fix) = match self {
             Self::Embedded => return Ok(found(None)),
-            Self::Minio => (
-                "minio",
-                "minio",
-                "`make minio` builds it (three minutes, needs Go)",
-            ),
+            Self::Minio => ("minio", "minio", "`make minio` builds it (three minutes, needs Go)"),
             Self::Seaweedfs => ("weed", "peers/bin", "`make peers` installs it"),
             Self::Rclone => ("rclone", "peers/bin", "`make peers` installs it"),
         };
-        let not_found = |reason: String| NotFound {
-            kind: self,
-            reason,
-            fix: fix.to_owned(),
-        };
+        let not_found = |reason: String| NotFound { kind: self, reason, fix: fix.to_owned() };
         // A program that the user names must be that one and no other.
         if self == Self::Minio
             && let Some(named) = std::env::var_os(MINIO_VARIABLE)
@@ -106,17 +95,13 @@ impl ServerKind {
             let named = PathBuf::from(named);
             if !inputs::is_program(&named) {
                 let named = named.display();
-                return Err(not_found(format!(
-                    "{MINIO_VARIABLE} names {named}, which is not a program"
-                )));
+                return Err(not_found(format!("{MINIO_VARIABLE} names {named}, which is not a program")));
             }
             return Ok(found(Some(named)));
         }
         let reason = || format!("no `{program}` in target/{below} or on the PATH");
         let installed = inputs::find_program(program, below);
-        installed
-            .map(|program| found(Some(program)))
-            .ok_or_else(|| not_found(reason()))
+        installed.map(|program| found(Some(program))).ok_or_else(|| not_found(reason()))
     }
 }
 
@@ -156,9 +141,7 @@ impl FoundServer {
         let version = line.strip_prefix(prefix).unwrap_or(line);
         if !output.status.success() || version.is_empty() {
             let (program, status) = (program.display(), output.status);
-            return Err(io::Error::other(format!(
-                "`{program} {argument}` printed no version ({status})"
-            )));
+            return Err(io::Error::other(format!("`{program} {argument}` printed no version ({status})")));
         }
         // MinIO from `go install` does not print its version, but contains the version of its module.
         if self.kind == ServerKind::Minio && version.starts_with("DEVELOPMENT") {
@@ -173,14 +156,9 @@ fn module_version(program: &Path) -> io::Result<String> {
     let bytes = std::fs::read(program)?;
     let at = memchr::memmem::find(&bytes, MINIO_MODULE).ok_or_else(|| {
         let program = program.display();
-        io::Error::other(format!(
-            "{program} has no version number; build it with `make minio`"
-        ))
+        io::Error::other(format!("{program} has no version number; build it with `make minio`"))
     })?;
     let version = &bytes[at + MINIO_MODULE.len() - 1..];
-    let end = version
-        .iter()
-        .position(|byte| byte.is_ascii_whitespace())
-        .unwrap_or(0);
+    let end = version.iter().position(|byte| byte.is_ascii_whitespace()).unwrap_or(0);
     Ok(String::from_utf8_lossy(&version[..end]).into_owned())
 }

@@ -31,9 +31,7 @@ fn grace(kind: ServerKind) -> Option<Duration> {
 
 /// A loopback port that is currently free.
 pub(crate) fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
-        .local_addr()?
-        .port())
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
 /// The command that serves `dir` on a loopback port. Secrets go into the environment or a file.
@@ -109,17 +107,10 @@ pub(crate) fn launch(
                 .arg(&data)
                 .env("RCLONE_CONFIG", dir.join("rclone.conf"))
                 // Quoted: the variable is a list, and its items contain a comma.
-                .env(
-                    "RCLONE_AUTH_KEY",
-                    format!("\"{},{}\"", access.access_key, access.secret_key),
-                );
+                .env("RCLONE_AUTH_KEY", format!("\"{},{}\"", access.access_key, access.secret_key));
         }
     }
-    Ok(Launch {
-        command,
-        grace: grace(kind),
-        leftovers,
-    })
+    Ok(Launch { command, grace: grace(kind), leftovers })
 }
 
 fn seaweedfs_config(access: &ServerAccess) -> String {

@@ -178,9 +178,7 @@ mod tests {
     fn typical(to: SocketAddr, length: usize, times: usize) -> Duration {
         let (mut stream, mut answer) = (connect(to), vec![0; length]);
         exchange(&mut stream, &mut answer);
-        let mut took: Vec<Duration> = (0..times)
-            .map(|_| exchange(&mut stream, &mut answer))
-            .collect();
+        let mut took: Vec<Duration> = (0..times).map(|_| exchange(&mut stream, &mut answer)).collect();
         took.sort();
         took[times / 2]
     }

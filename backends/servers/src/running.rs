@@ -13,10 +13,7 @@ use tokio::net::TcpListener;
 use crate::bucket::try_bucket;
 use crate::child::Child;
 use crate::launch::{free_port, launch};
-use crate::{
-    BUCKET, BucketError, ChildError, Embedded, FoundServer, Proxy, ServerAccess, ServerKind,
-    create_bucket,
-};
+use crate::{BUCKET, BucketError, ChildError, Embedded, FoundServer, Proxy, ServerAccess, ServerKind, create_bucket};
 
 /// How long a server may take to become ready. SeaweedFS needs up to ten seconds on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -156,11 +153,7 @@ pub async fn start(options: ServerOptions) -> Result<Server, StartError> {
     let kind = options.server.kind();
     let setup = |what: &str| {
         let what = what.to_owned();
-        move |error| StartError::Setup {
-            server: kind,
-            what,
-            error,
-        }
+        move |error| StartError::Setup { server: kind, what, error }
     };
     let inner_port = match options.rtt.is_zero() {
         true => options.port,
@@ -168,45 +161,26 @@ pub async fn start(options: ServerOptions) -> Result<Server, StartError> {
     };
     let (process, direct) = match options.server.program() {
         None => {
-            let listener = listen(inner_port)
-                .await
-                .map_err(setup(&format!("listen on port {inner_port}")))?;
-            let port = listener
-                .local_addr()
-                .map_err(setup("say where it listens"))?
-                .port();
-            let access =
-                ServerAccess::on(port, options.keys.as_ref()).map_err(setup("make credentials"))?;
+            let listener = listen(inner_port).await.map_err(setup(&format!("listen on port {inner_port}")))?;
+            let port = listener.local_addr().map_err(setup("say where it listens"))?.port();
+            let access = ServerAccess::on(port, options.keys.as_ref()).map_err(setup("make credentials"))?;
             let data = options.dir.join("data");
-            let embedded =
-                Embedded::serve(listener, &data, &access).map_err(setup("use its directory"))?;
+            let embedded = Embedded::serve(listener, &data, &access).map_err(setup("use its directory"))?;
             (Process::Embedded(embedded), access)
         }
         Some(program) => {
             let port = match inner_port {
                 0 => free_port().map_err(setup("find a free port"))?,
-                port => listen(port)
-                    .await
-                    .map(|_| port)
-                    .map_err(setup(&format!("listen on port {port}")))?,
+                port => listen(port).await.map(|_| port).map_err(setup(&format!("listen on port {port}")))?,
             };
-            let access =
-                ServerAccess::on(port, options.keys.as_ref()).map_err(setup("make credentials"))?;
-            let launch = launch(kind, program, port, &options.dir, &access)
-                .map_err(setup("use its directory"))?;
+            let access = ServerAccess::on(port, options.keys.as_ref()).map_err(setup("make credentials"))?;
+            let launch = launch(kind, program, port, &options.dir, &access).map_err(setup("use its directory"))?;
             let log = options.dir.join(format!("{}.log", kind.name()));
             let child = Child::spawn(launch, &options.launcher, log)?;
             (Process::Child(Box::new(child)), access)
         }
     };
-    let mut server = Server {
-        kind,
-        version: String::new(),
-        access: direct,
-        rtt: options.rtt,
-        _proxy: None,
-        process,
-    };
+    let mut server = Server { kind, version: String::new(), access: direct, rtt: options.rtt, _proxy: None, process };
     // The program's version is asked for while the server starts, because both take time.
     let found = options.server.clone();
     let version = tokio::task::spawn_blocking(move || found.version());
@@ -214,17 +188,10 @@ pub async fn start(options: ServerOptions) -> Result<Server, StartError> {
         server.stop().await.map_err(setup("be stopped"))?;
         return Err(error);
     }
-    server.version = version
-        .await
-        .map_err(io::Error::other)
-        .flatten()
-        .map_err(setup("say its version"))?;
+    server.version = version.await.map_err(io::Error::other).flatten().map_err(setup("say its version"))?;
     if !options.rtt.is_zero() {
         let upstream = server.access.endpoint.trim_start_matches("http://");
-        let upstream = upstream
-            .parse()
-            .map_err(io::Error::other)
-            .map_err(setup("be found behind its proxy"))?;
+        let upstream = upstream.parse().map_err(io::Error::other).map_err(setup("be found behind its proxy"))?;
         let proxy = Proxy::start(options.port, upstream, options.rtt)
             .map_err(setup(&format!("have a proxy on port {}", options.port)))?;
         server.access.endpoint = format!("http://{}", proxy.address());
@@ -238,9 +205,7 @@ async fn listen(port: u16) -> io::Result<TcpListener> {
     let began = Instant::now();
     loop {
         match TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await {
-            Err(error)
-                if error.kind() == io::ErrorKind::AddrInUse && began.elapsed() < PORT_PATIENCE =>
-            {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && began.elapsed() < PORT_PATIENCE => {
                 tokio::time::sleep(ASK_EVERY).await;
             }
             listening => return listening,
@@ -261,26 +226,14 @@ impl Server {
                 return Ok(());
             };
             let Process::Child(child) = &mut self.process else {
-                return Err(StartError::NotReady {
-                    server: self.kind,
-                    last,
-                    last_words: String::new(),
-                });
+                return Err(StartError::NotReady { server: self.kind, last, last_words: String::new() });
             };
             let (server, last_words) = (self.kind, child.last_words());
             if let Ok(Some(status)) = child.has_ended() {
-                return Err(StartError::Ended {
-                    server,
-                    status,
-                    last_words,
-                });
+                return Err(StartError::Ended { server, status, last_words });
             }
             if started.elapsed() > PATIENCE {
-                return Err(StartError::NotReady {
-                    server,
-                    last,
-                    last_words,
-                });
+                return Err(StartError::NotReady { server, last, last_words });
             }
             tokio::time::sleep(ASK_EVERY).await;
         }

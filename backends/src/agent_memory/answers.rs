@@ -73,21 +73,11 @@ pub(super) struct Answers {
 impl Answers {
     /// The answer of an inode; `None` if it is no longer kept.
     pub(super) fn get(&self, ino: Ino) -> Option<Answer> {
-        self.kept
-            .lock()
-            .by_ino
-            .get(&ino)
-            .map(|held| held.answer.clone())
+        self.kept.lock().by_ino.get(&ino).map(|held| held.answer.clone())
     }
 
     /// The answer to a request, if it is still valid.
-    pub(super) fn standing(
-        &self,
-        dir: Ino,
-        name: &[u8],
-        changes: u64,
-        now: Timestamp,
-    ) -> Option<Answer> {
+    pub(super) fn standing(&self, dir: Ino, name: &[u8], changes: u64, now: Timestamp) -> Option<Answer> {
         let mut kept = self.kept.lock();
         let ino = *kept.by_name.get(&(dir, name.to_vec()))?;
         let held = kept.by_ino.get_mut(&ino)?;
@@ -110,29 +100,17 @@ impl Answers {
         let text: Vec<u8> = text.into();
         let mut kept = self.kept.lock();
         kept.last += 1;
-        let answer = Answer {
-            ino: ANSWER | kept.last,
-            text: text.into(),
-            made,
-            changes,
-        };
+        let answer = Answer { ino: ANSWER | kept.last, text: text.into(), made, changes };
         kept.bytes += answer.text.len();
         kept.order.push_back(answer.ino);
         kept.by_name.insert((dir, name.to_vec()), answer.ino);
-        let held = Held {
-            answer: answer.clone(),
-            asked: (dir, name.to_vec()),
-            is_free: false,
-        };
+        let held = Held { answer: answer.clone(), asked: (dir, name.to_vec()), is_free: false };
         kept.by_ino.insert(answer.ino, held);
         while let Some(oldest) = kept.order.front().copied()
             && oldest != answer.ino
         {
             let is_over = kept.bytes > KEPT_BYTES || kept.by_ino.len() > KEPT_ANSWERS;
-            let is_due = kept
-                .by_ino
-                .get(&oldest)
-                .is_none_or(|held| held.is_free && held.answer.age(made) >= LINGERS);
+            let is_due = kept.by_ino.get(&oldest).is_none_or(|held| held.is_free && held.answer.age(made) >= LINGERS);
             if !is_over && !is_due {
                 break;
             }
@@ -210,10 +188,7 @@ mod tests {
         }
         assert!(answers.get(first.ino).is_none());
         let large = answers.keep(1, b":meta", "x".repeat(KEPT_BYTES + 1), 0, NOW);
-        assert!(
-            answers.get(large.ino).is_some(),
-            "the newest is always kept"
-        );
+        assert!(answers.get(large.ino).is_some(), "the newest is always kept");
         assert_eq!(answers.kept.lock().by_ino.len(), 1);
     }
 }

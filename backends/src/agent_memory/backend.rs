@@ -105,12 +105,7 @@ impl MountedStore for AgentMemoryMount {
             false => "none".into(),
         };
         Ok(Launch {
-            arguments: vec![
-                "--db".into(),
-                config.dir.join(STORE).into(),
-                "--embeddings".into(),
-                embeddings,
-            ],
+            arguments: vec!["--db".into(), config.dir.join(STORE).into(), "--embeddings".into(), embeddings],
             ..Launch::default()
         })
     }
@@ -131,10 +126,8 @@ impl MountedStore for AgentMemoryMount {
         if !self.meaning {
             return Ok(Versions::new());
         }
-        let dir = embeddings::find().map_err(|missing| Unavailable {
-            reason: missing.to_string(),
-            fix: "make embeddings".to_owned(),
-        })?;
+        let dir = embeddings::find()
+            .map_err(|missing| Unavailable { reason: missing.to_string(), fix: "make embeddings".to_owned() })?;
         let dir = dir.display().to_string();
         Ok(Versions::from([("embeddings".to_owned(), dir)]))
     }
@@ -143,11 +136,7 @@ impl MountedStore for AgentMemoryMount {
         self.meaning.then_some("waiting_to_be_embedded")
     }
 
-    fn offline_read(
-        &self,
-        config: &WorkspaceConfig,
-        name: &str,
-    ) -> Option<(String, Vec<OsString>)> {
+    fn offline_read(&self, config: &WorkspaceConfig, name: &str) -> Option<(String, Vec<OsString>)> {
         Some(offline_read(config, name))
     }
 }

@@ -45,12 +45,7 @@ impl Note {
     }
 
     fn line(&self) -> String {
-        let mut line = format!(
-            "{}: {} importance {}",
-            shown_name(&self.name),
-            date(self.changed),
-            self.importance
-        );
+        let mut line = format!("{}: {} importance {}", shown_name(&self.name), date(self.changed), self.importance);
         for (what, value) in [("tags", &self.tags), ("by", &self.author)] {
             if !value.is_empty() {
                 // Writing to a string cannot fail.
@@ -96,15 +91,9 @@ pub(super) fn stats(db: &Db, scope: &Scope, stats: &Stats<'_>) -> Result<String>
         Ok::<_, crate::store::StoreError>(number.unwrap_or(0))
     };
     let here = scope.all();
-    let below = number(
-        "SELECT count(*) FROM memory_text WHERE memory_text MATCH ?1",
-        &[&here],
-    )?;
+    let below = number("SELECT count(*) FROM memory_text WHERE memory_text MATCH ?1", &[&here])?;
     let not_text = number("SELECT count(*) FROM memory_note WHERE is_text = 0", &[])?;
-    let expired = number(
-        "SELECT count(*) FROM memory_note WHERE expires IS NOT NULL AND is_found = 0",
-        &[],
-    )?;
+    let expired = number("SELECT count(*) FROM memory_note WHERE expires IS NOT NULL AND is_found = 0", &[])?;
     let waiting = number("SELECT count(*) FROM memory_stale", &[])?;
     let segments = number("SELECT count(DISTINCT segid) FROM memory_text_idx", &[])?;
     Ok(format!(
@@ -122,10 +111,9 @@ fn relevance(embeddings: &EmbeddingState, notes: u64) -> String {
     match embeddings {
         EmbeddingState::Off(reason) => format!("full text ({reason})"),
         // How many have none is not known yet, and must not look like none.
-        EmbeddingState::Loading => format!(
-            "full text (the embedding model is loading)\nwaiting-to-be-embedded: {}",
-            notes.max(1)
-        ),
+        EmbeddingState::Loading => {
+            format!("full text (the embedding model is loading)\nwaiting-to-be-embedded: {}", notes.max(1))
+        }
         EmbeddingState::Failed(reason) => format!("full text (embedding has failed: {reason})"),
         EmbeddingState::Ready { model, waiting } => {
             format!("full text and meaning (model {model})\nwaiting-to-be-embedded: {waiting}")
@@ -183,10 +171,7 @@ pub(super) fn tags(db: &Db, paths: &PathCache, scope: &Scope) -> Result<String> 
     }
     let mut counts: Vec<_> = counts.into_iter().collect();
     counts.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
-    Ok(counts
-        .into_iter()
-        .map(|(tag, count)| format!("{count} {tag}\n"))
-        .collect())
+    Ok(counts.into_iter().map(|(tag, count)| format!("{count} {tag}\n")).collect())
 }
 
 /// Runs `each` on the notes below a directory that expire, the earliest first, with their position and time.
@@ -232,12 +217,7 @@ const PATH_MAX: usize = 4096;
 
 /// The paths of expired notes below a directory, relative to it, for programs that remove them. Their bytes are
 /// unchanged, and each ends with a NUL, which no name contains. A path longer than the kernel takes is left out.
-pub(super) fn expired(
-    db: &Db,
-    paths: &PathCache,
-    scope: &Scope,
-    now: Timestamp,
-) -> Result<Vec<u8>> {
+pub(super) fn expired(db: &Db, paths: &PathCache, scope: &Scope, now: Timestamp) -> Result<Vec<u8>> {
     let mut listed = Vec::new();
     expiring(db, paths, scope, |_, note, expires| {
         if expires > now {
@@ -270,8 +250,7 @@ pub(super) fn expired(
 /// The events below a directory, newest first.
 pub(super) fn history(db: &Db, paths: &PathCache, scope: &Scope) -> Result<String> {
     let mut text = String::new();
-    let mut statement = db
-        .statement("SELECT at, what, dir, name, size, author FROM memory_event ORDER BY id DESC")?;
+    let mut statement = db.statement("SELECT at, what, dir, name, size, author FROM memory_event ORDER BY id DESC")?;
     let mut rows = statement.query(())?;
     let mut shown = 0;
     while let Some(row) = rows.next()? {
@@ -293,12 +272,7 @@ pub(super) fn history(db: &Db, paths: &PathCache, scope: &Scope) -> Result<Strin
 
 /// The directory of an event, if it still exists and is in scope. A directory created after the event is
 /// another one with a reused inode number.
-fn path_of_event(
-    db: &Db,
-    paths: &PathCache,
-    scope: &Scope,
-    row: &Row<'_>,
-) -> Result<Option<Arc<DirPath>>> {
+fn path_of_event(db: &Db, paths: &PathCache, scope: &Scope, row: &Row<'_>) -> Result<Option<Arc<DirPath>>> {
     let (at, dir) = (Timestamp(row.get(0)?), unsigned(row.get(2)?));
     match nodes::find(db, dir)? {
         Some(attr) if attr.nlink > 0 && attr.btime <= at => {
@@ -314,17 +288,9 @@ fn event(row: &Row<'_>, scope: &Scope, dir_path: &DirPath) -> rusqlite::Result<S
     let name: Vec<u8> = row.get(3)?;
     let size: i64 = row.get(4)?;
     let author: String = row.get(5)?;
-    let by = if author.is_empty() {
-        String::new()
-    } else {
-        format!(" by {author}")
-    };
+    let by = if author.is_empty() { String::new() } else { format!(" by {author}") };
     let path = format!("{}/{}", dir_path.path, shown_name(&name));
-    Ok(format!(
-        "{} {what} {} {size} bytes{by}\n",
-        moment(Timestamp(row.get(0)?)),
-        scope.relative(&path),
-    ))
+    Ok(format!("{} {what} {} {size} bytes{by}\n", moment(Timestamp(row.get(0)?)), scope.relative(&path),))
 }
 
 /// The answer to a name such as `note.md:meta`: from all that the mount may show, with paths relative to the request's
@@ -349,11 +315,7 @@ pub(super) fn aspect(
         Some(at) => format!("expires {}", moment(at)),
     };
     match aspect {
-        Aspect::Tags => Ok(if tags.is_empty() {
-            "no tags\n".to_owned()
-        } else {
-            tags.replace(',', "\n") + "\n"
-        }),
+        Aspect::Tags => Ok(if tags.is_empty() { "no tags\n".to_owned() } else { tags.replace(',', "\n") + "\n" }),
         Aspect::Ttl => Ok(life + "\n"),
         Aspect::History => {
             // Earlier events belong to another file that had the same inode number.
@@ -376,25 +338,17 @@ pub(super) fn aspect(
             Ok(text)
         }
         Aspect::Meta => {
-            let author: Option<String> = db.row(
-                "SELECT author FROM memory_note WHERE ino = ?1",
-                [signed(attr.ino)],
-                |row| row.get(0),
-            )?;
+            let author: Option<String> =
+                db.row("SELECT author FROM memory_note WHERE ino = ?1", [signed(attr.ino)], |row| row.get(0))?;
             let mut text = format!(
                 "importance: {}{}\ntags: {tags}\nttl: {life}\nauthor: {}\nchanged: {}\nbytes: {}\nindexed: {}\n",
                 said.importance.unwrap_or(DEFAULT_IMPORTANCE),
-                if said.importance.is_none() {
-                    " (nothing is said)"
-                } else {
-                    ""
-                },
+                if said.importance.is_none() { " (nothing is said)" } else { "" },
                 author.unwrap_or_default(),
                 moment(attr.mtime),
                 attr.size,
                 match &content {
-                    Some(text) if (text.len() as u64) < attr.size =>
-                        "its first 256 KiB, name and tags",
+                    Some(text) if (text.len() as u64) < attr.size => "its first 256 KiB, name and tags",
                     Some(_) => "text, name and tags",
                     None => "name and tags; it is not text",
                 },
@@ -415,10 +369,7 @@ mod tests {
     fn a_model_that_is_being_read_has_notes_left_to_embed() {
         for (notes, waiting) in [(0, 1), (3, 3)] {
             let shown = relevance(&EmbeddingState::Loading, notes);
-            assert!(
-                shown.ends_with(&format!("\nwaiting-to-be-embedded: {waiting}")),
-                "{shown}"
-            );
+            assert!(shown.ends_with(&format!("\nwaiting-to-be-embedded: {waiting}")), "{shown}");
         }
     }
 }

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::answers::is_answer;
 use super::{AgentMemory, EmbeddingState, metadata, request};
 use crate::store::{
-    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode,
-    RenameMode, Result, Seek, Slow, StatFs, Store, XattrMode, slice,
+    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode, RenameMode, Result, Seek,
+    Slow, StatFs, Store, XattrMode, slice,
 };
 
 /// `EPERM` for an answer, which cannot be changed.
@@ -78,13 +78,7 @@ impl Store for AgentMemory {
         self.files.readlink(ino)
     }
 
-    fn create(
-        &self,
-        caller: &Caller,
-        parent: Ino,
-        name: &[u8],
-        node: &NewNode<'_>,
-    ) -> Result<Attr> {
+    fn create(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode<'_>) -> Result<Attr> {
         check_dir(parent)?;
         self.check_new_name(parent, name)?;
         self.changed(self.files.create(caller, parent, name, node))
@@ -126,9 +120,7 @@ impl Store for AgentMemory {
         } else {
             self.check_new_name(to, to_name)?;
         }
-        let renamed = self
-            .files
-            .rename(caller, (from, from_name), (to, to_name), mode);
+        let renamed = self.files.rename(caller, (from, from_name), (to, to_name), mode);
         // Clear the cached paths first: a thread that sees the change must not use old paths.
         self.index.paths.clear();
         self.changed(renamed)
@@ -156,14 +148,7 @@ impl Store for AgentMemory {
         self.changed(self.files.write(caller, ino, offset, data))
     }
 
-    fn fallocate(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        how: Allocate,
-        offset: u64,
-        length: u64,
-    ) -> Result<()> {
+    fn fallocate(&self, caller: &Caller, ino: Ino, how: Allocate, offset: u64, length: u64) -> Result<()> {
         check_file(ino)?;
         self.changed(self.files.fallocate(caller, ino, how, offset, length))
     }
@@ -210,14 +195,7 @@ impl Store for AgentMemory {
         self.files.listxattr(ino)
     }
 
-    fn setxattr(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
+    fn setxattr(&self, caller: &Caller, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         check_file(ino)?;
         if let Err((errno, reason)) = metadata::check(name, value) {
             return Err(self.refuse(errno, name, &reason));

@@ -30,21 +30,14 @@ const EVENTS: i64 = 100_000;
 
 /// Creates the index in a database that has none, and checks its version.
 pub(super) fn prepare(db: &Db) -> Result<()> {
-    let exists = db.row(
-        "SELECT 1 FROM sqlite_schema WHERE name = 'memory_setting'",
-        (),
-        |_| Ok(()),
-    )?;
+    let exists = db.row("SELECT 1 FROM sqlite_schema WHERE name = 'memory_setting'", (), |_| Ok(()))?;
     if exists.is_none() {
         db.connection.execute_batch(include_str!("schema.sql"))?;
     }
     // A database of an earlier ctxbench lacks it.
     db.connection.execute_batch(AUTHORS)?;
-    let version: Option<String> = db.row(
-        "SELECT value FROM memory_setting WHERE name = 'version'",
-        (),
-        |row| row.get(0),
-    )?;
+    let version: Option<String> =
+        db.row("SELECT value FROM memory_setting WHERE name = 'version'", (), |row| row.get(0))?;
     if version.as_deref() != Some(VERSION) {
         let reason = format!(
             "the index of notes has version {}, and this ctxbench knows version {VERSION}: remove the index (docs/MEMORY.md); the next mount builds a new one",
@@ -70,11 +63,9 @@ pub(super) fn leave(db: &Db, agent: &str) -> Result<u64> {
 
 /// The author of a file that an earlier mount has left to index; `None` if it noted none, or if the file has changed since.
 fn left_author(db: &Db, attr: &Attr) -> Result<Option<String>> {
-    db.row(
-        "SELECT author FROM memory_author WHERE ino = ?1 AND ctime = ?2",
-        [signed(attr.ino), attr.ctime.0],
-        |row| row.get(0),
-    )
+    db.row("SELECT author FROM memory_author WHERE ino = ?1 AND ctime = ?2", [signed(attr.ino), attr.ctime.0], |row| {
+        row.get(0)
+    })
 }
 
 /// Forgets the authors of files that are indexed by now.
@@ -164,11 +155,10 @@ pub(super) fn refresh(
     }
     let stale = db.row("SELECT 1 FROM memory_stale LIMIT 1", (), |_| Ok(()))?;
     done.has_more = stale.is_some();
-    let next = db.row(
-        "SELECT min(expires) FROM memory_note WHERE expires IS NOT NULL AND is_found = 1",
-        (),
-        |row| row.get::<_, Option<i64>>(0),
-    )?;
+    let next =
+        db.row("SELECT min(expires) FROM memory_note WHERE expires IS NOT NULL AND is_found = 1", (), |row| {
+            row.get::<_, Option<i64>>(0)
+        })?;
     done.next_expiry = next.flatten().map(Timestamp);
     Ok(done)
 }
@@ -176,9 +166,8 @@ pub(super) fn refresh(
 /// Removes expired notes from the full text index.
 fn expire(db: &Db, now: Timestamp) -> Result<()> {
     let expired: Vec<i64> = {
-        let mut statement = db.statement(
-            "SELECT id FROM memory_note WHERE expires IS NOT NULL AND expires <= ?1 AND is_found = 1",
-        )?;
+        let mut statement =
+            db.statement("SELECT id FROM memory_note WHERE expires IS NOT NULL AND expires <= ?1 AND is_found = 1")?;
         let ids = statement.query_map([now.0], |row| row.get(0))?;
         ids.collect::<rusqlite::Result<_>>()?
     };
@@ -237,13 +226,7 @@ fn expand(db: &Db, paths: &PathCache, dir: Ino) -> Result<()> {
     Ok(())
 }
 
-fn remove(
-    db: &Db,
-    ino: Ino,
-    indexed: Option<IndexedNote>,
-    now: Timestamp,
-    done: &mut Refreshed,
-) -> Result<()> {
+fn remove(db: &Db, ino: Ino, indexed: Option<IndexedNote>, now: Timestamp, done: &mut Refreshed) -> Result<()> {
     let Some(indexed) = indexed else {
         return Ok(());
     };
@@ -310,10 +293,7 @@ pub(super) fn attributes(db: &Db, ino: Ino) -> Result<Metadata> {
 
 /// When a note expires that was changed at `changed` and lives for `ttl` seconds.
 pub(super) fn expiry(changed: Timestamp, ttl: u64) -> Timestamp {
-    let nanos = i64::try_from(ttl)
-        .ok()
-        .and_then(|seconds| seconds.checked_mul(1_000_000_000))
-        .unwrap_or(i64::MAX);
+    let nanos = i64::try_from(ttl).ok().and_then(|seconds| seconds.checked_mul(1_000_000_000)).unwrap_or(i64::MAX);
     Timestamp(changed.0.saturating_add(nanos))
 }
 
@@ -343,9 +323,7 @@ fn index(
     let shown_name = String::from_utf8_lossy(&name);
     let body = &text[head.body..];
     // Drop the extension: every note would match `md`.
-    let name_text = shown_name
-        .rsplit_once('.')
-        .map_or(&*shown_name, |(before, _)| before);
+    let name_text = shown_name.rsplit_once('.').map_or(&*shown_name, |(before, _)| before);
     let print = fingerprint([name_text, &*tags, body]);
     let same_content = indexed.as_ref().is_some_and(|indexed| {
         let is_described_alike = indexed.name == name && indexed.tags == tags;
@@ -366,11 +344,7 @@ fn index(
     let heading = passage::heading(&path, importance, &tags, &author);
     let tokens = passage::whole(body).map(|body| tokens::count(&(heading.clone() + &body)));
 
-    let what = if indexed.is_none() {
-        "written"
-    } else {
-        "changed"
-    };
+    let what = if indexed.is_none() { "written" } else { "changed" };
     let id = match indexed {
         Some(indexed) if same_content => {
             forget(db, indexed.id)?;
@@ -382,9 +356,7 @@ fn index(
             }
             let at = if agent.is_some() { now } else { attr.mtime };
             record(db, at, what, attr, dir, &name, &author)?;
-            let last = db.row("SELECT max(id) FROM memory_note", (), |row| {
-                row.get::<_, Option<i64>>(0)
-            })?;
+            let last = db.row("SELECT max(id) FROM memory_note", (), |row| row.get::<_, Option<i64>>(0))?;
             let id = last.flatten().unwrap_or(0) + 1;
             done.added.push(id);
             id
@@ -438,29 +410,13 @@ fn stems<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
     stems
 }
 
-fn record(
-    db: &Db,
-    at: Timestamp,
-    what: &str,
-    attr: &Attr,
-    dir: Ino,
-    name: &[u8],
-    author: &str,
-) -> Result<()> {
+fn record(db: &Db, at: Timestamp, what: &str, attr: &Attr, dir: Ino, name: &[u8], author: &str) -> Result<()> {
     // The event must not be older than the file and its directory: readers take an older event for one of an
     // earlier file with the same inode number.
     let made = nodes::find(db, dir)?.map_or(attr.btime, |dir| dir.btime.max(attr.btime));
     db.execute(
         "INSERT INTO memory_event (at, what, ino, dir, name, size, author) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-        params![
-            at.max(made).0,
-            what,
-            signed(attr.ino),
-            signed(dir),
-            name,
-            signed(attr.size),
-            author
-        ],
+        params![at.max(made).0, what, signed(attr.ino), signed(dir), name, signed(attr.size), author],
     )?;
     let last = db.connection.last_insert_rowid();
     if last % 256 == 0 {

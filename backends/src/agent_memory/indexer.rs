@@ -206,13 +206,8 @@ impl Indexer {
     /// Starts the thread, which begins as if something had changed.
     pub(super) fn start(index: Arc<Index>) -> std::io::Result<Self> {
         let (wake, woken) = sync_channel(1);
-        let thread = std::thread::Builder::new()
-            .name("index".to_owned())
-            .spawn(move || run(&index, &woken))?;
-        Ok(Self {
-            wake: Some(wake),
-            thread: Some(thread),
-        })
+        let thread = std::thread::Builder::new().name("index".to_owned()).spawn(move || run(&index, &woken))?;
+        Ok(Self { wake: Some(wake), thread: Some(thread) })
     }
 
     /// Ends the thread's sleep.

@@ -6,20 +6,12 @@ use crate::store::Result;
 /// The mean number of words in a note, names and tags included, from the record that FTS5 keeps for its own `bm25()`:
 /// the number of rows, and the words of each column, as SQLite's variable-length integers.
 pub(super) fn mean_length(db: &Db) -> Result<f64> {
-    let record = db.row(
-        "SELECT block FROM memory_text_data WHERE id = 1",
-        (),
-        |row| {
-            Ok(varints(
-                row.get_ref(0)?.as_blob_or_null()?.unwrap_or_default(),
-            ))
-        },
-    )?;
+    let record = db.row("SELECT block FROM memory_text_data WHERE id = 1", (), |row| {
+        Ok(varints(row.get_ref(0)?.as_blob_or_null()?.unwrap_or_default()))
+    })?;
     Ok(match record.as_deref() {
         // The last column has directories.
-        Some([rows, name, tags, text, ..]) if *rows > 0 => {
-            (name + tags + text) as f64 / *rows as f64
-        }
+        Some([rows, name, tags, text, ..]) if *rows > 0 => (name + tags + text) as f64 / *rows as f64,
         _ => 1.0,
     })
 }

@@ -110,21 +110,13 @@ impl Meant {
     }
 
     /// The notes in scope nearest to the question, at most `most` of [`NEAREST`], the nearest first.
-    pub(super) fn nearest(
-        &self,
-        db: &Db,
-        paths: &PathCache,
-        scope: &Scope,
-        most: usize,
-    ) -> Result<Vec<(i64, f64)>> {
+    pub(super) fn nearest(&self, db: &Db, paths: &PathCache, scope: &Scope, most: usize) -> Result<Vec<(i64, f64)>> {
         let Some((vector, model, ids)) = &self.vector else {
             return Ok(Vec::new());
         };
-        let has_expired =
-            "SELECT 1 FROM memory_note WHERE is_found = 0 AND expires IS NOT NULL LIMIT 1";
+        let has_expired = "SELECT 1 FROM memory_note WHERE is_found = 0 AND expires IS NOT NULL LIMIT 1";
         let has_expired = db.row(has_expired, (), |_| Ok(()))?.is_some();
-        let mut vectors =
-            db.statement("SELECT vector FROM memory_embedding WHERE id = ?1 AND model = ?2")?;
+        let mut vectors = db.statement("SELECT vector FROM memory_embedding WHERE id = ?1 AND model = ?2")?;
         let mut near = Vec::new();
         for id in ids {
             if has_expired || !scope.is_whole() {
@@ -138,9 +130,7 @@ impl Meant {
                     continue;
                 }
             }
-            let cosine = first(&mut vectors, params![id, model], |row| {
-                Ok(cosine(vector, row.get_ref(0)?.as_blob()?))
-            })?;
+            let cosine = first(&mut vectors, params![id, model], |row| Ok(cosine(vector, row.get_ref(0)?.as_blob()?)))?;
             near.extend(cosine.flatten().map(|cosine| (*id, cosine)));
             if near.len() == NEAREST {
                 break;
@@ -173,24 +163,22 @@ impl Meaning {
             changes,
         });
         let for_worker = Arc::clone(&shared);
-        std::thread::Builder::new()
-            .name("embeddings".to_owned())
-            .spawn(move || {
-                // Lower the priority of this thread only: embedding must not compete with requests.
-                let thread = rustix::thread::gettid();
-                if let Err(error) = rustix::process::setpriority_process(Some(thread), 19) {
-                    tracing::warn!(%error, "embedding runs at the priority of requests");
-                }
-                let work = || load().and_then(|model| for_worker.work(&model));
-                // Catch panics: the state must not stay `Loading` for ever.
-                let done = std::panic::catch_unwind(AssertUnwindSafe(work));
-                let done = done.unwrap_or_else(|_| Err("its thread panicked".to_owned()));
-                if let Err(reason) = done {
-                    tracing::error!("embedding has stopped: {reason}");
-                    for_worker.note_vectors.lock().state = State::Failed(reason);
-                    for_worker.changes.fetch_add(1, Ordering::AcqRel);
-                }
-            })?;
+        std::thread::Builder::new().name("embeddings".to_owned()).spawn(move || {
+            // Lower the priority of this thread only: embedding must not compete with requests.
+            let thread = rustix::thread::gettid();
+            if let Err(error) = rustix::process::setpriority_process(Some(thread), 19) {
+                tracing::warn!(%error, "embedding runs at the priority of requests");
+            }
+            let work = || load().and_then(|model| for_worker.work(&model));
+            // Catch panics: the state must not stay `Loading` for ever.
+            let done = std::panic::catch_unwind(AssertUnwindSafe(work));
+            let done = done.unwrap_or_else(|_| Err("its thread panicked".to_owned()));
+            if let Err(reason) = done {
+                tracing::error!("embedding has stopped: {reason}");
+                for_worker.note_vectors.lock().state = State::Failed(reason);
+                for_worker.changes.fetch_add(1, Ordering::AcqRel);
+            }
+        })?;
         Ok(Self { shared })
     }
 
@@ -199,10 +187,9 @@ impl Meaning {
         let note_vectors = self.shared.note_vectors.lock();
         match &note_vectors.state {
             State::Loading => EmbeddingState::Loading,
-            State::Ready(model) => EmbeddingState::Ready {
-                model: model.id().to_owned(),
-                waiting: note_vectors.waiting.len() as u64,
-            },
+            State::Ready(model) => {
+                EmbeddingState::Ready { model: model.id().to_owned(), waiting: note_vectors.waiting.len() as u64 }
+            }
             State::Failed(reason) => EmbeddingState::Failed(reason.clone()),
         }
     }
@@ -248,15 +235,10 @@ impl Meaning {
         let all = missing + note_vectors.signs.len();
         let basis = match missing {
             0 => "by full text and meaning".to_owned(),
-            _ => format!(
-                "by full text and meaning; {missing} of {all} notes have no embedding yet: by full text"
-            ),
+            _ => format!("by full text and meaning; {missing} of {all} notes have no embedding yet: by full text"),
         };
         let nearest = note_vectors.signs.nearest(&vector, NEAREST_SCOPED);
-        Meant {
-            basis,
-            vector: Some((vector, model.id().to_owned(), nearest)),
-        }
+        Meant { basis, vector: Some((vector, model.id().to_owned(), nearest)) }
     }
 }
 
@@ -287,17 +269,8 @@ impl Shared {
     }
 
     /// The vector of a question, from the cache or the model.
-    fn vector(
-        &self,
-        model: &dyn Embedder,
-        query: &str,
-    ) -> std::result::Result<Arc<Vec<f32>>, String> {
-        let kept = self
-            .questions
-            .lock()
-            .iter()
-            .find(|(kept, _)| kept == query)
-            .map(|(_, vector)| Arc::clone(vector));
+    fn vector(&self, model: &dyn Embedder, query: &str) -> std::result::Result<Arc<Vec<f32>>, String> {
+        let kept = self.questions.lock().iter().find(|(kept, _)| kept == query).map(|(_, vector)| Arc::clone(vector));
         if let Some(vector) = kept {
             return Ok(vector);
         }
@@ -334,8 +307,7 @@ impl Shared {
                     }
                     tracing::warn!("could not embed notes, will retry: {reason}");
                     let is_on = |_: &mut NoteVectors| !self.stops();
-                    self.wake
-                        .wait_while_for(&mut self.note_vectors.lock(), is_on, FAILURE_PAUSE);
+                    self.wake.wait_while_for(&mut self.note_vectors.lock(), is_on, FAILURE_PAUSE);
                 }
             }
         }
@@ -369,8 +341,7 @@ impl Shared {
 
     /// Waits for notes without a vector, and returns the newest. `None` to stop.
     fn next(&self) -> Option<Vec<i64>> {
-        let is_idle =
-            |note_vectors: &mut NoteVectors| note_vectors.waiting.is_empty() && !self.stops();
+        let is_idle = |note_vectors: &mut NoteVectors| note_vectors.waiting.is_empty() && !self.stops();
         let mut note_vectors = self.note_vectors.lock();
         self.wake.wait_while(&mut note_vectors, is_idle);
         let newest = note_vectors.waiting.iter().rev().take(BATCH_NOTES);
@@ -383,11 +354,8 @@ impl Shared {
         let Some(wanted) = wanted.transpose()? else {
             return Ok(());
         };
-        let texts: Vec<Vec<u32>> = wanted
-            .iter()
-            .filter(|note| !note.pieces.is_empty())
-            .map(|note| note.pieces.clone())
-            .collect();
+        let texts: Vec<Vec<u32>> =
+            wanted.iter().filter(|note| !note.pieces.is_empty()).map(|note| note.pieces.clone()).collect();
         let made = model.embed(&texts)?;
         if made.len() != texts.len() || made.iter().any(|made| made.len() != model.dimensions()) {
             return Err("the model returned unexpected vectors".to_owned());
@@ -400,18 +368,11 @@ impl Shared {
         });
         let vectors: Vec<(Wanted, Vec<u8>)> = vectors.collect();
         let kept = self.with_files(|files| self.keep(files, model, &vectors));
-        kept.transpose()
-            .map(|_| ())
-            .map_err(|error| error.to_string())
+        kept.transpose().map(|_| ()).map_err(|error| error.to_string())
     }
 
     /// Reads the pieces of one batch of the notes.
-    fn read(
-        &self,
-        files: &SqliteStore,
-        model: &dyn Embedder,
-        ids: &[i64],
-    ) -> std::result::Result<Vec<Wanted>, String> {
+    fn read(&self, files: &SqliteStore, model: &dyn Embedder, ids: &[i64]) -> std::result::Result<Vec<Wanted>, String> {
         let mut wanted: Vec<Wanted> = Vec::new();
         let mut pieces = 0;
         for id in ids {
@@ -434,23 +395,13 @@ impl Shared {
             if pieces > BATCH_PIECES && !wanted.is_empty() {
                 break;
             }
-            wanted.push(Wanted {
-                id: *id,
-                changed,
-                size,
-                pieces: text,
-            });
+            wanted.push(Wanted { id: *id, changed, size, pieces: text });
         }
         Ok(wanted)
     }
 
     /// Stores vectors of notes that have not changed since they were read.
-    fn keep(
-        &self,
-        files: &SqliteStore,
-        model: &dyn Embedder,
-        vectors: &[(Wanted, Vec<u8>)],
-    ) -> Result<()> {
+    fn keep(&self, files: &SqliteStore, model: &dyn Embedder, vectors: &[(Wanted, Vec<u8>)]) -> Result<()> {
         let db = files.db();
         let kept = db.transaction(|db| {
             let mut kept = Vec::new();
@@ -472,8 +423,7 @@ impl Shared {
             note_vectors.signs.add(*id, vector);
         }
         drop((note_vectors, db));
-        self.embedded
-            .fetch_add(kept.len() as u64, Ordering::Relaxed);
+        self.embedded.fetch_add(kept.len() as u64, Ordering::Relaxed);
         self.changes.fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
@@ -482,19 +432,9 @@ impl Shared {
 /// The modification time, the size and the beginning of the body of a note; the body is empty if it is not
 /// text. `None` if the note is gone, even if the index still has it.
 fn text(db: &Db, id: i64) -> Result<Option<(i64, i64, String)>> {
-    let found = db.row(
-        "SELECT changed, size, ino, body, is_text FROM memory_note WHERE id = ?1",
-        [id],
-        |row| {
-            Ok((
-                row.get(0)?,
-                row.get(1)?,
-                unsigned(row.get(2)?),
-                row.get::<_, u32>(3)?,
-                row.get::<_, bool>(4)?,
-            ))
-        },
-    )?;
+    let found = db.row("SELECT changed, size, ino, body, is_text FROM memory_note WHERE id = ?1", [id], |row| {
+        Ok((row.get(0)?, row.get(1)?, unsigned(row.get(2)?), row.get::<_, u32>(3)?, row.get::<_, bool>(4)?))
+    })?;
     let Some((changed, size, ino, body, is_text)) = found else {
         return Ok(None);
     };

@@ -15,16 +15,9 @@ const SEGMENTS: i64 = 2;
 
 /// Sets FTS5's `usermerge` to [`SEGMENTS`], unless the database has that value.
 pub(super) fn prepare(db: &Db) -> Result<()> {
-    let is_set = db.row(
-        "SELECT 1 FROM memory_text_config WHERE k = 'usermerge' AND v = ?1",
-        [SEGMENTS],
-        |_| Ok(()),
-    )?;
+    let is_set = db.row("SELECT 1 FROM memory_text_config WHERE k = 'usermerge' AND v = ?1", [SEGMENTS], |_| Ok(()))?;
     if is_set.is_none() {
-        db.execute(
-            "INSERT INTO memory_text (memory_text, rank) VALUES ('usermerge', ?1)",
-            [SEGMENTS],
-        )?;
+        db.execute("INSERT INTO memory_text (memory_text, rank) VALUES ('usermerge', ?1)", [SEGMENTS])?;
     }
     Ok(())
 }
@@ -49,10 +42,7 @@ fn is_spread(db: &Db) -> Result<bool> {
 /// Runs FTS5's `merge`; negative `pages` merge all segments. False if there was nothing to merge.
 fn merge(db: &Db, pages: i64) -> Result<bool> {
     let before = db.connection.total_changes();
-    db.execute(
-        "INSERT INTO memory_text (memory_text, rank) VALUES ('merge', ?1)",
-        [pages],
-    )?;
+    db.execute("INSERT INTO memory_text (memory_text, rank) VALUES ('merge', ?1)", [pages])?;
     // The statement itself counts as one change, <https://www.sqlite.org/fts5.html#the_merge_command>.
     Ok(db.connection.total_changes() - before >= 2)
 }
@@ -66,11 +56,7 @@ mod tests {
     use crate::sqlite::SqliteStore;
     use crate::store::{Caller, Kind, NewNode, ROOT, Store, Timestamp};
 
-    const OWNER: Caller = Caller {
-        uid: 0,
-        gid: 0,
-        now: Timestamp(0),
-    };
+    const OWNER: Caller = Caller { uid: 0, gid: 0, now: Timestamp(0) };
 
     fn found(db: &Db, word: &str) -> Vec<i64> {
         let sql = "SELECT rowid FROM memory_text WHERE memory_text MATCH ?1 ORDER BY rowid DESC";
@@ -125,12 +111,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notes.db");
         let memory = AgentMemory::open(&path, &OWNER, None).unwrap();
-        let file = NewNode {
-            kind: Kind::File,
-            permissions: 0o644,
-            rdev: 0,
-            target: b"",
-        };
+        let file = NewNode { kind: Kind::File, permissions: 0o644, rdev: 0, target: b"" };
         for number in 0..12 {
             let name = format!("{number}.md");
             let made = memory.create(&OWNER, ROOT, name.as_bytes(), &file);

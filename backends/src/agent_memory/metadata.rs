@@ -45,8 +45,7 @@ impl Metadata {
             return Ok(false);
         };
         let text = || {
-            let text =
-                std::str::from_utf8(value).map_err(|_| "it must be UTF-8 text".to_owned())?;
+            let text = std::str::from_utf8(value).map_err(|_| "it must be UTF-8 text".to_owned())?;
             Ok::<_, String>(text.trim())
         };
         match name {
@@ -69,10 +68,8 @@ fn importance(text: &str) -> Result<f64, String> {
 }
 
 fn tags<'a>(words: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let mut tags: Vec<String> = words
-        .map(|tag| tag.trim().replace([',', '\n'], " "))
-        .filter(|tag| !tag.is_empty())
-        .collect();
+    let mut tags: Vec<String> =
+        words.map(|tag| tag.trim().replace([',', '\n'], " ")).filter(|tag| !tag.is_empty()).collect();
     tags.sort();
     tags.dedup();
     tags
@@ -87,8 +84,7 @@ fn author(text: &str) -> Result<String, String> {
 
 /// Parses a time to live in seconds, or with a unit `s`, `m`, `h`, `d` or `w`.
 fn seconds(text: &str) -> Result<u64, String> {
-    let wrong =
-        || "ttl must be a number of seconds, or one with s, m, h, d or w, as in 7d".to_owned();
+    let wrong = || "ttl must be a number of seconds, or one with s, m, h, d or w, as in 7d".to_owned();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
         "" | "s" => 1,
@@ -213,15 +209,8 @@ pub(super) struct Head {
 
 /// Parses the front matter of a note: the lines between a first line `---` and the next `---`.
 pub(super) fn head(text: &str) -> Head {
-    let nothing = Head {
-        metadata: Metadata::default(),
-        body: 0,
-        problem: None,
-    };
-    let Some(rest) = text
-        .strip_prefix("---\n")
-        .or_else(|| text.strip_prefix("---\r\n"))
-    else {
+    let nothing = Head { metadata: Metadata::default(), body: 0, problem: None };
+    let Some(rest) = text.strip_prefix("---\n").or_else(|| text.strip_prefix("---\r\n")) else {
         return nothing;
     };
     let start = text.len() - rest.len();
@@ -234,16 +223,9 @@ pub(super) fn head(text: &str) -> Head {
         if line.trim_end() == "---" {
             let yaml = &text[start..at];
             return match read_front_matter(yaml) {
-                Ok(metadata) => Head {
-                    metadata,
-                    body: end,
-                    problem: None,
-                },
+                Ok(metadata) => Head { metadata, body: end, problem: None },
                 // It may be no front matter, so the body is the whole text.
-                Err(problem) => Head {
-                    problem: Some(problem),
-                    ..nothing
-                },
+                Err(problem) => Head { problem: Some(problem), ..nothing },
             };
         }
         at = end;
@@ -272,17 +254,12 @@ mod tests {
 
     #[test]
     fn front_matter_says_what_attributes_do() {
-        let head = head(
-            "---\ntitle: mine\nimportance: 0.9\ntags: [trading, nvda]\nttl: 7d\nauthor: akashi\n---\nRSI\n",
-        );
+        let head =
+            head("---\ntitle: mine\nimportance: 0.9\ntags: [trading, nvda]\nttl: 7d\nauthor: akashi\n---\nRSI\n");
         assert_eq!(head.problem, None);
         let mut said = Metadata::default();
-        for (name, value) in [
-            ("importance", "0.9"),
-            ("tags", "nvda, trading"),
-            ("ttl", "604800"),
-            ("author", "akashi"),
-        ] {
+        for (name, value) in [("importance", "0.9"), ("tags", "nvda, trading"), ("ttl", "604800"), ("author", "akashi")]
+        {
             let name = format!("user.ctx.{name}");
             assert!(said.take(name.as_bytes(), value.as_bytes()).unwrap());
         }
@@ -294,20 +271,10 @@ mod tests {
         for (yaml, importance, tags, ttl) in [
             ("importance: '0.5'", Some(0.5), None, None),
             ("tags: a, b", None, Some(vec!["a", "b"]), None),
-            (
-                "tags:\n- 'b # c'\n- a # b",
-                None,
-                Some(vec!["a", "b # c"]),
-                None,
-            ),
+            ("tags:\n- 'b # c'\n- a # b", None, Some(vec!["a", "b # c"]), None),
             ("ttl: 60\r\nmood: {a: [1, ~]}\r", None, None, Some(60)),
             ("? ttl\n: '2m'", None, None, Some(120)),
-            (
-                "of: &of [x, 7]\ntags: *of",
-                None,
-                Some(vec!["7", "x"]),
-                None,
-            ),
+            ("of: &of [x, 7]\ntags: *of", None, Some(vec!["7", "x"]), None),
         ] {
             let head = head(&format!("---\n{yaml}\n---\nbody"));
             let expected = Metadata {

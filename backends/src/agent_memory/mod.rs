@@ -35,9 +35,7 @@ use parking_lot::Mutex;
 
 use crate::sqlite::db::Db;
 use crate::sqlite::{HEAD, SqliteOpenError, SqliteStore, content};
-use crate::store::{
-    Attr, Caller, Errno, Ino, Kind, NewNode, ROOT, Result, Store, StoreError, Timestamp,
-};
+use crate::store::{Attr, Caller, Errno, Ino, Kind, NewNode, ROOT, Result, Store, StoreError, Timestamp};
 use answers::{Answer, Answers};
 pub(crate) use backend::{AgentMemoryMount, AgentMemoryOptions};
 use describe::Stats;
@@ -87,9 +85,7 @@ fn moment(at: Timestamp) -> String {
 
 fn format_time(at: Timestamp, format: &str) -> String {
     // jiff covers the range of every `Timestamp`.
-    jiff::Timestamp::from_nanosecond(at.0.into())
-        .map(|time| time.strftime(format).to_string())
-        .unwrap_or_default()
+    jiff::Timestamp::from_nanosecond(at.0.into()).map(|time| time.strftime(format).to_string()).unwrap_or_default()
 }
 
 /// The shared and private directories, created if they are missing.
@@ -97,12 +93,7 @@ fn make_namespaces(files: &SqliteStore, owner: &Caller, agent: &str) -> Result<P
     let directory = |parent: Ino, name: &str| {
         let found = match files.lookup(parent, name.as_bytes()) {
             Err(error) if error.errno == Errno::NOENT => {
-                let node = NewNode {
-                    kind: Kind::Directory,
-                    permissions: 0o755,
-                    rdev: 0,
-                    target: b"",
-                };
+                let node = NewNode { kind: Kind::Directory, permissions: 0o755, rdev: 0, target: b"" };
                 files.create(owner, parent, name.as_bytes(), &node)?
             }
             found => found?,
@@ -115,12 +106,7 @@ fn make_namespaces(files: &SqliteStore, owner: &Caller, agent: &str) -> Result<P
     };
     let memory = directory(ROOT, "memory")?;
     let all = directory(memory, "private")?;
-    Ok(Privacy {
-        memory,
-        all,
-        shared: directory(memory, "shared")?,
-        own: directory(all, agent)?,
-    })
+    Ok(Privacy { memory, all, shared: directory(memory, "shared")?, own: directory(all, agent)? })
 }
 
 /// An agent's memory in one SQLite database.
@@ -162,11 +148,7 @@ impl AgentMemory {
     ///
     /// # Errors
     /// See [`SqliteOpenError`].
-    pub fn open(
-        path: &Path,
-        owner: &Caller,
-        agent: Option<&str>,
-    ) -> std::result::Result<Self, SqliteOpenError> {
+    pub fn open(path: &Path, owner: &Caller, agent: Option<&str>) -> std::result::Result<Self, SqliteOpenError> {
         Self::open_at(path, owner, agent, Box::new(Timestamp::now))
     }
 
@@ -188,10 +170,8 @@ impl AgentMemory {
                 fix: "an agent-memory must write its index: copy the database to a directory that you can write to; or mount it with `ctxbench mount sqlite --db`, which serves the files without search",
             });
         }
-        let unreadable = |error: StoreError| SqliteOpenError::Unreadable {
-            path: path.to_owned(),
-            reason: error.to_string(),
-        };
+        let unreadable =
+            |error: StoreError| SqliteOpenError::Unreadable { path: path.to_owned(), reason: error.to_string() };
         let prepare = || {
             let notes = files.transaction(|db| {
                 index::prepare(db)?;
@@ -209,11 +189,10 @@ impl AgentMemory {
             index.files.discard_new();
             unreadable(error)
         })?;
-        let indexer =
-            Indexer::start(Arc::clone(&index)).map_err(|error| SqliteOpenError::Unreadable {
-                path: path.to_owned(),
-                reason: format!("starting the thread that indexes notes: {error}"),
-            })?;
+        let indexer = Indexer::start(Arc::clone(&index)).map_err(|error| SqliteOpenError::Unreadable {
+            path: path.to_owned(),
+            reason: format!("starting the thread that indexes notes: {error}"),
+        })?;
         Ok(Self {
             indexer: Mutex::new(Some(indexer)),
             files: Arc::clone(&index.files),
@@ -309,11 +288,7 @@ impl AgentMemory {
     /// Records for `:stats` why a call is refused, and returns its error.
     fn refuse(&self, errno: Errno, what: &[u8], reason: &str) -> StoreError {
         let shown = shown_name(&what[..what.len().min(255)]);
-        let said = format!(
-            "{} {shown}: {}",
-            moment((self.index.clock)()),
-            one_line(reason)
-        );
+        let said = format!("{} {shown}: {}", moment((self.index.clock)()), one_line(reason));
         *self.last_error.lock() = Some(said);
         self.counters.refused.fetch_add(1, Ordering::Relaxed);
         self.index.changes.fetch_add(1, Ordering::AcqRel);
@@ -322,11 +297,7 @@ impl AgentMemory {
 
     /// The scope of a request in the directory `dir`.
     fn scope(&self, db: &Db, dir: Ino) -> Result<Scope> {
-        Ok(Scope {
-            dir,
-            dir_path: self.index.paths.of(db, dir)?,
-            privacy: self.privacy,
-        })
+        Ok(Scope { dir, dir_path: self.index.paths.of(db, dir)?, privacy: self.privacy })
     }
 
     /// The answer to a name; `None` if the name is not a request.
@@ -369,12 +340,7 @@ impl AgentMemory {
         Ok(Some(self.answer_attr(&answer)))
     }
 
-    fn respond(
-        &self,
-        dir: Ino,
-        name: &[u8],
-        now: Timestamp,
-    ) -> std::result::Result<Vec<u8>, Failure> {
+    fn respond(&self, dir: Ino, name: &[u8], now: Timestamp) -> std::result::Result<Vec<u8>, Failure> {
         let request = request::parse(name).map_err(Failure::Asked)?;
         if self.index.paths.of(&self.files.db(), dir)?.is_too_deep {
             return Err(Failure::Asked(format!(
@@ -395,11 +361,7 @@ impl AgentMemory {
                     search::answer(db, &self.index.paths, &scope, &query, lines, self.notes())
                 })?
             }
-            Request::Recall {
-                query,
-                max_tokens,
-                strategy,
-            } => {
+            Request::Recall { query, max_tokens, strategy } => {
                 let query = query_of(query)?;
                 self.counters.recalls.fetch_add(1, Ordering::Relaxed);
                 // Embed the question before locking the database: it takes milliseconds.
@@ -407,14 +369,8 @@ impl AgentMemory {
                     Some(meaning) => meaning.ask(&query),
                     None => Meant::by_text(None),
                 };
-                let asked = recall::Asked {
-                    query: &query,
-                    max_tokens,
-                    strategy,
-                    now,
-                    notes: self.notes(),
-                    meant: &meant,
-                };
+                let asked =
+                    recall::Asked { query: &query, max_tokens, strategy, now, notes: self.notes(), meant: &meant };
                 self.files.db().reading(|db| {
                     let scope = self.scope(db, dir)?;
                     recall::answer(db, &self.index.paths, &scope, &asked)
@@ -443,9 +399,7 @@ impl AgentMemory {
                 let scope = self.scope(&db, dir)?;
                 return Ok(describe::expired(&db, &self.index.paths, &scope, now)?);
             }
-            Request::Ttl {
-                only_expired: false,
-            } => {
+            Request::Ttl { only_expired: false } => {
                 let db = self.files.db();
                 describe::ttl(&db, &self.index.paths, &self.scope(&db, dir)?, now)?
             }
@@ -474,8 +428,7 @@ impl AgentMemory {
         }
         let mut bytes = Vec::new();
         content::read(&self.files.db(), attr.ino, 0, HEAD as usize, &mut bytes)?;
-        let text = String::from_utf8(bytes)
-            .map_err(|_| Failure::Asked(format!("{file:?} is not UTF-8 text")))?;
+        let text = String::from_utf8(bytes).map_err(|_| Failure::Asked(format!("{file:?} is not UTF-8 text")))?;
         check_query(&text).map_err(Failure::Asked)?;
         Ok(text)
     }
@@ -486,8 +439,7 @@ impl AgentMemory {
             .lookup_file(dir, link.as_bytes())
             .and_then(|attr| self.files.readlink(attr.ino))
             .map_err(|error| Failure::Asked(format!("the query's link {link:?}: {error}")))?;
-        let text = String::from_utf8(target)
-            .map_err(|_| Failure::Asked(format!("{link:?} is not UTF-8 text")))?;
+        let text = String::from_utf8(target).map_err(|_| Failure::Asked(format!("{link:?} is not UTF-8 text")))?;
         check_query(&text).map_err(Failure::Asked)?;
         Ok(text)
     }
@@ -520,9 +472,7 @@ impl AgentMemory {
     fn lookup_file(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
         let attr = self.files.lookup(parent, name)?;
         match self.privacy {
-            Some(privacy) if parent == privacy.all && attr.ino != privacy.own => {
-                Err(Errno::NOENT.into())
-            }
+            Some(privacy) if parent == privacy.all && attr.ino != privacy.own => Err(Errno::NOENT.into()),
             _ => Ok(attr),
         }
     }

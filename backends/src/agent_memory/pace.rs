@@ -65,12 +65,7 @@ pub(super) struct Pace {
 impl Pace {
     /// `last` is the number of the last change.
     pub(super) fn new(last: u64) -> Self {
-        Self {
-            last,
-            quiet: Duration::ZERO,
-            behind: Duration::ZERO,
-            left: 0,
-        }
+        Self { last, quiet: Duration::ZERO, behind: Duration::ZERO, left: 0 }
     }
 
     /// What to do after a pause; `marked` is the number of the last change, and `is_behind` whether the index lacks any.
@@ -125,11 +120,7 @@ mod tests {
             number
         });
         assert_eq!(done[..99], [Work::Nothing; 99]);
-        assert!(
-            done[99..]
-                .iter()
-                .all(|work| *work == Work::Index(BATCH_BESIDE))
-        );
+        assert!(done[99..].iter().all(|work| *work == Work::Index(BATCH_BESIDE)));
         let step = Work::Index(BATCH_BESIDE).pause(Duration::from_millis(8));
         assert_eq!(step, Duration::from_millis(72));
         // A request would have to wait for all that is left.

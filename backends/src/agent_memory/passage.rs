@@ -87,22 +87,13 @@ pub(super) fn telling(body: &str, words: &[Wanted], most: usize) -> String {
     let body = &*without_long_blanks(body.trim());
     let most = most.min(WHOLE_MAX);
     let parts = parts(body, (most / 2).max(PART_MAX).min(most));
-    let scores: Vec<f64> = parts
-        .iter()
-        .map(|part| score(&body[part.clone()], words))
-        .collect();
-    let best = scores
-        .iter()
-        .enumerate()
-        .max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(&a.0)));
+    let scores: Vec<f64> = parts.iter().map(|part| score(&body[part.clone()], words)).collect();
+    let best = scores.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(&a.0)));
     let best = best.map_or(0, |(at, _)| at);
     let mut order: Vec<usize> = (0..parts.len()).collect();
     order.sort_by(|a, b| {
         let is_head = (*b == 0).cmp(&(*a == 0));
-        is_head
-            .then(scores[*b].total_cmp(&scores[*a]))
-            .then(a.abs_diff(best).cmp(&b.abs_diff(best)))
-            .then(a.cmp(b))
+        is_head.then(scores[*b].total_cmp(&scores[*a])).then(a.abs_diff(best).cmp(&b.abs_diff(best))).then(a.cmp(b))
     });
     let mut used = 0;
     let mut kept: Vec<usize> = Vec::new();
@@ -143,11 +134,7 @@ fn without_long_blanks(text: &str) -> Cow<'_, str> {
         let at = text.len() - rest.len() + start;
         if blank > BLANK_MAX {
             short += &text[copied..at];
-            short.push(if text[at..at + blank].contains('\n') {
-                '\n'
-            } else {
-                ' '
-            });
+            short.push(if text[at..at + blank].contains('\n') { '\n' } else { ' ' });
             copied = at + blank;
         }
         rest = &text[at + blank..];
@@ -168,10 +155,7 @@ fn score(text: &str, wanted: &[Wanted]) -> f64 {
             *is_found |= wanted.hash == hash;
         }
     }
-    let found = wanted
-        .iter()
-        .zip(is_found)
-        .filter(|(_, is_found)| *is_found);
+    let found = wanted.iter().zip(is_found).filter(|(_, is_found)| *is_found);
     found.map(|(wanted, _)| wanted.weight).sum()
 }
 
@@ -218,11 +202,7 @@ fn parts(text: &str, most: usize) -> Vec<Range<usize>> {
 }
 
 fn shown(text: &str, is_cut_after: bool) -> String {
-    let before = if text.starts_with('/') || text.is_empty() {
-        "… "
-    } else {
-        ""
-    };
+    let before = if text.starts_with('/') || text.is_empty() { "… " } else { "" };
     let after = if is_cut_after { " …" } else { "" };
     format!("{before}{text}{after}\n")
 }
@@ -260,10 +240,7 @@ mod tests {
     use super::*;
 
     fn wanted(words: &[&str]) -> Vec<Wanted> {
-        let words = words.iter().map(|word| Wanted {
-            hash: hash(&stem(word)),
-            weight: 1.0,
-        });
+        let words = words.iter().map(|word| Wanted { hash: hash(&stem(word)), weight: 1.0 });
         words.collect()
     }
 
@@ -272,14 +249,8 @@ mod tests {
         let filler = "nothing of interest here\n".repeat(200);
         let text = format!("Trades of May\n{filler}NVDA fell after RSI above 70\n{filler}");
         let shown = telling(&text, &wanted(&["nvda", "rsi"]), WHOLE_MAX);
-        assert!(
-            shown.starts_with("Trades of May …\nnothing") && shown.ends_with(" …\n"),
-            "{shown}"
-        );
-        assert!(
-            shown.contains("here\nNVDA fell after RSI above 70\nnothing"),
-            "{shown}"
-        );
+        assert!(shown.starts_with("Trades of May …\nnothing") && shown.ends_with(" …\n"), "{shown}");
+        assert!(shown.contains("here\nNVDA fell after RSI above 70\nnothing"), "{shown}");
         assert!(shown.len() <= WHOLE_MAX + 16);
         let one_line = format!("{} NVDA {}", "x ".repeat(5000), "y ".repeat(5000));
         let shown = telling(&one_line, &wanted(&["nvda"]), WHOLE_MAX);
@@ -290,10 +261,7 @@ mod tests {
     fn a_long_run_of_white_space_does_not_fill_a_passage() {
         for (blank, shown_as) in [(" ".repeat(5000), ' '), (" \n".repeat(2500), '\n')] {
             let text = format!("Trades{blank}NVDA fell{blank}again");
-            assert_eq!(
-                telling(&text, &wanted(&["nvda"]), 60),
-                format!("Trades{shown_as}NVDA fell{shown_as}again\n")
-            );
+            assert_eq!(telling(&text, &wanted(&["nvda"]), 60), format!("Trades{shown_as}NVDA fell{shown_as}again\n"));
         }
         assert_eq!(without_long_blanks("a\n    b  c"), "a\n    b  c");
     }
@@ -305,16 +273,8 @@ mod tests {
             parts.map(|part| text[part].to_owned()).collect()
         };
         assert_eq!(
-            split(
-                "By G. Puccini, approx. in 1900. \"Sung?\" Yes.\n\n* one",
-                99
-            ),
-            [
-                "By G. Puccini, approx. in 1900.",
-                " \"Sung?\"",
-                " Yes.",
-                "\n\n* one"
-            ]
+            split("By G. Puccini, approx. in 1900. \"Sung?\" Yes.\n\n* one", 99),
+            ["By G. Puccini, approx. in 1900.", " \"Sung?\"", " Yes.", "\n\n* one"]
         );
         assert_eq!(split("one two three", 8), ["one two", " three"]);
         assert_eq!(split("éééé", 4), ["éé", "éé"]);
@@ -329,10 +289,7 @@ mod tests {
             telling(text, &wanted(&["rome", "sung"]), 60),
             "Tosca is an opera. … It was first sung in Rome in 1900. …\n"
         );
-        assert_eq!(
-            telling(text, &[], 45),
-            "Tosca is an opera. … \"Was it a success?\" …\n"
-        );
+        assert_eq!(telling(text, &[], 45), "Tosca is an opera. … \"Was it a success?\" …\n");
     }
 
     proptest! {

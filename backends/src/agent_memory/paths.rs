@@ -53,11 +53,7 @@ impl DirPath {
                 false => whole,
             };
         }
-        Arc::new(Self {
-            path,
-            chain,
-            is_too_deep,
-        })
+        Arc::new(Self { path, chain, is_too_deep })
     }
 }
 
@@ -90,9 +86,9 @@ impl Scope {
 
     /// Whether the notes in a directory are in scope.
     pub(super) fn covers(&self, dir_path: &DirPath) -> bool {
-        let hidden = self.privacy.is_some_and(|privacy| {
-            dir_path.chain.contains(&privacy.all) && !dir_path.chain.contains(&privacy.own)
-        });
+        let hidden = self
+            .privacy
+            .is_some_and(|privacy| dir_path.chain.contains(&privacy.all) && !dir_path.chain.contains(&privacy.own));
         !hidden && (self.dir == ROOT || dir_path.chain.contains(&self.dir))
     }
 
@@ -131,10 +127,9 @@ impl Scope {
 
     fn visible(&self, expression: String) -> String {
         match self.privacy {
-            Some(privacy) if !self.dir_path.chain.contains(&privacy.own) => format!(
-                "({expression}) NOT (within : d{} NOT within : d{})",
-                privacy.all, privacy.own
-            ),
+            Some(privacy) if !self.dir_path.chain.contains(&privacy.own) => {
+                format!("({expression}) NOT (within : d{} NOT within : d{})", privacy.all, privacy.own)
+            }
             _ => expression,
         }
     }
@@ -169,11 +164,7 @@ impl PathCache {
                 break Arc::clone(kept);
             }
             if top == ROOT {
-                break Arc::new(DirPath {
-                    path: String::new(),
-                    chain: vec![ROOT],
-                    is_too_deep: false,
-                });
+                break Arc::new(DirPath { path: String::new(), chain: vec![ROOT], is_too_deep: false });
             }
             below.push(top);
             top = nodes::parent(db, top)?;
@@ -210,22 +201,15 @@ const PRIVATE: &str = "/memory/private";
 /// its first name. `None` if it has no name.
 pub(super) fn found_as(db: &Db, paths: &PathCache, ino: Ino) -> Result<Option<(Ino, Vec<u8>)>> {
     let mut names: Vec<(Ino, Vec<u8>)> = {
-        let mut statement = db.statement(
-            "SELECT parent, name FROM memory_name WHERE ino = ?1 ORDER BY parent, name",
-        )?;
-        let names = statement.query_map([signed(ino)], |row| {
-            Ok((unsigned(row.get(0)?), row.get(1)?))
-        })?;
+        let mut statement =
+            db.statement("SELECT parent, name FROM memory_name WHERE ino = ?1 ORDER BY parent, name")?;
+        let names = statement.query_map([signed(ino)], |row| Ok((unsigned(row.get(0)?), row.get(1)?)))?;
         names.collect::<rusqlite::Result<_>>()?
     };
     if names.len() > 1 {
         for (at, (dir, _)) in names.iter().enumerate() {
             let dir_path = paths.of(db, *dir)?;
-            if dir_path
-                .path
-                .strip_prefix(PRIVATE)
-                .is_none_or(|rest| !rest.is_empty() && !rest.starts_with('/'))
-            {
+            if dir_path.path.strip_prefix(PRIVATE).is_none_or(|rest| !rest.is_empty() && !rest.starts_with('/')) {
                 return Ok(Some(names.swap_remove(at)));
             }
         }
@@ -235,9 +219,7 @@ pub(super) fn found_as(db: &Db, paths: &PathCache, ino: Ino) -> Result<Option<(I
 
 /// A name of an inode and its directory; `None` if it has no name.
 pub(super) fn name_of(db: &Db, ino: Ino) -> Result<Option<(Ino, Vec<u8>)>> {
-    db.row(
-        "SELECT parent, name FROM memory_name WHERE ino = ?1 LIMIT 1",
-        [signed(ino)],
-        |row| Ok((unsigned(row.get(0)?), row.get(1)?)),
-    )
+    db.row("SELECT parent, name FROM memory_name WHERE ino = ?1 LIMIT 1", [signed(ino)], |row| {
+        Ok((unsigned(row.get(0)?), row.get(1)?))
+    })
 }

@@ -168,10 +168,7 @@ mod tests {
         assert!((of(2.0 * SHORT) - 0.1).abs() < 1e-12);
     }
 
-    const ALL: Bm25 = Bm25 {
-        notes: 1000.0,
-        length: 20.0,
-    };
+    const ALL: Bm25 = Bm25 { notes: 1000.0, length: 20.0 };
 
     #[test]
     fn rare_words_repeated_words_and_short_notes_score_higher() {
@@ -216,18 +213,12 @@ mod tests {
             (0.56, 0.16, new(0.16), 0.05 / 0.45),
         ] {
             let got = share(cosine, closest, unrelated);
-            assert!(
-                (got - expected).abs() < 1e-9,
-                "{cosine} of {closest}: {got}"
-            );
+            assert!((got - expected).abs() < 1e-9, "{cosine} of {closest}: {got}");
         }
     }
 
     /// The names of notes in the order of a strategy.
-    fn order<const N: usize>(
-        strategy: Strategy,
-        mut notes: [(&'static str, Qualities); N],
-    ) -> [&'static str; N] {
+    fn order<const N: usize>(strategy: Strategy, mut notes: [(&'static str, Qualities); N]) -> [&'static str; N] {
         let best = Best::of(notes.iter().map(|(_, note)| *note));
         notes.sort_by(|a, b| {
             let (a, b) = (a.1.rank(strategy, best), b.1.rank(strategy, best));
@@ -236,51 +227,15 @@ mod tests {
         notes.map(|(name, _)| name)
     }
 
-    const NOTE: Qualities = Qualities {
-        relevance: 1.0,
-        matched: 2.0,
-        importance: 0.5,
-        recency: 0.5,
-    };
+    const NOTE: Qualities = Qualities { relevance: 1.0, matched: 2.0, importance: 0.5, recency: 0.5 };
 
     #[test]
     fn recency_and_importance_order_notes_with_words_of_the_question_and_no_others() {
         let notes = [
-            (
-                "best",
-                Qualities {
-                    importance: 0.0,
-                    recency: 0.1,
-                    ..NOTE
-                },
-            ),
-            (
-                "has one word",
-                Qualities {
-                    relevance: 0.05,
-                    matched: 1.0,
-                    importance: 0.6,
-                    recency: 1.0,
-                },
-            ),
-            (
-                "neighbour",
-                Qualities {
-                    relevance: 0.2,
-                    matched: 0.0,
-                    importance: 1.0,
-                    recency: 1.0,
-                },
-            ),
-            (
-                "means it",
-                Qualities {
-                    relevance: 0.6,
-                    matched: 0.0,
-                    importance: 0.5,
-                    recency: 0.5,
-                },
-            ),
+            ("best", Qualities { importance: 0.0, recency: 0.1, ..NOTE }),
+            ("has one word", Qualities { relevance: 0.05, matched: 1.0, importance: 0.6, recency: 1.0 }),
+            ("neighbour", Qualities { relevance: 0.2, matched: 0.0, importance: 1.0, recency: 1.0 }),
+            ("means it", Qualities { relevance: 0.6, matched: 0.0, importance: 0.5, recency: 0.5 }),
         ];
         let by_rule = ["has one word", "means it", "best", "neighbour"];
         assert_eq!(order(Strategy::Recency, notes), by_rule);
@@ -291,12 +246,7 @@ mod tests {
 
     #[test]
     fn a_note_with_one_of_many_words_of_the_question_does_not_count_as_relevant() {
-        let new = Qualities {
-            relevance: 0.1,
-            matched: 1.0,
-            recency: 1.0,
-            ..NOTE
-        };
+        let new = Qualities { relevance: 0.1, matched: 1.0, recency: 1.0, ..NOTE };
         for (matched, first) in [(4.0, "new"), (5.0, "best")] {
             let best = Qualities { matched, ..NOTE };
             let notes = [("best", best), ("new", new)];
@@ -308,23 +258,11 @@ mod tests {
     fn each_of_relevance_importance_and_recency_decides_where_the_others_are_equal() {
         let more = 1e-6;
         for better in [
-            Qualities {
-                relevance: NOTE.relevance + more,
-                ..NOTE
-            },
-            Qualities {
-                importance: NOTE.importance + more,
-                ..NOTE
-            },
-            Qualities {
-                recency: NOTE.recency + more,
-                ..NOTE
-            },
+            Qualities { relevance: NOTE.relevance + more, ..NOTE },
+            Qualities { importance: NOTE.importance + more, ..NOTE },
+            Qualities { recency: NOTE.recency + more, ..NOTE },
         ] {
-            for notes in [
-                [("better", better), ("other", NOTE)],
-                [("other", NOTE), ("better", better)],
-            ] {
+            for notes in [[("better", better), ("other", NOTE)], [("other", NOTE), ("better", better)]] {
                 assert_eq!(order(Strategy::Balanced, notes)[0], "better", "{better:?}");
             }
         }
@@ -332,22 +270,11 @@ mod tests {
 
     #[test]
     fn importance_and_recency_outweigh_relevance_up_to_their_weights() {
-        let of = |relevance, importance, recency| Qualities {
-            relevance,
-            importance,
-            recency,
-            ..NOTE
-        };
+        let of = |relevance, importance, recency| Qualities { relevance, importance, recency, ..NOTE };
         let first = |a, b| order(Strategy::Balanced, [("a", a), ("b", b)])[0];
         // A note of the highest importance, against one without any.
-        assert_eq!(
-            first(of(1.0, 1.0, 0.5), of(IMPORTANCE - 0.01, 0.0, 0.5)),
-            "a"
-        );
-        assert_eq!(
-            first(of(1.0, 1.0, 0.5), of(IMPORTANCE + 0.01, 0.0, 0.5)),
-            "b"
-        );
+        assert_eq!(first(of(1.0, 1.0, 0.5), of(IMPORTANCE - 0.01, 0.0, 0.5)), "a");
+        assert_eq!(first(of(1.0, 1.0, 0.5), of(IMPORTANCE + 0.01, 0.0, 0.5)), "b");
         // A new note, against one that is very old.
         assert_eq!(first(of(1.0, 0.5, 1.0), of(RECENCY - 0.01, 0.5, 0.0)), "a");
         assert_eq!(first(of(1.0, 0.5, 1.0), of(RECENCY + 0.01, 0.5, 0.0)), "b");

@@ -15,9 +15,7 @@ use super::meaning::{Meant, NEAREST};
 use super::neighbours::Neighbours;
 use super::passage::Wanted;
 use super::paths::{PathCache, Scope};
-use super::ranking::{
-    self, Best, Bm25, CLOSE, Qualities, TOWARDS, of_neighbour, recency, relevance,
-};
+use super::ranking::{self, Best, Bm25, CLOSE, Qualities, TOWARDS, of_neighbour, recency, relevance};
 use super::request::Strategy;
 use super::sections::{self, Relevant};
 use super::vectors::{cosine, towards};
@@ -67,10 +65,7 @@ struct Word {
 
 impl Word {
     fn wanted(&self) -> Wanted {
-        Wanted {
-            hash: self.hash,
-            weight: self.idf,
-        }
+        Wanted { hash: self.hash, weight: self.idf }
     }
 }
 
@@ -126,10 +121,7 @@ pub(super) fn answer(
     scope: &Scope,
     asked: &Asked<'_>,
 ) -> std::result::Result<String, Failure> {
-    let bm25 = Bm25 {
-        notes: asked.notes as f64,
-        length: mean_length(db)?,
-    };
+    let bm25 = Bm25 { notes: asked.notes as f64, length: mean_length(db)? };
     let words = read_words(db, scope, asked.query, bm25)?;
     let mut ids = candidates(db, scope, &words, asked.scored())?;
     // If so, notes that were not read may be as relevant.
@@ -156,20 +148,13 @@ pub(super) fn answer(
     let rank = |note: &Scored| note.qualities.rank(asked.strategy, best);
     notes.sort_by(|a, b| {
         let (left, right) = (rank(a), rank(b));
-        right[0]
-            .total_cmp(&left[0])
-            .then(right[1].total_cmp(&left[1]))
-            .then(b.id.cmp(&a.id))
+        right[0].total_cmp(&left[0]).then(right[1].total_cmp(&left[1])).then(b.id.cmp(&a.id))
     });
     let relevant = Relevant {
         notes: notes.iter().map(|note| note.id).collect(),
         is_limited,
         wanted: words.iter().map(Word::wanted).collect(),
-        missing: words
-            .iter()
-            .filter(|word| word.newest.is_empty())
-            .map(|word| word.text.as_str())
-            .collect(),
+        missing: words.iter().filter(|word| word.newest.is_empty()).map(|word| word.text.as_str()).collect(),
     };
     sections::write(db, scope, &relevant, asked)
 }
@@ -201,19 +186,13 @@ fn relate(notes: &mut [Scored], question: Option<&[f32]>, unrelated: f64) {
     let closest = notes.iter().filter_map(|note| note.closeness);
     let closest = closest.fold(-1.0, f64::max);
     for note in notes {
-        let meaning = note
-            .closeness
-            .map(|cosine| ranking::share(cosine, closest, unrelated));
+        let meaning = note.closeness.map(|cosine| ranking::share(cosine, closest, unrelated));
         note.qualities.relevance = relevance(note.words / words, meaning);
     }
 }
 
 /// Lets the most relevant notes share with their neighbours, which may be new candidates.
-fn share(
-    neighbours: &mut Neighbours<'_>,
-    candidates: &mut Candidates<'_>,
-    notes: &mut Vec<Scored>,
-) -> Result<()> {
+fn share(neighbours: &mut Neighbours<'_>, candidates: &mut Candidates<'_>, notes: &mut Vec<Scored>) -> Result<()> {
     let mut order: Vec<(f64, i64)> = notes
         .iter()
         .map(|note| (note.qualities.relevance, note.id))
@@ -244,9 +223,7 @@ fn share(
 
 /// The newest notes with each word.
 fn read_words(db: &Db, scope: &Scope, query: &str, bm25: Bm25) -> Result<Vec<Word>> {
-    let last = db.row("SELECT max(id) FROM memory_note", (), |row| {
-        row.get::<_, Option<i64>>(0)
-    })?;
+    let last = db.row("SELECT max(id) FROM memory_note", (), |row| row.get::<_, Option<i64>>(0))?;
     let last = last.flatten().unwrap_or(0);
     let words = question(query);
     let most = (READ / words.len().max(1)).max(READ_OF_WORD);
@@ -262,15 +239,7 @@ fn read_words(db: &Db, scope: &Scope, query: &str, bm25: Bm25) -> Result<Vec<Wor
                 let span = (last - oldest + 1).max(1) as f64;
                 notes *= (last as f64 / span).max(1.0);
             }
-            Ok(Word {
-                hash: hash(&stem),
-                idf: bm25.idf(notes),
-                text,
-                stem,
-                notes,
-                newest,
-                has_more,
-            })
+            Ok(Word { hash: hash(&stem), idf: bm25.idf(notes), text, stem, notes, newest, has_more })
         })
         .collect()
 }
@@ -294,9 +263,7 @@ fn newest(db: &Db, expression: &str, oldest: i64, most: usize) -> Result<Vec<i64
 /// They come from the newest notes with each word, and from the newest with several common words. The cost
 /// depends on the question, not on the number of notes.
 fn candidates(db: &Db, scope: &Scope, words: &[Word], most: usize) -> Result<Vec<i64>> {
-    let found = words
-        .iter()
-        .flat_map(|word| word.newest.iter().map(move |id| (*id, word.idf)));
+    let found = words.iter().flat_map(|word| word.newest.iter().map(move |id| (*id, word.idf)));
     let mut found: Vec<(i64, f64)> = found.collect();
     merge(&mut found, |a, b| a + b);
     let mut common: Vec<&Word> = words.iter().filter(|word| word.has_more).collect();
@@ -345,20 +312,13 @@ struct Candidates<'a> {
 impl<'a> Candidates<'a> {
     fn new(db: &'a Db, words: &'a [Word], bm25: Bm25, asked: &'a Asked<'a>) -> Result<Self> {
         let statement = db.statement(match asked.meant.model() {
-            None => {
-                "SELECT changed, importance, words, NULL FROM memory_note WHERE id = ?1 AND is_found = 1"
-            }
+            None => "SELECT changed, importance, words, NULL FROM memory_note WHERE id = ?1 AND is_found = 1",
             Some(_) => {
                 "SELECT n.changed, n.importance, n.words, e.vector FROM memory_note n
                  LEFT JOIN memory_embedding e ON e.id = n.id AND e.model = ?2 WHERE n.id = ?1 AND n.is_found = 1"
             }
         })?;
-        Ok(Self {
-            statement,
-            words,
-            bm25,
-            asked,
-        })
+        Ok(Self { statement, words, bm25, asked })
     }
 
     /// Reads a candidate and counts the question's words in it; `None` if it is gone or has expired.

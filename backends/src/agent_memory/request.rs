@@ -59,21 +59,12 @@ pub(super) enum Query {
 /// A request about a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Request {
-    Search {
-        query: Query,
-        lines: usize,
-    },
-    Recall {
-        query: Query,
-        max_tokens: u64,
-        strategy: Strategy,
-    },
+    Search { query: Query, lines: usize },
+    Recall { query: Query, max_tokens: u64, strategy: Strategy },
     Stats,
     Meta,
     Tags,
-    Ttl {
-        only_expired: bool,
-    },
+    Ttl { only_expired: bool },
     History,
 }
 
@@ -90,10 +81,7 @@ pub(super) enum Aspect {
 pub(super) fn is_reserved(name: &[u8]) -> bool {
     name.strip_prefix(b":").is_some_and(|rest| {
         let keyword = rest.split(|byte| *byte == b'?').next().unwrap_or_default();
-        matches!(
-            keyword,
-            b"search" | b"recall" | b"stats" | b"meta" | b"tags" | b"ttl" | b"history"
-        )
+        matches!(keyword, b"search" | b"recall" | b"stats" | b"meta" | b"tags" | b"ttl" | b"history")
     })
 }
 
@@ -115,8 +103,7 @@ pub(super) fn aspect(name: &[u8]) -> Option<(&[u8], Aspect)> {
 /// # Errors
 /// The reason why the name is refused, for `:stats`.
 pub(super) fn parse(name: &[u8]) -> Result<Request, String> {
-    let name = std::str::from_utf8(name)
-        .map_err(|_| "the name is not UTF-8; write other bytes as %xx".to_owned())?;
+    let name = std::str::from_utf8(name).map_err(|_| "the name is not UTF-8; write other bytes as %xx".to_owned())?;
     let rest = name.strip_prefix(':').unwrap_or(name);
     let (keyword, arguments) = match rest.split_once('?') {
         Some((keyword, arguments)) => (keyword, Some(arguments)),
@@ -135,9 +122,7 @@ pub(super) fn parse(name: &[u8]) -> Result<Request, String> {
         "history" => nothing(Request::History),
         "ttl" => match arguments {
             Some("expired") => Ok(Request::Ttl { only_expired: true }),
-            None | Some("") => Ok(Request::Ttl {
-                only_expired: false,
-            }),
+            None | Some("") => Ok(Request::Ttl { only_expired: false }),
             Some(_) => Err("the only argument of :ttl? is `expired`".to_owned()),
         },
         _ => Err(format!("there is no :{keyword}")),
@@ -145,8 +130,7 @@ pub(super) fn parse(name: &[u8]) -> Result<Request, String> {
 }
 
 fn search(arguments: Option<&str>) -> Result<Request, String> {
-    let usage =
-        "write :search?WORDS, as in :search?RSI, :search?\"exact+words\" or :search?RSI&limit=50";
+    let usage = "write :search?WORDS, as in :search?RSI, :search?\"exact+words\" or :search?RSI&limit=50";
     let mut lines = LINES_DEFAULT;
     let query = parse_query("search", usage, arguments, |key, value| {
         match key {
@@ -169,20 +153,14 @@ fn recall(arguments: Option<&str>) -> Result<Request, String> {
                 strategy = Strategy::ALL
                     .into_iter()
                     .find(|strategy| strategy.name().eq_ignore_ascii_case(value))
-                    .ok_or_else(|| {
-                        format!("unknown strategy {value:?}; use recency, importance or balanced")
-                    })?;
+                    .ok_or_else(|| format!("unknown strategy {value:?}; use recency, importance or balanced"))?;
             }
             _ => return Ok(false),
         }
         Ok(true)
     })?;
     let query = query.ok_or_else(|| format!("the query is missing; {usage}"))?;
-    Ok(Request::Recall {
-        query,
-        max_tokens,
-        strategy,
-    })
+    Ok(Request::Recall { query, max_tokens, strategy })
 }
 
 /// Parses the parameters of a query. `option` takes the key and value of any other parameter; false if it has none of
@@ -208,9 +186,7 @@ fn parse_query(
             ("link", name) => set(&mut query, Query::InLink(beside("link", name)?))?,
             (key, value) => {
                 if !option(key, value)? {
-                    return Err(format!(
-                        ":{keyword} has no parameter {key:?} (write & as %26 and = as %3D); {usage}"
-                    ));
+                    return Err(format!(":{keyword} has no parameter {key:?} (write & as %26 and = as %3D); {usage}"));
                 }
             }
         }
@@ -218,15 +194,8 @@ fn parse_query(
     Ok(query)
 }
 
-fn number<T: FromStr + PartialOrd + Display>(
-    key: &str,
-    value: &str,
-    range: RangeInclusive<T>,
-) -> Result<T, String> {
-    let number = value
-        .parse::<T>()
-        .ok()
-        .filter(|number| range.contains(number));
+fn number<T: FromStr + PartialOrd + Display>(key: &str, value: &str, range: RangeInclusive<T>) -> Result<T, String> {
+    let number = value.parse::<T>().ok().filter(|number| range.contains(number));
     number.ok_or_else(|| {
         let (min, max) = (range.start(), range.end());
         format!("{key} is {value:?}; it must be a number from {min} to {max}")
@@ -256,10 +225,7 @@ fn beside(kind: &str, name: &str) -> Result<String, String> {
 /// Whether a text is a valid query.
 pub(super) fn check_query(text: &str) -> Result<(), String> {
     if text.len() > QUERY_MAX {
-        return Err(format!(
-            "the query has {} bytes; the maximum is {QUERY_MAX}",
-            text.len()
-        ));
+        return Err(format!("the query has {} bytes; the maximum is {QUERY_MAX}", text.len()));
     }
     if !text.chars().any(char::is_alphanumeric) {
         return Err("the query has no words".to_owned());
@@ -280,40 +246,18 @@ mod tests {
 
     #[test]
     fn the_forms_of_source_3_are_understood() {
-        let search = |text: &str| Request::Search {
-            query: here(text),
-            lines: 20,
-        };
+        let search = |text: &str| Request::Search { query: here(text), lines: 20 };
         assert_eq!(parse(b":search?RSI"), Ok(search("RSI")));
         assert_eq!(parse(b":search?NVDA+risk"), Ok(search("NVDA risk")));
         assert_eq!(parse(b":search?a%2Fb%26c%3Dd"), Ok(search("a/b&c=d")));
         assert_eq!(parse(":search?größe".as_bytes()), Ok(search("größe")));
-        let recall = |max_tokens, strategy| Request::Recall {
-            query: here("NVDA risk"),
-            max_tokens,
-            strategy,
-        };
-        assert_eq!(
-            parse(b":recall?query=NVDA+risk&max_tokens=500"),
-            Ok(recall(500, Strategy::Balanced))
-        );
-        assert_eq!(
-            parse(b":recall?NVDA+risk&strategy=recency"),
-            Ok(recall(2000, Strategy::Recency))
-        );
+        let recall = |max_tokens, strategy| Request::Recall { query: here("NVDA risk"), max_tokens, strategy };
+        assert_eq!(parse(b":recall?query=NVDA+risk&max_tokens=500"), Ok(recall(500, Strategy::Balanced)));
+        assert_eq!(parse(b":recall?NVDA+risk&strategy=recency"), Ok(recall(2000, Strategy::Recency)));
         // As source 3 writes them.
-        assert_eq!(
-            parse(b":recall?NVDA+risk&strategy=IMPORTANCE"),
-            Ok(recall(2000, Strategy::Importance))
-        );
-        assert_eq!(
-            parse(b":ttl?expired"),
-            Ok(Request::Ttl { only_expired: true })
-        );
-        assert_eq!(
-            aspect(b"note.md:meta"),
-            Some((&b"note.md"[..], Aspect::Meta))
-        );
+        assert_eq!(parse(b":recall?NVDA+risk&strategy=IMPORTANCE"), Ok(recall(2000, Strategy::Importance)));
+        assert_eq!(parse(b":ttl?expired"), Ok(Request::Ttl { only_expired: true }));
+        assert_eq!(aspect(b"note.md:meta"), Some((&b"note.md"[..], Aspect::Meta)));
         assert_eq!(aspect(b":meta"), None);
         assert_eq!(aspect(b"mail:2,S"), None);
     }
@@ -345,10 +289,6 @@ mod tests {
             assert!(said.contains(reason), "{name}: {said}");
         }
         let long = format!(":recall?query={}", "word ".repeat(13_000));
-        assert!(
-            parse(long.as_bytes())
-                .unwrap_err()
-                .contains("the maximum is 4096")
-        );
+        assert!(parse(long.as_bytes()).unwrap_err().contains("the maximum is 4096"));
     }
 }

@@ -34,12 +34,7 @@ const FIND: &str = "SELECT n.id, n.ino, n.dir, n.name, n.changed, n.body
     WHERE memory_text MATCH ?1 ORDER BY memory_text.rowid DESC LIMIT ?2";
 
 /// The matching notes that were indexed last, at most `limit`.
-fn find(
-    db: &Db,
-    scope: &Scope,
-    query: &str,
-    limit: usize,
-) -> std::result::Result<Vec<Hit>, Failure> {
+fn find(db: &Db, scope: &Scope, query: &str, limit: usize) -> std::result::Result<Vec<Hit>, Failure> {
     check_syntax(db, query)?;
     let expression = scope.matching(query);
     let mut statement = db.statement(FIND)?;
@@ -64,8 +59,7 @@ fn check_syntax(db: &Db, query: &str) -> std::result::Result<(), Failure> {
     if is_plain {
         return Ok(());
     }
-    let mut statement =
-        db.statement("SELECT 1 FROM memory_text WHERE memory_text MATCH ?1 AND rowid = -1")?;
+    let mut statement = db.statement("SELECT 1 FROM memory_text WHERE memory_text MATCH ?1 AND rowid = -1")?;
     let parsed = statement.query_row([query], |_| Ok(()));
     match parsed {
         Ok(()) | Err(rusqlite::Error::QueryReturnedNoRows) => Ok(()),
@@ -110,10 +104,7 @@ pub(super) fn answer(
     // The note indexed last need not be the newest: a file can get an older time.
     hits.sort_by_key(|hit| (Reverse(hit.changed), Reverse(hit.id)));
     let mut text = if has_more {
-        format!(
-            "these {} notes match; more were indexed before them (&limit=)\n",
-            hits.len()
-        )
+        format!("these {} notes match; more were indexed before them (&limit=)\n", hits.len())
     } else {
         format!("{} notes match, newest first\n", hits.len())
     };
@@ -149,24 +140,14 @@ mod tests {
     fn a_search_reads_from_the_last_indexed_on_without_sorting() {
         // If SQLite sorted, it would read every match.
         let dir = tempfile::tempdir().unwrap();
-        let owner = Caller {
-            uid: 0,
-            gid: 0,
-            now: Timestamp(0),
-        };
+        let owner = Caller { uid: 0, gid: 0, now: Timestamp(0) };
         let files = SqliteStore::open(&dir.path().join("m.db"), &owner).unwrap();
         files.transaction(index::prepare).unwrap();
         let db = files.db();
         let explain = format!("EXPLAIN QUERY PLAN {FIND}");
         let mut plan = db.connection.prepare(&explain).unwrap();
-        let steps: Vec<String> = plan
-            .query_map(params!["a", 5], |row| row.get(3))
-            .unwrap()
-            .map(std::result::Result::unwrap)
-            .collect();
-        assert!(
-            !steps.is_empty() && steps.iter().all(|step| !step.contains("TEMP B-TREE")),
-            "{steps:?}"
-        );
+        let steps: Vec<String> =
+            plan.query_map(params!["a", 5], |row| row.get(3)).unwrap().map(std::result::Result::unwrap).collect();
+        assert!(!steps.is_empty() && steps.iter().all(|step| !step.contains("TEMP B-TREE")), "{steps:?}");
     }
 }

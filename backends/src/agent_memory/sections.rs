@@ -87,9 +87,7 @@ impl RelativePaths<'_> {
                 saved
             }
         };
-        note.tokens = note
-            .tokens
-            .map(|tokens| tokens.saturating_add_signed(-saved));
+        note.tokens = note.tokens.map(|tokens| tokens.saturating_add_signed(-saved));
         note.heading = format!("## {relative}\n{rest}");
     }
 }
@@ -102,14 +100,9 @@ fn first_run(path: &str) -> &str {
     &path[..path.len() - rest.len()]
 }
 
-const SHOWN: &str =
-    "SELECT ino, dir, name, changed, body, heading, tokens FROM memory_note WHERE id = ?1";
+const SHOWN: &str = "SELECT ino, dir, name, changed, body, heading, tokens FROM memory_note WHERE id = ?1";
 
-fn shown(
-    statement: &mut CachedStatement<'_>,
-    paths: &mut RelativePaths<'_>,
-    id: i64,
-) -> Result<Option<Shown>> {
+fn shown(statement: &mut CachedStatement<'_>, paths: &mut RelativePaths<'_>, id: i64) -> Result<Option<Shown>> {
     let mut note = first(statement, [id], |row| {
         Ok(Shown {
             hit: Hit {
@@ -159,16 +152,10 @@ impl Limits {
             read.push(note);
             if sum > budget {
                 let share = budget / SHARE;
-                return Ok(Self {
-                    whole: WHOLE.max(share),
-                    passage: PASSAGE.max(share),
-                });
+                return Ok(Self { whole: WHOLE.max(share), passage: PASSAGE.max(share) });
             }
         }
-        Ok(Self {
-            whole: u64::MAX,
-            passage: passage::TOKENS_MAX,
-        })
+        Ok(Self { whole: u64::MAX, passage: passage::TOKENS_MAX })
     }
 }
 
@@ -196,10 +183,7 @@ struct Days {
 
 impl Days {
     fn new(strategy: Strategy) -> Self {
-        Self {
-            days: Vec::new(),
-            keeps_order: strategy != Strategy::Balanced,
-        }
+        Self { days: Vec::new(), keeps_order: strategy != Strategy::Balanced }
     }
 
     /// The day to which a note's section is added; `None` for a new one.
@@ -228,10 +212,7 @@ impl Days {
         let number = Self::number(changed);
         match self.open(number) {
             Some(day) => day.text.push_str(section),
-            None => self.days.push(Day {
-                number,
-                text: date_line(changed) + section,
-            }),
+            None => self.days.push(Day { number, text: date_line(changed) + section }),
         }
     }
 }
@@ -251,9 +232,7 @@ struct Marked {
 impl Marked {
     fn new(db: &Db) -> Result<Self> {
         let any = db.row("SELECT 1 FROM memory_stale LIMIT 1", (), |_| Ok(()))?;
-        Ok(Self {
-            is_any: any.is_some(),
-        })
+        Ok(Self { is_any: any.is_some() })
     }
 
     fn has(&self, db: &Db, ino: Ino) -> Result<bool> {
@@ -263,13 +242,7 @@ impl Marked {
 }
 
 /// The section of a note; `None` if it is not text, or gone.
-fn section(
-    db: &Db,
-    note: Shown,
-    limits: Limits,
-    wanted: &[Wanted],
-    marked: &Marked,
-) -> Result<Option<Section>> {
+fn section(db: &Db, note: Shown, limits: Limits, wanted: &[Wanted], marked: &Marked) -> Result<Option<Section>> {
     let Some(text) = body(db, &note.hit)? else {
         return Ok(None);
     };
@@ -279,11 +252,7 @@ fn section(
     let is_short = note.tokens.is_some_and(|tokens| tokens <= limits.whole);
     if is_short && let Some(whole) = passage::whole(&text) {
         let text = note.heading + &whole;
-        return Ok(Some(Section {
-            tokens: counted.unwrap_or_else(|| tokens::count(&text)),
-            text,
-            is_cut: false,
-        }));
+        return Ok(Some(Section { tokens: counted.unwrap_or_else(|| tokens::count(&text)), text, is_cut: false }));
     }
     let bytes_of_token = match counted {
         Some(tokens) => (text.len() as u64).div_ceil(tokens.max(1)),
@@ -291,11 +260,7 @@ fn section(
     };
     let most = usize::try_from(limits.passage * bytes_of_token).unwrap_or(usize::MAX);
     let text = note.heading + &passage::telling(&text, wanted, most);
-    Ok(Some(Section {
-        tokens: tokens::count(&text),
-        text,
-        is_cut: true,
-    }))
+    Ok(Some(Section { tokens: tokens::count(&text), text, is_cut: true }))
 }
 
 /// Writes as many notes as fit into the budget.
@@ -310,21 +275,13 @@ pub(super) fn write(
     if found == 0 {
         let text = format!(
             "# nothing found\nNo note has a word of the query{} ({} notes; {}).\n",
-            if asked.meant.is_by_meaning() {
-                ", or is close to what it means"
-            } else {
-                ""
-            },
+            if asked.meant.is_by_meaning() { ", or is close to what it means" } else { "" },
             asked.notes,
             asked.meant.basis
         );
         return Ok(text);
     }
-    let of_what = if relevant.is_limited {
-        "candidates"
-    } else {
-        "relevant notes"
-    };
+    let of_what = if relevant.is_limited { "candidates" } else { "relevant notes" };
     // The default is not said: every token of this line is one fewer for notes.
     let strategy = match asked.strategy {
         Strategy::Balanced => String::new(),
@@ -345,10 +302,7 @@ pub(super) fn write(
             missing = line;
         }
     }
-    let mut paths = RelativePaths {
-        scope,
-        saved: HashMap::new(),
-    };
+    let mut paths = RelativePaths { scope, saved: HashMap::new() };
     let left = budget.saturating_sub(used);
     let notes = relevant.notes.iter();
     let mut statement = db.statement(SHOWN)?;
@@ -392,19 +346,13 @@ pub(super) fn write(
         days.add(changed, &section.text);
     }
     if shown_notes == 0 {
-        return Ok(format!(
-            "# {found} {of_what}, but none fits into {budget} tokens; {basis}\n"
-        ));
+        return Ok(format!("# {found} {of_what}, but none fits into {budget} tokens; {basis}\n"));
     }
     let mut text = first_line(shown_notes) + &missing;
     text.extend(days.days.iter().map(|day| &*day.text));
     // The vocabulary always splits between a newline and `#`, so the costs add up. A second count would take
     // as long as the rest of a recall.
-    debug_assert_eq!(
-        tokens::count(&text),
-        used - reserved + tokens::count(&first_line(shown_notes)),
-        "{text}"
-    );
+    debug_assert_eq!(tokens::count(&text), used - reserved + tokens::count(&first_line(shown_notes)), "{text}");
     Ok(text)
 }
 
@@ -416,21 +364,17 @@ mod tests {
     fn what_a_path_saves_depends_on_its_first_run_alone() {
         let cost = |path: &str| tokens::count(&format!("## {path}\n")).cast_signed();
         let begins = [
-            "notes", "0", "2026", "it's", "it's_", "AVMNotes", "été", "e\u{301}", "记忆", ".h",
-            "--", "__init", "_", " a", "  ", "#", "'s", "“q”", "ñ9", "١٢",
+            "notes", "0", "2026", "it's", "it's_", "AVMNotes", "été", "e\u{301}", "记忆", ".h", "--", "__init", "_",
+            " a", "  ", "#", "'s", "“q”", "ñ9", "١٢",
         ];
-        let ends = [
-            "", "1", "12.md", "/0001.md", "-x/y.md", " z", "/", "'s.md", ".MD", "\u{301}x",
-        ];
+        let ends = ["", "1", "12.md", "/0001.md", "-x/y.md", " z", "/", "'s.md", ".MD", "\u{301}x"];
         for below in ["/p1/files/", "/a b/", "/x-/", "/2026/07/", "/é/"] {
             let mut saved = std::collections::HashMap::new();
             for begin in begins {
                 for end in ends {
                     let path = format!("{begin}{end}");
                     let now = cost(&format!("{below}{path}")) - cost(&path);
-                    let known = saved
-                        .entry(first_run(&format!("{path}\n2026")).to_owned())
-                        .or_insert(now);
+                    let known = saved.entry(first_run(&format!("{path}\n2026")).to_owned()).or_insert(now);
                     assert_eq!(*known, now, "{below}{path}");
                 }
             }

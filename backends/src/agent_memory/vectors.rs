@@ -7,14 +7,9 @@ use std::collections::{HashMap, HashSet};
 
 /// Packs a vector into one signed byte a number, the largest 127. This keeps the direction, not the length.
 pub(super) fn packed(vector: &[f32]) -> Vec<u8> {
-    let largest = vector
-        .iter()
-        .fold(0.0_f32, |largest, number| largest.max(number.abs()));
+    let largest = vector.iter().fold(0.0_f32, |largest, number| largest.max(number.abs()));
     let scale = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-    vector
-        .iter()
-        .map(|number| ((number * scale).round() as i8).cast_unsigned())
-        .collect()
+    vector.iter().map(|number| ((number * scale).round() as i8).cast_unsigned()).collect()
 }
 
 /// The cosine of a vector of length 1 and a packed one; `None` if their dimensions differ or the packed one
@@ -38,10 +33,7 @@ pub(super) fn towards(vector: &[f32], packed: &[u8], share: f64) -> Option<Vec<f
     cosine(vector, packed)?;
     let other: Vec<f32> = packed.iter().map(|b| f32::from(b.cast_signed())).collect();
     let share = share as f32 / length(&other);
-    let sum = vector
-        .iter()
-        .zip(&other)
-        .map(|(a, b)| share.mul_add(*b, *a));
+    let sum = vector.iter().zip(&other).map(|(a, b)| share.mul_add(*b, *a));
     let mut sum: Vec<f32> = sum.collect();
     let of = length(&sum);
     sum.iter_mut().for_each(|number| *number /= of);
@@ -126,10 +118,7 @@ fn differing(a: &[u64], b: &[u64]) -> u16 {
 
 impl Signs {
     pub(super) fn new(dimensions: usize) -> Self {
-        Self {
-            stride: dimensions.div_ceil(64),
-            ..Self::default()
-        }
+        Self { stride: dimensions.div_ceil(64), ..Self::default() }
     }
 
     /// Adds a note with its packed vector, which is empty for a note without text.
@@ -141,10 +130,7 @@ impl Signs {
         }
         self.places.insert(id, self.ids.len());
         self.ids.push(id);
-        signs(
-            packed.iter().map(|byte| byte.cast_signed() > 0),
-            &mut self.signs,
-        );
+        signs(packed.iter().map(|byte| byte.cast_signed() > 0), &mut self.signs);
     }
 
     pub(super) fn remove(&mut self, id: i64) {
@@ -185,10 +171,7 @@ impl Signs {
             sum >= most
         });
         let furthest = furthest.unwrap_or(counts.len());
-        let near = distances
-            .iter()
-            .zip(&self.ids)
-            .filter(|(distance, _)| usize::from(**distance) <= furthest);
+        let near = distances.iter().zip(&self.ids).filter(|(distance, _)| usize::from(**distance) <= furthest);
         let mut near: Vec<(u16, i64)> = near.map(|(distance, id)| (*distance, *id)).collect();
         near.sort_unstable_by_key(|(distance, id)| (*distance, -id));
         near.truncate(most);
@@ -216,12 +199,7 @@ mod tests {
     #[test]
     fn a_moved_vector_is_between_its_two_and_of_length_1() {
         let moved = towards(&[1.0, 0.0], &packed(&[0.0, 1.0]), 1.0).unwrap();
-        assert!(
-            moved
-                .iter()
-                .all(|number| (number - 0.5_f32.sqrt()).abs() < 1e-3),
-            "{moved:?}"
-        );
+        assert!(moved.iter().all(|number| (number - 0.5_f32.sqrt()).abs() < 1e-3), "{moved:?}");
         assert_eq!(towards(&[1.0, 0.0], &[1], 1.0), None);
         assert_eq!(towards(&[1.0, 0.0], &packed(&[-1.0, 0.0]), 1.0), None);
     }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 /// Words that do not tell the topic of a question.
 const STOP_WORDS: &[&str] = &[
-    "a", "about", "an", "and", "are", "as", "at", "be", "by", "did", "do", "does", "for", "from",
-    "had", "has", "have", "how", "i", "in", "is", "it", "its", "me", "my", "of", "on", "or", "our",
-    "should", "that", "the", "their", "there", "this", "to", "was", "we", "were", "what", "when",
-    "where", "which", "who", "whom", "whose", "why", "will", "with", "you", "your",
+    "a", "about", "an", "and", "are", "as", "at", "be", "by", "did", "do", "does", "for", "from", "had", "has", "have",
+    "how", "i", "in", "is", "it", "its", "me", "my", "of", "on", "or", "our", "should", "that", "the", "their",
+    "there", "this", "to", "was", "we", "were", "what", "when", "where", "which", "who", "whom", "whose", "why",
+    "will", "with", "you", "your",
 ];
 
 /// The most distinct words of a question that count, the first ones.
@@ -19,9 +19,7 @@ const NOTE_WORDS: usize = 4096;
 
 /// The words of a text in lower case, in order: runs of letters and digits.
 pub(super) fn words(text: &str) -> impl Iterator<Item = String> + '_ {
-    text.split(|c: char| !c.is_alphanumeric())
-        .filter(|word| !word.is_empty())
-        .map(str::to_lowercase)
+    text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_lowercase)
 }
 
 /// The distinct words of a question without stop words; all of them if it has only stop words.
@@ -36,11 +34,7 @@ pub(super) fn question(text: &str) -> Vec<String> {
         }
     }
     let is_telling = |word: &String| !STOP_WORDS.contains(&word.as_str());
-    let mut telling: Vec<String> = all
-        .iter()
-        .filter(|word| is_telling(word))
-        .cloned()
-        .collect();
+    let mut telling: Vec<String> = all.iter().filter(|word| is_telling(word)).cloned().collect();
     if telling.is_empty() {
         telling = all;
     }
@@ -80,18 +74,14 @@ pub(super) fn stem(word: &str) -> Cow<'_, str> {
 fn undoubled(stem: &str) -> &str {
     let bytes = stem.as_bytes();
     match bytes {
-        [_, .., a, b] if a == b && b.is_ascii_lowercase() && !b"lsz".contains(b) => {
-            &stem[..stem.len() - 1]
-        }
+        [_, .., a, b] if a == b && b.is_ascii_lowercase() && !b"lsz".contains(b) => &stem[..stem.len() - 1],
         _ => stem,
     }
 }
 
 /// FNV-1a, 32 bits. Of 4,096 words, two collide in about one of 500 notes, which only costs a little precision.
 pub(super) fn hash(word: &str) -> u32 {
-    word.bytes().fold(0x811c_9dc5, |hash, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    })
+    word.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 /// The stored form of a note's words: their number, then the hash of each distinct stem, sorted, with how often it
@@ -116,23 +106,15 @@ pub(super) fn fingerprint<'a>(texts: impl IntoIterator<Item = &'a str>) -> Vec<u
 
 /// The number of words in a stored fingerprint.
 pub(super) fn length(fingerprint: &[u8]) -> u32 {
-    fingerprint
-        .first_chunk()
-        .map_or(0, |bytes| u32::from_le_bytes(*bytes))
+    fingerprint.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
 /// How often a stem occurs in a note, by its stored fingerprint.
 pub(super) fn count(fingerprint: &[u8], hash: u32) -> u32 {
     let entries = fingerprint.get(4..).unwrap_or_default();
     let (entries, _) = entries.as_chunks::<8>();
-    let number = |bytes: &[u8]| {
-        bytes
-            .first_chunk()
-            .map_or(0, |four| u32::from_le_bytes(*four))
-    };
-    entries
-        .binary_search_by_key(&hash, |entry| number(entry))
-        .map_or(0, |at| number(&entries[at][4..]))
+    let number = |bytes: &[u8]| bytes.first_chunk().map_or(0, |four| u32::from_le_bytes(*four));
+    entries.binary_search_by_key(&hash, |entry| number(entry)).map_or(0, |at| number(&entries[at][4..]))
 }
 
 #[cfg(test)]
@@ -162,17 +144,7 @@ mod tests {
                 assert_eq!(stem(form), stem(forms[0]), "{form}");
             }
         }
-        for word in [
-            "",
-            "as",
-            "bus",
-            "ring",
-            "red",
-            "class",
-            "rsi",
-            "70",
-            "日本語",
-        ] {
+        for word in ["", "as", "bus", "ring", "red", "class", "rsi", "70", "日本語"] {
             assert_eq!(stem(word), word);
         }
     }

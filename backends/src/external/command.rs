@@ -58,9 +58,7 @@ pub(super) struct CommandContext {
 fn command(arguments: &[String], around: &CommandContext) -> io::Result<Command> {
     let variables = &around.variables;
     let mut filled = arguments.iter().map(|argument| variables.fill(argument));
-    let program = filled
-        .next()
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the command is empty"))?;
+    let program = filled.next().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the command is empty"))?;
     let mut command = Command::new(program);
     let environment = around.environment.iter();
     command
@@ -82,11 +80,7 @@ pub(super) fn search_path() -> OsString {
 }
 
 /// Starts a program in the background; its output goes to `log`.
-pub(super) fn start(
-    arguments: &[String],
-    around: &CommandContext,
-    log: &Path,
-) -> io::Result<Running> {
+pub(super) fn start(arguments: &[String], around: &CommandContext, log: &Path) -> io::Result<Running> {
     let log = File::options().create(true).append(true).open(log)?;
     spawn(arguments, around, log.try_clone()?, log)
 }
@@ -161,16 +155,10 @@ mod tests {
     fn a_failed_command_names_its_cause() {
         let none = CommandContext::default();
         let patience = Duration::from_secs(20);
-        assert_eq!(
-            run(&words("echo a b"), &none, None, patience).unwrap(),
-            "a b\n"
-        );
+        assert_eq!(run(&words("echo a b"), &none, None, patience).unwrap(), "a b\n");
         let error = run(&words("false"), &none, None, patience).unwrap_err();
         assert_eq!(error.to_string(), "false: exit code 1");
         let error = run(&words("no-such-program x"), &none, None, patience).unwrap_err();
-        assert!(
-            error.to_string().starts_with("starting no-such-program"),
-            "{error}"
-        );
+        assert!(error.to_string().starts_with("starting no-such-program"), "{error}");
     }
 }

@@ -130,13 +130,10 @@ impl Properties {
         for path in &self.state {
             let is_data = path == "{data}";
             if !is_data && !is_own_path(path) {
-                return Err(format!(
-                    "`properties.state`: {path:?} is not below {{site}} or {{data}}"
-                ));
+                return Err(format!("`properties.state`: {path:?} is not below {{site}} or {{data}}"));
             }
         }
-        let needs = |field: &str, command: &[String], other: &str, needed: &[String]| match command
-            .is_empty()
+        let needs = |field: &str, command: &[String], other: &str, needed: &[String]| match command.is_empty()
             || !needed.is_empty()
         {
             true => Ok(()),
@@ -198,17 +195,9 @@ impl ExternalDefinition {
         let definition: Self = parse_toml(file, text)?;
         definition.check(file).map_err(|error| {
             // The mistake is in the first line that has the quoted text.
-            let quoted = error
-                .message
-                .split('"')
-                .nth(1)
-                .filter(|text| !text.is_empty());
-            let line =
-                quoted.and_then(|quoted| text.lines().position(|line| line.contains(quoted)));
-            InputError {
-                line: error.line.or(line.map(|at| at + 1)),
-                ..error
-            }
+            let quoted = error.message.split('"').nth(1).filter(|text| !text.is_empty());
+            let line = quoted.and_then(|quoted| text.lines().position(|line| line.contains(quoted)));
+            InputError { line: error.line.or(line.map(|at| at + 1)), ..error }
         })?;
         Ok(definition)
     }
@@ -284,23 +273,14 @@ impl ExternalDefinition {
                 "field `name`: {:?} does not end with `{IN_NAME}`, but the S3 server is used: add it, so that figures name their server",
                 self.name
             )),
-            (false, true) => wrong(format!(
-                "field `name`: {:?} names the S3 server, but nothing uses it",
-                self.name
-            )),
+            (false, true) => wrong(format!("field `name`: {:?} names the S3 server, but nothing uses it", self.name)),
             _ => Ok(()),
         }
     }
 
     /// The arguments of all commands but `version`.
     fn commands(&self) -> Vec<&String> {
-        let single = [
-            &self.mount,
-            &self.ready,
-            &self.drop_caches,
-            &self.counters,
-            &self.unmount,
-        ];
+        let single = [&self.mount, &self.ready, &self.drop_caches, &self.counters, &self.unmount];
         let several = [&self.services, &self.setup, &self.teardown];
         let services = self.service.iter();
         let services = services.flat_map(|service| [&service.run, &service.ready]);
@@ -325,13 +305,7 @@ impl ExternalDefinition {
 
     /// The definition for a second host: the first host starts and ends the services.
     pub(super) fn of_second_host(&self) -> Self {
-        Self {
-            services: Vec::new(),
-            service: Vec::new(),
-            setup: Vec::new(),
-            teardown: Vec::new(),
-            ..self.clone()
-        }
+        Self { services: Vec::new(), service: Vec::new(), setup: Vec::new(), teardown: Vec::new(), ..self.clone() }
     }
 
     /// Its name without the server's name.
@@ -384,20 +358,11 @@ impl ExternalDefinition {
             ("counters", &self.counters),
             ("unmount", &self.unmount),
         ];
-        let several = [
-            ("services", &self.services),
-            ("setup", &self.setup),
-            ("teardown", &self.teardown),
-        ];
-        let several = several
-            .into_iter()
-            .flat_map(|(field, commands)| commands.iter().map(move |command| (field, command)));
-        let services = self.service.iter().flat_map(|service| {
-            [
-                ("service.run", &service.run),
-                ("service.ready", &service.ready),
-            ]
-        });
+        let several = [("services", &self.services), ("setup", &self.setup), ("teardown", &self.teardown)];
+        let several =
+            several.into_iter().flat_map(|(field, commands)| commands.iter().map(move |command| (field, command)));
+        let services =
+            self.service.iter().flat_map(|service| [("service.run", &service.run), ("service.ready", &service.ready)]);
         for (field, command) in fields.into_iter().chain(several).chain(services) {
             let Some(program) = command.first() else {
                 continue;
@@ -411,13 +376,8 @@ impl ExternalDefinition {
             };
             let needed = self.need.iter().find(|need| need.name == *program);
             return Err(Unavailable {
-                reason: format!(
-                    "`{field}` names the program {program:?}, which is not installed{near}"
-                ),
-                fix: needed.map_or_else(
-                    || format!("install it, or correct `{field}`"),
-                    |need| need.fix.clone(),
-                ),
+                reason: format!("`{field}` names the program {program:?}, which is not installed{near}"),
+                fix: needed.map_or_else(|| format!("install it, or correct `{field}`"), |need| need.fix.clone()),
             });
         }
         Ok(())
@@ -435,9 +395,7 @@ fn has_program(path: &OsStr, program: &str) -> bool {
 fn near_programs(path: &OsStr, program: &str) -> String {
     let dirs = std::env::split_paths(path).filter_map(|dir| std::fs::read_dir(dir).ok());
     let files = dirs.flat_map(|entries| entries.flatten());
-    let names: Vec<String> = files
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .collect();
+    let names: Vec<String> = files.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     let near = inputs::names::nearest(program, names.iter().map(String::as_str));
     match near.is_empty() {
         true => String::new(),
@@ -451,9 +409,7 @@ impl PrivateFile {
             return Err("not below {site} or {data}".to_owned());
         }
         match &self.shipped {
-            Some(_) if !self.content.is_empty() => {
-                Err("`content` and `shipped` cannot be used together".to_owned())
-            }
+            Some(_) if !self.content.is_empty() => Err("`content` and `shipped` cannot be used together".to_owned()),
             Some(shipped) if shipped_text(shipped).is_none() => {
                 Err(format!("no file {shipped:?} ships with this program"))
             }
@@ -496,9 +452,7 @@ mount = ["mount", "--bind", "{data}", "{mount}"]
 "#;
 
     fn error(text: &str) -> String {
-        ExternalDefinition::parse(Path::new("x.toml"), text)
-            .unwrap_err()
-            .to_string()
+        ExternalDefinition::parse(Path::new("x.toml"), text).unwrap_err().to_string()
     }
 
     #[test]
@@ -528,10 +482,7 @@ mount = ["mount", "--bind", "{data}", "{mount}"]
         assert!(definition("mount").check_programs().is_ok());
         assert!(definition("{site}/mine").check_programs().is_ok());
         let missing = definition("moumt").check_programs().unwrap_err().reason;
-        assert!(
-            missing.starts_with("`mount` names the program \"moumt\"") && missing.contains("mount"),
-            "{missing}"
-        );
+        assert!(missing.starts_with("`mount` names the program \"moumt\"") && missing.contains("mount"), "{missing}");
         assert!(definition("/no/such").check_programs().is_err());
     }
 
@@ -548,16 +499,14 @@ mount = ["mount", "--bind", "{data}", "{mount}"]
         assert_eq!(whole.answers_to("x").unwrap(), whole.default_server());
         assert_eq!(whole.answers_to("x-maxio"), None);
         let unnamed = error(&with("x", "{s3_endpoint}", ""));
-        assert!(
-            unnamed.contains("does not end with `-{s3_server}`"),
-            "{unnamed}"
-        );
+        assert!(unnamed.contains("does not end with `-{s3_server}`"), "{unnamed}");
         let unused = error(&with("x-{s3_server}", "{data}", ""));
         assert!(unused.contains("nothing uses it"), "{unused}");
 
         let shown = error(&with("x-{s3_server}", "{s3_secret_key}", ""));
         assert!(shown.contains("by [environment] or a [[file]]"), "{shown}");
-        let hidden = "[environment]\nKEY = '{s3_secret_key}'\n[[file]]\npath = '{site}/key'\ncontent = '{s3_access_key}'";
+        let hidden =
+            "[environment]\nKEY = '{s3_secret_key}'\n[[file]]\npath = '{site}/key'\ncontent = '{s3_access_key}'";
         assert!(parse(&with("x-{s3_server}", "{data}", hidden)).is_ok());
         for place in ["/etc/key", "{site}/../key", "key"] {
             let elsewhere = hidden.replace("{site}/key", place);
@@ -578,52 +527,25 @@ mount = ["mount", "--bind", "{data}", "{mount}"]
             fork = ['cp', '-r', '{mount}/{from}', '{mount}/{to}']";
         parse(&with(whole)).unwrap();
         for (text, said) in [
-            (
-                "stat = []",
-                "x.toml:10: field `properties.stat`: unknown field",
-            ),
-            (
-                "state = ['/etc']",
-                "`properties.state`: \"/etc\" is not below",
-            ),
+            ("stat = []", "x.toml:10: field `properties.stat`: unknown field"),
+            ("state = ['/etc']", "`properties.state`: \"/etc\" is not below"),
             ("state = ['{data}/../x']", "is not below {site} or {data}"),
-            (
-                "snapshot = ['s']",
-                "`properties.snapshot` needs `properties.read_snapshot`",
-            ),
-            (
-                "diff = ['d']",
-                "`properties.diff` needs `properties.snapshot`",
-            ),
+            ("snapshot = ['s']", "`properties.snapshot` needs `properties.read_snapshot`"),
+            ("diff = ['d']", "`properties.diff` needs `properties.snapshot`"),
             ("versions = ['v']", "needs `properties.read_version`"),
-            (
-                "fork = ['f', '{file}']",
-                "field `properties.fork`: \"{file}\": it has no variable `file`, but from, to",
-            ),
-            (
-                "fork = ['f', '{s3_secret_key}']",
-                "by [environment] or a [[file]]",
-            ),
-            (
-                "fork = ['f', '{s3_bucket}']",
-                "does not end with `-{s3_server}`",
-            ),
+            ("fork = ['f', '{file}']", "field `properties.fork`: \"{file}\": it has no variable `file`, but from, to"),
+            ("fork = ['f', '{s3_secret_key}']", "by [environment] or a [[file]]"),
+            ("fork = ['f', '{s3_bucket}']", "does not end with `-{s3_server}`"),
         ] {
             let refused = error(&with(text));
             assert!(refused.contains(said), "{text}: {refused}");
         }
-        assert!(
-            error(&WHOLE.replace("{data}", "{snapshot}")).contains("unknown variable `snapshot`")
-        );
+        assert!(error(&WHOLE.replace("{data}", "{snapshot}")).contains("unknown variable `snapshot`"));
     }
 
     #[test]
     fn a_missing_need_is_named_with_its_fix() {
-        let need = |name: &str| Requirement {
-            name: name.to_owned(),
-            why: "w".to_owned(),
-            fix: "get it".to_owned(),
-        };
+        let need = |name: &str| Requirement { name: name.to_owned(), why: "w".to_owned(), fix: "get it".to_owned() };
         assert!(need("sh").check().is_ok());
         let missing = need("no-such-program").check().unwrap_err();
         assert_eq!(missing.reason, "no-such-program is not installed");

@@ -20,8 +20,8 @@ use include_dir::{Dir, include_dir};
 use inputs::sha256;
 
 use crate::backend::{
-    Backend, Capabilities, DEFINITION, Description, KillHandle, Need, PropertyCall, Unavailable,
-    Versions, Workspace, WorkspaceConfig, kernel,
+    Backend, Capabilities, DEFINITION, Description, KillHandle, Need, PropertyCall, Unavailable, Versions, Workspace,
+    WorkspaceConfig, kernel,
 };
 use crate::child::last_lines;
 use crate::fuse::Counters;
@@ -62,17 +62,12 @@ fn shipped_text(path: &str) -> Option<&'static str> {
 
 /// Whether a text is that of a shipped definition.
 fn is_shipped(text: &str) -> bool {
-    SHIPPED
-        .files()
-        .any(|file| file.contents_utf8() == Some(text))
+    SHIPPED.files().any(|file| file.contents_utf8() == Some(text))
 }
 
 /// The digest of a definition's text and of the shipped files that it uses.
 fn digest(text: &str, definition: &ExternalDefinition) -> String {
-    let shipped = definition
-        .file
-        .iter()
-        .filter_map(|file| file.shipped.as_deref());
+    let shipped = definition.file.iter().filter_map(|file| file.shipped.as_deref());
     let mut texts = text.to_owned();
     texts.extend(shipped.filter_map(shipped_text));
     let mut digest = sha256(texts);
@@ -159,14 +154,10 @@ impl Backend for External {
 
     fn describe(&self) -> Description {
         let definition = &self.definition;
-        let needs = definition.need.iter().map(|need| Need {
-            name: need.name.clone(),
-            why: need.why.clone(),
-        });
-        let server = self.server.map(|server| Need {
-            name: server.wanted.label().to_owned(),
-            why: "to hold the bucket".to_owned(),
-        });
+        let needs = definition.need.iter().map(|need| Need { name: need.name.clone(), why: need.why.clone() });
+        let server = self
+            .server
+            .map(|server| Need { name: server.wanted.label().to_owned(), why: "to hold the bucket".to_owned() });
         Description {
             name: self.name(),
             file: self.file.clone(),
@@ -193,28 +184,19 @@ impl Backend for External {
             need.check()?;
         }
         self.definition.check_programs()?;
-        let around = CommandContext {
-            variables: Variables::of_the_environment(),
-            ..CommandContext::default()
+        let around = CommandContext { variables: Variables::of_the_environment(), ..CommandContext::default() };
+        let version = match self.definition.version.is_empty() {
+            true => "not stated".to_owned(),
+            false => run(&self.definition.version, &around, None, VERSION_PATIENCE).map_err(|error| Unavailable {
+                reason: format!("its version cannot be read: {error}"),
+                fix: self.definition.fix(),
+            })?,
         };
-        let version =
-            match self.definition.version.is_empty() {
-                true => "not stated".to_owned(),
-                false => run(&self.definition.version, &around, None, VERSION_PATIENCE).map_err(
-                    |error| Unavailable {
-                        reason: format!("its version cannot be read: {error}"),
-                        fix: self.definition.fix(),
-                    },
-                )?,
-            };
         let first = version.lines().find(|line| !line.trim().is_empty());
         let mut versions = Versions::from([
             ("kernel".to_owned(), kernel()),
             (DEFINITION.to_owned(), self.digest.clone()),
-            (
-                self.name(),
-                first.unwrap_or("(says nothing)").trim().to_owned(),
-            ),
+            (self.name(), first.unwrap_or("(says nothing)").trim().to_owned()),
         ]);
         if let Some(server) = self.server {
             let label = server.wanted.label().to_owned();
@@ -236,25 +218,14 @@ impl Backend for External {
 
 impl External {
     /// Opens the workspace of `config`; sets it up if it `is_first`.
-    fn open_at(
-        &self,
-        config: &WorkspaceConfig,
-        mount_point: &Path,
-        is_first: bool,
-    ) -> io::Result<Box<dyn Workspace>> {
-        let workspace = ExternalWorkspace::open(
-            self.name(),
-            self.definition.clone(),
-            config,
-            is_first,
-            |data| {
-                let mut variables = Variables::of_site(&config.dir, mount_point, data)?;
-                if let Some(server) = self.server {
-                    server::tell(&self.services.s3, server, config, &mut variables)?;
-                }
-                Ok(variables)
-            },
-        )?;
+    fn open_at(&self, config: &WorkspaceConfig, mount_point: &Path, is_first: bool) -> io::Result<Box<dyn Workspace>> {
+        let workspace = ExternalWorkspace::open(self.name(), self.definition.clone(), config, is_first, |data| {
+            let mut variables = Variables::of_site(&config.dir, mount_point, data)?;
+            if let Some(server) = self.server {
+                server::tell(&self.services.s3, server, config, &mut variables)?;
+            }
+            Ok(variables)
+        })?;
         Ok(Box::new(workspace))
     }
 }
@@ -300,14 +271,11 @@ impl ExternalWorkspace {
         let variables = variables(&data)?;
         let mut workspace = Self {
             name,
-            root: definition.root.as_ref().map_or_else(
-                || mount_point.clone(),
-                |below| PathBuf::from(variables.fill(below)),
-            ),
-            around: CommandContext {
-                variables,
-                environment: definition.environment.clone(),
-            },
+            root: definition
+                .root
+                .as_ref()
+                .map_or_else(|| mount_point.clone(), |below| PathBuf::from(variables.fill(below))),
+            around: CommandContext { variables, environment: definition.environment.clone() },
             definition,
             config: config.clone(),
             mount_point,
@@ -334,9 +302,8 @@ impl ExternalWorkspace {
             return Ok(());
         };
         let refuses = [rustix::io::Errno::ROFS, rustix::io::Errno::NOSYS];
-        let is_refused = error
-            .raw_os_error()
-            .is_some_and(|code| refuses.iter().any(|errno| errno.raw_os_error() == code));
+        let is_refused =
+            error.raw_os_error().is_some_and(|code| refuses.iter().any(|errno| errno.raw_os_error() == code));
         match is_refused {
             true => Err(io::Error::new(
                 io::ErrorKind::ReadOnlyFilesystem,
@@ -345,10 +312,7 @@ impl ExternalWorkspace {
                     self.name
                 ),
             )),
-            false => Err(io::Error::new(
-                error.kind(),
-                format!("{}: {}: {error}", self.name, self.root.display()),
-            )),
+            false => Err(io::Error::new(error.kind(), format!("{}: {}: {error}", self.name, self.root.display()))),
         }
     }
 
@@ -376,13 +340,11 @@ impl ExternalWorkspace {
                 Some(shipped) => shipped.to_owned(),
                 None => self.around.variables.fill(&file.content),
             };
-            write_private(&path, &content).map_err(|error| {
-                io::Error::new(error.kind(), format!("writing {}: {error}", path.display()))
-            })?;
+            write_private(&path, &content)
+                .map_err(|error| io::Error::new(error.kind(), format!("writing {}: {error}", path.display())))?;
         }
         for service in &self.definition.services {
-            self.services
-                .push(start(service, &self.around, &self.log())?);
+            self.services.push(start(service, &self.around, &self.log())?);
         }
         if is_first {
             for command in &self.definition.setup {
@@ -405,9 +367,7 @@ impl ExternalWorkspace {
                 break None;
             }
             if let Some(ended) = running.ended() {
-                break Some(format!(
-                    "could not start its service {program}, which ended before it was ready: {ended}"
-                ));
+                break Some(format!("could not start its service {program}, which ended before it was ready: {ended}"));
             }
             if started.elapsed() > self.config.patience {
                 break Some(format!(
@@ -428,9 +388,7 @@ impl ExternalWorkspace {
         self.is_closed = true;
         let teardown = self.definition.teardown.iter();
         // Each command runs, even if an earlier one failed.
-        let torn_down: Vec<_> = teardown
-            .map(|command| self.perform("be torn down", command))
-            .collect();
+        let torn_down: Vec<_> = teardown.map(|command| self.perform("be torn down", command)).collect();
         for service in &mut self.services {
             service.kill();
         }
@@ -458,9 +416,7 @@ impl ExternalWorkspace {
             std::thread::sleep(POLL_INTERVAL);
         }
         self.time_to_ready = started.elapsed();
-        self.connection = mount_at(&self.mount_point)?
-            .as_ref()
-            .and_then(Connection::of);
+        self.connection = mount_at(&self.mount_point)?.as_ref().and_then(Connection::of);
         Ok(())
     }
 
@@ -521,29 +477,17 @@ impl Workspace for ExternalWorkspace {
         if !self.definition.second_host {
             return Ok(None);
         }
-        let config = WorkspaceConfig {
-            dir: beside.to_owned(),
-            ..self.config.clone()
-        };
+        let config = WorkspaceConfig { dir: beside.to_owned(), ..self.config.clone() };
         let mount_point = mount_point(&config);
-        let second = Self::open(
-            self.name.clone(),
-            self.definition.of_second_host(),
-            &config,
-            true,
-            |data| {
-                let first = &self.around.variables;
-                first.of_second(&config.dir, &mount_point, data)
-            },
-        )?;
+        let second = Self::open(self.name.clone(), self.definition.of_second_host(), &config, true, |data| {
+            let first = &self.around.variables;
+            first.of_second(&config.dir, &mount_point, data)
+        })?;
         Ok(Some(Box::new(second)))
     }
 
     fn kill_handle(&self) -> KillHandle {
-        KillHandle {
-            daemon: self.daemon(),
-            mount: Some((self.mount_point.clone(), self.connection.clone())),
-        }
+        KillHandle { daemon: self.daemon(), mount: Some((self.mount_point.clone(), self.connection.clone())) }
     }
 
     fn daemon(&self) -> Option<u32> {
@@ -569,24 +513,17 @@ impl Workspace for ExternalWorkspace {
         let path = |path: &Path| path.to_string_lossy().into_owned();
         let (command, values) = match call {
             PropertyCall::Snapshot { at } => (&properties.snapshot, vec![("snapshot", path(at))]),
-            PropertyCall::ReadSnapshot { snapshot, file } => (
-                &properties.read_snapshot,
-                vec![("snapshot", snapshot.to_owned()), ("file", file.to_owned())],
-            ),
-            PropertyCall::Diff { snapshot } => {
-                (&properties.diff, vec![("snapshot", snapshot.to_owned())])
+            PropertyCall::ReadSnapshot { snapshot, file } => {
+                (&properties.read_snapshot, vec![("snapshot", snapshot.to_owned()), ("file", file.to_owned())])
             }
-            PropertyCall::Versions { file } => {
-                (&properties.versions, vec![("file", file.to_owned())])
+            PropertyCall::Diff { snapshot } => (&properties.diff, vec![("snapshot", snapshot.to_owned())]),
+            PropertyCall::Versions { file } => (&properties.versions, vec![("file", file.to_owned())]),
+            PropertyCall::ReadVersion { version, file } => {
+                (&properties.read_version, vec![("version", version.to_owned()), ("file", file.to_owned())])
             }
-            PropertyCall::ReadVersion { version, file } => (
-                &properties.read_version,
-                vec![("version", version.to_owned()), ("file", file.to_owned())],
-            ),
-            PropertyCall::Fork { from, to } => (
-                &properties.fork,
-                vec![("from", from.to_owned()), ("to", to.to_owned())],
-            ),
+            PropertyCall::Fork { from, to } => {
+                (&properties.fork, vec![("from", from.to_owned()), ("to", to.to_owned())])
+            }
         };
         if command.is_empty() {
             return Ok(None);
@@ -621,10 +558,7 @@ impl Workspace for ExternalWorkspace {
         }
         let command = &self.definition.counters;
         let said = run(command, &self.around, None, VERSION_PATIENCE)?;
-        Ok(Some(Counters {
-            store: counted(&said)?,
-            ..Counters::default()
-        }))
+        Ok(Some(Counters { store: counted(&said)?, ..Counters::default() }))
     }
 
     fn exit_reason(&mut self) -> Option<String> {
@@ -666,12 +600,7 @@ fn write_private(path: &Path, content: &str) -> io::Result<()> {
         std::fs::create_dir_all(dir)?;
     }
     let mut options = File::options();
-    let mut file = options
-        .create(true)
-        .write(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)?;
+    let mut file = options.create(true).write(true).truncate(true).mode(0o600).open(path)?;
     // An existing file may have another mode.
     file.set_permissions(Permissions::from_mode(0o600))?;
     file.write_all(content.as_bytes())
@@ -682,8 +611,7 @@ fn counted(said: &str) -> io::Result<BTreeMap<String, u64>> {
     let mut counts = BTreeMap::new();
     for line in said.lines().filter(|line| !line.trim().is_empty()) {
         let counted = line.trim().rsplit_once(char::is_whitespace);
-        let Some((name, count)) = counted.and_then(|(name, n)| Some((name, n.parse().ok()?)))
-        else {
+        let Some((name, count)) = counted.and_then(|(name, n)| Some((name, n.parse().ok()?))) else {
             let message = format!("counters: {line:?} is not a name and a whole number");
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         };

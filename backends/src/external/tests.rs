@@ -4,29 +4,21 @@ use super::*;
 
 #[test]
 fn every_shipped_file_is_right_and_has_a_name_of_its_own() {
-    let names: Vec<String> = shipped(&Arc::default())
-        .iter()
-        .map(|external| external.describe().name)
-        .collect();
+    let names: Vec<String> = shipped(&Arc::default()).iter().map(|external| external.describe().name).collect();
     assert!(names.len() >= 5, "{names:?}");
     let mut unique = names.clone();
     unique.sort();
     unique.dedup();
     assert_eq!(unique.len(), names.len());
     for external in shipped(&Arc::default()) {
-        assert!(
-            !external.definition.fix().is_empty(),
-            "{}",
-            external.definition.name
-        );
+        assert!(!external.definition.fix().is_empty(), "{}", external.definition.name);
     }
 }
 
 /// Opens a workspace at `dir` from the text of a definition.
 fn open(text: &str, dir: &Path) -> io::Result<Box<dyn Workspace>> {
     let head = "name = 'x'\nsummary = 's'\ndurability = 'd'\npersistent = true\ndaemons = 1\nversion = ['true']\n";
-    let definition =
-        ExternalDefinition::parse(Path::new("x.toml"), &format!("{head}{text}")).unwrap();
+    let definition = ExternalDefinition::parse(Path::new("x.toml"), &format!("{head}{text}")).unwrap();
     let config = WorkspaceConfig {
         dir: dir.to_owned(),
         program: "unused".into(),
@@ -34,13 +26,7 @@ fn open(text: &str, dir: &Path) -> io::Result<Box<dyn Workspace>> {
         cpu: None,
         allow_other: false,
     };
-    let external = External {
-        definition,
-        server: None,
-        digest: String::new(),
-        file: None,
-        services: Arc::default(),
-    };
+    let external = External { definition, server: None, digest: String::new(), file: None, services: Arc::default() };
     external.open(&config)
 }
 
@@ -57,10 +43,7 @@ fn a_file_system_that_does_not_come_up_says_why() {
     let hangs = failure("mount = ['sleep', '1000']\nstays = true");
     assert!(hangs.starts_with("x took too long to mount"), "{hangs}");
     let ends = failure("mount = ['sh', '-c', 'echo no licence >&2; exit 3']\nstays = true");
-    assert!(
-        ends.contains("exit code 3") && ends.contains("no licence"),
-        "{ends}"
-    );
+    assert!(ends.contains("exit code 3") && ends.contains("no licence"), "{ends}");
     let fails = failure("setup = [['false']]\nmount = ['true']");
     assert_eq!(fails, "x could not be set up: false: exit code 1: ");
 }
@@ -148,10 +131,7 @@ fn a_file_system_that_dies_or_does_not_end_is_noticed() {
     assert_eq!(workspace.exit_reason(), None);
     let daemon = workspace.daemon().unwrap();
     let error = workspace.close().unwrap_err().to_string();
-    assert!(
-        error.contains("did not end after it was unmounted"),
-        "{error}"
-    );
+    assert!(error.contains("did not end after it was unmounted"), "{error}");
     assert!(!Path::new(&format!("/proc/{daemon}")).exists());
 
     let dies = served.replace("'sleep', '1000'", "'sleep', '0.2'");
@@ -166,20 +146,8 @@ fn a_service_starts_after_setup_and_the_mount_waits_until_it_is_ready() {
     let service = "setup = [['touch', '{site}/made']]\nmount = ['cat', '{site}/up']\nready = ['true']\nunmount = ['true']\n\
         [[service]]\nrun = ['sh', '-c', 'test -e {site}/made && sleep 0.1 && touch {site}/up && sleep 60']\nready = ['test', '-e', '{site}/up']\n";
     drop(open(service, dir.path()).unwrap());
-    let never =
-        failure("mount = ['true']\n[[service]]\nrun = ['sleep', '60']\nready = ['false']\n");
-    assert!(
-        never.contains(
-            "x could not start its service sleep: its command `ready` did not succeed in"
-        ),
-        "{never}"
-    );
-    let ends =
-        failure("mount = ['true']\n[[service]]\nrun = ['sh', '-c', 'exit 3']\nready = ['false']\n");
-    assert!(
-        ends.contains(
-            "x could not start its service sh, which ended before it was ready: exit code 3"
-        ),
-        "{ends}"
-    );
+    let never = failure("mount = ['true']\n[[service]]\nrun = ['sleep', '60']\nready = ['false']\n");
+    assert!(never.contains("x could not start its service sleep: its command `ready` did not succeed in"), "{never}");
+    let ends = failure("mount = ['true']\n[[service]]\nrun = ['sh', '-c', 'exit 3']\nready = ['false']\n");
+    assert!(ends.contains("x could not start its service sh, which ended before it was ready: exit code 3"), "{ends}");
 }

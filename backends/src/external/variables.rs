@@ -9,29 +9,15 @@ use std::path::Path;
 pub(super) const DIRECTORY: &str = "directory";
 
 /// The variables of a workspace. Ports were free when chosen; `id` is derived from the site's path.
-pub(super) const OF_SITE: &[&str] = &[
-    "site", "mount", "data", "id", "port", "port_2", "port_3", "port_4", "port_5", "port_6",
-];
+pub(super) const OF_SITE: &[&str] =
+    &["site", "mount", "data", "id", "port", "port_2", "port_3", "port_4", "port_5", "port_6"];
 
 /// The variables with the first host's values, on both hosts.
-pub(super) const OF_FIRST: &[&str] = &[
-    "first_data",
-    "first_port",
-    "first_port_2",
-    "first_port_3",
-    "first_port_4",
-    "first_port_5",
-    "first_port_6",
-];
+pub(super) const OF_FIRST: &[&str] =
+    &["first_data", "first_port", "first_port_2", "first_port_3", "first_port_4", "first_port_5", "first_port_6"];
 
 /// The variables of the S3 server.
-pub(super) const OF_SERVER: &[&str] = &[
-    "s3_server",
-    "s3_endpoint",
-    "s3_bucket",
-    "s3_region",
-    "s3_prefix",
-];
+pub(super) const OF_SERVER: &[&str] = &["s3_server", "s3_endpoint", "s3_bucket", "s3_region", "s3_prefix"];
 
 /// The variables of `read_snapshot` and the other commands of properties.
 pub(super) const OF_PROPERTY: &[&str] = &["snapshot", "file", "version", "from", "to"];
@@ -82,11 +68,7 @@ impl Variables {
 
     /// Sets the variables that differ between two hosts.
     fn set_own(&mut self, site: &Path, mount: &Path, data: &Path) -> io::Result<()> {
-        for (name, value) in [
-            ("site", text(site)),
-            ("mount", text(mount)),
-            ("data", text(data)),
-        ] {
+        for (name, value) in [("site", text(site)), ("mount", text(mount)), ("data", text(data))] {
             self.set(name, value);
         }
         // Keep all ports bound until all are chosen, so that no two are the same.
@@ -115,9 +97,7 @@ impl Variables {
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('{') {
             filled += before;
-            let value = after
-                .split_once('}')
-                .and_then(|(name, behind)| Some((self.values.get(name)?, behind)));
+            let value = after.split_once('}').and_then(|(name, behind)| Some((self.values.get(name)?, behind)));
             match value {
                 Some((value, behind)) => {
                     filled += value;
@@ -147,13 +127,9 @@ fn text(path: &Path) -> String {
 pub(super) fn named(text: &str) -> impl Iterator<Item = &str> {
     let is_name = |name: &&str| {
         let mut bytes = name.bytes();
-        !name.is_empty()
-            && bytes.all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
+        !name.is_empty() && bytes.all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
     };
-    text.split('{')
-        .skip(1)
-        .filter_map(|part| Some(part.split_once('}')?.0))
-        .filter(is_name)
+    text.split('{').skip(1).filter_map(|part| Some(part.split_once('}')?.0)).filter(is_name)
 }
 
 #[cfg(test)]

@@ -4,18 +4,14 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::SystemTime;
 
-use fuser::{
-    AccessFlags, FileHandle, INodeNo, ReplyAttr, ReplyEmpty, ReplyStatfs, ReplyXattr, Request,
-    TimeOrNow,
-};
+use fuser::{AccessFlags, FileHandle, INodeNo, ReplyAttr, ReplyEmpty, ReplyStatfs, ReplyXattr, Request, TimeOrNow};
 
 use super::convert::{check_xattr_name, failed, permission_bits, reply_xattr, whole_time};
 use super::counters::{Opcode, Span};
 use super::front_end::{FrontEnd, MountState, reply_empty};
 use super::policy::attr_ttl;
 use crate::store::{
-    Attr, Change, Errno, Kind, NAME_MAX, ROOT, Result, Slow, Store, StoreError, XATTR_VALUE_MAX,
-    XattrMode,
+    Attr, Change, Errno, Kind, NAME_MAX, ROOT, Result, Slow, Store, StoreError, XATTR_VALUE_MAX, XattrMode,
 };
 
 /// The attribute of a mount's root that holds the number of bytes which programs stored through memory maps, or the
@@ -64,13 +60,7 @@ impl FrontEnd {
         name.as_bytes().starts_with(ORDERS) && self.store().is_slow(ino.0, Slow::Xattr)
     }
 
-    pub(super) fn getattr(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        fh: Option<FileHandle>,
-        reply: ReplyAttr,
-    ) {
+    pub(super) fn getattr(&self, req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
         // The kernel sends a file handle only for a read past the size it knows, or a seek to the end;
         // `stat` and `fstat` send none.
         let is_slow = fh.is_some() && self.store().is_slow(ino.0, Slow::SizeForRead);
@@ -129,9 +119,7 @@ impl FrontEnd {
         let answer = move |mounted: &MountState, mut span: Span<'_>| {
             let store = &mounted.store;
             let result = span.store(|| match (fh, policy.open_files(&**store)) {
-                (Some(handle), Some(files)) => {
-                    files.setattr_handle(handle.0, &caller, ino.0, &change)
-                }
+                (Some(handle), Some(files)) => files.setattr_handle(handle.0, &caller, ino.0, &change),
                 _ => store.setattr(&caller, ino.0, &change),
             });
             reply_attr(mounted, span, result, reply);
@@ -202,14 +190,7 @@ impl FrontEnd {
         }
     }
 
-    pub(super) fn getxattr(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        name: &OsStr,
-        size: u32,
-        reply: ReplyXattr,
-    ) {
+    pub(super) fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let name = name.to_owned();
         let is_slow = self.is_slow_order(ino, &name);
         self.answer(Opcode::Getxattr, req, is_slow, move |mounted, mut span| {
@@ -244,9 +225,7 @@ impl FrontEnd {
         let runs = mask.contains(AccessFlags::X_OK);
         let result = match runs.then(|| span.store(|| self.store().getattr(ino.0))) {
             None => Ok(()),
-            Some(Ok(attr)) if attr.kind == Kind::File && attr.permissions & 0o111 == 0 => {
-                Err(Errno::ACCESS.into())
-            }
+            Some(Ok(attr)) if attr.kind == Kind::File && attr.permissions & 0o111 == 0 => Err(Errno::ACCESS.into()),
             Some(found) => found.map(|_| ()),
         };
         reply_empty(&mut span, result, reply);
@@ -281,11 +260,7 @@ mod tests {
 
     #[test]
     fn labels_are_unsupported_only_while_no_file_has_an_attribute() {
-        let owner = Caller {
-            uid: 0,
-            gid: 0,
-            now: Timestamp(0),
-        };
+        let owner = Caller { uid: 0, gid: 0, now: Timestamp(0) };
         let store = MemoryStore::new(&owner);
         let told = |name: &[u8]| {
             let error = store.getxattr(ROOT, name).unwrap_err();

@@ -32,10 +32,7 @@ impl CachedWrites {
     }
 
     pub(super) fn counts(&self) -> Counts {
-        Counts {
-            ended: self.0.ended.load(Ordering::SeqCst),
-            begun: self.0.begun.load(Ordering::SeqCst),
-        }
+        Counts { ended: self.0.ended.load(Ordering::SeqCst), begun: self.0.begun.load(Ordering::SeqCst) }
     }
 }
 

@@ -50,10 +50,7 @@ impl MountEntry {
 /// If `/proc` is not mounted.
 pub fn mounts() -> io::Result<Vec<MountEntry>> {
     let table = std::fs::read("/proc/self/mountinfo")?;
-    Ok(table
-        .split(|byte| *byte == b'\n')
-        .filter_map(parse_mount)
-        .collect())
+    Ok(table.split(|byte| *byte == b'\n').filter_map(parse_mount).collect())
 }
 
 /// The topmost mount exactly at `dir`, found without accessing `dir` itself.
@@ -80,11 +77,7 @@ pub fn mount_of(path: &Path) -> io::Result<Option<MountEntry>> {
 fn resolve_parent(dir: &Path) -> io::Result<PathBuf> {
     match (dir.parent(), dir.file_name()) {
         (Some(parent), Some(name)) => {
-            let parent = if parent.as_os_str().is_empty() {
-                Path::new(".")
-            } else {
-                parent
-            };
+            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
             let unresolved = parent.canonicalize()?.join(name);
             // Resolve a symbolic link to the mount point; `readlink` on the mount point itself fails at once.
             match std::fs::read_link(&unresolved) {
@@ -149,10 +142,7 @@ pub struct Connection {
 impl Connection {
     /// The connection of a FUSE mount; `None` for another mount.
     pub fn of(mount: &MountEntry) -> Option<Self> {
-        mount.is_fuse().then(|| Self {
-            number: mount.device.1,
-            at: mount.at.clone(),
-        })
+        mount.is_fuse().then(|| Self { number: mount.device.1, at: mount.at.clone() })
     }
 
     /// Fails all pending and all future requests of the connection.
@@ -227,16 +217,11 @@ pub fn end(dir: &Path) -> io::Result<()> {
 }
 
 /// Repeats `attempt` for as long as it answers that the mount is in use, but not past `patience`.
-fn retry_while_busy(
-    patience: Duration,
-    mut attempt: impl FnMut() -> io::Result<()>,
-) -> io::Result<()> {
+fn retry_while_busy(patience: Duration, mut attempt: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     let deadline = Instant::now() + patience;
     loop {
         match attempt() {
-            Err(error)
-                if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline =>
-            {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline => {
                 std::thread::sleep(BUSY_PAUSE);
             }
             ended => return ended,
@@ -318,7 +303,8 @@ mod tests {
 
     #[test]
     fn a_mount_table_line_is_read_with_escapes_and_optional_fields() {
-        let line = br"41 28 0:52 / /tmp/a\040b\134c rw,nosuid shared:5 master:2 - fuse.ctxbench-sqlite notes.db rw,user_id=0";
+        let line =
+            br"41 28 0:52 / /tmp/a\040b\134c rw,nosuid shared:5 master:2 - fuse.ctxbench-sqlite notes.db rw,user_id=0";
         let mount = parse_mount(line).unwrap();
         assert_eq!(mount.at, Path::new(r"/tmp/a b\c"));
         assert_eq!(mount.kind, "fuse.ctxbench-sqlite");
@@ -335,8 +321,7 @@ mod tests {
     #[test]
     fn an_unmount_is_repeated_while_the_mount_is_in_use_and_no_longer() {
         let busy = || io::Error::from(rustix::io::Errno::BUSY);
-        let fusermount_busy =
-            || fusermount_error("fusermount3: failed to unmount /a: Device or resource busy\n");
+        let fusermount_busy = || fusermount_error("fusermount3: failed to unmount /a: Device or resource busy\n");
         for refused in [busy, fusermount_busy] as [fn() -> io::Error; 2] {
             let mut attempts = 0;
             let unmounted = retry_while_busy(Duration::from_secs(60), || {
@@ -359,10 +344,7 @@ mod tests {
 
     #[test]
     fn a_connection_whose_number_another_mount_has_is_not_aborted() {
-        let gone = Connection {
-            number: 0,
-            at: PathBuf::from("/proc/self"),
-        };
+        let gone = Connection { number: 0, at: PathBuf::from("/proc/self") };
         let error = gone.abort().unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }

@@ -1,8 +1,8 @@
 //! Handlers of requests for the content of files.
 
 use fuser::{
-    FileHandle, INodeNo, OpenFlags, ReplyData, ReplyEmpty, ReplyIoctl, ReplyLseek, ReplyOpen,
-    ReplyWrite, Request, WriteFlags,
+    FileHandle, INodeNo, OpenFlags, ReplyData, ReplyEmpty, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyWrite, Request,
+    WriteFlags,
 };
 
 use rustix::fs::OFlags;
@@ -46,11 +46,7 @@ impl FrontEnd {
                 return Ok(0);
             };
             let handle = files.open(ino.0, writes)?;
-            let cut = Change {
-                size: Some(0),
-                drop_privileges: !is_root,
-                ..Change::default()
-            };
+            let cut = Change { size: Some(0), drop_privileges: !is_root, ..Change::default() };
             if truncates && let Err(error) = files.setattr_handle(handle, &caller, ino.0, &cut) {
                 files.release(handle);
                 return Err(error);
@@ -149,10 +145,7 @@ impl FrontEnd {
             }
         };
         let may_wait = [Slow::Approval, Slow::Change];
-        if may_wait
-            .iter()
-            .any(|call| self.store().is_slow(ino.0, *call))
-        {
+        if may_wait.iter().any(|call| self.store().is_slow(ino.0, *call)) {
             let data = data.to_vec();
             self.change_content(Opcode::Write, req, ino, move |mounted, span| {
                 answer(mounted, span, &data);
@@ -162,12 +155,7 @@ impl FrontEnd {
         }
     }
 
-    pub(super) fn flush(
-        &self,
-        req: &Request,
-        (ino, handle): (INodeNo, FileHandle),
-        reply: ReplyEmpty,
-    ) {
+    pub(super) fn flush(&self, req: &Request, (ino, handle): (INodeNo, FileHandle), reply: ReplyEmpty) {
         // Linux silently drops dirty pages of a broken connection (`fuse_send_writepage`). Only the
         // failure of this request makes `close` fail when the daemon is gone.
         if !self.store().wants_close() && !self.policy.writeback {
@@ -198,13 +186,7 @@ impl FrontEnd {
         reply.error(failed(&mut span, Errno::NOTTY.into()));
     }
 
-    pub(super) fn fsync(
-        &self,
-        req: &Request,
-        (ino, handle): (INodeNo, FileHandle),
-        datasync: bool,
-        reply: ReplyEmpty,
-    ) {
+    pub(super) fn fsync(&self, req: &Request, (ino, handle): (INodeNo, FileHandle), datasync: bool, reply: ReplyEmpty) {
         let policy = self.policy;
         let is_slow = self.store().is_slow(ino.0, Slow::Fsync);
         self.answer(Opcode::Fsync, req, is_slow, move |mounted, mut span| {
@@ -244,14 +226,7 @@ impl FrontEnd {
         });
     }
 
-    pub(super) fn lseek(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
-    ) {
+    pub(super) fn lseek(&self, req: &Request, ino: INodeNo, offset: i64, whence: i32, reply: ReplyLseek) {
         const SEEK_DATA: i32 = 3;
         const SEEK_HOLE: i32 = 4;
         let search = |target| {
@@ -310,10 +285,7 @@ mod tests {
         let append = OpenFlags(OFlags::APPEND.bits().cast_signed());
         let (none, cached) = (WriteFlags::empty(), WriteFlags::FUSE_WRITE_CACHE);
         assert_eq!(WritePosition::of(7, append, none), WritePosition::End(7));
-        assert_eq!(
-            WritePosition::of(7, OpenFlags(1), none),
-            WritePosition::At(7)
-        );
+        assert_eq!(WritePosition::of(7, OpenFlags(1), none), WritePosition::At(7));
         assert_eq!(WritePosition::of(7, append, cached), WritePosition::At(7));
     }
 }

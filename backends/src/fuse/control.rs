@@ -63,10 +63,7 @@ impl ShortPath {
         let parent = socket.parent().filter(|dir| !dir.as_os_str().is_empty());
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = open(parent.unwrap_or(Path::new(".")), flags, Mode::empty())?;
-        Ok(Self {
-            path: PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name),
-            _dir: dir,
-        })
+        Ok(Self { path: PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd())).join(name), _dir: dir })
     }
 }
 
@@ -112,9 +109,7 @@ pub(crate) fn listen(socket: &Path, mounted: Weak<MountState>) -> io::Result<()>
             }
         }
     };
-    std::thread::Builder::new()
-        .name("control".to_owned())
-        .spawn(serve)?;
+    std::thread::Builder::new().name("control".to_owned()).spawn(serve)?;
     Ok(())
 }
 
@@ -160,11 +155,7 @@ mod tests {
     use crate::store::{Caller, Timestamp};
 
     fn mounted() -> Arc<MountState> {
-        let owner = Caller {
-            uid: 0,
-            gid: 0,
-            now: Timestamp(0),
-        };
+        let owner = Caller { uid: 0, gid: 0, now: Timestamp(0) };
         let store = Arc::new(MemoryStore::new(&owner));
         Arc::new(MountState::new(store, false))
     }

@@ -8,9 +8,7 @@ use fuser::{FileAttr, FileType, INodeNo, ReplyXattr, Request};
 use rustix::fs::FallocateFlags;
 
 use super::counters::Span;
-use crate::store::{
-    Allocate, Attr, Caller, Errno, Kind, NAME_MAX, NewNode, Result, StoreError, Timestamp,
-};
+use crate::store::{Allocate, Attr, Caller, Errno, Kind, NAME_MAX, NewNode, Result, StoreError, Timestamp};
 
 /// Counts and logs a failure and converts it to the kernel's error number.
 pub(super) fn failed(span: &mut Span<'_>, error: StoreError) -> fuser::Errno {
@@ -22,11 +20,7 @@ pub(super) fn failed(span: &mut Span<'_>, error: StoreError) -> fuser::Errno {
 }
 
 pub(super) fn caller(req: &Request) -> Caller {
-    Caller {
-        uid: req.uid(),
-        gid: req.gid(),
-        now: Timestamp::now(),
-    }
+    Caller { uid: req.uid(), gid: req.gid(), now: Timestamp::now() }
 }
 
 pub(super) fn check_name(name: &OsStr) -> Result<()> {
@@ -49,12 +43,7 @@ pub(super) fn permission_bits(mode: u32) -> u16 {
 }
 
 pub(super) fn new_node(kind: Kind, mode: u32, rdev: u32) -> NewNode<'static> {
-    NewNode {
-        kind,
-        permissions: permission_bits(mode),
-        rdev,
-        target: &[],
-    }
+    NewNode { kind, permissions: permission_bits(mode), rdev, target: &[] }
 }
 
 pub(super) fn allocate(mode: i32) -> Result<Allocate> {
@@ -72,12 +61,7 @@ pub(super) fn allocate(mode: i32) -> Result<Allocate> {
     }
 }
 
-pub(super) fn reply_xattr(
-    span: &mut Span<'_>,
-    result: Result<Vec<u8>>,
-    size: u32,
-    reply: ReplyXattr,
-) {
+pub(super) fn reply_xattr(span: &mut Span<'_>, result: Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
     match result {
         Ok(data) if size == 0 => {
             span.handled();

@@ -88,19 +88,8 @@ impl Cookies {
     }
 
     /// Starts passing the entries of `dir` to `add`, which returns true when it is full.
-    pub(super) fn listing<'a>(
-        &'a self,
-        dir: Ino,
-        add: &'a mut dyn FnMut(DirEntry<'_>) -> bool,
-    ) -> Listing<'a> {
-        Listing {
-            cookies: self,
-            dir,
-            add,
-            name: Vec::new(),
-            waiting: None,
-            is_full: false,
-        }
+    pub(super) fn listing<'a>(&'a self, dir: Ino, add: &'a mut dyn FnMut(DirEntry<'_>) -> bool) -> Listing<'a> {
+        Listing { cookies: self, dir, add, name: Vec::new(), waiting: None, is_full: false }
     }
 }
 
@@ -136,11 +125,7 @@ impl Listing<'_> {
     fn pass(&mut self, next: Option<u64>) -> Result<()> {
         if let Some(entry) = self.waiting.take() {
             let cookie = self.cookies.narrow(self.dir, entry.cookie, next)?;
-            self.is_full = (self.add)(DirEntry {
-                name: &self.name,
-                cookie,
-                ..entry
-            });
+            self.is_full = (self.add)(DirEntry { name: &self.name, cookie, ..entry });
         }
         Ok(())
     }
@@ -174,13 +159,7 @@ mod tests {
         };
         let mut listing = cookies.listing(DIR, &mut add);
         for &cookie in store.range(from + 1..) {
-            let entry = DirEntry {
-                name: b"x",
-                ino: cookie,
-                kind: Kind::File,
-                cookie,
-                attr: None,
-            };
+            let entry = DirEntry { name: b"x", ino: cookie, kind: Kind::File, cookie, attr: None };
             if listing.take(entry).unwrap().is_break() {
                 break;
             }
@@ -242,11 +221,7 @@ mod tests {
         let store: BTreeSet<u64> = (1..=100_000).map(hash).collect();
         let seen = page(&cookies, &store, 0, usize::MAX);
         assert_eq!(seen.len(), 100_000);
-        let kept = cookies
-            .tables
-            .lock()
-            .get(&DIR)
-            .map_or(0, |t| t.cookies.len());
+        let kept = cookies.tables.lock().get(&DIR).map_or(0, |t| t.cookies.len());
         assert!(kept < 200, "{kept}");
         cookies.forget(DIR);
         assert!(cookies.tables.lock().is_empty());

@@ -78,11 +78,7 @@ impl Counters {
     /// The number of all requests without `forget`, which has no reply.
     pub fn requests(&self) -> u64 {
         let forget = Opcode::Forget.name();
-        self.fuse
-            .iter()
-            .filter(|(name, _)| *name != forget)
-            .map(|(_, opcode)| opcode.count)
-            .sum()
+        self.fuse.iter().filter(|(name, _)| *name != forget).map(|(_, opcode)| opcode.count).sum()
     }
 
     /// Requests of one opcode.
@@ -105,19 +101,14 @@ impl Slot {
     fn new() -> Self {
         // 2 significant digits: a median within 1 %.
         let handling = Histogram::new(2).unwrap_or_else(|_| unreachable!("2 digits are valid"));
-        Self {
-            count: OpcodeCount::default(),
-            handling,
-        }
+        Self { count: OpcodeCount::default(), handling }
     }
 }
 
 impl Recorder {
     pub(crate) fn new() -> Self {
         let slots = Opcode::ALL.iter().map(|_| Mutex::new(Slot::new()));
-        Self {
-            slots: slots.collect(),
-        }
+        Self { slots: slots.collect() }
     }
 
     fn slot(&self, opcode: Opcode) -> MutexGuard<'_, Slot> {
@@ -232,10 +223,7 @@ mod tests {
         drop(span);
         drop(recorder.start(Opcode::Forget));
 
-        let counters = Counters {
-            fuse: recorder.snapshot(),
-            ..Counters::default()
-        };
+        let counters = Counters { fuse: recorder.snapshot(), ..Counters::default() };
         let lookup = &counters.fuse["lookup"];
         assert_eq!((lookup.count, lookup.errors), (2, 1));
         assert!(lookup.store_ns >= 2_000_000 && lookup.handling_ns >= lookup.store_ns);

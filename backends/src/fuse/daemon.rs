@@ -70,29 +70,18 @@ impl DaemonSocket {
         let listener = Arc::new(bind(&address(mount)?)?);
         let clients = Arc::new(Mutex::new(Vec::new()));
         let has_ended = Arc::new(AtomicBool::new(false));
-        let accepting = (
-            Arc::clone(&listener),
-            Arc::clone(&clients),
-            Arc::clone(&has_ended),
-        );
-        let thread = std::thread::Builder::new()
-            .name("daemon".to_owned())
-            .spawn(move || {
-                let (listener, clients, has_ended) = accepting;
-                while !has_ended.load(Ordering::Acquire) {
-                    match listener.accept() {
-                        Ok((stream, _)) => keep(&clients, stream),
-                        // The mount has ended, or the process has too many open files.
-                        Err(_) => std::thread::sleep(POLL_INTERVAL),
-                    }
+        let accepting = (Arc::clone(&listener), Arc::clone(&clients), Arc::clone(&has_ended));
+        let thread = std::thread::Builder::new().name("daemon".to_owned()).spawn(move || {
+            let (listener, clients, has_ended) = accepting;
+            while !has_ended.load(Ordering::Acquire) {
+                match listener.accept() {
+                    Ok((stream, _)) => keep(&clients, stream),
+                    // The mount has ended, or the process has too many open files.
+                    Err(_) => std::thread::sleep(POLL_INTERVAL),
                 }
-            })?;
-        Ok(Self {
-            listener: Some(listener),
-            clients,
-            has_ended,
-            thread: Some(thread),
-        })
+            }
+        })?;
+        Ok(Self { listener: Some(listener), clients, has_ended, thread: Some(thread) })
     }
 
     /// Stops listening: the kernel may give the device number to the next mount. Clients wait on.
@@ -202,12 +191,7 @@ impl Daemon {
         let peer = trusted(&stream, mount.user())?;
         let process = pidfd_open(peer.pid, PidfdFlags::empty()).ok()?;
         stream.set_nonblocking(true).ok()?;
-        Some(Self {
-            pid: peer.pid,
-            process,
-            stream,
-            said: Vec::new(),
-        })
+        Some(Self { pid: peer.pid, process, stream, said: Vec::new() })
     }
 
     /// Its process id.
@@ -248,14 +232,8 @@ impl Daemon {
     }
 
     fn has_ended(&self) -> bool {
-        let now = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        let mut fds = [PollFd::from_borrowed_fd(
-            self.process.as_fd(),
-            PollFlags::IN,
-        )];
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut fds = [PollFd::from_borrowed_fd(self.process.as_fd(), PollFlags::IN)];
         poll(&mut fds, Some(&now)).is_ok_and(|ready| ready > 0)
     }
 

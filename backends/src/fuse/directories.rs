@@ -33,19 +33,9 @@ impl FrontEnd {
                 if offset >= cookie {
                     continue;
                 }
-                let ino = if cookie == DOT {
-                    dir
-                } else {
-                    store.parent(dir)?
-                };
+                let ino = if cookie == DOT { dir } else { store.parent(dir)? };
                 let attr = with_attr.then(|| store.getattr(ino)).transpose()?;
-                let dot = DirEntry {
-                    name,
-                    ino,
-                    kind: Kind::Directory,
-                    cookie,
-                    attr,
-                };
+                let dot = DirEntry { name, ino, kind: Kind::Directory, cookie, attr };
                 if add(dot) {
                     return Ok(());
                 }
@@ -82,12 +72,7 @@ impl FrontEnd {
         let mut span = self.mounted.start(Opcode::Readdir);
         let result = self.list(&mut span, ino.0, offset, false, &mut |entry| {
             let name = OsStr::from_bytes(entry.name);
-            reply.add(
-                INodeNo(entry.ino),
-                entry.cookie,
-                file_type(entry.kind),
-                name,
-            )
+            reply.add(INodeNo(entry.ino), entry.cookie, file_type(entry.kind), name)
         });
         match result {
             Ok(()) => {

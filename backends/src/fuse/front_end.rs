@@ -277,11 +277,7 @@ pub(crate) struct FrontEnd {
 
 impl FrontEnd {
     pub(crate) fn new(mounted: Arc<MountState>, policy: CachePolicy) -> Self {
-        Self {
-            mounted,
-            policy,
-            slow: SlowThreads::default(),
-        }
+        Self { mounted, policy, slow: SlowThreads::default() }
     }
 
     /// The requester, as the store sees it.
@@ -349,12 +345,7 @@ impl FrontEnd {
     }
 }
 
-pub(super) fn reply_opened(
-    span: &mut Span<'_>,
-    opened: Result<u64>,
-    direct_io: bool,
-    reply: ReplyOpen,
-) {
+pub(super) fn reply_opened(span: &mut Span<'_>, opened: Result<u64>, direct_io: bool, reply: ReplyOpen) {
     let flags = match direct_io {
         true => FopenFlags::FOPEN_DIRECT_IO,
         false => FopenFlags::empty(),

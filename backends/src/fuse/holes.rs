@@ -44,19 +44,13 @@ impl HoleSearch {
     /// not have reached the store: then the whole file is data.
     ///
     /// `ENOSYS`, after which the kernel takes every file of the mount for data, where the file's size is not known.
-    pub(super) fn settle(
-        &self,
-        store: &dyn Store,
-        write_back: impl FnOnce() -> bool,
-    ) -> Result<u64> {
+    pub(super) fn settle(&self, store: &dyn Store, write_back: impl FnOnce() -> bool) -> Result<u64> {
         let (mut found, is_hole) = self.ask(store)?;
         if is_hole {
             if !write_back() {
                 return match self.size_lags {
                     true => Err(Errno::NOSYS.into()),
-                    false => self
-                        .target
-                        .without_holes(self.offset, store.getattr(self.ino)?.size),
+                    false => self.target.without_holes(self.offset, store.getattr(self.ino)?.size),
                 };
             }
             // The store now has the pages that were dirty when the call began.
@@ -73,26 +67,14 @@ mod tests {
     use crate::store::{Caller, Change, Kind, NewNode, ROOT, Timestamp};
 
     const MIB: u64 = 1 << 20;
-    const CALLER: Caller = Caller {
-        uid: 0,
-        gid: 0,
-        now: Timestamp(1),
-    };
+    const CALLER: Caller = Caller { uid: 0, gid: 0, now: Timestamp(1) };
 
     /// A sparse file of 8 MiB with data at each of `data`.
     fn sparse(data: &[u64]) -> (MemoryStore, Ino) {
         let store = MemoryStore::new(&CALLER);
-        let node = NewNode {
-            kind: Kind::File,
-            permissions: 0o644,
-            rdev: 0,
-            target: &[],
-        };
+        let node = NewNode { kind: Kind::File, permissions: 0o644, rdev: 0, target: &[] };
         let ino = store.create(&CALLER, ROOT, b"f", &node).unwrap().ino;
-        let size = Change {
-            size: Some(8 * MIB),
-            ..Change::default()
-        };
+        let size = Change { size: Some(8 * MIB), ..Change::default() };
         store.setattr(&CALLER, ino, &size).unwrap();
         for at in data {
             store.write(&CALLER, ino, *at, b"data").unwrap();
@@ -101,12 +83,7 @@ mod tests {
     }
 
     fn search(ino: Ino, target: Seek, offset: u64) -> HoleSearch {
-        HoleSearch {
-            ino,
-            target,
-            offset,
-            size_lags: false,
-        }
+        HoleSearch { ino, target, offset, size_lags: false }
     }
 
     /// A model of the kernel's dirty pages of 4 KiB.
@@ -124,8 +101,7 @@ mod tests {
             for target in [Seek::Data, Seek::Hole] {
                 for offset in (0..8 * MIB).step_by(60_000) {
                     let (store, ino) = sparse(data);
-                    let answer = search(ino, target, offset)
-                        .settle(&store, || write_back(&store, ino, &dirty));
+                    let answer = search(ino, target, offset).settle(&store, || write_back(&store, ino, &dirty));
                     let from = match (target, &answer) {
                         (Seek::Data, _) => offset,
                         (Seek::Hole, Ok(at)) => *at,
@@ -147,10 +123,7 @@ mod tests {
     #[test]
     fn an_answer_without_a_hole_asks_the_kernel_nothing() {
         let (store, ino) = sparse(&[0]);
-        let whole = Change {
-            size: Some(4),
-            ..Change::default()
-        };
+        let whole = Change { size: Some(4), ..Change::default() };
         store.setattr(&CALLER, ino, &whole).unwrap();
         for (target, offset) in [(Seek::Data, 0), (Seek::Hole, 0), (Seek::Data, 4)] {
             assert!(!search(ino, target, offset).ask(&store).unwrap().1);
@@ -163,10 +136,7 @@ mod tests {
         let data = search(ino, Seek::Data, 5).settle(&store, || false);
         let hole = search(ino, Seek::Hole, 5).settle(&store, || false);
         assert_eq!((data.unwrap(), hole.unwrap()), (5, 8 * MIB));
-        let lagging = HoleSearch {
-            size_lags: true,
-            ..search(ino, Seek::Data, 5)
-        };
+        let lagging = HoleSearch { size_lags: true, ..search(ino, Seek::Data, 5) };
         let refused = lagging.settle(&store, || false).unwrap_err();
         assert_eq!(refused.errno, Errno::NOSYS);
     }
@@ -174,10 +144,7 @@ mod tests {
     #[test]
     fn a_size_that_only_the_kernel_knows_is_found() {
         let (store, ino) = sparse(&[]);
-        let lagging = HoleSearch {
-            size_lags: true,
-            ..search(ino, Seek::Data, 8 * MIB)
-        };
+        let lagging = HoleSearch { size_lags: true, ..search(ino, Seek::Data, 8 * MIB) };
         let answer = lagging.settle(&store, || write_back(&store, ino, &[9 * MIB]));
         assert_eq!(answer.unwrap(), 9 * MIB);
     }

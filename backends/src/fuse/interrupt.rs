@@ -81,16 +81,12 @@ fn signalled(status: &str) -> Requester {
     let pending = set("SigPnd:").unwrap_or(0) | set("ShdPnd:").unwrap_or(0);
     // Uncaught, SIGCHLD, SIGCONT, SIGURG and SIGWINCH do not end a process; SIGSTOP and its kind pause it.
     const HARMLESS: [u32; 8] = [17, 18, 19, 20, 21, 22, 23, 28];
-    let harmless = HARMLESS
-        .iter()
-        .fold(0, |set, signal| set | 1_u64 << (signal - 1));
+    let harmless = HARMLESS.iter().fold(0, |set, signal| set | 1_u64 << (signal - 1));
     let caught = set("SigCgt:").unwrap_or(0);
     let quiet = set("SigBlk:").unwrap_or(0) | set("SigIgn:").unwrap_or(0) | (harmless & !caught);
     let loud = pending & !quiet;
     // SIGHUP, SIGINT, SIGQUIT and SIGTERM ask a process to end.
-    let asks_to_end = [1, 2, 3, 15]
-        .iter()
-        .fold(0, |set, signal| set | 1_u64 << (signal - 1));
+    let asks_to_end = [1, 2, 3, 15].iter().fold(0, |set, signal| set | 1_u64 << (signal - 1));
     if loud & !caught != 0 {
         Requester::Gone
     } else if loud & asks_to_end != 0 {
@@ -126,16 +122,8 @@ mod tests {
             ("SIGCHLD", status(child, 0, 0, 0), Waits),
             ("SIGCHLD, caught", status(child, 0, 0, child), Waits),
             ("SIGALRM", status(signal(14), 0, 0, 0), Gone),
-            (
-                "SIGALRM, caught",
-                status(signal(14), 0, 0, signal(14)),
-                Waits,
-            ),
-            (
-                "SIGURG, caught",
-                status(signal(23), 0, 0, signal(23)),
-                Waits,
-            ),
+            ("SIGALRM, caught", status(signal(14), 0, 0, signal(14)), Waits),
+            ("SIGURG, caught", status(signal(23), 0, 0, signal(23)), Waits),
             (
                 "a timer's and SIGTERM, caught",
                 status(signal(14) | signal(15), 0, 0, signal(14) | signal(15)),

@@ -6,8 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use fuser::{
-    FileHandle, FopenFlags, Generation, INodeNo, RenameFlags, ReplyCreate, ReplyData, ReplyEmpty,
-    ReplyEntry, Request,
+    FileHandle, FopenFlags, Generation, INodeNo, RenameFlags, ReplyCreate, ReplyData, ReplyEmpty, ReplyEntry, Request,
 };
 
 use rustix::fs::OFlags;
@@ -39,11 +38,7 @@ impl FrontEnd {
             let result = node.and_then(|node| {
                 check_name(&name)?;
                 let node = node.as_new();
-                span.store(|| {
-                    mounted
-                        .store
-                        .create(&caller, parent.0, name.as_bytes(), &node)
-                })
+                span.store(|| mounted.store.create(&caller, parent.0, name.as_bytes(), &node))
             });
             reply_entry(mounted, &mut span, result, reply);
         });
@@ -52,8 +47,7 @@ impl FrontEnd {
     pub(super) fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let mut span = self.mounted.start(Opcode::Lookup);
         let _counting = self.mounted.counting();
-        let result = check_name(name)
-            .and_then(|()| span.store(|| self.store().lookup(parent.0, name.as_bytes())));
+        let result = check_name(name).and_then(|()| span.store(|| self.store().lookup(parent.0, name.as_bytes())));
         match result {
             // A reply of inode 0 with a lifetime makes the kernel cache the missing name.
             Err(error)
@@ -95,33 +89,15 @@ impl FrontEnd {
         }
     }
 
-    pub(super) fn mknod(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        rdev: u32,
-        reply: ReplyEntry,
-    ) {
+    pub(super) fn mknod(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, rdev: u32, reply: ReplyEntry) {
         let node = match Kind::from_mode(mode) {
             None | Some(Kind::Directory | Kind::Symlink) => Err(Errno::INVAL.into()),
-            Some(kind) => Ok(OwnedNode {
-                rdev,
-                ..OwnedNode::new(kind, mode)
-            }),
+            Some(kind) => Ok(OwnedNode { rdev, ..OwnedNode::new(kind, mode) }),
         };
         self.create_node(Opcode::Mknod, req, parent, name, node, reply);
     }
 
-    pub(super) fn mkdir(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        mode: u32,
-        reply: ReplyEntry,
-    ) {
+    pub(super) fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, reply: ReplyEntry) {
         let node = OwnedNode::new(Kind::Directory, mode);
         self.create_node(Opcode::Mkdir, req, parent, name, Ok(node), reply);
     }
@@ -130,8 +106,8 @@ impl FrontEnd {
         let (caller, name) = (self.caller(req), name.to_owned());
         self.change(Opcode::Unlink, req, parent, move |mounted, mut span| {
             let store = &mounted.store;
-            let result = check_name(&name)
-                .and_then(|()| span.store(|| store.unlink(&caller, parent.0, name.as_bytes())));
+            let result =
+                check_name(&name).and_then(|()| span.store(|| store.unlink(&caller, parent.0, name.as_bytes())));
             reply_removed(mounted, span, result, reply);
         });
     }
@@ -140,28 +116,18 @@ impl FrontEnd {
         let (caller, name) = (self.caller(req), name.to_owned());
         self.change(Opcode::Rmdir, req, parent, move |mounted, mut span| {
             let store = &mounted.store;
-            let result = check_name(&name)
-                .and_then(|()| span.store(|| store.rmdir(&caller, parent.0, name.as_bytes())));
+            let result =
+                check_name(&name).and_then(|()| span.store(|| store.rmdir(&caller, parent.0, name.as_bytes())));
             reply_removed(mounted, span, result, reply);
         });
     }
 
-    pub(super) fn symlink(
-        &self,
-        req: &Request,
-        parent: INodeNo,
-        name: &OsStr,
-        target: &Path,
-        reply: ReplyEntry,
-    ) {
+    pub(super) fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let target = target.as_os_str().as_bytes();
         let node = if target.len() > TARGET_MAX {
             Err(Errno::NAMETOOLONG.into())
         } else {
-            Ok(OwnedNode {
-                target: target.to_vec(),
-                ..OwnedNode::new(Kind::Symlink, 0o777)
-            })
+            Ok(OwnedNode { target: target.to_vec(), ..OwnedNode::new(Kind::Symlink, 0o777) })
         };
         self.create_node(Opcode::Symlink, req, parent, name, node, reply);
     }
@@ -198,21 +164,13 @@ impl FrontEnd {
         });
     }
 
-    pub(super) fn link(
-        &self,
-        req: &Request,
-        ino: INodeNo,
-        newparent: INodeNo,
-        newname: &OsStr,
-        reply: ReplyEntry,
-    ) {
+    pub(super) fn link(&self, req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
         let (caller, newname) = (self.caller(req), newname.to_owned());
         self.change(Opcode::Link, req, newparent, move |mounted, mut span| {
             let _counting = mounted.counting();
             let store = &mounted.store;
-            let result = check_name(&newname).and_then(|()| {
-                span.store(|| store.link(&caller, ino.0, newparent.0, newname.as_bytes()))
-            });
+            let result = check_name(&newname)
+                .and_then(|()| span.store(|| store.link(&caller, ino.0, newparent.0, newname.as_bytes())));
             reply_entry(mounted, &mut span, result, reply);
         });
     }
@@ -244,11 +202,8 @@ impl FrontEnd {
             match made {
                 Ok((attr, handle)) => {
                     mounted.inodes.looked_up(attr.ino);
-                    let flags = if policy.direct_io {
-                        FopenFlags::FOPEN_DIRECT_IO
-                    } else {
-                        FopenFlags::FOPEN_KEEP_CACHE
-                    };
+                    let flags =
+                        if policy.direct_io { FopenFlags::FOPEN_DIRECT_IO } else { FopenFlags::FOPEN_KEEP_CACHE };
                     let attr = mounted.file_attr(&attr);
                     span.handled();
                     reply.created(&policy.ttl, &attr, GENERATION, handle, flags);
@@ -279,19 +234,11 @@ struct OwnedNode {
 
 impl OwnedNode {
     fn new(kind: Kind, mode: u32) -> Self {
-        Self {
-            kind,
-            mode,
-            rdev: 0,
-            target: Vec::new(),
-        }
+        Self { kind, mode, rdev: 0, target: Vec::new() }
     }
 
     fn as_new(&self) -> NewNode<'_> {
-        NewNode {
-            target: &self.target,
-            ..new_node(self.kind, self.mode, self.rdev)
-        }
+        NewNode { target: &self.target, ..new_node(self.kind, self.mode, self.rdev) }
     }
 }
 
@@ -316,12 +263,7 @@ fn reply_entry(mounted: &MountState, span: &mut Span<'_>, result: Result<Attr>, 
 }
 
 /// Replies, then reclaims an inode without a name that the kernel does not reference.
-fn reply_removed(
-    mounted: &MountState,
-    mut span: Span<'_>,
-    result: Result<Option<Ino>>,
-    reply: ReplyEmpty,
-) {
+fn reply_removed(mounted: &MountState, mut span: Span<'_>, result: Result<Option<Ino>>, reply: ReplyEmpty) {
     match result {
         Ok(orphan) => {
             span.handled();

@@ -22,10 +22,7 @@ impl FromStr for StoredOwner {
             number.map_err(|_| format!("{text:?} is not a number (give UID or UID:GID, as in 0:0)"))
         };
         let (uid, gid) = text.split_once(':').unwrap_or((text, text));
-        Ok(Self {
-            uid: number(uid)?,
-            gid: number(gid)?,
-        })
+        Ok(Self { uid: number(uid)?, gid: number(gid)? })
     }
 }
 
@@ -43,10 +40,7 @@ fn mapped(id: u32, from: u32, to: u32) -> u32 {
 impl OwnerMap {
     /// Shows `stored` as the user of this process.
     pub(crate) fn new(stored: StoredOwner) -> Self {
-        let shown = StoredOwner {
-            uid: rustix::process::geteuid().as_raw(),
-            gid: rustix::process::getegid().as_raw(),
-        };
+        let shown = StoredOwner { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() };
         Self { stored, shown }
     }
 
@@ -71,11 +65,7 @@ impl OwnerMap {
 
     /// The caller, as the store sees it.
     pub(super) fn stored(&self, caller: Caller) -> Caller {
-        Caller {
-            uid: self.stored_uid(caller.uid),
-            gid: self.stored_gid(caller.gid),
-            ..caller
-        }
+        Caller { uid: self.stored_uid(caller.uid), gid: self.stored_gid(caller.gid), ..caller }
     }
 }
 
@@ -96,28 +86,14 @@ mod tests {
 
     #[test]
     fn a_shown_owner_is_stored_as_it_was() {
-        let map = OwnerMap {
-            stored: StoredOwner { uid: 0, gid: 5 },
-            shown: StoredOwner {
-                uid: 1000,
-                gid: 100,
-            },
-        };
-        let caller = Caller {
-            uid: 1000,
-            gid: 100,
-            now: Timestamp(0),
-        };
+        let map = OwnerMap { stored: StoredOwner { uid: 0, gid: 5 }, shown: StoredOwner { uid: 1000, gid: 100 } };
+        let caller = Caller { uid: 1000, gid: 100, now: Timestamp(0) };
         let stored = map.stored(caller);
         assert_eq!((stored.uid, stored.gid), (0, 5));
         let mine = Attr::new(2, Kind::File, 0o644, &stored);
         let shown = map.shown(&mine);
         assert_eq!((shown.uid, shown.gid), (1000, 100));
-        let others = Caller {
-            uid: 7,
-            gid: 8,
-            now: Timestamp(0),
-        };
+        let others = Caller { uid: 7, gid: 8, now: Timestamp(0) };
         let stored = map.stored(others);
         assert_eq!((stored.uid, stored.gid), (7, 8));
         let theirs = Attr::new(3, Kind::File, 0o644, &others);

@@ -11,11 +11,7 @@ use super::counters::Opcode;
 pub(super) fn contain(opcode: Opcode, work: impl FnOnce()) {
     // `work` takes its own state along; a store repairs shared state, or refuses it, before its lock is free.
     if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
-        tracing::error!(
-            opcode = opcode.name(),
-            "a request panicked and returned EIO: {}",
-            message(&*panic)
-        );
+        tracing::error!(opcode = opcode.name(), "a request panicked and returned EIO: {}", message(&*panic));
     }
 }
 
@@ -38,10 +34,7 @@ mod tests {
             message(&*panic).to_owned()
         };
         assert_eq!(said(|| panic!("as it is")), "as it is");
-        assert_eq!(
-            said(|| panic!("number {}", std::process::id() / u32::MAX)),
-            "number 0"
-        );
+        assert_eq!(said(|| panic!("number {}", std::process::id() / u32::MAX)), "number 0");
         assert_eq!(said(|| std::panic::panic_any(7)), "without a message");
     }
 }

@@ -27,18 +27,8 @@ impl CachePolicy {
     pub(crate) fn for_store(coherence: Coherence, writeback: bool) -> Self {
         match coherence {
             // While this mount is the only writer, the kernel's caches never become stale.
-            Coherence::Exclusive => Self {
-                ttl: A_YEAR,
-                no_open: true,
-                direct_io: false,
-                writeback,
-            },
-            Coherence::Uncached => Self {
-                ttl: Duration::ZERO,
-                no_open: false,
-                direct_io: true,
-                writeback: false,
-            },
+            Coherence::Exclusive => Self { ttl: A_YEAR, no_open: true, direct_io: false, writeback },
+            Coherence::Uncached => Self { ttl: Duration::ZERO, no_open: false, direct_io: true, writeback: false },
         }
     }
 

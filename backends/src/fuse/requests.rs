@@ -6,10 +6,9 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use fuser::{
-    AccessFlags, BsdFileFlags, FileHandle, Filesystem, INodeNo, InitFlags, IoctlFlags,
-    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
-    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
-    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    AccessFlags, BsdFileFlags, FileHandle, Filesystem, INodeNo, InitFlags, IoctlFlags, KernelConfig, LockOwner,
+    OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
+    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
 use super::content::WritePosition;
@@ -30,10 +29,7 @@ impl Filesystem for FrontEnd {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // Each is optional: an older kernel may lack it, and the mount works without it.
         let listed = (self.store().lists_attributes()).then_some(InitFlags::FUSE_DO_READDIRPLUS);
-        let wanted = [
-            InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-        ];
+        let wanted = [InitFlags::FUSE_PARALLEL_DIROPS, InitFlags::FUSE_HANDLE_KILLPRIV_V2];
         // With FUSE_ASYNC_DIO the kernel sends the parts of one long direct write in parallel, in any order.
         let at_once = (!self.store().places_appends()).then_some(InitFlags::FUSE_ASYNC_DIO);
         let cached = [
@@ -43,21 +39,9 @@ impl Filesystem for FrontEnd {
             InitFlags::FUSE_NO_OPENDIR_SUPPORT,
         ];
         let cached = cached.into_iter().filter(|_| self.policy.no_open);
-        let truncated = self
-            .policy
-            .open_files(self.store())
-            .is_some()
-            .then_some(InitFlags::FUSE_ATOMIC_O_TRUNC);
-        let gathered = self
-            .policy
-            .writeback
-            .then_some(InitFlags::FUSE_WRITEBACK_CACHE);
-        let optional = listed
-            .into_iter()
-            .chain(at_once)
-            .chain(truncated)
-            .chain(cached)
-            .chain(gathered);
+        let truncated = self.policy.open_files(self.store()).is_some().then_some(InitFlags::FUSE_ATOMIC_O_TRUNC);
+        let gathered = self.policy.writeback.then_some(InitFlags::FUSE_WRITEBACK_CACHE);
+        let optional = listed.into_iter().chain(at_once).chain(truncated).chain(cached).chain(gathered);
         for flag in wanted.into_iter().chain(optional) {
             if config.add_capabilities(flag).is_err() {
                 tracing::info!(?flag, "this kernel's FUSE does not support it");

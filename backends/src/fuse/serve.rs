@@ -140,25 +140,18 @@ enum Event {
 /// # Errors
 /// [`MountError::Device`] with the fix.
 pub fn check_device() -> Result<(), MountError> {
-    let opened = std::fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .open("/dev/fuse");
+    let opened = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
     let (problem, fix) = match opened {
         Ok(_) => return Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => (
-            "you have no permission to open /dev/fuse".to_owned(),
-            "run `sudo chmod 666 /dev/fuse`, or run as root",
-        ),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            ("you have no permission to open /dev/fuse".to_owned(), "run `sudo chmod 666 /dev/fuse`, or run as root")
+        }
         Err(error) => (
             format!("/dev/fuse cannot be opened: {error}"),
             "load the module with `sudo modprobe fuse`; in a container, add `--device /dev/fuse --cap-add SYS_ADMIN`",
         ),
     };
-    Err(MountError::Device {
-        problem,
-        fix: fix.to_owned(),
-    })
+    Err(MountError::Device { problem, fix: fix.to_owned() })
 }
 
 /// Checks that `dir` can be mounted on. Detaches a dead mount that an earlier `ctxbench mount` left
@@ -227,10 +220,7 @@ fn start_session(
     options: &MountOptions,
 ) -> Result<(Session<FrontEnd>, PathBuf), MountError> {
     check(dir)?;
-    let session_error = |error| MountError::Session {
-        dir: dir.to_owned(),
-        error,
-    };
+    let session_error = |error| MountError::Session { dir: dir.to_owned(), error };
     // Resolved now: once it is mounted, and before requests are answered, a path through the mount would never resolve.
     let resolved = dir.canonicalize().map_err(session_error)?;
     let store = &mounted.store;
@@ -257,17 +247,11 @@ fn run_session(
     options: &MountOptions,
     ready: impl FnOnce(Stop),
 ) -> Result<(), MountError> {
-    let session_error = |error| MountError::Session {
-        dir: dir.to_owned(),
-        error,
-    };
+    let session_error = |error| MountError::Session { dir: dir.to_owned(), error };
     let unmounter = session.unmount_callable();
     // The first and only value.
     let _ = mounted.notifier.set(session.notifier());
-    store.attach(Arc::new(Cached {
-        notifier: session.notifier(),
-        mounted: Arc::clone(&mounted),
-    }));
+    store.attach(Arc::new(Cached { notifier: session.notifier(), mounted: Arc::clone(&mounted) }));
 
     let (events, inbox) = mpsc::channel();
     let ended = events.clone();
@@ -294,17 +278,12 @@ fn run_session(
                 match inbox.recv_timeout(UNMOUNT_PATIENCE) {
                     Ok(Event::Stop) => {}
                     // The unmount above may abort the connection.
-                    Ok(Event::Ended(Err(error)))
-                        if error.kind() == io::ErrorKind::ConnectionAborted =>
-                    {
+                    Ok(Event::Ended(Err(error))) if error.kind() == io::ErrorKind::ConnectionAborted => {
                         break Ok(());
                     }
                     Ok(Event::Ended(result)) => break result,
                     Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
-                        tracing::warn!(
-                            "{} is still in use; its open files no longer work",
-                            dir.display()
-                        );
+                        tracing::warn!("{} is still in use; its open files no longer work", dir.display());
                         break Ok(());
                     }
                 }
@@ -343,9 +322,7 @@ impl KernelCache for Cached {
     }
 
     fn invalidate_name(&self, parent: Ino, name: &[u8]) {
-        let forgotten = self
-            .notifier
-            .inval_entry(INodeNo(parent), OsStr::from_bytes(name));
+        let forgotten = self.notifier.inval_entry(INodeNo(parent), OsStr::from_bytes(name));
         if let Err(error) = forgotten {
             tracing::debug!(parent, %error, "could not invalidate a name in the kernel");
         }
@@ -379,10 +356,8 @@ fn take_down(dir: &Path, mut unmounter: SessionUnmounter, mounted: &MountState) 
 }
 
 fn config(store: &dyn Store, options: &MountOptions) -> Config {
-    let mut mount_options = vec![
-        MountOption::FSName(options.source.clone()),
-        MountOption::Subtype(format!("ctxbench-{}", store.kind())),
-    ];
+    let mut mount_options =
+        vec![MountOption::FSName(options.source.clone()), MountOption::Subtype(format!("ctxbench-{}", store.kind()))];
     if options.allow_other || !is_unrestricted() {
         // The kernel checks permissions by the attributes that the store returns. It therefore requests a directory's
         // attributes again after each change in it.
@@ -396,11 +371,7 @@ fn config(store: &dyn Store, options: &MountOptions) -> Config {
     }
     let mut config = Config::default();
     config.mount_options = mount_options;
-    config.acl = if options.allow_other {
-        SessionACL::All
-    } else {
-        SessionACL::Owner
-    };
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
     config.n_threads = Some(options.threads.max(1));
     config.clone_fd = options.threads > 1;
     config
@@ -419,16 +390,10 @@ fn is_unrestricted() -> bool {
 }
 
 fn check_directory(dir: &Path) -> Result<(), MountError> {
-    let wrong = |error| MountError::Directory {
-        dir: dir.to_owned(),
-        error,
-    };
+    let wrong = |error| MountError::Directory { dir: dir.to_owned(), error };
     while let Some(mount) = mount_at(dir).map_err(wrong)? {
         if !(mount.is_ours() && is_dead(dir)) {
-            return Err(MountError::AlreadyMounted {
-                dir: dir.to_owned(),
-                kind: mount.kind,
-            });
+            return Err(MountError::AlreadyMounted { dir: dir.to_owned(), kind: mount.kind });
         }
         tracing::warn!("{} has a stale mount: detaching it", dir.display());
         detach(dir).map_err(wrong)?;
@@ -436,10 +401,7 @@ fn check_directory(dir: &Path) -> Result<(), MountError> {
     let mut entries = std::fs::read_dir(dir).map_err(wrong)?;
     if let Some(entry) = entries.next() {
         let entry = entry.map_err(wrong)?.file_name();
-        return Err(MountError::NotEmpty {
-            dir: dir.to_owned(),
-            entry: entry.to_string_lossy().into_owned(),
-        });
+        return Err(MountError::NotEmpty { dir: dir.to_owned(), entry: entry.to_string_lossy().into_owned() });
     }
     Ok(())
 }

@@ -64,8 +64,7 @@ impl Shared {
     fn next(&self) -> Option<Work> {
         let mut waiting = self.waiting.lock();
         waiting.threads += 1;
-        self.more
-            .wait_while_for(&mut waiting, |waiting| waiting.work.is_empty(), STAYS);
+        self.more.wait_while_for(&mut waiting, |waiting| waiting.work.is_empty(), STAYS);
         waiting.threads -= 1;
         waiting.work.pop_front()
     }

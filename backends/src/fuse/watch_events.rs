@@ -14,8 +14,8 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_OMIT, fstat, major,
-    minor, openat, openat2, utimensat,
+    AtFlags, CWD, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_OMIT, fstat, major, minor, openat, openat2,
+    utimensat,
 };
 use rustix::io::{Errno, fcntl_getfd};
 use rustix::thread::{UnshareFlags, gettid, unshare_unsafe};
@@ -50,9 +50,7 @@ impl WatchEvents {
     /// Raises an event for an inode of the mount at `place`, soon.
     pub(super) fn raise(&self, place: &MountEntry, ino: Ino, path: &[u8]) {
         let queue = self.queue.get_or_init(|| self.start(place));
-        let sent = queue
-            .as_ref()
-            .is_some_and(|queue| queue.try_send((ino, path.to_vec())).is_ok());
+        let sent = queue.as_ref().is_some_and(|queue| queue.try_send((ino, path.to_vec())).is_ok());
         if !sent {
             self.shared.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -79,22 +77,11 @@ impl WatchEvents {
 
     /// Counts for the control socket; none before the first event.
     pub(super) fn counts(&self) -> Vec<(&'static str, u64)> {
-        let Shared {
-            raised,
-            dropped,
-            failed,
-            ..
-        } = &*self.shared;
-        let counts = [
-            ("watch_events", raised),
-            ("watch_events_dropped", dropped),
-            ("watch_events_failed", failed),
-        ];
+        let Shared { raised, dropped, failed, .. } = &*self.shared;
+        let counts = [("watch_events", raised), ("watch_events_dropped", dropped), ("watch_events_failed", failed)];
         match self.queue.get() {
             None => Vec::new(),
-            Some(_) => counts
-                .map(|(name, count)| (name, count.load(Ordering::Relaxed)))
-                .into(),
+            Some(_) => counts.map(|(name, count)| (name, count.load(Ordering::Relaxed))).into(),
         }
     }
 }
@@ -127,10 +114,7 @@ fn leave_descriptors() -> io::Result<()> {
     // SAFETY: this thread opens all descriptors that it uses after this call, and passes none to another thread.
     unsafe { unshare_unsafe(UnshareFlags::FILES)? };
     let listed = std::fs::read_dir("/proc/thread-self/fd")?;
-    let numbers: Vec<RawFd> = listed
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect();
+    let numbers: Vec<RawFd> = listed.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     for number in numbers {
         // SAFETY: the descriptor is this thread's alone, and it does not use it. That of the list is closed already, and
         // is not closed again.
@@ -165,14 +149,8 @@ fn touch(place: &MountEntry, ino: Ino, path: &Path) -> Result<(), Errno> {
         return Err(Errno::NOENT);
     }
     let times = Timestamps {
-        last_access: Timespec {
-            tv_sec: 0,
-            tv_nsec: UTIME_OMIT,
-        },
-        last_modification: Timespec {
-            tv_sec: found.st_mtime,
-            tv_nsec: found.st_mtime_nsec as _,
-        },
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_modification: Timespec { tv_sec: found.st_mtime, tv_nsec: found.st_mtime_nsec as _ },
     };
     utimensat(&file, c"", &times, AtFlags::EMPTY_PATH)
 }

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use models::{
-    Cancel, Finish, Message, Meter, Model, ModelError, Origin, Reply, Request, Role, Schema,
-};
+use models::{Cancel, Finish, Message, Meter, Model, ModelError, Origin, Reply, Request, Role, Schema};
 use parking_lot::Mutex;
 
 use super::LogFile;
@@ -33,13 +31,7 @@ pub enum Purpose {
 
 impl Purpose {
     /// All purposes.
-    pub const ALL: [Self; 5] = [
-        Self::Tree,
-        Self::Content,
-        Self::Read,
-        Self::Policy,
-        Self::Repair,
-    ];
+    pub const ALL: [Self; 5] = [Self::Tree, Self::Content, Self::Read, Self::Policy, Self::Repair];
 
     /// The name in logs and results.
     pub fn name(self) -> &'static str {
@@ -55,22 +47,10 @@ impl Purpose {
     fn counters(self) -> [&'static str; 3] {
         match self {
             Self::Tree => ["calls-tree", "prompt-tokens-tree", "output-tokens-tree"],
-            Self::Content => [
-                "calls-content",
-                "prompt-tokens-content",
-                "output-tokens-content",
-            ],
+            Self::Content => ["calls-content", "prompt-tokens-content", "output-tokens-content"],
             Self::Read => ["calls-read", "prompt-tokens-read", "output-tokens-read"],
-            Self::Policy => [
-                "calls-policy",
-                "prompt-tokens-policy",
-                "output-tokens-policy",
-            ],
-            Self::Repair => [
-                "calls-repair",
-                "prompt-tokens-repair",
-                "output-tokens-repair",
-            ],
+            Self::Policy => ["calls-policy", "prompt-tokens-policy", "output-tokens-policy"],
+            Self::Repair => ["calls-repair", "prompt-tokens-repair", "output-tokens-repair"],
         }
     }
 }
@@ -88,11 +68,7 @@ pub struct AskerOptions {
 
 impl Default for AskerOptions {
     fn default() -> Self {
-        Self {
-            temperature: 0.0,
-            max_tokens: 1024,
-            seed: 1,
-        }
+        Self { temperature: 0.0, max_tokens: 1024, seed: 1 }
     }
 }
 
@@ -118,22 +94,14 @@ pub struct Asker {
 
 impl std::fmt::Debug for Asker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Asker")
-            .field("model", &self.meter.name())
-            .finish_non_exhaustive()
+        f.debug_struct("Asker").field("model", &self.meter.name()).finish_non_exhaustive()
     }
 }
 
 impl Asker {
     /// An asker that calls `meter`'s model and logs to `log`. Askers that share a meter share its budget.
     pub fn new(meter: impl Into<Arc<Meter>>, options: AskerOptions, log: Option<LogFile>) -> Self {
-        Self {
-            meter: meter.into(),
-            options,
-            log,
-            totals: Mutex::default(),
-            origins: Mutex::default(),
-        }
+        Self { meter: meter.into(), options, log, totals: Mutex::default(), origins: Mutex::default() }
     }
 
     /// The default model.
@@ -165,19 +133,10 @@ impl Asker {
     }
 
     /// Builds a request to `model` with the sampling options of this asker.
-    pub fn request(
-        &self,
-        model: &str,
-        system: &str,
-        question: String,
-        schema: Option<Schema>,
-    ) -> Request {
+    pub fn request(&self, model: &str, system: &str, question: String, schema: Option<Schema>) -> Request {
         Request {
             model: model.to_owned(),
-            messages: vec![
-                Message::new(Role::System, system),
-                Message::new(Role::User, question),
-            ],
+            messages: vec![Message::new(Role::System, system), Message::new(Role::User, question)],
             temperature: self.options.temperature,
             max_tokens: self.options.max_tokens,
             seed: self.options.seed,
@@ -219,8 +178,7 @@ impl Asker {
                 ));
                 self.count(purpose, &reply);
                 if reply.finish == Finish::Filtered {
-                    let reason =
-                        "the model declined, or the provider's content filter ended the answer";
+                    let reason = "the model declined, or the provider's content filter ended the answer";
                     return Err(self.refuse(purpose, what, Errno::IO, reason.to_owned()));
                 }
                 Ok(reply)
@@ -238,13 +196,7 @@ impl Asker {
     }
 
     /// Logs a failure and returns it.
-    pub(super) fn refuse(
-        &self,
-        purpose: Purpose,
-        what: &str,
-        errno: Errno,
-        reason: String,
-    ) -> Failed {
+    pub(super) fn refuse(&self, purpose: Purpose, what: &str, errno: Errno, reason: String) -> Failed {
         self.log(&format!("{} {what} FAILED: {reason}", purpose.name()));
         tracing::warn!("{} {what}: {reason}", purpose.name());
         Failed { errno, reason }

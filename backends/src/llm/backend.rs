@@ -72,10 +72,7 @@ impl MountedStore for LlmMount {
         let name = format!("{}{}", self.mode.store(), self.answers.suffix());
         let mut description = description(&name, summary, durability, lines);
         description.capabilities.guesses_content = self.mode == LlmMode::History;
-        description.needs.push(Need {
-            name: MODEL.to_owned(),
-            why: self.answers.need().to_owned(),
-        });
+        description.needs.push(Need { name: MODEL.to_owned(), why: self.answers.need().to_owned() });
         description
     }
 
@@ -112,9 +109,7 @@ impl MountedStore for LlmMount {
 
     fn launch(&self, config: &WorkspaceConfig, _: Option<&Path>) -> io::Result<Launch> {
         let local = &self.services.model;
-        let mut arguments = self
-            .answers
-            .arguments(local, &config.program, &config.dir)?;
+        let mut arguments = self.answers.arguments(local, &config.program, &config.dir)?;
         arguments.push(format!("--answer-tokens={ANSWER_TOKENS}").into());
         match self.mode {
             LlmMode::History => {
@@ -129,14 +124,8 @@ impl MountedStore for LlmMount {
         let mut environment = vec![("CTXBENCH_PROMPT", String::new())];
         if self.answers != Answers::Given {
             // Only the external server needs a key; no other may see one.
-            environment.extend([
-                ("CTXBENCH_API_KEY", String::new()),
-                ("OPENAI_API_KEY", String::new()),
-            ]);
+            environment.extend([("CTXBENCH_API_KEY", String::new()), ("OPENAI_API_KEY", String::new())]);
         }
-        Ok(Launch {
-            arguments,
-            environment,
-        })
+        Ok(Launch { arguments, environment })
     }
 }

@@ -33,10 +33,7 @@ impl From<Failed> for StoreError {
 
 impl From<StoreError> for Failed {
     fn from(error: StoreError) -> Self {
-        Self {
-            errno: error.errno,
-            reason: error.to_string(),
-        }
+        Self { errno: error.errno, reason: error.to_string() }
     }
 }
 
@@ -67,16 +64,13 @@ struct State<T> {
 
 impl<T> State<T> {
     fn may_come_back(&self) -> bool {
-        self.left
-            .is_some_and(|left| left.elapsed() < COMES_BACK_WITHIN)
+        self.left.is_some_and(|left| left.elapsed() < COMES_BACK_WITHIN)
     }
 }
 
 impl<K, T> Default for Flights<K, T> {
     fn default() -> Self {
-        Self {
-            running: Mutex::default(),
-        }
+        Self { running: Mutex::default() }
     }
 }
 
@@ -105,12 +99,7 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K
                 (flight, false)
             } else {
                 let flight = Arc::new(Flight {
-                    state: Mutex::new(State {
-                        outcome: None,
-                        waiting: 1,
-                        left: None,
-                        is_watched: false,
-                    }),
+                    state: Mutex::new(State { outcome: None, waiting: 1, left: None, is_watched: false }),
                     landed: Condvar::new(),
                     cancel: Cancel::default(),
                 });
@@ -130,18 +119,12 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K
         flight: &Arc<Flight<T>>,
         work: impl FnOnce(&Cancel) -> Outcome<T> + Send + 'static,
     ) {
-        let landing = Landing {
-            flights: Arc::clone(self),
-            key: key.clone(),
-            flight: Arc::clone(flight),
-            outcome: None,
-        };
-        let spawned = std::thread::Builder::new()
-            .name("ask".to_owned())
-            .spawn(move || {
-                let mut landing = landing;
-                landing.outcome = Some(work(&landing.flight.cancel));
-            });
+        let landing =
+            Landing { flights: Arc::clone(self), key: key.clone(), flight: Arc::clone(flight), outcome: None };
+        let spawned = std::thread::Builder::new().name("ask".to_owned()).spawn(move || {
+            let mut landing = landing;
+            landing.outcome = Some(work(&landing.flight.cancel));
+        });
         if let Err(error) = spawned {
             // The closure dropped its `Landing`, which has delivered a failure.
             tracing::error!(%error, "could not start a thread to ask the model");
@@ -192,23 +175,21 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K
     /// Abandons the work if no interrupted caller repeats its call in time.
     fn watch(self: &Arc<Self>, key: &K, flight: &Arc<Flight<T>>) {
         let (flights, watched, of) = (Arc::clone(self), Arc::clone(flight), key.clone());
-        let spawned = std::thread::Builder::new()
-            .name("comes-back".to_owned())
-            .spawn(move || {
-                loop {
-                    std::thread::sleep(COMES_BACK_WITHIN / 4);
-                    let mut state = watched.state.lock();
-                    if state.waiting > 0 {
-                        // A call that waits now starts another watch when it is interrupted.
-                        state.is_watched = false;
-                        return;
-                    }
-                    if !state.may_come_back() {
-                        break;
-                    }
+        let spawned = std::thread::Builder::new().name("comes-back".to_owned()).spawn(move || {
+            loop {
+                std::thread::sleep(COMES_BACK_WITHIN / 4);
+                let mut state = watched.state.lock();
+                if state.waiting > 0 {
+                    // A call that waits now starts another watch when it is interrupted.
+                    state.is_watched = false;
+                    return;
                 }
-                flights.abandon(&of, &watched);
-            });
+                if !state.may_come_back() {
+                    break;
+                }
+            }
+            flights.abandon(&of, &watched);
+        });
         if let Err(error) = spawned {
             tracing::warn!(%error, "cannot start the thread that waits for a retry; the request is abandoned");
             flight.state.lock().left = None;
@@ -217,10 +198,7 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K
     }
 
     fn remove(&self, running: &mut HashMap<K, Arc<Flight<T>>>, key: &K, flight: &Arc<Flight<T>>) {
-        if running
-            .get(key)
-            .is_some_and(|there| Arc::ptr_eq(there, flight))
-        {
+        if running.get(key).is_some_and(|there| Arc::ptr_eq(there, flight)) {
             running.remove(key);
         }
     }
@@ -237,10 +215,7 @@ struct Landing<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static>
 impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Drop for Landing<K, T> {
     fn drop(&mut self) {
         let outcome = self.outcome.take().unwrap_or_else(|| {
-            Err(Failed {
-                errno: Errno::IO,
-                reason: "the thread that asks the model has failed".to_owned(),
-            })
+            Err(Failed { errno: Errno::IO, reason: "the thread that asks the model has failed".to_owned() })
         });
         {
             let mut running = self.flights.running.lock();
@@ -285,12 +260,7 @@ mod tests {
     #[test]
     fn every_waiting_caller_gets_a_failure_or_a_panic() {
         let flights: Arc<Flights<u64, u64>> = Arc::default();
-        let failed = flights.join(1, |_| {
-            Err(Failed {
-                errno: Errno::TIMEDOUT,
-                reason: "late".to_owned(),
-            })
-        });
+        let failed = flights.join(1, |_| Err(Failed { errno: Errno::TIMEDOUT, reason: "late".to_owned() }));
         assert_eq!(failed.unwrap_err().errno, Errno::TIMEDOUT);
         let failed = flights.join(1, |_| panic!("on purpose"));
         assert_eq!(failed.unwrap_err().errno, Errno::IO);
@@ -314,9 +284,7 @@ mod tests {
         };
         // A call whose caller has a caught signal pending.
         let interrupted = |key: u64, takes: u64| {
-            crate::fuse::interrupt::while_interrupted(|| {
-                flights.join(key, work(Duration::from_millis(takes)))
-            })
+            crate::fuse::interrupt::while_interrupted(|| flights.join(key, work(Duration::from_millis(takes))))
         };
         // The caller repeats its call while the work runs, and after the work has ended.
         for pause in [10, 600] {

@@ -29,10 +29,7 @@ impl LogFile {
     /// # Errors
     /// If the file cannot be opened for appending, or its mode cannot be set.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self {
-            path: std::path::absolute(path)?,
-            file: Mutex::new(append(path)?),
-        })
+        Ok(Self { path: std::path::absolute(path)?, file: Mutex::new(append(path)?) })
     }
 
     /// The absolute path of the log.
@@ -54,9 +51,7 @@ impl LogFile {
         }
         line.push('\n');
         let mut file = self.file.lock();
-        let written = self
-            .rotate(&mut file)
-            .and_then(|()| file.write_all(line.as_bytes()));
+        let written = self.rotate(&mut file).and_then(|()| file.write_all(line.as_bytes()));
         if let Err(error) = written {
             tracing::warn!("the log {}: {error}", self.path.display());
         }
@@ -79,11 +74,7 @@ impl LogFile {
 
 /// Opens a log that only its owner can read: under a policy it contains written data.
 fn append(path: &Path) -> io::Result<File> {
-    let file = File::options()
-        .create(true)
-        .append(true)
-        .mode(PRIVATE)
-        .open(path)?;
+    let file = File::options().create(true).append(true).mode(PRIVATE).open(path)?;
     let mode = file.metadata()?.permissions().mode() & 0o7777;
     if mode & !PRIVATE != 0 {
         // An existing log may have a wider mode.

@@ -123,10 +123,7 @@ mod tests {
         assert_eq!(names.path(3).unwrap(), "/b");
         names.add(4, 2, b"x");
         names.rename(3, Some(4), (ROOT, b"b"), (2, b"x"), RenameMode::Exchange);
-        assert_eq!(
-            (names.path(3).unwrap(), names.path(4).unwrap()),
-            ("/dir/x".into(), "/b".into())
-        );
+        assert_eq!((names.path(3).unwrap(), names.path(4).unwrap()), ("/dir/x".into(), "/b".into()));
         names.rename(2, None, (ROOT, b"dir"), (ROOT, b"new"), RenameMode::Replace);
         assert_eq!(names.path(3).unwrap(), "/new/x");
         assert_eq!(names.path(9), None);
@@ -138,20 +135,10 @@ mod tests {
         let mut names = Names::default();
         names.add(2, ROOT, b"a\nwrite /b at 0: \"x\"");
         assert_eq!(names.shown_path(2).unwrap(), "/a\\nwrite /b at 0: \"x\"");
-        let raw = [
-            &b"\n"[..],
-            b"\\n",
-            b"\xff",
-            b"\\xff",
-            "\u{2028}".as_bytes(),
-            b"\r",
-        ];
+        let raw = [&b"\n"[..], b"\\n", b"\xff", b"\\xff", "\u{2028}".as_bytes(), b"\r"];
         let all: std::collections::BTreeSet<String> = raw.iter().map(|name| shown(name)).collect();
         assert_eq!(all.len(), raw.len(), "{all:?}");
-        assert!(
-            all.iter()
-                .all(|name| name.is_ascii() && name.lines().count() == 1)
-        );
+        assert!(all.iter().all(|name| name.is_ascii() && name.lines().count() == 1));
         assert_eq!(shown("größe 1.txt".as_bytes()), "größe 1.txt");
     }
 }

@@ -84,10 +84,7 @@ impl Content {
 
     /// Allocated size in units of 512 bytes.
     pub fn blocks(&self) -> u64 {
-        self.chunks
-            .values()
-            .map(|chunk| (chunk.len() as u64).div_ceil(4096) * 8)
-            .sum()
+        self.chunks.values().map(|chunk| (chunk.len() as u64).div_ceil(4096) * 8).sum()
     }
 }
 
@@ -116,10 +113,7 @@ mod tests {
     fn step() -> impl Strategy<Value = Step> {
         let offset = 0..3 * CHUNK;
         prop_oneof![
-            (
-                offset.clone(),
-                prop::collection::vec(any::<u8>(), 1..CHUNK as usize * 2)
-            )
+            (offset.clone(), prop::collection::vec(any::<u8>(), 1..CHUNK as usize * 2))
                 .prop_map(|(o, d)| Step::Write(o, d)),
             offset.clone().prop_map(Step::Truncate),
             (offset, 1..2 * CHUNK).prop_map(|(o, l)| Step::Punch(o, l)),

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::store::{
-    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, NewNode,
-    ROOT, RenameMode, Result, Seek, StatFs, Store, StoreError, XattrMode, check_rename,
+    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, NewNode, ROOT, RenameMode,
+    Result, Seek, StatFs, Store, StoreError, XattrMode, check_rename,
 };
 pub(crate) use backend::{MemoryMount, MemoryOptions};
 use tree::{Body, Directory, Entry, Node, Tree};
@@ -35,11 +35,7 @@ impl MemoryStore {
             xattrs: BTreeMap::new(),
         };
         Self {
-            tree: RwLock::new(Tree {
-                nodes: HashMap::from([(ROOT, root)]),
-                next_ino: ROOT,
-                next_cookie: FIRST_COOKIE,
-            }),
+            tree: RwLock::new(Tree { nodes: HashMap::from([(ROOT, root)]), next_ino: ROOT, next_cookie: FIRST_COOKIE }),
             has_xattrs: AtomicBool::new(false),
         }
     }
@@ -102,13 +98,7 @@ impl Store for MemoryStore {
         }
     }
 
-    fn create(
-        &self,
-        caller: &Caller,
-        parent: Ino,
-        name: &[u8],
-        node: &NewNode<'_>,
-    ) -> Result<Attr> {
+    fn create(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode<'_>) -> Result<Attr> {
         self.write_tree()?.create(caller, parent, name, node)
     }
 
@@ -169,11 +159,8 @@ impl Store for MemoryStore {
         tree.living_directory(to)?;
         let target = tree.entry(to, to_name).ok();
         let source_attr = tree.node(source.ino)?.attr;
-        let target_attr = target
-            .map(|entry| tree.node(entry.ino).map(|node| node.attr))
-            .transpose()?;
-        let inside_itself =
-            source_attr.kind == Kind::Directory && tree.is_within(to, source.ino)?;
+        let target_attr = target.map(|entry| tree.node(entry.ino).map(|node| node.attr)).transpose()?;
+        let inside_itself = source_attr.kind == Kind::Directory && tree.is_within(to, source.ino)?;
         let around_itself = match &target_attr {
             Some(attr) if attr.kind == Kind::Directory => tree.is_within(from, attr.ino)?,
             _ => false,
@@ -182,14 +169,7 @@ impl Store for MemoryStore {
             Some(attr) if attr.kind == Kind::Directory => tree.is_empty(attr.ino)?,
             _ => true,
         };
-        if !check_rename(
-            &source_attr,
-            target_attr.as_ref(),
-            mode,
-            inside_itself,
-            around_itself,
-            target_is_empty,
-        )? {
+        if !check_rename(&source_attr, target_attr.as_ref(), mode, inside_itself, around_itself, target_is_empty)? {
             return Ok(None);
         }
 
@@ -201,9 +181,7 @@ impl Store for MemoryStore {
                 let back = is_directory(&target_attr);
                 let (a, b) = (source.ino, target.ino);
                 let set = |tree: &mut Tree, dir: Ino, name: &[u8], ino: Ino, cookie: u64| {
-                    tree.node_mut(dir)?
-                        .directory_mut()?
-                        .insert(name, Entry { ino, cookie });
+                    tree.node_mut(dir)?.directory_mut()?.insert(name, Entry { ino, cookie });
                     Ok::<_, StoreError>(())
                 };
                 set(&mut tree, from, from_name, b, source.cookie)?;
@@ -222,10 +200,7 @@ impl Store for MemoryStore {
                     None => tree.new_cookie(),
                 };
                 tree.node_mut(from)?.directory_mut()?.remove(from_name);
-                let entry = Entry {
-                    ino: source.ino,
-                    cookie,
-                };
+                let entry = Entry { ino: source.ino, cookie };
                 let directory = tree.node_mut(to)?.directory_mut()?;
                 directory.insert(to_name, entry);
                 tree.names_changed(from, caller.now, -moved)?;
@@ -272,14 +247,7 @@ impl Store for MemoryStore {
         Ok(())
     }
 
-    fn fallocate(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        how: Allocate,
-        offset: u64,
-        length: u64,
-    ) -> Result<()> {
+    fn fallocate(&self, caller: &Caller, ino: Ino, how: Allocate, offset: u64, length: u64) -> Result<()> {
         let mut tree = self.write_tree()?;
         let node = tree.node_mut(ino)?;
         let size = node.attr.size;
@@ -334,13 +302,7 @@ impl Store for MemoryStore {
                 continue;
             };
             let attr = tree.node(entry.ino)?.attr;
-            let entry = DirEntry {
-                name,
-                ino: entry.ino,
-                kind: attr.kind,
-                cookie,
-                attr: with_attr.then_some(attr),
-            };
+            let entry = DirEntry { name, ino: entry.ino, kind: attr.kind, cookie, attr: with_attr.then_some(attr) };
             if emit(entry).is_break() {
                 break;
             }
@@ -359,23 +321,10 @@ impl Store for MemoryStore {
     }
 
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        Ok(self
-            .read_tree()?
-            .node(ino)?
-            .xattrs
-            .keys()
-            .cloned()
-            .collect())
+        Ok(self.read_tree()?.node(ino)?.xattrs.keys().cloned().collect())
     }
 
-    fn setxattr(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
+    fn setxattr(&self, caller: &Caller, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         self.has_xattrs.store(true, Ordering::Release);
         let mut tree = self.write_tree()?;
         let node = tree.node_mut(ino)?;
@@ -425,11 +374,7 @@ mod tests {
 
     #[test]
     fn after_a_panic_amid_a_change_nothing_is_served() {
-        let store = MemoryStore::new(&Caller {
-            uid: 0,
-            gid: 0,
-            now: Timestamp(1),
-        });
+        let store = MemoryStore::new(&Caller { uid: 0, gid: 0, now: Timestamp(1) });
         let reading = catch_unwind(AssertUnwindSafe(|| {
             let _tree = store.read_tree();
             panic!("on purpose");

@@ -42,11 +42,7 @@ pub(super) struct Entry {
 
 impl Directory {
     pub(super) fn new(parent: Ino) -> Self {
-        Self {
-            parent,
-            names: BTreeMap::new(),
-            by_cookie: BTreeMap::new(),
-        }
+        Self { parent, names: BTreeMap::new(), by_cookie: BTreeMap::new() }
     }
 
     pub(super) fn insert(&mut self, name: &[u8], entry: Entry) {
@@ -112,21 +108,11 @@ impl Tree {
 
     pub(super) fn entry(&self, parent: Ino, name: &[u8]) -> Result<Entry> {
         let directory = self.node(parent)?.directory()?;
-        directory
-            .names
-            .get(name)
-            .copied()
-            .ok_or_else(|| Errno::NOENT.into())
+        directory.names.get(name).copied().ok_or_else(|| Errno::NOENT.into())
     }
 
     /// Creates a node. `EEXIST` where the name is taken.
-    pub(super) fn create(
-        &mut self,
-        caller: &Caller,
-        parent: Ino,
-        name: &[u8],
-        node: &NewNode<'_>,
-    ) -> Result<Attr> {
+    pub(super) fn create(&mut self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode<'_>) -> Result<Attr> {
         let parent_attr = self.living_directory(parent)?.attr;
         if self.entry(parent, name).is_ok() {
             return Err(Errno::EXIST.into());
@@ -147,11 +133,7 @@ impl Tree {
             Kind::Symlink => Body::Symlink(node.target.to_vec()),
             Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => Body::Special,
         };
-        let node = Node {
-            attr,
-            body,
-            xattrs: BTreeMap::new(),
-        };
+        let node = Node { attr, body, xattrs: BTreeMap::new() };
         self.nodes.insert(ino, node);
         let cookie = self.new_cookie();
         let directory = self.node_mut(parent)?.directory_mut()?;
@@ -176,12 +158,7 @@ impl Tree {
     }
 
     /// Updates the timestamps of a directory whose names changed, and its count of subdirectories.
-    pub(super) fn names_changed(
-        &mut self,
-        dir: Ino,
-        now: Timestamp,
-        subdirectories: i32,
-    ) -> Result<()> {
+    pub(super) fn names_changed(&mut self, dir: Ino, now: Timestamp, subdirectories: i32) -> Result<()> {
         let attr = &mut self.node_mut(dir)?.attr;
         attr.mtime = now;
         attr.ctime = now;

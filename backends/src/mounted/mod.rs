@@ -12,8 +12,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use crate::backend::{
-    Backend, Capabilities, Description, Launch, Need, PropertyCall, Unavailable, Versions,
-    Workspace, WorkspaceConfig, kernel,
+    Backend, Capabilities, Description, Launch, Need, PropertyCall, Unavailable, Versions, Workspace, WorkspaceConfig,
+    kernel,
 };
 use crate::fuse::{self, MountError};
 use crate::promise::Promises;
@@ -76,12 +76,7 @@ pub(crate) trait MountedStore: Send + Sync {
     ///
     /// # Errors
     /// If the command fails.
-    fn property(
-        &self,
-        config: &WorkspaceConfig,
-        mount: &Path,
-        call: PropertyCall<'_>,
-    ) -> io::Result<Option<String>> {
+    fn property(&self, config: &WorkspaceConfig, mount: &Path, call: PropertyCall<'_>) -> io::Result<Option<String>> {
         let _ = (config, mount, call);
         Ok(None)
     }
@@ -105,27 +100,15 @@ pub(crate) trait MountedStore: Send + Sync {
     }
 
     /// As [`Backend::offline_read`].
-    fn offline_read(
-        &self,
-        config: &WorkspaceConfig,
-        name: &str,
-    ) -> Option<(String, Vec<OsString>)> {
+    fn offline_read(&self, config: &WorkspaceConfig, name: &str) -> Option<(String, Vec<OsString>)> {
         let _ = (config, name);
         None
     }
 }
 
 /// The properties of a mount that keeps files; `lines` is the count of its code.
-pub(crate) fn description(
-    name: &str,
-    summary: impl Into<String>,
-    durability: &str,
-    lines: &str,
-) -> Description {
-    let need = |name: &str, why: &str| Need {
-        name: name.to_owned(),
-        why: why.to_owned(),
-    };
+pub(crate) fn description(name: &str, summary: impl Into<String>, durability: &str, lines: &str) -> Description {
+    let need = |name: &str, why: &str| Need { name: name.to_owned(), why: why.to_owned() };
     Description {
         name: name.to_owned(),
         file: None,
@@ -159,11 +142,7 @@ pub(crate) struct Mounted {
 
 impl Mounted {
     pub(crate) fn of(store: Arc<dyn MountedStore>) -> Self {
-        Self {
-            store,
-            replaced: None,
-            options: Vec::new(),
-        }
+        Self { store, replaced: None, options: Vec::new() }
     }
 
     /// Whether launch options are replaced or added. The options of a second host are then undefined.
@@ -189,13 +168,7 @@ impl Mounted {
         Ok(launch)
     }
 
-    fn command(
-        &self,
-        config: &WorkspaceConfig,
-        mount: &Path,
-        control: &Path,
-        launch: Launch,
-    ) -> Command {
+    fn command(&self, config: &WorkspaceConfig, mount: &Path, control: &Path, launch: Launch) -> Command {
         let mut command = Command::new(&config.program);
         command
             .arg("mount")
@@ -239,40 +212,27 @@ impl Backend for Mounted {
         self.store.database().map(|name| config.dir.join(name))
     }
 
-    fn second_host(
-        &self,
-        config: &WorkspaceConfig,
-        beside: &Path,
-    ) -> io::Result<Option<Box<dyn Workspace>>> {
+    fn second_host(&self, config: &WorkspaceConfig, beside: &Path) -> io::Result<Option<Box<dyn Workspace>>> {
         if self.store.database().is_none() || self.is_changed() {
             return Ok(None);
         }
         let mut second = self.clone();
         second.replaced = Some(self.store.launch(config, Some(beside))?);
-        let config = WorkspaceConfig {
-            dir: beside.to_owned(),
-            ..config.clone()
-        };
+        let config = WorkspaceConfig { dir: beside.to_owned(), ..config.clone() };
         Ok(Some(Box::new(MountedWorkspace::open(second, &config)?)))
     }
 
     fn versions(&self) -> Result<Versions, Unavailable> {
         if let Err(MountError::Device { problem, fix }) = fuse::check_device() {
-            return Err(Unavailable {
-                reason: problem,
-                fix,
-            });
+            return Err(Unavailable { reason: problem, fix });
         }
         let fusermount = Command::new("fusermount3").arg("--version").output();
         let fusermount = match fusermount {
             Ok(output) => String::from_utf8_lossy(&output.stdout).trim().to_owned(),
-            Err(_) if rustix::process::geteuid().is_root() => {
-                "none (root does not need it)".to_owned()
-            }
+            Err(_) if rustix::process::geteuid().is_root() => "none (root does not need it)".to_owned(),
             Err(_) => {
                 return Err(Unavailable {
-                    reason: "fusermount3 is not installed, and mounting without it needs root"
-                        .to_owned(),
+                    reason: "fusermount3 is not installed, and mounting without it needs root".to_owned(),
                     fix: "sudo apt-get install fuse3".to_owned(),
                 });
             }
@@ -294,10 +254,7 @@ impl Backend for Mounted {
             // Those options choose the cache's path, so a restart would not remove it.
             return None;
         }
-        Some(Box::new(Self {
-            replaced: Some(launch),
-            ..Self::of(Arc::clone(&self.store))
-        }))
+        Some(Box::new(Self { replaced: Some(launch), ..Self::of(Arc::clone(&self.store)) }))
     }
 
     fn with_option(&self, option: &str) -> Option<Box<dyn Backend>> {
@@ -313,11 +270,7 @@ impl Backend for Mounted {
         Ok(Box::new(MountedWorkspace::open(self.clone(), config)?))
     }
 
-    fn offline_read(
-        &self,
-        config: &WorkspaceConfig,
-        name: &str,
-    ) -> Option<(String, Vec<OsString>)> {
+    fn offline_read(&self, config: &WorkspaceConfig, name: &str) -> Option<(String, Vec<OsString>)> {
         self.store.offline_read(config, name)
     }
 }

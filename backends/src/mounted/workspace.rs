@@ -161,9 +161,7 @@ impl MountedWorkspace {
                 Some(0) => return Ok(()),
                 Some(left) if started.elapsed() > BACKGROUND_MAX => {
                     let limit = BACKGROUND_MAX.as_secs();
-                    return Err(
-                        self.failure(&format!("still has {counter} {left} after {limit} s"))
-                    );
+                    return Err(self.failure(&format!("still has {counter} {left} after {limit} s")));
                 }
                 Some(_) => std::thread::sleep(Duration::from_millis(20)),
                 None => return Err(self.failure(&format!("has no counter {counter}"))),
@@ -200,10 +198,7 @@ impl Workspace for MountedWorkspace {
     }
 
     fn kill_handle(&self) -> KillHandle {
-        KillHandle {
-            daemon: self.daemon(),
-            mount: Some((self.mount.clone(), self.connection.clone())),
-        }
+        KillHandle { daemon: self.daemon(), mount: Some((self.mount.clone(), self.connection.clone())) }
     }
 
     fn daemon(&self) -> Option<u32> {
@@ -250,10 +245,7 @@ impl Workspace for MountedWorkspace {
     fn exit_reason(&mut self) -> Option<String> {
         let daemon = self.daemon.as_mut()?;
         match daemon.process.try_wait() {
-            Ok(Some(status)) => Some(format!(
-                "the {} daemon ended: {status}",
-                self.backend.name()
-            )),
+            Ok(Some(status)) => Some(format!("the {} daemon ended: {status}", self.backend.name())),
             _ => None,
         }
     }

@@ -8,9 +8,7 @@ mod backend;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::ops::ControlFlow;
 
-use crate::store::{
-    Attr, Caller, Change, Coherence, DirEntry, FIRST_COOKIE, Ino, Kind, ROOT, Result, Store,
-};
+use crate::store::{Attr, Caller, Change, Coherence, DirEntry, FIRST_COOKIE, Ino, Kind, ROOT, Result, Store};
 
 pub(crate) use backend::{NullMount, NullOptions};
 
@@ -39,11 +37,7 @@ impl NullStore {
         if ino == ROOT || ino & DIRECTORY != 0 {
             return Attr::new(ino, Kind::Directory, 0o755, &self.owner);
         }
-        Attr {
-            size: FILE_BYTES,
-            blocks: 8,
-            ..Attr::new(ino, Kind::File, 0o644, &self.owner)
-        }
+        Attr { size: FILE_BYTES, blocks: 8, ..Attr::new(ino, Kind::File, 0o644, &self.owner) }
     }
 }
 
@@ -130,11 +124,7 @@ mod tests {
 
     #[test]
     fn names_have_fixed_kinds_and_files_are_zeros() {
-        let store = NullStore::new(&Caller {
-            uid: 1,
-            gid: 2,
-            now: Timestamp(3),
-        });
+        let store = NullStore::new(&Caller { uid: 1, gid: 2, now: Timestamp(3) });
         let dir = store.lookup(ROOT, b"anything").unwrap();
         assert_eq!(dir.kind, Kind::Directory);
         let file = store.lookup(dir.ino, b"f0007").unwrap();

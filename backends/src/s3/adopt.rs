@@ -10,9 +10,7 @@ use s3::tree::{Body, CHUNK, Chunk, Content, Node, NodeId, Place, Tree};
 use super::tables::{self, Placeholders};
 use crate::sqlite::db::Db;
 use crate::sqlite::{HEAD, SqliteStore, content, names, nodes, xattrs};
-use crate::store::{
-    Attr, Caller, Errno, Ino, Kind, Result, Store, StoreError, Timestamp, XattrMode,
-};
+use crate::store::{Attr, Caller, Errno, Ino, Kind, Result, Store, StoreError, Timestamp, XattrMode};
 
 /// The changes of another writer's commit, for the kernel's caches and for the work after the transaction.
 #[derive(Debug, Default)]
@@ -48,12 +46,7 @@ impl Adopted {
     ///
     /// # Errors
     /// If a tail cannot be written; the next mount tries again.
-    pub(super) fn finish(
-        &mut self,
-        store: &SqliteStore,
-        placeholders: &Placeholders,
-        db: &Db,
-    ) -> Result<()> {
+    pub(super) fn finish(&mut self, store: &SqliteStore, placeholders: &Placeholders, db: &Db) -> Result<()> {
         if self.has_tails {
             tables::write_tails(db, || store.settle())?;
         } else if self.replaces_tails {
@@ -162,9 +155,7 @@ impl Adopting<'_> {
     }
 
     fn ino(&self, id: NodeId) -> Result<Ino> {
-        self.ino_of(id)?.ok_or_else(|| {
-            StoreError::storage(Errno::IO, format!("the cache does not know node {id:?}"))
-        })
+        self.ino_of(id)?.ok_or_else(|| StoreError::storage(Errno::IO, format!("the cache does not know node {id:?}")))
     }
 
     /// Makes sure that a node has an inode. One that was unlinked here returns; the journal refers to its number.
@@ -198,8 +189,9 @@ impl Adopting<'_> {
             Body::Directory => Kind::Directory,
             Body::File(_) => Kind::File,
             Body::Symlink(_) => Kind::Symlink,
-            Body::Special(bits) => Kind::from_mode(*bits)
-                .ok_or_else(|| StoreError::storage(Errno::IO, "a node of an unknown kind"))?,
+            Body::Special(bits) => {
+                Kind::from_mode(*bits).ok_or_else(|| StoreError::storage(Errno::IO, "a node of an unknown kind"))?
+            }
         };
         let target: &[u8] = match &node.body {
             Body::Symlink(target) => target,
@@ -292,17 +284,13 @@ impl Adopting<'_> {
     fn content(&mut self, ino: Ino, before: Option<&Content>, to: &Content) -> Result<()> {
         if before.is_some_and(|before| before.same_bytes(to)) {
             let mut chunks = (0..).zip(&to.chunks);
-            return chunks
-                .try_for_each(|(at, chunk)| tables::move_missing(self.db, ino, at, chunk));
+            return chunks.try_for_each(|(at, chunk)| tables::move_missing(self.db, ino, at, chunk));
         }
         // A chunk's place follows from its index: a log with other lengths would write past the file.
-        let is_whole = |(at, chunk): (u64, &Chunk)| {
-            u64::from(chunk.length) == CHUNK.min(to.size.saturating_sub(at * CHUNK))
-        };
-        if to.chunks.len() as u64 != to.size.div_ceil(CHUNK) || !(0..).zip(&to.chunks).all(is_whole)
-        {
-            let reason =
-                format!("the log is damaged: the chunks of inode {ino} do not make a file");
+        let is_whole =
+            |(at, chunk): (u64, &Chunk)| u64::from(chunk.length) == CHUNK.min(to.size.saturating_sub(at * CHUNK));
+        if to.chunks.len() as u64 != to.size.div_ceil(CHUNK) || !(0..).zip(&to.chunks).all(is_whole) {
+            let reason = format!("the log is damaged: the chunks of inode {ino} do not make a file");
             return Err(StoreError::storage(Errno::IO, reason));
         }
         let mut attr = nodes::get_file(self.db, ino)?;
@@ -412,13 +400,7 @@ impl Adopting<'_> {
 }
 
 /// Writes the bytes of a missing chunk into its file, whose other attributes stay.
-pub(super) fn fill(
-    db: &Db,
-    owner: &Caller,
-    ino: Ino,
-    (at, chunk): (u64, &Chunk),
-    bytes: &[u8],
-) -> Result<()> {
+pub(super) fn fill(db: &Db, owner: &Caller, ino: Ino, (at, chunk): (u64, &Chunk), bytes: &[u8]) -> Result<()> {
     tables::adopting(db, |db| {
         let attr = nodes::get_file(db, ino)?;
         let (start, mut filled) = (at * CHUNK, attr);

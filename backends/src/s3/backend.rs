@@ -8,9 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::S3Options;
-use crate::backend::{
-    Description, Launch, Need, PropertyCall, Unavailable, Versions, WorkspaceConfig,
-};
+use crate::backend::{Description, Launch, Need, PropertyCall, Unavailable, Versions, WorkspaceConfig};
 use crate::child::output;
 use crate::mount_command::StoreOptions;
 use crate::mounted::{MountedStore, description};
@@ -86,10 +84,7 @@ impl BucketMount<'_> {
             ],
             None => Vec::new(),
         };
-        Launch {
-            arguments,
-            environment,
-        }
+        Launch { arguments, environment }
     }
 }
 
@@ -126,9 +121,7 @@ impl S3Variant {
     fn difference(self) -> &'static str {
         match self {
             Self::Default | Self::Fsync | Self::Fresh => "",
-            Self::Close => {
-                ", close waits for it, and the mount polls for commits of others every 10 ms"
-            }
+            Self::Close => ", close waits for it, and the mount polls for commits of others every 10 ms",
         }
     }
 }
@@ -141,11 +134,7 @@ impl S3Mount {
         S3Variant::ALL.into_iter().find_map(|variant| {
             let server = Server::of_suffix(rest.strip_prefix(variant.suffix())?)?;
             let services = Arc::clone(services);
-            Some(Self {
-                variant,
-                server,
-                services,
-            })
+            Some(Self { variant, server, services })
         })
     }
 }
@@ -178,10 +167,9 @@ impl MountedStore for S3Mount {
         );
         description.capabilities.starts_empty = is_fresh;
         description.capabilities.several_hosts = true;
-        description.needs.push(Need {
-            name: self.server.wanted.label().to_owned(),
-            why: "to hold the bucket".to_owned(),
-        });
+        description
+            .needs
+            .push(Need { name: self.server.wanted.label().to_owned(), why: "to hold the bucket".to_owned() });
         description
     }
 
@@ -213,12 +201,7 @@ impl MountedStore for S3Mount {
         Ok(Versions::from([(label, self.server.wanted.version()?)]))
     }
 
-    fn property(
-        &self,
-        config: &WorkspaceConfig,
-        mount: &Path,
-        call: PropertyCall<'_>,
-    ) -> io::Result<Option<String>> {
+    fn property(&self, config: &WorkspaceConfig, mount: &Path, call: PropertyCall<'_>) -> io::Result<Option<String>> {
         let history = History::new(self, config)?;
         // A commit is readable by its number only once it is in the bucket.
         match call {
@@ -230,9 +213,7 @@ impl MountedStore for S3Mount {
         }
         let said = match call {
             PropertyCall::Snapshot { .. } => history.newest()?,
-            PropertyCall::ReadSnapshot { snapshot, file } => {
-                history.run(&["show", file, "--at", snapshot])?
-            }
+            PropertyCall::ReadSnapshot { snapshot, file } => history.run(&["show", file, "--at", snapshot])?,
             PropertyCall::Diff { snapshot } => {
                 let log = history.run(&["log"])?;
                 let commit_of = |line: &&str| line.split(' ').next() == Some(snapshot);
@@ -245,9 +226,7 @@ impl MountedStore for S3Mount {
                 let commits = log.lines().filter(|line| !line.starts_with(' '));
                 commits.map(|line| format!("{line}\n")).collect()
             }
-            PropertyCall::ReadVersion { version, file } => {
-                history.run(&["show", file, "--at", version])?
-            }
+            PropertyCall::ReadVersion { version, file } => history.run(&["show", file, "--at", version])?,
             PropertyCall::Fork { from, to } => {
                 let at = history.newest()?;
                 history.run(&["restore", from, "--at", &at, "--to", to])?

@@ -13,8 +13,7 @@ use s3::client::{Bucket, MirrorClient, Precondition};
 use s3::config::{AccessKey, MirrorMode, S3Config, Secret, SyncMode};
 
 use crate::backend::{
-    Access, Backend, Capabilities, Description, FileClient, Need, Unavailable, Versions, Workspace,
-    WorkspaceConfig,
+    Access, Backend, Capabilities, Description, FileClient, Need, Unavailable, Versions, Workspace, WorkspaceConfig,
 };
 use crate::promise::{Acknowledgement, Promises};
 use crate::services::Services;
@@ -54,15 +53,8 @@ impl Backend for S3Bare {
                 self.server.words()
             ),
             durability: "a file is in the bucket when its write returns".to_owned(),
-            capabilities: Capabilities {
-                holds_data: true,
-                persistent: true,
-                ..Capabilities::default()
-            },
-            needs: vec![Need {
-                name: "an S3 server".to_owned(),
-                why: "it holds the files".to_owned(),
-            }],
+            capabilities: Capabilities { holds_data: true, persistent: true, ..Capabilities::default() },
+            needs: vec![Need { name: "an S3 server".to_owned(), why: "it holds the files".to_owned() }],
             ..Description::default()
         }
     }
@@ -81,10 +73,7 @@ impl Backend for S3Bare {
 
     fn versions(&self) -> Result<Versions, Unavailable> {
         let version = self.server.wanted.version()?;
-        Ok(Versions::from([(
-            self.server.wanted.label().to_owned(),
-            version,
-        )]))
+        Ok(Versions::from([(self.server.wanted.label().to_owned(), version)]))
     }
 
     fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {
@@ -112,11 +101,7 @@ impl Backend for S3Bare {
             timeout: REQUEST_LIMIT,
             seal: None,
         };
-        let mut client = BareClient {
-            dir: config.dir.clone(),
-            config: bucket,
-            connected: None,
-        };
+        let mut client = BareClient { dir: config.dir.clone(), config: bucket, connected: None };
         client.start()?;
         Ok(Box::new(client))
     }
@@ -132,9 +117,7 @@ struct BareClient {
 
 impl BareClient {
     fn connected(&self) -> io::Result<&(MirrorClient, tokio::runtime::Runtime)> {
-        self.connected
-            .as_ref()
-            .ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))
+        self.connected.as_ref().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))
     }
 }
 
@@ -193,10 +176,7 @@ impl Workspace for BareClient {
     fn start(&mut self) -> io::Result<()> {
         let bucket = Bucket::new(&self.config).map_err(io::Error::other)?;
         let client = MirrorClient::new(&bucket, &self.config);
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         self.connected = Some((client, runtime));
         Ok(())
     }

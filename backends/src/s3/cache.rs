@@ -71,13 +71,7 @@ impl Cache {
             let head = tables::head(db)?;
             let base = tables::base(db)?;
             let intents = tables::intents(db)?;
-            Ok((
-                head,
-                base,
-                intents,
-                tables::writers(db)?,
-                tables::placeholders(db)?,
-            ))
+            Ok((head, base, intents, tables::writers(db)?, tables::placeholders(db)?))
         })?;
         *placeholders.write() = missing.into_iter().collect();
         Ok(Self {
@@ -121,10 +115,7 @@ impl Cache {
     /// Frees the space of files that adopted commits have removed, before any kernel knows them.
     pub(super) fn reclaim_orphans(&mut self) -> Result<()> {
         let adopted = std::mem::take(&mut self.adopted);
-        adopted
-            .orphans
-            .into_iter()
-            .try_for_each(|ino| self.store.reclaim(ino))
+        adopted.orphans.into_iter().try_for_each(|ino| self.store.reclaim(ino))
     }
 
     pub(super) fn base(&self) -> &Tree {
@@ -171,10 +162,7 @@ impl Replica for Cache {
                     intent: (is_whole && !read.local.changes.is_empty()).then_some(nonce),
                 };
                 read.local.mark = batch.end(db)?;
-                let note = Note {
-                    saved: Cow::Borrowed(&self.unsaved),
-                    batch: Some(batch),
-                };
+                let note = Note { saved: Cow::Borrowed(&self.unsaved), batch: Some(batch) };
                 Ok((read, note.encode()?))
             });
             let read = read.map_err(failed)?;
@@ -195,11 +183,7 @@ impl Replica for Cache {
         }
     }
 
-    fn read(
-        &mut self,
-        id: NodeId,
-        index: usize,
-    ) -> std::result::Result<Option<Bytes>, ReplicaError> {
+    fn read(&mut self, id: NodeId, index: usize) -> std::result::Result<Option<Bytes>, ReplicaError> {
         let Some(seen) = self.seen.get(&id).copied() else {
             return Ok(None);
         };
@@ -212,9 +196,7 @@ impl Replica for Cache {
         };
         let length = CHUNK.min(attr.size - start) as usize;
         let mut bytes = Vec::with_capacity(length);
-        let read = self
-            .store
-            .read_held(db, seen.ino, start, length, &mut bytes);
+        let read = self.store.read_held(db, seen.ino, start, length, &mut bytes);
         read.map_err(failed)?;
         Ok(Some(bytes.into()))
     }
@@ -273,10 +255,7 @@ impl Replica for Cache {
             };
             let before = self.current(&local.changes, &merged);
             Advance::make(&mut self.base, head, theirs, None).save(db)?;
-            let owner = Caller {
-                now: Timestamp::now(),
-                ..self.owner
-            };
+            let owner = Caller { now: Timestamp::now(), ..self.owner };
             adopted = adopt(db, &store, &owner, &self.base, &before, &merged)?;
             if self.unread.is_some() {
                 arrived = Unread::arrived(db, &self.base, &before, &merged, head.number)?;
@@ -325,10 +304,7 @@ impl Cache {
         }
         self.store.note(|db| {
             self.save_in(db)?;
-            let note = Note {
-                saved: Cow::Borrowed(&self.unsaved),
-                batch: None,
-            };
+            let note = Note { saved: Cow::Borrowed(&self.unsaved), batch: None };
             Ok(((), note.encode()?))
         })?;
         self.unsaved.clear();
@@ -350,12 +326,7 @@ impl Cache {
         Ok(())
     }
 
-    fn merge(
-        &self,
-        db: &Db,
-        ours: &Changes,
-        merge: &mut MergeWork<'_>,
-    ) -> Result<std::result::Result<Merged, Needs>> {
+    fn merge(&self, db: &Db, ours: &Changes, merge: &mut MergeWork<'_>) -> Result<std::result::Result<Merged, Needs>> {
         let mut read = |id: NodeId| -> std::result::Result<Option<Bytes>, ReplicaError> {
             let found = (|| {
                 let Some(ino) = tables::ino_of(db, id)? else {
@@ -392,8 +363,7 @@ impl Cache {
 
     /// The content that the working copy has now of the files that the merge changes.
     fn current(&self, ours: &Changes, merged: &Merged) -> BTreeMap<NodeId, Content> {
-        let forks: HashMap<NodeId, NodeId> =
-            merged.forks.iter().map(|(id, fork)| (*fork, *id)).collect();
+        let forks: HashMap<NodeId, NodeId> = merged.forks.iter().map(|(id, fork)| (*fork, *id)).collect();
         let forked: HashSet<NodeId> = merged.forks.iter().map(|(id, _)| *id).collect();
         let of = |id: &NodeId| {
             if forked.contains(id) {

@@ -4,9 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::OnceLock;
 
 use s3::replica::Local;
-use s3::tree::{
-    Attributes, Body, CHUNK, Chunk, Content, Hash, INLINE_MAX, Name, Node, NodeId, Place,
-};
+use s3::tree::{Attributes, Body, CHUNK, Chunk, Content, Hash, INLINE_MAX, Name, Node, NodeId, Place};
 
 use super::cache::Cache;
 use super::tables;
@@ -28,11 +26,7 @@ pub(super) struct Seen {
 }
 
 fn local_chunk(bytes: &[u8]) -> Chunk {
-    Chunk {
-        hash: Hash::of(bytes),
-        length: bytes.len() as u32,
-        place: Place::Local,
-    }
+    Chunk { hash: Hash::of(bytes), length: bytes.len() as u32, place: Place::Local }
 }
 
 /// The chunk `at` of a file, if it is missing here or a hole: its bytes need not be read.
@@ -52,11 +46,7 @@ fn chunk_without_bytes(db: &Db, attr: &Attr, at: u64) -> Result<Option<Chunk>> {
         CHUNK => *ZEROS.get_or_init(zeros),
         _ => zeros(),
     };
-    Ok(Some(Chunk {
-        hash,
-        length: length as u32,
-        place: Place::Hole,
-    }))
+    Ok(Some(Chunk { hash, length: length as u32, place: Place::Hole }))
 }
 
 /// The local changes, read under the store's lock.
@@ -79,10 +69,7 @@ impl Reader<'_> {
         if let Some(id) = tables::identity(self.db, ino)? {
             return Ok(id);
         }
-        let id = NodeId {
-            writer: self.cache.writer.id,
-            ino,
-        };
+        let id = NodeId { writer: self.cache.writer.id, ino };
         tables::identify(self.db, ino, id)?;
         self.identified.push(ino);
         Ok(id)
@@ -125,10 +112,7 @@ impl Reader<'_> {
             Kind::Symlink => Body::Symlink(nodes::target(self.db, ino)?),
             kind => Body::Special(kind.mode_bits()),
         };
-        let node = Node {
-            body,
-            attributes: self.attributes(&attr)?,
-        };
+        let node = Node { body, attributes: self.attributes(&attr)? };
         if self.cache.base.node(id) != Some(&node) {
             self.local.changes.nodes.insert(id, node);
         }
@@ -159,10 +143,7 @@ impl Reader<'_> {
     }
 
     fn content(&mut self, id: NodeId, attr: &Attr) -> Result<Content> {
-        let seen = Seen {
-            ino: attr.ino,
-            ctime: attr.ctime.0,
-        };
+        let seen = Seen { ino: attr.ino, ctime: attr.ctime.0 };
         self.seen.insert(id, seen);
         let before = self.cache.base.node(id).and_then(Node::content);
         let mut content = match self.cache.hashed.get(&attr.ino) {
@@ -176,9 +157,7 @@ impl Reader<'_> {
         // Chunks that the base has are in the bucket.
         for (at, chunk) in content.chunks.iter_mut().enumerate() {
             let known = before.and_then(|before| before.chunks.get(at));
-            if let Some(known) =
-                known.filter(|it| it.hash == chunk.hash && it.length == chunk.length)
-            {
+            if let Some(known) = known.filter(|it| it.hash == chunk.hash && it.length == chunk.length) {
                 *chunk = *known;
             }
         }
@@ -186,10 +165,7 @@ impl Reader<'_> {
     }
 
     fn hash(&mut self, attr: &Attr) -> Result<Content> {
-        let mut content = Content {
-            size: attr.size,
-            chunks: Vec::new(),
-        };
+        let mut content = Content { size: attr.size, chunks: Vec::new() };
         let may_lack_bytes = attr.size > INLINE_MAX || self.cache.placeholders.contains(attr.ino);
         for at in 0..attr.size.div_ceil(CHUNK) {
             if may_lack_bytes && let Some(chunk) = chunk_without_bytes(self.db, attr, at)? {
@@ -218,10 +194,7 @@ impl Cache {
             let Some(attr) = nodes::find(&self.store.db(), *ino)? else {
                 continue;
             };
-            let mut content = Content {
-                size: attr.size,
-                chunks: Vec::new(),
-            };
+            let mut content = Content { size: attr.size, chunks: Vec::new() };
             for at in 0..attr.size.div_ceil(CHUNK) {
                 content.chunks.push(self.hash_chunk(&attr, at)?);
             }
@@ -237,8 +210,7 @@ impl Cache {
         }
         let (start, length) = (at * CHUNK, CHUNK.min(attr.size - at * CHUNK));
         let mut bytes = Vec::new();
-        self.store
-            .read_held(db, attr.ino, start, length as usize, &mut bytes)?;
+        self.store.read_held(db, attr.ino, start, length as usize, &mut bytes)?;
         // The file may have been cut since; its ctime then tells so.
         bytes.resize(length as usize, 0);
         Ok(local_chunk(&bytes))
@@ -265,12 +237,7 @@ impl Cache {
         for (parent, name) in names {
             reader.name(parent, &name)?;
         }
-        Ok(Read {
-            local: reader.local,
-            seen: reader.seen,
-            identified: reader.identified,
-            long: reader.long,
-        })
+        Ok(Read { local: reader.local, seen: reader.seen, identified: reader.identified, long: reader.long })
     }
 }
 

@@ -30,10 +30,7 @@ pub(super) struct Downloads<K> {
 
 impl<K> Default for Downloads<K> {
     fn default() -> Self {
-        Self {
-            running: Arc::default(),
-            permits: Arc::new(Semaphore::new(AT_ONCE)),
-        }
+        Self { running: Arc::default(), permits: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 }
 
@@ -121,9 +118,7 @@ mod tests {
         let handle = runtime.handle();
         let patient = |patience: u64| {
             let joined = downloads.join(handle, 7, work());
-            runtime.block_on(async {
-                tokio::time::timeout(Duration::from_millis(patience), joined).await
-            })
+            runtime.block_on(async { tokio::time::timeout(Duration::from_millis(patience), joined).await })
         };
         for _ in 0..3 {
             assert!(patient(20).is_err(), "the caller gives up");
@@ -147,12 +142,8 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(50)).await;
             Err(StoreError::storage(Errno::TIMEDOUT, "late"))
         };
-        let (one, two) = runtime.block_on(async {
-            futures::join!(
-                downloads.join(handle, 1, fails()),
-                downloads.join(handle, 1, fails())
-            )
-        });
+        let (one, two) = runtime
+            .block_on(async { futures::join!(downloads.join(handle, 1, fails()), downloads.join(handle, 1, fails())) });
         for failed in [one, two] {
             assert_eq!(failed.unwrap_err().errno, Errno::TIMEDOUT);
         }

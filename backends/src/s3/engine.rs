@@ -100,15 +100,8 @@ impl Engine {
             is_broken: false,
             not_before: now,
         };
-        let thread = std::thread::Builder::new()
-            .name("sync".to_owned())
-            .spawn(move || running.run(&inbox))?;
-        Ok(Self {
-            inner,
-            jobs,
-            hurry,
-            thread: Mutex::new(Some(thread)),
-        })
+        let thread = std::thread::Builder::new().name("sync".to_owned()).spawn(move || running.run(&inbox))?;
+        Ok(Self { inner, jobs, hurry, thread: Mutex::new(Some(thread)) })
     }
 
     /// Waits until everything that was changed before is in the log.
@@ -247,8 +240,7 @@ impl Running {
             } else if is_due {
                 self.next_commit = now + self.inner.config.delay;
             }
-            if !polls.is_empty() || (may && Instant::now() >= self.next_poll.min(self.next_glance))
-            {
+            if !polls.is_empty() || (may && Instant::now() >= self.next_poll.min(self.next_glance)) {
                 let done = self.poll(!polls.is_empty());
                 self.answer(polls, &done);
             }
@@ -277,10 +269,7 @@ impl Running {
             }
             mirror.end(&self.cache);
         }
-        let (last, is_writer) = (
-            self.checkpoint,
-            self.inner.counters.commits.load(Ordering::Relaxed) > 0,
-        );
+        let (last, is_writer) = (self.checkpoint, self.inner.counters.commits.load(Ordering::Relaxed) > 0);
         if self.failures > 0 || !is_writer {
             return;
         }
@@ -293,8 +282,7 @@ impl Running {
             random: &random,
             contact: &mut self.contact,
         };
-        let written =
-            async { tokio::time::timeout(LAST_CHECKPOINT, session.checkpoint(last, true)).await };
+        let written = async { tokio::time::timeout(LAST_CHECKPOINT, session.checkpoint(last, true)).await };
         if !matches!(link.runtime.block_on(written), Ok(Ok(_))) {
             // Nothing depends on it.
             tracing::debug!("no checkpoint was written at the end");
@@ -324,10 +312,9 @@ impl Running {
     fn has_failed(&mut self, error: &SessionError) {
         if self.last_failure.is_other(error) {
             match error {
-                SessionError::Broken(broken) => tracing::error!(
-                    "{error}. Uploads are suspended, and local changes are kept. Fix: {}",
-                    broken.fix()
-                ),
+                SessionError::Broken(broken) => {
+                    tracing::error!("{error}. Uploads are suspended, and local changes are kept. Fix: {}", broken.fix())
+                }
                 _ => tracing::warn!("the bucket: {error}; retrying"),
             }
         }
@@ -440,10 +427,7 @@ impl Running {
         self.inner.unread.forget_old();
         match done {
             Ok(adopted) => {
-                self.inner
-                    .counters
-                    .adopted
-                    .fetch_add(adopted, Ordering::Relaxed);
+                self.inner.counters.adopted.fetch_add(adopted, Ordering::Relaxed);
                 self.has_succeeded();
             }
             // Cut short for a job: it is tried again soon.
@@ -467,10 +451,7 @@ impl Running {
     /// Invalidates the kernel's caches for adopted commits.
     fn take_adopted(&mut self) {
         let adopted = std::mem::take(&mut self.cache.adopted);
-        self.inner
-            .counters
-            .conflicts
-            .fetch_add(adopted.conflicts, Ordering::Relaxed);
+        self.inner.counters.conflicts.fetch_add(adopted.conflicts, Ordering::Relaxed);
         let watched = self.watched(&adopted).unwrap_or_else(|error| {
             tracing::warn!(%error, "no inotify event is raised for a change of another host");
             Vec::new()
@@ -521,10 +502,7 @@ impl Running {
                 watched.insert((true, ino), path);
             }
         }
-        Ok(watched
-            .into_iter()
-            .map(|((_, ino), path)| (ino, path))
-            .collect())
+        Ok(watched.into_iter().map(|((_, ino), path)| (ino, path)).collect())
     }
 
     fn make_checkpoint(&mut self) {
@@ -540,8 +518,7 @@ impl Running {
 
     fn mirror_soon(&mut self) {
         if self.mirror.is_some() {
-            self.mirror_due
-                .get_or_insert_with(|| Instant::now() + MIRROR_AFTER);
+            self.mirror_due.get_or_insert_with(|| Instant::now() + MIRROR_AFTER);
         }
     }
 

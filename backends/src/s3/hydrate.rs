@@ -53,10 +53,7 @@ impl LastFailure {
 fn chunks(range: &Range<u64>) -> (u64, u64) {
     match range.is_empty() {
         true => (1, 0),
-        false => (
-            range.start / CHUNK,
-            (range.end - 1).min(i64::MAX as u64) / CHUNK,
-        ),
+        false => (range.start / CHUNK, (range.end - 1).min(i64::MAX as u64) / CHUNK),
     }
 }
 
@@ -85,11 +82,7 @@ impl S3Store {
     }
 
     /// As [`S3Store::hold`], with the range that depends on the file's size at that moment.
-    pub(super) fn hold_of_size(
-        &self,
-        ino: Ino,
-        range: impl Fn(u64) -> Range<u64>,
-    ) -> Result<MutexGuard<'_, Db>> {
+    pub(super) fn hold_of_size(&self, ino: Ino, range: impl Fn(u64) -> Range<u64>) -> Result<MutexGuard<'_, Db>> {
         for _ in 0..ATTEMPTS {
             let db = self.inner.store.db();
             if !self.inner.placeholders.contains(ino) {
@@ -105,8 +98,7 @@ impl S3Store {
                 return Err(error);
             }
             let began = Instant::now();
-            self.fetch(ino, missing)
-                .inspect_err(|error| self.last_failure.note(ino, began, error))?;
+            self.fetch(ino, missing).inspect_err(|error| self.last_failure.note(ino, began, error))?;
         }
         let reason = "other writers replace the file faster than it can be fetched";
         Err(StoreError::storage(Errno::IO, reason))
@@ -138,8 +130,7 @@ impl S3Store {
 
 /// Fetches a chunk into its file, within the time that its length has.
 async fn download(inner: Arc<Inner>, ino: Ino, at: u64, chunk: Chunk) -> Result<()> {
-    let patience =
-        inner.config.timeout + Duration::from_secs(u64::from(chunk.length) / limits::SLOWEST);
+    let patience = inner.config.timeout + Duration::from_secs(u64::from(chunk.length) / limits::SLOWEST);
     let got = tokio::time::timeout(patience, fetch(&inner.objects, &chunk)).await;
     let bytes = match got {
         Ok(Ok(bytes)) => bytes,
@@ -190,11 +181,7 @@ mod tests {
     use crate::store::{Caller, Kind, NewNode, ROOT, Store, Timestamp};
 
     fn caller() -> Caller {
-        Caller {
-            uid: 1,
-            gid: 1,
-            now: Timestamp(0),
-        }
+        Caller { uid: 1, gid: 1, now: Timestamp(0) }
     }
 
     fn open(access: &ServerAccess, endpoint: String, cache: &Path, writer: &str) -> S3Store {
@@ -231,35 +218,18 @@ mod tests {
             let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
             let access = ServerAccess::random(listener.local_addr().unwrap().port()).unwrap();
             let server = Embedded::serve(listener, &dir.path().join("data"), &access).unwrap();
-            servers::create_bucket(&access, servers::BUCKET)
-                .await
-                .unwrap();
+            servers::create_bucket(&access, servers::BUCKET).await.unwrap();
             (server, access)
         });
         let content = vec![b'x'; 3_000_000];
         let caller = caller();
-        let here = open(
-            &access,
-            access.endpoint.clone(),
-            &dir.path().join("a.db"),
-            "a",
-        );
-        let file = NewNode {
-            kind: Kind::File,
-            permissions: 0o644,
-            rdev: 0,
-            target: b"",
-        };
+        let here = open(&access, access.endpoint.clone(), &dir.path().join("a.db"), "a");
+        let file = NewNode { kind: Kind::File, permissions: 0o644, rdev: 0, target: b"" };
         let ino = here.create(&caller, ROOT, b"long", &file).unwrap().ino;
         here.write(&caller, ino, 0, &content).unwrap();
         here.engine.commit().unwrap();
         // Each answer takes longer than the reader has before the next signal.
-        let upstream = access
-            .endpoint
-            .strip_prefix("http://")
-            .unwrap()
-            .parse()
-            .unwrap();
+        let upstream = access.endpoint.strip_prefix("http://").unwrap().parse().unwrap();
         let far = Proxy::start(0, upstream, Duration::from_millis(300)).unwrap();
         let endpoint = format!("http://{}", far.address());
         let there = open(&access, endpoint, &dir.path().join("b.db"), "b");

@@ -94,21 +94,12 @@ pub(super) struct Invalidation {
 impl Invalidation {
     pub(super) fn attach(&self, kernel: Arc<dyn KernelCache>, store: Arc<SqliteStore>) {
         let (queue, inbox) = channel();
-        let thread = Thread {
-            kernel: Arc::clone(&kernel),
-            store,
-            reads: Arc::clone(&self.reads),
-            done: Arc::clone(&self.done),
-        };
-        let spawned = std::thread::Builder::new()
-            .name("invalidate".to_owned())
-            .spawn(move || thread.run(&inbox));
+        let thread =
+            Thread { kernel: Arc::clone(&kernel), store, reads: Arc::clone(&self.reads), done: Arc::clone(&self.done) };
+        let spawned = std::thread::Builder::new().name("invalidate".to_owned()).spawn(move || thread.run(&inbox));
         match spawned {
             Ok(_) => {
-                *self.kernel.lock() = Some(Kernel {
-                    cache: kernel,
-                    queue,
-                });
+                *self.kernel.lock() = Some(Kernel { cache: kernel, queue });
             }
             Err(error) => {
                 tracing::error!(%error, "could not start the invalidation thread: the kernel's caches can become stale")

@@ -20,11 +20,7 @@ pub(super) struct Link {
 impl Link {
     pub(super) fn new(bucket: Bucket, config: &S3Config) -> std::io::Result<Self> {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
-        Ok(Self {
-            log: Log(Client::new(&bucket, config)),
-            bucket,
-            runtime: runtime.enable_all().build()?,
-        })
+        Ok(Self { log: Log(Client::new(&bucket, config)), bucket, runtime: runtime.enable_all().build()? })
     }
 }
 

@@ -51,10 +51,7 @@ pub(super) struct Shown {
 
 impl Shown {
     fn of(cache: &Cache, mode: MirrorMode) -> Self {
-        Self {
-            head: cache.head(),
-            files: files(cache.base(), mode),
-        }
+        Self { head: cache.head(), files: files(cache.base(), mode) }
     }
 
     /// The state of the mirror when a cache joins its log again; `None` if that is not known, as after a killed daemon.
@@ -114,9 +111,7 @@ impl Mirror {
             mode: mode(&inner.config),
             mirror: MirrorClient::new(bucket, &inner.config),
             log: Client::new(bucket, &inner.config),
-            runtime: tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()?,
+            runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()?,
             inner: Arc::downgrade(inner),
             slot: Arc::clone(&slot),
             published: published.map(|it| it.files),
@@ -130,12 +125,7 @@ impl Mirror {
         };
         let thread = std::thread::Builder::new().name("mirror".to_owned());
         thread.spawn(work)?;
-        Ok(Some(Self {
-            mode: mode(&inner.config),
-            shown,
-            slot,
-            ended,
-        }))
+        Ok(Some(Self { mode: mode(&inner.config), shown, slot, ended }))
     }
 
     /// Whether the mirror shows the cache's head, or will.

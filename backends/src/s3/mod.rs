@@ -38,8 +38,8 @@ use tokio::runtime::Runtime;
 
 use crate::sqlite::{SqliteStore, held};
 use crate::store::{
-    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode,
-    RenameMode, Result, Seek, Slow, StatFs, Store, StoreError, XattrMode,
+    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode, RenameMode, Result, Seek,
+    Slow, StatFs, Store, StoreError, XattrMode,
 };
 pub use backend::BucketMount;
 pub(crate) use backend::{S3Mount, S3Variant};
@@ -281,13 +281,7 @@ impl Store for S3Store {
         self.inner.store.readlink(ino)
     }
 
-    fn create(
-        &self,
-        caller: &Caller,
-        parent: Ino,
-        name: &[u8],
-        node: &NewNode<'_>,
-    ) -> Result<Attr> {
+    fn create(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode<'_>) -> Result<Attr> {
         self.may_write()?;
         self.changed(self.inner.store.create(caller, parent, name, node))
     }
@@ -307,13 +301,7 @@ impl Store for S3Store {
         self.changed(self.inner.store.rmdir(caller, parent, name))
     }
 
-    fn rename(
-        &self,
-        caller: &Caller,
-        from: (Ino, &[u8]),
-        to: (Ino, &[u8]),
-        mode: RenameMode,
-    ) -> Result<Option<Ino>> {
+    fn rename(&self, caller: &Caller, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Result<Option<Ino>> {
         self.may_write()?;
         let store = &self.inner.store;
         let db = store.db();
@@ -352,10 +340,7 @@ impl Store for S3Store {
         drop(db);
         if written? != end {
             // The kernel has the old size, and these bytes at the wrong offset.
-            self.inner.kernel.send(Stale {
-                inodes: vec![ino],
-                ..Stale::default()
-            });
+            self.inner.kernel.send(Stale { inodes: vec![ino], ..Stale::default() });
         }
         Ok(())
     }
@@ -364,14 +349,7 @@ impl Store for S3Store {
         true
     }
 
-    fn fallocate(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        how: Allocate,
-        offset: u64,
-        length: u64,
-    ) -> Result<()> {
+    fn fallocate(&self, caller: &Caller, ino: Ino, how: Allocate, offset: u64, length: u64) -> Result<()> {
         self.may_write()?;
         let end = offset.saturating_add(length);
         let db = self.hold_for_write(ino, offset..end)?;
@@ -397,14 +375,12 @@ impl Store for S3Store {
         with_attr: bool,
         emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        self.inner
-            .store
-            .readdir(dir, after, with_attr, &mut |entry| {
-                if let Some(attr) = &entry.attr {
-                    self.inner.unread.show(attr);
-                }
-                emit(entry)
-            })
+        self.inner.store.readdir(dir, after, with_attr, &mut |entry| {
+            if let Some(attr) = &entry.attr {
+                self.inner.unread.show(attr);
+            }
+            emit(entry)
+        })
     }
 
     fn may_have_xattrs(&self) -> bool {
@@ -422,19 +398,9 @@ impl Store for S3Store {
         self.inner.store.listxattr(ino)
     }
 
-    fn setxattr(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
+    fn setxattr(&self, caller: &Caller, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         self.may_write()?;
-        if matches!(
-            name,
-            b"user.ctx.sync" | b"user.ctx.pull" | b"user.ctx.pending"
-        ) {
+        if matches!(name, b"user.ctx.sync" | b"user.ctx.pull" | b"user.ctx.pending") {
             return Err(Errno::PERM.into());
         }
         self.changed(self.inner.store.setxattr(caller, ino, name, value, mode))
@@ -470,9 +436,7 @@ impl Store for S3Store {
 
     fn is_slow(&self, ino: Ino, call: Slow) -> bool {
         match call {
-            Slow::Read { offset, size } => {
-                !self.is_here(ino, &(offset..offset.saturating_add(size as u64)))
-            }
+            Slow::Read { offset, size } => !self.is_here(ino, &(offset..offset.saturating_add(size as u64))),
             Slow::Change => self.inner.placeholders.contains(ino),
             Slow::Close => self.must_wait(self.wants_close()),
             Slow::Fsync => self.must_wait(self.fsync_promises_bucket()),
@@ -482,9 +446,7 @@ impl Store for S3Store {
     }
 
     fn attach(&self, kernel: Arc<dyn KernelCache>) {
-        self.inner
-            .kernel
-            .attach(kernel, Arc::clone(&self.inner.store));
+        self.inner.kernel.attach(kernel, Arc::clone(&self.inner.store));
     }
 
     fn detach(&self) {

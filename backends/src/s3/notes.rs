@@ -79,46 +79,19 @@ mod tests {
     #[test]
     fn a_change_that_fails_undoes_no_note() {
         let dir = tempfile::tempdir().unwrap();
-        let owner = Caller {
-            uid: 1,
-            gid: 1,
-            now: Timestamp(1),
-        };
+        let owner = Caller { uid: 1, gid: 1, now: Timestamp(1) };
         let path = dir.path().join("cache");
         let store = SqliteStore::open_noting(&path, &owner, apply).unwrap();
-        let made = store.transaction(|db| {
-            db.connection
-                .execute_batch(include_str!("schema.sql"))
-                .map_err(StoreError::from)
-        });
+        let made =
+            store.transaction(|db| db.connection.execute_batch(include_str!("schema.sql")).map_err(StoreError::from));
         made.unwrap();
-        let node = NewNode {
-            kind: Kind::File,
-            permissions: 0o600,
-            rdev: 0,
-            target: b"",
-        };
-        let ino = store
-            .create(&owner, crate::store::ROOT, b"a", &node)
-            .unwrap()
-            .ino;
-        let head = Head {
-            number: 1,
-            hash: Hash([1; 32]),
-            first: Hash([2; 32]),
-        };
-        let batch = Batch {
-            writer: 9,
-            identified: vec![ino],
-            ends: true,
-            intent: Some([7; 16]),
-        };
+        let node = NewNode { kind: Kind::File, permissions: 0o600, rdev: 0, target: b"" };
+        let ino = store.create(&owner, crate::store::ROOT, b"a", &node).unwrap().ino;
+        let head = Head { number: 1, hash: Hash([1; 32]), first: Hash([2; 32]) };
+        let batch = Batch { writer: 9, identified: vec![ino], ends: true, intent: Some([7; 16]) };
         let step = Advance::make(&mut Tree::default(), head, &Changes::default(), None);
         let mark = store.note(|db| {
-            let note = Note {
-                saved: Cow::Owned(vec![step.clone()]),
-                batch: Some(batch.clone()),
-            };
+            let note = Note { saved: Cow::Owned(vec![step.clone()]), batch: Some(batch.clone()) };
             step.save(db)?;
             tables::identify(db, ino, NodeId { writer: 9, ino })?;
             Ok((batch.end(db)?, note.encode()?))

@@ -48,9 +48,7 @@ pub enum OpenError {
     #[error(transparent)]
     Bucket(#[from] S3OpenError),
     /// A request for the log failed, though the bucket answers.
-    #[error(
-        "the log cannot be read: {fault}\n  fix: try again; `ctxbench s3 check` lists damage to the log"
-    )]
+    #[error("the log cannot be read: {fault}\n  fix: try again; `ctxbench s3 check` lists damage to the log")]
     Fault {
         /// The error of the request.
         fault: Fault,
@@ -87,9 +85,7 @@ fn cache_error(error: &sqlite::SqliteOpenError) -> String {
             "`ctxbench doctor --store` lists the damage; mount with --rebuild-cache to create a new cache, which recovers uncommitted changes from this one"
         }
     };
-    let what = text
-        .split_once("\n  fix: ")
-        .map_or(&*text, |(what, _)| what);
+    let what = text.split_once("\n  fix: ").map_or(&*text, |(what, _)| what);
     format!("{what}\n  fix: {fix}")
 }
 
@@ -113,11 +109,7 @@ fn memory(config: &S3Config) -> String {
 fn prepare(store: &SqliteStore, file: &Path, config: &S3Config) -> Result<(), OpenError> {
     let memory = memory(config);
     let found = store.transaction(|db| {
-        let has_tables = db.row(
-            "SELECT 1 FROM sqlite_schema WHERE name = 's3_setting'",
-            (),
-            |_| Ok(()),
-        )?;
+        let has_tables = db.row("SELECT 1 FROM sqlite_schema WHERE name = 's3_setting'", (), |_| Ok(()))?;
         if has_tables.is_none() {
             if !names::is_empty(db, ROOT)? {
                 return Ok(None);
@@ -179,12 +171,7 @@ impl S3Store {
     ///
     /// # Errors
     /// See [`OpenError`]. A cache that did not exist does not exist afterwards either.
-    pub fn open(
-        config: S3Config,
-        file: &Path,
-        owner: &Caller,
-        options: OpenOptions,
-    ) -> Result<Self, OpenError> {
+    pub fn open(config: S3Config, file: &Path, owner: &Caller, options: OpenOptions) -> Result<Self, OpenError> {
         let quarantined = match options.rebuild_cache && file.exists() {
             true => Some(recovery::quarantine(file)?),
             false => None,
@@ -228,14 +215,7 @@ impl S3Store {
             Ok::<_, OpenError>((Arc::new(store), contact))
         })?;
         let cache = Arc::clone(&store);
-        let started = Self::start(
-            config,
-            store,
-            (file, quarantined),
-            owner,
-            options,
-            (bucket, link, contact),
-        );
+        let started = Self::start(config, store, (file, quarantined), owner, options, (bucket, link, contact));
         if started.is_err() {
             cache.discard_new();
         }
@@ -252,21 +232,8 @@ impl S3Store {
         (bucket, link, contact): (Bucket, Link, Contact),
     ) -> Result<Self, OpenError> {
         let placeholders = Arc::new(Placeholders::default());
-        let joined = join(
-            &link,
-            (&store, &placeholders),
-            (&config, owner),
-            file,
-            options,
-            contact,
-        )?;
-        let Joined {
-            mut cache,
-            contact,
-            published,
-            mut notes,
-            read_only,
-        } = joined;
+        let joined = join(&link, (&store, &placeholders), (&config, owner), file, options, contact)?;
+        let Joined { mut cache, contact, published, mut notes, read_only } = joined;
         if let Some(quarantined) = quarantined {
             let recovered = recovery::recover(quarantined, &store, &cache, owner);
             notes.extend(recovered.map_err(in_cache(file))?);
@@ -293,8 +260,7 @@ impl S3Store {
             config,
         });
         let mirror = Mirror::start(&inner, inner.buckets.get(2), published).map_err(no_threads)?;
-        let engine = Engine::start(Arc::clone(&inner), link, (cache, contact), mirror)
-            .map_err(no_threads)?;
+        let engine = Engine::start(Arc::clone(&inner), link, (cache, contact), mirror).map_err(no_threads)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("s3")
@@ -329,19 +295,12 @@ fn join(
         id: (u64::from_le_bytes(id) >> 1).max(1),
         name: config.writer.clone(),
     };
-    let mut cache = Cache::open(Arc::clone(store), Arc::clone(placeholders), *owner, writer)
-        .map_err(in_cache(file))?;
+    let mut cache = Cache::open(Arc::clone(store), Arc::clone(placeholders), *owner, writer).map_err(in_cache(file))?;
     let is_new = cache.head().number == 0;
     let mut published = Shown::before(&cache, config).map_err(in_cache(file))?;
     let (mut notes, mut read_only) = (Vec::new(), None);
     let attempt = |cache: &mut Cache, contact: &mut Contact| {
-        let mut session = Session {
-            objects: &link.log,
-            replica: cache,
-            now: &now,
-            random: &random,
-            contact,
-        };
+        let mut session = Session { objects: &link.log, replica: cache, now: &now, random: &random, contact };
         link.runtime.block_on(async {
             match session.join().await {
                 // The log can still be read.
@@ -366,9 +325,7 @@ fn join(
             notes.push(format!("{}: {reason}", config.endpoint));
             read_only = Some(reason);
         }
-        Err(SessionError::Fault(Fault::Unknown(reason)))
-            if options.allow_offline && cache.head().number > 0 =>
-        {
+        Err(SessionError::Fault(Fault::Unknown(reason))) if options.allow_offline && cache.head().number > 0 => {
             notes.push(format!("{} does not answer ({reason}): the mount shows the content of the cache, and uploads changes when the server answers", config.endpoint));
         }
         Err(SessionError::Fault(fault)) => {
@@ -378,10 +335,7 @@ fn join(
         }
         Err(SessionError::Broken(broken)) => return Err(OpenError::Broken { broken }),
         Err(error) => {
-            return Err(OpenError::Cache(format!(
-                "the cache {}: {error}",
-                file.display()
-            )));
+            return Err(OpenError::Cache(format!("the cache {}: {error}", file.display())));
         }
     }
     cache.reclaim_orphans().map_err(in_cache(file))?;
@@ -389,11 +343,5 @@ fn join(
         // The log's writers have published it.
         published = Some(Shown::by_others(&cache, config));
     }
-    Ok(Joined {
-        cache,
-        contact,
-        published,
-        notes,
-        read_only,
-    })
+    Ok(Joined { cache, contact, published, notes, read_only })
 }

@@ -7,9 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use inputs::files::{self, DEFINITION, read_all};
 use inputs::variable;
-use s3::config::{
-    ConfigError, MirrorMode, S3Config, Secret, SyncMode, check_name, find_access_key, seal_key,
-};
+use s3::config::{ConfigError, MirrorMode, S3Config, Secret, SyncMode, check_name, find_access_key, seal_key};
 
 use super::{OpenOptions, S3Store};
 use crate::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions};
@@ -225,10 +223,7 @@ impl BucketOptions {
             // A FIFO is fine: a shell makes one of the output of a password manager.
             let read = File::open(file).and_then(|file| read_all(file, DEFINITION));
             let text = read.and_then(files::text);
-            let text = text.map_err(|error| BucketOptionsError::KeyFile {
-                file: file.clone(),
-                error,
-            })?;
+            let text = text.map_err(|error| BucketOptionsError::KeyFile { file: file.clone(), error })?;
             return Ok(Some(seal_key(&text, &file.display().to_string())?));
         }
         let key = variable(SEAL_VARIABLE).map(|key| seal_key(&key, SEAL_VARIABLE));
@@ -267,10 +262,7 @@ impl StoreOptions for S3Options {
         let source = format!("{}/{}agents/{}", config.bucket, config.prefix, config.agent);
         let store = S3Store::open(config, &cache, at.owner, options)?;
         let notes = store.notes().to_vec();
-        Ok(OpenedStore {
-            notes,
-            ..OpenedStore::of(store, source)
-        })
+        Ok(OpenedStore { notes, ..OpenedStore::of(store, source) })
     }
 }
 

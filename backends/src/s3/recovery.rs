@@ -59,12 +59,7 @@ struct Unsent {
 }
 
 /// Recovers the unsent changes of the quarantined cache; returns lines on what was recovered and what could not be.
-pub(super) fn recover(
-    quarantined: &Path,
-    store: &SqliteStore,
-    cache: &Cache,
-    owner: &Caller,
-) -> Result<Vec<String>> {
+pub(super) fn recover(quarantined: &Path, store: &SqliteStore, cache: &Cache, owner: &Caller) -> Result<Vec<String>> {
     let place = quarantined.display();
     let old = SqliteStore::open_noting(quarantined, owner, notes::apply);
     let opened = old.map_err(|error| error.to_string()).and_then(|old| {
@@ -134,21 +129,16 @@ fn path_of(db: &Db, ino: Ino) -> Result<Option<Vec<Vec<u8>>>> {
     let mut path = Vec::new();
     let mut at = ino;
     while at != ROOT {
-        let found = db.row(
-            "SELECT parent, name FROM dirent WHERE ino = ?1 LIMIT 1",
-            [nodes::signed(at)],
-            |row| Ok((nodes::unsigned(row.get(0)?), row.get::<_, Vec<u8>>(1)?)),
-        )?;
+        let found = db.row("SELECT parent, name FROM dirent WHERE ino = ?1 LIMIT 1", [nodes::signed(at)], |row| {
+            Ok((nodes::unsigned(row.get(0)?), row.get::<_, Vec<u8>>(1)?))
+        })?;
         let Some((parent, name)) = found else {
             return Ok(None);
         };
         path.push(name);
         at = parent;
         if path.len() > 4096 {
-            return Err(StoreError::storage(
-                Errno::LOOP,
-                "a directory is inside itself",
-            ));
+            return Err(StoreError::storage(Errno::LOOP, "a directory is inside itself"));
         }
     }
     path.reverse();
@@ -156,13 +146,7 @@ fn path_of(db: &Db, ino: Ino) -> Result<Option<Vec<Vec<u8>>>> {
 }
 
 /// Takes one file over; false where the log has it.
-fn take(
-    old: &SqliteStore,
-    file: &Unsent,
-    store: &SqliteStore,
-    cache: &Cache,
-    owner: &Caller,
-) -> Result<bool> {
+fn take(old: &SqliteStore, file: &Unsent, store: &SqliteStore, cache: &Cache, owner: &Caller) -> Result<bool> {
     let Some((name, dirs)) = file.path.split_last() else {
         return Ok(false);
     };
@@ -179,12 +163,7 @@ fn take(
         directory(store, owner, dir, name)?;
         return Ok(found.is_none());
     }
-    let node = NewNode {
-        kind: file.kind,
-        permissions: file.permissions,
-        rdev: 0,
-        target: &file.target,
-    };
+    let node = NewNode { kind: file.kind, permissions: file.permissions, rdev: 0, target: &file.target };
     if file.kind != Kind::File {
         if found.is_none() {
             store.create(owner, dir, name, &node)?;
@@ -194,9 +173,7 @@ fn take(
     let bytes = read(old, file.ino)?;
     if let Some(found) = found.filter(|found| found.kind == Kind::File) {
         let id = tables::identity(&store.db(), found.ino)?;
-        let now = id
-            .and_then(|id| cache.base().node(id))
-            .and_then(Node::content);
+        let now = id.and_then(|id| cache.base().node(id)).and_then(Node::content);
         if now.is_some_and(|now| now.same_bytes(&Content::local(&bytes))) {
             return Ok(false);
         }
@@ -232,12 +209,7 @@ fn read(old: &SqliteStore, ino: Ino) -> Result<Vec<u8>> {
 }
 
 fn directory(store: &SqliteStore, owner: &Caller, dir: Ino, name: &[u8]) -> Result<Ino> {
-    let node = NewNode {
-        kind: Kind::Directory,
-        permissions: 0o755,
-        rdev: 0,
-        target: &[],
-    };
+    let node = NewNode { kind: Kind::Directory, permissions: 0o755, rdev: 0, target: &[] };
     match store.lookup(dir, name) {
         Ok(attr) => Ok(attr.ino),
         Err(error) if error.errno == Errno::NOENT => Ok(store.create(owner, dir, name, &node)?.ino),

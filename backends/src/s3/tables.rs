@@ -27,11 +27,7 @@ pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
 }
 
 pub(super) fn setting(db: &Db, name: &str) -> Result<Option<String>> {
-    db.row(
-        "SELECT value FROM s3_setting WHERE name = ?1",
-        [name],
-        |row| row.get(0),
-    )
+    db.row("SELECT value FROM s3_setting WHERE name = ?1", [name], |row| row.get(0))
 }
 
 pub(super) fn set_setting(db: &Db, name: &str, value: &str) -> Result<()> {
@@ -44,11 +40,7 @@ pub(super) fn set_setting(db: &Db, name: &str, value: &str) -> Result<()> {
 
 pub(super) fn head(db: &Db) -> Result<Head> {
     let found = db.row("SELECT head, hash, first FROM s3_state", (), |row| {
-        Ok(Head {
-            number: unsigned(row.get(0)?),
-            hash: Hash(row.get(1)?),
-            first: Hash(row.get(2)?),
-        })
+        Ok(Head { number: unsigned(row.get(0)?), hash: Hash(row.get(1)?), first: Hash(row.get(2)?) })
     })?;
     Ok(found.unwrap_or_default())
 }
@@ -94,10 +86,7 @@ pub(super) fn add_intent(db: &Db, nonce: [u8; 16]) -> Result<()> {
 
 /// The identity in a column of a row and the next one.
 fn node_id(row: &Row<'_>, column: usize) -> rusqlite::Result<NodeId> {
-    Ok(NodeId {
-        writer: unsigned(row.get(column)?),
-        ino: unsigned(row.get(column + 1)?),
-    })
+    Ok(NodeId { writer: unsigned(row.get(column)?), ino: unsigned(row.get(column + 1)?) })
 }
 
 pub(super) fn identity(db: &Db, ino: Ino) -> Result<Option<NodeId>> {
@@ -124,10 +113,7 @@ pub(super) fn identify(db: &Db, ino: Ino, id: NodeId) -> Result<()> {
 }
 
 pub(super) fn forget_identity(db: &Db, id: NodeId) -> Result<()> {
-    db.execute(
-        "DELETE FROM s3_identity WHERE writer = ?1 AND number = ?2",
-        [signed(id.writer), signed(id.ino)],
-    )?;
+    db.execute("DELETE FROM s3_identity WHERE writer = ?1 AND number = ?2", [signed(id.writer), signed(id.ino)])?;
     Ok(())
 }
 
@@ -158,8 +144,7 @@ pub(super) fn base(db: &Db) -> Result<Tree> {
         let node = row.get_ref(2)?.as_blob().map_err(rusqlite::Error::from)?;
         changes.nodes.insert(node_id(row, 0)?, decode(node)?);
     }
-    let mut statement =
-        db.statement("SELECT dir_writer, dir_number, name, writer, number FROM s3_base_name")?;
+    let mut statement = db.statement("SELECT dir_writer, dir_number, name, writer, number FROM s3_base_name")?;
     let mut rows = statement.query(())?;
     while let Some(row) = rows.next()? {
         let entry = (node_id(row, 0)?, Name(row.get(2)?));
@@ -191,12 +176,7 @@ impl Advance {
         let nodes = given.chain(gone.map(|id| (*id, None))).collect();
         let names = changes.names.keys();
         let names = names.map(|entry| (entry.clone(), base.name(entry)));
-        Self {
-            head,
-            nodes,
-            names: names.collect(),
-            mark,
-        }
+        Self { head, nodes, names: names.collect(), mark }
     }
 
     /// Takes the step in the tables.
@@ -220,10 +200,7 @@ impl Advance {
 
 /// Removes a node from the base, and its identity if the working copy has no file of it.
 fn remove_base_node(db: &Db, id: NodeId) -> Result<()> {
-    db.execute(
-        "DELETE FROM s3_base_node WHERE writer = ?1 AND number = ?2",
-        [signed(id.writer), signed(id.ino)],
-    )?;
+    db.execute("DELETE FROM s3_base_node WHERE writer = ?1 AND number = ?2", [signed(id.writer), signed(id.ino)])?;
     let is_gone = match ino_of(db, id)? {
         Some(ino) => crate::sqlite::nodes::find(db, ino)?.is_none_or(|it| it.nlink == 0),
         None => false,
@@ -249,13 +226,7 @@ fn set_base_name(db: &Db, (dir, name): &Entry, to: Option<NodeId>) -> Result<()>
             "INSERT INTO s3_base_name VALUES (?1, ?2, ?3, ?4, ?5)
              ON CONFLICT (dir_writer, dir_number, name)
              DO UPDATE SET writer = excluded.writer, number = excluded.number",
-            params![
-                signed(dir.writer),
-                signed(dir.ino),
-                name.0,
-                signed(id.writer),
-                signed(id.ino)
-            ],
+            params![signed(dir.writer), signed(dir.ino), name.0, signed(id.writer), signed(id.ino)],
         )?,
         None => db.execute(
             "DELETE FROM s3_base_name WHERE dir_writer = ?1 AND dir_number = ?2 AND name = ?3",
@@ -269,10 +240,7 @@ fn set_base_name(db: &Db, (dir, name): &Entry, to: Option<NodeId>) -> Result<()>
 pub(super) fn clear_base(db: &Db) -> Result<()> {
     db.execute("DELETE FROM s3_base_node", ())?;
     db.execute("DELETE FROM s3_base_name", ())?;
-    db.execute(
-        "UPDATE s3_state SET head = 0, hash = zeroblob(32), first = zeroblob(32)",
-        (),
-    )?;
+    db.execute("UPDATE s3_state SET head = 0, hash = zeroblob(32), first = zeroblob(32)", ())?;
     db.execute("DELETE FROM s3_intent", ())?;
     db.execute(
         "INSERT INTO s3_dirty_name SELECT parent, name, 0 FROM dirent WHERE true
@@ -286,11 +254,7 @@ pub(super) fn clear_base(db: &Db) -> Result<()> {
 
 /// Ends the batch that changes are journalled under; its number.
 pub(super) fn end_batch(db: &Db) -> Result<u64> {
-    let ended = db.row(
-        "UPDATE s3_state SET batch = batch + 1 RETURNING batch - 1",
-        (),
-        |row| row.get(0),
-    )?;
+    let ended = db.row("UPDATE s3_state SET batch = batch + 1 RETURNING batch - 1", (), |row| row.get(0))?;
     Ok(unsigned(ended.unwrap_or(0)))
 }
 
@@ -316,24 +280,17 @@ pub(super) fn is_clean(db: &Db) -> Result<bool> {
 
 /// How many inodes and names are journalled.
 pub(super) fn pending(db: &Db) -> Result<u64> {
-    let count = db.row(
-        "SELECT (SELECT count(*) FROM s3_dirty_inode) + (SELECT count(*) FROM s3_dirty_name)",
-        (),
-        |row| row.get(0),
-    )?;
+    let count =
+        db.row("SELECT (SELECT count(*) FROM s3_dirty_inode) + (SELECT count(*) FROM s3_dirty_name)", (), |row| {
+            row.get(0)
+        })?;
     Ok(unsigned(count.unwrap_or(0)))
 }
 
 /// Clears journal entries up to a batch, unless they were journalled again since.
 pub(super) fn clear_journal(db: &Db, batch: u64) -> Result<()> {
-    db.execute(
-        "DELETE FROM s3_dirty_inode WHERE batch <= ?1",
-        [signed(batch)],
-    )?;
-    db.execute(
-        "DELETE FROM s3_dirty_name WHERE batch <= ?1",
-        [signed(batch)],
-    )?;
+    db.execute("DELETE FROM s3_dirty_inode WHERE batch <= ?1", [signed(batch)])?;
+    db.execute("DELETE FROM s3_dirty_name WHERE batch <= ?1", [signed(batch)])?;
     Ok(())
 }
 
@@ -388,8 +345,7 @@ impl Placeholders {
 
 /// The missing chunks of a file with an index in `first..=last`.
 pub(super) fn missing(db: &Db, ino: Ino, first: u64, last: u64) -> Result<Vec<(u64, Chunk)>> {
-    let mut statement =
-        db.statement("SELECT at, chunk FROM s3_missing WHERE ino = ?1 AND at BETWEEN ?2 AND ?3")?;
+    let mut statement = db.statement("SELECT at, chunk FROM s3_missing WHERE ino = ?1 AND at BETWEEN ?2 AND ?3")?;
     let mut rows = statement.query([signed(ino), signed(first), signed(last)])?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
@@ -405,11 +361,7 @@ pub(super) fn placeholders(db: &Db) -> Result<Vec<Ino>> {
 }
 
 pub(super) fn is_placeholder(db: &Db, ino: Ino) -> Result<bool> {
-    let any = db.row(
-        "SELECT 1 FROM s3_missing WHERE ino = ?1 LIMIT 1",
-        [signed(ino)],
-        |_| Ok(()),
-    )?;
+    let any = db.row("SELECT 1 FROM s3_missing WHERE ino = ?1 LIMIT 1", [signed(ino)], |_| Ok(()))?;
     Ok(any.is_some())
 }
 
@@ -436,14 +388,8 @@ pub(super) fn move_missing(db: &Db, ino: Ino, at: u64, chunk: &Chunk) -> Result<
 /// The bytes of chunks from `at` on, or of the one at `at`, are here, or not wanted.
 pub(super) fn clear_missing(db: &Db, ino: Ino, at: u64, and_after: bool) -> Result<()> {
     match and_after {
-        true => db.execute(
-            "DELETE FROM s3_missing WHERE ino = ?1 AND at >= ?2",
-            [signed(ino), signed(at)],
-        )?,
-        false => db.execute(
-            "DELETE FROM s3_missing WHERE ino = ?1 AND at = ?2",
-            [signed(ino), signed(at)],
-        )?,
+        true => db.execute("DELETE FROM s3_missing WHERE ino = ?1 AND at >= ?2", [signed(ino), signed(at)])?,
+        false => db.execute("DELETE FROM s3_missing WHERE ino = ?1 AND at = ?2", [signed(ino), signed(at)])?,
     };
     Ok(())
 }
@@ -463,9 +409,7 @@ pub(super) fn set_tail(db: &Db, ino: Ino, start: u64, bytes: &[u8]) -> Result<()
 pub(super) fn write_tails(db: &Db, sync: impl Fn() -> Result<()>) -> Result<()> {
     let tails: Vec<(Ino, u64, Vec<u8>)> = {
         let mut statement = db.statement("SELECT ino, start, bytes FROM s3_tail")?;
-        let rows = statement.query_map((), |row| {
-            Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), row.get(2)?))
-        })?;
+        let rows = statement.query_map((), |row| Ok((unsigned(row.get(0)?), unsigned(row.get(1)?), row.get(2)?)))?;
         rows.collect::<rusqlite::Result<_>>()?
     };
     if tails.is_empty() {

@@ -55,10 +55,7 @@ pub(super) struct Unread {
 
 impl Unread {
     pub(super) fn new(writer: u64) -> Self {
-        Self {
-            writer,
-            versions: Mutex::default(),
-        }
+        Self { writer, versions: Mutex::default() }
     }
 
     /// The versions that a merge brings: files with other content than `before`, and names that name another file.
@@ -75,10 +72,7 @@ impl Unread {
     ) -> Result<Arrived> {
         let mut arrived = Arrived::default();
         let given = &merged.actions.names;
-        let places: HashMap<NodeId, &Entry> = given
-            .iter()
-            .filter_map(|(entry, to)| Some(((*to)?, entry)))
-            .collect();
+        let places: HashMap<NodeId, &Entry> = given.iter().filter_map(|(entry, to)| Some(((*to)?, entry))).collect();
         let changed = merged.actions.nodes.iter().filter(|(id, node)| {
             let content = node.content();
             content.is_some_and(|it| before.get(*id).is_none_or(|was| !was.same_bytes(it)))
@@ -133,10 +127,7 @@ impl Unread {
     /// nothing.
     pub(super) fn show(&self, attr: &Attr) {
         if let Some(version) = self.versions.lock().get_mut(&attr.ino) {
-            version.is_sized |= version
-                .node
-                .content()
-                .is_some_and(|it| it.size == attr.size);
+            version.is_sized |= version.node.content().is_some_and(|it| it.size == attr.size);
         }
     }
 
@@ -188,9 +179,7 @@ impl S3Store {
         let there = names::find(db, to, to_name)?;
         match (names::find(db, from, from_name)?, there) {
             // A rename of one link over another of the same file does nothing.
-            (Some(moved), Some(there)) if moved.ino != there.ino => {
-                self.keep_unread(db, there.ino, 0)
-            }
+            (Some(moved), Some(there)) if moved.ino != there.ino => self.keep_unread(db, there.ino, 0),
             _ => Ok(()),
         }
     }
@@ -219,10 +208,7 @@ impl Inner {
             }
             attempt += 1;
         };
-        let id = NodeId {
-            writer: self.unread.writer,
-            ino: self.store.new_ino()?,
-        };
+        let id = NodeId { writer: self.unread.writer, ino: self.store.new_ino()? };
         let entry = (dir, Name(name));
         let kept = Merged {
             actions: Changes {
@@ -233,18 +219,12 @@ impl Inner {
             conflicts: vec![entry],
             ..Merged::default()
         };
-        let owner = Caller {
-            now: Timestamp::now(),
-            ..self.owner
-        };
+        let owner = Caller { now: Timestamp::now(), ..self.owner };
         // No base has the new file: all of it is journalled.
         let (base, before) = (Tree::default(), BTreeMap::new());
-        let mut adopted =
-            db.transaction(|db| adopt(db, &self.store, &owner, &base, &before, &kept))?;
+        let mut adopted = db.transaction(|db| adopt(db, &self.store, &owner, &base, &before, &kept))?;
         self.has_changed();
-        self.counters
-            .conflicts
-            .fetch_add(adopted.conflicts, Ordering::Relaxed);
+        self.counters.conflicts.fetch_add(adopted.conflicts, Ordering::Relaxed);
         adopted.finish(&self.store, &self.placeholders, db)?;
         self.kernel.send(Stale {
             inodes: adopted.inodes.into_iter().collect(),
@@ -264,19 +244,13 @@ mod tests {
         let unread = Unread::new(1);
         let version = |age: Duration| Version {
             at: Instant::now() - age,
-            node: Node {
-                body: s3::tree::Body::Directory,
-                attributes: s3::tree::Attributes::default(),
-            },
+            node: Node { body: s3::tree::Body::Directory, attributes: s3::tree::Attributes::default() },
             bytes: Fetched::new(),
             place: (ROOT, Name(b"f".to_vec())),
             number: 2,
             is_sized: false,
         };
-        unread.note(Arrived(vec![
-            (7, version(Duration::ZERO)),
-            (8, version(EDIT)),
-        ]));
+        unread.note(Arrived(vec![(7, version(Duration::ZERO)), (8, version(EDIT))]));
         assert!(unread.of(7).is_some() && unread.of(8).is_none());
         unread.forget_old();
         assert_eq!(unread.versions.lock().len(), 1);

@@ -10,9 +10,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use inputs::{sha256, variable};
-use models::{
-    Cassette, LlamaServer, Model, Pace, check_gguf, find_llama_server, find_model, sha256_of,
-};
+use models::{Cassette, LlamaServer, Model, Pace, check_gguf, find_llama_server, find_model, sha256_of};
 use parking_lot::Mutex;
 
 use crate::backend::{Unavailable, Versions};
@@ -33,10 +31,8 @@ pub const RECORDING: &str = include_str!("../../models/cassettes/run.jsonl");
 
 /// The workloads whose reads the recording answers, by name and SHA-256. Workloads without reads need
 /// no entry.
-pub const RECORDED: &[(&str, &str)] = &[(
-    "agent/shortened",
-    "68b22d005ab25daf7a09cf91319ad1d003368af534ad99f12afc6538a7b3a814",
-)];
+pub const RECORDED: &[(&str, &str)] =
+    &[("agent/shortened", "68b22d005ab25daf7a09cf91319ad1d003368af534ad99f12afc6538a7b3a814")];
 
 /// The source of answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,9 +74,7 @@ impl Answers {
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Local => "live answers of a local model in a llama-server",
-            Self::Given => {
-                "answers of the server at $CTXBENCH_MODEL_URL, live unless its model is called simulated"
-            }
+            Self::Given => "answers of the server at $CTXBENCH_MODEL_URL, live unless its model is called simulated",
             Self::Recorded => "recorded answers, replayed at the recorded speed",
             Self::Scripted => "simulated answers of a provider that a fault scenario starts",
         }
@@ -110,10 +104,7 @@ impl Answers {
                     _ => "live",
                 };
                 let server = models::without_secrets(&url);
-                Ok(versions(
-                    origin,
-                    [("model", model), ("model server", server)],
-                ))
+                Ok(versions(origin, [("model", model), ("model server", server)]))
             }
             Self::Scripted => Ok(versions("simulated", [])),
             Self::Recorded => {
@@ -132,24 +123,20 @@ impl Answers {
     pub(crate) fn unsupported_reason(self, workload: &str, sha256: &str) -> Option<String> {
         let is_known = self != Self::Recorded || RECORDED.contains(&(workload, sha256));
         (!is_known).then(|| {
-            format!("the recording has no answers for the reads of {workload} (fix: install a live model with `make model`)")
+            format!(
+                "the recording has no answers for the reads of {workload} (fix: install a live model with `make model`)"
+            )
         })
     }
 
     /// The options of `ctxbench mount` that select this source; starts a required server.
     ///
     /// `program` is the `ctxbench` binary, `dir` the workspace's directory.
-    pub(crate) fn arguments(
-        self,
-        local: &LocalModel,
-        program: &Path,
-        dir: &Path,
-    ) -> io::Result<Vec<OsString>> {
+    pub(crate) fn arguments(self, local: &LocalModel, program: &Path, dir: &Path) -> io::Result<Vec<OsString>> {
         Ok(match self {
             Self::Local => {
                 let Shared { url, model } = local.shared(program)?;
-                let mut words: Vec<OsString> =
-                    ["--provider=local", "--parallel=1"].map(Into::into).into();
+                let mut words: Vec<OsString> = ["--provider=local", "--parallel=1"].map(Into::into).into();
                 words.push(format!("--base-url={url}").into());
                 words.push(format!("--model={model}").into());
                 if let Some(file) = std::env::var_os(RECORD).filter(|file| !file.is_empty()) {
@@ -159,11 +146,7 @@ impl Answers {
             }
             Self::Given => {
                 let (url, model) = given().map_err(io::Error::other)?;
-                vec![
-                    "--provider=openai".into(),
-                    format!("--base-url={url}").into(),
-                    format!("--model={model}").into(),
-                ]
+                vec!["--provider=openai".into(), format!("--base-url={url}").into(), format!("--model={model}").into()]
             }
             Self::Scripted => {
                 let message = "only a scenario of `ctxbench fault` has a scripted provider";
@@ -190,10 +173,8 @@ fn versions<const N: usize>(answers: &str, more: [(&str, String); N]) -> Version
 
 fn recording() -> Result<Cassette, Unavailable> {
     let path = Path::new("backends/models/cassettes/run.jsonl");
-    Cassette::parse(path, RECORDING, Pace::AsRecorded).map_err(|error| Unavailable {
-        reason: error.to_string(),
-        fix: "make model".to_owned(),
-    })
+    Cassette::parse(path, RECORDING, Pace::AsRecorded)
+        .map_err(|error| Unavailable { reason: error.to_string(), fix: "make model".to_owned() })
 }
 
 fn given() -> Result<(String, String), Unavailable> {
@@ -261,11 +242,7 @@ impl LocalModel {
             Err(_) => return Err(io::Error::other("llama-server was not started")),
         };
         let shared = Shared { url, model };
-        *running = Some(Running {
-            shared: shared.clone(),
-            stop,
-            keeper,
-        });
+        *running = Some(Running { shared: shared.clone(), stop, keeper });
         Ok(shared)
     }
 
@@ -283,13 +260,8 @@ impl LocalModel {
 fn look() -> Result<Installed, Unavailable> {
     let missing = |error: &dyn std::error::Error| {
         let said = error.to_string();
-        let (reason, fix) = said
-            .split_once("\n  fix: ")
-            .unwrap_or((&said, "make model"));
-        Unavailable {
-            reason: reason.to_owned(),
-            fix: fix.to_owned(),
-        }
+        let (reason, fix) = said.split_once("\n  fix: ").unwrap_or((&said, "make model"));
+        Unavailable { reason: reason.to_owned(), fix: fix.to_owned() }
     };
     let model = find_model().map_err(|error| missing(&error))?;
     let program = find_llama_server().map_err(|error| missing(&error))?;
@@ -300,17 +272,9 @@ fn look() -> Result<Installed, Unavailable> {
         fix: "make model".to_owned(),
     })?;
     let name = name_of(&model);
-    let more = [
-        ("llama-server", version),
-        ("model", name),
-        ("model sha256", sha256),
-    ];
+    let more = [("llama-server", version), ("model", name), ("model sha256", sha256)];
     let versions = versions("live", more);
-    Ok(Installed {
-        model,
-        program,
-        versions,
-    })
+    Ok(Installed { model, program, versions })
 }
 
 fn name_of(model: &Path) -> String {
@@ -319,16 +283,10 @@ fn name_of(model: &Path) -> String {
 }
 
 /// Starts the server, sends its URL to `started`, and keeps it until `stopped` is closed.
-fn keep(
-    local: &Installed,
-    launcher: &[OsString],
-    started: &Sender<io::Result<String>>,
-    stopped: &Receiver<()>,
-) {
+fn keep(local: &Installed, launcher: &[OsString], started: &Sender<io::Result<String>>, stopped: &Receiver<()>) {
     // The thread that needs the server first may be bound to the measured processor.
-    let server = cpu::unpin().and_then(|()| {
-        LlamaServer::start(&local.program, &local.model, launcher).map_err(io::Error::other)
-    });
+    let server = cpu::unpin()
+        .and_then(|()| LlamaServer::start(&local.program, &local.model, launcher).map_err(io::Error::other));
     match server {
         Ok(server) => {
             // An error means that the receiver is gone: then `stopped` is closed, too.
@@ -357,18 +315,12 @@ mod tests {
 
     #[test]
     fn a_recording_takes_part_only_where_it_has_answers() {
-        let lacks = Answers::Recorded
-            .unsupported_reason("agent/other", "0")
-            .unwrap();
+        let lacks = Answers::Recorded.unsupported_reason("agent/other", "0").unwrap();
         assert!(lacks.contains("agent/other") && lacks.contains("make model"));
         assert_eq!(Answers::Local.unsupported_reason("agent/other", "0"), None);
         for (workload, sha256) in RECORDED {
             assert_eq!(Answers::Recorded.unsupported_reason(workload, sha256), None);
-            assert!(
-                Answers::Recorded
-                    .unsupported_reason(workload, "another")
-                    .is_some()
-            );
+            assert!(Answers::Recorded.unsupported_reason(workload, "another").is_some());
         }
     }
 

@@ -102,10 +102,7 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn default_here() -> Self {
-        Self {
-            wanted: Wanted::default_here(),
-            rtt_ms: 0,
-        }
+        Self { wanted: Wanted::default_here(), rtt_ms: 0 }
     }
 
     /// Parses the end of a backend's name: an optional server such as `-minio`, then an optional
@@ -169,9 +166,7 @@ impl Address {
         }
         let key = |name: &str| {
             variable(name).ok_or_else(|| {
-                io::Error::other(format!(
-                    "{name} is not set\n  fix: set it to what the server at ${ENDPOINT} takes"
-                ))
+                io::Error::other(format!("{name} is not set\n  fix: set it to what the server at ${ENDPOINT} takes"))
             })
         };
         Ok((key("AWS_ACCESS_KEY_ID")?, key("AWS_SECRET_ACCESS_KEY")?))
@@ -260,10 +255,7 @@ fn given(rtt_ms: u32) -> io::Result<Service> {
         bucket: variable("CTXBENCH_S3_BUCKET").unwrap_or_else(|| "ctxbench".to_owned()),
         keys: None,
     };
-    Ok(Service {
-        address,
-        process: None,
-    })
+    Ok(Service { address, process: None })
 }
 
 fn start(program: &Path, kind: ServerKind, rtt_ms: u32) -> io::Result<Service> {
@@ -320,10 +312,7 @@ mod tests {
         assert_eq!(Server::of_suffix(""), Some(Server::default_here()));
         let far = Server::of_suffix("-embedded@5ms").unwrap();
         assert_eq!(far.wanted, Wanted::Started(ServerKind::Embedded));
-        assert_eq!(
-            far.words(),
-            "on embedded S3, behind a simulated round-trip time of 5 ms"
-        );
+        assert_eq!(far.words(), "on embedded S3, behind a simulated round-trip time of 5 ms");
         for wrong in ["-", "-maxio", "minio", "-minio@30", "@ms"] {
             assert_eq!(Server::of_suffix(wrong), None, "{wrong}");
         }

@@ -58,9 +58,7 @@ impl Source {
                     db.pragma_update(None, "journal_mode", "WAL")?;
                     db.execute_batch(SCHEMA)
                 });
-                made.map_err(|error| {
-                    io::Error::other(format!("making {}: {error}", file.display()))
-                })
+                made.map_err(|error| io::Error::other(format!("making {}: {error}", file.display())))
             }
             Source::Directory(root) => {
                 let mut names = DIRECTORIES.iter();

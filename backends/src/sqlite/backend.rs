@@ -57,9 +57,7 @@ impl WithoutLog {
     pub(crate) fn prepare(self, path: &Path) -> Result<(), StoreOpenError> {
         if self.without_log && go_on_without_log(path)? {
             let path = path.display();
-            tracing::warn!(
-                "{path}: its log is missing or damaged; the mount shows an earlier state"
-            );
+            tracing::warn!("{path}: its log is missing or damaged; the mount shows an earlier state");
         }
         Ok(())
     }
@@ -76,10 +74,8 @@ pub(crate) struct SqliteOptions {
 
 impl StoreOptions for SqliteOptions {
     const NAME: &'static str = "sqlite";
-    const EXAMPLES: &'static [&'static str] = &[
-        "sqlite ctx          # files in ctx.db",
-        "sqlite --db notes.db ~/notes",
-    ];
+    const EXAMPLES: &'static [&'static str] =
+        &["sqlite ctx          # files in ctx.db", "sqlite --db notes.db ~/notes"];
 
     fn open(self, at: MountPoint<'_>) -> Result<OpenedStore, StoreOpenError> {
         let path = self.database.prepare(at)?;
@@ -127,10 +123,7 @@ impl MountedStore for SqliteMount {
         if self.writeback {
             arguments.push("--writeback".into());
         }
-        Ok(Launch {
-            arguments,
-            ..Launch::default()
-        })
+        Ok(Launch { arguments, ..Launch::default() })
     }
 
     fn database(&self) -> Option<&'static str> {
@@ -152,11 +145,7 @@ impl MountedStore for SqliteMount {
         }
     }
 
-    fn offline_read(
-        &self,
-        config: &WorkspaceConfig,
-        name: &str,
-    ) -> Option<(String, Vec<OsString>)> {
+    fn offline_read(&self, config: &WorkspaceConfig, name: &str) -> Option<(String, Vec<OsString>)> {
         Some(offline_read(config, name))
     }
 }
@@ -170,9 +159,8 @@ pub(crate) const PROMISES: Promises = Promises {
 
 /// The `sqlite3` command that prints a file of the store of `config`.
 pub(crate) fn offline_read(config: &WorkspaceConfig, name: &str) -> (String, Vec<OsString>) {
-    let query = format!(
-        "SELECT CAST(bytes AS TEXT) FROM content JOIN file USING (ino) WHERE path = '/{name}' ORDER BY at"
-    );
+    let query =
+        format!("SELECT CAST(bytes AS TEXT) FROM content JOIN file USING (ino) WHERE path = '/{name}' ORDER BY at");
     let db = config.dir.join(STORE);
     ("sqlite3".to_owned(), vec![db.into(), query.into()])
 }

@@ -42,15 +42,10 @@ pub(super) fn recover(db: &Db, path: &Path) -> std::result::Result<usize, Sqlite
             "fix: move {} away, and mount with --without-log to continue with an earlier state",
             redo.display()
         );
-        unreadable(
-            path,
-            &format!("its redo log cannot be replayed: {error}\n  {fix}"),
-        )
+        unreadable(path, &format!("its redo log cannot be replayed: {error}\n  {fix}"))
     };
     let work = |db: &Db| {
-        pending
-            .iter()
-            .try_for_each(|payload| record::redo(db, payload))?;
+        pending.iter().try_for_each(|payload| record::redo(db, payload))?;
         db.execute(END, ())
     };
     db.transaction(work).map_err(wrong)?;
@@ -58,10 +53,7 @@ pub(super) fn recover(db: &Db, path: &Path) -> std::result::Result<usize, Sqlite
 }
 
 /// Gives tails their names back that the state needs which [`recover`] makes.
-pub(super) fn restore_tails(
-    connection: &Connection,
-    path: &Path,
-) -> std::result::Result<(), SqliteOpenError> {
+pub(super) fn restore_tails(connection: &Connection, path: &Path) -> std::result::Result<(), SqliteOpenError> {
     let pending = pending(connection, path)?.unwrap_or_default();
     let known = known(connection).map_err(|error| unreadable(path, &error))?;
     let reached = known.applied + pending.len() as u64;
@@ -71,10 +63,7 @@ pub(super) fn restore_tails(
 
 /// Renames the set-aside tails that the tables need without the redo log back to their own names, and removes the other
 /// set-aside tails: the database is about to forget the mount that counted these changes.
-pub(super) fn restore_last_tails(
-    connection: &Connection,
-    path: &Path,
-) -> std::result::Result<(), SqliteOpenError> {
+pub(super) fn restore_last_tails(connection: &Connection, path: &Path) -> std::result::Result<(), SqliteOpenError> {
     let known = known(connection).map_err(|error| unreadable(path, &error))?;
     let dir = tails_of(path);
     let restored = set_aside::restore(&dir, known, known.applied);
@@ -86,11 +75,7 @@ pub(super) fn restore_last_tails(
 pub(super) fn known(connection: &Connection) -> rusqlite::Result<redo::Known> {
     let read = "SELECT redo, applied, ended FROM log";
     connection.query_row(read, (), |row| {
-        Ok(redo::Known {
-            mount: row.get(0)?,
-            applied: unsigned(row.get(1)?),
-            ended: row.get(2)?,
-        })
+        Ok(redo::Known { mount: row.get(0)?, applied: unsigned(row.get(1)?), ended: row.get(2)? })
     })
 }
 
@@ -113,11 +98,9 @@ pub(super) fn pending_after(
         // A copy of the tables alone, such as `VACUUM INTO` makes: `missing_log` refuses all others.
         Err(ReadError::Unreadable(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(ReadError::Unreadable(error)) => Err(unreadable(&redo_of(path), &error)),
-        Err(ReadError::Damaged(reason)) => Err(SqliteOpenError::LogDamaged {
-            path: path.to_owned(),
-            log: redo_of(path),
-            reason,
-        }),
+        Err(ReadError::Damaged(reason)) => {
+            Err(SqliteOpenError::LogDamaged { path: path.to_owned(), log: redo_of(path), reason })
+        }
     }
 }
 
@@ -141,10 +124,7 @@ pub(super) struct Committer {
 impl Committer {
     /// Begins to record changes. `None` if the disk has no room for the redo log: every change is then committed before
     /// its call returns.
-    pub(super) fn start(
-        db: &Arc<Mutex<Db>>,
-        path: &Path,
-    ) -> std::result::Result<Option<Self>, SqliteOpenError> {
+    pub(super) fn start(db: &Arc<Mutex<Db>>, path: &Path) -> std::result::Result<Option<Self>, SqliteOpenError> {
         let (wake, woken) = sync_channel(1);
         if !begin(&locked(db), path, wake)? {
             return Ok(None);
@@ -154,10 +134,7 @@ impl Committer {
             .name("commit".to_owned())
             .spawn(move || run_or_give_up(&thread_db, &woken))
             .map_err(|error| unreadable(path, &error))?;
-        Ok(Some(Self {
-            db: Arc::clone(db),
-            thread: Some(thread),
-        }))
+        Ok(Some(Self { db: Arc::clone(db), thread: Some(thread) }))
     }
 
     /// Commits, and ends the thread. If that fails, the redo log stays.
@@ -168,9 +145,7 @@ impl Committer {
         {
             tracing::error!("the commit thread panicked");
         }
-        ended.inspect_err(
-            |error| tracing::warn!(%error, "the redo log is kept, and is replayed at the next mount"),
-        )
+        ended.inspect_err(|error| tracing::warn!(%error, "the redo log is kept, and is replayed at the next mount"))
     }
 }
 
@@ -190,8 +165,7 @@ fn begin(db: &Db, path: &Path, wake: SyncSender<()>) -> std::result::Result<bool
         created => created.map_err(|error| unreadable(&redo, &error))?,
     };
     sync_names(path)?;
-    db.transaction(|db| db.execute("UPDATE log SET redo = ?1, applied = 0", [mount]))
-        .map_err(wrong)?;
+    db.transaction(|db| db.execute("UPDATE log SET redo = ?1, applied = 0", [mount])).map_err(wrong)?;
     db.tails.sum_file().set_mount(mount);
     *db.redo.borrow_mut() = Some(redo);
     db.deferred.is_on.set(true);
@@ -216,9 +190,7 @@ fn end(db: &Db) -> Result<()> {
 fn run_or_give_up(db: &Mutex<Db>, woken: &Receiver<()>) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(db, woken))) {
         db.lock().give_up();
-        tracing::error!(
-            "the commit thread panicked: all reads and writes fail until the next mount"
-        );
+        tracing::error!("the commit thread panicked: all reads and writes fail until the next mount");
         resume_unwind(panic);
     }
 }
@@ -256,8 +228,7 @@ mod tests {
     use crate::sqlite::log_mark::tests::{FILE, OWNER};
     use crate::sqlite::{HEAD, SqliteStore, content};
     use crate::store::{
-        Allocate, Caller, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp,
-        XattrMode,
+        Allocate, Caller, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp, XattrMode,
     };
 
     /// A copy of the files that a killed daemon leaves.
@@ -292,10 +263,7 @@ mod tests {
             // The blocks of a tail depend on the file system below.
             let attr = crate::store::Attr { blocks: 0, ..attr };
             let sum = crc32fast::hash(&bytes);
-            format!(
-                "{} {attr:?} {sum} {xattrs:?}",
-                String::from_utf8_lossy(name)
-            )
+            format!("{} {attr:?} {sum} {xattrs:?}", String::from_utf8_lossy(name))
         });
         let mut described: Vec<String> = described.collect();
         described.sort();
@@ -308,10 +276,7 @@ mod tests {
             *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (*seed >> 33) % below
         };
-        let caller = Caller {
-            now: Timestamp(random(1 << 30) as i64),
-            ..OWNER
-        };
+        let caller = Caller { now: Timestamp(random(1 << 30) as i64), ..OWNER };
         let name = |at: u64| format!("f{at}").into_bytes();
         let (one, two) = (name(random(8)), name(random(8)));
         let ino = store.lookup(ROOT, &one).map_or(ROOT, |attr| attr.ino);
@@ -335,18 +300,11 @@ mod tests {
                 drop(store.write(&caller, ino, offset, &bytes));
             }
             6 => {
-                let change = Change {
-                    size: Some(random(2 * HEAD)),
-                    ..Change::default()
-                };
+                let change = Change { size: Some(random(2 * HEAD)), ..Change::default() };
                 drop(store.setattr(&caller, ino, &change));
             }
             7 => {
-                let mode = [
-                    RenameMode::Replace,
-                    RenameMode::Exchange,
-                    RenameMode::Whiteout,
-                ][random(3) as usize];
+                let mode = [RenameMode::Replace, RenameMode::Exchange, RenameMode::Whiteout][random(3) as usize];
                 gone(store.rename(&caller, (ROOT, &one), (ROOT, &two), mode));
             }
             8 => gone(store.unlink(&caller, ROOT, &one)),
@@ -380,10 +338,7 @@ mod tests {
             let again = SqliteStore::open(&copy, &OWNER).unwrap();
             assert_eq!(state(&again), state(&store));
             drop(again);
-            assert!(
-                !beside(&copy, "-redo").exists(),
-                "an orderly end removes it"
-            );
+            assert!(!beside(&copy, "-redo").exists(), "an orderly end removes it");
             let problems = crate::sqlite::check(&copy).unwrap().problems;
             assert_eq!(problems, Vec::<String>::new());
         }
@@ -521,9 +476,9 @@ mod tests {
     /// Lets no transaction be committed.
     fn deny_commits(store: &SqliteStore) {
         let no_commit = |asked: AuthContext<'_>| match asked.action {
-            AuthAction::Transaction {
-                operation: TransactionOperation::Rollback | TransactionOperation::Begin,
-            } => Authorization::Allow,
+            AuthAction::Transaction { operation: TransactionOperation::Rollback | TransactionOperation::Begin } => {
+                Authorization::Allow
+            }
             AuthAction::Transaction { .. } => Authorization::Deny,
             _ => Authorization::Allow,
         };

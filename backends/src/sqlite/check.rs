@@ -18,9 +18,8 @@ use super::files::{has_log, tails_of};
 use super::names::slots;
 use super::nodes::unsigned;
 use super::open::{
-    SqliteOpenError, connect, ensure_not_truncated, ensure_own_files, identify, keep_wal_on_close,
-    lock_exclusive, missing_log, must_be_ours, needs_recovery, open_immutable, open_pages,
-    read_only_reason, resolve, unreadable,
+    SqliteOpenError, connect, ensure_not_truncated, ensure_own_files, identify, keep_wal_on_close, lock_exclusive,
+    missing_log, must_be_ours, needs_recovery, open_immutable, open_pages, read_only_reason, resolve, unreadable,
 };
 use super::{batch, forget_boot, pages};
 
@@ -127,11 +126,7 @@ pub fn check(path: &Path) -> Result<DatabaseCheck, SqliteOpenError> {
     // Closed after the connection: closing it ends the locks that SQLite has on the file.
     let file = File::open(path).map_err(|error| unreadable(path, &error))?;
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
-    let DatabaseReader {
-        mut connection,
-        is_there,
-        is_idle,
-    } = open_to_read(path, &file)?;
+    let DatabaseReader { mut connection, is_there, is_idle } = open_to_read(path, &file)?;
     // Asking whether another process has the lock would give up the own one.
     let is_mounted = || !is_idle && is_mounted(&file);
     let damaged_pages = pages::damaged(&connection, has_log(path));
@@ -149,29 +144,18 @@ pub fn check(path: &Path) -> Result<DatabaseCheck, SqliteOpenError> {
     };
     // A mount that ends meanwhile says so before it removes its log: a second look finds that.
     if let Some(log) = lacks()?.map_or(Ok(None), |_| lacks())? {
-        let gone = SqliteOpenError::LogGone {
-            path: path.to_owned(),
-            log,
-        };
+        let gone = SqliteOpenError::LogGone { path: path.to_owned(), log };
         checked.problems.push(gone.to_string());
     }
     let problems = &mut checked.problems;
     problems.extend(damaged_redo(&connection, path));
     let numbers = damaged_pages.iter().map(u64::to_string);
-    note(
-        problems,
-        "a page of the database is damaged",
-        numbers.collect(),
-    );
+    note(problems, "a page of the database is damaged", numbers.collect());
     let mut failed = Failed::default();
     let short = failed.note(short_tails(&connection, path));
     note(problems, "content past the first 256 KiB is missing", short);
     let tails = failed.note(compare_tails(&connection, path, is_mounted));
-    note(
-        problems,
-        "content past the first 256 KiB has a wrong checksum",
-        tails.damaged,
-    );
+    note(problems, "content past the first 256 KiB has a wrong checksum", tails.damaged);
     problems.extend(failed.0);
     checked.tails = tails.compared;
     checked.unchecked_tails = tails.unchecked;
@@ -190,10 +174,7 @@ fn must_be_file_with_content(path: &Path) -> Result<(), SqliteOpenError> {
         (true, 0) if !has_log(path) => "it is empty, so there is nothing to check",
         (true, _) => return Ok(()),
     };
-    Err(SqliteOpenError::Unknown {
-        path: path.to_owned(),
-        reason: reason.to_owned(),
-    })
+    Err(SqliteOpenError::Unknown { path: path.to_owned(), reason: reason.to_owned() })
 }
 
 /// A connection that only reads a database.
@@ -213,27 +194,19 @@ fn open_to_read(path: &Path, file: &File) -> Result<DatabaseReader, SqliteOpenEr
         open_pages(path, flags).and_then(identified)
     };
     // The lock keeps mounts away: SQLite would not see what they write. It makes no file beside an immutable database.
-    let is_idle =
-        !needs_recovery(path) && flock(file, FlockOperation::NonBlockingLockShared).is_ok();
+    let is_idle = !needs_recovery(path) && flock(file, FlockOperation::NonBlockingLockShared).is_ok();
     let (is_there, connection) = match read_only_reason(path) {
         _ if is_idle => open_immutable(path).and_then(identified)?,
         None => open()?,
         // A mount may have the database, and has then made the files that SQLite needs beside it.
         Some(reason) => open().map_err(|error| match error {
             SqliteOpenError::Unreadable { .. } if !is_mounted(file) => {
-                SqliteOpenError::NeedsRecovery {
-                    path: path.to_owned(),
-                    reason,
-                }
+                SqliteOpenError::NeedsRecovery { path: path.to_owned(), reason }
             }
             error => error,
         })?,
     };
-    Ok(DatabaseReader {
-        connection,
-        is_there,
-        is_idle,
-    })
+    Ok(DatabaseReader { connection, is_there, is_idle })
 }
 
 /// Whether a mount has the database in this file.
@@ -332,34 +305,21 @@ pub fn go_on_without_log(path: &Path) -> Result<bool, SqliteOpenError> {
     // A daemon that was killed during a checkpoint may have left pages of two states.
     let checked = check_rows(&mut connection).map_err(wrong)?;
     if let Some(problem) = checked.problems.into_iter().next() {
-        return Err(SqliteOpenError::NotWhole {
-            path: path.to_owned(),
-            problem,
-        });
+        return Err(SqliteOpenError::NotWhole { path: path.to_owned(), problem });
     }
     // The end of a file that was deleted or cut since is gone at once, and no sign of two states.
     for short in short_tails(&connection, path).map_err(wrong)? {
-        tracing::warn!(
-            "{}: content past the first 256 KiB is missing: inode {short}",
-            path.display()
-        );
+        tracing::warn!("{}: content past the first 256 KiB is missing: inode {short}", path.display());
     }
     // They may be those of a later state.
-    connection
-        .execute_batch("DELETE FROM tail; DELETE FROM tail_sum")
-        .map_err(wrong)?;
+    connection.execute_batch("DELETE FROM tail; DELETE FROM tail_sum").map_err(wrong)?;
     unseal_all(path).map_err(|error| unreadable(path, &error))?;
     // The mount then applies the changes before the damage.
     forget_boot(path).map_err(|error| unreadable(path, &error))?;
-    let is_damaged = matches!(
-        batch::pending(&connection, path),
-        Err(SqliteOpenError::LogDamaged { .. })
-    );
+    let is_damaged = matches!(batch::pending(&connection, path), Err(SqliteOpenError::LogDamaged { .. }));
     if missing_log || is_damaged {
         batch::restore_last_tails(&connection, path)?;
-        connection
-            .execute("UPDATE log SET needed = 0, redo = NULL", ())
-            .map_err(wrong)?;
+        connection.execute("UPDATE log SET needed = 0, redo = NULL", ()).map_err(wrong)?;
         batch::remove(path);
     }
     Ok(true)
@@ -389,11 +349,7 @@ fn check_rows(connection: &mut Connection) -> rusqlite::Result<DatabaseCheck> {
     for rule in RULES {
         note(problems, rule.wrong, failed.note(broken(db, rule)));
     }
-    note(
-        problems,
-        "a name is at a place where a lookup does not find it",
-        failed.note(misplaced(db)),
-    );
+    note(problems, "a name is at a place where a lookup does not find it", failed.note(misplaced(db)));
     failed.note(content(db, problems));
     let found = failed.note(damaged(db));
     note(problems, "content has a wrong checksum", found);
@@ -424,9 +380,7 @@ fn lost(db: &Connection) -> Vec<String> {
         }
         for (name, ino) in entries {
             let path = format!("{path}/{}", String::from_utf8_lossy(&name));
-            let inode = db.query_row("SELECT mode FROM inode WHERE ino = ?1", [ino], |row| {
-                row.get::<_, u32>(0)
-            });
+            let inode = db.query_row("SELECT mode FROM inode WHERE ino = ?1", [ino], |row| row.get::<_, u32>(0));
             let Ok(mode) = inode else {
                 found.push(format!("{path}: its attributes, and so the whole file"));
                 continue;
@@ -465,8 +419,7 @@ fn lost(db: &Connection) -> Vec<String> {
 fn names(db: &Connection, dir: i64) -> (Vec<(Vec<u8>, i64)>, bool) {
     let (mut found, mut slots, mut is_whole) = (Vec::new(), HashSet::new(), true);
     for order in ["ASC", "DESC"] {
-        let query =
-            format!("SELECT slot, name, ino FROM dirent WHERE parent = ?1 ORDER BY slot {order}");
+        let query = format!("SELECT slot, name, ino FROM dirent WHERE parent = ?1 ORDER BY slot {order}");
         let mut add = || {
             let mut statement = db.prepare_cached(&query)?;
             let mut rows = statement.query([dir])?;
@@ -489,12 +442,7 @@ fn names(db: &Connection, dir: i64) -> (Vec<(Vec<u8>, i64)>, bool) {
 /// Adds the first findings of a kind, and how many more there are.
 fn note(problems: &mut Vec<String>, wrong: &str, found: Vec<String>) {
     let more = found.len().saturating_sub(SHOWN);
-    problems.extend(
-        found
-            .iter()
-            .take(SHOWN)
-            .map(|which| format!("{wrong}: {which}")),
-    );
+    problems.extend(found.iter().take(SHOWN).map(|which| format!("{wrong}: {which}")));
     if more > 0 {
         problems.push(format!("{wrong}: and {more} more"));
     }
@@ -564,17 +512,11 @@ fn content(db: &Connection, problems: &mut Vec<String>) -> rusqlite::Result<()> 
         let size = unsigned(row.get(4)?);
         // Bytes past the end in the last row, or in the first of an empty file, are left over and harmless.
         if length > CHUNK || index >= HEAD_CHUNKS || (index > 0 && index * CHUNK >= size) {
-            outside.push(format!(
-                "piece {index} of {ino}: {length} bytes, size {size}"
-            ));
+            outside.push(format!("piece {index} of {ino}: {length} bytes, size {size}"));
         }
     }
     note(problems, "content belongs to no file", lost);
-    note(
-        problems,
-        "content reaches past the end of its file",
-        outside,
-    );
+    note(problems, "content reaches past the end of its file", outside);
     let mut statement = db.prepare(
         "SELECT i.ino, i.blocks, coalesce(held, 0) FROM inode i LEFT JOIN
            (SELECT id >> ?1 AS ino, sum((length(bytes) + 4095) / 4096 * 8) AS held FROM chunk GROUP BY 1)
@@ -675,15 +617,9 @@ mod tests {
         std::fs::write(&empty, "").unwrap();
         let missing = dir.path().join("none/a.db");
         for (path, parts) in [
-            (
-                dir.path(),
-                ["it is not a regular file", "choose another file"],
-            ),
+            (dir.path(), ["it is not a regular file", "choose another file"]),
             (&empty, ["it is empty", "choose another file"]),
-            (
-                &missing,
-                ["No such file", "create its directory with `mkdir -p "],
-            ),
+            (&missing, ["No such file", "create its directory with `mkdir -p "]),
         ] {
             let refused = check(path).unwrap_err().to_string();
             assert!(parts.iter().all(|part| refused.contains(part)), "{refused}");

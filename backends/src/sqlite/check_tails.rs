@@ -94,8 +94,7 @@ impl NextState {
 /// The length of the tail of each long file, after the changes of the redo log.
 fn wanted(tables: &Connection, sizes: &Sizes<'_>) -> rusqlite::Result<BTreeMap<Ino, u64>> {
     let mut before: BTreeMap<Ino, Option<u64>> = BTreeMap::new();
-    let mut long =
-        tables.prepare("SELECT ino, size FROM inode WHERE mode & 61440 = 32768 AND size > ?1")?;
+    let mut long = tables.prepare("SELECT ino, size FROM inode WHERE mode & 61440 = 32768 AND size > ?1")?;
     let mut rows = long.query([signed(HEAD)])?;
     while let Some(row) = rows.next()? {
         before.insert(unsigned(row.get(0)?), Some(unsigned(row.get(1)?)));
@@ -106,9 +105,7 @@ fn wanted(tables: &Connection, sizes: &Sizes<'_>) -> rusqlite::Result<BTreeMap<I
             .query_row([signed(ino)], |row| row.get(0).map(unsigned));
         before.insert(ino, size.optional()?);
     }
-    let after = before
-        .into_iter()
-        .filter_map(|(ino, size)| Some((ino, tail_length(sizes.after(ino, size)?))));
+    let after = before.into_iter().filter_map(|(ino, size)| Some((ino, tail_length(sizes.after(ino, size)?))));
     Ok(after.filter(|(_, wanted)| *wanted > 0).collect())
 }
 
@@ -200,10 +197,7 @@ fn compare_left(
     let rows = sums(db, ino)?.unwrap_or_default();
     let compared = File::open(tail).and_then(|file| {
         let (sums, _) = TailSums::left(&file, wanted, left, rows)?;
-        Ok((
-            !sums.has_unknown(),
-            tail_sums::damaged(&file, wanted, &sums)?,
-        ))
+        Ok((!sums.has_unknown(), tail_sums::damaged(&file, wanted, &sums)?))
     });
     Ok(match compared {
         Ok((is_complete, range)) => (is_complete, range.map(bytes)),
@@ -258,21 +252,17 @@ fn sums(db: &Connection, ino: Ino) -> rusqlite::Result<Option<Rows>> {
     let Some(length) = length else {
         return Ok(None);
     };
-    let mut groups = rows.prepare_cached(
-        "SELECT id & 16777215, sums FROM tail_sum WHERE id >= ?1 << 24 AND id < (?1 + 1) << 24",
-    )?;
-    let groups = groups.query_map([signed(ino)], |row| {
-        Ok((unsigned(row.get(0)?), row.get(1)?))
-    })?;
+    let mut groups =
+        rows.prepare_cached("SELECT id & 16777215, sums FROM tail_sum WHERE id >= ?1 << 24 AND id < (?1 + 1) << 24")?;
+    let groups = groups.query_map([signed(ino)], |row| Ok((unsigned(row.get(0)?), row.get(1)?)))?;
     Ok(Some((length, groups.collect::<Result<_, _>>()?)))
 }
 
 /// The first path of an inode, for people.
 pub(super) fn path_of(db: &Connection, ino: i64) -> String {
     let query = "SELECT path FROM file WHERE ino = ?1 LIMIT 1";
-    let path: rusqlite::Result<String> = db
-        .prepare_cached(query)
-        .and_then(|mut statement| statement.query_row([ino], |row| row.get(0)));
+    let path: rusqlite::Result<String> =
+        db.prepare_cached(query).and_then(|mut statement| statement.query_row([ino], |row| row.get(0)));
     path.unwrap_or_else(|_| format!("inode {ino}"))
 }
 
@@ -387,9 +377,7 @@ mod tests {
                     return false;
                 };
                 let mut bytes = Vec::new();
-                again
-                    .read(attr.ino, 0, attr.size as usize, &mut bytes)
-                    .is_err()
+                again.read(attr.ino, 0, attr.size as usize, &mut bytes).is_err()
             });
             assert!(!is_lost || !found.is_empty(), "{at}, {which}: not found");
             // What a truncation has not cut off yet is compared, too.
@@ -444,8 +432,7 @@ mod tests {
             std::thread::sleep(BETWEEN_LOOKS);
             let mut found = Vec::new();
             while found.is_empty() && Instant::now() < until {
-                found = check(&path)
-                    .map_or_else(|error| vec![error.to_string()], |checked| checked.problems);
+                found = check(&path).map_or_else(|error| vec![error.to_string()], |checked| checked.problems);
                 checks += 1;
             }
             is_over.store(true, Ordering::Relaxed);
@@ -548,9 +535,7 @@ mod tests {
     fn changed_in_every_way(path: &Path) -> (SqliteStore, Vec<Ino>) {
         let bytes: Vec<u8> = (0..4 * LONG).map(|at| (at % 251) as u8).collect();
         let old = SqliteStore::open(path, &OWNER).unwrap();
-        let mut inos: Vec<Ino> = (0..5)
-            .map(|n| create(&old, &format!("f{n}"), &bytes))
-            .collect();
+        let mut inos: Vec<Ino> = (0..5).map(|n| create(&old, &format!("f{n}"), &bytes)).collect();
         drop(old);
         let store = SqliteStore::open(path, &OWNER).unwrap();
         inos.extend((5..10).map(|n| create(&store, &format!("f{n}"), &bytes)));
@@ -565,13 +550,9 @@ mod tests {
                 store.write(&OWNER, written, at, &[n as u8; 4096]).unwrap();
             }
             resize(&store, cut, HEAD + 100_001);
-            store
-                .append(&OWNER, cut, HEAD + 100_001, b"after it")
-                .unwrap();
+            store.append(&OWNER, cut, HEAD + 100_001, b"after it").unwrap();
             let hole = crate::store::Allocate::PunchHole;
-            store
-                .fallocate(&OWNER, punched, hole, HEAD + 10_000, 150_000)
-                .unwrap();
+            store.fallocate(&OWNER, punched, hole, HEAD + 10_000, 150_000).unwrap();
             resize(&store, extended, 5 * LONG as u64);
             let end = 6 * LONG as u64;
             store.append(&OWNER, extended, end, &[7; 10_000]).unwrap();
@@ -587,10 +568,7 @@ mod tests {
             let read = store.read(ino, at, tail_sums::PIECE as usize, &mut bytes);
             read.is_ok().then_some(bytes)
         };
-        (0..size)
-            .step_by(tail_sums::PIECE as usize)
-            .map(read)
-            .collect()
+        (0..size).step_by(tail_sums::PIECE as usize).map(read).collect()
     }
 
     #[test]
@@ -623,12 +601,7 @@ mod tests {
                 }
             }
             let found = check(&copy).unwrap();
-            let named = |n: usize| {
-                found
-                    .problems
-                    .iter()
-                    .any(|problem| problem.contains(&format!("/f{n}: bytes")))
-            };
+            let named = |n: usize| found.problems.iter().any(|problem| problem.contains(&format!("/f{n}: bytes")));
             assert!((0..inos.len()).all(named), "sector {sector}: {found:?}");
             assert_eq!(found.unchecked_tails, [""; 0]);
             let again = SqliteStore::open(&copy, &OWNER).unwrap();
@@ -670,10 +643,7 @@ mod tests {
             for (ino, whole) in inos.iter().zip(&whole) {
                 for (piece, whole) in pieces(&again, *ino).iter().zip(whole) {
                     errors += u32::from(piece.is_none());
-                    assert!(
-                        piece.is_none() || piece == whole,
-                        "round {round}, byte {at}"
-                    );
+                    assert!(piece.is_none() || piece == whole, "round {round}, byte {at}");
                 }
             }
         }
@@ -737,8 +707,7 @@ mod tests {
         let tear = |page: u64| {
             let file = File::options().write(true).open(&copy).unwrap();
             // Sectors of another state.
-            file.write_all_at(&[7; 1024], (page - 1) * 4096 + 2048)
-                .unwrap();
+            file.write_all_at(&[7; 1024], (page - 1) * 4096 + 2048).unwrap();
         };
         let pages = copy.metadata().unwrap().len() / 4096;
         let in_log = pages::in_log(&copy).unwrap();

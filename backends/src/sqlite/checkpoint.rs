@@ -90,21 +90,10 @@ impl Checkpointer {
         let thread = std::thread::Builder::new()
             .name("checkpoint".to_owned())
             .spawn(move || {
-                run(
-                    &db,
-                    &connection,
-                    &log,
-                    &room,
-                    &woken,
-                    &thread_copying,
-                    &counters,
-                );
+                run(&db, &connection, &log, &room, &woken, &thread_copying, &counters);
             })
             .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
-        Ok(Self {
-            wake: Some(wake),
-            thread: Some(thread),
-        })
+        Ok(Self { wake: Some(wake), thread: Some(thread) })
     }
 
     /// Ends the thread. The writer's hook must be gone, or the thread goes on waiting for it.

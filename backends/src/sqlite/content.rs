@@ -53,11 +53,7 @@ fn pieces(offset: u64, length: u64) -> impl Iterator<Item = Piece> {
     (offset / CHUNK..last).map(move |index| {
         let start = offset.max(index * CHUNK);
         let stop = end.min((index + 1) * CHUNK);
-        Piece {
-            index,
-            within: (start % CHUNK) as usize,
-            length: (stop - start) as usize,
-        }
+        Piece { index, within: (start % CHUNK) as usize, length: (stop - start) as usize }
     })
 }
 
@@ -73,13 +69,7 @@ fn in_head(offset: u64, length: u64) -> usize {
 
 /// Appends the bytes from `offset` to the end of the file, at most `length`, to `out`. Returns how many of them, at the
 /// end, are zeros that the caller must read from the tail.
-pub(crate) fn read(
-    db: &Db,
-    ino: Ino,
-    offset: u64,
-    size: usize,
-    out: &mut Vec<u8>,
-) -> Result<usize> {
+pub(crate) fn read(db: &Db, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<usize> {
     let attr = nodes::get_file(db, ino)?;
     let all = attr.size.saturating_sub(offset).min(size as u64) as usize;
     let head = in_head(offset, all as u64);
@@ -99,23 +89,19 @@ fn read_head(db: &Db, ino: Ino, offset: u64, out: &mut [u8]) -> Result<()> {
         let chunk_end = chunk_start + bytes.len() as u64;
         let (from, to) = (chunk_start.max(offset), chunk_end.min(offset + length));
         if from < to {
-            out[(from - offset) as usize..(to - offset) as usize].copy_from_slice(
-                &bytes[(from - chunk_start) as usize..(to - chunk_start) as usize],
-            );
+            out[(from - offset) as usize..(to - offset) as usize]
+                .copy_from_slice(&bytes[(from - chunk_start) as usize..(to - chunk_start) as usize]);
         }
     };
     let mut is_in_rows = false;
     for index in first..=last {
-        let is_deferred = db
-            .deferred
-            .chunk(id(ino, index), |bytes| copy(index, bytes));
+        let is_deferred = db.deferred.chunk(id(ino, index), |bytes| copy(index, bytes));
         is_in_rows |= is_deferred.is_none();
     }
     if !is_in_rows {
         return Ok(());
     }
-    let mut statement =
-        db.statement("SELECT id, sum, bytes FROM chunk WHERE id >= ?1 AND id <= ?2 ORDER BY id")?;
+    let mut statement = db.statement("SELECT id, sum, bytes FROM chunk WHERE id >= ?1 AND id <= ?2 ORDER BY id")?;
     let mut rows = statement.query([id(ino, first), id(ino, last)])?;
     while let Some(row) = rows.next()? {
         let id = row.get(0)?;
@@ -132,11 +118,7 @@ const EXACT_MAX: u64 = 2048;
 
 /// How long the row for so many bytes of content is.
 fn padded(length: u64) -> u64 {
-    if length <= EXACT_MAX {
-        length
-    } else {
-        length.next_multiple_of(4096)
-    }
+    if length <= EXACT_MAX { length } else { length.next_multiple_of(4096) }
 }
 
 /// Writes `data` at `offset` and stamps the inode.
@@ -250,8 +232,7 @@ fn grow(db: &Db, attr: &mut Attr, size: u64) -> Result<()> {
     if tail_length(size) > 0 {
         db.claim_end(attr.ino, tail_length(size));
         let (length, sums) = (tail_length(attr.size), tail_rows::of(db, attr.ino)?);
-        db.tails
-            .extend(&sums, attr.ino, length, tail_length(size))?;
+        db.tails.extend(&sums, attr.ino, length, tail_length(size))?;
     }
     if attr.size == 0 {
         delete(db, attr.ino, 0, 0)?;
@@ -310,10 +291,7 @@ pub(crate) fn next_data(db: &Db, attr: &Attr, offset: u64) -> Result<Option<u64>
     write_chunks(db)?;
     let found = db.row(
         "SELECT id FROM chunk WHERE id >= ?1 AND id <= ?2 ORDER BY id LIMIT 1",
-        [
-            id(attr.ino, offset / CHUNK),
-            id(attr.ino, attr.size / CHUNK),
-        ],
+        [id(attr.ino, offset / CHUNK), id(attr.ino, attr.size / CHUNK)],
         |row| row.get(0),
     )?;
     let at = match found {
@@ -334,8 +312,7 @@ pub(crate) fn next_hole(db: &Db, attr: &Attr, offset: u64) -> Result<u64> {
     write_chunks(db)?;
     let first = offset / CHUNK;
     let mut hole = first;
-    let mut statement =
-        db.statement("SELECT id FROM chunk WHERE id >= ?1 AND id <= ?2 ORDER BY id")?;
+    let mut statement = db.statement("SELECT id FROM chunk WHERE id >= ?1 AND id <= ?2 ORDER BY id")?;
     let mut rows = statement.query([id(attr.ino, first), id(attr.ino, attr.size / CHUNK)])?;
     while let Some(row) = rows.next()? {
         if index(row.get(0)?) != hole {
@@ -382,9 +359,8 @@ fn verified<'a>(row: &'a Row<'_>) -> Result<&'a [u8]> {
         return Ok(bytes);
     }
     let (ino, piece) = (unsigned(id) >> INDEX_BITS, index(id));
-    let reason = format!(
-        "chunk {piece} of inode {ino} is damaged: wrong checksum; `ctxbench doctor --store` lists its path"
-    );
+    let reason =
+        format!("chunk {piece} of inode {ino} is damaged: wrong checksum; `ctxbench doctor --store` lists its path");
     Err(StoreError::storage(Errno::IO, reason))
 }
 
@@ -394,9 +370,7 @@ fn chunk(db: &Db, ino: Ino, index: u64) -> Result<Option<Vec<u8>>> {
     }
     let mut statement = db.statement("SELECT id, sum, bytes FROM chunk WHERE id = ?1")?;
     let mut rows = statement.query([id(ino, index)])?;
-    rows.next()?
-        .map(|row| verified(row).map(<[u8]>::to_vec))
-        .transpose()
+    rows.next()?.map(|row| verified(row).map(<[u8]>::to_vec)).transpose()
 }
 
 /// How long a row is, without reading it; 0 where there is none.
@@ -404,11 +378,7 @@ fn row_length(db: &Db, ino: Ino, index: u64) -> Result<u64> {
     if let Some(length) = db.deferred.chunk(id(ino, index), <[u8]>::len) {
         return Ok(length as u64);
     }
-    let length = db.row(
-        "SELECT length(bytes) FROM chunk WHERE id = ?1",
-        [id(ino, index)],
-        |row| row.get(0),
-    )?;
+    let length = db.row("SELECT length(bytes) FROM chunk WHERE id = ?1", [id(ino, index)], |row| row.get(0))?;
     Ok(length.map_or(0, unsigned))
 }
 

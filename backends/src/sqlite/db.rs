@@ -107,8 +107,7 @@ impl Db {
     pub(super) fn panic_if_asked(&self, at: &str) {
         match self.panics_at.get() {
             Some((start, before)) if at.starts_with(start) => {
-                self.panics_at
-                    .set(before.checked_sub(1).map(|left| (start, left)));
+                self.panics_at.set(before.checked_sub(1).map(|left| (start, left)));
                 assert!(before > 0, "on purpose");
             }
             _ => {}
@@ -145,7 +144,8 @@ impl Db {
         #[cfg(test)]
         self.panic_if_asked(sql);
         if self.is_broken.get() {
-            let reason = "a rollback failed or a commit panicked (see the log): all reads and writes fail until the next mount";
+            let reason =
+                "a rollback failed or a commit panicked (see the log): all reads and writes fail until the next mount";
             return Err(StoreError::storage(Errno::IO, reason));
         }
         Counters::add(match self.is_committing.get() || sql == BEGIN_CHANGES {
@@ -202,11 +202,9 @@ pub(crate) fn first<T>(
 impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
         let is_damage = |code| code == rusqlite::ffi::SQLITE_IOERR_DATA;
-        if error
-            .sqlite_error()
-            .is_some_and(|error| is_damage(error.extended_code))
-        {
-            let reason = "a page of the database is damaged (the log names it); `ctxbench doctor --store` lists what is lost";
+        if error.sqlite_error().is_some_and(|error| is_damage(error.extended_code)) {
+            let reason =
+                "a page of the database is damaged (the log names it); `ctxbench doctor --store` lists what is lost";
             return StoreError::storage(Errno::IO, reason);
         }
         let errno = match error.sqlite_error_code() {

@@ -184,11 +184,7 @@ mod tests {
         assert_eq!(all(&store), lines.concat(), "before the commit");
         store.db().commit().unwrap();
         let [_, commit] = statements(&store);
-        assert!(
-            commit - before[1] <= 50,
-            "{} statements",
-            commit - before[1]
-        );
+        assert!(commit - before[1] <= 50, "{} statements", commit - before[1]);
         drop(store);
         let store = SqliteStore::open(&path, &OWNER).unwrap();
         assert_eq!(all(&store), lines.concat(), "after the commit");
@@ -208,10 +204,7 @@ mod tests {
         let [_, before] = statements(&store);
         for (n, ino) in files.iter().filter(|(n, _)| *n != 50) {
             let name = format!("f{n}");
-            assert_eq!(
-                store.unlink(&OWNER, ROOT, name.as_bytes()).unwrap(),
-                Some(*ino)
-            );
+            assert_eq!(store.unlink(&OWNER, ROOT, name.as_bytes()).unwrap(), Some(*ino));
             store.reclaim(*ino).unwrap();
             assert!(store.getattr(*ino).is_err(), "{name} is gone at once");
         }

@@ -59,11 +59,7 @@ impl Discards {
     pub(super) fn add_file(&mut self, name: TailName, bytes: u64, commit: u64) {
         self.forget_ends(name.ino);
         self.bytes += bytes;
-        self.files.push(DiscardedFile {
-            commit,
-            name,
-            bytes,
-        });
+        self.files.push(DiscardedFile { commit, name, bytes });
     }
 
     pub(super) fn add_end(&mut self, ino: Ino, length: u64, bytes: u64, commit: u64) {
@@ -74,11 +70,7 @@ impl Discards {
                 last.length = length;
                 last.bytes += bytes;
             }
-            _ => ends.push(DiscardedEnd {
-                commit,
-                length,
-                bytes,
-            }),
+            _ => ends.push(DiscardedEnd { commit, length, bytes }),
         }
     }
 

@@ -52,16 +52,7 @@ pub(super) fn sums_of(path: &Path) -> PathBuf {
 
 /// All files that a database at `path` may have, itself first.
 pub(crate) fn files_of(path: &Path) -> impl Iterator<Item = PathBuf> {
-    let suffixes = [
-        "",
-        "-wal",
-        "-shm",
-        "-journal",
-        "-redo",
-        "-redo-new",
-        "-tails",
-        "-sums",
-    ];
+    let suffixes = ["", "-wal", "-shm", "-journal", "-redo", "-redo-new", "-tails", "-sums"];
     suffixes.into_iter().map(|suffix| beside(path, suffix))
 }
 
@@ -85,9 +76,7 @@ pub(super) fn foreign_beside(path: &Path) -> Option<PathBuf> {
 pub(super) fn open_beside(path: &Path, options: &OpenOptions) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let mut options = options.clone();
-    let file = options
-        .custom_flags(flags.bits().cast_signed())
-        .open(path)?;
+    let file = options.custom_flags(flags.bits().cast_signed()).open(path)?;
     match file.metadata()?.is_file() {
         true => Ok(file),
         false => Err(io::Error::other("it is not a regular file")),
@@ -96,9 +85,7 @@ pub(super) fn open_beside(path: &Path, options: &OpenOptions) -> io::Result<File
 
 /// The directory that holds the file at `path`.
 pub(super) fn folder(path: &Path) -> &Path {
-    path.parent()
-        .filter(|folder| !folder.as_os_str().is_empty())
-        .unwrap_or(Path::new("."))
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
@@ -119,10 +106,7 @@ impl Beside {
     /// Opens the directory of the database at `path`.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let name = path.file_name().unwrap_or_default().to_owned();
-        Ok(Self {
-            folder: File::open(folder(path))?,
-            name,
-        })
+        Ok(Self { folder: File::open(folder(path))?, name })
     }
 
     /// The directory.

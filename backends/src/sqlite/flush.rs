@@ -27,11 +27,7 @@ pub(super) struct Flusher {
 }
 
 impl Flusher {
-    pub(super) fn start(
-        db: &Arc<Mutex<Db>>,
-        log: &Arc<Log>,
-        tails: &Arc<Tails>,
-    ) -> std::io::Result<Self> {
+    pub(super) fn start(db: &Arc<Mutex<Db>>, log: &Arc<Log>, tails: &Arc<Tails>) -> std::io::Result<Self> {
         // One pending wake-up is enough: a sync takes all there is.
         let (wake, woken) = sync_channel(1);
         tails.wake_by(wake.clone());
@@ -41,11 +37,7 @@ impl Flusher {
         let thread = std::thread::Builder::new()
             .name("flush".to_owned())
             .spawn(move || run(&db, &log, &tails, &woken, &thread_is_stopped))?;
-        Ok(Self {
-            wake,
-            is_stopped,
-            thread: Some(thread),
-        })
+        Ok(Self { wake, is_stopped, thread: Some(thread) })
     }
 
     /// Ends the thread.

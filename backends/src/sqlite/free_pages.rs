@@ -67,10 +67,7 @@ impl Db {
         };
         let free = pragma("PRAGMA freelist_count")?;
         let all = pragma("PRAGMA page_count")?;
-        Ok(Pages {
-            used: all.saturating_sub(free),
-            free,
-        })
+        Ok(Pages { used: all.saturating_sub(free), free })
     }
 
     /// Gives back up to `pages` free pages; how many. None in a database that an earlier ctxbench made.
@@ -98,8 +95,7 @@ impl Db {
         if used <= MOVED_AT_ONCE {
             // The commit of the first statement does it.
             let full = self.connection.pragma_update(None, "auto_vacuum", "FULL");
-            self.connection
-                .pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+            self.connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
             return Ok(full?);
         }
         let until = Instant::now() + TAKES_UNMOUNTING;

@@ -27,9 +27,7 @@ impl Db {
         };
         let is_aside = change.is_some_and(|change| {
             let renamed = self.tails.set_aside(ino, change, commit);
-            renamed
-                .inspect_err(|error| tracing::warn!(ino, %error, "could not set a tail aside"))
-                .is_ok()
+            renamed.inspect_err(|error| tracing::warn!(ino, %error, "could not set a tail aside")).is_ok()
         });
         if !is_aside {
             match tail_rows::of(self, ino) {
@@ -42,11 +40,7 @@ impl Db {
 
     /// Cuts off the discarded end of a tail, before its bytes up to `end` are written.
     pub(super) fn claim_end(&self, ino: Ino, end: u64) {
-        if self
-            .tails
-            .discarded_end(ino)
-            .is_none_or(|length| end <= length)
-        {
+        if self.tails.discarded_end(ino).is_none_or(|length| end <= length) {
             return;
         }
         if let Err(error) = self.settle_changes() {
@@ -66,10 +60,7 @@ impl Db {
         match self.promise() {
             Some(recorded) => log.sync_redo(&recorded, &self.tails),
             None if !self.has_open_changes() => Ok(()),
-            None => Err(StoreError::storage(
-                Errno::IO,
-                "the redo log is not durable",
-            )),
+            None => Err(StoreError::storage(Errno::IO, "the redo log is not durable")),
         }
     }
 
@@ -114,10 +105,7 @@ pub(super) mod tests {
     pub(in crate::sqlite) const LONG: usize = HEAD as usize + 50_000;
 
     pub(in crate::sqlite) fn resize(store: &SqliteStore, ino: Ino, size: u64) {
-        let change = Change {
-            size: Some(size),
-            ..Change::default()
-        };
+        let change = Change { size: Some(size), ..Change::default() };
         store.setattr(&OWNER, ino, &change).unwrap();
     }
 
@@ -163,11 +151,7 @@ pub(super) mod tests {
             // Nothing is committed while the files are copied.
             let _db = store.db();
             let read = |suffix| (suffix, std::fs::read(beside(path, suffix)).unwrap());
-            Self {
-                syncs,
-                files: ["", "-wal", "-redo"].map(read).into(),
-                contents,
-            }
+            Self { syncs, files: ["", "-wal", "-redo"].map(read).into(), contents }
         }
     }
 
@@ -269,27 +253,19 @@ pub(super) mod tests {
                 continue;
             }
             let names = std::fs::read_dir(beside(&copy, "-tails")).unwrap();
-            let is_aside =
-                |name: std::fs::DirEntry| name.file_name().to_string_lossy().contains('.');
+            let is_aside = |name: std::fs::DirEntry| name.file_name().to_string_lossy().contains('.');
             aside += u32::from(names.flatten().any(is_aside));
             let problems = check(&copy).unwrap().problems;
             assert_eq!(problems, Vec::<String>::new(), "seed {seed}, round {round}");
             let again = SqliteStore::open(&copy, &OWNER).unwrap();
-            assert_eq!(
-                contents(&again),
-                image.contents,
-                "seed {seed}, round {round}"
-            );
+            assert_eq!(contents(&again), image.contents, "seed {seed}, round {round}");
             earlier += u32::from(image.contents != contents(&store));
             drop(again);
             let problems = check(&copy).unwrap().problems;
             assert_eq!(problems, Vec::<String>::new(), "seed {seed}, round {round}");
         }
         assert!(earlier > 100, "{earlier} of 300 power losses lost a change");
-        assert!(
-            aside > 30,
-            "{aside} of 300 power losses met a tail that was set aside"
-        );
+        assert!(aside > 30, "{aside} of 300 power losses met a tail that was set aside");
     }
 
     #[test]
@@ -306,12 +282,7 @@ pub(super) mod tests {
         let tail = beside(&path, "-tails").join(ino.to_string());
         assert!(tail.metadata().unwrap().len() < 50_000);
         assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
-        File::options()
-            .write(true)
-            .open(&tail)
-            .unwrap()
-            .set_len(9)
-            .unwrap();
+        File::options().write(true).open(&tail).unwrap().set_len(9).unwrap();
         let problems = check(&path).unwrap().problems;
         let missing = "content past the first 256 KiB is missing: 2: 9 of 100 bytes";
         assert_eq!(problems, [missing]);
@@ -323,9 +294,7 @@ pub(super) mod tests {
         let path = dir.path().join("a.db");
         let store = SqliteStore::open(&path, &OWNER).unwrap();
         let tails = beside(&path, "-tails");
-        let inos: Vec<Ino> = (0..20)
-            .map(|n| create(&store, &format!("f{n}"), &[1; LONG]))
-            .collect();
+        let inos: Vec<Ino> = (0..20).map(|n| create(&store, &format!("f{n}"), &[1; LONG])).collect();
         let before = (syncs(&store), store.counters()["tail_syncs"]);
         for (n, ino) in inos.iter().enumerate() {
             let name = format!("f{n}");

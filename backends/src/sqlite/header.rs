@@ -27,10 +27,7 @@ const FRAME_HEADER: u64 = 24;
 /// If it is something else, or shorter than its header says.
 pub(crate) fn check_content(path: &Path, application_id: i32) -> Result<(), SqliteOpenError> {
     let wrong = |error: io::Error| unreadable(path, &error);
-    let unknown = |reason: &str| SqliteOpenError::Unknown {
-        path: path.to_owned(),
-        reason: reason.to_owned(),
-    };
+    let unknown = |reason: &str| SqliteOpenError::Unknown { path: path.to_owned(), reason: reason.to_owned() };
     let metadata = match std::fs::metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         metadata => metadata.map_err(wrong)?,
@@ -47,42 +44,29 @@ pub(crate) fn check_content(path: &Path, application_id: i32) -> Result<(), Sqli
         Ok(()) if header.starts_with(MAGIC) => {}
         Ok(()) => return Err(unknown("it is not an SQLite database")),
         Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-            return Err(unknown(
-                "it is shorter than the header of an SQLite database",
-            ));
+            return Err(unknown("it is shorter than the header of an SQLite database"));
         }
         Err(error) => return Err(wrong(error)),
     }
     let pages = u64::from(u32_at(&header, 28));
     // A kill during a checkpoint may leave a file that is shorter; its log has the rest.
-    if u32_at(&header, 24) == u32_at(&header, 92)
-        && metadata.len() < pages * page_bytes(&header)
-        && !has_log(path)
-    {
+    if u32_at(&header, 24) == u32_at(&header, 92) && metadata.len() < pages * page_bytes(&header) && !has_log(path) {
         let wanted = pages * page_bytes(&header);
-        let reason = format!(
-            "it is truncated: {} of {wanted} bytes are left",
-            metadata.len()
-        );
+        let reason = format!("it is truncated: {} of {wanted} bytes are left", metadata.len());
         return Err(unreadable(path, &reason));
     }
     let found = application_of(&header);
     if found == application_id || log_names(path, &header, application_id).map_err(wrong)? {
         return Ok(());
     }
-    let foreign = |found| SqliteOpenError::Foreign {
-        path: path.to_owned(),
-        found,
-    };
+    let foreign = |found| SqliteOpenError::Foreign { path: path.to_owned(), found };
     if found != 0 || log_has_root(path, &header).map_err(wrong)? {
         return Err(foreign(found));
     }
     // Immutable: SQLite neither rolls back another program's journal nor makes a file beside the database.
     let (uri, flags) = immutable(path);
     let tables = Connection::open_with_flags(uri, flags).and_then(|connection| {
-        connection.query_row("SELECT count(*) FROM sqlite_schema", (), |row| {
-            row.get::<_, i64>(0)
-        })
+        connection.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get::<_, i64>(0))
     });
     match tables.map_err(|error| unreadable(path, &error))? {
         0 => Ok(()),
@@ -93,11 +77,7 @@ pub(crate) fn check_content(path: &Path, application_id: i32) -> Result<(), Sqli
 /// The address and flags of a connection that reads the file alone, without its log, and never writes.
 pub(crate) fn immutable(path: &Path) -> (String, OpenFlags) {
     let mut uri = String::from("file:");
-    for byte in std::path::absolute(path)
-        .unwrap_or_else(|_| path.to_owned())
-        .as_os_str()
-        .as_encoded_bytes()
-    {
+    for byte in std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).as_os_str().as_encoded_bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => {
                 uri.push(char::from(*byte));
@@ -106,16 +86,12 @@ pub(crate) fn immutable(path: &Path) -> (String, OpenFlags) {
         }
     }
     uri.push_str("?immutable=1");
-    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
-        | OpenFlags::SQLITE_OPEN_NO_MUTEX
-        | OpenFlags::SQLITE_OPEN_URI;
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
     (uri, flags)
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes[at..]
-        .first_chunk()
-        .map_or(0, |bytes| u32::from_be_bytes(*bytes))
+    bytes[at..].first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes))
 }
 
 fn page_bytes(header: &[u8; HEADER]) -> u64 {
@@ -140,11 +116,7 @@ fn log_has_root(path: &Path, header: &[u8; HEADER]) -> io::Result<bool> {
 }
 
 /// Whether the first page of the database has a version in its log for which `is_it` holds.
-fn first_page_in_log(
-    path: &Path,
-    header: &[u8; HEADER],
-    is_it: impl Fn(&[u8]) -> bool,
-) -> io::Result<bool> {
+fn first_page_in_log(path: &Path, header: &[u8; HEADER], is_it: impl Fn(&[u8]) -> bool) -> io::Result<bool> {
     let log = match open_beside(&log_of(path), File::options().read(true)) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
         log => log?,
@@ -244,10 +216,7 @@ mod tests {
             foreign(&path, mode);
             let before = state(dir.path());
             let error = SqliteStore::open(&path, &OWNER).unwrap_err();
-            assert!(
-                matches!(error, SqliteOpenError::Foreign { .. }),
-                "{mode}: {error}"
-            );
+            assert!(matches!(error, SqliteOpenError::Foreign { .. }), "{mode}: {error}");
             assert_eq!(state(dir.path()), before, "{mode}");
         }
     }

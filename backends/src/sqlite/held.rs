@@ -10,18 +10,8 @@ use super::{SqliteStore, content, nodes, record, tail_rows};
 use crate::store::{Allocate, Attr, Caller, Change, Errno, Ino, RenameMode, Result, Seek};
 
 impl SqliteStore {
-    pub(crate) fn setattr_held(
-        &self,
-        db: &Db,
-        caller: &Caller,
-        ino: Ino,
-        change: &Change,
-    ) -> Result<Attr> {
-        let record = Record::SetAttr {
-            caller: *caller,
-            ino,
-            change: *change,
-        };
+    pub(crate) fn setattr_held(&self, db: &Db, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
+        let record = Record::SetAttr { caller: *caller, ino, change: *change };
         let (old_size, attr) = db.change(&record, |db| set_attr(db, caller, ino, change))?;
         cut_shorter(db, ino, old_size, attr.size);
         Ok(attr)
@@ -37,26 +27,11 @@ impl SqliteStore {
     ) -> Result<Option<Ino>> {
         if mode == RenameMode::Whiteout {
             let ino = self.new_ino()?;
-            let record = Record::Whiteout {
-                caller: *caller,
-                from,
-                from_name,
-                to,
-                to_name,
-                ino,
-            };
-            let work =
-                |db: &Db| record::whiteout(db, caller, (from, from_name), (to, to_name), ino);
+            let record = Record::Whiteout { caller: *caller, from, from_name, to, to_name, ino };
+            let work = |db: &Db| record::whiteout(db, caller, (from, from_name), (to, to_name), ino);
             return db.change(&record, work);
         }
-        let record = Record::Rename {
-            caller: *caller,
-            from,
-            from_name,
-            to,
-            to_name,
-            mode,
-        };
+        let record = Record::Rename { caller: *caller, from, from_name, to, to_name, mode };
         let work = |db: &Db| record::rename(db, caller, (from, from_name), (to, to_name), mode);
         db.change(&record, work)
     }
@@ -146,17 +121,8 @@ pub(crate) fn write(db: &Db, caller: &Caller, ino: Ino, offset: u64, data: &[u8]
     // A longer one is committed at once: the disk has room for all that wait.
     let may_wait = data.len() <= PAYLOAD_MAX;
     let record = match may_wait && content::is_in_tail(db, ino, offset)? {
-        true => Record::TailWritten {
-            caller: *caller,
-            ino,
-            end: offset.saturating_add(data.len() as u64),
-        },
-        false => Record::Write {
-            caller: *caller,
-            ino,
-            offset,
-            data,
-        },
+        true => Record::TailWritten { caller: *caller, ino, end: offset.saturating_add(data.len() as u64) },
+        false => Record::Write { caller: *caller, ino, offset, data },
     };
     db.change(&record, |db| content::write(db, caller, ino, offset, data))
 }
@@ -168,29 +134,12 @@ pub(crate) fn append(db: &Db, caller: &Caller, ino: Ino, data: &[u8]) -> Result<
         write(db, caller, ino, end, data)?;
         return Ok(end);
     }
-    let record = Record::Append {
-        caller: *caller,
-        ino,
-        data,
-    };
+    let record = Record::Append { caller: *caller, ino, data };
     db.change(&record, |db| write_end(db, caller, ino, data))
 }
 
-pub(crate) fn fallocate(
-    db: &Db,
-    caller: &Caller,
-    ino: Ino,
-    how: Allocate,
-    offset: u64,
-    length: u64,
-) -> Result<()> {
-    let record = Record::Fallocate {
-        caller: *caller,
-        ino,
-        how,
-        offset,
-        length,
-    };
+pub(crate) fn fallocate(db: &Db, caller: &Caller, ino: Ino, how: Allocate, offset: u64, length: u64) -> Result<()> {
+    let record = Record::Fallocate { caller: *caller, ino, how, offset, length };
     db.change(&record, |db| allocate(db, caller, ino, how, offset, length))
 }
 

@@ -33,11 +33,7 @@ fn pin(file: &File) -> Option<Mmap> {
         map.lock()?;
         Ok(map)
     });
-    pinned
-        .inspect_err(
-            |error| tracing::info!(%error, "cannot map the log: writing to it may need reads"),
-        )
-        .ok()
+    pinned.inspect_err(|error| tracing::info!(%error, "cannot map the log: writing to it may need reads")).ok()
 }
 
 /// Fills the log file up with zeros, up to the room that the disk has. SQLite's recovery ends at the first frame without the
@@ -89,9 +85,7 @@ pub(super) struct Log {
 
 /// Makes the names of the database at `path` and of its log durable.
 pub(super) fn sync_names(path: &Path) -> std::result::Result<(), SqliteOpenError> {
-    File::open(folder(path))
-        .and_then(|dir| dir.sync_all())
-        .map_err(|error| open::unreadable(path, &error))
+    File::open(folder(path)).and_then(|dir| dir.sync_all()).map_err(|error| open::unreadable(path, &error))
 }
 
 /// Makes a file's bytes durable. An ext4 that an error has made read-only writes nothing, and before Linux 6.15 says
@@ -119,10 +113,7 @@ fn index(path: &Path) -> std::result::Result<File, SqliteOpenError> {
 
 impl Log {
     /// Opens the log of the database at `path`, which a first transaction has created.
-    pub(super) fn open(
-        path: &Path,
-        counters: Arc<Counters>,
-    ) -> std::result::Result<Self, SqliteOpenError> {
+    pub(super) fn open(path: &Path, counters: Arc<Counters>) -> std::result::Result<Self, SqliteOpenError> {
         let log = log_of(path);
         let index = index(path)?;
         let file = open_beside(&log, File::options().read(true).write(true))
@@ -133,14 +124,10 @@ impl Log {
     }
 
     /// The log of a database that can only be read: nothing is ever written to it. Its file is the database itself.
-    pub(super) fn unused(
-        path: &Path,
-        counters: Arc<Counters>,
-    ) -> std::result::Result<Self, SqliteOpenError> {
+    pub(super) fn unused(path: &Path, counters: Arc<Counters>) -> std::result::Result<Self, SqliteOpenError> {
         let file = File::open(path).map_err(|error| open::unreadable(path, &error))?;
         let log = Self::of(file, None, None, counters);
-        log.durable
-            .store(log.commits.load(Ordering::Acquire), Ordering::Release);
+        log.durable.store(log.commits.load(Ordering::Acquire), Ordering::Release);
         Ok(log)
     }
 
@@ -195,9 +182,7 @@ impl Log {
         let commits = self.commits.load(Ordering::Acquire);
         // A panic here may lose the list of unsynced tails.
         let _broken = on_panic(|| self.give_up("a sync panicked"));
-        tails
-            .sync(commits)
-            .map_err(|error| self.broken(error.to_string()))?;
+        tails.sync(commits).map_err(|error| self.broken(error.to_string()))?;
         let synced = sync_data(&self.file);
         synced.map_err(|error| self.broken(format!("syncing the log: {error}")))?;
         self.durable.fetch_max(commits, Ordering::AcqRel);
@@ -216,9 +201,7 @@ impl Log {
         }
         let _broken = on_panic(|| self.give_up("a sync panicked"));
         // The records count as the next commit.
-        tails
-            .sync(recorded.commits + 1)
-            .map_err(|error| self.broken(error.to_string()))?;
+        tails.sync(recorded.commits + 1).map_err(|error| self.broken(error.to_string()))?;
         let synced = sync_data(&recorded.file);
         synced.map_err(|error| self.broken(format!("syncing the redo log: {error}")))?;
         self.recorded.fetch_max(recorded.last, Ordering::AcqRel);
@@ -234,15 +217,8 @@ impl Log {
     /// Takes a checkpoint that failed for a failed sync, unless it only had to wait: the kernel tells that a page could not be
     /// written once, and that was then.
     pub(super) fn check_checkpoint(&self, error: &rusqlite::Error) {
-        let harmless = [
-            ErrorCode::DatabaseBusy,
-            ErrorCode::DatabaseLocked,
-            ErrorCode::DiskFull,
-        ];
-        if !error
-            .sqlite_error_code()
-            .is_some_and(|code| harmless.contains(&code))
-        {
+        let harmless = [ErrorCode::DatabaseBusy, ErrorCode::DatabaseLocked, ErrorCode::DiskFull];
+        if !error.sqlite_error_code().is_some_and(|code| harmless.contains(&code)) {
             self.give_up(&format!("checkpoint: {error}"));
         }
     }
@@ -256,8 +232,7 @@ impl Log {
     fn alone(&self) -> Result<MutexGuard<'_, ()>> {
         let syncing = self.syncing.lock();
         if self.is_broken() {
-            let reason =
-                "an earlier sync or checkpoint failed: no change is durable until the next mount";
+            let reason = "an earlier sync or checkpoint failed: no change is durable until the next mount";
             return Err(StoreError::storage(Errno::IO, reason));
         }
         Ok(syncing)

@@ -31,9 +31,7 @@ pub(super) fn begin(db: &Db) -> Result<()> {
 }
 
 fn copy(db: &Db) -> Result<()> {
-    let copied = db
-        .connection
-        .wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE);
+    let copied = db.connection.wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE);
     match copied {
         Ok(_) => db.room.copied(),
         // Another connection reads an old state: the checkpoint copies less.
@@ -69,18 +67,9 @@ pub(crate) mod tests {
     use crate::sqlite::open::{SqliteOpenError, connect, identify, keep_wal_on_close};
     use crate::store::{Caller, Kind, NewNode, ROOT, Store, Timestamp};
 
-    pub(crate) const FILE: NewNode<'_> = NewNode {
-        kind: Kind::File,
-        permissions: 0o644,
-        rdev: 0,
-        target: b"",
-    };
+    pub(crate) const FILE: NewNode<'_> = NewNode { kind: Kind::File, permissions: 0o644, rdev: 0, target: b"" };
 
-    pub(crate) const OWNER: Caller = Caller {
-        uid: 7,
-        gid: 7,
-        now: Timestamp(0),
-    };
+    pub(crate) const OWNER: Caller = Caller { uid: 7, gid: 7, now: Timestamp(0) };
 
     /// The database of a daemon that was killed while it copied its log: the log says that it is needed.
     pub(crate) fn killed_while_copying(dir: &Path) -> PathBuf {

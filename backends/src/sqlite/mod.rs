@@ -55,8 +55,8 @@ use rusqlite::config::DbConfig;
 use rusqlite::wal::CheckpointMode;
 
 use crate::store::{
-    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, Kind, NewNode, ROOT,
-    RenameMode, Result, Seek, StatFs, Store, StoreError, XattrMode,
+    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result, Seek,
+    StatFs, Store, StoreError, XattrMode,
 };
 pub(crate) use backend::{SqliteMount, SqliteOptions};
 use batch::Committer;
@@ -68,8 +68,8 @@ use files::{INDEX, LOG, REDO, SUMS, tails_of};
 use flush::Flusher;
 use log::Log;
 use open::{
-    Ownership, adopt_copy, connect, connect_read_only, keep_wal_on_close, lock_exclusive,
-    map_disk_full, must_be_ours, prepare, resolve, unreadable,
+    Ownership, adopt_copy, connect, connect_read_only, keep_wal_on_close, lock_exclusive, map_disk_full, must_be_ours,
+    prepare, resolve, unreadable,
 };
 pub use open::{SCHEMA_VERSION, SqliteOpenError};
 pub(crate) use open::{read_only_reason, unwritable_folder};
@@ -160,11 +160,7 @@ impl SqliteStore {
         Ok(())
     }
 
-    fn begin(
-        path: &Path,
-        owner: &Caller,
-        apply_note: ApplyNote,
-    ) -> std::result::Result<Self, SqliteOpenError> {
+    fn begin(path: &Path, owner: &Caller, apply_note: ApplyNote) -> std::result::Result<Self, SqliteOpenError> {
         must_be_ours(path)?;
         let ownership = lock_exclusive(path)?;
         if let Some(reason) = ownership.read_only.clone() {
@@ -182,13 +178,7 @@ impl SqliteStore {
         let tails = Tails::new(path, Arc::clone(&counters));
         let tails = Arc::new(tails.map_err(|error| unreadable(path, &error))?);
         prepare(&connection, path)?;
-        let db = Db::new(
-            connection,
-            Arc::clone(&tails),
-            room,
-            Arc::clone(&counters),
-            apply_note,
-        );
+        let db = Db::new(connection, Arc::clone(&tails), room, Arc::clone(&counters), apply_note);
         db.fit();
         if was_killed && !db.room.is_roomy() {
             // The killed mount may have filled the log's file.
@@ -253,12 +243,7 @@ impl SqliteStore {
             .map_err(|error| unreadable(path, &error))?;
         Ok(Self {
             db,
-            threads: Mutex::new(Some(Threads {
-                flusher: None,
-                committer: None,
-                checkpointer,
-                recorder: None,
-            })),
+            threads: Mutex::new(Some(Threads { flusher: None, committer: None, checkpointer, recorder: None })),
             log,
             tails,
             next_ino: AtomicU64::new(next_ino),
@@ -296,8 +281,7 @@ impl SqliteStore {
             let xattr = db.row("SELECT 1 FROM xattr LIMIT 1", (), |_| Ok(()))?;
             Ok((nodes::unsigned(max.unwrap_or(1)) + 1, xattr.is_some()))
         };
-        let (next_ino, has_xattrs) =
-            read(&db).map_err(|error: StoreError| unreadable(path, &error))?;
+        let (next_ino, has_xattrs) = read(&db).map_err(|error: StoreError| unreadable(path, &error))?;
         Ok(Self {
             db: Arc::new(Mutex::new(db)),
             threads: Mutex::new(None),
@@ -392,9 +376,7 @@ impl SqliteStore {
             let sealed = tail_rows::seal(&self.db(), || self.log.sync(&self.tails));
             let is_sealed = sealed.and_then(|()| self.tails.unsealed());
             let is_sealed = is_sealed
-                .inspect_err(
-                    |error| tracing::warn!(%error, "no checksums for content past the first 256 KiB"),
-                )
+                .inspect_err(|error| tracing::warn!(%error, "no checksums for content past the first 256 KiB"))
                 .is_ok_and(|unsealed| unsealed.is_empty());
             if self.tails.beside().is_of(self.ownership.file()) {
                 self.tails.beside().remove(REDO);
@@ -429,9 +411,7 @@ impl SqliteStore {
 
     /// Copies the log and removes it, as SQLite does when it closes a database that was not moved.
     fn end_log(&self, db: &Db) {
-        let copied = db
-            .connection
-            .wal_checkpoint_v2(None::<&str>, CheckpointMode::TRUNCATE);
+        let copied = db.connection.wal_checkpoint_v2(None::<&str>, CheckpointMode::TRUNCATE);
         match copied {
             Ok(_) if self.tails.beside().is_of(self.ownership.file()) => {
                 self.tails.beside().remove(LOG);
@@ -497,64 +477,33 @@ impl Store for SqliteStore {
         nodes::target(&self.db(), ino)
     }
 
-    fn create(
-        &self,
-        caller: &Caller,
-        parent: Ino,
-        name: &[u8],
-        node: &NewNode<'_>,
-    ) -> Result<Attr> {
+    fn create(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode<'_>) -> Result<Attr> {
         let ino = self.new_ino()?;
-        let record = Record::Create {
-            caller: *caller,
-            parent,
-            name,
-            ino,
-            node: *node,
-        };
+        let record = Record::Create { caller: *caller, parent, name, ino, node: *node };
         let work = |db: &Db| record::create(db, caller, parent, name, ino, node);
         self.db().change(&record, work)
     }
 
     fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        let record = Record::Link {
-            caller: *caller,
-            ino,
-            parent,
-            name,
-        };
+        let record = Record::Link { caller: *caller, ino, parent, name };
         let work = |db: &Db| record::link(db, caller, ino, parent, name);
         let linked = self.db().change(&record, work);
         linked.map(|attr| self.with_tail(attr))
     }
 
     fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
-        let record = Record::Unlink {
-            caller: *caller,
-            parent,
-            name,
-        };
+        let record = Record::Unlink { caller: *caller, parent, name };
         let work = |db: &Db| record::unlink(db, caller, parent, name);
         self.db().change(&record, work)
     }
 
     fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
-        let record = Record::Rmdir {
-            caller: *caller,
-            parent,
-            name,
-        };
+        let record = Record::Rmdir { caller: *caller, parent, name };
         let work = |db: &Db| record::rmdir(db, caller, parent, name);
         self.db().change(&record, work)
     }
 
-    fn rename(
-        &self,
-        caller: &Caller,
-        from: (Ino, &[u8]),
-        to: (Ino, &[u8]),
-        mode: RenameMode,
-    ) -> Result<Option<Ino>> {
+    fn rename(&self, caller: &Caller, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Result<Option<Ino>> {
         self.rename_held(&self.db(), caller, from, to, mode)
     }
 
@@ -565,9 +514,7 @@ impl Store for SqliteStore {
         let db = self.db();
         let is_gone = match db.change(&record, work) {
             // Its rows stay; its name and its tail do not.
-            Err(error) if error.errno == Errno::IO && reclaim::keep_damaged(&db, ino) => {
-                db.change(&record, work)?
-            }
+            Err(error) if error.errno == Errno::IO && reclaim::keep_damaged(&db, ino) => db.change(&record, work)?,
             is_gone => is_gone?,
         };
         if is_gone && self.tails.has(ino) {
@@ -584,14 +531,7 @@ impl Store for SqliteStore {
         held::write(&self.db(), caller, ino, offset, data)
     }
 
-    fn fallocate(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        how: Allocate,
-        offset: u64,
-        length: u64,
-    ) -> Result<()> {
+    fn fallocate(&self, caller: &Caller, ino: Ino, how: Allocate, offset: u64, length: u64) -> Result<()> {
         held::fallocate(&self.db(), caller, ino, how, offset, length)
     }
 
@@ -630,34 +570,16 @@ impl Store for SqliteStore {
         xattrs::list(&self.db(), ino)
     }
 
-    fn setxattr(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
+    fn setxattr(&self, caller: &Caller, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         self.has_xattrs.store(true, Ordering::Release);
-        let record = Record::SetXattr {
-            caller: *caller,
-            ino,
-            name,
-            value,
-            mode,
-        };
+        let record = Record::SetXattr { caller: *caller, ino, name, value, mode };
         let work = |db: &Db| xattrs::set(db, caller, ino, name, value, mode);
         self.db().change(&record, work)
     }
 
     fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
-        let record = Record::RemoveXattr {
-            caller: *caller,
-            ino,
-            name,
-        };
-        self.db()
-            .change(&record, |db| xattrs::remove(db, caller, ino, name))
+        let record = Record::RemoveXattr { caller: *caller, ino, name };
+        self.db().change(&record, |db| xattrs::remove(db, caller, ino, name))
     }
 
     fn fsync(&self, _ino: Ino, _data_only: bool) -> Result<()> {
@@ -710,10 +632,7 @@ impl Store for SqliteStore {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         BTreeMap::from([
             ("sql_statements", load(&self.counters.statements)),
-            (
-                "sql_commit_statements",
-                load(&self.counters.commit_statements),
-            ),
+            ("sql_commit_statements", load(&self.counters.commit_statements)),
             ("sql_commits", load(&self.counters.commits)),
             ("log_syncs", load(&self.counters.syncs)),
             ("redo_syncs", load(&self.counters.redo_syncs)),

@@ -17,9 +17,9 @@ const PROBES: u64 = 64;
 
 /// The slots that `name` may sit in: FNV-1a, 61 bits of it, so that a cookie is a positive `off_t`.
 pub(crate) fn slots(name: &[u8]) -> Range<u64> {
-    let hash = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
+    let hash = name
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3));
     let first = FIRST_COOKIE + (hash >> 3);
     first..first + PROBES
 }
@@ -40,12 +40,7 @@ fn look_up(db: &Db, parent: Ino, name: &[u8]) -> Result<NameLookup> {
         "SELECT slot, ino, name = ?4 FROM dirent
          WHERE parent = ?1 AND slot >= ?2 AND slot < ?3 ORDER BY slot",
     )?;
-    let mut rows = statement.query(params![
-        signed(parent),
-        signed(slots.start),
-        signed(slots.end),
-        name
-    ])?;
+    let mut rows = statement.query(params![signed(parent), signed(slots.start), signed(slots.end), name])?;
     while let Some(row) = rows.next()? {
         let slot = unsigned(row.get(0)?);
         if row.get(2)? {
@@ -89,12 +84,7 @@ fn joined(db: &Db, parent: Ino, name: &[u8], slots: Range<u64>) -> Result<Option
         ", d.ino, d.slot, d.name = ?4 FROM dirent d LEFT JOIN inode i ON i.ino = d.ino
          WHERE d.parent = ?1 AND d.slot >= ?2 AND d.slot < ?3 ORDER BY d.slot"
     ))?;
-    let mut rows = statement.query(params![
-        signed(parent),
-        signed(first),
-        signed(slots.end),
-        name
-    ])?;
+    let mut rows = statement.query(params![signed(parent), signed(first), signed(slots.end), name])?;
     let mut is_free = true;
     while let Some(row) = rows.next()? {
         let slot = unsigned(row.get(nodes::COLUMNS + 1)?);
@@ -165,13 +155,7 @@ pub(crate) fn insert(db: &Db, parent: Ino, name: &[u8], ino: Ino, kind: Kind) ->
     let slot = free_slot(db, parent, name)?;
     db.execute(
         "INSERT INTO dirent (parent, slot, name, ino, mode) VALUES (?1, ?2, ?3, ?4, ?5)",
-        params![
-            signed(parent),
-            signed(slot),
-            name,
-            signed(ino),
-            kind.mode_bits()
-        ],
+        params![signed(parent), signed(slot), name, signed(ino), kind.mode_bits()],
     )?;
     note(db, parent, name, Name { slot, ino });
     Ok(())
@@ -179,30 +163,17 @@ pub(crate) fn insert(db: &Db, parent: Ino, name: &[u8], ino: Ino, kind: Kind) ->
 
 /// Removes a name.
 pub(crate) fn remove(db: &Db, parent: Ino, name: &[u8], at: Name) -> Result<()> {
-    db.execute(
-        "DELETE FROM dirent WHERE parent = ?1 AND slot = ?2",
-        [signed(parent), signed(at.slot)],
-    )?;
+    db.execute("DELETE FROM dirent WHERE parent = ?1 AND slot = ?2", [signed(parent), signed(at.slot)])?;
     note_gone(db, parent, name, at.slot);
     Ok(())
 }
 
 /// Renames an entry; the new name must be free.
-pub(super) fn change(
-    db: &Db,
-    (from, from_name, at): (Ino, &[u8], Name),
-    (to, to_name): (Ino, &[u8]),
-) -> Result<()> {
+pub(super) fn change(db: &Db, (from, from_name, at): (Ino, &[u8], Name), (to, to_name): (Ino, &[u8])) -> Result<()> {
     let slot = free_slot(db, to, to_name)?;
     db.execute(
         "UPDATE dirent SET parent = ?3, slot = ?4, name = ?5 WHERE parent = ?1 AND slot = ?2",
-        params![
-            signed(from),
-            signed(at.slot),
-            signed(to),
-            signed(slot),
-            to_name
-        ],
+        params![signed(from), signed(at.slot), signed(to), signed(slot), to_name],
     )?;
     note_gone(db, from, from_name, at.slot);
     note(db, to, to_name, Name { slot, ..at });
@@ -213,23 +184,14 @@ pub(super) fn change(
 pub(crate) fn point(db: &Db, parent: Ino, name: &[u8], at: Name, to: &Attr) -> Result<()> {
     db.execute(
         "UPDATE dirent SET ino = ?3, mode = ?4 WHERE parent = ?1 AND slot = ?2",
-        params![
-            signed(parent),
-            signed(at.slot),
-            signed(to.ino),
-            to.kind.mode_bits()
-        ],
+        params![signed(parent), signed(at.slot), signed(to.ino), to.kind.mode_bits()],
     )?;
     note(db, parent, name, Name { ino: to.ino, ..at });
     Ok(())
 }
 
 pub(crate) fn is_empty(db: &Db, dir: Ino) -> Result<bool> {
-    let any = db.row(
-        "SELECT 1 FROM dirent WHERE parent = ?1 LIMIT 1",
-        [signed(dir)],
-        |_| Ok(()),
-    )?;
+    let any = db.row("SELECT 1 FROM dirent WHERE parent = ?1 LIMIT 1", [signed(dir)], |_| Ok(()))?;
     Ok(any.is_none())
 }
 
@@ -284,14 +246,8 @@ mod tests {
     #[test]
     fn slots_are_stable_positive_and_spread() {
         // On disk: these numbers may never change.
-        assert_eq!(
-            slots(b"").start,
-            FIRST_COOKIE + (0xcbf2_9ce4_8422_2325 >> 3)
-        );
-        assert_eq!(
-            slots(b"a").start,
-            FIRST_COOKIE + (0xaf63_dc4c_8601_ec8c >> 3)
-        );
+        assert_eq!(slots(b"").start, FIRST_COOKIE + (0xcbf2_9ce4_8422_2325 >> 3));
+        assert_eq!(slots(b"a").start, FIRST_COOKIE + (0xaf63_dc4c_8601_ec8c >> 3));
         assert!(slots(&[255; 255]).end < 1 << 62);
         assert_ne!(slots(b"a").start, slots(b"b").start);
     }
@@ -299,9 +255,7 @@ mod tests {
     /// A table in which the first slots of the name `a` are taken by others.
     fn crowded(taken: u64) -> Db {
         let connection = rusqlite::Connection::open_in_memory().unwrap();
-        connection
-            .execute_batch(include_str!("schema.sql"))
-            .unwrap();
+        connection.execute_batch(include_str!("schema.sql")).unwrap();
         let counters = Arc::new(Counters::default());
         let tails = Tails::new(std::path::Path::new("unused"), Arc::clone(&counters));
         let db = Db::new(
@@ -314,10 +268,7 @@ mod tests {
         for at in 0..taken {
             db.execute(
                 "INSERT INTO dirent (parent, slot, name, ino, mode) VALUES (1, ?1, ?2, 9, 32768)",
-                params![
-                    signed(slots(b"a").start + at),
-                    format!("other{at}").as_bytes()
-                ],
+                params![signed(slots(b"a").start + at), format!("other{at}").as_bytes()],
             )
             .unwrap();
         }
@@ -332,16 +283,7 @@ mod tests {
         assert_eq!((found.slot, found.ino), (slots(b"a").start + 3, 2));
         // A gap before it does not hide it, nor let the name in twice.
         let second = slots(b"a").start + 1;
-        remove(
-            &db,
-            1,
-            b"other1",
-            Name {
-                slot: second,
-                ino: 9,
-            },
-        )
-        .unwrap();
+        remove(&db, 1, b"other1", Name { slot: second, ino: 9 }).unwrap();
         assert_eq!(find(&db, 1, b"a").unwrap().unwrap().slot, found.slot);
         let again = insert(&db, 1, b"a", 3, Kind::File).unwrap_err();
         assert_eq!(again.errno, Errno::EXIST);

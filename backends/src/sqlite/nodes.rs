@@ -18,12 +18,7 @@ pub(crate) use columns;
 pub(crate) const COLUMNS: usize = 12;
 
 /// As [`attr`], of an outer join: what is deferred of inode `ino` counts, and `None` where there is nothing of it.
-pub(crate) fn joined(
-    db: &Db,
-    ino: Ino,
-    row: &Row<'_>,
-    first: usize,
-) -> rusqlite::Result<Option<Attr>> {
+pub(crate) fn joined(db: &Db, ino: Ino, row: &Row<'_>, first: usize) -> rusqlite::Result<Option<Attr>> {
     if let Some(attr) = db.deferred.inode(ino) {
         return Ok(Some(attr));
     }
@@ -56,10 +51,7 @@ pub(crate) fn attr(row: &Row<'_>, first: usize) -> rusqlite::Result<Attr> {
 
 /// The kind in a stored mode; a mode that no store wrote is a damaged row.
 pub(crate) fn kind(mode: u32, column: usize) -> rusqlite::Result<Kind> {
-    Kind::from_mode(mode).ok_or(rusqlite::Error::IntegralValueOutOfRange(
-        column,
-        mode.into(),
-    ))
+    Kind::from_mode(mode).ok_or(rusqlite::Error::IntegralValueOutOfRange(column, mode.into()))
 }
 
 /// SQLite's integers are signed; stored values never use the sign.
@@ -79,11 +71,8 @@ pub(crate) fn find(db: &Db, ino: Ino) -> Result<Option<Attr>> {
     if db.deferred.is_gone(ino) {
         return Ok(None);
     }
-    let found = db.row(
-        concat!("SELECT ", columns!(), " FROM inode i WHERE i.ino = ?1"),
-        [signed(ino)],
-        |row| attr(row, 0),
-    )?;
+    let found =
+        db.row(concat!("SELECT ", columns!(), " FROM inode i WHERE i.ino = ?1"), [signed(ino)], |row| attr(row, 0))?;
     if let Some(attr) = &found {
         db.keep(attr);
     }
@@ -147,12 +136,7 @@ pub(crate) fn insert(db: &Db, attr: &Attr, parent: Option<Ino>, target: &[u8]) -
     Ok(())
 }
 
-pub(super) fn insert_row(
-    db: &Db,
-    attr: &Attr,
-    parent: Option<Ino>,
-    target: Option<&[u8]>,
-) -> Result<()> {
+pub(super) fn insert_row(db: &Db, attr: &Attr, parent: Option<Ino>, target: Option<&[u8]>) -> Result<()> {
     db.execute(
         "INSERT INTO inode (ino, mode, nlink, uid, gid, rdev, size, blocks, atime, mtime, ctime, btime, parent, target)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
@@ -254,10 +238,7 @@ pub(crate) fn parent(db: &Db, dir: Ino) -> Result<Ino> {
 }
 
 pub(crate) fn set_parent(db: &Db, dir: Ino, parent: Ino) -> Result<()> {
-    db.execute(
-        "UPDATE inode SET parent = ?2 WHERE ino = ?1",
-        [signed(dir), signed(parent)],
-    )?;
+    db.execute("UPDATE inode SET parent = ?2 WHERE ino = ?1", [signed(dir), signed(parent)])?;
     Ok(())
 }
 

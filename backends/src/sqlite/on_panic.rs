@@ -2,10 +2,7 @@
 
 /// Runs `act` if a panic begins while the answer lives.
 pub(super) fn on_panic<F: Fn()>(act: F) -> OnPanic<F> {
-    OnPanic {
-        act,
-        was_panicking: std::thread::panicking(),
-    }
+    OnPanic { act, was_panicking: std::thread::panicking() }
 }
 
 pub(super) struct OnPanic<F: Fn()> {

@@ -184,8 +184,7 @@ fn open_fix(path: &Path, reason: &str) -> String {
     } else if says(Errno::NOENT) {
         "correct the path".to_owned()
     } else if says(Errno::ACCESS) || says(Errno::PERM) {
-        "use it as a user who may read and write the file and its directory, or change their modes"
-            .to_owned()
+        "use it as a user who may read and write the file and its directory, or change their modes".to_owned()
     } else if says(Errno::NOTDIR) {
         format!("choose a file in a directory: {} is none", folder.display())
     } else {
@@ -266,10 +265,7 @@ pub(super) fn resolve(path: &Path) -> Result<PathBuf, SqliteOpenError> {
         found => return found.map_err(|error| unreadable(path, &error)),
     };
     if let Ok(target) = std::fs::read_link(path) {
-        return Err(SqliteOpenError::DanglingLink {
-            path: path.to_owned(),
-            target,
-        });
+        return Err(SqliteOpenError::DanglingLink { path: path.to_owned(), target });
     }
     let folder = folder(path).canonicalize();
     let folder = folder.map_err(|error| unreadable(path, &error))?;
@@ -328,10 +324,7 @@ pub(super) fn open_immutable(path: &Path) -> Result<Connection, SqliteOpenError>
 /// Opens a connection to a database that can only be read, and was closed in order.
 pub(super) fn connect_read_only(path: &Path, reason: &str) -> Result<Connection, SqliteOpenError> {
     if needs_recovery(path) {
-        return Err(SqliteOpenError::NeedsRecovery {
-            path: path.to_owned(),
-            reason: reason.to_owned(),
-        });
+        return Err(SqliteOpenError::NeedsRecovery { path: path.to_owned(), reason: reason.to_owned() });
     }
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
     let connection = open_immutable(path)?;
@@ -342,10 +335,7 @@ pub(super) fn connect_read_only(path: &Path, reason: &str) -> Result<Connection,
         return Err(unreadable(path, &format!("it is empty, and {reason}")));
     }
     match missing_log(&connection, path).map_err(wrong)? {
-        Some(log) => Err(SqliteOpenError::LogGone {
-            path: path.to_owned(),
-            log,
-        }),
+        Some(log) => Err(SqliteOpenError::LogGone { path: path.to_owned(), log }),
         None => Ok(connection),
     }
 }
@@ -353,10 +343,7 @@ pub(super) fn connect_read_only(path: &Path, reason: &str) -> Result<Connection,
 /// Refuses a database with something else in the place of one of its files.
 pub(super) fn ensure_own_files(path: &Path) -> Result<(), SqliteOpenError> {
     match foreign_beside(path) {
-        Some(beside) => Err(SqliteOpenError::ForeignFile {
-            path: path.to_owned(),
-            beside,
-        }),
+        Some(beside) => Err(SqliteOpenError::ForeignFile { path: path.to_owned(), beside }),
         None => Ok(()),
     }
 }
@@ -375,10 +362,7 @@ pub(super) fn ensure_not_truncated(path: &Path) -> Result<(), SqliteOpenError> {
     } else {
         return Ok(());
     };
-    Err(SqliteOpenError::Cut {
-        path: path.to_owned(),
-        beside,
-    })
+    Err(SqliteOpenError::Cut { path: path.to_owned(), beside })
 }
 
 /// Takes the database at `path`, and creates the file where there is none. A file that can only be read is shared with
@@ -387,9 +371,7 @@ pub(super) fn lock_exclusive(path: &Path) -> Result<Ownership, SqliteOpenError> 
     let mut options = OpenOptions::new();
     options.read(true).write(true).truncate(false).mode(0o600);
     let (opened, is_new) = match options.clone().create_new(true).open(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            (options.create(true).open(path), false)
-        }
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (options.create(true).open(path), false),
         created => {
             let is_new = created.is_ok();
             (created, is_new)
@@ -417,10 +399,7 @@ pub(super) fn lock_exclusive(path: &Path) -> Result<Ownership, SqliteOpenError> 
     match locked {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => {
-            return Err(SqliteOpenError::Owned(
-                path.to_owned(),
-                owner::mount_of(path),
-            ));
+            return Err(SqliteOpenError::Owned(path.to_owned(), owner::mount_of(path)));
         }
         Err(error) => return Err(unreadable(path, &io::Error::from(error))),
     }
@@ -479,13 +458,9 @@ pub(super) fn connect(path: &Path) -> Result<Connection, SqliteOpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
     let connection = open_pages(path, flags)?;
-    connection
-        .busy_timeout(Duration::from_secs(5))
-        .map_err(wrong)?;
+    connection.busy_timeout(Duration::from_secs(5)).map_err(wrong)?;
     // Without it, SQLite recompiles a join whenever a bound value changes: 20 µs instead of 3.
-    connection
-        .set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)
-        .map_err(wrong)?;
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(wrong)?;
     let settings = [
         ("synchronous", "NORMAL"),
         // Content stays in the daemon's own memory when the kernel drops the file's pages.
@@ -504,26 +479,17 @@ pub(super) fn connect(path: &Path) -> Result<Connection, SqliteOpenError> {
 /// If it is something else, or of another ctxbench.
 pub(super) fn identify(connection: &Connection, path: &Path) -> Result<bool, SqliteOpenError> {
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
-    let pragma = |name: &str| -> rusqlite::Result<i32> {
-        connection.pragma_query_value(None, name, |row| row.get(0))
-    };
-    let tables: i64 = connection
-        .query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0))
-        .map_err(wrong)?;
+    let pragma = |name: &str| -> rusqlite::Result<i32> { connection.pragma_query_value(None, name, |row| row.get(0)) };
+    let tables: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0)).map_err(wrong)?;
     let application = pragma("application_id").map_err(wrong)?;
     let version = pragma("user_version").map_err(wrong)?;
     let is_new = tables == 0 && application == 0 && version == 0;
     if !is_new && application != APPLICATION_ID {
-        return Err(SqliteOpenError::Foreign {
-            path: path.to_owned(),
-            found: application,
-        });
+        return Err(SqliteOpenError::Foreign { path: path.to_owned(), found: application });
     }
     if !is_new && version != SCHEMA_VERSION {
-        return Err(SqliteOpenError::Version {
-            path: path.to_owned(),
-            found: version,
-        });
+        return Err(SqliteOpenError::Version { path: path.to_owned(), found: version });
     }
     Ok(!is_new)
 }
@@ -546,20 +512,11 @@ fn check_header(connection: &Connection, path: &Path) -> Result<(), SqliteOpenEr
     if !header.is_database {
         Err(unreadable(path, &"file is not a database"))
     } else if header.application_id != APPLICATION_ID && !(is_new && header.has_checksums) {
-        Err(SqliteOpenError::Foreign {
-            path: path.to_owned(),
-            found: header.application_id,
-        })
+        Err(SqliteOpenError::Foreign { path: path.to_owned(), found: header.application_id })
     } else if header.user_version != SCHEMA_VERSION && !is_new {
-        Err(SqliteOpenError::Version {
-            path: path.to_owned(),
-            found: header.user_version,
-        })
+        Err(SqliteOpenError::Version { path: path.to_owned(), found: header.user_version })
     } else if !header.has_checksums {
-        Err(unreadable(
-            path,
-            &"the first page of the database is damaged",
-        ))
+        Err(unreadable(path, &"the first page of the database is damaged"))
     } else {
         Ok(())
     }
@@ -589,10 +546,7 @@ pub(super) fn keep_wal_on_close(connection: &Connection, path: &Path) -> rusqlit
 }
 
 /// The log that the database at `path` needs and that is not there: SQLite's, or the redo log.
-pub(super) fn missing_log(
-    connection: &Connection,
-    path: &Path,
-) -> rusqlite::Result<Option<PathBuf>> {
+pub(super) fn missing_log(connection: &Connection, path: &Path) -> rusqlite::Result<Option<PathBuf>> {
     let first = |sql| connection.query_row(sql, (), |row| row.get::<_, bool>(0));
     if first("SELECT needed FROM log")? && !has_log(path) {
         return Ok(Some(log_of(path)));
@@ -608,32 +562,22 @@ pub(super) fn prepare(connection: &Connection, path: &Path) -> Result<(), Sqlite
     let wrong = |error: rusqlite::Error| unreadable(path, &error);
     let is_there = identify(connection, path)?;
     if is_there && let Some(log) = missing_log(connection, path).map_err(wrong)? {
-        return Err(SqliteOpenError::LogGone {
-            path: path.to_owned(),
-            log,
-        });
+        return Err(SqliteOpenError::LogGone { path: path.to_owned(), log });
     }
     if !is_there {
         // Free pages can then be given back to the disk in small steps: see `Db::give_back`.
-        connection
-            .pragma_update(None, "auto_vacuum", "INCREMENTAL")
-            .map_err(wrong)?;
+        connection.pragma_update(None, "auto_vacuum", "INCREMENTAL").map_err(wrong)?;
     }
-    let mode: String = connection
-        .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
-        .map_err(wrong)?;
+    let mode: String =
+        connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0)).map_err(wrong)?;
     if mode != "wal" {
         let reason = format!("SQLite offers journal mode {mode:?} here, but WAL is needed");
         return Err(unreadable(path, &reason));
     }
     // An unmount that was interrupted while it gave free pages back leaves the mode in which every commit does.
-    let vacuum: i64 = connection
-        .pragma_query_value(None, "auto_vacuum", |row| row.get(0))
-        .map_err(wrong)?;
+    let vacuum: i64 = connection.pragma_query_value(None, "auto_vacuum", |row| row.get(0)).map_err(wrong)?;
     if is_there && vacuum == 1 {
-        connection
-            .pragma_update(None, "auto_vacuum", "INCREMENTAL")
-            .map_err(wrong)?;
+        connection.pragma_update(None, "auto_vacuum", "INCREMENTAL").map_err(wrong)?;
     }
     if !is_there {
         let create = format!(
@@ -646,8 +590,5 @@ pub(super) fn prepare(connection: &Connection, path: &Path) -> Result<(), Sqlite
 }
 
 pub(super) fn unreadable(path: &Path, reason: &impl ToString) -> SqliteOpenError {
-    SqliteOpenError::Unreadable {
-        path: path.to_owned(),
-        reason: reason.to_string(),
-    }
+    SqliteOpenError::Unreadable { path: path.to_owned(), reason: reason.to_string() }
 }

@@ -12,12 +12,9 @@ pub(super) fn mount_of(database: &Path) -> Option<PathBuf> {
     let has_it = |mount: &MountEntry| {
         let daemon = Daemon::of(mount)?;
         let files = read_dir(format!("/proc/{}/fd", daemon.pid())).ok()?;
-        let mut files = files
-            .flatten()
-            .filter_map(|file| read_link(file.path()).ok());
+        let mut files = files.flatten().filter_map(|file| read_link(file.path()).ok());
         files.find(|file| *file == database)
     };
     let mut ours = mounts().ok()?.into_iter().filter(MountEntry::is_ours);
-    ours.find(|mount| has_it(mount).is_some())
-        .map(|mount| mount.at)
+    ours.find(|mount| has_it(mount).is_some()).map(|mount| mount.at)
 }

@@ -83,19 +83,13 @@ fn reserve(connection: &Connection) -> rusqlite::Result<()> {
     };
     match result {
         ffi::SQLITE_OK => Ok(()),
-        failed => Err(rusqlite::Error::SqliteFailure(
-            ffi::Error::new(failed),
-            None,
-        )),
+        failed => Err(rusqlite::Error::SqliteFailure(ffi::Error::new(failed), None)),
     }
 }
 
 /// Does `work` with the file of a connection's database.
 #[expect(unsafe_code, reason = "rusqlite has no call for it")]
-fn with_file<T>(
-    connection: &Connection,
-    work: impl FnOnce(&mut PageFile) -> io::Result<T>,
-) -> io::Result<T> {
+fn with_file<T>(connection: &Connection, work: impl FnOnce(&mut PageFile) -> io::Result<T>) -> io::Result<T> {
     let mut file: *mut PageFile = std::ptr::null_mut();
     // SAFETY: the handle is open, the name ends with 0, and this operation writes a pointer to the file. It lives as long
     // as the connection, which `work` cannot use meanwhile; whether it is one of this VFS is asked before it is used.
@@ -150,8 +144,7 @@ impl Header {
             is_database: header.starts_with(b"SQLite format 3\0"),
             application_id: number(68),
             user_version: number(60),
-            has_checksums: header[16..18] == (PAGE as u16).to_be_bytes()
-                && header[20] == RESERVED as u8,
+            has_checksums: header[16..18] == (PAGE as u16).to_be_bytes() && header[20] == RESERVED as u8,
         }
     }
 }
@@ -180,8 +173,7 @@ pub(super) fn damaged(connection: &Connection, may_be_in_log: bool) -> io::Resul
                 // A mount may be writing it: then it is another one the next time.
                 let read = file.read_exact(&mut page, ((number - 1) * PAGE as u64) as i64);
                 is_good = read == ffi::SQLITE_OK
-                    && (is_whole(&page, number as u32)
-                        || may_be_in_log && page.iter().all(|byte| *byte == 0));
+                    && (is_whole(&page, number as u32) || may_be_in_log && page.iter().all(|byte| *byte == 0));
             }
             found.extend((!is_good).then_some(number));
         }
@@ -301,10 +293,7 @@ fn register() -> rusqlite::Result<&'static CStr> {
     });
     match *registered {
         ffi::SQLITE_OK => Ok(NAME),
-        failed => Err(rusqlite::Error::SqliteFailure(
-            ffi::Error::new(failed),
-            None,
-        )),
+        failed => Err(rusqlite::Error::SqliteFailure(ffi::Error::new(failed), None)),
     }
 }
 
@@ -355,8 +344,8 @@ struct LastFrame {
 #[expect(unsafe_code, reason = "the interface of SQLite's files")]
 mod file {
     use super::{
-        CStr, Errno, FRAME, FRAME_HEADER, GATHERED_MAX, Kind, LOG_HEADER, LastFrame, PAGE,
-        PageFile, c_char, c_int, c_void, ffi, frame_checksum, is_whole, stamp,
+        CStr, Errno, FRAME, FRAME_HEADER, GATHERED_MAX, Kind, LOG_HEADER, LastFrame, PAGE, PageFile, c_char, c_int,
+        c_void, ffi, frame_checksum, is_whole, stamp,
     };
 
     /// The functions of a file of the system's VFS.
@@ -406,9 +395,7 @@ mod file {
             // SAFETY: the file is open, and `bytes` are as long as the call says.
             let result = unsafe { write(file, bytes.as_ptr().cast(), bytes.len() as c_int, at) };
             // SQLite tells a full disk from other failures, and takes a quota that is used up for one of those.
-            match result == ffi::SQLITE_IOERR_WRITE
-                && self.last_errno() == Errno::DQUOT.raw_os_error()
-            {
+            match result == ffi::SQLITE_IOERR_WRITE && self.last_errno() == Errno::DQUOT.raw_os_error() {
                 true => ffi::SQLITE_FULL,
                 false => result,
             }
@@ -432,9 +419,7 @@ mod file {
                 // SAFETY: SQLite's name of the file ends with 0 and lives as long as the file.
                 false => unsafe { CStr::from_ptr(self.name) }.to_string_lossy(),
             };
-            tracing::error!(
-                "{name}: page {number} {why}; `ctxbench doctor --store` lists what is lost"
-            );
+            tracing::error!("{name}: page {number} {why}; `ctxbench doctor --store` lists what is lost");
             ffi::SQLITE_IOERR_DATA
         }
 
@@ -557,11 +542,7 @@ mod file {
             let (mut sum, mut magic) = ([0; 8], [0; 4]);
             must(self.read_exact(&mut sum, sum_at))?;
             must(self.read_exact(&mut magic, 0))?;
-            Ok(LastFrame {
-                end: frame_at,
-                sum: [big_endian(&sum, 0), big_endian(&sum, 4)],
-                is_big: magic[3] & 1 == 1,
-            })
+            Ok(LastFrame { end: frame_at, sum: [big_endian(&sum, 0), big_endian(&sum, 4)], is_big: magic[3] & 1 == 1 })
         }
 
         fn read_log(&mut self, out: &mut [u8], at: i64) -> c_int {
@@ -717,9 +698,7 @@ mod file {
                 return result;
             }
             ours.write(PageFile {
-                base: ffi::sqlite3_file {
-                    pMethods: &raw const METHODS,
-                },
+                base: ffi::sqlite3_file { pMethods: &raw const METHODS },
                 kind,
                 name,
                 header_at: -1,
@@ -748,12 +727,7 @@ mod file {
         }
     }
 
-    unsafe extern "C" fn read(
-        file: *mut ffi::sqlite3_file,
-        out: *mut c_void,
-        length: c_int,
-        at: i64,
-    ) -> c_int {
+    unsafe extern "C" fn read(file: *mut ffi::sqlite3_file, out: *mut c_void, length: c_int, at: i64) -> c_int {
         // SAFETY: SQLite passes a file that `open` has written, used by one thread at a time, and room for `length`
         // bytes, which the system's VFS fills or clears.
         unsafe {
@@ -763,12 +737,7 @@ mod file {
         }
     }
 
-    unsafe extern "C" fn write(
-        file: *mut ffi::sqlite3_file,
-        bytes: *const c_void,
-        length: c_int,
-        at: i64,
-    ) -> c_int {
+    unsafe extern "C" fn write(file: *mut ffi::sqlite3_file, bytes: *const c_void, length: c_int, at: i64) -> c_int {
         // SAFETY: SQLite passes a file that `open` has written, used by one thread at a time, and `length` bytes.
         unsafe {
             let bytes = std::slice::from_raw_parts(bytes.cast::<u8>(), length as usize);
@@ -918,8 +887,7 @@ mod tests {
     /// A database in WAL mode, whose connection writes its pages to the log amid a transaction.
     fn spilling(path: &Path) -> Connection {
         let connection = connect(path, OpenFlags::default()).unwrap();
-        let prepare =
-            "PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; PRAGMA cache_size = 10;
+        let prepare = "PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0; PRAGMA cache_size = 10;
              CREATE TABLE t (n INTEGER PRIMARY KEY, bytes BLOB)";
         connection.execute_batch(prepare).unwrap();
         connection
@@ -944,14 +912,9 @@ mod tests {
             writer.execute_batch(fill).unwrap();
             writer.execute_batch("SAVEPOINT s").unwrap();
             writer.execute_batch(fill).unwrap();
-            assert_eq!(
-                number(&writer, "SELECT sum(length(bytes)) FROM t"),
-                1_800_000
-            );
+            assert_eq!(number(&writer, "SELECT sum(length(bytes)) FROM t"), 1_800_000);
             writer.execute_batch("ROLLBACK TO s").unwrap();
-            writer
-                .execute_batch("UPDATE t SET bytes = randomblob(9000) WHERE n % 3 = 0")
-                .unwrap();
+            writer.execute_batch("UPDATE t SET bytes = randomblob(9000) WHERE n % 3 = 0").unwrap();
             writer.execute_batch("COMMIT; BEGIN").unwrap();
             writer.execute_batch(fill).unwrap();
             writer.execute_batch("ROLLBACK").unwrap();
@@ -960,15 +923,10 @@ mod tests {
         let sum = "SELECT sum(instr(hex(bytes), '00')) FROM t";
         let expected = number(&writer, sum);
         copy(&path, &killed);
-        for reader in [
-            connect(&killed, OpenFlags::default()).unwrap(),
-            Connection::open(&killed).unwrap(),
-        ] {
+        for reader in [connect(&killed, OpenFlags::default()).unwrap(), Connection::open(&killed).unwrap()] {
             assert_eq!(number(&reader, sum), expected);
             assert_eq!(number(&reader, "SELECT count(*) FROM last"), 0);
-            let checked: String = reader
-                .query_row("PRAGMA integrity_check", (), |row| row.get(0))
-                .unwrap();
+            let checked: String = reader.query_row("PRAGMA integrity_check", (), |row| row.get(0)).unwrap();
             assert_eq!(checked, "ok");
             // The second one copies the log as the last to close: a program without this VFS.
             let keep = rusqlite::config::DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
@@ -1038,10 +996,7 @@ mod tests {
                 copied.unwrap();
             }
             copy(&path, &killed);
-            for reader in [
-                Connection::open(&killed).unwrap(),
-                connect(&killed, OpenFlags::default()).unwrap(),
-            ] {
+            for reader in [Connection::open(&killed).unwrap(), connect(&killed, OpenFlags::default()).unwrap()] {
                 assert_eq!(number(&reader, SUM), number(&writer, SUM), "round {round}");
             }
         }
@@ -1063,11 +1018,7 @@ mod tests {
             writer.execute_batch(small).unwrap();
             let before = number(&writer, SUM);
             let log = std::fs::metadata(path.with_extension("db-wal")).unwrap();
-            let end = if round % 2 == 0 {
-                4 * FRAME as i64
-            } else {
-                log.len() as i64
-            };
+            let end = if round % 2 == 0 { 4 * FRAME as i64 } else { log.len() as i64 };
             // The pages of each round reach further than those before.
             ROOM.set(end + 4096 * round);
             writer.execute_batch("BEGIN").unwrap();
@@ -1076,9 +1027,7 @@ mod tests {
                 let _ = writer.execute_batch(&insert);
                 // It reads all rows and changes none. SQLite undoes such a statement alone if a read fails for want of
                 // space, and not its transaction.
-                let read = writer.execute_batch(
-                    "UPDATE t SET n = -n WHERE instr(bytes, x'00ff00ff00ff') > 1000000",
-                );
+                let read = writer.execute_batch("UPDATE t SET n = -n WHERE instr(bytes, x'00ff00ff00ff') > 1000000");
                 if writer.is_autocommit() {
                     break;
                 }
@@ -1094,14 +1043,9 @@ mod tests {
             ROOM.set(i64::MAX);
             let now = number(&writer, SUM);
             copy(&path, &killed);
-            for reader in [
-                Connection::open(&killed).unwrap(),
-                connect(&killed, OpenFlags::default()).unwrap(),
-            ] {
+            for reader in [Connection::open(&killed).unwrap(), connect(&killed, OpenFlags::default()).unwrap()] {
                 assert_eq!(number(&reader, SUM), now, "round {round}");
-                let checked: String = reader
-                    .query_row("PRAGMA integrity_check", (), |row| row.get(0))
-                    .unwrap();
+                let checked: String = reader.query_row("PRAGMA integrity_check", (), |row| row.get(0)).unwrap();
                 assert_eq!(checked, "ok", "round {round}");
             }
             let rows = number(&writer, "SELECT count(*) FROM t");
@@ -1126,12 +1070,8 @@ mod tests {
             );
             writer.execute_batch(&change).unwrap();
             assert_eq!(number(&writer, sum), round * 90_000);
-            writer
-                .execute_batch("DELETE FROM t WHERE rowid = 1; PRAGMA incremental_vacuum")
-                .unwrap();
-            writer
-                .execute_batch("INSERT INTO t (rowid, bytes) VALUES (1, randomblob(90000))")
-                .unwrap();
+            writer.execute_batch("DELETE FROM t WHERE rowid = 1; PRAGMA incremental_vacuum").unwrap();
+            writer.execute_batch("INSERT INTO t (rowid, bytes) VALUES (1, randomblob(90000))").unwrap();
         }
         drop(writer);
         let reader = connect(&path, OpenFlags::default()).unwrap();
@@ -1145,9 +1085,7 @@ mod tests {
         let path = dir.path().join("a.db");
         let writer = spilling(&path);
         for _ in 0..50 {
-            writer
-                .execute("INSERT INTO t (bytes) VALUES (randomblob(3000))", ())
-                .unwrap();
+            writer.execute("INSERT INTO t (bytes) VALUES (randomblob(3000))", ()).unwrap();
         }
         drop(writer);
         let whole = std::fs::read(&path).unwrap();
@@ -1155,9 +1093,7 @@ mod tests {
             std::fs::write(&path, bytes).unwrap();
             let reader = connect(&path, OpenFlags::default()).unwrap();
             let all = reader.query_row("SELECT max(bytes) FROM t", (), |_| Ok(()));
-            let code = all
-                .err()
-                .and_then(|error| error.sqlite_error().map(|error| error.extended_code));
+            let code = all.err().and_then(|error| error.sqlite_error().map(|error| error.extended_code));
             (code, damaged(&reader, false).unwrap())
         };
         assert_eq!(read(&whole), (None, Vec::new()));
@@ -1181,7 +1117,8 @@ mod tests {
         let path = dir.path().join("a.db");
         let made = Connection::open(&path).unwrap();
         reserve(&made).unwrap();
-        let rows = "CREATE TABLE t (a); INSERT INTO t SELECT randomblob(3000) FROM (VALUES (1), (2), (3), (4), (5), (6))";
+        let rows =
+            "CREATE TABLE t (a); INSERT INTO t SELECT randomblob(3000) FROM (VALUES (1), (2), (3), (4), (5), (6))";
         made.execute_batch(rows).unwrap();
         drop(made);
         let bare = std::fs::read(&path).unwrap();

@@ -31,10 +31,7 @@ pub(super) fn orphans(db: &Db) -> Result<()> {
     let damaged = undeletable(db, &orphans);
     for ino in orphans {
         if damaged.contains(&ino) {
-            tracing::warn!(
-                ino,
-                "a removed file stays in the database, because its pages are damaged"
-            );
+            tracing::warn!(ino, "a removed file stays in the database, because its pages are damaged");
         } else {
             reclaim(db, ino, true)?;
         }

@@ -9,8 +9,7 @@ use super::redo::PAYLOAD_MAX;
 use super::tails::HEAD;
 use super::{content, names, nodes, reclaim, xattrs};
 use crate::store::{
-    Allocate, Attr, Caller, Change, Errno, Ino, Kind, NewNode, RenameMode, Result, StoreError,
-    XattrMode, check_rename,
+    Allocate, Attr, Caller, Change, Errno, Ino, Kind, NewNode, RenameMode, Result, StoreError, XattrMode, check_rename,
 };
 
 /// A change of one call, with all that decides its outcome. A change of this type, or of one in it, needs a new
@@ -159,12 +158,7 @@ impl Record<'_> {
                 Some(new) if new > size(*ino)? => new,
                 _ => 0,
             },
-            Record::Fallocate {
-                ino,
-                offset,
-                length,
-                ..
-            } => offset.saturating_add(*length).max(size(*ino)?),
+            Record::Fallocate { ino, offset, length, .. } => offset.saturating_add(*length).max(size(*ino)?),
             _ => 0,
         };
         let payload = match self {
@@ -238,14 +232,10 @@ impl<'a> Sizes<'a> {
                     grown(offset.saturating_add(data.len() as u64))
                 }
                 Record::Append { data, .. } => Some(before.saturating_add(data.len() as u64)),
-                Record::Fallocate {
-                    how,
-                    offset,
-                    length,
-                    ..
-                } => match how {
-                    Allocate::Reserve { keep_size: false }
-                    | Allocate::Zero { keep_size: false } => grown(offset.saturating_add(*length)),
+                Record::Fallocate { how, offset, length, .. } => match how {
+                    Allocate::Reserve { keep_size: false } | Allocate::Zero { keep_size: false } => {
+                        grown(offset.saturating_add(*length))
+                    }
                     Allocate::Reserve { .. } | Allocate::Zero { .. } | Allocate::PunchHole => size,
                 },
                 Record::TailWritten { end, .. } => grown(*end),
@@ -260,78 +250,27 @@ impl<'a> Sizes<'a> {
 /// # Errors
 /// If the record is not one of this version, or does not apply.
 pub(super) fn redo(db: &Db, payload: &[u8]) -> Result<()> {
-    let record = postcard::from_bytes(payload).map_err(|error| {
-        StoreError::storage(Errno::IO, format!("a record of the redo log: {error}"))
-    })?;
+    let record = postcard::from_bytes(payload)
+        .map_err(|error| StoreError::storage(Errno::IO, format!("a record of the redo log: {error}")))?;
     match record {
-        Record::SetAttr {
-            caller,
-            ino,
-            change,
-        } => set_attr(db, &caller, ino, &change).map(|_| ()),
-        Record::Create {
-            caller,
-            parent,
-            name,
-            ino,
-            node,
-        } => create(db, &caller, parent, name, ino, &node).map(|_| ()),
-        Record::Link {
-            caller,
-            ino,
-            parent,
-            name,
-        } => link(db, &caller, ino, parent, name).map(|_| ()),
-        Record::Unlink {
-            caller,
-            parent,
-            name,
-        } => unlink(db, &caller, parent, name).map(|_| ()),
-        Record::Rmdir {
-            caller,
-            parent,
-            name,
-        } => rmdir(db, &caller, parent, name).map(|_| ()),
-        Record::Rename {
-            caller,
-            from,
-            from_name,
-            to,
-            to_name,
-            mode,
-        } => rename(db, &caller, (from, from_name), (to, to_name), mode).map(|_| ()),
+        Record::SetAttr { caller, ino, change } => set_attr(db, &caller, ino, &change).map(|_| ()),
+        Record::Create { caller, parent, name, ino, node } => create(db, &caller, parent, name, ino, &node).map(|_| ()),
+        Record::Link { caller, ino, parent, name } => link(db, &caller, ino, parent, name).map(|_| ()),
+        Record::Unlink { caller, parent, name } => unlink(db, &caller, parent, name).map(|_| ()),
+        Record::Rmdir { caller, parent, name } => rmdir(db, &caller, parent, name).map(|_| ()),
+        Record::Rename { caller, from, from_name, to, to_name, mode } => {
+            rename(db, &caller, (from, from_name), (to, to_name), mode).map(|_| ())
+        }
         Record::Reclaim { ino } => reclaim::reclaim(db, ino, true).map(|_| ()),
-        Record::Write {
-            caller,
-            ino,
-            offset,
-            data,
-        } => content::write(db, &caller, ino, offset, data),
+        Record::Write { caller, ino, offset, data } => content::write(db, &caller, ino, offset, data),
         Record::Append { caller, ino, data } => write_end(db, &caller, ino, data).map(|_| ()),
-        Record::Fallocate {
-            caller,
-            ino,
-            how,
-            offset,
-            length,
-        } => allocate(db, &caller, ino, how, offset, length),
-        Record::SetXattr {
-            caller,
-            ino,
-            name,
-            value,
-            mode,
-        } => xattrs::set(db, &caller, ino, name, value, mode),
+        Record::Fallocate { caller, ino, how, offset, length } => allocate(db, &caller, ino, how, offset, length),
+        Record::SetXattr { caller, ino, name, value, mode } => xattrs::set(db, &caller, ino, name, value, mode),
         Record::RemoveXattr { caller, ino, name } => xattrs::remove(db, &caller, ino, name),
         Record::Note { note } => db.apply_note(note),
-        Record::Whiteout {
-            caller,
-            from,
-            from_name,
-            to,
-            to_name,
-            ino,
-        } => whiteout(db, &caller, (from, from_name), (to, to_name), ino).map(|_| ()),
+        Record::Whiteout { caller, from, from_name, to, to_name, ino } => {
+            whiteout(db, &caller, (from, from_name), (to, to_name), ino).map(|_| ())
+        }
         Record::TailWritten { caller, ino, end } => content::stamp(db, &caller, ino, end),
     }
 }
@@ -351,24 +290,13 @@ pub(super) fn set_attr(db: &Db, caller: &Caller, ino: Ino, change: &Change) -> R
     Ok((old_size, attr))
 }
 
-pub(super) fn create(
-    db: &Db,
-    caller: &Caller,
-    parent: Ino,
-    name: &[u8],
-    ino: Ino,
-    node: &NewNode<'_>,
-) -> Result<Attr> {
+pub(super) fn create(db: &Db, caller: &Caller, parent: Ino, name: &[u8], ino: Ino, node: &NewNode<'_>) -> Result<Attr> {
     let parent_attr = nodes::get_living_directory(db, parent)?;
     names::insert(db, parent, name, ino, node.kind)?;
     let (gid, permissions) = node.inherit(&parent_attr, caller);
     let is_directory = node.kind == Kind::Directory;
-    let attr = Attr {
-        gid,
-        rdev: node.rdev,
-        size: node.target.len() as u64,
-        ..Attr::new(ino, node.kind, permissions, caller)
-    };
+    let attr =
+        Attr { gid, rdev: node.rdev, size: node.target.len() as u64, ..Attr::new(ino, node.kind, permissions, caller) };
     nodes::insert(db, &attr, is_directory.then_some(parent), node.target)?;
     nodes::names_changed(db, parent, caller, i32::from(is_directory))?;
     Ok(attr)
@@ -428,8 +356,7 @@ pub(super) fn rename(
     let target_attr = target.map(|name| nodes::named(db, name.ino));
     let target_attr = target_attr.transpose()?;
     let target_dir = target_attr.filter(|attr| attr.kind == Kind::Directory);
-    let inside_itself =
-        source_attr.kind == Kind::Directory && from != to && nodes::is_within(db, to, source.ino)?;
+    let inside_itself = source_attr.kind == Kind::Directory && from != to && nodes::is_within(db, to, source.ino)?;
     let around_itself = match &target_dir {
         Some(attr) if from != to => nodes::is_within(db, from, attr.ino)?,
         _ => false,
@@ -438,14 +365,7 @@ pub(super) fn rename(
         Some(attr) => names::is_empty(db, attr.ino)?,
         None => true,
     };
-    if !check_rename(
-        &source_attr,
-        target_attr.as_ref(),
-        mode,
-        inside_itself,
-        around_itself,
-        target_is_empty,
-    )? {
+    if !check_rename(&source_attr, target_attr.as_ref(), mode, inside_itself, around_itself, target_is_empty)? {
         return Ok(None);
     }
 
@@ -506,14 +426,7 @@ pub(super) fn write_end(db: &Db, caller: &Caller, ino: Ino, data: &[u8]) -> Resu
     Ok(end)
 }
 
-pub(super) fn allocate(
-    db: &Db,
-    caller: &Caller,
-    ino: Ino,
-    how: Allocate,
-    offset: u64,
-    length: u64,
-) -> Result<()> {
+pub(super) fn allocate(db: &Db, caller: &Caller, ino: Ino, how: Allocate, offset: u64, length: u64) -> Result<()> {
     let mut attr = nodes::get_file(db, ino)?;
     let end = offset + length;
     if end > content::SIZE_MAX {

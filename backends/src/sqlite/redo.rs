@@ -152,12 +152,7 @@ impl Redo {
         // Under its own name only when it is whole: a mount takes a part of one for damage.
         let new = new_redo_of(path);
         let file = unfinished::create(&new)?;
-        let header = Header {
-            mount,
-            boot: boot(),
-            last: 0,
-            committed: 0,
-        };
+        let header = Header { mount, boot: boot(), last: 0, committed: 0 };
         let made = fill(&file, &header).and_then(|()| std::fs::rename(&new, redo_of(path)));
         if let Err(error) = made {
             std::fs::remove_file(&new)?;
@@ -192,10 +187,7 @@ impl Redo {
 
     /// The last change.
     pub(super) fn last_change(&self) -> ChangeId {
-        ChangeId {
-            number: self.last,
-            mount: self.header.mount,
-        }
+        ChangeId { number: self.last, mount: self.header.mount }
     }
 
     /// Whether there is a record that is not committed.
@@ -221,10 +213,7 @@ impl Redo {
     ///
     /// # Errors
     /// If it cannot be written; the record then does not count.
-    pub(super) fn append(
-        &mut self,
-        encode: impl FnOnce(&mut Vec<u8>) -> io::Result<()>,
-    ) -> io::Result<()> {
+    pub(super) fn append(&mut self, encode: impl FnOnce(&mut Vec<u8>) -> io::Result<()>) -> io::Result<()> {
         self.record.clear();
         self.record.resize(HEADER, 0);
         encode(&mut self.record)?;
@@ -234,10 +223,7 @@ impl Redo {
         self.record[8..16].copy_from_slice(&number.to_le_bytes());
         let sum = checksum(self.header.mount, &self.record[8..]);
         self.record[4..8].copy_from_slice(&sum.to_le_bytes());
-        let header = Header {
-            last: number,
-            ..self.header
-        };
+        let header = Header { last: number, ..self.header };
         self.copy(&header)?;
         self.header = header;
         if !self.is_pending() {
@@ -272,11 +258,7 @@ impl Redo {
     /// The current records, which follow `commits` commits, for a sync that promises that they are durable.
     pub(super) fn promise(&mut self, commits: u64) -> Recorded {
         self.is_promised |= self.is_pending();
-        Recorded {
-            file: Arc::clone(&self.file),
-            last: if self.is_pending() { self.last } else { 0 },
-            commits,
-        }
+        Recorded { file: Arc::clone(&self.file), last: if self.is_pending() { self.last } else { 0 }, commits }
     }
 
     /// Everything up to change `last` is committed; `sync` makes that durable, where an `fsync` relies on the records.
@@ -309,11 +291,7 @@ impl Redo {
         let found = payloads(&bytes, self.header.mount, None);
         match found.len() == self.records as usize {
             true => Ok(found),
-            false => Err(io::Error::other(format!(
-                "{} of {} records can be read",
-                found.len(),
-                self.records
-            ))),
+            false => Err(io::Error::other(format!("{} of {} records can be read", found.len(), self.records))),
         }
     }
 }
@@ -396,10 +374,7 @@ pub(super) fn read(path: &Path, known: Known) -> std::result::Result<Vec<Vec<u8>
     let found = payloads(&bytes[START..], header.mount, Some(applied));
     let (reached, wanted) = (applied + found.len() as u64, header.wanted());
     if reached < wanted {
-        let reason = format!(
-            "its changes {} to {wanted} are damaged or missing",
-            reached + 1
-        );
+        let reason = format!("its changes {} to {wanted} are damaged or missing", reached + 1);
         if header.is_of_this_boot() {
             return damaged(reason);
         }
@@ -501,11 +476,7 @@ mod tests {
     }
 
     fn known(mount: i64, applied: u64) -> Known {
-        Known {
-            mount: Some(mount),
-            applied,
-            ended: None,
-        }
+        Known { mount: Some(mount), applied, ended: None }
     }
 
     fn read(path: &Path, mount: i64, applied: u64) -> Vec<Vec<u8>> {
@@ -625,10 +596,7 @@ mod tests {
         // Once they are committed, nothing needs them.
         assert!(read(&path, 7, 2).is_empty());
         damage(&path, 8, 0);
-        let ended = Known {
-            ended: Some(7),
-            ..known(8, 0)
-        };
+        let ended = Known { ended: Some(7), ..known(8, 0) };
         assert!(super::read(&path, ended).unwrap().is_empty());
     }
 

@@ -83,10 +83,7 @@ fn log_limits(database: u64, free: u64) -> LogLimits {
         CHECKPOINT_AT => LOG_MAX + database / 6,
         _ => 2 * copy_at,
     };
-    LogLimits {
-        copy_at,
-        max: share.min(LOG_MAX_LARGE),
-    }
+    LogLimits { copy_at, max: share.min(LOG_MAX_LARGE) }
 }
 
 /// Bytes that users may still take of the disk that holds `file`.

@@ -25,8 +25,7 @@ pub(super) struct ChangeId {
 impl ChangeId {
     /// Whether a database that knows `known`, with all changes up to `reached`, has this change.
     fn is_in(self, known: Known, reached: u64) -> bool {
-        known.ended == Some(self.mount)
-            || (known.mount == Some(self.mount) && self.number <= reached)
+        known.ended == Some(self.mount) || (known.mount == Some(self.mount) && self.number <= reached)
     }
 }
 
@@ -41,10 +40,7 @@ pub(super) struct TailName {
 impl TailName {
     /// The tail of an inode as it is now.
     pub(super) fn current(ino: Ino) -> Self {
-        Self {
-            ino,
-            set_aside: None,
-        }
+        Self { ino, set_aside: None }
     }
 
     /// `None` if the name is not one of ours.
@@ -55,14 +51,8 @@ impl TailName {
         };
         let (number, mount) = change.split_once('.')?;
         let mount = u64::from_str_radix(mount, 16).ok()?;
-        let change = ChangeId {
-            number: number.parse().ok()?,
-            mount: mount.cast_signed(),
-        };
-        let parsed = Self {
-            ino: ino.parse().ok()?,
-            set_aside: Some(change),
-        };
+        let change = ChangeId { number: number.parse().ok()?, mount: mount.cast_signed() };
+        let parsed = Self { ino: ino.parse().ok()?, set_aside: Some(change) };
         (parsed.to_string() == name).then_some(parsed)
     }
 }
@@ -121,9 +111,8 @@ impl TailNames {
     /// The tails that [`restore`] would give their names back, by inode.
     pub(super) fn restored(self, known: Known, reached: u64) -> BTreeMap<Ino, TailName> {
         let needed = needed(self.0, known, reached);
-        let first = |(ino, tails): (Ino, BTreeMap<ChangeId, TailName>)| {
-            tails.into_values().next().map(|name| (ino, name))
-        };
+        let first =
+            |(ino, tails): (Ino, BTreeMap<ChangeId, TailName>)| tails.into_values().next().map(|name| (ino, name));
         needed.into_iter().filter_map(first).collect()
     }
 }
@@ -174,17 +163,10 @@ pub(super) fn remove(dir: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    const KNOWN: Known = Known {
-        mount: Some(-7),
-        applied: 0,
-        ended: Some(5),
-    };
+    const KNOWN: Known = Known { mount: Some(-7), applied: 0, ended: Some(5) };
 
     fn name(ino: Ino, number: u64, mount: i64) -> TailName {
-        TailName {
-            ino,
-            set_aside: Some(ChangeId { number, mount }),
-        }
+        TailName { ino, set_aside: Some(ChangeId { number, mount }) }
     }
 
     #[test]
@@ -192,15 +174,7 @@ mod tests {
         for name in [TailName::current(7), name(7, 12, -7), name(9, 1, i64::MAX)] {
             assert_eq!(TailName::parse(name.to_string().as_ref()), Some(name));
         }
-        for other in [
-            "",
-            "x",
-            "7.",
-            "7.1",
-            "7.1.2",
-            "7.1.zz",
-            "07.1.0000000000000000",
-        ] {
+        for other in ["", "x", "7.", "7.1", "7.1.2", "7.1.zz", "07.1.0000000000000000"] {
             assert_eq!(TailName::parse(other.as_ref()), None, "{other}");
         }
     }

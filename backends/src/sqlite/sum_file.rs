@@ -126,16 +126,11 @@ impl BlockHeader {
 
     /// `None` if the block is free, or damaged.
     fn decode(bytes: &[u8], block: u32) -> Option<Self> {
-        let header = Self {
-            ino: u64_at(bytes, 0),
-            group: u64_at(bytes, 8),
-            base: u64_at(bytes, 16),
-            count: u32_at(bytes, 24),
-        };
+        let header =
+            Self { ino: u64_at(bytes, 0), group: u64_at(bytes, 8), base: u64_at(bytes, 16), count: u32_at(bytes, 24) };
         let is_whole = check(header.ino, u64::from(block), &bytes[8..28]) == u32_at(bytes, 28);
-        let is_possible = (1..INO_LIMIT).contains(&header.ino)
-            && header.group < PIECE_LIMIT / SLOTS
-            && header.base <= PIECE_LIMIT;
+        let is_possible =
+            (1..INO_LIMIT).contains(&header.ino) && header.group < PIECE_LIMIT / SLOTS && header.base <= PIECE_LIMIT;
         (is_whole && is_possible).then_some(header)
     }
 }
@@ -227,24 +222,15 @@ impl Left {
             let first = match blocks.first() {
                 Some(((_, 0), same)) => same[0].1,
                 // Its removal was interrupted.
-                _ => BlockHeader {
-                    ino,
-                    group: 0,
-                    base: 0,
-                    count: u32::MAX,
-                },
+                _ => BlockHeader { ino, group: 0, base: 0, count: u32::MAX },
             };
-            let is_whole = blocks.len() >= first.count as usize
-                && blocks.iter().all(|(_, same)| same.len() == 1);
+            let is_whole = blocks.len() >= first.count as usize && blocks.iter().all(|(_, same)| same.len() == 1);
             if !is_whole {
                 let numbers = blocks.iter().flat_map(|(_, same)| same.iter());
                 left.free.extend(numbers.map(|(block, _)| *block));
                 continue;
             }
-            let mut tail = LeftTail {
-                base: first.base,
-                ..LeftTail::default()
-            };
+            let mut tail = LeftTail { base: first.base, ..LeftTail::default() };
             for ((_, group), same) in blocks {
                 let (block, _) = same[0];
                 tail.blocks.insert(*group, block);
@@ -287,9 +273,7 @@ pub(super) fn forget_boot(path: &Path) -> io::Result<()> {
 fn content(file: &File) -> io::Result<Vec<u8>> {
     let length = file.metadata()?.len();
     if length > BYTES_MAX {
-        return Err(io::Error::other(format!(
-            "it has more than {BYTES_MAX} bytes"
-        )));
+        return Err(io::Error::other(format!("it has more than {BYTES_MAX} bytes")));
     }
     let mut bytes = vec![0; length as usize];
     file.read_exact_at(&mut bytes, 0)?;
@@ -375,14 +359,8 @@ impl SumFile {
         let Some(left) = left else {
             return HashMap::new();
         };
-        let free = Free {
-            blocks: left.free,
-            end: left.end,
-        };
-        let opened = Arc::new(Opened {
-            file,
-            free: Mutex::new(free),
-        });
+        let free = Free { blocks: left.free, end: left.end };
+        let opened = Arc::new(Opened { file, free: Mutex::new(free) });
         // What is left of an interrupted removal must not count again.
         for block in &opened.free.lock().blocks {
             let _ = opened.write(&[0; HEADER], *block, 0);
@@ -403,10 +381,7 @@ impl SumFile {
     }
 
     fn header(&self) -> [u8; BLOCK] {
-        let header = FileHeader {
-            boot: boot(),
-            mount: *self.mount.lock(),
-        };
+        let header = FileHeader { boot: boot(), mount: *self.mount.lock() };
         header.encode()
     }
 
@@ -417,27 +392,16 @@ impl SumFile {
         }
         let file = self.open(OFlags::CREATE | OFlags::TRUNC)?;
         file.write_all_at(&self.header(), 0)?;
-        let free = Free {
-            blocks: Vec::new(),
-            end: 1,
-        };
-        let made = Arc::new(Opened {
-            file,
-            free: Mutex::new(free),
-        });
+        let free = Free { blocks: Vec::new(), end: 1 };
+        let made = Arc::new(Opened { file, free: Mutex::new(free) });
         *opened = Some(Arc::clone(&made));
         Ok(made)
     }
 
     /// The slots of a tail for whose first `base` pieces the checksums in the tables count, and that is zeros past them.
     pub(super) fn begin(self: &Arc<Self>, ino: Ino, base: u64) -> io::Result<TailSlots> {
-        let mut slots = TailSlots {
-            sums: Arc::clone(self),
-            opened: self.opened()?,
-            ino,
-            base,
-            blocks: BTreeMap::new(),
-        };
+        let mut slots =
+            TailSlots { sums: Arc::clone(self), opened: self.opened()?, ino, base, blocks: BTreeMap::new() };
         slots.block(0)?;
         Ok(slots)
     }
@@ -511,12 +475,7 @@ impl TailSlots {
             return Ok(*block);
         }
         let block = self.opened.allocate();
-        let header = BlockHeader {
-            ino: self.ino,
-            group,
-            base: self.base,
-            count: 1,
-        };
+        let header = BlockHeader { ino: self.ino, group, base: self.base, count: 1 };
         let mut bytes = [0; BLOCK];
         bytes[..HEADER].copy_from_slice(&header.encode(block));
         let slots = bytes[HEADER..].chunks_exact_mut(SLOT);
@@ -537,27 +496,17 @@ impl TailSlots {
         let Some(block) = self.blocks.get(&0) else {
             return Ok(());
         };
-        let header = BlockHeader {
-            ino: self.ino,
-            group: 0,
-            base: self.base,
-            count: self.blocks.len() as u32,
-        };
+        let header = BlockHeader { ino: self.ino, group: 0, base: self.base, count: self.blocks.len() as u32 };
         self.opened.write(&header.encode(*block), *block, 0)
     }
 
     /// Changes the slots of pieces, in their order.
     pub(super) fn set(&mut self, slots: &[(u64, Slot)]) -> io::Result<()> {
-        let is_next = |one: &(u64, Slot), two: &(u64, Slot)| {
-            one.0 + 1 == two.0 && one.0 / SLOTS == two.0 / SLOTS
-        };
+        let is_next = |one: &(u64, Slot), two: &(u64, Slot)| one.0 + 1 == two.0 && one.0 / SLOTS == two.0 / SLOTS;
         for run in slots.chunk_by(is_next) {
             let (first, _) = run[0];
             let block = self.block(first / SLOTS)?;
-            let bytes: Vec<u8> = run
-                .iter()
-                .flat_map(|(piece, slot)| slot.encode(self.ino, *piece))
-                .collect();
+            let bytes: Vec<u8> = run.iter().flat_map(|(piece, slot)| slot.encode(self.ino, *piece)).collect();
             let within = HEADER + (first % SLOTS) as usize * SLOT;
             self.opened.write(&bytes, block, within)?;
         }
@@ -570,11 +519,7 @@ impl TailSlots {
             self.base = first;
             self.write_first()?;
         }
-        let groups: Vec<u64> = self
-            .blocks
-            .range(first / SLOTS..)
-            .map(|(group, _)| *group)
-            .collect();
+        let groups: Vec<u64> = self.blocks.range(first / SLOTS..).map(|(group, _)| *group).collect();
         for group in groups {
             let pieces = first.max(group * SLOTS)..(group + 1) * SLOTS;
             let slots: Vec<(u64, Slot)> = pieces.map(|piece| (piece, Slot::Base)).collect();
@@ -589,10 +534,7 @@ impl TailSlots {
     /// If the file still says what it said, and cannot be emptied.
     pub(super) fn forget(self) -> io::Result<()> {
         // The first block first: the others say nothing without it.
-        let freed = self
-            .blocks
-            .values()
-            .try_for_each(|block| self.opened.write(&[0; HEADER], *block, 0));
+        let freed = self.blocks.values().try_for_each(|block| self.opened.write(&[0; HEADER], *block, 0));
         match freed {
             Ok(()) => self.opened.free.lock().blocks.extend(self.blocks.values()),
             Err(error) => {
@@ -608,11 +550,7 @@ impl TailSlots {
 mod tests {
     use super::*;
 
-    const KNOWN: Known = Known {
-        mount: None,
-        applied: 0,
-        ended: Some(-3),
-    };
+    const KNOWN: Known = Known { mount: None, applied: 0, ended: Some(-3) };
 
     const KNOWN_SUM: Slot = Slot::Prefix { sum: 9, length: 80 };
 
@@ -642,15 +580,9 @@ mod tests {
         let slots = [(79, Slot::Unknown), (80, KNOWN_SUM), (81, Slot::Damaged)];
         assert_eq!(left.tails[&5].slots, BTreeMap::from(slots));
         assert_eq!(left.tails[&7].slots, BTreeMap::from([(0, KNOWN_SUM)]));
-        assert_eq!(
-            (left.free.len(), left.end as usize),
-            (1, bytes.len() / BLOCK)
-        );
+        assert_eq!((left.free.len(), left.end as usize), (1, bytes.len() / BLOCK));
         // It is that of another mount, or of a machine that has restarted.
-        let other = Known {
-            ended: Some(3),
-            ..KNOWN
-        };
+        let other = Known { ended: Some(3), ..KNOWN };
         assert_eq!(Left::parse(&bytes, other), None);
         forget_boot(&dir.path().join("a.db")).unwrap();
         assert_eq!(Left::read(&dir.path().join("a.db"), KNOWN), None);
@@ -687,10 +619,7 @@ mod tests {
     #[test]
     fn blocks_of_tails_that_are_gone_are_used_again() {
         let dir = tempfile::tempdir().unwrap();
-        let sums = Arc::new(SumFile::new(
-            File::open(dir.path()).unwrap(),
-            "a.db-sums".into(),
-        ));
+        let sums = Arc::new(SumFile::new(File::open(dir.path()).unwrap(), "a.db-sums".into()));
         for ino in 1..100 {
             let mut slots = sums.begin(ino, 0).unwrap();
             slots.set(&[(500, KNOWN_SUM)]).unwrap();

@@ -32,14 +32,8 @@ impl SumRecorder {
         // What a killed mount has left unknown.
         let _ = wake.try_send(());
         let tails = Arc::clone(tails);
-        let thread = std::thread::Builder::new()
-            .name("sums".to_owned())
-            .spawn(move || run(&tails, &woken, &ended))?;
-        Ok(Self {
-            goes_on: Some(goes_on),
-            wake,
-            thread: Some(thread),
-        })
+        let thread = std::thread::Builder::new().name("sums".to_owned()).spawn(move || run(&tails, &woken, &ended))?;
+        Ok(Self { goes_on: Some(goes_on), wake, thread: Some(thread) })
     }
 }
 

@@ -28,14 +28,9 @@ pub(crate) fn of(db: &Db, ino: Ino) -> Result<Arc<TailSums>> {
         return Ok(known);
     }
     let length = length(db, ino)?;
-    let recorder = Recorder {
-        file: Arc::clone(db.tails.sum_file()),
-        ino,
-    };
+    let recorder = Recorder { file: Arc::clone(db.tails.sum_file()), ino };
     let sums = match (length, db.tails.metadata(ino)?) {
-        (Some(length), Some(file)) if is_sealed(&file) => {
-            TailSums::sealed(length, rows(db, ino)?, Some(recorder))
-        }
+        (Some(length), Some(file)) if is_sealed(&file) => TailSums::sealed(length, rows(db, ino)?, Some(recorder)),
         (_, Some(file)) if file.len() > 0 => TailSums::unknown(),
         // Reading one that is missing fails, and what is written belongs to a new one.
         _ => TailSums::new(recorder),
@@ -49,10 +44,7 @@ pub(crate) fn of(db: &Db, ino: Ino) -> Result<Arc<TailSums>> {
 /// when its changes are in the tables, and before anything else changes a tail.
 pub(super) fn go_on(db: &Db, known: Known) {
     for (ino, left) in db.tails.sum_file().go_on(known) {
-        let recorder = Recorder {
-            file: Arc::clone(db.tails.sum_file()),
-            ino,
-        };
+        let recorder = Recorder { file: Arc::clone(db.tails.sum_file()), ino };
         match restored(db, ino, &left) {
             Ok(Some((sums, changed))) => {
                 sums.go_on(left, &changed, &recorder);
@@ -81,29 +73,19 @@ fn restored(db: &Db, ino: Ino, left: &LeftTail) -> Result<Option<RestoredTail>> 
     }
     let rows = (length(db, ino)?.unwrap_or(0), rows(db, ino)?);
     let restored = TailSums::left(&db.tails.file(ino)?, needed, left, rows);
-    restored
-        .map(Some)
-        .map_err(|error| StoreError::storage(Errno::IO, error.to_string()))
+    restored.map(Some).map_err(|error| StoreError::storage(Errno::IO, error.to_string()))
 }
 
 /// The tails of which a changed byte may not be found.
 pub(super) fn unknown(db: &Db) -> Result<Vec<Ino>> {
     let mut unknown = db.tails.unsealed()?;
-    unknown.retain(|ino| {
-        db.tails
-            .known_sums(*ino)
-            .is_none_or(|sums| sums.has_unknown())
-    });
+    unknown.retain(|ino| db.tails.known_sums(*ino).is_none_or(|sums| sums.has_unknown()));
     Ok(unknown)
 }
 
 /// The length of a tail when its rows were written.
 fn length(db: &Db, ino: Ino) -> Result<Option<u64>> {
-    db.row(
-        "SELECT length FROM tail WHERE ino = ?1",
-        [signed(ino)],
-        |row| row.get(0).map(unsigned),
-    )
+    db.row("SELECT length FROM tail WHERE ino = ?1", [signed(ino)], |row| row.get(0).map(unsigned))
 }
 
 fn rows(db: &Db, ino: Ino) -> Result<Vec<(u64, Vec<u8>)>> {
@@ -135,9 +117,7 @@ pub(super) fn seal(db: &Db, sync: impl Fn() -> Result<()>) -> Result<()> {
     sync()?;
     db.transaction(|db| {
         clear_gone(db)?;
-        files
-            .iter()
-            .try_for_each(|(ino, sums, _)| write(db, *ino, sums))
+        files.iter().try_for_each(|(ino, sums, _)| write(db, *ino, sums))
     })?;
     sync()?;
     for (_, sums, file) in &files {
@@ -166,15 +146,9 @@ fn write(db: &Db, ino: Ino, sums: &TailSums) -> Result<()> {
          ON CONFLICT (ino) DO UPDATE SET length = excluded.length",
         [signed(ino), signed(length)],
     )?;
-    db.execute(
-        "DELETE FROM tail_sum WHERE id >= ?1 AND id < ?2",
-        [id(ino, 0), id(ino + 1, 0)],
-    )?;
+    db.execute("DELETE FROM tail_sum WHERE id >= ?1 AND id < ?2", [id(ino, 0), id(ino + 1, 0)])?;
     for (group, bytes) in rows {
-        db.execute(
-            "INSERT INTO tail_sum (id, sums) VALUES (?1, ?2)",
-            params![id(ino, group), bytes],
-        )?;
+        db.execute("INSERT INTO tail_sum (id, sums) VALUES (?1, ?2)", params![id(ino, group), bytes])?;
     }
     Ok(())
 }

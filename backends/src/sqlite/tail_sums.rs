@@ -67,13 +67,7 @@ struct Running {
 
 impl Running {
     /// Nothing is.
-    const UNKNOWN: Self = Self {
-        sum: 0,
-        length: u64::MAX,
-        vouched: 0,
-        has_slot: true,
-        change: 0,
-    };
+    const UNKNOWN: Self = Self { sum: 0, length: u64::MAX, vouched: 0, has_slot: true, change: 0 };
 }
 
 /// A piece whose slot is behind, as it was when its bytes were read.
@@ -165,10 +159,7 @@ impl State {
             return;
         }
         self.changes += 1;
-        let unknown = Running {
-            change: self.changes,
-            ..Running::UNKNOWN
-        };
+        let unknown = Running { change: self.changes, ..Running::UNKNOWN };
         let whole = range.start.div_ceil(PIECE)..range.end / PIECE;
         self.changed.retain(|piece, _| !whole.contains(piece));
         let groups = whole.start / GROUP..whole.end.div_ceil(GROUP).max(whole.start / GROUP);
@@ -227,16 +218,10 @@ impl State {
     /// What is known of a piece, and what its slot vouches for.
     fn running(&self, piece: u64) -> Running {
         let before = self.changed.get(&piece).copied();
-        let before = before.unwrap_or(Running {
-            has_slot: false,
-            ..Running::UNKNOWN
-        });
+        let before = before.unwrap_or(Running { has_slot: false, ..Running::UNKNOWN });
         match before.has_slot {
             true => before,
-            false => Running {
-                vouched: self.held(piece),
-                ..before
-            },
+            false => Running { vouched: self.held(piece), ..before },
         }
     }
 
@@ -309,11 +294,7 @@ impl State {
             let running = before.map_or(Running::UNKNOWN, |before| {
                 let mut sum = crc32fast::Hasher::new_with_initial(before);
                 sum.update(part);
-                Running {
-                    sum: sum.finalize(),
-                    length: to - start,
-                    ..Running::UNKNOWN
-                }
+                Running { sum: sum.finalize(), length: to - start, ..Running::UNKNOWN }
             });
             (piece, running)
         });
@@ -390,11 +371,7 @@ impl State {
     /// A piece whose slot is behind; `None` if there is nothing to record of it.
     fn as_behind(&self, piece: u64) -> Option<Behind> {
         let (held, running) = (self.held(piece), self.changed.get(&piece).copied()?);
-        (held > 0 && self.slots.is_some()).then_some(Behind {
-            piece,
-            held,
-            running,
-        })
+        (held > 0 && self.slots.is_some()).then_some(Behind { piece, held, running })
     }
 
     /// The next pieces from `from` on whose slots are behind, and where the search goes on; `None` at its end.
@@ -413,17 +390,10 @@ impl State {
 
     /// Records the checksums of those pieces, in their order, that have not changed since they were read. An error is that of a
     /// piece that could not be read.
-    fn caught_up(
-        &mut self,
-        pieces: impl IntoIterator<Item = (Behind, io::Result<u32>)>,
-    ) -> io::Result<()> {
+    fn caught_up(&mut self, pieces: impl IntoIterator<Item = (Behind, io::Result<u32>)>) -> io::Result<()> {
         let (mut slots, mut result) = (Vec::new(), Ok(()));
         for (behind, sum) in pieces {
-            let Behind {
-                piece,
-                held,
-                running,
-            } = behind;
+            let Behind { piece, held, running } = behind;
             let now = self.as_behind(piece);
             if now.is_none_or(|now| now.held != held || now.running.change != running.change) {
                 continue;
@@ -431,13 +401,7 @@ impl State {
             self.behind.remove(&piece);
             match sum {
                 Ok(sum) => {
-                    let known = Running {
-                        sum,
-                        length: held,
-                        vouched: held,
-                        has_slot: true,
-                        ..running
-                    };
+                    let known = Running { sum, length: held, vouched: held, has_slot: true, ..running };
                     self.changed.insert(piece, known);
                     let length = held as u32;
                     slots.push((piece, Slot::Prefix { sum, length }));
@@ -491,16 +455,7 @@ impl State {
             let length = held as u32;
             return Ok(Some(Slot::Prefix { sum, length }));
         }
-        self.changed.insert(
-            piece,
-            Running {
-                sum,
-                length,
-                vouched: length,
-                has_slot,
-                change: 0,
-            },
-        );
+        self.changed.insert(piece, Running { sum, length, vouched: length, has_slot, change: 0 });
         Ok(None)
     }
 
@@ -660,11 +615,7 @@ impl TailSums {
         state.changes += 1;
         for (piece, running) in &mut known {
             running.change = state.changes;
-            let unknown = Running {
-                sum: 0,
-                length: u64::MAX,
-                ..*running
-            };
+            let unknown = Running { sum: 0, length: u64::MAX, ..*running };
             state.changed.insert(*piece, unknown);
         }
         state.length = state.length.max(end);
@@ -688,12 +639,7 @@ impl TailSums {
     }
 
     /// Cuts or extends by `work`, and follows it.
-    pub(super) fn resize(
-        &self,
-        file: &File,
-        length: u64,
-        work: impl FnOnce() -> io::Result<()>,
-    ) -> io::Result<()> {
+    pub(super) fn resize(&self, file: &File, length: u64, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let mut state = self.0.lock();
         state.unseal(file)?;
         let is_shorter = length < state.length;
@@ -733,9 +679,7 @@ impl TailSums {
             state.lose();
         } else if !range.is_empty() {
             let (sum, length) = (*ZEROS, PIECE as u32);
-            let zeros = whole
-                .iter()
-                .map(|piece| (*piece, Slot::Prefix { sum, length }));
+            let zeros = whole.iter().map(|piece| (*piece, Slot::Prefix { sum, length }));
             let zeros: Vec<(u64, Slot)> = zeros.collect();
             state.record_freely(|slots| slots.set(&zeros));
             state.behind.retain(|piece| !whole.contains(piece));
@@ -783,18 +727,11 @@ impl TailSums {
 
     /// Compares the pieces that `out`, read from `offset` on, lies in. Bytes of pieces that reach past it are read again,
     /// so that what is compared is what is answered. The first byte of a damaged piece.
-    pub(super) fn verify(
-        &self,
-        file: &File,
-        offset: u64,
-        out: &mut [u8],
-    ) -> io::Result<Option<u64>> {
+    pub(super) fn verify(&self, file: &File, offset: u64, out: &mut [u8]) -> io::Result<Option<u64>> {
         let end = offset + out.len() as u64;
         let expected: Vec<_> = {
             let (state, pieces) = (self.0.lock(), offset / PIECE..end.div_ceil(PIECE));
-            pieces
-                .filter_map(|piece| Some((piece, state.expected(piece)?)))
-                .collect()
+            pieces.filter_map(|piece| Some((piece, state.expected(piece)?))).collect()
         };
         let mut buffer = Vec::new();
         for (piece, (sum, held)) in expected {
@@ -834,9 +771,8 @@ impl TailSums {
             let sums = sums.iter().enumerate();
             sums.map(move |(at, sum)| (group * GROUP + at as u64, *sum))
         });
-        let is_lost = |(piece, sum): &(u64, u32)| {
-            whole.contains(piece) && *sum != *ZEROS && !state.changed.contains_key(piece)
-        };
+        let is_lost =
+            |(piece, sum): &(u64, u32)| whole.contains(piece) && *sum != *ZEROS && !state.changed.contains_key(piece);
         pieces.find(is_lost).map(|(piece, _)| piece * PIECE)
     }
 
@@ -846,21 +782,12 @@ impl TailSums {
         rows: impl IntoIterator<Item = (u64, Vec<u8>)>,
         recorder: Option<Recorder>,
     ) -> Self {
-        Self(Mutex::new(State {
-            length,
-            groups: groups(rows),
-            is_sealed: true,
-            recorder,
-            ..State::default()
-        }))
+        Self(Mutex::new(State { length, groups: groups(rows), is_sealed: true, recorder, ..State::default() }))
     }
 
     /// The checksums of a tail that does not exist yet.
     pub(super) fn new(recorder: Recorder) -> Self {
-        Self(Mutex::new(State {
-            recorder: Some(recorder),
-            ..State::default()
-        }))
+        Self(Mutex::new(State { recorder: Some(recorder), ..State::default() }))
     }
 
     /// The checksums of a tail of which a killed mount has left `left`, whose rows have the checksums of `rows`. The database
@@ -868,22 +795,10 @@ impl TailSums {
     ///
     /// # Errors
     /// If the tail cannot be read.
-    pub(super) fn left(
-        file: &File,
-        length: u64,
-        left: &LeftTail,
-        rows: Rows,
-    ) -> io::Result<(Self, Vec<(u64, Slot)>)> {
+    pub(super) fn left(file: &File, length: u64, left: &LeftTail, rows: Rows) -> io::Result<(Self, Vec<(u64, Slot)>)> {
         let there = file.metadata()?.len();
-        let mut state = State {
-            length: length.min(there),
-            ..State::default()
-        };
-        let sealed = State {
-            length: rows.0,
-            groups: groups(rows.1),
-            ..State::default()
-        };
+        let mut state = State { length: length.min(there), ..State::default() };
+        let sealed = State { length: rows.0, groups: groups(rows.1), ..State::default() };
         let base = left.base;
         if base > sealed.length.div_ceil(PIECE) {
             let reason = "the database lacks its checksums from before the last mount";
@@ -929,21 +844,14 @@ impl TailSums {
                 false => Ok(()),
             }
         });
-        let unknown = |(piece, running): (&u64, &Running)| {
-            (running.length != state.held(*piece)).then_some(*piece)
-        };
+        let unknown = |(piece, running): (&u64, &Running)| (running.length != state.held(*piece)).then_some(*piece);
         let behind: Vec<u64> = state.changed.iter().filter_map(unknown).collect();
-        behind
-            .into_iter()
-            .for_each(|piece| state.fall_behind(piece));
+        behind.into_iter().for_each(|piece| state.fall_behind(piece));
     }
 
     /// The checksums of a tail whose content is unknown.
     pub(super) fn unknown() -> Self {
-        Self(Mutex::new(State {
-            is_unknown: true,
-            ..State::default()
-        }))
+        Self(Mutex::new(State { is_unknown: true, ..State::default() }))
     }
 
     /// Computes the checksums that do not count.
@@ -974,9 +882,7 @@ impl TailSums {
 pub(super) type Rows = (u64, Vec<(u64, Vec<u8>)>);
 
 fn groups(rows: impl IntoIterator<Item = (u64, Vec<u8>)>) -> BTreeMap<u64, Box<Group>> {
-    let unpacked = rows
-        .into_iter()
-        .map(|(group, bytes)| (group, Box::new(unpack(&bytes))));
+    let unpacked = rows.into_iter().map(|(group, bytes)| (group, Box::new(unpack(&bytes))));
     unpacked.collect()
 }
 
@@ -1054,20 +960,12 @@ mod tests {
         };
         for round in 0..60 {
             let path = dir.path().join(round.to_string());
-            let options = File::options()
-                .read(true)
-                .write(true)
-                .create_new(true)
-                .open(&path);
+            let options = File::options().read(true).write(true).create_new(true).open(&path);
             let (file, sums) = (options.unwrap(), TailSums::default());
             let mut length = 0;
             for _ in 0..30 {
                 let bytes = vec![random(256) as u8; 1 + random(3 * PIECE) as usize];
-                let at = if random(2) == 0 {
-                    length
-                } else {
-                    random(length + 1)
-                };
+                let at = if random(2) == 0 { length } else { random(length + 1) };
                 match random(8) {
                     0 => {
                         let to = [random(12 * PIECE), random(12) * PIECE][random(2) as usize];
@@ -1077,8 +975,7 @@ mod tests {
                     1 => {
                         let end = at + 1 + random(4 * PIECE);
                         let punch = || {
-                            let flags = rustix::fs::FallocateFlags::PUNCH_HOLE
-                                | rustix::fs::FallocateFlags::KEEP_SIZE;
+                            let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
                             Ok(rustix::fs::fallocate(&file, flags, at, end - at)?)
                         };
                         sums.punch(&file, at..end, punch).unwrap();
@@ -1102,26 +999,15 @@ mod tests {
                 let start = (piece * PIECE) as usize;
                 let bytes = &all[start..all.len().min(start + PIECE as usize)];
                 let expected = Some((crc32fast::hash(bytes), bytes.len()));
-                assert_eq!(
-                    state.expected(piece),
-                    expected,
-                    "round {round}, piece {piece}"
-                );
+                assert_eq!(state.expected(piece), expected, "round {round}, piece {piece}");
             }
-            let computed = State {
-                is_unknown: true,
-                ..State::default()
-            };
+            let computed = State { is_unknown: true, ..State::default() };
             drop(state);
             let again = TailSums(Mutex::new(computed));
             again.0.lock().complete(&file).unwrap();
             let (one, two) = (sums.0.lock(), again.0.lock());
             let pieces = 0..length.div_ceil(PIECE);
-            assert!(
-                pieces
-                    .clone()
-                    .all(|piece| one.expected(piece) == two.expected(piece))
-            );
+            assert!(pieces.clone().all(|piece| one.expected(piece) == two.expected(piece)));
         }
     }
 
@@ -1177,19 +1063,12 @@ mod tests {
         assert!(!is_found(&file, &sums));
         let (file, sums) = damaged_tail();
         sums.resize(&file, PIECE, || file.set_len(PIECE)).unwrap();
-        sums.write(&file, PIECE + 9, b"new", || {
-            file.write_all_at(b"new", PIECE + 9)
-        })
-        .unwrap();
+        sums.write(&file, PIECE + 9, b"new", || file.write_all_at(b"new", PIECE + 9)).unwrap();
         assert!(!is_found(&file, &sums));
     }
 
     const INO: Ino = 7;
-    const KNOWN: Known = Known {
-        mount: Some(5),
-        applied: 0,
-        ended: None,
-    };
+    const KNOWN: Known = Known { mount: Some(5), applied: 0, ended: None };
 
     /// A tail, its checksum file, and what the database knows of both.
     struct Tail {
@@ -1207,10 +1086,7 @@ mod tests {
     }
 
     fn recorder(sum_file: &Arc<SumFile>) -> Recorder {
-        Recorder {
-            file: Arc::clone(sum_file),
-            ino: INO,
-        }
+        Recorder { file: Arc::clone(sum_file), ino: INO }
     }
 
     fn open(path: &Path) -> File {
@@ -1322,11 +1198,9 @@ mod tests {
         }
 
         fn punch(&self, range: Range<u64>) {
-            let flags =
-                rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
-            let punch = |range: Range<u64>| {
-                rustix::fs::fallocate(&self.file, flags, range.start, range.end - range.start)
-            };
+            let flags = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+            let punch =
+                |range: Range<u64>| rustix::fs::fallocate(&self.file, flags, range.start, range.end - range.start);
             let middle = range.start + (range.end - range.start).div_ceil(2);
             let work = || {
                 self.must_survive(self.length, "before a hole");
@@ -1534,10 +1408,7 @@ mod tests {
         let sums = TailSums::default();
         let length = 400 << 30;
         sums.resize(&file, length, || file.set_len(length)).unwrap();
-        sums.write(&file, 300 << 30, b"x", || {
-            file.write_all_at(b"x", 300 << 30)
-        })
-        .unwrap();
+        sums.write(&file, 300 << 30, b"x", || file.write_all_at(b"x", 300 << 30)).unwrap();
         let mut state = sums.0.lock();
         state.complete(&file).unwrap();
         assert_eq!(state.groups.len(), 1);

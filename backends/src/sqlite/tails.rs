@@ -18,8 +18,8 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::fs::{
-    Access, AtFlags, Dir, FallocateFlags, Mode, OFlags, SeekFrom, Stat, accessat, fallocate, fstat,
-    mkdirat, openat, renameat, seek, statat, unlinkat,
+    Access, AtFlags, Dir, FallocateFlags, Mode, OFlags, SeekFrom, Stat, accessat, fallocate, fstat, mkdirat, openat,
+    renameat, seek, statat, unlinkat,
 };
 
 use super::counters::Counters;
@@ -105,12 +105,7 @@ impl Tail {
         }
         let ahead = (end / 4).clamp(AHEAD_MIN, AHEAD_MAX);
         // Where it cannot be had, the write finds its own place, or says why there is none.
-        let _ = fallocate(
-            &self.file,
-            FallocateFlags::KEEP_SIZE,
-            start,
-            end - start + ahead,
-        );
+        let _ = fallocate(&self.file, FallocateFlags::KEEP_SIZE, start, end - start + ahead);
         self.reserved.store(end + ahead, Ordering::Relaxed);
         true
     }
@@ -137,9 +132,7 @@ fn is_hole_to(file: &File, end: u64) -> bool {
 
 /// Whether a write has failed for lack of space.
 fn is_full(written: &Result<()>) -> bool {
-    written
-        .as_ref()
-        .is_err_and(|error| matches!(error.errno, Errno::NOSPC | Errno::DQUOT))
+    written.as_ref().is_err_and(|error| matches!(error.errno, Errno::NOSPC | Errno::DQUOT))
 }
 
 /// Frees space reserved past the end of a tail, whose bytes must not change meanwhile.
@@ -224,11 +217,7 @@ impl Tails {
     fn failed(&self, ino: Ino, error: &io::Error) -> StoreError {
         let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
         // The tail is missing, not the file of the request.
-        let errno = if errno == Errno::NOENT {
-            Errno::IO
-        } else {
-            errno
-        };
+        let errno = if errno == Errno::NOENT { Errno::IO } else { errno };
         StoreError::storage(errno, format!("{}: {error}", self.path(ino).display()))
     }
 
@@ -248,8 +237,7 @@ impl Tails {
             false => OFlags::RDWR,
         };
         if may_create && self.dir.get().is_none() {
-            self.create_directory()
-                .map_err(|error| self.failed(ino, &error))?;
+            self.create_directory().map_err(|error| self.failed(ino, &error))?;
         }
         let opened = self.open_file(ino, flags);
         let file = opened.map_err(|error| self.failed(ino, &error.into()))?;
@@ -274,11 +262,7 @@ impl Tails {
     }
 
     fn hold(&self, ino: Ino, file: File) -> Arc<Tail> {
-        let tail = Arc::new(Tail {
-            file,
-            reserved: AtomicU64::new(0),
-            has_grown: AtomicBool::new(false),
-        });
+        let tail = Arc::new(Tail { file, reserved: AtomicU64::new(0), has_grown: AtomicBool::new(false) });
         let closed = {
             let mut open = self.open.lock();
             let closed = match open.len() >= OPEN_MAX {
@@ -319,13 +303,7 @@ impl Tails {
     ///
     /// # Errors
     /// `EIO` if the tail is too short, or its bytes are not those that were written.
-    pub(super) fn read(
-        &self,
-        sums: &TailSums,
-        ino: Ino,
-        offset: u64,
-        out: &mut [u8],
-    ) -> Result<()> {
+    pub(super) fn read(&self, sums: &TailSums, ino: Ino, offset: u64, out: &mut [u8]) -> Result<()> {
         let tail = self.get(ino)?;
         let read = tail.file.read_exact_at(out, offset);
         let verified = read.and_then(|()| sums.verify(&tail.file, offset, out));
@@ -395,10 +373,7 @@ impl Tails {
     pub(super) fn unsealed(&self) -> Result<Vec<Ino>> {
         let mut found = Vec::new();
         for ino in self.names()?.iter().filter_map(|name| ino_of(name)) {
-            let is_sealed = self
-                .metadata(ino)?
-                .as_ref()
-                .is_none_or(tail_sums::is_sealed);
+            let is_sealed = self.metadata(ino)?.as_ref().is_none_or(tail_sums::is_sealed);
             found.extend((!is_sealed).then_some(ino));
         }
         Ok(found)
@@ -417,14 +392,7 @@ impl Tails {
     }
 
     /// Writes at `offset` of the tail of a file whose tail is `length` long, if that is not 0.
-    pub(super) fn write(
-        &self,
-        sums: &TailSums,
-        ino: Ino,
-        length: u64,
-        offset: u64,
-        bytes: &[u8],
-    ) -> Result<()> {
+    pub(super) fn write(&self, sums: &TailSums, ino: Ino, length: u64, offset: u64, bytes: &[u8]) -> Result<()> {
         let tail = self.get_or_create(ino, length == 0)?;
         self.must_hold(ino, &tail, length)?;
         let end = offset + bytes.len() as u64;
@@ -445,9 +413,8 @@ impl Tails {
         if is_full(&written) && end > length {
             // The file does not include the part that was written: free its space.
             let cut = || sums.resize(file, length, || tail.set_length(length));
-            self.change(ino, cut).unwrap_or_else(
-                |error| tracing::warn!(%error, "could not free the space past the end of a file"),
-            );
+            self.change(ino, cut)
+                .unwrap_or_else(|error| tracing::warn!(%error, "could not free the space past the end of a file"));
         }
         written
     }
@@ -475,11 +442,7 @@ impl Tails {
             let tail = match held {
                 Some(tail) => Ok(tail),
                 None => self.open_file(ino, OFlags::RDWR).map(|file| {
-                    Arc::new(Tail {
-                        file,
-                        reserved: AtomicU64::new(0),
-                        has_grown: AtomicBool::new(false),
-                    })
+                    Arc::new(Tail { file, reserved: AtomicU64::new(0), has_grown: AtomicBool::new(false) })
                 }),
             };
             match tail {
@@ -547,13 +510,7 @@ impl Tails {
     ///
     /// # Errors
     /// `EIO` if the tail is shorter, or the hole was something else when it was written.
-    pub(super) fn next_data(
-        &self,
-        sums: &TailSums,
-        ino: Ino,
-        length: u64,
-        offset: u64,
-    ) -> Result<Option<u64>> {
+    pub(super) fn next_data(&self, sums: &TailSums, ino: Ino, length: u64, offset: u64) -> Result<Option<u64>> {
         let tail = self.get(ino)?;
         self.must_hold(ino, &tail, length)?;
         let found = match seek(&tail.file, SeekFrom::Data(offset)) {
@@ -685,13 +642,7 @@ impl Tails {
         let Some(dir) = self.dir.get() else {
             return Ok(());
         };
-        let (current, aside) = (
-            TailName::current(ino),
-            TailName {
-                ino,
-                set_aside: Some(change),
-            },
-        );
+        let (current, aside) = (TailName::current(ino), TailName { ino, set_aside: Some(change) });
         {
             // A read that has begun finds the file by its name.
             let _alone = self.alone(ino);
@@ -773,19 +724,16 @@ impl Tails {
     /// Makes the names of tails durable, before the next mount counts its own changes.
     pub(super) fn sync_names(&self) -> Result<()> {
         match self.dir.get() {
-            Some(dir) => dir.sync_all().map_err(|error| {
-                StoreError::storage(Errno::IO, format!("{}: {error}", self.path.display()))
-            }),
+            Some(dir) => dir
+                .sync_all()
+                .map_err(|error| StoreError::storage(Errno::IO, format!("{}: {error}", self.path.display()))),
             None => Ok(()),
         }
     }
 
     /// Removes the leftovers of a crash: tails of removed files, or of files that end before the tail, and space
     /// reserved past the others. `wanted` is the length of the tail of an inode. Answers which tails are longer.
-    pub(super) fn sweep(
-        &self,
-        wanted: impl Fn(Ino) -> Result<Option<u64>>,
-    ) -> Result<Vec<(Ino, u64)>> {
+    pub(super) fn sweep(&self, wanted: impl Fn(Ino) -> Result<Option<u64>>) -> Result<Vec<(Ino, u64)>> {
         let mut longer = Vec::new();
         for name in self.names()? {
             let Some(tail) = TailName::parse(&name) else {
@@ -840,14 +788,11 @@ impl Tails {
             return Ok(Vec::new());
         };
         let names = Dir::read_from(dir).and_then(|entries| {
-            let name = |entry: rustix::fs::DirEntry| {
-                OsStr::from_bytes(entry.file_name().to_bytes()).to_owned()
-            };
+            let name = |entry: rustix::fs::DirEntry| OsStr::from_bytes(entry.file_name().to_bytes()).to_owned();
             entries.map(|entry| entry.map(name)).collect()
         });
-        let mut names: Vec<OsString> = names.map_err(|error| {
-            StoreError::storage(Errno::IO, format!("{}: {error}", self.path.display()))
-        })?;
+        let mut names: Vec<OsString> =
+            names.map_err(|error| StoreError::storage(Errno::IO, format!("{}: {error}", self.path.display())))?;
         names.retain(|name| name != "." && name != "..");
         Ok(names)
     }
@@ -871,8 +816,7 @@ impl Tails {
                 Err(error) => return Err(self.failed(name.ino, &error.into())),
             };
             Counters::add(&self.counters.tail_syncs);
-            file.sync_data()
-                .map_err(|error| self.failed(name.ino, &error))?;
+            file.sync_data().map_err(|error| self.failed(name.ino, &error))?;
         }
         match directory {
             true => self.sync_names(),

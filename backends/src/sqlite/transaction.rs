@@ -98,9 +98,7 @@ impl Db {
         let unreadable = |error| StoreError::storage(Errno::IO, format!("the redo log: {error}"));
         let pending = pending.map_err(unreadable)?;
         self.execute(BEGIN_CHANGES, ())?;
-        pending
-            .iter()
-            .try_for_each(|payload| record::redo(self, payload))
+        pending.iter().try_for_each(|payload| record::redo(self, payload))
     }
 
     /// Runs `work`, which only reads, with one lock of the log instead of one for each of its statements.
@@ -174,33 +172,20 @@ impl Db {
     /// Runs `work`, and records it as `record`: it survives a killed daemon, and is committed later. Where there is no
     /// redo log, or the change cannot wait, as [`Db::transaction`]. Where the disk is full, it is tried again after
     /// [`Db::make_room`].
-    pub(crate) fn change<T>(
-        &self,
-        record: &Record<'_>,
-        work: impl Fn(&Self) -> Result<T>,
-    ) -> Result<T> {
+    pub(crate) fn change<T>(&self, record: &Record<'_>, work: impl Fn(&Self) -> Result<T>) -> Result<T> {
         self.is_growth.set(!record.frees());
         let mut changed = self.change_once(record, &work);
-        if changed
-            .as_ref()
-            .is_err_and(|error| error.errno == Errno::NOSPC)
-        {
+        if changed.as_ref().is_err_and(|error| error.errno == Errno::NOSPC) {
             if let Err(error) = self.free_discards() {
                 tracing::warn!(%error, "space of removed files is not freed");
             }
-            changed = self
-                .make_room()
-                .and_then(|()| self.change_once(record, &work));
+            changed = self.make_room().and_then(|()| self.change_once(record, &work));
         }
         self.is_growth.set(false);
         changed
     }
 
-    fn change_once<T>(
-        &self,
-        record: &Record<'_>,
-        work: impl FnOnce(&Self) -> Result<T>,
-    ) -> Result<T> {
+    fn change_once<T>(&self, record: &Record<'_>, work: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
         if !self.can_wait()? || !record.can_wait(self)? {
             return self.transaction(work);
         }
@@ -259,10 +244,7 @@ impl Db {
         if let Err(error) = recorded {
             self.undo()?;
             let reason = format!("writing the redo log: {error}");
-            return Err(StoreError::storage(
-                Errno::from_io_error(&error).unwrap_or(Errno::IO),
-                reason,
-            ));
+            return Err(StoreError::storage(Errno::from_io_error(&error).unwrap_or(Errno::IO), reason));
         }
         // The change is in the redo log: an undo would replay it, although its caller sees an error.
         let _broken = on_panic(|| self.give_up());
@@ -276,9 +258,7 @@ impl Db {
     /// The records of the redo log, if its sync makes every change durable: that is, all commits are durable already.
     pub(super) fn promise(&self) -> Option<Recorded> {
         let log = self.log.get().filter(|_| !self.is_broken.get());
-        let commits = log
-            .filter(|log| log.is_durable())
-            .map(|log| log.commits())?;
+        let commits = log.filter(|log| log.is_durable()).map(|log| log.commits())?;
         let mut redo = self.redo.borrow_mut();
         redo.as_mut().map(|redo| redo.promise(commits))
     }
@@ -315,9 +295,7 @@ impl Db {
     /// Commits the recorded changes; a second time after [`Db::make_room`], if the disk is full.
     fn commit_in_room(&self) -> Result<()> {
         match self.commit_with(0) {
-            Err(error) if error.errno == Errno::NOSPC => {
-                self.make_room().and_then(|()| self.commit_with(0))
-            }
+            Err(error) if error.errno == Errno::NOSPC => self.make_room().and_then(|()| self.commit_with(0)),
             committed => committed,
         }
     }
@@ -342,10 +320,7 @@ impl Db {
             return;
         }
         for _ in 0..COPY_ATTEMPTS {
-            match self
-                .connection
-                .wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE)
-            {
+            match self.connection.wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE) {
                 Ok(_) => {
                     self.room.copied();
                     self.room.was_copied.store(true, Ordering::Release);
@@ -383,10 +358,7 @@ impl Db {
         }
         let limit = signed(bytes);
         let set =
-            self.connection
-                .pragma_update_and_check(None, "journal_size_limit", limit, |row| {
-                    row.get::<_, i64>(0)
-                });
+            self.connection.pragma_update_and_check(None, "journal_size_limit", limit, |row| row.get::<_, i64>(0));
         if let Err(error) = set {
             tracing::warn!(%error, "the file of the log keeps its length");
         }
@@ -396,9 +368,7 @@ impl Db {
     fn take_room(&self) -> Result<()> {
         let pragma = |sql: &str| -> rusqlite::Result<u64> {
             let mut statement = self.connection.prepare_cached(sql)?;
-            statement
-                .query_row((), |row| row.get(0))
-                .map(nodes::unsigned)
+            statement.query_row((), |row| row.get(0)).map(nodes::unsigned)
         };
         let length = pragma("PRAGMA page_count")? * pragma("PRAGMA page_size")?;
         self.room.take(length, !self.is_growth.get())
@@ -427,11 +397,7 @@ impl Db {
             let reason = "SQLite has rolled the transaction back";
             return Err(StoreError::storage(Errno::IO, reason));
         }
-        let last = self
-            .redo
-            .borrow()
-            .as_ref()
-            .map(|redo| redo.last() + unrecorded);
+        let last = self.redo.borrow().as_ref().map(|redo| redo.last() + unrecorded);
         self.is_committing.set(true);
         let undo = on_panic(|| self.undo_what_panicked());
         let applied = self.write_rows().and_then(|()| match last {
@@ -444,8 +410,7 @@ impl Db {
         let _broken = on_panic(|| self.give_up());
         let committed = applied.and_then(|_| self.execute("COMMIT", ()));
         self.is_committing.set(false);
-        self.is_stuck
-            .set(committed.is_err() && self.has_open_changes());
+        self.is_stuck.set(committed.is_err() && self.has_open_changes());
         if let Err(error) = committed {
             self.undo()?;
             return Err(error);
@@ -491,17 +456,10 @@ mod tests {
         assert_eq!(store.getattr(ROOT).unwrap().uid, 7);
         panic_amid_a_change(&store);
         assert_eq!(store.getattr(ROOT).unwrap().uid, 7);
-        let read = catch_unwind(AssertUnwindSafe(|| {
-            store
-                .db()
-                .reading::<(), StoreError>(|_| panic!("on purpose"))
-        }));
+        let read = catch_unwind(AssertUnwindSafe(|| store.db().reading::<(), StoreError>(|_| panic!("on purpose"))));
         assert!(read.is_err());
         assert!(store.db().connection.is_autocommit());
-        let change = Change {
-            permissions: Some(0o700),
-            ..Change::default()
-        };
+        let change = Change { permissions: Some(0o700), ..Change::default() };
         store.setattr(&OWNER, ROOT, &change).unwrap();
         assert_eq!(store.getattr(ROOT).unwrap().permissions, 0o700);
     }
@@ -512,9 +470,7 @@ mod tests {
         let path = dir.path().join("a.db");
         let store = SqliteStore::open(&path, &OWNER).unwrap();
         let no_rollback = |asked: AuthContext<'_>| match asked.action {
-            AuthAction::Transaction {
-                operation: TransactionOperation::Rollback,
-            } => Authorization::Deny,
+            AuthAction::Transaction { operation: TransactionOperation::Rollback } => Authorization::Deny,
             _ => Authorization::Allow,
         };
         store.db().connection.authorizer(Some(no_rollback)).unwrap();
@@ -538,15 +494,10 @@ mod tests {
         let store = SqliteStore::open(&dir.path().join("a.db"), &OWNER).unwrap();
         let first = store.create(&OWNER, ROOT, b"a", &FILE).unwrap().ino;
         store.create(&OWNER, ROOT, b"b", &FILE).unwrap();
-        store
-            .rename(&OWNER, (ROOT, b"b"), (ROOT, b"c"), RenameMode::Replace)
-            .unwrap();
+        store.rename(&OWNER, (ROOT, b"b"), (ROOT, b"c"), RenameMode::Replace).unwrap();
         // The creations are made again, the rename is not.
         let no_rename = |asked: AuthContext<'_>| match asked.action {
-            AuthAction::Update {
-                table_name: "dirent",
-                ..
-            } => Authorization::Deny,
+            AuthAction::Update { table_name: "dirent", .. } => Authorization::Deny,
             _ => Authorization::Allow,
         };
         {
@@ -563,13 +514,7 @@ mod tests {
     /// Creates a file that has its name as content, under a lock that keeps the commit thread away.
     fn create(store: &SqliteStore, db: &Db, name: &[u8]) -> Ino {
         let ino = store.new_ino().unwrap();
-        let record = Record::Create {
-            caller: OWNER,
-            parent: ROOT,
-            name,
-            ino,
-            node: FILE,
-        };
+        let record = Record::Create { caller: OWNER, parent: ROOT, name, ino, node: FILE };
         let work = |db: &Db| record::create(db, &OWNER, ROOT, name, ino, &FILE);
         db.change(&record, work).unwrap();
         held::write(db, &OWNER, ino, 0, name).unwrap();
@@ -591,11 +536,7 @@ mod tests {
 
     #[test]
     fn a_panic_before_a_commit_loses_no_recorded_change() {
-        for point in [
-            ("INSERT INTO inode", 1),
-            ("INSERT INTO chunk", 1),
-            ("UPDATE log SET applied", 0),
-        ] {
+        for point in [("INSERT INTO inode", 1), ("INSERT INTO chunk", 1), ("UPDATE log SET applied", 0)] {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("a.db");
             let store = SqliteStore::open(&path, &OWNER).unwrap();

@@ -7,11 +7,8 @@ use super::nodes::{self, signed};
 use crate::store::{Caller, Errno, Ino, Result, XattrMode};
 
 pub(crate) fn get(db: &Db, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-    let value = db.row(
-        "SELECT value FROM xattr WHERE ino = ?1 AND name = ?2",
-        params![signed(ino), name],
-        |row| row.get(0),
-    )?;
+    let value =
+        db.row("SELECT value FROM xattr WHERE ino = ?1 AND name = ?2", params![signed(ino), name], |row| row.get(0))?;
     value.ok_or_else(|| Errno::NODATA.into())
 }
 
@@ -21,20 +18,9 @@ pub(crate) fn list(db: &Db, ino: Ino) -> Result<Vec<Vec<u8>>> {
     Ok(names.collect::<rusqlite::Result<_>>()?)
 }
 
-pub(crate) fn set(
-    db: &Db,
-    caller: &Caller,
-    ino: Ino,
-    name: &[u8],
-    value: &[u8],
-    mode: XattrMode,
-) -> Result<()> {
+pub(crate) fn set(db: &Db, caller: &Caller, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
     let mut attr = nodes::get(db, ino)?;
-    let exists = db.row(
-        "SELECT 1 FROM xattr WHERE ino = ?1 AND name = ?2",
-        params![signed(ino), name],
-        |_| Ok(()),
-    )?;
+    let exists = db.row("SELECT 1 FROM xattr WHERE ino = ?1 AND name = ?2", params![signed(ino), name], |_| Ok(()))?;
     mode.check(exists.is_some())?;
     db.execute(
         "INSERT INTO xattr (ino, name, value) VALUES (?1, ?2, ?3)
@@ -47,10 +33,7 @@ pub(crate) fn set(
 
 pub(crate) fn remove(db: &Db, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
     let mut attr = nodes::get(db, ino)?;
-    let removed = db.execute(
-        "DELETE FROM xattr WHERE ino = ?1 AND name = ?2",
-        params![signed(ino), name],
-    )?;
+    let removed = db.execute("DELETE FROM xattr WHERE ino = ?1 AND name = ?2", params![signed(ino), name])?;
     if removed == 0 {
         return Err(Errno::NODATA.into());
     }

@@ -21,9 +21,7 @@ impl From<SystemTime> for Timestamp {
     fn from(time: SystemTime) -> Self {
         let nanos = match time.duration_since(UNIX_EPOCH) {
             Ok(after) => i64::try_from(after.as_nanos()).unwrap_or(i64::MAX),
-            Err(before) => {
-                i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |nanos| -nanos)
-            }
+            Err(before) => i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |nanos| -nanos),
         };
         Self(nanos)
     }
@@ -32,11 +30,7 @@ impl From<SystemTime> for Timestamp {
 impl From<Timestamp> for SystemTime {
     fn from(time: Timestamp) -> Self {
         let distance = std::time::Duration::from_nanos(time.0.unsigned_abs());
-        if time.0 < 0 {
-            UNIX_EPOCH - distance
-        } else {
-            UNIX_EPOCH + distance
-        }
+        if time.0 < 0 { UNIX_EPOCH - distance } else { UNIX_EPOCH + distance }
     }
 }
 
@@ -75,17 +69,9 @@ impl Kind {
 
     /// The kind in an `st_mode`, or `None` for type bits that Linux does not know.
     pub fn from_mode(mode: u32) -> Option<Self> {
-        [
-            Kind::File,
-            Kind::Directory,
-            Kind::Symlink,
-            Kind::Fifo,
-            Kind::Socket,
-            Kind::CharDevice,
-            Kind::BlockDevice,
-        ]
-        .into_iter()
-        .find(|kind| kind.mode_bits() == mode & 0o170_000)
+        [Kind::File, Kind::Directory, Kind::Symlink, Kind::Fifo, Kind::Socket, Kind::CharDevice, Kind::BlockDevice]
+            .into_iter()
+            .find(|kind| kind.mode_bits() == mode & 0o170_000)
     }
 }
 
@@ -168,12 +154,7 @@ pub struct NewNode<'a> {
 
 impl NewNode<'static> {
     /// The mark of a removed name in the upper layer of an overlay: a character device 0/0 without permissions.
-    pub const WHITEOUT: Self = Self {
-        kind: Kind::CharDevice,
-        permissions: 0,
-        rdev: 0,
-        target: &[],
-    };
+    pub const WHITEOUT: Self = Self { kind: Kind::CharDevice, permissions: 0, rdev: 0, target: &[] };
 }
 
 impl NewNode<'_> {
@@ -214,15 +195,8 @@ pub struct Change {
 
 impl Change {
     /// The permissions after an unprivileged write.
-    pub const DROP_PRIVILEGES: Self = Self {
-        permissions: None,
-        uid: None,
-        gid: None,
-        size: None,
-        atime: None,
-        mtime: None,
-        drop_privileges: true,
-    };
+    pub const DROP_PRIVILEGES: Self =
+        Self { permissions: None, uid: None, gid: None, size: None, atime: None, mtime: None, drop_privileges: true };
 
     /// Applies everything but `size` to `attr`, and stamps `ctime`.
     pub fn apply(&self, attr: &mut Attr, now: Timestamp) {

@@ -46,10 +46,7 @@ pub struct StoreError {
 impl StoreError {
     /// A failure of the store's own storage, returned to the caller as `errno`.
     pub fn storage(errno: Errno, reason: impl ToString) -> Self {
-        Self {
-            errno,
-            reason: Some(reason.to_string()),
-        }
+        Self { errno, reason: Some(reason.to_string()) }
     }
 
     /// The reason or, without one, the meaning of the error number.
@@ -60,10 +57,7 @@ impl StoreError {
 
 impl From<Errno> for StoreError {
     fn from(errno: Errno) -> Self {
-        Self {
-            errno,
-            reason: None,
-        }
+        Self { errno, reason: None }
     }
 }
 
@@ -348,13 +342,7 @@ pub trait Store: Send + Sync {
     }
 
     /// Creates a node. `EEXIST` where the name is taken.
-    fn create(
-        &self,
-        _caller: &Caller,
-        _parent: Ino,
-        _name: &[u8],
-        _node: &NewNode<'_>,
-    ) -> Result<Attr> {
+    fn create(&self, _caller: &Caller, _parent: Ino, _name: &[u8], _node: &NewNode<'_>) -> Result<Attr> {
         Err(Errno::ROFS.into())
     }
 
@@ -423,14 +411,7 @@ pub trait Store: Send + Sync {
     }
 
     /// Reserves, punches or zeroes a range. `length` is not 0.
-    fn fallocate(
-        &self,
-        _caller: &Caller,
-        _ino: Ino,
-        _how: Allocate,
-        _offset: u64,
-        _length: u64,
-    ) -> Result<()> {
+    fn fallocate(&self, _caller: &Caller, _ino: Ino, _how: Allocate, _offset: u64, _length: u64) -> Result<()> {
         Err(Errno::ROFS.into())
     }
 
@@ -466,14 +447,7 @@ pub trait Store: Send + Sync {
     }
 
     /// Sets an extended attribute.
-    fn setxattr(
-        &self,
-        _caller: &Caller,
-        _ino: Ino,
-        _name: &[u8],
-        _value: &[u8],
-        _mode: XattrMode,
-    ) -> Result<()> {
+    fn setxattr(&self, _caller: &Caller, _ino: Ino, _name: &[u8], _value: &[u8], _mode: XattrMode) -> Result<()> {
         Err(Errno::ROFS.into())
     }
 
@@ -533,10 +507,7 @@ pub trait Store: Send + Sync {
 
     /// Space and inodes, total and free. Without an answer of its own a store has none to give.
     fn statfs(&self) -> Result<StatFs> {
-        Ok(StatFs {
-            block_bytes: 4096,
-            ..StatFs::default()
-        })
+        Ok(StatFs { block_bytes: 4096, ..StatFs::default() })
     }
 
     /// Counts of the store's own work since it was opened, such as SQL statements or syncs.

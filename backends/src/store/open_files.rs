@@ -12,23 +12,10 @@ pub trait OpenFiles {
 
     /// [`Store::setattr`] through an open file, whose uncommitted content it resizes. An open with `O_TRUNC` truncates
     /// by this call, and is committed together with what is written after it.
-    fn setattr_handle(
-        &self,
-        handle: u64,
-        caller: &Caller,
-        ino: Ino,
-        change: &Change,
-    ) -> Result<Attr>;
+    fn setattr_handle(&self, handle: u64, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr>;
 
     /// [`Store::read`] of the open file's content.
-    fn read_handle(
-        &self,
-        handle: u64,
-        ino: Ino,
-        offset: u64,
-        size: usize,
-        out: &mut Vec<u8>,
-    ) -> Result<()>;
+    fn read_handle(&self, handle: u64, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()>;
 
     /// [`Store::write`] to the open file's content.
     fn write_handle(&self, handle: u64, offset: u64, data: &[u8]) -> Result<()>;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::backend::{
-    Access, Backend, Capabilities, Description, DomainTools, KillHandle, Need, Unavailable,
-    Versions, Workspace, WorkspaceConfig,
+    Access, Backend, Capabilities, Description, DomainTools, KillHandle, Need, Unavailable, Versions, Workspace,
+    WorkspaceConfig,
 };
 use crate::source::Source;
 use session::Session;
@@ -101,14 +101,9 @@ impl InProcess {
     fn open(source: &Source, config: &WorkspaceConfig) -> io::Result<Self> {
         let tools = SqlTool::open(source.path(), true).map_err(io::Error::other)?;
         let definitions = tools.definitions().into_iter();
-        let definitions = definitions.map(|tool| {
-            json!({"name": tool.name, "description": tool.description, "inputSchema": tool.schema()})
-        });
-        Ok(Self {
-            definitions: Value::Array(definitions.collect()).to_string(),
-            tools,
-            dir: config.dir.clone(),
-        })
+        let definitions = definitions
+            .map(|tool| json!({"name": tool.name, "description": tool.description, "inputSchema": tool.schema()}));
+        Ok(Self { definitions: Value::Array(definitions.collect()).to_string(), tools, dir: config.dir.clone() })
     }
 }
 
@@ -143,19 +138,10 @@ struct OverMcp {
 impl OverMcp {
     fn open(source: &Source, config: &WorkspaceConfig) -> io::Result<Self> {
         let began = Instant::now();
-        let arguments = [
-            "sql".as_ref(),
-            source.path().as_os_str(),
-            "--writable".as_ref(),
-        ];
+        let arguments = ["sql".as_ref(), source.path().as_os_str(), "--writable".as_ref()];
         let mut session = Session::start(&config.program, &arguments)?;
         let listed = session.request("tools/list", &json!({}))?;
-        Ok(Self {
-            definitions: listed["tools"].to_string(),
-            session,
-            ready: began.elapsed(),
-            dir: config.dir.clone(),
-        })
+        Ok(Self { definitions: listed["tools"].to_string(), session, ready: began.elapsed(), dir: config.dir.clone() })
     }
 }
 
@@ -169,10 +155,7 @@ impl Workspace for OverMcp {
     }
 
     fn kill_handle(&self) -> KillHandle {
-        KillHandle {
-            daemon: Some(self.session.process()),
-            mount: None,
-        }
+        KillHandle { daemon: Some(self.session.process()), mount: None }
     }
 
     fn daemon(&self) -> Option<u32> {

@@ -39,12 +39,7 @@ impl Session {
         let Some(output) = process.stdout.take() else {
             return Err(io::Error::other("the MCP server has no standard output"));
         };
-        let mut session = Self {
-            process,
-            input,
-            output: BufReader::new(output),
-            next: 0,
-        };
+        let mut session = Self { process, input, output: BufReader::new(output), next: 0 };
         let client = json!({"name": "ctxbench-run", "version": env!("CARGO_PKG_VERSION")});
         let hello = json!({"protocolVersion": PROTOCOL, "capabilities": {}, "clientInfo": client});
         session.request("initialize", &hello)?;
@@ -88,17 +83,10 @@ impl Session {
     ///
     /// # Errors
     /// As [`Session::request`].
-    pub(super) fn call(
-        &mut self,
-        tool: &str,
-        arguments: &Value,
-    ) -> io::Result<Result<String, String>> {
-        let mut result =
-            self.request("tools/call", &json!({"name": tool, "arguments": arguments}))?;
+    pub(super) fn call(&mut self, tool: &str, arguments: &Value) -> io::Result<Result<String, String>> {
+        let mut result = self.request("tools/call", &json!({"name": tool, "arguments": arguments}))?;
         let Value::String(text) = result["content"][0]["text"].take() else {
-            return Err(io::Error::other(format!(
-                "the MCP server, {tool}: its answer has no text"
-            )));
+            return Err(io::Error::other(format!("the MCP server, {tool}: its answer has no text")));
         };
         Ok(match result["isError"] == json!(true) {
             true => Err(text),

@@ -97,31 +97,21 @@ struct Statement {
 }
 
 impl Gate {
-    fn open(
-        file: &Path,
-        flags: OpenFlags,
-        allows: fn(&AuthAction<'_>) -> bool,
-    ) -> rusqlite::Result<Self> {
+    fn open(file: &Path, flags: OpenFlags, allows: fn(&AuthAction<'_>) -> bool) -> rusqlite::Result<Self> {
         let mut db = Connection::open_with_flags(file, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
         db.busy_timeout(LOCK_MAX)?;
         // What a statement sorts or keeps counts as memory, which has a limit, and not as files, which have none.
         db.pragma_update(None, "temp_store", "memory")?;
         // Without it a connection could attach another file, or change a setting.
         db.authorizer(Some(move |context: AuthContext<'_>| match context.action {
-            AuthAction::Function { function_name }
-                if function_name.eq_ignore_ascii_case("load_extension") =>
-            {
+            AuthAction::Function { function_name } if function_name.eq_ignore_ascii_case("load_extension") => {
                 Authorization::Deny
             }
-            AuthAction::Select
-            | AuthAction::Read { .. }
-            | AuthAction::Recursive
-            | AuthAction::Function { .. } => Authorization::Allow,
+            AuthAction::Select | AuthAction::Read { .. } | AuthAction::Recursive | AuthAction::Function { .. } => {
+                Authorization::Allow
+            }
             // FTS5 asks so, before it reads its table, whether another connection has changed it. It only reads a number.
-            AuthAction::Pragma {
-                pragma_name: "data_version",
-                pragma_value: None,
-            } => Authorization::Allow,
+            AuthAction::Pragma { pragma_name: "data_version", pragma_value: None } => Authorization::Allow,
             action if allows(&action) => Authorization::Allow,
             _ => Authorization::Deny,
         }))?;
@@ -130,17 +120,12 @@ impl Gate {
         let until = Arc::clone(&deadline);
         let is_late = move || opened.elapsed().as_millis() as u64 > until.load(Ordering::Relaxed);
         db.progress_handler(CLOCK_STEPS, Some(is_late))?;
-        Ok(Self {
-            db,
-            opened,
-            deadline,
-        })
+        Ok(Self { db, opened, deadline })
     }
 
     fn start(&self) {
         let end = self.opened.elapsed() + TIME_MAX;
-        self.deadline
-            .store(end.as_millis() as u64, Ordering::Relaxed);
+        self.deadline.store(end.as_millis() as u64, Ordering::Relaxed);
     }
 }
 
@@ -160,14 +145,11 @@ impl SqlTool {
                 | AuthAction::Update { table_name, .. } if !table_name.starts_with("sqlite_")
             )
         };
-        let writer =
-            may_write.then(|| Gate::open(file, OpenFlags::SQLITE_OPEN_READ_WRITE, changes));
+        let writer = may_write.then(|| Gate::open(file, OpenFlags::SQLITE_OPEN_READ_WRITE, changes));
         let writer = writer.transpose().map_err(failed)?;
         if let Some(gate) = &writer {
             // Its first read rolls back the change of a writer that was killed. A reader cannot.
-            let read = gate
-                .db
-                .query_row("SELECT count(*) FROM sqlite_schema", (), |_| Ok(()));
+            let read = gate.db.query_row("SELECT count(*) FROM sqlite_schema", (), |_| Ok(()));
             read.map_err(failed)?;
         }
         let reader = Gate::open(file, OpenFlags::SQLITE_OPEN_READ_ONLY, |_| false);
@@ -178,13 +160,7 @@ impl SqlTool {
         let schema = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)
             .and_then(|db| schema(&db))
             .map_err(failed)?;
-        Ok(Self {
-            file: file.to_owned(),
-            identity,
-            reader,
-            writer,
-            schema,
-        })
+        Ok(Self { file: file.to_owned(), identity, reader, writer, schema })
     }
 
     /// The definitions of its tools.
@@ -234,19 +210,15 @@ impl SqlTool {
         }
         if asked.sql.contains('\0') {
             // SQLite would run what comes before it.
-            return Err(format!(
-                "{tool}: the statement contains a NUL character; remove it"
-            ));
+            return Err(format!("{tool}: the statement contains a NUL character; remove it"));
         }
-        let parameters: Result<Vec<SqlValue>, String> = (1..)
-            .zip(asked.parameters)
-            .map(|(n, value)| bound(tool, n, value))
-            .collect();
+        let parameters: Result<Vec<SqlValue>, String> =
+            (1..).zip(asked.parameters).map(|(n, value)| bound(tool, n, value)).collect();
         let parameters = parameters?;
         let answer = match &self.writer {
-            Some(gate) if is_write => changed(gate, &asked.sql, parameters)
-                .inspect_err(|_| _ = roll_back(gate))
-                .map(Some),
+            Some(gate) if is_write => {
+                changed(gate, &asked.sql, parameters).inspect_err(|_| _ = roll_back(gate)).map(Some)
+            }
             _ => rows(&self.reader, &asked.sql, parameters, false),
         };
         let answer = answer.map(|answer| answer.map(|answer| answer.to_string()));
@@ -310,22 +282,14 @@ fn changed(gate: &Gate, sql: &str, parameters: Vec<SqlValue>) -> rusqlite::Resul
                 answer[name] = value;
             }
         }
-        _ => {
-            answer["truncated"] =
-                json!("the change is made, but the first returned row is too large to show")
-        }
+        _ => answer["truncated"] = json!("the change is made, but the first returned row is too large to show"),
     }
     Ok(answer)
 }
 
 /// The rows as JSON, as many as have room; `None` if the first one has none. `to_end`: steps through all of them, as a change
 /// is committed by the last step.
-fn rows(
-    gate: &Gate,
-    sql: &str,
-    parameters: Vec<SqlValue>,
-    to_end: bool,
-) -> rusqlite::Result<Option<Value>> {
+fn rows(gate: &Gate, sql: &str, parameters: Vec<SqlValue>, to_end: bool) -> rusqlite::Result<Option<Value>> {
     gate.start();
     let mut statement = gate.db.prepare_cached(sql)?;
     let columns: Vec<&str> = statement.column_names().collect();
@@ -345,9 +309,7 @@ fn rows(
         if is_cut {
             break;
         }
-        let values: rusqlite::Result<Vec<Value>> = (0..width)
-            .map(|column| Ok(shown(row.get_ref(column)?)))
-            .collect();
+        let values: rusqlite::Result<Vec<Value>> = (0..width).map(|column| Ok(shown(row.get_ref(column)?))).collect();
         let values = Value::Array(values?);
         // Escaped, and with a comma.
         bytes += values.to_string().len() + 1;
@@ -363,9 +325,8 @@ fn rows(
     }
     let mut answer = json!({"columns": columns, "rows": rows});
     if is_cut {
-        answer["truncated"] = json!(format!(
-            "more rows than {ROWS_MAX}, or more than {BYTES_MAX} bytes; use LIMIT and OFFSET"
-        ));
+        answer["truncated"] =
+            json!(format!("more rows than {ROWS_MAX}, or more than {BYTES_MAX} bytes; use LIMIT and OFFSET"));
     }
     Ok(Some(answer))
 }
@@ -443,10 +404,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("a.db");
         let db = Connection::open(&file).unwrap();
-        db.execute_batch(
-            "CREATE TABLE t(a INTEGER, b TEXT); INSERT INTO t VALUES (1, 'x'), (2, 'y''z')",
-        )
-        .unwrap();
+        db.execute_batch("CREATE TABLE t(a INTEGER, b TEXT); INSERT INTO t VALUES (1, 'x'), (2, 'y''z')").unwrap();
         let tools = SqlTool::open(&file, true).unwrap();
         (dir, tools)
     }
@@ -470,10 +428,7 @@ mod tests {
         let answer = ask(&mut tools, json!({ "sql": sql })).unwrap();
         let rows = r#""rows":[[{"real":"Infinity"},{"real":"-Infinity"},1.5,-0.0,1e+308,null,"Infinity",null,{"real":"Infinity"}]]"#;
         assert!(answer.contains(rows), "{answer}");
-        for (real, shows) in [
-            (f64::NAN, json!({"real": "NaN"})),
-            (f64::MIN_POSITIVE, json!(f64::MIN_POSITIVE)),
-        ] {
+        for (real, shows) in [(f64::NAN, json!({"real": "NaN"})), (f64::MIN_POSITIVE, json!(f64::MIN_POSITIVE))] {
             assert_eq!(shown(ValueRef::Real(real)), shows);
         }
         let written = "INSERT INTO t VALUES (9e999, 'z') RETURNING a";
@@ -532,11 +487,7 @@ mod tests {
         let error = ask(&mut tools, json!({"sql": "SELECT 1; SELECT 2"})).unwrap_err();
         assert!(error.contains("Multiple statements"), "{error}");
         assert!(!dir.path().join("copy.db").exists());
-        assert!(
-            ask(&mut tools, json!({"sql": "SELECT count(*) FROM t"}))
-                .unwrap()
-                .contains("[[2]]")
-        );
+        assert!(ask(&mut tools, json!({"sql": "SELECT count(*) FROM t"})).unwrap().contains("[[2]]"));
     }
 
     #[test]
@@ -551,34 +502,16 @@ mod tests {
         )
         .unwrap();
         for (sql, rows) in [
-            (
-                "SELECT x FROM ft ORDER BY rowid",
-                r#"[["one tree"],["two trees"]]"#,
-            ),
-            (
-                "SELECT x FROM ft WHERE ft MATCH 'trees'",
-                r#"[["two trees"]]"#,
-            ),
+            ("SELECT x FROM ft ORDER BY rowid", r#"[["one tree"],["two trees"]]"#),
+            ("SELECT x FROM ft WHERE ft MATCH 'trees'", r#"[["two trees"]]"#),
             ("SELECT x FROM ft('one') ORDER BY rank", r#"[["one tree"]]"#),
-            (
-                "SELECT highlight(ft, 0, '<', '>') FROM ft('two') ORDER BY bm25(ft)",
-                r#"[["<two> trees"]]"#,
-            ),
-            (
-                "SELECT term FROM words WHERE doc = 1 LIMIT 1",
-                r#"[["one"]]"#,
-            ),
-            (
-                "SELECT a FROM t JOIN of_t ON a = of_t.rowid WHERE of_t MATCH 'x'",
-                "[[1]]",
-            ),
+            ("SELECT highlight(ft, 0, '<', '>') FROM ft('two') ORDER BY bm25(ft)", r#"[["<two> trees"]]"#),
+            ("SELECT term FROM words WHERE doc = 1 LIMIT 1", r#"[["one"]]"#),
+            ("SELECT a FROM t JOIN of_t ON a = of_t.rowid WHERE of_t MATCH 'x'", "[[1]]"),
         ] {
             let answer = ask(&mut tools, json!({"sql": sql}));
             let answer = answer.unwrap_or_else(|error| panic!("{sql}: {error}"));
-            assert!(
-                answer.contains(&format!(r#""rows":{rows}"#)),
-                "{sql}: {answer}"
-            );
+            assert!(answer.contains(&format!(r#""rows":{rows}"#)), "{sql}: {answer}");
         }
         for sql in [
             "INSERT INTO ft(ft) VALUES ('optimize')",
@@ -612,9 +545,7 @@ mod tests {
         let count = json!({"sql": "SELECT count(*) FROM t"});
         assert!(ask(&mut tools, count.clone()).unwrap().contains("[[2]]"));
         let writer = Connection::open(dir.path().join("a.db")).unwrap();
-        writer
-            .execute("INSERT INTO t VALUES (3, 'new')", [])
-            .unwrap();
+        writer.execute("INSERT INTO t VALUES (3, 'new')", []).unwrap();
         assert!(ask(&mut tools, count).unwrap().contains("[[3]]"));
     }
 
@@ -622,8 +553,7 @@ mod tests {
     fn the_query_tool_says_where_it_cut_an_answer() {
         let (_dir, mut tools) = tools();
         let sql = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 1001) SELECT i FROM n";
-        let answer: Value =
-            serde_json::from_str(&ask(&mut tools, json!({"sql": sql})).unwrap()).unwrap();
+        let answer: Value = serde_json::from_str(&ask(&mut tools, json!({"sql": sql})).unwrap()).unwrap();
         assert_eq!(answer["rows"].as_array().unwrap().len(), ROWS_MAX);
         assert!(answer["truncated"].is_string());
     }
@@ -634,8 +564,7 @@ mod tests {
         let db = Connection::open(dir.path().join("a.db")).unwrap();
         // 200,000 bytes, and 1,200,000 once escaped.
         let values = "'small'), (4, hex(zeroblob(100000))), (5, hex(zeroblob(100000))), (6, replace(hex(zeroblob(100000)), '0', char(1)))";
-        db.execute_batch(&format!("DELETE FROM t; INSERT INTO t VALUES (3, {values}"))
-            .unwrap();
+        db.execute_batch(&format!("DELETE FROM t; INSERT INTO t VALUES (3, {values}")).unwrap();
         let mut rows_of = |sql: &str| {
             let answer = ask(&mut tools, json!({"sql": sql}))?;
             assert!(answer.len() <= BYTES_MAX + 200, "{}", answer.len());
@@ -646,18 +575,12 @@ mod tests {
         assert_eq!(rows_of("SELECT * FROM t ORDER BY a"), Ok((2, true)));
         assert_eq!(rows_of("SELECT * FROM t WHERE a = 5"), Ok((1, false)));
         assert_eq!(rows_of("SELECT substr(b, 1, 1000) FROM t"), Ok((4, false)));
-        for sql in [
-            "SELECT * FROM t WHERE a = 6",
-            "SELECT b, b FROM t WHERE a = 4",
-        ] {
+        for sql in ["SELECT * FROM t WHERE a = 6", "SELECT b, b FROM t WHERE a = 4"] {
             let error = rows_of(sql).unwrap_err();
             assert!(error.contains("substr(column, 1, 1000)"), "{sql}: {error}");
         }
         let error = rows_of("SELECT hex(zeroblob(100000000))").unwrap_err();
-        assert!(
-            error.contains("a value has more than 16777216 bytes"),
-            "{error}"
-        );
+        assert!(error.contains("a value has more than 16777216 bytes"), "{error}");
         // A blob is only counted, whatever its size.
         assert_eq!(rows_of("SELECT zeroblob(10000000)"), Ok((1, false)));
     }
@@ -666,10 +589,7 @@ mod tests {
     fn the_execute_tool_changes_rows_and_nothing_else() {
         let (dir, mut tools) = tools();
         let mut execute = |sql: &str| tools.call("execute", json!({"sql": sql})).unwrap();
-        assert_eq!(
-            execute("UPDATE t SET b = 'z' WHERE a = 1").unwrap(),
-            r#"{"changed_rows":1}"#
-        );
+        assert_eq!(execute("UPDATE t SET b = 'z' WHERE a = 1").unwrap(), r#"{"changed_rows":1}"#);
         assert_eq!(
             execute("INSERT INTO t VALUES (7, 'a'), (8, 'b') RETURNING a").unwrap(),
             r#"{"changed_rows":2,"columns":["a"],"rows":[[7],[8]]}"#
@@ -681,9 +601,7 @@ mod tests {
         assert!(answer["truncated"].is_string());
         // A reader blocks the commit of a rollback journal. The tool must report that nothing has changed.
         let reader = Connection::open(dir.path().join("a.db")).unwrap();
-        reader
-            .execute_batch("BEGIN; SELECT count(*) FROM t")
-            .unwrap();
+        reader.execute_batch("BEGIN; SELECT count(*) FROM t").unwrap();
         let error = execute(&many.replace("'many'", "'refused'")).unwrap_err();
         assert!(error.contains("locked"), "{error}");
         drop(reader);
@@ -697,11 +615,7 @@ mod tests {
         ] {
             assert!(execute(&sql).is_err(), "{sql}");
         }
-        assert!(
-            ask(&mut tools, json!({"sql": "SELECT b FROM t"}))
-                .unwrap()
-                .contains("z")
-        );
+        assert!(ask(&mut tools, json!({"sql": "SELECT b FROM t"})).unwrap().contains("z"));
     }
 
     #[test]
@@ -709,17 +623,13 @@ mod tests {
         let (dir, mut tools) = tools();
         let other = dir.path().join("b.db");
         let db = Connection::open(&other).unwrap();
-        db.execute_batch("CREATE TABLE t(a); INSERT INTO t VALUES (5)")
-            .unwrap();
+        db.execute_batch("CREATE TABLE t(a); INSERT INTO t VALUES (5)").unwrap();
         std::fs::rename(&other, dir.path().join("a.db")).unwrap();
         let count = json!({"sql": "SELECT a FROM t"});
         assert!(ask(&mut tools, count.clone()).unwrap().contains("[[5]]"));
         std::fs::remove_file(dir.path().join("a.db")).unwrap();
         let error = ask(&mut tools, count).unwrap_err();
-        assert!(
-            error.contains("a.db") && error.contains("No such file"),
-            "{error}"
-        );
+        assert!(error.contains("a.db") && error.contains("No such file"), "{error}");
     }
 
     #[test]
@@ -727,10 +637,6 @@ mod tests {
         let (dir, _) = tools();
         let mut tools = SqlTool::open(&dir.path().join("a.db"), false).unwrap();
         assert_eq!(tools.definitions().len(), 1);
-        assert!(
-            tools
-                .call("execute", json!({"sql": "DELETE FROM t"}))
-                .is_none()
-        );
+        assert!(tools.call("execute", json!({"sql": "DELETE FROM t"})).is_none());
     }
 }

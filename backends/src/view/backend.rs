@@ -102,11 +102,7 @@ impl MountedStore for ViewMount {
     }
 
     fn promises(&self) -> Promises {
-        Promises {
-            killed_daemon: Some(Acknowledgement::Close),
-            power_loss: None,
-            machine_loss: None,
-        }
+        Promises { killed_daemon: Some(Acknowledgement::Close), power_loss: None, machine_loss: None }
     }
 
     fn source(&self, dir: &Path) -> Option<Source> {
@@ -123,19 +119,11 @@ impl MountedStore for ViewMount {
             ViewMount::Controller => "vsm".into(),
         };
         let source = self.source_in(&config.dir);
-        let mut arguments = vec![
-            "--definition".into(),
-            definition,
-            "--source".into(),
-            source.path().into(),
-        ];
+        let mut arguments = vec!["--definition".into(), definition, "--source".into(), source.path().into()];
         if *self == ViewMount::Mail {
             arguments.push("--writable".into());
         }
-        Ok(Launch {
-            arguments,
-            ..Launch::default()
-        })
+        Ok(Launch { arguments, ..Launch::default() })
     }
 
     fn versions(&self) -> Result<Versions, Unavailable> {
@@ -143,11 +131,7 @@ impl MountedStore for ViewMount {
         Ok(Versions::from([sqlite]))
     }
 
-    fn offline_read(
-        &self,
-        config: &WorkspaceConfig,
-        name: &str,
-    ) -> Option<(String, Vec<OsString>)> {
+    fn offline_read(&self, config: &WorkspaceConfig, name: &str) -> Option<(String, Vec<OsString>)> {
         match self {
             ViewMount::Mail => None,
             ViewMount::Controller => {
@@ -179,17 +163,12 @@ mod tests {
         let source = Source::database(dir.path());
         source.make().unwrap();
         source.make().unwrap();
-        let owner = Caller {
-            uid: 0,
-            gid: 0,
-            now: Timestamp::now(),
-        };
+        let owner = Caller { uid: 0, gid: 0, now: Timestamp::now() };
         let text = mail_definition().unwrap();
         let place = source.path().to_str().unwrap();
         let view = ViewStore::open((Path::new("mail.toml"), &text), place, true, &owner).unwrap();
         for name in ["inbox", "tasks", "tasks-by-state", "health", "logs"] {
-            view.lookup(ROOT, name.as_bytes())
-                .unwrap_or_else(|error| panic!("{name}: {error:?}"));
+            view.lookup(ROOT, name.as_bytes()).unwrap_or_else(|error| panic!("{name}: {error:?}"));
         }
     }
 }

@@ -81,10 +81,9 @@ impl Contents {
 pub(super) fn within_limit(text: Vec<u8>) -> Result<Vec<u8>> {
     match text.len() <= BODY_MAX {
         true => Ok(text),
-        false => Err(StoreError::storage(
-            Errno::FBIG,
-            format!("a file of a view may have at most {} MiB", BODY_MAX >> 20),
-        )),
+        false => {
+            Err(StoreError::storage(Errno::FBIG, format!("a file of a view may have at most {} MiB", BODY_MAX >> 20)))
+        }
     }
 }
 
@@ -131,12 +130,7 @@ impl ViewStore {
     }
 
     /// The present content of a node that has one.
-    pub(super) fn body(
-        &self,
-        source: &mut PooledConnection<'_>,
-        ino: Ino,
-        node: &Node,
-    ) -> Result<Body> {
+    pub(super) fn body(&self, source: &mut PooledConnection<'_>, ino: Ino, node: &Node) -> Result<Body> {
         match &node.what {
             NodeKind::File { files, key } => {
                 let files = &self.tree.files[*files];
@@ -146,13 +140,9 @@ impl ViewStore {
                 let values = row.iter().map(|value| value.as_deref().unwrap_or_default());
                 Ok(Arc::new(within_limit(files.body.render(values))?))
             }
-            NodeKind::Computed(computed) => self.answer(
-                source,
-                ino,
-                (&self.tree.computed[*computed], None),
-                &node.above,
-                &[],
-            ),
+            NodeKind::Computed(computed) => {
+                self.answer(source, ino, (&self.tree.computed[*computed], None), &node.above, &[])
+            }
             NodeKind::Answer { question, text } => {
                 let question = &self.tree.questions[*question];
                 let text = [(question.column.as_str(), Parameter::Text(text))];
@@ -184,12 +174,7 @@ impl ViewStore {
         let body = Arc::new(self.lines(source, query, above, more)?);
         if let Some(version) = version {
             let body = Arc::clone(&body);
-            self.state().contents.keep_answer(Answer {
-                ino,
-                version,
-                asked,
-                body,
-            });
+            self.state().contents.keep_answer(Answer { ino, version, asked, body });
         }
         Ok(body)
     }
@@ -207,13 +192,7 @@ impl ViewStore {
     }
 
     /// A read without an open file.
-    pub(super) fn read_current(
-        &self,
-        ino: Ino,
-        offset: u64,
-        size: usize,
-        out: &mut Vec<u8>,
-    ) -> Result<()> {
+    pub(super) fn read_current(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
         let body = self.body_for_reader(ino, &*self.node(ino)?, offset)?;
         out.extend_from_slice(slice(&body, offset, size));
         Ok(())
@@ -246,8 +225,7 @@ impl ViewStore {
             take(&draft.bytes);
             return Ok(());
         }
-        if let Some((_, body)) = (self.state().contents.handles.get(&handle)).filter(|_| offset > 0)
-        {
+        if let Some((_, body)) = (self.state().contents.handles.get(&handle)).filter(|_| offset > 0) {
             take(body);
             return Ok(());
         }
@@ -265,12 +243,7 @@ impl ViewStore {
         }
     }
 
-    pub(super) fn node_attr(
-        &self,
-        source: &mut PooledConnection<'_>,
-        ino: Ino,
-        node: &Node,
-    ) -> Result<Attr> {
+    pub(super) fn node_attr(&self, source: &mut PooledConnection<'_>, ino: Ino, node: &Node) -> Result<Attr> {
         match &node.what {
             NodeKind::Level(_) => Ok(self.attr(ino, Kind::Directory, 0, None)),
             NodeKind::File { files, key } => {
@@ -295,11 +268,7 @@ impl ViewStore {
     }
 
     /// The columns of a file's row that are attributes and not NULL, of those that are `wanted`.
-    pub(super) fn attributes(
-        &self,
-        ino: Ino,
-        wanted: impl Fn(&str) -> bool,
-    ) -> Result<Vec<(&str, Vec<u8>)>> {
+    pub(super) fn attributes(&self, ino: Ino, wanted: impl Fn(&str) -> bool) -> Result<Vec<(&str, Vec<u8>)>> {
         let node = self.node(ino)?;
         let NodeKind::File { files, key } = node.what else {
             return Ok(Vec::new());
@@ -313,10 +282,7 @@ impl ViewStore {
         let row = self.first(&mut source, &files.attribute_values, &node.above, &key)?;
         let columns = files.attributes.iter().map(String::as_str);
         let values = columns.zip(row.ok_or(Errno::NOENT)?);
-        Ok(values
-            .filter_map(|(column, value)| Some((column, value?)))
-            .filter(|(column, _)| wanted(column))
-            .collect())
+        Ok(values.filter_map(|(column, value)| Some((column, value?))).filter(|(column, _)| wanted(column)).collect())
     }
 
     pub(super) fn target(&self, source: &mut PooledConnection<'_>, node: &Node) -> Result<Vec<u8>> {

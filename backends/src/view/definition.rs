@@ -78,14 +78,8 @@ impl SourceDefinition {
         match &self.kinds[..] {
             [kind] => Ok(*kind),
             kinds => (kinds.iter().copied().find(|kind| kind.fits(place))).ok_or_else(|| {
-                let kinds: Vec<String> = kinds
-                    .iter()
-                    .map(|kind| format!("{kind:?}").to_lowercase())
-                    .collect();
-                format!(
-                    "the definition is for {}, which this source is not",
-                    kinds.join(" and ")
-                )
+                let kinds: Vec<String> = kinds.iter().map(|kind| format!("{kind:?}").to_lowercase()).collect();
+                format!("the definition is for {}, which this source is not", kinds.join(" and "))
             }),
         }
     }
@@ -225,14 +219,9 @@ pub struct Write {
 
 impl Write {
     fn statements(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        let all = [
-            ("update", &self.update),
-            ("insert", &self.insert),
-            ("delete", &self.delete),
-            ("receive", &self.receive),
-        ];
-        all.into_iter()
-            .filter_map(|(name, sql)| Some((name, sql.as_deref()?)))
+        let all =
+            [("update", &self.update), ("insert", &self.insert), ("delete", &self.delete), ("receive", &self.receive)];
+        all.into_iter().filter_map(|(name, sql)| Some((name, sql.as_deref()?)))
     }
 
     /// Whether anything may be changed.
@@ -283,9 +272,7 @@ pub struct QuestionDefinition {
 /// If there is none.
 pub fn find(name: &str) -> Result<(std::path::PathBuf, String), InputError> {
     let file = format!("{name}.toml");
-    let found = SHIPPED
-        .get_file(&file)
-        .and_then(|shipped| shipped.contents_utf8());
+    let found = SHIPPED.get_file(&file).and_then(|shipped| shipped.contents_utf8());
     let found = found.map(|text| (Path::new("backends/views").join(file), text));
     inputs::named("definition", name, found, &shipped())
 }
@@ -293,9 +280,7 @@ pub fn find(name: &str) -> Result<(std::path::PathBuf, String), InputError> {
 /// The names of the shipped definitions.
 pub fn shipped() -> Vec<String> {
     let files = SHIPPED.files().filter_map(|file| file.path().file_stem());
-    files
-        .map(|stem| stem.to_string_lossy().into_owned())
-        .collect()
+    files.map(|stem| stem.to_string_lossy().into_owned()).collect()
 }
 
 impl ViewDefinition {
@@ -311,25 +296,15 @@ impl ViewDefinition {
     ///
     /// # Errors
     /// With file, line and field.
-    pub(super) fn check_source(
-        &self,
-        file: &Path,
-        text: &str,
-        kind: SourceKind,
-    ) -> Result<(), InputError> {
+    pub(super) fn check_source(&self, file: &Path, text: &str, kind: SourceKind) -> Result<(), InputError> {
         let is_asked = matches!(kind, SourceKind::Directory | SourceKind::Http);
         let (field, kinds) = match &self.source {
-            it if it.channel.is_some() && kind != SourceKind::Postgresql => {
-                ("channel", "`postgresql` sources have")
-            }
-            it if it.stale_ms > 0 && !is_asked => {
-                ("stale_ms", "`directory` and `http` sources have")
-            }
+            it if it.channel.is_some() && kind != SourceKind::Postgresql => ("channel", "`postgresql` sources have"),
+            it if it.stale_ms > 0 && !is_asked => ("stale_ms", "`directory` and `http` sources have"),
             _ => return Ok(()),
         };
         let sets = |line: &str| line.trim_start().starts_with(field);
-        let line = (text.lines().position(sets))
-            .or_else(|| text.lines().position(|line| line.contains(field)));
+        let line = (text.lines().position(sets)).or_else(|| text.lines().position(|line| line.contains(field)));
         let message = format!("{field}: only {kinds} one");
         Err(match line {
             Some(line) => InputError::at(file, line + 1, message),

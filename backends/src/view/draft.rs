@@ -56,11 +56,7 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn new(ino: Ino, draft: Draft) -> Self {
-        Self {
-            ino,
-            draft: Mutex::new(draft),
-            is_removed: AtomicBool::new(false),
-        }
+        Self { ino, draft: Mutex::new(draft), is_removed: AtomicBool::new(false) }
     }
 
     pub(super) fn is_removed(&self) -> bool {
@@ -147,11 +143,7 @@ impl Writing {
     /// Drops the name of a file without a row, unless another file has the name by now.
     pub(super) fn remove_new(&mut self, (parent, name): (Ino, &[u8]), file: &NodeKind) {
         let place = (parent, name.to_vec());
-        if self
-            .new_files
-            .get(&place)
-            .is_some_and(|it| it.node.what == *file)
-        {
+        if self.new_files.get(&place).is_some_and(|it| it.node.what == *file) {
             self.new_files.remove(&place);
         }
     }
@@ -176,12 +168,7 @@ impl Writing {
 
     /// Drops an alias whose row, of `file`, differs from `compared`. False if this mount has changed the row since the
     /// comparison, or is changing it: the caller must then compare again.
-    pub(super) fn forget_alias(
-        &mut self,
-        (parent, name): (Ino, &[u8]),
-        file: &NodeKind,
-        compared: Alias,
-    ) -> bool {
+    pub(super) fn forget_alias(&mut self, (parent, name): (Ino, &[u8]), file: &NodeKind, compared: Alias) -> bool {
         let is_current = self.alias(parent, name).is_none_or(|it| it == compared);
         if !is_current || self.busy.contains(file) {
             return false;
@@ -192,8 +179,7 @@ impl Writing {
 
     /// Drops all notes on a deleted row. The caller holds its file.
     pub(super) fn forget_row(&mut self, ino: Ino, (files, key): (usize, i64)) {
-        self.aliases
-            .retain(|_, it| (it.files, it.key) != (files, key));
+        self.aliases.retain(|_, it| (it.files, it.key) != (files, key));
         self.read.remove(&ino);
         self.reasons.remove(&ino);
     }
@@ -222,24 +208,12 @@ mod tests {
         let mut writing = Writing::default();
         for number in 0..20 {
             let name = number.to_string().into_bytes();
-            let what = NodeKind::New {
-                files: 0,
-                name: name.clone(),
-                number,
-            };
-            let node = Node {
-                what,
-                above: Default::default(),
-                parent: ROOT,
-            };
+            let what = NodeKind::New { files: 0, name: name.clone(), number };
+            let node = Node { what, above: Default::default(), parent: ROOT };
             let ino = node.ino();
             writing.add_new(&name, node);
             assert_eq!(writing.new_files.len(), 1, "the one before has waited");
-            let refused = Draft {
-                phase: Phase::Refused(Errno::INVAL),
-                row: None,
-                bytes: b"no header".to_vec(),
-            };
+            let refused = Draft { phase: Phase::Refused(Errno::INVAL), row: None, bytes: b"no header".to_vec() };
             let writer = Arc::new(Writer::new(ino, refused));
             writing.writers.insert(number, writer);
             let file = (ROOT, name.clone());

@@ -189,10 +189,7 @@ impl<'a> Lister<'a> {
                 Fixed::Computed(computed) => NodeKind::Computed(*computed),
             };
             let child = self.node.child(self.dir, what);
-            if self
-                .offer((0, place as u64), name.as_bytes(), child, None)?
-                .is_break()
-            {
+            if self.offer((0, place as u64), name.as_bytes(), child, None)?.is_break() {
                 return Ok(ControlFlow::Break(()));
             }
         }
@@ -234,12 +231,7 @@ impl<'a> Lister<'a> {
     }
 
     /// The page of names that contains a place; the last page if the names end before it.
-    fn page_of_names(
-        &mut self,
-        of: (Ino, usize, u64),
-        list: &Values,
-        at: usize,
-    ) -> Result<Arc<Names>> {
+    fn page_of_names(&mut self, of: (Ino, usize, u64), list: &Values, at: usize) -> Result<Arc<Names>> {
         let kept = self.view.state().listings.names(of, at);
         let mut page = match kept {
             Some(page) => page,
@@ -252,12 +244,7 @@ impl<'a> Lister<'a> {
     }
 
     /// Queries the page of names after another one.
-    fn ask_names(
-        &mut self,
-        of: (Ino, usize, u64),
-        list: &Values,
-        before: Option<&Names>,
-    ) -> Result<Arc<Names>> {
+    fn ask_names(&mut self, of: (Ino, usize, u64), list: &Values, before: Option<&Names>) -> Result<Arc<Names>> {
         let view = self.view;
         let last = before.and_then(|page| page.values.last());
         let after = last.map(|value| (AFTER, Parameter::Text(&value.text)));
@@ -267,24 +254,18 @@ impl<'a> Lister<'a> {
         };
         let (mut values, above) = (Vec::new(), ParentValues::clone(&self.node.above));
         let (mut rows, mut bytes) = (0, size_of::<Names>());
-        view.query(
-            self.source()?,
-            query,
-            &above,
-            after.as_slice(),
-            &mut |row| {
-                let mut row = row.into_iter();
-                let text = row.next().flatten().unwrap_or_default();
-                let number = row.next().flatten();
-                rows += 1;
-                bytes += text.len() + size_of::<Value>();
-                values.push(Value { text, number });
-                match bytes < NAMES_PAGE_BYTES {
-                    true => ControlFlow::Continue(()),
-                    false => ControlFlow::Break(()),
-                }
-            },
-        )?;
+        view.query(self.source()?, query, &above, after.as_slice(), &mut |row| {
+            let mut row = row.into_iter();
+            let text = row.next().flatten().unwrap_or_default();
+            let number = row.next().flatten();
+            rows += 1;
+            bytes += text.len() + size_of::<Value>();
+            values.push(Value { text, number });
+            match bytes < NAMES_PAGE_BYTES {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        })?;
         // A number and the same text are two values with one name.
         values.dedup_by(|one, other| one.text == other.text);
         let page = Arc::new(Names {
@@ -309,10 +290,7 @@ impl<'a> Lister<'a> {
                 let (key, name) = (shown.key, &shown.name);
                 let child = self.node.child(self.dir, NodeKind::File { files, key });
                 let attr = self.view.file_attr(0, files, shown);
-                if self
-                    .offer((section, key as u64), name, child, Some(attr))?
-                    .is_break()
-                {
+                if self.offer((section, key as u64), name, child, Some(attr))?.is_break() {
                     page.of.2 = last;
                     self.view.state().listings.keep_page(page);
                     return Ok(ControlFlow::Break(()));
@@ -370,15 +348,10 @@ impl<'a> Lister<'a> {
         if shown.is_empty() && rows >= PAGE {
             // The next page would begin with the same rows.
             let column = &table.key_column;
-            let reason =
-                format!("{rows} consecutive rows have a key `{column}` that is not an integer");
+            let reason = format!("{rows} consecutive rows have a key `{column}` that is not an integer");
             return Err(StoreError::storage(Errno::IO, reason));
         }
-        Ok(Page {
-            of,
-            is_last: rows < PAGE,
-            files: shown,
-        })
+        Ok(Page { of, is_last: rows < PAGE, files: shown })
     }
 }
 
@@ -441,13 +414,7 @@ mod tests {
     fn page(listing: u64, start: usize) -> Arc<Names> {
         let text = b"name".to_vec();
         let values = vec![Value { text, number: None }; 10];
-        Arc::new(Names {
-            of: (1, 0, listing),
-            start,
-            values,
-            bytes: 1000,
-            is_last: false,
-        })
+        Arc::new(Names { of: (1, 0, listing), start, values, bytes: 1000, is_last: false })
     }
 
     #[test]

@@ -24,8 +24,8 @@ use inputs::InputError;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::store::{
-    Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, Kind, NewNode, OpenFiles, ROOT,
-    RenameMode, Result, Slow, Store, Timestamp,
+    Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, Kind, NewNode, OpenFiles, ROOT, RenameMode, Result, Slow,
+    Store, Timestamp,
 };
 use content::Contents;
 use definition::ViewDefinition;
@@ -82,9 +82,7 @@ pub struct ViewStore {
 
 impl std::fmt::Debug for ViewStore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ViewStore")
-            .field("tree", &self.tree)
-            .finish_non_exhaustive()
+        f.debug_struct("ViewStore").field("tree", &self.tree).finish_non_exhaustive()
     }
 }
 
@@ -105,34 +103,21 @@ impl ViewStore {
             let place = source::without_password(place);
             // A reason for the log names the source itself.
             let named = format!("the source {place}: ");
-            let reason = reason
-                .strip_prefix(&named)
-                .map(str::to_owned)
-                .unwrap_or(reason);
+            let reason = reason.strip_prefix(&named).map(str::to_owned).unwrap_or(reason);
             ViewOpenError::Source { place, reason }
         };
         let kind = definition.source.kind_of(place).map_err(unreachable)?;
         definition.check_source(file, text, kind)?;
         let sources = source::open(&definition.source, place, may_write).map_err(unreachable)?;
         let mut tree = {
-            let mut source = sources
-                .take()
-                .map_err(|error| unreachable(error.into_reason()))?;
+            let mut source = sources.take().map_err(|error| unreachable(error.into_reason()))?;
             definition.check(file, text, &mut *source)?;
             Tree::new(definition, &mut *source).map_err(|reason| InputError::whole(file, reason))?
         };
         if !may_write {
-            tree.files
-                .iter_mut()
-                .for_each(|files| files.write = definition::Write::default());
+            tree.files.iter_mut().for_each(|files| files.write = definition::Write::default());
         }
-        Ok(Self {
-            owner: *owner,
-            tree,
-            sources,
-            state: Mutex::default(),
-            settled: Condvar::new(),
-        })
+        Ok(Self { owner: *owner, tree, sources, state: Mutex::default(), settled: Condvar::new() })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -152,9 +137,7 @@ impl Store for ViewStore {
     fn attr_coherence(&self, ino: Ino) -> Coherence {
         match self.node(ino) {
             // A directory that the definition names, not a row.
-            Ok(node) if matches!(node.what, NodeKind::Level(_)) && node.above.is_empty() => {
-                Coherence::Exclusive
-            }
+            Ok(node) if matches!(node.what, NodeKind::Level(_)) && node.above.is_empty() => Coherence::Exclusive,
             _ => Coherence::Uncached,
         }
     }
@@ -203,13 +186,7 @@ impl Store for ViewStore {
         self.target(&mut self.sources.take()?, &node)
     }
 
-    fn create(
-        &self,
-        _caller: &Caller,
-        parent: Ino,
-        name: &[u8],
-        node: &NewNode<'_>,
-    ) -> Result<Attr> {
+    fn create(&self, _caller: &Caller, parent: Ino, name: &[u8], node: &NewNode<'_>) -> Result<Attr> {
         self.begin_new(parent, name, node.kind)
     }
 
@@ -217,13 +194,7 @@ impl Store for ViewStore {
         self.delete(parent, name)
     }
 
-    fn rename(
-        &self,
-        _caller: &Caller,
-        from: (Ino, &[u8]),
-        to: (Ino, &[u8]),
-        mode: RenameMode,
-    ) -> Result<Option<Ino>> {
+    fn rename(&self, _caller: &Caller, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Result<Option<Ino>> {
         self.move_row(from, to, mode)
     }
 
@@ -274,9 +245,7 @@ impl Store for ViewStore {
         let columns = self.attributes(ino, |_| true)?;
         let names = columns.iter().map(|(column, _)| *column);
         let names = names.chain(has_reason.then_some(REASON));
-        Ok(names
-            .map(|name| [ATTRIBUTE, name.as_bytes()].concat())
-            .collect())
+        Ok(names.map(|name| [ATTRIBUTE, name.as_bytes()].concat()).collect())
     }
 
     fn fsync(&self, _ino: Ino, _data_only: bool) -> Result<()> {
@@ -301,17 +270,11 @@ impl Store for ViewStore {
         let mut drafts = state.writing.writers_of(ino).map(|it| it.draft.try_lock());
         match call {
             // A statement waits as long as another program locks the row.
-            Slow::Close | Slow::Fsync => {
-                drafts.any(|draft| draft.is_none_or(|draft| draft.phase != Phase::Clean))
-            }
-            Slow::Approval => {
-                (ino == ROOT || matches!(file, Some(NodeKind::Level(_)))) && self.wants_close()
-            }
+            Slow::Close | Slow::Fsync => drafts.any(|draft| draft.is_none_or(|draft| draft.phase != Phase::Clean)),
+            Slow::Approval => (ino == ROOT || matches!(file, Some(NodeKind::Level(_)))) && self.wants_close(),
             Slow::Open => file.is_some_and(|file| state.writing.busy.contains(file)),
             // The open file is being committed.
-            Slow::Read { .. } | Slow::Change | Slow::SizeForRead => {
-                drafts.any(|draft| draft.is_none())
-            }
+            Slow::Read { .. } | Slow::Change | Slow::SizeForRead => drafts.any(|draft| draft.is_none()),
             // It opens, changes and commits in one call.
             Slow::Resize => self.wants_close(),
             Slow::Xattr => false,
@@ -331,13 +294,7 @@ impl OpenFiles for ViewStore {
         }
     }
 
-    fn setattr_handle(
-        &self,
-        handle: u64,
-        caller: &Caller,
-        ino: Ino,
-        change: &Change,
-    ) -> Result<Attr> {
+    fn setattr_handle(&self, handle: u64, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
         match change.size {
             Some(size) => self.resize(handle, size)?,
             None => return self.setattr(caller, ino, change),
@@ -345,14 +302,7 @@ impl OpenFiles for ViewStore {
         self.getattr_handle(handle, ino)
     }
 
-    fn read_handle(
-        &self,
-        handle: u64,
-        ino: Ino,
-        offset: u64,
-        size: usize,
-        out: &mut Vec<u8>,
-    ) -> Result<()> {
+    fn read_handle(&self, handle: u64, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
         self.read_open_file(handle, ino, offset, size, out)
     }
 

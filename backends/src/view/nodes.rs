@@ -77,20 +77,12 @@ pub(super) struct Node {
 
 impl Node {
     fn root() -> Self {
-        Self {
-            what: NodeKind::Level(0),
-            above: ParentValues::default(),
-            parent: ROOT,
-        }
+        Self { what: NodeKind::Level(0), above: ParentValues::default(), parent: ROOT }
     }
 
     /// A node in the directory `parent`, which is `self`.
     pub(super) fn child(&self, parent: Ino, what: NodeKind) -> Self {
-        Self {
-            what,
-            above: Arc::clone(&self.above),
-            parent,
-        }
+        Self { what, above: Arc::clone(&self.above), parent }
     }
 
     /// The inode number, which stays the same for as long as the row has its key.
@@ -157,13 +149,7 @@ impl ViewStore {
         self.state().nodes.know(node)
     }
 
-    pub(super) fn attr(
-        &self,
-        ino: Ino,
-        kind: Kind,
-        size: u64,
-        modified: Option<Timestamp>,
-    ) -> Attr {
+    pub(super) fn attr(&self, ino: Ino, kind: Kind, size: u64, modified: Option<Timestamp>) -> Attr {
         let time = modified.unwrap_or(self.owner.now);
         Attr {
             ino,
@@ -205,10 +191,7 @@ mod tests {
             what: NodeKind::Level(1),
             above: Arc::new(vec![(
                 "year".to_owned(),
-                Value {
-                    text: b"4".to_vec(),
-                    number: number.map(<[u8]>::to_vec),
-                },
+                Value { text: b"4".to_vec(), number: number.map(<[u8]>::to_vec) },
             )]),
             parent: ROOT,
         };

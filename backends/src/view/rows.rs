@@ -16,10 +16,7 @@ pub(super) fn parameters<'a>(
     more: &[(&'a str, Parameter<'a>)],
 ) -> Vec<(&'a str, Parameter<'a>)> {
     let above = above.iter();
-    above
-        .map(|(column, value)| (column.as_str(), value.parameter()))
-        .chain(more.iter().copied())
-        .collect()
+    above.map(|(column, value)| (column.as_str(), value.parameter())).chain(more.iter().copied()).collect()
 }
 
 /// The key in a name.
@@ -50,11 +47,7 @@ fn key_after_mark(part: &[u8]) -> Option<i64> {
 }
 
 /// The name that `render` makes of a part. The part begins with the mark if the plain name is taken.
-fn marked_if(
-    is_taken: impl Fn(&[u8]) -> bool,
-    part: &[u8],
-    render: impl Fn(&[u8]) -> Vec<u8>,
-) -> Vec<u8> {
+fn marked_if(is_taken: impl Fn(&[u8]) -> bool, part: &[u8], render: impl Fn(&[u8]) -> Vec<u8>) -> Vec<u8> {
     let name = render(part);
     match is_taken(&name) {
         true => render(&[MARK.as_bytes(), part].concat()),
@@ -114,19 +107,12 @@ impl ViewStore {
     /// 1: such a row has no file.
     pub(super) fn shown(&self, files: usize, row: Vec<Text>) -> Option<FileRow> {
         let mut row = row.into_iter();
-        let number = |value: Option<Text>| -> Option<i64> {
-            std::str::from_utf8(&value??).ok()?.parse().ok()
-        };
+        let number = |value: Option<Text>| -> Option<i64> { std::str::from_utf8(&value??).ok()?.parse().ok() };
         let key = number(row.next()).filter(|key| (0..KEY_END).contains(key))?;
         let size = number(row.next()).unwrap_or(0).unsigned_abs();
         let modified = row.next().flatten().and_then(|text| time(&text));
         let values: Vec<Text> = row.collect();
-        Some(FileRow {
-            key,
-            size,
-            modified,
-            name: self.name(files, key, &values),
-        })
+        Some(FileRow { key, size, modified, name: self.name(files, key, &values) })
     }
 
     /// The name of a row's file.
@@ -137,11 +123,9 @@ impl ViewStore {
         }
         let room = room(files.name.literal_bytes(), values.len().saturating_sub(1));
         let key = key.to_string().into_bytes();
-        let parts = files.name.columns().zip(values).map(|(column, value)| {
-            match column == files.key_column {
-                true => key.clone().into(),
-                false => escape_short(value.as_deref().unwrap_or_default(), room),
-            }
+        let parts = files.name.columns().zip(values).map(|(column, value)| match column == files.key_column {
+            true => key.clone().into(),
+            false => escape_short(value.as_deref().unwrap_or_default(), room),
         });
         let parts: Vec<_> = parts.collect();
         files.name.render(parts.iter().map(|part| &**part))
@@ -164,8 +148,7 @@ impl ViewStore {
 
     /// The name of a value's directory or link. It differs from the plain name if something else has that name.
     pub(super) fn value_name(&self, level: &Level, value: &[u8]) -> Vec<u8> {
-        let is_taken =
-            |name: &[u8]| self.tree.is_taken(level, name) || self.tree.may_be_file(level, name);
+        let is_taken = |name: &[u8]| self.tree.is_taken(level, name) || self.tree.may_be_file(level, name);
         marked_if(is_taken, &escape(value), <[u8]>::to_vec)
     }
 
@@ -290,10 +273,7 @@ impl ViewStore {
             let start = self.tree.questions[*question].start.as_bytes();
             if let Some(text) = name.strip_prefix(start) {
                 let (question, text) = (*question, decode(text));
-                return self.known(
-                    source,
-                    dir.child(parent, NodeKind::Answer { question, text }),
-                );
+                return self.known(source, dir.child(parent, NodeKind::Answer { question, text }));
             }
         }
         for files in &level.files {
@@ -316,10 +296,7 @@ impl ViewStore {
             let asked = [(VALUE, Parameter::Text(&value))];
             if let Some(row) = self.first(source, &named.find, &dir.above, &asked)? {
                 let number = row.into_iter().next().flatten();
-                let value = Value {
-                    text: value,
-                    number,
-                };
+                let value = Value { text: value, number };
                 return self.known(source, self.named(parent, dir, named.level, value));
             }
         }
@@ -331,10 +308,6 @@ impl ViewStore {
         let column = self.tree.levels[level].column.clone().unwrap_or_default();
         let mut above = dir.above.to_vec();
         above.push((column, value));
-        Node {
-            what: NodeKind::Level(level),
-            above: above.into(),
-            parent,
-        }
+        Node { what: NodeKind::Level(level), above: above.into(), parent }
     }
 }

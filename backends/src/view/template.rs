@@ -130,11 +130,7 @@ impl Template {
         values: impl IntoIterator<Item = &'a [u8]>,
     ) -> Result<(), String> {
         let parts = self.take_apart(content)?;
-        match parts
-            .iter()
-            .zip(values)
-            .find(|((_, part), value)| part != value)
-        {
+        match parts.iter().zip(values).find(|((_, part), value)| part != value) {
             None => Ok(()),
             Some(((column, _), _)) => Err(format!(
                 "column `{column}` holds text that ends it in the template: a change could move text between columns"
@@ -157,17 +153,13 @@ impl Template {
                     let found = match open {
                         None => rest.starts_with(literal.as_bytes()).then_some(0),
                         // An editor may have added or dropped the last newline.
-                        Some(_) if is_last => Some(
-                            rest.strip_suffix(literal.as_bytes())
-                                .map_or(rest.len(), <[u8]>::len),
-                        ),
+                        Some(_) if is_last => {
+                            Some(rest.strip_suffix(literal.as_bytes()).map_or(rest.len(), <[u8]>::len))
+                        }
                         Some(_) => find(rest, literal.as_bytes()),
                     };
                     let Some(found) = found else {
-                        let line = 1 + text[..text.len() - rest.len()]
-                            .iter()
-                            .filter(|byte| **byte == b'\n')
-                            .count();
+                        let line = 1 + text[..text.len() - rest.len()].iter().filter(|byte| **byte == b'\n').count();
                         return Err(format!("line {line}: {literal:?} is missing after it"));
                     };
                     if let Some(column) = open.take() {
@@ -207,9 +199,7 @@ pub(super) fn escape(value: &[u8]) -> Vec<u8> {
             let is_dots = matches!(value, b"." | b"..");
             if char == '/' || char == '%' || char.is_control() || is_dots {
                 let mut buffer = [0; 4];
-                char.encode_utf8(&mut buffer)
-                    .bytes()
-                    .for_each(|byte| hex(&mut out, byte));
+                char.encode_utf8(&mut buffer).bytes().for_each(|byte| hex(&mut out, byte));
             } else {
                 out.extend(char.encode_utf8(&mut [0; 4]).bytes());
             }
@@ -253,10 +243,7 @@ pub(super) fn decode(name: &[u8]) -> Vec<u8> {
     let (mut out, mut rest) = (Vec::with_capacity(name.len()), name);
     while let Some((first, after)) = rest.split_first() {
         let digits = after.get(..2).filter(|_| *first == b'%');
-        match digits
-            .filter(|it| it.iter().all(u8::is_ascii_hexdigit))
-            .and_then(byte)
-        {
+        match digits.filter(|it| it.iter().all(u8::is_ascii_hexdigit)).and_then(byte) {
             Some(byte) => {
                 out.push(byte);
                 rest = &after[2..];
@@ -276,9 +263,7 @@ pub(super) fn escape_short(value: &[u8], most: usize) -> Cow<'static, [u8]> {
     if name.len() > most {
         let mut cut = most.saturating_sub('…'.len_utf8());
         // Do not cut inside a character or inside an escape.
-        while cut > 0
-            && (name[cut] & 0xc0 == 0x80 || name[cut.saturating_sub(2)..cut].contains(&b'%'))
-        {
+        while cut > 0 && (name[cut] & 0xc0 == 0x80 || name[cut.saturating_sub(2)..cut].contains(&b'%')) {
             cut -= 1;
         }
         name.truncate(cut);
@@ -296,10 +281,7 @@ mod tests {
     #[test]
     fn a_template_is_rendered_and_taken_apart() {
         let template = Template::parse("From: {who}\n{{{id}}}\n\n{body}\n").unwrap();
-        assert_eq!(
-            template.columns().collect::<Vec<_>>(),
-            ["who", "id", "body"]
-        );
+        assert_eq!(template.columns().collect::<Vec<_>>(), ["who", "id", "body"]);
         let text = template.render([b"a@b".as_slice(), b"7", b"one\n\ntwo"]);
         assert_eq!(text, b"From: a@b\n{7}\n\none\n\ntwo\n");
         assert_eq!(template.literal_bytes(), text.len() - 12);
@@ -314,12 +296,7 @@ mod tests {
 
     #[test]
     fn a_wrong_template_says_what_is_wrong() {
-        for (text, part) in [
-            ("{id", "ends with"),
-            ("{}", "no column"),
-            ("a}", "`}`"),
-            ("{a b}", "ends"),
-        ] {
+        for (text, part) in [("{id", "ends with"), ("{}", "no column"), ("a}", "`}`"), ("{a b}", "ends")] {
             let error = Template::parse(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
         }
@@ -338,25 +315,14 @@ mod tests {
             assert!(name.len() <= 40);
             let name = std::str::from_utf8(&name).unwrap();
             let cut = name.strip_suffix('…').unwrap();
-            assert!(
-                whole.starts_with(cut.as_bytes()) && cut.len() > 30,
-                "{name}"
-            );
-            assert!(
-                cut.split('%').skip(1).all(|after| after.len() >= 2),
-                "{name}"
-            );
+            assert!(whole.starts_with(cut.as_bytes()) && cut.len() > 30, "{name}");
+            assert!(cut.split('%').skip(1).all(|after| after.len() >= 2), "{name}");
         }
     }
 
     #[test]
     fn a_question_has_every_byte() {
-        for (name, text) in [
-            ("a%2Fb", "a/b"),
-            ("100%", "100%"),
-            ("%zz%+1", "%zz%+1"),
-            ("%25 c++", "% c++"),
-        ] {
+        for (name, text) in [("a%2Fb", "a/b"), ("100%", "100%"), ("%zz%+1", "%zz%+1"), ("%25 c++", "% c++")] {
             assert_eq!(decode(name.as_bytes()), text.as_bytes(), "{name}");
         }
     }

@@ -50,10 +50,7 @@ pub(super) struct Level {
 impl Level {
     /// Whether all names are fixed.
     pub(super) fn is_fixed(&self) -> bool {
-        self.named.is_empty()
-            && self.files.is_empty()
-            && self.links.is_empty()
-            && self.questions.is_empty()
+        self.named.is_empty() && self.files.is_empty() && self.links.is_empty() && self.questions.is_empty()
     }
 }
 
@@ -202,9 +199,7 @@ impl Rows {
 
     /// Expressions for the text of columns; a number if there are none.
     fn texts<'b>(&self, columns: impl Iterator<Item = &'b str>) -> Result<String, String> {
-        let texts: Vec<&str> = columns
-            .map(|column| self.text(column))
-            .collect::<Result<_, _>>()?;
+        let texts: Vec<&str> = columns.map(|column| self.text(column)).collect::<Result<_, _>>()?;
         Ok(match texts.is_empty() {
             true => "0".to_owned(),
             false => texts.join(", "),
@@ -216,12 +211,9 @@ impl Rows {
     fn whole(&self) -> (Vec<String>, String) {
         let texts = self.columns.iter().map(|it| (it.name.clone(), &it.text));
         let number = |it: &Column| format!("{NUMBER}{}", it.name);
-        let numbers =
-            (self.columns.iter()).filter_map(|it| Some((number(it), it.number.as_ref()?)));
-        let (names, texts): (Vec<String>, Vec<&str>) = (texts
-            .chain(numbers)
-            .map(|(name, text)| (name, text.as_str())))
-        .unzip();
+        let numbers = (self.columns.iter()).filter_map(|it| Some((number(it), it.number.as_ref()?)));
+        let (names, texts): (Vec<String>, Vec<&str>) =
+            (texts.chain(numbers).map(|(name, text)| (name, text.as_str()))).unzip();
         (names, texts.join(", "))
     }
 
@@ -239,10 +231,7 @@ impl Rows {
     }
 
     fn query(&self, shown: &str, rest: &str) -> Query {
-        Query {
-            path: Arc::clone(&self.path),
-            sql: format!("SELECT {shown} {} {rest}", self.from),
-        }
+        Query { path: Arc::clone(&self.path), sql: format!("SELECT {shown} {} {rest}", self.from) }
     }
 }
 
@@ -256,9 +245,8 @@ impl Tree {
             links: Vec::new(),
             questions: Vec::new(),
         };
-        let directories: BTreeMap<&str, &str> = (definition.directories.iter())
-            .map(|it| (it.path.as_str(), it.rows.as_str()))
-            .collect();
+        let directories: BTreeMap<&str, &str> =
+            (definition.directories.iter()).map(|it| (it.path.as_str(), it.rows.as_str())).collect();
         for it in &definition.directories {
             tree.level(&it.path, &directories, source)?;
         }
@@ -272,17 +260,12 @@ impl Tree {
                 let length = &rows.column(column)?.length;
                 size.push_str(&format!(" + coalesce({length}, 0)"));
             }
-            let modified = it
-                .modified
-                .as_deref()
-                .map_or(Ok("NULL"), |column| rows.text(column))?;
+            let modified = it.modified.as_deref().map_or(Ok("NULL"), |column| rows.text(column))?;
             let (key, named) = (quoted(&it.key), rows.texts(name.columns())?);
             let key_text = rows.text(&it.key)?;
             let shown = format!("{key_text}, {size}, {modified}, {named}");
             // `it.` orders by the column, not by its text, to which PostgreSQL gives the same name.
-            let page = format!(
-                "WHERE {key} > :{AFTER} AND {key} < {KEY_END} ORDER BY it.{key} LIMIT {PAGE}"
-            );
+            let page = format!("WHERE {key} > :{AFTER} AND {key} < {KEY_END} ORDER BY it.{key} LIMIT {PAGE}");
             let one = format!("WHERE {key} = :{KEY}");
             let name_column = name.columns().next().unwrap_or_default();
             let has_name = &rows.column(name_column)?.is_value;
@@ -300,8 +283,7 @@ impl Tree {
                 one: rows.query(&shown, &one),
                 read: rows.query(&rows.texts(body.columns())?, &one),
                 row: rows.query(&row, &one),
-                attribute_values: rows
-                    .query(&rows.texts(it.attributes.iter().map(String::as_str))?, &one),
+                attribute_values: rows.query(&rows.texts(it.attributes.iter().map(String::as_str))?, &one),
                 attributes: it.attributes,
                 columns,
                 possible: Names::new(&name, Some(&it.key)),
@@ -395,8 +377,7 @@ impl Tree {
         let made = self.levels.len();
         match column_of(name) {
             Some(column) => {
-                let is_it =
-                    |named: &&Named| self.levels[named.level].column.as_deref() == Some(column);
+                let is_it = |named: &&Named| self.levels[named.level].column.as_deref() == Some(column);
                 if let Some(named) = self.levels[above].named.iter().find(is_it) {
                     return Ok(named.level);
                 }
@@ -410,10 +391,7 @@ impl Tree {
                     list: rows.values(text, &format!(", {number}")),
                     find: rows.query(number, &format!("WHERE {is_value} LIMIT 1")),
                 });
-                self.levels.push(Level {
-                    column: Some(column.to_owned()),
-                    ..Level::default()
-                });
+                self.levels.push(Level { column: Some(column.to_owned()), ..Level::default() });
             }
             None => {
                 let found = self.levels[above].fixed.iter().find(|(has, _)| has == name);

@@ -52,15 +52,13 @@ fn invalid(reason: impl ToString) -> StoreError {
 
 /// The error after another writer has changed the row.
 fn conflict() -> StoreError {
-    let reason =
-        "the row has changed since it was read: read the file again, and repeat the change";
+    let reason = "the row has changed since it was read: read the file again, and repeat the change";
     StoreError::storage(Errno::STALE, reason)
 }
 
 /// The error of a write to a removed file.
 fn removed() -> StoreError {
-    let reason =
-        "the file was deleted, or replaced by a rename, since it was opened: open it again";
+    let reason = "the file was deleted, or replaced by a rename, since it was opened: open it again";
     StoreError::storage(Errno::STALE, reason)
 }
 
@@ -75,13 +73,9 @@ fn one_row(changed: Changed) -> Result<Changed> {
 fn value<'a>(row: &'a [(String, Text)], column: &str, text: &'a Text) -> Parameter<'a> {
     let number = |text: &[u8]| {
         let text = std::str::from_utf8(text).ok();
-        text.is_some_and(|it| {
-            it.ends_with(|end: char| end.is_ascii_digit()) && it.parse::<f64>().is_ok()
-        })
+        text.is_some_and(|it| it.ends_with(|end: char| end.is_ascii_digit()) && it.parse::<f64>().is_ok())
     };
-    let held_number = |(has, number): &(String, Text)| {
-        has.strip_prefix(NUMBER) == Some(column) && number.is_some()
-    };
+    let held_number = |(has, number): &(String, Text)| has.strip_prefix(NUMBER) == Some(column) && number.is_some();
     match text {
         None => Parameter::Null,
         Some(text) if number(text) && row.iter().any(held_number) => Parameter::Number(text),
@@ -115,8 +109,7 @@ impl Files {
 /// Why a file cannot get a name: a row could give it to a directory or a link.
 fn of_a_directory(name: &[u8]) -> StoreError {
     let name = String::from_utf8_lossy(name);
-    let reason =
-        format!("{name:?}: a directory or a link of the same directory can have this name");
+    let reason = format!("{name:?}: a directory or a link of the same directory can have this name");
     StoreError::storage(Errno::INVAL, reason)
 }
 
@@ -152,11 +145,7 @@ impl ViewStore {
             }
         };
         let values: Vec<Text> = row.into_iter().map(|(_, text)| text).collect();
-        let alias = Alias {
-            files,
-            key,
-            row: hash(&values),
-        };
+        let alias = Alias { files, key, row: hash(&values) };
         let mut state = self.state();
         room(&mut state.writing.aliases).insert((parent, name.to_vec()), alias);
     }
@@ -204,14 +193,12 @@ impl ViewStore {
     fn run(&self, statements: &[Change<'_>]) -> Result<Changed> {
         let bound: Vec<_> = (statements.iter())
             .map(|(sql, row, above)| {
-                let row =
-                    (row.iter()).map(|(column, text)| (column.as_str(), value(row, column, text)));
+                let row = (row.iter()).map(|(column, text)| (column.as_str(), value(row, column, text)));
                 (*sql, parameters(above, &row.collect::<Vec<_>>()))
             })
             .collect();
-        let bound: Vec<BoundStatement<'_>> = (bound.iter())
-            .map(|(sql, parameters)| (*sql, parameters.as_slice()))
-            .collect();
+        let bound: Vec<BoundStatement<'_>> =
+            (bound.iter()).map(|(sql, parameters)| (*sql, parameters.as_slice())).collect();
         let (_turn, mut source) = self.sources.take_to_change()?;
         bound.iter().for_each(|_| source.count());
         source.change(&bound)
@@ -273,11 +260,7 @@ impl ViewStore {
     }
 
     /// Changes the draft of an open file.
-    fn change(
-        &self,
-        handle: u64,
-        change: impl FnOnce(&Writer, &mut Draft) -> Result<()>,
-    ) -> Result<()> {
+    fn change(&self, handle: u64, change: impl FnOnce(&Writer, &mut Draft) -> Result<()>) -> Result<()> {
         let writer = self.writer(handle).ok_or(Errno::ROFS)?;
         let mut draft = writer.draft.lock();
         match writer.is_removed() {
@@ -287,10 +270,7 @@ impl ViewStore {
     }
 
     pub(super) fn resize(&self, handle: u64, size: u64) -> Result<()> {
-        let size = usize::try_from(size)
-            .ok()
-            .filter(|size| *size <= BODY_MAX)
-            .ok_or(Errno::FBIG)?;
+        let size = usize::try_from(size).ok().filter(|size| *size <= BODY_MAX).ok_or(Errno::FBIG)?;
         self.change(handle, |writer, draft| {
             match (draft.phase, size) {
                 // The insert may have made the row.
@@ -337,10 +317,7 @@ impl ViewStore {
                 Some(offset) => usize::try_from(offset).map_err(|_| Errno::FBIG)?,
                 None => draft.bytes.len(),
             };
-            let end = start
-                .checked_add(data.len())
-                .filter(|end| *end <= BODY_MAX)
-                .ok_or(Errno::FBIG)?;
+            let end = start.checked_add(data.len()).filter(|end| *end <= BODY_MAX).ok_or(Errno::FBIG)?;
             if draft.bytes.len() < end {
                 draft.bytes.resize(end, 0);
             }
@@ -371,11 +348,7 @@ impl ViewStore {
             return Err(Errno::EXIST.into());
         }
         state.writing.created += 1;
-        let what = NodeKind::New {
-            files: *files,
-            name: name.to_vec(),
-            number: state.writing.created,
-        };
+        let what = NodeKind::New { files: *files, name: name.to_vec(), number: state.writing.created };
         let node = dir.child(parent, what);
         state.writing.add_new(name, node.clone());
         let ino = state.nodes.know(node);
@@ -419,12 +392,8 @@ impl ViewStore {
         // The phase that a panic leaves.
         draft.phase = Phase::Refused(Errno::IO);
         let done = match (&node.what, &draft.row) {
-            (NodeKind::File { files, .. }, Some(row)) => {
-                self.update(*files, &node.above, row, &draft.bytes)
-            }
-            (NodeKind::New { files, name, .. }, _) => {
-                self.insert(&node, &writer, (*files, name), &draft.bytes)
-            }
+            (NodeKind::File { files, .. }, Some(row)) => self.update(*files, &node.above, row, &draft.bytes),
+            (NodeKind::New { files, name, .. }, _) => self.insert(&node, &writer, (*files, name), &draft.bytes),
             // Another open file has made the row.
             (NodeKind::File { .. }, None) => Err(conflict()),
             _ => Err(Errno::ROFS.into()),
@@ -441,10 +410,7 @@ impl ViewStore {
             }
             Err(error) => {
                 draft.phase = Phase::Refused(error.errno);
-                let reason = error
-                    .reason
-                    .clone()
-                    .unwrap_or_else(|| error.errno.to_string());
+                let reason = error.reason.clone().unwrap_or_else(|| error.errno.to_string());
                 let mut state = self.state();
                 state.writing.explain(writer.ino, &reason);
                 state.writing.explain(node.parent, &reason);
@@ -480,11 +446,7 @@ impl ViewStore {
             if before.as_deref().unwrap_or_default() == text {
                 continue;
             }
-            if !described
-                .parameters
-                .iter()
-                .any(|parameter| parameter == column)
-            {
+            if !described.parameters.iter().any(|parameter| parameter == column) {
                 return Err(invalid(format!("`{column}` cannot be changed")));
             }
             *before = Some(text.to_vec());
@@ -492,50 +454,30 @@ impl ViewStore {
         Ok((sql, row))
     }
 
-    fn update(
-        &self,
-        files: usize,
-        above: &ParentValues,
-        row: &[(String, Text)],
-        bytes: &[u8],
-    ) -> Result<()> {
+    fn update(&self, files: usize, above: &ParentValues, row: &[(String, Text)], bytes: &[u8]) -> Result<()> {
         let (sql, row) = self.updated(files, row, bytes)?;
         one_row(self.run(&[(sql, &row, above)])?).map(|_| ())
     }
 
-    fn insert(
-        &self,
-        node: &Node,
-        writer: &Writer,
-        (files, name): (usize, &[u8]),
-        bytes: &[u8],
-    ) -> Result<()> {
+    fn insert(&self, node: &Node, writer: &Writer, (files, name): (usize, &[u8]), bytes: &[u8]) -> Result<()> {
         let table = &self.tree.files[files];
         let sql = table.write.insert.as_deref().ok_or(Errno::ROFS)?;
         let values = table.body.take_apart(bytes).map_err(invalid)?;
-        let values: Row = values
-            .into_iter()
-            .map(|(column, text)| (column.to_owned(), Some(text.to_vec())))
-            .collect();
+        let values: Row = values.into_iter().map(|(column, text)| (column.to_owned(), Some(text.to_vec()))).collect();
         let changed = self.run(&[(sql, &values, &node.above)])?;
         if changed.rows == 0 {
             return Err(invalid("the statement `insert` created no row"));
         }
         match changed.key {
             Some(key) => {
-                let row = Node {
-                    what: NodeKind::File { files, key },
-                    ..node.clone()
-                };
+                let row = Node { what: NodeKind::File { files, key }, ..node.clone() };
                 self.state().nodes.replace(writer.ino, row);
                 self.remember(node.parent, name, (files, key), &node.above);
             }
             None => writer.is_removed.store(true, Ordering::SeqCst),
         }
         // Remove the new file only after its row is known, so that a look-up always finds one of the two.
-        self.state()
-            .writing
-            .remove_new((node.parent, name), &node.what);
+        self.state().writing.remove_new((node.parent, name), &node.what);
         Ok(())
     }
 
@@ -573,9 +515,7 @@ impl ViewStore {
         // Compare nodes, not inode numbers: a file that was created here has another number than its row.
         let is_of = |it: &Writer| (state.nodes.get(it.ino)).is_some_and(|it| it.what == *file);
         let writers = state.writing.writers.iter().filter(|(_, it)| is_of(it));
-        let mut writers: Vec<_> = writers
-            .map(|(handle, it)| (*handle, Arc::clone(it)))
-            .collect();
+        let mut writers: Vec<_> = writers.map(|(handle, it)| (*handle, Arc::clone(it))).collect();
         drop(state);
         writers.sort_by_key(|(handle, _)| *handle);
         writers.into_iter().rev().find_map(|(_, writer)| {
@@ -624,11 +564,7 @@ impl ViewStore {
         if !self.tree.may_name(level, to_name) {
             return Err(of_a_directory(to_name));
         }
-        let sql = self.tree.files[into]
-            .write
-            .receive
-            .as_deref()
-            .ok_or(Errno::ROFS)?;
+        let sql = self.tree.files[into].write.receive.as_deref().ok_or(Errno::ROFS)?;
         let row = self.row(files, key, &node.above)?;
         let moved = self.run(&[(sql, &row, &dir.above)]).and_then(one_row);
         self.explained(to, moved)?;
@@ -692,11 +628,7 @@ impl ViewStore {
     }
 
     fn explained<T>(&self, dir: Ino, result: Result<T>) -> Result<T> {
-        if let Err(StoreError {
-            reason: Some(reason),
-            ..
-        }) = &result
-        {
+        if let Err(StoreError { reason: Some(reason), .. }) = &result {
             self.state().writing.explain(dir, reason);
         }
         result

@@ -11,8 +11,7 @@ use backends::agent_memory::AgentMemory;
 use backends::memory::MemoryStore;
 use backends::sqlite::{SqliteStore, check};
 use backends::store::{
-    Allocate, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Seek, Store, Timestamp,
-    XattrMode,
+    Allocate, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Seek, Store, Timestamp, XattrMode,
 };
 use common::*;
 use model::{exact, generate, history, nobody};
@@ -57,10 +56,7 @@ fn on_every_store_of_any_bytes(check: Check) {
 
 /// The root of a generated file system lists `.llmfs`, so this directory serves as the root.
 fn make_work(store: &dyn Store) -> Ino {
-    let work = NewNode {
-        permissions: 0o755,
-        ..node(Kind::Directory)
-    };
+    let work = NewNode { permissions: 0o755, ..node(Kind::Directory) };
     store.create(&caller(1), ROOT, b"work", &work).unwrap().ino
 }
 
@@ -79,14 +75,7 @@ fn the_root_is_an_empty_directory_of_its_owner() {
 fn names_are_bytes() {
     on_every_store(|store, root| {
         let long = [b'x'; 255];
-        for name in [
-            &b"\xff\xfe not utf-8"[..],
-            b"a:b",
-            b"mail:2,S",
-            b"*?",
-            b"'; DROP TABLE inode",
-            &long,
-        ] {
+        for name in [&b"\xff\xfe not utf-8"[..], b"a:b", b"mail:2,S", b"*?", b"'; DROP TABLE inode", &long] {
             let create = || store.create(&caller(10), root, name, &node(Kind::File));
             let made = create().unwrap();
             assert_eq!(store.lookup(root, name).unwrap().ino, made.ino);
@@ -128,11 +117,7 @@ fn directories_count_their_subdirectories_and_stamp_changes() {
 fn a_set_group_id_directory_passes_its_group_on() {
     on_every_store(|store, root| {
         let dir = create(store, root, "dir", Kind::Directory);
-        let change = Change {
-            permissions: Some(0o2775),
-            gid: Some(7),
-            ..Change::default()
-        };
+        let change = Change { permissions: Some(0o2775), gid: Some(7), ..Change::default() };
         store.setattr(&caller(10), dir.ino, &change).unwrap();
         assert_eq!(create(store, dir.ino, "file", Kind::File).gid, 7);
         let sub = create(store, dir.ino, "sub", Kind::Directory);
@@ -188,8 +173,7 @@ fn ranges_are_reserved_punched_and_zeroed() {
         let text: Vec<u8> = (0..200_000u32).map(|n| n as u8 | 1).collect();
         store.write(&caller(20), file, 0, &text).unwrap();
         let before = store.getattr(file).unwrap().blocks;
-        let allocate =
-            |how, offset, length| store.fallocate(&caller(30), file, how, offset, length);
+        let allocate = |how, offset, length| store.fallocate(&caller(30), file, how, offset, length);
         allocate(Allocate::PunchHole, 1000, 150_000).unwrap();
         let mut expected = text.clone();
         expected[1000..151_000].fill(0);
@@ -239,19 +223,12 @@ fn hard_links_share_an_inode_until_the_last_is_gone() {
 #[test]
 fn symbolic_links_and_special_files_keep_what_they_are() {
     on_every_store(|store, root| {
-        let link = NewNode {
-            target: b"some/where",
-            permissions: 0o777,
-            ..node(Kind::Symlink)
-        };
+        let link = NewNode { target: b"some/where", permissions: 0o777, ..node(Kind::Symlink) };
         let link = store.create(&caller(10), root, b"link", &link).unwrap();
         assert_eq!((link.kind, link.size), (Kind::Symlink, 10));
         assert_eq!(store.readlink(link.ino).unwrap(), b"some/where");
         assert_eq!(errno(store.readlink(root)), Errno::INVAL);
-        let device = NewNode {
-            rdev: 0x103,
-            ..node(Kind::CharDevice)
-        };
+        let device = NewNode { rdev: 0x103, ..node(Kind::CharDevice) };
         let device = store.create(&caller(10), root, b"null", &device).unwrap();
         assert_eq!(store.getattr(device.ino).unwrap().rdev, 0x103);
         for (name, kind) in [("fifo", Kind::Fifo), ("socket", Kind::Socket)] {
@@ -362,19 +339,10 @@ fn attributes_change_one_by_one() {
         let attr = set(permissions(0o6755));
         let found = (attr.permissions, attr.mtime, attr.ctime);
         assert_eq!(found, (0o6755, Timestamp(10), Timestamp(50)));
-        let attr = set(Change {
-            uid: Some(5),
-            gid: Some(6),
-            drop_privileges: true,
-            ..Change::default()
-        });
+        let attr = set(Change { uid: Some(5), gid: Some(6), drop_privileges: true, ..Change::default() });
         assert_eq!((attr.uid, attr.gid, attr.permissions), (5, 6, 0o755));
         let (first, last) = (Timestamp(-1), Timestamp(i64::MAX));
-        let attr = set(Change {
-            atime: Some(first),
-            mtime: Some(last),
-            ..Change::default()
-        });
+        let attr = set(Change { atime: Some(first), mtime: Some(last), ..Change::default() });
         assert_eq!((attr.atime, attr.mtime), (first, last));
         assert_eq!(store.getattr(file).unwrap(), attr);
     });
@@ -479,10 +447,7 @@ fn same_answers(
     between: impl Fn(),
 ) -> Result<(MemoryStore, [Vec<Ino>; 2]), TestCaseError> {
     let reference = MemoryStore::new(&caller(1));
-    let driven = |store, root| Driven {
-        store,
-        made: vec![root],
-    };
+    let driven = |store, root| Driven { store, made: vec![root] };
     let (mut tested, mut model) = (driven(store, root), driven(&reference, ROOT));
     for (at, step) in steps.iter().enumerate() {
         let now = 100 + at as i64;
@@ -504,9 +469,7 @@ fn dump(store: &dyn Store, made: &[Ino]) -> Vec<String> {
 /// Limits a step to short files of text.
 fn short_text(step: Step) -> Step {
     match step {
-        Step::Write(node, offset, length, byte) => {
-            Step::Write(node, offset % 60, length % 20, b'a' + byte % 26)
-        }
+        Step::Write(node, offset, length, byte) => Step::Write(node, offset % 60, length % 20, b'a' + byte % 26),
         Step::Truncate(node, size) => Step::Truncate(node, size % 80),
         Step::Punch(node, offset, length) => Step::Punch(node, offset % 60, length % 40 + 1),
         other => other,

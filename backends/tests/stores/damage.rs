@@ -11,8 +11,8 @@ use backends::agent_memory::AgentMemory;
 use backends::s3::{OpenOptions, S3Store};
 use backends::sqlite::{HEAD, SqliteStore, check, go_on_without_log};
 use backends::store::{
-    Allocate, Attr, Caller, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result, Seek,
-    Store, Timestamp, XattrMode,
+    Allocate, Attr, Caller, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result, Seek, Store, Timestamp,
+    XattrMode,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -21,51 +21,29 @@ use servers::Quirk;
 
 use crate::hosts::{Service, TIMEOUT, config_of, copy_cache};
 
-const OWNER: Caller = Caller {
-    uid: 0,
-    gid: 0,
-    now: Timestamp(1_700_000_000_000_000_000),
-};
+const OWNER: Caller = Caller { uid: 0, gid: 0, now: Timestamp(1_700_000_000_000_000_000) };
 
 /// A file of its owner.
-const FILE: NewNode<'static> = NewNode {
-    kind: Kind::File,
-    permissions: 0o600,
-    rdev: 0,
-    target: b"",
-};
+const FILE: NewNode<'static> = NewNode { kind: Kind::File, permissions: 0o600, rdev: 0, target: b"" };
 
 /// What opens a store, or says why it cannot be opened.
 type Open<'a> = &'a dyn Fn(&Path) -> std::result::Result<Box<dyn Store>, String>;
 
 fn open_sqlite(path: &Path) -> std::result::Result<Box<dyn Store>, String> {
     let opened = SqliteStore::open(path, &OWNER);
-    opened
-        .map(|store| Box::new(store) as Box<dyn Store>)
-        .map_err(|error| error.to_string())
+    opened.map(|store| Box::new(store) as Box<dyn Store>).map_err(|error| error.to_string())
 }
 
 fn open_agent_memory(path: &Path) -> std::result::Result<Box<dyn Store>, String> {
     let opened = AgentMemory::open(path, &OWNER, None);
-    opened
-        .map(|store| Box::new(store) as Box<dyn Store>)
-        .map_err(|error| error.to_string())
+    opened.map(|store| Box::new(store) as Box<dyn Store>).map_err(|error| error.to_string())
 }
 
 /// Opens a cache with `config`; where `is_away`, its server is, as after the damage: what the bucket has cannot replace it.
-fn open_s3(
-    config: S3Config,
-    path: &Path,
-    is_away: bool,
-) -> std::result::Result<Box<dyn Store>, String> {
-    let options = OpenOptions {
-        allow_offline: is_away,
-        ..OpenOptions::default()
-    };
+fn open_s3(config: S3Config, path: &Path, is_away: bool) -> std::result::Result<Box<dyn Store>, String> {
+    let options = OpenOptions { allow_offline: is_away, ..OpenOptions::default() };
     let opened = S3Store::open(config, path, &OWNER, options);
-    opened
-        .map(|store| Box::new(store) as Box<dyn Store>)
-        .map_err(|error| error.to_string())
+    opened.map(|store| Box::new(store) as Box<dyn Store>).map_err(|error| error.to_string())
 }
 
 fn damages() -> u32 {
@@ -142,12 +120,7 @@ struct Comparison<'a> {
 
 impl Comparison<'_> {
     /// A right answer; nothing if it is `EIO`, or wrong.
-    fn right<T>(
-        &mut self,
-        what: &str,
-        answer: Result<T>,
-        is_right: impl FnOnce(&T) -> bool,
-    ) -> Option<T> {
+    fn right<T>(&mut self, what: &str, answer: Result<T>, is_right: impl FnOnce(&T) -> bool) -> Option<T> {
         match answer {
             Ok(answer) if is_right(&answer) => return Some(answer),
             Ok(_) => self.wrong.push(format!("{what} is wrong")),
@@ -159,30 +132,22 @@ impl Comparison<'_> {
 
     fn node(&mut self, path: &str, ino: Ino, was: &Node) {
         let attr = self.store.getattr(ino);
-        self.right(&format!("attributes of {path}"), attr, |attr| {
-            stable(*attr) == was.attr
-        });
+        self.right(&format!("attributes of {path}"), attr, |attr| stable(*attr) == was.attr);
         let xattrs = self.store.listxattr(ino).map(|mut names| {
             names.sort();
             names
         });
-        self.right(&format!("xattrs of {path}"), xattrs, |names| {
-            names.iter().eq(was.xattrs.keys())
-        });
+        self.right(&format!("xattrs of {path}"), xattrs, |names| names.iter().eq(was.xattrs.keys()));
         for (name, value) in &was.xattrs {
             let found = self.store.getxattr(ino, name);
-            self.right(&format!("an xattr of {path}"), found, |found| {
-                found == value
-            });
+            self.right(&format!("an xattr of {path}"), found, |found| found == value);
         }
         match was.attr.kind {
             Kind::Directory => self.directory(path, ino, was),
             Kind::File => self.file(path, ino, &was.bytes),
             Kind::Symlink => {
                 let target = self.store.readlink(ino);
-                self.right(&format!("target of {path}"), target, |target| {
-                    *target == was.target
-                });
+                self.right(&format!("target of {path}"), target, |target| *target == was.target);
             }
             _ => {}
         }
@@ -191,11 +156,8 @@ impl Comparison<'_> {
     fn directory(&mut self, path: &str, ino: Ino, was: &Node) {
         for with_attr in [false, true] {
             let (names, result) = listed(self.store, ino, with_attr);
-            let is_known = |(name, child): &(Vec<u8>, Ino)| {
-                was.names
-                    .get(name)
-                    .is_some_and(|node| node.attr.ino == *child)
-            };
+            let is_known =
+                |(name, child): &(Vec<u8>, Ino)| was.names.get(name).is_some_and(|node| node.attr.ino == *child);
             if !names.iter().all(is_known) {
                 self.wrong.push(format!("{path} has another name"));
             }
@@ -204,8 +166,7 @@ impl Comparison<'_> {
         }
         let missing = self.store.lookup(ino, b"never there");
         if !missing.is_err_and(|error| matches!(error.errno, Errno::NOENT | Errno::IO)) {
-            self.wrong
-                .push(format!("{path} has a name that was never there"));
+            self.wrong.push(format!("{path} has a name that was never there"));
         }
         for (name, child) in &was.names {
             let path = format!("{path}/{}", String::from_utf8_lossy(name));
@@ -222,9 +183,7 @@ impl Comparison<'_> {
         for offset in (0..size).step_by(100_000) {
             let bytes = bytes_of(self.store, ino, offset, 100_000);
             let upto = was.len().min(offset as usize + 100_000);
-            self.right(&format!("{path} at {offset}"), bytes, |bytes| {
-                **bytes == was[offset as usize..upto]
-            });
+            self.right(&format!("{path} at {offset}"), bytes, |bytes| **bytes == was[offset as usize..upto]);
         }
         // As `cp` does it: what lies in a hole is not read.
         let mut at = 0;
@@ -233,22 +192,15 @@ impl Comparison<'_> {
                 Err(error) if error.errno == Errno::NXIO => Ok(size),
                 found => found,
             };
-            let is_zeros = |data: &u64| {
-                was[at as usize..*data as usize]
-                    .iter()
-                    .all(|byte| *byte == 0)
-            };
-            let Some(data) = self.right(&format!("data of {path} from {at}"), data, is_zeros)
-            else {
+            let is_zeros = |data: &u64| was[at as usize..*data as usize].iter().all(|byte| *byte == 0);
+            let Some(data) = self.right(&format!("data of {path} from {at}"), data, is_zeros) else {
                 return;
             };
             if data == size {
                 return;
             }
             let hole = self.store.seek(ino, data, Seek::Hole);
-            match self.right(&format!("hole of {path} from {data}"), hole, |hole| {
-                *hole > data
-            }) {
+            match self.right(&format!("hole of {path} from {data}"), hole, |hole| *hole > data) {
                 Some(hole) => at = hole,
                 None => return,
             }
@@ -263,38 +215,18 @@ fn random_bytes(dice: &mut ChaCha8Rng, length: usize) -> Vec<u8> {
 /// Makes files of all kinds, in an order that a seed decides.
 fn fill(store: &dyn Store, dice: &mut ChaCha8Rng) {
     let made = |parent, name: &str, kind, target: &[u8]| {
-        let node = NewNode {
-            kind,
-            permissions: 0o750,
-            rdev: 0,
-            target,
-        };
-        store
-            .create(&OWNER, parent, name.as_bytes(), &node)
-            .unwrap()
-            .ino
+        let node = NewNode { kind, permissions: 0o750, rdev: 0, target };
+        store.create(&OWNER, parent, name.as_bytes(), &node).unwrap().ino
     };
     let mut dirs = vec![ROOT];
     for depth in 0..3 {
-        dirs.push(made(
-            dirs[depth],
-            &format!("directory {depth}"),
-            Kind::Directory,
-            b"",
-        ));
+        dirs.push(made(dirs[depth], &format!("directory {depth}"), Kind::Directory, b""));
     }
     for number in 0..80 {
         let parent = dirs[number % dirs.len()];
-        let ino = made(
-            parent,
-            &format!("note {number} with a longer name.md"),
-            Kind::File,
-            b"",
-        );
+        let ino = made(parent, &format!("note {number} with a longer name.md"), Kind::File, b"");
         let length = [0, 10, 900, 5_000, 40_000][dice.random_range(0..5)];
-        store
-            .write(&OWNER, ino, 0, &random_bytes(dice, length))
-            .unwrap();
+        store.write(&OWNER, ino, 0, &random_bytes(dice, length)).unwrap();
         if number % 4 == 0 {
             let change = Change {
                 uid: Some(number as u32),
@@ -304,20 +236,11 @@ fn fill(store: &dyn Store, dice: &mut ChaCha8Rng) {
             };
             store.setattr(&OWNER, ino, &change).unwrap();
             let value = random_bytes(dice, 30);
-            store
-                .setxattr(&OWNER, ino, b"user.kind", &value, XattrMode::Set)
-                .unwrap();
+            store.setxattr(&OWNER, ino, b"user.kind", &value, XattrMode::Set).unwrap();
         }
         if number % 10 == 0 {
-            made(
-                parent,
-                &format!("link {number}"),
-                Kind::Symlink,
-                format!("target {number}").as_bytes(),
-            );
-            store
-                .link(&OWNER, ino, ROOT, format!("second {number}").as_bytes())
-                .unwrap();
+            made(parent, &format!("link {number}"), Kind::Symlink, format!("target {number}").as_bytes());
+            store.link(&OWNER, ino, ROOT, format!("second {number}").as_bytes()).unwrap();
         }
     }
     for (number, length) in [1, 1_000, 100_000, 300_000].into_iter().enumerate() {
@@ -329,16 +252,9 @@ fn fill(store: &dyn Store, dice: &mut ChaCha8Rng) {
     let ino = made(dirs[1], "sparse", Kind::File, b"");
     store.write(&OWNER, ino, 10, b"head").unwrap();
     store.write(&OWNER, ino, HEAD + 300_000, b"tail").unwrap();
-    store
-        .write(&OWNER, ino, HEAD + 100_000, &random_bytes(dice, 70_000))
-        .unwrap();
-    store
-        .fallocate(&OWNER, ino, Allocate::PunchHole, HEAD + 120_000, 40_000)
-        .unwrap();
-    let longer = Change {
-        size: Some(HEAD + 600_000),
-        ..Change::default()
-    };
+    store.write(&OWNER, ino, HEAD + 100_000, &random_bytes(dice, 70_000)).unwrap();
+    store.fallocate(&OWNER, ino, Allocate::PunchHole, HEAD + 120_000, 40_000).unwrap();
+    let longer = Change { size: Some(HEAD + 600_000), ..Change::default() };
     store.setattr(&OWNER, ino, &longer).unwrap();
 }
 
@@ -346,18 +262,11 @@ fn fill(store: &dyn Store, dice: &mut ChaCha8Rng) {
 fn go_on(store: &dyn Store, dice: &mut ChaCha8Rng, round: u32) {
     for number in 0..15 {
         let name = format!("round {round} file {number}");
-        let ino = store
-            .create(&OWNER, ROOT, name.as_bytes(), &FILE)
-            .unwrap()
-            .ino;
-        store
-            .write(&OWNER, ino, 0, &random_bytes(dice, 100 * number))
-            .unwrap();
+        let ino = store.create(&OWNER, ROOT, name.as_bytes(), &FILE).unwrap().ino;
+        store.write(&OWNER, ino, 0, &random_bytes(dice, 100 * number)).unwrap();
         if number % 5 == 4 {
             // Committed at once.
-            store
-                .write(&OWNER, ino, 0, &random_bytes(dice, 140_000))
-                .unwrap();
+            store.write(&OWNER, ino, 0, &random_bytes(dice, 140_000)).unwrap();
         }
         if number % 5 == 3 {
             let to = format!("round {round} renamed {number}");
@@ -370,20 +279,14 @@ fn go_on(store: &dyn Store, dice: &mut ChaCha8Rng, round: u32) {
 /// Writes a long file, changes a part of it, and truncates it.
 fn change_tail(store: &dyn Store, dice: &mut ChaCha8Rng, round: u32) {
     let name = format!("round {round} long");
-    let ino = store
-        .create(&OWNER, ROOT, name.as_bytes(), &FILE)
-        .unwrap()
-        .ino;
+    let ino = store.create(&OWNER, ROOT, name.as_bytes(), &FILE).unwrap().ino;
     let mut write = |offset, length| {
         let bytes = random_bytes(dice, length);
         store.write(&OWNER, ino, offset, &bytes).unwrap();
     };
     write(0, HEAD as usize + 200_000);
     write(HEAD + 50_000, 10_000);
-    let shorter = Change {
-        size: Some(HEAD + 150_000),
-        ..Change::default()
-    };
+    let shorter = Change { size: Some(HEAD + 150_000), ..Change::default() };
     store.setattr(&OWNER, ino, &shorter).unwrap();
 }
 
@@ -431,10 +334,7 @@ impl Fixture {
             go_on(&*store, &mut dice, round + 100);
             let dir = tempfile::tempdir().unwrap();
             copy_cache(&clean.path(), &dir.path().join("a.db"));
-            let fixture = Self {
-                dir,
-                was: snapshot(&*store, ROOT),
-            };
+            let fixture = Self { dir, was: snapshot(&*store, ROOT) };
             // A commit in between makes a copy of two moments.
             if fixture.is_of_one_moment(open) {
                 return fixture;
@@ -449,15 +349,9 @@ impl Fixture {
         let Ok(store) = open(&path) else {
             return false;
         };
-        let mut comparison = Comparison {
-            store: &*store,
-            refused: 0,
-            wrong: Vec::new(),
-        };
+        let mut comparison = Comparison { store: &*store, refused: 0, wrong: Vec::new() };
         comparison.node("", ROOT, &self.was);
-        comparison.wrong.is_empty()
-            && comparison.refused == 0
-            && redo[64..].iter().any(|byte| *byte > 0)
+        comparison.wrong.is_empty() && comparison.refused == 0 && redo[64..].iter().any(|byte| *byte > 0)
     }
 
     fn copy(&self) -> (tempfile::TempDir, PathBuf) {
@@ -557,11 +451,7 @@ fn withstand(fixture: &Fixture, open: Open<'_>, kind: &str, all_found: bool) {
                     (Vec::new(), 1)
                 }
                 Ok(store) => {
-                    let mut comparison = Comparison {
-                        store: &*store,
-                        refused: 0,
-                        wrong: Vec::new(),
-                    };
+                    let mut comparison = Comparison { store: &*store, refused: 0, wrong: Vec::new() };
                     comparison.node("", ROOT, &fixture.was);
                     with_errors += u32::from(comparison.refused > 0);
                     harmless += u32::from(comparison.refused == 0);
@@ -611,10 +501,7 @@ fn agent_memory_serves_no_damaged_byte_name_or_attribute() {
 #[test]
 fn a_cache_of_a_bucket_serves_no_damaged_byte_name_or_attribute() {
     let service = Service::start(Quirk::None);
-    let config = S3Config {
-        timeout: TIMEOUT,
-        ..config_of(&service.access, "agent", "writer")
-    };
+    let config = S3Config { timeout: TIMEOUT, ..config_of(&service.access, "agent", "writer") };
     let make = |path: &Path| open_s3(config.clone(), path, false);
     let away = |path: &Path| open_s3(config.clone(), path, true);
     // The last flush of `make` uploads all of it.
@@ -637,10 +524,7 @@ fn a_store_whose_redo_log_is_damaged_goes_on_with_what_was_before_the_damage() {
         copy_cache(&path, &copy);
         let redo = std::fs::read(with(&copy, "-redo")).unwrap();
         // The records are not committed yet.
-        let at = |name: &str| {
-            redo.windows(name.len())
-                .position(|part| part == name.as_bytes())
-        };
+        let at = |name: &str| redo.windows(name.len()).position(|part| part == name.as_bytes());
         let first = SqliteStore::open(&copy, &OWNER).is_ok();
         if first && let Some(at) = at("note 7") {
             copy_cache(&path, &copy);
@@ -654,11 +538,7 @@ fn a_store_whose_redo_log_is_damaged_goes_on_with_what_was_before_the_damage() {
     let committed = SqliteStore::open(&copy, &OWNER);
     if let Ok(store) = committed {
         // All of it was committed before the copy.
-        assert!(
-            names
-                .iter()
-                .all(|name| store.lookup(ROOT, name.as_bytes()).is_ok())
-        );
+        assert!(names.iter().all(|name| store.lookup(ROOT, name.as_bytes()).is_ok()));
         return;
     }
     let error = committed.unwrap_err().to_string();
@@ -683,28 +563,16 @@ fn a_check_names_the_paths_that_are_lost() {
     bytes[0] ^= 1;
     std::fs::write(&tail, bytes).unwrap();
     let found = check(&path).unwrap().problems.join("\n");
-    assert!(
-        found.contains("/directory 0/sparse: bytes 262144 to "),
-        "{found}"
-    );
+    assert!(found.contains("/directory 0/sparse: bytes 262144 to "), "{found}");
     // The page that holds a name.
     let (_dir, path) = fixture.copy();
     let mut bytes = std::fs::read(&path).unwrap();
     let name = b"note 41 with a longer name.md";
-    let at = bytes
-        .windows(name.len())
-        .position(|part| part == name)
-        .unwrap();
+    let at = bytes.windows(name.len()).position(|part| part == name).unwrap();
     bytes[at] ^= 1;
     std::fs::write(&path, bytes).unwrap();
     let found = check(&path).unwrap().problems.join("\n");
-    assert!(
-        found.contains(&format!(
-            "a page of the database is damaged: {}",
-            at / 4096 + 1
-        )),
-        "{found}"
-    );
+    assert!(found.contains(&format!("a page of the database is damaged: {}", at / 4096 + 1)), "{found}");
     assert!(found.contains("lost: names in /"), "{found}");
 }
 
@@ -726,13 +594,8 @@ fn a_short_tail_is_an_error_however_it_is_used() {
     eio(store.seek(ino, HEAD, Seek::Data).map(|_| ()));
     eio(store.seek(ino, HEAD, Seek::Hole).map(|_| ()));
     eio(store.write(&OWNER, ino, HEAD + 300_000, b"more"));
-    let size = |size| Change {
-        size: Some(size),
-        ..Change::default()
-    };
-    eio(store
-        .setattr(&OWNER, ino, &size(HEAD + 900_000))
-        .map(|_| ()));
+    let size = |size| Change { size: Some(size), ..Change::default() };
+    eio(store.setattr(&OWNER, ino, &size(HEAD + 900_000)).map(|_| ()));
     // What is cut off need not be there.
     store.setattr(&OWNER, ino, &size(0)).unwrap();
     store.write(&OWNER, ino, HEAD, b"new").unwrap();
@@ -762,10 +625,7 @@ fn a_tail_that_a_killed_mount_has_changed_is_not_reported_as_damage() {
     assert_eq!(check(&copy).unwrap().problems, Vec::<String>::new());
     let again = SqliteStore::open(&copy, &OWNER).unwrap();
     assert_eq!(bytes_of(&again, ino, HEAD + 1_000, 7).unwrap(), b"changed");
-    assert_eq!(
-        bytes_of(&again, ino, HEAD + 200_000, 10).unwrap(),
-        [b'x'; 10]
-    );
+    assert_eq!(bytes_of(&again, ino, HEAD + 200_000, 10).unwrap(), [b'x'; 10]);
     drop(again);
     // From its orderly end on, it has checksums again.
     let mut bytes = std::fs::read(&tail).unwrap();
@@ -843,10 +703,7 @@ fn a_damaged_file_can_be_removed_and_the_store_goes_on() {
         assert_eq!(store.lookup(parent, name).unwrap_err().errno, Errno::NOENT);
         store.create(&OWNER, ROOT, b"last", &FILE).unwrap();
         drop(store);
-        SqliteStore::open(&copy, &OWNER)
-            .unwrap()
-            .lookup(ROOT, b"last")
-            .unwrap();
+        SqliteStore::open(&copy, &OWNER).unwrap().lookup(ROOT, b"last").unwrap();
         std::fs::remove_dir_all(with(&copy, "-tails")).unwrap();
     }
 }

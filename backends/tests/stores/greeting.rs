@@ -3,8 +3,7 @@
 use std::ops::ControlFlow;
 
 use backends::store::{
-    Attr, Caller, Coherence, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, ROOT, Result, Store,
-    Timestamp,
+    Attr, Caller, Coherence, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, ROOT, Result, Store, Timestamp,
 };
 
 use crate::common::caller;
@@ -38,16 +37,8 @@ impl Store for Greeting {
             FILE => (Kind::File, 0o444, TEXT.len() as u64),
             _ => return Err(Errno::NOENT.into()),
         };
-        let owner = Caller {
-            uid: 0,
-            gid: 0,
-            now: Timestamp(0),
-        };
-        Ok(Attr {
-            size,
-            blocks: size.div_ceil(512),
-            ..Attr::new(ino, kind, permissions, &owner)
-        })
+        let owner = Caller { uid: 0, gid: 0, now: Timestamp(0) };
+        Ok(Attr { size, blocks: size.div_ceil(512), ..Attr::new(ino, kind, permissions, &owner) })
     }
 
     fn parent(&self, _dir: Ino) -> Result<Ino> {
@@ -67,11 +58,7 @@ impl Store for Greeting {
                 ino: FILE,
                 kind: Kind::File,
                 cookie: FIRST_COOKIE,
-                attr: if with_attr {
-                    Some(self.getattr(FILE)?)
-                } else {
-                    None
-                },
+                attr: if with_attr { Some(self.getattr(FILE)?) } else { None },
             });
         }
         Ok(())

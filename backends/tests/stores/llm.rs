@@ -8,17 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use backends::llm::generate::{
-    GENERATOR, GenerateError, GenerateOptions, PROMPT, SavedError, TreeEntry, parse_tree,
-};
+use backends::llm::generate::{GENERATOR, GenerateError, GenerateOptions, PROMPT, SavedError, TreeEntry, parse_tree};
 use backends::llm::history::HistoryOptions;
 use backends::llm::{Asker, AskerOptions, ERROR, GenerateStore, HistoryStore};
-use backends::store::{
-    Allocate, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp, XattrMode,
-};
-use common::{
-    caller, create, errno, fails, has, names, node, read, resize, set, size_change, tree,
-};
+use backends::store::{Allocate, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp, XattrMode};
+use common::{caller, create, errno, fails, has, names, node, read, resize, set, size_change, tree};
 use model::{Scripted, asker, generate, history, history_of, nobody, options, question};
 use models::{Budget, Cancel, Finish, Meter, Model, ModelError, Reply, Request};
 
@@ -52,9 +46,7 @@ impl Place {
 
 fn find(store: &dyn Store, path: &str) -> Ino {
     let names = path.split('/').filter(|name| !name.is_empty());
-    names.fold(ROOT, |dir, name| {
-        store.lookup(dir, name.as_bytes()).unwrap().ino
-    })
+    names.fold(ROOT, |dir, name| store.lookup(dir, name.as_bytes()).unwrap().ino)
 }
 
 fn attribute(store: &dyn Store, ino: Ino, name: &str) -> Option<String> {
@@ -123,10 +115,7 @@ fn a_mount_renames_a_saved_file_with_the_name_of_a_control_file() {
     // A save of a version that allowed moves of `.llmfs`, with a link in place of a setting.
     let prompt = b"prompt.default";
     store.unlink(&caller(20), control, prompt).unwrap();
-    let link = NewNode {
-        target: b"../elsewhere",
-        ..node(Kind::Symlink)
-    };
+    let link = NewNode { target: b"../elsewhere", ..node(Kind::Symlink) };
     store.create(&caller(20), control, prompt, &link).unwrap();
     let mine = create(&store, control, "mine", Kind::File).ino;
     store.write(&caller(20), mine, 0, b"mine").unwrap();
@@ -250,8 +239,7 @@ fn a_save_during_changes_can_always_be_loaded() {
                     // Some of these fail, because the other worker changes the same names.
                     let made = store.create(&caller(10), from, name.as_bytes(), &node(Kind::File));
                     if let Ok(attr) = made {
-                        let _ =
-                            store.write(&caller(10), attr.ino, 70_000 * (number as u64 % 3), b"x");
+                        let _ = store.write(&caller(10), attr.ino, 70_000 * (number as u64 % 3), b"x");
                     }
                     let (from, to) = ((from, name.as_bytes()), (to, name.as_bytes()));
                     let _ = store.rename(&caller(10), from, to, RenameMode::Replace);
@@ -274,8 +262,7 @@ fn a_save_during_changes_can_always_be_loaded() {
 }
 
 fn one_file() -> Option<Vec<TreeEntry>> {
-    let tree =
-        r#"{"entries":[{"path":"a","kind":"file","about":"things"},{"path":"b","kind":"file"}]}"#;
+    let tree = r#"{"entries":[{"path":"a","kind":"file","about":"things"},{"path":"b","kind":"file"}]}"#;
     Some(parse_tree(tree).unwrap())
 }
 
@@ -334,9 +321,7 @@ fn a_history_stores_why_an_answer_is_unusable_in_an_attribute() {
         "no JSON",
         r#"{"exists":true,"content":""}"#,
     ]);
-    let model = Scripted(move |_: &Request, _: &Cancel| {
-        Ok(answers.lock().unwrap().pop().unwrap().to_owned())
-    });
+    let model = Scripted(move |_: &Request, _: &Cancel| Ok(answers.lock().unwrap().pop().unwrap().to_owned()));
     let store = history(model, None);
     let file = create(&store, ROOT, "a", Kind::File).ino;
     store.write(&caller(10), file, 0, b"right").unwrap();
@@ -397,10 +382,7 @@ fn a_history_repeats_every_operation_of_its_log_file_and_refuses_another_version
     let file = create(&store, ROOT, "a", Kind::File).ino;
     let dir = create(&store, ROOT, "d", Kind::Directory).ino;
     create(&store, ROOT, "e", Kind::Directory);
-    let link = NewNode {
-        target: b"a",
-        ..node(Kind::Symlink)
-    };
+    let link = NewNode { target: b"a", ..node(Kind::Symlink) };
     store.create(&caller(20), ROOT, b"l", &link).unwrap();
     store.write(&caller(20), file, 0, b"hello\xff").unwrap();
     let change = Change {
@@ -446,10 +428,7 @@ fn a_history_repeats_every_operation_of_its_log_file_and_refuses_another_version
     other.pragma_update(None, "user_version", 1).unwrap();
     drop(other);
     let error = open().unwrap_err().to_string();
-    has(
-        &error,
-        &["is not an operation log of this version of ctxbench"],
-    );
+    has(&error, &["is not an operation log of this version of ctxbench"]);
 }
 
 #[test]
@@ -508,8 +487,7 @@ impl Model for Verbose {
         let most = most.unwrap();
         self.0.lock().unwrap().push(most);
         let mut reply = Scripted(|_: &Request, _: &Cancel| {
-            let files =
-                (0..most).map(|at| serde_json::json!({"path": format!("f{at}"), "kind": "file"}));
+            let files = (0..most).map(|at| serde_json::json!({"path": format!("f{at}"), "kind": "file"}));
             Ok(serde_json::json!({"entries": files.collect::<Vec<_>>()}).to_string())
         })
         .complete(request, cancel)?;
@@ -526,14 +504,8 @@ fn a_store_requests_a_truncated_tree_again_with_fewer_entries() {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let model = Box::new(Verbose(Arc::clone(&asked)));
     let meter = Meter::new(model, None, Budget::default(), 1);
-    let short = AskerOptions {
-        max_tokens: 512,
-        ..AskerOptions::default()
-    };
-    let made_of = GenerateOptions {
-        prompt: Some("A project".to_owned()),
-        ..options()
-    };
+    let short = AskerOptions { max_tokens: 512, ..AskerOptions::default() };
+    let made_of = GenerateOptions { prompt: Some("A project".to_owned()), ..options() };
     let store = GenerateStore::open(Asker::new(meter, short, None), made_of, &caller(1)).unwrap();
     assert_eq!(names(&store, ROOT), [".llmfs", "f0", "f1", "f2"]);
     assert_eq!(*asked.lock().unwrap(), [6, 3]);

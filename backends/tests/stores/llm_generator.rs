@@ -1,9 +1,7 @@
 //! A generator in Rust, for docs/LLM.md: its files say how many files there are.
 
 use backends::llm::GenerateStore;
-use backends::llm::generate::{
-    FileToMake, GENERATOR, GenerateOptions, Generator, Generators, Made, parse_tree,
-};
+use backends::llm::generate::{FileToMake, GENERATOR, GenerateOptions, Generator, Generators, Made, parse_tree};
 use backends::store::{Kind, ROOT, Result};
 
 use crate::common::{caller, create, read, set};

@@ -115,34 +115,19 @@ fn history_refuses_a_path_that_is_too_long_for_a_prompt() {
     let store = history(exact(), None);
     let mut dirs = vec![ROOT];
     let refused = loop {
-        let made = store.create(
-            &caller(1),
-            dirs[dirs.len() - 1],
-            b"d",
-            &node(Kind::Directory),
-        );
+        let made = store.create(&caller(1), dirs[dirs.len() - 1], b"d", &node(Kind::Directory));
         match made {
             Ok(attr) => dirs.push(attr.ino),
             Err(error) => break error,
         }
     };
-    assert_eq!(
-        (refused.errno, dirs.len()),
-        (Errno::NAMETOOLONG, 1 + 4096 / 2)
-    );
+    assert_eq!((refused.errno, dirs.len()), (Errno::NAMETOOLONG, 1 + 4096 / 2));
     let (bottom, long) = (*dirs.last().unwrap(), [b'x'; 200]);
     create(&store, ROOT, "a", Kind::File);
     let a = store.lookup(ROOT, b"a").unwrap().ino;
     for error in [
         store.link(&caller(2), a, bottom, b"l").map(|_| ()),
-        store
-            .rename(
-                &caller(2),
-                (ROOT, b"a"),
-                (bottom, b"l"),
-                RenameMode::Replace,
-            )
-            .map(|_| ()),
+        store.rename(&caller(2), (ROOT, b"a"), (bottom, b"l"), RenameMode::Replace).map(|_| ()),
     ] {
         assert_eq!(errno(error), Errno::NAMETOOLONG);
     }
@@ -198,10 +183,7 @@ fn agent_memory_holds_and_finds_notes_in_30_000_nested_directories() {
             has(&note, &["importance"]);
             let bottom = *dirs.last().unwrap();
             assert_eq!(errno(ask(store, bottom, ":search?note")), Errno::INVAL);
-            has(
-                &ask(store, ROOT, ":stats").unwrap(),
-                &["more than 256 levels deep"],
-            );
+            has(&ask(store, ROOT, ":stats").unwrap(), &["more than 256 levels deep"]);
             let checked = timed("doctor", || check(&file).unwrap());
             assert_eq!(checked.problems, Vec::<String>::new());
         },
@@ -218,9 +200,7 @@ fn agent_memory_indexes_a_note_in_each_of_3_000_nested_directories() {
         create(&store, dir, "note.md", Kind::File);
         dir = create(&store, dir, "d", Kind::Directory).ino;
     }
-    let found = timed(":search", || {
-        store.lookup(ROOT, b":search?note&limit=5").unwrap()
-    });
+    let found = timed(":search", || store.lookup(ROOT, b":search?note&limit=5").unwrap());
     has(&text(&store, found.ino), &["these 5 notes match"]);
     assert_eq!(store.notes(), 3000);
 }
@@ -251,48 +231,26 @@ fn a_directory_of_100_000_names_and_an_inode_of_20_000_links_stay_usable() {
     let notes = AgentMemory::open(&dir.path().join("m.db"), &caller(1), None).unwrap();
     let memory = hosts::Memory::new();
     let host = memory.mount("host");
-    let stores: [&dyn Store; 5] = [
-        &MemoryStore::new(&caller(1)),
-        &history(exact(), None),
-        &sqlite,
-        &notes,
-        &host,
-    ];
+    let stores: [&dyn Store; 5] = [&MemoryStore::new(&caller(1)), &history(exact(), None), &sqlite, &notes, &host];
     for store in stores {
         println!("{}", store.kind());
-        let ino = timed("create", || {
-            (0..100_000).fold(0, |_, at| {
-                create(store, ROOT, &format!("n{at}"), Kind::Symlink).ino
-            })
-        });
+        let ino =
+            timed("create", || (0..100_000).fold(0, |_, at| create(store, ROOT, &format!("n{at}"), Kind::Symlink).ino));
         timed("list", || assert_eq!(names(store, ROOT).len(), 100_000));
         let links = create(store, ROOT, "links", Kind::Directory).ino;
-        let linked = (0..20_000).all(|at| {
-            store
-                .link(&caller(2), ino, links, format!("l{at}").as_bytes())
-                .is_ok()
-        });
+        let linked = (0..20_000).all(|at| store.link(&caller(2), ino, links, format!("l{at}").as_bytes()).is_ok());
         timed("link", || assert!(linked));
         timed("unlink", || {
             for at in 0..20_000 {
-                store
-                    .unlink(&caller(2), links, format!("l{at}").as_bytes())
-                    .unwrap();
+                store.unlink(&caller(2), links, format!("l{at}").as_bytes()).unwrap();
             }
         });
         assert_eq!(store.getattr(ino).unwrap().nlink, 1);
-        let moved = store.rename(
-            &caller(3),
-            (ROOT, b"links"),
-            (ROOT, b"other"),
-            RenameMode::Replace,
-        );
+        let moved = store.rename(&caller(3), (ROOT, b"links"), (ROOT, b"other"), RenameMode::Replace);
         moved.unwrap();
     }
     timed("upload", || host.upload().unwrap());
-    let found = timed("mount of another host", || {
-        names(&memory.fresh(), ROOT).len()
-    });
+    let found = timed("mount of another host", || names(&memory.fresh(), ROOT).len());
     assert_eq!(found, 100_001);
 }
 
@@ -306,28 +264,15 @@ fn agent_memory_indexes_and_recalls_every_shape_of_text_in_time() {
     let laughs: String = (0..60)
         .map(|at| {
             let again = format!("*a{}, ", at).repeat(9);
-            format!(
-                "a{}: &a{} [{}]\n",
-                at + 1,
-                at + 1,
-                again.trim_end_matches(", ")
-            )
+            format!("a{}: &a{} [{}]\n", at + 1, at + 1, again.trim_end_matches(", "))
         })
         .collect();
     let texts = [
         ("word", of("a")),
         ("words", of("a ")),
-        (
-            "distinct",
-            (0..40_000).map(|at| format!("w{at} ")).collect(),
-        ),
+        ("distinct", (0..40_000).map(|at| format!("w{at} ")).collect()),
         ("headings", of("# x\n")),
-        (
-            "nested-headings",
-            (0..8000)
-                .map(|at| format!("{} h\n", "#".repeat(1 + at % 30)))
-                .collect(),
-        ),
+        ("nested-headings", (0..8000).map(|at| format!("{} h\n", "#".repeat(1 + at % 30))).collect()),
         ("dots", of(". ")),
         ("points", of(".")),
         ("blanks", format!("zebra{}zebra", of(" "))),
@@ -340,23 +285,10 @@ fn agent_memory_indexes_and_recalls_every_shape_of_text_in_time() {
         ("mappings", front("{a: ".repeat(15_000))),
         ("dashes", front("- ".repeat(30_000))),
         ("questions", front("? ".repeat(30_000))),
-        (
-            "indented",
-            front(
-                (0..340)
-                    .map(|at| format!("{}a:\n", " ".repeat(at + 1)))
-                    .collect(),
-            ),
-        ),
+        ("indented", front((0..340).map(|at| format!("{}a:\n", " ".repeat(at + 1))).collect())),
         ("quoted", front(format!("\"{}", "\\n".repeat(30_000)))),
-        (
-            "laughs",
-            front(format!("1\na0: &a0 lol\n{laughs}tags: *a60")),
-        ),
-        (
-            "anchors",
-            front((0..5000).map(|at| format!("&b{at} ")).collect()),
-        ),
+        ("laughs", front(format!("1\na0: &a0 lol\n{laughs}tags: *a60"))),
+        ("anchors", front((0..5000).map(|at| format!("&b{at} ")).collect())),
         ("open", format!("---\n{}", of("a: b\n"))),
     ];
     for (name, text) in &texts {
@@ -364,9 +296,7 @@ fn agent_memory_indexes_and_recalls_every_shape_of_text_in_time() {
         timed(&name, || {
             let ino = create(&store, ROOT, &name, Kind::File).ino;
             store.write(&caller(2), ino, 0, text.as_bytes()).unwrap();
-            store
-                .lookup(ROOT, format!("{name}:meta").as_bytes())
-                .unwrap();
+            store.lookup(ROOT, format!("{name}:meta").as_bytes()).unwrap();
         });
     }
     let words: Vec<String> = (0..40).map(|at| format!("w{at}")).collect();
@@ -377,13 +307,8 @@ fn agent_memory_indexes_and_recalls_every_shape_of_text_in_time() {
         format!(":recall?query={}&max_tokens=1000000", words.join("+")),
         format!(":search?{}a{}", "(".repeat(80), ")".repeat(80)),
     ] {
-        let said = timed(&request[..20.min(request.len())], || {
-            store.lookup(ROOT, request.as_bytes())
-        });
-        println!(
-            "    {}",
-            said.map_or_else(|error| error.to_string(), |it| it.size.to_string())
-        );
+        let said = timed(&request[..20.min(request.len())], || store.lookup(ROOT, request.as_bytes()));
+        println!("    {}", said.map_or_else(|error| error.to_string(), |it| it.size.to_string()));
     }
     // A note of any length: its first 256 KiB are indexed.
     let ino = create(&store, ROOT, "large.md", Kind::File).ino;
@@ -393,13 +318,9 @@ fn agent_memory_indexes_and_recalls_every_shape_of_text_in_time() {
     has(&text(&store, said.ino), &["bytes: 107374182400"]);
     // Attributes: as many as the store takes.
     let taken = timed("attributes", || {
-        (0..10_000)
-            .take_while(|at| set(&store, ino, &format!("user.n{at}"), "v").is_ok())
-            .count()
+        (0..10_000).take_while(|at| set(&store, ino, &format!("user.n{at}"), "v").is_ok()).count()
     });
     println!("    {taken}");
-    timed("list of attributes", || {
-        assert_eq!(store.listxattr(ino).unwrap().len(), taken)
-    });
+    timed("list of attributes", || assert_eq!(store.listxattr(ino).unwrap().len(), taken));
     timed("meta", || store.lookup(ROOT, b"large.md:meta").unwrap());
 }

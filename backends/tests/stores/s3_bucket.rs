@@ -12,26 +12,15 @@ use backends::store::{Errno, Kind, ROOT, RenameMode, Store};
 use s3::config::{S3Config, Secret};
 use servers::Quirk;
 
-const REFILL: OpenOptions = OpenOptions {
-    allow_offline: false,
-    refill_bucket: true,
-    rebuild_cache: false,
-};
+const REFILL: OpenOptions = OpenOptions { allow_offline: false, refill_bucket: true, rebuild_cache: false };
 
-const REBUILD: OpenOptions = OpenOptions {
-    allow_offline: false,
-    refill_bucket: false,
-    rebuild_cache: true,
-};
+const REBUILD: OpenOptions = OpenOptions { allow_offline: false, refill_bucket: false, rebuild_cache: true };
 
 /// Why a mount is refused: one line, and what to do.
 fn refusal(memory: &Memory, config: S3Config, options: OpenOptions) -> String {
     let told = memory.open(config, options).unwrap_err().to_string();
     let lines: Vec<&str> = told.lines().collect();
-    assert!(
-        lines.len() == 1 || (lines.len() == 2 && lines[1].starts_with("  fix: ")),
-        "{told}"
-    );
+    assert!(lines.len() == 1 || (lines.len() == 2 && lines[1].starts_with("  fix: ")), "{told}");
     told
 }
 
@@ -39,10 +28,7 @@ fn refusal(memory: &Memory, config: S3Config, options: OpenOptions) -> String {
 fn an_unusable_bucket_is_reported_before_anything_is_mounted() {
     let memory = Memory::new();
     let good = || memory.config("a");
-    let at = |endpoint: &str| S3Config {
-        endpoint: endpoint.to_owned(),
-        ..good()
-    };
+    let at = |endpoint: &str| S3Config { endpoint: endpoint.to_owned(), ..good() };
     let mut cases = [
         (at("http://127.0.0.1:9"), "does not answer"),
         (at("localhost:9000"), "not an http or https address"),
@@ -82,11 +68,7 @@ fn the_cache_of_another_memory_is_refused() {
 }
 
 /// A change of a bucket that the hosts do not make.
-type Disaster = (
-    &'static str,
-    fn(&mut BTreeMap<String, Vec<u8>>),
-    &'static str,
-);
+type Disaster = (&'static str, fn(&mut BTreeMap<String, Vec<u8>>), &'static str);
 
 const DISASTERS: [Disaster; 3] = [
     ("emptied", BTreeMap::clear, "is missing"),
@@ -212,10 +194,7 @@ fn a_cache_can_be_rebuilt_from_the_bucket_and_its_unsent_changes_are_taken_over(
             continue;
         }
         let a = memory.open(memory.config("a"), REBUILD).unwrap();
-        has(
-            &a.notes()[0],
-            &["files with uncommitted changes were recovered"],
-        );
+        has(&a.notes()[0], &["files with uncommitted changes were recovered"]);
         a.upload().unwrap();
         let here = match what {
             "emptied" => &["log", "new"][..],
@@ -285,9 +264,8 @@ fn a_damaged_cache_is_set_aside_and_uploads_nothing_wrong() {
     has(&a.notes()[0], &["nothing could be recovered"]);
     assert_eq!(text(&a, "good"), "good");
     let beside = std::fs::read_dir(cache.parent().unwrap()).unwrap();
-    let kept = beside.filter(|entry| {
-        std::fs::read(entry.as_ref().unwrap().path()).is_ok_and(|bytes| bytes == b"garbage")
-    });
+    let kept =
+        beside.filter(|entry| std::fs::read(entry.as_ref().unwrap().path()).is_ok_and(|bytes| bytes == b"garbage"));
     assert_eq!(kept.count(), 1);
 }
 

@@ -17,11 +17,7 @@ const MOUNTS: &str = "CTXBENCH_TEST_S3_MOUNTS";
 
 /// As a mount does it: everything goes on in the background.
 fn busy(config: S3Config) -> S3Config {
-    S3Config {
-        delay: Duration::from_millis(1),
-        poll: Duration::from_millis(5),
-        ..config
-    }
+    S3Config { delay: Duration::from_millis(1), poll: Duration::from_millis(5), ..config }
 }
 
 #[test]
@@ -76,9 +72,7 @@ fn a_killed_host_loses_nothing_that_it_acknowledged() {
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut said = BufReader::new(killed.stdout.take().unwrap())
-            .lines()
-            .map_while(Result::ok);
+        let mut said = BufReader::new(killed.stdout.take().unwrap()).lines().map_while(Result::ok);
         let has = said.find_map(|line| line.strip_prefix("has ")?.parse::<usize>().ok());
         let has = has.unwrap();
         // The last call may have been done without an answer.
@@ -86,13 +80,8 @@ fn a_killed_host_loses_nothing_that_it_acknowledged() {
         assert!(may_be.contains(&has), "{has} of {expected} lines");
         append(&other, log, format!("other {round}\n").as_bytes());
         other.upload().unwrap();
-        let acknowledged = said
-            .by_ref()
-            .filter_map(|line| line.strip_prefix("did ")?.parse::<usize>().ok());
-        expected = acknowledged
-            .take(2 + round * 7 % 40)
-            .last()
-            .map_or(has, |last| last + 1);
+        let acknowledged = said.by_ref().filter_map(|line| line.strip_prefix("did ")?.parse::<usize>().ok());
+        expected = acknowledged.take(2 + round * 7 % 40).last().map_or(has, |last| last + 1);
         killed.kill().unwrap();
         killed.wait().unwrap();
         // The lines that it printed before its end.
@@ -108,9 +97,7 @@ fn a_killed_host_loses_nothing_that_it_acknowledged() {
     let count = of("killed").len();
     let may_be = expected..=expected + 1;
     assert!(may_be.contains(&count), "{count} of {expected} lines");
-    let all = |who: &str, count: usize| -> Vec<String> {
-        (0..count).map(|number| format!("{who} {number}")).collect()
-    };
+    let all = |who: &str, count: usize| -> Vec<String> { (0..count).map(|number| format!("{who} {number}")).collect() };
     assert_eq!(of("killed"), all("killed", count), "each once and in order");
     assert_eq!(of("other"), all("other", 12));
     assert_eq!(text.lines().count(), count + 12);
@@ -125,13 +112,8 @@ fn a_killed_host_loses_nothing_that_it_acknowledged() {
 fn lose_answers(memory: &Memory) {
     let log = format!("agents/{}/.ctx/log/", memory.agent);
     memory.proxy().set(vec![
-        Rule::always(RequestFault::LoseAnswer)
-            .of(&[Operation::Put])
-            .below(&log)
-            .when(When::First(1)),
-        Rule::always(RequestFault::Reset)
-            .of(&[Operation::Put, Operation::Get])
-            .below(&log),
+        Rule::always(RequestFault::LoseAnswer).of(&[Operation::Put]).below(&log).when(When::First(1)),
+        Rule::always(RequestFault::Reset).of(&[Operation::Put, Operation::Get]).below(&log),
     ]);
 }
 
@@ -152,13 +134,9 @@ fn a_commit_whose_answer_was_lost_is_neither_repeated_nor_a_conflict() {
         write(a, "gone", b"back");
         write(a, "bytes", b"\xff\x02");
     };
-    for (is_reopened, is_changed, has_other) in [
-        (false, false, false),
-        (true, false, false),
-        (true, true, false),
-        (false, true, true),
-        (true, true, true),
-    ] {
+    for (is_reopened, is_changed, has_other) in
+        [(false, false, false), (true, false, false), (true, true, false), (false, true, true), (true, true, true)]
+    {
         let memory = Memory::behind_proxy();
         let mut a = memory.mount("a");
         for name in ["log", "moved", "gone", "bytes"] {
@@ -210,9 +188,7 @@ fn a_request_that_arrives_late_does_nothing() {
     a.upload().unwrap();
     let refused = || {
         let seen = memory.proxy().seen();
-        seen.iter()
-            .filter(|seen| seen.answered == servers::Answered::Status(412))
-            .count()
+        seen.iter().filter(|seen| seen.answered == servers::Answered::Status(412)).count()
     };
     let before = refused();
     append(&a, log, b"one\n");
@@ -320,11 +296,7 @@ fn an_inode_number_of_a_file_that_others_removed_makes_no_other_file_that_one() 
     }
 }
 
-const OFFLINE: OpenOptions = OpenOptions {
-    allow_offline: true,
-    refill_bucket: false,
-    rebuild_cache: false,
-};
+const OFFLINE: OpenOptions = OpenOptions { allow_offline: true, refill_bucket: false, rebuild_cache: false };
 
 #[test]
 fn a_cache_can_be_mounted_while_the_server_is_away_and_everything_arrives_later() {
@@ -341,10 +313,7 @@ fn a_cache_can_be_mounted_while_the_server_is_away_and_everything_arrives_later(
     }
     assert!(!memory.cache("new").exists());
 
-    let config = S3Config {
-        delay: Duration::from_millis(5),
-        ..memory.config("a")
-    };
+    let config = S3Config { delay: Duration::from_millis(5), ..memory.config("a") };
     let a = memory.open(config, OFFLINE).unwrap();
     has(&a.notes()[0], &["does not answer"]);
     assert_eq!(text(&a, "log"), "one\ntwo\n");

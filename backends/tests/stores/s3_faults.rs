@@ -12,11 +12,7 @@ use s3::config::{S3Config, SyncMode};
 use servers::{Operation, RequestFault, When};
 
 fn refuse(status: u16, code: &str) -> RequestFault {
-    RequestFault::Refuse {
-        status,
-        code: code.to_owned(),
-        retry_after: None,
-    }
+    RequestFault::Refuse { status, code: code.to_owned(), retry_after: None }
 }
 
 /// That commits and polls by itself.
@@ -30,16 +26,11 @@ fn by_itself(memory: &Memory, writer: &str) -> S3Store {
 
 #[test]
 fn fsync_and_close_wait_for_the_bucket_where_the_mode_says_so() {
-    for (sync, fsync_waits, close_waits) in [
-        (SyncMode::Local, false, false),
-        (SyncMode::Fsync, true, false),
-        (SyncMode::Close, true, true),
-    ] {
+    for (sync, fsync_waits, close_waits) in
+        [(SyncMode::Local, false, false), (SyncMode::Fsync, true, false), (SyncMode::Close, true, true)]
+    {
         let memory = Memory::new();
-        let a = memory.mount_as(S3Config {
-            sync,
-            ..memory.config("a")
-        });
+        let a = memory.mount_as(S3Config { sync, ..memory.config("a") });
         let is_in_bucket = |content: &str| text(&memory.fresh(), "file") == content;
         let file = write(&a, "file", b"");
         a.upload().unwrap();
@@ -101,10 +92,7 @@ fn changes_of_one_host_reach_another_by_themselves() {
 #[test]
 fn a_change_waits_for_its_delay_whatever_the_mount_polls_meanwhile() {
     let memory = Memory::new();
-    let a = memory.mount_as(S3Config {
-        poll: Duration::from_millis(5),
-        ..memory.config("a")
-    });
+    let a = memory.mount_as(S3Config { poll: Duration::from_millis(5), ..memory.config("a") });
     write(&a, "file", b"1");
     let before = a.counters()["s3_polls"];
     eventually("it polls", || a.counters()["s3_polls"] >= before + 3);
@@ -127,10 +115,7 @@ fn a_commit_that_failed_is_tried_again_before_its_delay() {
 #[test]
 fn a_mount_with_one_commit_after_another_still_finds_that_its_bucket_was_emptied() {
     let memory = Memory::behind_proxy();
-    let a = memory.mount_as(S3Config {
-        sync: SyncMode::Fsync,
-        ..memory.config("a")
-    });
+    let a = memory.mount_as(S3Config { sync: SyncMode::Fsync, ..memory.config("a") });
     let log = write(&a, "log", b"");
     a.upload().unwrap();
     let next = || {
@@ -180,8 +165,7 @@ fn a_failing_server_is_told_in_time_and_everything_arrives_when_it_is_back() {
         append(&a, log, b"2\n");
         a.fsync(log, false).unwrap();
         assert_eq!(text(&a, "log"), "1\n2\n");
-        let is_expected =
-            |errno: Errno| errno == expected || (errno, expected) == (Errno::IO, Errno::TIMEDOUT);
+        let is_expected = |errno: Errno| errno == expected || (errno, expected) == (Errno::IO, Errno::TIMEDOUT);
         let told = in_time(what, || errno(a.upload()));
         assert!(is_expected(told), "{what}: {told:?}");
         let told = in_time(what, || try_text(&a, "unread").unwrap_err());
@@ -282,10 +266,7 @@ fn a_busy_server_is_ridden_out() {
 #[test]
 fn a_file_that_is_written_while_it_is_uploaded_is_a_state_that_it_had() {
     let memory = Memory::behind_proxy();
-    let a = memory.mount_as(S3Config {
-        timeout: Duration::from_secs(60),
-        ..memory.config("a")
-    });
+    let a = memory.mount_as(S3Config { timeout: Duration::from_secs(60), ..memory.config("a") });
     let long = write(&a, "long", &[b'0'; 17 << 20]);
     let short = write(&a, "short", b"0");
     memory.set(RequestFault::Hold, &[Operation::Put], When::Always);

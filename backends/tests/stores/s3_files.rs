@@ -8,8 +8,7 @@ use std::collections::BTreeMap;
 use backends::memory::MemoryStore;
 use backends::s3::S3Store;
 use backends::store::{
-    Allocate, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Seek, Store, Timestamp,
-    XattrMode,
+    Allocate, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Seek, Store, Timestamp, XattrMode,
 };
 use proptest::prelude::*;
 use s3::config::{S3Config, Secret};
@@ -28,26 +27,12 @@ fn another_host_sees_every_kind_of_file_with_its_attributes() {
     create(&a, ROOT, "empty", Kind::File);
     let file = write(&a, "file", b"with links");
     a.link(&now(), file, deep, b"other name").unwrap();
-    let target = NewNode {
-        target: b"../some\xffwhere",
-        permissions: 0o777,
-        ..node(Kind::Symlink)
-    };
+    let target = NewNode { target: b"../some\xffwhere", permissions: 0o777, ..node(Kind::Symlink) };
     a.create(&now(), dir, b"link", &target).unwrap();
-    let device = NewNode {
-        rdev: 0x103,
-        ..node(Kind::CharDevice)
-    };
+    let device = NewNode { rdev: 0x103, ..node(Kind::CharDevice) };
     a.create(&now(), ROOT, b"null", &device).unwrap();
     create(&a, ROOT, "fifo", Kind::Fifo);
-    for name in [
-        &b"\xff\xfe"[..],
-        b"a\nb",
-        b"*?",
-        b" ",
-        b".ctx",
-        &[b'x'; 255],
-    ] {
+    for name in [&b"\xff\xfe"[..], b"a\nb", b"*?", b" ", b".ctx", &[b'x'; 255]] {
         a.create(&now(), dir, name, &node(Kind::File)).unwrap();
     }
     let change = Change {
@@ -62,8 +47,7 @@ fn another_host_sees_every_kind_of_file_with_its_attributes() {
         a.setattr(&now(), ino, &permissions(0o1777)).unwrap();
     }
     for ino in [file, dir, ROOT] {
-        a.setxattr(&now(), ino, b"user.k", b"\0\xff", XattrMode::Set)
-            .unwrap();
+        a.setxattr(&now(), ino, b"user.k", b"\0\xff", XattrMode::Set).unwrap();
     }
     exchange(&a, &watching);
     let fresh = memory.fresh();
@@ -186,8 +170,7 @@ fn a_batch_of_small_changes_is_one_put_and_an_idle_poll_one_get() {
     let file = a.lookup(dir, b"f1").unwrap().ino;
     append(&a, file, b"more");
     unlink_in(&a, dir, "f2");
-    a.rename(&now(), (dir, b"f3"), (ROOT, b"g"), RenameMode::Replace)
-        .unwrap();
+    a.rename(&now(), (dir, b"f3"), (ROOT, b"g"), RenameMode::Replace).unwrap();
     rename(&a, "dir", "moved", RenameMode::Replace);
     let batch = spent(&a, || a.upload().unwrap());
     assert_eq!(only_requests(&batch), BTreeMap::from([("s3_put", 1)]));
@@ -240,9 +223,7 @@ fn a_fresh_host_lists_without_content_and_fetches_each_chunk_once() {
     assert_eq!(again, BTreeMap::new());
     let rest = spent(&b, || assert!(bytes(&b, ino) == long));
     assert_eq!(rest["s3_get"], 2);
-    let small = spent(&b, || {
-        assert!(bytes(&b, find(&b, "small")) == pattern(1000, 2))
-    });
+    let small = spent(&b, || assert!(bytes(&b, find(&b, "small")) == pattern(1000, 2)));
     assert_eq!((small["s3_get"], small["s3_bytes_received"]), (1, 1000));
     let comparing = spent(&b, || assert_eq!(state(&b), state(&a)));
     assert_eq!(comparing, BTreeMap::new());

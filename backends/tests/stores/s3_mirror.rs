@@ -9,10 +9,7 @@ use s3::config::{MirrorMode, S3Config};
 use servers::{Operation, RequestFault, Rule, When};
 
 fn mirrored(memory: &Memory) -> S3Store {
-    memory.mount_as(S3Config {
-        mirror: MirrorMode::Markdown,
-        ..memory.config("a")
-    })
+    memory.mount_as(S3Config { mirror: MirrorMode::Markdown, ..memory.config("a") })
 }
 
 /// The keys of the mirror.
@@ -68,8 +65,7 @@ fn a_mount_publishes_what_mounts_before_it_did_not() {
     let new = ["edited.md", "foreign.md", "kept.md", "new.md"];
     assert_eq!(shown(&memory), new);
     let now = memory.objects();
-    let [edited, kept] =
-        ["edited.md", "kept.md"].map(|name| format!("agents/{}/{name}", memory.agent));
+    let [edited, kept] = ["edited.md", "kept.md"].map(|name| format!("agents/{}/{name}", memory.agent));
     assert!(now[&edited].ends_with(b"---\n2"));
     for key in [foreign, kept] {
         assert_eq!(now[&key], objects[&key]);
@@ -83,9 +79,7 @@ fn a_commit_whose_answer_was_lost_reaches_the_mirror() {
     write(&a, "a.md", b"1");
     let log = format!("agents/{}/.ctx/log/", memory.agent);
     let lost = Rule::always(RequestFault::LoseAnswer).of(&[Operation::Put]);
-    memory
-        .proxy()
-        .set(vec![lost.below(&log).when(When::First(1))]);
+    memory.proxy().set(vec![lost.below(&log).when(When::First(1))]);
     // The client sends it again, and finds it in the log.
     a.upload().unwrap();
     assert_eq!(memory.fired(), 1);

@@ -44,9 +44,7 @@ fn is_free_of_conflicts(hosts: [&S3Store; 2]) {
 
 /// Text of so many bytes, in lines.
 fn lines(length: usize) -> Vec<u8> {
-    let mut text: Vec<u8> = (0..length / 60)
-        .flat_map(|number| format!("{number:059}\n").into_bytes())
-        .collect();
+    let mut text: Vec<u8> = (0..length / 60).flat_map(|number| format!("{number:059}\n").into_bytes()).collect();
     text.resize(length, b'\n');
     text
 }
@@ -267,8 +265,7 @@ fn an_edit_of_a_version_that_was_read_leaves_no_copy() {
 #[test]
 fn an_edit_outlives_a_deletion() {
     let long = pattern(9 << 20, 1);
-    for (is_open, is_deleted_first) in [(false, false), (false, true), (true, false), (true, true)]
-    {
+    for (is_open, is_deleted_first) in [(false, false), (false, true), (true, false), (true, true)] {
         let (memory, a, b) = hosts(&[("note", b"one\n"), ("long", &long), ("dirty", &long)]);
         for name in ["note", "long"] {
             // The second chunk of the long one: the first is that of before.
@@ -276,8 +273,7 @@ fn an_edit_outlives_a_deletion() {
             a.append(&now(), find(&a, name), end, b"two\n").unwrap();
         }
         append(&a, find(&a, "dirty"), b"two\n");
-        b.write(&now(), find(&b, "dirty"), 0, b"overwritten, then removed")
-            .unwrap();
+        b.write(&now(), find(&b, "dirty"), 0, b"overwritten, then removed").unwrap();
         for name in ["note", "long", "dirty"] {
             match is_open {
                 true => _ = b.unlink(&now(), ROOT, name.as_bytes()).unwrap(),
@@ -499,11 +495,7 @@ fn watchers_are_told_of_what_others_change_only_where_the_kernel_knows_it() {
     create(&a, dir, "in d", Kind::File);
     exchange(&a, &b);
     let kernel = Arc::new(Kernel::default());
-    kernel
-        .open
-        .lock()
-        .unwrap()
-        .extend([ROOT, find(&b, "known")]);
+    kernel.open.lock().unwrap().extend([ROOT, find(&b, "known")]);
     b.attach(Arc::clone(&kernel) as Arc<dyn KernelCache>);
     let told = || {
         let told = std::mem::take(&mut *kernel.told.lock().unwrap());
@@ -523,11 +515,7 @@ fn watchers_are_told_of_what_others_change_only_where_the_kernel_knows_it() {
     unlink(&a, "new");
     exchange(&a, &b);
     assert_eq!(told(), ["event "]);
-    kernel
-        .open
-        .lock()
-        .unwrap()
-        .push(b.lookup(ROOT, b"d").unwrap().ino);
+    kernel.open.lock().unwrap().push(b.lookup(ROOT, b"d").unwrap().ino);
     create(&a, dir, "last", Kind::File);
     exchange(&a, &b);
     assert_eq!(told(), ["event d", "event d/last"]);

@@ -11,11 +11,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use crate::common::{fails, has, names, node, read, resize};
 use crate::hosts::{copy_cache, eventually};
 
-const OWNER: Caller = Caller {
-    uid: 0,
-    gid: 0,
-    now: Timestamp(1),
-};
+const OWNER: Caller = Caller { uid: 0, gid: 0, now: Timestamp(1) };
 
 fn open(path: &Path) -> Result<SqliteStore, SqliteOpenError> {
     SqliteStore::open(path, &OWNER)
@@ -217,15 +213,10 @@ fn an_edit_of_one_byte_in_50_mib_writes_less_than_64_kib() {
     let written = || log.metadata().unwrap().len();
     let offsets = [0, 200_000, HEAD - 1, HEAD, 30 * MIB + 5];
     for (later, offset) in offsets.into_iter().enumerate() {
-        let caller = Caller {
-            now: Timestamp(2 + later as i64),
-            ..OWNER
-        };
+        let caller = Caller { now: Timestamp(2 + later as i64), ..OWNER };
         // Empty the log, so that it then holds the edit alone. Retry while a checkpoint of the store runs.
         let other = rusqlite::Connection::open(&path).unwrap();
-        eventually("the log is empty", || {
-            number(&other, "PRAGMA wal_checkpoint(TRUNCATE)") == 0
-        });
+        eventually("the log is empty", || number(&other, "PRAGMA wal_checkpoint(TRUNCATE)") == 0);
         drop(other);
         assert_eq!(written(), 0);
         store.write(&caller, ino, offset, b"x").unwrap();
@@ -305,13 +296,10 @@ fn plain_sqlite_reads_a_database_while_it_is_open() {
     store.sync().unwrap();
     let reader = rusqlite::Connection::open(&path).unwrap();
     let (name, size): (String, i64) = reader
-        .query_row("SELECT path, size FROM file WHERE ino != 1", (), |row| {
-            Ok((row.get(0)?, row.get(1)?))
-        })
+        .query_row("SELECT path, size FROM file WHERE ino != 1", (), |row| Ok((row.get(0)?, row.get(1)?)))
         .unwrap();
     assert_eq!((name.as_str(), size), ("/note.md", 7));
-    let content =
-        "SELECT CAST(bytes AS TEXT) FROM content JOIN file USING (ino) WHERE path = '/note.md'";
+    let content = "SELECT CAST(bytes AS TEXT) FROM content JOIN file USING (ino) WHERE path = '/note.md'";
     let text: String = reader.query_row(content, (), |row| row.get(0)).unwrap();
     assert_eq!(text, "# text\n");
     write_file(&store, "more.md", b"still writable");
@@ -356,19 +344,10 @@ fn a_check_reports_each_damage_and_nothing_else() {
     for (damage, found) in [
         (gone, "leads to no inode"),
         (inode("nlink = 5 WHERE ino = 2"), "the link count of a file"),
-        (
-            inode("nlink = 9 WHERE ino = 1"),
-            "2 plus its subdirectories",
-        ),
+        (inode("nlink = 9 WHERE ino = 1"), "2 plus its subdirectories"),
         (inode("size = 10 WHERE ino = 2"), "past the end"),
-        (
-            inode("blocks = 0 WHERE ino = 2"),
-            "block count of a file is wrong",
-        ),
-        (
-            inode("mode = 16877 WHERE ino = 3"),
-            "the type of a name differs",
-        ),
+        (inode("blocks = 0 WHERE ino = 2"), "block count of a file is wrong"),
+        (inode("mode = 16877 WHERE ino = 3"), "the type of a name differs"),
         (inode("parent = 7 WHERE ino = 1"), "root"),
         (slot, "lookup does not find"),
         (xattr, "extended attribute"),
@@ -398,9 +377,7 @@ fn a_store_punches_a_range_far_larger_than_its_data() {
 
 fn names_in(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).unwrap().flatten();
-    let mut names: Vec<_> = entries
-        .map(|entry| entry.file_name().into_string().unwrap())
-        .collect();
+    let mut names: Vec<_> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }
@@ -416,15 +393,7 @@ fn what_lies_in_the_place_of_a_file_of_a_store_is_never_written_to_nor_waited_fo
     let (new, inside) = (dir.path().join("new.db"), dir.path().join("inside"));
     std::fs::create_dir(&inside).unwrap();
     std::fs::write(inside.join("2"), b"a file named as a tail").unwrap();
-    let suffixes = [
-        "-wal",
-        "-shm",
-        "-journal",
-        "-redo",
-        "-redo-new",
-        "-sums",
-        "-tails",
-    ];
+    let suffixes = ["-wal", "-shm", "-journal", "-redo", "-redo-new", "-sums", "-tails"];
     for database in [&path, &killed, &new] {
         for suffix in suffixes {
             let copy = dir.path().join("c.db");

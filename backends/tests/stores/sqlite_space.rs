@@ -10,11 +10,7 @@ use backends::store::{Caller, Kind, ROOT, Store, Timestamp};
 use crate::common::{node, read};
 use crate::hosts::eventually;
 
-const OWNER: Caller = Caller {
-    uid: 0,
-    gid: 0,
-    now: Timestamp(1),
-};
+const OWNER: Caller = Caller { uid: 0, gid: 0, now: Timestamp(1) };
 
 const LONG: usize = HEAD as usize + 50_000;
 
@@ -167,11 +163,7 @@ fn a_change_is_durable_within_five_seconds_without_a_call() {
         let (log, tails) = syncs();
         log > before.0 && tails > before.1
     });
-    assert!(
-        began.elapsed() < Duration::from_secs(5),
-        "{:?}",
-        began.elapsed()
-    );
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     // Nothing is left that a sync would make durable.
     let synced = syncs();
     store.sync().unwrap();
@@ -247,9 +239,7 @@ fn a_tail_that_no_longer_grows_gives_back_what_it_has_reserved() {
     assert!(allocated(&tail) >= (10 << 20) - HEAD * 5 / 4);
     let found = space(&path).unwrap().unwrap();
     assert!(found.reserved_ahead >= ((8 << 20) - HEAD) / 4);
-    eventually("a tail of its length", || {
-        allocated(&tail) <= (8 << 20) - HEAD + 4096
-    });
+    eventually("a tail of its length", || allocated(&tail) <= (8 << 20) - HEAD + 4096);
     // A part of a file is written after that, and its end, too.
     store.write(&OWNER, ino, 8 << 20, b"end").unwrap();
     assert_eq!(read(&store, ino, (8 << 20) - 1, 9), b"\x07end");

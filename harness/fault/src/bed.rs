@@ -120,12 +120,7 @@ impl TestBed {
         interrupt: Arc<AtomicBool>,
         is_long: bool,
     ) -> Self {
-        let outcome = FaultOutcome::ran(
-            &scenario.name,
-            scenario.group.name(),
-            &backend.describe().name,
-            seed,
-        );
+        let outcome = FaultOutcome::ran(&scenario.name, scenario.group.name(), &backend.describe().name, seed);
         Self {
             scenario: scenario.clone(),
             backend,
@@ -156,10 +151,7 @@ impl TestBed {
     /// The backend with a daemon of our own that is started in another way.
     pub fn with_launch(&self, launch: Launch) -> Injected<Box<dyn Backend>> {
         let launched = self.backend.with_launch(launch);
-        launched.map_or_else(
-            || skipped("its daemon is not served by `ctxbench mount`"),
-            Ok,
-        )
+        launched.map_or_else(|| skipped("its daemon is not served by `ctxbench mount`"), Ok)
     }
 
     /// The directory in which the agent process works.
@@ -228,20 +220,13 @@ impl TestBed {
     /// Records what the agent process observed of a call.
     pub fn saw(&mut self, call: &str, what: SeenKind, errno: Option<i32>, text: &str) {
         let seen = self.outcome.seen.iter_mut();
-        let mut same = seen.filter(|seen| {
-            seen.call == call && seen.what == what && seen.errno == errno && seen.text == text
-        });
+        let mut same =
+            seen.filter(|seen| seen.call == call && seen.what == what && seen.errno == errno && seen.text == text);
         if let Some(seen) = same.next() {
             seen.times += 1;
             return;
         }
-        self.outcome.seen.push(Seen {
-            call: call.to_owned(),
-            what,
-            errno,
-            text: text.to_owned(),
-            times: 1,
-        });
+        self.outcome.seen.push(Seen { call: call.to_owned(), what, errno, text: text.to_owned(), times: 1 });
     }
 
     // ── The agent ──────────────────────────────────────────────────────────────────────────────
@@ -390,12 +375,7 @@ impl TestBed {
         let had_daemon = self.backend.describe().daemons > 0;
         let mount = self.mount_point();
         let waiting = waiting_requests(&mount);
-        let culprit = culprit(
-            daemon,
-            had_daemon,
-            &self.config.dir.join("control"),
-            waiting,
-        );
+        let culprit = culprit(daemon, had_daemon, &self.config.dir.join("control"), waiting);
         agent.end_hang(waited, Some(&mount), culprit)
     }
 
@@ -405,10 +385,7 @@ impl TestBed {
         self.outcome.longest_call_ms = self.outcome.longest_call_ms.max(hang.waited_ms);
         let words = format!("{}, ended by {}", culprit.words(), hang.ended_by);
         self.saw(&hang.call, SeenKind::Hang, None, &words);
-        self.breach(format!(
-            "{} did not end within {} s: {words}",
-            hang.call, self.scenario.limits.hang
-        ));
+        self.breach(format!("{} did not end within {} s: {words}", hang.call, self.scenario.limits.hang));
         self.outcome.hang.get_or_insert(hang);
     }
 

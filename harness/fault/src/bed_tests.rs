@@ -16,17 +16,8 @@ fn bare(dir: &Path) -> TestBed {
         cpu: None,
         allow_other: false,
     };
-    let backend = backends::registry::Registry::default()
-        .find("sqlite")
-        .unwrap();
-    TestBed::new(
-        &scenario,
-        backend.into(),
-        config,
-        1,
-        Arc::new(AtomicBool::new(false)),
-        false,
-    )
+    let backend = backends::registry::Registry::default().find("sqlite").unwrap();
+    TestBed::new(&scenario, backend.into(), config, 1, Arc::new(AtomicBool::new(false)), false)
 }
 
 #[test]
@@ -39,17 +30,10 @@ fn an_agent_gets_no_task_while_nothing_is_mounted() {
     let usable = bed.is_usable().unwrap();
     assert_eq!(usable, Err("mount: nothing is mounted there".to_owned()));
     let audit = bed.audit_promise(Some(Write)).unwrap();
-    assert_eq!(
-        (audit.verdict, audit.lost, audit.present),
-        (AuditVerdict::Unknown, 0, 0),
-        "{audit:?}"
-    );
+    assert_eq!((audit.verdict, audit.lost, audit.present), (AuditVerdict::Unknown, 0, 0), "{audit:?}");
     let failed = bed.write_whole(5).unwrap();
     assert!(failed.unwrap().contains("nothing is mounted"));
-    assert_eq!(
-        std::fs::read_dir(dir.path().join("mnt")).unwrap().count(),
-        0
-    );
+    assert_eq!(std::fs::read_dir(dir.path().join("mnt")).unwrap().count(), 0);
     // A path outside the mount point is not in the mount.
     assert!(!bed.is_bare(&dir.path().join("second").join("mnt")));
 }
@@ -72,18 +56,11 @@ fn an_agents_writes_to_a_bare_mount_point_are_not_acknowledgements() {
 fn a_call_over_the_limit_is_a_breach_even_if_it_ends() {
     let dir = tempfile::tempdir().unwrap();
     let mut bed = bare(dir.path());
-    let answer = |seconds: u64| JobAnswer {
-        longest_ns: seconds * 1_000_000_000,
-        ..JobAnswer::default()
-    };
+    let answer = |seconds: u64| JobAnswer { longest_ns: seconds * 1_000_000_000, ..JobAnswer::default() };
     bed.note(&answer(30));
     assert_eq!(bed.outcome.breaches, [""; 0]);
     bed.note(&answer(31));
-    assert!(
-        bed.outcome.breaches[0].contains("31.0 s"),
-        "{:?}",
-        bed.outcome.breaches
-    );
+    assert!(bed.outcome.breaches[0].contains("31.0 s"), "{:?}", bed.outcome.breaches);
     bed.note_uninterruptible(Duration::from_secs(29));
     assert_eq!(bed.outcome.breaches.len(), 1);
     bed.note_uninterruptible(Duration::from_secs(31));

@@ -46,8 +46,7 @@ fn changes_are_whole(promised: Option<Acknowledgement>) -> bool {
 
 /// The fate of one record. The backend promises to keep changes that `promised` acknowledges.
 pub fn fate(steps: &[RecordStep], found: &State, promised: Option<Acknowledgement>) -> Fate {
-    let is_promised =
-        |step: &RecordStep| promised.is_some_and(|promised| step.acknowledged >= Some(promised));
+    let is_promised = |step: &RecordStep| promised.is_some_and(|promised| step.acknowledged >= Some(promised));
     // No state before this change is allowed. `None` means that the record may be absent.
     let floor = steps.iter().rposition(is_promised);
     let acknowledged = steps.iter().rposition(|step| step.acknowledged.is_some());
@@ -57,35 +56,27 @@ pub fn fate(steps: &[RecordStep], found: &State, promised: Option<Acknowledgemen
         State::Unreadable(_) => Fate::Unreadable,
         State::Damaged(_) => {
             let since = floor.map_or(0, |floor| floor + 1);
-            let may_be_half = steps[since..]
-                .iter()
-                .any(|step| step.change == RecordChange::Put);
+            let may_be_half = steps[since..].iter().any(|step| step.change == RecordChange::Put);
             match may_be_half && !changes_are_whole(promised) {
                 true => Fate::Half,
                 false => Fate::Torn,
             }
         }
         State::Whole(version) => {
-            let written = steps
-                .iter()
-                .position(|step| step.version == *version && step.change == RecordChange::Put);
+            let written = steps.iter().position(|step| step.version == *version && step.change == RecordChange::Put);
             match written {
                 None => Fate::Phantom,
                 Some(at) if is_allowed(at) && is_latest(at) => Fate::Present,
                 Some(at) if is_allowed(at) => Fate::Unpromised,
                 Some(at) => {
                     let between = &steps[at..=floor.unwrap_or(at)];
-                    let removed = between
-                        .iter()
-                        .any(|step| step.change == RecordChange::Remove);
+                    let removed = between.iter().any(|step| step.change == RecordChange::Remove);
                     if removed { Fate::Phantom } else { Fate::Stale }
                 }
             }
         }
         State::Absent => {
-            let removed = steps
-                .iter()
-                .rposition(|step| step.change == RecordChange::Remove);
+            let removed = steps.iter().rposition(|step| step.change == RecordChange::Remove);
             match (removed, acknowledged) {
                 (Some(at), _) if is_allowed(at) && is_latest(at) => Fate::Present,
                 (None, None) => Fate::AbsentNeverAcknowledged,
@@ -102,9 +93,7 @@ pub fn fate(steps: &[RecordStep], found: &State, promised: Option<Acknowledgemen
             };
             let made = (floor.map_or(0, |floor| floor + 1)..steps.len()).rfind(is_being_made);
             match made {
-                Some(at) if steps[at..].iter().all(|step| step.acknowledged.is_none()) => {
-                    Fate::AbsentNeverAcknowledged
-                }
+                Some(at) if steps[at..].iter().all(|step| step.acknowledged.is_none()) => Fate::AbsentNeverAcknowledged,
                 Some(_) => Fate::Unpromised,
                 None if floor.is_none() => Fate::Unpromised,
                 None => Fate::Lost,
@@ -114,11 +103,7 @@ pub fn fate(steps: &[RecordStep], found: &State, promised: Option<Acknowledgemen
 }
 
 /// Audits all records.
-pub fn check(
-    history: &History,
-    found: &BTreeMap<u64, State>,
-    promised: Option<Acknowledgement>,
-) -> Audit {
+pub fn check(history: &History, found: &BTreeMap<u64, State>, promised: Option<Acknowledgement>) -> Audit {
     let mut audit = Audit {
         promised: promised.map(|class| class.name().to_owned()),
         acknowledged: history.acknowledged_since(0),
@@ -127,9 +112,7 @@ pub fn check(
     let known = history.records().keys();
     let numbers: std::collections::BTreeSet<&u64> = known.chain(found.keys()).collect();
     // If the log cannot be read, the state of all its lines is unknown.
-    let unread_log = found
-        .get(&LOG_LINES)
-        .filter(|state| matches!(state, State::Unreadable(_)));
+    let unread_log = found.get(&LOG_LINES).filter(|state| matches!(state, State::Unreadable(_)));
     // A damaged piece of the log may be part of an unpromised line. At most as many pieces are excused.
     let mut half_lines = match changes_are_whole(promised) {
         true => 0,
@@ -159,10 +142,7 @@ pub fn check(
             Fate::Unreadable => &mut audit.unreadable,
         };
         *count += 1;
-        let is_wrong = !matches!(
-            fate,
-            Fate::Present | Fate::AbsentNeverAcknowledged | Fate::Unpromised | Fate::Half
-        );
+        let is_wrong = !matches!(fate, Fate::Present | Fate::AbsentNeverAcknowledged | Fate::Unpromised | Fate::Half);
         if is_wrong && *count <= EXAMPLES as u64 {
             audit.examples.push(example(*number, steps, state, fate));
         }
@@ -184,11 +164,7 @@ pub fn locate(audit: &mut Audit, place: &str) {
 }
 
 /// How many log lines have begun, lack the promised acknowledgement and are absent.
-fn unpromised_lines(
-    history: &History,
-    found: &BTreeMap<u64, State>,
-    promised: Option<Acknowledgement>,
-) -> usize {
+fn unpromised_lines(history: &History, found: &BTreeMap<u64, State>, promised: Option<Acknowledgement>) -> usize {
     let lines = history.records().range(LOG_LINES..STRANGERS);
     let missing = lines.filter(|(number, _)| !found.contains_key(number));
     missing

@@ -58,11 +58,7 @@ fn the_audit_tells_each_planted_fault_from_the_others() {
         (REWRITTEN, State::Absent, Fsync, Fate::Lost),
         ("", State::Whole(1), Write, Fate::Phantom),
     ] {
-        assert_eq!(
-            fate_of(log, found.clone(), promised),
-            expected,
-            "{log:?} {found:?} {promised}"
-        );
+        assert_eq!(fate_of(log, found.clone(), promised), expected, "{log:?} {found:?} {promised}");
     }
 }
 
@@ -77,11 +73,7 @@ fn a_store_without_promises_loses_nothing() {
 fn an_audit_prefers_invalid_to_unknown_to_valid() {
     let log = "put 1 1\nfsync 1 1\nput 2 2\nfsync 2 2\nput 3 3\nfsync 3 3\n";
     let unreadable = State::Unreadable("EIO".to_owned());
-    let mut found = BTreeMap::from([
-        (1, State::Whole(1)),
-        (2, State::Whole(2)),
-        (3, State::Whole(3)),
-    ]);
+    let mut found = BTreeMap::from([(1, State::Whole(1)), (2, State::Whole(2)), (3, State::Whole(3))]);
     let verdict = |found: &BTreeMap<u64, State>| check(&history(log), found, Some(Fsync)).verdict;
     assert_eq!(verdict(&found), AuditVerdict::Valid);
     found.insert(2, unreadable);
@@ -89,11 +81,7 @@ fn an_audit_prefers_invalid_to_unknown_to_valid() {
     found.remove(&3);
     assert_eq!(verdict(&found), AuditVerdict::Invalid);
     let audit = check(&history(log), &found, Some(Fsync));
-    assert!(
-        audit.examples[1].contains("record 3 is lost"),
-        "{:?}",
-        audit.examples
-    );
+    assert!(audit.examples[1].contains("record 3 is lost"), "{:?}", audit.examples);
     assert_eq!(audit.acknowledged["fsync"], 3);
 }
 
@@ -128,23 +116,13 @@ fn the_audit_counts_damaged_pieces_of_a_log_except_unpromised_lines() {
 /// Changes of one record with increasing versions. No change has a stronger acknowledgement than an earlier
 /// one.
 fn steps() -> impl Strategy<Value = Vec<RecordStep>> {
-    let class = prop_oneof![
-        Just(None),
-        Just(Some(Write)),
-        Just(Some(Close)),
-        Just(Some(Fsync)),
-        Just(Some(Sync))
-    ];
+    let class = prop_oneof![Just(None), Just(Some(Write)), Just(Some(Close)), Just(Some(Fsync)), Just(Some(Sync))];
     prop::collection::vec((any::<bool>(), class), 0..8).prop_map(|steps| {
         let steps = steps.into_iter().zip(1..);
         steps
             .map(|((put, acknowledged), version)| RecordStep {
                 version,
-                change: if put {
-                    RecordChange::Put
-                } else {
-                    RecordChange::Remove
-                },
+                change: if put { RecordChange::Put } else { RecordChange::Remove },
                 acknowledged,
             })
             .collect()

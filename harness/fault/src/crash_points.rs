@@ -82,11 +82,7 @@ impl Hits {
             audit: Audit::default(),
             ..CrashPoints::not_run(&bed.outcome.backend, loss, Status::Ran, "")
         };
-        Self {
-            line,
-            beside: None,
-            recoveries: Recoveries::default(),
-        }
+        Self { line, beside: None, recoveries: Recoveries::default() }
     }
 
     /// Kills the daemon of an open test bed at a seeded moment of its work, remounts and audits every
@@ -113,10 +109,7 @@ impl Hits {
         let answer = bed.end()?;
         let line = &mut self.line;
         line.died_by_itself += u64::from(exit_reason.is_some());
-        count(
-            &mut line.in_flight,
-            answer.as_ref().is_some_and(was_with_daemon),
-        );
+        count(&mut line.in_flight, answer.as_ref().is_some_and(was_with_daemon));
         bed.read_acknowledgements()?;
         let acknowledged = bed.history.acknowledged_since(first);
         count(&mut line.newly_acknowledged, !acknowledged.is_empty());
@@ -127,12 +120,7 @@ impl Hits {
 
     /// Remounts after a kill and audits every record. `acknowledged` counts the changes acknowledged since
     /// the last audit.
-    pub fn look(
-        &mut self,
-        bed: &mut TestBed,
-        point: u64,
-        acknowledged: BTreeMap<String, u64>,
-    ) -> Injected<Next> {
+    pub fn look(&mut self, bed: &mut TestBed, point: u64, acknowledged: BTreeMap<String, u64>) -> Injected<Next> {
         self.line.points += 1;
         let promised = bed.backend.promises().killed_daemon;
         bed.workspace = None;
@@ -162,8 +150,7 @@ impl Hits {
             bed.history.adopt(&answer.found, class);
             if let Some(beside) = answer.facts.get("beside") {
                 let beside: String = beside.to_string().chars().take(400).collect();
-                self.beside
-                    .get_or_insert(format!("point {point}: beside the records: {beside}"));
+                self.beside.get_or_insert(format!("point {point}: beside the records: {beside}"));
             }
         } else {
             bed.history.settle(&answer.found, class);

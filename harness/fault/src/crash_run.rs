@@ -37,18 +37,11 @@ impl Goal {
         }
         if self.until.is_some_and(|until| Instant::now() > until) {
             let of = self.points;
-            return Some(Some(format!(
-                "the time limit ended the series after {judged} of {of} points"
-            )));
+            return Some(Some(format!("the time limit ended the series after {judged} of {of} points")));
         }
         // Attempts that cannot be judged must not go on for ever.
         let most = self.points.saturating_mul(2).saturating_add(20);
-        (attempt > most).then(|| {
-            Some(format!(
-                "only {judged} of {} attempts could be judged",
-                attempt - 1
-            ))
-        })
+        (attempt > most).then(|| Some(format!("only {judged} of {} attempts could be judged", attempt - 1)))
     }
 }
 
@@ -57,11 +50,7 @@ pub type CrashPointProgress<'a> = &'a mut dyn FnMut(u64);
 
 /// Kills the daemon until `goal` is reached, with machine losses in between if there is a bucket. Returns the
 /// results even if the run ended early; the reason is then in the lines.
-pub fn kills(
-    bed: &mut TestBed,
-    goal: Goal,
-    progress: CrashPointProgress<'_>,
-) -> Injected<Vec<CrashPoints>> {
+pub fn kills(bed: &mut TestBed, goal: Goal, progress: CrashPointProgress<'_>) -> Injected<Vec<CrashPoints>> {
     let began = Instant::now();
     let mut hits = Hits::new(bed, KILLED_DAEMON);
     let mut machines = Hits::new(bed, MACHINE_LOSS);
@@ -71,9 +60,7 @@ pub fn kills(
         // A store that does not recover is a result, not a failure of the harness.
         Ok(Next::Break(reason)) => (Status::Ran, Some(reason)),
         Err(ScenarioError::Interrupted) => return Err(ScenarioError::Interrupted),
-        Err(ScenarioError::Skipped(reason) | ScenarioError::Infra(reason)) => {
-            (Status::Infra, Some(reason))
-        }
+        Err(ScenarioError::Skipped(reason) | ScenarioError::Infra(reason)) => (Status::Infra, Some(reason)),
     };
     hits.line.audit.examples.extend(hits.beside.take());
     hits.line.recovery_ms = hits.recovery_ms();
@@ -143,9 +130,7 @@ fn all_kills(
             // After the sync, all changes are in the bucket, and the killed daemon uploads nothing more.
             let synced = bed.sync_and_kill()?;
             if let Err(error) = synced {
-                return infra(format!(
-                    "ctxbench s3 sync failed between crash points: {error}"
-                ));
+                return infra(format!("ctxbench s3 sync failed between crash points: {error}"));
             }
             bed.history.shorten(Acknowledgement::Sync);
             lose_machine(bed, point, machines)?;
@@ -174,10 +159,7 @@ fn lose_machine(bed: &mut TestBed, point: u64, machines: &mut Hits) -> Injected 
         return infra("there is nothing to mount");
     };
     machines.line.points += 1;
-    count(
-        &mut machines.line.broken,
-        audit.verdict == AuditVerdict::Invalid,
-    );
+    count(&mut machines.line.broken, audit.verdict == AuditVerdict::Invalid);
     locate(&mut audit, &format!("after point {point}"));
     machines.line.audit.add(&audit);
     Ok(())
@@ -194,9 +176,7 @@ pub fn power_cuts(
     // In memory if possible: the simulation decides what survives, so real syncs would only cost time.
     let memory = Path::new("/dev/shm");
     let parent = Some(memory).filter(|memory| memory.is_dir());
-    let dir = tempfile::Builder::new()
-        .prefix("ctxbench-power-")
-        .tempdir_in(parent.unwrap_or(&bed.config.dir))?;
+    let dir = tempfile::Builder::new().prefix("ctxbench-power-").tempdir_in(parent.unwrap_or(&bed.config.dir))?;
     let mut cuts = PowerCuts::new(dir.path(), bed.seed, open)?;
     let mut reason = None;
     for at in 0.. {

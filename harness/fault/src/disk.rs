@@ -40,9 +40,7 @@ impl SmallDisk {
         let disk = Self::blank(at, mib, "loop,errors=remount-ro")?;
         let image = disk.image.as_os_str();
         // No blocks reserved for root, because root could use them on a full disk.
-        run(Command::new("mkfs.ext4")
-            .args(["-q", "-m", "0", "-F"])
-            .arg(image))?;
+        run(Command::new("mkfs.ext4").args(["-q", "-m", "0", "-F"]).arg(image))?;
         disk.attach()?;
         Ok(disk)
     }
@@ -67,11 +65,7 @@ impl SmallDisk {
         }
         let mut image = at.as_os_str().to_owned();
         image.push(".img");
-        let disk = Self {
-            image: image.into(),
-            at: at.to_owned(),
-            options,
-        };
+        let disk = Self { image: image.into(), at: at.to_owned(), options };
         File::create(&disk.image)
             .and_then(|file| file.set_len(mib << 20))
             .map_err(|error| format!("{}: {error}", disk.image.display()))?;
@@ -177,11 +171,7 @@ impl SmallDisk {
     pub fn repair(&self) -> Result<(), String> {
         unmount(&self.at, UnmountFlags::empty()).map_err(|error| format!("unmounting: {error}"))?;
         let mut check = Command::new("e2fsck");
-        let checked = check
-            .args(["-f", "-p"])
-            .arg(&self.image)
-            .stdin(Stdio::null())
-            .output();
+        let checked = check.args(["-f", "-p"]).arg(&self.image).stdin(Stdio::null()).output();
         let checked = checked.map_err(|error| format!("e2fsck: {error}"))?;
         // Exit status 1: e2fsck corrected errors.
         if !matches!(checked.status.code(), Some(0 | 1)) {

@@ -48,10 +48,7 @@ impl Estimate {
             }
             lasts(&scenario.injection, is_long)
         };
-        Self {
-            expected: runs.iter().map(of).collect(),
-            began: Instant::now(),
-        }
+        Self { expected: runs.iter().map(of).collect(), began: Instant::now() }
     }
 
     /// Remaining time of the last `left` runs, corrected by the pace so far.
@@ -60,9 +57,7 @@ impl Estimate {
     }
 
     fn left_after(&self, left: usize, took: Duration) -> Duration {
-        let (done, to_do) = self
-            .expected
-            .split_at(self.expected.len().saturating_sub(left));
+        let (done, to_do) = self.expected.split_at(self.expected.len().saturating_sub(left));
         let (done, to_do): (Duration, Duration) = (done.iter().sum(), to_do.iter().sum());
         if done < ENOUGH {
             return to_do;
@@ -74,16 +69,9 @@ impl Estimate {
 /// Expected duration of a scenario with its waits.
 fn lasts(injection: &Injection, is_long: bool) -> Duration {
     let (least, waits) = match injection {
-        Injection::StopDaemon {
-            seconds,
-            long_seconds,
-        } => (A_TURN, if is_long { *long_seconds } else { *seconds }),
+        Injection::StopDaemon { seconds, long_seconds } => (A_TURN, if is_long { *long_seconds } else { *seconds }),
         Injection::LockDatabase { seconds } => (A_TURN, *seconds),
-        Injection::S3(S3Fault::Outage {
-            seconds,
-            long_seconds,
-            ..
-        }) => {
+        Injection::S3(S3Fault::Outage { seconds, long_seconds, .. }) => {
             let seconds = if is_long { *long_seconds } else { *seconds };
             // The daemon retries the bucket after a while of the same length, at most 30 s.
             (A_TURN_OF_S3, seconds + seconds.min(30.0))
@@ -99,9 +87,7 @@ fn lasts(injection: &Injection, is_long: bool) -> Duration {
 /// Disk space that the largest of these scenarios takes, in bytes.
 pub fn scratch_bytes(scenarios: &[Scenario], is_long: bool) -> u64 {
     let large_file = |scenario: &Scenario| match scenario.injection {
-        Injection::LargeFile {
-            long_written_mib, ..
-        } if is_long => long_written_mib,
+        Injection::LargeFile { long_written_mib, .. } if is_long => long_written_mib,
         Injection::LargeFile { written_mib, .. } => written_mib,
         _ => 0,
     };
@@ -132,16 +118,9 @@ mod tests {
 
     #[test]
     fn the_estimate_follows_the_pace_of_finished_runs() {
-        let estimate = Estimate {
-            expected: vec![Duration::from_secs(20); 3],
-            began: Instant::now(),
-        };
+        let estimate = Estimate { expected: vec![Duration::from_secs(20); 3], began: Instant::now() };
         let after = Duration::from_secs(40);
-        assert_eq!(
-            estimate.left_after(3, after).as_secs(),
-            60,
-            "nothing is known yet"
-        );
+        assert_eq!(estimate.left_after(3, after).as_secs(), 60, "nothing is known yet");
         assert_eq!(estimate.left_after(2, after).as_secs(), 80, "twice as slow");
         assert_eq!(estimate.left_after(0, after), Duration::ZERO);
         assert_eq!(roughly(Duration::from_secs(80)), "80 s");
@@ -165,10 +144,7 @@ mod tests {
     #[test]
     fn only_a_large_file_written_whole_takes_much_scratch() {
         let small = [scenario("stop-daemon").unwrap()];
-        let large = [
-            scenario("large-file").unwrap(),
-            scenario("stop-daemon").unwrap(),
-        ];
+        let large = [scenario("large-file").unwrap(), scenario("stop-daemon").unwrap()];
         let gib = |scenarios, is_long| scratch_bytes(scenarios, is_long) >> 30;
         assert_eq!([gib(&small, false), gib(&small, true)], [1, 1]);
         assert_eq!([gib(&large, false), gib(&large, true)], [1, 5]);

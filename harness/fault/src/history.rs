@@ -56,11 +56,7 @@ impl History {
 
     /// Adds a change that begins.
     pub fn begin(&mut self, number: u64, version: u64, change: RecordChange) {
-        self.records.entry(number).or_default().push(RecordStep {
-            version,
-            change,
-            acknowledged: None,
-        });
+        self.records.entry(number).or_default().push(RecordStep { version, change, acknowledged: None });
     }
 
     /// Records that a call returned that acknowledges a change.
@@ -84,10 +80,7 @@ impl History {
     /// killed.
     pub fn read(&mut self, log: &str, until: usize) -> Result<(), String> {
         let mut end = 0;
-        for line in log
-            .split_inclusive('\n')
-            .filter(|line| line.ends_with('\n'))
-        {
+        for line in log.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
             end += line.len();
             self.line(line.trim_end(), end <= until)
                 .ok_or_else(|| format!("not a line of an acknowledgement log: {line:?}"))?;
@@ -120,9 +113,7 @@ impl History {
             let state = found.get(number).unwrap_or(&State::Absent);
             let at = match state {
                 State::Whole(version) => steps.iter().rposition(|step| step.version == *version),
-                State::Absent => steps
-                    .iter()
-                    .rposition(|step| step.change == RecordChange::Remove),
+                State::Absent => steps.iter().rposition(|step| step.change == RecordChange::Remove),
                 _ => continue,
             };
             let kept = at.map_or(0, |at| at + 1);
@@ -146,11 +137,7 @@ impl History {
         for (number, state) in found {
             match state {
                 State::Whole(version) => {
-                    let step = RecordStep {
-                        version: *version,
-                        change: RecordChange::Put,
-                        acknowledged: Some(class),
-                    };
+                    let step = RecordStep { version: *version, change: RecordChange::Put, acknowledged: Some(class) };
                     self.records.insert(*number, vec![step]);
                 }
                 State::Absent | State::Empty => {
@@ -190,9 +177,7 @@ impl History {
     /// Forgets changes before the last one that `class` acknowledges, to bound the memory of a long run.
     pub fn shorten(&mut self, class: Acknowledgement) {
         for steps in self.records.values_mut() {
-            let last = steps
-                .iter()
-                .rposition(|step| step.acknowledged >= Some(class));
+            let last = steps.iter().rposition(|step| step.acknowledged >= Some(class));
             if let Some(last) = last {
                 steps.drain(..last);
             }
@@ -261,10 +246,7 @@ mod tests {
         let history = of(&format!("{log}fsync 3 "));
         let steps = &history.records()[&3];
         assert_eq!(steps[0].acknowledged, Some(Write));
-        assert_eq!(
-            (steps[1].change, steps[1].acknowledged),
-            (RecordChange::Remove, None)
-        );
+        assert_eq!((steps[1].change, steps[1].acknowledged), (RecordChange::Remove, None));
         let wrong = History::default().read("hope 3 1\n", 9).unwrap_err();
         assert!(wrong.contains("hope"), "{wrong}");
     }
@@ -275,10 +257,7 @@ mod tests {
         let mut history = History::default();
         history.read(log, log.len() - 1).unwrap();
         let steps = &history.records()[&1];
-        assert_eq!(
-            (steps[0].acknowledged, steps[1].acknowledged),
-            (Some(Fsync), None)
-        );
+        assert_eq!((steps[0].acknowledged, steps[1].acknowledged), (Some(Fsync), None));
     }
 
     #[test]
@@ -304,35 +283,19 @@ mod tests {
         let history = of("put 1 1\nput 2 2\nput 1 3\nremove 2 4\n");
         let whole = |states: &[(u64, u64)]| -> BTreeMap<u64, State> {
             let states = states.iter();
-            states
-                .map(|(number, version)| (*number, State::Whole(*version)))
-                .collect()
+            states.map(|(number, version)| (*number, State::Whole(*version))).collect()
         };
-        for there_was in [
-            &[][..],
-            &[(1, 1)],
-            &[(1, 1), (2, 2)],
-            &[(1, 3), (2, 2)],
-            &[(1, 3)],
-        ] {
+        for there_was in [&[][..], &[(1, 1)], &[(1, 1), (2, 2)], &[(1, 3), (2, 2)], &[(1, 3)]] {
             assert!(history.had_state(&whole(there_was)), "{there_was:?}");
         }
-        assert!(
-            !history.had_state(&whole(&[(2, 2)])),
-            "the second without the first"
-        );
+        assert!(!history.had_state(&whole(&[(2, 2)])), "the second without the first");
         assert!(!history.had_state(&whole(&[(1, 4)])));
         let mut made = whole(&[(1, 1)]);
         made.insert(2, State::Empty);
         assert!(history.had_state(&made));
-        let changes = [
-            (1, 1, RecordChange::Put),
-            (2, 2, RecordChange::Put),
-            (1, 3, RecordChange::Remove),
-        ];
-        let is_state = |acknowledged, found: &[(u64, u64)]| {
-            was_state(whole(&[(9, 9)]), &changes, acknowledged, &whole(found))
-        };
+        let changes = [(1, 1, RecordChange::Put), (2, 2, RecordChange::Put), (1, 3, RecordChange::Remove)];
+        let is_state =
+            |acknowledged, found: &[(u64, u64)]| was_state(whole(&[(9, 9)]), &changes, acknowledged, &whole(found));
         assert!(is_state(0, &[(9, 9)]) && is_state(3, &[(2, 2), (9, 9)]));
         assert!(!is_state(1, &[(9, 9)]), "the first was acknowledged");
         assert!(!is_state(0, &[]), "the base was there before");
@@ -355,10 +318,7 @@ mod tests {
         history.settle(&found, Write);
         let records = history.records();
         assert_eq!(records[&1].last().unwrap().acknowledged, Some(Write));
-        assert!(
-            !records.contains_key(&2),
-            "it never happened, and never will"
-        );
+        assert!(!records.contains_key(&2), "it never happened, and never will");
         assert_eq!(records[&3].len(), 1, "what was lost is not forgotten");
         history.acknowledge(1, 2, Fsync);
         history.shorten(Fsync);

@@ -21,7 +21,4 @@ mod second_mount;
 mod watch;
 
 pub use estimate::{Estimate, of_points, roughly, scratch_bytes};
-pub use schedule::{
-    CrashPointPlan, Live, ScenarioRun, ScheduleEnd, has_crash_points, misfit, run_all,
-    scenario_runs,
-};
+pub use schedule::{CrashPointPlan, Live, ScenarioRun, ScheduleEnd, has_crash_points, misfit, run_all, scenario_runs};

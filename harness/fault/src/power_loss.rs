@@ -39,12 +39,7 @@ const REDO: &str = "store.db-redo";
 /// A file that is not a record.
 const LONG: &[u8] = b".long";
 /// The attributes of new files.
-const NODE: NewNode<'_> = NewNode {
-    kind: Kind::File,
-    permissions: 0o600,
-    rdev: 0,
-    target: &[],
-};
+const NODE: NewNode<'_> = NewNode { kind: Kind::File, permissions: 0o600, rdev: 0, target: &[] };
 
 /// One point in so many calls no `fsync`, but waits for the sync that a store makes by itself.
 const WAITS_EVERY: u64 = 100;
@@ -87,11 +82,7 @@ pub struct PowerCuts {
 }
 
 fn caller() -> Caller {
-    Caller {
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
-        now: Timestamp::now(),
-    }
+    Caller { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw(), now: Timestamp::now() }
 }
 
 impl PowerCuts {
@@ -185,8 +176,7 @@ impl PowerCuts {
                 }
                 // An `fsync` acknowledges all earlier changes of the whole store.
                 for (number, version, _) in &done[acknowledged..] {
-                    self.history
-                        .acknowledge(*number, *version, Acknowledgement::Fsync);
+                    self.history.acknowledge(*number, *version, Acknowledgement::Fsync);
                 }
                 acknowledged = done.len();
             }
@@ -250,8 +240,7 @@ impl PowerCuts {
             // A store must open after every power cut. While it does not, every record counts as
             // unreadable.
             self.losses.points += 1;
-            let mut audit =
-                Audit::unknown(format!("point {point}: the store does not open: {error}"));
+            let mut audit = Audit::unknown(format!("point {point}: the store does not open: {error}"));
             audit.verdict = AuditVerdict::Invalid;
             audit.unreadable = base.len() as u64;
             count(&mut self.losses.broken, true);
@@ -269,9 +258,7 @@ impl PowerCuts {
             if !was_state(base, done, acknowledged, &found) {
                 self.losses.mixtures = self.losses.mixtures.map(|mixtures| mixtures + 1);
                 audit.verdict = AuditVerdict::Invalid;
-                audit.examples.push(format!(
-                    "point {point}: the records together are in no state that they ever were"
-                ));
+                audit.examples.push(format!("point {point}: the records together are in no state that they ever were"));
             }
             let is_broken = audit.verdict == AuditVerdict::Invalid;
             count(&mut self.losses.broken, is_broken);
@@ -287,11 +274,7 @@ impl PowerCuts {
         let number = dice.random_range(0..RECORDS);
         let file = name(number);
         let how = dice.random_range(0..10);
-        let change = if how == 0 {
-            RecordChange::Remove
-        } else {
-            RecordChange::Put
-        };
+        let change = if how == 0 { RecordChange::Remove } else { RecordChange::Put };
         self.history.begin(number, version, change);
         let store = self.store()?;
         let bytes = content(self.seed, number, version, BYTES);
@@ -314,8 +297,7 @@ impl PowerCuts {
         if let Some(ino) = reclaimed {
             store.reclaim(ino)?;
         }
-        self.history
-            .acknowledge(number, version, Acknowledgement::Write);
+        self.history.acknowledge(number, version, Acknowledgement::Write);
         Ok((number, change))
     }
 
@@ -441,10 +423,7 @@ mod tests {
     #[test]
     fn what_is_younger_than_five_seconds_does_not_always() {
         let valid = after_waiting(Duration::ZERO);
-        assert!(
-            !valid.iter().all(|is_valid| *is_valid),
-            "nothing was lost that could be"
-        );
+        assert!(!valid.iter().all(|is_valid| *is_valid), "nothing was lost that could be");
     }
 
     #[test]

@@ -54,9 +54,7 @@ pub fn content(seed: u64, number: u64, version: u64, bytes: usize) -> Vec<u8> {
     // Filler bytes that differ between versions at every position.
     let mut word = seed ^ (number << 32) ^ version;
     while text.len() + 17 < bytes {
-        word = word
-            .wrapping_mul(0x5851_f42d_4c95_7f2d)
-            .wrapping_add(0x1405_7b7e_f767_814f);
+        word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
         let _ = write!(text, "{:08x}", word >> 32);
     }
     text.truncate(bytes.saturating_sub(17));
@@ -73,9 +71,7 @@ pub fn identify(seed: u64, expected: u64, bytes: &[u8]) -> State {
     }
     match parse(seed, bytes) {
         Some((number, version)) if number == expected => State::Whole(version),
-        Some((number, version)) => {
-            State::Damaged(format!("holds record {number}, version {version}"))
-        }
+        Some((number, version)) => State::Damaged(format!("holds record {number}, version {version}")),
         None => {
             let zeros = bytes.iter().filter(|byte| **byte == 0).count();
             State::Damaged(format!("{} bytes, {zeros} of them zero", bytes.len()))
@@ -118,9 +114,7 @@ pub fn log_states(seed: u64, log: &[u8]) -> Vec<(u64, State)> {
             .and_then(|line| line.get(..8)?.parse::<u64>().ok())
             .filter(|change| log_line(seed, *change) == line);
         let wrong = match change {
-            Some(change) if last >= Some(change) => {
-                Some(format!("line {change} of the log comes twice, or too late"))
-            }
+            Some(change) if last >= Some(change) => Some(format!("line {change} of the log comes twice, or too late")),
             Some(change) => {
                 last = Some(change);
                 states.push((LOG_LINES + change, State::Whole(change)));

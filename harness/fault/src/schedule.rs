@@ -49,20 +49,12 @@ pub struct ScenarioRun {
 
 /// All runs in order, one scenario after the other, so that a matrix fills row by row. `seed` replaces the
 /// scenarios' own seeds.
-pub fn scenario_runs(
-    scenarios: &[Scenario],
-    backends: usize,
-    seed: Option<u64>,
-) -> Vec<ScenarioRun> {
+pub fn scenario_runs(scenarios: &[Scenario], backends: usize, seed: Option<u64>) -> Vec<ScenarioRun> {
     let mut runs = Vec::new();
     for (scenario, described) in scenarios.iter().enumerate() {
         let seeds = seed.map_or(described.seeds.clone(), |seed| vec![seed]);
         for backend in 0..backends {
-            runs.extend(seeds.iter().map(|seed| ScenarioRun {
-                scenario,
-                backend,
-                seed: *seed,
-            }));
+            runs.extend(seeds.iter().map(|seed| ScenarioRun { scenario, backend, seed: *seed }));
         }
     }
     runs
@@ -81,9 +73,7 @@ pub fn misfit(scenario: &Scenario, backend: &dyn Backend) -> Option<String> {
     let is_ours = described.lines_of_code > 0;
     let has = |need: &ScenarioRequirement| match need {
         ScenarioRequirement::Daemon => described.daemons > 0,
-        ScenarioRequirement::Data => {
-            described.capabilities.holds_data && !described.capabilities.guesses_content
-        }
+        ScenarioRequirement::Data => described.capabilities.holds_data && !described.capabilities.guesses_content,
         ScenarioRequirement::Persistence => described.capabilities.persistent,
         ScenarioRequirement::OurDaemon => described.daemons > 0 && is_ours,
         ScenarioRequirement::Database => {
@@ -99,13 +89,7 @@ pub fn misfit(scenario: &Scenario, backend: &dyn Backend) -> Option<String> {
 }
 
 fn workspace_config(dir: PathBuf, program: PathBuf) -> WorkspaceConfig {
-    WorkspaceConfig {
-        dir,
-        program,
-        patience: DAEMON_PATIENCE,
-        cpu: None,
-        allow_other: false,
-    }
+    WorkspaceConfig { dir, program, patience: DAEMON_PATIENCE, cpu: None, allow_other: false }
 }
 
 /// How the execution ended.
@@ -173,10 +157,7 @@ impl Live {
             series_left = series_left.saturating_sub(1);
             let now = Instant::now();
             let until = |ends: Instant| ends.checked_sub(RESERVE * series_left).unwrap_or(now);
-            Goal {
-                points: plan.points,
-                until: ends.map(until),
-            }
+            Goal { points: plan.points, until: ends.map(until) }
         };
         for (backend, unavailable) in &self.backends {
             let name = backend.describe().name;
@@ -187,9 +168,7 @@ impl Live {
                     KILLED_DAEMON => misfit(&crash_points_scenario(), &**backend),
                     _ => misfit_of_cuts(&**backend),
                 };
-                let not_run = |status, reason: String| {
-                    vec![CrashPoints::not_run(&name, loss, status, reason)]
-                };
+                let not_run = |status, reason: String| vec![CrashPoints::not_run(&name, loss, status, reason)];
                 let series = match (misfit, unavailable) {
                     (Some(reason), _) => {
                         lines.extend(not_run(Status::Unfit, reason));
@@ -237,9 +216,7 @@ impl Live {
         );
         let lines = match (loss, store_of(&name)) {
             (KILLED_DAEMON, _) => crash_run::kills(&mut bed, goal, progress),
-            (_, Some(open)) => {
-                crash_run::power_cuts(&bed, open, goal, progress).map(|line| vec![line])
-            }
+            (_, Some(open)) => crash_run::power_cuts(&bed, open, goal, progress).map(|line| vec![line]),
             (_, None) => power_cut::series(&mut bed, goal, progress).map(|line| vec![line]),
         };
         // Dropping the test bed unmounts the workspace before its directory is removed.
@@ -263,15 +240,11 @@ pub fn has_crash_points(backend: &dyn Backend) -> bool {
 
 /// Why power cuts do not apply to a backend. `None` if they apply.
 fn misfit_of_cuts(backend: &dyn Backend) -> Option<String> {
-    let scenario = Scenario {
-        needs: vec![ScenarioRequirement::Data, ScenarioRequirement::LocalStore],
-        ..crash_points_scenario()
-    };
+    let scenario =
+        Scenario { needs: vec![ScenarioRequirement::Data, ScenarioRequirement::LocalStore], ..crash_points_scenario() };
     let promises_nothing = || {
         let promise = backend.promises().power_loss;
-        promise
-            .is_none()
-            .then(|| "it makes no promise for a power loss".to_owned())
+        promise.is_none().then(|| "it makes no promise for a power loss".to_owned())
     };
     misfit(&scenario, backend).or_else(promises_nothing)
 }

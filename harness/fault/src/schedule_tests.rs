@@ -17,14 +17,7 @@ fn scenario(name: &str, rest: &str) -> Scenario {
 }
 
 fn writer(dir: &Path) -> Writer {
-    let plan = Plan::without_passes(
-        "fault",
-        "",
-        String::new(),
-        String::new(),
-        String::new(),
-        Vec::new(),
-    );
+    let plan = Plan::without_passes("fault", "", String::new(), String::new(), String::new(), Vec::new());
     let environment = include_str!("../../src/testing/env.json");
     let environment = serde_json::from_str(environment).unwrap();
     Writer::create(&dir.join("run"), &plan, &environment, None, &[]).unwrap()
@@ -59,12 +52,7 @@ fn schedule(interrupted_at: Option<usize>, interrupt: bool) -> Scheduled {
         &AtomicBool::new(interrupt),
     );
     let run = Run::read(&dir.path().join("run")).unwrap();
-    Scheduled {
-        ended: ended.unwrap(),
-        executed,
-        outcomes: run.fault_outcomes.len(),
-        left,
-    }
+    Scheduled { ended: ended.unwrap(), executed, outcomes: run.fault_outcomes.len(), left }
 }
 
 #[test]
@@ -97,21 +85,13 @@ fn a_misfit_names_the_missing_need() {
     assert_eq!(why("sqlite"), None);
     assert_eq!(why("s3-embedded"), None);
     assert!(why("direct").unwrap().contains("no daemon"));
-    assert!(
-        why("memory")
-            .unwrap()
-            .contains("promises nothing after the end of its daemon")
-    );
+    assert!(why("memory").unwrap().contains("promises nothing after the end of its daemon"));
     assert!(why("null").unwrap().contains("does not return"));
     assert!(why("state").unwrap().contains("no paths"));
     assert!(why("llm-history-live").is_some());
     let database = scenario("b", "needs = [\"database\"]");
     assert_eq!(misfit(&database, &*find("s3-embedded")), None);
-    assert!(
-        misfit(&database, &*find("direct"))
-            .unwrap()
-            .contains("SQLite")
-    );
+    assert!(misfit(&database, &*find("direct")).unwrap().contains("SQLite"));
     let bucket = scenario("c", "needs = [\"bucket\"]");
     assert_eq!(misfit(&bucket, &*find("s3-fsync-embedded")), None);
     assert!(misfit(&bucket, &*find("sqlite")).is_some());

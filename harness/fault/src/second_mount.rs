@@ -23,11 +23,7 @@ pub enum Second {
 
 impl Second {
     /// Mounts the data of the workspace of `config` a second time, below `beside`.
-    pub fn start(
-        backend: &dyn Backend,
-        config: &WorkspaceConfig,
-        beside: &Path,
-    ) -> io::Result<Self> {
+    pub fn start(backend: &dyn Backend, config: &WorkspaceConfig, beside: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(beside)?;
         let log = beside.join("daemon.log");
         match backend.second_host(config, beside) {
@@ -50,12 +46,7 @@ impl Second {
 
 /// Mounts `memory` over a directory that is a mount already. Returns the first lines of its standard error; `None`
 /// if it mounted, which ends at once.
-pub fn mount_over(
-    program: &Path,
-    mount: &Path,
-    log: &Path,
-    patience: Duration,
-) -> io::Result<Option<String>> {
+pub fn mount_over(program: &Path, mount: &Path, log: &Path, patience: Duration) -> io::Result<Option<String>> {
     let mut process = Command::new(program)
         .args(["mount", "memory"])
         .arg(mount)

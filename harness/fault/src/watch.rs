@@ -88,24 +88,15 @@ pub enum WaitOutcome {
 impl Agent {
     /// Starts an agent process.
     pub fn start(program: &Path) -> io::Result<Self> {
-        let mut process = Command::new(program)
-            .arg("fault-agent")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
+        let mut process =
+            Command::new(program).arg("fault-agent").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let stdin = process.stdin.take();
         let stdout = process.stdout.take();
         let (sender, answers) = channel();
-        let progress = Arc::new(Mutex::new(Progress {
-            call: START.to_owned(),
-            since: Instant::now(),
-            syncs: 0,
-        }));
+        let progress = Arc::new(Mutex::new(Progress { call: START.to_owned(), since: Instant::now(), syncs: 0 }));
         let current = Arc::clone(&progress);
         std::thread::spawn(move || {
-            let lines = stdout
-                .into_iter()
-                .flat_map(|stdout| BufReader::new(stdout).lines());
+            let lines = stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).lines());
             for line in lines.map_while(Result::ok) {
                 let mut current = current.lock();
                 // Any further line of output means that the previous call has returned.
@@ -125,14 +116,7 @@ impl Agent {
                 }
             }
         });
-        Ok(Self {
-            process,
-            stdin,
-            answers,
-            early: None,
-            progress,
-            uninterruptible: Uninterruptible::default(),
-        })
+        Ok(Self { process, stdin, answers, early: None, progress, uninterruptible: Uninterruptible::default() })
     }
 
     /// The process id.
@@ -200,10 +184,7 @@ impl Agent {
         }
         let is_running = matches!(self.process.try_wait(), Ok(None));
         let progress = self.progress.lock();
-        self.early.is_none()
-            && is_running
-            && progress.call != START
-            && progress.since.elapsed() >= for_at_least
+        self.early.is_none() && is_running && progress.call != START && progress.since.elapsed() >= for_at_least
     }
 
     /// The longest time for which the process was sampled in state `D` without a break.
@@ -268,10 +249,7 @@ impl Drop for Agent {
         // An error means that the process has ended.
         let _ = self.process.kill();
         if !self.ends_within(SIGNAL_PATIENCE) {
-            tracing::warn!(
-                pid = self.process.id(),
-                "an agent does not exit: it waits in the kernel"
-            );
+            tracing::warn!(pid = self.process.id(), "an agent does not exit: it waits in the kernel");
         }
     }
 }
@@ -294,18 +272,9 @@ pub fn waiting_requests(mount: &Path) -> Option<u64> {
 
 /// The culprit of a hang, from the daemon's state, its control socket and the number of its waiting
 /// requests.
-pub fn culprit(
-    daemon: Option<u32>,
-    had_daemon: bool,
-    control: &Path,
-    waiting: Option<u64>,
-) -> Culprit {
+pub fn culprit(daemon: Option<u32>, had_daemon: bool, control: &Path, waiting: Option<u64>) -> Culprit {
     let Some(pid) = daemon else {
-        return if had_daemon {
-            Culprit::DaemonDied
-        } else {
-            Culprit::NoDaemon
-        };
+        return if had_daemon { Culprit::DaemonDied } else { Culprit::NoDaemon };
     };
     match state_of(pid) {
         None | Some('Z' | 'X') => Culprit::DaemonDied,
@@ -334,10 +303,7 @@ mod tests {
     use crate::processes::stands_still;
 
     fn until(what: &str, is_so: impl FnMut() -> bool) {
-        assert!(
-            wait_until(Duration::from_secs(20), TICK / 10, is_so),
-            "{what}"
-        );
+        assert!(wait_until(Duration::from_secs(20), TICK / 10, is_so), "{what}");
     }
 
     fn sleeper() -> Child {
@@ -360,8 +326,7 @@ mod tests {
 
     #[test]
     fn the_daemons_state_determines_the_culprit() {
-        let of =
-            |daemon, had_daemon| culprit(daemon, had_daemon, Path::new("/nonexistent"), Some(1));
+        let of = |daemon, had_daemon| culprit(daemon, had_daemon, Path::new("/nonexistent"), Some(1));
         assert_eq!(of(None, true), Culprit::DaemonDied);
         assert_eq!(of(None, false), Culprit::NoDaemon);
         let mut child = sleeper();

@@ -120,17 +120,12 @@ impl FileTools {
     /// Replaces the agent's plan.
     fn write_todos(&self, todos: &[Todo]) -> ToolAnswer {
         if todos.len() > TODOS_MAX {
-            return Err(format!(
-                "write_todos: there are {} todos; the maximum is {TODOS_MAX}",
-                todos.len()
-            ));
+            return Err(format!("write_todos: there are {} todos; the maximum is {TODOS_MAX}", todos.len()));
         }
         let mut ids = BTreeSet::new();
         for (number, todo) in (1..).zip(todos) {
             if todo.content.trim().is_empty() {
-                return Err(format!(
-                    "write_todos: the content of todo {number} is empty; say what is to be done"
-                ));
+                return Err(format!("write_todos: the content of todo {number} is empty; say what is to be done"));
             }
             if let Some(id) = &todo.id
                 && !ids.insert(id)
@@ -138,16 +133,12 @@ impl FileTools {
                 return Err(format!("write_todos: two todos have the id {id:?}"));
             }
         }
-        let content =
-            serde_json::to_string_pretty(todos).map_err(|error| format!("write_todos: {error}"))?;
+        let content = serde_json::to_string_pretty(todos).map_err(|error| format!("write_todos: {error}"))?;
         let path = match self {
             Self::Tree { home, .. } if home != "." => format!("{home}/{TODOS}"),
             _ => TODOS.to_owned(),
         };
-        self.write(&WriteArguments {
-            path: path.clone(),
-            content: content + "\n",
-        })?;
+        self.write(&WriteArguments { path: path.clone(), content: content + "\n" })?;
         let number = |status| todos.iter().filter(|todo| todo.status == status).count();
         Ok(format!(
             "Saved {path}: {} pending, {} in progress, {} completed",
@@ -191,8 +182,7 @@ impl FileTools {
                 }
                 // The same lines and numbers as from an agent's state.
                 let mut one = StateFiles::default();
-                one.write_file(path, &content)
-                    .and_then(|_| one.read_file(path, asked.offset, asked.limit))
+                one.write_file(path, &content).and_then(|_| one.read_file(path, asked.offset, asked.limit))
             }
         }
         .map(shortened)
@@ -230,9 +220,7 @@ impl FileTools {
                 (names, has_more, BTreeMap::new())
             }
             Self::State(_) if asked.dir != "." => {
-                return Err(
-                    "search: an agent's state has no directories; leave out `dir`".to_owned(),
-                );
+                return Err("search: an agent's state has no directories; leave out `dir`".to_owned());
             }
             Self::State(files) => {
                 let contents = contents(&files.lock())?;
@@ -248,9 +236,7 @@ impl FileTools {
                 continue;
             }
             let content = match self {
-                Self::Tree { tree, .. } => {
-                    (tree.read(&name).ok()).and_then(|it| String::from_utf8(it).ok())
-                }
+                Self::Tree { tree, .. } => (tree.read(&name).ok()).and_then(|it| String::from_utf8(it).ok()),
                 Self::State(_) => contents.remove(&name),
             };
             let Some(content) = content else {
@@ -272,15 +258,10 @@ impl FileTools {
             lines.push(format!("No line contains {:?}.", asked.text));
         }
         if unread > 0 {
-            lines.push(format!(
-                "({unread} files were skipped: they are not text, too large or unreadable)"
-            ));
+            lines.push(format!("({unread} files were skipped: they are not text, too large or unreadable)"));
         }
         if unsearched > 0 {
-            lines.push(format!(
-                "({unsearched} files were not searched within {} s; give `dir`)",
-                SEARCH_MAX.as_secs()
-            ));
+            lines.push(format!("({unsearched} files were not searched within {} s; give `dir`)", SEARCH_MAX.as_secs()));
         }
         if has_more {
             lines.push(format!("(only {LIST_MAX} files were searched; give `dir`)"));
@@ -299,8 +280,7 @@ fn shortened(mut answer: String) -> String {
     if let Some(end) = answer.rfind('\n') {
         answer.truncate(end);
     }
-    answer +=
-        &format!("\n(truncated after {READ_MAX} bytes; continue with `offset`, or give `limit`)");
+    answer += &format!("\n(truncated after {READ_MAX} bytes; continue with `offset`, or give `limit`)");
     answer
 }
 
@@ -311,16 +291,14 @@ fn contents(files: &StateFiles) -> Result<BTreeMap<String, String>, String> {
         files: BTreeMap<String, String>,
     }
     let read: Result<Snapshot, _> = serde_json::from_str(&files.snapshot());
-    read.map(|read| read.files)
-        .map_err(|error| format!("the agent's state: {error}"))
+    read.map(|read| read.files).map_err(|error| format!("the agent's state: {error}"))
 }
 
 impl Toolset for FileTools {
     fn definitions(&self) -> Vec<Tool> {
         let path = json!({"type": "string", "description": "relative to the workspace"});
         let file_path = json!({"type": "string", "description": "the same as `path`: give one"});
-        let dir =
-            json!({"type": "string", "description": "a directory, the whole workspace by default"});
+        let dir = json!({"type": "string", "description": "a directory, the whole workspace by default"});
         let list = |name: &'static str| {
             let properties = match name {
                 "ls" => json!({"path": dir}),
@@ -382,14 +360,11 @@ impl Toolset for FileTools {
 
     fn call(&self, name: &str, given: JsonObject) -> Option<ToolAnswer> {
         Some(match name {
-            "ls_files" | "ls" => {
-                arguments(name, given).and_then(|asked: ListArguments| self.list(&asked.dir))
-            }
+            "ls_files" | "ls" => arguments(name, given).and_then(|asked: ListArguments| self.list(&asked.dir)),
             "read_file" => arguments(name, given).and_then(|asked| self.read(&asked)),
             "write_file" => arguments(name, given).and_then(|asked| self.write(&asked)),
             "search" => arguments(name, given).and_then(|asked| self.search(&asked)),
-            "write_todos" => arguments(name, given)
-                .and_then(|asked: TodosArguments| self.write_todos(&asked.todos)),
+            "write_todos" => arguments(name, given).and_then(|asked: TodosArguments| self.write_todos(&asked.todos)),
             _ => return None,
         })
     }
@@ -418,33 +393,19 @@ mod tests {
     fn a_plan_replaces_the_one_before_and_a_wrong_one_does_not() {
         let tools = FileTools::State(Mutex::default());
         let call = |tool: &str, given: serde_json::Value| {
-            let serde_json::Value::Object(given) = given else {
-                panic!("{given}")
-            };
+            let serde_json::Value::Object(given) = given else { panic!("{given}") };
             tools.call(tool, given).unwrap()
         };
         let step = |id: &str, status: &str| json!({"id": id, "content": "Query", "status": status});
         let plan = json!({"todos": [step("1", "completed"), step("2", "pending")]});
         let said = call("write_todos", plan).unwrap();
-        assert_eq!(
-            said,
-            "Saved todos.json: 1 pending, 0 in progress, 1 completed"
-        );
+        assert_eq!(said, "Saved todos.json: 1 pending, 0 in progress, 1 completed");
         let steps = vec![json!({"content": "x", "status": "pending"}); TODOS_MAX + 1];
         for (todos, reason) in [
             (json!([step("1", "done")]), "unknown variant `done`"),
-            (
-                json!([step("1", "pending"), step("1", "pending")]),
-                "two todos have the id \"1\"",
-            ),
-            (
-                json!([{"content": " ", "status": "pending"}]),
-                "the content of todo 1 is empty",
-            ),
-            (
-                json!([{"content": "x", "status": "pending", "due": "now"}]),
-                "unknown field `due`",
-            ),
+            (json!([step("1", "pending"), step("1", "pending")]), "two todos have the id \"1\""),
+            (json!([{"content": " ", "status": "pending"}]), "the content of todo 1 is empty"),
+            (json!([{"content": "x", "status": "pending", "due": "now"}]), "unknown field `due`"),
             (json!([{"content": "x"}]), "missing field `status`"),
             (json!(steps), "there are 1001 todos; the maximum is 1000"),
         ] {
@@ -468,26 +429,17 @@ mod tests {
         let written = json!({"file_path": "july.json", "content": "[1]\n"});
         call("write_file", written).unwrap();
         let read = |given| call("read_file", given);
-        let (one, other) = (
-            json!({"file_path": "july.json"}),
-            json!({"path": "july.json"}),
-        );
+        let (one, other) = (json!({"file_path": "july.json"}), json!({"path": "july.json"}));
         assert_eq!(read(one).unwrap(), read(other).unwrap());
         for tool in ["ls", "ls_files"] {
-            assert!(
-                call(tool, json!({})).unwrap().contains("july.json"),
-                "{tool}"
-            );
+            assert!(call(tool, json!({})).unwrap().contains("july.json"), "{tool}");
         }
         let both = json!({"path": "a", "file_path": "b", "content": ""});
         let refused = call("write_file", both).unwrap_err();
         assert!(refused.contains("duplicate field"), "{refused}");
         for tool in ["read_file", "write_file"] {
             let refused = call(tool, json!({"content": "x"})).unwrap_err();
-            assert!(
-                refused.contains("`path`") || refused.contains("`content`"),
-                "{refused}"
-            );
+            assert!(refused.contains("`path`") || refused.contains("`content`"), "{refused}");
         }
     }
 

@@ -37,14 +37,10 @@ pub fn state() -> Box<dyn Toolset> {
 /// # Errors
 /// If `dir` cannot be opened.
 pub fn over(dir: &Path) -> anyhow::Result<Vec<Box<dyn Toolset>>> {
-    let open =
-        || DirectoryTree::open(dir).with_context(|| format!("cannot open {}", dir.display()));
+    let open = || DirectoryTree::open(dir).with_context(|| format!("cannot open {}", dir.display()));
     let memory = MemoryTools::of(open()?);
     let home = memory.as_ref().and_then(MemoryTools::home);
-    let files = FileTools::Tree {
-        tree: open()?,
-        home: home.unwrap_or_else(|| ".".to_owned()),
-    };
+    let files = FileTools::Tree { tree: open()?, home: home.unwrap_or_else(|| ".".to_owned()) };
     let mut toolsets: Vec<Box<dyn Toolset>> = vec![Box::new(files)];
     if let Some(memory) = memory {
         toolsets.push(Box::new(memory));
@@ -57,8 +53,7 @@ pub fn over(dir: &Path) -> anyhow::Result<Vec<Box<dyn Toolset>>> {
 /// # Errors
 /// If `dir` is not in a mounted memory, or with the tool's own reason.
 pub fn call_memory(dir: &Path, tool: &str, given: Map<String, Value>) -> anyhow::Result<String> {
-    let tree =
-        DirectoryTree::open(dir).with_context(|| format!("cannot open {}", dir.display()))?;
+    let tree = DirectoryTree::open(dir).with_context(|| format!("cannot open {}", dir.display()))?;
     let memory = MemoryTools::of(tree);
     let memory = memory.with_context(|| {
         let dir = dir.display();

@@ -29,12 +29,7 @@ pub struct MessageLines<R> {
 
 impl<R: AsyncBufRead + Unpin> MessageLines<R> {
     pub fn new(input: R, longest: usize) -> Self {
-        Self {
-            input,
-            longest,
-            line: Vec::new(),
-            skipped: None,
-        }
+        Self { input, longest, line: Vec::new(), skipped: None }
     }
 
     /// The next line; `None` at the end of the input. The last line needs no end.
@@ -182,26 +177,11 @@ mod tests {
         let text = Some(RequestId::String("a\"b".into()));
         let long = "x".repeat(300);
         for (line, id) in [
-            (
-                format!(r#"{{"id": -7, "params": "{long}"}}"#),
-                number.clone(),
-            ),
-            (
-                format!(r#"{{"params": ["{long}", {{"id": 1}}], "id" :-7}}"#),
-                number.clone(),
-            ),
-            (
-                format!(r#"{{"a{long}": 1, "params": "\"id\": 3, \\", "id": "a\"b"}}"#),
-                text,
-            ),
-            (
-                format!(r#"{{"params": "{long}", "id": {{"id": 1}}, "x": 2}}"#),
-                None,
-            ),
-            (
-                format!(r#"{{"params": {{"id": 5}}, "value": "id", "y": "{long}"}}"#),
-                None,
-            ),
+            (format!(r#"{{"id": -7, "params": "{long}"}}"#), number.clone()),
+            (format!(r#"{{"params": ["{long}", {{"id": 1}}], "id" :-7}}"#), number.clone()),
+            (format!(r#"{{"a{long}": 1, "params": "\"id\": 3, \\", "id": "a\"b"}}"#), text),
+            (format!(r#"{{"params": "{long}", "id": {{"id": 1}}, "x": 2}}"#), None),
+            (format!(r#"{{"params": {{"id": 5}}, "value": "id", "y": "{long}"}}"#), None),
             (format!(r#"{{"id": "{long}", "y": "{long}"}}"#), None),
             (format!(r#"{{"id": 5.5, "y": "{long}"}}"#), None),
             (format!(r#"[{{"id": 5}}, "{long}"]"#), None),
@@ -220,11 +200,7 @@ mod tests {
         for (length, is_whole) in [(64, true), (65, false)] {
             let lines = all(&vec![b'x'; length], 64).await;
             assert_eq!(lines.len(), 1);
-            assert_eq!(
-                matches!(lines[0], MessageLine::Whole(_)),
-                is_whole,
-                "{length}"
-            );
+            assert_eq!(matches!(lines[0], MessageLine::Whole(_)), is_whole, "{length}");
         }
     }
 }

@@ -96,10 +96,7 @@ impl Location {
         };
         // No agent's name has a colon.
         let agent = value("agent")?;
-        Ok(Self {
-            below: value("below")?.to_owned(),
-            agent: (!agent.starts_with("none:")).then(|| agent.to_owned()),
-        })
+        Ok(Self { below: value("below")?.to_owned(), agent: (!agent.starts_with("none:")).then(|| agent.to_owned()) })
     }
 
     /// The directory of a note, relative to this one. A note is private unless it has a namespace.
@@ -118,9 +115,7 @@ impl Location {
             }
             (None, None) => Ok(DIR.to_owned()),
             (None, Some(agent)) if is_root => Ok(format!("{PRIVATE}/{agent}")),
-            (None, Some(agent)) if below.starts_with(&format!("/{PRIVATE}/{agent}/")) => {
-                Ok(".".to_owned())
-            }
+            (None, Some(agent)) if below.starts_with(&format!("/{PRIVATE}/{agent}/")) => Ok(".".to_owned()),
             (None, Some(agent)) => Err(format!(
                 "remember: other agents find notes in {below}; give the root of the mount for a private note, and a namespace to share it (or write the file yourself); {agent}'s own directories are below /{PRIVATE}/{agent}/"
             )),
@@ -186,17 +181,11 @@ impl MemoryTools {
         }
         let importance = asked.importance.unwrap_or(0.5);
         if !(0.0..=1.0).contains(&importance) {
-            return Err(format!(
-                "remember: importance is {importance}; it must be 0 to 1"
-            ));
+            return Err(format!("remember: importance is {importance}; it must be 0 to 1"));
         }
-        let is_word = |tag: &String| {
-            !tag.is_empty() && tag.chars().all(|c| c.is_alphanumeric() || "-_".contains(c))
-        };
+        let is_word = |tag: &String| !tag.is_empty() && tag.chars().all(|c| c.is_alphanumeric() || "-_".contains(c));
         if let Some(tag) = asked.tags.iter().find(|tag| !is_word(tag)) {
-            return Err(format!(
-                "remember: the tag {tag:?} must consist of letters, digits, - and _"
-            ));
+            return Err(format!("remember: the tag {tag:?} must consist of letters, digits, - and _"));
         }
         let mut head = format!("importance: {importance}\n");
         if !asked.tags.is_empty() {
@@ -227,9 +216,7 @@ impl MemoryTools {
                 result => return written(&path, result, format!("Remembered in {path}")),
             }
         }
-        Err(format!(
-            "remember: {folder} already has 9,999 notes called {stem}; give another title"
-        ))
+        Err(format!("remember: {folder} already has 9,999 notes called {stem}; give another title"))
     }
 
     fn recall(&self, asked: &RecallArguments) -> ToolAnswer {
@@ -237,10 +224,7 @@ impl MemoryTools {
             return Err("recall: `question` is empty; give a question or words".to_owned());
         }
         if !(64..=1_000_000).contains(&asked.max_tokens) {
-            return Err(format!(
-                "recall: max_tokens is {}; it must be 64 to 1,000,000",
-                asked.max_tokens
-            ));
+            return Err(format!("recall: max_tokens is {}; it must be 64 to 1,000,000", asked.max_tokens));
         }
         let strategy = match asked.strategy {
             StrategyName::Recency => "recency",
@@ -261,10 +245,7 @@ impl MemoryTools {
     /// Asks a question that is too long for a name: as the target of a symbolic link, which the memory does not index.
     fn recall_by_link(&self, question: &str, rest: &str) -> Result<Vec<u8>, String> {
         if question.len() > TARGET_MAX {
-            return Err(format!(
-                "recall: the question has {} bytes; the maximum is {TARGET_MAX}",
-                question.len()
-            ));
+            return Err(format!("recall: the question has {} bytes; the maximum is {TARGET_MAX}", question.len()));
         }
         let failed = |error: Errno| format!("recall: cannot store the question: {}", reason(error));
         let process = std::process::id();
@@ -351,14 +332,8 @@ mod tests {
         for name in [".question-1-1", ".question-2-1", "other"] {
             std::os::unix::fs::symlink("a question", dir.path().join(name)).unwrap();
         }
-        let long_ago = Timespec {
-            tv_sec: 1_000_000,
-            tv_nsec: 0,
-        };
-        let times = Timestamps {
-            last_access: long_ago,
-            last_modification: long_ago,
-        };
+        let long_ago = Timespec { tv_sec: 1_000_000, tv_nsec: 0 };
+        let times = Timestamps { last_access: long_ago, last_modification: long_ago };
         for name in [".question-1-1", "other"] {
             let link = dir.path().join(name);
             utimensat(CWD, &link, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
@@ -372,10 +347,7 @@ mod tests {
     }
 
     fn place(below: &str, agent: &str) -> Location {
-        Location::of(&format!(
-            "below: {below}\nnotes: 7\nagent: {agent}\nlast-error: none\n"
-        ))
-        .unwrap()
+        Location::of(&format!("below: {below}\nnotes: 7\nagent: {agent}\nlast-error: none\n")).unwrap()
     }
 
     #[test]
@@ -388,22 +360,13 @@ mod tests {
             ("/memory/private/akashi/btc/", "akashi", None, "."),
             ("/", "none: no private namespaces", None, "notes"),
             ("/work/", "none: no private namespaces", None, "notes"),
-            (
-                "/",
-                "none: no private namespaces",
-                Some("a.b"),
-                "memory/shared/a.b",
-            ),
+            ("/", "none: no private namespaces", Some("a.b"), "memory/shared/a.b"),
         ] {
             let place = place(below, agent);
             assert_eq!(place.folder(namespace).unwrap(), folder, "{place:?}");
         }
         for (below, namespace, reason) in [
-            (
-                "/memory/shared/",
-                None,
-                "other agents find notes in /memory/shared/",
-            ),
+            ("/memory/shared/", None, "other agents find notes in /memory/shared/"),
             ("/work/", None, "give the root of the mount"),
             // Another agent, whose name begins with this one's.
             ("/memory/private/akashi2/", None, "other agents find notes"),
@@ -417,42 +380,26 @@ mod tests {
             let refused = place(below, "akashi").folder(namespace).unwrap_err();
             assert!(refused.contains(reason), "{refused}");
         }
-        assert!(
-            Location::of("nothing")
-                .unwrap_err()
-                .contains("no line `agent`")
-        );
+        assert!(Location::of("nothing").unwrap_err().contains("no line `agent`"));
     }
 
     #[test]
     fn a_title_is_the_name_of_one_file() {
-        for (title, stem) in [
-            ("nvda_rsi_rule", "nvda_rsi_rule"),
-            (" RSI rule.md ", "RSI rule"),
-            ("a.b", "a.b"),
-        ] {
+        for (title, stem) in [("nvda_rsi_rule", "nvda_rsi_rule"), (" RSI rule.md ", "RSI rule"), ("a.b", "a.b")] {
             assert_eq!(file_stem(title).unwrap(), stem);
         }
         let long = "x".repeat(TITLE_MAX + 1);
-        for title in [
-            "", " ", ".md", "..", "../x", "a/b", "/a", ":stats", "-rf", "a\0", "a\nb", &long,
-        ] {
-            assert!(
-                file_stem(title).unwrap_err().contains("file name"),
-                "{title:?}"
-            );
+        for title in ["", " ", ".md", "..", "../x", "a/b", "/a", ":stats", "-rf", "a\0", "a\nb", &long] {
+            assert!(file_stem(title).unwrap_err().contains("file name"), "{title:?}");
         }
     }
 
     #[test]
     fn context_policies_count_the_definition_of_recall_that_clients_get() {
         let dir = tempfile::tempdir().unwrap();
-        let tools = MemoryTools {
-            tree: DirectoryTree::open(dir.path()).unwrap(),
-        };
+        let tools = MemoryTools { tree: DirectoryTree::open(dir.path()).unwrap() };
         let recall = serde_json::to_value(&tools.definitions()[1]).unwrap();
-        let counted: serde_json::Value =
-            serde_json::from_str(workloads::context::RECALL_TOOL).unwrap();
+        let counted: serde_json::Value = serde_json::from_str(workloads::context::RECALL_TOOL).unwrap();
         assert_eq!(recall, counted);
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
-    ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, ListToolsResult,
+    PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool,
 };
 use rmcp::service::{RequestContext, ServerInitializeError};
 use rmcp::transport::stdio_pipes;
@@ -34,11 +34,7 @@ impl PreparedServer {
         let runtime = runtime.enable_all().build()?;
         let signals = {
             let _inside = runtime.enter();
-            let kinds = [
-                SignalKind::interrupt(),
-                SignalKind::terminate(),
-                SignalKind::hangup(),
-            ];
+            let kinds = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()];
             kinds.into_iter().map(signal).collect::<io::Result<_>>()?
         };
         Ok(Self { runtime, signals })
@@ -49,9 +45,7 @@ impl PreparedServer {
     /// # Errors
     /// If the client breaks the protocol at its start, or a task panics.
     pub fn serve(self, toolsets: Vec<Box<dyn Toolset>>) -> anyhow::Result<()> {
-        let served = self
-            .runtime
-            .block_on(serve(Handler::new(toolsets), self.signals));
+        let served = self.runtime.block_on(serve(Handler::new(toolsets), self.signals));
         // A read of a terminal cannot be cancelled; the runtime must not wait for it.
         self.runtime.shutdown_background();
         served
@@ -115,10 +109,7 @@ impl Handler {
             let order = Arc::clone(&self.order).lock_owned().await;
             let order = changes.then_some(order);
             let call = Arc::clone(&self.calls).acquire_owned().await.ok()?;
-            Some(Turn {
-                _order: order,
-                _call: call,
-            })
+            Some(Turn { _order: order, _call: call })
         };
         tokio::select! {
             biased;
@@ -138,8 +129,7 @@ struct Turn {
 impl ServerHandler for Handler {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_tools().build();
-        ServerConfig::new(capabilities)
-            .with_server_info(Implementation::new("ctxbench", env!("CARGO_PKG_VERSION")))
+        ServerConfig::new(capabilities).with_server_info(Implementation::new("ctxbench", env!("CARGO_PKG_VERSION")))
     }
 
     async fn list_tools(
@@ -166,9 +156,7 @@ impl ServerHandler for Handler {
         let toolsets = Arc::clone(&self.toolsets);
         // A call may take seconds, or hang in a mount: signals, pings and the end of the input must be heard meanwhile.
         let called = tokio::task::spawn_blocking(move || {
-            let mut called = toolsets
-                .iter()
-                .filter_map(|set| set.call(&name, arguments.clone()));
+            let mut called = toolsets.iter().filter_map(|set| set.call(&name, arguments.clone()));
             let called = called.next();
             drop(turn);
             called

@@ -69,14 +69,8 @@ impl SqlWorkers {
     /// # Errors
     /// Says why the file is not a readable SQLite database.
     pub fn open(program: PathBuf, file: PathBuf, may_write: bool) -> Result<Self, String> {
-        let mut tools = Self {
-            program,
-            file,
-            may_write,
-            tools: Vec::new(),
-            pool: Mutex::default(),
-            returned: Condvar::new(),
-        };
+        let mut tools =
+            Self { program, file, may_write, tools: Vec::new(), pool: Mutex::default(), returned: Condvar::new() };
         let (worker, definitions) = tools.start()?;
         tools.tools = definitions;
         tools.pool.lock().idle.push(worker);
@@ -114,10 +108,7 @@ impl SqlWorkers {
         drop(pool);
         match idle {
             Some(worker) => Ok(worker),
-            None => self
-                .start()
-                .map(|(worker, _)| worker)
-                .inspect_err(|_| self.put(None)),
+            None => self.start().map(|(worker, _)| worker).inspect_err(|_| self.put(None)),
         }
     }
 
@@ -130,10 +121,7 @@ impl SqlWorkers {
     }
 
     fn run(&self, tool: &str, given: JsonObject) -> ToolAnswer {
-        let call = Call {
-            tool: tool.to_owned(),
-            arguments: Value::Object(given),
-        };
+        let call = Call { tool: tool.to_owned(), arguments: Value::Object(given) };
         let mut line = serde_json::to_vec(&call).map_err(|error| format!("{tool}: {error}"))?;
         line.push(b'\n');
         let mut worker = self.take().map_err(|reason| format!("{tool}: {reason}"))?;
@@ -148,9 +136,7 @@ impl SqlWorkers {
         let failure = match answered {
             Ok(answer) => {
                 // A statement at the limits leaves a large heap, which ends with its process.
-                let is_spent = answer
-                    .as_ref()
-                    .is_err_and(|reason| reason.contains(": stopped "));
+                let is_spent = answer.as_ref().is_err_and(|reason| reason.contains(": stopped "));
                 self.put((!is_spent).then_some(worker));
                 return answer;
             }
@@ -192,11 +178,7 @@ impl Toolset for SqlWorkers {
 }
 
 impl Worker {
-    fn spawn(
-        program: &std::path::Path,
-        file: &std::path::Path,
-        may_write: bool,
-    ) -> std::io::Result<Self> {
+    fn spawn(program: &std::path::Path, file: &std::path::Path, may_write: bool) -> std::io::Result<Self> {
         let mut command = Command::new(program);
         command.arg("sql-worker");
         if may_write {
@@ -214,12 +196,7 @@ impl Worker {
         let Some(output) = process.stdout.take() else {
             return Err(std::io::Error::other("it has no standard output"));
         };
-        Ok(Self {
-            process,
-            input,
-            output,
-            read: Vec::new(),
-        })
+        Ok(Self { process, input, output, read: Vec::new() })
     }
 
     /// The answer to a call.
@@ -249,10 +226,7 @@ impl Worker {
                 Err(error) => return Err(failed(&error)),
             }
             let mut part = [0; 64 << 10];
-            let length = self
-                .output
-                .read(&mut part)
-                .map_err(|error| failed(&error))?;
+            let length = self.output.read(&mut part).map_err(|error| failed(&error))?;
             if length == 0 {
                 return Err(self.ended());
             }

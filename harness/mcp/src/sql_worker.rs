@@ -94,6 +94,5 @@ fn limit_growth(file: &Path) -> anyhow::Result<()> {
 
 fn limit_time() -> anyhow::Result<()> {
     let used = clock_gettime(ClockId::ProcessCPUTime).tv_sec.unsigned_abs();
-    limit(Resource::Cpu, used + TIME_MAX.as_secs() + SPARE_SECONDS)
-        .context("limiting the processor time")
+    limit(Resource::Cpu, used + TIME_MAX.as_secs() + SPARE_SECONDS).context("limiting the processor time")
 }

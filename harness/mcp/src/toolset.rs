@@ -22,12 +22,7 @@ pub trait Toolset: Send + Sync {
 }
 
 /// The definition of a tool: `properties` is a JSON object of argument schemas, `required` names some of them.
-pub fn definition(
-    name: &'static str,
-    description: impl Into<String>,
-    properties: Value,
-    required: &[&str],
-) -> Tool {
+pub fn definition(name: &'static str, description: impl Into<String>, properties: Value, required: &[&str]) -> Tool {
     let mut schema = JsonObject::new();
     schema.insert("type".to_owned(), json!("object"));
     schema.insert("properties".to_owned(), properties);

@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use rmcp::RoleServer;
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientNotification, ErrorData, JsonRpcMessage, RequestId,
-    ServerJsonRpcMessage,
+    ClientJsonRpcMessage, ClientNotification, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage,
 };
 use rmcp::transport::Transport;
 use serde_json::{Value, json};
@@ -77,9 +76,8 @@ where
                 sent.ok()?;
             }
             let mut unanswered = self.unanswered.subscribe();
-            let has_room = unanswered.wait_for(|all| {
-                all.len() < UNANSWERED_MAX && all.values().sum::<usize>() < UNANSWERED_BYTES
-            });
+            let has_room =
+                unanswered.wait_for(|all| all.len() < UNANSWERED_MAX && all.values().sum::<usize>() < UNANSWERED_BYTES);
             _ = has_room.await;
             let line = match self.lines.next().await {
                 Ok(line) => line?,
@@ -93,7 +91,8 @@ where
                     Parsed::Message(message) => match self.used_id(&message) {
                         None => return Some((*message, line.len())),
                         Some(id) => {
-                            let error = "another request with this id is not answered yet; give each request its own id";
+                            let error =
+                                "another request with this id is not answered yet; give each request its own id";
                             (Some(id), ErrorData::invalid_request(error, None))
                         }
                     },
@@ -101,9 +100,7 @@ where
                     Parsed::Refused(id, error) => (id, error),
                 },
                 MessageLine::TooLong(id) => {
-                    let error = format!(
-                        "the message is longer than {LINE_MAX} bytes; send less in one call"
-                    );
+                    let error = format!("the message is longer than {LINE_MAX} bytes; send less in one call");
                     (id, ErrorData::invalid_request(error, None))
                 }
             };
@@ -116,10 +113,7 @@ where
     }
 }
 
-async fn write<W: AsyncWrite + Unpin>(
-    output: Arc<Mutex<W>>,
-    mut line: Vec<u8>,
-) -> std::io::Result<()> {
+async fn write<W: AsyncWrite + Unpin>(output: Arc<Mutex<W>>, mut line: Vec<u8>) -> std::io::Result<()> {
     line.push(b'\n');
     let mut output = output.lock().await;
     output.write_all(&line).await?;
@@ -142,24 +136,18 @@ fn parsed(line: &[u8]) -> Parsed {
         return Parsed::Ignored;
     }
     if has_too_many_values(line) {
-        let reason =
-            format!("the message has more than {VALUES_MAX} values; send less in one call");
+        let reason = format!("the message has more than {VALUES_MAX} values; send less in one call");
         return Parsed::Refused(id_of(line), ErrorData::invalid_request(reason, None));
     }
     let reason = match serde_json::from_slice(line) {
         // A request whose id is of a wrong type reads as a notification, which has no answer.
-        Ok(JsonRpcMessage::Notification(_)) if has_id(line) => {
-            "its id must be a whole number or a text".to_owned()
-        }
+        Ok(JsonRpcMessage::Notification(_)) if has_id(line) => "its id must be a whole number or a text".to_owned(),
         Ok(message) => return Parsed::Message(Box::new(message)),
         Err(error) => error.to_string(),
     };
     match serde_json::from_slice::<Value>(line) {
         // Its text may have bytes that are not UTF-8, or be nested too deeply.
-        Err(error) => Parsed::Refused(
-            None,
-            ErrorData::parse_error(format!("the line is not JSON: {error}"), None),
-        ),
+        Err(error) => Parsed::Refused(None, ErrorData::parse_error(format!("the line is not JSON: {error}"), None)),
         Ok(value) if value["method"].is_string() && value.get("id").is_none() => Parsed::Ignored,
         Ok(mut value) => {
             let id = value.get_mut("id").map(Value::take);
@@ -231,8 +219,7 @@ where
                         JsonRpcMessage::Request(asked) => _ = all.insert(asked.id.clone(), bytes),
                         JsonRpcMessage::Notification(told) => {
                             // The server answers no request that the client has cancelled.
-                            if let ClientNotification::CancelledNotification(it) =
-                                &told.notification
+                            if let ClientNotification::CancelledNotification(it) = &told.notification
                                 && let Some(id) = &it.params.request_id
                             {
                                 all.remove(id);
@@ -305,10 +292,7 @@ mod tests {
         drop(transport);
         let mut said = String::new();
         client.read_to_string(&mut said).await.unwrap();
-        let said: Vec<Value> = said
-            .lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect();
+        let said: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let refused = said.iter().filter(|it| it["error"]["code"] == -32600);
         assert_eq!((refused.count(), said.len()), (2, 3), "{said:?}");
     }
@@ -324,9 +308,7 @@ mod tests {
         drop(transport);
         let mut said = String::new();
         client.read_to_string(&mut said).await.unwrap();
-        said.lines()
-            .map(|line| serde_json::from_str(line).unwrap())
-            .collect()
+        said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
     #[tokio::test]
@@ -335,10 +317,8 @@ mod tests {
             r#"{{"method":"tools/call","params":{{"content":"{}"}},"jsonrpc":"2.0","id":"seven"}}"#,
             "x".repeat(20_000_000)
         );
-        let many = format!(
-            r#"{{"jsonrpc":"2.0","id":8,"method":"ping","params":{{"a":[0{}]}}}}"#,
-            ",0".repeat(VALUES_MAX)
-        );
+        let many =
+            format!(r#"{{"jsonrpc":"2.0","id":8,"method":"ping","params":{{"a":[0{}]}}}}"#, ",0".repeat(VALUES_MAX));
         let deep = [vec![b'['; 50_000], vec![b']'; 50_000]].concat();
         for (line, id, code) in [
             (long.into_bytes(), json!("seven"), -32600),
@@ -348,21 +328,9 @@ mod tests {
             (b"\xff\xfe\0".to_vec(), Value::Null, -32700),
             (deep, Value::Null, -32700),
             (br#"{"id": 9"#.to_vec(), Value::Null, -32700),
-            (
-                br#"{"jsonrpc": "1.0", "id": 9, "method": "ping"}"#.to_vec(),
-                json!(9),
-                -32600,
-            ),
-            (
-                br#"{"jsonrpc": "2.0", "id": 9, "method": 5}"#.to_vec(),
-                json!(9),
-                -32600,
-            ),
-            (
-                br#"{"jsonrpc": "2.0", "id": {}, "method": "ping"}"#.to_vec(),
-                Value::Null,
-                -32600,
-            ),
+            (br#"{"jsonrpc": "1.0", "id": 9, "method": "ping"}"#.to_vec(), json!(9), -32600),
+            (br#"{"jsonrpc": "2.0", "id": 9, "method": 5}"#.to_vec(), json!(9), -32600),
+            (br#"{"jsonrpc": "2.0", "id": {}, "method": "ping"}"#.to_vec(), Value::Null, -32600),
             (b"[]".to_vec(), Value::Null, -32600),
             (b"5".to_vec(), Value::Null, -32600),
         ] {
@@ -370,17 +338,9 @@ mod tests {
             let said = answers(&[line]).await;
             assert_eq!(said.len(), 1, "{shown}: {said:?}");
             assert!(said[0].as_object().unwrap().contains_key("id"), "{shown}");
-            assert_eq!(
-                (&said[0]["id"], &said[0]["error"]["code"]),
-                (&id, &json!(code)),
-                "{shown}"
-            );
+            assert_eq!((&said[0]["id"], &said[0]["error"]["code"]), (&id, &json!(code)), "{shown}");
         }
-        let blank = [
-            b"".to_vec(),
-            b" \r".to_vec(),
-            br#"{"method": "$/lsp"}"#.to_vec(),
-        ];
+        let blank = [b"".to_vec(), b" \r".to_vec(), br#"{"method": "$/lsp"}"#.to_vec()];
         assert_eq!(answers(&blank).await, Vec::<Value>::new());
     }
 }

@@ -9,8 +9,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use parking_lot::RwLock;
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat2, statat, symlinkat,
-    unlinkat,
+    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat2, statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -40,10 +39,7 @@ impl DirectoryTree {
     pub fn open(dir: &Path) -> std::io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(dir, flags, Mode::empty())?;
-        Ok(Self {
-            root,
-            locks: Box::new([const { RwLock::new(()) }; LOCKS]),
-        })
+        Ok(Self { root, locks: Box::new([const { RwLock::new(()) }; LOCKS]) })
     }
 
     /// The lock of the file at a path.
@@ -75,22 +71,16 @@ impl DirectoryTree {
         let failed = |error: Errno| format!("cannot read {path}: {}", reason(error));
         let _lock = self.lock_of(path).read();
         // A FIFO must not make the server wait for its writer.
-        let file = self
-            .beneath(path, OFlags::RDONLY | OFlags::NONBLOCK)
-            .map_err(failed)?;
+        let file = self.beneath(path, OFlags::RDONLY | OFlags::NONBLOCK).map_err(failed)?;
         let stat = fstat(&file).map_err(failed)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(format!("cannot read {path}: it is not a regular file"));
         }
         let mut content = Vec::new();
-        let limited = File::from(file)
-            .take(FILE_MAX + 1)
-            .read_to_end(&mut content);
+        let limited = File::from(file).take(FILE_MAX + 1).read_to_end(&mut content);
         limited.map_err(|error| format!("cannot read {path}: {error}"))?;
         if content.len() as u64 > FILE_MAX {
-            return Err(format!(
-                "cannot read {path}: it is larger than {FILE_MAX} bytes"
-            ));
+            return Err(format!("cannot read {path}: it is larger than {FILE_MAX} bytes"));
         }
         Ok(content)
     }
@@ -277,18 +267,10 @@ mod tests {
         assert_eq!(tree.read("a.md").unwrap(), b"a");
         let listed = [("a.md".to_owned(), 1), ("b/c.md".to_owned(), 1)];
         for whole in [".", "", "/"] {
-            assert_eq!(
-                tree.list(whole, 9).unwrap(),
-                (listed.to_vec(), false),
-                "{whole:?}"
-            );
+            assert_eq!(tree.list(whole, 9).unwrap(), (listed.to_vec(), false), "{whole:?}");
         }
         for outside in ["../d.md", "/d/e.md", "b/../../d.md"] {
-            assert_eq!(
-                tree.write(outside, b"d", true),
-                Err(Errno::XDEV),
-                "{outside}"
-            );
+            assert_eq!(tree.write(outside, b"d", true), Err(Errno::XDEV), "{outside}");
         }
     }
 }

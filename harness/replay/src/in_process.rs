@@ -50,26 +50,13 @@ pub fn perform_in_process(
             client.read(&path(file), &mut bytes).map_err(errno)?;
             Ok(Observed::Bytes(buffer.put(&bytes)))
         }
-        FileOp::ReadAt {
-            path: file,
-            offset,
-            length,
-        } => {
+        FileOp::ReadAt { path: file, offset, length } => {
             client.read(&path(file), &mut bytes).map_err(errno)?;
             let start = (*offset as usize).min(bytes.len());
             let end = (start + length).min(bytes.len());
             Ok(Observed::Bytes(buffer.put(&bytes[start..end])))
         }
-        FileOp::Write {
-            path: file,
-            content,
-            ..
-        }
-        | FileOp::WriteAt {
-            path: file,
-            content,
-            ..
-        } => {
+        FileOp::Write { path: file, content, .. } | FileOp::WriteAt { path: file, content, .. } => {
             client.write(&path(file), content).map_err(errno)?;
             Ok(Observed::Done)
         }
@@ -89,9 +76,7 @@ pub fn perform_in_process(
             };
             for (name, size) in client.list(&top).map_err(errno)? {
                 bytes.clear();
-                client
-                    .read(&format!("{top}/{name}"), &mut bytes)
-                    .map_err(errno)?;
+                client.read(&format!("{top}/{name}"), &mut bytes).map_err(errno)?;
                 let content = buffer.put(&bytes);
                 push(buffer, &name, content, Some(size));
             }
@@ -150,11 +135,7 @@ mod tests {
             write("d/b", "two", true),
             write("d/a", "three", true),
             FileOp::Read(path("d/a")),
-            FileOp::ReadAt {
-                path: path("d/a"),
-                offset: 1,
-                length: 100,
-            },
+            FileOp::ReadAt { path: path("d/a"), offset: 1, length: 100 },
             FileOp::Sync(path("d/b")),
             list("d", true),
             FileOp::Search(WorkspacePath::root()),

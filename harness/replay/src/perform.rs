@@ -10,8 +10,8 @@ use std::sync::OnceLock;
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, RawDir, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
-    fstat, fsync, getxattr, mkdirat, openat, renameat, statat, unlinkat, utimensat,
+    AtFlags, CWD, FileType, Mode, OFlags, RawDir, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, fstat, fsync, getxattr,
+    mkdirat, openat, renameat, statat, unlinkat, utimensat,
 };
 use rustix::io::{Errno, pread, pwrite, read, write};
 use workloads::script::{FileOp, ProgramRun};
@@ -125,11 +125,7 @@ impl ResultBuffer {
         Ok(file)
     }
 
-    fn write_all(
-        &mut self,
-        content: &[u8],
-        write: impl FnMut(&[u8]) -> Result<usize, Errno>,
-    ) -> Result<(), Errno> {
+    fn write_all(&mut self, content: &[u8], write: impl FnMut(&[u8]) -> Result<usize, Errno>) -> Result<(), Errno> {
         self.system_calls += write_all(content, write)?;
         Ok(())
     }
@@ -228,12 +224,7 @@ pub fn perform(prepared: &PreparedOp<'_>, buffer: &mut ResultBuffer) -> Result<O
                 fsync(&file)?;
             }
         }
-        FileOp::WriteAt {
-            offset,
-            content,
-            sync,
-            ..
-        } => {
+        FileOp::WriteAt { offset, content, sync, .. } => {
             let file = buffer.open(path, OFlags::WRONLY)?;
             let mut at = *offset;
             buffer.write_all(content, |rest| {
@@ -305,17 +296,8 @@ pub fn perform(prepared: &PreparedOp<'_>, buffer: &mut ResultBuffer) -> Result<O
         }
         FileOp::Touch(_) => {
             let root = prepared.to.as_deref().unwrap_or(path);
-            let now = Timespec {
-                tv_sec: 0,
-                tv_nsec: UTIME_NOW,
-            };
-            let times = Timestamps {
-                last_access: Timespec {
-                    tv_sec: 0,
-                    tv_nsec: UTIME_OMIT,
-                },
-                last_modification: now,
-            };
+            let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+            let times = Timestamps { last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT }, last_modification: now };
             utimensat(CWD, root, &times, AtFlags::empty())?;
             // Closing a file makes an index check for changes.
             buffer.open(path, OFlags::RDONLY)?;
@@ -428,10 +410,7 @@ fn open(path: &CStr, flags: OFlags) -> Result<OwnedFd, Errno> {
 }
 
 /// Writes all of `content`. Returns the number of calls.
-fn write_all(
-    content: &[u8],
-    mut write: impl FnMut(&[u8]) -> Result<usize, Errno>,
-) -> Result<u64, Errno> {
+fn write_all(content: &[u8], mut write: impl FnMut(&[u8]) -> Result<usize, Errno>) -> Result<u64, Errno> {
     let mut rest = content;
     let mut calls = 0;
     while !rest.is_empty() {
@@ -472,12 +451,7 @@ fn list(dir: &OwnedFd, prefix: &[u8], buffer: &mut ResultBuffer) -> Result<(), E
             }
             known => known == FileType::Directory,
         };
-        buffer.entries.push(ListedEntry {
-            name: start..end,
-            content: 0..0,
-            size: None,
-            is_dir,
-        });
+        buffer.entries.push(ListedEntry { name: start..end, content: 0..0, size: None, is_dir });
     }
     Ok(())
 }

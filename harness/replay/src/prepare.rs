@@ -36,11 +36,7 @@ pub struct PreparedOp<'a> {
 pub type OpenFileTable = HashMap<WorkspacePath, Rc<File>>;
 
 /// Prepares an operation for the workspace at `root`, which must be absolute, as the paths of agents are.
-pub fn prepare<'a>(
-    root: &Path,
-    op: &'a FileOp,
-    open_files: &mut OpenFileTable,
-) -> io::Result<PreparedOp<'a>> {
+pub fn prepare<'a>(root: &Path, op: &'a FileOp, open_files: &mut OpenFileTable) -> io::Result<PreparedOp<'a>> {
     let absolute = |path: &WorkspacePath| {
         let bytes = path.below(root).into_os_string().into_vec();
         CString::new(bytes).map_err(io::Error::from)
@@ -65,13 +61,5 @@ pub fn prepare<'a>(
         }),
         _ => None,
     };
-    Ok(PreparedOp {
-        op,
-        path,
-        to,
-        files,
-        has_bucket: false,
-        open,
-        workers: None,
-    })
+    Ok(PreparedOp { op, path, to, files, has_bucket: false, open, workers: None })
 }

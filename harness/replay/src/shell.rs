@@ -21,13 +21,7 @@ pub fn perform(root: &Path, command: &TaskCommand) -> Result<String, String> {
             }
             Ok(output)
         }
-        TaskCommand::Grep {
-            texts,
-            place,
-            is_recursive,
-            shows,
-            last,
-        } => {
+        TaskCommand::Grep { texts, place, is_recursive, shows, last } => {
             let mut files = Vec::new();
             match is_recursive {
                 true => below(root, place, &mut files)?,
@@ -47,10 +41,7 @@ pub fn perform(root: &Path, command: &TaskCommand) -> Result<String, String> {
                 }
             }
             let skipped = last.map_or(0, |last| lines.len().saturating_sub(last));
-            Ok(lines[skipped..]
-                .iter()
-                .map(|line| format!("{line}\n"))
-                .collect())
+            Ok(lines[skipped..].iter().map(|line| format!("{line}\n")).collect())
         }
         TaskCommand::Write { path, content } => {
             let written = fs::File::create(root.join(path)).and_then(|mut file| {
@@ -63,14 +54,9 @@ pub fn perform(root: &Path, command: &TaskCommand) -> Result<String, String> {
         }
         TaskCommand::Move { dir, suffix, to } => {
             let names = names(root, "mv", dir)?;
-            let mut matching = names
-                .iter()
-                .filter(|name| name.ends_with(suffix.as_str()))
-                .peekable();
+            let mut matching = names.iter().filter(|name| name.ends_with(suffix.as_str())).peekable();
             if matching.peek().is_none() {
-                return Err(format!(
-                    "mv: cannot stat '{dir}/*{suffix}': No such file or directory"
-                ));
+                return Err(format!("mv: cannot stat '{dir}/*{suffix}': No such file or directory"));
             }
             for name in matching {
                 let moved = fs::rename(root.join(dir).join(name), root.join(to).join(name));
@@ -98,13 +84,7 @@ fn names(root: &Path, program: &str, dir: &str) -> Result<Vec<String>, String> {
     let failed = |error: io::Error| said(program, dir, &error);
     let mut names = Vec::new();
     for entry in fs::read_dir(root.join(dir)).map_err(failed)? {
-        names.push(
-            entry
-                .map_err(failed)?
-                .file_name()
-                .to_string_lossy()
-                .into_owned(),
-        );
+        names.push(entry.map_err(failed)?.file_name().to_string_lossy().into_owned());
     }
     names.sort();
     Ok(names)
@@ -123,8 +103,7 @@ fn expanded(root: &Path, program: &str, places: &[String]) -> Result<Vec<String>
         let names = names(root, program, dir)?.into_iter();
         let expanded = names.map(|name| format!("{dir}/{name}{rest}"));
         // A path after the `*` need not exist in each match.
-        let is_there =
-            |path: &String| rest.is_empty() || root.join(path).symlink_metadata().is_ok();
+        let is_there = |path: &String| rest.is_empty() || root.join(path).symlink_metadata().is_ok();
         paths.extend(expanded.filter(is_there));
     }
     Ok(paths)
@@ -215,17 +194,10 @@ mod tests {
             grep("b", true, Shows::Line, Some(1)),
             grep("b", true, Shows::Line, None),
             several,
-            TaskCommand::Write {
-                path: "a/new.md".to_owned(),
-                content: "new\n".to_owned(),
-            },
+            TaskCommand::Write { path: "a/new.md".to_owned(), content: "new\n".to_owned() },
         ] {
-            let output = Program::new("sh")
-                .args(["-c", &command.text()])
-                .current_dir(root)
-                .env("LC_ALL", "C")
-                .output()
-                .unwrap();
+            let output =
+                Program::new("sh").args(["-c", &command.text()]).current_dir(root).env("LC_ALL", "C").output().unwrap();
             let printed = String::from_utf8(output.stdout).unwrap();
             let performed = perform(root, &command).unwrap();
             // `grep -r` goes by the order of the directory, which a file system may choose.
@@ -239,11 +211,7 @@ mod tests {
             assert_eq!(lines(&performed), lines(&printed), "{}", command.text());
             assert_eq!(performed.len(), printed.len(), "{}", command.text());
         }
-        let moved = TaskCommand::Move {
-            dir: "a".to_owned(),
-            suffix: " words.md".to_owned(),
-            to: "b".to_owned(),
-        };
+        let moved = TaskCommand::Move { dir: "a".to_owned(), suffix: " words.md".to_owned(), to: "b".to_owned() };
         perform(root, &moved).unwrap();
         assert!(root.join("b/two words.md").exists() && !root.join("a/two words.md").exists());
         assert!(perform(root, &moved).unwrap_err().contains("No such file"));

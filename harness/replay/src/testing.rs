@@ -12,38 +12,21 @@ pub fn bytes(text: &str) -> Bytes {
 }
 
 pub fn write(file: &str, text: &str, sync: bool) -> FileOp {
-    FileOp::Write {
-        path: path(file),
-        content: bytes(text),
-        sync,
-    }
+    FileOp::Write { path: path(file), content: bytes(text), sync }
 }
 
 pub fn append(file: &str, text: &str) -> FileOp {
-    FileOp::Append {
-        path: path(file),
-        content: bytes(text),
-    }
+    FileOp::Append { path: path(file), content: bytes(text) }
 }
 
 pub fn rename(from: &str, to: &str) -> FileOp {
-    FileOp::Rename {
-        from: path(from),
-        to: path(to),
-    }
+    FileOp::Rename { from: path(from), to: path(to) }
 }
 
 pub fn list(dir: &str, attributes: bool) -> FileOp {
-    FileOp::List {
-        path: path(dir),
-        attributes,
-    }
+    FileOp::List { path: path(dir), attributes }
 }
 
 pub fn add_line(host: Host, file: &str, line: &str) -> FileOp {
-    FileOp::AddLine {
-        host,
-        path: path(file),
-        line: bytes(line),
-    }
+    FileOp::AddLine { host, path: path(file), line: bytes(line) }
 }

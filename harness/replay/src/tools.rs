@@ -30,13 +30,8 @@ pub struct ToolAnswers {
 /// Why tool calls cannot run a script; `None` if they can.
 pub fn unsupported(script: &Script) -> Option<String> {
     let timed = script.calls.iter().filter(|call| call.kind.is_some());
-    let op = timed
-        .flat_map(|call| &call.ops)
-        .find(|op| !has_a_tool(op))?;
-    Some(format!(
-        "there is no tool for it: to {} takes a file system",
-        op.describe()
-    ))
+    let op = timed.flat_map(|call| &call.ops).find(|op| !has_a_tool(op))?;
+    Some(format!("there is no tool for it: to {} takes a file system", op.describe()))
 }
 
 fn has_a_tool(op: &FileOp) -> bool {
@@ -63,10 +58,7 @@ pub fn ask(op: &FileOp, lines: Lines, tools: &mut dyn Tools) -> ToolAnswers {
             // There is no append tool: read the whole file and write it again.
             let mut whole = match answers.read_file(path.as_str(), None, tools) {
                 Some(_) => Vec::new(),
-                None => answers
-                    .read
-                    .pop()
-                    .map_or(Vec::new(), |(_, pages)| joined(&pages)),
+                None => answers.read.pop().map_or(Vec::new(), |(_, pages)| joined(&pages)),
             };
             whole.extend_from_slice(content);
             tools.write_file(path.as_str(), &whole).err()
@@ -81,9 +73,7 @@ pub fn ask(op: &FileOp, lines: Lines, tools: &mut dyn Tools) -> ToolAnswers {
             let below = below.filter(|(name, _)| is_below(name, top));
             let names: Vec<String> = below.map(|(name, _)| name.to_owned()).collect();
             answers.listing = Some(listing);
-            let mut errors = names
-                .iter()
-                .map(|name| answers.read_file(name, None, tools));
+            let mut errors = names.iter().map(|name| answers.read_file(name, None, tools));
             errors.find_map(|error| error)
         }
         // Directories exist only as parts of names.
@@ -150,11 +140,7 @@ fn remove(path: &WorkspacePath, tools: &mut dyn Tools) -> Option<ToolError> {
 
 /// Parses the answers of the tools into the result that [`super::verify()`] compares.
 /// The error is the one that a file system would return.
-pub fn observe(
-    op: &FileOp,
-    answers: &ToolAnswers,
-    buffer: &mut ResultBuffer,
-) -> Result<Observed, Errno> {
+pub fn observe(op: &FileOp, answers: &ToolAnswers, buffer: &mut ResultBuffer) -> Result<Observed, Errno> {
     match &answers.error {
         Some(ToolError::NotFound(_)) => return Err(Errno::NOENT),
         Some(_) => return Err(Errno::INVAL),
@@ -175,10 +161,7 @@ pub fn observe(
         }
         FileOp::Stat(path) => {
             if let Some((_, size)) = files.iter().find(|(name, _)| *name == path.as_str()) {
-                return Ok(Observed::Attributes {
-                    size: *size,
-                    is_dir: false,
-                });
+                return Ok(Observed::Attributes { size: *size, is_dir: false });
             }
             let is_dir = path.is_root() || files.iter().any(|(name, _)| is_below(name, path));
             let directory = Observed::Attributes { size: 0, is_dir };
@@ -229,13 +212,7 @@ pub fn narrowed(expected: Expected, lines: Lines) -> Expected {
     };
     let skip = first.max(1) as usize - 1;
     let starts: Vec<usize> = std::iter::once(0)
-        .chain(
-            whole
-                .iter()
-                .enumerate()
-                .filter(|(_, byte)| **byte == b'\n')
-                .map(|(at, _)| at + 1),
-        )
+        .chain(whole.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1))
         .collect();
     let nothing = whole.len()..whole.len();
     let range = match starts.get(skip) {
@@ -246,27 +223,16 @@ pub fn narrowed(expected: Expected, lines: Lines) -> Expected {
         }
         _ => nothing,
     };
-    Expected::Part {
-        whole: whole.clone(),
-        start: range.start,
-        end: range.end,
-    }
+    Expected::Part { whole: whole.clone(), start: range.start, end: range.end }
 }
 
 /// All files of a snapshot, as the result of a search of the whole workspace.
 pub fn held(tools: &dyn Tools, buffer: &mut ResultBuffer) -> Result<Observed, String> {
-    let snapshot: serde_json::Value =
-        serde_json::from_str(&tools.snapshot()).map_err(|error| error.to_string())?;
-    let files = snapshot["files"]
-        .as_object()
-        .ok_or("the snapshot has no files")?;
+    let snapshot: serde_json::Value = serde_json::from_str(&tools.snapshot()).map_err(|error| error.to_string())?;
+    let files = snapshot["files"].as_object().ok_or("the snapshot has no files")?;
     let start = buffer.entries.len();
     for (name, content) in files {
-        push_file(
-            buffer,
-            name,
-            content.as_str().unwrap_or_default().as_bytes(),
-        );
+        push_file(buffer, name, content.as_str().unwrap_or_default().as_bytes());
     }
     Ok(Observed::Entries(start..buffer.entries.len()))
 }
@@ -278,22 +244,12 @@ pub(crate) fn push_file(buffer: &mut ResultBuffer, name: &str, content: &[u8]) {
     push(buffer, name, content, Some(size));
 }
 
-pub(crate) fn push(
-    buffer: &mut ResultBuffer,
-    name: &str,
-    content: std::ops::Range<usize>,
-    size: Option<u64>,
-) {
+pub(crate) fn push(buffer: &mut ResultBuffer, name: &str, content: std::ops::Range<usize>, size: Option<u64>) {
     let start = buffer.names.len();
     buffer.names.extend_from_slice(name.as_bytes());
     let end = buffer.names.len();
     buffer.names.push(0);
-    buffer.entries.push(ListedEntry {
-        name: start..end,
-        content,
-        size,
-        is_dir: size.is_none(),
-    });
+    buffer.entries.push(ListedEntry { name: start..end, content, size, is_dir: size.is_none() });
 }
 
 /// Parses names and sizes in bytes from a listing.
@@ -329,11 +285,9 @@ fn is_last(page: &str) -> bool {
 
 /// The content of pages, without their headers and line numbers.
 fn joined(pages: &[String]) -> Vec<u8> {
-    let lines = pages.iter().flat_map(|page| {
-        page.split('\n')
-            .skip(1)
-            .map(|line| line.split_once('|').map_or(line, |(_, text)| text))
-    });
+    let lines = pages
+        .iter()
+        .flat_map(|page| page.split('\n').skip(1).map(|line| line.split_once('|').map_or(line, |(_, text)| text)));
     lines.collect::<Vec<_>>().join("\n").into_bytes()
 }
 
@@ -347,9 +301,7 @@ mod tests {
     use workloads::script::CallKind;
 
     fn long() -> String {
-        (1..=4100)
-            .map(|n| format!("line {n} | of many\n"))
-            .collect()
+        (1..=4100).map(|n| format!("line {n} | of many\n")).collect()
     }
 
     fn script() -> Script {
@@ -438,10 +390,7 @@ mod tests {
             files.write_file("extra", b"").unwrap();
         };
         let read = |name: &str| FileOp::Read(path(name));
-        assert_eq!(
-            found(flipped, read("a/one")),
-            "read a/one: byte 1 of 11 is wrong"
-        );
+        assert_eq!(found(flipped, read("a/one")), "read a/one: byte 1 of 11 is wrong");
         // Reading the snapshot back finds a wrong file that no operation read.
         assert!(found(flipped, read("three")).contains("a/one: byte 1"));
         assert!(found(extra, read("three")).contains("finds extra"));
@@ -476,10 +425,7 @@ mod tests {
     fn remove_fails_on_an_invalid_snapshot() {
         for snapshot in ["nonsense", "{}", r#"{"files":{"three":""}}"#] {
             let answers = ask(&FileOp::Remove(path("three")), None, &mut Broken(snapshot));
-            assert!(
-                matches!(answers.error, Some(ToolError::Snapshot(_))),
-                "{snapshot}: {answers:?}"
-            );
+            assert!(matches!(answers.error, Some(ToolError::Snapshot(_))), "{snapshot}: {answers:?}");
         }
     }
 
@@ -488,9 +434,6 @@ mod tests {
         assert_eq!(unsupported(&script()), None);
         let mut script = script();
         script.call(CallKind::Rename, vec![rename("three", "four")]);
-        assert_eq!(
-            unsupported(&script).unwrap(),
-            "there is no tool for it: to rename to four takes a file system"
-        );
+        assert_eq!(unsupported(&script).unwrap(), "there is no tool for it: to rename to four takes a file system");
     }
 }

@@ -25,9 +25,7 @@ pub fn verify(
             return Ok(());
         }
         (Expected::Errno(expected), Ok(_)) => {
-            return wrong(format!(
-                "succeeded, but must fail with error number {expected}"
-            ));
+            return wrong(format!("succeeded, but must fail with error number {expected}"));
         }
         (_, Err(errno)) => return wrong(format!("failed: {errno}")),
         (_, Ok(observed)) => observed,
@@ -50,10 +48,7 @@ pub fn verify(
                 None => Ok(()),
             }
         }
-        (
-            Expected::Attributes { size: Some(size) },
-            Observed::Attributes { size: seen, is_dir },
-        ) => {
+        (Expected::Attributes { size: Some(size) }, Observed::Attributes { size: seen, is_dir }) => {
             if *is_dir {
                 wrong("is a directory, but should be a file".to_owned())
             } else if seen == size {
@@ -63,9 +58,7 @@ pub fn verify(
             }
         }
         (Expected::Attributes { size: None }, Observed::Attributes { is_dir: true, .. }) => Ok(()),
-        (Expected::Entries(entries), Observed::Entries(place)) => {
-            same_entries(entries, place, buffer).or_else(wrong)
-        }
+        (Expected::Entries(entries), Observed::Entries(place)) => same_entries(entries, place, buffer).or_else(wrong),
         (Expected::Tree { files, opaque }, Observed::Entries(place)) => {
             let expected = files.iter().map(|(path, bytes)| (path, Some(&bytes[..])));
             same_files(op, expected.collect(), opaque, place, buffer).or_else(wrong)
@@ -74,14 +67,7 @@ pub fn verify(
             let expected = files.iter().map(|path| (path, None));
             same_files(op, expected.collect(), opaque, place, buffer).or_else(wrong)
         }
-        (
-            Expected::Ran(output),
-            Observed::Ran {
-                status,
-                said,
-                error,
-            },
-        ) => {
+        (Expected::Ran(output), Observed::Ran { status, said, error }) => {
             let said = &buffer.data[said.clone()];
             if !status.success() {
                 let error = error.lines().last().unwrap_or("nothing on standard error");
@@ -119,11 +105,7 @@ fn same_bytes(expected: &[u8], seen: &[u8]) -> Result<(), String> {
     let differs = expected.iter().zip(seen).position(|(a, b)| a != b);
     Err(match differs {
         Some(at) => format!("byte {at} of {} is wrong", expected.len()),
-        None => format!(
-            "returned {} bytes instead of {}",
-            seen.len(),
-            expected.len()
-        ),
+        None => format!("returned {} bytes instead of {}", seen.len(), expected.len()),
     })
 }
 
@@ -132,10 +114,8 @@ fn same_entries(
     place: &Range<usize>,
     buffer: &ResultBuffer,
 ) -> Result<(), String> {
-    let mut seen: Vec<(&[u8], &ListedEntry)> = buffer.entries[place.clone()]
-        .iter()
-        .map(|entry| (entry_bytes(buffer, entry), entry))
-        .collect();
+    let mut seen: Vec<(&[u8], &ListedEntry)> =
+        buffer.entries[place.clone()].iter().map(|entry| (entry_bytes(buffer, entry), entry)).collect();
     seen.sort_unstable_by_key(|(name, _)| *name);
     if let Some(twice) = seen.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         return Err(format!("lists {} twice", text(twice[0].0)));
@@ -147,14 +127,7 @@ fn same_entries(
         let should = should.filter(|(expected, _)| expected.as_bytes() == *name);
         match (should, entry) {
             (Some((_, ModelEntry::Directory)), ListedEntry { is_dir: true, .. }) => {}
-            (
-                Some((_, ModelEntry::File(size))),
-                ListedEntry {
-                    is_dir: false,
-                    size: seen,
-                    ..
-                },
-            ) => {
+            (Some((_, ModelEntry::File(size))), ListedEntry { is_dir: false, size: seen, .. }) => {
                 if let Some(seen) = seen.filter(|seen| seen != size) {
                     let name = text(name);
                     return Err(format!("{name} has {seen} bytes, but should have {size}"));
@@ -174,9 +147,7 @@ fn same_files(
     place: &Range<usize>,
     buffer: &ResultBuffer,
 ) -> Result<(), String> {
-    let files = buffer.entries[place.clone()]
-        .iter()
-        .filter(|entry| !entry.is_dir);
+    let files = buffer.entries[place.clone()].iter().filter(|entry| !entry.is_dir);
     let mut paths = BTreeSet::new();
     for file in files {
         let name = entry_bytes(buffer, file);
@@ -192,19 +163,16 @@ fn same_files(
         match expected.get(&path) {
             None => return Err(format!("finds {path}, which should not be there")),
             Some(None) => {}
-            Some(Some(bytes)) => same_bytes(bytes, &buffer.data[file.content.clone()])
-                .map_err(|what| format!("{path}: {what}"))?,
+            Some(Some(bytes)) => {
+                same_bytes(bytes, &buffer.data[file.content.clone()]).map_err(|what| format!("{path}: {what}"))?
+            }
         }
     }
     same_count(expected.len(), paths.len())
 }
 
 fn same_count(expected: usize, seen: usize) -> Result<(), String> {
-    if expected == seen {
-        Ok(())
-    } else {
-        Err(format!("returns {seen} entries instead of {expected}"))
-    }
+    if expected == seen { Ok(()) } else { Err(format!("returns {seen} entries instead of {expected}")) }
 }
 
 fn entry_bytes<'a>(buffer: &'a ResultBuffer, entry: &ListedEntry) -> &'a [u8] {
@@ -246,8 +214,7 @@ mod tests {
         for op in ops {
             buffer.clear();
             let expected = model.apply(op);
-            let prepared =
-                prepare(dir, op, &mut OpenFileTable::new()).map_err(|e| e.to_string())?;
+            let prepared = prepare(dir, op, &mut OpenFileTable::new()).map_err(|e| e.to_string())?;
             verify(op, &expected, &perform(&prepared, &mut buffer), &buffer)?;
         }
         Ok(())
@@ -269,16 +236,8 @@ mod tests {
             FileOp::Read(path("missing")),
             FileOp::Read(path("a")),
             FileOp::Read(path("a/one/below")),
-            FileOp::ReadAt {
-                path: path("a/b/two"),
-                offset: 3,
-                length: 100,
-            },
-            FileOp::ReadOpen {
-                path: path("a/b/two"),
-                offset: 1,
-                length: 2,
-            },
+            FileOp::ReadAt { path: path("a/b/two"), offset: 3, length: 100 },
+            FileOp::ReadOpen { path: path("a/b/two"), offset: 1, length: 2 },
             FileOp::Stat(path("a/one")),
             FileOp::Stat(path("a")),
             FileOp::Stat(path("missing")),
@@ -298,14 +257,8 @@ mod tests {
             FileOp::Remove(path("four")),
             FileOp::Remove(path("four")),
             FileOp::Sync(path("three")),
-            FileOp::SyncAll {
-                dir: path("a"),
-                files: vec![path("a/one"), path("three")],
-            },
-            FileOp::SeenByOther {
-                path: path("a/one"),
-                content: bytes(""),
-            },
+            FileOp::SyncAll { dir: path("a"), files: vec![path("a/one"), path("three")] },
+            FileOp::SeenByOther { path: path("a/one"), content: bytes("") },
             list("missing", false),
             FileOp::Search(path(".")),
             list("a", true),
@@ -323,21 +276,12 @@ mod tests {
     fn add_line_keeps_existing_lines_and_verify_rejects_unknown_ones() {
         let dir = tempfile::tempdir().unwrap();
         let add = |file: &str, line: &str| add_line(Host::First, file, line);
-        let ops = [
-            add("x.md", "one\n"),
-            add("x.md", "two\n"),
-            add("y.md", "three\n"),
-        ];
+        let ops = [add("x.md", "one\n"), add("x.md", "two\n"), add("y.md", "three\n")];
         replay(dir.path(), &ops).unwrap();
         let text = std::fs::read_to_string(dir.path().join("x.md")).unwrap();
         assert_eq!(text, "one\ntwo\n");
         // A host may miss whole lines of the other host, but half a line is wrong data.
-        for (seen, is_right) in [
-            ("two\n", true),
-            ("", true),
-            ("one\ntw", false),
-            ("\0\0\0\n", false),
-        ] {
+        for (seen, is_right) in [("two\n", true), ("", true), ("one\ntw", false), ("\0\0\0\n", false)] {
             std::fs::write(dir.path().join("x.md"), seen).unwrap();
             let mut model = ReferenceModel::of(&script());
             ops.iter().for_each(|op| drop(model.apply(op)));
@@ -366,14 +310,8 @@ mod tests {
         let extra = |dir: &Path| std::fs::write(dir.join("a/extra"), "").unwrap();
         let list = |attributes| list("a", attributes);
 
-        assert_eq!(
-            found(flipped, FileOp::Read(path("a/one"))),
-            "read a/one: byte 1 of 5 is wrong"
-        );
-        assert_eq!(
-            found(cut, FileOp::Read(path("a/one"))),
-            "read a/one: returned 3 bytes instead of 5"
-        );
+        assert_eq!(found(flipped, FileOp::Read(path("a/one"))), "read a/one: byte 1 of 5 is wrong");
+        assert_eq!(found(cut, FileOp::Read(path("a/one"))), "read a/one: returned 3 bytes instead of 5");
         assert!(found(gone, FileOp::Read(path("a/one"))).contains("failed"));
         assert!(found(flipped, FileOp::Search(path("."))).contains("a/one: byte 1"));
         assert!(found(extra, FileOp::Search(path("a"))).contains("finds a/extra"));
@@ -383,9 +321,7 @@ mod tests {
         assert!(found(gone, list(false)).contains("1 entries instead of 2"));
         assert!(found(extra, list(false)).contains("lists extra"));
         let made = |dir: &Path| std::fs::write(dir.join("missing"), "").unwrap();
-        assert!(
-            found(made, FileOp::Read(path("missing"))).contains("must fail with error number 2")
-        );
+        assert!(found(made, FileOp::Read(path("missing"))).contains("must fail with error number 2"));
         let dir = |dir: &Path| {
             std::fs::remove_file(dir.join("three")).unwrap();
             std::fs::create_dir(dir.join("three")).unwrap();

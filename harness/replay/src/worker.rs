@@ -80,10 +80,7 @@ impl Target {
     fn overwrite(&self, content: &[u8]) -> io::Result<()> {
         let written = match &self.open {
             Some(file) => file.write_all_at(content, 0),
-            None => OpenOptions::new()
-                .write(true)
-                .open(&self.path)
-                .and_then(|file| file.write_all_at(content, 0)),
+            None => OpenOptions::new().write(true).open(&self.path).and_then(|file| file.write_all_at(content, 0)),
         };
         written.map_err(|error| self.failed("overwriting", &error))
     }

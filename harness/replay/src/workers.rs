@@ -34,14 +34,10 @@ impl Workers {
     pub fn start(program: &Path, dir: &Path, clients: &Clients) -> io::Result<Self> {
         let description = serde_json::to_string(clients)?;
         let start = |process| Worker::start(program, dir, process, &description);
-        let mut workers = (0..clients.processes)
-            .map(start)
-            .collect::<io::Result<Vec<_>>>()?;
+        let mut workers = (0..clients.processes).map(start).collect::<io::Result<Vec<_>>>()?;
         for worker in &mut workers {
             if !worker.says(READY)? {
-                return Err(io::Error::other(
-                    "a client process could not read its files",
-                ));
+                return Err(io::Error::other("a client process could not read its files"));
             }
         }
         Ok(Self(Mutex::new(workers)))
@@ -79,11 +75,7 @@ impl Worker {
         let stdin = process.stdin.take();
         let stdout = process.stdout.take();
         let stdout = stdout.ok_or_else(|| io::Error::other("a worker has no output"))?;
-        Ok(Self {
-            process,
-            stdin,
-            stdout: BufReader::new(stdout),
-        })
+        Ok(Self { process, stdin, stdout: BufReader::new(stdout) })
     }
 
     fn says(&mut self, word: &str) -> io::Result<bool> {

@@ -28,25 +28,12 @@ impl CellTask {
             }
             let arm = &mut arms[pass.arm];
             self.keep(arm, &pass.passed, &pass.load, pass.is_warm_up);
-            self.send(
-                lines,
-                arm.arm,
-                pass.round,
-                pass.passed,
-                pass.load,
-                (pass.began, pass.took),
-            );
+            self.send(lines, arm.arm, pass.round, pass.passed, pass.load, (pass.began, pass.took));
         }
     }
 
     /// Adds a pass to the arm's totals for this cell.
-    pub(super) fn keep(
-        &self,
-        arm: &mut MountedArm<'_>,
-        passed: &Passed,
-        load: &Load,
-        is_warm_up: bool,
-    ) {
+    pub(super) fn keep(&self, arm: &mut MountedArm<'_>, passed: &Passed, load: &Load, is_warm_up: bool) {
         // Content that a model guesses is usually wrong, but the daemon's work for it counts.
         let guesses = arm.described.capabilities.guesses_content;
         let is_whole = match &passed.worst_outcome {
@@ -75,14 +62,7 @@ impl CellTask {
     }
 
     /// Sends the line of a pass that ended before it was measured.
-    pub(super) fn send_failure(
-        &self,
-        lines: &Sender<Line>,
-        arm: &CellArm,
-        round: u32,
-        passed: Passed,
-        began: Instant,
-    ) {
+    pub(super) fn send_failure(&self, lines: &Sender<Line>, arm: &CellArm, round: u32, passed: Passed, began: Instant) {
         let span = (began, began.elapsed());
         self.send(lines, arm, round, passed, Load::default(), span);
     }

@@ -9,9 +9,7 @@ use workloads::script::{Host, Script};
 
 use super::*;
 use crate::supervise::supervise;
-use crate::testing::{
-    BrokenBackend, add_line, bytes, direct, no_limits, path, two_files, two_reads, workload, write,
-};
+use crate::testing::{BrokenBackend, add_line, bytes, direct, no_limits, path, two_files, two_reads, workload, write};
 
 /// A script that reads one file and replaces the other.
 fn a_write() -> Script {
@@ -36,10 +34,7 @@ fn arm(name: &str, backend: impl Into<Option<BrokenBackend>>) -> CellArm {
 
 /// An arm whose directory a second host has, too.
 fn shared(name: &str) -> CellArm {
-    let backend = BrokenBackend {
-        is_shared: true,
-        ..BrokenBackend::default()
-    };
+    let backend = BrokenBackend { is_shared: true, ..BrokenBackend::default() };
     arm(name, backend)
 }
 
@@ -76,10 +71,7 @@ struct Found {
 impl Found {
     fn of(task: CellTask) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let task = CellTask {
-            dir: dir.path().to_owned(),
-            ..task
-        };
+        let task = CellTask { dir: dir.path().to_owned(), ..task };
         let (sender, lines) = channel();
         let interrupt = task.interrupt.clone();
         supervise(&interrupt, move |watchdog| {
@@ -126,11 +118,8 @@ fn the_files_of_all_arms_have_paths_of_one_length() {
         tamper: Some(|subtree| ROOTS.lock().unwrap().push(subtree.to_owned())),
         ..BrokenBackend::default()
     };
-    let arms = vec![
-        arm("direct", noting()),
-        arm("direct-again", noting()),
-        arm("an-arm-with-a-longer-name-yet", noting()),
-    ];
+    let arms =
+        vec![arm("direct", noting()), arm("direct-again", noting()), arm("an-arm-with-a-longer-name-yet", noting())];
     // Passes that change files use subtree after subtree, each arm at its own pace.
     let _ = Found::of(task(a_write(), arms, 12));
     let roots = ROOTS.lock().unwrap();
@@ -154,10 +143,7 @@ fn without_a_warm_up_the_first_round_of_a_hot_cell_is_timed_and_counted() {
     });
     assert_eq!(found.samples.len(), 2);
     for sample in &found.samples {
-        assert!(
-            !sample.warm_up && sample.state == "hot-shared-cpu",
-            "{sample:?}"
-        );
+        assert!(!sample.warm_up && sample.state == "hot-shared-cpu", "{sample:?}");
     }
     for name in ["one", "two"] {
         let cell = found.cell(name);
@@ -174,16 +160,10 @@ fn passes_alternate_in_the_given_order_and_the_first_round_only_warms_up() {
         orders: orders.clone(),
         ..task(two_reads(), vec![arm("one", None), arm("two", None)], 4)
     });
-    let played: Vec<(u32, &str)> = found
-        .samples
-        .iter()
-        .map(|sample| (sample.round, sample.arm.as_str()))
-        .collect();
+    let played: Vec<(u32, &str)> = found.samples.iter().map(|sample| (sample.round, sample.arm.as_str())).collect();
     let names = ["one", "two"];
-    let expected: Vec<(u32, &str)> = (0..)
-        .zip(&orders)
-        .flat_map(|(round, order)| order.iter().map(move |at| (round, names[*at])))
-        .collect();
+    let expected: Vec<(u32, &str)> =
+        (0..).zip(&orders).flat_map(|(round, order)| order.iter().map(move |at| (round, names[*at]))).collect();
     assert_eq!(played, expected);
     assert!(found.samples.is_sorted_by_key(|sample| sample.started_ms));
     for sample in &found.samples {
@@ -212,10 +192,7 @@ fn passes_alternate_in_the_given_order_and_the_first_round_only_warms_up() {
 
 #[test]
 fn an_arm_with_wrong_data_does_not_affect_the_other_arms() {
-    let broken = BrokenBackend {
-        tamper: Some(FLIP),
-        ..BrokenBackend::default()
-    };
+    let broken = BrokenBackend { tamper: Some(FLIP), ..BrokenBackend::default() };
     let arms = vec![arm("broken", broken), arm("direct", None)];
     let found = Found::of(task(two_reads(), arms, 4));
     assert_eq!(found.outcomes("broken"), [Outcome::WrongData; 4]);
@@ -228,11 +205,8 @@ fn an_arm_with_wrong_data_does_not_affect_the_other_arms() {
 
 #[test]
 fn a_cell_drops_an_arm_whose_daemon_dies_and_goes_on() {
-    let broken = BrokenBackend {
-        tamper: Some(REMOVE),
-        exit_reason: Some("the daemon was killed"),
-        ..BrokenBackend::default()
-    };
+    let broken =
+        BrokenBackend { tamper: Some(REMOVE), exit_reason: Some("the daemon was killed"), ..BrokenBackend::default() };
     let opened = Arc::clone(&broken.opened);
     let arms = vec![arm("broken", broken), arm("direct", None)];
     let found = Found::of(task(a_write(), arms, 4));
@@ -245,10 +219,7 @@ fn a_cell_drops_an_arm_whose_daemon_dies_and_goes_on() {
 
 #[test]
 fn a_cell_does_not_reopen_a_dropped_guessing_arm() {
-    let broken = BrokenBackend {
-        guesses_content: true,
-        ..BrokenBackend::default()
-    };
+    let broken = BrokenBackend { guesses_content: true, ..BrokenBackend::default() };
     let opened = Arc::clone(&broken.opened);
     let found = Found::of(task(a_write(), vec![arm("broken", broken.clone())], 4));
     assert_eq!(found.outcomes("broken"), [Outcome::Ok; 4]);
@@ -270,10 +241,7 @@ fn a_cell_does_not_reopen_a_dropped_guessing_arm() {
 
 #[test]
 fn an_arm_that_cannot_be_opened_is_a_setup_failure_and_the_others_go_on() {
-    let broken = BrokenBackend {
-        opening: Some("no server".to_owned()),
-        ..BrokenBackend::default()
-    };
+    let broken = BrokenBackend { opening: Some("no server".to_owned()), ..BrokenBackend::default() };
     let arms = vec![arm("broken", broken), arm("direct", None)];
     let found = Found::of(task(two_reads(), arms, 3));
     assert_eq!(found.outcomes("broken"), [Outcome::Setup]);
@@ -296,10 +264,7 @@ fn a_workspace_that_cannot_be_filled_is_a_setup_failure() {
 #[test]
 fn a_backend_of_one_host_cannot_be_prepared_for_two() {
     let mut script = two_files();
-    let seen = FileOp::SeenByOther {
-        path: path("a"),
-        content: bytes("first"),
-    };
+    let seen = FileOp::SeenByOther { path: path("a"), content: bytes("first") };
     script.call(CallKind::Handoff, vec![seen]);
     let arms = vec![arm("broken", BrokenBackend::default()), shared("direct")];
     let found = Found::of(task(script, arms, 3));
@@ -326,10 +291,7 @@ fn a_two_host_cell_opens_a_workspace_for_each_pass() {
 #[test]
 fn no_round_begins_after_the_slice_but_one_is_always_timed() {
     let rounds = |slice| {
-        let found = Found::of(CellTask {
-            slice,
-            ..task(two_reads(), vec![arm("direct", None)], 1_000_000)
-        });
+        let found = Found::of(CellTask { slice, ..task(two_reads(), vec![arm("direct", None)], 1_000_000) });
         found.samples.len()
     };
     assert_eq!(rounds(Duration::ZERO), 2);
@@ -356,10 +318,7 @@ fn a_busy_round_is_repeated_up_to_the_limit_and_is_in_no_latency() {
         assert_eq!(found.timed("direct", "read"), 0);
         let is_busy = |sample: &Sample| sample.load.busy.is_some();
         assert!(found.samples.iter().all(is_busy));
-        assert_eq!(
-            found.outcomes("direct"),
-            vec![Outcome::Ok; found.samples.len()]
-        );
+        assert_eq!(found.outcomes("direct"), vec![Outcome::Ok; found.samples.len()]);
         found.samples.len()
     };
     assert_eq!(rounds(0.0), 2);

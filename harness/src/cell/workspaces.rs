@@ -38,10 +38,7 @@ impl CellTask {
                 // Read the counters before the drop: arms without counters get no request between the drop and
                 // the pass, either. A new daemon starts at zero.
                 arm.counted_before = match is_cold {
-                    true => workspaces
-                        .first
-                        .counters()?
-                        .map(|_| DaemonCounters::default()),
+                    true => workspaces.first.counters()?.map(|_| DaemonCounters::default()),
                     false => pass::counters(&mut *workspaces.first).map_err(io::Error::other)?,
                 };
                 if is_cold {
@@ -135,9 +132,7 @@ impl CellTask {
                 tools.restore(empty)?;
             }
             for (path, content) in &script.files {
-                tools
-                    .write_file(path.as_str(), content)
-                    .map_err(io::Error::other)?;
+                tools.write_file(path.as_str(), content).map_err(io::Error::other)?;
             }
             return Ok(());
         }
@@ -164,18 +159,8 @@ impl CellTask {
         Ok(())
     }
 
-    fn steps<'a>(
-        &self,
-        root: &'a Path,
-        watchdog: &'a Watchdog,
-        buffer: &'a mut ResultBuffer,
-    ) -> Steps<'a> {
-        Steps {
-            root,
-            watchdog,
-            limit: 2 * self.call_timeout,
-            buffer,
-        }
+    fn steps<'a>(&self, root: &'a Path, watchdog: &'a Watchdog, buffer: &'a mut ResultBuffer) -> Steps<'a> {
+        Steps { root, watchdog, limit: 2 * self.call_timeout, buffer }
     }
 
     /// Removes the subtrees of finished passes once they hold more than [`KEPT_BYTES`].
@@ -237,8 +222,7 @@ fn wait_until_embedded(root: &Path, watchdog: &Watchdog, interrupt: &Interrupt) 
             .filter_map(|line| line.strip_prefix("waiting-to-be-")?.split_once(": "))
             .map(|(_, count)| count.trim().parse())
             .collect();
-        let waiting = waiting
-            .map_err(|error| io::Error::other(format!(":stats, waiting-to-be-…: {error}")))?;
+        let waiting = waiting.map_err(|error| io::Error::other(format!(":stats, waiting-to-be-…: {error}")))?;
         let waiting: u64 = waiting.iter().sum();
         if waiting == 0 {
             break;

@@ -20,10 +20,7 @@ impl Busy {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         if self.detach {
             // The new process inherits standard input and ends with it.
-            Command::new(std::env::current_exe()?)
-                .arg("busy")
-                .spawn()
-                .context("starting the load")?;
+            Command::new(std::env::current_exe()?).arg("busy").spawn().context("starting the load")?;
             return Ok(ExitCode::SUCCESS);
         }
         let load = LoadGenerator::start()?;
@@ -52,9 +49,6 @@ impl Detached {
         let stdin = child.stdin.take();
         let ended = child.wait().context("starting the load")?;
         anyhow::ensure!(ended.success(), "the load did not start: {ended}");
-        Ok(Self {
-            _stdin: stdin,
-            _started: child,
-        })
+        Ok(Self { _stdin: stdin, _started: child })
     }
 }

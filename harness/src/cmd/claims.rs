@@ -94,9 +94,7 @@ impl Claims {
         let judged = files.iter().flat_map(|file| judge_file(file, &evidence));
         let judged: Vec<_> = judged.collect();
         drop(line);
-        let names = runs
-            .iter()
-            .map(|evidence| evidence.run.dir.display().to_string());
+        let names = runs.iter().map(|evidence| evidence.run.dir.display().to_string());
         let json = serde_json::json!({
             "runs": names.collect::<Vec<_>>(),
             "tally": tally(&judged),

@@ -8,9 +8,7 @@ use clap::{Args, ValueEnum};
 use reports::claims::judge;
 use reports::compare::{Gate, compare};
 use reports::rank::rank;
-use reports::render::{
-    comparison_junit, comparison_markdown, comparison_text, ranking_markdown, ranking_text,
-};
+use reports::render::{comparison_junit, comparison_markdown, comparison_text, ranking_markdown, ranking_text};
 
 use crate::evidence::{PriceList, SummarisedRun, measured_run_dir};
 use crate::progress_line::ProgressLine;
@@ -96,10 +94,8 @@ impl Compare {
             runs => return self.rank(runs.first().map(PathBuf::as_path)),
         };
         let old = SummarisedRun::read(old, &self.prices)?;
-        let new: anyhow::Result<Vec<SummarisedRun>> = new
-            .iter()
-            .map(|dir| SummarisedRun::read(dir, &self.prices))
-            .collect();
+        let new: anyhow::Result<Vec<SummarisedRun>> =
+            new.iter().map(|dir| SummarisedRun::read(dir, &self.prices)).collect();
         let new = new?;
         let old = [old.evidence()];
         let new: Vec<_> = new.iter().map(SummarisedRun::evidence).collect();

@@ -67,8 +67,7 @@ pub struct Conform {
 }
 
 /// The purpose of the run, for its plan.
-const ESSAY: &str =
-    "What Linux programs expect of a file system, feature by feature: works, fails or skipped.";
+const ESSAY: &str = "What Linux programs expect of a file system, feature by feature: works, fails or skipped.";
 
 /// One file system's results by feature, in the order of the plan.
 struct Column {
@@ -98,42 +97,23 @@ impl Conform {
         let Some(only) = &self.only else {
             return Ok(features().collect());
         };
-        let wanted: Vec<_> = features()
-            .filter(|feature| feature.group.contains(only) || feature.name.contains(only))
-            .collect();
+        let wanted: Vec<_> =
+            features().filter(|feature| feature.group.contains(only) || feature.name.contains(only)).collect();
         if wanted.is_empty() {
-            bail!(
-                "no feature's group or name contains `{only}` (`ctxbench conform direct` lists them)"
-            );
+            bail!("no feature's group or name contains `{only}` (`ctxbench conform direct` lists them)");
         }
         Ok(wanted)
     }
 
     /// Creates the run directory. Prints its path on standard error, because standard output holds only the table.
-    fn begin(
-        &self,
-        features: &[&Feature],
-        arms: Vec<Arm>,
-        scratch: &Path,
-    ) -> anyhow::Result<Writer> {
+    fn begin(&self, features: &[&Feature], arms: Vec<Arm>, scratch: &Path) -> anyhow::Result<Writer> {
         let created = environment::now();
         let dir = environment::new_run_dir(&self.results, &created, "conform")?;
         let plan = Plan {
-            features: features
-                .iter()
-                .map(|feature| feature_name(feature))
-                .collect(),
-            ..Plan::without_passes(
-                "conform",
-                ESSAY,
-                created,
-                environment::ctxbench(),
-                environment::command(),
-                arms,
-            )
+            features: features.iter().map(|feature| feature_name(feature)).collect(),
+            ..Plan::without_passes("conform", ESSAY, created, environment::ctxbench(), environment::command(), arms)
         };
-        let environment =
-            environment_in(scratch).context("reading the properties of the machine")?;
+        let environment = environment_in(scratch).context("reading the properties of the machine")?;
         let writer = Writer::create(&dir, &plan, &environment, None, &[])?;
         eprintln!("results in {}", dir.display());
         Ok(writer)
@@ -145,10 +125,7 @@ impl Conform {
         features: &[&'static Feature],
         interrupt: &Interrupt,
     ) -> anyhow::Result<Column> {
-        let absolute = |path: &Path| {
-            path.canonicalize()
-                .with_context(|| format!("reading {}", path.display()))
-        };
+        let absolute = |path: &Path| path.canonicalize().with_context(|| format!("reading {}", path.display()));
         let also = self.also.as_deref().map(absolute).transpose()?;
         let (dir, wanted) = (absolute(path)?, features.to_vec());
         let arm = arm_of(path);
@@ -196,8 +173,7 @@ impl Conform {
                 move |watchdog| {
                     let workspace = backend.open(&config)?;
                     watchdog.depend_on(workspace.kill_handle());
-                    let results =
-                        try_features(workspace.root(), None, &wanted, watchdog, &interrupt)?;
+                    let results = try_features(workspace.root(), None, &wanted, watchdog, &interrupt)?;
                     workspace.close()?;
                     Ok(results)
                 }

@@ -71,9 +71,7 @@ impl Decide {
         {
             bail!("{problem}\n  fix: name runs of one machine, build and plan, or add --mixed");
         }
-        let evidence = Evidence {
-            runs: read.iter().map(SummarisedRun::evidence).collect(),
-        };
+        let evidence = Evidence { runs: read.iter().map(SummarisedRun::evidence).collect() };
         let line = ProgressLine::moving("deciding by the policies");
         let decisions = self.decisions(&runs, &evidence)?;
         let overview = Overview::of(&decisions, &evidence.runs);
@@ -101,9 +99,8 @@ impl Decide {
         let decisions = decisions.flat_map(|policy| decide(&policy.policy, &policy.text, evidence));
         let all: Vec<Decision> = decisions.collect();
         if all.is_empty() {
-            let wanted = policies
-                .iter()
-                .map(|policy| format!("\n  {}: {}", policy.policy.name, policy.policy.candidates));
+            let wanted =
+                policies.iter().map(|policy| format!("\n  {}: {}", policy.policy.name, policy.policy.candidates));
             bail!(
                 "no arm of these runs is a candidate: they have {}, and candidates must be{}",
                 evidence.arms().join(", "),
@@ -117,15 +114,9 @@ impl Decide {
         let mut names: Vec<String> = candidates.collect();
         names.sort();
         names.dedup();
-        let chosen: Vec<Decision> = all
-            .into_iter()
-            .filter(|decision| decision.candidate == *candidate)
-            .collect();
+        let chosen: Vec<Decision> = all.into_iter().filter(|decision| decision.candidate == *candidate).collect();
         if chosen.is_empty() {
-            bail!(
-                "{candidate} is not a candidate of these policies (candidates: {})",
-                names.join(", ")
-            );
+            bail!("{candidate} is not a candidate of these policies (candidates: {})", names.join(", "));
         }
         Ok(chosen)
     }
@@ -133,11 +124,7 @@ impl Decide {
 
 /// Of several verdicts: not decided, else archive, else adopt if, else adopt.
 fn worst(decisions: &[Decision]) -> PolicyVerdict {
-    let order = [
-        PolicyVerdict::NotDecided,
-        PolicyVerdict::Archive,
-        PolicyVerdict::AdoptIf,
-    ];
+    let order = [PolicyVerdict::NotDecided, PolicyVerdict::Archive, PolicyVerdict::AdoptIf];
     let mut order = order.into_iter();
     let found = order.find(|verdict| {
         let mut decisions = decisions.iter();

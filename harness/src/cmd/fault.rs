@@ -24,8 +24,8 @@ use crate::plan::{BASELINE, LiveArm, arm, single_arms};
 use crate::progress_line::ProgressLine;
 use crate::scratch::ScratchDisk;
 use fault::{
-    CrashPointPlan, Estimate, Live, ScenarioRun, ScheduleEnd, misfit, of_points, roughly, run_all,
-    scenario_runs, scratch_bytes,
+    CrashPointPlan, Estimate, Live, ScenarioRun, ScheduleEnd, misfit, of_points, roughly, run_all, scenario_runs,
+    scratch_bytes,
 };
 
 /// Inject faults into backends, and report what is lost.
@@ -114,10 +114,7 @@ impl Fault {
             .iter()
             .map(|arm| {
                 let unavailable = arm.versions.as_ref().err();
-                (
-                    Arc::clone(&arm.backend),
-                    unavailable.map(ToString::to_string),
-                )
+                (Arc::clone(&arm.backend), unavailable.map(ToString::to_string))
             })
             .collect();
         for (backend, unavailable) in &backends {
@@ -126,8 +123,7 @@ impl Fault {
             }
         }
         let plan = plan(&scenarios, &arms, self.crash_points);
-        let environment =
-            environment(disk.receipt()).context("reading the properties of the machine")?;
+        let environment = environment(disk.receipt()).context("reading the properties of the machine")?;
         let dir = environment::new_run_dir(&self.results, &plan.created, "fault")?;
         let writer = Writer::create(&dir, &plan, &environment, None, &[])?;
         let runs = scenario_runs(&scenarios, backends.len(), self.seed);
@@ -154,8 +150,7 @@ impl Fault {
         let mut execute = |run: &ScenarioRun| live.run(run);
         let mut recorded = |outcome: &FaultOutcome, left| print_outcome(outcome, left, &estimate);
         let flag = interrupt.flag();
-        let mut ended = run_all(&runs, &mut execute, &writer, &mut recorded, &flag)
-            .map_err(anyhow::Error::from);
+        let mut ended = run_all(&runs, &mut execute, &writer, &mut recorded, &flag).map_err(anyhow::Error::from);
         if matches!(ended, Ok(ScheduleEnd::Complete)) && self.crash_points > 0 {
             live.backends.retain(|(backend, _)| {
                 let name = backend.describe().name;
@@ -177,11 +172,7 @@ impl Fault {
                 line.show(share, None, &format!("{backend}: {at} of {points} {what}"));
             };
             let mut recorded = |lines: &[CrashPoints]| eprintln!("{}", crash_words(lines));
-            let plan = CrashPointPlan {
-                points,
-                seed: self.seed.unwrap_or(1),
-                limit: None,
-            };
+            let plan = CrashPointPlan { points, seed: self.seed.unwrap_or(1), limit: None };
             ended = live.crash_points(plan, &writer, &mut told, &mut recorded);
         }
         drop(live);
@@ -215,16 +206,9 @@ impl Fault {
 
     /// The backends of `--backend`, or all of ours with data and paths and without a model. Scenarios of group
     /// `llm` add backends with a scripted model.
-    fn backends(
-        &self,
-        registry: &Registry,
-        scenarios: &[Scenario],
-    ) -> anyhow::Result<Vec<Arc<dyn Backend>>> {
+    fn backends(&self, registry: &Registry, scenarios: &[Scenario]) -> anyhow::Result<Vec<Arc<dyn Backend>>> {
         if !self.backend.is_empty() {
-            let named = self
-                .backend
-                .iter()
-                .map(|name| Ok(registry.find(name)?.into()));
+            let named = self.backend.iter().map(|name| Ok(registry.find(name)?.into()));
             let mut named: Vec<Arc<dyn Backend>> = named.collect::<anyhow::Result<_>>()?;
             // A step that a scenario takes on every backend says nothing about one of them.
             let baseline: Arc<dyn Backend> = registry.find(BASELINE)?.into();
@@ -241,10 +225,7 @@ impl Fault {
             described.capabilities.holds_data && !described.needs_model() && backend.has_paths()
         });
         let mut fit: Vec<Arc<dyn Backend>> = fit.map(Arc::from).collect();
-        if scenarios
-            .iter()
-            .any(|scenario| scenario.group == Group::Llm)
-        {
+        if scenarios.iter().any(|scenario| scenario.group == Group::Llm) {
             for name in SCRIPTED {
                 fit.push(registry.find(name)?.into());
             }
@@ -349,10 +330,7 @@ fn summary(run: &Run, kinds: &BTreeMap<CellKind, u64>, page: &Path) -> String {
     }
     for points in &run.crash_points {
         if let Some(reason) = &points.reason {
-            text += &format!(
-                "crash points on {}, {}: {:?}: {reason}\n",
-                points.backend, points.loss, points.status
-            );
+            text += &format!("crash points on {}, {}: {:?}: {reason}\n", points.backend, points.loss, points.status);
         }
         if points.points == 0 {
             continue;
@@ -367,9 +345,7 @@ fn summary(run: &Run, kinds: &BTreeMap<CellKind, u64>, page: &Path) -> String {
             audit.torn,
             audit.stale,
             audit.phantom,
-            points
-                .mixtures
-                .map_or("-".to_owned(), |mixtures| mixtures.to_string()),
+            points.mixtures.map_or("-".to_owned(), |mixtures| mixtures.to_string()),
             audit.unreadable,
             audit.verdict.name()
         );

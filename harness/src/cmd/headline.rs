@@ -20,11 +20,7 @@ struct Printed<'a> {
 }
 
 /// Prints the answer, and where the report is.
-pub fn print_answer(
-    inputs: &ReportInputs,
-    page: &Path,
-    format: ScreenFormat,
-) -> anyhow::Result<()> {
+pub fn print_answer(inputs: &ReportInputs, page: &Path, format: ScreenFormat) -> anyhow::Result<()> {
     let run = inputs.reported.run.dir.as_path();
     match format {
         ScreenFormat::Text => {
@@ -32,11 +28,7 @@ pub fn print_answer(
             print!("{}", inputs.overview.terminal(&closing));
         }
         ScreenFormat::Json => {
-            let printed = Printed {
-                run,
-                report: page,
-                answer: &inputs.overview,
-            };
+            let printed = Printed { run, report: page, answer: &inputs.overview };
             println!("{}", serde_json::to_string_pretty(&printed)?);
         }
     }
@@ -45,19 +37,13 @@ pub fn print_answer(
 
 /// Where the report is, and the command that shows the rows behind an answer.
 fn closing(run: &Path, page: &Path, overview: &Overview) -> Vec<String> {
-    let mut lines = vec![format!(
-        "Report (one file, for any browser): {}",
-        page.display()
-    )];
+    let mut lines = vec![format!("Report (one file, for any browser): {}", page.display())];
     // A use without evidence has nothing to explain. Most readers have a coding agent.
     let decided = |answer: &&UseAnswer| answer.kind != AdviceKind::NotDecided;
     let of_coding = |answer: &&UseAnswer| answer.policy == "coding-agent";
     let decided: Vec<&UseAnswer> = overview.uses.iter().filter(decided).collect();
     let answer = decided.iter().copied().find(of_coding);
-    if let Some(answer) = answer
-        .or(decided.first().copied())
-        .or(overview.uses.first())
-    {
+    if let Some(answer) = answer.or(decided.first().copied()).or(overview.uses.first()) {
         lines.push(format!(
             "Why, per use: ctxbench decide {} --policy {} --candidate {}",
             run.display(),

@@ -29,39 +29,21 @@ impl List {
                     Ok(_) => "yes".to_owned(),
                     Err(reason) => reason.to_string(),
                 };
-                vec![
-                    described.name,
-                    described.summary,
-                    described.durability,
-                    here,
-                ]
+                vec![described.name, described.summary, described.durability, here]
             })
             .collect();
-        println!(
-            "{}",
-            table(
-                &["backend", "what it is", "what survives", "usable here"],
-                &rows
-            )
-        );
+        println!("{}", table(&["backend", "what it is", "what survives", "usable here"], &rows));
         let mut rows = Vec::new();
         let mut essays = String::new();
         for name in catalogue::workload_names() {
             let workload = catalogue::workload(&name)?;
             let states: Vec<_> = workload.states.iter().map(|state| state.name()).collect();
-            let calls: Vec<_> = workload
-                .script
-                .timed_calls()
-                .into_iter()
-                .map(|(kind, count)| format!("{count} {kind}"))
-                .collect();
+            let calls: Vec<_> =
+                workload.script.timed_calls().into_iter().map(|(kind, count)| format!("{count} {kind}")).collect();
             essays += &format!("{name}\n  {}\n\n", workload.essay);
             rows.push(vec![name, states.join(", "), calls.join(", ")]);
         }
-        println!(
-            "{}",
-            table(&["workload", "cache states", "calls in a pass"], &rows)
-        );
+        println!("{}", table(&["workload", "cache states", "calls in a pass"], &rows));
         let mut rows = Vec::new();
         for name in decide::built_in() {
             let (file, text) = decide::find(&name)?;
@@ -69,10 +51,7 @@ impl List {
             rows.push(vec![name, policy.words().title, policy.question]);
         }
         println!("{}", table(&["policy", "use", "question"], &rows));
-        print!(
-            "{}",
-            paragraph("suites: ", "  ", &catalogue::suite_names().join(", "))
-        );
+        print!("{}", paragraph("suites: ", "  ", &catalogue::suite_names().join(", ")));
         if self.essays {
             print!("\n{essays}");
         }

@@ -43,9 +43,7 @@ pub struct Mcp {
 
 /// Refuses a backend that would not keep an agent's files: on a server that ends with this process, or in memory.
 fn refuse_lost_files(backend: &dyn Backend) -> anyhow::Result<()> {
-    let Description {
-        name, capabilities, ..
-    } = backend.describe();
+    let Description { name, capabilities, .. } = backend.describe();
     if backend.ends_with_process() {
         bail!(
             "cannot serve {name}: its files would be on an S3 server that ends with this command; \
@@ -67,11 +65,8 @@ const WITHOUT_AGENTS: &str = "--agent-id is for agent-memory only\n  fix: leave 
 /// The memory of one agent. An id that is not a name is refused here, before anything is made or mounted.
 fn of_agent(backend: &dyn Backend, agent: &str) -> anyhow::Result<Box<dyn Backend>> {
     s3::config::check_name("agent", agent)?;
-    let memory = backend
-        .describe()
-        .capabilities
-        .answers_requests
-        .then(|| backend.with_option(&format!("--agent-id={agent}")));
+    let memory =
+        backend.describe().capabilities.answers_requests.then(|| backend.with_option(&format!("--agent-id={agent}")));
     memory.flatten().context(WITHOUT_AGENTS)
 }
 
@@ -85,16 +80,11 @@ impl Mcp {
     pub fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
         // Before anything is mounted: a signal from here on ends in order.
         let server = PreparedServer::new().context("starting the server")?;
-        let Opened {
-            toolsets,
-            workspace,
-        } = self.open(registry)?;
+        let Opened { toolsets, workspace } = self.open(registry)?;
         let served = server.serve(toolsets);
         if let Some(workspace) = workspace {
             let name = &self.backend;
-            workspace
-                .close()
-                .with_context(|| format!("closing {name}"))?;
+            workspace.close().with_context(|| format!("closing {name}"))?;
         }
         served.map(|()| ExitCode::SUCCESS)
     }
@@ -115,9 +105,7 @@ impl Mcp {
                 let program = std::env::current_exe().context("finding this program")?;
                 let tools = SqlWorkers::open(program, file, self.writable);
                 let tools = tools.map_err(|problem| {
-                    anyhow::anyhow!(
-                        "{problem}\n  fix: name the file of a database that you may read"
-                    )
+                    anyhow::anyhow!("{problem}\n  fix: name the file of a database that you may read")
                 })?;
                 vec![Box::new(tools)]
             }
@@ -130,10 +118,7 @@ impl Mcp {
             }
             _ => return self.open_backend(registry, name),
         };
-        Ok(Opened {
-            toolsets,
-            workspace: None,
-        })
+        Ok(Opened { toolsets, workspace: None })
     }
 
     fn open_backend(&self, registry: &Registry, name: &str) -> anyhow::Result<Opened> {
@@ -141,9 +126,7 @@ impl Mcp {
             anyhow::anyhow!("{error}; or `sql FILE` for a database, or `files DIR` for a directory")
         })?;
         if backend.access() != Access::Paths {
-            bail!(
-                "{name} has no files that tools can read; `ctxbench list` shows the other backends"
-            );
+            bail!("{name} has no files that tools can read; `ctxbench list` shows the other backends");
         }
         refuse_lost_files(backend.as_ref())?;
         let backend = match &self.agent_id {
@@ -153,21 +136,14 @@ impl Mcp {
         let dir = self.path("the directory that holds its files")?;
         std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         let config = WorkspaceConfig {
-            dir: dir
-                .canonicalize()
-                .with_context(|| format!("cannot resolve {}", dir.display()))?,
+            dir: dir.canonicalize().with_context(|| format!("cannot resolve {}", dir.display()))?,
             program: std::env::current_exe().context("finding this program")?,
             patience: PATIENCE,
             cpu: None,
             allow_other: false,
         };
-        let workspace = backend
-            .open(&config)
-            .with_context(|| format!("cannot open {name} in {}", dir.display()))?;
-        Ok(Opened {
-            toolsets: over(workspace.root())?,
-            workspace: Some(workspace),
-        })
+        let workspace = backend.open(&config).with_context(|| format!("cannot open {name} in {}", dir.display()))?;
+        Ok(Opened { toolsets: over(workspace.root())?, workspace: Some(workspace) })
     }
 
     fn path(&self, what: &str) -> anyhow::Result<&Path> {
@@ -186,9 +162,7 @@ mod tests {
         let registry = Registry::default();
         let mut served = Vec::new();
         for backend in registry.all() {
-            let Description {
-                name, capabilities, ..
-            } = backend.describe();
+            let Description { name, capabilities, .. } = backend.describe();
             match refuse_lost_files(backend.as_ref()) {
                 Ok(()) => {
                     assert!(capabilities.persistent, "{name}");

@@ -60,10 +60,7 @@ pub struct Recall {
 
 impl Remember {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let mut given = Map::from_iter([
-            ("text".to_owned(), json!(self.text)),
-            ("tags".to_owned(), json!(self.tags)),
-        ]);
+        let mut given = Map::from_iter([("text".to_owned(), json!(self.text)), ("tags".to_owned(), json!(self.tags))]);
         let optional = [
             ("title", self.title.map(|title| json!(title))),
             ("importance", self.importance.map(|number| json!(number))),

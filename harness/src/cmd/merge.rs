@@ -51,8 +51,7 @@ impl Merge {
         for warning in other_machines(&shards) {
             eprintln!("warning: {warning}");
         }
-        write(&shards, &self.out)
-            .with_context(|| format!("merging into {}", self.out.display()))?;
+        write(&shards, &self.out).with_context(|| format!("merging into {}", self.out.display()))?;
         drop(shards);
         let report_inputs = ReportInputs::of(&self.out, &[], None, &self.prices)?;
         conclude(&report_inputs, self.format)?;
@@ -67,9 +66,7 @@ impl Merge {
         let mut of: Option<(&PathBuf, u32)> = None;
         for (done, dir) in self.runs.iter().enumerate() {
             line.step(done, self.runs.len(), &format!("reading {}", dir.display()));
-            let place = dir
-                .canonicalize()
-                .with_context(|| dir.display().to_string())?;
+            let place = dir.canonicalize().with_context(|| dir.display().to_string())?;
             if !places.insert(place) {
                 bail!("{}: the same run twice (name it once)", dir.display());
             }
@@ -119,16 +116,9 @@ impl Merge {
             }
         }
         for (done, run) in shards.iter().enumerate() {
-            line.step(
-                done,
-                shards.len(),
-                &format!("checking {}", run.dir.display()),
-            );
+            line.step(done, shards.len(), &format!("checking {}", run.dir.display()));
             if let Some(problem) = check_history(run).first() {
-                bail!(
-                    "{}: its records are not those of a complete shard: {problem}",
-                    run.dir.display()
-                );
+                bail!("{}: its records are not those of a complete shard: {problem}", run.dir.display());
             }
         }
         Ok(shards)
@@ -169,17 +159,14 @@ fn first_difference(place: &str, one: &Value, other: &Value) -> Option<String> {
         (Value::Object(ours), Value::Object(theirs)) => {
             let names = ours.keys().chain(theirs.keys());
             let mut found = names.filter_map(|name| {
-                let [ours, theirs] =
-                    [ours, theirs].map(|table| table.get(name).unwrap_or(&Value::Null));
+                let [ours, theirs] = [ours, theirs].map(|table| table.get(name).unwrap_or(&Value::Null));
                 first_difference(&format!("{place}.{name}"), ours, theirs)
             });
             found.next()
         }
         (Value::Array(ours), Value::Array(theirs)) if ours.len() == theirs.len() => {
             let mut items = ours.iter().zip(theirs).enumerate();
-            items.find_map(|(at, (ours, theirs))| {
-                first_difference(&format!("{place}[{at}]"), ours, theirs)
-            })
+            items.find_map(|(at, (ours, theirs))| first_difference(&format!("{place}[{at}]"), ours, theirs))
         }
         _ => (one != other).then(|| {
             let short = |value: &Value| value.to_string().chars().take(80).collect::<String>();
@@ -208,9 +195,7 @@ fn other_machines(shards: &[Run]) -> Vec<String> {
 fn merged_plan(shards: &[Run]) -> Plan {
     let mut plan = shards[0].plan.clone();
     if let Some(shard) = plan.shard.take() {
-        plan.command = plan
-            .command
-            .replace(&format!(" {}", shard_option(&shard)), "");
+        plan.command = plan.command.replace(&format!(" {}", shard_option(&shard)), "");
     }
     let mut first_epoch = 0;
     for run in shards {
@@ -232,15 +217,9 @@ fn write(shards: &[Run], out: &Path) -> anyhow::Result<()> {
     let writer = Writer::create(out, &plan, &first.environment, policy, &first.contexts)?;
     let mut order = 0;
     for (done, (run, merged)) in shards.iter().zip(&plan.merged).enumerate() {
-        line.step(
-            done,
-            shards.len(),
-            &format!("merging {}", run.dir.display()),
-        );
+        line.step(done, shards.len(), &format!("merging {}", run.dir.display()));
         writer.append(run, merged.first_epoch, order)?;
-        run.crash_points
-            .iter()
-            .try_for_each(|points| writer.crash_points(points))?;
+        run.crash_points.iter().try_for_each(|points| writer.crash_points(points))?;
         if let Some(found) = &run.model_files {
             writer.model_files(found)?;
         }

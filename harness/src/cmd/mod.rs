@@ -46,12 +46,7 @@ use crate::interrupt::end_process_at_signals;
 
 /// Measure ways to keep an LLM agent's context as files, and decide between them.
 #[derive(Debug, Parser)]
-#[command(
-    name = "ctxbench",
-    version,
-    arg_required_else_help = true,
-    disable_help_subcommand = true
-)]
+#[command(name = "ctxbench", version, arg_required_else_help = true, disable_help_subcommand = true)]
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -180,8 +175,6 @@ pub fn start_log(has_file: bool) {
         .log_internal_errors(false)
         .init();
     if let Some(error) = refused {
-        tracing::warn!(
-            "CTXBENCH_LOG is ignored: {error}; give levels, as in `debug` or `warn,backends=trace`"
-        );
+        tracing::warn!("CTXBENCH_LOG is ignored: {error}; give levels, as in `debug` or `warn,backends=trace`");
     }
 }

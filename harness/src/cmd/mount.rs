@@ -87,10 +87,7 @@ pub struct Mount {
 
 /// All stores that can be mounted, in the order of the help.
 pub fn stores() -> impl Iterator<Item = MountCommand> {
-    let models = [
-        MountCommand::of::<HistoryMountOptions>(),
-        MountCommand::of::<GenerateMountOptions>(),
-    ];
+    let models = [MountCommand::of::<HistoryMountOptions>(), MountCommand::of::<GenerateMountOptions>()];
     Registry::mount_commands().into_iter().chain(models)
 }
 
@@ -222,14 +219,8 @@ impl Mount {
         let dir = self.chosen.dir.as_path();
         let at = MountPoint { dir, owner: &owner };
         let opened = self.chosen.store.open(&self.chosen.given, at);
-        let OpenedStore {
-            store,
-            source,
-            mut notes,
-            writeback,
-            read_only,
-            server: _server,
-        } = opened.map_err(anyhow::Error::from_boxed)?;
+        let OpenedStore { store, source, mut notes, writeback, read_only, server: _server } =
+            opened.map_err(anyhow::Error::from_boxed)?;
         if start.is_interrupted() {
             store.discard_new();
             return Ok(ExitCode::from(INTERRUPTED));
@@ -239,11 +230,7 @@ impl Mount {
             std::env::set_current_dir("/").context("leaving the current directory")?;
         }
         notes.extend(self.foreign_owner(&*store, &owner));
-        notes.extend(
-            read_only
-                .iter()
-                .map(|reason| format!("read-only: {reason}")),
-        );
+        notes.extend(read_only.iter().map(|reason| format!("read-only: {reason}")));
         let options = MountOptions {
             source: format!("ctxbench-{source}"),
             allow_other: self.allow_other,
@@ -313,9 +300,7 @@ const FUSE_CONF: &str = "/etc/fuse.conf";
 /// Whether users other than root may let others use their mounts.
 fn may_allow_other() -> bool {
     let settings = std::fs::read_to_string(FUSE_CONF).unwrap_or_default();
-    settings
-        .lines()
-        .any(|line| line.trim() == "user_allow_other")
+    settings.lines().any(|line| line.trim() == "user_allow_other")
 }
 
 /// The exit code of a start that a signal has ended.
@@ -408,6 +393,5 @@ pub(super) fn open_log(log: &Path) -> anyhow::Result<File> {
 /// Asks the kernel for SIGCONT when the parent ends. The harness stops a daemon while it measures another arm.
 /// If the harness is killed meanwhile, SIGCONT lets the daemon read the end of its standard input.
 fn wake_when_parent_ends() -> anyhow::Result<()> {
-    set_parent_process_death_signal(Some(Signal::CONT))
-        .context("asking for a signal when the parent ends")
+    set_parent_process_death_signal(Some(Signal::CONT)).context("asking for a signal when the parent ends")
 }

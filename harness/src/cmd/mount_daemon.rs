@@ -26,10 +26,7 @@ pub fn start(log: &Path) -> anyhow::Result<ExitCode> {
     let name = log.display();
     let new = NewFiles::of([PathBuf::from(log)].iter());
     let mut file = open_log(log)?;
-    let begins = file
-        .metadata()
-        .with_context(|| format!("reading {name}"))?
-        .len();
+    let begins = file.metadata().with_context(|| format!("reading {name}"))?.len();
     // The first two are the program and `mount`.
     let arguments = std::env::args_os().skip(2);
     let mut daemon = Command::new(std::env::current_exe().context("finding ctxbench")?)
@@ -37,10 +34,7 @@ pub fn start(log: &Path) -> anyhow::Result<ExitCode> {
         .args(arguments.filter(|argument| argument != "--daemon"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(
-            file.try_clone()
-                .with_context(|| format!("opening {name}"))?,
-        )
+        .stderr(file.try_clone().with_context(|| format!("opening {name}"))?)
         .spawn()
         .context("starting the daemon")?;
     let is_interrupted = Arc::new(AtomicBool::new(false));
@@ -77,16 +71,10 @@ pub fn start(log: &Path) -> anyhow::Result<ExitCode> {
 
 /// Keeps the files that this process has inherited from the daemon: one may be a lock, or a pipe whose reader waits for
 /// its end.
-#[expect(
-    unsafe_code,
-    reason = "the standard library does not know inherited files"
-)]
+#[expect(unsafe_code, reason = "the standard library does not know inherited files")]
 fn keep_descriptors() -> io::Result<()> {
     let listed = std::fs::read_dir("/proc/self/fd")?;
-    let numbers: Vec<i32> = listed
-        .flatten()
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect();
+    let numbers: Vec<i32> = listed.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     for number in numbers.into_iter().filter(|number| *number > 2) {
         // SAFETY: the call below checks whether the descriptor is open, and closes nothing.
         let file = unsafe { BorrowedFd::borrow_raw(number) };
@@ -103,10 +91,7 @@ fn keep_descriptors() -> io::Result<()> {
 ///
 /// # Errors
 /// If that command has ended.
-#[expect(
-    unsafe_code,
-    reason = "the standard library cannot replace standard output"
-)]
+#[expect(unsafe_code, reason = "the standard library cannot replace standard output")]
 pub fn leave_parent() -> io::Result<()> {
     let mut out = io::stdout();
     writeln!(out, "{READY}")?;

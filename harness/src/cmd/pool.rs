@@ -38,10 +38,7 @@ pub fn pool(dirs: &[PathBuf], out: &Path) -> anyhow::Result<()> {
         section.epochs = section.epochs.saturating_mul(runs.len() as u32);
         // Only the last look's alpha is left: cells decided at an earlier look have spent that look's alpha.
         let alpha = section.looks.0.last().map_or(0.01, |look| look.alpha);
-        section.looks = Looks(vec![Look {
-            epochs: section.epochs,
-            alpha,
-        }]);
+        section.looks = Looks(vec![Look { epochs: section.epochs, alpha }]);
     }
     let policy = first.policy.as_deref();
     let writer = Writer::create(out, &plan, &first.environment, policy, &first.contexts)?;

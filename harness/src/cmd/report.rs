@@ -50,12 +50,7 @@ pub struct Report {
     #[arg(long, value_name = "FILE")]
     excerpt: Option<PathBuf>,
     /// Target of the links in the excerpt: the directory that contains a copy of the report.
-    #[arg(
-        long,
-        value_name = "PLACE",
-        default_value = "docs/example",
-        requires = "excerpt"
-    )]
+    #[arg(long, value_name = "PLACE", default_value = "docs/example", requires = "excerpt")]
     excerpt_links: String,
     /// Also write a short page about the run into this file, as in docs/results: command, machine, ratios and findings.
     #[arg(long, value_name = "FILE")]
@@ -87,13 +82,9 @@ impl Report {
             return fault::conclude(&dir, self.format);
         }
         if self.into.is_some() {
-            bail!(
-                "{}: --into takes a fault run (use --excerpt)",
-                dir.display()
-            );
+            bail!("{}: --into takes a fault run (use --excerpt)", dir.display());
         }
-        let report_inputs =
-            ReportInputs::of(&dir, &self.with, self.policy.as_deref(), &self.prices)?;
+        let report_inputs = ReportInputs::of(&dir, &self.with, self.policy.as_deref(), &self.prices)?;
         let page = report_inputs.write()?;
         print_answer(&report_inputs, &page, self.format)?;
         if let Some(file) = &self.page {

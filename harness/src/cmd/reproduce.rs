@@ -89,23 +89,14 @@ impl Reproduce {
                 number + 1
             )));
             let is_loaded = self.load && number + 1 == self.runs;
-            eprintln!(
-                "run {} of {}{}",
-                number + 1,
-                self.runs,
-                if is_loaded { ", under load" } else { "" }
-            );
+            eprintln!("run {} of {}{}", number + 1, self.runs, if is_loaded { ", under load" } else { "" });
             let load = is_loaded.then(Detached::start).transpose()?;
             let measured = options.measure(registry, &interrupt, None)?;
             drop(load);
             match measured {
                 RunOutcome::Complete(dir) => dirs.push(dir),
                 RunOutcome::Interrupted(dir) => {
-                    eprintln!(
-                        "interrupted; the part of run {} is in {}",
-                        number + 1,
-                        dir.display()
-                    );
+                    eprintln!("interrupted; the part of run {} is in {}", number + 1, dir.display());
                     say_interrupted(&dirs);
                     return Ok(None);
                 }
@@ -121,20 +112,11 @@ impl Reproduce {
 
 /// Says what an interrupted command leaves.
 fn say_interrupted(complete: &[PathBuf]) {
-    let dirs: Vec<String> = complete
-        .iter()
-        .map(|dir| dir.display().to_string())
-        .collect();
+    let dirs: Vec<String> = complete.iter().map(|dir| dir.display().to_string()).collect();
     match dirs.len() {
         0 => eprintln!("interrupted; no run is complete, so nothing can be compared"),
-        1 => eprintln!(
-            "interrupted; one run is complete, and two can be compared: {}",
-            dirs[0]
-        ),
-        _ => eprintln!(
-            "interrupted; compare the complete runs with `ctxbench reproduce --of {}`",
-            dirs.join(" ")
-        ),
+        1 => eprintln!("interrupted; one run is complete, and two can be compared: {}", dirs[0]),
+        _ => eprintln!("interrupted; compare the complete runs with `ctxbench reproduce --of {}`", dirs.join(" ")),
     }
 }
 

@@ -36,10 +36,7 @@ fn help_of(command: &mut Command, page: &mut String) {
     let help = command.render_long_help().to_string();
     let name = command.get_bin_name().unwrap_or("ctxbench");
     let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
-    *page += &format!(
-        "\n## {name}\n\n```text\n{}\n```\n",
-        lines.join("\n").trim_end()
-    );
+    *page += &format!("\n## {name}\n\n```text\n{}\n```\n", lines.join("\n").trim_end());
     let below = command.get_subcommands_mut();
     for command in below.filter(|command| !command.is_hide_set() && command.get_name() != "help") {
         help_of(command, page);
@@ -50,7 +47,8 @@ fn help_of(command: &mut Command, page: &mut String) {
 fn markdown() -> String {
     let mut command = Arguments::command().term_width(COLUMNS);
     command.build();
-    let mut page = "# Commands\n\nThe help of each command; `ctxbench completions --markdown` writes this page.\n".to_owned();
+    let mut page =
+        "# Commands\n\nThe help of each command; `ctxbench completions --markdown` writes this page.\n".to_owned();
     help_of(&mut command, &mut page);
     page
 }
@@ -61,8 +59,7 @@ impl Completions {
         let mut out = std::io::stdout();
         if self.markdown {
             let page = markdown();
-            out.write_all(page.as_bytes())
-                .context("writing to standard output")?;
+            out.write_all(page.as_bytes()).context("writing to standard output")?;
         } else if let Some(dir) = &self.man {
             let at = dir.display();
             std::fs::create_dir_all(dir).with_context(|| format!("making {at}"))?;
@@ -71,8 +68,7 @@ impl Completions {
         } else if let Some(shell) = self.shell {
             let mut script = Vec::new();
             generate(shell, &mut command, "ctxbench", &mut script);
-            out.write_all(&script)
-                .context("writing to standard output")?;
+            out.write_all(&script).context("writing to standard output")?;
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -61,11 +61,7 @@ impl Status {
             let by = by(health, daemon.as_ref());
             let at = mount.at.display();
             let read_only = if is_read_only { "read-only, " } else { "" };
-            println!(
-                "{at}: {}, {read_only}{by}; {}",
-                mount.source,
-                words(health, &mount.at)
-            );
+            println!("{at}: {}, {read_only}{by}; {}", mount.source, words(health, &mount.at));
             if let Some(space) = space {
                 println!("  {}", space_words(space));
             }
@@ -153,10 +149,9 @@ fn words(health: MountHealth, at: &Path) -> String {
                 "DEAD: its daemon was killed or has crashed (fix: `ctxbench unmount {at}`, then mount the store again, which recovers all completed calls)"
             )
         }
-        MountHealth::Silent => format!(
-            "SILENT for {} s: its daemon is stopped or hangs (its log may have the reason)",
-            PATIENCE.as_secs()
-        ),
+        MountHealth::Silent => {
+            format!("SILENT for {} s: its daemon is stopped or hangs (its log may have the reason)", PATIENCE.as_secs())
+        }
     }
 }
 
@@ -176,19 +171,13 @@ impl Process {
         let words = cmdline.split(|byte| *byte == 0);
         // The first two are the program and `mount`.
         let arguments = words.skip(2).map(|word| OsString::from_vec(word.to_vec()));
-        Some(Self {
-            pid,
-            arguments: arguments.collect(),
-            age: age(&proc)?,
-        })
+        Some(Self { pid, arguments: arguments.collect(), age: age(&proc)? })
     }
 
     /// The name of its backend in `ctxbench mount`.
     fn backend(&self) -> Option<String> {
         // A daemon of another version may have options of its store that this one does not know.
-        let command = Command::new("mount")
-            .no_binary_name(true)
-            .ignore_errors(true);
+        let command = Command::new("mount").no_binary_name(true).ignore_errors(true);
         let parsed = Mount::augment_args(command).try_get_matches_from(&self.arguments);
         Some(parsed.ok()?.subcommand_name()?.to_owned())
     }
@@ -218,11 +207,8 @@ mod tests {
     #[test]
     fn a_daemon_is_of_the_store_in_its_command_line_and_of_no_other_word() {
         let store = |line: &str| {
-            let daemon = Process {
-                pid: 1,
-                arguments: line.split(' ').map(OsString::from).collect(),
-                age: Duration::ZERO,
-            };
+            let daemon =
+                Process { pid: 1, arguments: line.split(' ').map(OsString::from).collect(), age: Duration::ZERO };
             daemon.backend()
         };
         for (line, name) in [

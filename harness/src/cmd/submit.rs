@@ -9,8 +9,8 @@ use clap::{Args, ValueEnum};
 use inputs::sha256_of;
 use reports::render::put;
 use rundir::{
-    CELLS, CONTEXTS, CRASH_POINTS, ENVIRONMENT, EPOCHS, FAULT_OUTCOMES, FAULTS, MODEL_FILES, PLAN,
-    POLICY, PROBES, SAMPLES,
+    CELLS, CONTEXTS, CRASH_POINTS, ENVIRONMENT, EPOCHS, FAULT_OUTCOMES, FAULTS, MODEL_FILES, PLAN, POLICY, PROBES,
+    SAMPLES,
 };
 
 use super::verify::Verify;
@@ -105,18 +105,10 @@ impl Submit {
             Reader::Bencher => report_inputs.bencher()?,
         };
         if hashes(&dir)? != before {
-            bail!(
-                "{}: its records changed meanwhile\n  fix: submit a run that has ended",
-                dir.display()
-            );
+            bail!("{}: its records changed meanwhile\n  fix: submit a run that has ended", dir.display());
         }
         put(&self.out, &text).with_context(|| format!("writing {}", self.out.display()))?;
-        eprintln!(
-            "{}: {} KB, of {}",
-            self.out.display(),
-            text.len().div_ceil(1000),
-            dir.display()
-        );
+        eprintln!("{}: {} KB, of {}", self.out.display(), text.len().div_ceil(1000), dir.display());
         Ok(ExitCode::SUCCESS)
     }
 }

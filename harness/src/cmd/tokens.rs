@@ -162,10 +162,7 @@ impl Tokens {
             true => vec![INLINE.to_owned()],
             false => self.policy.clone(),
         };
-        let policies: Vec<ContextPolicy> = names
-            .iter()
-            .map(|name| context(name))
-            .collect::<Result<_, _>>()?;
+        let policies: Vec<ContextPolicy> = names.iter().map(|name| context(name)).collect::<Result<_, _>>()?;
         let inputs = self.files.len() + self.workload.len();
         let mut all = Vec::new();
         let mut failed = false;
@@ -219,8 +216,7 @@ impl Tokens {
                 let name = file.file_name().unwrap_or_default().to_string_lossy();
                 let id = name.into_owned();
                 let provenance = TraceOrigin { id, source };
-                let (trace, blobs) =
-                    trace(session, &provenance, Fidelity::Content).map_err(|lost| anyhow!(lost))?;
+                let (trace, blobs) = trace(session, &provenance, Fidelity::Content).map_err(|lost| anyhow!(lost))?;
                 let again = again(&trace, &blobs).with_context(|| file.display().to_string())?;
                 Ok((trace, Some(again)))
             });
@@ -232,32 +228,18 @@ impl Tokens {
             .map(|(number, (trace, again))| {
                 let inline = of_trace(&trace);
                 Ok(Counted {
-                    name: if several {
-                        format!("{} row {number}", file.display())
-                    } else {
-                        file.display().to_string()
-                    },
+                    name: if several { format!("{} row {number}", file.display()) } else { file.display().to_string() },
                     agent: trace.head.agent,
-                    source: SessionSource::Recorded {
-                        model: trace.head.model.clone(),
-                        conversation: inline.clone(),
-                    },
+                    source: SessionSource::Recorded { model: trace.head.model.clone(), conversation: inline.clone() },
                     model: Some(trace.head.model),
-                    inline: inline
-                        .map_err(anyhow::Error::msg)
-                        .with_context(|| file.display().to_string())?,
+                    inline: inline.map_err(anyhow::Error::msg).with_context(|| file.display().to_string())?,
                     again,
                 })
             })
             .collect()
     }
 
-    fn account(
-        &self,
-        session: &Counted,
-        policies: &[ContextPolicy],
-        prices: &Prices,
-    ) -> anyhow::Result<SessionJson> {
+    fn account(&self, session: &Counted, policies: &[ContextPolicy], prices: &Prices) -> anyhow::Result<SessionJson> {
         let mut parts = session.inline.parts();
         if parts.all(|part| part.kind != PartKind::Memory)
             && let Some(policy) = policies.iter().find(|policy| policy.needs_notes())
@@ -292,12 +274,7 @@ impl Tokens {
         };
         let factor = tokens::factor(model);
         let thinking = tokens::thinking_stays(model);
-        let terms = Terms {
-            per_o200k: factor.per_o200k,
-            ttl_ms: self.cache_ttl,
-            thinking,
-            ..Terms::default()
-        };
+        let terms = Terms { per_o200k: factor.per_o200k, ttl_ms: self.cache_ttl, thinking, ..Terms::default() };
         let no_cache = Terms { ttl_ms: 0, ..terms };
         let counted = |policy: &ContextPolicy| {
             let conversation = policy.apply(&session.inline);
@@ -331,8 +308,7 @@ impl Tokens {
             thinking: tokens::thinking_stays(model),
             ..terms
         });
-        let reconciled =
-            recorded_terms.and_then(|terms| Some((terms, residual(&session.inline, &terms)?)));
+        let reconciled = recorded_terms.and_then(|terms| Some((terms, residual(&session.inline, &terms)?)));
         let recorded_price = recorded.filter(|_| price.is_some());
         let recorded_price = recorded_price.and_then(|model| prices.of(model, day).ok());
         let prompt_dollars = |terms: &Terms| {
@@ -370,12 +346,7 @@ impl Tokens {
             "{}: {}, {}; counted for {} ({})\n",
             session.session,
             session.agent,
-            session
-                .recorded_model
-                .as_deref()
-                .map_or("generated".to_owned(), |model| format!(
-                    "recorded on {model}"
-                )),
+            session.recorded_model.as_deref().map_or("generated".to_owned(), |model| format!("recorded on {model}")),
             session.model,
             session.factor
         );
@@ -396,8 +367,7 @@ impl Tokens {
             (Some(price), Some(day)) => text += &format!("  prices of {day}, {price}\n\n"),
             _ => text += "  no prices\n\n",
         }
-        let dollars =
-            |dollars: Option<f64>| dollars.map_or("–".to_owned(), |d| format!("{d:.4}"));
+        let dollars = |dollars: Option<f64>| dollars.map_or("–".to_owned(), |d| format!("{d:.4}"));
         let rows: Vec<Vec<String>> = session
             .policies
             .iter()
@@ -412,9 +382,7 @@ impl Tokens {
                     count(policy.cached),
                     count(policy.output),
                     count(policy.peak),
-                    policy
-                        .full_at_call
-                        .map_or("never".to_owned(), |call| call.to_string()),
+                    policy.full_at_call.map_or("never".to_owned(), |call| call.to_string()),
                     policy.expired.to_string(),
                     policy.compactions.to_string(),
                     dollars(policy.dollars),
@@ -447,10 +415,7 @@ impl Tokens {
 }
 
 /// What the rules find, and what `evict` would change.
-fn advice(
-    session: &Conversation,
-    counted: impl Fn(&ContextPolicy) -> PolicyJson,
-) -> anyhow::Result<AdviceJson> {
+fn advice(session: &Conversation, counted: impl Fn(&ContextPolicy) -> PolicyJson) -> anyhow::Result<AdviceJson> {
     let rules = rules(session);
     let [inline, evict] = [context(INLINE)?, context("evict")?].map(|policy| counted(&policy));
     let dollars = evict.dollars.zip(inline.dollars);
@@ -473,9 +438,7 @@ fn advice_text(advice: &AdviceJson) -> String {
             Some(false) => "no",
             None => "not known",
         };
-        [says, rule.rule, applies, &rule.because]
-            .map(str::to_owned)
-            .to_vec()
+        [says, rule.rule, applies, &rule.because].map(str::to_owned).to_vec()
     });
     let head = columns("source 5 says | if | applies | because");
     let rules = table(&head, &rows.collect::<Vec<_>>());
@@ -483,16 +446,10 @@ fn advice_text(advice: &AdviceJson) -> String {
         true => format!("{number} fewer"),
         false => format!("{number} more"),
     };
-    let tokens = change(
-        count(advice.evict_resent.unsigned_abs()),
-        advice.evict_resent < 0,
-    );
-    let dollars = advice.evict_dollars.map_or(String::new(), |dollars| {
-        format!(
-            ", {}",
-            change(format!("{:.4} USD", dollars.abs()), dollars < 0.0)
-        )
-    });
+    let tokens = change(count(advice.evict_resent.unsigned_abs()), advice.evict_resent < 0);
+    let dollars = advice
+        .evict_dollars
+        .map_or(String::new(), |dollars| format!(", {}", change(format!("{:.4} USD", dollars.abs()), dollars < 0.0)));
     let advised = match advice.use_files {
         true => "keep large results in files",
         false => "leave results in the context: none is large",
@@ -559,10 +516,8 @@ fn more_words(found: &Reconciled) -> String {
             cache.expired_and_missed
         );
         if let Some((ours, theirs)) = found.prompt_dollars {
-            text += &format!(
-                "; their prompts cost {ours:.4} USD here, {theirs:.4} as reported ({})",
-                off(ours, theirs)
-            );
+            text +=
+                &format!("; their prompts cost {ours:.4} USD here, {theirs:.4} as reported ({})", off(ours, theirs));
         }
         text += "\n";
     }
@@ -579,10 +534,8 @@ fn more_words(found: &Reconciled) -> String {
 
 /// The sessions' median residuals.
 fn together(all: &[SessionJson]) -> String {
-    let medians: Vec<f64> = all
-        .iter()
-        .filter_map(|session| Some(session.reconciled.as_ref()?.residual.median_abs))
-        .collect();
+    let medians: Vec<f64> =
+        all.iter().filter_map(|session| Some(session.reconciled.as_ref()?.residual.median_abs)).collect();
     let Some(middle) = median(medians.clone()) else {
         return String::new();
     };
@@ -611,9 +564,7 @@ fn milliseconds(text: &str) -> Result<u64, String> {
     }
     let wrong = |error: jiff::Error| format!("must be a time such as 5m, 1h or 90s, or 0: {error}");
     let span: Span = text.parse().map_err(wrong)?;
-    let time = span
-        .to_duration(SpanRelativeTo::days_are_24_hours())
-        .map_err(wrong)?;
+    let time = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(wrong)?;
     let whole = u64::try_from(time.as_millis()).ok();
     let whole = whole.filter(|milliseconds| *milliseconds > 0 || span.is_zero());
     whole.ok_or_else(|| "must be at least a millisecond, or 0".to_owned())

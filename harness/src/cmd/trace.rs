@@ -105,19 +105,14 @@ impl TraceCommand {
         match self.action {
             Action::Import(import) => import.run()?,
             Action::Show { file } => {
-                let text = files::read_text(&file, TRACE)
-                    .with_context(|| format!("reading {}", file.display()))?;
+                let text = files::read_text(&file, TRACE).with_context(|| format!("reading {}", file.display()))?;
                 let trace = Trace::parse(&file, &text)?;
                 let (script, _) = compared(&file, &trace)?;
-                let calls = CountedCalls {
-                    timed: script.timed_calls(),
-                    not_replayed: script.not_replayed,
-                };
+                let calls = CountedCalls { timed: script.timed_calls(), not_replayed: script.not_replayed };
                 print!("{}", summary(&trace, &calls));
             }
             Action::Check { file } => {
-                let text = files::read_text(&file, TRACE)
-                    .with_context(|| format!("reading {}", file.display()))?;
+                let text = files::read_text(&file, TRACE).with_context(|| format!("reading {}", file.display()))?;
                 let trace = Trace::parse(&file, &text)?;
                 let (script, bytes) = compared(&file, &trace)?;
                 print!("{}", comparison(&trace, &script, bytes));
@@ -150,11 +145,7 @@ impl Import {
         let name = match self.fidelity {
             // A file name may reveal content, too.
             Keep::Shape => format!("session-{}", &digest[..12]),
-            Keep::Content => name
-                .to_string_lossy()
-                .trim_end_matches(".gz")
-                .trim_end_matches(".zst")
-                .to_owned(),
+            Keep::Content => name.to_string_lossy().trim_end_matches(".gz").trim_end_matches(".zst").to_owned(),
         };
         let id = self.id.clone().unwrap_or_else(|| trace_name(&self.out));
         let provenance = TraceOrigin {
@@ -172,14 +163,12 @@ impl Import {
             Keep::Shape => Fidelity::Shape,
             Keep::Content => Fidelity::Content,
         };
-        let (trace, blobs) =
-            trace(&session, &provenance, fidelity).map_err(|lost| anyhow!(lost))?;
+        let (trace, blobs) = trace(&session, &provenance, fidelity).map_err(|lost| anyhow!(lost))?;
         let dir = self.out.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
         if !blobs.is_empty() {
             let blob_dir = dir.join("blobs");
-            fs::create_dir_all(&blob_dir)
-                .with_context(|| format!("creating {}", blob_dir.display()))?;
+            fs::create_dir_all(&blob_dir).with_context(|| format!("creating {}", blob_dir.display()))?;
             for (digest, bytes) in blobs {
                 let blob = blob_dir.join(digest);
                 fs::write(&blob, bytes).with_context(|| format!("writing {}", blob.display()))?;
@@ -215,11 +204,7 @@ fn source_lines(session: &ImportedSession) -> String {
 
 /// How the replay of a trace compares with its recording.
 fn comparison(trace: &Trace, script: &Script, bytes: ComparedBytes) -> String {
-    let ComparedBytes {
-        reads,
-        equal_reads,
-        changes,
-    } = bytes;
+    let ComparedBytes { reads, equal_reads, changes } = bytes;
     let mut text = format!(
         "{}: replay against recording\n  whole reads with the recorded bytes: {equal_reads} of {reads}\n  writes and edits that leave the recorded bytes: {changes} of {changes}\n",
         trace.head.id
@@ -250,10 +235,7 @@ fn coverage(trace: &Trace) -> String {
         share(coverage.replayed, coverage.file_work),
     );
     if coverage.modelled > 0 {
-        text += &format!(
-            "; in {} of them, a walk or a search of the tree represents a program",
-            coverage.modelled
-        );
+        text += &format!("; in {} of them, a walk or a search of the tree represents a program", coverage.modelled);
     }
     text.push('\n');
     if coverage.read_bytes > 0 {
@@ -293,20 +275,10 @@ fn summary(trace: &Trace, calls: &CountedCalls) -> String {
         Fidelity::Shape => "shape",
         Fidelity::Content => "content",
     };
-    let mut text = format!(
-        "{}: {} on {}, fidelity {fidelity}\n",
-        head.id, head.agent, head.model
-    );
-    let full = trace
-        .files
-        .iter()
-        .filter(|f| f.known == Known::Full)
-        .count();
+    let mut text = format!("{}: {} on {}, fidelity {fidelity}\n", head.id, head.agent, head.model);
+    let full = trace.files.iter().filter(|f| f.known == Known::Full).count();
     let bytes: u64 = trace.files.iter().map(|f| f.content.bytes).sum();
-    text += &format!(
-        "  files at the start: {} ({full} completely known), {bytes} bytes\n",
-        trace.files.len()
-    );
+    text += &format!("  files at the start: {} ({full} completely known), {bytes} bytes\n", trace.files.len());
     let count = |wanted: fn(&Event) -> bool| trace.events.iter().filter(|e| wanted(e)).count();
     text += &format!(
         "  model calls: {}, user turns: {}, compactions: {}, changes by other programs: {}\n",

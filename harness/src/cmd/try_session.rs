@@ -46,10 +46,8 @@ const LISTED: usize = 10;
 const WITH_PROGRAMS: f64 = 30.0;
 
 /// The policies that decide, and the recorded session for which a session of the user stands in them.
-const POLICIES: [(&str, &str); 2] = [
-    ("coding-agent", "agent/claude-code-write-heavy"),
-    ("long-context", "agent/offload-comparison"),
-];
+const POLICIES: [(&str, &str); 2] =
+    [("coding-agent", "agent/claude-code-write-heavy"), ("long-context", "agent/offload-comparison")];
 
 /// Import, replay and decide for your own recorded sessions.
 ///
@@ -162,18 +160,14 @@ impl TrySession {
                 number_of(files.len(), "file")
             );
         }
-        let mut replayable: Vec<&Tried> = tried
-            .iter()
-            .filter(|session| session.idle.is_none())
-            .collect();
+        let mut replayable: Vec<&Tried> = tried.iter().filter(|session| session.idle.is_none()).collect();
         replayable.sort_by_key(|session| std::cmp::Reverse(session.replayed));
         let named = match files.first() {
             Some(SessionPlace::File(file)) => file.display().to_string(),
             _ => "SESSION".to_owned(),
         };
-        let counts = format!(
-            "ctxbench tokens {named}    # the tokens of its context, and what context policies would change"
-        );
+        let counts =
+            format!("ctxbench tokens {named}    # the tokens of its context, and what context policies would change");
         if self.no_replay {
             match replayable.is_empty() {
                 true => println!("Next: {counts}"),
@@ -190,10 +184,7 @@ impl TrySession {
             return Ok(ExitCode::SUCCESS);
         }
         if replayable.len() > MOST_REPLAYED {
-            println!(
-                "\nOf {} sessions, the {MOST_REPLAYED} with most file operations are replayed.",
-                replayable.len()
-            );
+            println!("\nOf {} sessions, the {MOST_REPLAYED} with most file operations are replayed.", replayable.len());
             replayable.truncate(MOST_REPLAYED);
         }
         self.measured(registry, &interrupt, &replayable)
@@ -207,11 +198,7 @@ impl TrySession {
                 println!("  {}  {}", session.when, session.place.name());
             }
             print!("\n");
-            return Ok(found
-                .into_iter()
-                .take(1)
-                .map(|session| session.place)
-                .collect());
+            return Ok(found.into_iter().take(1).map(|session| session.place).collect());
         }
         if self.sessions.is_empty() {
             bail!(
@@ -242,8 +229,7 @@ impl TrySession {
                     licence: None,
                 },
             };
-            let (trace, _) =
-                trace(session, &origin, Fidelity::Shape).map_err(|lost| anyhow!(lost))?;
+            let (trace, _) = trace(session, &origin, Fidelity::Shape).map_err(|lost| anyhow!(lost))?;
             let mut tried = tried(session, trace, prices);
             tried.name = name;
             tried.format = imported.importer.id();
@@ -254,12 +240,7 @@ impl TrySession {
     }
 
     /// Replays sessions, decides, and writes the page. The files of an interrupted replay are removed.
-    fn measured(
-        &self,
-        registry: &Registry,
-        interrupt: &Interrupt,
-        sessions: &[&Tried],
-    ) -> anyhow::Result<ExitCode> {
+    fn measured(&self, registry: &Registry, interrupt: &Interrupt, sessions: &[&Tried]) -> anyhow::Result<ExitCode> {
         let dir = new_run_dir(&self.results, &now(), "try")?;
         let measured = self.measured_in(registry, interrupt, sessions, &dir);
         let is_complete = matches!(measured, Ok(ref code) if *code == ExitCode::SUCCESS);
@@ -269,10 +250,7 @@ impl TrySession {
         let removed = std::fs::remove_dir_all(&dir);
         let left = match &removed {
             Ok(()) => "nothing is left behind".to_owned(),
-            Err(error) => format!(
-                "{} is left behind, and cannot be removed: {error}",
-                dir.display()
-            ),
+            Err(error) => format!("{} is left behind, and cannot be removed: {error}", dir.display()),
         };
         // An error is reported by itself.
         if measured.is_ok() {
@@ -297,10 +275,7 @@ impl TrySession {
         for session in sessions {
             let id = &session.trace.head.id;
             let name = format!("agent/{id}");
-            put(
-                &inputs.join(format!("{id}.trace.jsonl")),
-                &session.trace.to_jsonl()?,
-            )?;
+            put(&inputs.join(format!("{id}.trace.jsonl")), &session.trace.to_jsonl()?)?;
             let workload = inputs.join(format!("{id}.toml"));
             put(&workload, &definition(&name, id, session))?;
             files.push(workload.canonicalize()?.display().to_string());
@@ -351,8 +326,7 @@ impl TrySession {
 }
 
 fn path(path: &Path) -> anyhow::Result<&str> {
-    path.to_str()
-        .with_context(|| format!("{}: is not UTF-8 text", path.display()))
+    path.to_str().with_context(|| format!("{}: is not UTF-8 text", path.display()))
 }
 
 /// The suite of a replay: the sessions, and with enough time what a coding agent does besides: git, and single reads.
@@ -361,10 +335,7 @@ fn suite(sessions: &[String], budget: f64) -> String {
         "essay = \"The recorded sessions that `ctxbench try` was given.\"\nbackends = {BACKENDS:?}\nprobes = true\n"
     );
     let mut section = |name: &str, share: f64, more: &str, workloads: &[String]| {
-        suite += &format!(
-            "\n[[section]]\nname = {name:?}\nbudget = {:?}\n{more}",
-            budget * share
-        );
+        suite += &format!("\n[[section]]\nname = {name:?}\nbudget = {:?}\n{more}", budget * share);
         for workload in workloads {
             suite += &format!("\n[[section.workload]]\nname = {workload:?}\nstates = [\"hot\"]\n");
         }
@@ -421,12 +392,8 @@ fn for_sessions(policy: &str, stands_for: &str, sessions: &[String]) -> String {
         }
         for (number, session) in (1..).zip(copies) {
             // What the sessions that ctxbench ships say of a benefit is no condition for these.
-            let own = part
-                .split_inclusive('\n')
-                .filter(|line| !line.starts_with("condition = { sessions"));
-            let mut copy = own
-                .collect::<String>()
-                .replace(&named, &format!("{session:?}"));
+            let own = part.split_inclusive('\n').filter(|line| !line.starts_with("condition = { sessions"));
+            let mut copy = own.collect::<String>().replace(&named, &format!("{session:?}"));
             if copies.len() > 1 {
                 copy = titled(&copy, number);
             }
@@ -455,10 +422,7 @@ fn session_bill(row: &str, session: &str, number: usize) -> String {
 /// A row with the number of its session in its title.
 fn titled(row: &str, number: usize) -> String {
     let lines = row.lines().map(|line| match line.strip_prefix("title = ") {
-        Some(title) => format!(
-            "title = {} (session {number})\"",
-            title.trim_end_matches('"')
-        ),
+        Some(title) => format!("title = {} (session {number})\"", title.trim_end_matches('"')),
         None => line.to_owned(),
     });
     lines.collect::<Vec<_>>().join("\n")
@@ -481,20 +445,13 @@ fn tried(session: &ImportedSession, trace: Trace, prices: &Prices) -> Tried {
         Err(error) => (0, Some(error.to_string())),
     };
     let conversation = of_trace(&trace);
-    let conversations = conversation
-        .as_ref()
-        .map_err(Clone::clone)
-        .and_then(|main| {
-            let mut all = of_subagents(&trace)?;
-            all.insert(0, main.clone());
-            Ok(all)
-        });
+    let conversations = conversation.as_ref().map_err(Clone::clone).and_then(|main| {
+        let mut all = of_subagents(&trace)?;
+        all.insert(0, main.clone());
+        Ok(all)
+    });
     let bills = bill(reported(session), prices, &day);
-    let stated = session
-        .totals
-        .iter()
-        .filter_map(|total| total.dollars)
-        .reduce(|a, b| a + b);
+    let stated = session.totals.iter().filter_map(|total| total.dollars).reduce(|a, b| a + b);
     Tried {
         name: String::new(),
         format: "",
@@ -507,12 +464,8 @@ fn tried(session: &ImportedSession, trace: Trace, prices: &Prices) -> Tried {
         causes: Coverage::of(&trace).causes,
         bills,
         stated,
-        estimate: conversations
-            .ok()
-            .and_then(|all| estimate(&all, &session.model, prices, &day)),
-        counted: conversation.map_or(0, |conversation| {
-            Account::of(&conversation, &Terms::default()).entering
-        }),
+        estimate: conversations.ok().and_then(|all| estimate(&all, &session.model, prices, &day)),
+        counted: conversation.map_or(0, |conversation| Account::of(&conversation, &Terms::default()).entering),
         trace,
         idle,
     }
@@ -531,16 +484,12 @@ fn reported(session: &ImportedSession) -> Vec<(&str, ReportedTokens)> {
         Recorded::Api { usage, model, .. } => Some((model.as_str(), tokens(usage))),
         _ => None,
     });
-    let calls: Vec<_> = calls
-        .filter(|(_, tokens)| tokens.prompt() + tokens.output > 0)
-        .collect();
+    let calls: Vec<_> = calls.filter(|(_, tokens)| tokens.prompt() + tokens.output > 0).collect();
     if !calls.is_empty() {
         return calls;
     }
     let totals = session.totals.iter();
-    totals
-        .filter_map(|total| Some((total.model.as_str(), tokens(&total.usage?))))
-        .collect()
+    totals.filter_map(|total| Some((total.model.as_str(), tokens(&total.usage?)))).collect()
 }
 
 /// The day of a time in milliseconds.
@@ -555,15 +504,9 @@ fn page(number: usize, session: &Tried) -> String {
         model => model,
     };
     let mut text = format!("{number}  {}\n", session.name);
-    text += &format!(
-        "   {} on {model}; format {}\n",
-        session.agent, session.format
-    );
+    text += &format!("   {} on {model}; format {}\n", session.agent, session.format);
     let share = session.replayed as f64 / session.calls.max(1) as f64 * 100.0;
-    text += &format!(
-        "   tool calls     {}; {} can be replayed ({share:.0} %)\n",
-        session.calls, session.replayed
-    );
+    text += &format!("   tool calls     {}; {} can be replayed ({share:.0} %)\n", session.calls, session.replayed);
     text += &not_replayed(&session.causes);
     if let Some(why) = &session.idle {
         text += &format!("   nothing to replay: {why}\n");
@@ -581,15 +524,8 @@ fn page(number: usize, session: &Tried) -> String {
             count(session.counted)
         );
     }
-    if let Some(LedgerEstimate {
-        dollars,
-        unreported,
-        interval: (low, high),
-    }) = session.estimate
-    {
-        text += &format!(
-            "   our ledger     ${dollars:.2}, an estimate; from ${low:.2} to ${high:.2}\n"
-        );
+    if let Some(LedgerEstimate { dollars, unreported, interval: (low, high) }) = session.estimate {
+        text += &format!("   our ledger     ${dollars:.2}, an estimate; from ${low:.2} to ${high:.2}\n");
         if unreported > 0.0 {
             text += &format!(
                 "                  ${unreported:.2} of it for output that the recording holds and does not report\n"
@@ -611,10 +547,7 @@ fn not_replayed(causes: &BTreeMap<String, u64>) -> String {
     }
     let others: u64 = others.iter().map(|(_, count)| *count).sum();
     if others > 0 {
-        text += &format!(
-            "   {:<14} {others:>4}  for other causes, which `ctxbench trace import` lists\n",
-            ""
-        );
+        text += &format!("   {:<14} {others:>4}  for other causes, which `ctxbench trace import` lists\n", "");
     }
     text
 }
@@ -626,11 +559,7 @@ fn spent(bills: &[ModelBill], stated: Option<f64>) -> String {
         let tokens = &bill.tokens;
         let prompt = tokens.prompt();
         let cached = tokens.cache_read as f64 / prompt.max(1) as f64 * 100.0;
-        let model = if bill.model.is_empty() {
-            "unnamed model"
-        } else {
-            &bill.model
-        };
+        let model = if bill.model.is_empty() { "unnamed model" } else { &bill.model };
         text += &format!(
             "   as reported    {} tokens in ({cached:.0} % from the cache), {} out, on {model}",
             count(prompt),
@@ -672,20 +601,14 @@ mod tests {
 
     #[test]
     fn a_policy_for_sessions_names_them_and_is_a_policy() {
-        let sessions = [
-            "agent/session-a-1".to_owned(),
-            "agent/session-b-1".to_owned(),
-        ];
+        let sessions = ["agent/session-a-1".to_owned(), "agent/session-b-1".to_owned()];
         for (name, stands_for) in POLICIES {
             let (file, text) = find(name).unwrap();
             assert!(text.contains(stands_for), "{name}");
             for some in [&sessions[..1], &sessions] {
                 let own = for_sessions(&text, stands_for, some);
                 assert!(!own.contains(stands_for), "{own}");
-                assert!(
-                    some.iter().all(|session| own.contains(session.as_str())),
-                    "{own}"
-                );
+                assert!(some.iter().all(|session| own.contains(session.as_str())), "{own}");
                 let policy = Policy::parse(&file, &own).unwrap();
                 // Each session has to pay its own bill, and none of another one is asked for.
                 let bills = policy.costs.iter();
@@ -695,10 +618,7 @@ mod tests {
                     false => 0,
                 };
                 assert_eq!(bills.count(), expected, "{own}");
-                assert!(
-                    name != "long-context" || !own.contains("agent/claude-code"),
-                    "{own}"
-                );
+                assert!(name != "long-context" || !own.contains("agent/claude-code"), "{own}");
             }
         }
     }
@@ -747,15 +667,10 @@ mod tests {
             results: dir.path().join("results"),
             prices: PriceList::default(),
         };
-        let tried = options
-            .sessions_of(&SessionPlace::File(file), &Prices::built_in().unwrap())
-            .unwrap();
+        let tried = options.sessions_of(&SessionPlace::File(file), &Prices::built_in().unwrap()).unwrap();
         let shown = page(1, &tried[0]);
         assert!(shown.contains("nothing to replay: no tool call"), "{shown}");
-        assert!(
-            shown.contains("1,000,000 tokens in") || shown.contains("1000000 tokens in"),
-            "{shown}"
-        );
+        assert!(shown.contains("1,000,000 tokens in") || shown.contains("1000000 tokens in"), "{shown}");
         assert!(shown.contains("on gpt-5.5: $10.00"), "{shown}");
     }
 }

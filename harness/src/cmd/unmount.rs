@@ -66,9 +66,7 @@ impl Unmount {
         // Ask the mount only if no daemon listens: the kernel may never end a thread that waits for a stuck daemon.
         if daemon.is_none() && is_dead(&self.dir) {
             end(&self.dir).with_context(unmounting)?;
-            println!(
-                "{at} is unmounted; its daemon had already ended, so the next mount recovers all completed calls"
-            );
+            println!("{at} is unmounted; its daemon had already ended, so the next mount recovers all completed calls");
             return Ok(ExitCode::SUCCESS);
         }
         let deadline = Instant::now() + PATIENCE;
@@ -114,9 +112,7 @@ impl Unmount {
         let mut inside = all.iter().rev().filter(|mount| mount.is_ours());
         if let Some(above) = inside.find(|mount| self.dir.starts_with(&mount.at)) {
             let above = above.at.display();
-            return Ok(format!(
-                "it is a directory inside the mount at {above}\n  fix: `ctxbench unmount {above}`"
-            ));
+            return Ok(format!("it is a directory inside the mount at {above}\n  fix: `ctxbench unmount {above}`"));
         }
         if let Some(other) = all.iter().rev().find(|mount| mount.at == self.dir) {
             return Ok(format!(
@@ -132,11 +128,7 @@ impl Unmount {
     }
 
     /// Unmounts by another process. Answers why it was given up, if it was.
-    fn unmount(
-        &self,
-        daemon: Option<&Daemon>,
-        deadline: Instant,
-    ) -> anyhow::Result<Option<String>> {
+    fn unmount(&self, daemon: Option<&Daemon>, deadline: Instant) -> anyhow::Result<Option<String>> {
         let is_stopped = || daemon.is_some_and(Daemon::is_stopped);
         let pid = daemon.map_or(0, Daemon::pid);
         if is_stopped() {
@@ -164,10 +156,8 @@ impl Unmount {
             let given_up = if is_stopped() {
                 Some(stopped(pid))
             } else if Instant::now() > deadline {
-                let process = daemon.map_or_else(
-                    || "its daemon".to_owned(),
-                    |daemon| format!("its daemon, process {},", daemon.pid()),
-                );
+                let process = daemon
+                    .map_or_else(|| "its daemon".to_owned(), |daemon| format!("its daemon, process {},", daemon.pid()));
                 Some(format!(
                     "{process} has not answered within {} s\n  fix: see its log for what it waits for, and try again later; or kill that process, which can lose unflushed changes, and run this again",
                     PATIENCE.as_secs()

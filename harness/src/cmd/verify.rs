@@ -130,9 +130,7 @@ impl Verify {
         let mut places = vec![dir.display().to_string()];
         let published = match other {
             Some(_) if !run.plan.breaks_things() => {
-                notes.push(
-                    "a conformance run has no report: only its records were checked".to_owned(),
-                );
+                notes.push("a conformance run has no report: only its records were checked".to_owned());
                 PublishedFiles::default()
             }
             Some(_) => {
@@ -144,8 +142,7 @@ impl Verify {
             }
             None => {
                 drop(line);
-                let inputs =
-                    ReportInputs::of(&dir, &self.with, self.policy.as_deref(), &self.prices)?;
+                let inputs = ReportInputs::of(&dir, &self.with, self.policy.as_deref(), &self.prices)?;
                 inputs.write_into(again.path())?;
                 let line = ProgressLine::still();
                 let with = self.with.iter().map(|dir| dir.display().to_string());
@@ -180,10 +177,7 @@ impl Verify {
         places: &[String],
         line: &ProgressLine,
     ) -> anyhow::Result<PublishedFiles> {
-        let terms = PublishedTerms {
-            has_our_words: run.plan.ctxbench == environment::ctxbench(),
-            places,
-        };
+        let terms = PublishedTerms { has_our_words: run.plan.ctxbench == environment::ctxbench(), places };
         let found = compare_published(&run.dir, again, &terms, |done, all, name| {
             line.step(done, all, &format!("comparing {name}"));
         });
@@ -218,17 +212,10 @@ fn records(run: &Run) -> (Vec<Discrepancy>, Vec<String>) {
 }
 
 fn text(found: &Verification) -> String {
-    let mut lines: Vec<String> = found
-        .differences
-        .iter()
-        .take(SHOWN)
-        .map(ToString::to_string)
-        .collect();
+    let mut lines: Vec<String> = found.differences.iter().take(SHOWN).map(ToString::to_string).collect();
     if found.differences.len() > SHOWN {
         let more = found.differences.len() - SHOWN;
-        lines.push(format!(
-            "{more} more differences (--format json has all of them)"
-        ));
+        lines.push(format!("{more} more differences (--format json has all of them)"));
     }
     lines.extend(found.notes.iter().map(|note| format!("note: {note}")));
     let compared = &found.compared;

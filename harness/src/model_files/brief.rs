@@ -58,9 +58,7 @@ fn at_hand(scratch: &Path) -> anyhow::Result<ModelOptions> {
             }
         }
         Err(missing) => {
-            eprintln!(
-                "no live model: {missing}\n  recorded answers are replayed instead, at the recorded speed"
-            );
+            eprintln!("no live model: {missing}\n  recorded answers are replayed instead, at the recorded speed");
             let cassette = scratch.join("recording.jsonl");
             std::fs::write(&cassette, RECORDING)?;
             words.extend(["--provider".into(), "cassette".into(), "--cassette".into()]);

@@ -53,9 +53,7 @@ fn ask<T>(
         }
         Err(error) => {
             found.unanswered += 1;
-            found
-                .unanswered_because
-                .get_or_insert_with(|| error.to_string());
+            found.unanswered_because.get_or_insert_with(|| error.to_string());
             Ok(Asked::Unanswered)
         }
     }
@@ -77,11 +75,7 @@ pub(super) fn measure(
     sums: &mut Sums,
     interrupt: &Interrupt,
 ) -> anyhow::Result<AtLength> {
-    let mut found = AtLength {
-        operations: length,
-        histories: plan.histories,
-        ..AtLength::default()
-    };
+    let mut found = AtLength { operations: length, histories: plan.histories, ..AtLength::default() };
     let line = ProgressLine::still();
     let mut before = None;
     let mut after = Totals::default();
@@ -104,9 +98,7 @@ pub(super) fn measure(
             let mut right = Vec::new();
             reference.read(attr.ino, 0, attr.size as usize, &mut right)?;
             let asked = timed(&store, &mut sums.validation, || {
-                ask(&mut found, &store, interrupt, || {
-                    store.ask_file(&format!("/{name}"))
-                })
+                ask(&mut found, &store, interrupt, || store.ask_file(&format!("/{name}")))
             })?;
             if let Asked::Unanswered = asked {
                 continue;
@@ -129,9 +121,7 @@ pub(super) fn measure(
             }
         }
         if let Some(name) = left.removed.first() {
-            let asked = ask(&mut found, &store, interrupt, || {
-                store.ask_file(&format!("/{name}"))
-            })?;
+            let asked = ask(&mut found, &store, interrupt, || store.ask_file(&format!("/{name}")))?;
             found.removed_asked += u32::from(!matches!(asked, Asked::Unanswered));
             if let Some(answer) = asked.answer() {
                 found.removed_invented += u32::from(answer.content.is_some());
@@ -203,9 +193,7 @@ mod tests {
     use std::sync::Arc;
 
     use backends::llm::AskerOptions;
-    use models::{
-        Budget, Cancel, Finish, Meter, Model, ModelError, Origin, Reply, Request, Timing, Usage,
-    };
+    use models::{Budget, Cancel, Finish, Meter, Model, ModelError, Origin, Reply, Request, Timing, Usage};
 
     use super::*;
 
@@ -227,10 +215,7 @@ mod tests {
         fn complete(&self, _: &Request, _: &Cancel) -> Result<Reply, ModelError> {
             let number = self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             if number % 2 == 1 {
-                return Err(ModelError::Unreachable {
-                    url: "nowhere".to_owned(),
-                    why: "it has gone".to_owned(),
-                });
+                return Err(ModelError::Unreachable { url: "nowhere".to_owned(), why: "it has gone".to_owned() });
             }
             Ok(Reply {
                 text: "no JSON".to_owned(),
@@ -248,25 +233,12 @@ mod tests {
         let failing = Failing(std::sync::atomic::AtomicUsize::new(0));
         let meter = Arc::new(Meter::new(Box::new(failing), None, Budget::default(), 1));
         let asker = || Asker::new(Arc::clone(&meter), AskerOptions::default(), None);
-        let plan = ModelFilesPlan {
-            lengths: vec![10],
-            histories: 2,
-            reads: 2,
-            seed: 1,
-            is_brief: false,
-        };
+        let plan = ModelFilesPlan { lengths: vec![10], histories: 2, reads: 2, seed: 1, is_brief: false };
         let mut sums = Sums::default();
         let found = measure(&plan, 10, &asker, &mut sums, &Interrupt::never()).unwrap();
-        assert_eq!(
-            found.calls,
-            u64::from(found.unusable),
-            "what was answered could not be used"
-        );
+        assert_eq!(found.calls, u64::from(found.unusable), "what was answered could not be used");
         assert!(found.unanswered > 0 && found.unusable > 0, "{found:?}");
-        assert!(
-            found.reads.len() as u32 <= found.unusable,
-            "no failure is a read: {found:?}"
-        );
+        assert!(found.reads.len() as u32 <= found.unusable, "no failure is a read: {found:?}");
         assert!(found.unanswered_because.unwrap().contains("it has gone"));
         assert_eq!(sums.repeats.asked_twice, 0);
     }

@@ -23,16 +23,12 @@ const NAMES: [&str; 12] = [
 
 /// Words of lines.
 const WORDS: [&str; 16] = [
-    "fix", "the", "parser", "read", "file", "done", "next", "test", "cache", "ok", "user", "error",
-    "retry", "note", "one", "two",
+    "fix", "the", "parser", "read", "file", "done", "next", "test", "cache", "ok", "user", "error", "retry", "note",
+    "one", "two",
 ];
 
 /// The owner of every file.
-pub const OWNER: Caller = Caller {
-    uid: 0,
-    gid: 0,
-    now: Timestamp(0),
-};
+pub const OWNER: Caller = Caller { uid: 0, gid: 0, now: Timestamp(0) };
 
 /// The files after a history.
 #[derive(Debug, Default)]
@@ -49,18 +45,11 @@ pub fn live(store: &HistoryStore, length: u32, seed: u64) -> Result<Left> {
     let mut left = Left::default();
     for _ in 0..length {
         let choice: u32 = rng.random_range(0..100);
-        let free: Vec<&str> = NAMES
-            .into_iter()
-            .filter(|name| !left.files.iter().any(|(file, _)| file == name))
-            .collect();
+        let free: Vec<&str> =
+            NAMES.into_iter().filter(|name| !left.files.iter().any(|(file, _)| file == name)).collect();
         if left.files.is_empty() || (choice < 30 && !free.is_empty()) {
             let name = free[rng.random_range(0..free.len())];
-            let node = NewNode {
-                kind: Kind::File,
-                permissions: 0o644,
-                rdev: 0,
-                target: &[],
-            };
+            let node = NewNode { kind: Kind::File, permissions: 0o644, rdev: 0, target: &[] };
             let attr = store.create(&OWNER, ROOT, name.as_bytes(), &node)?;
             store.write(&OWNER, attr.ino, 0, line(&mut rng).as_bytes())?;
             left.removed.retain(|removed| removed != name);
@@ -73,10 +62,7 @@ pub fn live(store: &HistoryStore, length: u32, seed: u64) -> Result<Left> {
         match choice {
             60..=79 => {
                 // Rewrite the file.
-                let cut = backends::store::Change {
-                    size: Some(0),
-                    ..backends::store::Change::default()
-                };
+                let cut = backends::store::Change { size: Some(0), ..backends::store::Change::default() };
                 store.setattr(&OWNER, attr.ino, &cut)?;
                 store.write(&OWNER, attr.ino, 0, line(&mut rng).as_bytes())?;
                 left.files[at].1 += 1;
@@ -105,8 +91,6 @@ pub fn live(store: &HistoryStore, length: u32, seed: u64) -> Result<Left> {
 }
 
 fn line(rng: &mut ChaCha8Rng) -> String {
-    let words: Vec<&str> = (0..rng.random_range(2..6))
-        .map(|_| WORDS[rng.random_range(0..WORDS.len())])
-        .collect();
+    let words: Vec<&str> = (0..rng.random_range(2..6)).map(|_| WORDS[rng.random_range(0..WORDS.len())]).collect();
     format!("{}\n", words.join(" "))
 }

@@ -39,9 +39,7 @@ impl Model for Shared {
     fn complete(&self, request: &Request, cancel: &Cancel) -> Result<Reply, ModelError> {
         let reply = self.0.model.complete(request, cancel)?;
         let mut origins = self.0.origins.lock();
-        self.0
-            .has_own_sampling
-            .fetch_or(reply.has_own_sampling, Ordering::Relaxed);
+        self.0.has_own_sampling.fetch_or(reply.has_own_sampling, Ordering::Relaxed);
         if !origins.contains(&reply.origin) {
             origins.push(reply.origin);
         }
@@ -63,11 +61,7 @@ impl RemainingBudget<'_> {
 
     /// The rest of the budget after a mount's usage.
     fn left_after(&self, counters: &Counters) -> Budget {
-        let used = [
-            "prompt-tokens",
-            "output-tokens",
-            "unanswered-tokens-estimated",
-        ];
+        let used = ["prompt-tokens", "output-tokens", "unanswered-tokens-estimated"];
         let used: u64 = used.map(|name| mounts::count(counters, name)).iter().sum();
         let dollars = mounts::count(counters, "cost-nanodollars") as f64 / 1e9;
         Budget {
@@ -113,19 +107,12 @@ fn measure(
         let part = fidelity::measure(plan, *length, &asker, &mut sums, interrupt)?;
         fidelity.push(part);
     }
-    let fidelity::Sums {
-        totals,
-        validation,
-        mut repeats,
-    } = sums;
+    let fidelity::Sums { totals, validation, mut repeats } = sums;
     repeats.has_own_sampling = recorder.has_own_sampling.load(Ordering::Relaxed);
     if totals.calls == 0 {
         let mut reasons = fidelity.iter();
         let because = reasons.find_map(|found| found.unanswered_because.as_deref());
-        bail!(
-            "{model} answered no question: {}",
-            because.unwrap_or("none was asked")
-        );
+        bail!("{model} answered no question: {}", because.unwrap_or("none was asked"));
     }
     // Stop our server: each mount starts its own.
     drop(ready.server);

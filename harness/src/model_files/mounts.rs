@@ -45,24 +45,14 @@ struct Mount {
 }
 
 impl Mount {
-    fn new(
-        budget: Option<&RemainingBudget<'_>>,
-        backend: &str,
-        at: &Path,
-        more: &[&str],
-    ) -> anyhow::Result<Self> {
+    fn new(budget: Option<&RemainingBudget<'_>>, backend: &str, at: &Path, more: &[&str]) -> anyhow::Result<Self> {
         let dir = at.join("mnt");
         std::fs::create_dir_all(&dir)?;
         let control = at.join("control");
         // An earlier mount may have left its socket.
         let _ = std::fs::remove_file(&control);
         let mut command = Command::new(std::env::current_exe()?);
-        command
-            .args(["mount", backend])
-            .arg(&dir)
-            .arg("--control")
-            .arg(&control)
-            .arg("--until-stdin-ends");
+        command.args(["mount", backend]).arg(&dir).arg("--control").arg(&control).arg("--until-stdin-ends");
         if let Some(budget) = budget {
             command.args(budget.args().again());
         }
@@ -77,13 +67,7 @@ impl Mount {
         if let Some(stdout) = process.stdout.take() {
             BufReader::new(stdout).read_line(&mut line)?;
         }
-        let mount = Self {
-            process,
-            dir,
-            control,
-            backend: backend.to_owned(),
-            line: ProgressLine::still(),
-        };
+        let mount = Self { process, dir, control, backend: backend.to_owned(), line: ProgressLine::still() };
         if line.trim() != backends::READY {
             let said = std::fs::read_to_string(at.join("messages")).unwrap_or_default();
             bail!("{backend} could not be mounted: {}", said.trim());
@@ -97,8 +81,7 @@ impl Mount {
 
     /// Runs a shell command in the mount and measures its model calls.
     fn step(&self, what: &str, command: &str) -> anyhow::Result<AskedStep> {
-        self.line
-            .show(0.0, None, &format!("{}: {what}", self.backend));
+        self.line.show(0.0, None, &format!("{}: {what}", self.backend));
         let before = self.counters()?;
         let started = Instant::now();
         let status = Command::new("timeout")
@@ -195,10 +178,7 @@ pub(super) fn history(
         ("stat FILE", "stat a.txt"),
         ("ls -l", "ls -l"),
         ("find", "find . -type f"),
-        (
-            "git status, nothing added",
-            "git init -q; git status --short",
-        ),
+        ("git status, nothing added", "git init -q; git status --short"),
         ("cat FILE", "cat a.txt"),
         ("cat FILE again", "cat a.txt"),
         ("grep -r over 3 files", "grep -r three . || true"),
@@ -224,19 +204,11 @@ pub(super) fn history(
 /// seconds of both, and the number of reads and of exact ones.
 fn session(dir: &Path, at: &Path) -> anyhow::Result<((f64, f64), (u32, u32))> {
     let line = ProgressLine::still();
-    line.show(
-        0.0,
-        None,
-        "llm-history: a synthetic session of 12 calls, and the same in a plain directory",
-    );
+    line.show(0.0, None, "llm-history: a synthetic session of 12 calls, and the same in a plain directory");
     let plain = at.join("plain");
     std::fs::create_dir_all(&plain)?;
     let run = |dir: &Path| -> anyhow::Result<(f64, Vec<Option<Vec<u8>>>)> {
-        let (state, plan, new) = (
-            dir.join("state.json"),
-            dir.join("plan.md"),
-            dir.join("state.tmp"),
-        );
+        let (state, plan, new) = (dir.join("state.json"), dir.join("plan.md"), dir.join("state.tmp"));
         let started = Instant::now();
         let mut reads = Vec::new();
         std::fs::write(&state, "{\"cycle\": 1}\n")?;
@@ -285,22 +257,13 @@ pub(super) fn generate(
         ("stat FILE", "stat main.py"),
         ("ls -l", "ls -l"),
         ("find", "find . -type f -size -1"),
-        (
-            "git status, nothing added",
-            "git init -q; git status --short",
-        ),
+        ("git status, nothing added", "git init -q; git status --short"),
         ("open and close FILE", "exec 3<main.py"),
         ("cat FILE, first time", "cat main.py"),
         ("cat FILE again", "cat main.py"),
-        (
-            "grep -r over the other 4 files",
-            "grep -r import --exclude-dir=.llmfs . || true",
-        ),
+        ("grep -r over the other 4 files", "grep -r import --exclude-dir=.llmfs . || true"),
         ("editor save", save.as_str()),
-        (
-            "git add and git status",
-            "git add --all . ':!.llmfs'; git status --short",
-        ),
+        ("git add and git status", "git add --all . ':!.llmfs'; git status --short"),
     ];
     let done = steps(budget, &mount, &all, interrupt)?;
     let mut consistency = Vec::new();
@@ -315,34 +278,20 @@ pub(super) fn generate(
     };
     let first = read_all(&mount.dir);
     let mut note = |what: &str, found: String| consistency.push((what.to_owned(), found));
-    note(
-        "the same path read twice",
-        same(&first, &read_all(&mount.dir)),
-    );
+    note("the same path read twice", same(&first, &read_all(&mount.dir)));
     let dir = mount.dir.clone();
-    let other =
-        std::thread::scope(|scope| scope.spawn(|| read_all(&dir)).join().unwrap_or_default());
+    let other = std::thread::scope(|scope| scope.spawn(|| read_all(&dir)).join().unwrap_or_default());
     note("read by two readers", same(&first, &other));
     note("listing against content", imports(&names, &first));
     mount.end(budget)?;
 
     let line = ProgressLine::still();
-    line.show(
-        0.0,
-        None,
-        "llm-generate: after a remount, from the cache, and asked again",
-    );
+    line.show(0.0, None, "llm-generate: after a remount, from the cache, and asked again");
     // The save file holds the names, so the mount needs no tree.
     let mount = Mount::new(Some(budget), "llm-generate", at, &cached)?;
-    note(
-        "after a remount, from the save file",
-        same(&first, &read_all(&mount.dir)),
-    );
+    note("after a remount, from the save file", same(&first, &read_all(&mount.dir)));
     mount.end(budget)?;
-    let ways = [
-        ("another mount, with the cache", None),
-        ("another mount, asked again", Some("--no-cache")),
-    ];
+    let ways = [("another mount, with the cache", None), ("another mount, asked again", Some("--no-cache"))];
     for (what, more) in ways.into_iter().take(if is_brief { 1 } else { 2 }) {
         let _ = std::fs::remove_file(at.join("mnt.llmfs.json"));
         let more: Vec<&str> = prompt.iter().copied().chain(more).collect();
@@ -361,11 +310,7 @@ pub(super) fn generate(
         note(what, told);
         mount.end(budget)?;
     }
-    Ok(MountedModel {
-        steps: done,
-        consistency,
-        ..MountedModel::default()
-    })
+    Ok(MountedModel { steps: done, consistency, ..MountedModel::default() })
 }
 
 /// Counts the imports in the Python files, and those that name a listed file.
@@ -394,11 +339,7 @@ pub(super) fn rereads(
     interrupt: &Interrupt,
 ) -> anyhow::Result<Option<(f64, f64, f64)>> {
     let line = ProgressLine::still();
-    line.show(
-        0.0,
-        None,
-        "llm-generate: a generated file read again, against memory",
-    );
+    line.show(0.0, None, "llm-generate: a generated file read again, against memory");
     let (ours, theirs) = (at.join("generate"), at.join("memory"));
     let tree = write_tree(&ours)?;
     let prompt = ["--prompt", PROMPT, "--tree", &tree, "--no-cache"];

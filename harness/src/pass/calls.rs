@@ -17,12 +17,7 @@ pub(super) struct Replay<'a, C> {
 
 impl<C: Clock> Replay<'_, C> {
     /// Makes all calls. A stretch is a sequence of calls without a pause: it is timed first, then checked.
-    pub(super) fn calls(
-        &mut self,
-        prepared: &[Vec<PreparedOp<'_>>],
-        workspaces: &mut Workspaces,
-        passed: &mut Passed,
-    ) {
+    pub(super) fn calls(&mut self, prepared: &[Vec<PreparedOp<'_>>], workspaces: &mut Workspaces, passed: &mut Passed) {
         let calls = self.pass.expectations.calls();
         let mut next = 0;
         while next < calls.len() {
@@ -54,10 +49,7 @@ impl<C: Clock> Replay<'_, C> {
         let calls = expectations.calls();
         let mut bytes = expected_bytes(&expectations.expected[first]);
         let mut end = first + 1;
-        while end < calls.len()
-            && calls[end].pause_ms == 0
-            && calls[first].kind.is_some()
-            && calls[end].kind.is_some()
+        while end < calls.len() && calls[end].pause_ms == 0 && calls[first].kind.is_some() && calls[end].kind.is_some()
         {
             bytes += expected_bytes(&expectations.expected[end]);
             if bytes > UNCHECKED_MAX {
@@ -124,9 +116,7 @@ impl<C: Clock> Replay<'_, C> {
                 Access::Paths | Access::Program => {
                     for op in ops {
                         let observed = match op.op {
-                            FileOp::SeenByOther { content, .. } => {
-                                Ok(self.poll_until_seen(op, content))
-                            }
+                            FileOp::SeenByOther { content, .. } => Ok(self.poll_until_seen(op, content)),
                             _ => perform(op, self.buffer),
                         };
                         self.observed.push(observed);
@@ -205,10 +195,7 @@ impl<C: Clock> Replay<'_, C> {
                     times.saturating_record(took.max(1));
                     *total += took;
                 }
-                let returned = observed
-                    .iter()
-                    .flatten()
-                    .map(|one| self.returned_bytes(one));
+                let returned = observed.iter().flatten().map(|one| self.returned_bytes(one));
                 passed.sample.bytes_read += returned.sum::<u64>();
             }
         }

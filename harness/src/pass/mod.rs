@@ -74,12 +74,7 @@ pub struct Expectations {
 
 impl Expectations {
     /// Computes the results of `script` with caches in `state` on a backend.
-    pub fn new(
-        script: &Arc<Script>,
-        state: CacheState,
-        backend: &Description,
-        access: Access,
-    ) -> Self {
+    pub fn new(script: &Arc<Script>, state: CacheState, backend: &Description, access: Access) -> Self {
         let is_hot = state == CacheState::Hot;
         let calls = script.calls_when(is_hot);
         let mut end = start_model(script, backend);
@@ -156,17 +151,12 @@ impl ExpectationsCache {
         backend: &Description,
         access: Access,
     ) -> Arc<Expectations> {
-        let key = (
-            workload.name.clone(),
-            state == CacheState::Hot,
-            backend.capabilities.holds_data,
-            access == Access::Tools,
-        );
+        let key =
+            (workload.name.clone(), state == CacheState::Hot, backend.capabilities.holds_data, access == Access::Tools);
         // An abandoned cell may have panicked. Its records here are complete.
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_key = known.entry(key).or_insert_with(|| {
-            Arc::new(Expectations::new(&workload.script, state, backend, access))
-        });
+        let of_key =
+            known.entry(key).or_insert_with(|| Arc::new(Expectations::new(&workload.script, state, backend, access)));
         Arc::clone(of_key)
     }
 }
@@ -241,10 +231,7 @@ pub struct Passed {
 impl Passed {
     /// A pass that failed before its first call.
     pub fn ended(outcome: Outcome, reason: impl ToString) -> Self {
-        Self {
-            worst_outcome: Some((outcome, reason.to_string())),
-            ..Self::default()
-        }
+        Self { worst_outcome: Some((outcome, reason.to_string())), ..Self::default() }
     }
 
     /// Records an outcome. The worst one stays; among equal ones, the first.
@@ -353,8 +340,7 @@ impl Pass<'_> {
                 calls: passed.sample.outcomes.values().sum(),
                 waited_ns: passed.sample.waited_ns,
                 system_calls,
-                disk_written_bytes: client_io.write_bytes
-                    + daemon.map_or(0, |_| daemon_io.write_bytes),
+                disk_written_bytes: client_io.write_bytes + daemon.map_or(0, |_| daemon_io.write_bytes),
                 disk_read_bytes: client_io.read_bytes,
                 daemon: of_daemon.clone(),
             });
@@ -370,8 +356,7 @@ impl Pass<'_> {
             let counts = capabilities.counts_requests && is_counted;
             let counted = of_daemon.as_ref().filter(|_| counts);
             // If the backend has request counters, the proof needs them: this pass may not have read them.
-            let can_prove =
-                self.state == CacheState::Hot || counts || !capabilities.counts_requests;
+            let can_prove = self.state == CacheState::Hot || counts || !capabilities.counts_requests;
             let disk = cache_state::DiskReads {
                 client: client_io.read_bytes,
                 daemon: daemon.map(|_| (after.daemon.read_bytes, daemon_io.read_bytes)),
@@ -410,21 +395,13 @@ impl Pass<'_> {
             let root = workspaces.root(op);
             let prepared = prepare(&root, op, &mut open_files)?;
             let workers = match op {
-                FileOp::Together { dir, clients } => {
-                    Some(Workers::start(self.program, &dir.below(&root), clients)?)
-                }
+                FileOp::Together { dir, clients } => Some(Workers::start(self.program, &dir.below(&root), clients)?),
                 _ => None,
             };
-            Ok(PreparedOp {
-                workers,
-                has_bucket: self.has_bucket,
-                ..prepared
-            })
+            Ok(PreparedOp { workers, has_bucket: self.has_bucket, ..prepared })
         };
         let calls = self.expectations.calls().iter();
-        calls
-            .map(|call| call.ops.iter().map(&mut one).collect())
-            .collect()
+        calls.map(|call| call.ops.iter().map(&mut one).collect()).collect()
     }
 }
 
@@ -447,10 +424,7 @@ fn expected_bytes(expected: &[Expected]) -> usize {
         Expected::Entries(entries) => 64 * entries.len(),
         _ => 0,
     };
-    expected
-        .iter()
-        .map(|one| content_bytes(one) + names(one))
-        .sum()
+    expected.iter().map(|one| content_bytes(one) + names(one)).sum()
 }
 
 /// Performs operations outside the clock.
@@ -507,9 +481,7 @@ impl Steps<'_> {
         self.make(&restoration.dirs, &restoration.created)?;
         for change in &restoration.changed {
             self.watchdog.enter(self.limit);
-            let file = OpenOptions::new()
-                .write(true)
-                .open(change.path.below(self.root))?;
+            let file = OpenOptions::new().write(true).open(change.path.below(self.root))?;
             if let Some(length) = change.length {
                 file.set_len(length)?;
             }
@@ -587,10 +559,7 @@ fn daemon_counters(counters: &Counters) -> DaemonCounters {
         };
         (opcode.clone(), count)
     });
-    DaemonCounters {
-        fuse: fuse.collect(),
-        store: counters.store.clone(),
-    }
+    DaemonCounters { fuse: fuse.collect(), store: counters.store.clone() }
 }
 
 #[cfg(test)]

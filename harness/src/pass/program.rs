@@ -6,27 +6,16 @@ use super::*;
 pub fn unsupported(script: &Script) -> Option<String> {
     let mut ops = script.calls.iter().flat_map(|call| &call.ops);
     let op = ops.find(|op| !matches!(op, FileOp::ReadOpen { .. }))?;
-    Some(format!(
-        "it only reads an open file, and does not {}",
-        op.describe()
-    ))
+    Some(format!("it only reads an open file, and does not {}", op.describe()))
 }
 
 impl Pass<'_> {
     /// Lets another program make the calls, which all read one open file.
-    pub(super) fn by_program(
-        &self,
-        workspaces: &mut Workspaces,
-        watchdog: &Watchdog,
-        passed: &mut Passed,
-    ) {
+    pub(super) fn by_program(&self, workspaces: &mut Workspaces, watchdog: &Watchdog, passed: &mut Passed) {
         let calls = self.expectations.calls();
         let first = calls.first().and_then(|call| call.ops.first());
         let Some(FileOp::ReadOpen { path, length, .. }) = first else {
-            return passed.note(
-                Outcome::Infra,
-                "the program only reads an open file".to_owned(),
-            );
+            return passed.note(Outcome::Infra, "the program only reads an open file".to_owned());
         };
         let file = path.below(&workspaces.root(&FileOp::Read(path.clone())));
         let Some(reader) = workspaces.first.timed_reader() else {
@@ -45,10 +34,7 @@ impl Pass<'_> {
                     p90_ns: times.p90_ns,
                     max_ns: times.max_ns,
                 };
-                passed
-                    .sample
-                    .calls
-                    .insert(CallKind::Pread.to_string(), of_calls);
+                passed.sample.calls.insert(CallKind::Pread.to_string(), of_calls);
                 passed.sample.outcomes.insert(Outcome::Ok, times.count);
                 (passed.sample.makespan_ns, passed.sample.waited_ns) = (total_ns, total_ns);
                 passed.sample.bytes_read = times.count * *length as u64;

@@ -34,10 +34,7 @@ impl Pass<'_> {
         watchdog.enter(LIMIT);
         let subtree = workspaces.subtree.to_string_lossy().into_owned();
         let whole = match self.access {
-            Access::Tools => workspaces
-                .first
-                .tools()
-                .map_or(Ok(()), |tools| snapshot_back(tools, &mut model, buffer)),
+            Access::Tools => workspaces.first.tools().map_or(Ok(()), |tools| snapshot_back(tools, &mut model, buffer)),
             Access::Client => workspaces.first.client().map_or(Ok(()), |client| {
                 let everything = FileOp::Search(WorkspacePath::root());
                 buffer.clear();
@@ -85,10 +82,7 @@ impl Pass<'_> {
                 let cut = watchdog.killed();
                 let outcome = cut.as_ref().map_or(trouble.outcome, |_| Outcome::Hang);
                 let cut = cut.map_or(String::new(), |cut| format!("; {cut}"));
-                passed.note(
-                    outcome,
-                    format!("after both hosts settled: {}{cut}", trouble.reason),
-                );
+                passed.note(outcome, format!("after both hosts settled: {}{cut}", trouble.reason));
             }
         }
     }
@@ -104,18 +98,13 @@ fn read_back(
     let expected = model.apply(everything);
     buffer.clear();
     buffer.reserve(content_bytes(&expected));
-    let prepared =
-        prepare(root, everything, &mut OpenFileTable::new()).map_err(|e| e.to_string())?;
+    let prepared = prepare(root, everything, &mut OpenFileTable::new()).map_err(|e| e.to_string())?;
     let observed = perform(&prepared, buffer);
     verify(everything, &expected, &observed, buffer)
 }
 
 /// As [`read_back`], from a snapshot, because a tool's read shows lines and not every byte.
-fn snapshot_back(
-    tools: &dyn Tools,
-    model: &mut ReferenceModel,
-    buffer: &mut ResultBuffer,
-) -> Result<(), String> {
+fn snapshot_back(tools: &dyn Tools, model: &mut ReferenceModel, buffer: &mut ResultBuffer) -> Result<(), String> {
     let everything = FileOp::Search(WorkspacePath::root());
     buffer.clear();
     let held = held(tools, buffer)?;

@@ -37,21 +37,14 @@ pub(super) struct Trouble {
 
 impl From<io::Error> for Trouble {
     fn from(error: io::Error) -> Self {
-        Self {
-            outcome: Outcome::Errno,
-            reason: error.to_string(),
-        }
+        Self { outcome: Outcome::Errno, reason: error.to_string() }
     }
 }
 
 impl Workspaces {
     /// One mount.
     pub fn one(first: Box<dyn Workspace>) -> Self {
-        Self {
-            second: None,
-            first,
-            subtree: PathBuf::new(),
-        }
+        Self { second: None, first, subtree: PathBuf::new() }
     }
 
     /// Mounts the files on a second host.
@@ -59,9 +52,8 @@ impl Workspaces {
         let beside = config.dir.join("second");
         std::fs::create_dir(&beside)?;
         let second = self.first.second_host(&beside);
-        let second = second.map_err(|error| {
-            io::Error::new(error.kind(), format!("mounting a second time: {error}"))
-        })?;
+        let second =
+            second.map_err(|error| io::Error::new(error.kind(), format!("mounting a second time: {error}")))?;
         let second = second.ok_or_else(|| io::Error::other("no second host can have it"))?;
         self.second = Some(second);
         Ok(())
@@ -131,8 +123,7 @@ impl Workspaces {
                 watchdog.enter(limit);
                 shown.push(tree(&mount.root().join(&subtree)));
             }
-            let is_over =
-                began.elapsed() > patience || watchdog.killed().is_some() || interrupt.is_set();
+            let is_over = began.elapsed() > patience || watchdog.killed().is_some() || interrupt.is_set();
             let all: io::Result<Vec<Tree>> = match is_over {
                 // Patience is over: an unreadable file is an error now.
                 true => shown.into_iter().collect(),
@@ -177,10 +168,8 @@ impl SettledFiles {
         for tree in &self.shown {
             let mut here: BTreeMap<&[u8], bool> = BTreeMap::new();
             for (name, bytes) in tree {
-                only_lines(tried, bytes).map_err(|what| Trouble {
-                    outcome: Outcome::WrongData,
-                    reason: format!("{name} {what}"),
-                })?;
+                only_lines(tried, bytes)
+                    .map_err(|what| Trouble { outcome: Outcome::WrongData, reason: format!("{name} {what}") })?;
                 let is_shared = shared.iter().any(|file| file.as_str() == *name);
                 for line in bytes.split_inclusive(|byte| *byte == b'\n') {
                     *here.entry(line).or_default() |= is_shared;
@@ -230,8 +219,6 @@ fn tree(root: &Path) -> io::Result<Tree> {
 fn pull(root: &Path) -> io::Result<()> {
     match attribute::get(root, "user.ctx.pull") {
         Ok(_) | Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOENT) => Ok(()),
-        Err(error) => Err(io::Error::other(format!(
-            "polling for commits of the other host: {error}"
-        ))),
+        Err(error) => Err(io::Error::other(format!("polling for commits of the other host: {error}"))),
     }
 }

@@ -26,12 +26,7 @@ use crate::supervise::Watchdog;
 pub(super) const SCENARIO: &str = "cron-kill";
 
 /// When the daemon is killed, one moment for each start.
-const MOMENTS: [Moment; 4] = [
-    Moment::Idle,
-    Moment::Writing,
-    Moment::BeforeSync,
-    Moment::Writing,
-];
+const MOMENTS: [Moment; 4] = [Moment::Idle, Moment::Writing, Moment::BeforeSync, Moment::Writing];
 
 /// Records that a start writes before the kill.
 const RECORDS: u64 = 20;
@@ -106,11 +101,7 @@ pub(super) fn run(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Fault>
 }
 
 /// A kill at each of [`MOMENTS`], in a workspace of its own.
-fn series(
-    prober: &Prober,
-    watchdog: &Watchdog,
-    (number, is_long): (u64, bool),
-) -> io::Result<Vec<Fault>> {
+fn series(prober: &Prober, watchdog: &Watchdog, (number, is_long): (u64, bool)) -> io::Result<Vec<Fault>> {
     watchdog.enter(STEP_LIMIT);
     let config = prober.workspace_config(&format!("cron-{number}"))?;
     let source = prober.backend.source(&config.dir);
@@ -118,14 +109,7 @@ fn series(
     let mut faults: Vec<Fault> = Vec::new();
     let mut acknowledged = Vec::new();
     for moment in MOMENTS.map(Some).into_iter().chain([None]) {
-        if let Err(error) = start(
-            prober,
-            watchdog,
-            &config,
-            (moment, is_long),
-            &mut faults,
-            &mut acknowledged,
-        ) {
+        if let Err(error) = start(prober, watchdog, &config, (moment, is_long), &mut faults, &mut acknowledged) {
             // An error before the first kill does not result from a fault.
             let Some(last) = faults.last_mut() else {
                 return Err(error);
@@ -193,11 +177,7 @@ fn start(
         failed_calls += 1;
     }
     drop(workspace);
-    let detail = if killed {
-        moment.words()
-    } else {
-        "there is no daemon to kill"
-    };
+    let detail = if killed { moment.words() } else { "there is no daemon to kill" };
     faults.push(Fault {
         killed,
         acknowledged: written.len() as u64,
@@ -240,9 +220,7 @@ fn kill_while_writing(
     });
     std::thread::sleep(Duration::from_millis(10));
     let killed = workspace.kill()?;
-    let failed = writer
-        .join()
-        .map_err(|_| io::Error::other("the writer panicked"))?;
+    let failed = writer.join().map_err(|_| io::Error::other("the writer panicked"))?;
     Ok((killed, done.load(Ordering::SeqCst), failed))
 }
 
@@ -261,19 +239,12 @@ const SENDER: &str = "cron";
 impl Records {
     fn of(prober: &Prober, config: &WorkspaceConfig, root: &Path) -> Self {
         match prober.backend.source(&config.dir) {
-            Some(Source::Database(database)) => Records::Messages {
-                database,
-                shown: root.join("inbox").join(SENDER),
-            },
+            Some(Source::Database(database)) => Records::Messages { database, shown: root.join("inbox").join(SENDER) },
             // A view shows the files of a directory, and none of the directories in it.
-            Some(Source::Directory(plain)) => Records::Files {
-                written: plain.join("state"),
-                shown: root.join("state"),
-            },
-            None => Records::Files {
-                written: root.join("records"),
-                shown: root.join("records"),
-            },
+            Some(Source::Directory(plain)) => {
+                Records::Files { written: plain.join("state"), shown: root.join("state") }
+            }
+            None => Records::Files { written: root.join("records"), shown: root.join("records") },
         }
     }
 
@@ -315,9 +286,7 @@ impl Records {
                 }
                 Ok(())
             }
-            Records::Messages { database, .. } => {
-                insert(database, number, &bytes, sync).map_err(io::Error::other)
-            }
+            Records::Messages { database, .. } => insert(database, number, &bytes, sync).map_err(io::Error::other),
         }
     }
 
@@ -335,18 +304,12 @@ impl Records {
         let paths: BTreeMap<u64, PathBuf> = match self {
             Records::Files { shown, .. } => {
                 let paths = numbers.iter();
-                paths
-                    .map(|number| (*number, shown.join(name(*number))))
-                    .collect()
+                paths.map(|number| (*number, shown.join(name(*number)))).collect()
             }
             Records::Messages { shown, .. } => messages(shown),
         };
         let mut whole = numbers.to_vec();
-        whole.retain(|number| {
-            paths
-                .get(number)
-                .is_some_and(|path| is_whole(path, *number))
-        });
+        whole.retain(|number| paths.get(number).is_some_and(|path| is_whole(path, *number)));
         whole
     }
 }

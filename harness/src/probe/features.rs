@@ -71,21 +71,10 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
     }
     let (_, workspace) = prober.open("features", watchdog)?;
     let features: Vec<&Feature> = short_features().collect();
-    let results = try_features(
-        workspace.root(),
-        None,
-        &features,
-        watchdog,
-        &prober.interrupt,
-    )?;
+    let results = try_features(workspace.root(), None, &features, watchdog, &prober.interrupt)?;
     let probes = features.iter().zip(&results).map(|(feature, result)| {
         let (outcome, detail) = feature_outcome(result);
-        prober.probe(
-            CONFORMANCE,
-            &feature_name(feature),
-            outcome,
-            detail.to_owned(),
-        )
+        prober.probe(CONFORMANCE, &feature_name(feature), outcome, detail.to_owned())
     });
     let probes = probes.collect();
     watchdog.enter(STEP_LIMIT);

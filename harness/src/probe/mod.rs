@@ -29,12 +29,7 @@ pub fn probe_names() -> BTreeMap<String, BTreeSet<String>> {
     let tools = tools::names().map(str::to_owned).collect();
     let facts = visible::NAMES.map(str::to_owned).into();
     let properties = properties::NAMES.map(str::to_owned).into();
-    [
-        (properties::ASPECT.to_owned(), properties),
-        ("tool".to_owned(), tools),
-        ("visible".to_owned(), facts),
-    ]
-    .into()
+    [(properties::ASPECT.to_owned(), properties), ("tool".to_owned(), tools), ("visible".to_owned(), facts)].into()
 }
 
 /// How long any one step of a probe may take.
@@ -74,9 +69,7 @@ impl Prober {
             return Vec::new();
         }
         let prober = self.clone();
-        let result = supervise(&self.interrupt, move |watchdog| {
-            cron::run(&prober, watchdog)
-        });
+        let result = supervise(&self.interrupt, move |watchdog| cron::run(&prober, watchdog));
         match result {
             Ok(Ok(faults)) => faults,
             Ok(Err(error)) => vec![self.fault(Outcome::Infra, &error.to_string())],
@@ -84,11 +77,7 @@ impl Prober {
         }
     }
 
-    fn supervised(
-        &self,
-        aspect: &'static str,
-        probe: fn(&Prober, &Watchdog) -> io::Result<Vec<Probe>>,
-    ) -> Vec<Probe> {
+    fn supervised(&self, aspect: &'static str, probe: fn(&Prober, &Watchdog) -> io::Result<Vec<Probe>>) -> Vec<Probe> {
         let prober = self.clone();
         let result = supervise(&self.interrupt, move |watchdog| probe(&prober, watchdog));
         let failure = match result {
@@ -100,11 +89,7 @@ impl Prober {
     }
 
     /// Opens a workspace, within [`STEP_LIMIT`].
-    fn open(
-        &self,
-        name: &str,
-        watchdog: &Watchdog,
-    ) -> io::Result<(WorkspaceConfig, Box<dyn Workspace>)> {
+    fn open(&self, name: &str, watchdog: &Watchdog) -> io::Result<(WorkspaceConfig, Box<dyn Workspace>)> {
         watchdog.enter(STEP_LIMIT);
         let config = self.workspace_config(name)?;
         let workspace = self.backend.open(&config)?;
@@ -134,10 +119,7 @@ impl Prober {
 
     /// Whether the arm shows a database. No probe fits it, because no program writes files into a database.
     fn shows_rows(&self) -> bool {
-        matches!(
-            self.backend.source(Path::new("")),
-            Some(Source::Database(_))
-        )
+        matches!(self.backend.source(Path::new("")), Some(Source::Database(_)))
     }
 
     fn probe(&self, aspect: &str, name: &str, outcome: Outcome, detail: String) -> Probe {

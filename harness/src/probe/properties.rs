@@ -32,17 +32,8 @@ const WATCHERS: &str = "watchers";
 const OTHER_HOST: &str = "watchers-other-host";
 
 /// The properties that are probed, in order.
-pub(super) const NAMES: [&str; 9] = [
-    PORTABLE,
-    SNAPSHOT,
-    DIFF,
-    VERSIONS,
-    FORK,
-    MACHINE_LOSS,
-    SECOND_PROCESS,
-    WATCHERS,
-    OTHER_HOST,
-];
+pub(super) const NAMES: [&str; 9] =
+    [PORTABLE, SNAPSHOT, DIFF, VERSIONS, FORK, MACHINE_LOSS, SECOND_PROCESS, WATCHERS, OTHER_HOST];
 
 /// Why a property that the backend does not name was not tried.
 const NOT_OFFERED: &str = "not offered";
@@ -79,9 +70,7 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
         let judged = match finding {
             Ok(Some(detail)) => (Outcome::Ok, detail),
             Ok(None) => (Outcome::Skipped, NOT_OFFERED.to_owned()),
-            Err(_) if watchdog.killed().is_some() => {
-                (Outcome::Hang, "hung and was aborted".to_owned())
-            }
+            Err(_) if watchdog.killed().is_some() => (Outcome::Hang, "hung and was aborted".to_owned()),
             Err(Failure(outcome, detail)) => (outcome, detail),
         };
         watchdog.mend();
@@ -107,12 +96,7 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
     }
     record(MACHINE_LOSS, judge(survives_machine_loss(prober, watchdog)));
     let (config, workspace) = prober.open("properties", watchdog)?;
-    let mut open = Open {
-        prober,
-        watchdog,
-        config,
-        workspace,
-    };
+    let mut open = Open { prober, watchdog, config, workspace };
     let steps: [(&str, Step<'_>); 7] = [
         (SNAPSHOT, Open::snapshot),
         (DIFF, Open::diff),
@@ -217,8 +201,7 @@ fn copy(paths: &[PathBuf], from: &Path, to: &Path) -> Result<Size, Failure> {
         }
         let mut command = Command::new("cp");
         command.args(["-a", "-T", "--"]).arg(path).arg(&target);
-        super::run(&mut command, from)
-            .map_err(|error| Failure(Outcome::Infra, format!("cp: {error}")))?;
+        super::run(&mut command, from).map_err(|error| Failure(Outcome::Infra, format!("cp: {error}")))?;
     }
     let mut size = Size::default();
     tree::walk(to, &mut |_, metadata| {
@@ -236,8 +219,7 @@ fn copy(paths: &[PathBuf], from: &Path, to: &Path) -> Result<Size, Failure> {
 
 /// Syncs, kills the daemon, removes everything of the workspace on this machine, and mounts again.
 fn survives_machine_loss(prober: &Prober, watchdog: &Watchdog) -> Finding {
-    let is_elsewhere =
-        prober.backend.promises().machine_loss.is_some() || prober.backend.ends_with_process();
+    let is_elsewhere = prober.backend.promises().machine_loss.is_some() || prober.backend.ends_with_process();
     if !is_elsewhere {
         return Ok(None);
     }
@@ -264,11 +246,9 @@ fn survives_machine_loss(prober: &Prober, watchdog: &Watchdog) -> Finding {
             expected.len(),
             expected.remark()
         ))),
-        [first, more @ ..] => wrong(format!(
-            "{} of {} names that were synced differ: {first}",
-            more.len() + 1,
-            expected.len()
-        )),
+        [first, more @ ..] => {
+            wrong(format!("{} of {} names that were synced differ: {first}", more.len() + 1, expected.len()))
+        }
     }
 }
 
@@ -300,9 +280,7 @@ impl<'a> Open<'a> {
     /// Saves a snapshot; its name or path.
     fn save(&mut self, name: &str) -> io::Result<Option<String>> {
         let at = self.config.dir.join(name);
-        let said = self
-            .workspace
-            .property(PropertyCall::Snapshot { at: &at })?;
+        let said = self.workspace.property(PropertyCall::Snapshot { at: &at })?;
         Ok(said.map(|said| match said.split_whitespace().last() {
             Some(name) => name.to_owned(),
             None => at.to_string_lossy().into_owned(),
@@ -321,24 +299,17 @@ impl<'a> Open<'a> {
         self.write(files[0], &text(files[0], 2))?;
         std::fs::remove_file(self.workspace.root().join(files[1]))?;
         for file in files {
-            let call = PropertyCall::ReadSnapshot {
-                snapshot: &snapshot,
-                file,
-            };
+            let call = PropertyCall::ReadSnapshot { snapshot: &snapshot, file };
             let found = self.workspace.property(call)?;
             if found.as_deref() != Some(&text(file, 1)) {
-                return wrong(format!(
-                    "{file}, changed after the snapshot, is not in it as it was saved"
-                ));
+                return wrong(format!("{file}, changed after the snapshot, is not in it as it was saved"));
             }
         }
         let live = std::fs::read_to_string(self.workspace.root().join(files[0]))?;
         if live != text(files[0], 2) {
             return wrong("reading a snapshot changed the file in the mount");
         }
-        Ok(Some(
-            "a changed and a removed file read from a snapshot as they were saved".to_owned(),
-        ))
+        Ok(Some("a changed and a removed file read from a snapshot as they were saved".to_owned()))
     }
 
     /// Changes one of two files after a snapshot.
@@ -351,9 +322,7 @@ impl<'a> Open<'a> {
             return Ok(None);
         };
         self.write(changed, &text(changed, 2))?;
-        let call = PropertyCall::Diff {
-            snapshot: &snapshot,
-        };
+        let call = PropertyCall::Diff { snapshot: &snapshot };
         let Some(said) = self.workspace.property(call)? else {
             return Ok(None);
         };
@@ -375,9 +344,7 @@ impl<'a> Open<'a> {
         let Some(said) = self.workspace.property(PropertyCall::Versions { file })? else {
             return Ok(None);
         };
-        let names = said
-            .lines()
-            .filter_map(|line| line.split_whitespace().next());
+        let names = said.lines().filter_map(|line| line.split_whitespace().next());
         let names: Vec<&str> = names.take(VERSIONS_MAX).collect();
         let mut found = Vec::new();
         for version in &names {
@@ -390,10 +357,7 @@ impl<'a> Open<'a> {
                 return wrong(format!("none of {kept} versions is version {version} of 2"));
             }
         }
-        Ok(Some(format!(
-            "both of two synced versions of a file read back; it names {}",
-            names.len()
-        )))
+        Ok(Some(format!("both of two synced versions of a file read back; it names {}", names.len())))
     }
 
     /// Copies a directory, and changes both.
@@ -403,16 +367,12 @@ impl<'a> Open<'a> {
         let (file, of_both, of_one) = ("file", text("fork", 1), text("fork", 2));
         std::fs::create_dir(&from)?;
         std::fs::write(from.join(file), &of_both)?;
-        let call = PropertyCall::Fork {
-            from: "fork-from",
-            to: "fork-to",
-        };
+        let call = PropertyCall::Fork { from: "fork-from", to: "fork-to" };
         if self.workspace.property(call)?.is_none() {
             return Ok(None);
         }
-        let is_there = wait_until(OTHER_PATIENCE, || {
-            std::fs::read_to_string(to.join(file)).is_ok_and(|found| found == of_both)
-        });
+        let is_there =
+            wait_until(OTHER_PATIENCE, || std::fs::read_to_string(to.join(file)).is_ok_and(|found| found == of_both));
         if !is_there {
             return wrong("the fork does not show the files of the original");
         }
@@ -424,9 +384,7 @@ impl<'a> Open<'a> {
         if std::fs::read_to_string(to.join(file))? != of_one {
             return wrong("a change in the original changed the fork");
         }
-        Ok(Some(
-            "a fork of a directory and its original changed independently".to_owned(),
-        ))
+        Ok(Some("a fork of a directory and its original changed independently".to_owned()))
     }
 
     /// A process reads a file, another one writes it, and a third reads it.
@@ -440,16 +398,10 @@ impl<'a> Open<'a> {
             let found = super::run(cat.arg(shown.join(name)), &self.config.dir);
             let found = found.map_err(|error| Failure(Outcome::Errno, error))?;
             if found != expected {
-                return wrong(format!(
-                    "after write {version} of 3 a second process read {} other bytes",
-                    found.len()
-                ));
+                return wrong(format!("after write {version} of 3 a second process read {} other bytes", found.len()));
             }
         }
-        Ok(Some(
-            "a second process read each of three writes once the first had closed the file"
-                .to_owned(),
-        ))
+        Ok(Some("a second process read each of three writes once the first had closed the file".to_owned()))
     }
 
     /// Watches a directory by inotify while another process changes it.
@@ -459,14 +411,10 @@ impl<'a> Open<'a> {
         let name = "watched.md";
         write_by_process(&plain.join(name), &text(name, 1))?;
         match watch.wait_for(name, EVENT_PATIENCE)? {
-            Some(after) => Ok(Some(format!(
-                "inotify reported a change by another process after {} ms",
-                after.as_millis()
-            ))),
-            None => wrong(format!(
-                "inotify reported no change within {} s",
-                EVENT_PATIENCE.as_secs()
-            )),
+            Some(after) => {
+                Ok(Some(format!("inotify reported a change by another process after {} ms", after.as_millis())))
+            }
+            None => wrong(format!("inotify reported no change within {} s", EVENT_PATIENCE.as_secs())),
         }
     }
 
@@ -476,10 +424,7 @@ impl<'a> Open<'a> {
         if !capabilities.several_hosts {
             return Ok(None);
         }
-        let beside = self
-            .prober
-            .scratch
-            .join(format!("other-host-{}", self.prober.arm));
+        let beside = self.prober.scratch.join(format!("other-host-{}", self.prober.arm));
         std::fs::create_dir(&beside)?;
         let Some(second) = self.workspace.second_host(&beside)? else {
             return Ok(None);
@@ -499,21 +444,14 @@ impl<'a> Open<'a> {
         let name = "watched-other-host.md";
         write_by_process(&second.root().join(name), &text(name, 1))?;
         if let Some(after) = watch.wait_for(name, OTHER_PATIENCE)? {
-            return Ok(Some(format!(
-                "inotify reported a change on another host after {} ms",
-                after.as_millis()
-            )));
+            return Ok(Some(format!("inotify reported a change on another host after {} ms", after.as_millis())));
         }
-        let is_there =
-            std::fs::read_to_string(root.join(name)).is_ok_and(|found| found == text(name, 1));
+        let is_there = std::fs::read_to_string(root.join(name)).is_ok_and(|found| found == text(name, 1));
         let shown = match is_there {
             true => "which this host shows",
             false => "which this host does not show, either",
         };
-        wrong(format!(
-            "inotify reported no change on another host within {} s, {shown}",
-            OTHER_PATIENCE.as_secs()
-        ))
+        wrong(format!("inotify reported no change on another host within {} s, {shown}", OTHER_PATIENCE.as_secs()))
     }
 }
 
@@ -523,20 +461,15 @@ fn in_tools(prober: &Prober) -> Vec<(&'static str, Finding)> {
     let tried = || -> Result<Option<(usize, bool)>, Failure> {
         let config = prober.workspace_config("properties")?;
         let mut workspace = prober.backend.open(&config)?;
-        let failed =
-            |error: backends::backend::ToolError| Failure(Outcome::Errno, error.to_string());
+        let failed = |error: backends::backend::ToolError| Failure(Outcome::Errno, error.to_string());
         let name = "snapshot.md";
         let Some(tools) = workspace.tools() else {
             workspace.close()?;
             return Ok(None);
         };
-        tools
-            .write_file(name, text(name, 1).as_bytes())
-            .map_err(failed)?;
+        tools.write_file(name, text(name, 1).as_bytes()).map_err(failed)?;
         let snapshot = tools.snapshot();
-        tools
-            .write_file(name, text(name, 2).as_bytes())
-            .map_err(failed)?;
+        tools.write_file(name, text(name, 2).as_bytes()).map_err(failed)?;
         workspace.close()?;
         std::fs::remove_dir_all(&config.dir)?;
         let config = prober.workspace_config("properties-copy")?;
@@ -555,9 +488,8 @@ fn in_tools(prober: &Prober) -> Vec<(&'static str, Finding)> {
     match tried() {
         Ok(None) => {}
         Ok(Some((bytes, true))) => {
-            let detail = format!(
-                "another session showed the same file from a snapshot; the state has 1 text, {bytes} bytes"
-            );
+            let detail =
+                format!("another session showed the same file from a snapshot; the state has 1 text, {bytes} bytes");
             found.push((PORTABLE, Ok(Some(detail.clone()))));
             found.push((SNAPSHOT, Ok(Some(detail))));
         }
@@ -581,12 +513,8 @@ fn text(name: &str, version: u32) -> String {
 
 /// Replaces a file by a process of its own, which has ended on return.
 fn write_by_process(path: &Path, text: &str) -> Result<(), Failure> {
-    let mut tee = Command::new("tee")
-        .arg(path)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()?;
+    let mut tee =
+        Command::new("tee").arg(path).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     if let Some(mut input) = tee.stdin.take() {
         input.write_all(text.as_bytes())?;
     }
@@ -622,10 +550,7 @@ impl Watch {
         let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let wanted = WatchFlags::CREATE | WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE;
         inotify::add_watch(&events, dir, wanted | WatchFlags::MOVED_TO)?;
-        Ok(Self {
-            events,
-            began: Instant::now(),
-        })
+        Ok(Self { events, began: Instant::now() })
     }
 
     /// Waits for an event of a name in the directory, and returns the time since the watch began; `None` if there is
@@ -633,8 +558,7 @@ impl Watch {
     fn wait_for(&self, name: &str, limit: Duration) -> io::Result<Option<Duration>> {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut reader = inotify::Reader::new(&self.events, &mut buffer);
-        let is_it =
-            |found: Option<&CStr>| found.is_some_and(|found| found.to_bytes() == name.as_bytes());
+        let is_it = |found: Option<&CStr>| found.is_some_and(|found| found.to_bytes() == name.as_bytes());
         loop {
             match reader.next() {
                 Ok(event) if is_it(event.file_name()) => return Ok(Some(self.began.elapsed())),

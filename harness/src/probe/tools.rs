@@ -11,50 +11,20 @@ use crate::supervise::Watchdog;
 
 /// Programs, each with a shell script for an empty directory. Any failing line fails the probe.
 const TASKS: &[(&str, &str)] = &[
-    (
-        "cat",
-        "printf 'hello\\nworld\\n' > a; test \"$(cat a | wc -l)\" = 2",
-    ),
-    (
-        "ls",
-        "touch b a; mkdir c; test \"$(ls | tr '\\n' ' ')\" = 'a b c '; ls -la | grep -q ' a$'",
-    ),
-    (
-        "grep",
-        "mkdir -p x/y; echo needle > x/y/a; echo hay > x/b; test \"$(grep -rl needle .)\" = ./x/y/a",
-    ),
+    ("cat", "printf 'hello\\nworld\\n' > a; test \"$(cat a | wc -l)\" = 2"),
+    ("ls", "touch b a; mkdir c; test \"$(ls | tr '\\n' ' ')\" = 'a b c '; ls -la | grep -q ' a$'"),
+    ("grep", "mkdir -p x/y; echo needle > x/y/a; echo hay > x/b; test \"$(grep -rl needle .)\" = ./x/y/a"),
     (
         "find",
         "mkdir -p x/y; touch x/y/a.md x/b.txt; test \"$(find . -name '*.md' -type f)\" = ./x/y/a.md; test -z \"$(find . -newermt 2100-01-01)\"",
     ),
-    (
-        "sed",
-        "echo hello > a; sed -i s/hello/bye/ a; test \"$(cat a)\" = bye",
-    ),
-    (
-        "cp",
-        "seq 100000 > a; cp -a a b; cmp a b; test \"$(stat -c %Y a)\" = \"$(stat -c %Y b)\"",
-    ),
-    (
-        "mv",
-        "echo 1 > a; echo 2 > b; mv a b; test \"$(cat b)\" = 1; test ! -e a",
-    ),
-    (
-        "rm",
-        "mkdir -p x/y/z; touch x/1 x/y/2 x/y/z/3; rm -r x; test ! -e x",
-    ),
-    (
-        "ln",
-        "echo 1 > a; ln a b; ln -s a c; echo 2 > a; test \"$(cat b)$(cat c)\" = 22; test \"$(stat -c %h a)\" = 2",
-    ),
-    (
-        "truncate",
-        "truncate -s 1M a; test \"$(stat -c %s a)\" = 1048576; truncate -s 10 a; test \"$(wc -c < a)\" = 10",
-    ),
-    (
-        "tar",
-        "mkdir x; seq 1000 > x/a; ln -s a x/b; tar cf t.tar x; mkdir out; tar xf t.tar -C out; diff -r x out/x",
-    ),
+    ("sed", "echo hello > a; sed -i s/hello/bye/ a; test \"$(cat a)\" = bye"),
+    ("cp", "seq 100000 > a; cp -a a b; cmp a b; test \"$(stat -c %Y a)\" = \"$(stat -c %Y b)\""),
+    ("mv", "echo 1 > a; echo 2 > b; mv a b; test \"$(cat b)\" = 1; test ! -e a"),
+    ("rm", "mkdir -p x/y/z; touch x/1 x/y/2 x/y/z/3; rm -r x; test ! -e x"),
+    ("ln", "echo 1 > a; ln a b; ln -s a c; echo 2 > a; test \"$(cat b)$(cat c)\" = 22; test \"$(stat -c %h a)\" = 2"),
+    ("truncate", "truncate -s 1M a; test \"$(stat -c %s a)\" = 1048576; truncate -s 10 a; test \"$(wc -c < a)\" = 10"),
+    ("tar", "mkdir x; seq 1000 > x/a; ln -s a x/b; tar cf t.tar x; mkdir out; tar xf t.tar -C out; diff -r x out/x"),
     (
         "flock",
         "echo 0 > n; for i in 1 2; do (for j in 1 2 3 4 5 6 7 8 9 10; do flock l sh -c 'echo $(($(cat n) + 1)) > n'; done) & done; wait; test \"$(cat n)\" = 20",
@@ -63,22 +33,13 @@ const TASKS: &[(&str, &str)] = &[
         "git",
         "git init -q r; cd r; seq 2000 > a; git add a; git -c user.name=n -c user.email=e@example.org commit -qm m; cd ..; git clone -q r s; git -C s fsck --strict --no-progress; cmp r/a s/a; test -z \"$(git -C s status --porcelain)\"",
     ),
-    (
-        "rg",
-        "mkdir -p x/y; echo needle > x/y/a; test \"$(rg -l needle . | wc -l)\" = 1",
-    ),
-    (
-        "rsync",
-        "mkdir x; seq 1000 > x/a; rsync -a x/ y/; diff -r x y; test -z \"$(rsync -ani x/ y/)\"",
-    ),
+    ("rg", "mkdir -p x/y; echo needle > x/y/a; test \"$(rg -l needle . | wc -l)\" = 1"),
+    ("rsync", "mkdir x; seq 1000 > x/a; rsync -a x/ y/; diff -r x y; test -z \"$(rsync -ani x/ y/)\""),
     (
         "sqlite3",
         "sqlite3 d 'CREATE TABLE t (n); INSERT INTO t VALUES (1), (2)'; test \"$(sqlite3 d 'SELECT sum(n) FROM t; PRAGMA integrity_check' | tr '\\n' ' ')\" = '3 ok '",
     ),
-    (
-        "vi",
-        "echo one > a; vi -es -u NONE -c 's/one/two/' -c wq a; test \"$(cat a)\" = two; test \"$(ls -A)\" = a",
-    ),
+    ("vi", "echo one > a; vi -es -u NONE -c 's/one/two/' -c wq a; test \"$(cat a)\" = two; test \"$(ls -A)\" = a"),
     (
         "cargo",
         "cargo init -q --vcs none --name hello h; cd h; unset CARGO_TARGET_DIR CARGO_BUILD_TARGET_DIR; cargo build -q --offline; test \"$(./target/debug/hello)\" = 'Hello, world!'",
@@ -121,14 +82,10 @@ fn probe_shown(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Probe>> {
         let seen = run(&mut shell, &shown);
         let expected = run(&mut shell, &plain);
         let (outcome, detail) = match (seen, expected) {
-            (Ok(seen), Ok(expected)) if seen == expected => (
-                Outcome::Ok,
-                "printed what it prints in the plain directory".to_owned(),
-            ),
-            (Ok(seen), expected) => (
-                Outcome::WrongData,
-                format!("printed {seen:?}, expected {expected:?}"),
-            ),
+            (Ok(seen), Ok(expected)) if seen == expected => {
+                (Outcome::Ok, "printed what it prints in the plain directory".to_owned())
+            }
+            (Ok(seen), expected) => (Outcome::WrongData, format!("printed {seen:?}, expected {expected:?}")),
             (Err(problem), _) => (Outcome::Errno, problem),
         };
         probes.push(prober.probe("tool", program, outcome, detail));
@@ -160,9 +117,7 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
             .and_then(|()| run(Command::new("sh").args(["-euc", script]), &dir));
         let (outcome, detail) = match result {
             Ok(_) => (Outcome::Ok, "did its task".to_owned()),
-            Err(_) if watchdog.killed().is_some() => {
-                (Outcome::Hang, "hung and was aborted".to_owned())
-            }
+            Err(_) if watchdog.killed().is_some() => (Outcome::Hang, "hung and was aborted".to_owned()),
             Err(problem) => (Outcome::Errno, problem),
         };
         probes.push(prober.probe("tool", program, outcome, detail));

@@ -44,10 +44,9 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
 
     probes.push(outcome_of(IN_USE, cat()));
     let (outcome, detail) = match workspace.counters()? {
-        Some(counters) if counters.requests() > 0 => (
-            Outcome::Ok,
-            format!("{} requests, by kind", counters.requests()),
-        ),
+        Some(counters) if counters.requests() > 0 => {
+            (Outcome::Ok, format!("{} requests, by kind", counters.requests()))
+        }
         Some(_) => (Outcome::Errno, "no request was counted".to_owned()),
         None => (Outcome::Errno, "it has no request counters".to_owned()),
     };

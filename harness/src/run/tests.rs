@@ -51,25 +51,12 @@ impl Default for Scripted {
 }
 
 impl Scripted {
-    fn sample(
-        &self,
-        plan: &Plan,
-        epoch: u32,
-        cell: &PlannedCell,
-        arm: usize,
-        round: u32,
-    ) -> Sample {
+    fn sample(&self, plan: &Plan, epoch: u32, cell: &PlannedCell, arm: usize, round: u32) -> Sample {
         let workload = &plan.workloads[cell.workload];
         let arm = &plan.arms[arm].name;
         // Rounds differ a little, as on a real machine.
         let took = (self.takes)(&workload.name, arm, epoch) + u64::from(round);
-        let calls = Calls {
-            count: 1,
-            total_ns: took,
-            p50_ns: took,
-            p90_ns: took,
-            max_ns: took,
-        };
+        let calls = Calls { count: 1, total_ns: took, p50_ns: took, p90_ns: took, max_ns: took };
         let outcome = self.setup.as_ref().map_or(Outcome::Ok, |_| Outcome::Setup);
         Sample {
             round,
@@ -98,9 +85,7 @@ impl Scripted {
     /// The arms that were measured in an epoch, by workload.
     fn in_epoch(&self, epoch: u32) -> BTreeMap<&str, &[String]> {
         let asked = self.asked.iter().filter(|asked| asked.epoch == epoch);
-        asked
-            .map(|asked| (asked.workload.as_str(), &asked.arms[..]))
-            .collect()
+        asked.map(|asked| (asked.workload.as_str(), &asked.arms[..])).collect()
     }
 
     fn epochs(&self) -> BTreeSet<u32> {
@@ -113,13 +98,7 @@ impl Lab for Scripted {
         Ok(Some(turn % 2))
     }
 
-    fn measure(
-        &mut self,
-        plan: &Plan,
-        epoch: u32,
-        cell: &PlannedCell,
-        slice: Duration,
-    ) -> Option<CellResult> {
+    fn measure(&mut self, plan: &Plan, epoch: u32, cell: &PlannedCell, slice: Duration) -> Option<CellResult> {
         if self.asked.len() == self.until {
             return None;
         }
@@ -176,14 +155,8 @@ fn second_section(plan: &mut Plan, budget_ms: u64, epochs: u32) {
     let first = &mut plan.schedule.sections[0];
     let states = first.cells.remove("micro/other").unwrap();
     let cells = BTreeMap::from([("micro/other".to_owned(), states)]);
-    let second = Section {
-        name: "second".to_owned(),
-        budget_ms,
-        epochs,
-        cells,
-        looks: Looks::at_end(epochs),
-        ..first.clone()
-    };
+    let second =
+        Section { name: "second".to_owned(), budget_ms, epochs, cells, looks: Looks::at_end(epochs), ..first.clone() };
     plan.schedule.sections.push(second);
 }
 
@@ -251,12 +224,8 @@ fn the_budget_ends_a_run_but_never_before_three_sound_epochs() {
     let epochs = |budget_ms, is_void| {
         let mut plan = two_cells();
         plan.schedule.sections[0].budget_ms = budget_ms;
-        let mut lab = Scripted {
-            takes: |_, arm, epoch| wavering(arm, epoch),
-            epoch_ms: 400,
-            is_void,
-            ..Scripted::default()
-        };
+        let mut lab =
+            Scripted { takes: |_, arm, epoch| wavering(arm, epoch), epoch_ms: 400, is_void, ..Scripted::default() };
         complete(&plan, &mut lab);
         (lab.epochs().len(), lab.asked)
     };
@@ -275,17 +244,10 @@ fn a_cell_that_takes_more_than_its_part_takes_nothing_from_the_other() {
     let mut plan = two_cells();
     plan.schedule.sections[0].budget_ms = 8_000;
     let slices = |cell_ms: fn(&str) -> u64, epoch_ms| {
-        let mut lab = Scripted {
-            cell_ms,
-            epoch_ms,
-            takes: |_, arm, epoch| wavering(arm, epoch),
-            ..Scripted::default()
-        };
+        let mut lab =
+            Scripted { cell_ms, epoch_ms, takes: |_, arm, epoch| wavering(arm, epoch), ..Scripted::default() };
         complete(&plan, &mut lab);
-        let other = lab
-            .asked
-            .iter()
-            .filter(|asked| asked.workload == "micro/other");
+        let other = lab.asked.iter().filter(|asked| asked.workload == "micro/other");
         let slices = other.map(|asked| asked.slice.as_millis());
         slices.collect::<Vec<_>>()
     };
@@ -303,22 +265,11 @@ fn no_section_takes_the_budget_of_another() {
         let mut plan = two_cells();
         plan.schedule.sections[0].budget_ms = first_ms;
         second_section(&mut plan, 10_000, 10);
-        let mut lab = Scripted {
-            takes: |_, arm, epoch| wavering(arm, epoch / 2),
-            epoch_ms: 1_000,
-            ..Scripted::default()
-        };
+        let mut lab =
+            Scripted { takes: |_, arm, epoch| wavering(arm, epoch / 2), epoch_ms: 1_000, ..Scripted::default() };
         let run = complete(&plan, &mut lab);
-        let of = |name: &str| {
-            run.epochs
-                .iter()
-                .filter(|epoch| epoch.section == name)
-                .count()
-        };
-        let second = lab
-            .asked
-            .iter()
-            .filter(|asked| asked.workload == "micro/other");
+        let of = |name: &str| run.epochs.iter().filter(|epoch| epoch.section == name).count();
+        let second = lab.asked.iter().filter(|asked| asked.workload == "micro/other");
         let slices: Vec<u128> = second.map(|asked| asked.slice.as_millis()).collect();
         (of("all"), of("second"), slices)
     };
@@ -340,12 +291,7 @@ fn a_void_epoch_of_one_section_is_repeated_there_alone() {
         ..Scripted::default()
     };
     let run = complete(&plan, &mut lab);
-    let of = |name: &str| {
-        run.epochs
-            .iter()
-            .filter(|epoch| epoch.section == name)
-            .count()
-    };
+    let of = |name: &str| run.epochs.iter().filter(|epoch| epoch.section == name).count();
     assert_eq!(run.epochs[2].section, "all");
     assert_eq!((of("all"), of("second")), (9, 8));
 }
@@ -356,29 +302,16 @@ fn a_run_interrupted_in_one_section_keeps_the_other_and_resumes_both() {
     let dir = dir.path().join("run");
     let mut plan = two_cells();
     second_section(&mut plan, 240_000, 4);
-    let lab = |until| Scripted {
-        until,
-        takes: |_, arm, epoch| wavering(arm, epoch / 2),
-        ..Scripted::default()
-    };
+    let lab = |until| Scripted { until, takes: |_, arm, epoch| wavering(arm, epoch / 2), ..Scripted::default() };
     // Two epochs of the first section and one of the second.
     assert!(matches!(go(&dir, &plan, &mut lab(3)), RunEnd::Interrupted));
     let before = Run::read(&dir).unwrap();
     let sections: Vec<&str> = before.epochs.iter().map(|epoch| &*epoch.section).collect();
     assert_eq!(sections, ["all", "second", "all"]);
-    assert!(matches!(
-        go(&dir, &plan, &mut lab(usize::MAX)),
-        RunEnd::Complete
-    ));
+    assert!(matches!(go(&dir, &plan, &mut lab(usize::MAX)), RunEnd::Complete));
     let after = Run::read(&dir).unwrap();
     assert_eq!(after.samples[..before.samples.len()], before.samples[..]);
-    let of = |name: &str| {
-        after
-            .epochs
-            .iter()
-            .filter(|epoch| epoch.section == name)
-            .count()
-    };
+    let of = |name: &str| after.epochs.iter().filter(|epoch| epoch.section == name).count();
     assert_eq!((of("all"), of("second")), (8, 4));
 }
 
@@ -395,10 +328,7 @@ fn a_run_repeats_void_epochs_up_to_a_limit() {
     let void: Vec<u32> = void.map(|epoch| epoch.epoch).collect();
     assert_eq!(void, [0, 2, 4]);
 
-    let mut sleeping = Scripted {
-        is_void: |_| true,
-        ..Scripted::default()
-    };
+    let mut sleeping = Scripted { is_void: |_| true, ..Scripted::default() };
     complete(&two_cells(), &mut sleeping);
     assert_eq!(sleeping.epochs().len(), 5);
 }
@@ -408,11 +338,7 @@ fn an_interrupted_run_is_readable_and_resumes_where_it_stopped() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path().join("run");
     let plan = two_cells();
-    let lab = |until| Scripted {
-        until,
-        takes: |_, arm, epoch| wavering(arm, epoch),
-        ..Scripted::default()
-    };
+    let lab = |until| Scripted { until, takes: |_, arm, epoch| wavering(arm, epoch), ..Scripted::default() };
     // Two epochs and a half.
     let ended = go(&dir, &plan, &mut lab(5));
     assert!(matches!(ended, RunEnd::Interrupted));
@@ -427,10 +353,7 @@ fn an_interrupted_run_is_readable_and_resumes_where_it_stopped() {
         std::fs::write(&file, text).unwrap();
     }
     let read = Run::read(&dir).unwrap();
-    assert_eq!(
-        (read.samples, read.epochs),
-        (before.samples.clone(), before.epochs)
-    );
+    assert_eq!((read.samples, read.epochs), (before.samples.clone(), before.epochs));
 
     let mut rest = lab(usize::MAX);
     assert!(matches!(go(&dir, &plan, &mut rest), RunEnd::Complete));
@@ -456,10 +379,7 @@ fn a_run_interrupted_in_every_epoch_still_completes() {
     plan.schedule.sections[0].epochs = 3;
     plan.schedule.sections[0].looks = Looks::at_end(3);
     for _ in 0..7 {
-        let mut lab = Scripted {
-            until: 1,
-            ..Scripted::default()
-        };
+        let mut lab = Scripted { until: 1, ..Scripted::default() };
         assert!(matches!(go(&dir, &plan, &mut lab), RunEnd::Interrupted));
     }
     let mut lab = Scripted::default();
@@ -499,10 +419,7 @@ fn a_failed_write_of_results_ends_the_run() {
         let mut lab = Scripted::default();
         let (plan, never) = (plan(), Interrupt::never());
         let ended = Runner::new(&plan, &writer, &never, None).run(&mut lab, &mut Silent);
-        assert!(
-            matches!(ended, RunEnd::CannotRecord(_)),
-            "{name}: {ended:?}"
-        );
+        assert!(matches!(ended, RunEnd::CannotRecord(_)), "{name}: {ended:?}");
         assert_eq!(lab.asked.len(), 1, "{name}");
     }
 }
@@ -511,18 +428,13 @@ fn a_failed_write_of_results_ends_the_run() {
 fn a_full_scratch_ends_the_run_and_another_setup_failure_does_not() {
     let dir = tempfile::tempdir().unwrap();
     let full = format!("preparing the workspace: write a: {}", Errno::NOSPC);
-    let mut lab = Scripted {
-        setup: Some(full.clone()),
-        ..Scripted::default()
-    };
+    let mut lab = Scripted { setup: Some(full.clone()), ..Scripted::default() };
     let ended = go(dir.path(), &two_cells(), &mut lab);
     assert!(matches!(ended, RunEnd::ScratchFull(reason) if reason == full));
     assert_eq!(lab.asked.len(), 1);
 
-    let mut lab = Scripted {
-        setup: Some("preparing the workspace: the daemon did not mount".to_owned()),
-        ..Scripted::default()
-    };
+    let mut lab =
+        Scripted { setup: Some("preparing the workspace: the daemon did not mount".to_owned()), ..Scripted::default() };
     complete(&two_cells(), &mut lab);
 }
 
@@ -534,19 +446,13 @@ fn a_reader_refuses_another_schema_version() {
         ("samples.jsonl", "\"v\":4", "\"v\":7"),
     ] {
         let dir = tempfile::tempdir().unwrap();
-        let mut lab = Scripted {
-            until: 1,
-            ..Scripted::default()
-        };
+        let mut lab = Scripted { until: 1, ..Scripted::default() };
         go(dir.path(), &plan(), &mut lab);
         let file = dir.path().join(name);
         let text = std::fs::read_to_string(&file).unwrap();
         std::fs::write(&file, text.replacen(version, other, 1)).unwrap();
         let error = Run::read(dir.path()).unwrap_err().to_string();
-        assert!(
-            error.contains("schema version 7; this ctxbench reads version 4"),
-            "{name}: {error}"
-        );
+        assert!(error.contains("schema version 7; this ctxbench reads version 4"), "{name}: {error}");
         assert!(Writer::resume(dir.path()).is_err(), "{name}");
     }
 }

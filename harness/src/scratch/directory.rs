@@ -47,11 +47,7 @@ impl OwnDirectory {
             dir.try_lock()?;
             Ok(dir)
         });
-        Ok(Self {
-            path: made.keep(),
-            _lock: lock.ok(),
-            is_removed: false,
-        })
+        Ok(Self { path: made.keep(), _lock: lock.ok(), is_removed: false })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -77,10 +73,7 @@ impl Drop for OwnDirectory {
 
 fn open(dir: &Path) -> io::Result<File> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
-    OpenOptions::new()
-        .read(true)
-        .custom_flags(flags.bits() as i32)
-        .open(dir)
+    OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(dir)
 }
 
 /// Unmounts everything in `dir`, frees loop devices with an image in it, and deletes it.
@@ -105,11 +98,7 @@ fn unmount_all(dir: &Path) -> io::Result<()> {
         if at == mount_point && unmount_own(at) {
             continue;
         }
-        tracing::warn!(
-            "{} ({}) is still in use; detaching it",
-            at.display(),
-            mount.kind
-        );
+        tracing::warn!("{} ({}) is still in use; detaching it", at.display(), mount.kind);
         if let Err(error) = detach(at) {
             tracing::warn!("cannot detach {}: {error}", at.display());
         }
@@ -153,10 +142,7 @@ pub(super) fn remove_left_over(base: &Path) {
         match remove(&path) {
             Ok(()) => tracing::info!("removed {}, left by a killed run", path.display()),
             Err(error) => {
-                tracing::warn!(
-                    "cannot remove {}, left by a killed run: {error}",
-                    path.display()
-                );
+                tracing::warn!("cannot remove {}, left by a killed run: {error}", path.display());
             }
         }
     }

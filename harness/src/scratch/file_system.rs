@@ -78,12 +78,8 @@ fn journal(kind: &str, features: &[String], ext4_options: Option<&str>) -> Journ
             known(features.iter().any(|feature| feature == "has_journal"))
         }
         // The kernel lists the journal's mode only if there is a journal. Reading it needs no root.
-        ("ext2" | "ext3" | "ext4", Some(options)) => {
-            known(options.lines().any(|line| line.starts_with("data=")))
-        }
-        ("ext3" | "xfs" | "btrfs" | "zfs" | "bcachefs" | "f2fs" | "jfs" | "ntfs3", _) => {
-            Journal::Journaled
-        }
+        ("ext2" | "ext3" | "ext4", Some(options)) => known(options.lines().any(|line| line.starts_with("data="))),
+        ("ext3" | "xfs" | "btrfs" | "zfs" | "bcachefs" | "f2fs" | "jfs" | "ntfs3", _) => Journal::Journaled,
         ("ext2" | "tmpfs" | "ramfs" | "vfat" | "exfat", _) => Journal::None,
         _ => Journal::Unknown,
     }
@@ -214,10 +210,7 @@ Filesystem state:         clean";
         let Ok(found) = file_system(Path::new("/proc")) else {
             panic!("/proc is mounted everywhere");
         };
-        assert_eq!(
-            (found.file_system.as_str(), found.device.as_str()),
-            ("proc", "proc")
-        );
+        assert_eq!((found.file_system.as_str(), found.device.as_str()), ("proc", "proc"));
         assert_eq!(found.write_cache, WriteCache::Unknown);
         assert_eq!(found.journal, Journal::Unknown);
     }

@@ -73,12 +73,8 @@ fn mount_device(device: &str, at: &Path) -> anyhow::Result<()> {
         is_direct(device),
         "the loop device uses no direct I/O, because the file system of the scratch directory does not support it"
     );
-    mount(device, at, "ext4", MountFlags::empty(), None).with_context(|| {
-        format!(
-            "mounting {device} on {} (a container needs --privileged)",
-            at.display()
-        )
-    })?;
+    mount(device, at, "ext4", MountFlags::empty(), None)
+        .with_context(|| format!("mounting {device} on {} (a container needs --privileged)", at.display()))?;
     // Mounts of daemons in it must not propagate to other namespaces, which would keep it busy.
     mount_change(at, MountPropagationFlags::PRIVATE)
         .with_context(|| format!("making the mount on {} private", at.display()))
@@ -111,11 +107,8 @@ pub(super) fn loop_devices(dir: &Path) -> Vec<PathBuf> {
         fs::read_to_string(disk.join("loop/backing_file"))
             .is_ok_and(|image| Path::new(image.trim_end()).starts_with(dir))
     };
-    let ours = entries
-        .flatten()
-        .filter(|disk| has_image_here(&disk.path()));
-    ours.map(|disk| Path::new("/dev").join(disk.file_name()))
-        .collect()
+    let ours = entries.flatten().filter(|disk| has_image_here(&disk.path()));
+    ours.map(|disk| Path::new("/dev").join(disk.file_name())).collect()
 }
 
 /// A system tool, found in PATH or in `sbin`, which not every root has in PATH. It gets its own process group,
@@ -149,11 +142,7 @@ pub(super) fn run(command: &mut Command) -> anyhow::Result<String> {
         Err(error) => return Err(error).with_context(|| format!("running {name}")),
     };
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-    ensure!(
-        output.status.success(),
-        "{name} failed: {}",
-        text(&output.stderr)
-    );
+    ensure!(output.status.success(), "{name} failed: {}", text(&output.stderr));
     Ok(text(&output.stdout))
 }
 
@@ -179,10 +168,7 @@ mod tests {
     #[test]
     fn a_missing_tool_is_named_with_its_package() {
         let error = run(&mut tool("mkfs.ext4-missing")).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "mkfs.ext4-missing is not installed (apt-get install e2fsprogs)"
-        );
+        assert_eq!(error.to_string(), "mkfs.ext4-missing is not installed (apt-get install e2fsprogs)");
     }
 
     #[test]

@@ -80,10 +80,7 @@ impl ScratchDisk {
             bytes,
             ..made
         };
-        Ok(Self {
-            base: base.to_owned(),
-            receipt,
-        })
+        Ok(Self { base: base.to_owned(), receipt })
     }
 
     /// Chooses a directory in `base`. `reason` says why a wanted image cannot be made.
@@ -97,15 +94,8 @@ impl ScratchDisk {
                 cost(&found)
             )
         });
-        let receipt = ScratchReceipt {
-            bytes: stat.f_blocks.saturating_mul(stat.f_frsize),
-            fallback,
-            ..found
-        };
-        let disk = Self {
-            base: base.to_owned(),
-            receipt,
-        };
+        let receipt = ScratchReceipt { bytes: stat.f_blocks.saturating_mul(stat.f_frsize), fallback, ..found };
+        let disk = Self { base: base.to_owned(), receipt };
         // Refuse a read-only directory now, not in the first epoch.
         disk.epoch()?.close()?;
         Ok(disk)
@@ -146,8 +136,8 @@ impl EpochScratch {
     }
 
     fn directory(base: &Path) -> anyhow::Result<Self> {
-        let dir = OwnDirectory::make(base)
-            .with_context(|| format!("making a scratch directory in {}", base.display()))?;
+        let dir =
+            OwnDirectory::make(base).with_context(|| format!("making a scratch directory in {}", base.display()))?;
         let path = dir.path().to_owned();
         Ok(Self { dir, path })
     }
@@ -164,14 +154,12 @@ impl EpochScratch {
     }
 }
 
-const ADVICE: &str =
-    "free space, name a directory on a larger disk with --scratch-dir, or measure fewer workloads";
+const ADVICE: &str = "free space, name a directory on a larger disk with --scratch-dir, or measure fewer workloads";
 
 /// The canonical path of `dir`, without leftovers of killed runs, if it has `needed` bytes free.
 fn checked(dir: &Path, needed: u64) -> anyhow::Result<PathBuf> {
     let found = dir.canonicalize();
-    let dir =
-        found.with_context(|| format!("finding the scratch directory in {}", dir.display()))?;
+    let dir = found.with_context(|| format!("finding the scratch directory in {}", dir.display()))?;
     directory::remove_left_over(&dir);
     let free = free_bytes(&dir)?;
     if free < needed {
@@ -187,8 +175,7 @@ fn checked(dir: &Path, needed: u64) -> anyhow::Result<PathBuf> {
 
 /// Free bytes for unprivileged users.
 fn free_bytes(dir: &Path) -> anyhow::Result<u64> {
-    let stat = rustix::fs::statvfs(dir)
-        .with_context(|| format!("asking how much is free in {}", dir.display()))?;
+    let stat = rustix::fs::statvfs(dir).with_context(|| format!("asking how much is free in {}", dir.display()))?;
     Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 

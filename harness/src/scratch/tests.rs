@@ -129,9 +129,7 @@ fn a_run_removes_the_scratch_of_a_killed_run() {
     // The id of a process that has ended.
     let mut ended = Command::new("true").stdin(Stdio::null()).spawn().unwrap();
     ended.wait().unwrap();
-    let left = base
-        .path()
-        .join(format!("ctxbench-scratch-{}-AbCdEf", ended.id()));
+    let left = base.path().join(format!("ctxbench-scratch-{}-AbCdEf", ended.id()));
     let at = left.join(directory::MOUNT_POINT);
     fs::create_dir_all(&at).unwrap();
     // One image is mounted. The other one has only a loop device.
@@ -166,10 +164,7 @@ fn a_failed_image_falls_back_to_a_directory_with_the_reason_and_the_cost() {
     assert_eq!(receipt.kind, ScratchKind::Directory);
     let fallback = receipt.fallback.as_deref().unwrap();
     assert!(fallback.starts_with(reason), "{fallback}");
-    assert!(
-        fallback.contains(&*base.path().to_string_lossy()),
-        "{fallback}"
-    );
+    assert!(fallback.contains(&*base.path().to_string_lossy()), "{fallback}");
 }
 
 #[test]
@@ -194,10 +189,7 @@ fn a_scratch_too_small_for_the_plan_is_refused_with_both_sizes() {
     let base = base_dir();
     let free = free_bytes(base.path()).unwrap();
     let needed = 1 << 50;
-    for refused in [
-        ScratchDisk::choose(Some(base.path()), needed),
-        ScratchDisk::choose_in(base.path(), needed),
-    ] {
+    for refused in [ScratchDisk::choose(Some(base.path()), needed), ScratchDisk::choose_in(base.path(), needed)] {
         let error = refused.unwrap_err().to_string();
         assert!(error.contains("1048576.0 GiB"), "{error}");
         assert!(error.contains("--scratch-dir"), "{error}");
@@ -216,21 +208,11 @@ fn a_scratch_without_room_for_the_structures_of_an_image_is_refused() {
         return;
     }
     let base = base_dir();
-    mount(
-        "ctxbench-test",
-        base.path(),
-        "tmpfs",
-        MountFlags::empty(),
-        Some(c"size=700m"),
-    )
-    .unwrap();
+    mount("ctxbench-test", base.path(), "tmpfs", MountFlags::empty(), Some(c"size=700m")).unwrap();
     let refused = ScratchDisk::choose_in(base.path(), 600 * MIB);
     rustix::mount::unmount(base.path(), rustix::mount::UnmountFlags::DETACH).unwrap();
     let error = refused.unwrap_err().to_string();
-    assert!(
-        error.contains("needs 600 MiB") && error.contains("1.0 GiB with"),
-        "{error}"
-    );
+    assert!(error.contains("needs 600 MiB") && error.contains("1.0 GiB with"), "{error}");
     assert!(error.contains("only 700 MiB free"), "{error}");
 }
 
@@ -238,10 +220,7 @@ fn a_scratch_without_room_for_the_structures_of_an_image_is_refused() {
 fn choose_names_a_missing_directory() {
     let missing = Path::new("/nonexistent/scratch");
     let error = ScratchDisk::choose(Some(missing), 0).unwrap_err();
-    assert!(
-        format!("{error:#}").contains("/nonexistent/scratch"),
-        "{error:#}"
-    );
+    assert!(format!("{error:#}").contains("/nonexistent/scratch"), "{error:#}");
 }
 
 #[test]

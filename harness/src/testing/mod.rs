@@ -8,9 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use backends::backend::{
-    Backend, Description, KillHandle, Unavailable, Versions, Workspace, WorkspaceConfig,
-};
+use backends::backend::{Backend, Description, KillHandle, Unavailable, Versions, Workspace, WorkspaceConfig};
 use backends::fuse::{Counters, OpcodeCount};
 use backends::registry::Registry;
 use rundir::{Environment, Limits, Plan};
@@ -39,10 +37,7 @@ pub fn workload(script: Script) -> Workload {
 
 /// Two files: `a` holds "first" and `b` holds "second".
 pub fn two_files() -> Script {
-    Script::new(vec![
-        (path("a"), bytes("first")),
-        (path("b"), bytes("second")),
-    ])
+    Script::new(vec![(path("a"), bytes("first")), (path("b"), bytes("second"))])
 }
 
 /// A script that reads both files and changes nothing.
@@ -136,10 +131,7 @@ impl Backend for BrokenBackend {
         }
         let root = config.dir.join("root");
         std::fs::create_dir_all(&root)?;
-        Ok(Box::new(BrokenWorkspace {
-            backend: self.clone(),
-            root,
-        }))
+        Ok(Box::new(BrokenWorkspace { backend: self.clone(), root }))
     }
 }
 
@@ -150,10 +142,7 @@ impl Workspace for BrokenWorkspace {
 
     fn second_host(&self, _: &Path) -> io::Result<Option<Box<dyn Workspace>>> {
         Ok(self.backend.is_shared.then(|| -> Box<dyn Workspace> {
-            Box::new(Self {
-                backend: self.backend.clone(),
-                root: self.root.clone(),
-            })
+            Box::new(Self { backend: self.backend.clone(), root: self.root.clone() })
         }))
     }
 
@@ -174,10 +163,7 @@ impl Workspace for BrokenWorkspace {
         let Some(counts) = &self.backend.counts else {
             return Ok(None);
         };
-        let reads = OpcodeCount {
-            count: counts.lock().unwrap().remove(0),
-            ..OpcodeCount::default()
-        };
+        let reads = OpcodeCount { count: counts.lock().unwrap().remove(0), ..OpcodeCount::default() };
         let mut counters = Counters::default();
         counters.fuse.insert("read".to_owned(), reads);
         Ok(Some(counters))

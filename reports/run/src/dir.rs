@@ -14,10 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::faults::{CrashPoints, FaultOutcome};
 use super::plan::MOST_EPOCHS;
-use super::{
-    CellEpoch, Environment, Epoch, Fault, ModelFiles, Plan, Probe, SCHEMA_VERSION, Sample,
-    SessionContext,
-};
+use super::{CellEpoch, Environment, Epoch, Fault, ModelFiles, Plan, Probe, SCHEMA_VERSION, Sample, SessionContext};
 
 /// The plan's file.
 pub const PLAN: &str = "plan.toml";
@@ -171,8 +168,7 @@ fn read_model_files(dir: &Path) -> Result<Option<ModelFiles>, RunError> {
         return Ok(None);
     };
     let document = parse(&file, None, &text)?;
-    check_numbers(&document, &mut NumberSum::of(""))
-        .map_err(|problem| broken(&file, None, &problem))?;
+    check_numbers(&document, &mut NumberSum::of("")).map_err(|problem| broken(&file, None, &problem))?;
     let found = document.read();
     Ok(Some(found.map_err(|error| broken(&file, None, &error))?))
 }
@@ -189,13 +185,9 @@ fn read_plan(dir: &Path) -> Result<Plan, RunError> {
     };
     let document = Document::from_toml(&text).map_err(|error| broken(&file, None, &error))?;
     check_schema(&file, None, &document)?;
-    check_numbers(&document, &mut NumberSum::of(""))
-        .map_err(|problem| broken(&file, None, &problem))?;
-    let plan: Plan = document
-        .read()
-        .map_err(|error| broken(&file, None, &error))?;
-    plan.check()
-        .map_err(|problem| broken(&file, None, &problem))?;
+    check_numbers(&document, &mut NumberSum::of("")).map_err(|problem| broken(&file, None, &problem))?;
+    let plan: Plan = document.read().map_err(|error| broken(&file, None, &error))?;
+    plan.check().map_err(|problem| broken(&file, None, &problem))?;
     Ok(plan)
 }
 
@@ -209,8 +201,7 @@ fn read_json<T: DeserializeOwned>(dir: &Path, name: &str) -> Result<T, RunError>
     let (file, text) = (&dir.join(name), read_text(dir, name)?);
     let document = parse(file, None, &text)?;
     check_schema(file, None, &document)?;
-    check_numbers(&document, &mut NumberSum::of(name))
-        .map_err(|problem| broken(file, None, &problem))?;
+    check_numbers(&document, &mut NumberSum::of(name)).map_err(|problem| broken(file, None, &problem))?;
     let item = document.read();
     item.map_err(|error| broken(file, None, &error))
 }
@@ -246,9 +237,7 @@ fn check_numbers(document: &Document, sum: &mut NumberSum) -> Result<(), String>
     match document {
         Document::Unsigned(number) => sum.sum += u128::from(*number),
         Document::Float(number) if !number.is_finite() || number.abs() > LARGEST => {
-            return Err(format!(
-                "the number {number:e} is out of range for a figure of a run"
-            ));
+            return Err(format!("the number {number:e} is out of range for a figure of a run"));
         }
         Document::List(items) => return items.iter().try_for_each(|item| check_numbers(item, sum)),
         Document::Table(fields) => {
@@ -283,11 +272,7 @@ fn check_schema(file: &Path, line: Option<usize>, document: &Document) -> Result
     };
     match document.unsigned(field) {
         Some(found) if found == u64::from(SCHEMA_VERSION) => Ok(()),
-        Some(found) => Err(RunError::Schema {
-            file: file.to_owned(),
-            line,
-            found,
-        }),
+        Some(found) => Err(RunError::Schema { file: file.to_owned(), line, found }),
         None => {
             let problem = format!("field `{field}`: not a schema version");
             Err(broken(file, line, &problem))
@@ -354,9 +339,7 @@ fn check_size(file: &mut File, limit: FileLimit, most: usize) -> io::Result<()> 
             line = rest.len() as u64;
         }
         if records > most {
-            return refused(format!(
-                "a run directory has at most {most} records in a file"
-            ));
+            return refused(format!("a run directory has at most {most} records in a file"));
         }
     }
     file.rewind()
@@ -402,18 +385,11 @@ fn records<T: DeserializeOwned>(
 }
 
 fn io_error(file: &Path, error: io::Error) -> RunError {
-    RunError::Io {
-        file: file.to_owned(),
-        error,
-    }
+    RunError::Io { file: file.to_owned(), error }
 }
 
 fn broken(file: &Path, line: Option<usize>, message: &impl ToString) -> RunError {
-    RunError::Broken(Broken {
-        file: file.to_owned(),
-        line,
-        message: message.to_string(),
-    })
+    RunError::Broken(Broken { file: file.to_owned(), line, message: message.to_string() })
 }
 
 /// Writes a run directory, line by line.
@@ -504,14 +480,10 @@ impl Writer {
             write_new(&dir.join(POLICY), policy)?;
         }
         write_json(&dir.join(ENVIRONMENT), environment)?;
-        let text =
-            toml::to_string_pretty(plan).map_err(|error| broken(&dir.join(PLAN), None, &error))?;
+        let text = toml::to_string_pretty(plan).map_err(|error| broken(&dir.join(PLAN), None, &error))?;
         // The plan is last because a directory with a plan counts as a run.
         write_new(&dir.join(PLAN), &text)?;
-        Ok(Self {
-            dir: dir.to_owned(),
-            lock,
-        })
+        Ok(Self { dir: dir.to_owned(), lock })
     }
 
     /// Resumes the run in `dir`, and truncates each file after its last complete line.
@@ -524,22 +496,11 @@ impl Writer {
         let lock = open_to_write(&file).map_err(|error| io_error(&file, error))?;
         lock_run(&lock, dir, &file)?;
         let run = Run::read(dir)?;
-        for name in [
-            SAMPLES,
-            CELLS,
-            EPOCHS,
-            PROBES,
-            FAULTS,
-            FAULT_OUTCOMES,
-            CRASH_POINTS,
-        ] {
+        for name in [SAMPLES, CELLS, EPOCHS, PROBES, FAULTS, FAULT_OUTCOMES, CRASH_POINTS] {
             let file = dir.join(name);
             cut_off_half_line(&file).map_err(|error| io_error(&file, error))?;
         }
-        let writer = Self {
-            dir: dir.to_owned(),
-            lock,
-        };
+        let writer = Self { dir: dir.to_owned(), lock };
         Ok((writer, run))
     }
 
@@ -550,8 +511,7 @@ impl Writer {
     pub fn model_files(&self, found: &ModelFiles) -> Result<(), RunError> {
         let file = self.dir.join(MODEL_FILES);
         let new = self.dir.join(format!("{MODEL_FILES}.new"));
-        let text =
-            serde_json::to_string_pretty(found).map_err(|error| broken(&file, None, &error))?;
+        let text = serde_json::to_string_pretty(found).map_err(|error| broken(&file, None, &error))?;
         // What a killed process left would be in the way.
         let removed = fs::remove_file(&new);
         if let Err(error) = removed
@@ -597,19 +557,12 @@ fn append(file: &Path, item: &impl Serialize) -> Result<(), RunError> {
     let mut options = OpenOptions::new();
     let nofollow = OFlags::NOFOLLOW.bits() as i32;
     let open = options.create(true).append(true).custom_flags(nofollow);
-    open.open(file)
-        .and_then(|mut open| open.write_all(&line))
-        .map_err(|error| io_error(file, error))
+    open.open(file).and_then(|mut open| open.write_all(&line)).map_err(|error| io_error(file, error))
 }
 
 fn write_new(file: &Path, text: &str) -> Result<(), RunError> {
-    let mut open = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(file)
-        .map_err(|error| io_error(file, error))?;
-    open.write_all(text.as_bytes())
-        .map_err(|error| io_error(file, error))
+    let mut open = OpenOptions::new().write(true).create_new(true).open(file).map_err(|error| io_error(file, error))?;
+    open.write_all(text.as_bytes()).map_err(|error| io_error(file, error))
 }
 
 /// Opens a file of the run for reading and writing, over no link.
@@ -621,10 +574,7 @@ fn open_to_write(file: &Path) -> io::Result<File> {
     let open = open.open(file)?;
     match open.metadata()?.is_file() {
         true => Ok(open),
-        false => Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "is not a regular file",
-        )),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file")),
     }
 }
 

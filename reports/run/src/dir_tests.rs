@@ -2,8 +2,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::faults::{
-    Audit, AuditVerdict, Culprit, Fact, Hang, KILLED_DAEMON, POWER_LOSS, Recovery, Return, Seen,
-    SeenKind, Status,
+    Audit, AuditVerdict, Culprit, Fact, Hang, KILLED_DAEMON, POWER_LOSS, Recovery, Return, Seen, SeenKind, Status,
 };
 use crate::{Outcome, PlannedScenario};
 
@@ -13,14 +12,7 @@ fn environment() -> Environment {
 
 fn plan() -> Plan {
     let created = "2026-11-22T00:00:00Z".to_owned();
-    Plan::without_passes(
-        "fault",
-        "An essay.",
-        created,
-        "0.1.0".to_owned(),
-        "ctxbench fault".to_owned(),
-        Vec::new(),
-    )
+    Plan::without_passes("fault", "An essay.", created, "0.1.0".to_owned(), "ctxbench fault".to_owned(), Vec::new())
 }
 
 fn fault_plan() -> Plan {
@@ -39,10 +31,7 @@ fn fault_plan() -> Plan {
 }
 
 fn conformance_plan() -> Plan {
-    Plan {
-        features: vec!["open: `O_APPEND`".to_owned(), "rename: replaces".to_owned()],
-        ..plan()
-    }
+    Plan { features: vec!["open: `O_APPEND`".to_owned(), "rename: replaces".to_owned()], ..plan() }
 }
 
 fn audit() -> Audit {
@@ -86,11 +75,7 @@ fn outcome() -> FaultOutcome {
             ended_after_ms: 2_000,
             uninterruptible_ms: 1_900,
         }),
-        recovery: Some(Recovery {
-            how: Return::NextMount,
-            ms: 21,
-            step: None,
-        }),
+        recovery: Some(Recovery { how: Return::NextMount, ms: 21, step: None }),
         audits: BTreeMap::from([(KILLED_DAEMON.to_owned(), audit())]),
         facts: BTreeMap::from([
             ("count".to_owned(), Fact::Count(3)),
@@ -159,10 +144,7 @@ fn a_conformance_run_is_read_as_it_was_written() {
 
 #[test]
 fn a_plan_says_why_it_has_no_passes() {
-    let crash_points_only = Plan {
-        crash_points: 1,
-        ..plan()
-    };
+    let crash_points_only = Plan { crash_points: 1, ..plan() };
     for (plan, why) in [
         (fault_plan(), Some("a fault run")),
         (crash_points_only, Some("a fault run")),
@@ -171,10 +153,7 @@ fn a_plan_says_why_it_has_no_passes() {
     ] {
         let said = plan.measures_nothing();
         assert_eq!(said.is_some(), why.is_some(), "{said:?}");
-        assert!(
-            said.unwrap_or_default()
-                .starts_with(why.unwrap_or_default())
-        );
+        assert!(said.unwrap_or_default().starts_with(why.unwrap_or_default()));
     }
 }
 
@@ -187,8 +166,7 @@ fn a_half_line_is_ignored_and_cut_off_before_the_next() {
             CRASH_POINTS => writer.crash_points(&crash_points()),
             _ => writer.probe(&probe(Outcome::Ok, "")),
         };
-        let lines =
-            |run: &Run| run.fault_outcomes.len() + run.crash_points.len() + run.probes.len();
+        let lines = |run: &Run| run.fault_outcomes.len() + run.crash_points.len() + run.probes.len();
         let writer = create(dir.path(), &fault_plan());
         write(&writer).unwrap();
         write(&writer).unwrap();
@@ -241,11 +219,7 @@ fn too_many_records_are_refused_before_they_are_read() {
     };
     size(3).unwrap();
     size(2).unwrap_err();
-    fs::write(
-        dir.path().join(FAULT_OUTCOMES),
-        "\n".repeat(MOST_RECORDS + 1),
-    )
-    .unwrap();
+    fs::write(dir.path().join(FAULT_OUTCOMES), "\n".repeat(MOST_RECORDS + 1)).unwrap();
     let error = Run::read(dir.path()).unwrap_err().to_string();
     assert!(error.contains("at most 2097152 records"), "{error}");
 }
@@ -265,10 +239,7 @@ fn a_sparse_file_of_records_is_refused_by_its_length_or_its_first_long_line() {
     let error = check_size(&mut file, RUN_RECORDS, MOST_RECORDS).unwrap_err();
     assert_eq!(error.to_string(), "a record has at most 268435456 bytes");
     let read = file.stream_position().unwrap();
-    assert!(
-        read < RUN_RECORDS.line() + (1 << 20),
-        "{read} bytes were read"
-    );
+    assert!(read < RUN_RECORDS.line() + (1 << 20), "{read} bytes were read");
     // Zeros at the end, as a power cut can leave them, are a record that was not finished.
     file.set_len(1 << 20).unwrap();
     assert_eq!(Run::read(dir.path()).unwrap().fault_outcomes.len(), 3);
@@ -315,16 +286,8 @@ fn a_plan_that_no_run_can_have_is_refused_with_its_field() {
     };
     for (from, to, told) in [
         ("relative = 0.05", "relative = -0.05", "field `margins`"),
-        (
-            "relative = 0.05",
-            "relative = nan",
-            "field `margins.relative`: the number NaN",
-        ),
-        (
-            "relative = 0.05",
-            "relative = inf",
-            "field `margins.relative`: the number inf",
-        ),
+        ("relative = 0.05", "relative = nan", "field `margins.relative`: the number NaN"),
+        ("relative = 0.05", "relative = inf", "field `margins.relative`: the number inf"),
         (
             "sections = []",
             "sections = [{ name = 'x', budget_ms = 0, epochs = 4000000000, rounds = 0, placement = 'free', warm_up = true, counts = false, arms = [], cells = {}, looks = [] }]",
@@ -335,11 +298,7 @@ fn a_plan_that_no_run_can_have_is_refused_with_its_field() {
             "sections = [{ name = '../x', budget_ms = 0, epochs = 8, rounds = 0, placement = 'free', warm_up = true, counts = false, arms = [], cells = {}, looks = [] }]",
             "schedule.sections[0].name: the name \"../x\"",
         ),
-        (
-            "name = \"kill-idle\"",
-            "name = \"../../x\"",
-            "scenarios[0].name: the name \"../../x\"",
-        ),
+        ("name = \"kill-idle\"", "name = \"../../x\"", "scenarios[0].name: the name \"../../x\""),
     ] {
         let error = refused(from, to);
         assert!(error.contains(told), "{error}");
@@ -350,10 +309,7 @@ fn a_plan_that_no_run_can_have_is_refused_with_its_field() {
 fn numbers_whose_sums_would_overflow_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     let writer = create(dir.path(), &fault_plan());
-    let huge = FaultOutcome {
-        took_ms: 1 << 59,
-        ..outcome()
-    };
+    let huge = FaultOutcome { took_ms: 1 << 59, ..outcome() };
     writer.outcome(&huge).unwrap();
     Run::read(dir.path()).unwrap();
     writer.outcome(&huge).unwrap();
@@ -362,10 +318,7 @@ fn numbers_whose_sums_would_overflow_are_refused() {
     assert!(error.contains(told), "{error}");
     // A seed is not summed as a figure.
     fs::remove_file(dir.path().join(FAULT_OUTCOMES)).unwrap();
-    let seeded = FaultOutcome {
-        seed: u64::MAX,
-        ..outcome()
-    };
+    let seeded = FaultOutcome { seed: u64::MAX, ..outcome() };
     writer.outcome(&seeded).unwrap();
     writer.outcome(&seeded).unwrap();
     Run::read(dir.path()).unwrap();

@@ -88,12 +88,7 @@ impl FaultOutcome {
             Status::Ran => {}
         }
         let verdict = self.audits.values().map(|audit| audit.verdict).max();
-        if verdict == Some(AuditVerdict::Invalid)
-            || self
-                .seen
-                .iter()
-                .any(|seen| seen.what == SeenKind::WrongBytes)
-        {
+        if verdict == Some(AuditVerdict::Invalid) || self.seen.iter().any(|seen| seen.what == SeenKind::WrongBytes) {
             return CellKind::Lost;
         }
         if self.hang.is_some() {
@@ -313,11 +308,7 @@ pub struct Audit {
 impl Audit {
     /// An audit that could not be made.
     pub fn unknown(reason: impl ToString) -> Self {
-        Self {
-            verdict: AuditVerdict::Unknown,
-            note: Some(reason.to_string()),
-            ..Self::default()
-        }
+        Self { verdict: AuditVerdict::Unknown, note: Some(reason.to_string()), ..Self::default() }
     }
 
     /// Looks at a record, whatever was found.
@@ -352,15 +343,10 @@ impl Audit {
         for example in &other.examples {
             let kind = |example: &str| {
                 let mut words = example.split([' ', ':']);
-                words
-                    .find(|word| ["lost", "torn", "stale", "phantom"].contains(word))
-                    .map(str::to_owned)
+                words.find(|word| ["lost", "torn", "stale", "phantom"].contains(word)).map(str::to_owned)
             };
             let kind_here = kind(example);
-            let same = self
-                .examples
-                .iter()
-                .filter(|known| kind(known) == kind_here);
+            let same = self.examples.iter().filter(|known| kind(known) == kind_here);
             if same.count() < 3 {
                 self.examples.push(example.clone());
             }
@@ -492,10 +478,7 @@ impl CrashPoints {
             loss: loss.to_owned(),
             status,
             reason: Some(reason.to_string()),
-            audit: Audit {
-                verdict: AuditVerdict::Unknown,
-                ..Audit::default()
-            },
+            audit: Audit { verdict: AuditVerdict::Unknown, ..Audit::default() },
             ..Self::default()
         }
     }

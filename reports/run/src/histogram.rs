@@ -17,8 +17,7 @@ const DIGITS: u8 = 3;
 
 /// An empty histogram of nanoseconds with 3 significant digits, for up to an hour.
 pub fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST_NS, DIGITS)
-        .unwrap_or_else(|_| unreachable!("these bounds are valid"))
+    Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).unwrap_or_else(|_| unreachable!("these bounds are valid"))
 }
 
 /// The bytes before the counts of an unpacked histogram: cookie, length of the counts, offset, digits, lowest and
@@ -34,14 +33,11 @@ fn check_bounds(unpacked: &[u8]) -> Result<(), String> {
         let bytes = unpacked.get(range).unwrap_or_default().iter();
         bytes.fold(0, |number: u64, byte| number << 8 | u64::from(*byte))
     };
-    let (counts, digits, low, high) =
-        (number(4..8), number(12..16), number(16..24), number(24..32));
+    let (counts, digits, low, high) = (number(4..8), number(12..16), number(16..24), number(24..32));
     let is_ours = digits == u64::from(DIGITS) && low == 1 && high == LONGEST_NS;
     match is_ours && unpacked.len() as u64 == HEADER as u64 + counts {
         true => Ok(()),
-        false => {
-            Err("histogram: is not a histogram of times up to an hour with 3 digits".to_owned())
-        }
+        false => Err("histogram: is not a histogram of times up to an hour with 3 digits".to_owned()),
     }
 }
 
@@ -109,9 +105,7 @@ impl Latencies {
 
     /// The unpacked bytes, whose bounds are those of [`histogram`].
     fn unpacked(&self) -> Result<Vec<u8>, String> {
-        let bytes = STANDARD
-            .decode(&self.0)
-            .map_err(|error| format!("histogram: {error}"))?;
+        let bytes = STANDARD.decode(&self.0).map_err(|error| format!("histogram: {error}"))?;
         // A cookie and the length of what follows it precede the packed bytes.
         let packed = bytes.get(8..).ok_or("histogram: is truncated")?;
         let mut unpacked = Vec::new();
@@ -129,9 +123,7 @@ impl Latencies {
     /// If it is damaged.
     pub fn histogram(&self) -> Result<Histogram<u64>, String> {
         let unpacked = self.unpacked()?;
-        Deserializer::new()
-            .deserialize(&mut &unpacked[..])
-            .map_err(|error| format!("histogram: {error:?}"))
+        Deserializer::new().deserialize(&mut &unpacked[..]).map_err(|error| format!("histogram: {error:?}"))
     }
 
     /// All of them in one histogram; `None` if there are none.
@@ -144,9 +136,7 @@ impl Latencies {
         };
         let mut merged = first.histogram()?;
         for more in rest {
-            merged
-                .add(more.histogram()?)
-                .map_err(|error| format!("merging histograms: {error:?}"))?;
+            merged.add(more.histogram()?).map_err(|error| format!("merging histograms: {error:?}"))?;
         }
         Ok(Some(merged))
     }
@@ -160,9 +150,7 @@ mod tests {
     fn merging_keeps_every_call() {
         let of = |times: &[u64]| {
             let mut histogram = histogram();
-            times
-                .iter()
-                .for_each(|time| histogram.record(*time).unwrap());
+            times.iter().for_each(|time| histogram.record(*time).unwrap());
             Latencies::new(&histogram).unwrap()
         };
         assert_eq!(Latencies::merged(&[]), Ok(None));
@@ -191,8 +179,7 @@ mod tests {
     #[test]
     fn a_histogram_that_would_take_much_memory_is_refused() {
         let packed = |unpacked: &[u8]| {
-            let mut packer =
-                flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+            let mut packer = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
             std::io::Write::write_all(&mut packer, unpacked).unwrap();
             Latencies(STANDARD.encode([&[0; 8], &packer.finish().unwrap()[..]].concat()))
         };

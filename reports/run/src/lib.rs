@@ -16,23 +16,21 @@ mod scratch;
 
 pub use context::{Basis, ModelFactor, SessionContext};
 pub use dir::{
-    Broken, CELLS, CONTEXTS, CRASH_POINTS, ENVIRONMENT, EPOCHS, FAULT_OUTCOMES, FAULTS,
-    MODEL_FILES, PLAN, POLICY, PROBES, RECORDS, Run, RunError, SAMPLES, Writer,
+    Broken, CELLS, CONTEXTS, CRASH_POINTS, ENVIRONMENT, EPOCHS, FAULT_OUTCOMES, FAULTS, MODEL_FILES, PLAN, POLICY,
+    PROBES, RECORDS, Run, RunError, SAMPLES, Writer,
 };
 pub use histogram::{Calls, Latencies, histogram};
 pub use looks::{Look, Looks};
 pub use model_files::{
-    AnswerLatency, AskedStep, AtLength, ModelFiles, ModelFilesPlan, ModelRead, MountedModel,
-    Repeats,
+    AnswerLatency, AskedStep, AtLength, ModelFiles, ModelFilesPlan, ModelRead, MountedModel, Repeats,
 };
 pub use plan::{
-    Arm, ArmBackend, Environment, Limits, MOST_SHARDS, Margins, MergedShard, Placement, Plan,
-    PlannedPolicy, PlannedScenario, PlannedWorkload, Schedule, Section, Settings, Shard, Skipped,
-    cache_state,
+    Arm, ArmBackend, Environment, Limits, MOST_SHARDS, Margins, MergedShard, Placement, Plan, PlannedPolicy,
+    PlannedScenario, PlannedWorkload, Schedule, Section, Settings, Shard, Skipped, cache_state,
 };
 pub use sample::{
-    CellEpoch, Counted, Cpu, DaemonCounters, Epoch, Fault, Load, Memory, OpcodeRecord, Outcome,
-    Probe, Sample, Score, Settled,
+    CellEpoch, Counted, Cpu, DaemonCounters, Epoch, Fault, Load, Memory, OpcodeRecord, Outcome, Probe, Sample, Score,
+    Settled,
 };
 pub use scratch::{Journal, ScratchKind, ScratchReceipt, WriteCache};
 

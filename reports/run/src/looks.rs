@@ -23,10 +23,7 @@ pub struct Looks(pub Vec<Look>);
 impl Looks {
     /// One look, at the end, at 1 %.
     pub fn at_end(epochs: u32) -> Self {
-        Self(vec![Look {
-            epochs,
-            alpha: 0.01,
-        }])
+        Self(vec![Look { epochs, alpha: 0.01 }])
     }
 
     /// The error rate of the interval of a cell with `epochs` epochs. Between two looks it is the share

@@ -121,9 +121,7 @@ impl Plan {
         let unique = |field: &str, names: Vec<&String>| {
             let mut known = BTreeSet::new();
             let twice = names.into_iter().find(|name| !known.insert(name.as_str()));
-            twice.map_or(Ok(()), |name| {
-                Err(format!("field `{field}`: {name:?} appears twice"))
-            })
+            twice.map_or(Ok(()), |name| Err(format!("field `{field}`: {name:?} appears twice")))
         };
         let workloads = self.workloads.iter();
         let scenarios = self.scenarios.iter();
@@ -148,9 +146,7 @@ impl Plan {
 
     fn check_sections(&self) -> Result<(), String> {
         let sections = &self.schedule.sections;
-        let wrong = |name: &str, problem: String| {
-            Err(format!("field `schedule.sections`: {name:?} {problem}"))
-        };
+        let wrong = |name: &str, problem: String| Err(format!("field `schedule.sections`: {name:?} {problem}"));
         if sections.len() > MOST_SECTIONS {
             return Err("field `schedule.sections`: more than a run can have".to_owned());
         }
@@ -163,79 +159,50 @@ impl Plan {
             }
             let looks = &section.looks.0;
             let mut numbers = looks.iter().map(|look| look.epochs);
-            if numbers.any(|number| number > MOST_EPOCHS)
-                || section.epochs.max(section.rounds) > MOST_EPOCHS
-            {
-                return wrong(
-                    name,
-                    format!("has more than the {MOST_EPOCHS} epochs or rounds that a run can have"),
-                );
+            if numbers.any(|number| number > MOST_EPOCHS) || section.epochs.max(section.rounds) > MOST_EPOCHS {
+                return wrong(name, format!("has more than the {MOST_EPOCHS} epochs or rounds that a run can have"));
             }
             let mut alphas = looks.iter().map(|look| look.alpha);
             if alphas.any(|alpha| alpha <= 0.0 || alpha >= 1.0) {
-                return wrong(
-                    name,
-                    "has an error rate that is not between 0 and 1".to_owned(),
-                );
+                return wrong(name, "has an error rate that is not between 0 and 1".to_owned());
             }
             for (workload, states) in &section.cells {
                 for state in states {
                     let planned = self.workload(workload);
                     if planned.is_none_or(|planned| !planned.states.contains(state)) {
-                        return wrong(
-                            name,
-                            format!("has a cell that no workload has: {workload} {state}"),
-                        );
+                        return wrong(name, format!("has a cell that no workload has: {workload} {state}"));
                     }
                     if Placement::of_state(state) != section.placement {
-                        return wrong(
-                            name,
-                            format!("has a cell of another placement: {workload} {state}"),
-                        );
+                        return wrong(name, format!("has a cell of another placement: {workload} {state}"));
                     }
                     if !cells.insert((workload, state)) {
-                        return wrong(
-                            name,
-                            format!("has a cell that appears twice: {workload} {state}"),
-                        );
+                        return wrong(name, format!("has a cell that appears twice: {workload} {state}"));
                     }
                 }
             }
         }
         let planned = self.workloads.iter();
-        let mut planned =
-            planned.flat_map(|one| one.states.iter().map(move |state| (&one.name, state)));
+        let mut planned = planned.flat_map(|one| one.states.iter().map(move |state| (&one.name, state)));
         match planned.find(|cell| !cells.contains(cell)) {
-            Some((workload, state)) => Err(format!(
-                "field `schedule.sections`: no section has the cell {workload} {state}"
-            )),
+            Some((workload, state)) => {
+                Err(format!("field `schedule.sections`: no section has the cell {workload} {state}"))
+            }
             None => Ok(()),
         }
     }
 
     fn check_shards(&self) -> Result<(), String> {
-        let most = self
-            .shard
-            .map_or(0, |shard| shard.of as usize)
-            .max(self.merged.len());
+        let most = self.shard.map_or(0, |shard| shard.of as usize).max(self.merged.len());
         if most > MOST_SHARDS as usize {
-            return Err(format!(
-                "field `shard`: more than the {MOST_SHARDS} shards that a run can have"
-            ));
+            return Err(format!("field `shard`: more than the {MOST_SHARDS} shards that a run can have"));
         }
         if let Some(shard) = self.shard.filter(|shard| shard.index >= shard.of) {
-            return Err(format!(
-                "field `shard`: {shard} is not one of {} shards",
-                shard.of
-            ));
+            return Err(format!("field `shard`: {shard} is not one of {} shards", shard.of));
         }
         let firsts: Vec<u32> = self.merged.iter().map(|shard| shard.first_epoch).collect();
         let is_sorted = firsts.is_sorted() && firsts.first().is_none_or(|first| *first == 0);
         if !is_sorted || firsts.last().is_some_and(|last| *last > MOST_EPOCHS) {
-            return Err(
-                "field `merged.first_epoch`: is not a number of epochs in ascending order"
-                    .to_owned(),
-            );
+            return Err("field `merged.first_epoch`: is not a number of epochs in ascending order".to_owned());
         }
         match self.shard.is_some() && !self.merged.is_empty() {
             true => Err("field `merged`: a shard is not a merged run".to_owned()),
@@ -259,9 +226,7 @@ impl Plan {
 
     /// The number of cells of this run.
     pub fn cells_of_run(&self) -> usize {
-        self.cells()
-            .filter(|(workload, state)| self.has_cell(workload, state))
-            .count()
+        self.cells().filter(|(workload, state)| self.has_cell(workload, state)).count()
     }
 
     /// Whether this run measures a cell: it has all of them, unless it is a shard.
@@ -276,12 +241,9 @@ impl Plan {
     /// The budget of this run for a section, in milliseconds: a shard has its cells' part of it.
     pub fn budget_ms(&self, section: &Section) -> u64 {
         let states = section.cells.iter();
-        let cells =
-            states.flat_map(|(workload, states)| states.iter().map(move |state| (workload, state)));
+        let cells = states.flat_map(|(workload, states)| states.iter().map(move |state| (workload, state)));
         let all = cells.clone().count() as u64;
-        let own = cells
-            .filter(|(workload, state)| self.has_cell(workload, state))
-            .count() as u64;
+        let own = cells.filter(|(workload, state)| self.has_cell(workload, state)).count() as u64;
         match all {
             0 => section.budget_ms,
             all => section.budget_ms.saturating_mul(own).div_ceil(all),
@@ -295,10 +257,7 @@ impl Plan {
 
     /// Whether this run probes an arm or kills its daemon, where it does so at all: each shard has a part of them.
     pub fn tries_arm(&self, name: &str) -> bool {
-        let probed = self
-            .arms
-            .iter()
-            .filter(|arm| arm.can_be_candidate() && arm.unavailable.is_none());
+        let probed = self.arms.iter().filter(|arm| arm.can_be_candidate() && arm.unavailable.is_none());
         let number = probed.into_iter().position(|arm| arm.name == name);
         number.is_some_and(|number| self.shard.is_none_or(|shard| shard.has(number)))
     }
@@ -310,9 +269,7 @@ impl Plan {
 
     /// The shard of a merged run that an epoch belongs to; `None` in a run that was not merged.
     pub fn shard_of(&self, epoch: u32) -> Option<usize> {
-        let later = self
-            .merged
-            .partition_point(|shard| shard.first_epoch <= epoch);
+        let later = self.merged.partition_point(|shard| shard.first_epoch <= epoch);
         later.checked_sub(1)
     }
 
@@ -326,8 +283,7 @@ impl Plan {
         if self.breaks_things() {
             return Some("a fault run measures no passes");
         }
-        (!self.features.is_empty() && self.workloads.is_empty())
-            .then_some("a conformance run measures no passes")
+        (!self.features.is_empty() && self.workloads.is_empty()).then_some("a conformance run measures no passes")
     }
 
     /// The arm called `name`.
@@ -350,15 +306,12 @@ impl Plan {
     pub fn takes_part(&self, arm: &str, workload: &str, state: &str) -> bool {
         let is_in = |section: &Section| section.arms.iter().any(|own| own == arm);
         self.section(workload, state).is_some_and(is_in)
-            && self.arm(arm).is_some_and(|arm| {
-                arm.only.is_empty() || arm.only.iter().any(|own| own == workload)
-            })
+            && self.arm(arm).is_some_and(|arm| arm.only.is_empty() || arm.only.iter().any(|own| own == workload))
     }
 
     /// Whether the times of a cell are compared. Of some sections only counts are wanted.
     pub fn compares(&self, workload: &str, state: &str) -> bool {
-        self.section(workload, state)
-            .is_none_or(|section| !section.counts)
+        self.section(workload, state).is_none_or(|section| !section.counts)
     }
 
     /// The error rate of the interval of a cell with `epochs` epochs.
@@ -521,11 +474,7 @@ pub struct Margins {
 
 impl Default for Margins {
     fn default() -> Self {
-        Self {
-            relative: 0.05,
-            absolute_ns: 1000.0,
-            session_share: 0.001,
-        }
+        Self { relative: 0.05, absolute_ns: 1000.0, session_share: 0.001 }
     }
 }
 
@@ -596,28 +545,16 @@ pub struct Arm {
     #[serde(deserialize_with = "inputs::names::name")]
     pub name: String,
     /// On the A/A arm, the second of two identical arms: the name of the first.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "inputs::names::optional_name"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "inputs::names::optional_name")]
     pub same_as: Option<String>,
     /// On an arm that is slower on purpose: by how many percent each call is lengthened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slowed_percent: Option<u32>,
     /// The arm of comparison, if it is not the baseline.
-    #[serde(
-        default,
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "inputs::names::optional_name"
-    )]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "inputs::names::optional_name")]
     pub against: Option<String>,
     /// The workloads that it takes part in; all of them if empty.
-    #[serde(
-        default,
-        skip_serializing_if = "Vec::is_empty",
-        deserialize_with = "inputs::names::name_list"
-    )]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "inputs::names::name_list")]
     pub only: Vec<String>,
     /// Why the arm cannot be measured here, and what to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -800,9 +737,7 @@ mod tests {
                 states: vec!["hot".to_owned(), "hot-shared-cpu".to_owned()],
                 ..PlannedWorkload::default()
             }],
-            schedule: Schedule {
-                sections: vec![section(Placement::Free), section(Placement::SharedCpu)],
-            },
+            schedule: Schedule { sections: vec![section(Placement::Free), section(Placement::SharedCpu)] },
             ..Plan::default()
         }
     }
@@ -831,31 +766,16 @@ mod tests {
             }
         }
         whole.probes = true;
-        whole.arms = ["a", "b", "c"]
-            .map(|name| Arm {
-                name: name.to_owned(),
-                ..Arm::default()
-            })
-            .into();
-        let cells: Vec<(String, String)> = whole
-            .cells()
-            .map(|(workload, state)| (workload.to_owned(), state.to_owned()))
-            .collect();
+        whole.arms = ["a", "b", "c"].map(|name| Arm { name: name.to_owned(), ..Arm::default() }).into();
+        let cells: Vec<(String, String)> =
+            whole.cells().map(|(workload, state)| (workload.to_owned(), state.to_owned())).collect();
         assert_eq!((cells.len(), whole.cell_count()), (5, 5));
         for of in 1..=5 {
-            let shards: Vec<Plan> = (0..of)
-                .map(|index| Plan {
-                    shard: Some(Shard { index, of }),
-                    ..whole.clone()
-                })
-                .collect();
-            let in_one =
-                |has: &dyn Fn(&Plan) -> bool| shards.iter().filter(|plan| has(plan)).count() == 1;
+            let shards: Vec<Plan> =
+                (0..of).map(|index| Plan { shard: Some(Shard { index, of }), ..whole.clone() }).collect();
+            let in_one = |has: &dyn Fn(&Plan) -> bool| shards.iter().filter(|plan| has(plan)).count() == 1;
             for (workload, state) in &cells {
-                assert!(
-                    in_one(&|plan| plan.has_cell(workload, state)),
-                    "{workload} of {of}"
-                );
+                assert!(in_one(&|plan| plan.has_cell(workload, state)), "{workload} of {of}");
             }
             for arm in &whole.arms {
                 assert!(in_one(&|plan| plan.probes_arm(&arm.name)), "{}", arm.name);
@@ -864,17 +784,11 @@ mod tests {
                 let sum: u64 = shards.iter().map(|plan| plan.budget_ms(section)).sum();
                 assert!((1000..1000 + u64::from(of)).contains(&sum), "{sum}");
             }
-            let sizes = shards.iter().map(|plan| {
-                cells
-                    .iter()
-                    .filter(|(workload, state)| plan.has_cell(workload, state))
-                    .count()
-            });
+            let sizes = shards
+                .iter()
+                .map(|plan| cells.iter().filter(|(workload, state)| plan.has_cell(workload, state)).count());
             let sizes: Vec<usize> = sizes.collect();
-            assert!(
-                sizes.iter().max().unwrap() - sizes.iter().min().unwrap() <= 1,
-                "{sizes:?}"
-            );
+            assert!(sizes.iter().max().unwrap() - sizes.iter().min().unwrap() <= 1, "{sizes:?}");
         }
     }
 
@@ -887,10 +801,7 @@ mod tests {
         };
         let shard = wrong(|plan| plan.shard = Some(Shard { index: 3, of: 3 }));
         assert!(shard.contains("3/3 is not one of 3 shards"), "{shard}");
-        let first = |first_epoch| MergedShard {
-            first_epoch,
-            ..MergedShard::default()
-        };
+        let first = |first_epoch| MergedShard { first_epoch, ..MergedShard::default() };
         for firsts in [vec![1], vec![0, 5, 4], vec![0, MOST_EPOCHS + 1]] {
             let mut plan = plan();
             plan.merged = firsts.into_iter().map(first).collect();
@@ -914,14 +825,8 @@ mod tests {
             plan.check().unwrap_err()
         };
         for (change, expected) in [
-            (
-                (|sections| sections[1].name = "free".to_owned()) as fn(&mut Vec<Section>),
-                "\"free\" appears twice",
-            ),
-            (
-                |sections| drop(sections.pop()),
-                "no section has the cell micro/stat hot-shared-cpu",
-            ),
+            ((|sections| sections[1].name = "free".to_owned()) as fn(&mut Vec<Section>), "\"free\" appears twice"),
+            (|sections| drop(sections.pop()), "no section has the cell micro/stat hot-shared-cpu"),
             (
                 |sections| sections[1].placement = Placement::Free,
                 "has a cell of another placement: micro/stat hot-shared-cpu",
@@ -932,20 +837,12 @@ mod tests {
             ),
             (
                 |sections| {
-                    sections[0]
-                        .cells
-                        .insert("micro/x".to_owned(), vec!["hot".to_owned()]);
+                    sections[0].cells.insert("micro/x".to_owned(), vec!["hot".to_owned()]);
                 },
                 "has a cell that no workload has: micro/x hot",
             ),
-            (
-                |sections| sections[0].epochs = MOST_EPOCHS + 1,
-                "has more than the 100000 epochs",
-            ),
-            (
-                |sections| sections[0].looks = Looks::at_end(MOST_EPOCHS + 1),
-                "has more than the 100000 epochs",
-            ),
+            (|sections| sections[0].epochs = MOST_EPOCHS + 1, "has more than the 100000 epochs"),
+            (|sections| sections[0].looks = Looks::at_end(MOST_EPOCHS + 1), "has more than the 100000 epochs"),
             (
                 |sections| {
                     let states = sections[0].cells.get_mut("micro/stat").unwrap();

@@ -93,11 +93,7 @@ pub struct Sample {
     pub settled: Option<Settled>,
     /// How much planted evidence was found, by search method and then by counted unit, outside the clock.
     /// Only in workloads that ask for it, and not in every pass.
-    #[serde(
-        default,
-        skip_serializing_if = "BTreeMap::is_empty",
-        deserialize_with = "inputs::names::by_name"
-    )]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "inputs::names::by_name")]
     pub scores: BTreeMap<String, BTreeMap<String, Score>>,
     /// From the start of the run to the start of the pass, in milliseconds.
     pub started_ms: u64,
@@ -336,10 +332,7 @@ impl DaemonCounters {
             let then = before.store.get(name).copied().unwrap_or(0);
             (name.clone(), now.saturating_sub(then))
         });
-        Self {
-            fuse: fuse.filter(|(_, count)| count.count > 0).collect(),
-            store: store.collect(),
-        }
+        Self { fuse: fuse.filter(|(_, count)| count.count > 0).collect(), store: store.collect() }
     }
 
     /// The requests that a caller waited for, by opcode.

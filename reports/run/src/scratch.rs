@@ -153,10 +153,7 @@ mod tests {
             let text = toml::to_string(&receipt).unwrap();
             assert_eq!(toml::from_str::<ScratchReceipt>(&text).unwrap(), receipt);
             let text = serde_json::to_string(&receipt).unwrap();
-            assert_eq!(
-                serde_json::from_str::<ScratchReceipt>(&text).unwrap(),
-                receipt
-            );
+            assert_eq!(serde_json::from_str::<ScratchReceipt>(&text).unwrap(), receipt);
         }
     }
 
@@ -170,10 +167,7 @@ mod tests {
     #[test]
     fn the_write_cache_is_read_as_sysfs_names_it() {
         assert_eq!(WriteCache::parse("write back\n"), WriteCache::Volatile);
-        assert_eq!(
-            WriteCache::parse("write through\n"),
-            WriteCache::WriteThrough
-        );
+        assert_eq!(WriteCache::parse("write through\n"), WriteCache::WriteThrough);
         assert_eq!(WriteCache::parse(""), WriteCache::Unknown);
     }
 

@@ -18,9 +18,7 @@ const ROWS: usize = 6;
 const APART: f64 = 1.2;
 
 /// Kinds of calls in the order in which they are chosen.
-const KINDS: [&str; 9] = [
-    "read", "append", "write", "create", "rename", "stat", "list", "delete", "fsync",
-];
+const KINDS: [&str; 9] = ["read", "append", "write", "create", "rename", "stat", "list", "delete", "fsync"];
 
 /// Operations with hot caches; empty if no call was timed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
@@ -69,17 +67,11 @@ pub struct CallCell {
 impl CallCell {
     fn of(cell: Option<&Cell>) -> Self {
         let Some(cell) = cell else {
-            return Self {
-                text: "not measured".to_owned(),
-                ..Self::default()
-            };
+            return Self { text: "not measured".to_owned(), ..Self::default() };
         };
         let failed = failed(&cell.failed);
         let Some(comparison) = &cell.against_baseline else {
-            return Self {
-                text: format!("no ratio{failed}"),
-                ..Self::default()
-            };
+            return Self { text: format!("no ratio{failed}"), ..Self::default() };
         };
         let ratio = comparison.ratio;
         let (low, high) = match comparison.interval {
@@ -88,10 +80,7 @@ impl CallCell {
         };
         let text = match comparison.interval {
             Some(interval) if is_wide(ratio, interval.low, interval.high) => {
-                format!(
-                    "{}{failed}",
-                    ratio_words(ratio, interval.low, interval.high)
-                )
+                format!("{}{failed}", ratio_words(ratio, interval.low, interval.high))
             }
             Some(interval) => {
                 let half = (interval.high - ratio).max(ratio - interval.low);
@@ -100,12 +89,7 @@ impl CallCell {
             }
             None => format!("×{ratio:.2}, no interval{failed}"),
         };
-        Self {
-            ratio: Some(ratio),
-            low,
-            high,
-            text,
-        }
+        Self { ratio: Some(ratio), low, high, text }
     }
 }
 
@@ -120,9 +104,7 @@ fn failed(passes: &FailedPasses) -> String {
 pub(super) fn table(run: &RunEvidence<'_>, decisions: &[Decision]) -> CallTable {
     let (plan, summary) = (&run.run.plan, run.summary);
     let of_baseline = summary.cells.iter();
-    let of_baseline: Vec<&Cell> = of_baseline
-        .filter(|cell| cell.arm == summary.baseline && cell.is_main())
-        .collect();
+    let of_baseline: Vec<&Cell> = of_baseline.filter(|cell| cell.arm == summary.baseline && cell.is_main()).collect();
     let chosen = chosen(&of_baseline);
     let mut arms: Vec<&str> = plan
         .arms
@@ -131,20 +113,12 @@ pub(super) fn table(run: &RunEvidence<'_>, decisions: &[Decision]) -> CallTable 
         .filter(|arm| arm.against.is_none())
         .map(|arm| arm.name.as_str())
         .filter(|arm| {
-            let has_cell = |cell: &&Cell| {
-                summary
-                    .cell(&cell.workload, &cell.state, &cell.metric, arm)
-                    .is_some()
-            };
+            let has_cell = |cell: &&Cell| summary.cell(&cell.workload, &cell.state, &cell.metric, arm).is_some();
             chosen.iter().any(has_cell)
         })
         .collect();
     let measured = |arm: &str| {
-        let has_cell = |cell: &&&Cell| {
-            summary
-                .cell(&cell.workload, &cell.state, &cell.metric, arm)
-                .is_some()
-        };
+        let has_cell = |cell: &&&Cell| summary.cell(&cell.workload, &cell.state, &cell.metric, arm).is_some();
         chosen.iter().filter(has_cell).count()
     };
     let decided = |arm: &str| {
@@ -164,10 +138,7 @@ pub(super) fn table(run: &RunEvidence<'_>, decisions: &[Decision]) -> CallTable 
     });
     let rows: Vec<CallRow> = rows.collect();
     let all = |wanted: fn(&CallRow) -> bool| rows.iter().all(wanted);
-    let title = match (
-        all(|row| row.cell.workload.starts_with("micro/")),
-        all(|row| row.cell.state == "hot"),
-    ) {
+    let title = match (all(|row| row.cell.workload.starts_with("micro/")), all(|row| row.cell.state == "hot")) {
         (true, true) => "one call, caches hot",
         (false, true) => "caches hot",
         (true, false) => "one call",
@@ -193,9 +164,8 @@ fn placements(cells: &[&Cell], summary: &Summary, arms: &[&str]) -> String {
         };
         let state = Placement::SharedCpu.state(&cell.state);
         let pairs = arms.iter();
-        let pairs: Vec<(&Comparison, &Comparison)> = pairs
-            .filter_map(|arm| Some((compared(&state, arm)?, compared(&cell.state, arm)?)))
-            .collect();
+        let pairs: Vec<(&Comparison, &Comparison)> =
+            pairs.filter_map(|arm| Some((compared(&state, arm)?, compared(&cell.state, arm)?))).collect();
         let is_apart = |(shared, free): &(&Comparison, &Comparison)| {
             let ends = shared.interval.zip(free.interval);
             ends.is_some_and(|(shared, free)| shared.high * APART < free.low)
@@ -207,8 +177,7 @@ fn placements(cells: &[&Cell], summary: &Summary, arms: &[&str]) -> String {
         let most = of_epochs.copied().fold(0.0, f64::max);
         let shared = || pairs.iter().map(|(shared, _)| shared.ratio);
         let least = shared().fold(f64::INFINITY, f64::min);
-        let [least, largest, most] =
-            [least, shared().fold(0.0, f64::max), most].map(|ratio| format!("×{ratio:.0}"));
+        let [least, largest, most] = [least, shared().fold(0.0, f64::max), most].map(|ratio| format!("×{ratio:.0}"));
         let shared = match least == largest {
             true => least,
             false => format!("{least} to {largest}"),

@@ -134,24 +134,16 @@ pub(super) fn places(half: f64) -> usize {
 /// The ratio of the cell of a row with the ends of its interval, and the typical times of the baseline and the candidate in
 /// nanoseconds: of the run with the most epochs. `None` if the policy compares with another arm than that run, or if there
 /// is no interval.
-fn compared(
-    decision: &Decision,
-    row: &Row,
-    runs: &[RunEvidence<'_>],
-) -> Option<([f64; 3], [f64; 2])> {
+fn compared(decision: &Decision, row: &Row, runs: &[RunEvidence<'_>]) -> Option<([f64; 3], [f64; 2])> {
     let key = row.cell.as_ref()?;
     row.effect?;
     let cells = runs
         .iter()
         .filter(|run| {
             let planned = run.run.plan.arm(&decision.candidate);
-            run.summary.baseline == decision.baseline
-                && planned.is_some_and(|arm| arm.against.is_none())
+            run.summary.baseline == decision.baseline && planned.is_some_and(|arm| arm.against.is_none())
         })
-        .filter_map(|run| {
-            run.summary
-                .cell(&key.workload, &key.state, &key.metric, &decision.candidate)
-        });
+        .filter_map(|run| run.summary.cell(&key.workload, &key.state, &key.metric, &decision.candidate));
     let best = cells.max_by_key(|cell| cell.epochs)?;
     let comparison = best.against_baseline.as_ref()?;
     let interval = comparison.interval?;
@@ -201,11 +193,7 @@ fn with_interval(effect: &RowEffect, unit: &str) -> String {
         true => 100.0,
         false => 1.0,
     };
-    let ends = format!(
-        "[{}, {}]",
-        digits(effect.low * percent),
-        digits(effect.high * percent)
-    );
+    let ends = format!("[{}, {}]", digits(effect.low * percent), digits(effect.high * percent));
     // The interval stands behind the number, before the words of the unit.
     let number = match percent > 1.0 {
         true => value.split_inclusive(' ').take(2).collect::<String>(),

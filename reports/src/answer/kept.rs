@@ -50,10 +50,7 @@ impl PassCount {
         Self {
             tried: all.tried,
             failed: all.count(),
-            by_arm: arms
-                .into_iter()
-                .map(|(arm, _, words)| format!("{arm} {words}"))
-                .collect(),
+            by_arm: arms.into_iter().map(|(arm, _, words)| format!("{arm} {words}")).collect(),
         }
     }
 
@@ -95,18 +92,12 @@ pub(super) fn losses(runs: &[RunEvidence<'_>]) -> (Vec<StoreLosses>, Vec<String>
     let mut not_tried = Vec::new();
     let arms = runs.iter().flat_map(|run| &run.run.plan.arms);
     for arm in arms.filter(|arm| arm.can_be_candidate()) {
-        let is_known =
-            tried.iter().any(|known| known.arm == arm.name) || not_tried.contains(&arm.name);
+        let is_known = tried.iter().any(|known| known.arm == arm.name) || not_tried.contains(&arm.name);
         let keeps_files = arm.backend.persistent && arm.backend.daemons > 0;
         if is_known || !keeps_files || arm.unavailable.is_some() {
             continue;
         }
-        let mut losses = StoreLosses {
-            arm: arm.name.clone(),
-            kills: 0,
-            power_cuts: 0,
-            lost: [0, 0],
-        };
+        let mut losses = StoreLosses { arm: arm.name.clone(), kills: 0, power_cuts: 0, lost: [0, 0] };
         for run in runs {
             for kill in run.kills(&arm.name).filter(|kill| kill.killed) {
                 losses.kills += 1;
@@ -147,11 +138,7 @@ pub(super) fn losses_words(losses: &[StoreLosses], not_tried: &[String]) -> Stri
         sentences.push(format!(
             "{} LOST {} in {}.",
             lost.arm,
-            plural(
-                lost.lost[0] + lost.lost[1],
-                "acknowledged record",
-                "acknowledged records"
-            ),
+            plural(lost.lost[0] + lost.lost[1], "acknowledged record", "acknowledged records"),
             kinds(lost)
         ));
     }
@@ -159,10 +146,7 @@ pub(super) fn losses_words(losses: &[StoreLosses], not_tried: &[String]) -> Stri
     // Stores with the same bounds stand together.
     let mut groups: BTreeMap<String, Vec<&StoreLosses>> = BTreeMap::new();
     for losses in &kept {
-        groups
-            .entry(bound_words(&[losses]))
-            .or_default()
-            .push(losses);
+        groups.entry(bound_words(&[losses])).or_default().push(losses);
     }
     let mut groups: Vec<(String, Vec<&StoreLosses>)> = groups.into_iter().collect();
     groups.sort_by_key(|(_, of_group)| std::cmp::Reverse(of_group.len()));
@@ -173,9 +157,7 @@ pub(super) fn losses_words(losses: &[StoreLosses], not_tried: &[String]) -> Stri
             power_cuts: of_group.iter().map(|losses| losses.power_cuts).min()?,
             ..first.clone()
         };
-        let is_same = |other: &&StoreLosses| {
-            (other.kills, other.power_cuts) == (first.kills, first.power_cuts)
-        };
+        let is_same = |other: &&StoreLosses| (other.kills, other.power_cuts) == (first.kills, first.power_cuts);
         let least = match of_group.iter().all(is_same) {
             true => "",
             false => "at least ",
@@ -188,19 +170,13 @@ pub(super) fn losses_words(losses: &[StoreLosses], not_tried: &[String]) -> Stri
     });
     let groups: Vec<String> = groups.collect();
     if !groups.is_empty() {
-        sentences.push(format!(
-            "Lost: 0 acknowledged records in {}.",
-            groups.join("; ")
-        ));
+        sentences.push(format!("Lost: 0 acknowledged records in {}.", groups.join("; ")));
     }
     if losses.is_empty() && not_tried.is_empty() {
         return String::new();
     }
     if !not_tried.is_empty() {
-        sentences.push(format!(
-            "No kill and no power cut was tried on {}.",
-            not_tried.join(", ")
-        ));
+        sentences.push(format!("No kill and no power cut was tried on {}.", not_tried.join(", ")));
     }
     sentences.join(" ")
 }

@@ -80,20 +80,11 @@ fn about(run: &RunEvidence<'_>) -> Vec<String> {
     let processors = number_of(environment.cpus as usize, "processor");
     let mut about = vec![
         minutes(health.took_ms),
-        match plan
-            .merged
-            .iter()
-            .map(|shard| &shard.machine)
-            .collect::<BTreeSet<_>>()
-            .len()
-        {
+        match plan.merged.iter().map(|shard| &shard.machine).collect::<BTreeSet<_>>().len() {
             0 | 1 => format!("{}, {processors}", environment.cpu),
             kinds => format!("{kinds} KINDS OF MACHINES"),
         },
-        format!(
-            "{} {}",
-            environment.scratch.file_system, environment.scratch.journal
-        ),
+        format!("{} {}", environment.scratch.file_system, environment.scratch.journal),
     ];
     let mut sections = plan.schedule.sections.iter();
     if sections.all(|section| section.placement == rundir::Placement::SharedCpu) {

@@ -81,11 +81,7 @@ fn good() -> Run {
 fn power_cuts(run: &mut Run, direct: u64, sqlite: u64) {
     run.crash_points.clear();
     for (backend, present) in [("direct", direct), ("sqlite", sqlite)] {
-        let audit = Audit {
-            present,
-            unpromised: 10 - present,
-            ..Audit::default()
-        };
+        let audit = Audit { present, unpromised: 10 - present, ..Audit::default() };
         run.crash_points.push(CrashPoints {
             points: 60,
             audit,
@@ -117,10 +113,7 @@ fn second_arm(run: &mut Run, name: &str) {
     name.clone_into(&mut fault.arm);
     run.faults.push(fault);
     let points = run.crash_points.iter();
-    let mut points: Vec<CrashPoints> = points
-        .filter(|points| points.backend == "sqlite")
-        .cloned()
-        .collect();
+    let mut points: Vec<CrashPoints> = points.filter(|points| points.backend == "sqlite").cloned().collect();
     for points in &mut points {
         name.clone_into(&mut points.backend);
     }
@@ -145,131 +138,58 @@ type Planting = (&'static str, AdviceKind, Confidence, fn(&mut Run));
 
 const PLANTINGS: [Planting; 18] = [
     ("as made", AdviceKind::Choose, Confidence::Sure, |_| {}),
-    (
-        "two equal candidates",
-        AdviceKind::Choose,
-        Confidence::Sure,
-        |run| second_arm(run, "other"),
-    ),
-    (
-        "two candidates, one fails a tool",
-        AdviceKind::Choose,
-        Confidence::Sure,
-        |run| {
-            second_arm(run, "other");
-            fail_tool(run, "sqlite");
-        },
-    ),
-    (
-        "two candidates, the other has no probes",
-        AdviceKind::Choose,
-        Confidence::Sure,
-        |run| {
-            second_arm(run, "other");
-            run.probes.retain(|probe| probe.arm != "other");
-        },
-    ),
-    (
-        "a benefit near its bound",
-        AdviceKind::Choose,
-        Confidence::Fragile,
-        |run| {
-            power_cuts(run, 10, 10);
-            testing::scale(run, "sqlite", 0.2465);
-        },
-    ),
-    (
-        "a session waits longer than its margin",
-        AdviceKind::ChooseIf,
-        Confidence::Fragile,
-        |run| {
-            let mut workloads = run.plan.workloads.iter_mut();
-            let session = workloads.find(|workload| workload.name == "agent/session");
-            session.unwrap().session_ms = Some(6_000);
-        },
-    ),
-    ("a tool fails", AdviceKind::Keep, Confidence::Sure, |run| {
-        fail_tool(run, "sqlite")
+    ("two equal candidates", AdviceKind::Choose, Confidence::Sure, |run| second_arm(run, "other")),
+    ("two candidates, one fails a tool", AdviceKind::Choose, Confidence::Sure, |run| {
+        second_arm(run, "other");
+        fail_tool(run, "sqlite");
     }),
+    ("two candidates, the other has no probes", AdviceKind::Choose, Confidence::Sure, |run| {
+        second_arm(run, "other");
+        run.probes.retain(|probe| probe.arm != "other");
+    }),
+    ("a benefit near its bound", AdviceKind::Choose, Confidence::Fragile, |run| {
+        power_cuts(run, 10, 10);
+        testing::scale(run, "sqlite", 0.2465);
+    }),
+    ("a session waits longer than its margin", AdviceKind::ChooseIf, Confidence::Fragile, |run| {
+        let mut workloads = run.plan.workloads.iter_mut();
+        let session = workloads.find(|workload| workload.name == "agent/session");
+        session.unwrap().session_ms = Some(6_000);
+    }),
+    ("a tool fails", AdviceKind::Keep, Confidence::Sure, |run| fail_tool(run, "sqlite")),
     ("no benefit", AdviceKind::Keep, Confidence::Sure, |run| {
         power_cuts(run, 10, 10);
     }),
-    (
-        "no benefit, and two candidates",
-        AdviceKind::Keep,
-        Confidence::Sure,
-        |run| {
-            power_cuts(run, 10, 10);
-            second_arm(run, "other");
-        },
-    ),
-    (
-        "a cost that no condition excuses",
-        AdviceKind::Keep,
-        Confidence::Sure,
-        |run| run.faults[1].failed_calls = 20,
-    ),
-    (
-        "one wrong byte",
-        AdviceKind::Keep,
-        Confidence::Sure,
-        |run| {
-            let first = testing::passes(run, "micro/read", "sqlite").next();
-            first.unwrap().outcome = Outcome::WrongData;
-        },
-    ),
-    (
-        "no daemon was killed",
-        AdviceKind::NotDecided,
-        Confidence::NotDecided,
-        |run| run.faults.clear(),
-    ),
-    (
-        "a busy machine, and every figure far inside its margin",
-        AdviceKind::Choose,
-        Confidence::Sure,
-        |run| testing::make_busy(run),
-    ),
-    (
-        "the baseline fails",
-        AdviceKind::NotDecided,
-        Confidence::NotDecided,
-        |run| {
-            let first = testing::passes(run, "micro/read", "direct").next();
-            first.unwrap().outcome = Outcome::WrongData;
-        },
-    ),
-    (
-        "two candidates, one archived and one without evidence",
-        AdviceKind::NotDecided,
-        Confidence::NotDecided,
-        |run| {
-            second_arm(run, "other");
-            fail_tool(run, "sqlite");
-            run.probes.retain(|probe| probe.arm != "other");
-        },
-    ),
-    (
-        "a candidate behind a simulated distance",
-        AdviceKind::Choose,
-        Confidence::Sure,
-        |run| {
-            second_arm(run, "sqlite@30ms");
-            run.plan.arms.retain(|arm| arm.name != "sqlite");
-        },
-    ),
-    (
-        "all epochs but two were disturbed",
-        AdviceKind::NotDecided,
-        Confidence::NotDecided,
-        |run| run.samples.retain(|sample| sample.epoch < 2),
-    ),
-    (
-        "a policy that was not planned",
-        AdviceKind::Choose,
-        Confidence::Sure,
-        |run| run.plan.policies.clear(),
-    ),
+    ("no benefit, and two candidates", AdviceKind::Keep, Confidence::Sure, |run| {
+        power_cuts(run, 10, 10);
+        second_arm(run, "other");
+    }),
+    ("a cost that no condition excuses", AdviceKind::Keep, Confidence::Sure, |run| run.faults[1].failed_calls = 20),
+    ("one wrong byte", AdviceKind::Keep, Confidence::Sure, |run| {
+        let first = testing::passes(run, "micro/read", "sqlite").next();
+        first.unwrap().outcome = Outcome::WrongData;
+    }),
+    ("no daemon was killed", AdviceKind::NotDecided, Confidence::NotDecided, |run| run.faults.clear()),
+    ("a busy machine, and every figure far inside its margin", AdviceKind::Choose, Confidence::Sure, |run| {
+        testing::make_busy(run)
+    }),
+    ("the baseline fails", AdviceKind::NotDecided, Confidence::NotDecided, |run| {
+        let first = testing::passes(run, "micro/read", "direct").next();
+        first.unwrap().outcome = Outcome::WrongData;
+    }),
+    ("two candidates, one archived and one without evidence", AdviceKind::NotDecided, Confidence::NotDecided, |run| {
+        second_arm(run, "other");
+        fail_tool(run, "sqlite");
+        run.probes.retain(|probe| probe.arm != "other");
+    }),
+    ("a candidate behind a simulated distance", AdviceKind::Choose, Confidence::Sure, |run| {
+        second_arm(run, "sqlite@30ms");
+        run.plan.arms.retain(|arm| arm.name != "sqlite");
+    }),
+    ("all epochs but two were disturbed", AdviceKind::NotDecided, Confidence::NotDecided, |run| {
+        run.samples.retain(|sample| sample.epoch < 2)
+    }),
+    ("a policy that was not planned", AdviceKind::Choose, Confidence::Sure, |run| run.plan.policies.clear()),
 ];
 
 #[test]
@@ -289,11 +209,7 @@ fn each_planting_leads_to_its_advice_and_words() {
         for line in found.answer_lines(3) {
             writeln!(text, "|{line}").unwrap();
         }
-        assert_eq!(
-            (answer.kind, answer.confidence),
-            (kind, confidence),
-            "{name}\n{text}"
-        );
+        assert_eq!((answer.kind, answer.confidence), (kind, confidence), "{name}\n{text}");
     }
     insta::assert_snapshot!(text);
 }
@@ -364,10 +280,7 @@ fn an_answer_that_keeps_the_baseline_says_which_probed_need_would_change_it() {
     assert_eq!(answer.kind, AdviceKind::Keep);
     // It lacks one thing, a cost; `sqlite` lacks a benefit, too. A property of the plain directory is not a reason.
     assert_eq!(answer.candidate, "other");
-    assert_eq!(
-        answer.otherwise,
-        "Choose other if you need snapshots or forks (● probed)."
-    );
+    assert_eq!(answer.otherwise, "Choose other if you need snapshots or forks (● probed).");
     let said = answer.lines(80, 4).join(" ");
     assert!(said.contains("sqlite shows no benefit."), "{said}");
 }
@@ -412,20 +325,14 @@ fn files_of_a_small_model_are_answered_by_the_command_that_asks_a_capable_one() 
     let (_, text) = crate::decide::find("exploration").unwrap();
     let found = overview_by(&text, &run);
     let answer = &found.uses[0];
-    assert_eq!(
-        answer.headline(),
-        "Not decided: llm-generate needs a capable model."
-    );
+    assert_eq!(answer.headline(), "Not decided: llm-generate needs a capable model.");
     let command = "CTXBENCH_MODEL_URL=… CTXBENCH_MODEL_NAME=… CTXBENCH_API_KEY=… ctxbench run --suite model-files";
     assert_eq!(answer.command, command);
     let screen = found.terminal(&[]);
     let said = screen.split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(said.matches(command).count(), 1, "{screen}");
     let sentences = answer.sentences().join(" ");
-    assert!(
-        sentences.contains("has 135 million parameters"),
-        "{sentences}"
-    );
+    assert!(sentences.contains("has 135 million parameters"), "{sentences}");
 }
 
 #[test]
@@ -449,12 +356,7 @@ fn a_policy_without_words_of_its_own_is_named_by_its_file() {
 
 #[test]
 fn losses_and_failures_are_sentences_with_counts_and_bounds() {
-    let losses = |arm: &str, kills, power_cuts, lost| StoreLosses {
-        arm: arm.to_owned(),
-        kills,
-        power_cuts,
-        lost,
-    };
+    let losses = |arm: &str, kills, power_cuts, lost| StoreLosses { arm: arm.to_owned(), kills, power_cuts, lost };
     let none = [0, 0];
     for (found, not_tried, expected) in [
         (vec![], vec![], ""),
@@ -502,10 +404,7 @@ fn losses_and_failures_are_sentences_with_counts_and_bounds() {
             _ => Outcome::Ok,
         };
     }
-    assert_eq!(
-        passes(&run),
-        "Failures: 3 of 167 passes: sqlite 2 errno and 1 timeout."
-    );
+    assert_eq!(passes(&run), "Failures: 3 of 167 passes: sqlite 2 errno and 1 timeout.");
     run.samples.clear();
     assert_eq!(passes(&run), "No pass was made.");
 }
@@ -514,8 +413,7 @@ fn losses_and_failures_are_sentences_with_counts_and_bounds() {
 fn the_small_table_has_times_ratios_and_failures_in_words() {
     let mut run = good();
     second_arm(&mut run, "partial");
-    run.samples
-        .retain(|pass| pass.arm != "partial" || pass.workload != "agent/session");
+    run.samples.retain(|pass| pass.arm != "partial" || pass.workload != "agent/session");
     let first = testing::passes(&mut run, "micro/read", "partial").last();
     first.unwrap().outcome = Outcome::Errno;
     let table = overview(&run).calls;
@@ -567,16 +465,9 @@ fn largest() -> (Overview, Vec<String>) {
         answer.others = run.plan.arms.iter().map(|arm| arm.name.clone()).collect();
     }
     found.uses.extend(answers);
-    for wide in [
-        "Δ".repeat(300),
-        "一 二".repeat(100),
-        "\u{1b}[31m\n".repeat(50),
-    ] {
+    for wide in ["Δ".repeat(300), "一 二".repeat(100), "\u{1b}[31m\n".repeat(50)] {
         found.notes.push(wide.clone());
-        found.missing.push(Remedy {
-            command: wide.clone(),
-            makes: vec![wide],
-        });
+        found.missing.push(Remedy { command: wide.clone(), makes: vec![wide] });
     }
     let closing = vec![
         "Report: results/20261128-040000-default/report.html".to_owned(),
@@ -601,26 +492,16 @@ fn an_answer_says_which_operation_depends_on_the_placement() {
     let placements = |factor: f64| {
         let mut run = testing::run();
         testing::with_shared_cpu(&mut run, factor);
-        let (summary, contexts) = (
-            summarise(&run).unwrap(),
-            contexts(&run, &Prices::built_in().unwrap()).unwrap(),
-        );
+        let (summary, contexts) = (summarise(&run).unwrap(), contexts(&run, &Prices::built_in().unwrap()).unwrap());
         let evidence = Evidence::of(&run, &summary, &contexts);
         let found = Overview::of(&[], &evidence.runs);
         let screen = found.terminal(&[]);
         let words = found.calls.placements;
-        assert_eq!(
-            screen.contains("By placement"),
-            !words.is_empty(),
-            "{screen}"
-        );
+        assert_eq!(screen.contains("By placement"), !words.is_empty(), "{screen}");
         assert!(screen.contains(&words), "{screen}");
         words
     };
-    assert_eq!(
-        placements(0.5),
-        "By placement: read ×1 on one processor, up to ×2 across two."
-    );
+    assert_eq!(placements(0.5), "By placement: read ×1 on one processor, up to ×2 across two.");
     assert_eq!(placements(0.95), "");
     assert_eq!(placements(2.0), "");
 }
@@ -630,10 +511,7 @@ fn the_largest_planted_run_fits_a_screen_of_40_lines_and_100_columns() {
     let (found, closing) = largest();
     assert!(found.uses.len() > 15);
     assert_small(&found.terminal(&closing), &closing);
-    let every = Overview {
-        uses: found.uses.iter().cycle().take(200).cloned().collect(),
-        ..found
-    };
+    let every = Overview { uses: found.uses.iter().cycle().take(200).cloned().collect(), ..found };
     assert_small(&every.terminal(&closing), &closing);
 }
 

@@ -43,8 +43,7 @@ impl UseAnswer {
         let more = [self.unmeasured_words(), self.otherwise.clone(), command];
         sentences.extend(more.into_iter().filter(|words| !words.is_empty()));
         if !self.planned {
-            sentences
-                .push("The policy was not fixed before every run, so this proves less.".to_owned());
+            sentences.push("The policy was not fixed before every run, so this proves less.".to_owned());
         }
         sentences
     }
@@ -71,10 +70,7 @@ impl UseAnswer {
         let candidates = [
             (0, vec![self.headline()]),
             (3, versions(&|most| self.reasons(most))),
-            (
-                of_costs,
-                versions(&|most| self.cost_words(most).filter(|_| most > 0)),
-            ),
+            (of_costs, versions(&|most| self.cost_words(most).filter(|_| most > 0))),
             (of_unmeasured, plain(self.unmeasured_words())),
             (of_change, plain(self.otherwise.clone())),
             (of_others, self.other_words().into_iter().collect()),
@@ -107,12 +103,7 @@ impl UseAnswer {
         let shown: Vec<String> = match self.kind {
             // The titles stand in the reason.
             AdviceKind::Choose | AdviceKind::ChooseIf if most > 0 => {
-                let words: Vec<String> = self
-                    .figures
-                    .iter()
-                    .take(most)
-                    .map(AnswerFigure::words)
-                    .collect();
+                let words: Vec<String> = self.figures.iter().take(most).map(AnswerFigure::words).collect();
                 return Some(format!("Benefits: {}.", words.join("; ")));
             }
             AdviceKind::Choose | AdviceKind::ChooseIf => return Some(format!("{reason}.")),
@@ -148,10 +139,7 @@ impl UseAnswer {
         let costs: Vec<&AnswerFigure> = self.costs.iter().take(most).collect();
         let (times, others): (Vec<&AnswerFigure>, Vec<&AnswerFigure>) =
             costs.into_iter().partition(|figure| figure.ratio.is_some());
-        let times: Vec<String> = times
-            .iter()
-            .filter_map(|figure| figure.time_words())
-            .collect();
+        let times: Vec<String> = times.iter().filter_map(|figure| figure.time_words()).collect();
         let others: Vec<String> = others.iter().map(|figure| figure.words()).collect();
         let candidate = crate::decide::arm_words(&self.candidate);
         // What is not chosen is named.
@@ -185,10 +173,8 @@ impl UseAnswer {
             }
         };
         let mut parts = Vec::new();
-        let (without, others): (Vec<&String>, Vec<&String>) = self
-            .others
-            .iter()
-            .partition(|name| self.without_benefit.contains(name));
+        let (without, others): (Vec<&String>, Vec<&String>) =
+            self.others.iter().partition(|name| self.without_benefit.contains(name));
         if !without.is_empty() {
             let verb = if without.len() == 1 { "shows" } else { "show" };
             parts.push(format!("{} {verb} no benefit.", listed(&without)));
@@ -263,9 +249,7 @@ impl Overview {
 
     fn screen(&self, of_uses: &[usize], closing: &[String]) -> Vec<String> {
         let mut lines = Vec::new();
-        let about: Vec<&str> = std::iter::once("ctxbench")
-            .chain(self.about.iter().map(String::as_str))
-            .collect();
+        let about: Vec<&str> = std::iter::once("ctxbench").chain(self.about.iter().map(String::as_str)).collect();
         lines.extend(at_most(&about.join(" · "), WIDTH, 2));
         if !self.identical_arms.is_empty() {
             let sentence = format!("{}.", self.identical_arms.trim_end_matches('.'));
@@ -288,10 +272,7 @@ impl Overview {
             0 => String::new(),
             _ => self.passes.words(),
         };
-        let breaks: Vec<String> = [passes, losses]
-            .into_iter()
-            .filter(|words| !words.is_empty())
-            .collect();
+        let breaks: Vec<String> = [passes, losses].into_iter().filter(|words| !words.is_empty()).collect();
         lines.extend(at_most(&breaks.join(" "), WIDTH, 3));
         lines.extend(self.missing_lines(&said));
         if lines.last().is_some_and(|line| !line.is_empty()) {
@@ -303,12 +284,7 @@ impl Overview {
 
     fn note_lines(&self) -> Vec<String> {
         const SHOWN: usize = 2;
-        let mut lines: Vec<String> = self
-            .notes
-            .iter()
-            .take(SHOWN)
-            .flat_map(|note| at_most(note, WIDTH, 3))
-            .collect();
+        let mut lines: Vec<String> = self.notes.iter().take(SHOWN).flat_map(|note| at_most(note, WIDTH, 3)).collect();
         match self.notes.len().saturating_sub(SHOWN) {
             0 => {}
             1 => lines.push("1 more note is in the report.".to_owned()),
@@ -340,11 +316,7 @@ impl Overview {
         if !lacking.is_empty() {
             let titles: Vec<&str> = lacking.iter().map(|answer| answer.title.as_str()).collect();
             let sentence = format!("Not decided for lack of evidence: {}.", titles.join("; "));
-            lines.extend(
-                at_most(&sentence, WIDTH - 1, 2)
-                    .into_iter()
-                    .map(|line| format!(" {line}")),
-            );
+            lines.extend(at_most(&sentence, WIDTH - 1, 2).into_iter().map(|line| format!(" {line}")));
         }
         let has_marks = Provenance::ALL.iter().any(|origin| {
             let mark = origin.mark();
@@ -360,19 +332,12 @@ impl Overview {
     fn missing_lines(&self, said: &str) -> Vec<String> {
         let blanks = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         let said = blanks(said);
-        let missing: Vec<_> = self
-            .missing
-            .iter()
-            .filter(|remedy| !said.contains(&blanks(&remedy.command)))
-            .collect();
+        let missing: Vec<_> = self.missing.iter().filter(|remedy| !said.contains(&blanks(&remedy.command))).collect();
         let Some(first) = missing.first() else {
             return Vec::new();
         };
         let what = first.makes.first().map_or("", String::as_str);
-        let more = missing
-            .iter()
-            .map(|remedy| remedy.makes.len())
-            .sum::<usize>();
+        let more = missing.iter().map(|remedy| remedy.makes.len()).sum::<usize>();
         let more = match more.saturating_sub(1) {
             0 => String::new(),
             more => format!(" and {more} more"),
@@ -398,10 +363,7 @@ fn call_lines(table: &CallTable) -> Vec<String> {
         })
         .collect();
     let own = [table.title.clone(), arm_title(&table.baseline)];
-    let head: Vec<String> = own
-        .into_iter()
-        .chain(table.arms.iter().map(|arm| arm_title(arm)))
-        .collect();
+    let head: Vec<String> = own.into_iter().chain(table.arms.iter().map(|arm| arm_title(arm))).collect();
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
         let cells = cells.map(|cell| cell.width());
@@ -419,11 +381,8 @@ fn call_lines(table: &CallTable) -> Vec<String> {
     }
     let line = |cells: &[String]| {
         let cells = cells.iter().zip(&widths);
-        let cells =
-            cells.map(|(cell, width)| format!("{cell}{}", " ".repeat(width - cell.width())));
-        format!(" {}", cells.collect::<String>())
-            .trim_end()
-            .to_owned()
+        let cells = cells.map(|(cell, width)| format!("{cell}{}", " ".repeat(width - cell.width())));
+        format!(" {}", cells.collect::<String>()).trim_end().to_owned()
     };
     let mut lines = vec![line(&head)];
     lines.extend(rows.iter().map(|row| line(row)));

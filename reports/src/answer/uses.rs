@@ -6,9 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::figure::AnswerFigure;
-use crate::decide::{
-    CANDIDATE, Decision, PolicyVerdict, Row, RowRole, RowState, amount, arm_words, remedies,
-};
+use crate::decide::{CANDIDATE, Decision, PolicyVerdict, Row, RowRole, RowState, amount, arm_words, remedies};
 use crate::evidence::RunEvidence;
 use crate::provenance::Provenance;
 use crate::text::lower;
@@ -106,9 +104,7 @@ pub(super) fn uses(decisions: &[Decision], runs: &[RunEvidence<'_>]) -> Vec<UseA
         }
     }
     let answers = policies.into_iter().filter_map(|policy| {
-        let of_policy = decisions
-            .iter()
-            .filter(|decision| decision.policy == policy);
+        let of_policy = decisions.iter().filter(|decision| decision.policy == policy);
         UseAnswer::of(&of_policy.collect::<Vec<_>>(), runs)
     });
     answers.collect()
@@ -145,9 +141,7 @@ fn by_strength<'d>(mut found: Vec<&'d Decision>, runs: &[RunEvidence<'_>]) -> Ve
     found.sort_by_key(|decision| (lacks(decision), weight(&decision.candidate, runs)));
     let is_first = |decision: &&&Decision| {
         let (nearest, _) = excess(decision);
-        let equals = found
-            .iter()
-            .take_while(|other| lacks(other) == lacks(decision));
+        let equals = found.iter().take_while(|other| lacks(other) == lacks(decision));
         let is_beaten = equals.into_iter().any(|other| excess(other).1 < nearest);
         !is_beaten
     };
@@ -165,9 +159,7 @@ const FARTHEST: f64 = 100.0;
 /// A figure that is a hundred times past its bound, or has none, counts as a hundred.
 fn excess(decision: &Decision) -> (f64, f64) {
     let broken = [RowRole::Benefit, RowRole::Cost];
-    let broken = broken
-        .into_iter()
-        .flat_map(|role| rows(decision, role, &FAILED));
+    let broken = broken.into_iter().flat_map(|role| rows(decision, role, &FAILED));
     let ends = broken.map(|row| {
         let Some(effect) = row.effect else {
             return (FARTHEST, FARTHEST);
@@ -194,11 +186,7 @@ fn has_role(row: &Row, role: RowRole, states: &[RowState]) -> bool {
     row.role == role && states.contains(&row.state)
 }
 
-fn rows<'a>(
-    decision: &'a Decision,
-    role: RowRole,
-    states: &'a [RowState],
-) -> impl Iterator<Item = &'a Row> + 'a {
+fn rows<'a>(decision: &'a Decision, role: RowRole, states: &'a [RowState]) -> impl Iterator<Item = &'a Row> + 'a {
     let all = decision.rows.iter();
     all.filter(move |row| has_role(row, role, states))
 }
@@ -213,8 +201,7 @@ const OPEN: [RowState; 3] = [RowState::Missing, RowState::Open, RowState::Void];
 
 /// How far a figure is from its bound: 1 at the bound, more beyond it.
 fn distance(row: &Row) -> f64 {
-    row.effect
-        .map_or(0.0, |effect| distance_at(row, effect.value))
+    row.effect.map_or(0.0, |effect| distance_at(row, effect.value))
 }
 
 /// How far a value is from the bound of a row.
@@ -280,9 +267,7 @@ impl UseAnswer {
             without_benefit: match kind {
                 AdviceKind::Keep => others
                     .iter()
-                    .filter(|other| {
-                        !has(other, RowRole::Gate, &FAILED) && !has(other, RowRole::Benefit, &SHOWN)
-                    })
+                    .filter(|other| !has(other, RowRole::Gate, &FAILED) && !has(other, RowRole::Benefit, &SHOWN))
                     .map(name)
                     .collect(),
                 _ => Vec::new(),
@@ -321,10 +306,7 @@ fn advice(kind: AdviceKind, best: &Decision, is_busy: bool) -> String {
     match kind {
         AdviceKind::Choose => format!("{choose}."),
         AdviceKind::ChooseIf => {
-            format!(
-                "{choose} if {}; else {keep}.",
-                best.conditions.join(" and ")
-            )
+            format!("{choose} if {}; else {keep}.", best.conditions.join(" and "))
         }
         AdviceKind::Keep => format!("{}.", words.keep),
         AdviceKind::NotDecided => format!("Not decided: {}.", obstacle(best, is_busy).0),
@@ -332,17 +314,9 @@ fn advice(kind: AdviceKind, best: &Decision, is_busy: bool) -> String {
 }
 
 /// Why, in a sentence, and the rows whose figures carry it.
-fn reason<'a>(
-    kind: AdviceKind,
-    best: &'a Decision,
-    is_only: bool,
-    is_busy: bool,
-) -> (String, Vec<&'a Row>) {
+fn reason<'a>(kind: AdviceKind, best: &'a Decision, is_only: bool, is_busy: bool) -> (String, Vec<&'a Row>) {
     let of = |role, states: &'static [RowState]| -> Vec<&'a Row> {
-        best.rows
-            .iter()
-            .filter(|row| has_role(row, role, states))
-            .collect()
+        best.rows.iter().filter(|row| has_role(row, role, states)).collect()
     };
     let candidate = arm_words(&best.candidate);
     let shown = of(RowRole::Benefit, &SHOWN);
@@ -354,11 +328,7 @@ fn reason<'a>(
         AdviceKind::Keep => {
             let gates = of(RowRole::Gate, &FAILED);
             if let Some(first) = gates.first() {
-                let reason = format!(
-                    "{candidate} fails the gate “{}”: {}.",
-                    lower(&first.title),
-                    first.candidate
-                );
+                let reason = format!("{candidate} fails the gate “{}”: {}.", lower(&first.title), first.candidate);
                 return (reason, gates);
             }
             let open = of(RowRole::Benefit, &OPEN);
@@ -413,29 +383,16 @@ fn obstacle(best: &Decision, is_busy: bool) -> (String, String) {
                 Some((need, details)) if need.starts_with("needs ") => {
                     (format!("{candidate} {need}"), details.to_owned())
                 }
-                _ => (
-                    format!("“{title}” not measured for {candidate}"),
-                    format!("Missing: {what}"),
-                ),
+                _ => (format!("“{title}” not measured for {candidate}"), format!("Missing: {what}")),
             }
         }
-        RowState::Void => (
-            "the comparison is void".to_owned(),
-            format!("{candidate}: “{title}” is {}", row.candidate),
-        ),
-        _ if row.gap.is_some() => (
-            format!("too few kills of {candidate} for “{title}”"),
-            row.candidate.clone(),
-        ),
+        RowState::Void => ("the comparison is void".to_owned(), format!("{candidate}: “{title}” is {}", row.candidate)),
+        _ if row.gap.is_some() => (format!("too few kills of {candidate} for “{title}”"), row.candidate.clone()),
         _ if is_busy => ("the machine was busy".to_owned(), String::new()),
-        _ if row.effect.is_some_and(|effect| effect.high.is_infinite()) => (
-            format!("too few undisturbed epochs for “{title}” of {candidate}"),
-            String::new(),
-        ),
-        _ => (
-            format!("the interval of “{title}” contains its bound on {candidate}"),
-            String::new(),
-        ),
+        _ if row.effect.is_some_and(|effect| effect.high.is_infinite()) => {
+            (format!("too few undisturbed epochs for “{title}” of {candidate}"), String::new())
+        }
+        _ => (format!("the interval of “{title}” contains its bound on {candidate}"), String::new()),
     }
 }
 
@@ -443,15 +400,9 @@ fn obstacle(best: &Decision, is_busy: bool) -> (String, String) {
 fn otherwise(kind: AdviceKind, best: &Decision, decisions: &[&Decision]) -> String {
     let shown: Vec<&Row> = rows(best, RowRole::Benefit, &SHOWN).collect();
     if kind == AdviceKind::Keep && !shown.is_empty() && !has(best, RowRole::Gate, &FAILED) {
-        return format!(
-            "Choose {} {}.",
-            arm_words(&best.candidate),
-            needs(&shown).join(", or ")
-        );
+        return format!("Choose {} {}.", arm_words(&best.candidate), needs(&shown).join(", or "));
     }
-    let flips = decisions
-        .iter()
-        .filter(|decision| kind == AdviceKind::Keep || decision.candidate == best.candidate);
+    let flips = decisions.iter().filter(|decision| kind == AdviceKind::Keep || decision.candidate == best.candidate);
     let flips = flips.filter_map(|decision| Some((decision, decision.flip.as_ref()?)));
     // A bound of 0 has no margin that could be halved or doubled.
     let flips = flips.filter(|(_, flip)| !flip.is_margin || flip.from != 0.0);
@@ -483,11 +434,8 @@ fn otherwise(kind: AdviceKind, best: &Decision, decisions: &[&Decision]) -> Stri
 /// The needs that shown benefits meet: properties that probes found, and other benefits by their titles.
 fn needs(shown: &[&Row]) -> Vec<String> {
     let of_property = |row: &&&Row| !row.properties.is_empty();
-    let properties: Vec<&str> = shown
-        .iter()
-        .filter(of_property)
-        .flat_map(|row| row.properties.iter().copied())
-        .collect();
+    let properties: Vec<&str> =
+        shown.iter().filter(of_property).flat_map(|row| row.properties.iter().copied()).collect();
     let weakest = shown.iter().filter(of_property).map(|row| row.provenance);
     let mark = weakest.max().unwrap_or(Provenance::Measured).mark();
     let properties = properties.split_last().map(|(last, others)| {
@@ -499,12 +447,7 @@ fn needs(shown: &[&Row]) -> Vec<String> {
     });
     let titles = shown.iter().filter(|row| row.properties.is_empty());
     let titles: Vec<String> = titles.map(|row| lower(&row.title)).collect();
-    let titles = (!titles.is_empty()).then(|| {
-        format!(
-            "where the benefit outweighs the costs: {}",
-            titles.join("; ")
-        )
-    });
+    let titles = (!titles.is_empty()).then(|| format!("where the benefit outweighs the costs: {}", titles.join("; ")));
     properties.into_iter().chain(titles).collect()
 }
 
@@ -529,10 +472,7 @@ fn command(best: &Decision, runs: &[RunEvidence<'_>]) -> String {
                 "direct" => String::new(),
                 name => format!(" --backend {name}"),
             };
-            format!(
-                "ctxbench run --workload {}{backend} --state {} --epochs {EPOCHS}",
-                cell.workload, cell.state
-            )
+            format!("ctxbench run --workload {}{backend} --state {} --epochs {EPOCHS}", cell.workload, cell.state)
         }
         None => plan.command.clone(),
     }

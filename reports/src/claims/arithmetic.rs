@@ -87,10 +87,7 @@ impl Arithmetic {
         };
         Finding::Value {
             value,
-            interval: Interval {
-                low: value,
-                high: value,
-            },
+            interval: Interval { low: value, high: value },
             words: format!("the source's own figures: {words}"),
             is_published: true,
         }
@@ -131,10 +128,7 @@ impl Test for Arithmetic {
             Arithmetic::YearlyGrowth(Yearly { from, to, years }) => positive(&[*from, *to, *years]),
             Arithmetic::Exponent(points) => {
                 let is_spread = points.iter().any(|(size, _)| *size != points[0].0);
-                is_spread
-                    && points
-                        .iter()
-                        .all(|(size, value)| positive(&[*size, *value]))
+                is_spread && points.iter().all(|(size, value)| positive(&[*size, *value]))
             }
         };
         let message = "needs two figures or more, and above 0 where they are divided";

@@ -37,10 +37,7 @@ pub trait Catalogue {
 impl Catalogue for Run {
     fn workload(&self, name: &str) -> Option<KnownWorkload> {
         let planned = self.plan.workload(name)?;
-        let contexts = self
-            .contexts
-            .iter()
-            .filter(|context| context.workload == name);
+        let contexts = self.contexts.iter().filter(|context| context.workload == name);
         Some(KnownWorkload {
             states: planned.states.iter().cloned().collect(),
             kinds: planned.calls.keys().cloned().collect(),

@@ -28,9 +28,7 @@ enum DecisionFigure {
 
 impl Test for DecisionTest {
     fn measure(&self, run: &RunEvidence<'_>, _: &str) -> Finding {
-        let evidence = decide::Evidence {
-            runs: vec![run.clone()],
-        };
+        let evidence = decide::Evidence { runs: vec![run.clone()] };
         let arm = evidence.arm_named(&self.arm);
         let missing = |why: String| {
             let policy = &self.policy;
@@ -52,10 +50,7 @@ impl Test for DecisionTest {
         match self.figure {
             DecisionFigure::Archive => match decision.verdict {
                 PolicyVerdict::NotDecided => missing(decision.why.clone()),
-                verdict => Finding::exact(
-                    f64::from(u8::from(verdict == PolicyVerdict::Archive)),
-                    words,
-                ),
+                verdict => Finding::exact(f64::from(u8::from(verdict == PolicyVerdict::Archive)), words),
             },
             DecisionFigure::Benefits => {
                 let in_state = |wanted: &[RowState]| {
@@ -70,11 +65,7 @@ impl Test for DecisionTest {
                     ([], _) => Finding::exact(0.0, format!("{words}; no benefit is shown")),
                     _ => Finding::exact(
                         shown.len() as f64,
-                        format!(
-                            "policy {} on {arm}: benefits shown: {}",
-                            self.policy,
-                            shown.join(", ")
-                        ),
+                        format!("policy {} on {arm}: benefits shown: {}", self.policy, shown.join(", ")),
                     ),
                 }
             }

@@ -80,12 +80,8 @@ impl ClaimFile {
     /// [`InputError`] with file, line and field.
     pub fn parse(file: &Path, text: &str) -> Result<Self, InputError> {
         let document: ClaimDocument = parse_toml(file, text)?;
-        let parsed = Self {
-            file: file.to_owned(),
-            source: document.source,
-            claims: document.claims,
-            text: text.to_owned(),
-        };
+        let parsed =
+            Self { file: file.to_owned(), source: document.source, claims: document.claims, text: text.to_owned() };
         for (at, claim) in parsed.claims.iter().enumerate() {
             parsed.check(at, claim)?;
         }
@@ -93,12 +89,8 @@ impl ClaimFile {
     }
 
     fn check(&self, at: usize, claim: &Claim) -> Result<(), InputError> {
-        let kinds = [
-            claim.test.is_some(),
-            !claim.cases.is_empty(),
-            claim.elsewhere.is_some(),
-            claim.untestable.is_some(),
-        ];
+        let kinds =
+            [claim.test.is_some(), !claim.cases.is_empty(), claim.elsewhere.is_some(), claim.untestable.is_some()];
         if kinds.into_iter().filter(|is| *is).count() != 1 {
             let message = "needs exactly one of `test`, `case`, `elsewhere` and `untestable`";
             return Err(self.wrong(at, &[], message));
@@ -108,19 +100,13 @@ impl ClaimFile {
             return Err(self.wrong(at, &[Field("id")], &message));
         }
         for (place, says, test) in claim.tests() {
-            let wrong = |own: &[PathStep<'_>], message: &str| {
-                Err(self.wrong(at, &[&place, own].concat(), message))
-            };
+            let wrong = |own: &[PathStep<'_>], message: &str| Err(self.wrong(at, &[&place, own].concat(), message));
             let Some(says) = says else {
                 return wrong(&[Field("says")], "is missing");
             };
             if let Some((field, message)) = says.problem() {
                 let path = [Field("says"), Field(field)];
-                let path = if field.is_empty() {
-                    &path[..1]
-                } else {
-                    &path[..]
-                };
+                let path = if field.is_empty() { &path[..1] } else { &path[..] };
                 return wrong(path, message);
             }
             if let Some((path, message)) = test.problem() {
@@ -129,11 +115,7 @@ impl ClaimFile {
             }
             let units = test.units();
             if !units.contains(&says.unit) {
-                let message = format!(
-                    "{:?} is not a unit of this test; its units are {}",
-                    says.unit,
-                    units.join(", ")
-                );
+                let message = format!("{:?} is not a unit of this test; its units are {}", says.unit, units.join(", "));
                 return wrong(&[Field("says"), Field("unit")], &message);
             }
             if let Some(message) = says.one_sided(test.range(&says.unit)) {
@@ -154,9 +136,7 @@ impl ClaimFile {
 
 impl Claim {
     /// All tests of the claim: the place in it, the range and the test.
-    pub(super) fn tests(
-        &self,
-    ) -> impl Iterator<Item = (Vec<PathStep<'static>>, Option<&Range>, &dyn Test)> {
+    pub(super) fn tests(&self) -> impl Iterator<Item = (Vec<PathStep<'static>>, Option<&Range>, &dyn Test)> {
         let one = self.test.iter();
         let one = one.map(|subject| (Vec::new(), self.says.as_ref(), subject.test()));
         let cases = self.cases.iter().enumerate();

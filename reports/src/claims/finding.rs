@@ -46,15 +46,7 @@ pub(super) enum Finding {
 
 impl Finding {
     pub(super) fn exact(value: f64, words: String) -> Self {
-        Finding::Value {
-            value,
-            interval: Interval {
-                low: value,
-                high: value,
-            },
-            words,
-            is_published: false,
-        }
+        Finding::Value { value, interval: Interval { low: value, high: value }, words, is_published: false }
     }
 }
 

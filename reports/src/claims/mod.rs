@@ -54,7 +54,5 @@ pub fn judge(runs: &[RunEvidence<'_>]) -> Result<Vec<ClaimResult>, InputError> {
 /// Judges the claims of a file by runs.
 pub fn judge_file(file: &ClaimFile, runs: &[RunEvidence<'_>]) -> Vec<ClaimResult> {
     let claims = file.claims.iter();
-    claims
-        .map(|claim| status::judge(file, claim, runs))
-        .collect()
+    claims.map(|claim| status::judge(file, claim, runs)).collect()
 }

@@ -42,9 +42,7 @@ impl Range {
     pub(super) fn problem(&self) -> Option<(&'static str, &'static str)> {
         let one = [self.below, self.above, self.about, self.equals];
         let given = one.iter().flatten().count() + usize::from(self.between.is_some());
-        let ends = self
-            .between
-            .map_or([None; 2], |(from, to)| [Some(from), Some(to)]);
+        let ends = self.between.map_or([None; 2], |(from, to)| [Some(from), Some(to)]);
         let mut all = one.into_iter().chain(ends).flatten();
         if given != 1 {
             let message = "needs exactly one of `below`, `above`, `between`, `about` and `equals`";
@@ -57,10 +55,7 @@ impl Range {
             return Some(("between", "the first number is the larger one"));
         }
         let is_wrong = self.about.is_some_and(|about| about <= 0.0);
-        is_wrong.then_some((
-            "about",
-            "must be above 0, as it is a factor of two either way",
-        ))
+        is_wrong.then_some(("about", "must be above 0, as it is a factor of two either way"))
     }
 
     /// Why no run can refute or confirm it, where a figure can only be from `low` to `high`.
@@ -74,9 +69,7 @@ impl Range {
         };
         let range = range_words((low, high));
         let unit = &self.unit;
-        Some(format!(
-            "no run can {word} it: the figure is {range} ({unit})"
-        ))
+        Some(format!("no run can {word} it: the figure is {range} ({unit})"))
     }
 
     /// Both ends, and whether a value at an end is inside.

@@ -89,15 +89,8 @@ impl ReadingTest {
 
 impl Test for ReadingTest {
     fn measure(&self, run: &RunEvidence<'_>, unit: &str) -> Finding {
-        let evidence = Evidence {
-            runs: vec![run.clone()],
-        };
-        let arms = (
-            evidence.arm_named(&self.arm),
-            self.baseline
-                .as_deref()
-                .map(|name| evidence.arm_named(name)),
-        );
+        let evidence = Evidence { runs: vec![run.clone()] };
+        let arms = (evidence.arm_named(&self.arm), self.baseline.as_deref().map(|name| evidence.arm_named(name)));
         // A parsed claim has no other unit.
         let scale = self.measure.scale(unit).unwrap_or(Scale::Own);
         let figure = match self.figure(&evidence, arms, scale) {
@@ -109,10 +102,7 @@ impl Test for ReadingTest {
         if self.measure.is_declared() {
             return Finding::Declared(words);
         }
-        let open = |why: String| Finding::Open {
-            words: format!("{words}; {why}"),
-            is_final: false,
-        };
+        let open = |why: String| Finding::Open { words: format!("{words}; {why}"), is_final: false };
         if self.measure.is_timed() && run.summary.health.is_busy {
             let why = "this machine was busy, which neither confirms nor refutes a figure";
             return open(why.to_owned());
@@ -131,10 +121,7 @@ impl Test for ReadingTest {
         }
         Finding::Value {
             value: reading.value,
-            interval: Interval {
-                low: reading.low,
-                high: reading.high,
-            },
+            interval: Interval { low: reading.low, high: reading.high },
             words,
             is_published: reading.provenance == Provenance::Arithmetic,
         }
@@ -160,8 +147,7 @@ impl Test for ReadingTest {
             return Some((vec![Field("measure"), Any, Field(field)], message));
         }
         let is_tie = matches!(self.measure, Measure::Results { .. }) && self.baseline.is_some();
-        let message =
-            "all arms replay one script, so that the tokens of `results` are equal by construction";
+        let message = "all arms replay one script, so that the tokens of `results` are equal by construction";
         is_tie.then(|| (vec![Field("baseline")], message.to_owned()))
     }
 
@@ -177,10 +163,7 @@ impl Test for ReadingTest {
     }
 
     fn names(&self) -> Vec<(Vec<PathStep<'static>>, Name<'_>)> {
-        let arms = [
-            ("arm", Some(&self.arm)),
-            ("baseline", self.baseline.as_ref()),
-        ];
+        let arms = [("arm", Some(&self.arm)), ("baseline", self.baseline.as_ref())];
         let arms = arms.into_iter();
         let arms = arms.filter_map(|(field, arm)| Some((vec![Field(field)], arm?)));
         let mut names: Vec<_> = arms

@@ -39,10 +39,7 @@ impl ClaimStatus {
     fn is_tested(self) -> bool {
         matches!(
             self,
-            ClaimStatus::Confirmed
-                | ClaimStatus::Refuted
-                | ClaimStatus::Conditional
-                | ClaimStatus::ArithmeticOnly
+            ClaimStatus::Confirmed | ClaimStatus::Refuted | ClaimStatus::Conditional | ClaimStatus::ArithmeticOnly
         )
     }
 
@@ -118,21 +115,12 @@ struct TestResult {
 impl TestResult {
     /// A result without figures that no command would change.
     fn new(status: ClaimStatus, evidence: impl Into<String>) -> Self {
-        Self {
-            status,
-            evidence: evidence.into(),
-            factor: None,
-            settle: None,
-            has_figures: false,
-        }
+        Self { status, evidence: evidence.into(), factor: None, settle: None, has_figures: false }
     }
 
     /// A result with figures.
     fn found(status: ClaimStatus, evidence: impl Into<String>) -> Self {
-        Self {
-            has_figures: true,
-            ..Self::new(status, evidence)
-        }
+        Self { has_figures: true, ..Self::new(status, evidence) }
     }
 }
 
@@ -144,12 +132,7 @@ pub(super) fn judge(file: &ClaimFile, claim: &Claim, runs: &[RunEvidence<'_>]) -
     let result = match (&claim.elsewhere, &claim.untestable, &claim.test) {
         (Some(why), ..) => TestResult::new(ClaimStatus::NotReproduced, why),
         (_, Some(why), _) => TestResult::new(ClaimStatus::Untestable, why),
-        (.., Some(test)) => of_runs(
-            test.test(),
-            claim.says.as_ref(),
-            runs,
-            claim.settle.as_ref(),
-        ),
+        (.., Some(test)) => of_runs(test.test(), claim.says.as_ref(), runs, claim.settle.as_ref()),
         _ => {
             let mut settle = None;
             for case in &claim.cases {
@@ -168,15 +151,9 @@ pub(super) fn judge(file: &ClaimFile, claim: &Claim, runs: &[RunEvidence<'_>]) -
             of_cases(&cases, settle)
         }
     };
-    let mut ranges: Vec<String> = claim
-        .tests()
-        .filter_map(|(_, says, _)| says.map(Range::words))
-        .collect();
+    let mut ranges: Vec<String> = claim.tests().filter_map(|(_, says, _)| says.map(Range::words)).collect();
     ranges.dedup();
-    let is_open = matches!(
-        result.status,
-        ClaimStatus::NotMeasured | ClaimStatus::Conditional
-    );
+    let is_open = matches!(result.status, ClaimStatus::NotMeasured | ClaimStatus::Conditional);
     ClaimResult {
         id: claim.id.clone(),
         source: claim.source.as_ref().unwrap_or(&file.source).clone(),
@@ -200,9 +177,8 @@ fn of_cases(cases: &[CaseResult], settle: Option<String>) -> TestResult {
     let is_open = kinds.contains(&ClaimStatus::NotMeasured);
     let settled = kinds.iter().filter(|kind| kind.is_tested()).count();
     // Cases without any figure are named together: their evidence is the same.
-    let (without, with): (Vec<_>, Vec<_>) = cases
-        .iter()
-        .partition(|case| case.status == ClaimStatus::NotMeasured && !case.has_figures);
+    let (without, with): (Vec<_>, Vec<_>) =
+        cases.iter().partition(|case| case.status == ClaimStatus::NotMeasured && !case.has_figures);
     let with = with.into_iter().map(|case| {
         let factor = case.factor.map_or(String::new(), by_factor);
         let status = case.status.name();
@@ -211,11 +187,7 @@ fn of_cases(cases: &[CaseResult], settle: Option<String>) -> TestResult {
     let mut words: Vec<String> = with.collect();
     if let Some(first) = without.first() {
         let names: Vec<_> = without.iter().map(|case| case.when.as_str()).collect();
-        words.push(format!(
-            "not measured when {} ({})",
-            names.join(", nor when "),
-            first.evidence
-        ));
+        words.push(format!("not measured when {} ({})", names.join(", nor when "), first.evidence));
     }
     let status = match kinds.as_slice() {
         [one] => *one,
@@ -239,12 +211,7 @@ fn of_cases(cases: &[CaseResult], settle: Option<String>) -> TestResult {
 }
 
 /// Judges one test by all runs. Runs that disagree make it conditional on the run.
-fn of_runs(
-    test: &dyn Test,
-    says: Option<&Range>,
-    runs: &[RunEvidence<'_>],
-    command: Option<&String>,
-) -> TestResult {
+fn of_runs(test: &dyn Test, says: Option<&Range>, runs: &[RunEvidence<'_>], command: Option<&String>) -> TestResult {
     // A parsed claim has a range for each of its tests.
     let Some(says) = says else {
         return TestResult::new(ClaimStatus::NotMeasured, "no range");
@@ -261,21 +228,15 @@ fn of_runs(
     let results = runs.iter().map(|run| {
         let name = run.run.dir.file_name();
         let name = name.map_or(String::new(), |name| name.to_string_lossy().into_owned());
-        (
-            name,
-            of_finding(test.measure(run, &says.unit), says, &command),
-        )
+        (name, of_finding(test.measure(run, &says.unit), says, &command))
     });
     let results: Vec<(String, TestResult)> = results.collect();
-    let settled = results
-        .iter()
-        .filter(|(_, result)| result.status.is_tested());
+    let settled = results.iter().filter(|(_, result)| result.status.is_tested());
     let settled: Vec<&(String, TestResult)> = settled.collect();
     let is_other = |(_, result): &&(String, TestResult)| result.status != settled[0].1.status;
     if settled.iter().any(is_other) {
-        let words = settled.iter().map(|(run, result)| {
-            format!("{} by {run} ({})", result.status.name(), result.evidence)
-        });
+        let words =
+            settled.iter().map(|(run, result)| format!("{} by {run} ({})", result.status.name(), result.evidence));
         let words = format!("on the run: {}", words.collect::<Vec<_>>().join("; "));
         return TestResult::found(ClaimStatus::Conditional, words);
     }
@@ -304,38 +265,25 @@ fn of_runs(
 fn of_finding(finding: Finding, says: &Range, command: &str) -> TestResult {
     let command = || command.to_owned();
     match finding {
-        Finding::Open { words, is_final } => TestResult {
-            settle: (!is_final).then(command),
-            ..TestResult::found(ClaimStatus::NotMeasured, words)
-        },
-        Finding::Missing(words) => TestResult {
-            settle: Some(command()),
-            ..TestResult::new(ClaimStatus::NotMeasured, words)
-        },
+        Finding::Open { words, is_final } => {
+            TestResult { settle: (!is_final).then(command), ..TestResult::found(ClaimStatus::NotMeasured, words) }
+        }
+        Finding::Missing(words) => {
+            TestResult { settle: Some(command()), ..TestResult::new(ClaimStatus::NotMeasured, words) }
+        }
         Finding::Declared(words) => TestResult::found(ClaimStatus::Declared, words),
         Finding::Simulated(words) => TestResult::found(ClaimStatus::NotReproduced, words),
-        Finding::Value {
-            value,
-            interval,
-            words,
-            is_published,
-        } => match says.fit(value, interval) {
+        Finding::Value { value, interval, words, is_published } => match says.fit(value, interval) {
             Fit::Inside if is_published => TestResult::found(ClaimStatus::ArithmeticOnly, words),
             Fit::Inside => TestResult::found(ClaimStatus::Confirmed, words),
-            Fit::Outside(factor) => TestResult {
-                factor,
-                ..TestResult::found(ClaimStatus::Refuted, words)
-            },
+            Fit::Outside(factor) => TestResult { factor, ..TestResult::found(ClaimStatus::Refuted, words) },
             Fit::Across => {
                 let more = match command().starts_with("ctxbench run ") {
                     true => format!("{} {MORE}", command()),
                     false => command(),
                 };
                 let words = format!("{words}: the interval contains an end of the range");
-                TestResult {
-                    settle: Some(more),
-                    ..TestResult::found(ClaimStatus::NotMeasured, words)
-                }
+                TestResult { settle: Some(more), ..TestResult::found(ClaimStatus::NotMeasured, words) }
             }
         },
     }
@@ -385,10 +333,7 @@ impl Tally {
 
 /// Counts how claims stand.
 pub fn tally(claims: &[ClaimResult]) -> Tally {
-    let mut tally = Tally {
-        claims: claims.len(),
-        ..Tally::default()
-    };
+    let mut tally = Tally { claims: claims.len(), ..Tally::default() };
     let mut commands: BTreeMap<&str, usize> = BTreeMap::new();
     for claim in claims {
         *tally.by_status.entry(claim.status).or_default() += 1;
@@ -400,12 +345,8 @@ pub fn tally(claims: &[ClaimResult]) -> Tally {
         }
     }
     let commands = commands.into_iter();
-    tally.commands = commands
-        .map(|(command, count)| (command.to_owned(), count))
-        .collect();
+    tally.commands = commands.map(|(command, count)| (command.to_owned(), count)).collect();
     // Stable: commands of the same number stay in their order.
-    tally
-        .commands
-        .sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    tally.commands.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
     tally
 }

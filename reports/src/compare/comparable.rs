@@ -13,15 +13,11 @@ pub fn machine_differences(old: &Run, new: &Run) -> Vec<String> {
     };
     of_machine("processors", &|machine| machine.cpus.to_string());
     // The kernel's own share differs from boot to boot.
-    of_machine("memory", &|machine| {
-        format!("{} GiB", machine.memory_bytes.div_ceil(1 << 30))
-    });
+    of_machine("memory", &|machine| format!("{} GiB", machine.memory_bytes.div_ceil(1 << 30)));
     // No figure of a fault or conformance run depends on the file system below.
     let has_passes = |run: &Run| run.plan.measures_nothing().is_none();
     if has_passes(old) && has_passes(new) {
-        of_machine("scratch", &|machine| {
-            format!("{:?} {}", machine.scratch.kind, machine.scratch.file_system)
-        });
+        of_machine("scratch", &|machine| format!("{:?} {}", machine.scratch.kind, machine.scratch.file_system));
     }
     found
 }
@@ -56,9 +52,7 @@ pub fn differences(old: &Run, new: &Run) -> Vec<String> {
             let name = format!("{name} of {}", workload.name);
             differ(&mut found, &name, &of(workload), &of(other));
         };
-        of_workload("definition", &|workload| {
-            workload.sha256.chars().take(12).collect()
-        });
+        of_workload("definition", &|workload| workload.sha256.chars().take(12).collect());
         of_workload("cache states", &|workload| workload.states.join(", "));
     }
     found

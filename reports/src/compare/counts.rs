@@ -49,12 +49,7 @@ fn add_epochs(all: &mut BTreeMap<CountKey, Vec<f64>>, run: &Run) {
             continue;
         }
         for (name, count) in named(&cell.counted) {
-            let key = (
-                cell.arm.clone(),
-                cell.workload.clone(),
-                cell.state.clone(),
-                name,
-            );
+            let key = (cell.arm.clone(), cell.workload.clone(), cell.state.clone(), name);
             let a_call = count as f64 / cell.counted.calls as f64;
             all.entry(key).or_default().push(a_call);
         }
@@ -65,12 +60,7 @@ fn named(counted: &Counted) -> Vec<(String, u64)> {
     let mut named = vec![("system calls".to_owned(), counted.system_calls)];
     if let Some(daemon) = &counted.daemon {
         named.push(("requests".to_owned(), daemon.requests()));
-        named.extend(
-            daemon
-                .store
-                .iter()
-                .map(|(name, count)| (name.clone(), *count)),
-        );
+        named.extend(daemon.store.iter().map(|(name, count)| (name.clone(), *count)));
     }
     named
 }
@@ -106,15 +96,7 @@ pub(super) fn counts(old: &Run, new: &[&Run]) -> (Vec<CountChange>, CountTally) 
             continue;
         }
         let (arm, workload, state, name) = key;
-        changes.push(CountChange {
-            arm,
-            workload,
-            state,
-            name,
-            old,
-            new,
-            is_exact,
-        });
+        changes.push(CountChange { arm, workload, state, name, old, new, is_exact });
     }
     changes.sort_by_key(|change| !change.is_exact);
     (changes, compared)

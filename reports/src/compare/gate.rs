@@ -29,9 +29,7 @@ fn no_counts(compared: CountTally) -> Option<String> {
             "all {varying} common counts vary between epochs (measure workloads without background work, such as micro/stat)"
         ),
     };
-    Some(format!(
-        "no exact count was compared, which is not a pass: {why}"
-    ))
+    Some(format!("no exact count was compared, which is not a pass: {why}"))
 }
 
 impl Compared {
@@ -64,12 +62,7 @@ impl Compared {
                 let risen = risen.map(|change| {
                     format!(
                         "{} {}, {}: {} a call from {} to {}",
-                        change.arm,
-                        change.workload,
-                        change.state,
-                        change.name,
-                        change.old,
-                        change.new
+                        change.arm, change.workload, change.state, change.name, change.old, change.new
                     )
                 });
                 let none = no_counts(self.counts_compared);
@@ -77,14 +70,8 @@ impl Compared {
             }
             Gate::Claims => {
                 let lost = self.claims.iter().filter(|change| change.is_lost());
-                let lost = lost.map(|change| {
-                    format!(
-                        "{}: {}, was {}",
-                        change.id,
-                        change.new.name(),
-                        change.old.name()
-                    )
-                });
+                let lost =
+                    lost.map(|change| format!("{}: {}, was {}", change.id, change.new.name(), change.old.name()));
                 lost.collect()
             }
         }

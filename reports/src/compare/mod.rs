@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use rundir::Run;
 use serde::Serialize;
 use stats::{
-    Difference, Interval, LEVEL, MIN_EPOCHS, Margin, Ratios, SeriesKey, Verdict, baselines,
-    compared_with, holm, margin, median, pool,
+    Difference, Interval, LEVEL, MIN_EPOCHS, Margin, Ratios, SeriesKey, Verdict, baselines, compared_with, holm,
+    margin, median, pool,
 };
 
 pub use comparable::{differences, machine_differences};
@@ -118,10 +118,7 @@ pub(crate) struct CellChange {
 impl CellChange {
     /// The cell in words.
     pub fn place(&self) -> String {
-        format!(
-            "{} {} {}, {}",
-            self.arm, self.metric, self.workload, self.state
-        )
+        format!("{} {} {}, {}", self.arm, self.metric, self.workload, self.state)
     }
 
     /// The arm's own times in words.
@@ -160,26 +157,19 @@ pub(crate) struct ClaimChange {
 impl ClaimChange {
     /// Whether a claim was confirmed and is no longer, by evidence.
     pub fn is_lost(&self) -> bool {
-        self.old == ClaimStatus::Confirmed
-            && matches!(self.new, ClaimStatus::Refuted | ClaimStatus::Conditional)
+        self.old == ClaimStatus::Confirmed && matches!(self.new, ClaimStatus::Refuted | ClaimStatus::Conditional)
     }
 }
 
 impl Compared {
     /// Cells with this verdict.
     pub(crate) fn with(&self, verdict: Verdict) -> impl Iterator<Item = &CellChange> {
-        self.cells
-            .iter()
-            .filter(move |cell| cell.verdict == verdict)
+        self.cells.iter().filter(move |cell| cell.verdict == verdict)
     }
 
     /// The median of the smallest ratios that would have been found; `None` if nothing could be tested.
     pub fn detectable(&self) -> Option<f64> {
-        let mut all: Vec<f64> = self
-            .cells
-            .iter()
-            .filter_map(|cell| cell.detectable)
-            .collect();
+        let mut all: Vec<f64> = self.cells.iter().filter_map(|cell| cell.detectable).collect();
         median(&mut all)
     }
 }
@@ -225,16 +215,10 @@ pub fn compare(
     mixed.dedup();
     let (mut pairs, mut missing) = (Vec::new(), Vec::new());
     let mut keys: Vec<&SeriesKey> = old.table().0.keys().collect();
-    let places = old
-        .run
-        .plan
-        .workloads
-        .iter()
-        .map(|workload| workload.name.as_str());
+    let places = old.run.plan.workloads.iter().map(|workload| workload.name.as_str());
     let places: Vec<&str> = places.collect();
     keys.sort_by_key(|key| places.iter().position(|name| *name == key.workload));
-    let is_compared =
-        |key: &&SeriesKey| key.is_main() && old.run.plan.compares(&key.workload, &key.state);
+    let is_compared = |key: &&SeriesKey| key.is_main() && old.run.plan.compares(&key.workload, &key.state);
     for key in keys.into_iter().filter(is_compared) {
         for arm in &old.run.plan.arms {
             match pair(old, new, key, &arm.name) {
@@ -265,17 +249,11 @@ pub fn compare(
     let mut notes = vec![format!(
         "{}, and {}. An interval contains what varies between epochs of these runs, not what varies between days: compare with a second old run before acting on a small difference.",
         old.summary.health.epochs_in_words(),
-        new.iter()
-            .map(|run| run.summary.health.epochs_in_words())
-            .collect::<Vec<_>>()
-            .join(", and ")
+        new.iter().map(|run| run.summary.health.epochs_in_words()).collect::<Vec<_>>().join(", and ")
     )];
     let moved = identical.iter().filter(|cell| is_decided(cell)).count();
     if !identical.is_empty() {
-        notes.push(format!(
-            "A/A check: {moved} of {} cells call identical arms changed.",
-            identical.len()
-        ));
+        notes.push(format!("A/A check: {moved} of {} cells call identical arms changed.", identical.len()));
     }
     let (counts, counts_compared) = counts(old.run, &runs(new));
     Ok(Compared {
@@ -301,11 +279,7 @@ fn runs<'a>(evidence: &[RunEvidence<'a>]) -> Vec<&'a Run> {
 
 /// The note on a cell that only one side has.
 fn only(key: &SeriesKey, arm: &str, side: &str) -> String {
-    let SeriesKey {
-        workload,
-        state,
-        metric,
-    } = key;
+    let SeriesKey { workload, state, metric } = key;
     format!("{arm} {metric} {workload}, {state}: only the {side} run has it")
 }
 
@@ -338,12 +312,7 @@ fn own_ns(runs: &[&RunEvidence<'_>], key: &SeriesKey, arm: &str) -> Option<f64> 
     Some(pool(&epochs)?.mean.exp())
 }
 
-fn pair(
-    old: &RunEvidence<'_>,
-    new: &[RunEvidence<'_>],
-    key: &SeriesKey,
-    arm: &str,
-) -> Option<Pair> {
+fn pair(old: &RunEvidence<'_>, new: &[RunEvidence<'_>], key: &SeriesKey, arm: &str) -> Option<Pair> {
     let before = ratios(old, key, arm)?;
     let mut after = Ratios::default();
     for run in new {
@@ -352,9 +321,7 @@ fn pair(
     let (old_ratio, new_ratio) = (pool(&before.measured)?.mean, pool(&after.measured)?.mean);
     let difference = Difference::of(&[(1.0, &after), (-1.0, &before)]);
     let has_levels = std::iter::once(old).chain(new).any(|run| {
-        let cell = run
-            .summary
-            .cell(&key.workload, &key.state, &key.metric, arm);
+        let cell = run.summary.cell(&key.workload, &key.state, &key.metric, arm);
         cell.is_some_and(|cell| cell.modes.is_some())
     });
     let epochs = before.measured.len().min(after.measured.len());
@@ -389,27 +356,18 @@ fn pair(
 /// The typical time of the baseline in a cell, in nanoseconds.
 fn typical(run: &RunEvidence<'_>, key: &SeriesKey) -> Option<f64> {
     let arms = run.table().0.get(key)?;
-    let baseline = arms
-        .get(&baselines(&run.run.plan).0)
-        .or_else(|| arms.values().next());
+    let baseline = arms.get(&baselines(&run.run.plan).0).or_else(|| arms.values().next());
     median(&mut baseline?.values().copied().collect::<Vec<_>>())
 }
 
 /// Gives cells their verdicts, corrected for their number.
 fn judge(pairs: Vec<Pair>) -> Vec<CellChange> {
     let edge = |pair: &Pair| pair.change.margin.ratio.ln();
-    let sides = pairs.iter().map(|pair| {
-        pair.difference
-            .map_or((1.0, 1.0), |found| found.p_beyond(edge(pair)))
-    });
+    let sides = pairs.iter().map(|pair| pair.difference.map_or((1.0, 1.0), |found| found.p_beyond(edge(pair))));
     let sides: Vec<(f64, f64)> = sides.collect();
     let p = sides.iter().map(|(above, below)| above.min(*below));
     let p = holm(&p.collect::<Vec<_>>());
-    let tests = pairs
-        .iter()
-        .filter(|pair| pair.difference.is_some())
-        .count()
-        .max(1) as f64;
+    let tests = pairs.iter().filter(|pair| pair.difference.is_some()).count().max(1) as f64;
     let judged = pairs.into_iter().zip(sides).zip(p);
     let judged = judged.map(|((pair, (above, below)), p)| {
         let edge = edge(&pair);

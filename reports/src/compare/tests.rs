@@ -19,9 +19,7 @@ fn found(old: &Run, new: &[&Run], allow_mixed: bool) -> Result<Compared, String>
     let after: Vec<_> = new.iter().map(|run| summarised(run)).collect();
     let old = RunEvidence::new(old, &before, &contexts);
     let new = new.iter().zip(&after);
-    let new: Vec<_> = new
-        .map(|(run, summary)| RunEvidence::new(run, summary, &contexts))
-        .collect();
+    let new: Vec<_> = new.map(|(run, summary)| RunEvidence::new(run, summary, &contexts)).collect();
     let file = ClaimFile::parse("c.toml".as_ref(), CLAIM).unwrap();
     let before = judge_file(&file, std::slice::from_ref(&old));
     let after = judge_file(&file, &new);
@@ -38,16 +36,10 @@ fn a_planted_slowdown_is_found_and_an_unchanged_arm_is_not_called_changed() {
     let old = testing::seeded(1);
     let same = testing::seeded(2);
     let unchanged = found(&old, &[&same], false).unwrap();
-    assert_eq!(
-        unchanged.cells.len(),
-        2,
-        "the baseline and the identical arm are apart"
-    );
+    assert_eq!(unchanged.cells.len(), 2, "the baseline and the identical arm are apart");
     assert_eq!((unchanged.drift.len(), unchanged.identical.len()), (2, 2));
     assert_all(&unchanged, Verdict::Same);
-    assert!(
-        unchanged.counts.is_empty() && unchanged.failures.is_empty() && unchanged.claims.is_empty()
-    );
+    assert!(unchanged.counts.is_empty() && unchanged.failures.is_empty() && unchanged.claims.is_empty());
     let mut slow = testing::seeded(2);
     testing::scale(&mut slow, "sqlite", 2.0);
     let slower = found(&old, &[&slow], false).unwrap();
@@ -56,17 +48,11 @@ fn a_planted_slowdown_is_found_and_an_unchanged_arm_is_not_called_changed() {
     assert!((1.9..2.1).contains(&cell.ratio) && cell.p.unwrap() <= 0.01);
     let detectable = cell.detectable.unwrap();
     assert!(detectable > cell.margin.ratio && detectable < cell.ratio);
-    assert!(
-        (cell.new_ns / cell.old_ns / 2.0 - 1.0).abs() < 0.2,
-        "{cell:?}"
-    );
+    assert!((cell.new_ns / cell.old_ns / 2.0 - 1.0).abs() < 0.2, "{cell:?}");
     let faster = found(&slow, &[&old], false).unwrap();
     assert_all(&faster, Verdict::Better);
     let confirmed = &slower.claims[0];
-    assert_eq!(
-        (confirmed.old, confirmed.new),
-        (ClaimStatus::Confirmed, ClaimStatus::Refuted)
-    );
+    assert_eq!((confirmed.old, confirmed.new), (ClaimStatus::Confirmed, ClaimStatus::Refuted));
     assert!(confirmed.is_lost() && !faster.claims[0].is_lost());
 }
 
@@ -100,10 +86,7 @@ fn several_new_runs_count_as_one() {
 fn a_count_that_no_epoch_disputes_is_exact_and_another_is_not() {
     let old = testing::seeded(1);
     let mut new = testing::seeded(2);
-    let cells = new
-        .cells
-        .iter_mut()
-        .filter(|cell| cell.arm == "sqlite" && cell.workload == "micro/read");
+    let cells = new.cells.iter_mut().filter(|cell| cell.arm == "sqlite" && cell.workload == "micro/read");
     for (at, cell) in cells.enumerate() {
         cell.counted.system_calls += cell.counted.calls;
         let daemon = cell.counted.daemon.as_mut().unwrap();
@@ -115,10 +98,7 @@ fn a_count_that_no_epoch_disputes_is_exact_and_another_is_not() {
     // System calls of three arms and requests of one in two workloads; the statements of one of them vary.
     assert_eq!(compared.counts_compared.exact, 2 * (3 + 1) + 1);
     assert_eq!(compared.counts_compared.varying, 1);
-    assert_eq!(
-        (counts[0].name.as_str(), counts[0].old, counts[0].new),
-        ("system calls", 3.0, 4.0)
-    );
+    assert_eq!((counts[0].name.as_str(), counts[0].old, counts[0].new), ("system calls", 3.0, 4.0));
     assert!(counts[0].is_worse());
     assert!(counts[1].name == "sql_statements" && !counts[1].is_exact && !counts[1].is_worse());
     let back = found(&new, &[&old], false).unwrap().counts;
@@ -145,10 +125,7 @@ fn runs_of_other_machines_or_plans_are_refused_by_name() {
     other.plan.workloads[0].sha256 = "1".repeat(64);
     let error = found(&old, &[&other], false).unwrap_err();
     assert!(error.contains("and another processor"), "{error}");
-    assert!(
-        error.contains("definition of micro/read: 000000000000 and 111111111111"),
-        "{error}"
-    );
+    assert!(error.contains("definition of micro/read: 000000000000 and 111111111111"), "{error}");
     assert!(error.contains("--mixed"), "{error}");
     let mixed = found(&old, &[&other], true).unwrap();
     assert_eq!(mixed.mixed.len(), 2, "{:?}", mixed.mixed);
@@ -172,10 +149,7 @@ fn two_epochs_get_no_verdict() {
         assert!(is_open, "{cell:?}");
     }
     let text = comparison_text(&found);
-    assert!(
-        text.contains(" None of 2 times could be decided: too few epochs"),
-        "{text}"
-    );
+    assert!(text.contains(" None of 2 times could be decided: too few epochs"), "{text}");
 }
 
 #[test]
@@ -193,10 +167,7 @@ fn a_busy_machine_decides_what_is_far_apart_and_is_said_once() {
         assert_all(&busy(factor), Verdict::Undecided);
     }
     let far = busy(4.0);
-    for (written, head) in [
-        (comparison_text(&far), ""),
-        (comparison_markdown(&far), "## ctxbench compare\n\n"),
-    ] {
+    for (written, head) in [(comparison_text(&far), ""), (comparison_markdown(&far), "## ctxbench compare\n\n")] {
         let first = format!("{head}The machine was busy in 1 of 2 runs. 10 exact counts compared");
         assert!(written.starts_with(&first), "{written}");
         let why = written.find("This machine was busy").unwrap();
@@ -207,9 +178,7 @@ fn a_busy_machine_decides_what_is_far_apart_and_is_said_once() {
         let mut busy = testing::seeded(2);
         testing::scale(&mut busy, "sqlite", 9.0);
         testing::make_busy(&mut busy);
-        busy.samples
-            .iter_mut()
-            .for_each(|pass| pass.cpu = rundir::Cpu::default());
+        busy.samples.iter_mut().for_each(|pass| pass.cpu = rundir::Cpu::default());
         found(&old, &[&busy], false).unwrap()
     };
     assert_all(&unknown, Verdict::Undecided);
@@ -230,16 +199,10 @@ fn a_comparison_without_a_count_does_not_pass() {
     let [why] = &none.failing(Gate::Counts)[..] else {
         panic!("nothing was checked");
     };
-    assert!(
-        why.starts_with("no exact count was compared") && why.contains("same suite"),
-        "{why}"
-    );
+    assert!(why.starts_with("no exact count was compared") && why.contains("same suite"), "{why}");
     for written in [comparison_text(&none), comparison_markdown(&none)] {
         let words = "No count was compared, which is not a pass.";
-        assert!(
-            written.contains(words) && !written.contains("0 rose"),
-            "{written}"
-        );
+        assert!(written.contains(words) && !written.contains("0 rose"), "{written}");
     }
     let junit = comparison_junit(&none).unwrap();
     assert!(junit.contains("skipped=\"1\""), "{junit}");
@@ -249,10 +212,7 @@ fn a_comparison_without_a_count_does_not_pass() {
         if let Some(daemon) = &mut cell.counted.daemon {
             let opcodes = daemon.fuse.values_mut();
             opcodes.for_each(|opcode| opcode.count += at as u64);
-            daemon
-                .store
-                .values_mut()
-                .for_each(|count| *count += at as u64);
+            daemon.store.values_mut().for_each(|count| *count += at as u64);
         }
     }
     let vary = found(&old, &[&vary], false).unwrap();
@@ -260,10 +220,7 @@ fn a_comparison_without_a_count_does_not_pass() {
     let words = "No exact count was compared, which is not a pass: all 10 vary between epochs.";
     assert!(text.starts_with(words), "{text}");
     let failing = vary.failing(Gate::Counts);
-    assert!(
-        failing[0].contains("all 10 common counts vary"),
-        "{failing:?}"
-    );
+    assert!(failing[0].contains("all 10 common counts vary"), "{failing:?}");
 }
 
 #[test]
@@ -275,18 +232,14 @@ fn counts_of_all_new_runs_are_compared() {
     }
     let both = found(&old, &[&one, &two], false).unwrap();
     assert_eq!(both.counts.len(), 2, "{:?}", both.counts);
-    assert!(
-        both.counts.iter().all(|change| !change.is_exact),
-        "the new runs disagree"
-    );
+    assert!(both.counts.iter().all(|change| !change.is_exact), "the new runs disagree");
 }
 
 #[test]
 fn a_cell_that_only_one_run_has_is_named() {
     let old = testing::seeded(1);
     let mut new = testing::seeded(2);
-    new.samples
-        .retain(|pass| pass.arm != "sqlite" || pass.workload != "micro/read");
+    new.samples.retain(|pass| pass.arm != "sqlite" || pass.workload != "micro/read");
     for (one, other, side) in [(&old, &new, "old"), (&new, &old, "new")] {
         let missing = found(one, &[other], false).unwrap().missing;
         let only = format!("sqlite read micro/read, hot: only the {side} run has it");
@@ -339,14 +292,8 @@ fn a_comparison_is_written_for_a_pull_request_and_for_ci() {
         (&junit, "tests=\"6\" skipped=\"0\" failures=\"6\""),
         (&junit, "<testsuites name=\"ctxbench compare\""),
         (&junit, "<testcase name=\"sqlite read micro/read, hot\""),
-        (
-            &page,
-            "no report of the old run yet: ctxbench report results/scripted",
-        ),
-        (
-            &text,
-            "no report of the new run yet: ctxbench report results/scripted",
-        ),
+        (&page, "no report of the old run yet: ctxbench report results/scripted"),
+        (&text, "no report of the new run yet: ctxbench report results/scripted"),
         (&text, "worse: sqlite read micro/read, hot: ×"),
         // Absolute times beside ratios, in every form.
         (&text, "µs, was "),

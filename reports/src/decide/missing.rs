@@ -47,18 +47,9 @@ pub fn remedies(decisions: &[Decision]) -> Vec<Remedy> {
     merged
         .map(|((base, backends), (workloads, makes))| {
             let before = if base == CONFORM { " " } else { BACKEND };
-            let workloads: String = workloads
-                .iter()
-                .map(|workload| format!(" --workload {workload}"))
-                .collect();
-            let backends: String = backends
-                .iter()
-                .map(|backend| format!("{before}{backend}"))
-                .collect();
-            Remedy {
-                command: format!("{base}{workloads}{backends}"),
-                makes: makes.into_iter().collect(),
-            }
+            let workloads: String = workloads.iter().map(|workload| format!(" --workload {workload}")).collect();
+            let backends: String = backends.iter().map(|backend| format!("{before}{backend}")).collect();
+            Remedy { command: format!("{base}{workloads}{backends}"), makes: makes.into_iter().collect() }
         })
         .collect()
 }
@@ -80,14 +71,8 @@ mod tests {
 
     #[test]
     fn commands_that_differ_in_backends_or_workloads_only_are_one() {
-        let gap = |what: &str, command: &str| Gap {
-            what: what.to_owned(),
-            command: command.to_owned(),
-        };
-        let decision = |missing| Decision {
-            missing,
-            ..Decision::default()
-        };
+        let gap = |what: &str, command: &str| Gap { what: what.to_owned(), command: command.to_owned() };
+        let decision = |missing| Decision { missing, ..Decision::default() };
         let found = remedies(&[
             decision(vec![
                 gap("a on x", "ctxbench run --workload a --backend x"),

@@ -105,9 +105,7 @@ pub fn decide(policy: &Policy, text: &str, evidence: &Evidence<'_>) -> Vec<Decis
         let backend = evidence.arm(name).map(|arm| &arm.backend);
         *name != policy.baseline && policy.candidates.fit(name, backend)
     });
-    candidates
-        .map(|candidate| decide_on(policy, text, evidence, &candidate))
-        .collect()
+    candidates.map(|candidate| decide_on(policy, text, evidence, &candidate)).collect()
 }
 
 fn decide_on(policy: &Policy, text: &str, evidence: &Evidence<'_>, candidate: &str) -> Decision {
@@ -116,11 +114,9 @@ fn decide_on(policy: &Policy, text: &str, evidence: &Evidence<'_>, candidate: &s
         Some(_) => vec![places::row(&places)],
         None => safety(evidence, policy, candidate),
     };
-    for (role, criteria) in [
-        (RowRole::Gate, &policy.gates),
-        (RowRole::Benefit, &policy.benefits),
-        (RowRole::Cost, &policy.costs),
-    ] {
+    for (role, criteria) in
+        [(RowRole::Gate, &policy.gates), (RowRole::Benefit, &policy.benefits), (RowRole::Cost, &policy.costs)]
+    {
         let criteria = criteria.iter();
         rows.extend(criteria.map(|criterion| row(evidence, policy, role, criterion, candidate)));
     }
@@ -170,18 +166,9 @@ fn decide_on(policy: &Policy, text: &str, evidence: &Evidence<'_>, candidate: &s
 
 /// The gates of every policy.
 fn safety(evidence: &Evidence<'_>, policy: &Policy, candidate: &str) -> Vec<Row> {
-    let bound = |unit: &str| Bound {
-        is_most: true,
-        value: 0.0,
-        unit: unit.to_owned(),
-    };
+    let bound = |unit: &str| Bound { is_most: true, value: 0.0, unit: unit.to_owned() };
     let passes = evidence.failing_passes(candidate, &policy.baseline);
-    let mut rows = vec![without(
-        RowRole::Gate,
-        "Failed passes",
-        bound("passes"),
-        passes,
-    )];
+    let mut rows = vec![without(RowRole::Gate, "Failed passes", bound("passes"), passes)];
     // A run without a pass of the baseline has no row of it. Rows that compare with it then have no evidence.
     if let Some(baseline) = evidence.baseline_passes(&policy.compared_with()) {
         let title = "Failed passes of the baseline";
@@ -199,16 +186,11 @@ fn safety(evidence: &Evidence<'_>, policy: &Policy, candidate: &str) -> Vec<Row>
 /// Whether every measured run was planned with this policy, and at least one was.
 fn is_planned(evidence: &Evidence<'_>, name: &str, sha256: &str) -> bool {
     let plans = evidence.runs.iter().map(|run| &run.run.plan);
-    let mut plans = plans
-        .filter(|plan| plan.measures_nothing().is_none())
-        .peekable();
+    let mut plans = plans.filter(|plan| plan.measures_nothing().is_none()).peekable();
     plans.peek().is_some()
         && plans.all(|plan| {
             plan.policies.get(name).is_some_and(|hash| hash == sha256)
-                || plan
-                    .policy
-                    .as_ref()
-                    .is_some_and(|file| file.sha256 == sha256)
+                || plan.policy.as_ref().is_some_and(|file| file.sha256 == sha256)
         })
 }
 
@@ -225,19 +207,12 @@ fn missing(rows: &[Row], verdict: PolicyVerdict) -> Vec<Gap> {
 
 /// The title of a row with its figure.
 fn figure_words(row: &Row) -> String {
-    let figure = row
-        .effect
-        .map(|effect| amount(effect.value, &row.bound.unit));
+    let figure = row.effect.map(|effect| amount(effect.value, &row.bound.unit));
     let of_candidate = match &row.baseline {
         base if base.is_empty() => row.candidate.clone(),
         base => format!("{} against {base}", row.candidate),
     };
-    format!(
-        "{}: {} ({of_candidate}), needed {}",
-        row.title,
-        figure.unwrap_or_default(),
-        row.bound.words()
-    )
+    format!("{}: {} ({of_candidate}), needed {}", row.title, figure.unwrap_or_default(), row.bound.words())
 }
 
 fn why(rows: &[Row], verdict: PolicyVerdict, deciding: &[usize], conditions: &[String]) -> String {
@@ -247,16 +222,11 @@ fn why(rows: &[Row], verdict: PolicyVerdict, deciding: &[usize], conditions: &[S
     };
     let figure = first.effect;
     let figure = figure.map(|effect| amount(effect.value, &first.bound.unit));
-    let figure = figure.map_or_else(
-        || first.candidate.clone(),
-        |figure| format!("{figure}, needs {}", first.bound.words()),
-    );
+    let figure =
+        figure.map_or_else(|| first.candidate.clone(), |figure| format!("{figure}, needs {}", first.bound.words()));
     match (verdict, first.role) {
         (PolicyVerdict::Adopt, _) => {
-            format!(
-                "benefits shown: {}; costs inside the margins",
-                titles.join(" and ")
-            )
+            format!("benefits shown: {}; costs inside the margins", titles.join(" and "))
         }
         (PolicyVerdict::AdoptIf, _) => conditions.join(" and "),
         (PolicyVerdict::Archive, RowRole::Benefit) => format!("no benefit: {}", titles.join(", ")),

@@ -33,17 +33,13 @@ pub(super) fn places(evidence: &Evidence<'_>, policy: &Policy) -> Vec<ContextPla
     let tried = arms.map(|name| {
         let mut rows = safety(evidence, policy, &name);
         let own = places.rows.iter();
-        rows.extend(
-            own.map(|criterion| rows::row(evidence, policy, RowRole::Gate, criterion, &name)),
-        );
+        rows.extend(own.map(|criterion| rows::row(evidence, policy, RowRole::Gate, criterion, &name)));
         let worst = |wanted: fn(RowState) -> bool| rows.iter().find(|row| wanted(row.state));
         let is_lost = |state| matches!(state, RowState::Unmet | RowState::Failed);
         let problem = worst(is_lost).or(worst(|state| state != RowState::Met));
         ContextPlace {
             state: problem.map_or(RowState::Met, |row| row.state),
-            why: problem.map_or(String::new(), |row| {
-                format!("{}: {}", row.title, row.candidate)
-            }),
+            why: problem.map_or(String::new(), |row| format!("{}: {}", row.title, row.candidate)),
             gap: problem.and_then(|row| row.gap.clone()),
             name,
         }
@@ -59,9 +55,7 @@ pub(super) fn row(places: &[ContextPlace]) -> Row {
     let met: Vec<&str> = in_state(is_met).map(|at| at.name.as_str()).collect();
     let open = in_state(is_open).next();
     let others = places.iter().filter(|at| at.state != RowState::Met);
-    let others: Vec<String> = others
-        .map(|at| format!("{} ({})", at.name, at.why))
-        .collect();
+    let others: Vec<String> = others.map(|at| format!("{} ({})", at.name, at.why)).collect();
     let words = match met.is_empty() {
         true => "none".to_owned(),
         false => met.join(", "),
@@ -70,33 +64,17 @@ pub(super) fn row(places: &[ContextPlace]) -> Row {
         true => String::new(),
         false => format!("; not {}", others.join("; ")),
     };
-    let bound = Bound {
-        is_most: false,
-        value: 1.0,
-        unit: "places".to_owned(),
-    };
+    let bound = Bound { is_most: false, value: 1.0, unit: "places".to_owned() };
     let state = match (met.is_empty(), open) {
         (false, _) => RowState::Met,
         (true, Some(open)) => open.state,
         (true, None) => RowState::Unmet,
     };
     let value = met.len() as f64;
-    let effect = (!is_open(state)).then_some(RowEffect {
-        value,
-        low: value,
-        high: value,
-    });
+    let effect = (!is_open(state)).then_some(RowEffect { value, low: value, high: value });
     Row {
         effect,
-        gap: open
-            .filter(|_| met.is_empty())
-            .and_then(|open| open.gap.clone()),
-        ..bare(
-            RowRole::Gate,
-            "A place qualifies",
-            bound,
-            state,
-            format!("{words}{not}"),
-        )
+        gap: open.filter(|_| met.is_empty()).and_then(|open| open.gap.clone()),
+        ..bare(RowRole::Gate, "A place qualifies", bound, state, format!("{words}{not}"))
     }
 }

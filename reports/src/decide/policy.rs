@@ -182,9 +182,7 @@ impl Candidates {
                 Capability::Bucket => backend.has_bucket,
             })
         };
-        (self.names.is_empty() || named(&self.names))
-            && !named(&self.except)
-            && self.can.iter().all(can)
+        (self.names.is_empty() || named(&self.names)) && !named(&self.except) && self.can.iter().all(can)
     }
 }
 
@@ -322,14 +320,11 @@ impl Names {
             self.metrics.extend(workload.calls.keys().cloned());
         }
         let scenarios = plan.scenarios.iter();
-        self.scenarios
-            .extend(scenarios.map(|scenario| scenario.name.clone()));
-        self.arms
-            .extend(plan.arms.iter().map(|arm| arm.name.clone()));
+        self.scenarios.extend(scenarios.map(|scenario| scenario.name.clone()));
+        self.arms.extend(plan.arms.iter().map(|arm| arm.name.clone()));
         let groups = plan.features.iter();
         let groups = groups.filter_map(|feature| feature.split_once(':'));
-        self.groups
-            .extend(groups.map(|(group, _)| group.to_owned()));
+        self.groups.extend(groups.map(|(group, _)| group.to_owned()));
     }
 }
 
@@ -340,23 +335,18 @@ impl Policy {
     /// [`InputError`] with file, line and field.
     pub fn parse(file: &Path, text: &str) -> Result<Self, InputError> {
         let policy: Self = parse_toml(file, text)?;
-        let wrong =
-            |path: &[PathStep<'_>], message: String| Err(toml_error(file, text, path, &message));
+        let wrong = |path: &[PathStep<'_>], message: String| Err(toml_error(file, text, path, &message));
         let choose = &policy.advice.choose;
         if !choose.is_empty() && !choose.contains(CANDIDATE) {
             let path = [PathStep::Field("advice"), PathStep::Field("choose")];
             return wrong(&path, format!("must name the candidate as {CANDIDATE}"));
         }
         if policy.benefits.is_empty() {
-            let message =
-                "needs at least one `[[benefit]]`: a candidate without benefits is never adopted";
+            let message = "needs at least one `[[benefit]]`: a candidate without benefits is never adopted";
             return Err(InputError::whole(file, message));
         }
         if policy.benefits_needed == 0 || policy.benefits_needed > policy.benefits.len() {
-            let message = format!(
-                "must be from 1 to {}, the number of benefits",
-                policy.benefits.len()
-            );
+            let message = format!("must be from 1 to {}, the number of benefits", policy.benefits.len());
             return wrong(&[PathStep::Field("benefits_needed")], message);
         }
         let of_contexts = !policy.candidates.contexts.is_empty();
@@ -397,23 +387,15 @@ impl Policy {
         }
         for (at, row) in policy.place_rows().iter().enumerate() {
             if let Some((field, message)) = problem("place", row) {
-                let path = [
-                    PathStep::Field("places"),
-                    PathStep::Field("row"),
-                    PathStep::Item(at),
-                ];
+                let path = [PathStep::Field("places"), PathStep::Field("row"), PathStep::Item(at)];
                 let path: Vec<PathStep<'_>> = path.into_iter().chain(field).collect();
                 return wrong(&path, message);
             }
         }
         for (at, row) in policy.sources.iter().enumerate() {
             if let Some((field, message)) = row.measure.problem() {
-                let path = [
-                    PathStep::Field("source"),
-                    PathStep::Item(at),
-                    PathStep::Field("measure"),
-                    PathStep::Field(field),
-                ];
+                let path =
+                    [PathStep::Field("source"), PathStep::Item(at), PathStep::Field("measure"), PathStep::Field(field)];
                 return wrong(&path, message);
             }
         }
@@ -442,11 +424,7 @@ impl Policy {
 
     /// The rows by role.
     pub fn rows(&self) -> [(&'static str, &[Criterion]); 3] {
-        [
-            ("gate", &self.gates),
-            ("benefit", &self.benefits),
-            ("cost", &self.costs),
-        ]
+        [("gate", &self.gates), ("benefit", &self.benefits), ("cost", &self.costs)]
     }
 
     /// The rows that a place must keep.
@@ -508,10 +486,7 @@ impl Policy {
 
     /// The names and patterns of arms that must exist, each with its place.
     fn arms_at(&self) -> Vec<(Vec<PathStep<'static>>, &str)> {
-        let fits = [
-            ("names", &self.candidates.names),
-            ("except", &self.candidates.except),
-        ];
+        let fits = [("names", &self.candidates.names), ("except", &self.candidates.except)];
         let fits = fits.into_iter().flat_map(|(field, names)| {
             let path = vec![PathStep::Field("candidates"), PathStep::Field(field)];
             names.iter().map(move |name| (path.clone(), name.as_str()))
@@ -520,11 +495,7 @@ impl Policy {
             let rows = rows.iter().enumerate();
             let rows = rows.filter(|(_, row)| !row.compares_contexts());
             rows.filter_map(move |(at, row)| {
-                let path = vec![
-                    PathStep::Field(role),
-                    PathStep::Item(at),
-                    PathStep::Field("baseline"),
-                ];
+                let path = vec![PathStep::Field(role), PathStep::Item(at), PathStep::Field("baseline")];
                 let baseline = row.baseline.as_deref();
                 Some((path, baseline.filter(|name| *name != ITSELF)?))
             })
@@ -542,8 +513,7 @@ impl Policy {
     /// [`InputError`] with file, line and field of the first that is missing.
     pub fn check_baselines(&self, file: &Path, text: &str, plan: &Plan) -> Result<(), InputError> {
         let at = self.arms_at().into_iter();
-        let baselines =
-            at.filter(|(path, _)| matches!(path.last(), Some(PathStep::Field("baseline"))));
+        let baselines = at.filter(|(path, _)| matches!(path.last(), Some(PathStep::Field("baseline"))));
         for (path, name) in baselines {
             let arm = planned_arm(plan, name).and_then(|arm| plan.arm(arm));
             if arm.is_none_or(|arm| arm.unavailable.is_some()) {
@@ -559,9 +529,7 @@ impl Policy {
     /// Whether a row compares with the figure of the policy's baseline, which is then an arm.
     fn compares_with_an_arm(&self) -> bool {
         self.rows().iter().any(|(_, rows)| {
-            rows.iter().any(|row| {
-                row.baseline.is_none() && row.scale() != Scale::Own && !row.compares_contexts()
-            })
+            rows.iter().any(|row| row.baseline.is_none() && row.scale() != Scale::Own && !row.compares_contexts())
         })
     }
 
@@ -600,11 +568,7 @@ impl Policy {
         }
         for (path, measure) in self.measures() {
             let wrong = |field: &'static str, name: &str, known: &BTreeSet<String>| {
-                let own = [
-                    PathStep::Field("measure"),
-                    PathStep::Any,
-                    PathStep::Field(field),
-                ];
+                let own = [PathStep::Field("measure"), PathStep::Any, PathStep::Field(field)];
                 let path: Vec<PathStep<'_>> = path.iter().copied().chain(own).collect();
                 Err(unknown(file, text, &path, name, known))
             };
@@ -623,10 +587,7 @@ impl Policy {
             let (field, named, known) = match measure {
                 Measure::Faults { scenarios, .. } => ("scenarios", scenarios, &names.scenarios),
                 Measure::Conformance { groups } => ("groups", groups, &names.groups),
-                Measure::Probes {
-                    aspect,
-                    names: named,
-                } => {
+                Measure::Probes { aspect, names: named } => {
                     let known = names.probes.get(aspect.name());
                     ("names", named, known.unwrap_or(&none))
                 }
@@ -643,9 +604,7 @@ impl Policy {
     pub fn has_candidate(&self, plan: &Plan) -> bool {
         let arms = plan.arms.iter().filter(|arm| arm.can_be_candidate());
         let arms = arms.map(|arm| (arm.name.as_str(), Some(&arm.backend)));
-        let models = MODEL_ARMS
-            .into_iter()
-            .filter(|_| plan.model_files.is_some());
+        let models = MODEL_ARMS.into_iter().filter(|_| plan.model_files.is_some());
         if !self.candidates.contexts.is_empty() {
             return !plan.workloads.is_empty();
         }
@@ -659,11 +618,7 @@ impl Policy {
     pub fn unanswered(&self, plan: &Plan) -> Vec<String> {
         let mut missing = BTreeSet::new();
         let sessions = self.other_sessions().into_iter().map(|(_, name)| name);
-        missing.extend(
-            sessions
-                .filter(|name| plan.workload(name).is_none())
-                .map(str::to_owned),
-        );
+        missing.extend(sessions.filter(|name| plan.workload(name).is_none()).map(str::to_owned));
         let rows = self.rows().into_iter().flat_map(|(_, rows)| rows);
         let rows = rows.filter(|row| !row.if_measured);
         let rows = rows.chain(self.place_rows()).map(|row| &row.measure);
@@ -696,13 +651,7 @@ fn item(field: &'static str, at: usize) -> Vec<PathStep<'static>> {
 }
 
 /// The error for an unknown name, with the known ones.
-fn unknown(
-    file: &Path,
-    text: &str,
-    path: &[PathStep<'_>],
-    name: &str,
-    known: &BTreeSet<String>,
-) -> InputError {
+fn unknown(file: &Path, text: &str, path: &[PathStep<'_>], name: &str, known: &BTreeSet<String>) -> InputError {
     let known = known.iter().map(String::as_str);
     // Lists only names of the same kind, such as `agent/`, if there are any.
     let kind = name.split_inclusive('/').next().unwrap_or(name);
@@ -712,10 +661,7 @@ fn unknown(
         true => known.collect(),
         false => alike,
     };
-    let message = format!(
-        "unknown {name:?}; {}",
-        inputs::names::alternatives(name, shown)
-    );
+    let message = format!("unknown {name:?}; {}", inputs::names::alternatives(name, shown));
     toml_error(file, text, path, &message)
 }
 
@@ -723,11 +669,7 @@ fn unknown(
 fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, String)> {
     let field = |name| vec![PathStep::Field(name)];
     if let Some((name, message)) = row.measure.problem() {
-        let path = vec![
-            PathStep::Field("measure"),
-            PathStep::Any,
-            PathStep::Field(name),
-        ];
+        let path = vec![PathStep::Field("measure"), PathStep::Any, PathStep::Field(name)];
         return Some((path, message));
     }
     if row.measure.is_declared() {
@@ -737,30 +679,18 @@ fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, Strin
         );
         return Some((field("measure"), message));
     }
-    if let Measure::Faults {
-        scenarios,
-        figure,
-        crashes_a_year: None,
-        within: None,
-    } = &row.measure
+    if let Measure::Faults { scenarios, figure, crashes_a_year: None, within: None } = &row.measure
         && figure.is_event()
         && scenarios.iter().all(|name| name == CRON_KILL)
     {
         let message = "a few kills show no count of 0: needs `within`, the largest share of kills at which one may happen, \
                        such as `within = 0.05`, which 60 kills show";
-        let path = vec![
-            PathStep::Field("measure"),
-            PathStep::Any,
-            PathStep::Field("figure"),
-        ];
+        let path = vec![PathStep::Field("measure"), PathStep::Any, PathStep::Field("figure")];
         return Some((path, message.to_owned()));
     }
     if row.measure.scale(&row.unit).is_none() {
-        let message = format!(
-            "{:?} is not a unit of this measure; use one of {}",
-            row.unit,
-            row.measure.units().join(", ")
-        );
+        let message =
+            format!("{:?} is not a unit of this measure; use one of {}", row.unit, row.measure.units().join(", "));
         return Some((field("unit"), message));
     }
     let wrong = match (row.at_most, row.at_least) {
@@ -788,14 +718,10 @@ fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, Strin
     }
     let condition = row.condition.as_ref()?;
     let message = match condition {
-        Condition::Needed
-            if role != "benefit" || !matches!(row.measure, Measure::Property { .. }) =>
-        {
+        Condition::Needed if role != "benefit" || !matches!(row.measure, Measure::Property { .. }) => {
             "`needed` goes with a benefit of `property`".to_owned()
         }
-        Condition::Sessions { .. }
-            if role != "benefit" || !matches!(row.measure, Measure::Context(_)) =>
-        {
+        Condition::Sessions { .. } if role != "benefit" || !matches!(row.measure, Measure::Context(_)) => {
             "`sessions` goes with a benefit of `context`".to_owned()
         }
         Condition::Sessions { like, others } if like.trim().is_empty() || others.is_empty() => {
@@ -809,9 +735,7 @@ fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, Strin
         Condition::CallsATurn(_) if !matches!(row.measure, Measure::Latency(_)) => {
             "`calls-a-turn` goes with `latency`".to_owned()
         }
-        Condition::RoundTrip
-            if !matches!(row.measure, Measure::Latency(_)) || row.scale() != Scale::Own =>
-        {
+        Condition::RoundTrip if !matches!(row.measure, Measure::Latency(_)) || row.scale() != Scale::Own => {
             "`round-trip` goes with `latency` in ms".to_owned()
         }
         Condition::OutweighedBy { .. } if !matches!(row.measure, Measure::Score(_)) => {
@@ -833,9 +757,7 @@ fn one_sided(row: &Criterion) -> Option<(&'static str, String)> {
     let is_bounded = matches!(row.measure, Measure::Durability { .. }) && scale == Scale::Own;
     let (field, problem) = match (row.at_most, row.at_least) {
         (Some(bound), _) if bound < low => ("at_most", "no candidate can keep"),
-        (Some(bound), _) if bound <= 0.0 && scale == Scale::Ratio => {
-            ("at_most", "no candidate can keep")
-        }
+        (Some(bound), _) if bound <= 0.0 && scale == Scale::Ratio => ("at_most", "no candidate can keep"),
         // A number of kills bounds a share, and never shows that it is 0.
         (Some(bound), _) if bound <= 0.0 && is_bounded => ("at_most", "no candidate can keep"),
         (Some(bound), _) if bound >= high => ("at_most", "every candidate keeps"),
@@ -845,18 +767,13 @@ fn one_sided(row: &Criterion) -> Option<(&'static str, String)> {
     };
     let range = range_words((low, high));
     let unit = &row.unit;
-    Some((
-        field,
-        format!("{problem} this bound: the figure is {range} ({unit})"),
-    ))
+    Some((field, format!("{problem} this bound: the figure is {range} ({unit})")))
 }
 
 /// The names of the built-in policies.
 pub fn built_in() -> Vec<String> {
     let files = POLICIES.files().filter_map(|file| file.path().file_stem());
-    let mut names: Vec<String> = files
-        .map(|stem| stem.to_string_lossy().into_owned())
-        .collect();
+    let mut names: Vec<String> = files.map(|stem| stem.to_string_lossy().into_owned()).collect();
     names.sort();
     names
 }
@@ -876,9 +793,7 @@ pub fn find(name: &str) -> Result<(PathBuf, String), InputError> {
 /// The SHA-256 of every built-in policy's text, by name.
 pub fn identities() -> BTreeMap<String, String> {
     let names = built_in().into_iter();
-    names
-        .filter_map(|name| find(&name).ok().map(|(_, text)| (name, identity(&text))))
-        .collect()
+    names.filter_map(|name| find(&name).ok().map(|(_, text)| (name, identity(&text)))).collect()
 }
 
 /// The SHA-256 that identifies a policy's text.

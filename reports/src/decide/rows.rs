@@ -5,8 +5,7 @@ use stats::SeriesKey;
 
 use super::policy::{Condition, Criterion, ITSELF, ListedRow, Policy};
 use crate::measure::{
-    Evidence, Figure, Found, Gap, Measure, Reading, Scale, ScoreMeasure, TURN_NS, amount, digits,
-    spread,
+    Evidence, Figure, Found, Gap, Measure, Reading, Scale, ScoreMeasure, TURN_NS, amount, digits, spread,
 };
 use crate::provenance::Provenance;
 use crate::text::lower;
@@ -185,11 +184,7 @@ impl Row {
     pub fn worst_session(&self) -> Option<&OtherSession> {
         let worse = |one: &&OtherSession, other: &&OtherSession| {
             let order = one.effect.value.total_cmp(&other.effect.value);
-            if self.bound.is_most {
-                order
-            } else {
-                order.reverse()
-            }
+            if self.bound.is_most { order } else { order.reverse() }
         };
         self.sessions.iter().max_by(worse)
     }
@@ -229,8 +224,7 @@ impl Row {
             return String::new();
         };
         let ends = (effect.low, effect.high);
-        self.provenance
-            .marked(&spread(effect.value, ends, &self.bound.unit))
+        self.provenance.marked(&spread(effect.value, ends, &self.bound.unit))
     }
 }
 
@@ -292,10 +286,7 @@ pub(super) fn row(
     };
     // The weaker of the measure's own provenance and that of its evidence.
     let origin = criterion.measure.provenance();
-    row.provenance = row
-        .provenance
-        .max(origin)
-        .max(Provenance::of_arm(candidate));
+    row.provenance = row.provenance.max(origin).max(Provenance::of_arm(candidate));
     if let Measure::Property { of } = &criterion.measure {
         row.properties = evidence.more_properties(of, candidate, question.baseline);
     }
@@ -315,9 +306,7 @@ pub(super) fn row(
     // More kills narrow the bound of a share.
     let asked = match &criterion.measure {
         Measure::Durability { .. } => Some(row.bound.words()),
-        Measure::Faults { within, .. } => {
-            within.map(|share| format!("at most {}", amount(share, "share of kills")))
-        }
+        Measure::Faults { within, .. } => within.map(|share| format!("at most {}", amount(share, "share of kills"))),
         _ => None,
     };
     if let Some(asked) = asked.filter(|_| row.state == RowState::Open) {
@@ -333,17 +322,8 @@ pub(super) fn row(
 }
 
 /// A fact that decides nothing, with that of the baseline beside it.
-pub(super) fn listed(
-    evidence: &Evidence<'_>,
-    row: &ListedRow,
-    candidate: &str,
-    baseline: &str,
-) -> Row {
-    let bound = Bound {
-        is_most: true,
-        value: f64::INFINITY,
-        unit: row.measure.kind().to_owned(),
-    };
+pub(super) fn listed(evidence: &Evidence<'_>, row: &ListedRow, candidate: &str, baseline: &str) -> Row {
+    let bound = Bound { is_most: true, value: f64::INFINITY, unit: row.measure.kind().to_owned() };
     let provenance = row.measure.provenance();
     let words = |found: Found| match found {
         Found::Value(reading) => (provenance.marked(&reading.words), reading.source),
@@ -356,22 +336,11 @@ pub(super) fn listed(
         Provenance::Declared => RowState::Declared,
         _ => RowState::Unmeasured,
     };
-    Row {
-        baseline,
-        evidence: source,
-        provenance,
-        ..bare(RowRole::Listed, &row.title, bound, state, found)
-    }
+    Row { baseline, evidence: source, provenance, ..bare(RowRole::Listed, &row.title, bound, state, found) }
 }
 
 /// A row without a figure.
-pub(super) fn bare(
-    role: RowRole,
-    title: &str,
-    bound: Bound,
-    state: RowState,
-    candidate: String,
-) -> Row {
+pub(super) fn bare(role: RowRole, title: &str, bound: Bound, state: RowState, candidate: String) -> Row {
     Row {
         role,
         title: title.to_owned(),
@@ -407,21 +376,12 @@ fn conditional(row: &Row, criterion: &Criterion) -> BreakEven {
             format!("you need {listed}")
         }
     };
-    BreakEven {
-        amount: f64::INFINITY,
-        words: format!("a benefit if {condition}"),
-        condition,
-        can_hold: true,
-    }
+    BreakEven { amount: f64::INFINITY, words: format!("a benefit if {condition}"), condition, can_hold: true }
 }
 
 /// A row of a figure without a baseline.
 fn of_reading(role: RowRole, title: &str, bound: Bound, reading: Reading) -> Row {
-    let effect = RowEffect {
-        value: reading.value,
-        low: reading.low,
-        high: reading.high,
-    };
+    let effect = RowEffect { value: reading.value, low: reading.low, high: reading.high };
     let state = bound.state(&effect);
     Row {
         effect: Some(effect),
@@ -436,10 +396,7 @@ pub(super) fn without(role: RowRole, title: &str, bound: Bound, found: Found) ->
     let (state, words) = match found {
         Found::Missing(gap) => {
             let words = format!("no evidence: {}", gap.what);
-            return Row {
-                gap: Some(gap),
-                ..bare(role, title, bound, RowState::Missing, words)
-            };
+            return Row { gap: Some(gap), ..bare(role, title, bound, RowState::Missing, words) };
         }
         // A benefit or a gate that the candidate cannot offer is not met. A cost that was not measured is not inside its
         // margin.
@@ -459,8 +416,7 @@ impl Question<'_> {
         if let Some(barred) = self.evidence.barred(measure, self.candidate, baseline) {
             return Err(barred);
         }
-        self.evidence
-            .figure(measure, scale, self.candidate, self.baseline)
+        self.evidence.figure(measure, scale, self.candidate, self.baseline)
     }
 
     /// The figure in the other sessions in which a benefit is asked for.
@@ -473,19 +429,13 @@ impl Question<'_> {
         let of = |workload: &String| {
             let measure = Measure::Context(context.of_session(workload));
             let scale = self.criterion.scale();
-            let figure = self
-                .evidence
-                .figure(&measure, scale, self.candidate, self.baseline)?;
+            let figure = self.evidence.figure(&measure, scale, self.candidate, self.baseline)?;
             let mut plans = self.evidence.runs.iter().map(|run| &run.run.plan);
             let planned = plans.find_map(|plan| plan.workload(workload));
             Ok(OtherSession {
                 workload: workload.clone(),
                 is_recorded: planned.is_some_and(|planned| planned.session_ms.is_some()),
-                effect: RowEffect {
-                    value: figure.reading.value,
-                    low: figure.reading.low,
-                    high: figure.reading.high,
-                },
+                effect: RowEffect { value: figure.reading.value, low: figure.reading.low, high: figure.reading.high },
             })
         };
         others.iter().map(of).collect()
@@ -528,11 +478,7 @@ impl Question<'_> {
                     can_hold: amount > 0.0,
                 });
             }
-            Condition::Proportional {
-                what,
-                used,
-                holds_if,
-            } => {
+            Condition::Proportional { what, used, holds_if } => {
                 let effect = Some(figure.reading.value).filter(|value| *value > 0.0)?;
                 if !holds_if.is_empty() {
                     let measured = holds_if.replace("{measured}", &digits(effect));
@@ -544,10 +490,7 @@ impl Question<'_> {
                 let Measure::Score(score) = &self.criterion.measure else {
                     return None;
                 };
-                let other = Measure::Score(ScoreMeasure {
-                    counts: counts.clone(),
-                    ..score.clone()
-                });
+                let other = Measure::Score(ScoreMeasure { counts: counts.clone(), ..score.clone() });
                 let paid = self.difference(&self.criterion.measure);
                 let paid = paid.filter(|paid| *paid > 0.0)?;
                 let saved = Some(-self.difference(&other)?).filter(|saved| *saved > 0.0)?;
@@ -575,10 +518,7 @@ impl Question<'_> {
         let near = self.candidate.split('@').next().unwrap_or(self.candidate);
         let arms = self.evidence.arms().into_iter();
         let delays = arms.filter_map(|name| {
-            let delay = name
-                .strip_prefix(near)?
-                .strip_prefix('@')?
-                .strip_suffix("ms")?;
+            let delay = name.strip_prefix(near)?.strip_prefix('@')?.strip_suffix("ms")?;
             Some((delay.parse::<f64>().ok()?, name.clone()))
         });
         let (delay, far) = delays.max_by(|one, other| one.0.total_cmp(&other.0))?;

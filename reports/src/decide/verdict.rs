@@ -61,11 +61,7 @@ impl Flip {
     }
 
     pub fn words(&self) -> String {
-        let what = if self.is_margin {
-            "margin"
-        } else {
-            "measurement"
-        };
+        let what = if self.is_margin { "margin" } else { "measurement" };
         format!(
             "{}: a {what} of {} instead of {} makes it {}",
             self.row,
@@ -82,11 +78,7 @@ pub(super) fn conclude(rows: &[Row], benefits_needed: usize) -> (PolicyVerdict, 
     of_states(rows, &states, benefits_needed)
 }
 
-fn of_states(
-    rows: &[Row],
-    states: &[RowState],
-    benefits_needed: usize,
-) -> (PolicyVerdict, Vec<usize>) {
+fn of_states(rows: &[Row], states: &[RowState], benefits_needed: usize) -> (PolicyVerdict, Vec<usize>) {
     let pick = |role: RowRole, wanted: &[RowState]| -> Vec<usize> {
         let all = rows.iter().zip(states).enumerate();
         let picked = all.filter(|(_, (row, state))| row.role == role && wanted.contains(state));
@@ -108,10 +100,7 @@ fn of_states(
     if counting + open.len() < benefits_needed {
         return (
             PolicyVerdict::Archive,
-            pick(
-                RowRole::Benefit,
-                &[RowState::Unmet, RowState::Failed, RowState::Declared],
-            ),
+            pick(RowRole::Benefit, &[RowState::Unmet, RowState::Failed, RowState::Declared]),
         );
     }
     // No condition makes a failed pass tolerable.
@@ -161,14 +150,7 @@ pub(super) fn fragility(rows: &[Row], benefits_needed: usize) -> Option<Flip> {
             let (becomes, _) = of_states(rows, &states, benefits_needed);
             let is_open = is_margin && becomes == PolicyVerdict::NotDecided;
             if becomes != verdict && !is_open {
-                turns.push(Flip {
-                    row: row.title.clone(),
-                    is_margin,
-                    from,
-                    to,
-                    unit: unit.to_owned(),
-                    becomes,
-                });
+                turns.push(Flip { row: row.title.clone(), is_margin, from, to, unit: unit.to_owned(), becomes });
             }
         };
         let unit = row.bound.unit.as_str();
@@ -176,10 +158,7 @@ pub(super) fn fragility(rows: &[Row], benefits_needed: usize) -> Option<Flip> {
             let Some(value) = scaled_margin(&row.bound, factor) else {
                 continue;
             };
-            let bound = Bound {
-                value,
-                ..row.bound.clone()
-            };
+            let bound = Bound { value, ..row.bound.clone() };
             let state = row.state_at(&bound, &effect);
             change(true, (row.bound.value, bound.value), unit, state);
         }
@@ -195,19 +174,14 @@ pub(super) fn fragility(rows: &[Row], benefits_needed: usize) -> Option<Flip> {
         let half = (effect.high - effect.low) / 2.0;
         if is_around && half.is_finite() {
             for shift in [-half, half] {
-                let shifted = RowEffect {
-                    value: effect.value + shift,
-                    low: effect.low + shift,
-                    high: effect.high + shift,
-                };
+                let shifted =
+                    RowEffect { value: effect.value + shift, low: effect.low + shift, high: effect.high + shift };
                 let state = row.state_at(&row.bound, &shifted);
                 change(false, (effect.value, shifted.value), unit, state);
             }
         }
     }
-    turns
-        .into_iter()
-        .min_by(|one, other| one.size().total_cmp(&other.size()))
+    turns.into_iter().min_by(|one, other| one.size().total_cmp(&other.size()))
 }
 
 /// A bound whose margin is multiplied. The margin of a ratio is its distance from 1. `None` if the bound is
@@ -235,17 +209,8 @@ pub(super) fn smallest_flip(rows: &[Row], benefits_needed: usize) -> Option<Flip
             let mut states: Vec<RowState> = rows.iter().map(|row| row.state).collect();
             states[at] = state;
             let (becomes, _) = of_states(rows, &states, benefits_needed);
-            let flip = Flip {
-                row: row.title.clone(),
-                is_margin,
-                from,
-                to,
-                unit: row.bound.unit.clone(),
-                becomes,
-            };
-            let is_smaller = smallest
-                .as_ref()
-                .is_none_or(|known| flip.size() < known.size());
+            let flip = Flip { row: row.title.clone(), is_margin, from, to, unit: row.bound.unit.clone(), becomes };
+            let is_smaller = smallest.as_ref().is_none_or(|known| flip.size() < known.size());
             let is_open = is_margin && becomes == PolicyVerdict::NotDecided;
             if becomes != verdict && is_smaller && !is_open {
                 smallest = Some(flip);
@@ -265,11 +230,7 @@ fn changes(row: &Row, effect: &RowEffect) -> Vec<(bool, f64, f64, RowState)> {
         .all(|figure| figure.is_finite() && figure.fract() == 0.0)
         && bound.unit != "ratio";
     let past = |value: f64, up: bool| {
-        let step = if is_count {
-            1.0
-        } else {
-            (value.abs() * 1e-3).max(1e-9)
-        };
+        let step = if is_count { 1.0 } else { (value.abs() * 1e-3).max(1e-9) };
         if up { value + step } else { value - step }
     };
     let most = bound.is_most;
@@ -288,15 +249,8 @@ fn changes(row: &Row, effect: &RowEffect) -> Vec<(bool, f64, f64, RowState)> {
         if state == row.state || !margin.is_finite() || !shift.is_finite() {
             return;
         }
-        let other = Bound {
-            value: margin,
-            ..bound.clone()
-        };
-        let shifted = RowEffect {
-            value: effect.value + shift,
-            low: effect.low + shift,
-            high: effect.high + shift,
-        };
+        let other = Bound { value: margin, ..bound.clone() };
+        let shifted = RowEffect { value: effect.value + shift, low: effect.low + shift, high: effect.high + shift };
         // A bound or a figure alone may not change a row that rests on several sessions.
         if is_plain || row.state_at(&other, effect) == state {
             found.push((true, bound.value, margin, state));
@@ -306,11 +260,7 @@ fn changes(row: &Row, effect: &RowEffect) -> Vec<(bool, f64, f64, RowState)> {
         }
     };
     to(RowState::Met, worst, bound.value - worst);
-    to(
-        RowState::Unmet,
-        past(best, !most),
-        past(bound.value, most) - best,
-    );
+    to(RowState::Unmet, past(best, !most), past(bound.value, most) - best);
     if worst != best {
         // A step that is longer than the interval would leave the bound outside of it.
         let half = (worst - best).abs() / 2.0;

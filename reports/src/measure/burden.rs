@@ -50,9 +50,7 @@ impl Evidence<'_> {
         let (mut sum, mut unknown) = (0, Vec::new());
         for part in of {
             let (count, words) = match part {
-                BurdenPart::Processes => {
-                    (backend.daemons as usize, plural(backend.daemons, "process"))
-                }
+                BurdenPart::Processes => (backend.daemons as usize, plural(backend.daemons, "process")),
                 BurdenPart::Mounts => (backend.mounts as usize, plural(backend.mounts, "mount")),
                 BurdenPart::LinesOfCode if backend.lines_of_code == 0 => {
                     unknown.push("lines of code");

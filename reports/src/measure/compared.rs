@@ -18,12 +18,7 @@ pub(crate) struct Figure {
 impl Figure {
     /// A figure other than a time.
     pub(crate) fn of(reading: Reading, baseline: String) -> Self {
-        Self {
-            reading,
-            baseline,
-            added_ns: None,
-            session: None,
-        }
+        Self { reading, baseline, added_ns: None, session: None }
     }
 }
 

@@ -22,11 +22,7 @@ pub fn check_compatible(runs: &[&Run]) -> Result<(), String> {
 fn different(one: &Run, other: &Run, what: &str, left: &str, right: &str) -> Result<(), String> {
     match left == right {
         true => Ok(()),
-        false => Err(format!(
-            "{} and {}: different {what}: {left}, {right}",
-            one.dir.display(),
-            other.dir.display()
-        )),
+        false => Err(format!("{} and {}: different {what}: {left}, {right}", one.dir.display(), other.dir.display())),
     }
 }
 
@@ -40,13 +36,7 @@ fn differs_in_machine(one: &Run, other: &Run) -> Result<(), String> {
 
 fn differs_in_plan(one: &Run, other: &Run) -> Result<(), String> {
     let (left, right) = (&one.plan, &other.plan);
-    different(
-        one,
-        other,
-        "builds of ctxbench",
-        &left.ctxbench,
-        &right.ctxbench,
-    )?;
+    different(one, other, "builds of ctxbench", &left.ctxbench, &right.ctxbench)?;
     let both_measure = !left.workloads.is_empty() && !right.workloads.is_empty();
     if both_measure {
         let [margins, others] = [left, right].map(|plan| format!("{:?}", plan.margins));
@@ -59,9 +49,7 @@ fn differs_in_plan(one: &Run, other: &Run) -> Result<(), String> {
         }
     }
     for arm in &right.arms {
-        let usable = left
-            .arm(&arm.name)
-            .filter(|same| same.unavailable.is_none() && arm.unavailable.is_none());
+        let usable = left.arm(&arm.name).filter(|same| same.unavailable.is_none() && arm.unavailable.is_none());
         if let Some(same) = usable {
             let [versions, others] = [same, arm].map(|arm| format!("{:?}", arm.backend.versions));
             let what = format!("versions of {}", arm.name);

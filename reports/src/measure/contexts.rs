@@ -27,10 +27,7 @@ pub struct ContextFigure {
 impl ContextFigure {
     /// The same figure of another session.
     pub(crate) fn of_session(&self, workload: &str) -> Self {
-        Self {
-            workload: workload.to_owned(),
-            ..self.clone()
-        }
+        Self { workload: workload.to_owned(), ..self.clone() }
     }
 }
 
@@ -80,9 +77,6 @@ impl Evidence<'_> {
             Basis::Published => Provenance::Arithmetic,
             _ => Provenance::Measured,
         };
-        Found::Value(Reading {
-            provenance,
-            ..Reading::exact(value, format!("{words}{basis}"), &source)
-        })
+        Found::Value(Reading { provenance, ..Reading::exact(value, format!("{words}{basis}"), &source) })
     }
 }

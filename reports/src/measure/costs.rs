@@ -21,9 +21,8 @@ impl Evidence<'_> {
         let counts_requests = self.arm(arm).is_some_and(|arm| arm.backend.counts_requests);
         let found = self.runs.iter().find_map(|run| {
             let mut costs = run.summary.costs.iter();
-            let found = costs.find(|found| {
-                (&*found.arm, &found.workload, &found.state) == (arm, &cost.workload, &cost.state)
-            })?;
+            let found = costs
+                .find(|found| (&*found.arm, &found.workload, &found.state) == (arm, &cost.workload, &cost.state))?;
             match cost.figure.as_str() {
                 "requests" => counts_requests.then_some(found.requests),
                 "system-calls" => Some(found.system_calls),
@@ -33,11 +32,9 @@ impl Evidence<'_> {
         });
         let place = format!("{} of {} ({})", cost.figure, cost.workload, cost.state);
         match found {
-            Some(count) => Found::exact(
-                count,
-                format!("{count} {} a call", cost.figure),
-                &format!("{SAMPLES}: {place}"),
-            ),
+            Some(count) => {
+                Found::exact(count, format!("{count} {} a call", cost.figure), &format!("{SAMPLES}: {place}"))
+            }
             None => run_gap(&cost.workload, &[arm], format!("{place} on {arm}")),
         }
     }

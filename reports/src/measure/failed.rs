@@ -10,12 +10,7 @@ impl Evidence<'_> {
     ///
     /// An error counts in every cache state of the workload; what the harness could not do or prove, only in the state that
     /// the row reads.
-    pub(crate) fn barred(
-        &self,
-        measure: &Measure,
-        candidate: &str,
-        baseline: Option<&str>,
-    ) -> Option<Found> {
+    pub(crate) fn barred(&self, measure: &Measure, candidate: &str, baseline: Option<&str>) -> Option<Found> {
         if let Some(baseline) = baseline {
             for (workload, state) in measure.read_by(true) {
                 for arm in self.identical(baseline) {
@@ -28,26 +23,18 @@ impl Evidence<'_> {
         }
         // Its failed passes are what this measure counts.
         let is_counted = matches!(measure, Measure::Passes { .. });
-        measure
-            .read_by(false)
-            .into_iter()
-            .find_map(|(workload, state)| {
-                let failed = self.failed_passes(workload, state, candidate);
-                if failed.of_arm() > 0 && !is_counted {
-                    return Some(Found::Failed(format!("{} in {workload}", failed.words())));
-                }
-                let is_harness = failed.of_harness() > 0;
-                is_harness.then(|| Found::Void(void(&failed, workload, candidate)))
-            })
+        measure.read_by(false).into_iter().find_map(|(workload, state)| {
+            let failed = self.failed_passes(workload, state, candidate);
+            if failed.of_arm() > 0 && !is_counted {
+                return Some(Found::Failed(format!("{} in {workload}", failed.words())));
+            }
+            let is_harness = failed.of_harness() > 0;
+            is_harness.then(|| Found::Void(void(&failed, workload, candidate)))
+        })
     }
 
     /// The failed passes of an arm in all runs.
-    pub(super) fn failed_passes(
-        &self,
-        workload: &str,
-        state: Option<&str>,
-        arm: &str,
-    ) -> FailedPasses {
+    pub(super) fn failed_passes(&self, workload: &str, state: Option<&str>, arm: &str) -> FailedPasses {
         let mut all = FailedPasses::default();
         for run in &self.runs {
             all.add(&run.failed_passes(workload, state, arm));

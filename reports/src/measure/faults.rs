@@ -2,9 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rundir::faults::{
-    Audit, CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, Status,
-};
+use rundir::faults::{Audit, CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, Status};
 use rundir::{Fault, Outcome};
 use serde::Deserialize;
 
@@ -33,10 +31,7 @@ pub enum FaultFigure {
 impl FaultFigure {
     /// Whether it counts what no fault should do, so that a few faults without it show little.
     pub(crate) fn is_event(self) -> bool {
-        matches!(
-            self,
-            FaultFigure::LostRecords | FaultFigure::ManualRecoveries | FaultFigure::Hangs
-        )
+        matches!(self, FaultFigure::LostRecords | FaultFigure::ManualRecoveries | FaultFigure::Hangs)
     }
 }
 
@@ -87,8 +82,7 @@ impl Evidence<'_> {
         let mut seen: BTreeSet<&str> = seen.collect();
         seen.extend(kills.iter().map(|kill| kill.scenario.as_str()));
         let mut wanted = scenarios.iter();
-        let lacking =
-            wanted.find(|name| !seen.contains(name.as_str()) && !self.is_unfit(name, arm));
+        let lacking = wanted.find(|name| !seen.contains(name.as_str()) && !self.is_unfit(name, arm));
         if let Some(name) = lacking {
             let command = match name.as_str() {
                 CRON_KILL => format!("ctxbench run --backend {arm}"),
@@ -122,9 +116,7 @@ impl Evidence<'_> {
                 FaultFigure::ManualRecoveries => u64::from(outcome.needs_hand()),
                 FaultFigure::Hangs => u64::from(outcome.hang.is_some()),
                 FaultFigure::UpdatesLost => outcome.updates_lost(),
-                FaultFigure::RecoveryMs => {
-                    outcome.recovery.as_ref().map_or(0, |recovery| recovery.ms)
-                }
+                FaultFigure::RecoveryMs => outcome.recovery.as_ref().map_or(0, |recovery| recovery.ms),
             };
             add(outcome.scenario.as_str(), count);
         }
@@ -144,10 +136,7 @@ impl Evidence<'_> {
             (0, Some(_)) => ", no daemon to kill".to_owned(),
             (kills, Some(ms)) => format!(" in {kills} kills, usable again within {ms} ms"),
         };
-        let source = format!(
-            "faults.jsonl, fault-outcomes.jsonl: {}",
-            scenarios.join(", ")
-        );
+        let source = format!("faults.jsonl, fault-outcomes.jsonl: {}", scenarios.join(", "));
         if let Some(rate) = crashes_a_year {
             let injected = (kills.len() + outcomes.len()).max(1);
             let mean = total as f64 / injected as f64;
@@ -178,11 +167,7 @@ impl Evidence<'_> {
             slowest.unwrap_or(0)
         );
         let is_hidden = within.is_some_and(|share| bound > share);
-        Found::Value(Reading {
-            high: f64::from(u8::from(is_hidden)),
-            words,
-            ..exact
-        })
+        Found::Value(Reading { high: f64::from(u8::from(is_hidden)), words, ..exact })
     }
 
     /// The kills of a cron job's daemon of an arm.
@@ -198,10 +183,7 @@ impl Evidence<'_> {
             // Without a count of points, each broken record may be of another one.
             let broken = series.broken.unwrap_or(series.audit.broken());
             let lost = (broken + series.died_by_itself).min(series.points.max(1));
-            (
-                failed + lost,
-                points + series.points.max(series.died_by_itself),
-            )
+            (failed + lost, points + series.points.max(series.died_by_itself))
         })
     }
 
@@ -210,8 +192,7 @@ impl Evidence<'_> {
     pub(crate) fn more_kills(&self, arm: &str) -> String {
         let is_killed_by_runs = self.arm(arm).is_some_and(|planned| {
             let promises = &planned.backend.promises;
-            let is_view =
-                promises.contains_key(KILLED_DAEMON) && !promises.contains_key(POWER_LOSS);
+            let is_view = promises.contains_key(KILLED_DAEMON) && !promises.contains_key(POWER_LOSS);
             is_view || planned.backend.file.is_some()
         });
         match is_killed_by_runs {
@@ -223,11 +204,7 @@ impl Evidence<'_> {
     /// Whether a run found that a scenario does not apply to an arm, such as a killed daemon without one.
     fn is_unfit(&self, scenario: &str, arm: &str) -> bool {
         let mut all = self.runs.iter().flat_map(|run| &run.run.fault_outcomes);
-        all.any(|outcome| {
-            outcome.scenario == scenario
-                && outcome.backend == arm
-                && outcome.status == Status::Unfit
-        })
+        all.any(|outcome| outcome.scenario == scenario && outcome.backend == arm && outcome.status == Status::Unfit)
     }
 
     /// The share of kills or power cuts at which a promised record was lost, with its upper 95 % bound.
@@ -260,10 +237,7 @@ impl Evidence<'_> {
             }
             return match self.no_promise(loss, arm) {
                 Some(why) => Found::NotOffered(why),
-                None => missing(
-                    format!("crash points ({loss}) of {arm}"),
-                    self.more_kills(arm),
-                ),
+                None => missing(format!("crash points ({loss}) of {arm}"), self.more_kills(arm)),
             };
         }
         let high = stats::failure_bound(failed, points);
@@ -271,10 +245,7 @@ impl Evidence<'_> {
             0 => String::new(),
             own => format!(", {own} of them by an exit of its own"),
         };
-        let words = format!(
-            "{failed} lost of {points}{own} (at most {:.1} %)",
-            100.0 * high
-        );
+        let words = format!("{failed} lost of {points}{own} (at most {:.1} %)", 100.0 * high);
         Found::Value(Reading {
             value: failed as f64 / points as f64,
             low: stats::share_interval(failed, points, 0.1).low,
@@ -321,9 +292,7 @@ impl Evidence<'_> {
         let points = points.flat_map(|run| run.crash_points(loss, arm));
         let audits: Vec<&Audit> = audits.chain(points.map(|series| &series.audit)).collect();
         let present: u64 = audits.iter().map(|audit| audit.present).sum();
-        let known = audits
-            .iter()
-            .map(|audit| audit.looks() - audit.absent - audit.phantom);
+        let known = audits.iter().map(|audit| audit.looks() - audit.absent - audit.phantom);
         let all: u64 = known.sum();
         if all == 0 {
             let backend = self.arm(arm).map(|planned| &planned.backend);
@@ -344,10 +313,7 @@ impl Evidence<'_> {
         let words = format!("{present} of {all} records kept");
         let source = format!("fault-outcomes.jsonl, crash-points.jsonl: {loss}");
         let kept = Reading::exact(present as f64 / all as f64, words, &source);
-        Found::Value(Reading {
-            provenance: self.origin_of_losses(loss, arm),
-            ..kept
-        })
+        Found::Value(Reading { provenance: self.origin_of_losses(loss, arm), ..kept })
     }
 
     /// The manual steps after faults, without those that a plain directory needs in the same scenario, such as a repaired
@@ -355,8 +321,7 @@ impl Evidence<'_> {
     pub(super) fn recovery_steps(&self, arm: &str) -> Option<BTreeSet<String>> {
         let of_disk = self.outcomes("direct");
         let tried = |scenario: &str| {
-            of_disk.iter().any(|outcome| outcome.scenario == scenario)
-                || self.is_unfit(scenario, "direct")
+            of_disk.iter().any(|outcome| outcome.scenario == scenario) || self.is_unfit(scenario, "direct")
         };
         let outcomes = self.outcomes(arm).into_iter();
         let comparable = outcomes.filter(|outcome| tried(&outcome.scenario));
@@ -388,8 +353,7 @@ impl Evidence<'_> {
                 }
             }
             let outcomes = run.run.fault_outcomes.iter();
-            let outcomes =
-                outcomes.filter(|outcome| outcome.backend == arm && !is_destroyed(outcome));
+            let outcomes = outcomes.filter(|outcome| outcome.backend == arm && !is_destroyed(outcome));
             for outcome in outcomes {
                 looked |= outcome.status == Status::Ran;
                 let broken = outcome.broken();
@@ -445,9 +409,7 @@ fn crash_points(arm: &str) -> String {
 fn steps(outcomes: &[&FaultOutcome]) -> BTreeSet<String> {
     let outcomes = outcomes.iter().filter(|outcome| !is_destroyed(outcome));
     let manual = outcomes.filter(|outcome| outcome.needs_hand());
-    manual
-        .filter_map(|outcome| Some(outcome.recovery.as_ref()?.step.clone().unwrap_or_default()))
-        .collect()
+    manual.filter_map(|outcome| Some(outcome.recovery.as_ref()?.step.clone().unwrap_or_default())).collect()
 }
 
 #[cfg(test)]
@@ -462,21 +424,11 @@ mod tests {
         let outcome = |look: &str, step: &str| {
             let mut outcome = FaultOutcome::ran("a fault", "storage", "sqlite", 1);
             outcome.audits.insert(look.to_owned(), Audit::default());
-            outcome.recovery = Some(Recovery {
-                how: Return::AfterStep,
-                ms: 1,
-                step: Some(step.to_owned()),
-            });
+            outcome.recovery = Some(Recovery { how: Return::AfterStep, ms: 1, step: Some(step.to_owned()) });
             outcome
         };
-        let (kept, gone) = (
-            outcome("killed-daemon", "remount"),
-            outcome("log-gone", "go on"),
-        );
-        assert_eq!(
-            steps(&[&kept, &gone]),
-            BTreeSet::from(["remount".to_owned()])
-        );
+        let (kept, gone) = (outcome("killed-daemon", "remount"), outcome("log-gone", "go on"));
+        assert_eq!(steps(&[&kept, &gone]), BTreeSet::from(["remount".to_owned()]));
     }
 
     #[test]
@@ -484,10 +436,7 @@ mod tests {
         for (look, lost) in [("damaged", 0.0), ("log-gone", 0.0), ("killed-daemon", 1.0)] {
             let mut run = testing::run();
             let mut outcome = FaultOutcome::ran("a fault", "storage", "sqlite", 1);
-            let audit = Audit {
-                lost: 1,
-                ..Audit::default()
-            };
+            let audit = Audit { lost: 1, ..Audit::default() };
             outcome.audits.insert(look.to_owned(), audit);
             run.faults.clear();
             run.fault_outcomes = vec![outcome];

@@ -56,21 +56,13 @@ impl Evidence<'_> {
         // The ends that make the result smallest and largest.
         let ends = match is_of_questions(measure) && matches!(scale, Scale::More | Scale::Fewer) {
             true => difference(&figure, &other, scale == Scale::Fewer),
-            false => (
-                combine(figure.low, other.high),
-                combine(figure.high, other.low),
-            ),
+            false => (combine(figure.low, other.high), combine(figure.high, other.low)),
         };
         let (low, high) = match scale {
             Scale::Fewer | Scale::Saved => (ends.1, ends.0),
             _ => ends,
         };
-        let reading = Reading {
-            value: combine(figure.value, other.value),
-            low,
-            high,
-            ..figure
-        };
+        let reading = Reading { value: combine(figure.value, other.value), low, high, ..figure };
         Ok(Figure::of(reading, other.words))
     }
 }
@@ -82,11 +74,7 @@ mod tests {
     #[test]
     fn the_difference_of_two_shares_has_the_interval_that_newcombe_gives() {
         // 56/70 and 48/80 of table II, with the score intervals of both.
-        let share = |value, low, high| Reading {
-            low,
-            high,
-            ..Reading::exact(value, String::new(), "")
-        };
+        let share = |value, low, high| Reading { low, high, ..Reading::exact(value, String::new(), "") };
         let (one, other) = (share(0.8, 0.6921, 0.8768), share(0.6, 0.4905, 0.7004));
         let (low, high) = difference(&one, &other, false);
         assert!((low - 0.0524).abs() < 5e-4 && (high - 0.3339).abs() < 5e-4);

@@ -69,16 +69,12 @@ impl Evidence<'_> {
         let parts: Vec<(f64, &Pooled)> = weights.into_iter().zip(&times).collect();
         let value = parts.iter().map(|(weight, time)| weight * time.mean).sum();
         let ends = combine(&parts).map(|sum| sum.interval(1.0 - LEVEL));
-        let (low, high) = ends.map_or((f64::NEG_INFINITY, f64::INFINITY), |ends| {
-            (ends.low, ends.high)
-        });
+        let (low, high) = ends.map_or((f64::NEG_INFINITY, f64::INFINITY), |ends| (ends.low, ends.high));
         Found::Value(Reading {
             value,
             low,
             high,
-            words: growth
-                .sizes
-                .words(times.iter().map(|at| time(at.mean.exp()))),
+            words: growth.sizes.words(times.iter().map(|at| time(at.mean.exp()))),
             source: format!("{SAMPLES}: {place}"),
             provenance: Provenance::Measured,
         })
@@ -101,9 +97,7 @@ impl Evidence<'_> {
         };
         let sizes = growth.sizes.0.iter().map(|(size, _)| *size);
         let points: Vec<(f64, f64)> = sizes.zip(means.iter().copied()).collect();
-        let words = growth
-            .sizes
-            .words(means.iter().map(|at| format!("{at:.0}")));
+        let words = growth.sizes.words(means.iter().map(|at| format!("{at:.0}")));
         Found::exact(exponent(&points), words, &format!("{SAMPLES}: {place}"))
     }
 }
@@ -118,9 +112,7 @@ impl Sizes {
     /// A figure of each size, in words.
     fn words(&self, figures: impl Iterator<Item = String>) -> String {
         let sizes = self.0.iter().zip(figures);
-        let sizes: Vec<String> = sizes
-            .map(|((size, _), figure)| format!("{figure} at {size}"))
-            .collect();
+        let sizes: Vec<String> = sizes.map(|((size, _), figure)| format!("{figure} at {size}")).collect();
         sizes.join(", ")
     }
 }

@@ -72,9 +72,7 @@ impl Evidence<'_> {
             }
         };
         match (found, self.left_out(workload, arm)) {
-            (Some((value, words)), _) => {
-                Found::exact(value, words, &format!("{SAMPLES}: {workload}"))
-            }
+            (Some((value, words)), _) => Found::exact(value, words, &format!("{SAMPLES}: {workload}")),
             (None, Some(why)) => Found::NotOffered(why),
             (None, None) => {
                 let what = format!("two hosts of {arm} in {workload}");

@@ -65,10 +65,7 @@ pub enum Measure {
     /// The share of kills or power cuts at which a promised record was lost.
     Durability { loss: Loss },
     /// Two hosts on one memory.
-    Hosts {
-        workload: String,
-        figure: HostFigure,
-    },
+    Hosts { workload: String, figure: HostFigure },
     /// An operator's burden: things to run and to know.
     Burden {
         /// The parts, added up.
@@ -125,10 +122,7 @@ impl Measure {
             Measure::Context(_)
             | Measure::Results { .. }
             | Measure::Mix { .. }
-            | Measure::Faults {
-                crashes_a_year: Some(_),
-                ..
-            } => Provenance::Arithmetic,
+            | Measure::Faults { crashes_a_year: Some(_), .. } => Provenance::Arithmetic,
             Measure::Latency(_)
             | Measure::Passes { .. }
             | Measure::Probes { .. }
@@ -156,10 +150,7 @@ impl Measure {
 
     /// Whether its figure is a time of calls, or how one grows, which a busy machine changes.
     pub(crate) fn is_timed(&self) -> bool {
-        matches!(
-            self,
-            Measure::Latency(_) | Measure::Tail(_) | Measure::Mix { .. } | Measure::Growth(_)
-        )
+        matches!(self, Measure::Latency(_) | Measure::Tail(_) | Measure::Mix { .. } | Measure::Growth(_))
     }
 
     /// The unit of its figure.
@@ -169,11 +160,7 @@ impl Measure {
             Measure::Passes { .. } => "passes",
             Measure::Probes { .. } => "probes",
             Measure::Conformance { .. } => "features",
-            Measure::Faults {
-                figure,
-                crashes_a_year: Some(_),
-                ..
-            } => match figure {
+            Measure::Faults { figure, crashes_a_year: Some(_), .. } => match figure {
                 FaultFigure::LostRecords => "records a year",
                 FaultFigure::FailedCalls => "calls a year",
                 FaultFigure::ManualRecoveries => "recoveries a year",
@@ -278,15 +265,10 @@ impl Measure {
     pub(crate) fn compares_methods(&self) -> bool {
         match self {
             Measure::Score(score) => {
-                let is_other = |own: &String, other: &Option<String>| {
-                    other.as_ref().is_some_and(|other| other != own)
-                };
-                is_other(&score.workload, &score.baseline_workload)
-                    || is_other(&score.method, &score.baseline_method)
+                let is_other = |own: &String, other: &Option<String>| other.as_ref().is_some_and(|other| other != own);
+                is_other(&score.workload, &score.baseline_workload) || is_other(&score.method, &score.baseline_method)
             }
-            Measure::Context(context) => {
-                context.against.is_some() && context.policy != context.against
-            }
+            Measure::Context(context) => context.against.is_some() && context.policy != context.against,
             _ => false,
         }
     }
@@ -296,9 +278,7 @@ impl Measure {
         match self {
             Measure::Mix { steps, .. } => {
                 let steps = steps.iter().map(|step| &step.cell);
-                steps
-                    .map(|cell| (&*cell.workload, Some((&*cell.state, &*cell.metric))))
-                    .collect()
+                steps.map(|cell| (&*cell.workload, Some((&*cell.state, &*cell.metric)))).collect()
             }
             Measure::Latency(cell) | Measure::Tail(cell) => {
                 vec![(&cell.workload, Some((&cell.state, &cell.metric)))]
@@ -341,9 +321,7 @@ impl Measure {
             }
             _ => {
                 let cells = self.cells().into_iter();
-                cells
-                    .map(|(workload, cell)| (workload, cell.map(|(state, _)| state)))
-                    .collect()
+                cells.map(|(workload, cell)| (workload, cell.map(|(state, _)| state))).collect()
             }
         }
     }
@@ -360,20 +338,15 @@ impl Measure {
             Measure::Faults { scenarios, .. } if scenarios.is_empty() => {
                 Some(("scenarios", "needs at least one scenario".to_owned()))
             }
-            Measure::Faults {
-                scenarios,
-                figure: FaultFigure::UpdatesLost,
-                ..
-            } if scenarios.iter().all(|name| name == CRON_KILL) => {
+            Measure::Faults { scenarios, figure: FaultFigure::UpdatesLost, .. }
+                if scenarios.iter().all(|name| name == CRON_KILL) =>
+            {
                 let message = format!("{CRON_KILL} counts no updates: the figure is always 0");
                 Some(("figure", message))
             }
-            Measure::Score(score) if score.counts.is_empty() => {
-                Some(("counts", "needs at least one count".to_owned()))
-            }
+            Measure::Score(score) if score.counts.is_empty() => Some(("counts", "needs at least one count".to_owned())),
             Measure::Score(score) => Some(("counts", unknown_count(&score.counts)?)),
-            Measure::Questions(QuestionShare { count, .. })
-            | Measure::ScoreGrowth(ScoreGrowth { count, .. })
+            Measure::Questions(QuestionShare { count, .. }) | Measure::ScoreGrowth(ScoreGrowth { count, .. })
                 if unknown_count(std::slice::from_ref(count)).is_some() =>
             {
                 Some(("count", unknown_count(std::slice::from_ref(count))?))
@@ -382,43 +355,28 @@ impl Measure {
             Measure::ScoreGrowth(growth) => growth.sizes.problem(),
             Measure::ModelFiles(files) => files.problem(),
             Measure::Context(context)
-                if context.figure != DOLLARS
-                    && !ContextCost::FIGURES.contains(&context.figure.as_str()) =>
+                if context.figure != DOLLARS && !ContextCost::FIGURES.contains(&context.figure.as_str()) =>
             {
                 let known = ContextCost::FIGURES.join(", ");
                 let figure = &context.figure;
                 let message = format!("unknown figure {figure:?}; use one of {known}, {DOLLARS}");
                 Some(("figure", message))
             }
-            Measure::Context(ContextFigure {
-                figure,
-                model: Some(model),
-                ..
-            }) => {
+            Measure::Context(ContextFigure { figure, model: Some(model), .. }) => {
                 let known = MODELS.join(", ");
                 match (figure.as_str(), MODELS.contains(&model.as_str())) {
                     (DOLLARS, true) => None,
-                    (DOLLARS, false) => Some((
-                        "model",
-                        format!("unknown model {model:?}; use one of {known}"),
-                    )),
+                    (DOLLARS, false) => Some(("model", format!("unknown model {model:?}; use one of {known}"))),
                     _ => Some(("model", "is only for the figure dollars".to_owned())),
                 }
             }
-            Measure::Burden { of } if of.is_empty() => {
-                Some(("of", "needs at least one part".to_owned()))
-            }
+            Measure::Burden { of } if of.is_empty() => Some(("of", "needs at least one part".to_owned())),
             Measure::Property { of } => {
                 if of.is_empty() {
                     return Some(("of", "needs at least one property".to_owned()));
                 }
-                let unknown = of
-                    .iter()
-                    .find(|name| !PROPERTIES.contains(&name.as_str()))?;
-                let message = format!(
-                    "unknown property {unknown:?}; use one of {}",
-                    PROPERTIES.join(", ")
-                );
+                let unknown = of.iter().find(|name| !PROPERTIES.contains(&name.as_str()))?;
+                let message = format!("unknown property {unknown:?}; use one of {}", PROPERTIES.join(", "));
                 Some(("of", message))
             }
             Measure::Mix { steps } => {
@@ -429,24 +387,15 @@ impl Measure {
                 let wrong = steps.iter().any(is_wrong);
                 wrong.then(|| ("steps", "`times` must be above 0".to_owned()))
             }
-            Measure::Faults {
-                crashes_a_year: Some(rate),
-                ..
-            } if !(*rate > 0.0 && rate.is_finite()) => {
+            Measure::Faults { crashes_a_year: Some(rate), .. } if !(*rate > 0.0 && rate.is_finite()) => {
                 Some(("crashes_a_year", "must be above 0".to_owned()))
             }
-            Measure::Faults {
-                within: Some(share),
-                ..
-            } if !(*share > 0.0 && *share < 1.0) => {
+            Measure::Faults { within: Some(share), .. } if !(*share > 0.0 && *share < 1.0) => {
                 Some(("within", "must be a share above 0 and below 1".to_owned()))
             }
-            Measure::Faults {
-                figure,
-                crashes_a_year,
-                within: Some(_),
-                ..
-            } if !figure.is_event() || crashes_a_year.is_some() => {
+            Measure::Faults { figure, crashes_a_year, within: Some(_), .. }
+                if !figure.is_event() || crashes_a_year.is_some() =>
+            {
                 let message = "goes with a count of lost-records, manual-recoveries or hangs";
                 Some(("within", message.to_owned()))
             }

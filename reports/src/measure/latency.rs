@@ -72,10 +72,7 @@ impl<'a> Evidence<'a> {
     fn ready(&self, latency: &Latency, arm: &str) -> Found {
         let found = self.runs.iter().find_map(|run| {
             let mut ready = run.summary.ready.iter();
-            ready.find(|ready| {
-                (&*ready.arm, &ready.workload, &ready.state)
-                    == (arm, &latency.workload, &latency.state)
-            })
+            ready.find(|ready| (&*ready.arm, &ready.workload, &ready.state) == (arm, &latency.workload, &latency.state))
         });
         let Some(ready) = found else {
             return run_gap(&latency.workload, &[arm], not_measured(latency, arm));
@@ -85,11 +82,7 @@ impl<'a> Evidence<'a> {
         Found::Value(Reading {
             low,
             high,
-            ..Reading::exact(
-                ready.typical_ns / 1e6,
-                time(ready.typical_ns),
-                &source(latency),
-            )
+            ..Reading::exact(ready.typical_ns / 1e6, time(ready.typical_ns), &source(latency))
         })
     }
 
@@ -131,9 +124,7 @@ impl<'a> Evidence<'a> {
 
     /// The failed passes of the steps' workloads, each once.
     fn failed_steps(&self, steps: &[MixStep], arm: &str) -> String {
-        let cells = steps
-            .iter()
-            .map(|step| (&step.cell.workload, &step.cell.state));
+        let cells = steps.iter().map(|step| (&step.cell.workload, &step.cell.state));
         let mut all = FailedPasses::default();
         for (workload, state) in cells.collect::<BTreeSet<_>>() {
             all.add(&self.failed_passes(workload, Some(state), arm));
@@ -161,10 +152,7 @@ impl<'a> Evidence<'a> {
             sum.value += base * ratio.value;
             sum.low += base * ratio.low;
             sum.high += base * ratio.high;
-            words.push(format!(
-                "{} {} ×{:.2}",
-                step.times, step.cell.metric, ratio.value
-            ));
+            words.push(format!("{} {} ×{:.2}", step.times, step.cell.metric, ratio.value));
         }
         let in_unit = |sum: f64| match scale {
             Scale::More => sum - of_baseline,
@@ -177,12 +165,7 @@ impl<'a> Evidence<'a> {
             value: in_unit(sum.value),
             low: ends[0].min(ends[1]),
             high: ends[0].max(ends[1]),
-            words: format!(
-                "{} ({}), {}",
-                time(sum.value * 1e6),
-                words.join(", "),
-                self.failed_steps(steps, arm)
-            ),
+            words: format!("{} ({}), {}", time(sum.value * 1e6), words.join(", "), self.failed_steps(steps, arm)),
             source: format!("{SAMPLES}: {}", step_words(steps)),
             provenance: Provenance::of_arm(arm),
         };
@@ -192,49 +175,23 @@ impl<'a> Evidence<'a> {
     }
 
     /// The candidate's time beside the baseline's.
-    pub(crate) fn timed(
-        &self,
-        latency: &Latency,
-        scale: Scale,
-        arm: &str,
-        baseline: &str,
-    ) -> Result<Figure, Found> {
+    pub(crate) fn timed(&self, latency: &Latency, scale: Scale, arm: &str, baseline: &str) -> Result<Figure, Found> {
         let runs = self.runs.iter();
-        let mut all: Vec<(usize, Figure)> = runs
-            .filter_map(|run| timed(run, latency, scale, arm, baseline))
-            .collect();
-        let readings = all
-            .iter()
-            .map(|(epochs, figure)| (*epochs, figure.reading.clone()));
+        let mut all: Vec<(usize, Figure)> = runs.filter_map(|run| timed(run, latency, scale, arm, baseline)).collect();
+        let readings = all.iter().map(|(epochs, figure)| (*epochs, figure.reading.clone()));
         match most_precise(readings.collect()) {
-            Some((at, reading)) => Ok(Figure {
-                reading,
-                ..all.swap_remove(at).1
-            }),
-            None => Err(run_gap(
-                &latency.workload,
-                &[arm, baseline],
-                not_measured(latency, arm),
-            )),
+            Some((at, reading)) => Ok(Figure { reading, ..all.swap_remove(at).1 }),
+            None => Err(run_gap(&latency.workload, &[arm, baseline], not_measured(latency, arm))),
         }
     }
 }
 
 /// The epochs behind a time, 0 without an interval, and the time.
-fn timed(
-    run: &RunEvidence<'_>,
-    latency: &Latency,
-    scale: Scale,
-    arm: &str,
-    baseline: &str,
-) -> Option<(usize, Figure)> {
+fn timed(run: &RunEvidence<'_>, latency: &Latency, scale: Scale, arm: &str, baseline: &str) -> Option<(usize, Figure)> {
     let workload = run.run.plan.workload(&latency.workload)?;
     let candidate = cell(run, latency, arm)?;
     let base = cell(run, latency, baseline)?;
-    let itself = Interval {
-        low: 1.0,
-        high: 1.0,
-    };
+    let itself = Interval { low: 1.0, high: 1.0 };
     let (ratio, interval, withheld) = match arm == baseline {
         true => (1.0, Some(itself), None),
         false => ratio(&compared(run, latency, candidate, baseline)?),
@@ -259,8 +216,7 @@ fn timed(
     let value = in_unit(ratio)?;
     let (low, high) = match interval {
         Some(interval) => {
-            let [one, other] =
-                [interval.low, interval.high].map(|end| in_unit(end).unwrap_or(value));
+            let [one, other] = [interval.low, interval.high].map(|end| in_unit(end).unwrap_or(value));
             (one.min(other), one.max(other))
         }
         None => (f64::NEG_INFINITY, f64::INFINITY),
@@ -274,14 +230,7 @@ fn timed(
     }
     let epochs = interval.map_or(0, |_| candidate.epochs.min(base.epochs));
     let timed = Figure {
-        reading: Reading {
-            value,
-            low,
-            high,
-            words,
-            source: source(latency),
-            provenance: Provenance::of_arm(arm),
-        },
+        reading: Reading { value, low, high, words, source: source(latency), provenance: Provenance::of_arm(arm) },
         baseline: cell_words(base),
         added_ns: Some(added(ratio) / calls_of_pass),
         session: session(workload, candidate.typical_ns * of_pass),
@@ -296,12 +245,7 @@ fn ratio(comparison: &Comparison) -> (f64, Option<Interval>, Option<String>) {
     (comparison.ratio, interval, withheld)
 }
 
-fn compared(
-    run: &RunEvidence<'_>,
-    latency: &Latency,
-    candidate: &Cell,
-    baseline: &str,
-) -> Option<Comparison> {
+fn compared(run: &RunEvidence<'_>, latency: &Latency, candidate: &Cell, baseline: &str) -> Option<Comparison> {
     let plan = &run.run.plan;
     let planned = plan.arm(&candidate.arm);
     let has_other = planned.is_some_and(|arm| arm.against.is_some());
@@ -313,8 +257,7 @@ fn compared(
 }
 
 fn cell<'a>(run: &RunEvidence<'a>, latency: &Latency, arm: &str) -> Option<&'a Cell> {
-    run.summary
-        .cell(&latency.workload, &latency.state, &latency.metric, arm)
+    run.summary.cell(&latency.workload, &latency.state, &latency.metric, arm)
 }
 
 /// The duration of a workload's turns, in nanoseconds: the recorded ones, or one turn.
@@ -374,35 +317,22 @@ fn hull(one: Reading, other: Reading) -> Reading {
 
 fn step_words(steps: &[MixStep]) -> String {
     let steps = steps.iter();
-    let steps: Vec<String> = steps
-        .map(|step| format!("{} {}", step.times, step.cell.metric))
-        .collect();
+    let steps: Vec<String> = steps.map(|step| format!("{} {}", step.times, step.cell.metric)).collect();
     steps.join(", ")
 }
 
 fn cell_words(cell: &Cell) -> String {
     let interval = cell.interval;
     let interval = interval.map(|ends| format!(" [{}, {}]", time(ends.low), time(ends.high)));
-    format!(
-        "{}{}, {}",
-        time(cell.typical_ns),
-        interval.unwrap_or_default(),
-        cell.failed.words()
-    )
+    format!("{}{}, {}", time(cell.typical_ns), interval.unwrap_or_default(), cell.failed.words())
 }
 
 fn source(latency: &Latency) -> String {
-    format!(
-        "{SAMPLES}: {} of {}, {}",
-        latency.metric, latency.workload, latency.state
-    )
+    format!("{SAMPLES}: {} of {}, {}", latency.metric, latency.workload, latency.state)
 }
 
 fn not_measured(latency: &Latency, arm: &str) -> String {
-    format!(
-        "{} of {} ({}) on {arm}",
-        latency.metric, latency.workload, latency.state
-    )
+    format!("{} of {} ({}) on {arm}", latency.metric, latency.workload, latency.state)
 }
 
 #[cfg(test)]
@@ -410,11 +340,7 @@ mod tests {
     use super::*;
 
     fn reading(low: f64, high: f64) -> Reading {
-        Reading {
-            low,
-            high,
-            ..Reading::exact(f64::midpoint(low, high), String::new(), "")
-        }
+        Reading { low, high, ..Reading::exact(f64::midpoint(low, high), String::new(), "") }
     }
 
     #[test]
@@ -425,21 +351,12 @@ mod tests {
             (vec![(8, (1.0, 1.2)), (3, (1.5, 3.0))], 0, 1.0, 3.0),
             (vec![(8, (1.0, 1.2)), (7, (1.19, 3.0))], 0, 1.0, 3.0),
             (vec![(3, (0.3, 3.0)), (3, (1.0, 4.0))], 0, 0.3, 4.0),
-            (
-                vec![(0, (0.0, f64::INFINITY)), (3, (1.0, 4.0))],
-                1,
-                1.0,
-                4.0,
-            ),
+            (vec![(0, (0.0, f64::INFINITY)), (3, (1.0, 4.0))], 1, 1.0, 4.0),
         ] {
             let readings = runs.iter();
             let readings = readings.map(|(epochs, ends)| (*epochs, reading(ends.0, ends.1)));
             let (at, found) = most_precise(readings.collect()).unwrap();
-            assert_eq!(
-                (at, found.low, found.high),
-                (speaker, low, high),
-                "{runs:?}"
-            );
+            assert_eq!((at, found.low, found.high), (speaker, low, high), "{runs:?}");
         }
         assert!(most_precise(Vec::new()).is_none());
     }

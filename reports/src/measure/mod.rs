@@ -68,14 +68,7 @@ pub(crate) struct Reading {
 impl Reading {
     /// An exact count.
     pub(crate) fn exact(value: f64, words: String, source: &str) -> Self {
-        Self {
-            value,
-            low: value,
-            high: value,
-            words,
-            source: source.to_owned(),
-            provenance: Provenance::Measured,
-        }
+        Self { value, low: value, high: value, words, source: source.to_owned(), provenance: Provenance::Measured }
     }
 }
 
@@ -114,9 +107,7 @@ impl Found {
 impl<'a> Evidence<'a> {
     /// The evidence of one run.
     pub fn of(run: &'a Run, summary: &'a Summary, contexts: &'a Contexts) -> Self {
-        Self {
-            runs: vec![RunEvidence::new(run, summary, contexts)],
-        }
+        Self { runs: vec![RunEvidence::new(run, summary, contexts)] }
     }
 
     /// The names of everything that can be a candidate, in the order of the plans. Identical arms and arms slowed on
@@ -145,25 +136,18 @@ impl<'a> Evidence<'a> {
     /// The first plan's description of an arm, of a plan that can use it if there is one.
     pub fn arm(&self, name: &str) -> Option<&'a Arm> {
         let arms = self.planned(name);
-        arms.clone()
-            .find(|arm| arm.unavailable.is_none())
-            .or(arms.clone().next())
+        arms.clone().find(|arm| arm.unavailable.is_none()).or(arms.clone().next())
     }
 
     /// The plans' descriptions of an arm.
     fn planned(&self, name: &str) -> impl Iterator<Item = &'a Arm> + Clone {
-        self.runs
-            .iter()
-            .filter_map(move |run| run.run.plan.arm(name))
+        self.runs.iter().filter_map(move |run| run.run.plan.arm(name))
     }
 
     /// The evidence of all runs about a measure of an arm. `as_baseline` selects the baseline's workload, method and
     /// context policy where a measure names another one.
     pub(crate) fn read(&self, measure: &Measure, arm: &str, as_baseline: bool) -> Found {
-        if let Some(why) = self
-            .arm(arm)
-            .and_then(|planned| planned.unavailable.as_ref())
-        {
+        if let Some(why) = self.arm(arm).and_then(|planned| planned.unavailable.as_ref()) {
             let what = format!("{arm} cannot be used here: {why}");
             return missing(what, "ctxbench doctor".to_owned());
         }
@@ -172,12 +156,9 @@ impl<'a> Evidence<'a> {
             Measure::Passes { workload } => self.passes(workload, arm),
             Measure::Probes { aspect, names } => self.probes(*aspect, names, arm),
             Measure::Conformance { groups } => self.conformance(groups, arm),
-            Measure::Faults {
-                scenarios,
-                figure,
-                crashes_a_year,
-                within,
-            } => self.faults(scenarios, *figure, *crashes_a_year, *within, arm),
+            Measure::Faults { scenarios, figure, crashes_a_year, within } => {
+                self.faults(scenarios, *figure, *crashes_a_year, *within, arm)
+            }
             Measure::Kept { loss } => self.kept(loss.name(), arm, as_baseline),
             Measure::Score(score) => self.score(score, arm, as_baseline),
             Measure::Results { workload } => self.results(workload, arm),
@@ -228,11 +209,7 @@ fn run_gap(workload: &str, arms: &[&str], what: String) -> Found {
 }
 
 /// A gap that a run of several workloads fills.
-fn runs_gap<'a>(
-    workloads: impl IntoIterator<Item = &'a str>,
-    arms: &[&str],
-    what: String,
-) -> Found {
+fn runs_gap<'a>(workloads: impl IntoIterator<Item = &'a str>, arms: &[&str], what: String) -> Found {
     let workloads = workloads.into_iter();
     let workloads = workloads.map(|workload| format!(" --workload {workload}"));
     let arms = arms.iter().filter(|arm| **arm != "direct");

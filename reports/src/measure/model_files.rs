@@ -15,7 +15,8 @@ pub(super) const HISTORY: &str = "llm-history";
 const CAPABLE: f64 = 7e9;
 
 /// The command that asks a model by its provider's interface.
-const WITH_A_KEY: &str = "CTXBENCH_MODEL_URL=… CTXBENCH_MODEL_NAME=… CTXBENCH_API_KEY=… ctxbench run --suite model-files";
+const WITH_A_KEY: &str =
+    "CTXBENCH_MODEL_URL=… CTXBENCH_MODEL_NAME=… CTXBENCH_API_KEY=… ctxbench run --suite model-files";
 
 /// The number of parameters that a model's name states: `135M`, `0.5b`. `None` if it states none, as those of models that
 /// are used by a provider's interface.
@@ -75,10 +76,7 @@ pub struct FileMeasure {
 impl FileMeasure {
     pub(super) fn kind(&self) -> &'static str {
         match self.figure {
-            FileFigure::Plausible
-            | FileFigure::Consistent
-            | FileFigure::Exact
-            | FileFigure::ExactReads => "share",
+            FileFigure::Plausible | FileFigure::Consistent | FileFigure::Exact | FileFigure::ExactReads => "share",
             FileFigure::FailedSteps => "steps",
             FileFigure::TokensOverWriting | FileFigure::Reread => "times",
             FileFigure::SecondsAFile => "seconds",
@@ -91,10 +89,7 @@ impl FileMeasure {
     pub(super) fn problem(&self) -> Option<(&'static str, String)> {
         let of_step = matches!(self.figure, FileFigure::Calls | FileFigure::StepMs);
         let of_length = matches!(self.figure, FileFigure::ExactReads | FileFigure::AnswerMs);
-        let fields = [
-            ("step", of_step, self.step.is_some()),
-            ("operations", of_length, self.operations.is_some()),
-        ];
+        let fields = [("step", of_step, self.step.is_some()), ("operations", of_length, self.operations.is_some())];
         let mut wrong = fields.into_iter().filter(|(_, needs, has)| needs != has);
         let (field, needs, _) = wrong.next()?;
         let message = match needs {
@@ -108,11 +103,7 @@ impl FileMeasure {
     fn needs_capable_model(&self) -> bool {
         !matches!(
             self.figure,
-            FileFigure::Calls
-                | FileFigure::StepMs
-                | FileFigure::ExactReads
-                | FileFigure::AnswerMs
-                | FileFigure::Reread
+            FileFigure::Calls | FileFigure::StepMs | FileFigure::ExactReads | FileFigure::AnswerMs | FileFigure::Reread
         )
     }
 }
@@ -140,13 +131,8 @@ impl Evidence<'_> {
     /// Why the model of these files decides nothing; `None` for a capable one.
     fn incapable_because(found: &ModelFiles) -> Option<String> {
         let smallest = smallest_in_name(&found.model)?;
-        (smallest < CAPABLE).then(|| {
-            format!(
-                "needs a capable model: {} has {} million parameters",
-                found.model,
-                smallest / 1e6
-            )
-        })
+        (smallest < CAPABLE)
+            .then(|| format!("needs a capable model: {} has {} million parameters", found.model, smallest / 1e6))
     }
 
     pub(super) fn model_files(&self, measure: &FileMeasure, arm: &str) -> Found {
@@ -207,8 +193,7 @@ impl Evidence<'_> {
                 let exact = at.reads.iter().filter(|read| read.is_exact).count() as u64;
                 let (all, operations) = (at.reads.len() as u64, at.operations);
                 let ends = share_interval(exact, all, 1.0 - LEVEL);
-                let words =
-                    format!("{exact} of {all} reads exact after {operations} operations; {source}");
+                let words = format!("{exact} of {all} reads exact after {operations} operations; {source}");
                 return Found::Value(Reading {
                     low: ends.low,
                     high: ends.high,
@@ -220,11 +205,7 @@ impl Evidence<'_> {
                     return gap("a made-up file read again");
                 };
                 let words = format!("a made-up file read again over a file of memory; {source}");
-                return Found::Value(Reading {
-                    low,
-                    high,
-                    ..Reading::exact(ratio, words, MODEL_FILES)
-                });
+                return Found::Value(Reading { low, high, ..Reading::exact(ratio, words, MODEL_FILES) });
             }
             FileFigure::Plausible => share(vec![plausible_imports(mounted)]),
             FileFigure::Consistent => {
@@ -232,9 +213,9 @@ impl Evidence<'_> {
                 let again = checks.filter(|(what, _)| what.starts_with("the same path"));
                 share(again.filter_map(|(_, result)| of(result)).collect())
             }
-            FileFigure::Exact => mounted
-                .session_reads
-                .and_then(|(reads, exact)| share(vec![(exact.into(), reads.into())])),
+            FileFigure::Exact => {
+                mounted.session_reads.and_then(|(reads, exact)| share(vec![(exact.into(), reads.into())]))
+            }
             FileFigure::FailedSteps => {
                 let failed = mounted.steps.iter().filter(|step| step.outcome != "ok");
                 let failed = failed.count();
@@ -245,8 +226,7 @@ impl Evidence<'_> {
                 let prompt: u64 = asked.clone().map(|step| step.prompt_tokens).sum();
                 let output: u64 = asked.clone().map(|step| step.output_tokens).sum();
                 (output > 0).then(|| {
-                    let words =
-                        format!("{prompt} prompt and {output} output tokens for {calls} files");
+                    let words = format!("{prompt} prompt and {output} output tokens for {calls} files");
                     ((prompt + output) as f64 / output as f64, words)
                 })
             }

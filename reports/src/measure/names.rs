@@ -40,9 +40,7 @@ impl<'a> Evidence<'a> {
 fn is_on_server(planned: &str, wanted: &str) -> bool {
     let (name, distance) = wanted.split_once('@').map_or((wanted, None), split);
     let (planned, at) = planned.split_once('@').map_or((planned, None), split);
-    let server = planned
-        .strip_prefix(name)
-        .and_then(|rest| rest.strip_prefix('-'));
+    let server = planned.strip_prefix(name).and_then(|rest| rest.strip_prefix('-'));
     distance == at && server.is_some_and(|server| SERVERS.contains(&server))
 }
 

@@ -43,11 +43,7 @@ impl Evidence<'_> {
                 let source = "plan.toml: workloads.result_tokens; samples.jsonl: outcomes";
                 Found::exact(tokens as f64, words, source)
             }
-            None => run_gap(
-                workload,
-                &[arm],
-                format!("tokens of the results of {workload}"),
-            ),
+            None => run_gap(workload, &[arm], format!("tokens of the results of {workload}")),
         }
     }
 
@@ -64,10 +60,7 @@ impl Evidence<'_> {
             found.tried -= found.failed.remove(&Outcome::Infra).unwrap_or(0);
             let of_calls = [Outcome::Errno, Outcome::Timeout];
             let is_of_calls = found.failed.keys().all(|how| of_calls.contains(how));
-            if found.count() > 0
-                && is_of_calls
-                && self.failed_passes(workload, None, baseline).of_arm() > 0
-            {
+            if found.count() > 0 && is_of_calls && self.failed_passes(workload, None, baseline).of_arm() > 0 {
                 shared.push(workload);
             } else {
                 own += found.count();
@@ -87,10 +80,7 @@ impl Evidence<'_> {
         }
         if own == 0 && !shared.is_empty() {
             let workloads = shared.join(", ");
-            let words = format!(
-                "void: {} in {workloads}, where {baseline} fails",
-                all.words()
-            );
+            let words = format!("void: {} in {workloads}, where {baseline} fails", all.words());
             return Found::Void(words);
         }
         Found::exact(all.count() as f64, all.words(), SAMPLES)
@@ -117,11 +107,7 @@ impl Evidence<'_> {
         match (all.tried, all.count()) {
             (0, _) => None,
             (_, 0) => Some(Found::exact(0.0, all.words(), SAMPLES)),
-            _ => Some(Found::Void(format!(
-                "void: {} on {}",
-                all.words(),
-                arms.join(", ")
-            ))),
+            _ => Some(Found::Void(format!("void: {} on {}", all.words(), arms.join(", ")))),
         }
     }
 }

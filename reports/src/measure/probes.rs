@@ -69,8 +69,7 @@ impl Evidence<'_> {
         };
         let words = failing_of(&failing, tried.len(), verb) + &untestable_words(&untestable);
         let source = format!("{PROBES}: aspect {name}");
-        let untestable: BTreeSet<&str> =
-            untestable.iter().map(|probe| probe.name.as_str()).collect();
+        let untestable: BTreeSet<&str> = untestable.iter().map(|probe| probe.name.as_str()).collect();
         let value = failing.len() as f64;
         Found::Value(Reading {
             value,
@@ -95,9 +94,7 @@ impl Evidence<'_> {
         let mut not = Vec::new();
         for name in names {
             let all = self.runs.iter().flat_map(|run| &run.run.probes);
-            let of_name = all.filter(|probe| {
-                (&*probe.aspect, &probe.name, &*probe.arm) == (PROPERTY, name, arm)
-            });
+            let of_name = all.filter(|probe| (&*probe.aspect, &probe.name, &*probe.arm) == (PROPERTY, name, arm));
             // A property that fails once does not work.
             let worst = of_name.max_by_key(|probe| probe.outcome);
             match worst.map(|probe| (probe.outcome, probe.detail.as_str())) {
@@ -135,34 +132,23 @@ impl Evidence<'_> {
     }
 
     /// The properties of these that work on an arm and not on its baseline, in words.
-    pub(crate) fn more_properties(
-        &self,
-        names: &[String],
-        arm: &str,
-        baseline: &str,
-    ) -> Vec<&'static str> {
+    pub(crate) fn more_properties(&self, names: &[String], arm: &str, baseline: &str) -> Vec<&'static str> {
         let works = |name: &String, arm: &str| {
             let all = self.runs.iter().flat_map(|run| &run.run.probes);
-            let mut of_name = all
-                .filter(|probe| (&*probe.aspect, &probe.name, &*probe.arm) == (PROPERTY, name, arm))
-                .peekable();
+            let mut of_name =
+                all.filter(|probe| (&*probe.aspect, &probe.name, &*probe.arm) == (PROPERTY, name, arm)).peekable();
             of_name.peek().is_some() && of_name.all(|probe| probe.outcome == Outcome::Ok)
         };
-        let more = names
-            .iter()
-            .filter(|name| works(name, arm) && !works(name, baseline));
+        let more = names.iter().filter(|name| works(name, arm) && !works(name, baseline));
         more.map(|name| property_words(name)).collect()
     }
 
     pub(super) fn conformance(&self, groups: &[String], arm: &str) -> Found {
-        let is_wanted =
-            |name: &str| groups.is_empty() || groups.iter().any(|group| has_feature(group, name));
+        let is_wanted = |name: &str| groups.is_empty() || groups.iter().any(|group| has_feature(group, name));
         let probes = self.runs.iter().flat_map(|run| &run.run.probes);
         let not_tried = |what: String| missing(what, format!("ctxbench conform direct {arm}"));
         // Without this check, a group without a single test would pass.
-        let is_tried = |group: &&String| {
-            tried_features(probes.clone(), arm, |name| has_feature(group, name)).is_some()
-        };
+        let is_tried = |group: &&String| tried_features(probes.clone(), arm, |name| has_feature(group, name)).is_some();
         if let Some(group) = groups.iter().find(|group| !is_tried(group)) {
             return not_tried(format!("conformance of {arm} in the group {group}"));
         }
@@ -182,10 +168,7 @@ fn untestable_words(untestable: &[&Probe]) -> String {
         true => String::new(),
         false => {
             let names: Vec<&str> = names.into_iter().collect();
-            format!(
-                "; not testable here, because it fails on direct, too: {}",
-                names.join(", ")
-            )
+            format!("; not testable here, because it fails on direct, too: {}", names.join(", "))
         }
     }
 }
@@ -225,10 +208,6 @@ fn failing_of(failing: &[&str], all: usize, verb: &str) -> String {
     match failing.len() {
         0 => works,
         count if count <= SHOWN => format!("{works} (not: {})", failing.join("; ")),
-        count => format!(
-            "{works} (not: {}; {} more)",
-            failing[..SHOWN].join("; "),
-            count - SHOWN
-        ),
+        count => format!("{works} (not: {}; {} more)", failing[..SHOWN].join("; "), count - SHOWN),
     }
 }

@@ -34,16 +34,8 @@ pub const SCORES: [&str; 15] = [
 ];
 
 /// The counts that are 0 or 1 of each question of a search, so that their sum over questions is a share with an interval.
-const OF_QUESTIONS: [&str; 8] = [
-    "evidence-in-budget",
-    "found-at-1",
-    "found-at-5",
-    "found-at-10",
-    "own-words",
-    "other-words",
-    "old-first",
-    "stale",
-];
+const OF_QUESTIONS: [&str; 8] =
+    ["evidence-in-budget", "found-at-1", "found-at-5", "found-at-10", "own-words", "other-words", "old-first", "stale"];
 
 /// The count of a task whose agent works on copies, which are made by a schedule of a simulated clock.
 const COPIES: &str = "copies";
@@ -69,8 +61,7 @@ pub struct ScoreMeasure {
 impl ScoreMeasure {
     /// Whether it is the share of questions that have one count.
     pub(super) fn is_share(&self) -> bool {
-        let is_one =
-            |count: &[String]| matches!(count, [count] if OF_QUESTIONS.contains(&count.as_str()));
+        let is_one = |count: &[String]| matches!(count, [count] if OF_QUESTIONS.contains(&count.as_str()));
         self.per == Per::Question && is_one(&self.counts)
     }
 }
@@ -130,9 +121,7 @@ impl Evidence<'_> {
             let sum: u64 = sums.iter().map(|part| part.sum).sum();
             let of = match score.per {
                 Per::Question => sums.iter().map(|part| part.of).max().map(|of| of as f64),
-                Per::ThousandTokens => counts
-                    .get("tokens")
-                    .map(|tokens| tokens.sum as f64 / 1000.0),
+                Per::ThousandTokens => counts.get("tokens").map(|tokens| tokens.sum as f64 / 1000.0),
             };
             if let Some(of) = of.filter(|of| *of > 0.0) {
                 let value = sum as f64 / of;
@@ -141,19 +130,13 @@ impl Evidence<'_> {
                         format!("{} a question ({name}: {}/{of})", short(value), count(sum))
                     }
                     Per::ThousandTokens => {
-                        format!(
-                            "{} per 1,000 tokens ({name}: {sum} in {of:.1} thousand)",
-                            short(value)
-                        )
+                        format!("{} per 1,000 tokens ({name}: {sum} in {of:.1} thousand)", short(value))
                     }
                 };
                 // Each pass asks the same questions, so that more passes are no larger sample.
                 let ends = match score.is_share() {
                     true => share_interval(sum, of as u64, 1.0 - LEVEL),
-                    false => Interval {
-                        low: value,
-                        high: value,
-                    },
+                    false => Interval { low: value, high: value },
                 };
                 provenance_of_all = provenance_of_all.max(provenance(counts, &score.counts));
                 values.push((value, ends, words));
@@ -161,9 +144,7 @@ impl Evidence<'_> {
         }
         let ends = || values.iter().map(|(_, ends, _)| *ends);
         let low = ends().map(|ends| ends.low).fold(f64::INFINITY, f64::min);
-        let high = ends()
-            .map(|ends| ends.high)
-            .fold(f64::NEG_INFINITY, f64::max);
+        let high = ends().map(|ends| ends.high).fold(f64::NEG_INFINITY, f64::max);
         match values.into_iter().next() {
             Some((value, _, words)) => Found::Value(Reading {
                 value,
@@ -171,20 +152,14 @@ impl Evidence<'_> {
                 low,
                 high,
                 words,
-                source: format!(
-                    "{SAMPLES}: scores of {workload}, {}",
-                    score.counts.join(" + ")
-                ),
+                source: format!("{SAMPLES}: scores of {workload}, {}", score.counts.join(" + ")),
                 provenance: provenance_of_all,
             }),
             None => match self.left_out(&workload, arm) {
                 Some(why) => Found::NotOffered(why),
                 None if is_measured => Found::NotOffered(format!("{arm} has no method {method}")),
                 None => {
-                    let what = format!(
-                        "{} of {workload}, method {method}, on {arm}",
-                        score.counts.join(" + ")
-                    );
+                    let what = format!("{} of {workload}, method {method}, on {arm}", score.counts.join(" + "));
                     run_gap(&workload, &[arm], what)
                 }
             },
@@ -194,13 +169,8 @@ impl Evidence<'_> {
 
 /// Why `SCORES` has no such count.
 pub(super) fn unknown_count(counts: &[String]) -> Option<String> {
-    let unknown = counts
-        .iter()
-        .find(|name| !SCORES.contains(&name.as_str()))?;
-    Some(format!(
-        "unknown count {unknown:?}; use one of {}",
-        SCORES.join(", ")
-    ))
+    let unknown = counts.iter().find(|name| !SCORES.contains(&name.as_str()))?;
+    Some(format!("unknown count {unknown:?}; use one of {}", SCORES.join(", ")))
 }
 
 impl Evidence<'_> {
@@ -231,10 +201,7 @@ impl Evidence<'_> {
         let passes = self.runs.iter().flat_map(|run| run.passes(workload, arm));
         let tasks = passes.filter_map(|pass| pass.scores.get(TASK));
         let tasks: Vec<&BTreeMap<String, Sum>> = tasks.collect();
-        let lags_us: Vec<f64> = tasks
-            .iter()
-            .filter_map(|counts| counts.get(LAG)?.mean())
-            .collect();
+        let lags_us: Vec<f64> = tasks.iter().filter_map(|counts| counts.get(LAG)?.mean()).collect();
         if lags_us.is_empty() {
             return match self.left_out(workload, arm) {
                 Some(why) => Found::NotOffered(why),
@@ -242,14 +209,9 @@ impl Evidence<'_> {
             };
         }
         let slowest = lags_us.iter().copied().fold(0.0, f64::max) / 1000.0;
-        let words = format!(
-            "{slowest:.3} ms: the mean lag in the slowest of {} passes",
-            lags_us.len()
-        );
+        let words = format!("{slowest:.3} ms: the mean lag in the slowest of {} passes", lags_us.len());
         let source = format!("{SAMPLES}: scores of {workload}, {LAG}");
-        let origins = tasks
-            .iter()
-            .map(|counts| provenance(counts, &[LAG.to_owned()]));
+        let origins = tasks.iter().map(|counts| provenance(counts, &[LAG.to_owned()]));
         Found::Value(Reading {
             provenance: origins.max().unwrap_or(Provenance::Measured),
             ..Reading::exact(slowest, words, &source)

@@ -55,10 +55,7 @@ fn of_one(unit: &str) -> String {
         word if word.len() < 4 => word.to_owned(),
         word if word.ends_with("ies") => format!("{}y", &word[..word.len() - 3]),
         word => {
-            let word = word
-                .strip_suffix("es")
-                .filter(|word| word.ends_with("ss"))
-                .unwrap_or(word);
+            let word = word.strip_suffix("es").filter(|word| word.ends_with("ss")).unwrap_or(word);
             match word.ends_with("ss") {
                 true => word.to_owned(),
                 false => word.strip_suffix('s').unwrap_or(word).to_owned(),

@@ -9,9 +9,10 @@ fn run() -> Run {
     run.faults.clear();
     run.probes.clear();
     for cell in &mut run.cells {
-        let passes = run.samples.iter().filter(|pass| {
-            (pass.epoch, &pass.arm, &pass.workload) == (cell.epoch, &cell.arm, &cell.workload)
-        });
+        let passes = run
+            .samples
+            .iter()
+            .filter(|pass| (pass.epoch, &pass.arm, &pass.workload) == (cell.epoch, &cell.arm, &cell.workload));
         let (warm_up, timed): (Vec<&Sample>, Vec<&Sample>) = passes.partition(|pass| pass.warm_up);
         cell.timed_us = timed.iter().map(|pass| pass.makespan_ns).sum::<u64>() / 1000;
         cell.took_ms = 100_000;
@@ -39,10 +40,7 @@ fn found(change: impl FnOnce(&mut Run)) -> Vec<String> {
     let mut run = run();
     change(&mut run);
     let found = check_records(&run);
-    found
-        .iter()
-        .map(|one| format!("{} {}", one.file, one.field))
-        .collect()
+    found.iter().map(|one| format!("{} {}", one.file, one.field)).collect()
 }
 
 fn renumber(run: &mut Run) {
@@ -60,35 +58,17 @@ fn records_that_fit_together_have_no_difference() {
 fn each_planted_change_of_a_record_is_found_in_its_file_and_field() {
     type Change = fn(&mut Run);
     let changes: [(Change, &str); 24] = [
-        (
-            |run| run.samples[40].arm = "memory".to_owned(),
-            "samples.jsonl arm",
-        ),
-        (
-            |run| run.samples[40].outcome = Outcome::Errno,
-            "samples.jsonl reason",
-        ),
-        (
-            |run| run.samples[40].outcomes.extend([(Outcome::Errno, 1)]),
-            "samples.jsonl outcome",
-        ),
-        (
-            |run| run.samples[40].makespan_ns += 1,
-            "samples.jsonl makespan_ns",
-        ),
-        (
-            |run| run.samples[40].waited_ns += 1,
-            "samples.jsonl waited_ns",
-        ),
+        (|run| run.samples[40].arm = "memory".to_owned(), "samples.jsonl arm"),
+        (|run| run.samples[40].outcome = Outcome::Errno, "samples.jsonl reason"),
+        (|run| run.samples[40].outcomes.extend([(Outcome::Errno, 1)]), "samples.jsonl outcome"),
+        (|run| run.samples[40].makespan_ns += 1, "samples.jsonl makespan_ns"),
+        (|run| run.samples[40].waited_ns += 1, "samples.jsonl waited_ns"),
         (|run| run.samples[40].took_us = 1, "samples.jsonl took_us"),
         (|run| calls(run).p50_ns /= 2, "cells.jsonl latencies.edit"),
         (|run| calls(run).max_ns *= 2, "cells.jsonl latencies.edit"),
         (|run| calls(run).p90_ns = 1, "samples.jsonl calls.edit"),
         (|run| calls(run).count -= 1, "cells.jsonl latencies.edit"),
-        (
-            |run| testing::scale_pass(&mut run.samples[40], 0.5),
-            "cells.jsonl timed_us",
-        ),
+        (|run| testing::scale_pass(&mut run.samples[40], 0.5), "cells.jsonl timed_us"),
         (|run| drop(run.samples.remove(40)), "samples.jsonl order"),
         (
             |run| {
@@ -106,10 +86,7 @@ fn each_planted_change_of_a_record_is_found_in_its_file_and_field() {
             "samples.jsonl started_ms",
         ),
         (|run| run.samples.swap(40, 60), "samples.jsonl order"),
-        (
-            |run| run.samples[40].load.busy = Some("busy".to_owned()),
-            "samples.jsonl load.busy",
-        ),
+        (|run| run.samples[40].load.busy = Some("busy".to_owned()), "samples.jsonl load.busy"),
         (
             |run| {
                 let other = run.cells[1].latencies.clone();
@@ -117,28 +94,13 @@ fn each_planted_change_of_a_record_is_found_in_its_file_and_field() {
             },
             "cells.jsonl latencies.read",
         ),
-        (
-            |run| run.cells[2].latencies.clear(),
-            "cells.jsonl latencies.read",
-        ),
-        (
-            |run| run.cells[2].counted.calls += 1,
-            "cells.jsonl counted.calls",
-        ),
-        (
-            |run| run.cells[2].counted.passes = 0,
-            "cells.jsonl counted.passes",
-        ),
+        (|run| run.cells[2].latencies.clear(), "cells.jsonl latencies.read"),
+        (|run| run.cells[2].counted.calls += 1, "cells.jsonl counted.calls"),
+        (|run| run.cells[2].counted.passes = 0, "cells.jsonl counted.passes"),
         (|run| drop(run.cells.remove(2)), "samples.jsonl arm"),
-        (
-            |run| run.epochs[1].hot_timed_ms += 1,
-            "epochs.jsonl hot_timed_ms",
-        ),
+        (|run| run.epochs[1].hot_timed_ms += 1, "epochs.jsonl hot_timed_ms"),
         (|run| run.epochs[1].cells += 1, "epochs.jsonl cells"),
-        (
-            |run| run.policy = Some("name = 'x'".to_owned()),
-            "plan.toml policy.sha256",
-        ),
+        (|run| run.policy = Some("name = 'x'".to_owned()), "plan.toml policy.sha256"),
     ];
     for (number, (change, expected)) in changes.into_iter().enumerate() {
         let found = found(change);
@@ -163,10 +125,7 @@ fn one_call_that_a_histogram_lacks_or_moves_is_found() {
         })
     };
     assert_eq!(packed(|_| {}), Vec::<String>::new());
-    assert_eq!(
-        packed(|times| times.record(5000).unwrap()),
-        ["cells.jsonl latencies.read"]
-    );
+    assert_eq!(packed(|times| times.record(5000).unwrap()), ["cells.jsonl latencies.read"]);
     let moved = packed(|times| {
         let slowest = times.max();
         times
@@ -200,12 +159,7 @@ fn rounds_that_a_slow_arm_skips_are_no_gap() {
     let rounds = |rounds: &[u32]| rounds.iter().copied().collect::<BTreeSet<u32>>();
     let all = rounds(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
     for (own, stride, is_lost, expected) in [
-        (
-            &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12][..],
-            1,
-            false,
-            None,
-        ),
+        (&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12][..], 1, false, None),
         (&[0, 1, 2, 4, 6, 8, 10, 12], 2, false, None),
         (&[0, 1, 2, 3, 6, 9, 12], 3, false, None),
         (&[0, 1, 4, 8, 12], 4, false, None),
@@ -225,19 +179,9 @@ fn rounds_that_a_slow_arm_skips_are_no_gap() {
 #[test]
 fn an_arm_skips_as_many_rounds_as_it_is_slower_in_the_first_timed_one() {
     let mut cell = Rounds::default();
-    let passes = [
-        ("a", 1, 100),
-        ("b", 1, 110),
-        ("c", 1, 170),
-        ("d", 1, 900),
-        ("a", 2, 9000),
-    ];
-    let passes = passes.map(|(arm, round, took_us)| Sample {
-        arm: arm.to_owned(),
-        round,
-        took_us,
-        ..Sample::default()
-    });
+    let passes = [("a", 1, 100), ("b", 1, 110), ("c", 1, 170), ("d", 1, 900), ("a", 2, 9000)];
+    let passes =
+        passes.map(|(arm, round, took_us)| Sample { arm: arm.to_owned(), round, took_us, ..Sample::default() });
     passes.iter().for_each(|pass| cell.note_first(pass));
     // The middle arm is c.
     for (arm, stride) in [("a", 1), ("b", 1), ("c", 1), ("d", 3)] {
@@ -250,11 +194,7 @@ fn an_arm_skips_as_many_rounds_as_it_is_slower_in_the_first_timed_one() {
 fn a_missing_feature_or_fault_of_an_arm_is_found() {
     let found = |change: fn(&mut Run)| {
         let mut run = run();
-        run.plan.features = vec![
-            "names: a".to_owned(),
-            "links: b".to_owned(),
-            "links: c".to_owned(),
-        ];
+        run.plan.features = vec!["names: a".to_owned(), "links: b".to_owned(), "links: c".to_owned()];
         for arm in ["direct", "sqlite"] {
             for feature in run.plan.features.clone() {
                 let probe = rundir::Probe::new(CONFORMANCE, &feature, arm, Outcome::Ok, "works");
@@ -262,10 +202,7 @@ fn a_missing_feature_or_fault_of_an_arm_is_found() {
             }
             for _ in 0..4 {
                 let fault = testing::run().faults[0].clone();
-                run.faults.push(rundir::Fault {
-                    arm: arm.to_owned(),
-                    ..fault
-                });
+                run.faults.push(rundir::Fault { arm: arm.to_owned(), ..fault });
             }
         }
         change(&mut run);

@@ -10,36 +10,16 @@ use rundir::Run;
 pub fn decision_record(decisions: &[Decision], runs: &[&Run]) -> String {
     let mut text = String::new();
     let title = match decisions {
-        [only] => format!(
-            "{}: {} {}",
-            only.policy,
-            only.verdict.name(),
-            only.candidate
-        ),
+        [only] => format!("{}: {} {}", only.policy, only.verdict.name(), only.candidate),
         _ => "Context backends by policy".to_owned(),
     };
     text += &format!("# {}\n\n", markdown(&title));
     let newest = runs.iter().map(|run| run.plan.created.as_str()).max();
-    text += &format!(
-        "Date: {}\n\n",
-        markdown(
-            newest
-                .and_then(|time| time.split('T').next())
-                .unwrap_or_default()
-        )
-    );
-    let is_open = decisions
-        .iter()
-        .any(|decision| decision.verdict == PolicyVerdict::NotDecided);
-    text += &format!(
-        "Status: {}\n\n",
-        if is_open { "proposed" } else { "accepted" }
-    );
+    text += &format!("Date: {}\n\n", markdown(newest.and_then(|time| time.split('T').next()).unwrap_or_default()));
+    let is_open = decisions.iter().any(|decision| decision.verdict == PolicyVerdict::NotDecided);
+    text += &format!("Status: {}\n\n", if is_open { "proposed" } else { "accepted" });
     text += "## Context\n\n";
-    let mut questions: Vec<&str> = decisions
-        .iter()
-        .map(|decision| decision.question.as_str())
-        .collect();
+    let mut questions: Vec<&str> = decisions.iter().map(|decision| decision.question.as_str()).collect();
     questions.dedup();
     for question in questions {
         text += &format!("- {}\n", markdown(question));
@@ -63,10 +43,7 @@ pub fn decision_record(decisions: &[Decision], runs: &[&Run]) -> String {
     text += "\n## Decision\n\n";
     for decision in decisions {
         let what = match decision.verdict {
-            PolicyVerdict::Adopt => format!(
-                "Adopt {} instead of {}",
-                decision.candidate, decision.baseline
-            ),
+            PolicyVerdict::Adopt => format!("Adopt {} instead of {}", decision.candidate, decision.baseline),
             PolicyVerdict::AdoptIf => format!(
                 "Adopt {} instead of {} if {}",
                 decision.candidate,
@@ -74,15 +51,11 @@ pub fn decision_record(decisions: &[Decision], runs: &[&Run]) -> String {
                 decision.conditions.join(" and ")
             ),
             PolicyVerdict::Archive => {
-                format!(
-                    "Keep {}; {} is not adopted",
-                    decision.baseline, decision.candidate
-                )
+                format!("Keep {}; {} is not adopted", decision.baseline, decision.candidate)
             }
-            PolicyVerdict::NotDecided => format!(
-                "{} instead of {} is not decided",
-                decision.candidate, decision.baseline
-            ),
+            PolicyVerdict::NotDecided => {
+                format!("{} instead of {} is not decided", decision.candidate, decision.baseline)
+            }
         };
         let decided = format!("{what} ({}): {}.", decision.policy, decision.why);
         text += &format!("- {}\n", markdown(&decided));
@@ -101,12 +74,7 @@ pub fn decision_record(decisions: &[Decision], runs: &[&Run]) -> String {
         for role in [RowRole::Gate, RowRole::Benefit, RowRole::Cost] {
             add("failed passes", role, RowState::Failed);
         }
-        text += &format!(
-            "- {}, {}\n{}\n",
-            markdown(&decision.policy),
-            markdown(&decision.candidate),
-            lines.join("\n")
-        );
+        text += &format!("- {}, {}\n{}\n", markdown(&decision.policy), markdown(&decision.candidate), lines.join("\n"));
         let flip = markdown(&decision.would_flip);
         text += &format!("  - it would change by: {flip}\n");
     }

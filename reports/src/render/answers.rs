@@ -22,15 +22,9 @@ pub(super) struct Use<'a> {
 pub(super) fn uses(decisions: &[Decision]) -> Vec<Use<'_>> {
     let mut uses: Vec<Use<'_>> = Vec::new();
     for decision in decisions {
-        match uses
-            .iter_mut()
-            .find(|found| found.policy == decision.policy)
-        {
+        match uses.iter_mut().find(|found| found.policy == decision.policy) {
             Some(found) => found.decisions.push(decision),
-            None => uses.push(Use {
-                policy: &decision.policy,
-                decisions: vec![decision],
-            }),
+            None => uses.push(Use { policy: &decision.policy, decisions: vec![decision] }),
         }
     }
     uses
@@ -114,10 +108,7 @@ mod tests {
             assert!(!block.sentences.is_empty());
             // The confidence stands once.
             let advice = &block.sentences[0];
-            assert!(
-                !advice.contains(&block.confidence) || block.confidence == "not decided",
-                "{advice}"
-            );
+            assert!(!advice.contains(&block.confidence) || block.confidence == "not decided", "{advice}");
         }
     }
 

@@ -48,9 +48,7 @@ impl LogAxis {
         let stride = (powers * steps.len()).div_ceil(MOST_TICKS).max(1);
         let powers = (first..=last).step_by(stride);
         let ticks = powers.flat_map(|power| steps.iter().map(move |step| step * 10f64.powi(power)));
-        ticks
-            .filter(|tick| (self.low..=self.high).contains(tick))
-            .collect()
+        ticks.filter(|tick| (self.low..=self.high).contains(tick)).collect()
     }
 }
 
@@ -65,9 +63,7 @@ impl LinearAxis {
     pub(super) fn of(figures: impl IntoIterator<Item = f64>) -> Self {
         let figures = figures.into_iter().filter(|figure| figure.is_finite());
         let longest = figures.fold(1.0, f64::max);
-        Self {
-            longest: longest.min(LOGARITHMIC.1),
-        }
+        Self { longest: longest.min(LOGARITHMIC.1) }
     }
 
     /// Where a figure lies, as a share of the axis; figures beyond the ends lie at the ends.
@@ -117,27 +113,14 @@ mod tests {
         let logarithmic = LogAxis::of(figures.iter().copied());
         let all = [Some(linear.ticks()), logarithmic.map(|axis| axis.ticks())];
         for ticks in all.into_iter().flatten() {
-            assert!(
-                ticks.len() <= MOST_TICKS,
-                "{figures:?}: {} ticks",
-                ticks.len()
-            );
-            assert!(
-                ticks.iter().all(|tick| tick.is_finite()),
-                "{figures:?}: {ticks:?}"
-            );
-            assert!(
-                ticks.is_sorted_by(|one, next| one < next),
-                "{figures:?}: {ticks:?}"
-            );
+            assert!(ticks.len() <= MOST_TICKS, "{figures:?}: {} ticks", ticks.len());
+            assert!(ticks.iter().all(|tick| tick.is_finite()), "{figures:?}: {ticks:?}");
+            assert!(ticks.is_sorted_by(|one, next| one < next), "{figures:?}: {ticks:?}");
         }
         for figure in figures.iter().chain(&EDGES) {
             let share = logarithmic.map_or(0.0, |axis| axis.share(*figure));
             for share in [linear.share(*figure), share] {
-                assert!(
-                    (-1e-9..=1.0 + 1e-9).contains(&share),
-                    "{figures:?}: {figure} at {share}"
-                );
+                assert!((-1e-9..=1.0 + 1e-9).contains(&share), "{figures:?}: {figure} at {share}");
             }
         }
         // A tick takes nanoseconds; a busy machine may interrupt them.
@@ -159,10 +142,7 @@ mod tests {
         let axis = LogAxis::of([1_100.0, 9_000.0]).unwrap();
         assert_eq!(axis.ticks(), [1_000.0, 2_000.0, 5_000.0]);
         let axis = LinearAxis::of([10_500.0]);
-        assert_eq!(
-            axis.ticks(),
-            [0.0, 2_000.0, 4_000.0, 6_000.0, 8_000.0, 10_000.0]
-        );
+        assert_eq!(axis.ticks(), [0.0, 2_000.0, 4_000.0, 6_000.0, 8_000.0, 10_000.0]);
     }
 
     proptest! {

@@ -15,9 +15,7 @@ pub(super) fn bill(report: &Report<'_>, parts: &mut Vec<Part>) {
     let mut at_rest: BTreeMap<[&str; 3], u64> = BTreeMap::new();
     for cell in &report.run.cells {
         if let Some(bytes) = cell.stored_bytes {
-            let largest = at_rest
-                .entry([&cell.workload, &cell.state, &cell.arm])
-                .or_default();
+            let largest = at_rest.entry([&cell.workload, &cell.state, &cell.arm]).or_default();
             *largest = bytes.max(*largest);
         }
     }
@@ -26,10 +24,8 @@ pub(super) fn bill(report: &Report<'_>, parts: &mut Vec<Part>) {
     let Ok(prices) = Prices::built_in() else {
         return;
     };
-    let (Some(bucket), true) = (
-        prices.bucket(),
-        !at_rest.is_empty() || report.summary.costs.iter().any(has_requests),
-    ) else {
+    let (Some(bucket), true) = (prices.bucket(), !at_rest.is_empty() || report.summary.costs.iter().any(has_requests))
+    else {
         return;
     };
     let rows = report.summary.costs.iter().filter_map(|cost| {
@@ -105,9 +101,7 @@ mod tests {
             if let Some(daemon) = &mut cell.counted.daemon {
                 daemon.store.insert("s3_put".to_owned(), 2 * calls);
                 daemon.store.insert("s3_get".to_owned(), 5 * calls);
-                daemon
-                    .store
-                    .insert("s3_bytes_sent".to_owned(), 1500 * calls);
+                daemon.store.insert("s3_bytes_sent".to_owned(), 1500 * calls);
             }
         }
         let text = page(&run);

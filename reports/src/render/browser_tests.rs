@@ -148,9 +148,7 @@ fn chromium() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
     let names = ["chromium", "chromium-browser", "google-chrome"];
-    let mut places = names
-        .iter()
-        .flat_map(|name| dirs.iter().map(move |dir| dir.join(name)));
+    let mut places = names.iter().flat_map(|name| dirs.iter().map(move |dir| dir.join(name)));
     let found = places.find(|place| place.is_file());
     if found.is_none() {
         assert!(
@@ -223,12 +221,8 @@ fn looked_at(chromium: &Path, dir: &Path, page: &str, is_dark: bool) -> Value {
         .args(is_dark.then_some("--force-dark-mode"))
         .arg(format!("file://{}", wrapper.display()));
     let dom = dir.join("dom.html");
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(fs::File::create(&dom).unwrap())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child =
+        command.stdin(Stdio::null()).stdout(fs::File::create(&dom).unwrap()).stderr(Stdio::null()).spawn().unwrap();
     let began = Instant::now();
     while child.try_wait().unwrap().is_none() {
         if began.elapsed() > PATIENCE {
@@ -267,14 +261,9 @@ fn check(found: &Value, is_dark: bool) {
     let words = found["words"].as_u64().unwrap();
     assert!((50..=WORDS).contains(&words), "{words} words are visible");
     assert!(found["texts"].as_u64().unwrap() > 300, "{found:#}");
-    for nothing in [
-        "overlaps", "clipped", "faint", "dead", "twice", "requests", "problems",
-    ] {
+    for nothing in ["overlaps", "clipped", "faint", "dead", "twice", "requests", "problems"] {
         let hits = found[nothing].as_array().unwrap();
-        assert!(
-            hits.is_empty(),
-            "{nothing} (contrast {CONTRAST}): {hits:#?}"
-        );
+        assert!(hits.is_empty(), "{nothing} (contrast {CONTRAST}): {hits:#?}");
     }
 }
 
@@ -289,27 +278,19 @@ fn check_use(found: &Value, dir: &Path) {
         assert!(path.is_file(), "{file} is not beside the page");
     }
     let rows = |name: &str| found[name].as_u64().unwrap();
-    assert!(
-        rows("rows") > 300 && (1..rows("rows") / 4).contains(&rows("filtered")),
-        "{found:#}"
-    );
+    assert!(rows("rows") > 300 && (1..rows("rows") / 4).contains(&rows("filtered")), "{found:#}");
     assert!(found["links"].as_u64().unwrap() > 5, "{found:#}");
     assert!(found["buttons"].as_u64().unwrap() > 20, "{found:#}");
     assert_eq!(found["focused"], true);
     let times = |order: &str| -> Vec<f64> {
         let cells = found[order]["cells"].as_array().unwrap().iter();
-        cells
-            .map(|cell| nanoseconds(cell.as_str().unwrap()))
-            .collect()
+        cells.map(|cell| nanoseconds(cell.as_str().unwrap())).collect()
     };
     for order in ["ascending", "descending"] {
         assert_eq!(found[order]["sort"], order);
     }
     let (up, mut down) = (times("ascending"), times("descending"));
-    assert!(
-        up.len() > 3 && up.is_sorted() && up[0] < up[up.len() - 1],
-        "{up:?}"
-    );
+    assert!(up.len() > 3 && up.is_sorted() && up[0] < up[up.len() - 1], "{up:?}");
     down.reverse();
     assert!(down.is_sorted(), "{down:?}");
 }
@@ -345,20 +326,11 @@ fn a_page_that_overflows_or_asks_the_network_is_found() {
     let wrong = "<div style=\"width:900px;color:#ddd\">faint</div><img src=\"https://example.org/a.png\"><a href=\"#nowhere\">x</a>";
     let page = page(dir.path()).replacen("<main>", &(svg + wrong), 1);
     let found = looked_at(&chromium, dir.path(), &page, false);
-    assert!(
-        found["narrow"]["width"].as_u64().unwrap() > 900,
-        "{found:#}"
-    );
+    assert!(found["narrow"]["width"].as_u64().unwrap() > 900, "{found:#}");
     assert_eq!(found["faint"][0][0], "faint");
     assert_eq!(found["dead"][0], "#nowhere");
-    assert_eq!(
-        found["overlaps"][0],
-        serde_json::json!([1280, "under", "over"])
-    );
+    assert_eq!(found["overlaps"][0], serde_json::json!([1280, "under", "over"]));
     assert_eq!(found["clipped"][0][1], "beyond");
     let problems = found["problems"].to_string();
-    assert!(
-        problems.contains("request: https://example.org"),
-        "{problems}"
-    );
+    assert!(problems.contains("request: https://example.org"), "{problems}");
 }

@@ -41,12 +41,7 @@ pub(super) fn row_anchor(number: usize) -> String {
 /// The numbers of a run's cells, by workload, cache state, metric and arm.
 pub(super) fn numbers(cells: &[Cell]) -> HashMap<[&str; 4], usize> {
     let numbers = cells.iter().enumerate();
-    let numbers = numbers.map(|(at, cell)| {
-        (
-            [&*cell.workload, &*cell.state, &*cell.metric, &*cell.arm],
-            at,
-        )
-    });
+    let numbers = numbers.map(|(at, cell)| ([&*cell.workload, &*cell.state, &*cell.metric, &*cell.arm], at));
     numbers.collect()
 }
 
@@ -77,10 +72,7 @@ pub(super) fn cells(report: &Report<'_>) -> Part {
             });
             groups.len() - 1
         });
-        groups[at].rows.push(CellRow {
-            anchor: row_anchor(number),
-            cells: row(cell),
-        });
+        groups[at].rows.push(CellRow { anchor: row_anchor(number), cells: row(cell) });
     }
     let head = columns(&format!(
         "arm | mean | 99 % interval | ÷ {baseline} | ÷ memory | p50 | p90 | p99 | p99.9 | max | \
@@ -91,16 +83,12 @@ pub(super) fn cells(report: &Report<'_>) -> Part {
 
 fn row(cell: &Cell) -> Vec<String> {
     let dash = |value: Option<u64>| value.map_or("–".to_owned(), |ns| time(ns as f64));
-    let interval = cell
-        .interval
-        .map(|interval| format!("[{}, {}]", time(interval.low), time(interval.high)));
+    let interval = cell.interval.map(|interval| format!("[{}, {}]", time(interval.low), time(interval.high)));
     vec![
         cell.arm.clone(),
         typical(cell),
         interval.unwrap_or("–".to_owned()),
-        cell.against_baseline
-            .as_ref()
-            .map_or("–".to_owned(), compared),
+        cell.against_baseline.as_ref().map_or("–".to_owned(), compared),
         match &cell.against_floor {
             Some(found) => format!("×{:.2}", found.ratio),
             None => "–".to_owned(),
@@ -111,40 +99,24 @@ fn row(cell: &Cell) -> Vec<String> {
         dash(cell.p999_ns),
         time(cell.max_ns as f64),
         count(cell.calls),
-        format!(
-            "{} of {} (≤ {:.1} %)",
-            cell.failed.count(),
-            cell.failed.tried,
-            100.0 * cell.failed.bound()
-        ),
+        format!("{} of {} (≤ {:.1} %)", cell.failed.count(), cell.failed.tried, 100.0 * cell.failed.bound()),
     ]
 }
 
 /// A ratio with its interval and its verdict, without the reasons that the tables of ratios have.
 fn compared(found: &Comparison) -> String {
-    let interval = found
-        .interval
-        .map(|interval| format!(" [{:.2}, {:.2}]", interval.low, interval.high));
+    let interval = found.interval.map(|interval| format!(" [{:.2}, {:.2}]", interval.low, interval.high));
     let verdict = match found.withheld {
         Some(_) => "no verdict",
         None => found.verdict.name(),
     };
-    format!(
-        "×{:.2}{} {verdict}",
-        found.ratio,
-        interval.unwrap_or_default()
-    )
+    format!("×{:.2}{} {verdict}", found.ratio, interval.unwrap_or_default())
 }
 
 /// A cell's typical time, or both of its levels, with the share of failed passes.
 pub(super) fn typical(cell: &Cell) -> String {
     let time = match cell.modes {
-        Some(modes) => format!(
-            "⇅ {} or {} ({:.0} %)",
-            time(modes.low),
-            time(modes.high),
-            modes.high_share * 100.0
-        ),
+        Some(modes) => format!("⇅ {} or {} ({:.0} %)", time(modes.low), time(modes.high), modes.high_share * 100.0),
         None => time(cell.typical_ns),
     };
     format!("{time}{}", cell.failed.caveat())
@@ -158,9 +130,6 @@ mod tests {
     fn a_file_with_signs_in_its_name_keeps_its_address() {
         let name = passes_file("own/a b#c%d?e", "hot").unwrap();
         assert_eq!(address(&name.to_string()), "own-a%20b%23c%25d%3Fe.hot.csv");
-        assert_eq!(
-            address("passes/micro-read-1k.hot.csv"),
-            "passes/micro-read-1k.hot.csv"
-        );
+        assert_eq!(address("passes/micro-read-1k.hot.csv"), "passes/micro-read-1k.hot.csv");
     }
 }

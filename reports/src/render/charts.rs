@@ -14,20 +14,14 @@ use crate::summary::{Cell, MAKESPAN};
 use crate::text::time;
 
 /// The charts of a run's figures, by stem.
-pub(super) fn charts(
-    report: &Report<'_>,
-    marks: &Marks,
-) -> Result<BTreeMap<&'static str, Picture>, String> {
+pub(super) fn charts(report: &Report<'_>, marks: &Marks) -> Result<BTreeMap<&'static str, Picture>, String> {
     let mut drawn = BTreeMap::new();
     let is_program = |cell: &Cell| cell.workload.starts_with("program/");
     let is_operation = |cell: &Cell| !cell.workload.starts_with("agent/") && !is_program(cell);
     let ratios: [(&'static str, Vec<RatioPanel>); 3] = [
         (LATENCY, ratio_panels(report, marks, is_operation)),
         (PROGRAMS, ratio_panels(report, marks, is_program)),
-        (
-            SESSIONS,
-            ratio_panels(report, marks, |cell| cell.metric == MAKESPAN),
-        ),
+        (SESSIONS, ratio_panels(report, marks, |cell| cell.metric == MAKESPAN)),
     ];
     for (stem, panels) in ratios {
         let picture = ratio_picture(&panels).map_err(|error| format!("{stem}: {error}"))?;
@@ -50,11 +44,7 @@ pub(super) fn charts(
 }
 
 /// A panel for each workload and metric that `wanted` picks, in the first cache state of the workload.
-fn ratio_panels(
-    report: &Report<'_>,
-    marks: &Marks,
-    wanted: impl Fn(&Cell) -> bool,
-) -> Vec<RatioPanel> {
+fn ratio_panels(report: &Report<'_>, marks: &Marks, wanted: impl Fn(&Cell) -> bool) -> Vec<RatioPanel> {
     let cells = &report.summary.cells;
     let many = with_many_metrics(cells);
     let baseline = &report.summary.baseline;
@@ -66,28 +56,26 @@ fn ratio_panels(
         if *state != cell.state.as_str() {
             continue;
         }
-        let at = *places
-            .entry((&cell.workload, &cell.metric))
-            .or_insert_with(|| {
-                let mut title = short_name(&cell.workload).to_owned();
-                if many.contains(cell.workload.as_str()) && cell.metric != MAKESPAN {
-                    title += &format!(": {}", cell.metric);
-                }
-                if cell.state != "hot" {
-                    title += &format!(", {}", cell.state);
-                }
-                panels.push(RatioPanel {
-                    title,
-                    anchor: cell.anchor(),
-                    baseline: baseline.clone(),
-                    unit: match cell.metric == MAKESPAN {
-                        true => "wait of a session",
-                        false => "time of a call",
-                    },
-                    ..RatioPanel::default()
-                });
-                panels.len() - 1
+        let at = *places.entry((&cell.workload, &cell.metric)).or_insert_with(|| {
+            let mut title = short_name(&cell.workload).to_owned();
+            if many.contains(cell.workload.as_str()) && cell.metric != MAKESPAN {
+                title += &format!(": {}", cell.metric);
+            }
+            if cell.state != "hot" {
+                title += &format!(", {}", cell.state);
+            }
+            panels.push(RatioPanel {
+                title,
+                anchor: cell.anchor(),
+                baseline: baseline.clone(),
+                unit: match cell.metric == MAKESPAN {
+                    true => "wait of a session",
+                    false => "time of a call",
+                },
+                ..RatioPanel::default()
             });
+            panels.len() - 1
+        });
         let panel = &mut panels[at];
         if cell.arm == *baseline {
             panel.typical = time(cell.typical_ns);

@@ -23,17 +23,11 @@ fn page(title: &str, claims: &[ClaimResult], with_links: bool) -> Vec<Part> {
         claims_table(claims, with_links, |claim| claim.status.is_settled()),
     ];
     if !counted.commands.is_empty() {
-        parts.push(Folded(
-            "Commands that would settle more".to_owned(),
-            vec![List(commands(claims))],
-        ));
+        parts.push(Folded("Commands that would settle more".to_owned(), vec![List(commands(claims))]));
     }
     let open = |claim: &ClaimResult| !claim.status.is_settled();
     if claims.iter().any(open) {
-        parts.push(Folded(
-            "Claims that are not settled here".to_owned(),
-            vec![claims_table(claims, with_links, open)],
-        ));
+        parts.push(Folded("Claims that are not settled here".to_owned(), vec![claims_table(claims, with_links, open)]));
     }
     parts
 }
@@ -61,10 +55,7 @@ fn evidence(claim: &ClaimResult) -> String {
 }
 
 fn quote(claim: &ClaimResult) -> String {
-    let taken = claim
-        .taken
-        .iter()
-        .map(|taken| format!(" (taken as {taken})"));
+    let taken = claim.taken.iter().map(|taken| format!(" (taken as {taken})"));
     format!("{}{}", claim.quote, taken.collect::<String>())
 }
 
@@ -85,20 +76,12 @@ fn number(source: &str) -> Option<&str> {
     number.starts_with("source ").then_some(number)
 }
 
-fn claims_table(
-    claims: &[ClaimResult],
-    with_links: bool,
-    wanted: impl Fn(&ClaimResult) -> bool,
-) -> Part {
+fn claims_table(claims: &[ClaimResult], with_links: bool, wanted: impl Fn(&ClaimResult) -> bool) -> Part {
     let rows = claims.iter().filter(|claim| wanted(claim)).map(|claim| {
         let url = claim.url.iter().filter(|_| with_links);
         let url = url.map(|url| format!(", {url}"));
         vec![
-            format!(
-                "{}{}",
-                number(&claim.source).unwrap_or(&claim.source),
-                url.collect::<String>()
-            ),
+            format!("{}{}", number(&claim.source).unwrap_or(&claim.source), url.collect::<String>()),
             quote(claim),
             claim.says.clone(),
             status(claim),
@@ -113,14 +96,7 @@ fn claims_table(
 pub fn claims_text(claims: &[ClaimResult]) -> String {
     let rows: Vec<Vec<String>> = claims
         .iter()
-        .map(|claim| {
-            vec![
-                status(claim),
-                claim.id.clone(),
-                quote(claim),
-                claim.evidence.clone(),
-            ]
-        })
+        .map(|claim| vec![status(claim), claim.id.clone(), quote(claim), claim.evidence.clone()])
         .collect();
     let mut text = table(&["standing", "claim", "it says", "evidence"], &rows);
     let counted = tally(claims);

@@ -13,9 +13,8 @@ use crate::text::{columns, count as count_words, paragraph, table, time};
 const CELL_HEAD: &str = "arm | metric | workload | state | old | new | new over old";
 
 fn row(cell: &CellChange) -> Vec<String> {
-    let interval = cell.interval.map_or(String::new(), |interval| {
-        format!(" [{:.2}, {:.2}]", interval.low, interval.high)
-    });
+    let interval =
+        cell.interval.map_or(String::new(), |interval| format!(" [{:.2}, {:.2}]", interval.low, interval.high));
     let verdict = match &cell.withheld {
         Some(why) => format!("no verdict: {why}"),
         None => cell.verdict.name().to_owned(),
@@ -49,9 +48,7 @@ fn headline(found: &Compared) -> String {
     let risen = found.counts.iter().filter(|change| change.is_worse());
     let counts = match (compared.exact, compared.varying) {
         (0, 0) => "No count was compared, which is not a pass.".to_owned(),
-        (0, varying) => format!(
-            "No exact count was compared, which is not a pass: all {varying} vary between epochs."
-        ),
+        (0, varying) => format!("No exact count was compared, which is not a pass: all {varying} vary between epochs."),
         (exact, _) => {
             let exact = count_words(exact as u64);
             format!("{exact} exact counts compared, {} rose.", risen.count())
@@ -59,9 +56,7 @@ fn headline(found: &Compared) -> String {
     };
     let failing = found.failures.iter().filter(|change| change.is_worse());
     let detectable = found.detectable().map_or(String::new(), |ratio| {
-        format!(
-            " A change to ×{ratio:.2} of a cell would have been found with a chance of 80 % (median)."
-        )
+        format!(" A change to ×{ratio:.2} of a cell would have been found with a chance of 80 % (median).")
     });
     format!(
         "{busy}{counts} {} {} cells fail more often. {} confirmed claims were lost.{detectable}",
@@ -79,10 +74,7 @@ fn times_words(found: &Compared) -> String {
     let decided = match (all, all - count(Verdict::Undecided)) {
         (0, _) if below > 0 => "No time is long enough to matter.".to_owned(),
         (0, _) => "No time could be compared: the runs have no measured cell in common.".to_owned(),
-        (_, 0) => format!(
-            "None of {all} times could be decided{}.",
-            why_undecided(found)
-        ),
+        (_, 0) => format!("None of {all} times could be decided{}.", why_undecided(found)),
         (all, decided) => format!(
             "{decided} of {all} times could be decided: {} worse, {} better, {} same.",
             count(Verdict::Worse),
@@ -125,15 +117,9 @@ fn reports(found: &Compared) -> (Vec<(String, String)>, Vec<String>) {
     for (side, run) in runs {
         match &run.report {
             Some(report) => {
-                links.push((
-                    format!("report of the {side} run {}", run.dir),
-                    report.clone(),
-                ));
+                links.push((format!("report of the {side} run {}", run.dir), report.clone()));
             }
-            None => others.push(format!(
-                "no report of the {side} run yet: ctxbench report {}",
-                run.dir
-            )),
+            None => others.push(format!("no report of the {side} run yet: ctxbench report {}", run.dir)),
         }
     }
     (links, others)
@@ -148,11 +134,7 @@ fn notes(found: &Compared) -> Vec<String> {
 }
 
 fn parts(found: &Compared) -> Vec<Part> {
-    let mut parts = vec![
-        Heading(2, "ctxbench compare".to_owned()),
-        Text(headline(found)),
-        List(notes(found)),
-    ];
+    let mut parts = vec![Heading(2, "ctxbench compare".to_owned()), Text(headline(found)), List(notes(found))];
     let (links, others) = reports(found);
     parts.extend((!links.is_empty()).then_some(Files(links)));
     let is_decided = |cell: &&CellChange| matches!(cell.verdict, Verdict::Worse | Verdict::Better);
@@ -197,12 +179,7 @@ fn parts(found: &Compared) -> Vec<Part> {
     if !found.claims.is_empty() {
         parts.push(Heading(3, "Claims whose status changed".to_owned()));
         let rows = found.claims.iter().map(|change| {
-            vec![
-                change.id.clone(),
-                change.old.name().to_owned(),
-                change.new.name().to_owned(),
-                change.evidence.clone(),
-            ]
+            vec![change.id.clone(), change.old.name().to_owned(), change.new.name().to_owned(), change.evidence.clone()]
         });
         let head = columns("claim | old | new | new evidence");
         parts.push(Table(head, rows.collect()));
@@ -218,25 +195,15 @@ fn parts(found: &Compared) -> Vec<Part> {
     }
     let vary = counts(|change| !change.is_exact);
     if !vary.is_empty() {
-        folded.push(Text(
-            "Counts that vary between epochs of one run, which no gate uses:".to_owned(),
-        ));
+        folded.push(Text("Counts that vary between epochs of one run, which no gate uses:".to_owned()));
         folded.push(Table(count_head, vary));
     }
     parts.push(Folded("All cells and counts".to_owned(), folded));
-    let drift = found.drift.iter().map(|cell| {
-        format!(
-            "{}: {} and {} (×{:.2})",
-            cell.place(),
-            time(cell.old),
-            time(cell.new),
-            cell.ratio
-        )
-    });
-    parts.push(Folded(
-        "The baseline's own times: what changed on the machine".to_owned(),
-        vec![List(drift.collect())],
-    ));
+    let drift = found
+        .drift
+        .iter()
+        .map(|cell| format!("{}: {} and {} (×{:.2})", cell.place(), time(cell.old), time(cell.new), cell.ratio));
+    parts.push(Folded("The baseline's own times: what changed on the machine".to_owned(), vec![List(drift.collect())]));
     let origins = std::iter::once(origins(found));
     let missing = found.missing.iter().cloned();
     parts.push(List(origins.chain(others).chain(missing).collect()));
@@ -299,10 +266,7 @@ pub fn comparison_junit(found: &Compared) -> Result<String, String> {
                 status.set_message(border::junit(why));
                 TestCase::new(border::junit(&cell.place()), status)
             }
-            None => case(
-                cell.place(),
-                (cell.verdict == Verdict::Worse).then(|| words.clone()),
-            ),
+            None => case(cell.place(), (cell.verdict == Verdict::Worse).then(|| words.clone())),
         };
         test.set_system_out(border::junit(&words));
         times.add_test_case(test);
@@ -313,75 +277,43 @@ pub fn comparison_junit(found: &Compared) -> Result<String, String> {
         status.set_message(border::junit("no exact count was compared"));
         counts.add_test_case(TestCase::new(border::junit("exact counts"), status));
     }
-    counts.add_test_cases(
-        found
-            .counts
-            .iter()
-            .filter(|change| change.is_exact)
-            .map(|change| {
-                let name = format!(
-                    "{} {}, {}: {}",
-                    change.arm, change.workload, change.state, change.name
-                );
-                let words = format!("{} a call, was {}", change.new, change.old);
-                case(name, change.is_worse().then_some(words))
-            }),
-    );
+    counts.add_test_cases(found.counts.iter().filter(|change| change.is_exact).map(|change| {
+        let name = format!("{} {}, {}: {}", change.arm, change.workload, change.state, change.name);
+        let words = format!("{} a call, was {}", change.new, change.old);
+        case(name, change.is_worse().then_some(words))
+    }));
     let mut passes = TestSuite::new("passes");
     passes.add_test_cases(found.failures.iter().map(|change| {
         let name = format!("{} {}, {}", change.arm, change.workload, change.state);
-        let words = format!(
-            "{} of {} fail, {} of {} did",
-            change.new.0, change.new.1, change.old.0, change.old.1
-        );
+        let words = format!("{} of {} fail, {} of {} did", change.new.0, change.new.1, change.old.0, change.old.1);
         case(name, change.is_worse().then_some(words))
     }));
     let mut claims = TestSuite::new("claims");
     claims.add_test_cases(found.claims.iter().map(|change| {
-        let words = format!(
-            "{}, was {}: {}",
-            change.new.name(),
-            change.old.name(),
-            change.evidence
-        );
+        let words = format!("{}, was {}: {}", change.new.name(), change.old.name(), change.evidence);
         case(change.id.clone(), change.is_lost().then_some(words))
     }));
     let mut report = Report::new("ctxbench compare");
     report.add_test_suites([times, counts, passes, claims]);
-    report
-        .to_string()
-        .map_err(|error| format!("JUnit: {error}"))
+    report.to_string().map_err(|error| format!("JUnit: {error}"))
 }
 
 fn ranking_rows(found: &Ranking) -> Vec<Vec<String>> {
     let cells = found.cells.iter().map(|cell| {
-        let arms = cell.arms.iter().map(|ranked| {
-            format!(
-                "{}. {} {} ×{:.2}",
-                ranked.rank,
-                ranked.arm,
-                time(ranked.typical_ns),
-                ranked.ratio
-            )
-        });
-        vec![
-            cell.metric.clone(),
-            cell.workload.clone(),
-            cell.state.clone(),
-            arms.collect::<Vec<_>>().join(", "),
-        ]
+        let arms = cell
+            .arms
+            .iter()
+            .map(|ranked| format!("{}. {} {} ×{:.2}", ranked.rank, ranked.arm, time(ranked.typical_ns), ranked.ratio));
+        vec![cell.metric.clone(), cell.workload.clone(), cell.state.clone(), arms.collect::<Vec<_>>().join(", ")]
     });
     cells.collect()
 }
 
 fn arm_rows(found: &Ranking) -> Vec<Vec<String>> {
-    let arms = found.arms.iter().map(|arm| {
-        vec![
-            arm.arm.clone(),
-            format!("{} of {}", arm.first, arm.cells),
-            arm.failed_passes.to_string(),
-        ]
-    });
+    let arms = found
+        .arms
+        .iter()
+        .map(|arm| vec![arm.arm.clone(), format!("{} of {}", arm.first, arm.cells), arm.failed_passes.to_string()]);
     arms.collect()
 }
 
@@ -393,9 +325,7 @@ fn ranking_words(found: &Ranking) -> String {
         format!(" A difference of ×{ratio:.2} between two arms would have been found with a chance of 80 % (median).")
     });
     let busy = match found.is_busy {
-        true => {
-            " The machine was busy: ranks differ only if other processes cannot explain the difference."
-        }
+        true => " The machine was busy: ranks differ only if other processes cannot explain the difference.",
         false => "",
     };
     format!(

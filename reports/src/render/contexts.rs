@@ -20,10 +20,7 @@ pub(super) fn contexts(report: &Report<'_>, parts: &mut Vec<Part>) {
     ));
     parts.push(accounts(&found.costs));
     subagents(&found.costs, parts);
-    parts.push(Folded(
-        "Dollars by model, with a prompt cache".to_owned(),
-        vec![dollars(&found.costs)],
-    ));
+    parts.push(Folded("Dollars by model, with a prompt cache".to_owned(), vec![dollars(&found.costs)]));
     published(&found.costs, parts);
     worth(&found.costs, parts);
     residuals(report, parts);
@@ -83,10 +80,7 @@ fn subagents(costs: &[ContextCost], parts: &mut Vec<Part>) {
     let with = with.filter(|cost| cost.policy == INLINE && cost.subagent_calls > 0);
     let lines: Vec<String> = with
         .map(|cost| {
-            format!(
-                "{}: {} calls in {} subagents not counted",
-                cost.workload, cost.subagent_calls, cost.subagents
-            )
+            format!("{}: {} calls in {} subagents not counted", cost.workload, cost.subagent_calls, cost.subagents)
         })
         .collect();
     if !lines.is_empty() {
@@ -129,29 +123,18 @@ fn saved(before: f64, after: f64) -> String {
 
 /// For workloads with published accounts: each published saving against our count.
 fn published(costs: &[ContextCost], parts: &mut Vec<Part>) {
-    let mut names: Vec<&str> = costs
-        .iter()
-        .filter(|cost| cost.basis == Basis::Published)
-        .map(|cost| cost.workload.as_str())
-        .collect();
+    let mut names: Vec<&str> =
+        costs.iter().filter(|cost| cost.basis == Basis::Published).map(|cost| cost.workload.as_str()).collect();
     names.dedup();
     for name in names {
-        let of_session: Vec<&ContextCost> =
-            costs.iter().filter(|cost| cost.workload == name).collect();
-        let theirs: Vec<&&ContextCost> = of_session
-            .iter()
-            .filter(|cost| cost.basis == Basis::Published)
-            .collect();
-        let ([before, after], Some(inline)) = (
-            &theirs[..],
-            of_session.iter().find(|cost| cost.policy == INLINE),
-        ) else {
+        let of_session: Vec<&ContextCost> = costs.iter().filter(|cost| cost.workload == name).collect();
+        let theirs: Vec<&&ContextCost> = of_session.iter().filter(|cost| cost.basis == Basis::Published).collect();
+        let ([before, after], Some(inline)) = (&theirs[..], of_session.iter().find(|cost| cost.policy == INLINE))
+        else {
             continue;
         };
-        let others: Vec<&&ContextCost> = of_session
-            .iter()
-            .filter(|cost| cost.basis != Basis::Published && cost.policy != INLINE)
-            .collect();
+        let others: Vec<&&ContextCost> =
+            of_session.iter().filter(|cost| cost.basis != Basis::Published && cost.policy != INLINE).collect();
         let mut head = columns("accounting | everything stays");
         head.extend(others.iter().map(|cost| cost.policy.clone()));
         let mut rows = Vec::new();
@@ -173,11 +156,7 @@ fn published(costs: &[ContextCost], parts: &mut Vec<Part>) {
         for model in MODELS {
             let of = |cost: &ContextCost| cost.dollars.get(model).copied().unwrap_or(0.0);
             let mut row = vec![format!("USD, {model}"), format!("{:.4}", of(inline))];
-            row.extend(
-                others
-                    .iter()
-                    .map(|cost| format!("{:.4} ({})", of(cost), saved(of(inline), of(cost)))),
-            );
+            row.extend(others.iter().map(|cost| format!("{:.4} ({})", of(cost), saved(of(inline), of(cost)))));
             rows.push(row);
         }
         parts.push(Text(format!(
@@ -196,22 +175,15 @@ fn worth(costs: &[ContextCost], parts: &mut Vec<Part>) {
     let mut lines = Vec::new();
     let model = MODELS[0];
     for inline in costs.iter().filter(|cost| cost.policy == INLINE) {
-        let others = costs.iter().filter(|cost| {
-            cost.workload == inline.workload
-                && cost.policy != INLINE
-                && cost.basis != Basis::Published
-        });
-        let dollars =
-            |cost: &ContextCost| cost.dollars.get(model).copied().unwrap_or(f64::INFINITY);
+        let others = costs
+            .iter()
+            .filter(|cost| cost.workload == inline.workload && cost.policy != INLINE && cost.basis != Basis::Published);
+        let dollars = |cost: &ContextCost| cost.dollars.get(model).copied().unwrap_or(f64::INFINITY);
         let Some(best) = others.min_by(|a, b| dollars(a).total_cmp(&dollars(b))) else {
             continue;
         };
         let saving = 1.0 - dollars(best) / dollars(inline);
-        let peaks = format!(
-            "{} of peak context instead of {}",
-            count(best.peak),
-            count(inline.peak)
-        );
+        let peaks = format!("{} of peak context instead of {}", count(best.peak), count(inline.peak));
         lines.push(if saving.abs() < 0.0005 {
             format!(
                 "{}: no policy is cheaper than keeping everything; {} changes nothing, because no result is large",
@@ -284,24 +256,14 @@ fn residuals(report: &Report<'_>, parts: &mut Vec<Part>) {
 }
 
 fn cache_residuals(found: &[Reconciled], parts: &mut Vec<Part>) {
-    let with = found
-        .iter()
-        .filter_map(|residual| Some((residual, residual.cache?)));
+    let with = found.iter().filter_map(|residual| Some((residual, residual.cache?)));
     let rows: Vec<Vec<String>> = with
         .map(|(residual, cache)| {
-            let share =
-                |(ours, theirs): (f64, f64)| format!("{:+.1} %", (ours / theirs - 1.0) * 100.0);
+            let share = |(ours, theirs): (f64, f64)| format!("{:+.1} %", (ours / theirs - 1.0) * 100.0);
             let (ours, theirs) = cache.fresh;
-            let dollars =
-                residual
-                    .dollars
-                    .map_or(["–"; 3].map(str::to_owned), |(ours, theirs)| {
-                        [
-                            format!("{ours:.4}"),
-                            format!("{theirs:.4}"),
-                            share((ours, theirs)),
-                        ]
-                    });
+            let dollars = residual.dollars.map_or(["–"; 3].map(str::to_owned), |(ours, theirs)| {
+                [format!("{ours:.4}"), format!("{theirs:.4}"), share((ours, theirs))]
+            });
             let mut row = vec![
                 residual.workload.clone(),
                 cache.calls.to_string(),
@@ -343,10 +305,7 @@ fn waiting(report: &Report<'_>, parts: &mut Vec<Part>) {
             delay.workload.clone(),
             delay.arm.clone(),
             delay.state.clone(),
-            format!(
-                "{} / {} ms",
-                delay.typical.longest_ms, delay.worst.longest_ms
-            ),
+            format!("{} / {} ms", delay.typical.longest_ms, delay.worst.longest_ms),
             three(|waited| waited.expired.to_string(), delay),
             three(|waited| count(waited.fresh), delay),
             three(|waited| format!("{:.4}", waited.dollars), delay),

@@ -70,10 +70,7 @@ pub(super) fn csv<T, H: IntoIterator<Item: AsRef<str>>>(
             let fields = row(value).into_iter().map(|field| field.0);
             writer.write_record(fields).map_err(format)?;
         }
-        writer.flush().map_err(|error| WriteError::Io {
-            file: file.to_owned(),
-            error,
-        })?;
+        writer.flush().map_err(|error| WriteError::Io { file: file.to_owned(), error })?;
     }
     new.finish()
 }

@@ -9,8 +9,8 @@ use tokens::Account;
 
 use super::axis::{LinearAxis, LogAxis};
 use super::drawing::{
-    Area, Chart, DrawError, Frame, MOST_PANELS, PANEL, Picture, SMALL, Side, TITLE, draw, fit,
-    line, spread, width, write, write_bold,
+    Area, Chart, DrawError, Frame, MOST_PANELS, PANEL, Picture, SMALL, Side, TITLE, draw, fit, line, spread, width,
+    write, write_bold,
 };
 use super::marks::{Mark, Marks};
 use super::report::Report;
@@ -76,34 +76,27 @@ pub(super) fn states(report: &Report<'_>, marks: &Marks) -> Vec<Panel> {
     let mut places: HashMap<(&str, &str), usize> = HashMap::new();
     let mut panels: Vec<Panel> = Vec::new();
     for cell in cells.iter().filter(is_wanted) {
-        let at = *places
-            .entry((&cell.workload, &cell.metric))
-            .or_insert_with(|| {
-                let mut title = short_name(&cell.workload).to_owned();
-                if many.contains(cell.workload.as_str()) && cell.metric != MAKESPAN {
-                    title += &format!(": {}", cell.metric);
-                }
-                panels.push(Panel {
-                    title,
-                    anchor: cell.anchor(),
-                    across: Across::Names(STATES.map(str::to_owned).into()),
-                    up: match cell.metric == MAKESPAN {
-                        true => "wait of a session",
-                        false => "time of a call",
-                    },
-                    label: time_tick,
-                    is_logarithmic: true,
-                    lines: Vec::new(),
-                });
-                panels.len() - 1
+        let at = *places.entry((&cell.workload, &cell.metric)).or_insert_with(|| {
+            let mut title = short_name(&cell.workload).to_owned();
+            if many.contains(cell.workload.as_str()) && cell.metric != MAKESPAN {
+                title += &format!(": {}", cell.metric);
+            }
+            panels.push(Panel {
+                title,
+                anchor: cell.anchor(),
+                across: Across::Names(STATES.map(str::to_owned).into()),
+                up: match cell.metric == MAKESPAN {
+                    true => "wait of a session",
+                    false => "time of a call",
+                },
+                label: time_tick,
+                is_logarithmic: true,
+                lines: Vec::new(),
             });
+            panels.len() - 1
+        });
         if let Some(rank) = rank(&cell.state) {
-            add(
-                &mut panels[at],
-                marks,
-                &cell.arm,
-                (rank as f64, cell.typical_ns),
-            );
+            add(&mut panels[at], marks, &cell.arm, (rank as f64, cell.typical_ns));
         }
     }
     retain_lines(&mut panels);
@@ -146,10 +139,7 @@ pub(super) fn tokens(report: &Report<'_>, marks: &Marks) -> Vec<Panel> {
             continue;
         }
         let account = Account::of(&session.conversation, &o200k(session));
-        if panels
-            .last()
-            .is_none_or(|panel| panel.title != session.workload)
-        {
+        if panels.last().is_none_or(|panel| panel.title != session.workload) {
             panels.push(Panel {
                 title: session.workload.clone(),
                 anchor: "what-the-context-costs".to_owned(),
@@ -161,8 +151,7 @@ pub(super) fn tokens(report: &Report<'_>, marks: &Marks) -> Vec<Panel> {
             });
         }
         let mut costs = report.contexts.costs.iter();
-        let cost =
-            costs.find(|cost| cost.workload == session.workload && cost.policy == session.policy);
+        let cost = costs.find(|cost| cost.workload == session.workload && cost.policy == session.policy);
         let dollars = cost.and_then(|cost| cost.dollars.get(MODELS[0]));
         let dollars = dollars.map_or(String::new(), |dollars| format!(" ${dollars:.2}"));
         let calls = account.calls.iter().map(|call| call.prompt as f64);
@@ -197,25 +186,23 @@ pub(super) fn growth(report: &Report<'_>, marks: &Marks) -> Vec<Panel> {
         let key = (name.to_owned(), cell.state.as_str(), cell.metric.as_str());
         groups.entry(key).or_default().push((f64::from(size), cell));
     }
-    let panels = groups
-        .into_iter()
-        .filter_map(|((name, state, metric), cells)| {
-            let mut panel = Panel {
-                title: format!("{}-…: {metric}, {state}", short_name(&name)),
-                anchor: cells.first()?.1.anchor(),
-                across: Across::Logarithmic("number of files or notes"),
-                up: "time of a call",
-                label: time_tick,
-                is_logarithmic: true,
-                lines: Vec::new(),
-            };
-            for (size, cell) in &cells {
-                if report.summary.aa_arm.as_deref() != Some(cell.arm.as_str()) {
-                    add(&mut panel, marks, &cell.arm, (*size, cell.typical_ns));
-                }
+    let panels = groups.into_iter().filter_map(|((name, state, metric), cells)| {
+        let mut panel = Panel {
+            title: format!("{}-…: {metric}, {state}", short_name(&name)),
+            anchor: cells.first()?.1.anchor(),
+            across: Across::Logarithmic("number of files or notes"),
+            up: "time of a call",
+            label: time_tick,
+            is_logarithmic: true,
+            lines: Vec::new(),
+        };
+        for (size, cell) in &cells {
+            if report.summary.aa_arm.as_deref() != Some(cell.arm.as_str()) {
+                add(&mut panel, marks, &cell.arm, (*size, cell.typical_ns));
             }
-            Some(panel)
-        });
+        }
+        Some(panel)
+    });
     let mut panels: Vec<Panel> = panels.collect();
     retain_lines(&mut panels);
     panels
@@ -246,11 +233,7 @@ fn compact(number: f64) -> String {
 /// Draws panels; `None` without one.
 pub(super) fn picture(panels: &[Panel]) -> Result<Option<Picture>, DrawError> {
     let panels = panels.iter().take(MOST_PANELS).map(draw_panel);
-    let drawn: Vec<Chart> = panels
-        .collect::<Result<Vec<_>, _>>()?
-        .into_iter()
-        .flatten()
-        .collect();
+    let drawn: Vec<Chart> = panels.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
     Ok(Some(Picture(drawn)).filter(|picture| !picture.0.is_empty()))
 }
 
@@ -278,17 +261,12 @@ impl Scale {
         let figures = match self {
             Scale::Names(names) => {
                 let names = names.iter().enumerate();
-                return names
-                    .map(|(at, name)| (self.share(at as f64), name.clone()))
-                    .collect();
+                return names.map(|(at, name)| (self.share(at as f64), name.clone())).collect();
             }
             Scale::Linear(axis) => axis.ticks(),
             Scale::Logarithmic(axis) => axis.ticks(),
         };
-        figures
-            .into_iter()
-            .map(|tick| (self.share(tick), label(tick)))
-            .collect()
+        figures.into_iter().map(|tick| (self.share(tick), label(tick))).collect()
     }
 }
 
@@ -317,18 +295,9 @@ fn draw_panel(panel: &Panel) -> Result<Option<Chart>, DrawError> {
         label + &line.figure
     });
     let labels: Vec<String> = labels.collect();
-    let widest = labels
-        .iter()
-        .map(|label| width(label, SMALL))
-        .max()
-        .unwrap_or(0);
+    let widest = labels.iter().map(|label| width(label, SMALL)).max().unwrap_or(0);
     let tall = (LABEL * lines.len() as i32).max(120);
-    let frame = Frame {
-        left: 56,
-        top: 44,
-        right: PANEL as i32 - widest - 26,
-        bottom: 44 + tall,
-    };
+    let frame = Frame { left: 56, top: 44, right: PANEL as i32 - widest - 26, bottom: 44 + tall };
     let title = fit(&panel.title, PANEL as i32 * 9 / 10, TITLE);
     let chart = draw((PANEL, (frame.bottom + 36) as u32), |area| {
         write_bold(area, &title, Side::Left, (2, 9), TITLE)?;
@@ -336,19 +305,9 @@ fn draw_panel(panel: &Panel) -> Result<Option<Chart>, DrawError> {
         frame.beside(area, &up.ticks(panel.label))?;
         frame.below(area, &across.ticks(compact))?;
         let middle = i32::midpoint(frame.left, frame.right);
-        write(
-            area,
-            words,
-            Side::Middle,
-            (middle, frame.bottom + 26),
-            SMALL,
-        )?;
-        let place =
-            |point: &(f64, f64)| (frame.x(across.share(point.0)), frame.y(up.share(point.1)));
-        let ends: Vec<(i32, i32)> = lines
-            .iter()
-            .map(|line| line.points.last().map_or((0, 0), place))
-            .collect();
+        write(area, words, Side::Middle, (middle, frame.bottom + 26), SMALL)?;
+        let place = |point: &(f64, f64)| (frame.x(across.share(point.0)), frame.y(up.share(point.1)));
+        let ends: Vec<(i32, i32)> = lines.iter().map(|line| line.points.last().map_or((0, 0), place)).collect();
         let wanted: Vec<i32> = ends.iter().map(|end| end.1).collect();
         let places = spread(&wanted, LABEL, frame.top, frame.bottom);
         for ((of_name, label), (end, y)) in lines.iter().zip(&labels).zip(ends.iter().zip(places)) {
@@ -366,11 +325,7 @@ fn draw_panel(panel: &Panel) -> Result<Option<Chart>, DrawError> {
 }
 
 /// Draws a line, and marks on it if it has few points.
-fn draw_line(
-    area: &Area<'_>,
-    of_name: &Line,
-    place: impl Fn(&(f64, f64)) -> (i32, i32),
-) -> Result<(), DrawError> {
+fn draw_line(area: &Area<'_>, of_name: &Line, place: impl Fn(&(f64, f64)) -> (i32, i32)) -> Result<(), DrawError> {
     let every = of_name.points.len().div_ceil(MOST_POINTS).max(1);
     let last = of_name.points.len().saturating_sub(1);
     let shown = of_name.points.iter().enumerate();
@@ -378,14 +333,9 @@ fn draw_line(
     let mut points: Vec<(i32, i32)> = shown.map(|(_, point)| place(point)).collect();
     points.dedup();
     if points.len() <= MARKED {
-        points
-            .iter()
-            .try_for_each(|point| of_name.mark.draw(area, *point))?;
+        points.iter().try_for_each(|point| of_name.mark.draw(area, *point))?;
     }
-    area.draw(&PathElement::new(
-        points,
-        of_name.mark.colour.stroke_width(2),
-    ))?;
+    area.draw(&PathElement::new(points, of_name.mark.colour.stroke_width(2)))?;
     Ok(())
 }
 

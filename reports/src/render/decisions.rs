@@ -33,9 +33,7 @@ fn candidates(decisions: &[Decision]) -> Vec<&str> {
     let mut candidates = names(decisions, |decision| &decision.candidate);
     let count = |name: &str| {
         let of_candidate = decisions.iter();
-        of_candidate
-            .filter(|decision| decision.candidate == name)
-            .count()
+        of_candidate.filter(|decision| decision.candidate == name).count()
     };
     candidates.sort_by_key(|name| std::cmp::Reverse(count(name)));
     candidates
@@ -73,9 +71,7 @@ fn shortened(text: &str) -> String {
         return text.to_owned();
     }
     let start: String = text.chars().take(WIDEST - 1).collect();
-    let whole = start
-        .rsplit_once(' ')
-        .map_or(start.as_str(), |(words, _)| words);
+    let whole = start.rsplit_once(' ').map_or(start.as_str(), |(words, _)| words);
     format!("{}…", whole.trim_end_matches([',', ':', ';']))
 }
 
@@ -95,9 +91,7 @@ pub(super) fn carrying(decisions: &[Decision]) -> Vec<String> {
         }
     }
     let lines = found.into_iter();
-    lines
-        .map(|(policy, candidate, figure)| format!("{policy}, {candidate}: {figure}"))
-        .collect()
+    lines.map(|(policy, candidate, figure)| format!("{policy}, {candidate}: {figure}")).collect()
 }
 
 /// The first screen: question, matrix, figures.
@@ -105,15 +99,10 @@ pub(super) fn first_screen(decisions: &[Decision], parts: &mut Vec<Part>) {
     if decisions.is_empty() {
         return;
     }
-    parts.push(Heading(
-        2,
-        "Which context backend, for what, at what cost".to_owned(),
-    ));
+    parts.push(Heading(2, "Which context backend, for what, at what cost".to_owned()));
     parts.push(matrix(decisions));
     parts.push(List(carrying(decisions)));
-    parts.push(Text(
-        "adopt: replace the baseline; archive: keep what you have.".to_owned(),
-    ));
+    parts.push(Text("adopt: replace the baseline; archive: keep what you have.".to_owned()));
     let gaps = gaps(decisions);
     if !gaps.is_empty() {
         let title = "Missing evidence, and the commands that make it".to_owned();
@@ -121,11 +110,9 @@ pub(super) fn first_screen(decisions: &[Decision], parts: &mut Vec<Part>) {
     }
     if decisions.iter().any(|decision| !decision.planned) {
         let names = names(decisions, |decision| &decision.policy);
-        let unplanned = names.into_iter().filter(|name| {
-            decisions
-                .iter()
-                .any(|decision| decision.policy == *name && !decision.planned)
-        });
+        let unplanned = names
+            .into_iter()
+            .filter(|name| decisions.iter().any(|decision| decision.policy == *name && !decision.planned));
         parts.push(Text(format!(
             "Not fixed before every run, and so proves less: {}.",
             unplanned.collect::<Vec<_>>().join(", ")
@@ -136,10 +123,7 @@ pub(super) fn first_screen(decisions: &[Decision], parts: &mut Vec<Part>) {
 /// The sections of all policies: for each candidate verdict, rows, and what would flip it.
 pub(super) fn policies(decisions: &[Decision], parts: &mut Vec<Part>) {
     for policy in names(decisions, |decision| &decision.policy) {
-        let of_policy: Vec<&Decision> = decisions
-            .iter()
-            .filter(|decision| decision.policy == policy)
-            .collect();
+        let of_policy: Vec<&Decision> = decisions.iter().filter(|decision| decision.policy == policy).collect();
         let Some(first) = of_policy.first() else {
             continue;
         };
@@ -152,13 +136,9 @@ pub(super) fn policies(decisions: &[Decision], parts: &mut Vec<Part>) {
             first.of_role(RowRole::Benefit).count(),
             first.policy_sha256.chars().take(12).collect::<String>()
         )));
-        let verdicts = of_policy.iter().map(|decision| {
-            vec![
-                decision.candidate.clone(),
-                verdict_and_why(decision),
-                decision.would_flip.clone(),
-            ]
-        });
+        let verdicts = of_policy
+            .iter()
+            .map(|decision| vec![decision.candidate.clone(), verdict_and_why(decision), decision.would_flip.clone()]);
         let head = columns("candidate | verdict | the smallest change that flips it");
         parts.push(Table(head, verdicts.collect()));
         sources(&of_policy, parts);
@@ -214,11 +194,7 @@ fn row_lines(row: &Row) -> String {
     let figure = [row.figure(), bound];
     let figure: Vec<&str> = figure.iter().map(String::as_str).collect();
     let figure = figure.into_iter().filter(|part| !part.is_empty());
-    let parts = [
-        figure.collect::<Vec<_>>().join(", "),
-        row.candidate.clone(),
-        remarks(row),
-    ];
+    let parts = [figure.collect::<Vec<_>>().join(", "), row.candidate.clone(), remarks(row)];
     for part in parts.iter().filter(|part| !part.is_empty()) {
         text += &paragraph(INDENT, INDENT, part);
     }
@@ -227,10 +203,7 @@ fn row_lines(row: &Row) -> String {
 
 /// The share of a session and the break-even of a row.
 fn remarks(row: &Row) -> String {
-    let break_even = row
-        .break_even
-        .as_ref()
-        .map(|break_even| break_even.words.clone());
+    let break_even = row.break_even.as_ref().map(|break_even| break_even.words.clone());
     let parts = row.session.iter().cloned().chain(break_even);
     parts.collect::<Vec<_>>().join("; ")
 }
@@ -246,11 +219,7 @@ pub(super) fn gaps(decisions: &[Decision]) -> Vec<String> {
                 more => format!("; {more} more"),
             };
             let shown = remedy.makes.iter().take(SHOWN).cloned().collect::<Vec<_>>();
-            format!(
-                "to measure {}{more}, run `{}`",
-                shown.join("; "),
-                remedy.command
-            )
+            format!("to measure {}{more}, run `{}`", shown.join("; "), remedy.command)
         })
         .collect()
 }
@@ -266,9 +235,7 @@ fn sources(decisions: &[&Decision], parts: &mut Vec<Part>) {
         head.push(format!("found on {}", decision.candidate));
         head.push("stands".to_owned());
     }
-    parts.push(Text(
-        "The source's own comparison, and the evidence for it:".to_owned(),
-    ));
+    parts.push(Text("The source's own comparison, and the evidence for it:".to_owned()));
     parts.push(Table(head, rows));
 }
 
@@ -292,12 +259,7 @@ fn source_rows(decisions: &[&Decision]) -> Vec<Vec<String>> {
 /// The verdicts of each policy with the candidates that got them, in lines for a terminal.
 fn verdict_lines(decisions: &[Decision]) -> String {
     let mut text = "adopt: change to it. archive: keep what you have.\n".to_owned();
-    let verdicts = [
-        PolicyVerdict::Adopt,
-        PolicyVerdict::AdoptIf,
-        PolicyVerdict::NotDecided,
-        PolicyVerdict::Archive,
-    ];
+    let verdicts = [PolicyVerdict::Adopt, PolicyVerdict::AdoptIf, PolicyVerdict::NotDecided, PolicyVerdict::Archive];
     for policy in names(decisions, |decision| &decision.policy) {
         for verdict in verdicts {
             let found = decisions.iter();
@@ -339,13 +301,7 @@ pub fn decisions_text(overview: &Overview, decisions: &[Decision]) -> String {
     }
     let source_rows = source_rows(&[decision]);
     if !source_rows.is_empty() {
-        text += &format!(
-            "\n{}",
-            table(
-                &["aspect", "the source says", "found", "stands"],
-                &source_rows
-            )
-        );
+        text += &format!("\n{}", table(&["aspect", "the source says", "found", "stands"], &source_rows));
     }
     if !decision.planned {
         text += &paragraph(
@@ -371,11 +327,7 @@ pub fn partial_answer(decision: &Decision, workloads: &[String]) -> Option<Strin
     let own = decision.rows.iter().filter(is_own).map(|row| {
         let state = row.role.state(row.state);
         let title = &row.title;
-        format!(
-            "{title} {}, needed {}: {state}",
-            row.figure(),
-            row.bound.words()
-        )
+        format!("{title} {}, needed {}: {state}", row.figure(), row.bound.words())
     });
     let own: Vec<String> = own.collect();
     let open = [RowState::Missing, RowState::Open, RowState::Void];
@@ -429,9 +381,7 @@ pub(super) fn write_csv(file: &Path, decisions: &[Decision]) -> Result<(), Write
         unit = pair.1.bound.unit,
         state = pair.1.role.state(pair.1.state),
     };
-    let rows = decisions
-        .iter()
-        .flat_map(|decision| decision.rows.iter().map(move |row| (decision, row)));
+    let rows = decisions.iter().flat_map(|decision| decision.rows.iter().map(move |row| (decision, row)));
     csv(file, columns, rows)
 }
 
@@ -442,10 +392,7 @@ pub(super) fn titles(decision: &Decision, role: RowRole, state: RowState) -> Vec
         figure if figure.is_empty() => format!("{}: {}", row.title, row.candidate),
         figure => {
             let bound = row.bound.words();
-            format!(
-                "{}: {figure}, needed {bound} ({})",
-                row.title, row.candidate
-            )
+            format!("{}: {figure}, needed {bound} ({})", row.title, row.candidate)
         }
     })
     .collect()
@@ -483,10 +430,7 @@ mod tests {
     fn half_a_line_ends_at_a_word() {
         let long = "words and more words ".repeat(9);
         let short = shortened(&long);
-        assert!(
-            short.chars().count() <= 72 && short.ends_with("words…"),
-            "{short}"
-        );
+        assert!(short.chars().count() <= 72 && short.ends_with("words…"), "{short}");
         assert_eq!(shortened("short"), "short");
     }
 
@@ -495,10 +439,7 @@ mod tests {
         let (dir, decisions) = (tempfile::tempdir().unwrap(), testing::decisions());
         let file = dir.path().join("decisions.csv");
         write_csv(&file, &decisions).unwrap();
-        let rows = decisions
-            .iter()
-            .map(|decision| decision.rows.len())
-            .sum::<usize>();
+        let rows = decisions.iter().map(|decision| decision.rows.len()).sum::<usize>();
         let mut written = ::csv::Reader::from_path(file).unwrap();
         assert_eq!(written.records().flatten().count(), rows);
     }

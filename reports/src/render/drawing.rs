@@ -46,17 +46,12 @@ impl Chart {
 
     /// The SVG for a file, on white.
     pub(super) fn for_file(&self) -> String {
-        self.svg
-            .replace(INK_TEXT, "#1d2125")
-            .replace(PAPER_TEXT, "#ffffff")
+        self.svg.replace(INK_TEXT, "#1d2125").replace(PAPER_TEXT, "#ffffff")
     }
 
     /// The SVG for a page, in the page's text and background colours.
     pub(super) fn for_page(&self) -> String {
-        let svg = self
-            .svg
-            .replace(INK_TEXT, "currentColor")
-            .replace(PAPER_TEXT, "none");
+        let svg = self.svg.replace(INK_TEXT, "currentColor").replace(PAPER_TEXT, "none");
         let mut links = HashMap::new();
         for (text, anchor) in &self.links {
             let link = links.entry(border::xml(&shown(text)));
@@ -167,11 +162,7 @@ pub(super) fn draw(
         paint(&area)?;
         area.present()?;
     }
-    Ok(Chart {
-        svg,
-        size,
-        links: Vec::new(),
-    })
+    Ok(Chart { svg, size, links: Vec::new() })
 }
 
 /// The side of a text at which its place is.
@@ -183,36 +174,19 @@ pub(super) enum Side {
 }
 
 /// Writes a text at a height, from, around or up to a place.
-pub(super) fn write(
-    area: &Area<'_>,
-    text: &str,
-    side: Side,
-    at: (i32, i32),
-    size: u32,
-) -> Result<(), DrawError> {
+pub(super) fn write(area: &Area<'_>, text: &str, side: Side, at: (i32, i32), size: u32) -> Result<(), DrawError> {
     write_styled(area, text, at, aligned(text_style(size), side))
 }
 
 /// As [`write`], bold.
-pub(super) fn write_bold(
-    area: &Area<'_>,
-    text: &str,
-    side: Side,
-    at: (i32, i32),
-    size: u32,
-) -> Result<(), DrawError> {
+pub(super) fn write_bold(area: &Area<'_>, text: &str, side: Side, at: (i32, i32), size: u32) -> Result<(), DrawError> {
     let font = ("sans-serif", pixels(size)).into_font();
     let style = font.style(FontStyle::Bold).color(&INK);
     write_styled(area, text, at, aligned(style, side))
 }
 
 /// As [`write`], in a style. All texts of charts that are not constants go through here.
-pub(super) fn write_styled(
-    area: &Area<'_>,
-    text: &str,
-    at: (i32, i32),
-    style: TextStyle<'_>,
-) -> Result<(), DrawError> {
+pub(super) fn write_styled(area: &Area<'_>, text: &str, at: (i32, i32), style: TextStyle<'_>) -> Result<(), DrawError> {
     Ok(area.draw(&Text::new(shown(text), at, style))?)
 }
 
@@ -226,11 +200,7 @@ fn aligned(style: TextStyle<'_>, side: Side) -> TextStyle<'_> {
 }
 
 /// Draws a straight line.
-pub(super) fn line(
-    area: &Area<'_>,
-    ends: [(i32, i32); 2],
-    style: impl Into<ShapeStyle>,
-) -> Result<(), DrawError> {
+pub(super) fn line(area: &Area<'_>, ends: [(i32, i32); 2], style: impl Into<ShapeStyle>) -> Result<(), DrawError> {
     Ok(area.draw(&PathElement::new(ends.to_vec(), style))?)
 }
 
@@ -250,11 +220,7 @@ fn shown(text: &str) -> String {
         Some(_) => c,
         None => '□',
     };
-    border::html(text)
-        .chars()
-        .take(LONGEST)
-        .map(known)
-        .collect()
+    border::html(text).chars().take(LONGEST).map(known).collect()
 }
 
 /// The width of a character in a sans-serif font, as a share of the font's size: at least that of DejaVu Sans, which is
@@ -264,9 +230,7 @@ fn em(c: char) -> Option<f64> {
         'i' | 'j' | 'l' | '.' | ',' | ':' | ';' | '\'' | '|' | ' ' | 'I' => 0.34,
         'f' | 't' | 'r' | '-' | '(' | ')' | '[' | ']' | '/' | '!' => 0.42,
         'm' | 'M' | 'w' | 'W' | '@' | '%' | '—' | '…' => 1.0,
-        '+' | '=' | '<' | '>' | '×' | '±' | '~' | '^' | '÷' | '≤' | '≥' | '#' | '✓' | '✗' => {
-            0.85
-        }
+        '+' | '=' | '<' | '>' | '×' | '±' | '~' | '^' | '÷' | '≤' | '≥' | '#' | '✓' | '✗' => 0.85,
         'a'..='z' | '0'..='9' => 0.64,
         ' '..='~' => 0.79,
         '\u{a0}'..='\u{24f}' | '\u{370}'..='\u{3ff}' => 0.9,
@@ -388,19 +352,11 @@ mod tests {
 
     #[test]
     fn a_picture_of_many_panels_is_one_file() {
-        let panel = || {
-            draw((PANEL, 40), |area| {
-                write(area, "a<b", Side::Left, (4, 20), TEXT)
-            })
-            .unwrap()
-        };
+        let panel = || draw((PANEL, 40), |area| write(area, "a<b", Side::Left, (4, 20), TEXT)).unwrap();
         let picture = Picture((0..4).map(|_| panel()).collect());
         let file = picture.for_file();
         assert_eq!(file.matches("<svg ").count(), 5);
-        assert!(
-            file.starts_with("<svg width=\"1080\" height=\"152\""),
-            "{file}"
-        );
+        assert!(file.starts_with("<svg width=\"1080\" height=\"152\""), "{file}");
         assert_eq!(picture.for_page().matches("<svg ").count(), 4);
         assert!(!picture.for_page().contains("#010203"));
     }

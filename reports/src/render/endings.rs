@@ -15,15 +15,10 @@ pub(super) fn conformance(report: &Report<'_>, parts: &mut Vec<Part>) {
     if features.is_empty() {
         return;
     }
-    let probes = || {
-        run.probes
-            .iter()
-            .filter(|probe| probe.aspect == CONFORMANCE)
-    };
+    let probes = || run.probes.iter().filter(|probe| probe.aspect == CONFORMANCE);
     parts.push(Heading(3, "Conformance".to_owned()));
     let is_tried = |arm: &&rundir::Arm| {
-        arm.unavailable.is_none()
-            && (run.plan.workloads.is_empty() || probes().any(|probe| probe.arm == arm.name))
+        arm.unavailable.is_none() && (run.plan.workloads.is_empty() || probes().any(|probe| probe.arm == arm.name))
     };
     let tried = run.plan.arms.iter().filter(is_tried);
     let arms: Vec<&str> = tried.map(|arm| arm.name.as_str()).collect();
@@ -48,17 +43,9 @@ pub(super) fn conformance(report: &Report<'_>, parts: &mut Vec<Part>) {
         return parts.extend([table, reasons]);
     }
     let failing = probes().filter(|probe| !matches!(probe.outcome, Outcome::Ok | Outcome::Skipped));
-    let title = format!(
-        "{} features were tried on {}: {} fail.",
-        features.len(),
-        arms.join(", "),
-        failing.count()
-    );
+    let title = format!("{} features were tried on {}: {} fail.", features.len(), arms.join(", "), failing.count());
     parts.push(Text(title));
-    parts.push(Folded(
-        "Feature by feature".to_owned(),
-        vec![table, reasons],
-    ));
+    parts.push(Folded("Feature by feature".to_owned(), vec![table, reasons]));
 }
 
 pub(super) fn tools(report: &Report<'_>, parts: &mut Vec<Part>) {
@@ -80,11 +67,7 @@ pub(super) fn tools(report: &Report<'_>, parts: &mut Vec<Part>) {
     });
     let head = columns("aspect | probe | arm | outcome | seen");
     parts.push(Folded(
-        format!(
-            "{} probes, {} of them ok",
-            probes.len(),
-            probes.iter().filter(|p| p.outcome == Outcome::Ok).count()
-        ),
+        format!("{} probes, {} of them ok", probes.len(), probes.iter().filter(|p| p.outcome == Outcome::Ok).count()),
         vec![Table(head, rows.collect())],
     ));
     let head = columns(
@@ -100,11 +83,7 @@ fn equal_faults(faults: &[Fault]) -> Vec<Vec<String>> {
         let recovered = if fault.recovered { "by itself" } else { "NO" };
         let outcome = fault.outcome.to_string();
         let kind = [&fault.scenario, &fault.arm, &outcome, &fault.detail];
-        let kind: Vec<String> = kind
-            .into_iter()
-            .cloned()
-            .chain([recovered.to_owned()])
-            .collect();
+        let kind: Vec<String> = kind.into_iter().cloned().chain([recovered.to_owned()]).collect();
         match kinds.iter_mut().find(|(other, _)| *other == kind) {
             Some((_, equal)) => equal.push(fault),
             None => kinds.push((kind, vec![fault])),
@@ -124,11 +103,7 @@ fn equal_faults(faults: &[Fault]) -> Vec<Vec<String>> {
                 format!("{}, {longest} ms", times[times.len() / 2])
             }
         });
-        row.push(format!(
-            "{} of {}",
-            sum(|fault| fault.lost),
-            sum(|fault| fault.acknowledged)
-        ));
+        row.push(format!("{} of {}", sum(|fault| fault.lost), sum(|fault| fault.acknowledged)));
         row.push(sum(|fault| fault.failed_calls).to_string());
         row
     });
@@ -138,10 +113,7 @@ fn equal_faults(faults: &[Fault]) -> Vec<Vec<String>> {
 pub(super) fn endings(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(Heading(3, "How calls ended".to_owned()));
     let list = |counts: &BTreeMap<Outcome, u64>| {
-        let parts: Vec<_> = counts
-            .iter()
-            .map(|(outcome, n)| format!("{outcome} {}", count(*n)))
-            .collect();
+        let parts: Vec<_> = counts.iter().map(|(outcome, n)| format!("{outcome} {}", count(*n))).collect();
         parts.join(", ")
     };
     let rows = report.summary.endings.iter().map(|ending| {
@@ -177,10 +149,7 @@ pub(super) fn endings(report: &Report<'_>, parts: &mut Vec<Part>) {
         }
     }
     if !reasons.is_empty() {
-        parts.push(Folded(
-            format!("What was skipped or failed: {} reasons", reasons.len()),
-            vec![List(reasons)],
-        ));
+        parts.push(Folded(format!("What was skipped or failed: {} reasons", reasons.len()), vec![List(reasons)]));
     }
 }
 
@@ -196,9 +165,7 @@ fn failing(report: &Report<'_>, parts: &mut Vec<Part>) {
     )));
     let rows = failing.iter().map(|found| {
         let calls = found.calls.iter();
-        let calls: Vec<String> = calls
-            .map(|(outcome, n)| format!("{outcome} {}", count(*n)))
-            .collect();
+        let calls: Vec<String> = calls.map(|(outcome, n)| format!("{outcome} {}", count(*n))).collect();
         let against = found.baseline_ns.filter(|base| *base > 0.0);
         vec![
             format!("{} {}", found.workload, found.state),
@@ -208,9 +175,7 @@ fn failing(report: &Report<'_>, parts: &mut Vec<Part>) {
             format!("{:.1} %", found.share() * 100.0),
             time(found.waited_ns),
             against.map_or("–".to_owned(), time),
-            against.map_or("–".to_owned(), |base| {
-                format!("×{:.0}", found.waited_ns / base)
-            }),
+            against.map_or("–".to_owned(), |base| format!("×{:.0}", found.waited_ns / base)),
         ]
     });
     let head = columns(&format!(

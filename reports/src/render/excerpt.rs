@@ -20,11 +20,7 @@ const LINES_OF_A_USE: usize = 3;
 /// # Errors
 /// If the text does not contain exactly one of each mark, in order.
 pub fn splice(report: &Report<'_>, text: &str, place: &str) -> Result<String, WriteError> {
-    let unmarked = || {
-        WriteError::Format(format!(
-            "needs the lines `{BEGIN}` and `{END}`, in this order"
-        ))
-    };
+    let unmarked = || WriteError::Format(format!("needs the lines `{BEGIN}` and `{END}`, in this order"));
     let (before, rest) = text.split_once(BEGIN).ok_or_else(unmarked)?;
     let (_, after) = rest.split_once(END).ok_or_else(unmarked)?;
     if after.contains(BEGIN) || after.contains(END) {
@@ -35,8 +31,7 @@ pub fn splice(report: &Report<'_>, text: &str, place: &str) -> Result<String, Wr
     // No line of the answer may end the block.
     let answer = report.overview.answer_lines(LINES_OF_A_USE).join("\n");
     let answer = answer.replace('`', "'");
-    let about =
-        [&plan.ctxbench, &report.overview.about.join(", ")].map(|text| border::markdown(text));
+    let about = [&plan.ctxbench, &report.overview.about.join(", ")].map(|text| border::markdown(text));
     let identical = border::markdown(report.overview.identical_arms.trim_end_matches('.'));
     let words = [
         format!(
@@ -52,10 +47,7 @@ pub fn splice(report: &Report<'_>, text: &str, place: &str) -> Result<String, Wr
             stems::LATENCY
         ),
     ];
-    Ok(format!(
-        "{before}{BEGIN}\n{}\n{END}{after}",
-        words.join("\n\n")
-    ))
+    Ok(format!("{before}{BEGIN}\n{}\n{END}{after}", words.join("\n\n")))
 }
 
 #[cfg(test)]

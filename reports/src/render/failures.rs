@@ -7,8 +7,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 use rundir::Outcome;
 
 use super::drawing::{
-    Chart, DrawError, PANEL, Picture, SMALL, Side, TEXT, TITLE, draw, fit, text_style, write,
-    write_bold, write_styled,
+    Chart, DrawError, PANEL, Picture, SMALL, Side, TEXT, TITLE, draw, fit, text_style, write, write_bold, write_styled,
 };
 use super::marks::Marks;
 use super::report::Report;
@@ -48,11 +47,7 @@ struct Group {
 
 impl Group {
     fn new(title: &'static str, anchor: &'static str) -> Self {
-        Self {
-            title,
-            anchor,
-            tried: Tried::new(),
-        }
+        Self { title, anchor, tried: Tried::new() }
     }
 
     fn add(&mut self, column: &str, arm: &str, worked: u64, all: u64) {
@@ -64,22 +59,15 @@ impl Group {
 
     /// Makes one column of those in which everything worked.
     fn join_whole(&mut self) {
-        let is_whole = |column: &BTreeMap<String, (u64, u64)>| {
-            column.values().all(|(worked, all)| worked == all)
-        };
-        let (whole, mut broken): (Tried, Tried) = std::mem::take(&mut self.tried)
-            .into_iter()
-            .partition(|column| is_whole(&column.1));
+        let is_whole = |column: &BTreeMap<String, (u64, u64)>| column.values().all(|(worked, all)| worked == all);
+        let (whole, mut broken): (Tried, Tried) =
+            std::mem::take(&mut self.tried).into_iter().partition(|column| is_whole(&column.1));
         let title = match broken.len() {
             0 => "all groups",
             _ => "the others",
         };
         for (arm, (worked, all)) in whole.into_values().flatten() {
-            let counts = broken
-                .entry(title.to_owned())
-                .or_default()
-                .entry(arm)
-                .or_default();
+            let counts = broken.entry(title.to_owned()).or_default().entry(arm).or_default();
             counts.0 += worked;
             counts.1 += all;
         }
@@ -109,10 +97,7 @@ pub(super) fn failures(report: &Report<'_>, marks: &Marks) -> Result<Option<Pict
 fn groups(report: &Report<'_>) -> [Group; 4] {
     let run = report.run;
     let mut passes = Group::new("Passes that ended well", "how-calls-ended");
-    let mut tools = Group::new(
-        "Tools that work, facts in sight",
-        "tools-and-killed-daemons",
-    );
+    let mut tools = Group::new("Tools that work, facts in sight", "tools-and-killed-daemons");
     let mut features = Group::new("Features that behave as on Linux", "conformance");
     let mut kills = Group::new("After a kill of the daemon", "tools-and-killed-daemons");
     for sample in &run.samples {
@@ -144,12 +129,7 @@ fn groups(report: &Report<'_>) -> [Group; 4] {
 /// The results of arms in a column, with its title.
 type Column<'a> = (&'a String, &'a BTreeMap<String, (u64, u64)>);
 
-fn panel(
-    report: &Report<'_>,
-    marks: &Marks,
-    group: &Group,
-    columns: &[Column<'_>],
-) -> Result<Chart, DrawError> {
+fn panel(report: &Report<'_>, marks: &Marks, group: &Group, columns: &[Column<'_>]) -> Result<Chart, DrawError> {
     const TOP: i32 = 44;
     let column = column_width(columns.len());
     let mut arms = report.arms();
@@ -196,7 +176,4 @@ fn panel(
     Ok(chart.with_links(vec![(group.title.to_owned(), group.anchor.to_owned())]))
 }
 
-const LEFT: Pos = Pos {
-    h_pos: HPos::Left,
-    v_pos: VPos::Center,
-};
+const LEFT: Pos = Pos { h_pos: HPos::Left, v_pos: VPos::Center };

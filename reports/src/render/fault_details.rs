@@ -4,9 +4,7 @@ use super::fault_words::{data, errno_name, recovery};
 use super::part::Part;
 use crate::text::columns;
 use rundir::Run;
-use rundir::faults::{
-    CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, SeenKind, Status,
-};
+use rundir::faults::{CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, SeenKind, Status};
 
 pub(super) fn details(run: &Run, parts: &mut Vec<Part>) {
     parts.push(Part::Heading(2, "Scenario by scenario".to_owned()));
@@ -28,10 +26,7 @@ pub(super) fn details(run: &Run, parts: &mut Vec<Part>) {
         let title = format!("{}: {}", scenario.name, scenario.title);
         parts.push(Part::Folded(
             title,
-            vec![
-                Part::Text(scenario.essay.replace('\n', " ")),
-                Part::Table(head.clone(), rows),
-            ],
+            vec![Part::Text(scenario.essay.replace('\n', " ")), Part::Table(head.clone(), rows)],
         ));
     }
 }
@@ -44,10 +39,7 @@ fn row(outcome: &FaultOutcome) -> Vec<String> {
         .iter()
         .filter(|(loss, _)| !known.contains(&loss.as_str()))
         .map(|(loss, audit)| format!("{loss}: {}", data(audit)));
-    let facts = outcome
-        .facts
-        .iter()
-        .map(|(name, fact)| format!("{}: {fact}", name.replace('_', " ")));
+    let facts = outcome.facts.iter().map(|(name, fact)| format!("{}: {fact}", name.replace('_', " ")));
     let mut injected = outcome.injected.clone();
     if let Some(label) = &outcome.label {
         injected += &format!(" ({label})");
@@ -63,15 +55,7 @@ fn row(outcome: &FaultOutcome) -> Vec<String> {
         data_after(POWER_LOSS),
         data_after(MACHINE_LOSS),
         others.collect::<Vec<_>>().join("; "),
-        facts
-            .chain(
-                outcome
-                    .breaches
-                    .iter()
-                    .map(|breach| format!("BREACH: {breach}")),
-            )
-            .collect::<Vec<_>>()
-            .join("; "),
+        facts.chain(outcome.breaches.iter().map(|breach| format!("BREACH: {breach}"))).collect::<Vec<_>>().join("; "),
     ]
 }
 
@@ -129,19 +113,12 @@ pub(super) fn not_run(run: &Run, parts: &mut Vec<Part>) {
     if rows.is_empty() {
         return;
     }
-    let failed = run
-        .fault_outcomes
-        .iter()
-        .filter(|outcome| outcome.cell() == CellKind::Infra)
-        .count();
+    let failed = run.fault_outcomes.iter().filter(|outcome| outcome.cell() == CellKind::Infra).count();
     parts.push(Part::Heading(2, "Not run".to_owned()));
     parts.push(Part::Text(format!(
         "{} pairs of scenario and backend; {failed} because the harness failed. None of them is passed.",
         rows.len()
     )));
     let head = columns("why | scenario | backend | reason");
-    parts.push(Part::Folded(
-        "The pairs".to_owned(),
-        vec![Part::Table(head, rows)],
-    ));
+    parts.push(Part::Folded("The pairs".to_owned(), vec![Part::Table(head, rows)]));
 }

@@ -16,10 +16,7 @@ fn scenarios_that_ran<'a>(run: &'a Run, group: &str) -> Vec<&'a str> {
         let mut outcomes = run.fault_outcomes.iter();
         outcomes.any(|outcome| outcome.scenario == name && outcome.status != Status::Unfit)
     };
-    of_group
-        .map(|scenario| scenario.name.as_str())
-        .filter(|name| has_run(name))
-        .collect()
+    of_group.map(|scenario| scenario.name.as_str()).filter(|name| has_run(name)).collect()
 }
 
 /// The table of group `s3`; empty if no scenario ran.
@@ -33,12 +30,9 @@ pub(super) fn bucket(run: &Run) -> Vec<Part> {
             };
             let mut row = vec![format!("`{scenario}`"), format!("`{}`", backend.name)];
             match outcome.status {
-                Status::Ran => row.extend([
-                    saw(outcome),
-                    duration(outcome.longest_call_ms),
-                    returned(outcome),
-                    kept(outcome),
-                ]),
+                Status::Ran => {
+                    row.extend([saw(outcome), duration(outcome.longest_call_ms), returned(outcome), kept(outcome)])
+                }
                 _ => row.extend([
                     short(outcome),
                     "–".to_owned(),
@@ -52,9 +46,7 @@ pub(super) fn bucket(run: &Run) -> Vec<Part> {
     if rows.is_empty() {
         return Vec::new();
     }
-    let head = columns(
-        "scenario | backend | what the agent saw | longest call | all in the bucket after | data",
-    );
+    let head = columns("scenario | backend | what the agent saw | longest call | all in the bucket after | data");
     vec![Part::Table(head, rows)]
 }
 
@@ -68,11 +60,8 @@ pub(super) fn model(run: &Run) -> Vec<Part> {
         .map(|backend| backend.name.as_str())
         .filter(|name| {
             let mut outcomes = run.fault_outcomes.iter();
-            outcomes.any(|outcome| {
-                outcome.group == "llm"
-                    && outcome.backend == *name
-                    && outcome.status != Status::Unfit
-            })
+            outcomes
+                .any(|outcome| outcome.group == "llm" && outcome.backend == *name && outcome.status != Status::Unfit)
         })
         .collect();
     if scenarios.is_empty() || backends.is_empty() {
@@ -80,22 +69,16 @@ pub(super) fn model(run: &Run) -> Vec<Part> {
     }
     let mut head = columns("scenario");
     for backend in &backends {
-        head.extend([
-            format!("`{backend}`"),
-            "read took".to_owned(),
-            "right again after".to_owned(),
-        ]);
+        head.extend([format!("`{backend}`"), "read took".to_owned(), "right again after".to_owned()]);
     }
     let rows = scenarios.iter().map(|scenario| {
         let mut row = vec![format!("`{scenario}`")];
         for backend in &backends {
             let outcome = worst(run, scenario, backend);
             row.extend(match outcome {
-                Some(outcome) if outcome.status == Status::Ran => [
-                    saw(outcome),
-                    fact(outcome, "read_ms").map_or("–".to_owned(), duration),
-                    returned(outcome),
-                ],
+                Some(outcome) if outcome.status == Status::Ran => {
+                    [saw(outcome), fact(outcome, "read_ms").map_or("–".to_owned(), duration), returned(outcome)]
+                }
                 Some(outcome) => [short(outcome), "–".to_owned(), "–".to_owned()],
                 None => ["not run", "–", "–"].map(str::to_owned),
             });
@@ -170,11 +153,9 @@ fn kept(outcome: &FaultOutcome) -> String {
     if let Some(cut) = fact("uploads_cut_off") {
         said.push(format!("{cut} of them cut off, and there"));
     }
-    if let (Some(before), Some(peak), Some(written)) = (
-        fact("rss_before_kib"),
-        fact("rss_peak_kib"),
-        fact("written_meanwhile_kib"),
-    ) {
+    if let (Some(before), Some(peak), Some(written)) =
+        (fact("rss_before_kib"), fact("rss_peak_kib"), fact("written_meanwhile_kib"))
+    {
         said.push(format!(
             "daemon {} MiB, {} at most while {} MiB were written",
             before >> 10,
@@ -190,27 +171,18 @@ fn kept(outcome: &FaultOutcome) -> String {
         }
     }
     if let (Some(here), Some(there)) = (fact("kept_versions_here"), fact("kept_versions_there")) {
-        said.push(format!(
-            "of the cut-off host's versions {here} kept here, {there} there"
-        ));
+        said.push(format!("of the cut-off host's versions {here} kept here, {there} there"));
     }
     if let Some(failed) = fact("reads_that_failed_of_4") {
         said.push(format!("{failed} of 4 reads failed"));
     }
-    for (name, what) in [
-        ("first_read_of_10_ms", "10 first reads"),
-        ("write_of_100_ms", "100 writes"),
-        ("sync_of_100_ms", "their sync"),
-    ] {
+    for (name, what) in
+        [("first_read_of_10_ms", "10 first reads"), ("write_of_100_ms", "100 writes"), ("sync_of_100_ms", "their sync")]
+    {
         if let Some(ms) = fact(name) {
             said.push(format!("{what} {}", duration(ms)));
         }
     }
-    said.extend(
-        outcome
-            .breaches
-            .iter()
-            .map(|breach| format!("**{breach}**")),
-    );
+    said.extend(outcome.breaches.iter().map(|breach| format!("**{breach}**")));
     said.join("; ")
 }

@@ -25,16 +25,12 @@ pub fn splice_faults(run: &Run, text: &str) -> Result<(String, Vec<&'static str>
     let mut text = text.to_owned();
     let mut replaced = Vec::new();
     for (name, section) in sections {
-        let (begin, end) = (
-            format!("<!-- {name} -->"),
-            format!("<!-- end of {name} -->"),
-        );
+        let (begin, end) = (format!("<!-- {name} -->"), format!("<!-- end of {name} -->"));
         let Some((before, rest)) = text.split_once(&begin) else {
             continue;
         };
-        let (_, after) = rest
-            .split_once(&end)
-            .ok_or_else(|| WriteError::Format(format!("`{begin}` has no `{end}` after it")))?;
+        let (_, after) =
+            rest.split_once(&end).ok_or_else(|| WriteError::Format(format!("`{begin}` has no `{end}` after it")))?;
         if section.is_empty() {
             continue;
         }
@@ -45,9 +41,7 @@ pub fn splice_faults(run: &Run, text: &str) -> Result<(String, Vec<&'static str>
         replaced.push(name);
     }
     if replaced.is_empty() {
-        return Err(WriteError::Format(
-            "no mark such as `<!-- MATRIX -->` of anything that the run has".to_owned(),
-        ));
+        return Err(WriteError::Format("no mark such as `<!-- MATRIX -->` of anything that the run has".to_owned()));
     }
     Ok((text, replaced))
 }

@@ -7,8 +7,7 @@ use rundir::faults::{Audit, CellKind, FaultOutcome, Return, SeenKind};
 /// The worst outcome of a scenario on a backend, over all seeds.
 pub(super) fn worst<'a>(run: &'a Run, scenario: &str, backend: &str) -> Option<&'a FaultOutcome> {
     let outcomes = run.fault_outcomes.iter();
-    let outcomes =
-        outcomes.filter(|outcome| outcome.scenario == scenario && outcome.backend == backend);
+    let outcomes = outcomes.filter(|outcome| outcome.scenario == scenario && outcome.backend == backend);
     outcomes.max_by_key(|outcome| outcome.cell())
 }
 
@@ -16,11 +15,7 @@ pub(super) fn worst<'a>(run: &'a Run, scenario: &str, backend: &str) -> Option<&
 pub(super) fn short(outcome: &FaultOutcome) -> String {
     let kind = outcome.cell();
     let waited = outcome.longest_call_ms;
-    let slow = if waited >= 1000 {
-        format!(" {:.0} s", waited as f64 / 1e3)
-    } else {
-        String::new()
-    };
+    let slow = if waited >= 1000 { format!(" {:.0} s", waited as f64 / 1e3) } else { String::new() };
     match kind {
         CellKind::Unfit => "–".to_owned(),
         CellKind::Skipped => "skipped".to_owned(),
@@ -38,9 +33,7 @@ pub(super) fn short(outcome: &FaultOutcome) -> String {
             format!("hang {} s", waited / 1000)
         }
         CellKind::Lost => {
-            let sum = |count: fn(&Audit) -> u64| -> u64 {
-                outcome.audits.values().map(count).max().unwrap_or(0)
-            };
+            let sum = |count: fn(&Audit) -> u64| -> u64 { outcome.audits.values().map(count).max().unwrap_or(0) };
             let counts = [
                 (sum(|audit| audit.lost), "lost"),
                 (sum(|audit| audit.torn), "torn"),
@@ -48,9 +41,7 @@ pub(super) fn short(outcome: &FaultOutcome) -> String {
                 (sum(|audit| audit.stale), "stale"),
             ];
             let first = counts.into_iter().find(|(count, _)| *count > 0);
-            first.map_or("wrong bytes".to_owned(), |(number, what)| {
-                format!("{number} {what}")
-            })
+            first.map_or("wrong bytes".to_owned(), |(number, what)| format!("{number} {what}"))
         }
         CellKind::Error => {
             // An error number is more specific than the scenario's own effect on the agent.
@@ -58,9 +49,7 @@ pub(super) fn short(outcome: &FaultOutcome) -> String {
                 let seen = outcome.seen.iter();
                 seen.filter(|seen| seen.what != SeenKind::Nothing)
             };
-            let seen = all()
-                .find(|seen| seen.errno.is_some())
-                .or_else(|| all().next());
+            let seen = all().find(|seen| seen.errno.is_some()).or_else(|| all().next());
             let what = seen.map_or("error".to_owned(), |seen| match (seen.errno, seen.what) {
                 (Some(errno), _) => errno_name(errno),
                 (None, SeenKind::Refusal) => "refused".to_owned(),
@@ -93,11 +82,7 @@ pub(super) fn recovery(outcome: &FaultOutcome) -> String {
         Return::Never => "NOT",
     };
     let step = recovery.step.as_ref().map(|step| format!(": {step}"));
-    format!(
-        "{how}, {:.3} s{}",
-        recovery.ms as f64 / 1e3,
-        step.unwrap_or_default()
-    )
+    format!("{how}, {:.3} s{}", recovery.ms as f64 / 1e3, step.unwrap_or_default())
 }
 
 /// The audit, in words.
@@ -114,9 +99,7 @@ pub(super) fn data(audit: &Audit) -> String {
         (audit.unreadable, "unreadable"),
     ];
     let told = counts.iter().filter(|(count, _)| *count > 0);
-    let told: Vec<String> = told
-        .map(|(count, what)| format!("{count} {what}"))
-        .collect();
+    let told: Vec<String> = told.map(|(count, what)| format!("{count} {what}")).collect();
     let promised = match &audit.promised {
         Some(class) => format!(" (promised after {class})"),
         None => String::new(),
@@ -125,11 +108,7 @@ pub(super) fn data(audit: &Audit) -> String {
     format!(
         "{}: {}{promised}{}",
         audit.verdict.name(),
-        if told.is_empty() {
-            "no record".to_owned()
-        } else {
-            told.join(", ")
-        },
+        if told.is_empty() { "no record".to_owned() } else { told.join(", ") },
         note.unwrap_or_default()
     )
 }

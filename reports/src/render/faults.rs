@@ -19,9 +19,7 @@ use super::output::{WriteError, place, put};
 use super::part::Part;
 use crate::text::columns;
 use rundir::Run;
-use rundir::faults::{
-    Audit, AuditVerdict, CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS,
-};
+use rundir::faults::{Audit, AuditVerdict, CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS};
 
 /// The stem of the chart's file.
 const MATRIX: &str = "faults";
@@ -42,10 +40,7 @@ pub fn write_faults(run: &Run) -> Result<PathBuf, WriteError> {
     put(&dir.join("faults.md"), &markdown(&parts))?;
     let page = dir.join("faults.html");
     let text = html(&title, &parts, &charts, None);
-    put(
-        &page,
-        &text.map_err(|error| WriteError::Format(error.to_string()))?,
-    )?;
+    put(&page, &text.map_err(|error| WriteError::Format(error.to_string()))?)?;
     table_file(run, dir)?;
     Ok(page)
 }
@@ -95,11 +90,7 @@ fn matrix(run: &Run) -> Result<Chart, Box<dyn std::error::Error + Send + Sync>> 
             let outcome = worst(run, &scenario.name, backend)?;
             let kind = outcome.cell();
             let (colour, is_dark) = colour(kind);
-            Some(HeatCell {
-                text: short(outcome),
-                colour,
-                is_dark,
-            })
+            Some(HeatCell { text: short(outcome), colour, is_dark })
         });
         rows.push(HeatRow::Cells(scenario.name.clone(), cells.collect()));
     }
@@ -110,10 +101,7 @@ fn matrix(run: &Run) -> Result<Chart, Box<dyn std::error::Error + Send + Sync>> 
 fn page(run: &Run) -> Vec<Part> {
     let mut parts = Vec::new();
     first_page(run, &mut parts);
-    for (title, section) in [
-        ("Crash points", crash_points(run)),
-        ("Findings", findings(run)),
-    ] {
+    for (title, section) in [("Crash points", crash_points(run)), ("Findings", findings(run))] {
         titled(title, section, &mut parts);
     }
     promises(run, &mut parts);
@@ -139,18 +127,10 @@ fn titled(title: &str, section: Vec<Part>, parts: &mut Vec<Part>) {
 
 fn first_page(run: &Run, parts: &mut Vec<Part>) {
     let plan = &run.plan;
-    let ran = run
-        .fault_outcomes
-        .iter()
-        .filter(|outcome| !matches!(outcome.cell(), CellKind::Unfit | CellKind::Skipped));
-    let labelled = run
-        .fault_outcomes
-        .iter()
-        .filter(|outcome| outcome.label.is_some());
-    parts.push(Part::Heading(
-        1,
-        "What backends do when a fault is injected".to_owned(),
-    ));
+    let ran =
+        run.fault_outcomes.iter().filter(|outcome| !matches!(outcome.cell(), CellKind::Unfit | CellKind::Skipped));
+    let labelled = run.fault_outcomes.iter().filter(|outcome| outcome.label.is_some());
+    parts.push(Part::Heading(1, "What backends do when a fault is injected".to_owned()));
     let mut facts = vec![
         format!(
             "`ctxbench fault`, {}, ctxbench {}: {} scenarios, {} backends, {} outcomes of scenarios that fit and could be run, {} of them shortened or simulated (the details say how).",
@@ -172,10 +152,7 @@ fn first_page(run: &Run, parts: &mut Vec<Part>) {
         "Every call on a mount is made by a separate process under a watchdog. Records are numbered and checksummed, every acknowledgement is noted outside the mount, and a checker compares the records with these notes. One run of a scenario shows what can happen, not how often it happens. A killed daemon does not affect the kernel's page cache, so written data that are not on the disk yet survive.".to_owned(),
     ];
     if run.environment.build.starts_with("debug") {
-        facts.push(
-            "This was a DEBUG build: its times mean nothing, but its outcomes are valid."
-                .to_owned(),
-        );
+        facts.push("This was a DEBUG build: its times mean nothing, but its outcomes are valid.".to_owned());
     }
     parts.push(Part::List(facts));
     parts.push(Part::Chart(
@@ -193,13 +170,8 @@ pub(super) fn findings(run: &Run) -> Vec<Part> {
     );
     let mut items = Vec::new();
     for backend in &run.plan.arms {
-        let outcomes = run
-            .fault_outcomes
-            .iter()
-            .filter(|outcome| outcome.backend == backend.name);
-        let mut bad: Vec<&FaultOutcome> = outcomes
-            .filter(|outcome| outcome.cell() >= CellKind::Breach)
-            .collect();
+        let outcomes = run.fault_outcomes.iter().filter(|outcome| outcome.backend == backend.name);
+        let mut bad: Vec<&FaultOutcome> = outcomes.filter(|outcome| outcome.cell() >= CellKind::Breach).collect();
         bad.sort_by_key(|outcome| std::cmp::Reverse(outcome.cell()));
         if bad.is_empty() {
             items.push(format!("{}: no breach.", backend.name));
@@ -223,13 +195,7 @@ fn finding(outcome: &FaultOutcome) -> String {
     // A daemon's message may have several lines.
     let said = said.join("; ");
     let said: Vec<&str> = said.lines().map(str::trim).collect();
-    format!(
-        "{}, {}: {} – {}.",
-        outcome.backend,
-        outcome.scenario,
-        outcome.cell().words(),
-        said.join(" / ")
-    )
+    format!("{}, {}: {} – {}.", outcome.backend, outcome.scenario, outcome.cell().words(), said.join(" / "))
 }
 
 fn promises(run: &Run, parts: &mut Vec<Part>) {
@@ -237,8 +203,7 @@ fn promises(run: &Run, parts: &mut Vec<Part>) {
     parts.push(Part::Text(
         "The weakest call whose return guarantees that data are kept, by kind of loss. The checker tests each backend against this promise.".to_owned(),
     ));
-    let head =
-        columns("backend | a killed daemon | power loss | loss of the machine | in its own words");
+    let head = columns("backend | a killed daemon | power loss | loss of the machine | in its own words");
     let rows = run.plan.arms.iter().map(|backend| {
         let promise = |loss: &str| {
             let promised = backend.backend.promises.get(loss);
@@ -265,12 +230,10 @@ pub(super) fn matrix_table(run: &Run) -> Vec<Part> {
         let mut row = vec![scenario.group.clone(), scenario.name.clone()];
         for backend in &run.plan.arms {
             let outcome = worst(run, &scenario.name, &backend.name);
-            row.push(
-                outcome.map_or("not run".to_owned(), |outcome| match outcome.cell() {
-                    CellKind::Unfit => "–".to_owned(),
-                    kind => format!("{}: {}", kind.words(), short(outcome)),
-                }),
-            );
+            row.push(outcome.map_or("not run".to_owned(), |outcome| match outcome.cell() {
+                CellKind::Unfit => "–".to_owned(),
+                kind => format!("{}: {}", kind.words(), short(outcome)),
+            }));
         }
         row
     });
@@ -278,9 +241,7 @@ pub(super) fn matrix_table(run: &Run) -> Vec<Part> {
 }
 
 fn table_file(run: &Run, dir: &Path) -> Result<(), WriteError> {
-    let sum = |outcome: &FaultOutcome, count: fn(&Audit) -> u64| -> u64 {
-        outcome.audits.values().map(count).sum()
-    };
+    let sum = |outcome: &FaultOutcome, count: fn(&Audit) -> u64| -> u64 { outcome.audits.values().map(count).sum() };
     let verdict = |outcome: &FaultOutcome| outcome.audits.values().map(|audit| audit.verdict).max();
     let columns = csv_columns! {
         outcome: &FaultOutcome =>

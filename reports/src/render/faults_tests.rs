@@ -40,14 +40,8 @@ fn run() -> Run {
     };
     let mut error = outcome("kill-idle", "sqlite");
     error.seen.push(seen(107));
-    error.recovery = Some(Recovery {
-        how: Return::NextMount,
-        ms: 21,
-        step: None,
-    });
-    error
-        .facts
-        .insert("locks".to_owned(), Fact::Words("exclude".to_owned()));
+    error.recovery = Some(Recovery { how: Return::NextMount, ms: 21, step: None });
+    error.facts.insert("locks".to_owned(), Fact::Words("exclude".to_owned()));
     let mut hang = outcome("stop", "sqlite");
     hang.label = Some("shortened: 5 s instead of 30 s".to_owned());
     hang.hang = Some(Hang {
@@ -59,8 +53,7 @@ fn run() -> Run {
         ended_after_ms: 2_000,
         uninterruptible_ms: 1_900,
     });
-    hang.breaches
-        .push("write did not end within 30 s".to_owned());
+    hang.breaches.push("write did not end within 30 s".to_owned());
     let mut lost = outcome("kill-idle", "theirs");
     let audit = Audit {
         verdict: AuditVerdict::Invalid,
@@ -118,22 +111,13 @@ fn the_worst_of_what_happened_is_what_a_cell_shows() {
     assert_eq!(kind("stop", "sqlite"), CellKind::Hang);
     assert_eq!(kind("stop", "theirs"), CellKind::Unfit);
     let text = |at: usize| short(&run.fault_outcomes[at]);
-    assert_eq!(
-        [text(0), text(1), text(2)],
-        ["ENOTCONN", "3 lost", "hang 30 s"]
-    );
+    assert_eq!([text(0), text(1), text(2)], ["ENOTCONN", "3 lost", "hang 30 s"]);
 
     let mut by_hand = outcome("x", "y");
-    by_hand.recovery = Some(Recovery {
-        how: Return::Never,
-        ms: 1,
-        step: None,
-    });
+    by_hand.recovery = Some(Recovery { how: Return::Never, ms: 1, step: None });
     assert_eq!(by_hand.cell(), CellKind::Manual);
     let mut unknown = outcome("x", "y");
-    unknown
-        .audits
-        .insert("power-loss".to_owned(), Audit::unknown("no way to see it"));
+    unknown.audits.insert("power-loss".to_owned(), Audit::unknown("no way to see it"));
     assert_eq!(unknown.cell(), CellKind::Unknown);
     unknown.breaches.push("b".to_owned());
     assert_eq!(unknown.cell(), CellKind::Breach);
@@ -141,19 +125,13 @@ fn the_worst_of_what_happened_is_what_a_cell_shows() {
     let mut raced = outcome("x", "y");
     raced.facts.insert("torn_reads".to_owned(), Fact::Count(12));
     assert_eq!(short(&raced), "12 torn reads");
-    raced
-        .facts
-        .insert("updates_lost".to_owned(), Fact::Count(86));
+    raced.facts.insert("updates_lost".to_owned(), Fact::Count(86));
     // Lost updates are worse than a failed call.
     raced.seen.push(seen(5));
     assert_eq!(raced.cell(), CellKind::Raced);
     assert_eq!(short(&raced), "86 upd. lost");
     let mut late = outcome("x", "y");
-    late.seen.push(Seen {
-        what: SeenKind::Late,
-        errno: None,
-        ..seen(5)
-    });
+    late.seen.push(Seen { what: SeenKind::Late, errno: None, ..seen(5) });
     assert_eq!(late.cell(), CellKind::Error, "late is not wrong");
     assert_eq!(short(&late), "seen late");
     late.seen.push(seen(110));
@@ -167,15 +145,9 @@ fn skipped_crash_points_pass_and_unchecked_ones_do_not() {
     assert!(!line(Status::Infra).is_passed());
     // The points ran, but the state of the data is unknown.
     assert!(!line(Status::Ran).is_passed());
-    let valid = CrashPoints {
-        audit: Audit::default(),
-        ..line(Status::Ran)
-    };
+    let valid = CrashPoints { audit: Audit::default(), ..line(Status::Ran) };
     assert!(valid.is_passed());
-    let died = CrashPoints {
-        died_by_itself: 1,
-        ..valid
-    };
+    let died = CrashPoints { died_by_itself: 1, ..valid };
     assert!(!died.is_passed());
 }
 
@@ -185,10 +157,7 @@ fn examples_of_one_kind_do_not_hide_those_of_another() {
     let mut all = Audit::default();
     for at in 0..20 {
         let kind = if at < 19 { "stale" } else { "lost" };
-        all.add(&Audit {
-            examples: vec![example(at, kind)],
-            ..Audit::default()
-        });
+        all.add(&Audit { examples: vec![example(at, kind)], ..Audit::default() });
     }
     assert_eq!(all.examples.len(), 4);
     assert_eq!(all.examples[3], example(19, "lost"));
@@ -213,11 +182,7 @@ fn remote() -> Run {
     let mut cut = outcome("s3-cut", "sqlite");
     cut.group = "s3".to_owned();
     cut.seen.push(seen(5));
-    cut.recovery = Some(Recovery {
-        how: Return::ByItself,
-        ms: 1_500,
-        step: None,
-    });
+    cut.recovery = Some(Recovery { how: Return::ByItself, ms: 1_500, step: None });
     cut.audits.insert(MACHINE_LOSS.to_owned(), Audit::default());
     for (name, count) in [
         ("uploaded_once", 300),
@@ -229,14 +194,10 @@ fn remote() -> Run {
         cut.facts.insert(name.to_owned(), Fact::Count(count));
     }
     let words = "not measured: no call waited".to_owned();
-    cut.facts
-        .insert("sync_interrupted_after_ms".to_owned(), Fact::Words(words));
+    cut.facts.insert("sync_interrupted_after_ms".to_owned(), Fact::Words(words));
     let mut empty = outcome("llm-empty", "theirs");
     empty.group = "llm".to_owned();
-    empty.seen.push(Seen {
-        call: "read".to_owned(),
-        ..seen(5)
-    });
+    empty.seen.push(Seen { call: "read".to_owned(), ..seen(5) });
     empty.facts.insert("read_ms".to_owned(), Fact::Count(4));
     run.fault_outcomes.extend([cut, empty]);
     run
@@ -282,15 +243,7 @@ fn a_page_is_made_from_a_run() {
 #[test]
 fn the_matrix_shows_every_cell_and_every_kind() {
     let svg = matrix(&run()).unwrap().for_file();
-    for words in [
-        "kill-idle",
-        "sqlite",
-        "3 lost",
-        "hang 30 s",
-        "ENOTCONN",
-        "lost or wrong",
-        "needs a hand",
-    ] {
+    for words in ["kill-idle", "sqlite", "3 lost", "hang 30 s", "ENOTCONN", "lost or wrong", "needs a hand"] {
         assert!(svg.contains(words), "{words}");
     }
 }

@@ -37,10 +37,7 @@ pub fn write(report: &Report<'_>, dir: &Path) -> Result<PathBuf, WriteError> {
         let name = chart_file(stem)?;
         put(&place(dir, "charts", &name)?, &chart.for_file())?;
     }
-    let title = format!(
-        "ctxbench: {} {}",
-        report.run.plan.suite, report.run.plan.created
-    );
+    let title = format!("ctxbench: {} {}", report.run.plan.suite, report.run.plan.created);
     put(&dir.join("report.md"), &markdown(&short(report)))?;
     if let Some(found) = &report.run.model_files
         && found.failed.is_none()
@@ -51,10 +48,7 @@ pub fn write(report: &Report<'_>, dir: &Path) -> Result<PathBuf, WriteError> {
     let page = dir.join("report.html");
     let text = html(&title, &full(report), &drawn, Some(&marks)).map_err(format)?;
     put(&page, &text)?;
-    put(
-        &dir.join("report.json"),
-        &json(report).map_err(WriteError::Format)?,
-    )?;
+    put(&dir.join("report.json"), &json(report).map_err(WriteError::Format)?)?;
     tables(report, dir)?;
     histogram_logs(report.run, dir)?;
     Ok(page)
@@ -87,21 +81,12 @@ mod tests {
     fn written() -> (tempfile::TempDir, BTreeMap<String, String>) {
         let inputs = Inputs::judged();
         let mut report = inputs.report();
-        report
-            .decisions
-            .retain(|decision| decision.policy == "cron-controller");
+        report.decisions.retain(|decision| decision.policy == "cron-controller");
         let dir = tempfile::tempdir().unwrap();
         write(&report, dir.path()).unwrap();
         // A second report replaces the first.
         write(&report, dir.path()).unwrap();
-        let names = [
-            "report.md",
-            "report.html",
-            "report.json",
-            "cells.csv",
-            "contexts.csv",
-            "charts/latency.svg",
-        ];
+        let names = ["report.md", "report.html", "report.json", "cells.csv", "contexts.csv", "charts/latency.svg"];
         let files = names.map(|name| {
             let text = fs::read_to_string(dir.path().join(name)).unwrap();
             (name.to_owned(), text)

@@ -38,11 +38,7 @@ pub(super) fn found(report: &Report<'_>, parts: &mut Vec<Part>) {
         SHARES.map(|(_, column)| column).join(" | ")
     ));
     let rows = all.iter().map(|result| {
-        let mut row = vec![
-            result.workload.clone(),
-            result.arm.clone(),
-            result.method.clone(),
-        ];
+        let mut row = vec![result.workload.clone(), result.arm.clone(), result.method.clone()];
         row.extend(SHARES.map(|(name, _)| share(result.score(name))));
         let tokens = result.score("tokens").unwrap_or_default();
         let found = result.score("evidence-in-budget").unwrap_or_default();

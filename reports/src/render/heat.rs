@@ -4,8 +4,8 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::drawing::{
-    Area, Chart, DrawError, INK, SMALL, Side, TEXT, TITLE, draw, fit, line, text_style, width,
-    write, write_bold, write_styled,
+    Area, Chart, DrawError, INK, SMALL, Side, TEXT, TITLE, draw, fit, line, text_style, width, write, write_bold,
+    write_styled,
 };
 
 /// Height of a row, in pixels.
@@ -31,11 +31,7 @@ pub(super) enum HeatRow {
 }
 
 /// Draws the table; `legend` names the colours.
-pub(super) fn heat_table(
-    columns: &[&str],
-    rows: &[HeatRow],
-    legend: &[(&str, RGBColor)],
-) -> Result<Chart, DrawError> {
+pub(super) fn heat_table(columns: &[&str], rows: &[HeatRow], legend: &[(&str, RGBColor)]) -> Result<Chart, DrawError> {
     let names = rows.iter().map(|row| match row {
         HeatRow::Heading(name) => width(name, TITLE) * 10 / 9,
         HeatRow::Cells(name, _) => width(name, TEXT),
@@ -47,11 +43,7 @@ pub(super) fn heat_table(
     });
     let texts = texts.flatten().map(|cell| width(&cell.text, SMALL) + 12);
     let heads = columns.iter().map(|name| width(name, TEXT) + 10);
-    let column = heads
-        .chain(texts)
-        .max()
-        .unwrap_or(0)
-        .clamp(COLUMN.0, COLUMN.1);
+    let column = heads.chain(texts).max().unwrap_or(0).clamp(COLUMN.0, COLUMN.1);
     let all = (left + column * columns.len() as i32 + 12).max(760);
     let (legend_height, places) = legend_places(legend, all);
     let head = legend_height + 30;
@@ -113,11 +105,7 @@ fn legend_places(legend: &[(&str, RGBColor)], all: i32) -> (i32, Vec<(i32, i32)>
     (top + 20, places)
 }
 
-fn draw_legend(
-    area: &Area<'_>,
-    legend: &[(&str, RGBColor)],
-    places: &[(i32, i32)],
-) -> Result<(), DrawError> {
+fn draw_legend(area: &Area<'_>, legend: &[(&str, RGBColor)], places: &[(i32, i32)]) -> Result<(), DrawError> {
     for ((words, colour), (left, top)) in legend.iter().zip(places) {
         let corners = [(*left, *top), (left + 14, top + 14)];
         area.draw(&Rectangle::new(corners, colour.filled()))?;

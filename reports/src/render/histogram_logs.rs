@@ -21,8 +21,7 @@ pub(super) fn histogram_logs(run: &Run, dir: &Path) -> Result<(), WriteError> {
         start = start.saturating_add(Duration::from_millis(cell.took_ms));
     }
     for (name, cells) in logs {
-        let name = FileName::of_name(&name, ".hlog")
-            .map_err(|error| WriteError::Format(error.to_string()))?;
+        let name = FileName::of_name(&name, ".hlog").map_err(|error| WriteError::Format(error.to_string()))?;
         let file = place(dir, "hist", &name)?;
         let format = |error: String| WriteError::Format(format!("{}: {error}", file.display()));
         let mut bytes = Vec::new();

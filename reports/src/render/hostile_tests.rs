@@ -7,17 +7,15 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use rundir::faults::{
-    Audit, AuditVerdict, CrashPoints, Fact, FaultOutcome, Recovery, Return, Seen, SeenKind, Status,
-};
+use rundir::faults::{Audit, AuditVerdict, CrashPoints, Fact, FaultOutcome, Recovery, Return, Seen, SeenKind, Status};
 use rundir::{ENVIRONMENT, MODEL_FILES, PLAN, PlannedScenario, Run, SCHEMA_VERSION, Writer};
 use serde_json::Value;
 
 use super::report::Report;
 use super::testing::Inputs;
 use super::{
-    comparison_junit, comparison_markdown, comparison_text, decision_record, decisions_text,
-    ranking_text, write, write_faults,
+    comparison_junit, comparison_markdown, comparison_text, decision_record, decisions_text, ranking_text, write,
+    write_faults,
 };
 use crate::answer::Overview;
 use crate::claims::judge;
@@ -34,7 +32,8 @@ use crate::testing;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Text that gives an order to each kind of output.
-const HOSTILE: &str = "=HYPERLINK(\"http://x\")\u{1b}]0;owned\u{7}\u{202e}<script>alert(1)</script>|`[a](javascript:b)\n# c";
+const HOSTILE: &str =
+    "=HYPERLINK(\"http://x\")\u{1b}]0;owned\u{7}\u{202e}<script>alert(1)</script>|`[a](javascript:b)\n# c";
 
 /// An outcome of a scenario in which everything was seen.
 fn outcome() -> FaultOutcome {
@@ -60,11 +59,7 @@ fn outcome() -> FaultOutcome {
             text: "not connected".to_owned(),
             times: 2,
         }],
-        recovery: Some(Recovery {
-            how: Return::NextMount,
-            ms: 21,
-            step: Some("mount it".to_owned()),
-        }),
+        recovery: Some(Recovery { how: Return::NextMount, ms: 21, step: Some("mount it".to_owned()) }),
         audits: BTreeMap::from([("killed-daemon".to_owned(), audit)]),
         facts: BTreeMap::from([
             ("count".to_owned(), Fact::Count(3)),
@@ -108,36 +103,14 @@ impl Place {
             hang_limit_s: 30.0,
         }];
         scripted.samples.retain(|sample| sample.round < 3);
-        let Run {
-            plan,
-            environment,
-            contexts,
-            ..
-        } = &scripted;
+        let Run { plan, environment, contexts, .. } = &scripted;
         let writer = Writer::create(&run, plan, environment, None, contexts).unwrap();
-        scripted
-            .samples
-            .iter()
-            .for_each(|line| writer.sample(line).unwrap());
-        scripted
-            .cells
-            .iter()
-            .for_each(|line| writer.cell(line).unwrap());
-        scripted
-            .epochs
-            .iter()
-            .for_each(|line| writer.epoch(line).unwrap());
-        scripted
-            .probes
-            .iter()
-            .for_each(|line| writer.probe(line).unwrap());
-        scripted
-            .faults
-            .iter()
-            .for_each(|line| writer.fault(line).unwrap());
-        writer
-            .model_files(scripted.model_files.as_ref().unwrap())
-            .unwrap();
+        scripted.samples.iter().for_each(|line| writer.sample(line).unwrap());
+        scripted.cells.iter().for_each(|line| writer.cell(line).unwrap());
+        scripted.epochs.iter().for_each(|line| writer.epoch(line).unwrap());
+        scripted.probes.iter().for_each(|line| writer.probe(line).unwrap());
+        scripted.faults.iter().for_each(|line| writer.fault(line).unwrap());
+        writer.model_files(scripted.model_files.as_ref().unwrap()).unwrap();
         writer.outcome(&outcome()).unwrap();
         writer.crash_points(&crash_points()).unwrap();
         Self { top, run }
@@ -164,19 +137,13 @@ impl Place {
 
     /// The files of a run that hold documents and records, each with its first line.
     fn documents(&self) -> Vec<(String, Value)> {
-        let mut files: Vec<PathBuf> = fs::read_dir(&self.run)
-            .unwrap()
-            .flatten()
-            .map(|entry| entry.path())
-            .collect();
+        let mut files: Vec<PathBuf> = fs::read_dir(&self.run).unwrap().flatten().map(|entry| entry.path()).collect();
         files.sort();
         let documents = files.into_iter().filter_map(|file| {
             let name = file.file_name().unwrap().to_str().unwrap().to_owned();
             let text = fs::read_to_string(&file).unwrap();
             let value = match name.as_str() {
-                PLAN => {
-                    serde_json::to_value(toml::from_str::<toml::Table>(&text).unwrap()).unwrap()
-                }
+                PLAN => serde_json::to_value(toml::from_str::<toml::Table>(&text).unwrap()).unwrap(),
                 ENVIRONMENT | MODEL_FILES => serde_json::from_str(&text).unwrap(),
                 _ => serde_json::from_str(text.lines().next()?).unwrap(),
             };
@@ -242,10 +209,7 @@ fn all_commands(dir: &Path) -> Result<String, String> {
 }
 
 /// Runs `work` on a thread of its own. An error if it panics or takes too long.
-fn tried<T: Send + 'static>(
-    what: &str,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, String> {
+fn tried<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
     let (sender, receiver) = channel();
     let thread = std::thread::spawn(move || {
         let _ = sender.send(work());
@@ -294,26 +258,13 @@ fn hostile(value: &Value) -> Vec<Value> {
         (-1e17).into(),
         5e-324.into(),
     ];
-    let texts = [
-        "../../../x",
-        "/var/tmp/x",
-        "",
-        ".",
-        "a\0b",
-        HOSTILE,
-        "\u{1b}[31m",
-    ];
+    let texts = ["../../../x", "/var/tmp/x", "", ".", "a\0b", HOSTILE, "\u{1b}[31m"];
     let mut others: Vec<Value> = match value {
         Value::Number(_) => numbers.into(),
         Value::String(_) => texts.map(Value::from).into(),
         _ => Vec::new(),
     };
-    others.extend([
-        Value::Null,
-        Value::Array(Vec::new()),
-        Value::from("x"),
-        Value::from(7),
-    ]);
+    others.extend([Value::Null, Value::Array(Vec::new()), Value::from("x"), Value::from(7)]);
     others
 }
 
@@ -345,16 +296,11 @@ fn every_mutation_of_a_run_directory_is_reported_or_refused_by_file() {
                 mutations += 1;
                 let what = format!("{name}{pointer} = {value}");
                 let dir = place.run.clone();
-                match in_time(&what, move || {
-                    Run::read(&dir).map(drop).map_err(|error| error.to_string())
-                }) {
+                match in_time(&what, move || Run::read(&dir).map(drop).map_err(|error| error.to_string())) {
                     Err(error) => {
                         assert!(error.contains(&name), "{what}: {error}");
                         let is_records = name.ends_with(".jsonl");
-                        assert!(
-                            !is_records || error.contains(&format!("{name}:1: ")),
-                            "{what}: {error}"
-                        );
+                        assert!(!is_records || error.contains(&format!("{name}:1: ")), "{what}: {error}");
                     }
                     Ok(()) => {
                         accepted += 1;
@@ -371,10 +317,7 @@ fn every_mutation_of_a_run_directory_is_reported_or_refused_by_file() {
         }
         place.replace(&name, &original);
     }
-    assert!(
-        mutations > 500 && accepted > 100 && reported > 0,
-        "{mutations} {accepted} {reported}"
-    );
+    assert!(mutations > 500 && accepted > 100 && reported > 0, "{mutations} {accepted} {reported}");
     assert_eq!(failed, Vec::<String>::new());
     assert_eq!(place.outside(), outside);
 }
@@ -418,27 +361,17 @@ fn foreign_text_gives_no_order_to_any_output() {
             }
             checked += 1;
             let text = fs::read_to_string(&path).unwrap();
-            let hidden = text
-                .find(is_hidden)
-                .map(|at| text[at..].chars().take(40).collect::<String>());
+            let hidden = text.find(is_hidden).map(|at| text[at..].chars().take(40).collect::<String>());
             assert_eq!(hidden, None, "{}", path.display());
             if ending == "csv" {
                 for record in csv::Reader::from_reader(text.as_bytes()).into_records() {
                     let record = record.unwrap();
-                    assert!(
-                        record.iter().all(|field| !field.starts_with('=')),
-                        "{}",
-                        path.display()
-                    );
+                    assert!(record.iter().all(|field| !field.starts_with('=')), "{}", path.display());
                 }
             } else {
                 assert!(!text.contains("<script>alert"), "{}", path.display());
             }
-            assert!(
-                ending != "md" || !text.contains("](javascript"),
-                "{}",
-                path.display()
-            );
+            assert!(ending != "md" || !text.contains("](javascript"), "{}", path.display());
         }
     }
     assert!(checked > 8, "{checked}");
@@ -449,14 +382,7 @@ fn foreign_text_gives_no_order_to_any_output() {
 fn a_broken_line_is_refused_with_its_file_and_line() {
     let place = Place::new();
     let deep = "[".repeat(100_000);
-    for name in [
-        rundir::SAMPLES,
-        rundir::CELLS,
-        rundir::EPOCHS,
-        rundir::PROBES,
-        rundir::FAULTS,
-        rundir::CONTEXTS,
-    ] {
+    for name in [rundir::SAMPLES, rundir::CELLS, rundir::EPOCHS, rundir::PROBES, rundir::FAULTS, rundir::CONTEXTS] {
         let file = place.run.join(name);
         let whole = fs::read(&file).unwrap();
         let lines = whole.iter().filter(|byte| **byte == b'\n').count();
@@ -477,10 +403,7 @@ fn a_broken_line_is_refused_with_its_file_and_line() {
                 fs::write(&file, [&whole, line, b"\n"].concat()).unwrap();
             }
             let error = Run::read(&place.run).unwrap_err().to_string();
-            assert!(
-                error.contains(told) || told.is_empty() && error.contains("recursion limit"),
-                "{error}"
-            );
+            assert!(error.contains(told) || told.is_empty() && error.contains("recursion limit"), "{error}");
             let at = format!("{name}:{}: ", lines + 1);
             assert!(error.contains(&at), "{error}");
         }
@@ -494,13 +417,7 @@ fn a_path_that_is_not_a_regular_file_of_the_directory_is_refused_at_once() {
     use std::os::unix::fs::symlink;
     let place = Place::new();
     let started = Instant::now();
-    for name in [
-        PLAN,
-        ENVIRONMENT,
-        rundir::SAMPLES,
-        rundir::POLICY,
-        MODEL_FILES,
-    ] {
+    for name in [PLAN, ENVIRONMENT, rundir::SAMPLES, rundir::POLICY, MODEL_FILES] {
         let file = place.run.join(name);
         let kept = place.top.path().join("kept");
         let was_there = fs::rename(&file, &kept).is_ok();
@@ -517,10 +434,7 @@ fn a_path_that_is_not_a_regular_file_of_the_directory_is_refused_at_once() {
         symlink(&kept, &file).unwrap();
         assert!(refused().contains("symbolic link"));
         fs::remove_file(&file).unwrap();
-        let made = std::process::Command::new("mkfifo")
-            .arg(&file)
-            .status()
-            .unwrap();
+        let made = std::process::Command::new("mkfifo").arg(&file).status().unwrap();
         assert!(made.success());
         assert!(refused().contains("FIFO"));
         fs::remove_file(&file).unwrap();

@@ -54,10 +54,7 @@ pub(super) fn hosts(report: &Report<'_>, parts: &mut Vec<Part>) {
 /// The list of each arm's sync call, and the durability it gives.
 pub(super) fn syncs(report: &Report<'_>, parts: &mut Vec<Part>) {
     let plan = &report.run.plan;
-    let mut kinds = plan
-        .workloads
-        .iter()
-        .flat_map(|workload| workload.calls.keys());
+    let mut kinds = plan.workloads.iter().flat_map(|workload| workload.calls.keys());
     if !kinds.any(|kind| kind.starts_with("sync-")) {
         return;
     }
@@ -95,11 +92,7 @@ mod tests {
         assert_eq!(page(&run).trim(), "");
         run.plan.workloads[0].calls = BTreeMap::from([("handoff".to_owned(), 10)]);
         run.plan.workloads[1].calls = BTreeMap::from([("sync-new".to_owned(), 2)]);
-        for sample in run
-            .samples
-            .iter_mut()
-            .filter(|s| s.workload != "micro/read")
-        {
+        for sample in run.samples.iter_mut().filter(|s| s.workload != "micro/read") {
             sample.settled = Some(Settled {
                 lines: 50,
                 on_both: 48,

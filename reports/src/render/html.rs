@@ -122,11 +122,7 @@ pub(super) fn html(
 ) -> Result<String, DrawError> {
     let mut anchors = HashSet::new();
     collect_anchors(parts, &mut anchors);
-    let page = Page {
-        charts,
-        anchors,
-        marks,
-    };
+    let page = Page { charts, anchors, marks };
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -198,8 +194,7 @@ struct Page<'a> {
 
 impl Page<'_> {
     fn render(&self, parts: &[Part]) -> Result<Markup, DrawError> {
-        let parts: Result<Vec<Markup>, DrawError> =
-            parts.iter().map(|part| self.part(part)).collect();
+        let parts: Result<Vec<Markup>, DrawError> = parts.iter().map(|part| self.part(part)).collect();
         let parts = parts?;
         Ok(html! { @for part in parts { (part) } })
     }
@@ -276,10 +271,7 @@ impl Page<'_> {
     }
 
     fn answer(&self, answer: &UseBlock) -> Markup {
-        let picture = self
-            .charts
-            .get(USES)
-            .and_then(|picture| picture.0.get(answer.panel));
+        let picture = self.charts.get(USES).and_then(|picture| picture.0.get(answer.panel));
         let (advice, reasons) = match answer.sentences.split_first() {
             Some((advice, reasons)) => (advice.as_str(), reasons.join(" ")),
             None => ("", String::new()),
@@ -300,10 +292,7 @@ impl Page<'_> {
 
     fn legend(&self, entries: &[(String, String)]) -> Result<Markup, DrawError> {
         let drawn = entries.iter().map(|(name, what)| {
-            let mark = self
-                .marks
-                .map(|marks| marks.get(name).alone())
-                .transpose()?;
+            let mark = self.marks.map(|marks| marks.get(name).alone()).transpose()?;
             Ok((mark.map(|mark| mark.for_page()), name, what))
         });
         let drawn: Result<Vec<_>, DrawError> = drawn.collect();

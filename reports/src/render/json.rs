@@ -59,9 +59,7 @@ pub(super) fn json(report: &Report<'_>) -> Result<String, String> {
 /// # Errors
 /// If it cannot be written as JSON.
 pub fn report_schema() -> Result<String, serde_json::Error> {
-    let generator = SchemaSettings::draft2020_12()
-        .for_serialize()
-        .into_generator();
+    let generator = SchemaSettings::draft2020_12().for_serialize().into_generator();
     let schema = generator.into_root_schema_for::<ReportJson<'_>>();
     Ok(serde_json::to_string_pretty(&schema)? + "\n")
 }
@@ -80,10 +78,7 @@ mod tests {
             std::fs::write(PUBLISHED, &schema).unwrap();
         }
         let published = std::fs::read_to_string(PUBLISHED).unwrap();
-        assert!(
-            published == schema,
-            "docs/report.schema.json is old: run this test with CTXBENCH_WRITE_SCHEMA=1"
-        );
+        assert!(published == schema, "docs/report.schema.json is old: run this test with CTXBENCH_WRITE_SCHEMA=1");
     }
 
     #[test]
@@ -94,10 +89,7 @@ mod tests {
         let validator = jsonschema::validator_for(&schema).unwrap();
         let text = json(&inputs.report()).unwrap();
         let mut json: serde_json::Value = serde_json::from_str(&text).unwrap();
-        let errors: Vec<String> = validator
-            .iter_errors(&json)
-            .map(|error| error.to_string())
-            .collect();
+        let errors: Vec<String> = validator.iter_errors(&json).map(|error| error.to_string()).collect();
         assert!(errors.is_empty(), "{errors:#?}");
         json["summary"]["cells"][0]["typical_ns"] = "fast".into();
         assert!(!validator.is_valid(&json));

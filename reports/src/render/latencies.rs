@@ -50,15 +50,8 @@ pub(super) fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) ->
         numbers.get(&key).copied()
     };
     let mut rows = Vec::new();
-    for cell in cells
-        .iter()
-        .filter(|cell| cell.arm == *baseline && wanted(cell))
-    {
-        let aa = report
-            .summary
-            .aa_arm
-            .as_deref()
-            .and_then(|arm| number(cell, arm));
+    for cell in cells.iter().filter(|cell| cell.arm == *baseline && wanted(cell)) {
+        let aa = report.summary.aa_arm.as_deref().and_then(|arm| number(cell, arm));
         let apart = aa.and_then(|at| cells[at].against_baseline.as_ref());
         let apart = apart.map(Comparison::apart);
         let to = |at: Option<usize>| at.map_or(String::new(), row_anchor);
@@ -69,9 +62,7 @@ pub(super) fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) ->
             Linked::new(typical(cell), to(number(cell, baseline))),
             Linked::new(apart.map_or("–".to_owned(), percent), to(aa)),
         ];
-        let below = report
-            .summary
-            .below_what_matters(&report.run.plan, &cell.key());
+        let below = report.summary.below_what_matters(&report.run.plan, &cell.key());
         let is_below = below.is_some();
         row.extend(below.map(Linked::plain));
         // One word for all arms of the cell.
@@ -84,24 +75,13 @@ pub(super) fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) ->
                 Some(number) => {
                     let of_arm = &cells[number];
                     let comparison = of_arm.against_baseline.as_ref().map(ratio);
-                    let label = if of_arm.is_kernel_cache() {
-                        " (kernel cache)"
-                    } else {
-                        ""
-                    };
-                    let text = format!(
-                        "{}{label}{}",
-                        comparison.unwrap_or("–".to_owned()),
-                        of_arm.failed.caveat()
-                    );
+                    let label = if of_arm.is_kernel_cache() { " (kernel cache)" } else { "" };
+                    let text = format!("{}{label}{}", comparison.unwrap_or("–".to_owned()), of_arm.failed.caveat());
                     Linked::new(text, to(at))
                 }
             });
         }
-        rows.push(LinkedRow {
-            anchor: String::new(),
-            cells: row,
-        });
+        rows.push(LinkedRow { anchor: String::new(), cells: row });
         if cell.tail.is_some() {
             let tail_of = |arm: &str| {
                 let of_arm = number(cell, arm).map(|at| &cells[at]);
@@ -115,10 +95,7 @@ pub(super) fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) ->
                 Linked::plain("–"),
             ];
             row.extend(arms.iter().map(|arm| tail_of(arm)));
-            rows.push(LinkedRow {
-                anchor: String::new(),
-                cells: row,
-            });
+            rows.push(LinkedRow { anchor: String::new(), cells: row });
         }
     }
     Part::Linked(head, rows)
@@ -146,9 +123,7 @@ pub(super) fn ratio_words(report: &Report<'_>) -> String {
 pub(super) fn ratios(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(Heading(2, "Ratios to the plain directory".to_owned()));
     parts.push(Text(ratio_words(report)));
-    parts.push(ratio_rows(report, |cell| {
-        !cell.workload.starts_with("agent/")
-    }));
+    parts.push(ratio_rows(report, |cell| !cell.workload.starts_with("agent/")));
 }
 
 /// The plan's margins in words.
@@ -177,19 +152,12 @@ pub(super) fn states(report: &Report<'_>, parts: &mut Vec<Part>) {
 }
 
 pub(super) fn sessions(report: &Report<'_>, parts: &mut Vec<Part>) {
-    let has_sessions = report
-        .summary
-        .cells
-        .iter()
-        .any(|cell| cell.metric == MAKESPAN);
+    let has_sessions = report.summary.cells.iter().any(|cell| cell.metric == MAKESPAN);
     if !has_sessions {
         return;
     }
     parts.push(Heading(3, "Agents' sessions".to_owned()));
-    parts.push(Text(
-        "How long an agent waited for files in a whole session; the model's time is left out."
-            .to_owned(),
-    ));
+    parts.push(Text("How long an agent waited for files in a whole session; the model's time is left out.".to_owned()));
     parts.push(Chart(
         stems::SESSIONS,
         "Which arm costs what in a session: its wait for files divided by that on the baseline. Read it like the chart of operations.",
@@ -205,9 +173,7 @@ pub(super) fn sessions(report: &Report<'_>, parts: &mut Vec<Part>) {
     }
     if cells.iter().any(is_task) {
         parts.push(Text("Scripted tasks, in which no model chose the steps: the wait for all shell commands, or tool calls, of a pass.".to_owned()));
-        parts.push(ratio_rows(report, |cell| {
-            cell.metric == MAKESPAN && is_task(cell)
-        }));
+        parts.push(ratio_rows(report, |cell| cell.metric == MAKESPAN && is_task(cell)));
     }
     let mut rows = Vec::new();
     for workload in &report.run.plan.workloads {
@@ -236,18 +202,10 @@ pub(super) fn sessions(report: &Report<'_>, parts: &mut Vec<Part>) {
         parts.push(Text("The same as a share of the recorded session, which is the sum of the times from one answer of the model to the next, tools included and breaks of more than ten minutes left out. No backend can win or lose more than this share of an agent's time.".to_owned()));
         parts.push(Table(head, rows));
     }
-    let replayed = report
-        .run
-        .plan
-        .workloads
-        .iter()
-        .filter(|w| !w.not_replayed.is_empty());
+    let replayed = report.run.plan.workloads.iter().filter(|w| !w.not_replayed.is_empty());
     let lines = replayed.map(|workload| {
         let counts = |counts: &std::collections::BTreeMap<String, u64>| {
-            let parts: Vec<_> = counts
-                .iter()
-                .map(|(kind, n)| format!("{n} {kind}"))
-                .collect();
+            let parts: Vec<_> = counts.iter().map(|(kind, n)| format!("{n} {kind}")).collect();
             parts.join(", ")
         };
         format!(

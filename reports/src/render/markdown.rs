@@ -32,8 +32,7 @@ pub(super) fn markdown(parts: &[Part]) -> String {
             }
             Part::Table(head, rows) => text += &format!("{}\n", markdown_table(head, rows)),
             Part::Linked(head, rows) => {
-                let texts =
-                    |row: &LinkedRow| row.cells.iter().map(|cell| cell.text.clone()).collect();
+                let texts = |row: &LinkedRow| row.cells.iter().map(|cell| cell.text.clone()).collect();
                 let rows: Vec<Vec<String>> = rows.iter().map(texts).collect();
                 text += &format!("{}\n", markdown_table(head, &rows));
             }
@@ -77,9 +76,7 @@ pub(super) fn markdown(parts: &[Part]) -> String {
 /// A path as the target of a link: every byte that could end it or mean something else is percent-encoded.
 fn target(path: &str) -> String {
     let encoded = path.bytes().map(|byte| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' | b'~' => {
-            char::from(byte).to_string()
-        }
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' | b'~' => char::from(byte).to_string(),
         byte => format!("%{byte:02X}"),
     });
     encoded.collect()

@@ -29,14 +29,7 @@ enum Shape {
     Cross,
 }
 
-const SHAPES: [Shape; 6] = [
-    Shape::Circle,
-    Shape::Square,
-    Shape::Triangle,
-    Shape::Diamond,
-    Shape::Down,
-    Shape::Cross,
-];
+const SHAPES: [Shape; 6] = [Shape::Circle, Shape::Square, Shape::Triangle, Shape::Diamond, Shape::Down, Shape::Cross];
 
 /// A colour and a shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,20 +45,14 @@ impl Mark {
             None => INK,
             Some(number) => COLOURS[number % COLOURS.len()],
         };
-        Self {
-            colour,
-            shape: SHAPES[place % SHAPES.len()],
-        }
+        Self { colour, shape: SHAPES[place % SHAPES.len()] }
     }
 
     /// Draws the mark, about nine pixels wide.
     pub(super) fn draw(self, area: &Area<'_>, (x, y): (i32, i32)) -> Result<(), DrawError> {
         let fill = self.colour.filled();
         let corners = |corners: &[(i32, i32)]| -> Vec<(i32, i32)> {
-            corners
-                .iter()
-                .map(|(right, down)| (x + right, y + down))
-                .collect()
+            corners.iter().map(|(right, down)| (x + right, y + down)).collect()
         };
         match self.shape {
             Shape::Circle => area.draw(&Circle::new((x, y), 4, fill))?,
@@ -103,21 +90,9 @@ impl Marks {
     pub(super) fn of(report: &Report<'_>) -> Self {
         let baseline = report.summary.baseline.as_str();
         let arms = report.arms().into_iter();
-        let candidates = report
-            .decisions
-            .iter()
-            .map(|decision| decision.candidate.as_str());
-        let policies = report
-            .contexts
-            .costs
-            .iter()
-            .map(|cost| cost.policy.as_str());
-        Self::of_names(
-            std::iter::once(baseline)
-                .chain(arms)
-                .chain(candidates)
-                .chain(policies),
-        )
+        let candidates = report.decisions.iter().map(|decision| decision.candidate.as_str());
+        let policies = report.contexts.costs.iter().map(|cost| cost.policy.as_str());
+        Self::of_names(std::iter::once(baseline).chain(arms).chain(candidates).chain(policies))
     }
 
     /// The marks of names; the first is the baseline.
@@ -143,21 +118,9 @@ mod tests {
     /// Machado, Oliveira and Fernandes' matrices for protanopia, deuteranopia and tritanopia, and no change.
     const VISIONS: [[[f64; 3]; 3]; 4] = [
         [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
-        [
-            [0.152_286, 1.052_583, -0.204_868],
-            [0.114_503, 0.786_281, 0.099_216],
-            [-0.003_882, -0.048_116, 1.051_998],
-        ],
-        [
-            [0.367_322, 0.860_646, -0.227_968],
-            [0.280_085, 0.672_501, 0.047_413],
-            [-0.011_820, 0.042_940, 0.968_881],
-        ],
-        [
-            [1.255_528, -0.076_749, -0.178_779],
-            [-0.078_411, 0.930_809, 0.147_602],
-            [0.004_733, 0.691_367, 0.303_900],
-        ],
+        [[0.152_286, 1.052_583, -0.204_868], [0.114_503, 0.786_281, 0.099_216], [-0.003_882, -0.048_116, 1.051_998]],
+        [[0.367_322, 0.860_646, -0.227_968], [0.280_085, 0.672_501, 0.047_413], [-0.011_820, 0.042_940, 0.968_881]],
+        [[1.255_528, -0.076_749, -0.178_779], [-0.078_411, 0.930_809, 0.147_602], [0.004_733, 0.691_367, 0.303_900]],
     ];
 
     fn linear(colour: RGBColor) -> [f64; 3] {
@@ -179,11 +142,7 @@ mod tests {
     fn lab(colour: RGBColor, vision: &[[f64; 3]; 3]) -> [f64; 3] {
         let seen = linear(colour);
         let of = |weights: &[f64; 3]| {
-            let sum: f64 = weights
-                .iter()
-                .zip(seen)
-                .map(|(weight, share)| weight * share)
-                .sum();
+            let sum: f64 = weights.iter().zip(seen).map(|(weight, share)| weight * share).sum();
             sum.clamp(0.0, 1.0)
         };
         let [r, g, b] = [of(&vision[0]), of(&vision[1]), of(&vision[2])];
@@ -211,8 +170,7 @@ mod tests {
         let marks: Vec<Mark> = (0..18).map(Mark::at).collect();
         for (at, one) in marks.iter().enumerate() {
             for other in &marks[at + 1..] {
-                let differs =
-                    one.shape != other.shape || difference(one.colour, other.colour) > 15.0;
+                let differs = one.shape != other.shape || difference(one.colour, other.colour) > 15.0;
                 assert!(differs, "{one:?} {other:?}");
             }
         }

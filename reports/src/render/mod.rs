@@ -59,9 +59,7 @@ mod why;
 
 pub use adr::decision_record;
 pub use claims::{claims_markdown, claims_text};
-pub use compare::{
-    comparison_junit, comparison_markdown, comparison_text, ranking_markdown, ranking_text,
-};
+pub use compare::{comparison_junit, comparison_markdown, comparison_text, ranking_markdown, ranking_text};
 pub use decisions::{decisions_markdown, decisions_text, partial_answer};
 pub use excerpt::splice;
 pub use fault_splice::splice_faults;

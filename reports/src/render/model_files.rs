@@ -9,10 +9,7 @@ pub(super) fn model_files(report: &Report<'_>, parts: &mut Vec<Part>) {
     let Some(found) = &report.run.model_files else {
         return;
     };
-    parts.push(Heading(
-        3,
-        "Files that a language model makes up".to_owned(),
-    ));
+    parts.push(Heading(3, "Files that a language model makes up".to_owned()));
     if let Some(why) = &found.failed {
         parts.push(Text(format!("They were not measured: {why}.")));
         return;
@@ -39,9 +36,7 @@ pub(super) fn model_files(report: &Report<'_>, parts: &mut Vec<Part>) {
     let head = columns("done | on | model calls | time | ended");
     parts.push(Table(head, steps(found)));
     let mut facts = Vec::new();
-    if let (Some((here, there)), Some((reads, exact))) =
-        (found.history.session, found.history.session_reads)
-    {
+    if let (Some((here, there)), Some((reads, exact))) = (found.history.session, found.history.session_reads) {
         facts.push(format!(
             "A session of 12 calls, 4 of them reads: {here:.2} s in llm-history ({}), {:.2} ms in a plain directory; {exact} of its {reads} reads returned the written bytes.",
             found.origin,
@@ -54,12 +49,7 @@ pub(super) fn model_files(report: &Report<'_>, parts: &mut Vec<Part>) {
 
 /// The conclusion whether a language model is fit to answer `read`.
 fn belongs(found: &ModelFiles) -> String {
-    let all: Vec<bool> = found
-        .fidelity
-        .iter()
-        .flat_map(|at| &at.reads)
-        .map(|read| read.is_exact)
-        .collect();
+    let all: Vec<bool> = found.fidelity.iter().flat_map(|at| &at.reads).map(|read| read.is_exact).collect();
     let exact = all.iter().filter(|exact| **exact).count();
     let answer = if all.is_empty() {
         "nothing here says"
@@ -85,15 +75,7 @@ fn steps(found: &ModelFiles) -> Vec<Vec<String>> {
             step.outcome.clone(),
         ]
     };
-    let history = found
-        .history
-        .steps
-        .iter()
-        .map(|step| row("llm-history", step));
-    let generate = found
-        .generate
-        .steps
-        .iter()
-        .map(|step| row("llm-generate", step));
+    let history = found.history.steps.iter().map(|step| row("llm-history", step));
+    let generate = found.generate.steps.iter().map(|step| row("llm-generate", step));
     history.chain(generate).collect()
 }

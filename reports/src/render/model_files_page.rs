@@ -18,19 +18,14 @@ const PRICED: ([&str; 2], &str) = (["gpt-5", "claude-haiku-5-5"], "2026-11-22");
 fn priced<T>(of: impl Fn(&ModelPrices) -> T) -> Result<Vec<T>, String> {
     let prices = Prices::built_in().map_err(|error| error.to_string())?;
     let models = PRICED.0.iter();
-    models
-        .map(|name| Ok(of(prices.of(name, PRICED.1)?)))
-        .collect()
+    models.map(|name| Ok(of(prices.of(name, PRICED.1)?))).collect()
 }
 
 /// The page as Markdown.
 pub(super) fn model_files_page(results: &ModelFiles) -> Result<String, String> {
     let mut parts = vec![
         Heading(1, "Files that a language model makes up".to_owned()),
-        Text(format!(
-            "{} by {}; answers: **{}**.",
-            results.model, results.engine, results.origin
-        )),
+        Text(format!("{} by {}; answers: **{}**.", results.model, results.engine, results.origin)),
     ];
     fidelity(&mut parts, results)?;
     latency(&mut parts, results);
@@ -84,11 +79,7 @@ fn fidelity(parts: &mut Vec<Part>, results: &ModelFiles) -> Result<(), String> {
          names right / missing / invented | no usable answer | tokens in + out a question | \
          time an answer | US$ per 1,000 reads, computed",
     );
-    let rows: Result<Vec<Vec<String>>, String> = results
-        .fidelity
-        .iter()
-        .map(|found| row(found, results))
-        .collect();
+    let rows: Result<Vec<Vec<String>>, String> = results.fidelity.iter().map(|found| row(found, results)).collect();
     parts.push(Heading(2, "Fidelity of llm-history".to_owned()));
     parts.push(Table(head, rows?));
     parts.push(Text(format!(
@@ -122,15 +113,9 @@ fn fidelity(parts: &mut Vec<Part>, results: &ModelFiles) -> Result<(), String> {
     parts.push(by(
         results,
         "changes since it was made",
-        [
-            ("0", |read| read.changes == 0),
-            ("1", |read| read.changes == 1),
-            ("2 or more", |read| read.changes > 1),
-        ],
+        [("0", |read| read.changes == 0), ("1", |read| read.changes == 1), ("2 or more", |read| read.changes > 1)],
     ));
-    parts.push(Text(
-        "A change is a write, an append or a rename after the file was made.".to_owned(),
-    ));
+    parts.push(Text("A change is a write, an append or a rename after the file was made.".to_owned()));
     Ok(())
 }
 
@@ -166,23 +151,11 @@ fn row(found: &AtLength, results: &ModelFiles) -> Result<Vec<String>, String> {
         found.operations.to_string(),
         share(right, all),
         share(changed_right, changed),
-        distances
-            .get(distances.len() / 2)
-            .map_or("–".to_owned(), |distance| format!("{distance} B")),
-        share(
-            found.removed_invented as usize,
-            found.removed_asked as usize,
-        ),
-        format!(
-            "{} / {} / {}",
-            found.names_right, found.names_missing, found.names_invented
-        ),
+        distances.get(distances.len() / 2).map_or("–".to_owned(), |distance| format!("{distance} B")),
+        share(found.removed_invented as usize, found.removed_asked as usize),
+        format!("{} / {} / {}", found.names_right, found.names_missing, found.names_invented),
         share(found.unusable as usize, found.calls as usize),
-        format!(
-            "{} + {}",
-            found.prompt_tokens / calls,
-            found.output_tokens / calls
-        ),
+        format!("{} + {}", found.prompt_tokens / calls, found.output_tokens / calls),
         format!("{:.2} s ({})", found.answer_ms / 1000.0, results.origin),
         cost.join(" · "),
     ])
@@ -193,15 +166,9 @@ fn latency(parts: &mut Vec<Part>, results: &ModelFiles) {
     let head = columns("part of an answer | mean");
     let rows = [
         ("waiting for the model", latency.queue_ms),
-        (
-            "reading the question, to the first byte",
-            latency.first_byte_ms,
-        ),
+        ("reading the question, to the first byte", latency.first_byte_ms),
         ("writing the answer", latency.generation_ms),
-        (
-            "putting the question together, checking the answer",
-            latency.validation_ms,
-        ),
+        ("putting the question together, checking the answer", latency.validation_ms),
     ];
     let rows = rows.map(|(part, ms)| vec![part.to_owned(), format!("{ms:.2} ms")]);
     parts.push(Heading(2, "Where the time goes".to_owned()));
@@ -226,12 +193,7 @@ fn latency(parts: &mut Vec<Part>, results: &ModelFiles) {
     )));
 }
 
-fn mounted(
-    parts: &mut Vec<Part>,
-    name: &str,
-    mounted: &MountedModel,
-    origin: &str,
-) -> Result<(), String> {
+fn mounted(parts: &mut Vec<Part>, name: &str, mounted: &MountedModel, origin: &str) -> Result<(), String> {
     let dollars = |calls: u64, prompt: u64, output: u64| {
         priced(|model| format!("{:.5}", model.dollars_of(calls, prompt, output)))
     };
@@ -288,10 +250,7 @@ fn answer(parts: &mut Vec<Part>, results: &ModelFiles) {
         true => "these figures do not speak against it",
         false => "not behind the read of a file that must hold what was written to it",
     };
-    parts.push(Heading(
-        2,
-        "Does a language model belong behind read?".to_owned(),
-    ));
+    parts.push(Heading(2, "Does a language model belong behind read?".to_owned()));
     parts.push(Text(format!(
         "With {}: {belongs}. {exact} of {all} reads gave what had been written, at {mean:.2} s \
          ({}) a question. Where a file is made up once and then kept, as in `llm-generate`, a later read costs what memory costs, and \

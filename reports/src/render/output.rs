@@ -28,10 +28,7 @@ pub enum WriteError {
 impl WriteError {
     fn io(file: &Path) -> impl Fn(io::Error) -> Self + use<> {
         let file = file.to_owned();
-        move |error| Self::Io {
-            file: file.clone(),
-            error,
-        }
+        move |error| Self::Io { file: file.clone(), error }
     }
 }
 
@@ -84,11 +81,7 @@ impl NewFile {
             }
         };
         let (half, open) = created.map_err(WriteError::io(file))?;
-        Ok(Self {
-            file: file.to_owned(),
-            half,
-            writer: Some(BufWriter::new(open)),
-        })
+        Ok(Self { file: file.to_owned(), half, writer: Some(BufWriter::new(open)) })
     }
 
     /// Puts the file into its place.
@@ -105,9 +98,7 @@ impl NewFile {
 
 impl Write for NewFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.writer
-            .as_mut()
-            .map_or(Ok(0), |writer| writer.write(bytes))
+        self.writer.as_mut().map_or(Ok(0), |writer| writer.write(bytes))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -131,18 +122,13 @@ impl Drop for NewFile {
 /// See [`WriteError`].
 pub fn put(file: &Path, text: &str) -> Result<(), WriteError> {
     let mut new = NewFile::create(file)?;
-    new.write_all(text.as_bytes())
-        .map_err(WriteError::io(file))?;
+    new.write_all(text.as_bytes()).map_err(WriteError::io(file))?;
     new.finish()
 }
 
 /// The path of a file in a folder of a report, which is created. A folder that is a link could lead anywhere, and is
 /// refused.
-pub(super) fn place(
-    dir: &Path,
-    folder: &'static str,
-    name: &FileName,
-) -> Result<PathBuf, WriteError> {
+pub(super) fn place(dir: &Path, folder: &'static str, name: &FileName) -> Result<PathBuf, WriteError> {
     let folder = dir.join(folder);
     let io = WriteError::io(&folder);
     match folder.symlink_metadata() {
@@ -167,9 +153,7 @@ mod tests {
 
     fn names(dir: &Path) -> Vec<String> {
         let entries = fs::read_dir(dir).unwrap().flatten();
-        entries
-            .map(|entry| entry.file_name().into_string().unwrap())
-            .collect()
+        entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
     }
 
     #[test]

@@ -12,9 +12,7 @@ use super::decisions;
 use super::endings::{conformance, endings, tools};
 use super::found::found;
 use super::hosts::{hosts, syncs};
-use super::latencies::{
-    LATENCY_SHOWS, compared, margins, ratio_rows, ratio_words, ratios, sessions, states,
-};
+use super::latencies::{LATENCY_SHOWS, compared, margins, ratio_rows, ratio_words, ratios, sessions, states};
 use super::model_files::model_files;
 use super::part::Part::{self, Chart, Folded, Heading, Legend, List, Table, Text, Uses};
 use super::part::Section;
@@ -45,10 +43,7 @@ const MOST_OTHERS: usize = 4;
 pub(super) fn page(report: &Report<'_>) -> Vec<Part> {
     let mut parts = Vec::new();
     if report.run.plan.workloads.is_empty() {
-        parts.push(Heading(
-            1,
-            format!("ctxbench report: suite {}", report.run.plan.suite),
-        ));
+        parts.push(Heading(1, format!("ctxbench report: suite {}", report.run.plan.suite)));
         parts.push(Text(report.run.plan.essay.clone()));
         parts.push(List(vec![made(report), machine(report), scratch(report)]));
         conformance(report, &mut parts);
@@ -59,11 +54,7 @@ pub(super) fn page(report: &Report<'_>) -> Vec<Part> {
     }
     first_screen(report, &mut parts);
     let sections = sections(report).into_iter();
-    parts.extend(
-        sections
-            .filter(|section| !section.parts.is_empty())
-            .map(Part::Section),
-    );
+    parts.extend(sections.filter(|section| !section.parts.is_empty()).map(Part::Section));
     parts
 }
 
@@ -83,33 +74,20 @@ fn first_screen(report: &Report<'_>, parts: &mut Vec<Part>) {
     let idle = idle(report);
     notes.extend(idle.iter().take(MOST_NOTES).cloned());
     if idle.len() > MOST_NOTES {
-        notes.push(format!(
-            "{} more sessions have nothing to replay",
-            idle.len() - MOST_NOTES
-        ));
+        notes.push(format!("{} more sessions have nothing to replay", idle.len() - MOST_NOTES));
     }
-    let notes: Vec<String> = notes
-        .iter()
-        .map(|note| first_words(note, NOTE_WORDS))
-        .collect();
+    let notes: Vec<String> = notes.iter().map(|note| first_words(note, NOTE_WORDS)).collect();
     if !notes.is_empty() {
         parts.push(List(notes));
     }
     if all.is_empty() {
-        parts.push(Text(
-            "This run was made without a policy, so it has figures, but no answer for a use."
-                .to_owned(),
-        ));
+        parts.push(Text("This run was made without a policy, so it has figures, but no answer for a use.".to_owned()));
         return parts.push(Chart(stems::LATENCY, LATENCY_SHOWS));
     }
     parts.push(Text("Right of a picture's line is worse; the tolerated cost is shaded. \"sure\": no halved or doubled limit, and no end of a figure's interval, changes the answer; \"fragile\": one does, or something is not measured.".to_owned()));
     parts.push(Text(format!("Marks: {}.", Provenance::legend())));
     let shown = all.iter().take(MOST_USES).enumerate();
-    parts.push(Uses(
-        shown
-            .filter_map(|(panel, answer)| answer.block(report.overview, panel))
-            .collect(),
-    ));
+    parts.push(Uses(shown.filter_map(|(panel, answer)| answer.block(report.overview, panel)).collect()));
     if let Some(rest) = all.get(MOST_USES..).filter(|rest| !rest.is_empty()) {
         let names: Vec<&str> = rest.iter().map(|answer| answer.policy).collect();
         parts.push(Folded(
@@ -131,8 +109,7 @@ pub(super) fn pictured<'a>(report: &'a Report<'_>) -> Vec<Vec<&'a crate::decide:
     let with_answer = uses.map(|mut found| {
         let mut answers = report.overview.uses.iter();
         if let Some(answer) = answers.find(|answer| answer.policy == found.policy) {
-            let of_answer =
-                |decision: &&crate::decide::Decision| decision.candidate == answer.candidate;
+            let of_answer = |decision: &&crate::decide::Decision| decision.candidate == answer.candidate;
             found.decisions.sort_by_key(|decision| !of_answer(decision));
         }
         found.decisions
@@ -153,17 +130,10 @@ fn legend(report: &Report<'_>, uses: &[Use<'_>]) -> Part {
     }
     names.truncate(MOST_NAMES);
     let entries = names.into_iter().map(|name| {
-        let summary = report
-            .run
-            .plan
-            .arm(name)
-            .map(|arm| arm.backend.summary.as_str());
+        let summary = report.run.plan.arm(name).map(|arm| arm.backend.summary.as_str());
         let summary = summary.unwrap_or("of another run");
         // The page on the method has the whole sentence.
-        let clause = summary
-            .split([';', ':', ',', '.'])
-            .next()
-            .unwrap_or(summary);
+        let clause = summary.split([';', ':', ',', '.']).next().unwrap_or(summary);
         (name.to_owned(), first_words(clause, WORDS))
     });
     Legend(entries.collect())
@@ -267,9 +237,7 @@ fn all_programs(report: &Report<'_>, parts: &mut Vec<Part>) {
         stems::PROGRAMS,
         "The time of the steps of programs, divided by that on the baseline. Read it like the chart of operations under Speed.",
     ));
-    parts.push(ratio_rows(report, |cell| {
-        cell.workload.starts_with("program/")
-    }));
+    parts.push(ratio_rows(report, |cell| cell.workload.starts_with("program/")));
 }
 
 /// The report as Markdown: the answer, and in short what the pages of `report.html` have in full.
@@ -316,10 +284,7 @@ pub(super) fn short(report: &Report<'_>) -> Vec<Part> {
 /// The results page of a run: origin, ratios and findings, without charts and lists of passes.
 pub(super) fn results(report: &Report<'_>) -> Vec<Part> {
     let mut parts = Vec::new();
-    parts.push(Heading(
-        1,
-        format!("ctxbench report: suite {}", report.run.plan.suite),
-    ));
+    parts.push(Heading(1, format!("ctxbench report: suite {}", report.run.plan.suite)));
     parts.push(Text(report.run.plan.essay.clone()));
     decisions::first_screen(&report.decisions, &mut parts);
     let notes = &report.summary.health.notes;
@@ -356,9 +321,7 @@ fn memory(report: &Report<'_>, parts: &mut Vec<Part>) {
     let mut most: BTreeMap<[&str; 3], (u64, u64)> = BTreeMap::new();
     let with_daemon = report.run.cells.iter();
     for cell in with_daemon.filter(|cell| cell.memory.resident > 0) {
-        let largest = most
-            .entry([&cell.workload, &cell.state, &cell.arm])
-            .or_default();
+        let largest = most.entry([&cell.workload, &cell.state, &cell.arm]).or_default();
         largest.0 = largest.0.max(cell.memory.resident);
         largest.1 = largest.1.max(cell.memory.peak);
     }
@@ -397,11 +360,7 @@ fn about(report: &Report<'_>) -> String {
     }
     lines.push(format!("{}.", health.identical_arms()));
     if !report.others.is_empty() {
-        let names = report
-            .others
-            .iter()
-            .take(MOST_OTHERS)
-            .filter_map(|dir| dir.file_name());
+        let names = report.others.iter().take(MOST_OTHERS).filter_map(|dir| dir.file_name());
         let mut names: Vec<_> = names.map(|name| name.to_string_lossy()).collect();
         if report.others.len() > MOST_OTHERS {
             names.push(format!("{} more", report.others.len() - MOST_OTHERS).into());
@@ -423,10 +382,7 @@ fn idle(report: &Report<'_>) -> Vec<String> {
     let idle = report.run.plan.workloads.iter();
     let idle = idle.filter(|one| one.calls.is_empty() && is_recorded(&one.name));
     let idle = idle.map(|one| {
-        format!(
-            "{}: nothing to replay: no recorded call is a file operation, so it has no times.",
-            one.name
-        )
+        format!("{}: nothing to replay: no recorded call is a file operation, so it has no times.", one.name)
     });
     idle.collect()
 }
@@ -471,11 +427,7 @@ fn facts(report: &Report<'_>) -> Vec<String> {
     if plan.workloads.is_empty() {
         return vec![made(report), machine(report), scratch(report)];
     }
-    let ok = report
-        .run
-        .samples
-        .iter()
-        .filter(|pass| pass.outcome == Outcome::Ok);
+    let ok = report.run.samples.iter().filter(|pass| pass.outcome == Outcome::Ok);
     let share = |share: f64| format!("{:.1} %", share * 100.0);
     let mut facts = vec![
         machine(report),
@@ -489,9 +441,7 @@ fn facts(report: &Report<'_>) -> Vec<String> {
             count(report.run.samples.len() as u64),
             health.took_ms as f64 / 1000.0,
             count(ok.count() as u64),
-            health
-                .hot_timed_share
-                .map_or("An unknown share".to_owned(), share)
+            health.hot_timed_share.map_or("An unknown share".to_owned(), share)
         ),
         format!(
             "Pressure during the run, its own tasks included: tasks waited {} of the time for a processor, {} for the disk and {} for memory. The hypervisor gave {} of processor time to other machines. {} of {} timed passes exceeded the plan's limits{}.",
@@ -504,20 +454,18 @@ fn facts(report: &Report<'_>) -> Vec<String> {
             busy(&health.busy)
         ),
         format!("{}.", health.identical_arms()),
-        format!(
-            "{}. Margins, fixed before the run: {}.",
-            health.verdicts(),
-            margins(report)
-        ),
+        format!("{}. Margins, fixed before the run: {}.", health.verdicts(), margins(report)),
     ];
     let mut sections = plan.schedule.sections.iter();
     if sections.any(|section| section.placement == Placement::SharedCpu) {
         facts.push("In the states that end in -shared-cpu, client and daemon share one processor, a different one in each epoch, so that no request wakes another processor. That is the best case; users have it only on one processor or in a container with one CPU. In all other states the scheduler places both, as users have it.".to_owned());
     }
-    let has_clients =
-        |workload: &rundir::PlannedWorkload| workload.calls.contains_key("concurrent");
+    let has_clients = |workload: &rundir::PlannedWorkload| workload.calls.contains_key("concurrent");
     if plan.workloads.iter().any(has_clients) {
-        facts.push("Workloads with several client processes are the exception: clients and daemon use all processors.".to_owned());
+        facts.push(
+            "Workloads with several client processes are the exception: clients and daemon use all processors."
+                .to_owned(),
+        );
     }
     if environment.build.starts_with("debug") {
         facts.push("This was a DEBUG build: figures mean nothing.".to_owned());
@@ -528,9 +476,7 @@ fn facts(report: &Report<'_>) -> Vec<String> {
 
 /// The limits that busy passes exceeded.
 fn busy(reasons: &BTreeMap<String, usize>) -> String {
-    let reasons = reasons
-        .iter()
-        .map(|(what, passes)| format!("{what}: {passes}"));
+    let reasons = reasons.iter().map(|(what, passes)| format!("{what}: {passes}"));
     let reasons: Vec<String> = reasons.collect();
     match reasons.is_empty() {
         true => String::new(),
@@ -556,14 +502,10 @@ fn origins(report: &Report<'_>) -> String {
     if let Some(found) = &report.run.model_files
         && !matches!(found.origin.as_str(), "" | "live")
     {
-        other.push(format!(
-            "the answers under \"Files that a language model makes up\" are {}",
-            found.origin
-        ));
+        other.push(format!("the answers under \"Files that a language model makes up\" are {}", found.origin));
     }
     if other.is_empty() {
-        return "Every time of a call in this report is measured: none is simulated or recorded."
-            .to_owned();
+        return "Every time of a call in this report is measured: none is simulated or recorded.".to_owned();
     }
     format!(
         "Every time of a call in this report is measured, with these exceptions, which no figure of another arm includes: {}.",
@@ -587,8 +529,7 @@ fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
     for cost in costs.iter().filter(|cost| cost.requests >= 0.01) {
         first.entry(&cost.workload).or_insert(&cost.state);
     }
-    let is_shown =
-        |cost: &&Cost| cost.requests >= 0.01 && first.get(&*cost.workload) == Some(&&*cost.state);
+    let is_shown = |cost: &&Cost| cost.requests >= 0.01 && first.get(&*cost.workload) == Some(&&*cost.state);
     let rows = costs.iter().filter(is_shown).map(|cost| {
         let counts = cost.store_counts.iter().filter(|(_, n)| **n >= 0.005);
         let counts: Vec<_> = counts.map(|(name, n)| format!("{name} {n:.2}")).collect();
@@ -614,22 +555,13 @@ fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
          FUSE requests | requests of a kind a call × (front end + store) of each | \
          store's counts | system calls | bytes dirtied for the disk | client CPU | daemon CPU",
     );
-    parts.push(Folded(
-        "The parts of a call's time, and its counts".to_owned(),
-        vec![Table(head, rows.collect())],
-    ));
+    parts.push(Folded("The parts of a call's time, and its counts".to_owned(), vec![Table(head, rows.collect())]));
     let mut memory: Vec<Vec<String>> = Vec::new();
     for arm in compared(report) {
         let costs = report.summary.costs.iter().filter(|cost| cost.arm == arm);
-        let peak = costs
-            .clone()
-            .map(|cost| cost.daemon_peak_bytes)
-            .max()
-            .unwrap_or(0);
+        let peak = costs.clone().map(|cost| cost.daemon_peak_bytes).max().unwrap_or(0);
         let ready_of = |cold: bool| {
-            let costs = costs
-                .clone()
-                .filter(|cost| (cache_state(&cost.state) == "cold") == cold);
+            let costs = costs.clone().filter(|cost| (cache_state(&cost.state) == "cold") == cold);
             let mut ready: Vec<u64> = costs.flat_map(|cost| cost.ready_ns.clone()).collect();
             ready.sort_unstable();
             let middle = ready.get(ready.len() / 2);
@@ -656,13 +588,7 @@ fn opcodes(cost: &Cost) -> String {
     const SHOWN: usize = 3;
     let frequent = cost.opcodes.iter().filter(|code| code.requests >= 0.005);
     let shown = frequent.take(SHOWN).map(|code| {
-        format!(
-            "{} {:.2} × ({} + {})",
-            code.opcode,
-            code.requests,
-            time(code.front_end_ns),
-            time(code.store_ns)
-        )
+        format!("{} {:.2} × ({} + {})", code.opcode, code.requests, time(code.front_end_ns), time(code.store_ns))
     });
     shown.collect::<Vec<_>>().join(", ")
 }
@@ -671,11 +597,7 @@ fn backends(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(Heading(3, "Backends".to_owned()));
     let rows = report.run.plan.arms.iter().map(|arm| {
         let backend = &arm.backend;
-        let versions: Vec<_> = backend
-            .versions
-            .iter()
-            .map(|(k, v)| format!("{k} {v}"))
-            .collect();
+        let versions: Vec<_> = backend.versions.iter().map(|(k, v)| format!("{k} {v}")).collect();
         vec![
             arm.name.clone(),
             backend.summary.clone(),
@@ -695,10 +617,7 @@ fn backends(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(Table(head, rows.collect()));
     let essays = report.run.plan.workloads.iter();
     let essays = essays.map(|w| format!("{}: {}", w.name, w.essay));
-    parts.push(Folded(
-        "What the workloads represent".to_owned(),
-        vec![List(essays.collect())],
-    ));
+    parts.push(Folded("What the workloads represent".to_owned(), vec![List(essays.collect())]));
 }
 
 fn method(report: &Report<'_>, parts: &mut Vec<Part>) {

@@ -83,10 +83,7 @@ pub(super) struct Linked {
 
 impl Linked {
     pub(super) fn new(text: impl Into<String>, to: impl Into<String>) -> Self {
-        Self {
-            text: text.into(),
-            to: to.into(),
-        }
+        Self { text: text.into(), to: to.into() }
     }
 
     pub(super) fn plain(text: impl Into<String>) -> Self {

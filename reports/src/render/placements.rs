@@ -12,10 +12,7 @@ pub(super) fn placements(report: &Report<'_>, parts: &mut Vec<Part>) {
     let rows = rows.filter_map(|cell| {
         let free = cell.placed_freely()?;
         let free = summary.cell(&free.workload, &free.state, &free.metric, &cell.arm)?;
-        let (shared, free) = (
-            cell.against_baseline.as_ref()?,
-            free.against_baseline.as_ref()?,
-        );
+        let (shared, free) = (cell.against_baseline.as_ref()?, free.against_baseline.as_ref()?);
         Some(vec![
             cell.workload.clone(),
             cell.metric.clone(),
@@ -29,10 +26,7 @@ pub(super) fn placements(report: &Report<'_>, parts: &mut Vec<Part>) {
     if rows.is_empty() {
         return;
     }
-    parts.push(Heading(
-        2,
-        "Without the wake-up of another processor".to_owned(),
-    ));
+    parts.push(Heading(2, "Without the wake-up of another processor".to_owned()));
     parts.push(Text("The same cells in two placements: as the scheduler places client and daemon on all processors, which every other table shows, and with both on one processor (states that end in -shared-cpu). The last column is the part of the first ratio that the second does not have: what waking the other processor adds. On a machine or in a container with one processor, the second ratio holds.".to_owned()));
     let head = columns("workload | metric | arm | all processors | one processor | the wake-up");
     parts.push(Table(head, rows));

@@ -91,45 +91,28 @@ fn found(report: &Report<'_>, workload: &str, state: &str, arm: &str) -> Found {
     let run = report.run;
     let mut skipped = run.plan.skipped.iter();
     let skipped = skipped
-        .find(|skipped| {
-            skipped.workload == workload && skipped.state == state && skipped.arm == arm
-        })
+        .find(|skipped| skipped.workload == workload && skipped.state == state && skipped.arm == arm)
         .map(|skipped| skipped.reason.clone());
     let passes = run.samples.iter();
-    let passes =
-        passes.filter(|pass| pass.workload == workload && pass.state == state && pass.arm == arm);
+    let passes = passes.filter(|pass| pass.workload == workload && pass.state == state && pass.arm == arm);
     let all = passes.clone().count();
     let failed: Vec<_> = passes.filter(|pass| pass.outcome != Outcome::Ok).collect();
     let (word, problem) = match (skipped, failed.first()) {
         (Some(reason), _) => ("skipped", Some(format!("skipped: {reason}"))),
         (None, Some(first)) => {
             let reason = first.reason.as_deref().unwrap_or("no reason is known");
-            let how = format!(
-                "{} of {all} passes failed, the first as {}: {reason}",
-                failed.len(),
-                first.outcome
-            );
+            let how = format!("{} of {all} passes failed, the first as {}: {reason}", failed.len(), first.outcome);
             ("FAILS", Some(how))
         }
         (None, None) if all == 0 => ("not reached", None),
         (None, None) => ("works", None),
     };
     let cells = report.summary.cells.iter();
-    let cells =
-        cells.filter(|cell| cell.workload == workload && cell.state == state && cell.arm == arm);
-    let kinds = run
-        .plan
-        .workload(workload)
-        .map_or(0, |planned| planned.calls.len());
+    let cells = cells.filter(|cell| cell.workload == workload && cell.state == state && cell.arm == arm);
+    let kinds = run.plan.workload(workload).map_or(0, |planned| planned.calls.len());
     let is_whole = kinds > 0 && cells.clone().count() == kinds;
-    let total_ns = cells
-        .map(|cell| cell.typical_ns * cell.calls as f64 / cell.passes.max(1) as f64)
-        .sum();
-    Found {
-        word,
-        problem,
-        total_ns: is_whole.then_some(total_ns),
-    }
+    let total_ns = cells.map(|cell| cell.typical_ns * cell.calls as f64 / cell.passes.max(1) as f64).sum();
+    Found { word, problem, total_ns: is_whole.then_some(total_ns) }
 }
 
 #[cfg(test)]
@@ -174,21 +157,14 @@ mod tests {
             (pass.outcome, pass.reason) = (Outcome::WrongData, Some("run `cp`: hurt".to_owned()));
         });
         assert_eq!(failed, "FAILS");
-        let [remark] = &remarks[..] else {
-            panic!("{remarks:?}")
-        };
+        let [remark] = &remarks[..] else { panic!("{remarks:?}") };
         assert!(remark.starts_with("sqlite, tree hot: 1 of "), "{remark}");
-        assert!(
-            remark.ends_with("as wrong-data: run `cp`: hurt"),
-            "{remark}"
-        );
+        assert!(remark.ends_with("as wrong-data: run `cp`: hurt"), "{remark}");
 
         let (skipped, remarks) = word(|run| {
             let is_skipped = |name: &str, arm: &str| name == "program/tree" && arm == "sqlite";
-            run.samples
-                .retain(|pass| !is_skipped(&pass.workload, &pass.arm));
-            run.cells
-                .retain(|cell| !is_skipped(&cell.workload, &cell.arm));
+            run.samples.retain(|pass| !is_skipped(&pass.workload, &pass.arm));
+            run.cells.retain(|cell| !is_skipped(&cell.workload, &cell.arm));
             for state in &run.plan.workloads[0].states {
                 run.plan.skipped.push(Skipped {
                     arm: "sqlite".to_owned(),

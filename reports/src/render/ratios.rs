@@ -4,8 +4,8 @@ use plotters::prelude::*;
 
 use super::axis::LogAxis;
 use super::drawing::{
-    Chart, DrawError, Frame, INK, MOST_PANELS, PANEL, Picture, SMALL, Side, TEXT, TITLE, draw, fit,
-    line, width, write, write_bold,
+    Chart, DrawError, Frame, INK, MOST_PANELS, PANEL, Picture, SMALL, Side, TEXT, TITLE, draw, fit, line, width, write,
+    write_bold,
 };
 use super::marks::Mark;
 
@@ -56,10 +56,7 @@ pub(super) fn ratio_picture(panels: &[RatioPanel]) -> Result<Option<Picture>, Dr
     let Some(axis) = LogAxis::of(ends.chain([0.8, 2.2])) else {
         return Ok(None);
     };
-    let drawn: Result<Vec<Chart>, DrawError> = panels
-        .iter()
-        .map(|panel| ratio_panel(panel, &axis))
-        .collect();
+    let drawn: Result<Vec<Chart>, DrawError> = panels.iter().map(|panel| ratio_panel(panel, &axis)).collect();
     Ok(Some(Picture(drawn?)).filter(|picture| !picture.0.is_empty()))
 }
 
@@ -77,12 +74,7 @@ fn ratio_panel(panel: &RatioPanel, axis: &LogAxis) -> Result<Chart, DrawError> {
         (PANEL as i32 - 16 - width(&typical, TEXT)) * 9 / 10,
         TITLE,
     );
-    let frame = Frame {
-        left: 118,
-        top: TOP,
-        right: 232,
-        bottom,
-    };
+    let frame = Frame { left: 118, top: TOP, right: 232, bottom };
     let chart = draw((PANEL, (bottom + BOTTOM) as u32), |area| {
         let inside = [(frame.left, TOP), (frame.right, bottom)];
         if panel.margin > 1.0 {
@@ -91,9 +83,7 @@ fn ratio_panel(panel: &RatioPanel, axis: &LogAxis) -> Result<Chart, DrawError> {
             area.draw(&Rectangle::new(same, INK.mix(0.09).filled()))?;
         }
         let ticks = axis.ticks().into_iter();
-        let ticks: Vec<(f64, String)> = ticks
-            .map(|tick| (axis.share(tick), format!("×{tick}")))
-            .collect();
+        let ticks: Vec<(f64, String)> = ticks.map(|tick| (axis.share(tick), format!("×{tick}"))).collect();
         frame.below(area, &ticks)?;
         let one = frame.x(axis.share(1.0));
         line(area, [(one, TOP - 3), (one, bottom)], INK.mix(0.8))?;
@@ -176,12 +166,7 @@ mod tests {
         assert_eq!(figure(&one.rows[0]), "×1.32 ±0.01");
         assert_eq!(figure(&one.rows[1]), "×432");
         let picture = ratio_picture(&[one]).unwrap().unwrap().for_page();
-        for text in [
-            "×1.32 ±0.01",
-            "direct 3.3 µs",
-            "time of a call ÷ direct",
-            "href=\"#cell\"",
-        ] {
+        for text in ["×1.32 ±0.01", "direct 3.3 µs", "time of a call ÷ direct", "href=\"#cell\""] {
             assert!(picture.contains(text), "{text} is not in {picture}");
         }
     }
@@ -191,10 +176,7 @@ mod tests {
         let figures = [f64::NAN, f64::INFINITY, 0.0, -1.0, 1e300];
         let rows = figures.map(|ratio| ("x", ratio, Some((f64::NEG_INFINITY, f64::INFINITY))));
         let picture = ratio_picture(&[panel(&rows)]).unwrap().unwrap();
-        assert!(
-            !picture.for_page().contains("NaN,"),
-            "a coordinate is a number"
-        );
+        assert!(!picture.for_page().contains("NaN,"), "a coordinate is a number");
         assert!(ratio_picture(&[]).unwrap().is_none());
     }
 }

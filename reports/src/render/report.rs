@@ -40,10 +40,7 @@ impl<'a> Report<'a> {
     /// The typical time of a metric of a workload on an arm, in its first cache state.
     pub(super) fn typical(&self, workload: &str, arm: &str, metric: &str) -> String {
         let mut cells = self.summary.cells.iter();
-        let cell = cells
-            .find(|cell| cell.workload == workload && cell.arm == arm && cell.metric == metric);
-        cell.map_or("–".to_owned(), |cell| {
-            format!("{}{}", time(cell.typical_ns), cell.failed.caveat())
-        })
+        let cell = cells.find(|cell| cell.workload == workload && cell.arm == arm && cell.metric == metric);
+        cell.map_or("–".to_owned(), |cell| format!("{}{}", time(cell.typical_ns), cell.failed.caveat()))
     }
 }

@@ -37,15 +37,14 @@ program/parallel build: make
 /// The workload and step that stand for a command.
 fn measured(command: &str) -> Option<(&'static str, &'static str)> {
     let mut lines = MEASURED.lines().filter_map(|line| line.split_once(": "));
-    let (program, _) =
-        lines.find(|(_, commands)| commands.split(", ").any(|name| name == command))?;
+    let (program, _) = lines.find(|(_, commands)| commands.split(", ").any(|name| name == command))?;
     program.split_once(' ')
 }
 
 /// Commands that open no file of the workspace.
 const WITHOUT_FILES: &[&str] = &[
-    "[", "basename", "cd", "date", "dirname", "echo", "export", "false", "kill", "printf", "ps",
-    "pwd", "read", "set", "sleep", "test", "true", "type", "unset", "which", "whoami",
+    "[", "basename", "cd", "date", "dirname", "echo", "export", "false", "kill", "printf", "ps", "pwd", "read", "set",
+    "sleep", "test", "true", "type", "unset", "which", "whoami",
 ];
 
 /// The commands of a session, by the estimate of their time.
@@ -59,11 +58,8 @@ struct Commands<'a> {
 
 pub(super) fn shell(report: &Report<'_>, parts: &mut Vec<Part>) {
     let workloads = report.run.plan.workloads.iter();
-    let sessions =
-        workloads.filter(|session| !session.commands.is_empty() && session.session_ms.is_some());
-    let sessions: Vec<_> = sessions
-        .map(|session| (session, commands(report, session)))
-        .collect();
+    let sessions = workloads.filter(|session| !session.commands.is_empty() && session.session_ms.is_some());
+    let sessions: Vec<_> = sessions.map(|session| (session, commands(report, session))).collect();
     if sessions.is_empty() {
         return;
     }
@@ -71,10 +67,7 @@ pub(super) fn shell(report: &Report<'_>, parts: &mut Vec<Part>) {
     for (session, commands) in &sessions {
         rows.extend(session_rows(report, session, commands));
     }
-    parts.push(Heading(
-        3,
-        "Files in a session, shell commands included".to_owned(),
-    ));
+    parts.push(Heading(3, "Files in a session, shell commands included".to_owned()));
     parts.push(Text(
         "This is an estimate. It is too high for the commands that it covers, and it leaves out the others. A command of a known kind is taken to last as long as the measured program that is named below, whose start and own work are included and whose tree has 500 files. \"beyond\": what it takes longer than in the plain directory. The file calls are measured. A loop's body counts once."
             .to_owned(),
@@ -88,11 +81,7 @@ pub(super) fn shell(report: &Report<'_>, parts: &mut Vec<Part>) {
         parts.push(Table(head, rows));
     }
     let lines = sessions.iter();
-    parts.push(List(
-        lines
-            .map(|(session, commands)| line(session, commands))
-            .collect(),
-    ));
+    parts.push(List(lines.map(|(session, commands)| line(session, commands)).collect()));
 }
 
 fn cell<'a>(report: &'a Report<'_>, workload: &str, metric: &str, arm: &str) -> Option<&'a Cell> {
@@ -102,18 +91,15 @@ fn cell<'a>(report: &'a Report<'_>, workload: &str, metric: &str, arm: &str) -> 
 fn commands<'a>(report: &Report<'_>, session: &'a PlannedWorkload) -> Commands<'a> {
     let mut found = Commands::default();
     for (command, times) in &session.commands {
-        let measured = measured(command).filter(|(workload, step)| {
-            cell(report, workload, step, &report.summary.baseline).is_some()
-        });
+        let measured = measured(command)
+            .filter(|(workload, step)| cell(report, workload, step, &report.summary.baseline).is_some());
         match measured {
             _ if WITHOUT_FILES.contains(&command.as_str()) => found.without_files += times,
             Some((workload, step)) => found.estimated.push((command, *times, workload, step)),
             None => found.unknown.push((command, *times)),
         }
     }
-    found
-        .unknown
-        .sort_by_key(|(_, times)| std::cmp::Reverse(*times));
+    found.unknown.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
     found
 }
 
@@ -121,22 +107,15 @@ fn commands<'a>(report: &Report<'_>, session: &'a PlannedWorkload) -> Commands<'
 fn waited(report: &Report<'_>, name: &str, commands: &Commands<'_>, arm: &str) -> Option<[f64; 2]> {
     let files = cell(report, name, MAKESPAN, arm)?.typical_ns;
     let each = commands.estimated.iter();
-    let each = each.map(|(_, times, workload, step)| {
-        Some(*times as f64 * cell(report, workload, step, arm)?.typical_ns)
-    });
+    let each =
+        each.map(|(_, times, workload, step)| Some(*times as f64 * cell(report, workload, step, arm)?.typical_ns));
     Some([files, each.sum::<Option<f64>>()?])
 }
 
-fn session_rows(
-    report: &Report<'_>,
-    session: &PlannedWorkload,
-    commands: &Commands<'_>,
-) -> Vec<Vec<String>> {
+fn session_rows(report: &Report<'_>, session: &PlannedWorkload, commands: &Commands<'_>) -> Vec<Vec<String>> {
     let baseline = &report.summary.baseline;
     let (Some(session_ms), Some(base)) = (
-        session
-            .session_ms
-            .filter(|_| !commands.estimated.is_empty()),
+        session.session_ms.filter(|_| !commands.estimated.is_empty()),
         waited(report, &session.name, commands, baseline),
     ) else {
         return Vec::new();
@@ -149,14 +128,7 @@ fn session_rows(
             false => share(files + shell - base[0] - base[1]),
         };
         let both = share(files + shell);
-        Some(vec![
-            session.name.clone(),
-            arm.to_owned(),
-            time(files),
-            time(shell),
-            both,
-            beyond,
-        ])
+        Some(vec![session.name.clone(), arm.to_owned(), time(files), time(shell), both, beyond])
     });
     rows.collect()
 }
@@ -164,9 +136,8 @@ fn session_rows(
 fn line(session: &PlannedWorkload, commands: &Commands<'_>) -> String {
     let total: u64 = session.commands.values().sum();
     let estimated = commands.estimated.iter();
-    let estimated = estimated.map(|(command, times, workload, step)| {
-        format!("{times} {command} (as {workload} {step})")
-    });
+    let estimated =
+        estimated.map(|(command, times, workload, step)| format!("{times} {command} (as {workload} {step})"));
     let unknown = commands.unknown.iter();
     let unknown = unknown.map(|(command, times)| format!("{times} {command}"));
     let words = |all: Vec<String>| match all.is_empty() {
@@ -194,9 +165,7 @@ mod tests {
         let mut run = run_of("program/git");
         rename_calls(&mut run, "read", "status");
         let commands = commands.iter();
-        run.plan.workloads[1].commands = commands
-            .map(|(command, times)| ((*command).to_owned(), *times))
-            .collect();
+        run.plan.workloads[1].commands = commands.map(|(command, times)| ((*command).to_owned(), *times)).collect();
         change(&mut run);
         testing::parts(&run, shell)
     }
@@ -209,12 +178,7 @@ mod tests {
     #[test]
     fn a_known_command_takes_as_long_as_the_measured_program() {
         // 700 ms of session; a call takes 0.1 ms in `direct`, 0.2 ms in `sqlite`, and the session has 100 of its own.
-        let commands = [
-            ("git status", 400),
-            ("cd", 7),
-            ("go build", 3),
-            ("other", 5),
-        ];
+        let commands = [("git status", 400), ("cd", 7), ("go build", 3), ("other", 5)];
         let parts = parts(&commands, |_| {});
         let [Heading(..), Text(_), Table(_, rows), List(lines)] = &parts[..] else {
             panic!("{} parts", parts.len());
@@ -223,10 +187,7 @@ mod tests {
         assert_eq!(arms, ["direct", "sqlite"]);
         let [direct, sqlite] = [share(&rows[0][4]), share(&rows[1][4])];
         assert!((6.4..7.2).contains(&direct), "{direct} of 50 ms in 700");
-        assert!(
-            (1.9..2.1).contains(&(sqlite / direct)),
-            "{sqlite} to {direct}"
-        );
+        assert!((1.9..2.1).contains(&(sqlite / direct)), "{sqlite} to {direct}");
         assert_eq!(rows[0][5], "–");
         assert!((share(&rows[1][5]) - (sqlite - direct)).abs() < 0.002);
         insta::assert_snapshot!(lines[0], @"agent/session: 415 commands, 7 of them without files; estimated: 400 git status (as program/git status); not estimated: 5 other, 3 go build");
@@ -244,12 +205,9 @@ mod tests {
     #[test]
     fn an_arm_in_which_the_program_failed_has_no_estimate() {
         let parts = parts(&[("git status", 1)], |run| {
-            let has_failed =
-                |workload: &str, arm: &str| workload == "program/git" && arm == "sqlite";
-            run.samples
-                .retain(|pass| !has_failed(&pass.workload, &pass.arm));
-            run.cells
-                .retain(|cell| !has_failed(&cell.workload, &cell.arm));
+            let has_failed = |workload: &str, arm: &str| workload == "program/git" && arm == "sqlite";
+            run.samples.retain(|pass| !has_failed(&pass.workload, &pass.arm));
+            run.cells.retain(|cell| !has_failed(&cell.workload, &cell.arm));
         });
         let [.., Table(_, rows), List(_)] = &parts[..] else {
             panic!("{} parts", parts.len());

@@ -74,10 +74,7 @@ fn ratio(cell: &Cell) -> Option<[f64; 3]> {
 ///
 /// # Errors
 /// If a value cannot be written as JSON.
-pub fn submission(
-    report: &Report<'_>,
-    records: &BTreeMap<String, String>,
-) -> Result<String, serde_json::Error> {
+pub fn submission(report: &Report<'_>, records: &BTreeMap<String, String>) -> Result<String, serde_json::Error> {
     let plan = &report.run.plan;
     let cells = report.summary.cells.iter().map(|cell| SubmittedCell {
         workload: &cell.workload,
@@ -107,9 +104,7 @@ pub fn submission(
         identical_arms: &report.overview.identical_arms,
         answers: answers.collect(),
         cells: cells.collect(),
-        passes: endings
-            .map(|ending| (ending.arm.as_str(), &ending.passes))
-            .collect(),
+        passes: endings.map(|ending| (ending.arm.as_str(), &ending.passes)).collect(),
         losses: &report.overview.losses,
         records,
     })?;
@@ -121,17 +116,8 @@ fn named_ratios<'a>(report: &'a Report<'_>) -> impl Iterator<Item = (String, [f6
     let baseline = &report.summary.baseline;
     report.summary.cells.iter().filter_map(move |cell| {
         let ratio = ratio(cell)?;
-        let Cell {
-            workload,
-            state,
-            metric,
-            arm,
-            ..
-        } = cell;
-        Some((
-            format!("{workload} {state} {metric}: {arm} / {baseline}"),
-            ratio,
-        ))
+        let Cell { workload, state, metric, arm, .. } = cell;
+        Some((format!("{workload} {state} {metric}: {arm} / {baseline}"), ratio))
     })
 }
 
@@ -177,10 +163,7 @@ mod tests {
             assert!((typical / of_report.typical_ns - 1.0).abs() < 1e-12);
             assert_eq!(cell.get("ratio").is_some(), ratio(of_report).is_some());
         }
-        assert_eq!(
-            found["answers"].as_array().unwrap().len(),
-            report.overview.uses.len()
-        );
+        assert_eq!(found["answers"].as_array().unwrap().len(), report.overview.uses.len());
         assert_eq!(found["records"]["samples.jsonl"], "ab".repeat(32));
         assert_eq!(found["seed"], report.run.plan.seed);
     }
@@ -189,8 +172,7 @@ mod tests {
     fn trend_tools_get_the_same_ratios_each_under_a_name_of_its_own() {
         let inputs = Inputs::judged();
         let report = inputs.report();
-        let of_action: Value =
-            serde_json::from_str(&github_action_benchmark(&report).unwrap()).unwrap();
+        let of_action: Value = serde_json::from_str(&github_action_benchmark(&report).unwrap()).unwrap();
         let of_bencher: Value = serde_json::from_str(&bencher(&report).unwrap()).unwrap();
         let rows = of_action.as_array().unwrap();
         assert!(!rows.is_empty());

@@ -69,8 +69,7 @@ pub(super) fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> 
         by_cell.entry(key).or_default().push(sample);
     }
     for ((workload, state), samples) in by_cell {
-        let name =
-            passes_file(workload, state).map_err(|error| WriteError::Format(error.to_string()))?;
+        let name = passes_file(workload, state).map_err(|error| WriteError::Format(error.to_string()))?;
         let passes = samples.into_iter().flat_map(by_kind);
         csv(&place(dir, PASSES, &name)?, (head, &row), passes)?;
     }
@@ -93,11 +92,7 @@ pub(super) fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> 
         let dollars = MODELS.map(|model| cost.dollars.get(model).copied().text());
         row(cost).into_iter().chain(dollars).collect()
     };
-    csv(
-        &dir.join("contexts.csv"),
-        (head, row),
-        &report.contexts.costs,
-    )?;
+    csv(&dir.join("contexts.csv"), (head, row), &report.contexts.costs)?;
     let columns = csv_columns! {
         residual: &Reconciled =>
         workload, model, calls, median, median_abs, worst_abs, growth_median_abs,

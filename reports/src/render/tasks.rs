@@ -34,10 +34,7 @@ fn rows(report: &Report<'_>) -> Vec<Vec<String>> {
     let plan: &Plan = &report.run.plan;
     let arms = plan.arms.iter().filter(|arm| arm.same_as.is_none());
     let arms: Vec<&str> = arms.map(|arm| arm.name.as_str()).collect();
-    let cells = plan
-        .workloads
-        .iter()
-        .flat_map(|workload| arms.iter().map(move |arm| (workload.name.as_str(), *arm)));
+    let cells = plan.workloads.iter().flat_map(|workload| arms.iter().map(move |arm| (workload.name.as_str(), *arm)));
     cells
         .filter_map(|(workload, arm)| {
             let all = scores(report.run, workload, arm);
@@ -45,10 +42,7 @@ fn rows(report: &Report<'_>) -> Vec<Vec<String>> {
             let of = |name: &str| first.get(name).copied().unwrap_or_default();
             let total = TOKENS.map(|name| of(name).sum).iter().sum();
             let tasks = of("calls").of;
-            let mut lags: Vec<f64> = all
-                .iter()
-                .filter_map(|scores| scores.get("lag-us")?.mean())
-                .collect();
+            let mut lags: Vec<f64> = all.iter().filter_map(|scores| scores.get("lag-us")?.mean()).collect();
             // Copies are made by a schedule, and nothing sleeps until the next one.
             let marked = |text: String| match first.contains_key("copies") {
                 true => Provenance::Simulated.marked(&text),
@@ -56,16 +50,9 @@ fn rows(report: &Report<'_>) -> Vec<Vec<String>> {
             };
             let stale = of("stale-answers");
             let mut row = vec![workload.to_owned(), arm.to_owned()];
-            row.push(each(Score {
-                sum: total,
-                of: tasks,
-            }));
+            row.push(each(Score { sum: total, of: tasks }));
             row.extend(TOKENS.map(|name| each(of(name))));
-            row.push(
-                of("calls")
-                    .mean()
-                    .map_or("–".to_owned(), |calls| format!("{calls:.1}")),
-            );
+            row.push(of("calls").mean().map_or("–".to_owned(), |calls| format!("{calls:.1}")));
             let lag = stats::median(&mut lags).map(|lag| marked(time(lag * 1000.0)));
             row.push(lag.unwrap_or("–".to_owned()));
             row.push(marked(format!("{} of {}", stale.sum, stale.of)));
@@ -79,15 +66,11 @@ fn rows(report: &Report<'_>) -> Vec<Vec<String>> {
 fn scores<'a>(run: &'a Run, workload: &str, arm: &str) -> Vec<&'a BTreeMap<String, Score>> {
     let is_wanted = |sample: &&Sample| sample.workload == workload && sample.arm == arm;
     let samples = run.samples.iter().filter(is_wanted);
-    samples
-        .filter_map(|sample| sample.scores.get(TASK))
-        .collect()
+    samples.filter_map(|sample| sample.scores.get(TASK)).collect()
 }
 
 fn each(score: Score) -> String {
-    score
-        .mean()
-        .map_or("–".to_owned(), |mean| count(mean.round() as u64))
+    score.mean().map_or("–".to_owned(), |mean| count(mean.round() as u64))
 }
 
 #[cfg(test)]
@@ -102,14 +85,8 @@ mod tests {
         rename_calls(&mut run, "read", TOOL_CALL);
         let workload = run.plan.workloads[0].name.clone();
         let of = |sum, of| Score { sum, of };
-        let is_wanted =
-            |sample: &&mut Sample| sample.workload == workload && sample.arm == "sqlite";
-        for (sample, lag) in run
-            .samples
-            .iter_mut()
-            .filter(is_wanted)
-            .zip([100, 300, 5000])
-        {
+        let is_wanted = |sample: &&mut Sample| sample.workload == workload && sample.arm == "sqlite";
+        for (sample, lag) in run.samples.iter_mut().filter(is_wanted).zip([100, 300, 5000]) {
             let counts = [
                 ("definition-tokens", of(1200, 4)),
                 ("call-tokens", of(400, 4)),
@@ -124,23 +101,10 @@ mod tests {
         let mut found = Vec::new();
         testing::parts(&run, |report, _| {
             found = rows(report);
-            assert!(
-                report.summary.found.is_empty(),
-                "a task does not count as a search"
-            );
+            assert!(report.summary.found.is_empty(), "a task does not count as a search");
         });
         assert_eq!(found.len(), 1);
-        let expected = [
-            workload.as_str(),
-            "sqlite",
-            "600",
-            "300",
-            "100",
-            "200",
-            "2.5",
-            "150 µs",
-            "1 of 4",
-        ];
+        let expected = [workload.as_str(), "sqlite", "600", "300", "100", "200", "2.5", "150 µs", "1 of 4"];
         assert_eq!(found[0][..9], expected);
     }
 }

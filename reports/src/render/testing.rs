@@ -89,11 +89,7 @@ pub(super) fn largest() -> Run {
         for state in states {
             let samples = small.samples.iter().filter(|pass| pass.workload == from);
             run.samples.extend(samples.map(|pass| {
-                let mut pass = rundir::Sample {
-                    workload: name.to_owned(),
-                    state: (*state).to_owned(),
-                    ..pass.clone()
-                };
+                let mut pass = rundir::Sample { workload: name.to_owned(), state: (*state).to_owned(), ..pass.clone() };
                 testing::scale_pass(&mut pass, factor);
                 pass
             }));
@@ -106,12 +102,7 @@ pub(super) fn largest() -> Run {
         }
     };
     let all = ["hot", "lukewarm", "cold"];
-    for name in [
-        "read-1k",
-        "stat",
-        "find-by-request-100",
-        "find-by-request-1000",
-    ] {
+    for name in ["read-1k", "stat", "find-by-request-100", "find-by-request-1000"] {
         add("micro/read", &format!("micro/{name}"), &all);
     }
     for name in [
@@ -131,11 +122,7 @@ pub(super) fn largest() -> Run {
     for name in ["git", "tree", "npm-few", "python", "cargo", "node"] {
         add("micro/read", &format!("program/{name}"), &["hot"]);
     }
-    for name in [
-        "claude-code-write-heavy",
-        "claude-code-read-heavy",
-        "claude-code-compaction",
-    ] {
+    for name in ["claude-code-write-heavy", "claude-code-read-heavy", "claude-code-compaction"] {
         add("agent/session", &format!("agent/{name}"), &all);
         for context in &small.contexts {
             let mut context = context.clone();
@@ -159,28 +146,16 @@ pub(super) fn largest() -> Run {
         let factor = 0.2 * run.plan.arms.len() as f64;
         let passes = run.samples.iter_mut().filter(|pass| pass.arm == arm);
         passes.for_each(|pass| testing::scale_pass(pass, factor));
-        run.probes.extend(
-            small
-                .probes
-                .iter()
-                .filter(|probe| probe.arm == "sqlite")
-                .map(|probe| {
-                    let mut probe = probe.clone();
-                    arm.clone_into(&mut probe.arm);
-                    probe
-                }),
-        );
-        run.faults.extend(
-            small
-                .faults
-                .iter()
-                .filter(|fault| fault.arm == "sqlite")
-                .map(|fault| {
-                    let mut fault = fault.clone();
-                    arm.clone_into(&mut fault.arm);
-                    fault
-                }),
-        );
+        run.probes.extend(small.probes.iter().filter(|probe| probe.arm == "sqlite").map(|probe| {
+            let mut probe = probe.clone();
+            arm.clone_into(&mut probe.arm);
+            probe
+        }));
+        run.faults.extend(small.faults.iter().filter(|fault| fault.arm == "sqlite").map(|fault| {
+            let mut fault = fault.clone();
+            arm.clone_into(&mut fault.arm);
+            fault
+        }));
     }
     run
 }
@@ -200,10 +175,7 @@ pub(super) fn run_of(workload: &str) -> Run {
             workload.clone_into(name);
         }
     };
-    run.plan
-        .workloads
-        .iter_mut()
-        .for_each(|w| rename(&mut w.name));
+    run.plan.workloads.iter_mut().for_each(|w| rename(&mut w.name));
     run.samples.iter_mut().for_each(|s| rename(&mut s.workload));
     run.cells.iter_mut().for_each(|c| rename(&mut c.workload));
     run

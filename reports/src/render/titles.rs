@@ -12,8 +12,6 @@ pub(super) fn short_name(workload: &str) -> &str {
 /// The workloads that have more than one metric, whose panels name it.
 pub(super) fn with_many_metrics(cells: &[Cell]) -> HashSet<&str> {
     let mut first: HashMap<&str, &str> = HashMap::new();
-    let many = cells.iter().filter(|cell| {
-        *first.entry(&cell.workload).or_insert(&cell.metric) != cell.metric.as_str()
-    });
+    let many = cells.iter().filter(|cell| *first.entry(&cell.workload).or_insert(&cell.metric) != cell.metric.as_str());
     many.map(|cell| cell.workload.as_str()).collect()
 }

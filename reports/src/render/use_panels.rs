@@ -6,8 +6,7 @@
 use plotters::prelude::*;
 
 use super::drawing::{
-    Area, Chart, DrawError, Frame, INK, PANEL, Picture, SMALL, Side, TEXT, draw, fit, line, width,
-    write, write_bold,
+    Area, Chart, DrawError, Frame, INK, PANEL, Picture, SMALL, Side, TEXT, draw, fit, line, width, write, write_bold,
 };
 use super::marks::{Mark, Marks};
 use crate::decide::{Decision, Row, RowRole, RowState};
@@ -36,11 +35,7 @@ fn place(row: &Row) -> Option<Place> {
     // An equal figure is a ratio of 1, and a difference or an amount of 0.
     let zero = if row.bound.unit == "ratio" { 1.0 } else { 0.0 };
     let whole = row.bound.value - zero;
-    let side = if row.role == RowRole::Benefit {
-        -1.0
-    } else {
-        1.0
-    };
+    let side = if row.role == RowRole::Benefit { -1.0 } else { 1.0 };
     let of = |figure: f64| {
         let share = (figure - zero) / whole;
         // Nothing is tolerated: whatever is above it is beyond the bound.
@@ -52,11 +47,7 @@ fn place(row: &Row) -> Option<Place> {
         (side * share).clamp(ENDS.0, ENDS.1)
     };
     let ends = [of(effect.low), of(effect.high)];
-    Some(Place {
-        value: of(effect.value),
-        low: ends[0].min(ends[1]),
-        high: ends[0].max(ends[1]),
-    })
+    Some(Place { value: of(effect.value), low: ends[0].min(ends[1]), high: ends[0].max(ends[1]) })
 }
 
 /// The gates of a candidate in a few words, and whether all are passed.
@@ -130,13 +121,7 @@ impl RowText {
             write(area, line, Side::Left, (TEXT_LEFT, y), SMALL)?;
             y += LINE;
         }
-        write(
-            area,
-            &self.figure,
-            Side::Right,
-            (TEXT_RIGHT, y - LINE),
-            SMALL,
-        )
+        write(area, &self.figure, Side::Right, (TEXT_RIGHT, y - LINE), SMALL)
     }
 }
 
@@ -156,9 +141,7 @@ fn telling(decision: &Decision, role: RowRole) -> Option<&Row> {
         _ => placed.max_by(|one, other| one.0.total_cmp(&other.0)),
     };
     let shown = rows().find(|row| role == RowRole::Benefit && is_shown(row));
-    shown
-        .or(found.map(|found| found.1))
-        .or_else(|| rows().next())
+    shown.or(found.map(|found| found.1)).or_else(|| rows().next())
 }
 
 /// Whether a benefit is shown, under a condition or not.
@@ -168,18 +151,13 @@ fn is_shown(row: &Row) -> bool {
 
 /// The benefits of a candidate in a few words.
 fn benefits(decision: &Decision) -> String {
-    let shown = decision
-        .of_role(RowRole::Benefit)
-        .filter(|row| is_shown(row));
+    let shown = decision.of_role(RowRole::Benefit).filter(|row| is_shown(row));
     format!("benefits {} of {}", shown.count(), decision.benefits_needed)
 }
 
 /// Draws a panel for each use, in order.
 pub(super) fn use_pictures(uses: &[Vec<&Decision>], marks: &Marks) -> Result<Picture, DrawError> {
-    let panels: Result<Vec<Chart>, DrawError> = uses
-        .iter()
-        .map(|candidates| panel(candidates, marks))
-        .collect();
+    let panels: Result<Vec<Chart>, DrawError> = uses.iter().map(|candidates| panel(candidates, marks)).collect();
     panels.map(Picture)
 }
 
@@ -196,36 +174,26 @@ fn panel(candidates: &[&Decision], marks: &Marks) -> Result<Chart, DrawError> {
     let shown = &candidates[..candidates.len().min(MOST_ROWS)];
     let left_out = candidates.len() - shown.len();
     let bottom = shown.iter().map(|decision| height(decision)).sum();
-    let frame = Frame {
-        left: 19,
-        top: 0,
-        right: PANEL as i32 - 8,
-        bottom,
-    };
+    let frame = Frame { left: 19, top: 0, right: PANEL as i32 - 8, bottom };
     let x = |figure: f64| frame.x((figure - ENDS.0) / (ENDS.1 - ENDS.0));
-    let baseline = shown
-        .first()
-        .map_or("", |decision| decision.baseline.as_str());
-    draw(
-        (PANEL, (bottom + if left_out > 0 { 50 } else { 36 }) as u32),
-        |area| {
-            let mut top = 0;
-            for decision in shown {
-                candidate(area, decision, marks.get(&decision.candidate), top, x)?;
-                top += height(decision);
-            }
-            for (bound, words) in [(-1.0, "benefit needed"), (1.0, "cost tolerated")] {
-                write(area, words, Side::Middle, (x(bound), bottom + 10), SMALL)?;
-            }
-            let middle = fit(&format!("as {baseline}"), 130, SMALL);
-            write(area, &middle, Side::Middle, (x(0.0), bottom + 26), SMALL)?;
-            if left_out > 0 {
-                let words = format!("{left_out} more under Why");
-                write(area, &words, Side::Left, (4, bottom + 42), SMALL)?;
-            }
-            Ok(())
-        },
-    )
+    let baseline = shown.first().map_or("", |decision| decision.baseline.as_str());
+    draw((PANEL, (bottom + if left_out > 0 { 50 } else { 36 }) as u32), |area| {
+        let mut top = 0;
+        for decision in shown {
+            candidate(area, decision, marks.get(&decision.candidate), top, x)?;
+            top += height(decision);
+        }
+        for (bound, words) in [(-1.0, "benefit needed"), (1.0, "cost tolerated")] {
+            write(area, words, Side::Middle, (x(bound), bottom + 10), SMALL)?;
+        }
+        let middle = fit(&format!("as {baseline}"), 130, SMALL);
+        write(area, &middle, Side::Middle, (x(0.0), bottom + 26), SMALL)?;
+        if left_out > 0 {
+            let words = format!("{left_out} more under Why");
+            write(area, &words, Side::Left, (4, bottom + 42), SMALL)?;
+        }
+        Ok(())
+    })
 }
 
 /// Draws a candidate: its name and gates, then for its benefits and for its costs the row that says most in words, above
@@ -265,17 +233,9 @@ fn candidate(
             area.draw(&Rectangle::new(tolerated, INK.mix(0.09).filled()))?;
         }
         let bound = if role == RowRole::Cost { 1.0 } else { -1.0 };
-        line(
-            area,
-            [(x(0.0), above - 1), (x(0.0), below + 1)],
-            INK.mix(0.8),
-        )?;
+        line(area, [(x(0.0), above - 1), (x(0.0), below + 1)], INK.mix(0.8))?;
         line(area, [(x(bound), above), (x(bound), below)], INK.mix(0.3))?;
-        line(
-            area,
-            [(x(ENDS.0), middle), (x(ENDS.1), middle)],
-            INK.mix(0.13),
-        )?;
+        line(area, [(x(ENDS.0), middle), (x(ENDS.1), middle)], INK.mix(0.13))?;
         if let Some(found) = place(first) {
             let ends = [(x(found.low), middle), (x(found.high), middle)];
             if ends[0] != ends[1] {
@@ -297,9 +257,7 @@ mod tests {
     fn a_figure_lies_between_the_baseline_and_its_bound() {
         let decisions = testing::decisions();
         let mut rows = decisions.iter().flat_map(|decision| &decision.rows);
-        let row = rows
-            .find(|row| row.role == RowRole::Cost && row.effect.is_some())
-            .unwrap();
+        let row = rows.find(|row| row.role == RowRole::Cost && row.effect.is_some()).unwrap();
         let with = |role, unit: &str, value: f64, is_most, bound: f64| {
             let mut row = row.clone();
             row.role = role;

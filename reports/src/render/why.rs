@@ -37,10 +37,7 @@ pub(super) fn why(report: &Report<'_>) -> Vec<Part> {
         let mut notes = remarks(&found.decisions);
         notes.extend(not_planned(first));
         if !notes.is_empty() {
-            parts.push(Folded(
-                "Notes on these figures".to_owned(),
-                vec![List(notes)],
-            ));
+            parts.push(Folded("Notes on these figures".to_owned(), vec![List(notes)]));
         }
         if let Some(part) = sources(&found.decisions) {
             let title = "The source's own comparison, and the evidence for it".to_owned();
@@ -64,9 +61,7 @@ fn evidence_anchor(row: &Row) -> String {
         ("contexts.jsonl", "what-the-context-costs"),
         ("plan.toml", "backends"),
     ];
-    let found = known
-        .iter()
-        .find(|(start, _)| row.evidence.starts_with(start));
+    let found = known.iter().find(|(start, _)| row.evidence.starts_with(start));
     found.map_or(String::new(), |(_, anchor)| (*anchor).to_owned())
 }
 
@@ -79,18 +74,13 @@ fn verdicts(decisions: &[&Decision]) -> Part {
             decision.would_flip.clone(),
         ]
     });
-    Table(
-        columns("candidate | verdict | because | what would flip it"),
-        rows.collect(),
-    )
+    Table(columns("candidate | verdict | because | what would flip it"), rows.collect())
 }
 
 /// The criteria, each with the figures of all candidates.
 fn rows(decisions: &[&Decision]) -> Part {
     let mut head = columns("part | criterion | asked");
-    let baseline = decisions
-        .first()
-        .map_or("", |decision| decision.baseline.as_str());
+    let baseline = decisions.first().map_or("", |decision| decision.baseline.as_str());
     head.push(baseline.to_owned());
     head.extend(decisions.iter().map(|decision| decision.candidate.clone()));
     // A gate on records exists only where they were audited: candidates may differ in their rows.
@@ -118,10 +108,7 @@ fn rows(decisions: &[&Decision]) -> Part {
             Some(row) => Linked::new(figure(row), evidence_anchor(row)),
             None => Linked::plain("–"),
         }));
-        LinkedRow {
-            anchor: String::new(),
-            cells,
-        }
+        LinkedRow { anchor: String::new(), cells }
     });
     Part::Linked(head, rows.collect())
 }
@@ -141,9 +128,7 @@ fn stated(state: &str, found: &str) -> String {
 /// The state of a row with its figure and what was found.
 fn figure(row: &Row) -> String {
     let state = row.role.state(row.state);
-    let is_none = row
-        .effect
-        .is_some_and(|effect| [effect.value, effect.low, effect.high] == [0.0; 3]);
+    let is_none = row.effect.is_some_and(|effect| [effect.value, effect.low, effect.high] == [0.0; 3]);
     match row.figure() {
         // The words say that there is none, and of how many.
         _ if is_none => format!("{state}: {}", row.provenance.marked(&row.candidate)),
@@ -176,21 +161,13 @@ fn not_planned(decision: &Decision) -> Option<String> {
 
 /// The rows of a source's own comparison.
 fn sources(decisions: &[&Decision]) -> Option<Part> {
-    let first = decisions
-        .first()
-        .filter(|decision| !decision.sources.is_empty())?;
+    let first = decisions.first().filter(|decision| !decision.sources.is_empty())?;
     let mut head = columns("aspect | the source says");
-    head.extend(
-        decisions
-            .iter()
-            .map(|decision| format!("found on {}", decision.candidate)),
-    );
+    head.extend(decisions.iter().map(|decision| format!("found on {}", decision.candidate)));
     let rows = first.sources.iter().enumerate().map(|(at, row)| {
         let found = decisions.iter().map(|decision| {
             let source = decision.sources.get(at);
-            source.map_or("–".to_owned(), |source| {
-                format!("{} ({})", source.found, source.stands.words())
-            })
+            source.map_or("–".to_owned(), |source| format!("{} ({})", source.found, source.stands.words()))
         });
         let own = [row.aspect.clone(), row.says.clone()];
         own.into_iter().chain(found).collect()

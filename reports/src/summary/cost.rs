@@ -67,18 +67,12 @@ fn opcodes(daemon: &DaemonCounters, calls: u64) -> Vec<OpcodeCost> {
     let mut waited: Vec<_> = daemon.waited().collect();
     waited.sort_by_key(|(_, count)| std::cmp::Reverse(count.handling_ns));
     let each = |ns: u64, count: u64| ns as f64 / count as f64;
-    let costs = waited
-        .into_iter()
-        .filter(|(_, count)| count.count > 0)
-        .map(|(opcode, count)| OpcodeCost {
-            opcode: opcode.to_owned(),
-            requests: each(count.count, calls),
-            front_end_ns: each(
-                count.handling_ns.saturating_sub(count.store_ns),
-                count.count,
-            ),
-            store_ns: each(count.store_ns, count.count),
-        });
+    let costs = waited.into_iter().filter(|(_, count)| count.count > 0).map(|(opcode, count)| OpcodeCost {
+        opcode: opcode.to_owned(),
+        requests: each(count.count, calls),
+        front_end_ns: each(count.handling_ns.saturating_sub(count.store_ns), count.count),
+        store_ns: each(count.store_ns, count.count),
+    });
     costs.collect()
 }
 
@@ -143,9 +137,7 @@ fn cost(group: &Group<'_>) -> Option<Cost> {
     let service_ns = counted.waited_ns as f64 / calls;
     let handling_ns = daemon.handling_ns() as f64 / calls;
     let store_ns = daemon.store_ns() as f64 / calls;
-    let mean = |of: fn(&Sample) -> u64| {
-        passes.iter().map(|pass| of(pass)).sum::<u64>() as f64 / timed as f64
-    };
+    let mean = |of: fn(&Sample) -> u64| passes.iter().map(|pass| of(pass)).sum::<u64>() as f64 / timed as f64;
     let counts = daemon.store.iter();
     Some(Cost {
         workload: group.workload.name.clone(),
@@ -162,13 +154,8 @@ fn cost(group: &Group<'_>) -> Option<Cost> {
         client_cpu_ns: mean(|pass| pass.cpu.client_ns),
         daemon_cpu_ns: mean(|pass| pass.cpu.daemon_ns),
         daemon_peak_bytes: cells.iter().map(|cell| cell.memory.peak).max().unwrap_or(0),
-        ready_ns: cells
-            .iter()
-            .flat_map(|cell| starts(cell).to_vec())
-            .collect(),
-        store_counts: counts
-            .map(|(name, count)| (name.clone(), *count as f64 / calls))
-            .collect(),
+        ready_ns: cells.iter().flat_map(|cell| starts(cell).to_vec()).collect(),
+        store_counts: counts.map(|(name, count)| (name.clone(), *count as f64 / calls)).collect(),
         opcodes: opcodes(&daemon, counted.calls),
     })
 }

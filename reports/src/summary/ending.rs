@@ -60,10 +60,7 @@ impl Failing {
 impl Ending {
     /// The upper 95 % bound of the share of failed passes. `None` without passes.
     pub fn failure_bound(&self) -> Option<f64> {
-        let mut failed = FailedPasses {
-            tried: self.passes.values().sum(),
-            failed: self.passes.clone(),
-        };
+        let mut failed = FailedPasses { tried: self.passes.values().sum(), failed: self.passes.clone() };
         failed.failed.remove(&Outcome::Ok);
         failed.tried -= failed.failed.remove(&Outcome::Skipped).unwrap_or(0);
         (failed.tried > 0).then(|| failed.bound())
@@ -72,10 +69,7 @@ impl Ending {
 
 pub(super) fn endings(plan: &Plan, groups: &Groups<'_>) -> Vec<Ending> {
     let ending = |arm: &Arm| {
-        let mut ending = Ending {
-            arm: arm.name.clone(),
-            ..Ending::default()
-        };
+        let mut ending = Ending { arm: arm.name.clone(), ..Ending::default() };
         let of_arm = groups.all().filter(|group| group.arm.name == arm.name);
         for sample in of_arm.flat_map(|group| &group.passes) {
             *ending.passes.entry(sample.outcome).or_default() += 1;
@@ -103,8 +97,7 @@ pub(super) fn failing(groups: &Groups<'_>, baseline: &str) -> Vec<Failing> {
         median(&mut waits)
     };
     let is_sound = |pass: &&&Sample| pass.outcome == Outcome::Ok && pass.waited_ns > 0;
-    let is_wrong =
-        |pass: &&&Sample| pass.waited_ns > 0 && pass.outcomes.keys().any(|how| *how != Outcome::Ok);
+    let is_wrong = |pass: &&&Sample| pass.waited_ns > 0 && pass.outcomes.keys().any(|how| *how != Outcome::Ok);
     let of_group = |group: &Group<'_>| {
         let wrong = || group.passes.iter().filter(is_wrong);
         let waited_ns = waited(&mut wrong())?;
@@ -121,8 +114,7 @@ pub(super) fn failing(groups: &Groups<'_>, baseline: &str) -> Vec<Failing> {
             of_passes: group.passes.len() as u64,
             calls,
             waited_ns,
-            baseline_ns: sound
-                .and_then(|baseline| waited(&mut baseline.passes.iter().filter(is_sound))),
+            baseline_ns: sound.and_then(|baseline| waited(&mut baseline.passes.iter().filter(is_sound))),
         })
     };
     groups.all().filter_map(of_group).collect()

@@ -61,20 +61,13 @@ impl FailedPasses {
     /// The number, the outcomes, the share and its bound.
     pub fn words(&self) -> String {
         let outcomes = self.failed.iter();
-        let outcomes: Vec<String> = outcomes
-            .map(|(outcome, count)| format!("{count} {outcome}"))
-            .collect();
+        let outcomes: Vec<String> = outcomes.map(|(outcome, count)| format!("{count} {outcome}")).collect();
         let share = 100.0 * self.count() as f64 / self.tried.max(1) as f64;
         let seen = match outcomes.is_empty() {
             true => String::new(),
             false => format!("{}: {share:.1} %, ", outcomes.join(", ")),
         };
-        format!(
-            "{} of {} passes failed ({seen}≤ {:.1} %)",
-            self.count(),
-            self.tried,
-            100.0 * self.bound()
-        )
+        format!("{} of {} passes failed ({seen}≤ {:.1} %)", self.count(), self.tried, 100.0 * self.bound())
     }
 
     /// The words in brackets after a time, if a pass failed: the time is of the other passes only.

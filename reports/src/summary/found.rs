@@ -38,9 +38,7 @@ pub fn found(run: &Run) -> Vec<Found> {
         let compared = run.plan.arms.iter().filter(|arm| arm.same_as.is_none());
         for arm in compared {
             let has_scores = |sample: &&Sample| {
-                sample.workload == workload.name
-                    && sample.arm == arm.name
-                    && !sample.scores.is_empty()
+                sample.workload == workload.name && sample.arm == arm.name && !sample.scores.is_empty()
             };
             let mut passes = run.samples.iter().filter(has_scores);
             let Some(first) = passes.next() else {
@@ -72,11 +70,8 @@ mod tests {
         let mut run = run();
         let workload = run.plan.workloads[0].name.clone();
         let score = |sum| BTreeMap::from([("tokens".to_owned(), Score { sum, of: 2 })]);
-        let mut passes: Vec<_> = run
-            .samples
-            .iter_mut()
-            .filter(|sample| sample.workload == workload && sample.arm == "direct")
-            .collect();
+        let mut passes: Vec<_> =
+            run.samples.iter_mut().filter(|sample| sample.workload == workload && sample.arm == "direct").collect();
         passes[0].scores.insert("grep".to_owned(), score(7));
         passes[1].scores.insert("grep".to_owned(), score(7));
         let found_here = found(&run);

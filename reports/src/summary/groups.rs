@@ -25,31 +25,18 @@ pub(super) struct Groups<'a> {
 impl<'a> Groups<'a> {
     pub(super) fn of_run(run: &'a Run) -> Self {
         let plan = &run.plan;
-        let mut sorted = Self {
-            groups: Vec::new(),
-            places: HashMap::new(),
-        };
+        let mut sorted = Self { groups: Vec::new(), places: HashMap::new() };
         for workload in &plan.workloads {
             for state in &workload.states {
                 for arm in &plan.arms {
                     let place = (workload.name.as_str(), state.as_str(), arm.name.as_str());
                     sorted.places.insert(place, sorted.groups.len());
-                    sorted.groups.push(Group {
-                        workload,
-                        state,
-                        arm,
-                        passes: Vec::new(),
-                        cells: Vec::new(),
-                    });
+                    sorted.groups.push(Group { workload, state, arm, passes: Vec::new(), cells: Vec::new() });
                 }
             }
         }
         let void = void(run);
-        for sample in run
-            .samples
-            .iter()
-            .filter(|sample| !void.contains(&sample.epoch))
-        {
+        for sample in run.samples.iter().filter(|sample| !void.contains(&sample.epoch)) {
             if let Some(group) = sorted.mutable(&sample.workload, &sample.state, &sample.arm) {
                 group.passes.push(sample);
             }

@@ -6,23 +6,13 @@ use std::collections::BTreeMap;
 use rundir::{Epoch, Journal, Outcome, Plan, Run};
 use schemars::JsonSchema;
 use serde::Serialize;
-use stats::{
-    Comparison, MIN_EPOCHS, SeriesKey, Table, Verdict, baselines, compared_with, median,
-    ratios_by_level,
-};
+use stats::{Comparison, MIN_EPOCHS, SeriesKey, Table, Verdict, baselines, compared_with, median, ratios_by_level};
 
 use super::{Cell, FLOOR, void as void_epochs};
 use crate::text::difference;
 
 /// Kinds of calls whose time on a file system without a journal depends on earlier deletions.
-const NEED_A_JOURNAL: [&str; 6] = [
-    "create",
-    "delete",
-    "fsync",
-    "sync",
-    "sync-new",
-    "sync-overwritten",
-];
+const NEED_A_JOURNAL: [&str; 6] = ["create", "delete", "fsync", "sync", "sync-new", "sync-overwritten"];
 
 /// The reason for a withheld verdict in a cell with two levels.
 const TWO_LEVELS: &str = "two levels, with different verdicts";
@@ -105,9 +95,7 @@ impl Health {
     pub fn epochs_in_words(&self) -> String {
         match &self.sections[..] {
             [first, rest @ ..] if !rest.is_empty() => {
-                let rest = rest
-                    .iter()
-                    .map(|section| format!("{} of {}", section.epochs, section.name));
+                let rest = rest.iter().map(|section| format!("{} of {}", section.epochs, section.name));
                 let first = format!("{} epochs of {}", first.epochs, first.name);
                 let all: Vec<String> = std::iter::once(first).chain(rest).collect();
                 all.join(", ")
@@ -131,18 +119,11 @@ impl Health {
                 ),
             };
         };
-        let known = self
-            .aa
-            .iter()
-            .filter(|cell| cell.comparison.epochs.len() >= MIN_EPOCHS);
-        let worst =
-            known.max_by(|one, other| one.comparison.apart().total_cmp(&other.comparison.apart()));
+        let known = self.aa.iter().filter(|cell| cell.comparison.epochs.len() >= MIN_EPOCHS);
+        let worst = known.max_by(|one, other| one.comparison.apart().total_cmp(&other.comparison.apart()));
         let worst = worst.map_or(String::new(), |cell| {
             let apart = difference(cell.comparison.apart());
-            format!(
-                ", by {apart} in the worst ({} {})",
-                cell.workload, cell.state
-            )
+            format!(", by {apart} in the worst ({} {})", cell.workload, cell.state)
         });
         let mut shown: Vec<f64> = all.iter().filter_map(|one| one.smallest_shown).collect();
         let identical = median(&mut shown).map(difference);
@@ -161,10 +142,7 @@ impl Health {
             0 => String::new(),
             called => format!("; {called} of {} cells call them different", self.aa.len()),
         };
-        format!(
-            "Two identical arms differed by {} in the median cell{worst}; {shown}{called}",
-            difference(middle)
-        )
+        format!("Two identical arms differed by {} in the median cell{worst}; {shown}{called}", difference(middle))
     }
 
     /// The verdicts of the run in a sentence without its full stop.
@@ -185,9 +163,8 @@ impl Health {
             return None;
         }
         let names = self.neighbours.iter();
-        let names: Vec<String> = names
-            .map(|(name, seconds)| format!("{name} ({seconds:.0} s of processor time)"))
-            .collect();
+        let names: Vec<String> =
+            names.map(|(name, seconds)| format!("{name} ({seconds:.0} s of processor time)")).collect();
         let stop = match names.is_empty() {
             true => "the other processes".to_owned(),
             false => names.join(", "),
@@ -227,14 +204,9 @@ pub(super) fn health(run: &Run) -> Health {
             None => "it is incomplete".to_owned(),
         }
     };
-    let void: BTreeMap<u32, String> = void_epochs(run)
-        .into_iter()
-        .map(|epoch| (epoch, reason(epoch)))
-        .collect();
+    let void: BTreeMap<u32, String> = void_epochs(run).into_iter().map(|epoch| (epoch, reason(epoch))).collect();
     let timed = run.samples.iter();
-    let timed: Vec<_> = timed
-        .filter(|sample| !sample.warm_up && !void.contains_key(&sample.epoch))
-        .collect();
+    let timed: Vec<_> = timed.filter(|sample| !sample.warm_up && !void.contains_key(&sample.epoch)).collect();
     let mut busy: BTreeMap<String, usize> = BTreeMap::new();
     let outside = timed.iter().filter_map(|sample| sample.load.busy.as_ref());
     let mut busy_passes = 0;
@@ -287,13 +259,10 @@ fn epochs_of_cells(plan: &Plan, epochs: &[&Epoch]) -> usize {
 fn sections(run: &Run) -> Vec<SectionHealth> {
     let sections = run.plan.schedule.sections.iter();
     // A shard may have no cell of a section.
-    let sections =
-        sections.filter(|section| run.plan.shard.is_none() || run.plan.budget_ms(section) > 0);
+    let sections = sections.filter(|section| run.plan.shard.is_none() || run.plan.budget_ms(section) > 0);
     let sections = sections.map(|section| {
         let epochs = run.epochs.iter();
-        let own: Vec<&Epoch> = epochs
-            .filter(|epoch| epoch.section == section.name)
-            .collect();
+        let own: Vec<&Epoch> = epochs.filter(|epoch| epoch.section == section.name).collect();
         SectionHealth {
             name: section.name.clone(),
             epochs: epochs_of_cells(&run.plan, &own),
@@ -363,15 +332,10 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
         }
     }
     health.smallest_shown = median(&mut shown);
-    health.aa_called_different = health
-        .aa
-        .iter()
-        .filter(|cell| matches!(cell.comparison.verdict, Verdict::Better | Verdict::Worse))
-        .count();
+    health.aa_called_different =
+        health.aa.iter().filter(|cell| matches!(cell.comparison.verdict, Verdict::Better | Verdict::Worse)).count();
     let intervals = health.aa.iter().filter_map(|cell| cell.comparison.interval);
-    health.aa_excluding_one = intervals
-        .filter(|interval| interval.low > 1.0 || interval.high < 1.0)
-        .count();
+    health.aa_excluding_one = intervals.filter(|interval| interval.low > 1.0 || interval.high < 1.0).count();
     let mut notes = Vec::new();
     notes.extend(shard_note(run));
     notes.extend(machines_note(run, health));
@@ -402,9 +366,7 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
             0 => String::new(),
             failed => format!(" {failed} of its passes did not end well."),
         };
-        notes.push(format!(
-            "Epoch {epoch} is void and does not count: {reason}.{failed}"
-        ));
+        notes.push(format!("Epoch {epoch} is void and does not count: {reason}.{failed}"));
     }
     health.notes = notes;
 }
@@ -431,10 +393,7 @@ fn machines_note(run: &Run, health: &Health) -> Option<String> {
     let plan = &run.plan;
     let mut machines: Vec<(&str, Vec<usize>)> = Vec::new();
     for (number, shard) in plan.merged.iter().enumerate() {
-        match machines
-            .iter_mut()
-            .find(|(machine, _)| *machine == shard.machine)
-        {
+        match machines.iter_mut().find(|(machine, _)| *machine == shard.machine) {
             Some((_, shards)) => shards.push(number),
             None => machines.push((&shard.machine, vec![number])),
         }
@@ -462,11 +421,7 @@ fn machines_note(run: &Run, health: &Health) -> Option<String> {
             ..Health::default()
         };
         let numbers: Vec<String> = shards.iter().map(ToString::to_string).collect();
-        format!(
-            "shard {} on {machine}: {}",
-            numbers.join(", "),
-            own.identical_arms()
-        )
+        format!("shard {} on {machine}: {}", numbers.join(", "), own.identical_arms())
     });
     Some(format!(
         "OTHER MACHINES: the shards of this run ran on {} kinds of machines. A ratio compares arms of one machine; times of different cells may be of different machines, and sums of them mix machines. {}.",
@@ -502,8 +457,7 @@ fn other_side(comparison: &Comparison, by_mean: f64) -> Option<String> {
         _ => (false, ""),
     };
     let median = comparison.verdict.name();
-    is_contradicted
-        .then(|| format!("{median} by the median, {mean} by the mean of all calls (×{by_mean:.2})"))
+    is_contradicted.then(|| format!("{median} by the median, {mean} by the mean of all calls (×{by_mean:.2})"))
 }
 
 /// For each arm of a cell that both placements decide, and not alike, the sentence that says which machine gets which verdict.
@@ -517,10 +471,7 @@ fn by_machine(run: &Run, cells: &[Cell]) -> Vec<String> {
         let free = cell.placed_freely()?;
         let mut others = cells.iter();
         let other = others.find(|other| other.arm == cell.arm && other.key() == free)?;
-        let (one, several) = (
-            cell.against_baseline.as_ref()?,
-            other.against_baseline.as_ref()?,
-        );
+        let (one, several) = (cell.against_baseline.as_ref()?, other.against_baseline.as_ref()?);
         let differ = one.verdict != several.verdict;
         if !(differ && one.verdict.is_decided() && several.verdict.is_decided()) {
             return None;

@@ -70,10 +70,7 @@ pub(super) fn handoffs(plan: &Plan, groups: &Groups<'_>) -> Result<Vec<Handoffs>
         found.push(Handoffs {
             workload: workload.name.clone(),
             arm: arm.name.clone(),
-            written: outcomes
-                .filter(|(outcome, _)| **outcome != Outcome::Skipped)
-                .map(|(_, count)| count)
-                .sum(),
+            written: outcomes.filter(|(outcome, _)| **outcome != Outcome::Skipped).map(|(_, count)| count).sum(),
             seen: in_time.map(|calls| calls.count).sum(),
             median_ns: times.as_ref().map(|times| times.value_at_quantile(0.5)),
             max_ns: times.as_ref().map(Histogram::max),
@@ -124,11 +121,7 @@ mod tests {
         run.plan.workloads[1].calls = BTreeMap::from([(HANDOFF.to_owned(), 10)]);
         let mut times = histogram();
         (0..7).for_each(|_| times.record(2_000_000).unwrap());
-        for sample in run
-            .samples
-            .iter_mut()
-            .filter(|s| s.workload == "agent/session")
-        {
+        for sample in run.samples.iter_mut().filter(|s| s.workload == "agent/session") {
             let calls = Calls::of(&times, 14_000_000);
             sample.calls = BTreeMap::from([(HANDOFF.to_owned(), calls)]);
             sample.outcomes = BTreeMap::from([(Outcome::Ok, 7), (Outcome::Timeout, 3)]);
@@ -165,11 +158,7 @@ mod tests {
     fn shared_lines_are_summed_over_the_passes_that_have_them() {
         let mut run = testing::run();
         assert!(summarise(&run).unwrap().shared_files.is_empty());
-        for sample in run
-            .samples
-            .iter_mut()
-            .filter(|s| s.arm == "sqlite" && s.epoch == 0 && s.round < 4)
-        {
+        for sample in run.samples.iter_mut().filter(|s| s.arm == "sqlite" && s.epoch == 0 && s.round < 4) {
             sample.settled = Some(Settled {
                 lines: 10,
                 on_both: 4,
@@ -180,8 +169,7 @@ mod tests {
                 agree: sample.round == 0,
             });
         }
-        run.samples
-            .retain(|sample| sample.workload == "agent/session");
+        run.samples.retain(|sample| sample.workload == "agent/session");
         let [found] = &summarise(&run).unwrap().shared_files[..] else {
             panic!("one arm of one workload");
         };

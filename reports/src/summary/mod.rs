@@ -29,8 +29,8 @@ use hosts::{handoffs, shared_files};
 use rundir::{Arm, CellEpoch, Latencies, Placement, Plan, Run, Sample, cache_state};
 pub use stats::MAKESPAN;
 use stats::{
-    Comparison, Interval, MarginKind, Modes, Series, SeriesKey, Table, Tail, Verdict, baselines,
-    compare_arms, compare_with_baseline, has_enough_calls, logs, modes, pool,
+    Comparison, Interval, MarginKind, Modes, Series, SeriesKey, Table, Tail, Verdict, baselines, compare_arms,
+    compare_with_baseline, has_enough_calls, logs, modes, pool,
 };
 
 use crate::text::{BELOW_WHAT_MATTERS, small_share, time};
@@ -123,12 +123,8 @@ pub struct Cell {
 impl Summary {
     /// The cell of an arm.
     pub fn cell(&self, workload: &str, state: &str, metric: &str, arm: &str) -> Option<&Cell> {
-        let is_wanted = |cell: &&Cell| {
-            cell.arm == arm
-                && cell.metric == metric
-                && cell.workload == workload
-                && cell.state == state
-        };
+        let is_wanted =
+            |cell: &&Cell| cell.arm == arm && cell.metric == metric && cell.workload == workload && cell.state == state;
         self.cells.iter().find(is_wanted)
     }
 }
@@ -138,14 +134,10 @@ impl Summary {
     /// the session, or a call. `None` if one of the arms has another verdict, or none.
     pub fn below_what_matters(&self, plan: &Plan, of: &SeriesKey) -> Option<String> {
         let cells = self.cells.iter().filter(|cell| cell.key() == *of);
-        let is_compared = |cell: &&&Cell| {
-            cell.against_baseline.is_some() && Some(&cell.arm) != self.aa_arm.as_ref()
-        };
+        let is_compared = |cell: &&&Cell| cell.against_baseline.is_some() && Some(&cell.arm) != self.aa_arm.as_ref();
         let cells: Vec<&Cell> = cells.collect();
         let compared = cells.iter().filter(is_compared);
-        let compared: Vec<&Comparison> = compared
-            .filter_map(|cell| cell.against_baseline.as_ref())
-            .collect();
+        let compared: Vec<&Comparison> = compared.filter_map(|cell| cell.against_baseline.as_ref()).collect();
         let is_below = |one: &&Comparison| one.verdict == Verdict::BelowWhatMatters;
         let first = compared.first().filter(|_| compared.iter().all(is_below))?;
         let longest_ns = cells.iter().map(|cell| cell.typical_ns).fold(0.0, f64::max);
@@ -183,8 +175,7 @@ impl Cell {
 
     /// Whether the kernel answered from its caches: no call reached the daemon.
     pub fn is_kernel_cache(&self) -> bool {
-        self.requests_per_call
-            .is_some_and(|requests| requests < 0.01)
+        self.requests_per_call.is_some_and(|requests| requests < 0.01)
     }
 
     /// The cell in which the scheduler places client and daemon, if they share a processor in this one.
@@ -228,10 +219,7 @@ pub(crate) fn void(run: &Run) -> BTreeSet<u32> {
 }
 
 /// All calls of one kind of one arm in some cells; `None` if none were kept.
-fn all_calls<'a>(
-    cells: impl Iterator<Item = &'a &'a CellEpoch>,
-    kind: &str,
-) -> Result<Option<Histogram<u64>>, String> {
+fn all_calls<'a>(cells: impl Iterator<Item = &'a &'a CellEpoch>, kind: &str) -> Result<Option<Histogram<u64>>, String> {
     let kept: Vec<_> = cells.filter_map(|cell| cell.latencies.get(kind)).collect();
     Latencies::merged(&kept)
 }
@@ -254,19 +242,16 @@ pub fn summarise(run: &Run) -> Result<Summary, String> {
             let Some(series) = arms.get(&arm.name) else {
                 continue;
             };
-            let against_baseline = (arm.name != baseline)
-                .then(|| compare_with_baseline(plan, &table, &key, &arm.name))
-                .flatten();
+            let against_baseline =
+                (arm.name != baseline).then(|| compare_with_baseline(plan, &table, &key, &arm.name)).flatten();
             let has_floor = arm.backend.counts_requests && arm.name != FLOOR;
-            let against_floor = has_floor
-                .then(|| compare_arms(plan, &table, &key, &arm.name, &[FLOOR]))
-                .flatten();
+            let against_floor = has_floor.then(|| compare_arms(plan, &table, &key, &arm.name, &[FLOOR])).flatten();
             let Some(group) = groups.of(&key.workload, &key.state, &arm.name) else {
                 continue;
             };
-            let cost = costs.iter().find(|cost| {
-                cost.workload == key.workload && cost.state == key.state && cost.arm == arm.name
-            });
+            let cost = costs
+                .iter()
+                .find(|cost| cost.workload == key.workload && cost.state == key.state && cost.arm == arm.name);
             let of_one_kind = key.metric == MAKESPAN || group.workload.calls.len() == 1;
             let requests = cost.filter(|_| arm.backend.counts_requests && of_one_kind);
             let all = all_calls(group.cells.iter(), &key.metric)?;
@@ -307,8 +292,7 @@ fn keys(plan: &Plan, table: &Table) -> Vec<SeriesKey> {
     let mut keys = Vec::new();
     for workload in &plan.workloads {
         for state in &workload.states {
-            let metrics =
-                std::iter::once(MAKESPAN).chain(workload.calls.keys().map(String::as_str));
+            let metrics = std::iter::once(MAKESPAN).chain(workload.calls.keys().map(String::as_str));
             for metric in metrics {
                 let key = SeriesKey::new(&workload.name, state, metric);
                 if table.0.contains_key(&key) {
@@ -340,9 +324,7 @@ fn cell(key: &SeriesKey, arm: &Arm, series: &Series, all: Option<&Histogram<u64>
         failed: FailedPasses::default(),
         tail: None,
         typical_ns: pooled.as_ref().map_or(0.0, |pooled| pooled.mean.exp()),
-        interval: pooled
-            .and_then(|pooled| pooled.interval(1.0 - stats::LEVEL))
-            .map(|logs| logs.map(f64::exp)),
+        interval: pooled.and_then(|pooled| pooled.interval(1.0 - stats::LEVEL)).map(|logs| logs.map(f64::exp)),
         p50_ns: percentile(0.5),
         p90_ns: percentile(0.9),
         p99_ns: percentile(0.99),

@@ -12,16 +12,11 @@ const PASSES: usize = (EPOCHS * ROUNDS) as usize;
 
 fn cell<'a>(summary: &'a Summary, metric: &str, arm: &str) -> &'a Cell {
     let mut cells = summary.cells.iter();
-    cells
-        .find(|cell| cell.metric == metric && cell.arm == arm)
-        .unwrap()
+    cells.find(|cell| cell.metric == metric && cell.arm == arm).unwrap()
 }
 
 fn compared<'a>(summary: &'a Summary, metric: &str, arm: &str) -> &'a Comparison {
-    cell(summary, metric, arm)
-        .against_baseline
-        .as_ref()
-        .unwrap()
+    cell(summary, metric, arm).against_baseline.as_ref().unwrap()
 }
 
 #[test]
@@ -32,8 +27,7 @@ fn an_arm_is_compared_with_the_arm_that_the_plan_names_for_it() {
     sqlite.unwrap().against = Some("direct-again".to_owned());
     let summary = summarise(&run).unwrap();
     let after = compared(&summary, "read", "sqlite");
-    let ratio = cell(&summary, "read", "sqlite").typical_ns
-        / cell(&summary, "read", "direct-again").typical_ns;
+    let ratio = cell(&summary, "read", "sqlite").typical_ns / cell(&summary, "read", "direct-again").typical_ns;
     assert!((after.ratio / ratio - 1.0).abs() < 0.02, "{after:?}");
     assert_ne!(after.ratio, before.ratio, "not with the mean of both");
 }
@@ -54,11 +48,7 @@ fn called_different(seeds: u64, change: impl Fn(&mut Run)) -> (usize, usize) {
 #[test]
 fn identical_arms_are_called_different_in_at_most_1_percent_of_cells() {
     let (different, cells) = called_different(SEEDS, |_| {});
-    assert_eq!(
-        cells,
-        2 * SEEDS as usize,
-        "a micro cell and a session a run"
-    );
+    assert_eq!(cells, 2 * SEEDS as usize, "a micro cell and a session a run");
     assert!(different * 100 <= cells, "{different} of {cells}");
 }
 
@@ -92,12 +82,8 @@ fn precision_is_said_in_one_sentence_from_the_run() {
         aa.comparison.smallest_shown = shown;
         aa
     };
-    let cells = [
-        with(1.003, 8, Some(1.015)),
-        with(1.0 / 1.011, 8, Some(1.02)),
-        with(0.999, 8, Some(1.01)),
-        with(3.0, 2, None),
-    ];
+    let cells =
+        [with(1.003, 8, Some(1.015)), with(1.0 / 1.011, 8, Some(1.02)), with(0.999, 8, Some(1.01)), with(3.0, 2, None)];
     health.aa = cells.to_vec();
     health.smallest_shown = Some(1.167);
     assert_eq!(
@@ -106,16 +92,10 @@ fn precision_is_said_in_one_sentence_from_the_run() {
     );
     health.aa_called_different = 1;
     let called = health.identical_arms();
-    assert!(
-        called.ends_with("; 1 of 4 cells call them different"),
-        "{called}"
-    );
+    assert!(called.ends_with("; 1 of 4 cells call them different"), "{called}");
     health.aa = cells[3..].to_vec();
     let few = health.identical_arms();
-    assert!(
-        few.starts_with("Fewer than 3 epochs") && !few.contains('%'),
-        "{few}"
-    );
+    assert!(few.starts_with("Fewer than 3 epochs") && !few.contains('%'), "{few}");
     health.aa.clear();
     let none = health.identical_arms();
     assert!(none.starts_with("Without identical arms"), "{none}");
@@ -156,10 +136,8 @@ fn a_ratio_is_to_the_mean_of_both_identical_arms() {
 #[test]
 fn only_rounds_that_all_compared_arms_have_are_paired() {
     let mut run = testing::run();
-    run.samples
-        .retain(|pass| pass.warm_up || pass.arm != "sqlite" || pass.round < 4);
-    run.samples
-        .retain(|pass| pass.warm_up || pass.arm != "direct-again" || pass.round > 1);
+    run.samples.retain(|pass| pass.warm_up || pass.arm != "sqlite" || pass.round < 4);
+    run.samples.retain(|pass| pass.warm_up || pass.arm != "direct-again" || pass.round > 1);
     // The rounds that only `direct` has must not change the ratio.
     let alone = |pass: &&mut Sample| pass.arm == "direct" && !(2..4).contains(&pass.round);
     for sample in run.samples.iter_mut().filter(alone) {
@@ -177,32 +155,14 @@ fn figures_of_one_placement_are_the_same_with_and_without_the_other() {
     let mut both = alone.clone();
     testing::with_shared_cpu(&mut both, 0.6);
     let (before, after) = (summarise(&alone).unwrap(), summarise(&both).unwrap());
-    let words = |cells: &[Cell]| {
-        cells
-            .iter()
-            .map(|cell| format!("{cell:?}"))
-            .collect::<Vec<_>>()
-    };
-    let free: Vec<Cell> = after
-        .cells
-        .iter()
-        .filter(|cell| cell.state == "hot")
-        .cloned()
-        .collect();
+    let words = |cells: &[Cell]| cells.iter().map(|cell| format!("{cell:?}")).collect::<Vec<_>>();
+    let free: Vec<Cell> = after.cells.iter().filter(|cell| cell.state == "hot").cloned().collect();
     assert_eq!(words(&before.cells), words(&free));
-    let shared = after
-        .cell("micro/read", "hot-shared-cpu", "read", "sqlite")
-        .unwrap();
+    let shared = after.cell("micro/read", "hot-shared-cpu", "read", "sqlite").unwrap();
     let ratio = shared.against_baseline.as_ref().unwrap().ratio;
     assert!((1.1..1.3).contains(&ratio), "{ratio}");
-    assert_eq!(
-        shared.placed_freely(),
-        Some(SeriesKey::new("micro/read", "hot", "read"))
-    );
-    assert_eq!(
-        after.health.epochs_in_words(),
-        "4 epochs of all, 4 of shared"
-    );
+    assert_eq!(shared.placed_freely(), Some(SeriesKey::new("micro/read", "hot", "read")));
+    assert_eq!(after.health.epochs_in_words(), "4 epochs of all, 4 of shared");
     assert_eq!(before.health.epochs_in_words(), "4 epochs");
 }
 
@@ -219,9 +179,7 @@ fn placements_with_different_verdicts_say_which_machine_gets_which() {
         panic!("{:?}", notes(0.3));
     };
     assert!(
-        note.starts_with(
-            "sqlite against direct in micro/read (read) depends on the machine: worse (×2.0"
-        ),
+        note.starts_with("sqlite against direct in micro/read (read) depends on the machine: worse (×2.0"),
         "{note}"
     );
     assert!(
@@ -243,10 +201,7 @@ fn a_section_that_counts_has_no_ratio_and_no_aa_check() {
     let summary = summarise(&run).unwrap();
     assert!(!summary.cells.is_empty());
     for cell in &summary.cells {
-        assert!(
-            cell.against_baseline.is_none() && cell.against_floor.is_none(),
-            "{cell:?}"
-        );
+        assert!(cell.against_baseline.is_none() && cell.against_floor.is_none(), "{cell:?}");
     }
     assert!(summary.health.aa.is_empty() && summary.health.compared == 0);
     assert!(!summary.costs.is_empty(), "exact counts are there");
@@ -260,12 +215,7 @@ fn a_section_without_epochs_is_named_and_the_others_keep_their_verdicts() {
     let summary = summarise(&run).unwrap();
     assert!(compared(&summary, "read", "sqlite").verdict == Verdict::Worse);
     let notes = &summary.health.notes;
-    assert!(
-        notes
-            .iter()
-            .any(|note| note.starts_with("Section shared has 0 epochs")),
-        "{notes:?}"
-    );
+    assert!(notes.iter().any(|note| note.starts_with("Section shared has 0 epochs")), "{notes:?}");
 }
 
 #[test]
@@ -290,11 +240,7 @@ fn a_pass_in_which_a_call_failed_is_in_no_latency() {
     assert!(bound > share && bound < share + 0.15, "{bound}");
     let failed = &summary.cells[0].failed;
     assert_eq!(failed.count(), wrong / 2);
-    assert!(
-        failed.words().contains("20 wrong-data: 71.4 %, ≤ 84.9 %"),
-        "{}",
-        failed.words()
-    );
+    assert!(failed.words().contains("20 wrong-data: 71.4 %, ≤ 84.9 %"), "{}", failed.words());
 }
 
 #[test]
@@ -368,10 +314,7 @@ fn the_parts_of_a_cost_add_up() {
 fn a_cell_without_requests_was_answered_by_the_kernel() {
     let mut run = testing::run();
     let summary = summarise(&run).unwrap();
-    assert_eq!(
-        cell(&summary, "read", "sqlite").requests_per_call,
-        Some(2.0)
-    );
+    assert_eq!(cell(&summary, "read", "sqlite").requests_per_call, Some(2.0));
     assert!(!cell(&summary, "read", "sqlite").is_kernel_cache());
     assert_eq!(cell(&summary, "read", "direct").requests_per_call, None);
     for cell in &mut run.cells {
@@ -410,19 +353,12 @@ fn a_busy_run_has_verdicts_that_hold_whatever_the_disturbance_changed() {
         let health = &summary.health;
         assert!(health.is_busy);
         assert_eq!((health.passes, health.busy_passes), (timed, timed / 10 + 1));
-        assert_eq!(
-            health.busy,
-            BTreeMap::from([("tasks waited for a processor".to_owned(), timed / 10 + 1)])
-        );
+        assert_eq!(health.busy, BTreeMap::from([("tasks waited for a processor".to_owned(), timed / 10 + 1)]));
         for cell in &summary.cells {
             assert_eq!(cell.passes, PASSES, "busy passes are in the figures");
         }
         let busy = compared(&summary, "read", "sqlite");
-        assert_eq!(
-            (busy.verdict, &busy.withheld),
-            (verdict, &None),
-            "×{ratio}: {busy:?}"
-        );
+        assert_eq!((busy.verdict, &busy.withheld), (verdict, &None), "×{ratio}: {busy:?}");
         assert!(!busy.verdict.contradicts(quiet.verdict));
         let (wide, narrow) = (busy.interval.unwrap(), quiet.interval.unwrap());
         assert!(wide.low < narrow.low && wide.high > narrow.high, "{busy:?}");
@@ -454,23 +390,16 @@ fn a_busy_machine_is_said_once_with_what_to_stop() {
         health.notes[0].clone()
     };
     let unknown = note(&run);
-    assert!(
-        unknown.starts_with("This machine was busy: other work disturbed"),
-        "{unknown}"
-    );
+    assert!(unknown.starts_with("This machine was busy: other work disturbed"), "{unknown}");
     assert!(unknown.contains("stop the other processes,"), "{unknown}");
     for epoch in &mut run.epochs {
-        let used = [
-            ("rustc", 30.0),
-            ("a\u{1b}[31m|b", 2.0),
-            ("sshd", 0.1),
-            ("cron", 0.2),
-        ];
+        let used = [("rustc", 30.0), ("a\u{1b}[31m|b", 2.0), ("sshd", 0.1), ("cron", 0.2)];
         let used = used.map(|(name, seconds)| (name.to_owned(), seconds));
         epoch.neighbours = BTreeMap::from(used);
     }
     let named = note(&run);
-    let words = "stop rustc (120 s of processor time), a__31m_b (8 s of processor time), cron (1 s of processor time), and";
+    let words =
+        "stop rustc (120 s of processor time), a__31m_b (8 s of processor time), cron (1 s of processor time), and";
     assert!(named.contains(words), "{named}");
     let summary = summarise(&run).unwrap();
     let mut cells = summary.cells.iter();
@@ -488,10 +417,7 @@ fn times_below_what_matters_are_said_once_and_counted_apart() {
     let session = key(MAKESPAN, "agent/session");
     let before = summarise(&run).unwrap();
     assert_eq!(before.below_what_matters(&run.plan, &session), None);
-    assert_eq!(
-        (before.health.compared, before.health.below_what_matters),
-        (2, 0)
-    );
+    assert_eq!((before.health.compared, before.health.below_what_matters), (2, 0));
     // 0.1 % of the session is a hundred times what its calls take: 10 ms of 1,000 s.
     run.plan.workloads[1].session_ms = Some(1_000_000);
     let summary = summarise(&run).unwrap();
@@ -513,10 +439,7 @@ fn times_below_what_matters_are_said_once_and_counted_apart() {
     let summary = summarise(&run).unwrap();
     let read = summary.below_what_matters(&run.plan, &key("read", "micro/read"));
     let read = read.unwrap();
-    assert!(
-        read.starts_with("below what matters (at most ") && read.ends_with("ms a call)"),
-        "{read}"
-    );
+    assert!(read.starts_with("below what matters (at most ") && read.ends_with("ms a call)"), "{read}");
 }
 
 #[test]
@@ -530,10 +453,7 @@ fn an_undecided_kind_of_calls_in_a_long_session_is_below_what_matters() {
     assert_eq!(found.verdict, Verdict::BelowWhatMatters, "{found:?}");
     let key = SeriesKey::new("agent/session", "hot", "edit");
     let words = summarise(&run).unwrap().below_what_matters(&run.plan, &key);
-    assert_eq!(
-        words.unwrap(),
-        "below what matters (0.001 % of the session)"
-    );
+    assert_eq!(words.unwrap(), "below what matters (0.001 % of the session)");
     // A short session, and a difference that is decided.
     run.plan.workloads[1].session_ms = Some(1);
     assert_eq!(edit(&run).verdict, Verdict::Undecided);
@@ -548,11 +468,7 @@ fn a_verdict_on_medians_that_the_means_contradict_is_withheld() {
     for (slower, verdict, words) in [
         (1.0, Verdict::Better, None),
         (1.5, Verdict::Better, None),
-        (
-            4.0,
-            Verdict::Undecided,
-            Some("better by the median, slower by the mean of all calls (×"),
-        ),
+        (4.0, Verdict::Undecided, Some("better by the median, slower by the mean of all calls (×")),
     ] {
         let mut run = at_ratio(0.5);
         for pass in testing::passes(&mut run, "micro/read", "sqlite") {
@@ -581,11 +497,7 @@ fn a_run_with_a_tenth_of_busy_passes_leaves_them_out_and_has_verdicts() {
     }
     let summary = summarise(&run).unwrap();
     assert!(!summary.health.is_busy);
-    assert!(
-        summary.health.notes.is_empty(),
-        "{:?}",
-        summary.health.notes
-    );
+    assert!(summary.health.notes.is_empty(), "{:?}", summary.health.notes);
     let values = |summary: &Summary| -> usize {
         let main = summary.cells.iter().filter(|cell| cell.is_main());
         main.map(|cell| cell.passes).sum()
@@ -607,10 +519,7 @@ fn a_busy_run_widens_intervals_against_memory_too() {
     let quiet = floor(&run);
     disturb(&mut run, 6 * PASSES);
     let busy = floor(&run);
-    assert_eq!(
-        (quiet.verdict, busy.verdict),
-        (Verdict::Worse, Verdict::Worse)
-    );
+    assert_eq!((quiet.verdict, busy.verdict), (Verdict::Worse, Verdict::Worse));
     assert!(busy.smallest_shown > quiet.smallest_shown);
 }
 
@@ -673,10 +582,7 @@ fn a_verdict_that_depends_on_the_baselines_level_is_withheld() {
     // In one round of six the baseline takes twice as long, which turns 1.5 times slower into 1.3 times faster.
     let summary = with_slow_passes(1.5, |pass| is_baseline(pass) && pass.round == 3);
     let modes = cell(&summary, "read", "direct").modes.unwrap();
-    assert!(
-        (modes.high / modes.low / 2.0 - 1.0).abs() < 0.1,
-        "{modes:?}"
-    );
+    assert!((modes.high / modes.low / 2.0 - 1.0).abs() < 0.1, "{modes:?}");
     assert!((modes.high_share - 1.0 / 6.0).abs() < 0.05);
     for metric in ["read", MAKESPAN] {
         let found = compared(&summary, metric, "sqlite");
@@ -707,10 +613,7 @@ fn a_verdict_that_holds_at_both_levels_stays() {
 fn levels_that_all_arms_share_withhold_nothing() {
     // One epoch with a slower processor, and one slower round in each: every ratio is equal at both levels.
     for (ratio, verdict) in [(1.0, Verdict::Same), (1.3, Verdict::Worse)] {
-        for slow in [
-            |pass: &Sample| pass.epoch == 2,
-            |pass: &Sample| pass.round == 3,
-        ] {
+        for slow in [|pass: &Sample| pass.epoch == 2, |pass: &Sample| pass.round == 3] {
             let summary = with_slow_passes(ratio, slow);
             assert!(cell(&summary, "read", "direct").modes.is_some());
             let found = compared(&summary, "read", "sqlite");
@@ -756,9 +659,7 @@ fn a_void_epoch_counts_for_nothing() {
     // A note names the failures of a void epoch.
     assert_eq!(
         health.notes,
-        [
-            "Epoch 1 is void and does not count: the clock jumped by 3 s. 42 of its passes did not end well."
-        ]
+        ["Epoch 1 is void and does not count: the clock jumped by 3 s. 42 of its passes did not end well."]
     );
 }
 
@@ -798,11 +699,7 @@ fn a_run_that_was_interrupted_in_an_epoch_says_so() {
 #[test]
 fn each_kind_of_margin_decides_a_case_of_its_own() {
     // A call takes 100 µs, a session 10 ms; the recorded session took 700 ms.
-    let margins = |relative, absolute_ns, session_share| rundir::Margins {
-        relative,
-        absolute_ns,
-        session_share,
-    };
+    let margins = |relative, absolute_ns, session_share| rundir::Margins { relative, absolute_ns, session_share };
     let relative = margins(0.15, 0.0, 0.0);
     let absolute = margins(0.0, 15_000.0, 0.0);
     let session = margins(0.0, 0.0, 0.0022);
@@ -822,11 +719,7 @@ fn each_kind_of_margin_decides_a_case_of_its_own() {
             compared(&summarise(&run).unwrap(), metric, "sqlite").clone()
         };
         let near = judged(1.08);
-        let wanted = if is_same {
-            Verdict::Same
-        } else {
-            Verdict::Worse
-        };
+        let wanted = if is_same { Verdict::Same } else { Verdict::Worse };
         assert_eq!(near.verdict, wanted, "{kind:?} {metric}: {near:?}");
         assert_eq!(near.margin.kind, kind, "{metric}");
         if is_same {
@@ -890,10 +783,8 @@ fn large() -> Run {
                     let like = &template.plan.arms[at.min(2)].name;
                     let mut passes = template.samples.iter().cycle();
                     for round in 0..35 {
-                        let mut sample = passes
-                            .find(|pass| pass.arm == *like && pass.workload == *origin)
-                            .unwrap()
-                            .clone();
+                        let mut sample =
+                            passes.find(|pass| pass.arm == *like && pass.workload == *origin).unwrap().clone();
                         (sample.epoch, sample.round) = (epoch, round);
                         sample.arm.clone_from(&arm.name);
                         sample.workload.clone_from(&workload.name);

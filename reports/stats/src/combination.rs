@@ -39,11 +39,7 @@ pub fn combine(parts: &[(f64, &Pooled)]) -> Option<Combined> {
         mean,
         error: variance.sqrt(),
         // Without any variance every number of degrees gives the same interval.
-        freedom: if squares > 0.0 {
-            variance.powi(2) / squares
-        } else {
-            1.0
-        },
+        freedom: if squares > 0.0 { variance.powi(2) / squares } else { 1.0 },
     })
 }
 
@@ -51,10 +47,7 @@ impl Combined {
     /// The two-sided interval at error rate `alpha`.
     pub fn interval(&self, alpha: f64) -> Interval {
         let reach = self.quantile(1.0 - alpha / 2.0) * self.error;
-        Interval {
-            low: self.mean - reach,
-            high: self.mean + reach,
-        }
+        Interval { low: self.mean - reach, high: self.mean + reach }
     }
 
     /// The two-sided p-value of the hypothesis that the true sum is at most `edge`.
@@ -123,13 +116,8 @@ mod tests {
     fn a_difference_of_unequal_spreads_is_covered_as_often_as_the_interval_says() {
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         let covered = (0..1000).filter(|_| {
-            let (old, new) = (
-                epochs(&mut rng, 4, 0.0, 0.05),
-                epochs(&mut rng, 8, 0.3, 0.3),
-            );
-            let interval = combine(&[(1.0, &new), (-1.0, &old)])
-                .unwrap()
-                .interval(0.05);
+            let (old, new) = (epochs(&mut rng, 4, 0.0, 0.05), epochs(&mut rng, 8, 0.3, 0.3));
+            let interval = combine(&[(1.0, &new), (-1.0, &old)]).unwrap().interval(0.05);
             interval.low <= 0.3 && 0.3 <= interval.high
         });
         let covered = covered.count();
@@ -143,11 +131,7 @@ mod tests {
         let edge = 0.05;
         let mut found = 0;
         // The true error of a difference of two means over 30 epochs of spread 0.1.
-        let truly = Combined {
-            mean: 0.0,
-            error: 0.1 * (2.0_f64 / 30.0).sqrt(),
-            freedom: 58.0,
-        };
+        let truly = Combined { mean: 0.0, error: 0.1 * (2.0_f64 / 30.0).sqrt(), freedom: 58.0 };
         let difference = truly.detectable(edge, 0.01);
         for _ in 0..1000 {
             let old = epochs(&mut rng, 30, 0.0, 0.1);

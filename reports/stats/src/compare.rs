@@ -37,10 +37,7 @@ impl Verdict {
 
     /// Whether one verdict is better and the other worse.
     pub fn contradicts(self, other: Self) -> bool {
-        matches!(
-            (self, other),
-            (Verdict::Better, Verdict::Worse) | (Verdict::Worse, Verdict::Better)
-        )
+        matches!((self, other), (Verdict::Better, Verdict::Worse) | (Verdict::Worse, Verdict::Better))
     }
 }
 
@@ -144,11 +141,7 @@ pub fn compare(ratios: &Ratios, alpha: f64, margin: Margin) -> Option<Comparison
         ratio: pooled.mean.exp(),
         interval: logs.map(|logs| logs.map(f64::exp)),
         alpha,
-        epochs: pooled
-            .estimates
-            .iter()
-            .map(|estimate| estimate.exp())
-            .collect(),
+        epochs: pooled.estimates.iter().map(|estimate| estimate.exp()).collect(),
         rounds: ratios.measured.iter().map(Vec::len).sum(),
         margin,
         verdict: logs.map_or(Verdict::Undecided, |logs| margin.verdict(logs)),
@@ -162,19 +155,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const MARGIN: Margin = Margin {
-        ratio: 1.05,
-        kind: MarginKind::Relative,
-    };
+    const MARGIN: Margin = Margin { ratio: 1.05, kind: MarginKind::Relative };
 
     /// Four epochs around `center` that differ by `spread`, ten rounds each.
     fn epochs(center: f64, spread: f64) -> Vec<Vec<f64>> {
         (0..4)
             .map(|epoch| {
                 let level = center.ln() + spread * (f64::from(epoch) - 1.5);
-                (0..10)
-                    .map(|n| level + 0.003 * f64::from(n % 3 - 1))
-                    .collect()
+                (0..10).map(|n| level + 0.003 * f64::from(n % 3 - 1)).collect()
             })
             .collect()
     }
@@ -184,9 +172,7 @@ mod tests {
     }
 
     fn verdict(center: f64, spread: f64) -> Verdict {
-        compared(epochs(center, spread), 0.01, MARGIN)
-            .unwrap()
-            .verdict
+        compared(epochs(center, spread), 0.01, MARGIN).unwrap().verdict
     }
 
     #[test]
@@ -220,10 +206,7 @@ mod tests {
 
     #[test]
     fn a_cell_with_a_wide_margin_has_no_verdict_unless_the_difference_is_wider() {
-        let wide = |ratio| Margin {
-            ratio,
-            kind: MarginKind::Session,
-        };
+        let wide = |ratio| Margin { ratio, kind: MarginKind::Session };
         let verdict = |center, ratio| {
             let found = compared(epochs(center, 0.005), 0.01, wide(ratio)).unwrap();
             found.verdict
@@ -287,10 +270,7 @@ mod tests {
 
     #[test]
     fn only_an_undecided_comparison_inside_a_wide_margin_is_below_what_matters() {
-        let session = |ratio| Margin {
-            ratio,
-            kind: MarginKind::Session,
-        };
+        let session = |ratio| Margin { ratio, kind: MarginKind::Session };
         for (center, spread, margin, expected) in [
             (1.0, 0.1, session(100.0), Verdict::BelowWhatMatters),
             // Decided by the margin of a call.

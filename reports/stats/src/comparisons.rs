@@ -32,11 +32,7 @@ pub struct SeriesKey {
 impl SeriesKey {
     /// The key of a metric in a workload and cache state.
     pub fn new(workload: &str, state: &str, metric: &str) -> Self {
-        Self {
-            workload: workload.to_owned(),
-            state: state.to_owned(),
-            metric: metric.to_owned(),
-        }
+        Self { workload: workload.to_owned(), state: state.to_owned(), metric: metric.to_owned() }
     }
 
     /// Whether its verdict counts: of a session only the sum of its calls.
@@ -52,9 +48,7 @@ const MEDIAN_FROM: u64 = 16;
 /// operation. Elsewhere it is their mean: with empty caches and in sessions the calls of a pass are not alike, so that their
 /// median answers another question.
 pub fn is_median(sample: &Sample, calls: &Calls) -> bool {
-    cache_state(&sample.state) == "hot"
-        && !sample.workload.starts_with("agent/")
-        && calls.count >= MEDIAN_FROM
+    cache_state(&sample.state) == "hot" && !sample.workload.starts_with("agent/") && calls.count >= MEDIAN_FROM
 }
 
 /// The figure of a pass for its calls of one kind, in nanoseconds a call.
@@ -80,11 +74,7 @@ impl Tail {
     pub fn of<'a>(passes: impl IntoIterator<Item = &'a Sample>, metric: &str) -> Option<Self> {
         let mut epochs: BTreeMap<u32, (f64, u64)> = BTreeMap::new();
         for pass in passes {
-            let Some(calls) = pass
-                .calls
-                .get(metric)
-                .filter(|calls| is_median(pass, calls))
-            else {
+            let Some(calls) = pass.calls.get(metric).filter(|calls| is_median(pass, calls)) else {
                 continue;
             };
             let (excess, count) = epochs.entry(pass.epoch).or_default();
@@ -92,9 +82,7 @@ impl Tail {
             *count += calls.count;
         }
         let values = epochs.into_values();
-        let values: Vec<f64> = values
-            .map(|(excess, count)| excess / count as f64)
-            .collect();
+        let values: Vec<f64> = values.map(|(excess, count)| excess / count as f64).collect();
         let (mean_ns, interval) = mean_with_interval(&values)?;
         Some(Self { mean_ns, interval })
     }
@@ -108,10 +96,7 @@ type Epochs = Vec<Vec<f64>>;
 
 /// The values of a run, by cell and arm.
 #[derive(Clone, Debug, Default)]
-pub struct Table(
-    pub BTreeMap<SeriesKey, BTreeMap<String, Series>>,
-    Option<Waits>,
-);
+pub struct Table(pub BTreeMap<SeriesKey, BTreeMap<String, Series>>, Option<Waits>);
 
 /// What is known of the waiting of a run's passes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -131,11 +116,7 @@ impl Waits {
         }
         let at = (sample.epoch, sample.round);
         let pass_ns = sample.waited_ns as f64;
-        let place = (
-            sample.workload.clone(),
-            sample.state.clone(),
-            sample.arm.clone(),
-        );
+        let place = (sample.workload.clone(), sample.state.clone(), sample.arm.clone());
         let lengthened = self.lengthened.entry(place).or_default();
         lengthened.insert(at, (pass_ns / own_ns as f64).ln());
         let kinds = sample.calls.iter();
@@ -155,8 +136,7 @@ impl Table {
     pub fn of(samples: &[Sample], void: &BTreeSet<u32>, also_busy: bool) -> Self {
         let mut table = Self(BTreeMap::new(), also_busy.then(Waits::default));
         let measured = samples.iter();
-        let measured = measured
-            .filter(|sample| sample.is_measured(also_busy) && !void.contains(&sample.epoch));
+        let measured = measured.filter(|sample| sample.is_measured(also_busy) && !void.contains(&sample.epoch));
         for sample in measured {
             let mut put = |metric: &str, value: f64| {
                 let key = SeriesKey::new(&sample.workload, &sample.state, metric);
@@ -185,13 +165,7 @@ impl Table {
 
     /// The ratios of `arm` to the geometric mean of the arms `with` in a cell, and what other processes can have changed.
     /// `identical` names the two identical arms. `None` if the cell lacks an arm.
-    pub fn ratios(
-        &self,
-        key: &SeriesKey,
-        arm: &str,
-        with: &[&str],
-        identical: Option<(&str, &str)>,
-    ) -> Option<Ratios> {
+    pub fn ratios(&self, key: &SeriesKey, arm: &str, with: &[&str], identical: Option<(&str, &str)>) -> Option<Ratios> {
         let arms = self.0.get(key)?;
         let others: Option<Vec<&Series>> = with.iter().map(|name| arms.get(*name)).collect();
         let measured = log_ratios(arms.get(arm)?, &others?);
@@ -207,19 +181,12 @@ impl Table {
                     }
                 });
                 match (bounds, identical) {
-                    (Some((least, most)), Some(identical)) => Disturbance::Bounded {
-                        least,
-                        most,
-                        identical,
-                    },
+                    (Some((least, most)), Some(identical)) => Disturbance::Bounded { least, most, identical },
                     _ => Disturbance::Unknown,
                 }
             }
         };
-        Some(Ratios {
-            measured,
-            disturbance,
-        })
+        Some(Ratios { measured, disturbance })
     }
 
     /// The logarithms of an arm's own times in a cell, and what other processes can have changed. `None` if it has none.
@@ -232,11 +199,9 @@ impl Table {
             disturbance: match shorter {
                 None => Disturbance::Absent,
                 Some(None) => Disturbance::Unknown,
-                Some(Some((_, shorter))) => Disturbance::Bounded {
-                    least: logs(&shorter),
-                    most: logs(series),
-                    identical: 0.0,
-                },
+                Some(Some((_, shorter))) => {
+                    Disturbance::Bounded { least: logs(&shorter), most: logs(series), identical: 0.0 }
+                }
             },
         })
     }
@@ -246,12 +211,7 @@ impl Table {
     ///
     /// A daemon that works beside its caller uses more processor time than the pass takes. The pass that waited least
     /// then stands for no waiting, so that such work hides none.
-    fn without_waiting(
-        &self,
-        waits: &Waits,
-        key: &SeriesKey,
-        arm: &str,
-    ) -> Option<(&Series, Series)> {
+    fn without_waiting(&self, waits: &Waits, key: &SeriesKey, arm: &str) -> Option<(&Series, Series)> {
         let series = self.0.get(key)?.get(arm)?;
         let place = (key.workload.clone(), key.state.clone(), arm.to_owned());
         let lengthened = waits.lengthened.get(&place)?;
@@ -267,23 +227,14 @@ impl Table {
     }
 
     /// The log ratios without the candidate's waiting, and without that of the other arms.
-    fn bounds(
-        &self,
-        waits: &Waits,
-        key: &SeriesKey,
-        arm: &str,
-        with: &[&str],
-    ) -> Option<(Epochs, Epochs)> {
+    fn bounds(&self, waits: &Waits, key: &SeriesKey, arm: &str, with: &[&str]) -> Option<(Epochs, Epochs)> {
         let (candidate, shorter) = self.without_waiting(waits, key, arm)?;
         let others = with.iter();
         let others = others.map(|name| self.without_waiting(waits, key, name));
         let others: Vec<(&Series, Series)> = others.collect::<Option<_>>()?;
         let measured: Vec<&Series> = others.iter().map(|(measured, _)| *measured).collect();
         let others: Vec<&Series> = others.iter().map(|(_, shorter)| shorter).collect();
-        Some((
-            log_ratios(&shorter, &measured),
-            log_ratios(candidate, &others),
-        ))
+        Some((log_ratios(&shorter, &measured), log_ratios(candidate, &others)))
     }
 
     /// The logarithm of the largest ratio of two identical arms in an epoch of a cell, waiting taken out; at least 0.
@@ -301,10 +252,7 @@ pub fn baselines(plan: &Plan) -> (String, Option<String>) {
     let aa_arm = plan.arms.iter().find(|arm| arm.same_as.is_some());
     let first = plan.arms.first().map(|arm| arm.name.clone());
     match aa_arm {
-        Some(arm) => (
-            arm.same_as.clone().unwrap_or_default(),
-            Some(arm.name.clone()),
-        ),
+        Some(arm) => (arm.same_as.clone().unwrap_or_default(), Some(arm.name.clone())),
         None => (first.unwrap_or_default(), None),
     }
 }
@@ -316,19 +264,14 @@ pub fn margin(plan: &Plan, key: &SeriesKey, typical_ns: f64) -> Margin {
     let is_session = key.metric == MAKESPAN;
     let calls = |workload: &PlannedWorkload| workload.calls.values().sum::<u64>() as f64;
     let calls = workload.filter(|_| is_session).map_or(1.0, calls);
-    let session_ms = workload
-        .filter(|_| is_session)
-        .and_then(|workload| workload.session_ms);
-    let of = |kind, share: f64| Margin {
-        ratio: 1.0 + share,
-        kind,
-    };
+    let session_ms = workload.filter(|_| is_session).and_then(|workload| workload.session_ms);
+    let of = |kind, share: f64| Margin { ratio: 1.0 + share, kind };
     let session_ns = session_ms.map(|ms| ms as f64 * 1e6);
     let session = session_ns.map(|ns| margins.session_share * ns / typical_ns.max(1.0));
     let absolute = margins.absolute_ns * calls / typical_ns.max(1.0);
     let widest = of(MarginKind::Relative, margins.relative);
-    let others = std::iter::once(of(MarginKind::Absolute, absolute))
-        .chain(session.map(|share| of(MarginKind::Session, share)));
+    let others =
+        std::iter::once(of(MarginKind::Absolute, absolute)).chain(session.map(|share| of(MarginKind::Session, share)));
     others.fold(widest, |widest, margin| match margin.ratio > widest.ratio {
         true => margin,
         false => widest,
@@ -370,13 +313,7 @@ fn log_ratio(values: &[f64]) -> Option<f64> {
 
 /// Compares `arm` with the mean of the arms `with` in a cell; `None` without a common round, and in a section that only
 /// counts.
-pub fn compare_arms(
-    plan: &Plan,
-    table: &Table,
-    key: &SeriesKey,
-    arm: &str,
-    with: &[&str],
-) -> Option<Comparison> {
+pub fn compare_arms(plan: &Plan, table: &Table, key: &SeriesKey, arm: &str, with: &[&str]) -> Option<Comparison> {
     if !plan.compares(&key.workload, &key.state) {
         return None;
     }
@@ -385,15 +322,11 @@ pub fn compare_arms(
     let ratios = table.ratios(key, arm, with, identical)?;
     let arms = table.0.get(key)?;
     let baselines = with.iter().filter_map(|name| arms.get(*name));
-    let mut typical: Vec<f64> = baselines
-        .flat_map(|baseline| baseline.values().copied())
-        .collect();
+    let mut typical: Vec<f64> = baselines.flat_map(|baseline| baseline.values().copied()).collect();
     let typical_ns = median(&mut typical)?;
     let margin = margin(plan, key, typical_ns);
     // The A/A check decides nothing, so its looks spend no error rate.
-    let is_identical = plan
-        .arm(arm)
-        .is_some_and(|planned| planned.same_as.is_some());
+    let is_identical = plan.arm(arm).is_some_and(|planned| planned.same_as.is_some());
     let is_check = with.len() == 1 && is_identical;
     let alpha = match is_check {
         true => 1.0 - LEVEL,
@@ -419,12 +352,7 @@ fn session_margin(plan: &Plan, key: &SeriesKey, typical_ns: f64) -> Option<Margi
 }
 
 /// Compares `arm` with the baseline: with the mean of both identical arms, if there are two.
-pub fn compare_with_baseline(
-    plan: &Plan,
-    table: &Table,
-    key: &SeriesKey,
-    arm: &str,
-) -> Option<Comparison> {
+pub fn compare_with_baseline(plan: &Plan, table: &Table, key: &SeriesKey, arm: &str) -> Option<Comparison> {
     let with = compared_with(plan, arm);
     let with: Vec<&str> = with.iter().map(String::as_str).collect();
     compare_arms(plan, table, key, arm, &with)
@@ -450,10 +378,7 @@ pub fn ratios_by_level(table: &Table, key: &SeriesKey, arm: &str, with: &[&str])
         return Vec::new();
     };
     let series = std::iter::once(&arm).chain(with);
-    let Some(series) = series
-        .map(|name| arms.get(*name))
-        .collect::<Option<Vec<_>>>()
-    else {
+    let Some(series) = series.map(|name| arms.get(*name)).collect::<Option<Vec<_>>>() else {
         return Vec::new();
     };
     let borders = series.iter().map(|of_arm| {
@@ -478,12 +403,8 @@ pub fn ratios_by_level(table: &Table, key: &SeriesKey, arm: &str, with: &[&str])
         rounds += 1;
     }
     let fewest = (MIN_LEVEL_SHARE * f64::from(rounds)).max(2.0);
-    let often = by_levels
-        .into_values()
-        .filter(|ratios| ratios.len() as f64 >= fewest);
-    often
-        .filter_map(|mut ratios| Some(median(&mut ratios)?.exp()))
-        .collect()
+    let often = by_levels.into_values().filter(|ratios| ratios.len() as f64 >= fewest);
+    often.filter_map(|mut ratios| Some(median(&mut ratios)?.exp())).collect()
 }
 
 #[cfg(test)]
@@ -528,10 +449,7 @@ mod tests {
     fn one_slow_call_does_not_move_a_hot_figure_and_is_in_the_tail() {
         const SLOW: u64 = 50_000_000;
         for state in ["hot", "hot-shared-cpu"] {
-            let (plain, slow) = (
-                passes("micro/append", state, 1_000),
-                passes("micro/append", state, SLOW),
-            );
+            let (plain, slow) = (passes("micro/append", state, 1_000), passes("micro/append", state, SLOW));
             let figures = values(&slow, "micro/append", state);
             assert_eq!(figures, values(&plain, "micro/append", state));
             assert_eq!(Tail::of(&plain, "append").unwrap().mean_ns, 0.0);
@@ -539,10 +457,7 @@ mod tests {
             // One call of a thousand in one epoch of three.
             let expected = (SLOW - 1_000) as f64 / (u64::from(ROUNDS) * CALLS) as f64 / 3.0;
             assert!((tail.mean_ns / expected - 1.0).abs() < 1e-9, "{tail:?}");
-            assert!(
-                tail.interval
-                    .is_some_and(|interval| interval.high > expected)
-            );
+            assert!(tail.interval.is_some_and(|interval| interval.high > expected));
         }
     }
 
@@ -579,11 +494,7 @@ mod tests {
 
     #[test]
     fn with_empty_caches_and_in_sessions_the_figure_is_the_mean() {
-        for (workload, state) in [
-            ("micro/append", "lukewarm"),
-            ("micro/append", "cold"),
-            ("agent/s", "hot"),
-        ] {
+        for (workload, state) in [("micro/append", "lukewarm"), ("micro/append", "cold"), ("agent/s", "hot")] {
             let slow = passes(workload, state, 1_001_000);
             let figures = values(&slow, workload, state);
             assert_eq!((figures[&(0, 3)], figures[&(0, 4)]), (1_000.0, 11_000.0));

@@ -23,10 +23,7 @@ pub struct Interval {
 impl Interval {
     /// Applies an increasing function to both ends.
     pub fn map(self, increasing: impl Fn(f64) -> f64) -> Self {
-        Self {
-            low: increasing(self.low),
-            high: increasing(self.high),
-        }
+        Self { low: increasing(self.low), high: increasing(self.high) }
     }
 
     /// Whether it shares no point with `other`.
@@ -54,10 +51,7 @@ impl Pooled {
         let epochs = self.estimates.len();
         let error = self.error.filter(|_| epochs >= MIN_EPOCHS)?;
         let reach = t_quantile(epochs, alpha) * error;
-        Some(Interval {
-            low: self.mean - reach,
-            high: self.mean + reach,
-        })
+        Some(Interval { low: self.mean - reach, high: self.mean + reach })
     }
 }
 
@@ -76,28 +70,18 @@ fn t_quantile(epochs: usize, alpha: f64) -> f64 {
 /// than one round.
 pub fn pool(epochs: &[Vec<f64>]) -> Option<Pooled> {
     let with_values: Vec<&Vec<f64>> = epochs.iter().filter(|values| !values.is_empty()).collect();
-    let estimates: Vec<f64> = with_values
-        .iter()
-        .map(|values| hodges_lehmann(values))
-        .collect();
+    let estimates: Vec<f64> = with_values.iter().map(|values| hodges_lehmann(values)).collect();
     let count = estimates.len() as f64;
     if estimates.is_empty() {
         return None;
     }
     let mean = estimates.iter().sum::<f64>() / count;
     let error = (estimates.len() >= 2).then(|| {
-        let squares: f64 = estimates
-            .iter()
-            .map(|estimate| (estimate - mean).powi(2))
-            .sum();
+        let squares: f64 = estimates.iter().map(|estimate| (estimate - mean).powi(2)).sum();
         let between = squares / (count - 1.0) / count;
         between.max(within_epochs(&with_values)).sqrt()
     });
-    Some(Pooled {
-        mean,
-        estimates,
-        error,
-    })
+    Some(Pooled { mean, estimates, error })
 }
 
 /// The mean of independently measured values, and its [`LEVEL`] interval by Student's t.
@@ -140,10 +124,7 @@ fn within_epochs(epochs: &[&Vec<f64>]) -> f64 {
         deviations.extend(values.iter().map(|value| (value - middle).abs() * lost));
     }
     let deviation = 1.4826 * median(&mut deviations).unwrap_or(0.0);
-    let rounds = epochs
-        .iter()
-        .map(|values| 1.0 / values.len() as f64)
-        .sum::<f64>();
+    let rounds = epochs.iter().map(|values| 1.0 / values.len() as f64).sum::<f64>();
     let count = epochs.len() as f64;
     deviation.powi(2) * std::f64::consts::FRAC_PI_3 * rounds / count / count
 }

@@ -34,19 +34,15 @@ pub struct Modes {
 /// Finds two modes in positive values by a gap test on logarithms: the split with the least variance
 /// within its parts, if the parts are far apart for their spread. `None` if there is one mode.
 pub fn modes(values: &[f64]) -> Option<Modes> {
-    let mut logs: Vec<f64> = values
-        .iter()
-        .filter(|v| **v > 0.0)
-        .map(|v| v.ln())
-        .collect();
+    let mut logs: Vec<f64> = values.iter().filter(|v| **v > 0.0).map(|v| v.ln()).collect();
     if logs.len() < MIN_VALUES {
         return None;
     }
     logs.sort_by(f64::total_cmp);
     let count = logs.len();
     let smallest = ((count as f64 * MIN_SHARE).ceil() as usize).max(2);
-    let split = (smallest..=count - smallest)
-        .min_by(|a, b| inner_squares(&logs, *a).total_cmp(&inner_squares(&logs, *b)))?;
+    let split =
+        (smallest..=count - smallest).min_by(|a, b| inner_squares(&logs, *a).total_cmp(&inner_squares(&logs, *b)))?;
     let (low, high) = logs.split_at(split);
     let spread = (variance(low) + variance(high)).sqrt();
     let distance = mean(high) - mean(low);
@@ -55,11 +51,7 @@ pub fn modes(values: &[f64]) -> Option<Modes> {
     if separation < MIN_SEPARATION || high - low < MIN_RATIO.ln() {
         return None;
     }
-    Some(Modes {
-        low: low.exp(),
-        high: high.exp(),
-        high_share: (count - split) as f64 / count as f64,
-    })
+    Some(Modes { low: low.exp(), high: high.exp(), high_share: (count - split) as f64 / count as f64 })
 }
 
 fn mean(values: &[f64]) -> f64 {
@@ -87,13 +79,9 @@ mod tests {
     fn one_mode_is_not_split() {
         let mut rng = ChaCha8Rng::seed_from_u64(1);
         for _ in 0..200 {
-            let normal: Vec<f64> = (0..60)
-                .map(|_| (0.05 * normal(&mut rng, 1.0)).exp())
-                .collect();
+            let normal: Vec<f64> = (0..60).map(|_| (0.05 * normal(&mut rng, 1.0)).exp()).collect();
             let uniform: Vec<f64> = (0..60).map(|_| rng.random_range(1.0..2.0)).collect();
-            let tailed: Vec<f64> = (0..60)
-                .map(|_| 1.0 - 0.3 * rng.random_range(1e-6..1.0f64).ln())
-                .collect();
+            let tailed: Vec<f64> = (0..60).map(|_| 1.0 - 0.3 * rng.random_range(1e-6..1.0f64).ln()).collect();
             assert_eq!(modes(&normal), None);
             assert_eq!(modes(&uniform), None);
             assert_eq!(modes(&tailed), None);
@@ -117,9 +105,7 @@ mod tests {
 
     #[test]
     fn a_few_outliers_do_not_form_a_mode() {
-        let mut values = vec![
-            20.0, 20.1, 19.9, 20.2, 19.8, 20.0, 20.1, 20.0, 20.0, 19.9, 20.05, 20.15, 20.1, 20.0,
-        ];
+        let mut values = vec![20.0, 20.1, 19.9, 20.2, 19.8, 20.0, 20.1, 20.0, 20.0, 19.9, 20.05, 20.15, 20.1, 20.0];
         values.push(200.0);
         assert_eq!(modes(&values), None);
     }

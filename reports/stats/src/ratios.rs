@@ -36,10 +36,7 @@ pub enum Disturbance {
 impl Ratios {
     /// Ratios of a quiet machine.
     pub fn undisturbed(measured: Vec<Vec<f64>>) -> Self {
-        Self {
-            measured,
-            disturbance: Disturbance::Absent,
-        }
+        Self { measured, disturbance: Disturbance::Absent }
     }
 
     /// Adds the epochs of another run.
@@ -52,11 +49,7 @@ impl Ratios {
             (Unknown, _) | (_, Unknown) => Unknown,
             (one, other) => {
                 let bounds = |disturbance, measured: Vec<Vec<f64>>| match disturbance {
-                    Bounded {
-                        least,
-                        most,
-                        identical,
-                    } => (least, most, identical),
+                    Bounded { least, most, identical } => (least, most, identical),
                     Absent | Unknown => (measured.clone(), measured, 0.0),
                 };
                 let (one, other) = (bounds(one, mine), bounds(other, theirs));
@@ -91,11 +84,7 @@ impl Difference {
             let (low, high) = match &ratios.disturbance {
                 Disturbance::Absent => (pooled.clone(), pooled.clone()),
                 Disturbance::Unknown => return None,
-                Disturbance::Bounded {
-                    least,
-                    most,
-                    identical: apart,
-                } => {
+                Disturbance::Bounded { least, most, identical: apart } => {
                     identical += weight.abs() * apart;
                     (pool(least)?, pool(most)?)
                 }
@@ -111,24 +100,14 @@ impl Difference {
         let sum = |pooled: &[(f64, Pooled)], shift: f64| {
             let parts: Vec<_> = pooled.iter().map(|(weight, one)| (*weight, one)).collect();
             let sum = combine(&parts)?;
-            Some(Combined {
-                mean: sum.mean + shift,
-                ..sum
-            })
+            Some(Combined { mean: sum.mean + shift, ..sum })
         };
-        Some(Self {
-            measured: sum(&measured, 0.0)?,
-            least: sum(&least, -identical)?,
-            most: sum(&most, identical)?,
-        })
+        Some(Self { measured: sum(&measured, 0.0)?, least: sum(&least, -identical)?, most: sum(&most, identical)? })
     }
 
     /// The two-sided interval at error rate `alpha`, from the lower end for the least to the upper end for the most.
     pub fn interval(&self, alpha: f64) -> Interval {
-        Interval {
-            low: self.least.interval(alpha).low,
-            high: self.most.interval(alpha).high,
-        }
+        Interval { low: self.least.interval(alpha).low, high: self.most.interval(alpha).high }
     }
 
     /// The two-sided p-values of the hypotheses that the true sum is at most `edge`, and at least -`edge`.
@@ -156,11 +135,7 @@ mod tests {
     fn bounded(least: &[f64], measured: &[f64], most: &[f64], identical: f64) -> Ratios {
         Ratios {
             measured: epochs(measured),
-            disturbance: Disturbance::Bounded {
-                least: epochs(least),
-                most: epochs(most),
-                identical,
-            },
+            disturbance: Disturbance::Bounded { least: epochs(least), most: epochs(most), identical },
         }
     }
 
@@ -170,14 +145,8 @@ mod tests {
         let found = Difference::of(&[(1.0, &ratios)]).unwrap();
         let interval = found.interval(0.01);
         let reach = 0.1 / 3.0_f64.sqrt() * 9.924_843;
-        assert!(
-            (interval.low - (1.0 - 0.05 - reach)).abs() < 1e-6,
-            "{interval:?}"
-        );
-        assert!(
-            (interval.high - (2.5 + 0.05 + reach)).abs() < 1e-6,
-            "{interval:?}"
-        );
+        assert!((interval.low - (1.0 - 0.05 - reach)).abs() < 1e-6, "{interval:?}");
+        assert!((interval.high - (2.5 + 0.05 + reach)).abs() < 1e-6, "{interval:?}");
         let (above, below) = found.p_beyond(0.0);
         assert!(above < 0.01 && below == 1.0, "{above}, {below}");
         // Against 1, the least is not far enough.
@@ -189,32 +158,18 @@ mod tests {
     fn a_difference_of_ratios_takes_the_worst_case_of_each() {
         let old = bounded(&[1.0, 1.0, 1.0], &[1.5, 1.5, 1.5], &[2.0, 2.0, 2.0], 0.1);
         let new = bounded(&[3.0, 3.0, 3.0], &[3.5, 3.5, 3.5], &[4.0, 4.0, 4.0], 0.2);
-        let interval = Difference::of(&[(1.0, &new), (-1.0, &old)])
-            .unwrap()
-            .interval(0.01);
-        assert!(
-            (interval.low - (3.0 - 2.0 - 0.3)).abs() < 1e-9,
-            "{interval:?}"
-        );
-        assert!(
-            (interval.high - (4.0 - 1.0 + 0.3)).abs() < 1e-9,
-            "{interval:?}"
-        );
+        let interval = Difference::of(&[(1.0, &new), (-1.0, &old)]).unwrap().interval(0.01);
+        assert!((interval.low - (3.0 - 2.0 - 0.3)).abs() < 1e-9, "{interval:?}");
+        assert!((interval.high - (4.0 - 1.0 + 0.3)).abs() < 1e-9, "{interval:?}");
     }
 
     #[test]
     fn an_unknown_disturbance_leaves_no_difference() {
         let mut ratios = Ratios::undisturbed(epochs(&[1.0, 1.1, 1.2]));
         assert!(Difference::of(&[(1.0, &ratios)]).is_some());
-        let unknown = Ratios {
-            measured: epochs(&[1.0]),
-            disturbance: Disturbance::Unknown,
-        };
+        let unknown = Ratios { measured: epochs(&[1.0]), disturbance: Disturbance::Unknown };
         ratios.append(unknown);
-        assert_eq!(
-            (ratios.measured.len(), Difference::of(&[(1.0, &ratios)])),
-            (4, None)
-        );
+        assert_eq!((ratios.measured.len(), Difference::of(&[(1.0, &ratios)])), (4, None));
     }
 
     #[test]
@@ -222,18 +177,10 @@ mod tests {
         let mut ratios = Ratios::undisturbed(epochs(&[1.0, 1.1]));
         ratios.append(bounded(&[0.5], &[1.0], &[1.5], 0.2));
         assert_eq!(ratios.measured.len(), 3);
-        let Disturbance::Bounded {
-            least,
-            most,
-            identical,
-        } = ratios.disturbance
-        else {
+        let Disturbance::Bounded { least, most, identical } = ratios.disturbance else {
             panic!("a busy run bounds all");
         };
-        assert_eq!(
-            (least, most),
-            (epochs(&[1.0, 1.1, 0.5]), epochs(&[1.0, 1.1, 1.5]))
-        );
+        assert_eq!((least, most), (epochs(&[1.0, 1.1, 0.5]), epochs(&[1.0, 1.1, 1.5])));
         assert_eq!(identical, 0.2);
     }
 }

@@ -9,8 +9,7 @@ use crate::epochs::Interval;
 /// Binomial", Biometrika 26 (1934).
 pub fn share_interval(hits: u64, of: u64, alpha: f64) -> Interval {
     let hits = hits.min(of);
-    let quantile =
-        |a: u64, b: u64, q: f64| Beta::new(a as f64, b as f64).map(|beta| beta.inverse_cdf(q));
+    let quantile = |a: u64, b: u64, q: f64| Beta::new(a as f64, b as f64).map(|beta| beta.inverse_cdf(q));
     let low = match hits {
         0 => Ok(0.0),
         hits => quantile(hits, of - hits + 1, alpha / 2.0),
@@ -19,10 +18,7 @@ pub fn share_interval(hits: u64, of: u64, alpha: f64) -> Interval {
         0 => Ok(1.0),
         misses => quantile(hits + 1, misses, 1.0 - alpha / 2.0),
     };
-    Interval {
-        low: low.unwrap_or(0.0),
-        high: high.unwrap_or(1.0),
-    }
+    Interval { low: low.unwrap_or(0.0), high: high.unwrap_or(1.0) }
 }
 
 /// The upper 95 % bound of the share of failures after `failed` failures in `of` tries: 3/n if none of n failed
@@ -62,13 +58,7 @@ mod tests {
     fn one_try_says_almost_nothing() {
         let interval = share_interval(0, 1, 0.01);
         assert!(interval.high > 0.99, "{interval:?}");
-        assert_eq!(
-            share_interval(0, 0, 0.01),
-            Interval {
-                low: 0.0,
-                high: 1.0
-            }
-        );
+        assert_eq!(share_interval(0, 0, 0.01), Interval { low: 0.0, high: 1.0 });
     }
 
     #[test]

@@ -5,9 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rundir::{
-    Arm, Calls, Cpu, Looks, Margins, Outcome, Plan, PlannedWorkload, Sample, Schedule, Section,
-};
+use rundir::{Arm, Calls, Cpu, Looks, Margins, Outcome, Plan, PlannedWorkload, Sample, Schedule, Section};
 
 use crate::testing::normal;
 use crate::{Comparison, Ratios, SeriesKey, Table, Verdict, compare, compare_with_baseline};
@@ -37,24 +35,14 @@ fn plan(margin: f64) -> Plan {
                 name: "hot".to_owned(),
                 epochs: EPOCHS,
                 rounds: ROUNDS,
-                arms: ["direct", "direct-again", "store"]
-                    .map(str::to_owned)
-                    .to_vec(),
+                arms: ["direct", "direct-again", "store"].map(str::to_owned).to_vec(),
                 cells: BTreeMap::from([(WORKLOAD.to_owned(), vec!["hot".to_owned()])]),
                 looks: Looks::at_end(EPOCHS),
                 ..Section::default()
             }],
         },
-        margins: Margins {
-            relative: margin,
-            absolute_ns: 0.0,
-            session_share: 0.0,
-        },
-        arms: vec![
-            arm("direct", None),
-            arm("direct-again", Some("direct")),
-            arm("store", None),
-        ],
+        margins: Margins { relative: margin, absolute_ns: 0.0, session_share: 0.0 },
+        arms: vec![arm("direct", None), arm("direct-again", Some("direct")), arm("store", None)],
         workloads: vec![PlannedWorkload {
             name: WORKLOAD.to_owned(),
             states: vec!["hot".to_owned()],
@@ -80,11 +68,7 @@ fn samples(rng: &mut ChaCha8Rng, truth: f64, neighbour: Neighbour) -> Vec<Sample
         });
         for round in 0..ROUNDS {
             for (at, (arm, factor)) in arms.iter().enumerate() {
-                let burst = if rng.random_range(0..50) == 0 {
-                    0.3
-                } else {
-                    0.0
-                };
+                let burst = if rng.random_range(0..50) == 0 { 0.3 } else { 0.0 };
                 let (caches, waits) = match neighbour {
                     Neighbour::Absent => (0.0, 0.0),
                     Neighbour::Busy => {
@@ -106,13 +90,7 @@ fn samples(rng: &mut ChaCha8Rng, truth: f64, neighbour: Neighbour) -> Vec<Sample
                     outcomes: BTreeMap::from([(Outcome::Ok, CALLS)]),
                     calls: BTreeMap::from([(
                         "read".to_owned(),
-                        Calls {
-                            count: CALLS,
-                            total_ns,
-                            p50_ns: each,
-                            p90_ns: each,
-                            max_ns: each,
-                        },
+                        Calls { count: CALLS, total_ns, p50_ns: each, p90_ns: each, max_ns: each },
                     )]),
                     makespan_ns: total_ns,
                     waited_ns: total_ns,
@@ -165,11 +143,7 @@ fn an_interval_of_identical_arms_excludes_1_as_rarely_as_it_says() {
             // Whole epochs, each turned around or not: the true ratio is 1, whatever the epochs hold.
             let drawn = (0..epochs).map(|_| {
                 let epoch = &all[rng.random_range(0..all.len())];
-                let sign = if rng.random_range(0..2) == 0 {
-                    -1.0
-                } else {
-                    1.0
-                };
+                let sign = if rng.random_range(0..2) == 0 { -1.0 } else { 1.0 };
                 epoch.iter().map(|ratio| sign * ratio).collect()
             });
             let ratios = Ratios::undisturbed(drawn.collect());
@@ -178,10 +152,7 @@ fn an_interval_of_identical_arms_excludes_1_as_rarely_as_it_says() {
             interval.low > 1.0 || interval.high < 1.0
         });
         let excluded = excluded.count();
-        assert!(
-            excluded * 1000 <= runs * 15,
-            "{excluded} of {runs} with {epochs} epochs"
-        );
+        assert!(excluded * 1000 <= runs * 15, "{excluded} of {runs} with {epochs} epochs");
     }
 }
 
@@ -193,19 +164,13 @@ fn planted_slowdowns_are_found_or_undecided() {
         let mut found = 0;
         for _ in 0..100 {
             let verdict = judged(&mut rng, truth, margin, Neighbour::Absent).verdict;
-            assert!(
-                !is_wrong(verdict, truth, margin),
-                "{percent} %: {verdict:?}"
-            );
+            assert!(!is_wrong(verdict, truth, margin), "{percent} %: {verdict:?}");
             found += usize::from(verdict == Verdict::Worse);
         }
         assert!(found >= fewest, "{percent} %: found in {found} of 100 runs");
         for _ in 0..100 {
             let verdict = judged(&mut rng, truth, margin, Neighbour::Busy).verdict;
-            assert!(
-                !is_wrong(verdict, truth, margin),
-                "{percent} %: {verdict:?}"
-            );
+            assert!(!is_wrong(verdict, truth, margin), "{percent} %: {verdict:?}");
         }
     }
 }
@@ -218,8 +183,7 @@ fn a_neighbour_that_slows_most_calls_of_one_arm_makes_no_verdict_wrong() {
         for _ in 0..50 {
             let mut run = samples(&mut rng, 1.0, Neighbour::Absent);
             // One round of three is left alone: the bounds need a pass without waiting of a daemon that works beside its caller.
-            let is_slowed =
-                |pass: &&mut Sample| pass.arm.starts_with(slowed) && !pass.round.is_multiple_of(3);
+            let is_slowed = |pass: &&mut Sample| pass.arm.starts_with(slowed) && !pass.round.is_multiple_of(3);
             for pass in run.iter_mut().filter(is_slowed) {
                 for calls in pass.calls.values_mut() {
                     calls.total_ns = (calls.total_ns as f64 * 2.2) as u64;
@@ -257,9 +221,7 @@ fn wrong_verdicts_are_as_rare_as_the_interval_says() {
 fn quiet_and_busy_runs_contradict_each_other_nowhere() {
     let mut rng = ChaCha8Rng::seed_from_u64(46);
     let (mut quiet, mut busy) = (0, 0);
-    let truths = [
-        0.2, 0.47, 0.6, 0.8, 0.95, 1.0, 1.05, 1.1, 1.5, 2.0, 2.8, 4.0, 5.5, 6.0,
-    ];
+    let truths = [0.2, 0.47, 0.6, 0.8, 0.95, 1.0, 1.05, 1.1, 1.5, 2.0, 2.8, 4.0, 5.5, 6.0];
     for truth in truths {
         for _ in 0..30 {
             let runs = [Neighbour::Absent, Neighbour::Absent, Neighbour::Busy];
@@ -274,8 +236,5 @@ fn quiet_and_busy_runs_contradict_each_other_nowhere() {
             busy += is_decided(0) * is_decided(2);
         }
     }
-    assert!(
-        busy * 10 >= quiet * 6,
-        "{busy} verdicts beside a busy neighbour, of {quiet}"
-    );
+    assert!(busy * 10 >= quiet * 6, "{busy} verdicts beside a busy neighbour, of {quiet}");
 }

@@ -55,9 +55,7 @@ fn a_mount_with_a_dollar_limit_takes_the_price_from_the_list_and_logs_it() {
     let options = "mount llm-generate --provider local --model gpt-5 --no-cache --max-cost 0.00001";
     let dir = lab.scratch.dir("mnt");
     let mut command = ctxbench(words(options));
-    command
-        .args(["--base-url", &lab.server.base_url()])
-        .arg(&dir);
+    command.args(["--base-url", &lab.server.base_url()]).arg(&dir);
     command.arg("--tree").arg(lab.path("tree.json"));
     command.arg("--cache-folder").arg(lab.path("cache"));
     let mount = Mount::of(command, &dir);

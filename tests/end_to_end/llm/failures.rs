@@ -4,9 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::{KEY, behaving, errno, said, saying, sh, xattr};
-use crate::common::{
-    has, lacks, mounts_under, signal, stderr, text_of, wait_for, wait_up_to, words,
-};
+use crate::common::{has, lacks, mounts_under, signal, stderr, text_of, wait_for, wait_up_to, words};
 use models::Behaviour;
 use rustix::fs::getxattr;
 use rustix::process::Signal;
@@ -136,9 +134,7 @@ fn ctrl_c_ends_a_slow_read_and_a_mount_with_a_stuck_model() {
     let mut waiting = read("b.txt");
     wait_for("the model being asked again", || lab.server.calls() == 2);
     signal(&mount.process, Signal::INT);
-    wait_up_to(Duration::from_secs(20), "the end of the mount", || {
-        mount.process.try_wait().unwrap().is_some()
-    });
+    wait_up_to(Duration::from_secs(20), "the end of the mount", || mount.process.try_wait().unwrap().is_some());
     assert!(mount.process.wait().unwrap().success());
     let _ = waiting.kill();
     waiting.wait().unwrap();

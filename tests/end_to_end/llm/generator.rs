@@ -9,9 +9,9 @@ use super::{Lab, has_local_model, said, saying, set_xattr, xattr};
 use crate::common::{Mount, can_mount, ctxbench, has, mountable, text_of};
 use models::Behaviour;
 
-const WINDOWS: &str = "Create an authentic Windows 95 filesystem structure with Program Files, Windows folder, and system files";
-const UNIX: &str =
-    "Generate a classic Unix filesystem with standard directories and period-accurate system files";
+const WINDOWS: &str =
+    "Create an authentic Windows 95 filesystem structure with Program Files, Windows folder, and system files";
+const UNIX: &str = "Generate a classic Unix filesystem with standard directories and period-accurate system files";
 
 /// Says what it was given; fails for some paths.
 const SCRIPT: &str = r#"#!/bin/sh
@@ -74,10 +74,7 @@ fn the_windows_95_and_unix_trees_of_source_2_are_laid_out_read_and_kept() {
             "bin\netc\nusr\nvar\n",
         ),
     ] {
-        let lab = Lab::new(vec![
-            Behaviour::Say(tree.to_owned()),
-            Behaviour::Say(content.to_owned()),
-        ]);
+        let lab = Lab::new(vec![Behaviour::Say(tree.to_owned()), Behaviour::Say(content.to_owned())]);
         let mount = lab.mount("llm-generate", &["--prompt", prompt]);
         let asked = lab.server.requests()[0].to_string();
         has(&asked, &[prompt]);

@@ -9,9 +9,7 @@ use models::Behaviour;
 
 #[test]
 fn a_history_with_an_exact_model_conforms_to_a_plain_file_system() {
-    let exact = Behaviour::By(|request| {
-        oracle::answer(request["messages"][1]["content"].as_str().unwrap())
-    });
+    let exact = Behaviour::By(|request| oracle::answer(request["messages"][1]["content"].as_str().unwrap()));
     let Some(lab) = behaving(exact) else { return };
     // The question contains the whole log, up to the longest possible question.
     let mount = lab.mount("llm-history", &["--log-bytes", "250000"]);
@@ -130,10 +128,7 @@ fn a_history_whose_log_can_only_be_read_is_mounted_read_only_and_leaves_no_file(
     let before = files();
 
     let mut read_only = Mount::of(mount(&ro), &ro.join("mnt"));
-    let notes = [
-        "read-only: its file system is read-only",
-        "requests to the model are not logged: ",
-    ];
+    let notes = ["read-only: its file system is read-only", "requests to the model are not logged: "];
     has(&(read_only.said() + &read_only.said()), &notes);
     assert_eq!(said(&read_only.dir, "ls; cat a"), "a\nd\nguessed\n");
     for change in ["echo > new", "echo >> a", "rm a", "mkdir e", "touch a"] {

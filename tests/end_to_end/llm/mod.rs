@@ -39,7 +39,8 @@ struct Lab {
 /// Writes a suite that only measures model files.
 fn model_suite(dir: &Path, how_much: &str) -> PathBuf {
     let file = dir.join("model-suite.toml");
-    let head = "essay = 'A test of files that a model makes up, and nothing else, as small as it can be and still ask.'";
+    let head =
+        "essay = 'A test of files that a model makes up, and nothing else, as small as it can be and still ask.'";
     let text = format!("{head}\npolicy = 'none'\nbackends = ['direct']\n[model_files]\n{how_much}");
     std::fs::write(&file, text).unwrap();
     file

@@ -39,12 +39,9 @@ fn only_a_read_asks_the_model() {
     assert_eq!(lab.server.calls(), 1, "it is kept");
     let main = dir.join("src/main.py");
     assert_eq!(main.metadata().unwrap().len(), 29);
-    for (name, value) in [
-        ("state", "generated"),
-        ("generator", "default"),
-        ("model", "simulated"),
-        ("prompt", "prints hello"),
-    ] {
+    for (name, value) in
+        [("state", "generated"), ("generator", "default"), ("model", "simulated"), ("prompt", "prints hello")]
+    {
         assert_eq!(xattr(&main, &format!("user.llmfs.{name}")), value);
     }
     assert!(xattr(&main, "user.llmfs.tokens").parse::<u64>().unwrap() > 0);
@@ -69,10 +66,7 @@ fn tools_read_files_that_were_never_read_before() {
         ("tail -n 1 f.txt", "0123456789abcdef\n"),
         ("cmp g.txt ../expected", ""),
         ("cp src/main.py inside && md5sum < inside", &sum),
-        (
-            "python3 -c \"print(len(open('src/util.py').read()))\"",
-            "340000\n",
-        ),
+        ("python3 -c \"print(len(open('src/util.py').read()))\"", "340000\n"),
     ];
     for (at, (tool, expected)) in tools.into_iter().enumerate() {
         assert_eq!(said(&mount.dir, tool), expected, "{tool}");

@@ -19,9 +19,7 @@ fn a_recording_replays_the_models_answers_and_names_missing_ones() {
     std::fs::remove_file(lab.path("mnt.llmfs.json")).unwrap();
     let tree = lab.path("tree.json").display().to_string();
     let mut command = ctxbench(["mount", "llm-generate"]);
-    command
-        .arg(lab.path("mnt"))
-        .args(["--tree", &tree, "--cassette", &cassette, "--no-cache"]);
+    command.arg(lab.path("mnt")).args(["--tree", &tree, "--cassette", &cassette, "--no-cache"]);
     let mount = Mount::of(command, &lab.path("mnt"));
     assert_eq!(said(&mount.dir, "cat a.txt"), live);
     let missing = mount.dir.join("b.txt");
@@ -55,9 +53,7 @@ fn the_committed_recording_reproduces_the_committed_page() {
     let how_much = "lengths = [1, 10, 100]\nhistories = 2\nreads = 3\n";
     let out = replayed(&scratch, how_much, "smollm2-135m.jsonl");
     let fidelity = |page: &str| -> Vec<String> {
-        let lines = page
-            .lines()
-            .map(|line| line.replace("(live)", "(recorded)"));
+        let lines = page.lines().map(|line| line.replace("(live)", "(recorded)"));
         let rows = lines.skip_while(|line| !line.starts_with("## Fidelity"));
         let rows = rows.skip(1).take_while(|line| !line.starts_with("## "));
         // A recording stores a repeated question once, with the time of its first answer.
@@ -78,9 +74,7 @@ fn the_committed_recording_reproduces_the_committed_page() {
     // The calls and tokens of each tool and of the session over the mounts.
     let asked = |dir: &Path| -> Vec<serde_json::Value> {
         let found = json_of(dir, "model-files.json");
-        let steps = ["history", "generate"]
-            .iter()
-            .flat_map(|mode| found[mode]["steps"].as_array().unwrap());
+        let steps = ["history", "generate"].iter().flat_map(|mode| found[mode]["steps"].as_array().unwrap());
         let names = ["what", "calls", "prompt_tokens", "output_tokens"];
         let steps = steps.map(|step| names.map(|name| step[name].clone()).to_vec().into());
         let session = &found["history"]["session_tokens"];

@@ -5,8 +5,7 @@ use std::process::{Command, Stdio};
 
 use super::{KEY, answering, has_local_model, xattr};
 use crate::common::{
-    Mount, Succeeds, ctxbench, has, lacks, mountable, mounts_under, stderr, stdout, suite,
-    suite_run, text_of, wait_for,
+    Mount, Succeeds, ctxbench, has, lacks, mountable, mounts_under, stderr, stdout, suite, suite_run, text_of, wait_for,
 };
 
 /// A run's samples of one arm and one workload.
@@ -17,8 +16,7 @@ fn samples(out: &Path, arm: &str, workload: &str) -> Vec<serde_json::Value> {
 /// The lines of a run's file that belong to one arm and one workload.
 fn lines(out: &Path, name: &str, arm: &str, workload: &str) -> Vec<serde_json::Value> {
     let all = crate::common::lines(out, name).into_iter();
-    all.filter(|sample| sample["arm"] == arm && sample["workload"] == workload)
-        .collect()
+    all.filter(|sample| sample["arm"] == arm && sample["workload"] == workload).collect()
 }
 
 const HOT: &[&str] = &["hot"];
@@ -73,10 +71,7 @@ fn a_run_reports_wrong_data_of_an_arm_and_gives_it_no_latency() {
     }
 
     let said = stdout(&output);
-    has(
-        &said,
-        &["Failures: 6 of 66 passes: llm-history-given 6 wrong-data."],
-    );
+    has(&said, &["Failures: 6 of 66 passes: llm-history-given 6 wrong-data."]);
     let report = text_of(&out, "report.md");
     let parts = [
         "| agent/shortened hot | llm-history-given | 6 of 6 |",
@@ -107,11 +102,7 @@ fn a_run_without_a_model_skips_the_live_arm_and_says_how_to_install_one() {
         .env("CTXBENCH_MODEL", lab.path("missing.gguf"))
         .succeeds();
     let said = stderr(&output);
-    let parts = [
-        "skipped: llm-history-live:",
-        "make model",
-        "the arm llm-history-recorded replays recorded answers",
-    ];
+    let parts = ["skipped: llm-history-live:", "make model", "the arm llm-history-recorded replays recorded answers"];
     has(&said, &parts);
     assert!(samples(&out, "llm-history-live", "micro/stat").is_empty());
     assert_eq!(samples(&out, "llm-history-recorded", "micro/stat").len(), 6);
@@ -149,11 +140,7 @@ fn a_runs_model_server_ends_with_the_run() {
     if !has_local_model() {
         return;
     }
-    let suite = suite(
-        "rounds = 5\ncall_timeout = 60.0",
-        &["direct", "llm-history"],
-        &[("agent/shortened", HOT)],
-    );
+    let suite = suite("rounds = 5\ncall_timeout = 60.0", &["direct", "llm-history"], &[("agent/shortened", HOT)]);
     for signal in ["-INT", "-KILL"] {
         let Some(scratch) = mountable() else { return };
         let out = scratch.path().join("out");
@@ -171,9 +158,7 @@ fn a_runs_model_server_ends_with_the_run() {
         assert_eq!(servers.len(), 1, "one server for all workspaces");
         let receipt = text_of(&out, "plan.toml");
         has(&receipt, &[models::SMOLLM2.2, "answers = \"live\""]);
-        let killed = Command::new("kill")
-            .args([signal, &id.to_string()])
-            .status();
+        let killed = Command::new("kill").args([signal, &id.to_string()]).status();
         assert!(killed.unwrap().success());
         run.wait().unwrap();
         wait_for_end(&servers);

@@ -60,10 +60,7 @@ fn settings_of_a_directory_take_effect_at_once() {
     let Some(lab) = answering() else { return };
     let mount = lab.generate(&["--prompt", "The whole"]);
     let dir = &mount.dir;
-    said(
-        dir,
-        "mkdir src/.llmfs && echo 'The sources' > src/.llmfs/prompt && : > src/.llmfs/model",
-    );
+    said(dir, "mkdir src/.llmfs && echo 'The sources' > src/.llmfs/prompt && : > src/.llmfs/model");
     said(dir, "cat src/main.py a.txt");
     let asked = |at: usize| lab.server.requests()[at]["messages"][1]["content"].to_string();
     has(&asked(0), &["The sources", "prints hello"]);
@@ -142,21 +139,12 @@ fn a_refused_mount_says_why_and_leaves_nothing_behind() {
         ("--base-url http://127.0.0.1:1/v1 --model m", "127.0.0.1:1"),
         (&*format!("--base-url {url} --model gpt-9"), "gpt-9"),
         (&*format!("--base-url {url}"), "--model"),
-        (
-            "--base-url https://api.openai.com/v1 --model m",
-            "OPENAI_API_KEY",
-        ),
+        ("--base-url https://api.openai.com/v1 --model m", "OPENAI_API_KEY"),
         // A key is all that it lacks.
         ("--provider openai", "OPENAI_API_KEY"),
         ("--provider openai --model m", "OPENAI_API_KEY"),
-        (
-            &*format!("--provider local --model {not_gguf}"),
-            "not a GGUF file",
-        ),
-        (
-            &*format!("--provider local --model {other} --model-sha256 00"),
-            "SHA-256",
-        ),
+        (&*format!("--provider local --model {not_gguf}"), "not a GGUF file"),
+        (&*format!("--provider local --model {other} --model-sha256 00"), "SHA-256"),
         (&*format!("--cassette {not_gguf}"), "not.gguf:1:"),
         ("--provider local --answer-timeout 0", "from 0.1 to 3600"),
         (&*format!("{priced}=nan"), "--max-cost"),

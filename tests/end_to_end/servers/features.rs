@@ -8,8 +8,8 @@ use futures::{StreamExt, TryStreamExt, stream};
 use object_store::aws::AmazonS3;
 use object_store::path::Path as Key;
 use object_store::{
-    Attribute, Attributes, Error, GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
-    PutPayload, UpdateVersion, WriteMultipart,
+    Attribute, Attributes, Error, GetOptions, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
+    UpdateVersion, WriteMultipart,
 };
 use servers::{FaultProxy, Operation, RequestFault, Rule, ServerKind};
 
@@ -51,10 +51,7 @@ fn lacking(kind: ServerKind) -> &'static [(&'static str, &'static str)] {
         ServerKind::Rclone => &[
             ("creates only what is absent", "overwrites silently"),
             ("one of two concurrent creations wins", "both win"),
-            (
-                "refuses an update with a wrong If-Match",
-                "overwrites silently",
-            ),
+            ("refuses an update with a wrong If-Match", "overwrites silently"),
             ("one of two concurrent updates wins", "both win"),
             ("range reads", "non-partial response"),
             ("`x/y` beside `x/y/z`", "500 Internal Server Error"),
@@ -74,11 +71,7 @@ fn fails(error: impl std::fmt::Display) -> String {
     line.chars().take(160).collect()
 }
 
-pub(super) async fn put(
-    client: &AmazonS3,
-    at: &str,
-    bytes: &[u8],
-) -> Result<UpdateVersion, String> {
+pub(super) async fn put(client: &AmazonS3, at: &str, bytes: &[u8]) -> Result<UpdateVersion, String> {
     let payload = PutPayload::from(Bytes::copy_from_slice(bytes));
     let put = client.put(&key(at), payload).await.map_err(fails)?;
     Ok(put.into())
@@ -109,11 +102,7 @@ async fn holds(client: &AmazonS3, at: &str, body: &str) -> Outcome {
 }
 
 /// Checks that a conditional request is refused by this error.
-fn refused<T>(
-    result: object_store::Result<T>,
-    is_refusal: fn(&Error) -> bool,
-    otherwise: &str,
-) -> Outcome {
+fn refused<T>(result: object_store::Result<T>, is_refusal: fn(&Error) -> bool, otherwise: &str) -> Outcome {
     match result {
         Err(error) if is_refusal(&error) => Ok(()),
         Err(error) => Err(fails(error)),
@@ -124,17 +113,14 @@ fn refused<T>(
 async fn ask(client: &AmazonS3, what: &str) -> Outcome {
     match what {
         "creates only what is absent" => {
-            put_if(client, "create", b"first", PutMode::Create)
-                .await
-                .map_err(fails)?;
+            put_if(client, "create", b"first", PutMode::Create).await.map_err(fails)?;
             let again = put_if(client, "create", b"second", PutMode::Create).await;
             let exists = |error: &Error| matches!(error, Error::AlreadyExists { .. });
             refused(again, exists, "overwrites silently")?;
             holds(client, "create", "first").await
         }
         "one of two concurrent creations wins" => {
-            let race =
-                |attempt: usize| async move { (format!("race/create-{attempt}"), PutMode::Create) };
+            let race = |attempt: usize| async move { (format!("race/create-{attempt}"), PutMode::Create) };
             races(client, race).await
         }
         "refuses an update with a wrong If-Match" => {
@@ -165,8 +151,7 @@ async fn ask(client: &AmazonS3, what: &str) -> Outcome {
             let body = large();
             put(client, "ranges", &body).await?;
             let end = body.len() as u64;
-            let ranges: [Range<u64>; 4] =
-                [0..1, 5_242_870..5_242_890, end - 7..end, 100..9_000_000];
+            let ranges: [Range<u64>; 4] = [0..1, 5_242_870..5_242_890, end - 7..end, 100..9_000_000];
             for range in ranges {
                 let at = key("ranges");
                 let got = client.get_range(&at, range.clone()).await.map_err(fails)?;
@@ -201,11 +186,7 @@ async fn ask(client: &AmazonS3, what: &str) -> Outcome {
         }
         "lists entity tags as GET has them" => {
             put(client, "tags/one", b"tagged").await?;
-            let listed: Vec<_> = client
-                .list(Some(&key("tags")))
-                .try_collect()
-                .await
-                .map_err(fails)?;
+            let listed: Vec<_> = client.list(Some(&key("tags"))).try_collect().await.map_err(fails)?;
             let got = client.head(&key("tags/one")).await.map_err(fails)?.e_tag;
             let unquoted = |tag: &Option<String>| tag.as_ref().map(|tag| tag.replace('"', ""));
             let listed = listed.first().and_then(|object| unquoted(&object.e_tag));
@@ -215,25 +196,16 @@ async fn ask(client: &AmazonS3, what: &str) -> Outcome {
         "keeps user metadata" => {
             let name = Attribute::Metadata("ctx".into());
             let attributes = Attributes::from_iter([(name.clone(), "mode=0644; x")]);
-            let options = PutOptions {
-                attributes,
-                ..Default::default()
-            };
+            let options = PutOptions { attributes, ..Default::default() };
             let payload = PutPayload::from_static(b"with metadata");
-            client
-                .put_opts(&key("metadata"), payload, options)
-                .await
-                .map_err(fails)?;
+            client.put_opts(&key("metadata"), payload, options).await.map_err(fails)?;
             let got = client.get(&key("metadata")).await.map_err(fails)?;
             let kept = got.attributes.get(&name).map(|value| value.to_string());
             expect(kept.as_deref() == Some("mode=0644; x"), "lost")
         }
         "304 for If-None-Match" => {
             let version = put(client, "unchanged", b"same").await?;
-            let options = GetOptions {
-                if_none_match: version.e_tag,
-                ..Default::default()
-            };
+            let options = GetOptions { if_none_match: version.e_tag, ..Default::default() };
             let got = client.get_opts(&key("unchanged"), options).await;
             let is_same = |error: &Error| matches!(error, Error::NotModified { .. });
             refused(got, is_same, "sends the body")
@@ -251,11 +223,7 @@ async fn ask(client: &AmazonS3, what: &str) -> Outcome {
         "bulk delete" => {
             let keys = many(client).await?;
             let locations = stream::iter(keys.clone()).map(|at| Ok(key(&at))).boxed();
-            let deleted: Vec<_> = client
-                .delete_stream(locations)
-                .try_collect()
-                .await
-                .map_err(fails)?;
+            let deleted: Vec<_> = client.delete_stream(locations).try_collect().await.map_err(fails)?;
             expect(deleted.len() == keys.len(), "not all")?;
             expect(list(client, "many", None).await?.is_empty(), "not all")
         }
@@ -291,9 +259,7 @@ fn refuses_damage(runtime: &tokio::runtime::Runtime, server: &Server) -> Outcome
     runtime.block_on(async {
         // Without a rule, the proxy forwards the object unchanged.
         put(&far, "undamaged", b"as it is").await?;
-        way.set(vec![
-            Rule::always(RequestFault::DamageRequest).of(&[Operation::Put]),
-        ]);
+        way.set(vec![Rule::always(RequestFault::DamageRequest).of(&[Operation::Put])]);
         let body = vec![b'x'; 4096];
         let sent = put(&far, "damaged", &body).await;
         let damaged: u64 = way.fired().iter().map(|fired| fired.done).sum();
@@ -305,16 +271,11 @@ fn refuses_damage(runtime: &tokio::runtime::Runtime, server: &Server) -> Outcome
 }
 
 /// Twenty attempts with two concurrent writers each. Exactly one writer may win each attempt.
-async fn races<F: Future<Output = (String, PutMode)>>(
-    client: &AmazonS3,
-    prepare: impl Fn(usize) -> F,
-) -> Outcome {
+async fn races<F: Future<Output = (String, PutMode)>>(client: &AmazonS3, prepare: impl Fn(usize) -> F) -> Outcome {
     for attempt in 0..20 {
         let (at, mode) = prepare(attempt).await;
-        let (left, right) = futures::join!(
-            put_if(client, &at, b"left", mode.clone()),
-            put_if(client, &at, b"right", mode)
-        );
+        let (left, right) =
+            futures::join!(put_if(client, &at, b"left", mode.clone()), put_if(client, &at, b"right", mode));
         let body = get(client, &at).await?;
         match (left, right) {
             (Ok(_), Err(Error::AlreadyExists { .. } | Error::Precondition { .. })) => {
@@ -333,17 +294,13 @@ async fn races<F: Future<Output = (String, PutMode)>>(
 /// 11 MiB in which no two pieces are equal.
 fn large() -> Bytes {
     let numbers = 0..(11_u64 << 20) / 8;
-    let bytes: Vec<u8> = numbers
-        .flat_map(|number| number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes())
-        .collect();
+    let bytes: Vec<u8> = numbers.flat_map(|number| number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes()).collect();
     bytes.into()
 }
 
 /// Creates 1,005 small objects unless they exist. Returns their keys.
 async fn many(client: &AmazonS3) -> Result<Vec<String>, String> {
-    let keys: Vec<String> = (0..1005)
-        .map(|number| format!("many/{number:04}"))
-        .collect();
+    let keys: Vec<String> = (0..1005).map(|number| format!("many/{number:04}")).collect();
     let there: BTreeSet<String> = list(client, "many", None).await?.into_iter().collect();
     // The first object alone: rclone sometimes fails when two requests create the same directory.
     if !there.contains(&keys[0]) {
@@ -363,11 +320,7 @@ async fn list(client: &AmazonS3, prefix: &str, after: Option<&str>) -> Result<Ve
         Some(after) => client.list_with_offset(Some(&prefix), &key(after)),
         None => client.list(Some(&prefix)),
     };
-    listed
-        .map_ok(|object| object.location.to_string())
-        .try_collect()
-        .await
-        .map_err(fails)
+    listed.map_ok(|object| object.location.to_string()).try_collect().await.map_err(fails)
 }
 
 fn differs(wanted: &[String], got: &[String]) -> String {

@@ -7,9 +7,7 @@ use std::path::Path;
 pub fn advice(error: &io::Error) -> Option<&'static str> {
     Some(match error.kind() {
         ErrorKind::NotFound => "correct the path, or create what is missing",
-        ErrorKind::PermissionDenied => {
-            "run it as a user who has the permission, or change the owner or the mode"
-        }
+        ErrorKind::PermissionDenied => "run it as a user who has the permission, or change the owner or the mode",
         ErrorKind::NotADirectory => "correct the path: a file stands where it needs a directory",
         ErrorKind::IsADirectory => "name a file: this is a directory",
         ErrorKind::AlreadyExists => "choose another name, or remove what is there",
@@ -30,9 +28,7 @@ pub fn advised(error: &io::Error) -> io::Error {
 
 /// As [`advised`], for a new file: a missing directory is named.
 pub fn advised_for_new(file: &Path, error: &io::Error) -> io::Error {
-    let parent = file
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
     let missing = parent.filter(|parent| error.kind() == ErrorKind::NotFound && !parent.exists());
     let Some(parent) = missing.map(Path::display) else {
         return advised(error);
@@ -57,14 +53,8 @@ mod tests {
             fix.replace(dir.path().to_str().unwrap(), "D")
         };
         let opened = |path: &Path| said(path, std::fs::File::open(path));
-        assert_eq!(
-            opened(&dir.path().join("a/b")),
-            "create its directory with `mkdir -p D/a`"
-        );
-        assert_eq!(
-            opened(&dir.path().join("b")),
-            "correct the path, or create what is missing"
-        );
+        assert_eq!(opened(&dir.path().join("a/b")), "create its directory with `mkdir -p D/a`");
+        assert_eq!(opened(&dir.path().join("b")), "correct the path, or create what is missing");
         assert!(opened(&file.join("b")).starts_with("correct the path: a file stands"));
         let created = std::fs::File::create(dir.path());
         assert!(said(dir.path(), created).contains("this is a directory"));

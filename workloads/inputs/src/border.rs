@@ -43,10 +43,7 @@ pub fn csv(text: &str) -> String {
     let encoded = shown(text, |c| c == '\n');
     // A spreadsheet skips blanks before a formula.
     let first = encoded.trim_start().chars().next();
-    let is_formula = matches!(
-        first,
-        Some('=' | '+' | '-' | '@' | '\u{ff1d}' | '\u{ff0b}' | '\u{ff0d}' | '\u{ff20}')
-    );
+    let is_formula = matches!(first, Some('=' | '+' | '-' | '@' | '\u{ff1d}' | '\u{ff0b}' | '\u{ff0d}' | '\u{ff20}'));
     let is_number = encoded.parse::<f64>().is_ok();
     match is_formula && !is_number {
         true => format!("'{encoded}"),
@@ -105,9 +102,7 @@ pub fn markdown(text: &str) -> String {
     }
     let start = encoded.len() - encoded.trim_start().len();
     let begins_block = encoded[start..].starts_with(['#', '>', '~', '=', '|'])
-        || ["- ", "+ ", "* ", "---", "___", "***"]
-            .iter()
-            .any(|mark| encoded[start..].starts_with(mark));
+        || ["- ", "+ ", "* ", "---", "___", "***"].iter().any(|mark| encoded[start..].starts_with(mark));
     // Four blanks would begin a block of code.
     let rest = encoded[start..].to_owned();
     match begins_block {
@@ -190,34 +185,17 @@ mod tests {
         let value = serde_json::json!({"name": "a\u{202e}b\u{9b}c\u{7f}\u{1b}"});
         let text = serde_json::to_string_pretty(&value).unwrap();
         let encoded = terminal(&text);
-        assert!(
-            !encoded.contains(|c| is_hidden(c) && c != '\n'),
-            "{encoded}"
-        );
-        assert_eq!(
-            serde_json::from_str::<serde_json::Value>(&encoded).unwrap(),
-            value
-        );
+        assert!(!encoded.contains(|c| is_hidden(c) && c != '\n'), "{encoded}");
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&encoded).unwrap(), value);
     }
 
     #[test]
     fn a_spreadsheet_sees_no_formula_and_every_number() {
-        for formula in [
-            "=HYPERLINK(\"x\")",
-            "+1+cmd|'/C calc'!A0",
-            "-2+3",
-            "@SUM(A1)",
-            "\t=1",
-            " =1",
-            "\r=1",
-            "\u{ff1d}1",
-        ] {
+        for formula in
+            ["=HYPERLINK(\"x\")", "+1+cmd|'/C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", " =1", "\r=1", "\u{ff1d}1"]
+        {
             let first = csv(formula).trim_start().chars().next().unwrap();
-            assert!(
-                !"=+-@\u{ff1d}".contains(first),
-                "{formula:?}: {}",
-                csv(formula)
-            );
+            assert!(!"=+-@\u{ff1d}".contains(first), "{formula:?}: {}", csv(formula));
         }
         for plain in ["-0.5", "+3", "1e-9", "sqlite", "a-b"] {
             assert_eq!(csv(plain), plain);
@@ -227,10 +205,7 @@ mod tests {
     #[test]
     fn markup_and_links_are_text_in_markdown() {
         for (text, encoded) in [
-            (
-                "<script>alert(1)</script>",
-                "&lt;script>alert(1)&lt;/script>",
-            ),
+            ("<script>alert(1)</script>", "&lt;script>alert(1)&lt;/script>"),
             ("a | b\nc", "a \\| b c"),
             ("[x](javascript:1)", "[x]\\(javascript:1)"),
             ("# title", "\\# title"),

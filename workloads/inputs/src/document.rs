@@ -8,9 +8,7 @@ mod tests;
 use std::collections::HashSet;
 use std::fmt::{self, Display};
 
-use serde::de::{
-    Deserialize, DeserializeOwned, Deserializer, Error, MapAccess, SeqAccess, Visitor,
-};
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use crate::location::PathStep;
 
@@ -40,19 +38,12 @@ impl From<toml::Value> for Document {
         use toml::Value;
         match value {
             Value::String(text) => Self::Text(text),
-            Value::Integer(number) => {
-                u64::try_from(number).map_or(Self::Negative(number), Self::Unsigned)
-            }
+            Value::Integer(number) => u64::try_from(number).map_or(Self::Negative(number), Self::Unsigned),
             Value::Float(number) => Self::Float(number),
             Value::Boolean(value) => Self::Bool(value),
             Value::Datetime(date) => Self::Text(date.to_string()),
             Value::Array(items) => Self::List(items.into_iter().map(Self::from).collect()),
-            Value::Table(fields) => Self::Table(
-                fields
-                    .into_iter()
-                    .map(|(name, value)| (name, value.into()))
-                    .collect(),
-            ),
+            Value::Table(fields) => Self::Table(fields.into_iter().map(|(name, value)| (name, value.into())).collect()),
         }
     }
 }
@@ -241,9 +232,6 @@ impl std::error::Error for Mismatch {}
 
 impl Error for Mismatch {
     fn custom<T: Display>(message: T) -> Self {
-        Self(Box::new(Located {
-            message: message.to_string(),
-            path: Vec::new(),
-        }))
+        Self(Box::new(Located { message: message.to_string(), path: Vec::new() }))
     }
 }

@@ -37,19 +37,11 @@ impl FileLimit {
     }
 
     fn too_long(&self) -> io::Error {
-        refused(format!(
-            "is longer than {}, the limit for {}",
-            words(self.bytes),
-            self.kind
-        ))
+        refused(format!("is longer than {}, the limit for {}", words(self.bytes), self.kind))
     }
 
     fn long_line(&self) -> io::Error {
-        refused(format!(
-            "has a line longer than the {} that one of {} may have",
-            words(self.line),
-            self.kind
-        ))
+        refused(format!("has a line longer than the {} that one of {} may have", words(self.line), self.kind))
     }
 }
 
@@ -69,11 +61,9 @@ pub const CASSETTE: FileLimit = FileLimit::new("a recording of a model", 256 * M
 /// A page that a report is put into.
 pub const PAGE: FileLimit = FileLimit::new("a page", 64 * MIB, u64::MAX);
 /// A document of a run directory.
-pub const RUN_DOCUMENT: FileLimit =
-    FileLimit::new("a document of a run directory", 64 * MIB, u64::MAX);
+pub const RUN_DOCUMENT: FileLimit = FileLimit::new("a document of a run directory", 64 * MIB, u64::MAX);
 /// A file of records in a run directory.
-pub const RUN_RECORDS: FileLimit =
-    FileLimit::new("the records of a run directory", 2 * GIB, 256 * MIB);
+pub const RUN_RECORDS: FileLimit = FileLimit::new("the records of a run directory", 2 * GIB, 256 * MIB);
 /// A blob of a trace.
 pub const BLOB: FileLimit = FileLimit::new("a blob", GIB, u64::MAX);
 
@@ -167,9 +157,7 @@ pub fn open_inside(dir: &Path, inside: &Path) -> io::Result<File> {
         let opened = openat(&at, name, options, Mode::empty());
         at = File::from(opened.map_err(|error| match error {
             rustix::io::Errno::LOOP => refused("is a symbolic link; one is not followed here"),
-            rustix::io::Errno::NOTDIR => {
-                refused("is not inside its directory, or leads over a symbolic link")
-            }
+            rustix::io::Errno::NOTDIR => refused("is not inside its directory, or leads over a symbolic link"),
             error => error.into(),
         })?);
     }
@@ -184,10 +172,7 @@ fn flags(more: OFlags) -> i32 {
 fn regular(file: &Metadata) -> io::Result<()> {
     match file.is_file() {
         true => Ok(()),
-        false => Err(refused(format!(
-            "is {}, not a regular file",
-            kind(file.file_type())
-        ))),
+        false => Err(refused(format!("is {}, not a regular file", kind(file.file_type())))),
     }
 }
 
@@ -259,8 +244,7 @@ pub fn read_text(path: &Path, limit: FileLimit) -> io::Result<String> {
 /// # Errors
 /// If they are not UTF-8.
 pub fn text(bytes: Vec<u8>) -> io::Result<String> {
-    String::from_utf8(bytes)
-        .map_err(|_| io::Error::new(ErrorKind::InvalidData, "is not UTF-8 text"))
+    String::from_utf8(bytes).map_err(|_| io::Error::new(ErrorKind::InvalidData, "is not UTF-8 text"))
 }
 
 /// The content of a source, up to the limits; packed content is read by [`read_unpacked`].
@@ -279,9 +263,7 @@ pub fn read_unpacked(source: impl Read, packed: u64, limit: FileLimit) -> io::Re
     let most = packed.saturating_mul(MOST_UNPACKED).max(ALWAYS_UNPACKED);
     let bytes = limit.bytes.min(most);
     read_within(source, limit, bytes, || match bytes < limit.bytes {
-        true => refused(format!(
-            "unpacks to more than {MOST_UNPACKED} times its size"
-        )),
+        true => refused(format!("unpacks to more than {MOST_UNPACKED} times its size")),
         false => limit.too_long(),
     })
 }
@@ -333,13 +315,7 @@ mod tests {
     fn a_file_that_is_too_long_is_refused_before_it_is_read() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("sparse");
-        let mut file = File::options()
-            .create(true)
-            .truncate(true)
-            .write(true)
-            .read(true)
-            .open(&path)
-            .unwrap();
+        let mut file = File::options().create(true).truncate(true).write(true).read(true).open(&path).unwrap();
         file.set_len(2 * MIB + 1).unwrap();
         let said = "is longer than 2 MiB, the limit for a test";
         assert_eq!(read(&path, SMALL).unwrap_err().to_string(), said);
@@ -439,15 +415,7 @@ mod tests {
         let opened = |path: &str| open_inside(&inside, Path::new(path));
         let found = read_all(opened("blobs/a").unwrap(), BLOB).unwrap();
         assert_eq!(found, b"a");
-        for bad in [
-            "link",
-            "up/secret",
-            "../secret",
-            "/etc/passwd",
-            "blobs",
-            "",
-            ".",
-        ] {
+        for bad in ["link", "up/secret", "../secret", "/etc/passwd", "blobs", "", "."] {
             opened(bad).unwrap_err();
         }
         // The user's own path may be a link.
@@ -461,10 +429,7 @@ mod tests {
         let error = read_all(io::repeat(b'\n'), SMALL).unwrap_err().to_string();
         assert_eq!(error, "is longer than 2 MiB, the limit for a test");
         let error = read_all(io::repeat(b'x'), SMALL).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "has a line longer than the 1 MiB that one of a test may have"
-        );
+        assert_eq!(error, "has a line longer than the 1 MiB that one of a test may have");
         let error = read_unpacked(io::repeat(b'\n'), 1000, RECORDING).unwrap_err();
         assert_eq!(error.to_string(), "unpacks to more than 100 times its size");
     }

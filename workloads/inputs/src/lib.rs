@@ -38,19 +38,12 @@ pub struct InputError {
 impl InputError {
     /// An error about a file as a whole.
     pub fn whole(file: &Path, message: impl ToString) -> Self {
-        Self {
-            file: file.to_owned(),
-            line: None,
-            message: message.to_string(),
-        }
+        Self { file: file.to_owned(), line: None, message: message.to_string() }
     }
 
     /// An error in one line.
     pub fn at(file: &Path, line: usize, message: impl ToString) -> Self {
-        Self {
-            line: Some(line),
-            ..Self::whole(file, message)
-        }
+        Self { line: Some(line), ..Self::whole(file, message) }
     }
 }
 
@@ -168,22 +161,14 @@ pub fn parse_toml<T: DeserializeOwned>(file: &Path, text: &str) -> Result<T, Inp
 /// that of its table.
 pub fn toml_error(file: &Path, text: &str, path: &[PathStep<'_>], message: &str) -> InputError {
     let (field, line) = location::locate(text, path);
-    InputError {
-        file: file.to_owned(),
-        line,
-        message: format!("field `{field}`: {message}"),
-    }
+    InputError { file: file.to_owned(), line, message: format!("field `{field}`: {message}") }
 }
 
 /// Reads a document as a `T`; an error names `file` and `line`.
 ///
 /// # Errors
 /// [`InputError`] with the line and the field.
-pub fn read_record<T: DeserializeOwned>(
-    file: &Path,
-    line: usize,
-    document: Document,
-) -> Result<T, InputError> {
+pub fn read_record<T: DeserializeOwned>(file: &Path, line: usize, document: Document) -> Result<T, InputError> {
     let read = document.read();
     read.map_err(|error| InputError::at(file, line, with_field(&error.field(), error.message())))
 }
@@ -217,9 +202,7 @@ mod tests {
     }
 
     fn toml(text: &str) -> String {
-        parse_toml::<Outer>(Path::new("x.toml"), text)
-            .unwrap_err()
-            .to_string()
+        parse_toml::<Outer>(Path::new("x.toml"), text).unwrap_err().to_string()
     }
 
     #[test]

@@ -77,10 +77,6 @@ impl<'a> TomlNode<'a> {
             PathStep::Field(name) => table?.iter().find(|(key, _)| key.get_ref() == name),
         };
         let (key, value) = entry?;
-        Some((
-            key.get_ref(),
-            key.span().start,
-            TomlNode::Value(value.get_ref()),
-        ))
+        Some((key.get_ref(), key.span().start, TomlNode::Value(value.get_ref())))
     }
 }

@@ -96,10 +96,7 @@ impl FileName {
         let name = name.into();
         check_name(&name)?;
         match name.contains('/') {
-            true => Err(NameError {
-                name,
-                problem: "has a `/`",
-            }),
+            true => Err(NameError { name, problem: "has a `/`" }),
             false => Ok(Self(name)),
         }
     }
@@ -151,9 +148,7 @@ pub fn name<'de, D: Deserializer<'de>>(input: D) -> Result<String, D::Error> {
 /// As [`check_name`].
 pub fn optional_name<'de, D: Deserializer<'de>>(input: D) -> Result<Option<String>, D::Error> {
     let name = Option::<String>::deserialize(input)?;
-    name.iter()
-        .try_for_each(|name| check_name(name))
-        .map_err(D::Error::custom)?;
+    name.iter().try_for_each(|name| check_name(name)).map_err(D::Error::custom)?;
     Ok(name)
 }
 
@@ -163,10 +158,7 @@ pub fn optional_name<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Strin
 /// As [`check_name`].
 pub fn name_list<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<String>, D::Error> {
     let names = Vec::<String>::deserialize(input)?;
-    names
-        .iter()
-        .try_for_each(|name| check_name(name))
-        .map_err(D::Error::custom)?;
+    names.iter().try_for_each(|name| check_name(name)).map_err(D::Error::custom)?;
     Ok(names)
 }
 
@@ -174,14 +166,9 @@ pub fn name_list<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<String>, D::
 ///
 /// # Errors
 /// As [`check_name`].
-pub fn by_name<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
-    input: D,
-) -> Result<BTreeMap<String, T>, D::Error> {
+pub fn by_name<'de, D: Deserializer<'de>, T: Deserialize<'de>>(input: D) -> Result<BTreeMap<String, T>, D::Error> {
     let values = BTreeMap::<String, T>::deserialize(input)?;
-    values
-        .keys()
-        .try_for_each(|name| check_name(name))
-        .map_err(D::Error::custom)?;
+    values.keys().try_for_each(|name| check_name(name)).map_err(D::Error::custom)?;
     Ok(values)
 }
 
@@ -193,10 +180,7 @@ mod tests {
     fn a_misspelt_name_gets_the_nearest_ones_and_not_a_list_of_forty() {
         let many: Vec<String> = (0..40).map(|number| format!("micro/{number}")).collect();
         let known = many.iter().map(String::as_str).chain(["sqlite", "direct"]);
-        assert_eq!(
-            alternatives("sqlit", known.clone()),
-            "the nearest are sqlite"
-        );
+        assert_eq!(alternatives("sqlit", known.clone()), "the nearest are sqlite");
         let unlike = "use one of micro/0, micro/1, micro/2, micro/3, micro/4, micro/5, micro/6, micro/7 or 34 more";
         assert_eq!(alternatives("nonsense", known), unlike);
         assert_eq!(alternatives("x", ["b", "a"]), "use one of b, a");
@@ -225,23 +209,12 @@ mod tests {
             check_name(bad).unwrap_err();
             FileName::new(bad).unwrap_err();
         }
-        for good in [
-            "sqlite",
-            "micro/read-1k",
-            "s3-minio@30ms",
-            "näme",
-            "a b",
-            "...",
-            &long[1..],
-        ] {
+        for good in ["sqlite", "micro/read-1k", "s3-minio@30ms", "näme", "a b", "...", &long[1..]] {
             check_name(good).unwrap();
         }
         FileName::new("a/b").unwrap_err();
         let told = check_name("../x").unwrap_err().to_string();
-        assert!(
-            told.starts_with("the name \"../x\" has an empty, `.` or `..` component"),
-            "{told}"
-        );
+        assert!(told.starts_with("the name \"../x\" has an empty, `.` or `..` component"), "{told}");
     }
 
     #[test]

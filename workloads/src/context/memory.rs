@@ -64,10 +64,7 @@ impl Rewriter {
             }
         }
         let asked = empty.enters.iter();
-        let asked: Vec<Part> = asked
-            .filter(|part| part.kind == PartKind::User)
-            .copied()
-            .collect();
+        let asked: Vec<Part> = asked.filter(|part| part.kind == PartKind::User).copied().collect();
         if asked.is_empty() {
             return self.keep(&empty);
         }
@@ -117,10 +114,7 @@ mod tests {
                 ..Step::default()
             })
             .collect();
-        let memory = Part {
-            bytes: 4 * notes,
-            ..Part::new(PartKind::Memory, notes)
-        };
+        let memory = Part { bytes: 4 * notes, ..Part::new(PartKind::Memory, notes) };
         asking.steps[0].enters.insert(0, memory);
         asking.steps[0].files.insert("read".to_owned(), 1);
         asking

@@ -117,17 +117,11 @@ impl ContextPolicy {
             let mut lines = (1..).zip(text.lines());
             return Err(InputError {
                 file: file.to_owned(),
-                line: lines
-                    .find(|(_, line)| line.trim_start().starts_with(field))
-                    .map(|(number, _)| number),
+                line: lines.find(|(_, line)| line.trim_start().starts_with(field)).map(|(number, _)| number),
                 message,
             });
         }
-        Ok(Self {
-            name: read.name,
-            essay: read.essay.trim().to_owned(),
-            keep,
-        })
+        Ok(Self { name: read.name, essay: read.essay.trim().to_owned(), keep })
     }
 
     /// Whether it says how notes of earlier sessions get into the context. It fits no session without notes.
@@ -184,19 +178,11 @@ mod tests {
             steps.push(Step {
                 gap_ms: 1000,
                 enters: vec![Part::new(PartKind::Result, *tokens)],
-                emits: vec![
-                    Part::new(PartKind::Thinking, 7),
-                    Part::new(PartKind::Arguments, 30),
-                ],
+                emits: vec![Part::new(PartKind::Thinking, 7), Part::new(PartKind::Arguments, 30)],
                 ..Step::default()
             });
         }
-        Conversation {
-            fixed: 1000,
-            fixed_is: Fixed::Stated,
-            steps,
-            ..Conversation::default()
-        }
+        Conversation { fixed: 1000, fixed_is: Fixed::Stated, steps, ..Conversation::default() }
     }
 
     pub(super) fn policy(text: &str) -> ContextPolicy {
@@ -212,8 +198,7 @@ mod tests {
     fn to_offload_by_writing_costs_more_unless_the_history_is_cleared_and_to_evict_costs_less() {
         let two = conversation(&[12_000, 12_000, 100, 100, 100]);
         let offload = |clears: bool| {
-            let text =
-                format!("[offload]\nabove_tokens = 5000\nread_back = 0.05\nclears = {clears}");
+            let text = format!("[offload]\nabove_tokens = 5000\nread_back = 0.05\nclears = {clears}");
             account(&policy(&text), &two)
         };
         let evict = policy("[evict]\nabove_tokens = 5000\npreview_tokens = 500\nread_back = 0.05");
@@ -237,32 +222,20 @@ mod tests {
     #[test]
     fn a_budget_is_never_exceeded_and_the_oldest_go_first() {
         let three = conversation(&[600, 600, 600, 5000]);
-        let recalled =
-            policy("[recall]\nbudget_tokens = 1500\npreview_tokens = 100\nread_back = 0.0")
-                .apply(&three);
-        let rewritten: Vec<usize> = recalled
-            .steps
-            .iter()
-            .map(|step| step.rewrites.iter().filter(|r| r.tokens > 0).count())
-            .collect();
+        let recalled = policy("[recall]\nbudget_tokens = 1500\npreview_tokens = 100\nread_back = 0.0").apply(&three);
+        let rewritten: Vec<usize> =
+            recalled.steps.iter().map(|step| step.rewrites.iter().filter(|r| r.tokens > 0).count()).collect();
         // The fourth result exceeds the budget. Its receipt and 100 tokens leave room for two others.
         assert_eq!(rewritten, [0, 0, 0, 1, 0]);
         let shown = recalled.steps[4].enters[0];
         assert_eq!(shown.kind, PartKind::Receipt);
         assert!((105..150).contains(&shown.tokens), "{shown:?}");
-        let written: u64 = recalled
-            .steps
-            .iter()
-            .filter_map(|step| step.files.get("write"))
-            .sum();
+        let written: u64 = recalled.steps.iter().filter_map(|step| step.files.get("write")).sum();
         assert_eq!(written, 2, "what is not in the context is in a file");
         let inline = account(&policy("[inline]"), &three);
         let recalled = Account::of(&recalled, &Terms::default());
         assert!(recalled.peak() < inline.peak());
-        assert!(
-            recalled.cached() < inline.cached(),
-            "rewriting breaks prefixes"
-        );
+        assert!(recalled.cached() < inline.cached(), "rewriting breaks prefixes");
     }
 
     #[test]
@@ -276,9 +249,12 @@ mod tests {
              [vsm_cycle]\ncycles = 1\ntasks = 1\nobservations = 1\nobservation_bytes = 100\nseed = 1\n",
             "e".repeat(80)
         );
-        let parsed = crate::definition::Workload::parse(Path::new("x.toml"), &text, |_| {
-            Err(std::io::ErrorKind::NotFound.into())
-        });
+        let parsed =
+            crate::definition::Workload::parse(
+                Path::new("x.toml"),
+                &text,
+                |_| Err(std::io::ErrorKind::NotFound.into()),
+            );
         insta::assert_snapshot!(parsed.unwrap_err(), @"x.toml: field `contexts`: memory-file needs notes, which only a `[memory_session]` has");
     }
 
@@ -286,9 +262,7 @@ mod tests {
     fn a_policy_that_is_wrong_is_refused_with_file_line_and_field() {
         let error = |text: &str| {
             let text = format!("name = 'p'\nessay = 'e'\n{text}");
-            ContextPolicy::parse(Path::new("p.toml"), &text)
-                .unwrap_err()
-                .to_string()
+            ContextPolicy::parse(Path::new("p.toml"), &text).unwrap_err().to_string()
         };
         insta::assert_snapshot!(error("[inline]\n[evict]\nabove_tokens = 1\npreview_tokens = 1\nread_back = 0.1\n"), @"p.toml: needs exactly one of the tables `[inline]`, `[offload]`, `[evict]`, `[recall]`, `[memory_file]`, `[memory_recall]`");
         insta::assert_snapshot!(error("[inline]\nbudget = 1\n"), @"p.toml:4: field `inline.budget`: unknown field `budget`, there are no fields");
@@ -377,18 +351,11 @@ mod tests {
         conversation.steps[1].enters = vec![crate::conversation::result_part(&text)];
         let offload = policy("[offload]\nabove_tokens = 1000\nread_back = 0.0\nclears = false");
         let saved = offload.apply(&conversation);
-        let written = saved
-            .parts()
-            .find(|part| part.kind == PartKind::Content)
-            .unwrap();
+        let written = saved.parts().find(|part| part.kind == PartKind::Content).unwrap();
         let call = serde_json::json!({"name": "write_file", "input": {
             "file_path": "results/0001.txt", "content": text}});
         let whole = tokens::count(&call.to_string());
-        assert!(
-            written.tokens.abs_diff(whole) <= 3,
-            "{} {whole}",
-            written.tokens
-        );
+        assert!(written.tokens.abs_diff(whole) <= 3, "{} {whole}", written.tokens);
         assert!(whole > tokens::count(&text) * 105 / 100, "{whole}");
     }
 }

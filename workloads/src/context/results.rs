@@ -54,17 +54,12 @@ impl Rewriter {
         for entering in &step.enters {
             rewritten.enters.push(if is_large(entering) {
                 let receipt = self.receipt(entering);
-                Part {
-                    tokens: receipt.tokens + evict.preview_tokens.min(entering.tokens),
-                    ..receipt
-                }
+                Part { tokens: receipt.tokens + evict.preview_tokens.min(entering.tokens), ..receipt }
             } else {
                 *entering
             });
         }
-        rewritten
-            .files
-            .insert("write".to_owned(), large.len() as u64);
+        rewritten.files.insert("write".to_owned(), large.len() as u64);
         let entered = rewritten.enters.len();
         if evict.read_back == 0.0 {
             rewritten.emits.clone_from(&step.emits);
@@ -91,20 +86,14 @@ impl Rewriter {
         saving.files.insert("write".to_owned(), large.len() as u64);
         let entered = saving.enters.len();
         let first = self.push(saving, 0..entered);
-        let mut saved = Step {
-            gap_ms: TURN_MS,
-            enters: large.iter().map(|part| self.receipt(part)).collect(),
-            ..Step::default()
-        };
+        let mut saved =
+            Step { gap_ms: TURN_MS, enters: large.iter().map(|part| self.receipt(part)).collect(), ..Step::default() };
         if offload.clears {
             let results = (first..).zip(&step.enters);
             let results = results.filter(|(_, part)| is_large(part)).map(|(at, _)| at);
             let written = first + entered..first + entered + large.len();
             let line = part(PartKind::Receipt, "[saved]").tokens;
-            saved.rewrites = results
-                .chain(written)
-                .map(|part| Rewrite { part, tokens: line })
-                .collect();
+            saved.rewrites = results.chain(written).map(|part| Rewrite { part, tokens: line }).collect();
         }
         if offload.read_back == 0.0 {
             saved.emits.clone_from(&step.emits);
@@ -153,11 +142,7 @@ impl Rewriter {
                     large.push((*entering, shown.tokens));
                     shown.tokens += recall.preview_tokens.min(entering.tokens);
                 }
-                self.live.push_back(Live {
-                    part: self.parts + number,
-                    tokens: shown.tokens,
-                    receipt,
-                });
+                self.live.push_back(Live { part: self.parts + number, tokens: shown.tokens, receipt });
             }
             rewritten.enters.push(shown);
         }
@@ -169,23 +154,14 @@ impl Rewriter {
         let mut first = 0;
         if !large.is_empty() && recall.read_back > 0.0 {
             rewritten.emits = large.iter().map(|_| read_call(self.stored)).collect();
-            rewritten
-                .files
-                .insert("read".to_owned(), large.len() as u64);
+            rewritten.files.insert("read".to_owned(), large.len() as u64);
             let entered = rewritten.enters.len();
             self.push(rewritten, 0..entered);
-            rewritten = Step {
-                gap_ms: TURN_MS,
-                ..Step::default()
-            };
+            rewritten = Step { gap_ms: TURN_MS, ..Step::default() };
             let old = self.live.len();
             for (number, (part, receipt)) in large.iter().enumerate() {
                 let tokens = (part.tokens as f64 * recall.read_back).ceil() as u64;
-                self.live.push_back(Live {
-                    part: self.parts + number,
-                    tokens,
-                    receipt: Some(*receipt),
-                });
+                self.live.push_back(Live { part: self.parts + number, tokens, receipt: Some(*receipt) });
                 rewritten.enters.push(Part::new(PartKind::ReadBack, tokens));
             }
             let written = self.trim(&mut rewritten, old, recall.budget_tokens);
@@ -217,10 +193,7 @@ impl Rewriter {
             let left = receipt.min(gone.tokens);
             held -= gone.tokens;
             if old > 0 {
-                rewritten.rewrites.push(Rewrite {
-                    part: gone.part,
-                    tokens: left,
-                });
+                rewritten.rewrites.push(Rewrite { part: gone.part, tokens: left });
                 old -= 1;
             } else {
                 // The results of one step exceed the budget, so this one enters only as a receipt.
@@ -257,16 +230,12 @@ fn add_files(rewritten: &mut Step, step: &Step) {
 fn write_call(stored: &Part) -> Part {
     let call = r#"{"name":"write_file","input":{"file_path":"results/0001.txt","content":}}"#;
     let content = stored.escaped.max(stored.tokens);
-    Part::new(
-        PartKind::Content,
-        content + part(PartKind::Content, call).tokens,
-    )
+    Part::new(PartKind::Content, content + part(PartKind::Content, call).tokens)
 }
 
 /// The model's call that reads back a part of a stored result.
 fn read_call(number: u64) -> Part {
-    let call = format!(
-        r#"{{"name":"read_file","input":{{"file_path":"results/{number:04}.txt","offset":1,"limit":100}}}}"#
-    );
+    let call =
+        format!(r#"{{"name":"read_file","input":{{"file_path":"results/{number:04}.txt","offset":1,"limit":100}}}}"#);
     part(PartKind::Arguments, &call)
 }

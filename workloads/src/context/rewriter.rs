@@ -34,8 +34,7 @@ impl Rewriter {
     /// of the next parts of the inline conversation.
     pub(super) fn push(&mut self, step: Step, of_inline: Range<usize>) -> usize {
         let first = self.parts;
-        self.moved
-            .extend(first + of_inline.start..first + of_inline.end);
+        self.moved.extend(first + of_inline.start..first + of_inline.end);
         self.parts += step.enters.len() + step.emits.len();
         self.steps.push(step);
         first
@@ -45,10 +44,7 @@ impl Rewriter {
     pub(super) fn begin(&self, step: &Step) -> Step {
         let moved = |rewrite: &Rewrite| {
             let part = *self.moved.get(rewrite.part)?;
-            Some(Rewrite {
-                part,
-                tokens: rewrite.tokens,
-            })
+            Some(Rewrite { part, tokens: rewrite.tokens })
         };
         Step {
             gap_ms: step.gap_ms,

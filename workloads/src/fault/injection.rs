@@ -179,9 +179,7 @@ impl Injection {
         for (field, value, least, most) in self.ranges() {
             if !(least..=most).contains(&value) {
                 let name = self.name();
-                return Err(format!(
-                    "field `injection.{name}.{field}`: {value} is not from {least} to {most}"
-                ));
+                return Err(format!("field `injection.{name}.{field}`: {value} is not from {least} to {most}"));
             }
         }
         Ok(())
@@ -193,13 +191,9 @@ impl Injection {
         match *self {
             Injection::S3(fault) => fault.ranges(),
             Injection::Llm(fault) => fault.ranges(),
-            Injection::StopDaemon {
-                seconds: short,
-                long_seconds,
-            } => vec![
-                seconds("seconds", short),
-                seconds("long_seconds", long_seconds),
-            ],
+            Injection::StopDaemon { seconds: short, long_seconds } => {
+                vec![seconds("seconds", short), seconds("long_seconds", long_seconds)]
+            }
             Injection::LockDatabase { seconds: locked } => vec![seconds("seconds", locked)],
             Injection::CrashLoop { kills } => vec![up_to("kills", kills.into(), 1000)],
             Injection::FillDisk { mib } | Injection::FillQuota { mib } => {
@@ -209,21 +203,14 @@ impl Injection {
                 vec![up_to("mib", mib, 1024), up_to("cuts", cuts.into(), 1000)]
             }
             Injection::FlipBits { bits } => vec![up_to("bits", bits.into(), 1_000_000)],
-            Injection::ManyWriters {
-                processes, times, ..
-            } => vec![
-                up_to("processes", processes.into(), 64),
-                up_to("times", times.into(), 10_000),
-            ],
+            Injection::ManyWriters { processes, times, .. } => {
+                vec![up_to("processes", processes.into(), 64), up_to("times", times.into(), 10_000)]
+            }
             Injection::TwoMounts { notes } => vec![up_to("notes", notes.into(), 10_000)],
             Injection::OpenMany { files } | Injection::ManyFiles { files } => {
                 vec![up_to("files", files, 1_000_000)]
             }
-            Injection::LargeFile {
-                mib,
-                written_mib,
-                long_written_mib,
-            } => vec![
+            Injection::LargeFile { mib, written_mib, long_written_mib } => vec![
                 up_to("mib", mib, 65_536),
                 up_to("written_mib", written_mib, mib),
                 up_to("long_written_mib", long_written_mib, mib),

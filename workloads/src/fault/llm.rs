@@ -39,9 +39,7 @@ impl LlmFault {
     /// Its parameters.
     pub(super) fn ranges(self) -> Vec<Bounds> {
         match self {
-            LlmFault::RateLimited {
-                retry_after: Some(seconds),
-            } => vec![("retry_after", seconds as f64, 0.0, 3600.0)],
+            LlmFault::RateLimited { retry_after: Some(seconds) } => vec![("retry_after", seconds as f64, 0.0, 3600.0)],
             _ => Vec::new(),
         }
     }

@@ -161,13 +161,7 @@ pub struct Work {
 
 impl Default for Work {
     fn default() -> Self {
-        Self {
-            changes: 40,
-            records: 16,
-            bytes: 512,
-            sync: SyncClass::Fsync,
-            log: true,
-        }
+        Self { changes: 40, records: 16, bytes: 512, sync: SyncClass::Fsync, log: true }
     }
 }
 
@@ -183,10 +177,7 @@ pub struct TimeLimits {
 
 impl Default for TimeLimits {
     fn default() -> Self {
-        Self {
-            hang: 30.0,
-            recovery: 30.0,
-        }
+        Self { hang: 30.0, recovery: 30.0 }
     }
 }
 
@@ -201,9 +192,7 @@ impl Scenario {
     /// [`InputError`] with file, line and field.
     pub fn parse(file: &Path, text: &str) -> Result<Self, InputError> {
         let mut scenario: Self = parse_toml(file, text)?;
-        scenario
-            .check()
-            .map_err(|message| InputError::whole(file, message))?;
+        scenario.check().map_err(|message| InputError::whole(file, message))?;
         scenario.sha256 = sha256(text);
         Ok(scenario)
     }
@@ -211,26 +200,16 @@ impl Scenario {
     fn check(&self) -> Result<(), String> {
         if self.essay.trim().len() < 60 {
             return Err(
-                "field `essay`: too short; say what the scenario represents, and what a good backend does".into(),
+                "field `essay`: too short; say what the scenario represents, and what a good backend does".into()
             );
         }
-        let Work {
-            changes,
-            records,
-            bytes,
-            ..
-        } = self.work;
+        let Work { changes, records, bytes, .. } = self.work;
         within("work.changes", changes, 1, 100_000)?;
         within("work.records", records, 1, 10_000)?;
         within("work.bytes", bytes, 128, 4096)?;
-        for (field, seconds) in [
-            ("limits.hang", self.limits.hang),
-            ("limits.recovery", self.limits.recovery),
-        ] {
+        for (field, seconds) in [("limits.hang", self.limits.hang), ("limits.recovery", self.limits.recovery)] {
             if !(seconds > 0.0 && seconds <= 3600.0) {
-                return Err(format!(
-                    "field `{field}`: {seconds} s is not above 0 and at most an hour"
-                ));
+                return Err(format!("field `{field}`: {seconds} s is not above 0 and at most an hour"));
             }
         }
         if self.seeds.is_empty() {
@@ -241,10 +220,9 @@ impl Scenario {
                 "field `when`: {} needs one of `idle`, `writing`, `before-sync`, `after-sync`",
                 self.injection.name()
             )),
-            (false, Some(_)) => Err(format!(
-                "field `when`: {} defines its own moment; remove the field",
-                self.injection.name()
-            )),
+            (false, Some(_)) => {
+                Err(format!("field `when`: {} defines its own moment; remove the field", self.injection.name()))
+            }
             _ => self.injection.check(),
         }
     }
@@ -253,9 +231,7 @@ impl Scenario {
 /// Checks that a field has a value from `least` to `most`.
 fn within<T: Display + PartialOrd>(field: &str, value: T, least: T, most: T) -> Result<(), String> {
     let is_within = least <= value && value <= most;
-    is_within
-        .then_some(())
-        .ok_or_else(|| format!("field `{field}`: {value} is not from {least} to {most}"))
+    is_within.then_some(()).ok_or_else(|| format!("field `{field}`: {value} is not from {least} to {most}"))
 }
 
 /// All built-in scenarios, by group.
@@ -283,10 +259,7 @@ pub fn scenarios() -> Result<Vec<Scenario>, InputError> {
 /// # Errors
 /// [`InputError`] if the scenario does not exist or is malformed.
 pub fn scenario(name: &str) -> Result<Scenario, InputError> {
-    let known: Vec<String> = scenarios()?
-        .into_iter()
-        .map(|scenario| scenario.name)
-        .collect();
+    let known: Vec<String> = scenarios()?.into_iter().map(|scenario| scenario.name).collect();
     let found = built_in::file(&FAULTS, "faults", name);
     let (file, text) = inputs::named("scenario", name, found, &known)?;
     Scenario::parse(&file, &text)

@@ -118,12 +118,7 @@ impl S3Fault {
     pub(super) fn ranges(self) -> Vec<Bounds> {
         let whole = |field, value: u64, least, most| (field, value as f64, least, most);
         match self {
-            S3Fault::Outage {
-                seconds,
-                long_seconds,
-                files,
-                ..
-            } => vec![
+            S3Fault::Outage { seconds, long_seconds, files, .. } => vec![
                 ("seconds", seconds, 1.0, 3600.0),
                 ("long_seconds", long_seconds, seconds, 3600.0),
                 whole("files", files, 1.0, 10_000.0),
@@ -131,13 +126,12 @@ impl S3Fault {
             S3Fault::Slow { rtt_ms } => vec![("rtt_ms", rtt_ms, 0.1, 10_000.0)],
             S3Fault::Conflict { files } => vec![whole("files", files, 1.0, 100.0)],
             S3Fault::Flaky { how } => match how {
-                Flaky::SlowDownBursts { length, every } => vec![
-                    whole("how.every", every, 2.0, 1000.0),
-                    whole("how.length", length, 1.0, every as f64 - 1.0),
-                ],
-                Flaky::InternalErrors { nth }
-                | Flaky::LostAnswers { nth }
-                | Flaky::Resets { nth } => vec![whole("how.nth", nth, 2.0, 1000.0)],
+                Flaky::SlowDownBursts { length, every } => {
+                    vec![whole("how.every", every, 2.0, 1000.0), whole("how.length", length, 1.0, every as f64 - 1.0)]
+                }
+                Flaky::InternalErrors { nth } | Flaky::LostAnswers { nth } | Flaky::Resets { nth } => {
+                    vec![whole("how.nth", nth, 2.0, 1000.0)]
+                }
             },
             _ => Vec::new(),
         }

@@ -36,9 +36,7 @@ impl Asking {
     pub(crate) fn script(&self) -> Result<Script, String> {
         check_range("asking.notes", &self.notes, 100..=NOTES_MAX)?;
         check_range("asking.calls", &self.calls, 1..=1000)?;
-        let Notebook {
-            notes, questions, ..
-        } = notebook(self.notes, self.seed);
+        let Notebook { notes, questions, .. } = notebook(self.notes, self.seed);
         let files = notes
             .into_iter()
             .map(|note| Ok((path(note.path)?, note.text.into_bytes().into())))
@@ -46,10 +44,8 @@ impl Asking {
         let first = files.first().map(|(file, _)| file.clone());
         let first = first.ok_or("there are no notes")?;
         let mut script = Script::new(files);
-        let answered: Vec<&Question> = questions
-            .iter()
-            .filter(|question| question.evidence.is_some() && !question.is_reworded)
-            .collect();
+        let answered: Vec<&Question> =
+            questions.iter().filter(|question| question.evidence.is_some() && !question.is_reworded).collect();
         for (number, question) in answered.iter().cycle().take(self.calls).enumerate() {
             // Each name is unique in a pass, because a backend may cache an answer.
             let (kind, name, says) = match self.operation {
@@ -60,18 +56,11 @@ impl Asking {
                 ),
                 Operation::Recall => (
                     CallKind::Recall,
-                    format!(
-                        ":recall?query={}&max_tokens={}",
-                        plus(question.text.trim_end_matches('?')),
-                        2000 + number
-                    ),
+                    format!(":recall?query={}&max_tokens={}", plus(question.text.trim_end_matches('?')), 2000 + number),
                     ", by ",
                 ),
             };
-            let ask = FileOp::Ask {
-                path: path(name)?,
-                mentions: vec![says.to_owned(), question.keyword.clone()],
-            };
+            let ask = FileOp::Ask { path: path(name)?, mentions: vec![says.to_owned(), question.keyword.clone()] };
             script.meanwhile(vec![FileOp::Touch(first.clone())]);
             script.call(kind, vec![ask]);
         }

@@ -22,20 +22,13 @@ impl Clients {
         let content = self.content(0);
         let files = self.names(&dir)?.into_iter();
         let mut script = Script::new(files.map(|path| (path, content.clone())).collect());
-        script.call(
-            CallKind::Concurrent,
-            vec![FileOp::Together {
-                dir,
-                clients: self.clone(),
-            }],
-        );
+        script.call(CallKind::Concurrent, vec![FileOp::Together { dir, clients: self.clone() }]);
         Ok(script)
     }
 
     fn names(&self, dir: &WorkspacePath) -> Result<Vec<WorkspacePath>, String> {
-        let all = (0..self.processes).flat_map(|process| {
-            (0..self.files).map(move |file| format!("{dir}/{}", Self::name(process, file)))
-        });
+        let all = (0..self.processes)
+            .flat_map(|process| (0..self.files).map(move |file| format!("{dir}/{}", Self::name(process, file))));
         all.map(path).collect()
     }
 }

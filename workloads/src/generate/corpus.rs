@@ -39,7 +39,10 @@ pub(crate) fn read(name: &str) -> Result<String, String> {
     let dir = std::env::var_os(VARIABLE).map_or_else(|| PathBuf::from(INSTALLED), PathBuf::from);
     let file = dir.join(format!("{name}.json"));
     std::fs::read_to_string(&file).map_err(|error| {
-        format!("corpus {name}: {}: {error}: `make corpora` installs it, or {VARIABLE} names its directory", file.display())
+        format!(
+            "corpus {name}: {}: {error}: `make corpora` installs it, or {VARIABLE} names its directory",
+            file.display()
+        )
     })
 }
 
@@ -76,12 +79,8 @@ pub(crate) fn notebook(name: &str, text: &str) -> Result<Notebook, String> {
             ));
         }
         let mut lines = lines.into_iter();
-        let evidence = lines.next().ok_or_else(|| {
-            format!(
-                "corpus {name}: field `evidence`: {:?} has none",
-                question.text
-            )
-        })?;
+        let evidence =
+            lines.next().ok_or_else(|| format!("corpus {name}: field `evidence`: {:?} has none", question.text))?;
         Ok(Question {
             keyword: String::new(),
             keywords: String::new(),
@@ -95,11 +94,7 @@ pub(crate) fn notebook(name: &str, text: &str) -> Result<Notebook, String> {
         })
     });
     let questions = questions.collect::<Result<Vec<_>, String>>()?;
-    Ok(Notebook {
-        notes,
-        questions,
-        now,
-    })
+    Ok(Notebook { notes, questions, now })
 }
 
 #[cfg(test)]
@@ -139,9 +134,6 @@ mod tests {
     #[test]
     fn a_missing_corpus_names_the_command_that_installs_it() {
         let missing = read("no-such-corpus").unwrap_err();
-        assert!(
-            missing.contains("no-such-corpus") && missing.contains("make corpora"),
-            "{missing}"
-        );
+        assert!(missing.contains("no-such-corpus") && missing.contains("make corpora"), "{missing}");
     }
 }

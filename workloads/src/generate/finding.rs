@@ -54,10 +54,7 @@ impl Finding {
     fn notebook(&self, text: Option<&str>) -> Result<Notebook, String> {
         if let (Some(name), Some(text)) = (&self.corpus, text) {
             if self.notes != 0 || self.by != By::Request {
-                return Err(
-                    "field `finding.corpus`: goes with `by = \"request\"` and without `notes`"
-                        .to_owned(),
-                );
+                return Err("field `finding.corpus`: goes with `by = \"request\"` and without `notes`".to_owned());
             }
             return corpus::notebook(name, text);
         }
@@ -67,10 +64,7 @@ impl Finding {
 
     pub(crate) fn script(&self, text: Option<&str>) -> Result<Script, String> {
         check_range("finding.max_tokens", &self.max_tokens, 64..=1_000_000)?;
-        let exam = Arc::new(Exam {
-            notebook: self.notebook(text)?,
-            max_tokens: self.max_tokens,
-        });
+        let exam = Arc::new(Exam { notebook: self.notebook(text)?, max_tokens: self.max_tokens });
         let dir = match self.by {
             By::Files => "notes/",
             By::Request => "",
@@ -84,9 +78,7 @@ impl Finding {
         // Ages are relative to the pass, because backends rank notes by recency.
         let now = exam.notebook.now;
         let notes = exam.notebook.notes.iter();
-        let ages: Vec<u64> = notes
-            .map(|note| now.saturating_sub(note.written).max(0) as u64)
-            .collect();
+        let ages: Vec<u64> = notes.map(|note| now.saturating_sub(note.written).max(0) as u64).collect();
         match self.by {
             By::Files => {
                 let memory = path(MEMORY_FILE)?;
@@ -119,10 +111,7 @@ impl Finding {
                         let request = method.request(question, self.max_tokens);
                         let name = request.ok_or("a request has a name")?;
                         script.meanwhile(vec![FileOp::Touch(first.clone())]);
-                        let ask = FileOp::Ask {
-                            path: path(name)?,
-                            mentions: Vec::new(),
-                        };
+                        let ask = FileOp::Ask { path: path(name)?, mentions: Vec::new() };
                         let kind = match method {
                             Method::Search => CallKind::Search,
                             _ => CallKind::Recall,
@@ -139,11 +128,7 @@ impl Finding {
 
 impl Exam {
     fn by(self: &Arc<Self>, methods: &[Method], question: Option<usize>) -> Asked {
-        Asked {
-            exam: Arc::clone(self),
-            methods: methods.to_vec(),
-            question,
-        }
+        Asked { exam: Arc::clone(self), methods: methods.to_vec(), question }
     }
 }
 
@@ -152,13 +137,7 @@ mod tests {
     use super::*;
 
     fn finding(by: By, notes: usize) -> Finding {
-        Finding {
-            by,
-            notes,
-            corpus: None,
-            max_tokens: 2000,
-            seed: 1,
-        }
+        Finding { by, notes, corpus: None, max_tokens: 2000, seed: 1 }
     }
 
     #[test]
@@ -179,24 +158,13 @@ mod tests {
         let mut of_corpus = finding(By::Request, 0);
         of_corpus.corpus = Some("small".to_owned());
         let script = of_corpus.script(Some(text)).unwrap();
-        let asked: Vec<_> = script
-            .calls
-            .iter()
-            .filter_map(|call| call.asked.as_ref())
-            .collect();
-        let names = asked
-            .iter()
-            .map(|asked| asked.methods.iter().map(|it| it.name()));
+        let asked: Vec<_> = script.calls.iter().filter_map(|call| call.asked.as_ref()).collect();
+        let names = asked.iter().map(|asked| asked.methods.iter().map(|it| it.name()));
         let names: Vec<String> = names.flatten().collect();
         let rankings = [":recall balanced", "BM25", "grep, most words first"];
         let brief = rankings.map(|name| format!("{name}, 500 tokens"));
         assert_eq!(names, [brief, rankings.map(str::to_owned)].concat());
         of_corpus.notes = 100;
-        assert!(
-            of_corpus
-                .script(Some(text))
-                .unwrap_err()
-                .contains("finding.corpus")
-        );
+        assert!(of_corpus.script(Some(text)).unwrap_err().contains("finding.corpus"));
     }
 }

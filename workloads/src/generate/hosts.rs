@@ -129,10 +129,7 @@ mod tests {
             let [FileOp::Write { path, content, .. }, seen] = &call.ops[..] else {
                 panic!("{call:?}");
             };
-            assert_eq!(
-                (call.ops[0].host(), seen.host()),
-                (Host::First, Host::Second)
-            );
+            assert_eq!((call.ops[0].host(), seen.host()), (Host::First, Host::Second));
             let (path, content) = (path.clone(), content.clone());
             assert_eq!(*seen, FileOp::SeenByOther { path, content });
         }

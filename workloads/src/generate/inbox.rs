@@ -11,9 +11,7 @@ use serde::Deserialize;
 use super::check_range;
 use crate::filler::fill;
 use crate::script::Script;
-use crate::tasks::{
-    Asks, Find, LogLine, MailMessage, SourceChange, Task, TaskQuestion, TaskState, Tasks, World,
-};
+use crate::tasks::{Asks, Find, LogLine, MailMessage, SourceChange, Task, TaskQuestion, TaskState, Tasks, World};
 
 /// The parameters of a workload of tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -41,19 +39,13 @@ enum About {
     Logs,
 }
 
-const PEOPLE: [&str; 12] = [
-    "ann", "bob", "carla", "dieter", "elena", "farid", "grace", "hugo", "ines", "jonas", "kira",
-    "lars",
-];
+const PEOPLE: [&str; 12] =
+    ["ann", "bob", "carla", "dieter", "elena", "farid", "grace", "hugo", "ines", "jonas", "kira", "lars"];
 
-const PROJECTS: [&str; 12] = [
-    "Falcon", "Heron", "Osprey", "Kestrel", "Merlin", "Harrier", "Condor", "Egret", "Ibis",
-    "Plover", "Swift", "Tern",
-];
+const PROJECTS: [&str; 12] =
+    ["Falcon", "Heron", "Osprey", "Kestrel", "Merlin", "Harrier", "Condor", "Egret", "Ibis", "Plover", "Swift", "Tern"];
 
-const ATTRIBUTES: [&str; 6] = [
-    "budget", "deadline", "owner", "region", "supplier", "licence",
-];
+const ATTRIBUTES: [&str; 6] = ["budget", "deadline", "owner", "region", "supplier", "licence"];
 
 /// Questions whose answers change shortly before: of each four the third.
 const CHANGES_AT: (usize, usize) = (4, 2);
@@ -64,9 +56,7 @@ const FIRST_MESSAGE: u64 = 1001;
 /// Numbers of messages that arrive during a pass: far apart, because drafts get the numbers between.
 const ARRIVALS: (u64, u64) = (2000, 100);
 
-const SERVICES: [&str; 8] = [
-    "web", "api", "auth", "billing", "search", "cache", "queue", "db",
-];
+const SERVICES: [&str; 8] = ["web", "api", "auth", "billing", "search", "cache", "queue", "db"];
 
 const CAUSES: [&str; 6] = [
     "disk is full",
@@ -100,13 +90,11 @@ impl Inbox {
             About::Tasks => self.tasks(&mut rng),
             About::Logs => self.logs(&mut rng),
         };
-        let questions = (1..)
-            .zip(asked)
-            .map(|(number, (change, asks))| TaskQuestion {
-                at_s: number * self.asked_every_s,
-                change,
-                asks,
-            });
+        let questions = (1..).zip(asked).map(|(number, (change, asks))| TaskQuestion {
+            at_s: number * self.asked_every_s,
+            change,
+            asks,
+        });
         Ok(Script {
             tasks: Some(std::sync::Arc::new(Tasks {
                 world,
@@ -158,9 +146,7 @@ impl Inbox {
             let change = self.changes(number).then(|| {
                 let id = ARRIVALS.0 + ARRIVALS.1 * arrived;
                 arrived += 1;
-                let others = PEOPLE
-                    .iter()
-                    .filter(|person| !writers[thread].contains(*person));
+                let others = PEOPLE.iter().filter(|person| !writers[thread].contains(*person));
                 let others: Vec<&str> = others.copied().collect();
                 let writer = others.choose(rng).copied().unwrap_or(PEOPLE[0]);
                 SourceChange::Message(self.message(rng, id, thread, pairs[thread], writer, 2))
@@ -173,10 +159,7 @@ impl Inbox {
             (change, asks)
         });
         let asked = asked.collect();
-        let world = World {
-            messages,
-            ..World::default()
-        };
+        let world = World { messages, ..World::default() };
         (world, asked)
     }
 
@@ -225,10 +208,8 @@ impl Inbox {
     }
 
     fn tasks(&self, rng: &mut ChaCha8Rng) -> (World, Vec<(Option<SourceChange>, Asks)>) {
-        const VERBS: [&str; 10] = [
-            "build", "check", "clean", "deploy", "fetch", "index", "merge", "report", "scan",
-            "sync",
-        ];
+        const VERBS: [&str; 10] =
+            ["build", "check", "clean", "deploy", "fetch", "index", "merge", "report", "scan", "sync"];
         let mut tasks: Vec<Task> = Vec::new();
         for at in 0..self.size {
             let project = PROJECTS[at / VERBS.len() % PROJECTS.len()].to_lowercase();
@@ -270,26 +251,17 @@ impl Inbox {
             });
         }
         tasks.sort_by(|one, other| one.name.cmp(&other.name));
-        let world = World {
-            tasks,
-            ..World::default()
-        };
+        let world = World { tasks, ..World::default() };
         let mut now = world.clone();
         let asked = (0..self.questions).map(|number| {
             let changes = self.changes(number).then(|| {
                 // A task that can begin is done: others may begin then, and the answer changes in any case.
-                let open = now
-                    .tasks
-                    .iter()
-                    .filter(|task| task.state == TaskState::Open);
+                let open = now.tasks.iter().filter(|task| task.state == TaskState::Open);
                 let mut open = open.filter(|task| {
                     let mut others = task.depends_on.iter();
                     others.all(|name| is_done(&now.tasks, name))
                 });
-                open.next().map(|task| SourceChange::State {
-                    task: task.name.clone(),
-                    state: TaskState::Done,
-                })
+                open.next().map(|task| SourceChange::State { task: task.name.clone(), state: TaskState::Done })
             });
             let change = changes.flatten();
             if let Some(change) = &change {
@@ -308,26 +280,19 @@ impl Inbox {
             // The last requests fail once through each service in front, so that every question has an answer.
             let failing = (number + SERVICES.len() > self.size)
                 .then(|| self.size - 1 - number)
-                .or_else(|| {
-                    (rng.random_range(0..12) == 0).then(|| rng.random_range(0..SERVICES.len() - 1))
-                });
+                .or_else(|| (rng.random_range(0..12) == 0).then(|| rng.random_range(0..SERVICES.len() - 1)));
             log.extend(request(rng, number, &mut clock, failing));
         }
         let asked = (0..self.questions).map(|number| {
             let front = number % (SERVICES.len() - 1);
-            let change = self.changes(number).then(|| {
-                SourceChange::Log(request(rng, self.size + number, &mut clock, Some(front)))
-            });
-            let asks = Asks::Cause {
-                service: SERVICES[front].to_owned(),
-            };
+            let change = self
+                .changes(number)
+                .then(|| SourceChange::Log(request(rng, self.size + number, &mut clock, Some(front))));
+            let asks = Asks::Cause { service: SERVICES[front].to_owned() };
             (change, asks)
         });
         let asked = asked.collect();
-        let world = World {
-            log,
-            ..World::default()
-        };
+        let world = World { log, ..World::default() };
         (world, asked)
     }
 }
@@ -338,12 +303,7 @@ fn is_done(tasks: &[Task], name: &str) -> bool {
 }
 
 /// The lines of one request. `failing`: the service in front, whose error has its cause in a service behind it.
-fn request(
-    rng: &mut ChaCha8Rng,
-    number: usize,
-    clock: &mut u64,
-    failing: Option<usize>,
-) -> Vec<LogLine> {
+fn request(rng: &mut ChaCha8Rng, number: usize, clock: &mut u64, failing: Option<usize>) -> Vec<LogLine> {
     let request = format!("r{:05}", 10_000 + number);
     let front = failing.unwrap_or(0);
     let behind = rng.random_range(front + 1..SERVICES.len());

@@ -10,14 +10,7 @@ use crate::tasks::command::{Shows, TaskCommand};
 use crate::tasks::scripts::{Console, Form, definitions, perform, sees, shell_text};
 
 fn made(about: About, size: usize, questions: usize, seed: u64) -> Tasks {
-    let inbox = Inbox {
-        about,
-        size,
-        questions,
-        asked_every_s: 60,
-        copied_every_s: 300,
-        seed,
-    };
+    let inbox = Inbox { about, size, questions, asked_every_s: 60, copied_every_s: 300, seed };
     let script = inbox.script().unwrap();
     Tasks::clone(script.tasks.as_ref().unwrap())
 }
@@ -47,9 +40,7 @@ impl Shell {
     fn place(&self, place: &str) -> Vec<(&String, &String)> {
         let dir = place.strip_suffix('*');
         let is_in = |path: &str| match dir {
-            Some(dir) => path
-                .strip_prefix(dir)
-                .is_some_and(|rest| !rest.contains('/')),
+            Some(dir) => path.strip_prefix(dir).is_some_and(|rest| !rest.contains('/')),
             None => path == place,
         };
         self.files.iter().filter(|(path, _)| is_in(path)).collect()
@@ -63,13 +54,7 @@ impl Console for Shell {
                 let found = places.iter().flat_map(|place| self.place(place));
                 Ok(found.map(|(_, text)| text.as_str()).collect())
             }
-            TaskCommand::Grep {
-                texts,
-                place,
-                is_recursive,
-                shows,
-                last,
-            } => {
+            TaskCommand::Grep { texts, place, is_recursive, shows, last } => {
                 let below = format!("{place}/");
                 let files: Vec<_> = match is_recursive {
                     true => {
@@ -170,10 +155,7 @@ proptest! {
 fn a_quarter_of_the_questions_is_about_something_that_has_just_changed() {
     for (about, size) in [(About::Mail, 40), (About::Tasks, 50), (About::Logs, 100)] {
         let tasks = made(about, size, 8, 1);
-        let changed = tasks
-            .questions
-            .iter()
-            .filter(|question| question.change.is_some());
+        let changed = tasks.questions.iter().filter(|question| question.change.is_some());
         assert_eq!(changed.count(), 2);
         assert_eq!(tasks, made(about, size, 8, 1), "the same seed");
         assert_ne!(tasks, made(about, size, 8, 2));
@@ -183,13 +165,10 @@ fn a_quarter_of_the_questions_is_about_something_that_has_just_changed() {
 #[test]
 fn names_sort_by_time_and_no_two_messages_have_one_number() {
     let tasks = made(About::Mail, 72, 50, 3);
-    let arrivals = tasks
-        .questions
-        .iter()
-        .filter_map(|question| match &question.change {
-            Some(SourceChange::Message(message)) => Some(message),
-            _ => None,
-        });
+    let arrivals = tasks.questions.iter().filter_map(|question| match &question.change {
+        Some(SourceChange::Message(message)) => Some(message),
+        _ => None,
+    });
     let messages = tasks.world.messages.iter().chain(arrivals);
     let ids: Vec<u64> = messages.map(|message| message.id).collect();
     assert!(ids.is_sorted_by(|one, other| one < other));

@@ -38,10 +38,7 @@ impl MemorySession {
         if !(100..=10_000).contains(&self.notes) {
             return Err("field `memory_session.notes`: must be from 100 to 10000".to_owned());
         }
-        let exam = Exam {
-            notebook: notebook(self.notes, self.seed),
-            max_tokens: 0,
-        };
+        let exam = Exam { notebook: notebook(self.notes, self.seed), max_tokens: 0 };
         let known = exam.notebook.questions.len();
         if !(1..=known).contains(&self.questions) {
             return Err(format!(
@@ -57,12 +54,8 @@ impl MemorySession {
             first.enters.insert(0, part(PartKind::Memory, &memory));
             first.files = BTreeMap::from([(CallKind::Read.to_string(), 1)]);
         }
-        let conversation = Conversation {
-            fixed: self.system_tokens,
-            fixed_is: Fixed::Stated,
-            steps,
-            ..Conversation::default()
-        };
+        let conversation =
+            Conversation { fixed: self.system_tokens, fixed_is: Fixed::Stated, steps, ..Conversation::default() };
         let path = WorkspacePath::new(MEMORY_FILE).map_err(|error| error.to_string())?;
         let mut script = Script::new(vec![(path.clone(), memory.into_bytes().into())]);
         script.call(CallKind::Read, vec![FileOp::Read(path)]);
@@ -86,12 +79,7 @@ mod tests {
     use super::*;
 
     fn session(notes: usize, questions: usize) -> (Script, Conversation) {
-        let session = MemorySession {
-            notes,
-            questions,
-            system_tokens: 8000,
-            seed: 1,
-        };
+        let session = MemorySession { notes, questions, system_tokens: 8000, seed: 1 };
         session.session().unwrap()
     }
 
@@ -104,16 +92,10 @@ mod tests {
         assert_eq!(memory.bytes, file.len() as u64);
         let text = String::from_utf8_lossy(file);
         assert_eq!(memory.tokens, tokens::count(&text));
-        let kinds: Vec<Vec<PartKind>> = conversation
-            .steps
-            .iter()
-            .map(|step| step.enters.iter().map(|part| part.kind).collect())
-            .collect();
+        let kinds: Vec<Vec<PartKind>> =
+            conversation.steps.iter().map(|step| step.enters.iter().map(|part| part.kind).collect()).collect();
         let user = vec![PartKind::User];
-        assert_eq!(
-            kinds,
-            [vec![PartKind::Memory, PartKind::User], user.clone(), user]
-        );
+        assert_eq!(kinds, [vec![PartKind::Memory, PartKind::User], user.clone(), user]);
     }
 
     #[test]

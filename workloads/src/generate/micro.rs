@@ -147,11 +147,7 @@ impl Micro {
             let path = || order[call as usize].clone();
             match self.operation {
                 Operation::Read => {
-                    let op = FileOp::ReadAt {
-                        path: path(),
-                        offset: 0,
-                        length: self.bytes as usize,
-                    };
+                    let op = FileOp::ReadAt { path: path(), offset: 0, length: self.bytes as usize };
                     script.call(CallKind::Read, vec![op]);
                 }
                 Operation::Pread => {
@@ -185,10 +181,7 @@ impl Micro {
                     let new = name("n", call);
                     let ops = vec![
                         FileOp::write(new.clone(), content(self.bytes, &mut rng)),
-                        FileOp::Rename {
-                            from: new,
-                            to: path(),
-                        },
+                        FileOp::Rename { from: new, to: path() },
                     ];
                     script.call(CallKind::Write, ops);
                 }
@@ -211,10 +204,9 @@ impl Micro {
                 }
                 Operation::StreamWrite => {
                     let content = content(self.bytes, &mut rng);
-                    let pieces = content.chunks(STREAM_PIECE).map(|piece| FileOp::Append {
-                        path: name("n", call),
-                        content: piece.to_vec().into(),
-                    });
+                    let pieces = content
+                        .chunks(STREAM_PIECE)
+                        .map(|piece| FileOp::Append { path: name("n", call), content: piece.to_vec().into() });
                     script.call(CallKind::Write, pieces.collect());
                 }
                 Operation::StreamRead => {
@@ -227,21 +219,14 @@ impl Micro {
                     script.call(CallKind::Read, pieces.collect());
                 }
                 Operation::Append => {
-                    let op = FileOp::Append {
-                        path: path(),
-                        content: content(self.bytes, &mut rng),
-                    };
+                    let op = FileOp::Append { path: path(), content: content(self.bytes, &mut rng) };
                     script.call(CallKind::Append, vec![op]);
                 }
                 Operation::Rename => {
                     // Odd calls undo even ones, so that names do not run out.
                     let file = order[(call / 2) as usize].clone();
                     let other = name("r", call / 2);
-                    let (from, to) = if call % 2 == 0 {
-                        (file, other)
-                    } else {
-                        (other, file)
-                    };
+                    let (from, to) = if call % 2 == 0 { (file, other) } else { (other, file) };
                     script.call(CallKind::Rename, vec![FileOp::Rename { from, to }]);
                 }
                 Operation::Delete => script.call(CallKind::Delete, vec![FileOp::Remove(path())]),
@@ -262,12 +247,7 @@ impl Micro {
     }
 
     fn overwrite(&self, path: WorkspacePath, sync: bool, rng: &mut ChaCha8Rng) -> FileOp {
-        FileOp::WriteAt {
-            path,
-            offset: 0,
-            content: content(self.bytes, rng),
-            sync,
-        }
+        FileOp::WriteAt { path, offset: 0, content: content(self.bytes, rng), sync }
     }
 }
 
@@ -286,13 +266,7 @@ mod tests {
     use super::*;
 
     fn micro(operation: Operation, files: u32, calls: u32) -> Micro {
-        Micro {
-            operation,
-            files,
-            bytes: 1024,
-            file_bytes: None,
-            calls,
-        }
+        Micro { operation, files, bytes: 1024, file_bytes: None, calls }
     }
 
     #[test]
@@ -316,10 +290,7 @@ mod tests {
 
     #[test]
     fn random_writes_stay_within_the_file() {
-        let micro = Micro {
-            file_bytes: Some(64 << 10),
-            ..micro(Operation::Pwrite, 1, 100)
-        };
+        let micro = Micro { file_bytes: Some(64 << 10), ..micro(Operation::Pwrite, 1, 100) };
         let script = micro.script().unwrap();
         let offsets = script.calls.iter().map(|call| match &call.ops[..] {
             [FileOp::WriteAt { offset, .. }] => *offset,
@@ -327,11 +298,7 @@ mod tests {
         });
         let offsets: std::collections::BTreeSet<u64> = offsets.collect();
         assert!(offsets.len() > 30);
-        assert!(
-            offsets
-                .iter()
-                .all(|offset| offset % 1024 == 0 && *offset < 64 << 10)
-        );
+        assert!(offsets.iter().all(|offset| offset % 1024 == 0 && *offset < 64 << 10));
     }
 
     #[test]

@@ -19,16 +19,10 @@ pub mod syncing;
 pub mod vsm_cycle;
 
 /// Checks that the parameter `field` is in a range.
-fn check_range<T: Display + PartialOrd>(
-    field: &str,
-    value: &T,
-    range: RangeInclusive<T>,
-) -> Result<(), String> {
+fn check_range<T: Display + PartialOrd>(field: &str, value: &T, range: RangeInclusive<T>) -> Result<(), String> {
     let (least, most) = (range.start(), range.end());
     let is_in = range.contains(value);
-    is_in
-        .then_some(())
-        .ok_or_else(|| format!("field `{field}`: must be from {least} to {most}"))
+    is_in.then_some(()).ok_or_else(|| format!("field `{field}`: must be from {least} to {most}"))
 }
 
 fn path(name: impl Into<String>) -> Result<WorkspacePath, String> {
@@ -74,9 +68,7 @@ two_writers.pause_ms: lines = 20, pause_ms = 1001, seed = 7";
             let (field, parameters) = case.split_once(": ").unwrap();
             let (table, _) = field.split_once('.').unwrap();
             let parameters = parameters.replace(", ", "\n");
-            let text = format!(
-                "name = 'w'\nessay = '{essay}'\nstates = ['hot']\n[{table}]\n{parameters}\n"
-            );
+            let text = format!("name = 'w'\nessay = '{essay}'\nstates = ['hot']\n[{table}]\n{parameters}\n");
             let parsed = Workload::parse(Path::new("w.toml"), &text, |_| unreachable!());
             let error = parsed.unwrap_err().to_string();
             assert!(error.contains(&format!("`{field}`")), "{case}: {error}");

@@ -82,10 +82,7 @@ impl OffloadComparison {
     /// The file operations: each result is saved, the files are listed, and a part of each is read back.
     pub(crate) fn script(&self) -> Script {
         let results = self.results();
-        let mut script = Script::new(vec![(
-            plain("plan.md"),
-            format!("# {}\n", self.question).into_bytes().into(),
-        )]);
+        let mut script = Script::new(vec![(plain("plan.md"), format!("# {}\n", self.question).into_bytes().into())]);
         for _ in 0..self.repeats {
             for (path, content) in &results {
                 let write = FileOp::write(path.clone(), Bytes::clone(content));
@@ -109,30 +106,18 @@ impl OffloadComparison {
 
     /// The session without any saved result.
     pub(crate) fn conversation(&self) -> Conversation {
-        let mut steps = vec![Step {
-            enters: vec![part(PartKind::User, &self.question)],
-            ..Step::default()
-        }];
+        let mut steps = vec![Step { enters: vec![part(PartKind::User, &self.question)], ..Step::default() }];
         for (_, content) in self.results() {
             if let Some(asking) = steps.last_mut() {
                 asking.emits = vec![Part::new(PartKind::Arguments, self.query_tokens)];
             }
             let text = String::from_utf8_lossy(&content).into_owned();
-            steps.push(Step {
-                gap_ms: TURN_MS,
-                enters: vec![result_part(&text)],
-                ..Step::default()
-            });
+            steps.push(Step { gap_ms: TURN_MS, enters: vec![result_part(&text)], ..Step::default() });
         }
         if let Some(last) = steps.last_mut() {
             last.emits = vec![Part::new(PartKind::Text, self.answer_tokens)];
         }
-        Conversation {
-            fixed: self.system_tokens,
-            fixed_is: Fixed::Stated,
-            steps,
-            ..Conversation::default()
-        }
+        Conversation { fixed: self.system_tokens, fixed_is: Fixed::Stated, steps, ..Conversation::default() }
     }
 
     /// The published accounts, by name.
@@ -174,18 +159,9 @@ const TOPICS: &[&str] = &[
     "volunteer training",
     "press outreach",
 ];
-const PEOPLE: &[&str] = &[
-    "Ann", "Bogdan", "Carla", "Dinesh", "Emeka", "Fatima", "Greta", "Hiro", "Ines", "Jonas",
-    "Katya", "Liam",
-];
-const KINDS: &[&str] = &[
-    "All Hands",
-    "Leadership sync",
-    "Working group",
-    "Retrospective",
-    "Planning",
-    "One on one",
-];
+const PEOPLE: &[&str] =
+    &["Ann", "Bogdan", "Carla", "Dinesh", "Emeka", "Fatima", "Greta", "Hiro", "Ines", "Jonas", "Katya", "Liam"];
+const KINDS: &[&str] = &["All Hands", "Leadership sync", "Working group", "Retrospective", "Planning", "One on one"];
 const SENTENCES: &[&str] = &[
     "We agreed to move {} to the next quarter.",
     "{} needs an owner before the end of the month.",
@@ -275,8 +251,7 @@ mod tests {
     fn saving_by_writing_costs_more_than_not_saving() {
         let workload = workload("agent/offload-comparison").unwrap();
         let inline = workload.conversation().unwrap();
-        let account =
-            |name: &str| Account::of(&context(name).unwrap().apply(&inline), &Terms::default());
+        let account = |name: &str| Account::of(&context(name).unwrap().apply(&inline), &Terms::default());
         let (inline, offload, evict) = (account("inline"), account("offload"), account("evict"));
         // 50,000 bytes are not 50,000 tokens.
         assert!(inline.entering < 50_000, "{}", inline.entering);

@@ -67,11 +67,9 @@ pub const NEEDLE: &str = "the needle in the haystack";
 
 impl Tree {
     fn files(&self) -> Result<Vec<(WorkspacePath, Bytes)>, String> {
-        for (field, value, most) in [
-            ("directories", self.directories, 100),
-            ("files", self.files, 10_000),
-            ("bytes", self.bytes, 1 << 20),
-        ] {
+        for (field, value, most) in
+            [("directories", self.directories, 100), ("files", self.files, 10_000), ("bytes", self.bytes, 1 << 20)]
+        {
             check_range(&format!("program.tree.{field}"), &value, 1..=most)?;
         }
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
@@ -98,17 +96,13 @@ impl Program {
         let mut script = Script::new(self.tree.files()?);
         for step in &self.setup {
             if step.kind.is_some() || !step.copies.is_empty() || !step.removes.is_empty() {
-                return Err(
-                    "field `program.setup`: has no `kind`, `copies` or `removes`".to_owned(),
-                );
+                return Err("field `program.setup`: has no `kind`, `copies` or `removes`".to_owned());
             }
             script.setup.push(self.run(step)?);
         }
         if !script.setup.is_empty() {
             // Listings show files that the programs have made, which the model does not know.
-            script
-                .warm_up
-                .retain(|op| !matches!(op, FileOp::List { .. }));
+            script.warm_up.retain(|op| !matches!(op, FileOp::List { .. }));
         }
         for step in &self.step {
             let run = FileOp::Run(Box::new(self.run(step)?));
@@ -125,8 +119,7 @@ impl Program {
 
     fn run(&self, step: &Step) -> Result<ProgramRun, String> {
         let path = |field: &str, path: &str| {
-            WorkspacePath::new(path)
-                .map_err(|error| format!("field `program.step.{field}`: {error}"))
+            WorkspacePath::new(path).map_err(|error| format!("field `program.step.{field}`: {error}"))
         };
         let paths = |field: &str, all: &[String]| {
             let all = all.iter().map(|one| path(field, one));
@@ -136,9 +129,7 @@ impl Program {
             return Err("field `program.step.run`: names no program".to_owned());
         };
         if !self.needs.contains_key(program) {
-            return Err(format!(
-                "field `program.needs`: lacks the package of {program}"
-            ));
+            return Err(format!("field `program.needs`: lacks the package of {program}"));
         }
         let copies = step.copies.iter();
         let copies = copies.map(|(from, to)| Ok((path("copies", from)?, path("copies", to)?)));
@@ -159,8 +150,7 @@ mod tests {
 
     fn program(text: &str) -> Result<Script, String> {
         let tree = "needs = { ls = 'coreutils' }\n[tree]\ndirectory = 'src'\ndirectories = 2\nfiles = 3\nbytes = 100\nextension = 'txt'\nseed = 1\n";
-        let program: Program =
-            toml::from_str(&format!("{tree}{text}")).map_err(|e| e.to_string())?;
+        let program: Program = toml::from_str(&format!("{tree}{text}")).map_err(|e| e.to_string())?;
         program.script()
     }
 
@@ -201,15 +191,11 @@ mod tests {
     #[test]
     fn the_model_knows_that_setup_programs_have_made_files() {
         use crate::model::ReferenceModel;
-        let setup =
-            "[[setup]]\nrun = ['ls']\nmakes = ['src/made']\n[[step]]\nrun = ['ls']\nkind = 'find'";
+        let setup = "[[setup]]\nrun = ['ls']\nmakes = ['src/made']\n[[step]]\nrun = ['ls']\nkind = 'find'";
         let script = program(setup).unwrap();
         assert_eq!((script.setup.len(), script.calls.len()), (1, 1));
         assert!(ReferenceModel::of(&script).has_opaque());
         let lists = |op: &FileOp| matches!(op, FileOp::List { .. });
-        assert!(
-            !script.warm_up.iter().any(lists),
-            "a listing would be compared"
-        );
+        assert!(!script.warm_up.iter().any(lists), "a listing would be compared");
     }
 }

@@ -40,11 +40,8 @@ struct Controller<'a> {
 
 impl VsmCycle {
     pub(crate) fn script(&self) -> Script {
-        let mut controller = Controller {
-            parameters: self,
-            rng: ChaCha8Rng::seed_from_u64(self.seed),
-            script: Script::default(),
-        };
+        let mut controller =
+            Controller { parameters: self, rng: ChaCha8Rng::seed_from_u64(self.seed), script: Script::default() };
         controller.script = controller.first_state();
         for cycle in 1..=self.cycles {
             controller.cycle(cycle);
@@ -116,10 +113,7 @@ impl Controller<'_> {
         for step in 0..3 {
             let at = time(cycle, step);
             let line = format!("{at} cycle={cycle} step={step} ok task={task}\n");
-            let op = FileOp::Append {
-                path: log_file(cycle),
-                content: line.into_bytes().into(),
-            };
+            let op = FileOp::Append { path: log_file(cycle), content: line.into_bytes().into() };
             self.script.call(CallKind::Append, vec![op]);
         }
 
@@ -175,10 +169,7 @@ impl Controller<'_> {
 
     fn observation(&mut self, number: u32) -> Vec<u8> {
         let title = self.words(40);
-        let head = format!(
-            "---\nid: obs-{number:04}\nimportance: 0.{}\n---\n\n# {title}\n\n",
-            number % 10
-        );
+        let head = format!("---\nid: obs-{number:04}\nimportance: 0.{}\n---\n\n# {title}\n\n", number % 10);
         let rest = u64::from(self.parameters.observation_bytes).saturating_sub(head.len() as u64);
         let mut text = head.into_bytes();
         text.extend(fill(self.rng.random(), rest, rest / 80));
@@ -211,22 +202,13 @@ fn log_file(cycle: u32) -> WorkspacePath {
 
 /// A Maildir name; `flags` such as `:2,S` for a seen mail.
 fn inbox(folder: &str, number: u32, flags: &str) -> WorkspacePath {
-    path(&format!(
-        "inbox/{folder}/{}.M{number}.vsm{flags}",
-        1_770_000_000 + number
-    ))
+    path(&format!("inbox/{folder}/{}.M{number}.vsm{flags}", 1_770_000_000 + number))
 }
 
 /// Replaces a file atomically: write a temporary file and rename it.
 fn replace(file: &WorkspacePath, content: Vec<u8>) -> Vec<FileOp> {
     let temporary = path(&format!("{file}.tmp"));
-    vec![
-        FileOp::write(temporary.clone(), content),
-        FileOp::Rename {
-            from: temporary,
-            to: file.clone(),
-        },
-    ]
+    vec![FileOp::write(temporary.clone(), content), FileOp::Rename { from: temporary, to: file.clone() }]
 }
 
 /// Delivers a mail into a Maildir: write in `tmp`, sync, rename into `new`.
@@ -234,30 +216,18 @@ fn deliver(maildir: &str, number: u32, content: Vec<u8>) -> Vec<FileOp> {
     let name = format!("{}.M{number}.vsm", 1_770_000_000 + number);
     let temporary = path(&format!("{maildir}/tmp/{name}"));
     vec![
-        FileOp::Write {
-            path: temporary.clone(),
-            content: content.into(),
-            sync: true,
-        },
-        FileOp::Rename {
-            from: temporary,
-            to: path(&format!("{maildir}/new/{name}")),
-        },
+        FileOp::Write { path: temporary.clone(), content: content.into(), sync: true },
+        FileOp::Rename { from: temporary, to: path(&format!("{maildir}/new/{name}")) },
     ]
 }
 
 fn time(cycle: u32, step: u32) -> String {
-    format!(
-        "2026-02-{:02}T{:02}:{:02}:{step:02}Z",
-        1 + cycle / 96 % 28,
-        cycle / 4 % 24,
-        cycle % 4 * 15
-    )
+    format!("2026-02-{:02}T{:02}:{:02}:{step:02}Z", 1 + cycle / 96 % 28, cycle / 4 % 24, cycle % 4 * 15)
 }
 
 fn json(value: &serde_json::Value) -> Vec<u8> {
-    let mut text = serde_json::to_vec_pretty(value)
-        .unwrap_or_else(|_| unreachable!("a JSON value can always be written"));
+    let mut text =
+        serde_json::to_vec_pretty(value).unwrap_or_else(|_| unreachable!("a JSON value can always be written"));
     text.push(b'\n');
     text
 }
@@ -268,14 +238,7 @@ mod tests {
 
     #[test]
     fn a_cycle_does_what_the_seed_describes() {
-        let script = VsmCycle {
-            cycles: 2,
-            tasks: 3,
-            observations: 4,
-            observation_bytes: 500,
-            seed: 1,
-        }
-        .script();
+        let script = VsmCycle { cycles: 2, tasks: 3, observations: 4, observation_bytes: 500, seed: 1 }.script();
         let story: Vec<String> = script
             .calls
             .iter()

@@ -44,9 +44,7 @@ impl Importer for Aider {
             }
         }
         let sessions = chats.iter().map(|lines| chat(lines));
-        Ok(sessions
-            .filter(|session| !session.events.is_empty())
-            .collect())
+        Ok(sessions.filter(|session| !session.events.is_empty()).collect())
     }
 }
 
@@ -76,10 +74,7 @@ fn chat(lines: &[&str]) -> ImportedSession {
             Some(note) => {
                 for start in ["Model: ", "Main model: "] {
                     if let Some(rest) = note.strip_prefix(start) {
-                        rest.split(" with ")
-                            .next()
-                            .unwrap_or_default()
-                            .clone_into(&mut model);
+                        rest.split(" with ").next().unwrap_or_default().clone_into(&mut model);
                         recorder.model(&model);
                     }
                 }
@@ -106,11 +101,7 @@ fn chat(lines: &[&str]) -> ImportedSession {
     recorder.user(&user);
     recorder.said(&said, "");
     if dollars > 0.0 {
-        recorder.total(ReportedTotal {
-            model,
-            usage: None,
-            dollars: Some(dollars),
-        });
+        recorder.total(ReportedTotal { model, usage: None, dollars: Some(dollars) });
     }
     recorder.finish()
 }
@@ -123,10 +114,7 @@ fn stated(note: &str) -> Option<(TokenUsage, f64)> {
         let (number, kind) = part.trim().split_once(' ')?;
         let (number, scale) = match number.strip_suffix('k') {
             Some(number) => (number, 1e3),
-            None => (
-                number.strip_suffix('M').unwrap_or(number),
-                if number.ends_with('M') { 1e6 } else { 1.0 },
-            ),
+            None => (number.strip_suffix('M').unwrap_or(number), if number.ends_with('M') { 1e6 } else { 1.0 }),
         };
         let count = (number.replace(',', "").parse::<f64>().ok()? * scale) as u64;
         match kind {
@@ -137,9 +125,7 @@ fn stated(note: &str) -> Option<(TokenUsage, f64)> {
             _ => {}
         }
     }
-    let cost = cost
-        .split_once("Cost: $")
-        .and_then(|(_, cost)| cost.split_whitespace().next()?.parse().ok());
+    let cost = cost.split_once("Cost: $").and_then(|(_, cost)| cost.split_whitespace().next()?.parse().ok());
     Some((usage, cost.unwrap_or(0.0)))
 }
 
@@ -152,17 +138,12 @@ mod tests {
         let text = "\n# aider chat started at 2026-01-01 10:00:00\n\n> Aider v0.86.1  \n> Main model: gpt-5.5 with diff edit format  \n\n#### Change a.  \n\nI change it.\n\n> Tokens: 2.3k sent, 45 received. Cost: $0.01 message, $0.01 session.  \n\n#### Again.  \n\nDone.\n\n> Tokens: 1.5k sent, 1k cache hit, 5 received. Cost: $0.02 message, $0.03 session.  \n";
         let session = imported("aider", text);
         assert_eq!(session.agent, "aider 0.86.1");
-        assert_eq!(
-            usages(&session),
-            ["gpt-5.5 2300+0 45", "gpt-5.5 1500+1000 5"]
-        );
+        assert_eq!(usages(&session), ["gpt-5.5 2300+0 45", "gpt-5.5 1500+1000 5"]);
         assert!(calls(&session).is_empty());
         assert!((session.totals[0].dollars.unwrap() - 0.03).abs() < 1e-9);
         // 10 o'clock on the first day of 2026.
         assert_eq!(session.started_ms, Some(1_767_261_600_000));
-        let two = format!(
-            "{text}\n# aider chat started at 2026-01-02 10:00:00\n\n> Aider v0.86.1  \n{text}"
-        );
+        let two = format!("{text}\n# aider chat started at 2026-01-02 10:00:00\n\n> Aider v0.86.1  \n{text}");
         let two = imported_all("aider", &two);
         assert_eq!(two.len(), 2, "a chat without a message is left out");
         assert_eq!(usages(&two[1]), usages(&session));

@@ -15,8 +15,8 @@ use super::roots::is_windows;
 use super::shell::{self, Platform, ShellCommand};
 use super::spill::{Spill, SpilledText};
 use super::{
-    Clock, Hunk, ImportedSession, Importer, Recorded, RecordedCall, RecordedResult, Replacement,
-    SeenContent, shell_op, text,
+    Clock, Hunk, ImportedSession, Importer, Recorded, RecordedCall, RecordedResult, Replacement, SeenContent, shell_op,
+    text,
 };
 use crate::trace::{CallError, Extra, Op, TokenUsage};
 use inputs::sha256;
@@ -38,27 +38,16 @@ impl Importer for ClaudeCode {
     }
 
     fn detects(&self, head: &Head) -> bool {
-        let kinds = [
-            "user",
-            "assistant",
-            "system",
-            "summary",
-            "progress",
-            "file-history-snapshot",
-        ];
+        let kinds = ["user", "assistant", "system", "summary", "progress", "file-history-snapshot"];
         let is_kind = kinds.iter().any(|kind| head.is("type", kind));
         let is_session = head.has("sessionId") && (head.has("message.content") || head.has("uuid"));
         // Sessions that were cut down may not name their session.
         let is_bare = head.has("message.content")
             && head.has("message.role")
-            && ["uuid", "parentUuid", "cwd"]
-                .iter()
-                .any(|field| head.has(field));
-        let is_stream =
-            head.has("session_id") && (head.has("message.content") || head.is("subtype", "init"));
+            && ["uuid", "parentUuid", "cwd"].iter().any(|field| head.has(field));
+        let is_stream = head.has("session_id") && (head.has("message.content") || head.is("subtype", "init"));
         let is_summary = head.is("type", "summary") && head.has("leafUuid");
-        let is_snapshot =
-            head.is("type", "file-history-snapshot") || head.is("type", "queue-operation");
+        let is_snapshot = head.is("type", "file-history-snapshot") || head.is("type", "queue-operation");
         is_kind && (is_session || is_stream || is_bare) || is_summary || is_snapshot
     }
 
@@ -76,10 +65,7 @@ const WITHOUT_CALLS: &str = "agent-color agent-name agent-setting ai-title attri
 ///
 /// # Errors
 /// If no line belongs to a Claude Code session, or a file cannot be read.
-pub fn read(
-    session: &mut dyn BufRead,
-    subagents: &mut [Box<dyn BufRead>],
-) -> Result<ImportedSession, String> {
+pub fn read(session: &mut dyn BufRead, subagents: &mut [Box<dyn BufRead>]) -> Result<ImportedSession, String> {
     let mut reader = Reader::default();
     let mut damage = Damage::default();
     let mut beside: Vec<(Option<i64>, Value)> = Vec::new();
@@ -170,11 +156,7 @@ impl Reader {
         match text(line, "type") {
             Some("assistant" | "user") => {
                 let sidechain = line.get("isSidechain").and_then(Value::as_bool);
-                let lane = match (
-                    sidechain,
-                    text(line, "agentId"),
-                    text(line, "parent_tool_use_id"),
-                ) {
+                let lane = match (sidechain, text(line, "agentId"), text(line, "parent_tool_use_id")) {
                     (Some(true), Some(agent), _) => format!("sub:{agent}"),
                     (Some(true), None, _) => "sub:sidechain".to_owned(),
                     (_, _, Some(parent)) => format!("sub:{parent}"),
@@ -251,12 +233,7 @@ impl Reader {
             let key = (place, digest(&format!("{written}\0{thought}\0{signature}")));
             if written.len() + thought.len() + signature.len() > 0
                 && self.blocks.insert(key)
-                && let Some(Recorded::Api {
-                    text,
-                    thinking,
-                    thinking_bytes,
-                    ..
-                }) = self.session.events.get_mut(place)
+                && let Some(Recorded::Api { text, thinking, thinking_bytes, .. }) = self.session.events.get_mut(place)
             {
                 text.append(written, &mut self.spill);
                 thinking.append(thought, &mut self.spill);
@@ -267,12 +244,8 @@ impl Reader {
                 && !self.tools.contains_key(id)
             {
                 let input = block["input"].clone();
-                let known = Tool {
-                    name: tool.to_owned(),
-                    input: input.clone(),
-                    cwd: self.cwd.clone(),
-                    is_answered: false,
-                };
+                let known =
+                    Tool { name: tool.to_owned(), input: input.clone(), cwd: self.cwd.clone(), is_answered: false };
                 self.tools.insert(id.to_owned(), known);
                 let call = self.call(id, api, lane, tool, input, at);
                 self.session.events.push(Recorded::Call(call));
@@ -297,20 +270,13 @@ impl Reader {
             return (*place, *number);
         }
         let number = self.responses.len() as u64;
-        let key = if id.is_empty() {
-            format!("unnamed {number}")
-        } else {
-            id.to_owned()
-        };
+        let key = if id.is_empty() { format!("unnamed {number}") } else { id.to_owned() };
         let place = self.session.events.len();
         self.responses.insert(key, (place, number));
         self.session.events.push(Recorded::Api {
             at,
             usage,
-            model: text(message, "model")
-                .filter(|model| *model != "<synthetic>")
-                .unwrap_or_default()
-                .to_owned(),
+            model: text(message, "model").filter(|model| *model != "<synthetic>").unwrap_or_default().to_owned(),
             lane: lane.to_owned(),
             text: SpilledText::default(),
             thinking: SpilledText::default(),
@@ -319,19 +285,9 @@ impl Reader {
         (place, number)
     }
 
-    fn call(
-        &mut self,
-        id: &str,
-        api: u64,
-        lane: &str,
-        tool: &str,
-        input: Value,
-        at: u64,
-    ) -> RecordedCall {
+    fn call(&mut self, id: &str, api: u64, lane: &str, tool: &str, input: Value, at: u64) -> RecordedCall {
         let op = op(tool, &input);
-        let named = ["file_path", "path", "notebook_path"]
-            .into_iter()
-            .find_map(|key| text(&input, key));
+        let named = ["file_path", "path", "notebook_path"].into_iter().find_map(|key| text(&input, key));
         let path = match (op, named) {
             (Op::Read | Op::Write | Op::Edit, Some(path)) => Some(self.absolute(&self.cwd, path)),
             // A search or list without a path refers to the current directory.
@@ -350,19 +306,14 @@ impl Reader {
         // The result of a command in the background is not its end.
         let is_done = input["run_in_background"].as_bool() != Some(true);
         let shell = platform.filter(|_| is_done).and_then(|platform| {
-            let command = ShellCommand {
-                line: text(&input, "command")?.to_owned(),
-                cwd: self.cwd.clone(),
-                platform,
-            };
+            let command = ShellCommand { line: text(&input, "command")?.to_owned(), cwd: self.cwd.clone(), platform };
             Some(self.spill.keep(command))
         });
         let range = (op == Op::Read)
             .then(|| {
                 let first = input["offset"].as_u64();
                 let count = input["limit"].as_u64();
-                (first.is_some() || count.is_some())
-                    .then(|| (first.unwrap_or(1).max(1), count.unwrap_or(READ_LIMIT)))
+                (first.is_some() || count.is_some()).then(|| (first.unwrap_or(1).max(1), count.unwrap_or(READ_LIMIT)))
             })
             .flatten();
         let args = match input {
@@ -422,20 +373,14 @@ impl Reader {
     /// A message of the user, or text that the client adds. Copied history repeats it with its time.
     fn enters(&mut self, time: &str, said: &str, by_client: bool, images: u64) {
         let key = digest(&format!("{time}\0{said}"));
-        if (!by_client || !said.is_empty() || images > 0)
-            && (time.is_empty() || self.messages.insert(key))
-        {
+        if (!by_client || !said.is_empty() || images > 0) && (time.is_empty() || self.messages.insert(key)) {
             self.add_text(said, by_client, images);
         }
     }
 
     fn add_text(&mut self, added: &str, by_client: bool, images: u64) {
         let text = self.spill.keep(added.to_owned());
-        self.session.events.push(Recorded::User {
-            text,
-            by_client,
-            images,
-        });
+        self.session.events.push(Recorded::User { text, by_client, images });
     }
 
     fn result(&mut self, line: &Value, block: &Value) {
@@ -454,11 +399,7 @@ impl Reader {
         let structured = &line["toolUseResult"];
         let failed = block["is_error"].as_bool() == Some(true) || structured.is_string();
         let err = failed.then(|| error(structured.as_str().unwrap_or(&shown)));
-        let seen = if failed {
-            SeenContent::Nothing
-        } else {
-            self.seen(&name, &input, &cwd, structured, &shown)
-        };
+        let seen = if failed { SeenContent::Nothing } else { self.seen(&name, &input, &cwd, structured, &shown) };
         if !failed {
             self.named_directories(&name, &input, &cwd, structured);
         }
@@ -478,11 +419,7 @@ impl Reader {
                 self.session.roots.add(&path);
             }
             ("Bash", _, Some(line)) => {
-                let command = ShellCommand {
-                    line: line.to_owned(),
-                    cwd: cwd.to_owned(),
-                    platform: Platform::Posix,
-                };
+                let command = ShellCommand { line: line.to_owned(), cwd: cwd.to_owned(), platform: Platform::Posix };
                 for dir in shell::operations(&command, "", true).dirs {
                     self.session.roots.add(&dir);
                 }
@@ -495,16 +432,8 @@ impl Reader {
     }
 
     /// What a result shows. Paths are absolute here; [`Self::place_paths`] gives them their places.
-    fn seen(
-        &self,
-        tool: &str,
-        input: &Value,
-        cwd: &str,
-        structured: &Value,
-        shown: &str,
-    ) -> SeenContent {
-        let path_of =
-            |value: &Value, key: &str| text(value, key).map(|path| self.absolute(cwd, path));
+    fn seen(&self, tool: &str, input: &Value, cwd: &str, structured: &Value, shown: &str) -> SeenContent {
+        let path_of = |value: &Value, key: &str| text(value, key).map(|path| self.absolute(cwd, path));
         match tool {
             "Read" => self.seen_read(input, cwd, structured, shown),
             "Write" => {
@@ -521,11 +450,7 @@ impl Reader {
                 if existed && before.is_none() {
                     SeenContent::Replaced { path, content }
                 } else {
-                    SeenContent::Written {
-                        path,
-                        before,
-                        content,
-                    }
+                    SeenContent::Written { path, before, content }
                 }
             }
             "Edit" | "MultiEdit" => {
@@ -537,45 +462,26 @@ impl Reader {
                 let Some(path) = path.filter(|_| !replacements.is_empty()) else {
                     return SeenContent::Nothing;
                 };
-                let before = ["originalFile", "originalFileContents"]
-                    .into_iter()
-                    .find_map(|key| text(structured, key));
+                let before = ["originalFile", "originalFileContents"].into_iter().find_map(|key| text(structured, key));
                 match before {
                     Some(before) => edited(path, before, replacements),
-                    None => SeenContent::Patched {
-                        path,
-                        replacements,
-                        hunks: hunks(&structured["structuredPatch"]),
-                    },
+                    None => SeenContent::Patched { path, replacements, hunks: hunks(&structured["structuredPatch"]) },
                 }
             }
             "NotebookEdit" => {
-                let path = path_of(structured, "notebook_path")
-                    .or_else(|| path_of(input, "notebook_path"));
+                let path = path_of(structured, "notebook_path").or_else(|| path_of(input, "notebook_path"));
                 let before = text(structured, "original_file");
                 match (path, before, text(structured, "updated_file")) {
                     (Some(path), Some(before), Some(after)) if !before.is_empty() => {
-                        let whole = Replacement {
-                            old: before.to_owned(),
-                            new: after.to_owned(),
-                            all: false,
-                        };
-                        SeenContent::Edited {
-                            path,
-                            before: Some(before.to_owned()),
-                            replacements: vec![whole],
-                        }
+                        let whole = Replacement { old: before.to_owned(), new: after.to_owned(), all: false };
+                        SeenContent::Edited { path, before: Some(before.to_owned()), replacements: vec![whole] }
                     }
                     _ => SeenContent::Nothing,
                 }
             }
             "Grep" | "Glob" => {
-                let mut files: Vec<&str> = structured["filenames"]
-                    .as_array()
-                    .into_iter()
-                    .flatten()
-                    .filter_map(Value::as_str)
-                    .collect();
+                let mut files: Vec<&str> =
+                    structured["filenames"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
                 if files.is_empty() && text(structured, "mode") == Some("content") {
                     let content = text(structured, "content").unwrap_or_default();
                     files.extend(content.lines().filter_map(grep_file));
@@ -598,16 +504,9 @@ impl Reader {
             let lines = content.matches('\n').count() as u64 + 1;
             let total_lines = file["totalLines"].as_u64().unwrap_or(lines);
             return if start <= 1 && lines == total_lines {
-                SeenContent::Whole {
-                    path,
-                    content: content.to_owned(),
-                }
+                SeenContent::Whole { path, content: content.to_owned() }
             } else {
-                SeenContent::Part {
-                    path,
-                    content: content.to_owned(),
-                    total_lines,
-                }
+                SeenContent::Part { path, content: content.to_owned(), total_lines }
             };
         }
         // A subagent's results have no structure, only the displayed lines with numbers.
@@ -617,11 +516,7 @@ impl Reader {
         };
         let total_lines = *last;
         let lines: Vec<&str> = numbered.into_iter().map(|(_, text)| text).collect();
-        SeenContent::Part {
-            path,
-            content: lines.join("\n"),
-            total_lines,
-        }
+        SeenContent::Part { path, content: lines.join("\n"), total_lines }
     }
 
     fn absolute(&self, cwd: &str, path: &str) -> String {
@@ -690,8 +585,8 @@ fn op(tool: &str, input: &Value) -> Op {
         "Glob" | "LS" => Op::List,
         "Bash" => shell_op(text(input, "command").unwrap_or_default()),
         "BashOutput" | "KillShell" | "KillBash" | "PowerShell" => Op::Exec,
-        "TodoWrite" | "TodoRead" | "ExitPlanMode" | "EnterPlanMode" | "TaskCreate"
-        | "TaskUpdate" | "TaskList" | "TaskGet" | "AskUserQuestion" => Op::Plan,
+        "TodoWrite" | "TodoRead" | "ExitPlanMode" | "EnterPlanMode" | "TaskCreate" | "TaskUpdate" | "TaskList"
+        | "TaskGet" | "AskUserQuestion" => Op::Plan,
         "WebFetch" | "WebSearch" => Op::Net,
         "Task" | "Agent" | "Skill" => Op::Agent,
         _ => Op::Other,
@@ -743,18 +638,13 @@ const ATTACHED: [&str; 14] = [
 
 /// The text that an attachment adds to the context.
 fn attached(attachment: &Value) -> String {
-    if text(attachment, "type").is_some_and(|kind| shell::programs::lists(NOT_FOR_THE_MODEL, kind))
-    {
+    if text(attachment, "type").is_some_and(|kind| shell::programs::lists(NOT_FOR_THE_MODEL, kind)) {
         return String::new();
     }
     let mut added = String::new();
     // What `content` holds is what the hook printed.
-    let has_content = attachment["content"]
-        .as_str()
-        .is_some_and(|text| !text.is_empty());
-    let fields = ATTACHED
-        .iter()
-        .filter(|field| !has_content || **field != "stdout");
+    let has_content = attachment["content"].as_str().is_some_and(|text| !text.is_empty());
+    let fields = ATTACHED.iter().filter(|field| !has_content || **field != "stdout");
     fields.for_each(|field| add_texts(&attachment[*field], &mut added));
     added
 }
@@ -767,9 +657,7 @@ fn add_texts(value: &Value, added: &mut String) {
             added.push('\n');
         }
         Value::Array(values) => values.iter().for_each(|value| add_texts(value, added)),
-        Value::Object(_) => ATTACHED
-            .iter()
-            .for_each(|field| add_texts(&value[*field], added)),
+        Value::Object(_) => ATTACHED.iter().for_each(|field| add_texts(&value[*field], added)),
         _ => {}
     }
 }
@@ -777,17 +665,12 @@ fn add_texts(value: &Value, added: &mut String) {
 /// Whether a block, or an attached file, is an image.
 fn is_image(block: &Value) -> bool {
     let kind = text(block, "type");
-    kind == Some("image")
-        || kind == Some("file") && text(&block["content"], "type") == Some("image")
+    kind == Some("image") || kind == Some("file") && text(&block["content"], "type") == Some("image")
 }
 
 /// An edit whose content before is known.
 fn edited(path: String, before: &str, replacements: Vec<Replacement>) -> SeenContent {
-    SeenContent::Edited {
-        path,
-        before: Some(before.to_owned()),
-        replacements,
-    }
+    SeenContent::Edited { path, before: Some(before.to_owned()), replacements }
 }
 
 fn hunks(patch: &Value) -> Vec<Hunk> {
@@ -795,10 +678,7 @@ fn hunks(patch: &Value) -> Vec<Hunk> {
     hunks
         .filter_map(|hunk| {
             let lines = hunk["lines"].as_array()?.iter().filter_map(Value::as_str);
-            Some(Hunk {
-                first: hunk["oldStart"].as_u64()?.max(1),
-                lines: lines.map(str::to_owned).collect(),
-            })
+            Some(Hunk { first: hunk["oldStart"].as_u64()?.max(1), lines: lines.map(str::to_owned).collect() })
         })
         .collect()
 }
@@ -871,11 +751,7 @@ mod tests {
     use super::*;
 
     fn traps() -> ImportedSession {
-        read(
-            &mut include_bytes!("fixtures/claude-code-traps.jsonl").as_slice(),
-            &mut [],
-        )
-        .unwrap()
+        read(&mut include_bytes!("fixtures/claude-code-traps.jsonl").as_slice(), &mut []).unwrap()
     }
 
     #[test]
@@ -920,13 +796,8 @@ mod tests {
         let session = traps();
         let seen = session.results().map(|result| (&*result.id, result));
         let seen: HashMap<_, _> = seen.collect();
-        assert!(
-            matches!(seen["t1"].seen.load().unwrap(), SeenContent::Whole { path, .. } if path == "src/main.go")
-        );
-        assert_eq!(
-            seen["t2"].seen.load().unwrap(),
-            SeenContent::Listed(vec!["docs/a.md".to_owned()])
-        );
+        assert!(matches!(seen["t1"].seen.load().unwrap(), SeenContent::Whole { path, .. } if path == "src/main.go"));
+        assert_eq!(seen["t2"].seen.load().unwrap(), SeenContent::Listed(vec!["docs/a.md".to_owned()]));
         assert_eq!(seen["t5"].err, Some(CallError::NotFound));
         assert_eq!(seen["t6"].err, Some(CallError::NoMatch));
         let part = SeenContent::Part {
@@ -937,11 +808,7 @@ mod tests {
         assert_eq!(seen["t7"].seen.load().unwrap(), part);
         let written = seen["t8"].seen.load().unwrap();
         assert!(matches!(written, SeenContent::Written { before: None, .. }));
-        assert_eq!(
-            seen["t9"].seen.load().unwrap(),
-            SeenContent::Nothing,
-            "outside the workspace"
-        );
+        assert_eq!(seen["t9"].seen.load().unwrap(), SeenContent::Nothing, "outside the workspace");
     }
 
     #[test]
@@ -950,10 +817,7 @@ mod tests {
         for (message, expected) in [
             (many, CallError::MultiMatch),
             ("Error: File has not been read yet.", CallError::Stale),
-            (
-                "Error: The user doesn't want to proceed",
-                CallError::Rejected,
-            ),
+            ("Error: The user doesn't want to proceed", CallError::Rejected),
             ("Error: Exit code 1", CallError::Exit),
         ] {
             assert_eq!(error(message), expected);
@@ -966,12 +830,6 @@ mod tests {
     #[test]
     fn a_file_without_a_session_is_refused() {
         assert!(read(&mut "".as_bytes(), &mut []).is_err());
-        assert!(
-            read(
-                &mut "{\"type\":\"summary\"}\nnonsense\n".as_bytes(),
-                &mut []
-            )
-            .is_err()
-        );
+        assert!(read(&mut "{\"type\":\"summary\"}\nnonsense\n".as_bytes(), &mut []).is_err());
     }
 }

@@ -41,11 +41,8 @@ impl Session {
         let call = json!({"type": "tool_use", "id": id, "name": tool, "input": input});
         self.line(json!({"type": "assistant", "message": {"id": format!("m{id}"), "content": [call], "usage": usage}}));
         let failed = structured.is_string();
-        let result =
-            json!({"type": "tool_result", "tool_use_id": id, "content": shown, "is_error": failed});
-        self.line(
-            json!({"type": "user", "message": {"content": [result]}, "toolUseResult": structured}),
-        )
+        let result = json!({"type": "tool_result", "tool_use_id": id, "content": shown, "is_error": failed});
+        self.line(json!({"type": "user", "message": {"content": [result]}, "toolUseResult": structured}))
     }
 
     fn read(&mut self, path: &str, content: &str) -> &mut Self {
@@ -88,12 +85,7 @@ impl Session {
     }
 
     fn bash(&mut self, command: &str, output: &str) -> &mut Self {
-        self.call(
-            "Bash",
-            json!({ "command": command }),
-            output,
-            json!({"stdout": output, "stderr": ""}),
-        )
+        self.call("Bash", json!({ "command": command }), output, json!({"stdout": output, "stderr": ""}))
     }
 
     fn text(&self) -> String {
@@ -133,9 +125,7 @@ fn replayed(session: &ImportedSession) -> (Trace, Script, Vec<String>) {
     let (script, bytes) = compared(&file, &trace).unwrap();
     assert_eq!(bytes.reads, bytes.equal_reads);
     let causes = Coverage::of(&trace).causes;
-    let causes = causes
-        .into_iter()
-        .map(|(cause, count)| format!("{count} {cause}"));
+    let causes = causes.into_iter().map(|(cause, count)| format!("{count} {cause}"));
     (trace, script, causes.collect())
 }
 
@@ -181,49 +171,43 @@ fn an_edit_without_the_original_is_placed_by_its_patch() {
     let mut session = Session::new("/p");
     session.read_part("/p/big", 100, &part, 401);
     // The text occurs many times; the place says which one. Tabs are shown as two spaces.
-    session.edit("/p/big", "line 1", "LINE 1", json!([{"oldStart": 104, "lines": ["   line 104", "-  line 105", "+  LINE 105", "   line 106"]}]));
+    session.edit(
+        "/p/big",
+        "line 1",
+        "LINE 1",
+        json!([{"oldStart": 104, "lines": ["   line 104", "-  line 105", "+  LINE 105", "   line 106"]}]),
+    );
     // A place that no read has shown.
-    session.edit("/p/big", "\tline 300\n", "\tx\n\ty\n", json!([{"oldStart": 299, "lines": ["   line 299", "-  line 300", "+  x", "+  y", "   line 301"]}]));
+    session.edit(
+        "/p/big",
+        "\tline 300\n",
+        "\tx\n\ty\n",
+        json!([{"oldStart": 299, "lines": ["   line 299", "-  line 300", "+  x", "+  y", "   line 301"]}]),
+    );
     session.read_part("/p/big", 299, "\tline 299\n\tx\n\ty\n\tline 301", 402);
     let (trace, script, causes) = session.replayed();
     assert_eq!(causes, [""; 0]);
     let after = content(&script, "big").unwrap();
     let after: Vec<&str> = after.split('\n').collect();
     assert_eq!(after.len(), 402);
-    assert_eq!(
-        (after[99], after[104], after[118]),
-        ("\tline 100", "\tLINE 105", "\tline 119")
-    );
+    assert_eq!((after[99], after[104], after[118]), ("\tline 100", "\tLINE 105", "\tline 119"));
     assert_eq!(after[298..302], ["\tline 299", "\tx", "\ty", "\tline 301"]);
     let coverage = Coverage::of(&trace);
     assert_eq!(coverage.read_bytes, coverage.read_bytes_equal);
     assert_eq!((coverage.edits, coverage.edits_equal), (2, 2));
-    assert!(
-        !trace
-            .events
-            .iter()
-            .any(|event| matches!(event, Event::Ext(_)))
-    );
+    assert!(!trace.events.iter().any(|event| matches!(event, Event::Ext(_))));
 }
 
 #[test]
 fn an_edit_of_a_file_that_a_program_has_changed_is_placed_after_that_change() {
     let mut session = Session::new("/p");
     session.read("/p/a", "one\ntwo\nthree\n");
-    session.edit(
-        "/p/a",
-        "2",
-        "zwei",
-        json!([{"oldStart": 1, "lines": [" one", "-2", "+zwei", " three"]}]),
-    );
+    session.edit("/p/a", "2", "zwei", json!([{"oldStart": 1, "lines": [" one", "-2", "+zwei", " three"]}]));
     session.read("/p/a", "one\nzwei\nthree\n");
     let (trace, script, causes) = session.replayed();
     assert_eq!(causes, [""; 0]);
     assert_eq!(content(&script, "a").unwrap(), "one\nzwei\nthree\n");
-    let changes = trace
-        .events
-        .iter()
-        .filter(|event| matches!(event, Event::Ext(_)));
+    let changes = trace.events.iter().filter(|event| matches!(event, Event::Ext(_)));
     assert_eq!(changes.count(), 1);
 }
 
@@ -246,13 +230,13 @@ fn a_write_of_a_file_without_its_original_does_not_remove_it() {
 fn an_edit_of_a_notebook_is_replayed_if_both_contents_are_recorded() {
     let mut session = Session::new("/p");
     let input = json!({"notebook_path": "/p/n.ipynb", "new_source": "x"});
-    session.call("NotebookEdit", input.clone(), "", json!({"notebook_path": "/p/n.ipynb", "original_file": "{\"a\":1}", "updated_file": "{\"a\":2}"}));
     session.call(
         "NotebookEdit",
-        input,
+        input.clone(),
         "",
-        json!({"notebook_path": "/p/n.ipynb"}),
+        json!({"notebook_path": "/p/n.ipynb", "original_file": "{\"a\":1}", "updated_file": "{\"a\":2}"}),
     );
+    session.call("NotebookEdit", input, "", json!({"notebook_path": "/p/n.ipynb"}));
     let (_, script, causes) = session.replayed();
     assert_eq!(content(&script, "n.ipynb").unwrap(), "{\"a\":2}");
     assert_eq!(causes, ["1 an effect that the recording does not show"]);
@@ -266,15 +250,9 @@ fn directories_that_lines_and_calls_name_are_roots() {
     session.read("/home/u/p/b", "b").read("sub/a", "a");
     session.cwd = "/home/u/tree".to_owned();
     session.read("c", "c");
-    session
-        .read("/private/tmp/x", "x")
-        .read("/home/u/.claude/plans/p.md", "p");
-    session
-        .bash("cd /srv/other && cat d", "d\n")
-        .read("/srv/other/e", "e");
-    session
-        .read("/etc/passwd", "no")
-        .read("/home/u/else/f", "no");
+    session.read("/private/tmp/x", "x").read("/home/u/.claude/plans/p.md", "p");
+    session.bash("cd /srv/other && cat d", "d\n").read("/srv/other/e", "e");
+    session.read("/etc/passwd", "no").read("/home/u/else/f", "no");
     let (_, script, causes) = session.replayed();
     assert_eq!(causes, ["2 a path outside the session's directories"]);
     let session = session.imported();
@@ -299,13 +277,13 @@ fn a_session_on_windows_keeps_its_tree_and_its_searches() {
     let mut session = Session::new(r"C:\Users\Ann Lee\proj");
     session.read(r"C:\Users\Ann Lee\proj\src\a.txt", "one\n");
     session.edit(r"c:\users\ann lee\proj/src/A.TXT", "one", "two", json!([]));
-    session.call("Grep", json!({"pattern": "x", "output_mode": "content"}), "", json!({"mode": "content", "filenames": [], "content": "C:\\Users\\Ann Lee\\proj\\src\\b c.txt:3:x"}));
     session.call(
-        "PowerShell",
-        json!({"command": r"Get-Content src\a.txt"}),
-        "two",
-        json!({"stdout": "two"}),
+        "Grep",
+        json!({"pattern": "x", "output_mode": "content"}),
+        "",
+        json!({"mode": "content", "filenames": [], "content": "C:\\Users\\Ann Lee\\proj\\src\\b c.txt:3:x"}),
     );
+    session.call("PowerShell", json!({"command": r"Get-Content src\a.txt"}), "two", json!({"stdout": "two"}));
     let (trace, script, causes) = session.replayed();
     assert_eq!(causes, [""; 0]);
     let files = trace.files.iter().map(|file| file.path.as_str());
@@ -319,23 +297,14 @@ fn a_stream_has_its_agent_and_its_subagents() {
         json!({"type": "assistant", "parent_tool_use_id": parent, "session_id": "s", "message": {"id": format!("m{id}"), "model": "m", "content": [
             {"type": "tool_use", "id": id, "name": "Read", "input": {"file_path": "/p/a"}}]}})
     };
-    let init = json!({"type": "system", "subtype": "init", "cwd": "/p", "model": "m-1", "claude_code_version": "2.1.200"});
+    let init =
+        json!({"type": "system", "subtype": "init", "cwd": "/p", "model": "m-1", "claude_code_version": "2.1.200"});
     let odd = json!({"type": "hologram"});
     let result = json!({"type": "result", "subtype": "success"});
-    let lines = [
-        init,
-        call("t1", Value::Null),
-        call("t2", "t0".into()),
-        odd.clone(),
-        odd,
-        result,
-    ];
+    let lines = [init, call("t1", Value::Null), call("t2", "t0".into()), odd.clone(), odd, result];
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let session = claude_code::read(&mut text.as_bytes(), &mut []).unwrap();
-    assert_eq!(
-        (session.agent.as_str(), session.model.as_str()),
-        ("claude-code 2.1.200", "m-1")
-    );
+    assert_eq!((session.agent.as_str(), session.model.as_str()), ("claude-code 2.1.200", "m-1"));
     let lanes: Vec<&str> = session.calls().map(|call| call.lane.as_str()).collect();
     assert_eq!(lanes, ["main", "sub:t0"]);
     assert_eq!(paths(&session), [Some("a"), Some("a")]);
@@ -344,10 +313,8 @@ fn a_stream_has_its_agent_and_its_subagents() {
 
 #[test]
 fn lines_of_a_subagents_read_are_numbered_before_a_tab_or_an_arrow() {
-    for (shown, by_tab) in [
-        ("1\talpha\n2\tbeta\n3\tgamma", true),
-        ("     1→alpha\n     2→beta\n     3→gamma", false),
-    ] {
+    for (shown, by_tab) in [("1\talpha\n2\tbeta\n3\tgamma", true), ("     1→alpha\n     2→beta\n     3→gamma", false)]
+    {
         let mut session = Session::new("/p");
         session.call("Read", json!({"file_path": "/p/a"}), shown, Value::Null);
         let (trace, script, _) = session.replayed();
@@ -361,23 +328,11 @@ fn lines_of_a_subagents_read_are_numbered_before_a_tab_or_an_arrow() {
 #[test]
 fn a_call_that_contradicts_the_files_costs_one_call() {
     let mut session = Session::new("/p");
-    session
-        .read("/p/conf", "x")
-        .write("/p/conf/a", "one")
-        .read("/p/conf/a", "one");
-    session
-        .write("/p/dir/a", "a")
-        .write("/p/dir", "no")
-        .write("/p/c", "c");
+    session.read("/p/conf", "x").write("/p/conf/a", "one").read("/p/conf/a", "one");
+    session.write("/p/dir/a", "a").write("/p/dir", "no").write("/p/c", "c");
     session.read(&format!("/p/{}", "long".repeat(1000)), "x");
     let (_, script, causes) = session.replayed();
-    assert_eq!(
-        causes,
-        [
-            "3 a file in place of a directory, or the other way round",
-            "1 a name that no file can have"
-        ]
-    );
+    assert_eq!(causes, ["3 a file in place of a directory, or the other way round", "1 a name that no file can have"]);
     assert_eq!(content(&script, "c").unwrap(), "c");
 }
 
@@ -387,8 +342,7 @@ fn a_result_of_another_file_than_the_calls_costs_one_call() {
         let lines = content.split('\n').count();
         json!({"file": {"filePath": path, "content": content, "startLine": 1, "totalLines": lines}})
     };
-    let part =
-        json!({"file": {"filePath": "/p/b", "content": "x", "startLine": 3, "totalLines": 9}});
+    let part = json!({"file": {"filePath": "/p/b", "content": "x", "startLine": 3, "totalLines": 9}});
     let written = |path: &str, before: Value| json!({"type": "create", "filePath": path, "content": "new", "originalFile": before});
     let edited = |path: &str, before: Value| {
         let hunks = json!([{"oldStart": 1, "lines": ["-one", "+1"]}]);
@@ -396,10 +350,7 @@ fn a_result_of_another_file_than_the_calls_costs_one_call() {
     };
     let read = ("Read", json!({"file_path": "/p/a"}));
     let write = ("Write", json!({"file_path": "/p/a", "content": "new"}));
-    let edit = (
-        "Edit",
-        json!({"file_path": "/p/a", "old_string": "one", "new_string": "1"}),
-    );
+    let edit = ("Edit", json!({"file_path": "/p/a", "old_string": "one", "new_string": "1"}));
     let other = "1 a result of another file than the call's";
     let outside = "1 a path outside the session's directories";
     for (call, structured, cause) in [
@@ -428,11 +379,7 @@ fn a_result_of_another_file_than_the_calls_costs_one_call() {
         assert_eq!(content(&script, "b").unwrap(), "after\n", "{structured}");
     }
     // The input is outside, the result inside.
-    for structured in [
-        written("/p/b", Value::Null),
-        edited("/p/b", "two\n".into()),
-        whole("/p/b", "other"),
-    ] {
+    for structured in [written("/p/b", Value::Null), edited("/p/b", "two\n".into()), whole("/p/b", "other")] {
         for (tool, input) in [&read, &write, &edit] {
             let mut session = Session::new("/p");
             session.write("/p/b", "two\n");
@@ -447,12 +394,7 @@ fn a_result_of_another_file_than_the_calls_costs_one_call() {
     }
     // The same file in another spelling is the same.
     let mut session = Session::new("/p");
-    session.call(
-        "Write",
-        json!({"file_path": "/p/x/../a", "content": "new"}),
-        "",
-        written("/p/a", Value::Null),
-    );
+    session.call("Write", json!({"file_path": "/p/x/../a", "content": "new"}), "", written("/p/a", Value::Null));
     let (_, script, causes) = session.replayed();
     assert_eq!(causes, Vec::<String>::new());
     assert_eq!(content(&script, "a").unwrap(), "new");
@@ -475,19 +417,9 @@ fn shell_commands_replay_as_file_operations() {
     let (trace, script, causes) = session.replayed();
     assert_eq!(content(&script, "b").unwrap(), "1\n2\nthree\n");
     assert_eq!(content(&script, "d/a"), None);
-    let expected = [
-        (CallKind::Read, 1),
-        (CallKind::Shell, 6),
-        (CallKind::ModelledProgram, 1),
-    ];
+    let expected = [(CallKind::Read, 1), (CallKind::Shell, 6), (CallKind::ModelledProgram, 1)];
     assert_eq!(script.timed_calls(), expected.into());
-    assert_eq!(
-        causes,
-        [
-            "1 a pattern of file names",
-            "1 a program whose work on files is not known"
-        ]
-    );
+    assert_eq!(causes, ["1 a pattern of file names", "1 a program whose work on files is not known"]);
     assert_eq!(script.not_replayed, [("exec".to_owned(), 2)].into());
     let known = trace.files.iter().map(|file| file.path.as_str());
     assert_eq!(known.collect::<Vec<_>>(), ["no/such"]);
@@ -500,10 +432,7 @@ fn a_command_that_fails_midway_leaves_the_files_as_they_were() {
     session.bash("rm a && echo z > x", "");
     session.read("/p/a", "a");
     let (_, script, causes) = session.replayed();
-    assert_eq!(
-        causes,
-        ["1 a file in place of a directory, or the other way round"]
-    );
+    assert_eq!(causes, ["1 a file in place of a directory, or the other way round"]);
     assert_eq!(content(&script, "a").unwrap(), "a");
     assert_eq!(script.timed_calls()[&CallKind::Read], 1);
 }
@@ -521,24 +450,18 @@ fn a_session_with_many_copied_reads_has_the_effects_of_one() {
     );
     let (trace, script, _) = session.replayed();
     assert_eq!(content(&script, "a").unwrap(), "three\n");
-    let edits = trace.events.iter().filter(
-        |event| matches!(event, Event::Call(call) if matches!(call.effect, Some(Effect::Edit(_)))),
-    );
+    let edits = trace
+        .events
+        .iter()
+        .filter(|event| matches!(event, Event::Call(call) if matches!(call.effect, Some(Effect::Edit(_)))));
     assert_eq!(edits.count(), 1);
 }
 
 #[test]
 fn twenty_thousand_listed_files_are_imported_in_time() {
-    let names: Vec<String> = (0..20_000)
-        .map(|n| format!("/p/d{}/f{n}", n % 100))
-        .collect();
+    let names: Vec<String> = (0..20_000).map(|n| format!("/p/d{}/f{n}", n % 100)).collect();
     let mut session = Session::new("/p");
-    session.call(
-        "Glob",
-        json!({"pattern": "**"}),
-        "",
-        json!({ "filenames": names }),
-    );
+    session.call("Glob", json!({"pattern": "**"}), "", json!({ "filenames": names }));
     let session = session.imported();
     let files = session.results().count();
     assert_eq!(files, 1);
@@ -557,12 +480,7 @@ fn twenty_thousand_listed_files_are_imported_in_time() {
     compile(Path::new("s"), &made).unwrap();
     // A debug build takes most of it to make 80 MB of filler; quadratic checks took minutes.
     assert!(began.elapsed() < std::time::Duration::from_secs(60));
-    assert!(
-        session
-            .events
-            .iter()
-            .any(|event| matches!(event, Recorded::Call(_)))
-    );
+    assert!(session.events.iter().any(|event| matches!(event, Recorded::Call(_))));
 }
 
 /// The events `user` and `api` of a session.
@@ -580,17 +498,10 @@ fn context(session: &ImportedSession) -> Vec<String> {
     };
     let (trace, _) = trace(session, &origin, Fidelity::Shape).unwrap();
     let shown = trace.events.iter().filter_map(|event| match event {
-        Event::User(user) => Some(format!(
-            "{} {} {}",
-            if user.by_client { "client" } else { "user" },
-            user.turn,
-            user.tok
-        )),
-        Event::Api(api) => Some(format!(
-            "api {} {}",
-            api.thinking_tok.unwrap_or_default(),
-            api.model
-        )),
+        Event::User(user) => {
+            Some(format!("{} {} {}", if user.by_client { "client" } else { "user" }, user.turn, user.tok))
+        }
+        Event::Api(api) => Some(format!("api {} {}", api.thinking_tok.unwrap_or_default(), api.model)),
         _ => None,
     });
     shown.collect()
@@ -615,26 +526,11 @@ fn attachments_images_and_hidden_thinking_are_in_the_context() {
         .line(json!({"type": "user", "message": {"content": [{"type": "image", "source": {"type": "base64", "data": "AAAA"}}]}}));
     let lines: Vec<String> = session.lines.iter().map(Value::to_string).collect();
     // A resumed file repeats its history under new identities.
-    let again = lines
-        .iter()
-        .map(|line| line.replace("\"uuid\":\"u", "\"uuid\":\"v"));
-    let text = lines
-        .iter()
-        .cloned()
-        .chain(again)
-        .collect::<Vec<_>>()
-        .join("\n");
+    let again = lines.iter().map(|line| line.replace("\"uuid\":\"u", "\"uuid\":\"v"));
+    let text = lines.iter().cloned().chain(again).collect::<Vec<_>>().join("\n");
     let session = claude_code::read(&mut text.as_bytes(), &mut []).unwrap();
     assert_eq!(
         context(&session),
-        [
-            "user 0 2",
-            "client 1 4",
-            "client 1 4",
-            "client 1 2",
-            "api 735 ",
-            "api 4 claude-haiku-4-5",
-            "client 1 800",
-        ]
+        ["user 0 2", "client 1 4", "client 1 4", "client 1 2", "api 735 ", "api 4 claude-haiku-4-5", "client 1 800",]
     );
 }

@@ -36,33 +36,18 @@ impl Importer for Cline {
     }
 
     fn detects(&self, head: &Head) -> bool {
-        let starts = [
-            "<task>",
-            "<environment_details>",
-            "<user_message>",
-            "[read_file for",
-            "[execute_command for",
-        ];
-        let is_history = head.is_list
-            && head.has("role")
-            && starts
-                .iter()
-                .any(|start| head.begins("content.text", start));
+        let starts = ["<task>", "<environment_details>", "<user_message>", "[read_file for", "[execute_command for"];
+        let is_history =
+            head.is_list && head.has("role") && starts.iter().any(|start| head.begins("content.text", start));
         is_history || head.is_list && (head.is("say", "api_req_started") || head.is("say", "task"))
     }
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
         let file = document(recording)?;
         let messages = file.as_array().ok_or("is not a list of messages")?;
-        let mut reader = Reader {
-            recorder: Recorder::new("cline"),
-            open: Vec::new(),
-            question: None,
-        };
+        let mut reader = Reader { recorder: Recorder::new("cline"), open: Vec::new(), question: None };
         if messages.iter().any(|message| message["say"].is_string()) {
-            messages
-                .iter()
-                .for_each(|message| reader.interface(message));
+            messages.iter().for_each(|message| reader.interface(message));
         } else {
             messages.iter().for_each(|message| reader.message(message));
         }
@@ -111,11 +96,9 @@ impl Reader {
         {
             self.recorder.directory(dir);
         }
-        let has_results = record["content"].as_array().is_some_and(|blocks| {
-            blocks
-                .iter()
-                .any(|block| text(block, "type") == Some("tool_result"))
-        });
+        let has_results = record["content"]
+            .as_array()
+            .is_some_and(|blocks| blocks.iter().any(|block| text(block, "type") == Some("tool_result")));
         if self.open.is_empty() || has_results {
             self.open.clear();
             return message(&mut self.recorder, record);
@@ -140,10 +123,7 @@ impl Reader {
         for tag in ["file_content", "final_file_content"] {
             let opened = result.find(&format!("<{tag}"));
             if let Some(inner) = opened.and_then(|at| result[at..].split_once(">\n")) {
-                result = inner
-                    .1
-                    .split_once(&format!("\n</{tag}>"))
-                    .map_or(inner.1, |(inner, _)| inner);
+                result = inner.1.split_once(&format!("\n</{tag}>")).map_or(inner.1, |(inner, _)| inner);
             }
         }
         let failed = result.starts_with("The tool execution failed")
@@ -156,12 +136,7 @@ impl Reader {
         };
         self.recorder.answered(
             id,
-            Answer {
-                shown: shown.to_owned(),
-                printed: Some(printed.to_owned()),
-                failed,
-                ..Answer::default()
-            },
+            Answer { shown: shown.to_owned(), printed: Some(printed.to_owned()), failed, ..Answer::default() },
         );
     }
 
@@ -254,17 +229,12 @@ impl Reader {
 fn results(record: &Value, open: &[(String, String)]) -> Vec<(String, String)> {
     let whole = content(&record["content"]);
     let blocks: Vec<&str> = match record["content"].as_array() {
-        Some(blocks) => blocks
-            .iter()
-            .filter_map(|block| text(block, "text"))
-            .collect(),
+        Some(blocks) => blocks.iter().filter_map(|block| text(block, "text")).collect(),
         None => vec![whole.as_str()],
     };
     let mut found: Vec<(String, String)> = Vec::new();
     for block in blocks {
-        let (block, _) = block
-            .split_once("\n<environment_details>")
-            .unwrap_or((block, ""));
+        let (block, _) = block.split_once("\n<environment_details>").unwrap_or((block, ""));
         if block.trim_start().starts_with("<environment_details>") {
             continue;
         }
@@ -297,9 +267,7 @@ fn tagged(said: &str) -> Option<(String, Value)> {
     }
     let (at, tool) = found?;
     let body = &said[at + tool.len() + 2..];
-    let body = body
-        .rsplit_once(&format!("</{tool}>"))
-        .map_or(body, |(body, _)| body);
+    let body = body.rsplit_once(&format!("</{tool}>")).map_or(body, |(body, _)| body);
     let mut args = fields(body);
     // Roo names files in `<args><file><path>`.
     if !args.contains_key("path")
@@ -320,8 +288,7 @@ fn fields(body: &str) -> Map<String, Value> {
         let Some((name, inner)) = after.split_once('>') else {
             break;
         };
-        let is_name =
-            !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        let is_name = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         let end = format!("</{name}>");
         // A file's content can contain its own tag: the last one ends it.
         let closed = match name {
@@ -350,11 +317,9 @@ mod tests {
 
     #[test]
     fn calls_in_tags_and_native_calls_are_calls() {
-        let user =
-            |text: &str| json!({"role": "user", "content": [{"type": "text", "text": text}]});
+        let user = |text: &str| json!({"role": "user", "content": [{"type": "text", "text": text}]});
         let details = "<environment_details>\n# Current Working Directory (/w/p) Files\na.txt\n</environment_details>";
-        let said =
-            |text: &str| json!({"role": "assistant", "content": [{"type": "text", "text": text}]});
+        let said = |text: &str| json!({"role": "assistant", "content": [{"type": "text", "text": text}]});
         let diff = "<<<<<<< SEARCH\none\n=======\n1\n>>>>>>> REPLACE";
         let history = json!([
             {"role": "user", "content": [{"type": "text", "text": "<task>\nChange it.\n</task>"}, {"type": "text", "text": details}]},
@@ -381,10 +346,7 @@ mod tests {
             {"ts": 1_769_000_001_000_u64, "type": "say", "say": "api_req_started",
                 "text": json!({"tokensIn": 5, "tokensOut": 6, "cacheWrites": 7, "cacheReads": 8}).to_string()},
         ]);
-        assert_eq!(
-            usages(&imported("cline", &interface.to_string())),
-            [" 5+8+7 6"]
-        );
+        assert_eq!(usages(&imported("cline", &interface.to_string())), [" 5+8+7 6"]);
     }
 
     #[test]
@@ -415,10 +377,7 @@ mod tests {
     fn the_interface_shows_calls_and_the_model() {
         let say = |what: &str, text: &str| json!({"ts": 1_769_000_000_000_u64, "type": "say", "say": what, "text": text, "modelInfo": {"modelId": "claude-opus-4-6"}});
         let tool = |tool: &str, path: &str, content: &str| {
-            say(
-                "tool",
-                &json!({"tool": tool, "path": path, "content": content}).to_string(),
-            )
+            say("tool", &json!({"tool": tool, "path": path, "content": content}).to_string())
         };
         let interface = json!([
             say("task", "Change it."),
@@ -434,11 +393,7 @@ mod tests {
         assert_eq!(session.model, "claude-opus-4-6");
         assert_eq!(
             calls(&session),
-            [
-                "write_to_file write a.txt: written one\n",
-                "read_file read b.txt",
-                "execute_command exec: ls -> a.txt\n",
-            ]
+            ["write_to_file write a.txt: written one\n", "read_file read b.txt", "execute_command exec: ls -> a.txt\n",]
         );
     }
 }

@@ -32,9 +32,7 @@ impl Importer for Codex {
         let calls = ["function_call", "function_call_output", "local_shell_call"];
         // A list of such items is of the Responses API.
         let is_old = head.is("record_type", "state")
-            || head.is_lines
-                && head.has("call_id")
-                && calls.iter().any(|kind| head.is("type", kind));
+            || head.is_lines && head.has("call_id") && calls.iter().any(|kind| head.is("type", kind));
         is_rollout || is_old || head.is("type", "thread.started")
     }
 
@@ -82,10 +80,8 @@ impl Reader {
         match text(record, "type") {
             Some("session_meta") => self.meta(payload),
             Some("turn_context") => {
-                self.recorder
-                    .model(text(payload, "model").unwrap_or_default());
-                self.recorder
-                    .directory(text(payload, "cwd").unwrap_or_default());
+                self.recorder.model(text(payload, "model").unwrap_or_default());
+                self.recorder.directory(text(payload, "cwd").unwrap_or_default());
             }
             Some("response_item") => self.item(payload),
             Some("event_msg") if text(payload, "type") == Some("token_count") => {
@@ -106,17 +102,13 @@ impl Reader {
         if let Some(version) = text(meta, "cli_version") {
             self.recorder.agent(format!("codex {version}"));
         }
-        self.recorder
-            .directory(text(meta, "cwd").unwrap_or_default());
-        let prompt =
-            text(&meta["base_instructions"], "text").or_else(|| text(meta, "instructions"));
+        self.recorder.directory(text(meta, "cwd").unwrap_or_default());
+        let prompt = text(&meta["base_instructions"], "text").or_else(|| text(meta, "instructions"));
         self.recorder.system(prompt.unwrap_or_default());
     }
 
     fn item(&mut self, item: &Value) {
-        let id = text(item, "call_id")
-            .or_else(|| text(item, "id"))
-            .unwrap_or_default();
+        let id = text(item, "call_id").or_else(|| text(item, "id")).unwrap_or_default();
         match text(item, "type") {
             Some("message") => match text(item, "role") {
                 Some("assistant") => self.recorder.said(&content(&item["content"]), ""),
@@ -157,18 +149,14 @@ impl Reader {
                 self.recorder.call(id, name, args, dir.as_deref());
             }
             Some(
-                "function_call_output"
-                | "custom_tool_call_output"
-                | "local_shell_call_output"
-                | "tool_search_output",
+                "function_call_output" | "custom_tool_call_output" | "local_shell_call_output" | "tool_search_output",
             ) => {
                 self.answered(id, output(&item["output"]));
             }
             Some("web_search_call") => {
                 self.numbers += 1;
                 let id = format!("web-search-{}", self.numbers);
-                self.recorder
-                    .call(&id, "web_search", item["action"].clone(), None);
+                self.recorder.call(&id, "web_search", item["action"].clone(), None);
             }
             Some("compaction" | "context_compaction") => self.recorder.compact(self.prompt),
             _ => {}
@@ -244,8 +232,7 @@ impl Reader {
             Some("command_execution") => {
                 let command = text(item, "command").unwrap_or_default();
                 let line = unwrapped(command);
-                self.recorder
-                    .call(&id, "command_execution", json!({ "command": line }), None);
+                self.recorder.call(&id, "command_execution", json!({ "command": line }), None);
                 let failed = item["exit_code"].as_i64() != Some(0);
                 let shown = text(item, "aggregated_output").unwrap_or_default();
                 self.recorder.result(&id, shown, failed);
@@ -289,9 +276,7 @@ fn script(input: &str) -> (&'static str, Value) {
     if let Some((_, rest)) = input.split_once("tools.exec_command(") {
         let field = |name: &str| {
             let named = [format!("{name}:"), format!("\"{name}\":")];
-            let (_, rest) = named
-                .iter()
-                .find_map(|name| rest.split_once(name.as_str()))?;
+            let (_, rest) = named.iter().find_map(|name| rest.split_once(name.as_str()))?;
             literal(rest.trim_start())
         };
         let Some(cmd) = field("cmd") else {
@@ -342,47 +327,26 @@ fn terminal(shown: &str) -> Option<u64> {
 fn output(output: &Value) -> Answer {
     let shown = content(output);
     let parsed = arguments(&Value::String(shown.clone()));
-    if let (Some(printed), Some(code)) = (
-        text(&parsed, "output"),
-        parsed["metadata"]["exit_code"].as_i64(),
-    ) {
-        return Answer {
-            printed: Some(printed.to_owned()),
-            failed: code != 0,
-            shown,
-            ..Answer::default()
-        };
+    if let (Some(printed), Some(code)) = (text(&parsed, "output"), parsed["metadata"]["exit_code"].as_i64()) {
+        return Answer { printed: Some(printed.to_owned()), failed: code != 0, shown, ..Answer::default() };
     }
     let stated = output["success"].as_bool().map(|success| !success);
     let (frame, printed) = match shown.split_once("Output:\n") {
         Some((frame, printed)) if frame.len() < 600 => (frame, Some(printed.to_owned())),
         _ => ("", None),
     };
-    let code = ["Exit code: ", "Process exited with code "]
-        .iter()
-        .find_map(|words| {
-            let (_, rest) = frame.split_once(words)?;
-            rest.split_whitespace().next()?.parse::<i64>().ok()
-        });
-    let starts = [
-        "failed",
-        "apply_patch verification failed",
-        "execution error",
-        "exec_command failed",
-        "aborted",
-    ];
+    let code = ["Exit code: ", "Process exited with code "].iter().find_map(|words| {
+        let (_, rest) = frame.split_once(words)?;
+        rest.split_whitespace().next()?.parse::<i64>().ok()
+    });
+    let starts = ["failed", "apply_patch verification failed", "execution error", "exec_command failed", "aborted"];
     let is_running = frame.contains("Process running with session ID");
     let failed = match (code, stated) {
         (Some(code), _) => code != 0,
         (None, Some(failed)) => failed,
         (None, None) => is_running || starts.iter().any(|start| shown.starts_with(start)),
     };
-    Answer {
-        shown,
-        printed,
-        failed,
-        ..Answer::default()
-    }
+    Answer { shown, printed, failed, ..Answer::default() }
 }
 
 /// What `more` has beyond `known`.
@@ -447,10 +411,7 @@ mod tests {
                 "web_search net",
             ]
         );
-        assert_eq!(
-            usages(&session),
-            ["gpt-5.5 200+800 50", "gpt-5.5 100+1000 20"]
-        );
+        assert_eq!(usages(&session), ["gpt-5.5 200+800 50", "gpt-5.5 100+1000 20"]);
     }
 
     #[test]
@@ -483,14 +444,8 @@ mod tests {
         let text: Vec<String> = session.iter().map(Value::to_string).collect();
         let session = imported("codex", &text.join("\n"));
         let calls = calls(&session);
-        assert_eq!(
-            calls[0],
-            "exec_command exec: cargo test in /w -> one\ntwo\nthree\n"
-        );
-        assert_eq!(
-            calls[1],
-            "exec_command exec: sleep 9 && cat a in /w -> (Exit)"
-        );
+        assert_eq!(calls[0], "exec_command exec: cargo test in /w -> one\ntwo\nthree\n");
+        assert_eq!(calls[1], "exec_command exec: sleep 9 && cat a in /w -> (Exit)");
         // Of a program that is still running at the end, nothing is certain.
         assert_eq!(calls[5], "exec_command exec: cat b in /w -> (Exit)");
     }
@@ -506,20 +461,9 @@ mod tests {
 
     #[test]
     fn a_script_with_one_call_is_that_call() {
-        let (tool, args) = script(
-            "const r = await tools.exec_command({ cmd: \"cat \\\"a b\\\"\", workdir: '/w' });",
-        );
-        assert_eq!(
-            (tool, args),
-            (
-                "exec_command",
-                json!({"cmd": "cat \"a b\"", "workdir": "/w"})
-            )
-        );
-        assert_eq!(
-            script("await tools.exec_command({cmd: `ls ${dir}`})").0,
-            "script"
-        );
+        let (tool, args) = script("const r = await tools.exec_command({ cmd: \"cat \\\"a b\\\"\", workdir: '/w' });");
+        assert_eq!((tool, args), ("exec_command", json!({"cmd": "cat \"a b\"", "workdir": "/w"})));
+        assert_eq!(script("await tools.exec_command({cmd: `ls ${dir}`})").0, "script");
         assert_eq!(script("tools.a(); tools.b();").0, "script");
     }
 }

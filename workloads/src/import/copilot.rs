@@ -26,13 +26,8 @@ impl Importer for Copilot {
     }
 
     fn detects(&self, head: &Head) -> bool {
-        let kinds = [
-            "session.start",
-            "user.message",
-            "assistant.message",
-            "assistant.turn_start",
-            "tool.execution_start",
-        ];
+        let kinds =
+            ["session.start", "user.message", "assistant.message", "assistant.turn_start", "tool.execution_start"];
         head.has("data") && kinds.iter().any(|kind| head.is("type", kind))
     }
 
@@ -45,9 +40,7 @@ impl Importer for Copilot {
 }
 
 fn event(recorder: &mut Recorder, event: &Value) {
-    let time = [&event["timestamp"], &event["ts"]]
-        .into_iter()
-        .find_map(milliseconds);
+    let time = [&event["timestamp"], &event["ts"]].into_iter().find_map(milliseconds);
     recorder.time(time);
     let data = &event["data"];
     let lane = text(data, "parentToolCallId");
@@ -59,30 +52,19 @@ fn event(recorder: &mut Recorder, event: &Value) {
             let context = &data["context"];
             recorder.directory(text(context, "cwd").unwrap_or_default());
             recorder.directory(text(context, "gitRoot").unwrap_or_default());
-            recorder.model(
-                text(data, "selectedModel")
-                    .or_else(|| text(data, "model"))
-                    .unwrap_or_default(),
-            );
+            recorder.model(text(data, "selectedModel").or_else(|| text(data, "model")).unwrap_or_default());
         }
         Some("session.model_change") => recorder.model(text(data, "newModel").unwrap_or_default()),
         Some("system.message") => recorder.system(&content(&data["content"])),
         Some("user.message") => {
             recorder.lane(None);
-            recorder.user(
-                text(data, "transformedContent")
-                    .or_else(|| text(data, "content"))
-                    .unwrap_or_default(),
-            );
+            recorder.user(text(data, "transformedContent").or_else(|| text(data, "content")).unwrap_or_default());
         }
         Some("assistant.reasoning") => recorder.said("", text(data, "content").unwrap_or_default()),
         Some("assistant.message") => {
             recorder.lane(lane);
             recorder.model(text(data, "model").unwrap_or_default());
-            recorder.said(
-                text(data, "content").unwrap_or_default(),
-                text(data, "reasoningText").unwrap_or_default(),
-            );
+            recorder.said(text(data, "content").unwrap_or_default(), text(data, "reasoningText").unwrap_or_default());
             for request in data["toolRequests"].as_array().into_iter().flatten() {
                 let name = text(request, "name").unwrap_or("unknown");
                 if let Some(id) = text(request, "toolCallId") {
@@ -130,9 +112,7 @@ fn result(data: &Value) -> Answer {
     // A shell command ends with `<exited with exit code 0>`.
     let end = shown.trim_end().rsplit_once("<exited with exit code ");
     let code = end.and_then(|(_, code)| code.strip_suffix('>')?.parse::<i64>().ok());
-    let printed = end
-        .filter(|_| code.is_some())
-        .map(|(printed, _)| printed.to_owned());
+    let printed = end.filter(|_| code.is_some()).map(|(printed, _)| printed.to_owned());
     Answer {
         failed: data["success"].as_bool() == Some(false) || code.is_some_and(|code| code != 0),
         printed,
@@ -144,11 +124,7 @@ fn result(data: &Value) -> Answer {
 /// A usage record; its input includes what the cache serves.
 fn usage(usage: &Value) -> TokenUsage {
     let count = |name: &str| token_count(&usage[name]);
-    let (input, read, write) = (
-        count("inputTokens"),
-        count("cacheReadTokens"),
-        count("cacheWriteTokens"),
-    );
+    let (input, read, write) = (count("inputTokens"), count("cacheReadTokens"), count("cacheWriteTokens"));
     TokenUsage {
         uncached: input.checked_sub(read + write).unwrap_or(input),
         cache_read: read,
@@ -188,23 +164,12 @@ mod tests {
         assert_eq!(session.agent, "copilot 1.0.5");
         assert_eq!(
             calls(&session),
-            [
-                "view read a.txt: whole one\ntwo\n",
-                "bash exec: cat a.txt in /w/p -> one\ntwo\n"
-            ]
+            ["view read a.txt: whole one\ntwo\n", "bash exec: cat a.txt in /w/p -> one\ntwo\n"]
         );
         let [total] = &session.totals[..] else {
             panic!("{:?}", session.totals);
         };
         let usage = total.usage.unwrap();
-        assert_eq!(
-            (
-                usage.uncached,
-                usage.cache_read,
-                usage.cache_write_5m,
-                usage.output
-            ),
-            (30, 60, 10, 9)
-        );
+        assert_eq!((usage.uncached, usage.cache_read, usage.cache_write_5m, usage.output), (30, 60, 10, 9));
     }
 }

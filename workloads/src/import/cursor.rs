@@ -30,11 +30,9 @@ impl Importer for Cursor {
     }
 
     fn detects(&self, head: &Head) -> bool {
-        let is_stream =
-            head.is("type", "tool_call") && head.has("call_id") && head.has("tool_call");
+        let is_stream = head.is("type", "tool_call") && head.has("call_id") && head.has("tool_call");
         // Other agents' messages have their role inside.
-        let is_transcript =
-            head.has("role") && head.has("message.content") && !head.has("message.role");
+        let is_transcript = head.has("role") && head.has("message.content") && !head.has("message.role");
         is_stream || is_transcript
     }
 
@@ -66,20 +64,12 @@ fn line(recorder: &mut Recorder, record: &Value) {
 
 fn call(recorder: &mut Recorder, record: &Value) {
     let id = text(record, "call_id").unwrap_or_default();
-    let Some((name, call)) = record["tool_call"]
-        .as_object()
-        .and_then(|call| call.iter().next())
-    else {
+    let Some((name, call)) = record["tool_call"].as_object().and_then(|call| call.iter().next()) else {
         return;
     };
     // `readToolCall` is the tool `read`.
     let name = name.strip_suffix("ToolCall").unwrap_or(name);
-    recorder.call(
-        id,
-        name,
-        call["args"].clone(),
-        text(&call["args"], "workingDirectory"),
-    );
+    recorder.call(id, name, call["args"].clone(), text(&call["args"], "workingDirectory"));
     if text(record, "subtype") != Some("completed") {
         return;
     }
@@ -94,11 +84,7 @@ fn call(recorder: &mut Recorder, record: &Value) {
                 ..Answer::default()
             }
         }
-        false => Answer {
-            shown: content(&call["result"]),
-            failed: true,
-            ..Answer::default()
-        },
+        false => Answer { shown: content(&call["result"]), failed: true, ..Answer::default() },
     };
     recorder.answered(id, answer);
 }
@@ -118,13 +104,7 @@ mod tests {
 {"type":"tool_call","subtype":"completed","call_id":"c2","tool_call":{"shellToolCall":{"args":{"command":"ls"},"result":{"success":{"stdout":"a.txt\n","exitCode":0}}}},"session_id":"s"}
 "#,
         );
-        assert_eq!(
-            calls(&stream),
-            [
-                "read read a.txt: whole one\n",
-                "shell exec: ls in /w/p -> a.txt\n"
-            ]
-        );
+        assert_eq!(calls(&stream), ["read read a.txt: whole one\n", "shell exec: ls in /w/p -> a.txt\n"]);
         let transcript = imported(
             "cursor",
             r#"{"role":"user","message":{"content":[{"type":"text","text":"Look."}]}}

@@ -44,14 +44,12 @@ impl Head {
         let text = String::from_utf8_lossy(bytes);
         let text = text.trim_start_matches('\u{feff}').trim_start();
         let mut head = Self::default();
-        let is_object =
-            |line: &str| line.starts_with('{') && serde_json::from_str::<IgnoredAny>(line).is_ok();
+        let is_object = |line: &str| line.starts_with('{') && serde_json::from_str::<IgnoredAny>(line).is_ok();
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         let first = lines.next().unwrap_or_default();
         let others = lines.clone().take(LINES).count();
         // A bad first line does not make lines a document, nor does a document over many lines make it lines.
-        let is_document =
-            || matches!(first, "{" | "[") || serde_json::from_str::<IgnoredAny>(text).is_ok();
+        let is_document = || matches!(first, "{" | "[") || serde_json::from_str::<IgnoredAny>(text).is_ok();
         head.is_lines = match is_object(first) {
             true => others > 0,
             false => !is_document() && lines.take(6).any(is_object),
@@ -78,9 +76,7 @@ impl Head {
 
     /// Whether a field of a record has this value.
     pub fn is(&self, field: &str, value: &str) -> bool {
-        self.fields
-            .get(field)
-            .is_some_and(|values| values.contains(value))
+        self.fields.get(field).is_some_and(|values| values.contains(value))
     }
 
     /// Whether a value of a field begins with this text.
@@ -162,10 +158,7 @@ impl Head {
                 b if b.is_ascii_whitespace() => {}
                 _ => {
                     let start = at;
-                    while bytes
-                        .get(at + 1)
-                        .is_some_and(|b| !b",:]}\"{[".contains(b) && !b.is_ascii_whitespace())
-                    {
+                    while bytes.get(at + 1).is_some_and(|b| !b",:]}\"{[".contains(b) && !b.is_ascii_whitespace()) {
                         at += 1;
                     }
                     let value = text.get(start..=at);
@@ -206,9 +199,7 @@ const KNOWN: &[Known] = &[
         "name it in a workload file for --workload, or inspect it with `ctxbench trace show`",
     ),
     (
-        |head| {
-            head.is("v", "1") && head.has("cli_version") && head.has("agent") && head.has("content")
-        },
+        |head| head.is("v", "1") && head.has("cli_version") && head.has("agent") && head.has("content"),
         "a condensed transcript of the Entire CLI, which lacks cached tokens and the structure of results",
         "name the agent's own session, which is beside it as `full.jsonl` (branch `entire/checkpoints/v1`)",
     ),
@@ -269,10 +260,7 @@ pub fn importer(id: &str) -> Result<&'static dyn Importer, String> {
     let named = IMPORTERS.iter().find(|importer| importer.id() == id);
     named.copied().ok_or_else(|| {
         let names = IMPORTERS.iter().map(|importer| importer.id());
-        format!(
-            "unknown format {id:?}; {}",
-            inputs::names::alternatives(id, names)
-        )
+        format!("unknown format {id:?}; {}", inputs::names::alternatives(id, names))
     })
 }
 
@@ -289,27 +277,15 @@ pub fn read(
     let importer = match format {
         Some(id) => importer(id)?,
         None => {
-            input
-                .by_ref()
-                .take(HEAD)
-                .read_to_end(&mut start)
-                .map_err(failed)?;
+            input.by_ref().take(HEAD).read_to_end(&mut start).map_err(failed)?;
             let newline = start.contains(&b'\n');
             if !newline && start.len() as u64 == HEAD {
-                input
-                    .by_ref()
-                    .take(DOCUMENT)
-                    .read_until(b'\n', &mut start)
-                    .map_err(failed)?;
+                input.by_ref().take(DOCUMENT).read_until(b'\n', &mut start).map_err(failed)?;
             }
             let mut head = Head::new(&start);
             if head.is_document && start.len() as u64 >= HEAD {
                 // The distinguishing field of a document can be at its end.
-                input
-                    .by_ref()
-                    .take(DOCUMENT)
-                    .read_to_end(&mut start)
-                    .map_err(failed)?;
+                input.by_ref().take(DOCUMENT).read_to_end(&mut start).map_err(failed)?;
                 head = Head::new(&start);
             }
             detect(&head)?
@@ -317,13 +293,9 @@ pub fn read(
     };
     let mut all = Cursor::new(start).chain(input);
     let sessions = importer.import(&mut all)?;
-    let is_nothing =
-        |session: &ImportedSession| session.events.is_empty() && session.totals.is_empty();
+    let is_nothing = |session: &ImportedSession| session.events.is_empty() && session.totals.is_empty();
     match sessions.iter().all(is_nothing) {
-        true => Err(format!(
-            "looks like {}, but holds no message, no call and no usage",
-            importer.reads()
-        )),
+        true => Err(format!("looks like {}, but holds no message, no call and no usage", importer.reads())),
         false => Ok((importer, sessions)),
     }
 }
@@ -334,12 +306,10 @@ mod tests {
 
     #[test]
     fn the_shape_of_lines_and_documents_is_noted_even_if_they_are_cut_off() {
-        let lines =
-            Head::new(b"{\"type\":\"a\",\"payload\":{\"type\":\"b\"}}\n{\"type\":\"c\",\"pay");
+        let lines = Head::new(b"{\"type\":\"a\",\"payload\":{\"type\":\"b\"}}\n{\"type\":\"c\",\"pay");
         assert!(lines.is_lines && lines.is("type", "a") && lines.is("type", "c"));
         assert!(lines.is("payload.type", "b") && !lines.has("pay"));
-        let document =
-            Head::new(b"{\n \"messages\": [\n {\"role\": \"user\", \"n\": [1, 2]}, {\"ro");
+        let document = Head::new(b"{\n \"messages\": [\n {\"role\": \"user\", \"n\": [1, 2]}, {\"ro");
         assert!(document.is_document && document.is("messages.role", "user"));
         assert!(document.is("messages.n", "2"));
         let list = Head::new(b"[{\"role\":\"user\"}]");
@@ -348,16 +318,7 @@ mod tests {
 
     #[test]
     fn any_bytes_have_a_head() {
-        for bytes in [
-            &b""[..],
-            b"\xff\xfe",
-            b"{",
-            b"[[[[",
-            b"}}}}",
-            b"{\"a\\",
-            b"\"",
-            &[b'['; 5000],
-        ] {
+        for bytes in [&b""[..], b"\xff\xfe", b"{", b"[[[[", b"}}}}", b"{\"a\\", b"\"", &[b'['; 5000]] {
             let _ = detect(&Head::new(bytes));
         }
     }
@@ -368,24 +329,16 @@ mod tests {
             (&b"SQLite format 3\0"[..], "looks like an SQLite database"),
             (b"PK\x03\x04xx", "inspect log convert"),
             (b"<!DOCTYPE html><p>", "looks like a web page"),
-            (
-                b"{\"t\":\"head\",\"v\":1,\"fidelity\":\"shape\"}\n{\"t\":\"end\"}\n",
-                "a ctxbench trace",
-            ),
+            (b"{\"t\":\"head\",\"v\":1,\"fidelity\":\"shape\"}\n{\"t\":\"end\"}\n", "a ctxbench trace"),
             (
                 b"{\"v\":1,\"agent\":\"a\",\"cli_version\":\"1\",\"type\":\"user\",\"content\":[]}\n{\"v\":1}\n",
                 "full.jsonl",
             ),
             (b"", "is empty\n  fix: "),
-            (
-                b"{\"alpha\":1,\"beta\":2}",
-                "a JSON document with the fields alpha, beta",
-            ),
+            (b"{\"alpha\":1,\"beta\":2}", "a JSON document with the fields alpha, beta"),
             (b"hello", "ADDING-AN-IMPORTER.md"),
         ] {
-            let refused = detect(&Head::new(bytes))
-                .map(|found| found.id())
-                .unwrap_err();
+            let refused = detect(&Head::new(bytes)).map(|found| found.id()).unwrap_err();
             assert!(refused.contains(words), "{refused}");
         }
     }

@@ -44,13 +44,7 @@ impl Disguise {
         let digest = sha256(name);
         // 11 hexadecimal digits fit into a number that every JSON reader keeps exactly.
         let first = u64::from_str_radix(&digest[..11], 16).unwrap_or(0);
-        Self {
-            fidelity,
-            names: HashMap::new(),
-            words: HashMap::new(),
-            next_seed: first,
-            blobs: BTreeMap::new(),
-        }
+        Self { fidelity, names: HashMap::new(), words: HashMap::new(), next_seed: first, blobs: BTreeMap::new() }
     }
 
     /// Whether names that may identify a person are published.
@@ -94,13 +88,7 @@ impl Disguise {
                 let digest = sha256(&bytes);
                 self.blobs.insert(digest.clone(), bytes.clone());
                 let blob = (!bytes.is_empty()).then(|| format!("blobs/{digest}"));
-                let content = TraceContent {
-                    bytes: bytes.len() as u64,
-                    lines,
-                    sha256: digest,
-                    blob,
-                    fill: None,
-                };
+                let content = TraceContent { bytes: bytes.len() as u64, lines, sha256: digest, blob, fill: None };
                 (content, bytes)
             }
             Fidelity::Shape => self.filler(original.len() as u64, lines),
@@ -116,9 +104,7 @@ impl Disguise {
             lines: lines.min(bytes),
             sha256: sha256(&text),
             blob: None,
-            fill: Some(Fill {
-                seed: self.next_seed,
-            }),
+            fill: Some(Fill { seed: self.next_seed }),
         };
         (content, text)
     }

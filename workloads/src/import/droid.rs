@@ -27,8 +27,7 @@ impl Importer for Droid {
     }
 
     fn detects(&self, head: &Head) -> bool {
-        head.is("type", "session_start")
-            && (head.has("cwd") || head.has("title") || head.has("message.role"))
+        head.is("type", "session_start") && (head.has("cwd") || head.has("title") || head.has("message.role"))
             || head.is("type", "message") && head.has("message.role") && head.has("message.content")
     }
 

@@ -26,8 +26,7 @@ impl Importer for Gemini {
     }
 
     fn detects(&self, head: &Head) -> bool {
-        let is_session =
-            head.has("sessionId") && (head.has("projectHash") || head.has("lastUpdated"));
+        let is_session = head.has("sessionId") && (head.has("projectHash") || head.has("lastUpdated"));
         let is_stream = head.is("type", "init") && head.has("session_id") && head.has("model");
         is_stream || is_session || head.is("messages.type", "gemini") || head.is("type", "gemini")
     }
@@ -42,9 +41,7 @@ impl Importer for Gemini {
             } else if text(&record, "type").is_some() {
                 // A message that is recorded again replaces the earlier record.
                 let id = text(&record, "id").map(str::to_owned);
-                let known = messages
-                    .iter()
-                    .rposition(|one| id.is_some() && text(one, "id") == id.as_deref());
+                let known = messages.iter().rposition(|one| id.is_some() && text(one, "id") == id.as_deref());
                 match known {
                     Some(at) => messages[at] = record,
                     None => messages.push(record),
@@ -62,10 +59,7 @@ impl Importer for Gemini {
         };
         let lost = each_record(recording, &mut add)?;
         recorder.unreadable(lost);
-        if messages
-            .iter()
-            .any(|message| text(message, "type") == Some("init"))
-        {
+        if messages.iter().any(|message| text(message, "type") == Some("init")) {
             let mut model = String::new();
             for event in &messages {
                 streamed(&mut recorder, event, &mut model);
@@ -126,8 +120,7 @@ fn streamed(recorder: &mut Recorder, event: &Value, model: &mut String) {
         Some("result") => {
             let stats = &event["stats"];
             let models = stats["models"].as_object().into_iter().flatten();
-            let mut all: Vec<(&str, &Value)> =
-                models.map(|(name, stats)| (name.as_str(), stats)).collect();
+            let mut all: Vec<(&str, &Value)> = models.map(|(name, stats)| (name.as_str(), stats)).collect();
             if all.is_empty() && stats.is_object() {
                 all.push((model.as_str(), stats));
             }
@@ -160,21 +153,13 @@ fn answer(recorder: &mut Recorder, message: &Value) {
         })
         .collect();
     recorder.said(&content(&message["content"]), &thoughts.join("\n"));
-    let calls: Vec<&Value> = message["toolCalls"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .collect();
+    let calls: Vec<&Value> = message["toolCalls"].as_array().into_iter().flatten().collect();
     let mut ids = Vec::new();
     for call in &calls {
         let id = recorder.new_id(text(call, "id").unwrap_or_default());
         let name = text(call, "name").unwrap_or("unknown");
-        let dir = ["dir_path", "directory"]
-            .into_iter()
-            .find_map(|name| text(&call["args"], name));
-        let dir = dir
-            .filter(|_| name == "run_shell_command")
-            .map(str::to_owned);
+        let dir = ["dir_path", "directory"].into_iter().find_map(|name| text(&call["args"], name));
+        let dir = dir.filter(|_| name == "run_shell_command").map(str::to_owned);
         recorder.call(&id, name, call["args"].clone(), dir.as_deref());
         ids.push(id);
     }
@@ -203,9 +188,7 @@ fn result(call: &Value) -> Answer {
     let is_shell = text(call, "name") == Some("run_shell_command");
     let (printed, code) = if is_shell { shell(&shown) } else { (None, 0) };
     Answer {
-        before: text(display, "originalContent")
-            .filter(|_| display["isNewFile"] != true)
-            .map(str::to_owned),
+        before: text(display, "originalContent").filter(|_| display["isNewFile"] != true).map(str::to_owned),
         failed: failed || code != 0,
         printed,
         shown,
@@ -215,10 +198,7 @@ fn result(call: &Value) -> Answer {
 
 /// Output and exit code of a shell command, in the lines `Output: …`, `Error: …`, `Exit Code: …`.
 fn shell(shown: &str) -> (Option<String>, i64) {
-    let code = shown
-        .lines()
-        .rev()
-        .find_map(|line| line.strip_prefix("Exit Code: "));
+    let code = shown.lines().rev().find_map(|line| line.strip_prefix("Exit Code: "));
     let code = code.and_then(|code| code.trim().parse().ok()).unwrap_or(0);
     let start = match shown.strip_prefix("Output: ") {
         Some(rest) => Some(rest),
@@ -227,13 +207,7 @@ fn shell(shown: &str) -> (Option<String>, i64) {
     let Some(rest) = start else {
         return (None, code);
     };
-    let ends = [
-        "\nError: ",
-        "\nExit Code: ",
-        "\nSignal: ",
-        "\nBackground PIDs: ",
-        "\nProcess Group PGID: ",
-    ];
+    let ends = ["\nError: ", "\nExit Code: ", "\nSignal: ", "\nBackground PIDs: ", "\nProcess Group PGID: "];
     let end = ends.iter().filter_map(|end| rest.rfind(end)).min();
     let printed = &rest[..end.unwrap_or(rest.len())];
     match printed {
@@ -313,18 +287,9 @@ mod tests {
         ];
         let text: String = events.iter().map(|event| format!("{event}\n")).collect();
         let session = imported("gemini", &text);
-        assert_eq!(
-            calls(&session),
-            [
-                "run_shell_command exec: cat a -> one\n",
-                "write_file write b (NotFound)"
-            ]
-        );
+        assert_eq!(calls(&session), ["run_shell_command exec: cat a -> one\n", "write_file write b (NotFound)"]);
         let usage = session.totals[0].usage.unwrap();
-        assert_eq!(
-            (usage.uncached, usage.cache_read, usage.output),
-            (40, 60, 10)
-        );
+        assert_eq!((usage.uncached, usage.cache_read, usage.output), (40, 60, 10));
         assert_eq!(session.totals[0].model, "gemini-3-pro-preview");
     }
 }

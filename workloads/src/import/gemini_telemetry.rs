@@ -43,10 +43,7 @@ impl Importer for GeminiTelemetry {
         let lost = each_record(recording, |record| {
             collect(&record, &mut sessions);
         })?;
-        let mut sessions: Vec<ImportedSession> = sessions
-            .into_iter()
-            .map(|(_, recorder)| recorder.finish())
-            .collect();
+        let mut sessions: Vec<ImportedSession> = sessions.into_iter().map(|(_, recorder)| recorder.finish()).collect();
         // A record that cannot be read names no session.
         if let Some(first) = sessions.first_mut() {
             let Damage { unreadable, mended } = lost;
@@ -65,9 +62,7 @@ fn collect(record: &Value, sessions: &mut Vec<(String, Recorder)>) {
             for one in scope["logRecords"].as_array().into_iter().flatten() {
                 let mut attributes = named(&one["attributes"]);
                 for (name, value) in &resource {
-                    attributes
-                        .entry(name.clone())
-                        .or_insert_with(|| value.clone());
+                    attributes.entry(name.clone()).or_insert_with(|| value.clone());
                 }
                 event(&attributes, &one["timeUnixNano"], sessions);
             }
@@ -125,11 +120,7 @@ fn event(attributes: &Map<String, Value>, time: &Value, sessions: &mut Vec<(Stri
             recorder.call(&id, tool, args.unwrap_or_default(), None);
             let success = attributes.get("success");
             let failed = success.is_some_and(|success| success == false || success == "false");
-            let answer = Answer {
-                shown: text("error").unwrap_or_default().to_owned(),
-                failed,
-                ..Answer::default()
-            };
+            let answer = Answer { shown: text("error").unwrap_or_default().to_owned(), failed, ..Answer::default() };
             recorder.answered_at_end(&id, answer);
         }
         "chat_compression" => recorder.compact(count("tokens_before")),
@@ -142,9 +133,7 @@ fn said(response: &Value) -> String {
     match response {
         Value::Array(all) => all.iter().map(said).collect(),
         Value::Object(_) if response["candidates"].is_array() => said(&response["candidates"]),
-        Value::Object(_) if response["content"]["parts"].is_array() => {
-            content(&response["content"]["parts"])
-        }
+        Value::Object(_) if response["content"]["parts"].is_array() => content(&response["content"]["parts"]),
         _ => String::new(),
     }
 }
@@ -181,10 +170,7 @@ mod tests {
         assert_eq!(usages(&session), ["gemini-3-pro 40+60 7"]);
         // A record that was cut off costs itself.
         let (cut, _) = one.split_at(one.len() / 9);
-        let two = format!(
-            "{one}{cut}\n{}",
-            events("s2").iter().map(record).collect::<String>()
-        );
+        let two = format!("{one}{cut}\n{}", events("s2").iter().map(record).collect::<String>());
         let sessions = imported_all("gemini-telemetry", &two);
         assert_eq!(sessions.len(), 2);
         for session in &sessions {

@@ -59,16 +59,10 @@ impl Importer for InspectAi {
 fn sample(sample: &Value, model: &str) -> ImportedSession {
     let mut recorder = Recorder::new("inspect_ai");
     recorder.model(model);
-    let messages: Vec<&Value> = sample["messages"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .collect();
+    let messages: Vec<&Value> = sample["messages"].as_array().into_iter().flatten().collect();
     let events = sample["events"].as_array().into_iter().flatten();
     let calls = events.filter(|event| text(event, "event") == Some("model"));
-    let usages: Vec<TokenUsage> = calls
-        .map(|call| counted(&call["output"]["usage"]))
-        .collect();
+    let usages: Vec<TokenUsage> = calls.map(|call| counted(&call["output"]["usage"])).collect();
     let is_answer = |one: &&&Value| text(one, "role") == Some("assistant");
     // A call of the model is an answer only if there are as many of both.
     let is_paired = usages.len() == messages.iter().filter(is_answer).count();
@@ -98,9 +92,7 @@ fn totals(recorder: &mut Recorder, usage: &Value) {
 fn counted(reported: &Value) -> TokenUsage {
     let mut counted = usage(reported);
     let beside = counted.uncached + counted.cache_read + counted.cache_write_5m + counted.output;
-    let includes_cache = reported["total_tokens"]
-        .as_u64()
-        .is_some_and(|total| total < beside);
+    let includes_cache = reported["total_tokens"].as_u64().is_some_and(|total| total < beside);
     if includes_cache {
         let cached = counted.cache_read + counted.cache_write_5m;
         counted.uncached = counted.uncached.saturating_sub(cached);
@@ -126,10 +118,7 @@ mod tests {
         assert_eq!(sessions.len(), 2);
         assert_eq!(calls(&sessions[0]), ["bash exec: cat a -> one\n"]);
         let usage = sessions[0].totals[0].usage.unwrap();
-        assert_eq!(
-            (usage.uncached, usage.cache_read, usage.output),
-            (60, 40, 7)
-        );
+        assert_eq!((usage.uncached, usage.cache_read, usage.output), (60, 40, 7));
     }
 
     #[test]

@@ -26,8 +26,7 @@ pub fn whole(input: &mut dyn BufRead) -> Result<String, String> {
     let mut bytes = Vec::new();
     let read = input.read_to_end(&mut bytes);
     read.map_err(|error| format!("cannot be read: {error}"))?;
-    Ok(String::from_utf8(bytes)
-        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
 /// The text of a message or a result: a string, a list of blocks with `text`, or an object with one.

@@ -50,18 +50,11 @@ impl Importer for Kiro {
             let said = &user["content"];
             recorder.user(text(&said["Prompt"], "prompt").unwrap_or_default());
             for kind in ["ToolUseResults", "CancelledToolUses"] {
-                let results = said[kind]["tool_use_results"]
-                    .as_array()
-                    .into_iter()
-                    .flatten();
+                let results = said[kind]["tool_use_results"].as_array().into_iter().flatten();
                 for result in results {
                     let shown = shown(&result["content"]);
                     let failed = text(result, "status") != Some("Success");
-                    recorder.result(
-                        text(result, "tool_use_id").unwrap_or_default(),
-                        shown,
-                        failed,
-                    );
+                    recorder.result(text(result, "tool_use_id").unwrap_or_default(), shown, failed);
                 }
             }
             answer(&mut recorder, &turn["assistant"]);
@@ -79,9 +72,7 @@ fn answer(recorder: &mut Recorder, assistant: &Value) {
         recorder.answer();
         recorder.said(text(said, "content").unwrap_or_default(), "");
         for call in said["tool_uses"].as_array().into_iter().flatten() {
-            let name = text(call, "orig_name")
-                .or_else(|| text(call, "name"))
-                .unwrap_or("unknown");
+            let name = text(call, "orig_name").or_else(|| text(call, "name")).unwrap_or("unknown");
             let id = text(call, "id").unwrap_or_default();
             recorder.call(id, name, arguments(&call["args"]), None);
         }
@@ -112,10 +103,7 @@ mod tests {
                 "content": [{"Json": {"exit_status": "0", "stdout": "a\n", "stderr": ""}}]}]}}},
              "assistant": {"Response": {"content": "Done."}}},
         ]});
-        assert_eq!(
-            calls(&imported("kiro", &file.to_string())),
-            ["execute_bash exec: ls in /w/p -> a\n"]
-        );
+        assert_eq!(calls(&imported("kiro", &file.to_string())), ["execute_bash exec: ls in /w/p -> a\n"]);
         let editor = json!({"sessionId": "s", "title": "t", "history": [
             {"message": {"role": "user", "content": [{"type": "text", "text": "Hello."}]}},
             {"message": {"role": "assistant", "content": "Hello."}},

@@ -31,17 +31,7 @@ impl Importer for Mcp {
     }
 
     fn detects(&self, head: &Head) -> bool {
-        let places = [
-            "",
-            "message.",
-            "payload.",
-            "data.",
-            "params.",
-            "msg.",
-            "body.",
-            "request.",
-            "response.",
-        ];
+        let places = ["", "message.", "payload.", "data.", "params.", "msg.", "body.", "request.", "response."];
         let has = |place: &&str| head.has(&format!("{place}jsonrpc"));
         places.iter().any(has)
             || head.text.contains("{\"jsonrpc\":")
@@ -50,10 +40,7 @@ impl Importer for Mcp {
     }
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
-        let mut reader = Reader {
-            recorder: Recorder::without_model("an MCP client"),
-            open: HashMap::new(),
-        };
+        let mut reader = Reader { recorder: Recorder::without_model("an MCP client"), open: HashMap::new() };
         let text = super::json::whole(recording)?;
         if let Ok(Value::Array(all)) = serde_json::from_str::<Value>(&text) {
             for record in &all {
@@ -110,9 +97,7 @@ impl Reader {
 
     /// Reads the messages of a record. Returns whether it has any.
     fn record(&mut self, record: &Value) -> bool {
-        let time = ["timestamp", "time", "ts"]
-            .into_iter()
-            .find_map(|name| record.get(name));
+        let time = ["timestamp", "time", "ts"].into_iter().find_map(|name| record.get(name));
         self.recorder.time(time.and_then(milliseconds));
         let mut messages = Vec::new();
         inner(record, 0, &mut messages);
@@ -146,8 +131,7 @@ impl Reader {
             Some("tools/call") => {
                 let id = self.recorder.new_id(&key);
                 let name = text(params, "name").unwrap_or("unknown");
-                self.recorder
-                    .call(&id, name, params["arguments"].clone(), None);
+                self.recorder.call(&id, name, params["arguments"].clone(), None);
                 self.open.insert(key, id);
             }
             Some(_) => {}
@@ -155,8 +139,7 @@ impl Reader {
                 let roots = message["result"]["roots"].as_array().into_iter().flatten();
                 for root in roots {
                     let uri = text(root, "uri").unwrap_or_default();
-                    self.recorder
-                        .directory(uri.strip_prefix("file://").unwrap_or(uri));
+                    self.recorder.directory(uri.strip_prefix("file://").unwrap_or(uri));
                 }
                 let Some(id) = self.open.remove(&key) else {
                     return;
@@ -165,10 +148,7 @@ impl Reader {
                 let error = &message["error"];
                 match error.is_object() {
                     true => self.recorder.result(&id, content(&error["message"]), true),
-                    false => {
-                        self.recorder
-                            .result(&id, content(&result["content"]), is_failed(result))
-                    }
+                    false => self.recorder.result(&id, content(&result["content"]), is_failed(result)),
                 }
             }
         }
@@ -177,8 +157,7 @@ impl Reader {
 
 /// The JSON-RPC messages in a record, in their order.
 fn inner<'a>(record: &'a Value, depth: usize, messages: &mut Vec<&'a Value>) {
-    let is_message = record["jsonrpc"].is_string()
-        || record["method"].is_string() && record.get("params").is_some();
+    let is_message = record["jsonrpc"].is_string() || record["method"].is_string() && record.get("params").is_some();
     match record {
         _ if is_message => messages.push(record),
         Value::Array(all) => {
@@ -207,36 +186,20 @@ mod tests {
 {"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"read_text_file","arguments":{"path":"/w/p/d/none"}}}
 {"jsonrpc":"2.0","id":2,"result":{"content":[{"type":"text","text":"ENOENT: no such file"}],"isError":true}}
 "#;
-        let wrapped: String = messages
-            .lines()
-            .map(|line| format!("{{\"direction\":\"in\",\"message\":{line}}}\n"))
-            .collect();
-        let logged: String = messages
-            .lines()
-            .map(|line| format!("2026-01-01T00:00:00Z [files] info: {line}\n"))
-            .collect();
+        let wrapped: String =
+            messages.lines().map(|line| format!("{{\"direction\":\"in\",\"message\":{line}}}\n")).collect();
+        let logged: String =
+            messages.lines().map(|line| format!("2026-01-01T00:00:00Z [files] info: {line}\n")).collect();
         // Claude Desktop writes words behind each message, and may begin no line between two.
         let described = |end: &str| -> String {
             let line = |line: &str| {
-                format!(
-                    "2026-01-01T00:00:00Z [files] [info] Message: {line} {{ metadata: undefined }}{end}"
-                )
+                format!("2026-01-01T00:00:00Z [files] [info] Message: {line} {{ metadata: undefined }}{end}")
             };
             messages.lines().map(line).collect::<String>() + "Server began {\n"
         };
-        for text in [
-            messages,
-            &wrapped,
-            &logged,
-            &described("\n"),
-            &described(" "),
-        ] {
+        for text in [messages, &wrapped, &logged, &described("\n"), &described(" ")] {
             let session = imported("mcp", text);
-            assert_eq!(
-                (session.unreadable_lines, session.mended_lines),
-                (0, 0),
-                "{text}"
-            );
+            assert_eq!((session.unreadable_lines, session.mended_lines), (0, 0), "{text}");
             assert_eq!(session.agent, "agent 1 (MCP)");
             assert_eq!(
                 calls(&session),
@@ -263,11 +226,7 @@ mod tests {
         ] {
             let text = serde_json::json!([pair]).to_string();
             let session = imported("mcp", &text);
-            assert_eq!(
-                calls(&session),
-                ["read_text_file read a.txt: whole one\n"],
-                "{text}"
-            );
+            assert_eq!(calls(&session), ["read_text_file read a.txt: whole one\n"], "{text}");
         }
     }
 }

@@ -26,22 +26,16 @@ impl Importer for Messages {
     }
 
     fn detects(&self, head: &Head) -> bool {
-        ["role", "messages.role", "request.messages.role"]
-            .iter()
-            .any(|role| {
-                let base = role.trim_end_matches("role");
-                let is_role = |name: &str| head.is(role, name);
-                (is_role("assistant") || is_role("user"))
-                    && ["content", "tool_calls"]
-                        .iter()
-                        .any(|field| head.has(&format!("{base}{field}")))
-            })
+        ["role", "messages.role", "request.messages.role"].iter().any(|role| {
+            let base = role.trim_end_matches("role");
+            let is_role = |name: &str| head.is(role, name);
+            (is_role("assistant") || is_role("user"))
+                && ["content", "tool_calls"].iter().any(|field| head.has(&format!("{base}{field}")))
+        })
     }
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
-        let start = recording
-            .fill_buf()
-            .map_err(|error| format!("cannot be read: {error}"))?;
+        let start = recording.fill_buf().map_err(|error| format!("cannot be read: {error}"))?;
         let is_list = start.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
         let mut sessions = Vec::new();
         let mut lines = Recorder::new("unknown agent");
@@ -73,25 +67,13 @@ impl Importer for Messages {
 
 /// The messages of an object that holds a conversation, a request, or a logged call.
 fn record_messages(record: &Value) -> Option<&Vec<Value>> {
-    let places = [
-        record,
-        &record["request"],
-        &record["request"]["body"],
-        &record["body"],
-    ];
-    places
-        .into_iter()
-        .find_map(|place| place["messages"].as_array())
+    let places = [record, &record["request"], &record["request"]["body"], &record["body"]];
+    places.into_iter().find_map(|place| place["messages"].as_array())
 }
 
 /// Model, system prompt and agent, where a record has them.
 fn about(recorder: &mut Recorder, record: &Value) {
-    for place in [
-        record,
-        &record["request"],
-        &record["request"]["body"],
-        &record["body"],
-    ] {
+    for place in [record, &record["request"], &record["request"]["body"], &record["body"]] {
         recorder.model(text(place, "model").unwrap_or_default());
         recorder.system(&content(&place["system"]));
     }
@@ -121,9 +103,7 @@ fn answer(recorder: &mut Recorder, record: &Value) {
 
 /// A message in any of the usual forms.
 pub(super) fn message(recorder: &mut Recorder, message: &Value) {
-    let time = ["timestamp", "created_at", "ts"]
-        .into_iter()
-        .find_map(|name| message.get(name));
+    let time = ["timestamp", "created_at", "ts"].into_iter().find_map(|name| message.get(name));
     recorder.time(time.and_then(milliseconds));
     let body = &message["content"];
     match text(message, "role") {
@@ -159,20 +139,14 @@ pub(super) fn assistant(recorder: &mut Recorder, message: &Value) {
     let extra = &message["extra"]["response"];
     let metadata = &message["response_metadata"];
     for place in [message, extra, metadata] {
-        recorder.model(
-            text(place, "model")
-                .or_else(|| text(place, "model_name"))
-                .unwrap_or_default(),
-        );
+        recorder.model(text(place, "model").or_else(|| text(place, "model_name")).unwrap_or_default());
     }
     recorder.answer();
     let thinking = ["reasoning_content", "reasoning", "thinking"];
     let thinking = thinking.into_iter().find_map(|name| text(message, name));
     recorder.said("", thinking.unwrap_or_default());
     match &message["content"] {
-        Value::Array(blocks) => blocks
-            .iter()
-            .for_each(|block| answer_block(recorder, block)),
+        Value::Array(blocks) => blocks.iter().for_each(|block| answer_block(recorder, block)),
         body => recorder.said(&content(body), ""),
     }
     for call in message["tool_calls"].as_array().into_iter().flatten() {
@@ -180,32 +154,19 @@ pub(super) fn assistant(recorder: &mut Recorder, message: &Value) {
             function @ Value::Object(_) => function,
             _ => call,
         };
-        let name = text(function, "name")
-            .or_else(|| text(call, "function"))
-            .or_else(|| text(call, "type"));
-        let args = ["arguments", "args", "input"]
-            .into_iter()
-            .find_map(|name| function.get(name));
+        let name = text(function, "name").or_else(|| text(call, "function")).or_else(|| text(call, "type"));
+        let args = ["arguments", "args", "input"].into_iter().find_map(|name| function.get(name));
         let id = recorder.new_id(text(call, "id").unwrap_or_default());
-        recorder.call(
-            &id,
-            name.unwrap_or("unknown"),
-            args.map(arguments).unwrap_or_default(),
-            None,
-        );
+        recorder.call(&id, name.unwrap_or("unknown"), args.map(arguments).unwrap_or_default(), None);
     }
     let old = &message["function_call"];
     if let Some(name) = text(old, "name") {
         let id = recorder.new_id(name);
         recorder.call(&id, name, arguments(&old["arguments"]), None);
     }
-    let reported = [message, extra, metadata]
-        .into_iter()
-        .map(|place| usage(&place["usage"]));
+    let reported = [message, extra, metadata].into_iter().map(|place| usage(&place["usage"]));
     let reported = reported.chain([usage(&message["usage_metadata"])]);
-    let known = reported
-        .into_iter()
-        .find(|usage| *usage != TokenUsage::default());
+    let known = reported.into_iter().find(|usage| *usage != TokenUsage::default());
     recorder.usage(known.unwrap_or_default());
     recorder.end_answer();
 }
@@ -214,23 +175,14 @@ fn answer_block(recorder: &mut Recorder, block: &Value) {
     match text(block, "type") {
         Some("tool_use" | "toolCall" | "tool_call" | "tool-call") => {
             let names = ["name", "toolName"];
-            let name = names
-                .into_iter()
-                .find_map(|name| text(block, name))
-                .unwrap_or("unknown");
-            let args = ["input", "arguments", "args"]
-                .into_iter()
-                .find_map(|name| block.get(name));
-            let id = text(block, "id")
-                .or_else(|| text(block, "toolCallId"))
-                .unwrap_or_default();
+            let name = names.into_iter().find_map(|name| text(block, name)).unwrap_or("unknown");
+            let args = ["input", "arguments", "args"].into_iter().find_map(|name| block.get(name));
+            let id = text(block, "id").or_else(|| text(block, "toolCallId")).unwrap_or_default();
             let id = recorder.new_id(id);
             recorder.call(&id, name, args.map(arguments).unwrap_or_default(), None);
         }
         Some("thinking" | "reasoning") => {
-            let thinking = ["thinking", "reasoning", "text"]
-                .into_iter()
-                .find_map(|name| text(block, name));
+            let thinking = ["thinking", "reasoning", "text"].into_iter().find_map(|name| text(block, name));
             recorder.said("", thinking.unwrap_or_default());
         }
         _ => recorder.said(text(block, "text").unwrap_or_default(), ""),
@@ -251,46 +203,27 @@ pub(super) fn is_failed(result: &Value) -> bool {
 /// A usage record of any provider.
 pub(super) fn usage(usage: &Value) -> TokenUsage {
     let count = |names: &[&str]| {
-        let values = names
-            .iter()
-            .filter_map(|name| usage.pointer(name).filter(|count| count.is_u64()))
-            .map(token_count);
+        let values =
+            names.iter().filter_map(|name| usage.pointer(name).filter(|count| count.is_u64())).map(token_count);
         values.into_iter().next()
     };
     let input = count(&["/prompt_tokens", "/input_tokens", "/input", "/inputTokens"]).unwrap_or(0);
-    let output = count(&[
-        "/completion_tokens",
-        "/output_tokens",
-        "/output",
-        "/outputTokens",
-    ]);
+    let output = count(&["/completion_tokens", "/output_tokens", "/output", "/outputTokens"]);
     // OpenAI counts cached tokens in the prompt; Anthropic counts them beside it.
     let inside = count(&[
         "/prompt_tokens_details/cached_tokens",
         "/input_tokens_details/cached_tokens",
         "/input_token_details/cache_read",
     ]);
-    let beside = count(&[
-        "/cache_read_input_tokens",
-        "/cacheRead",
-        "/input_tokens_cache_read",
-    ]);
-    let written = count(&[
-        "/cache_creation_input_tokens",
-        "/cacheWrite",
-        "/input_tokens_cache_write",
-    ]);
+    let beside = count(&["/cache_read_input_tokens", "/cacheRead", "/input_tokens_cache_read"]);
+    let written = count(&["/cache_creation_input_tokens", "/cacheWrite", "/input_tokens_cache_write"]);
     let written = written.unwrap_or(0);
-    let hour = count(&["/cache_creation/ephemeral_1h_input_tokens"])
-        .unwrap_or(0)
-        .min(written);
+    let hour = count(&["/cache_creation/ephemeral_1h_input_tokens"]).unwrap_or(0).min(written);
     // litellm translates Anthropic's usage into OpenAI's and keeps both.
     let is_openai = usage["prompt_tokens"].is_u64();
     let cached = inside.or(beside).unwrap_or(0);
     let uncached = match inside.is_some() || is_openai {
-        true => input
-            .saturating_sub(cached)
-            .saturating_sub(if is_openai { written } else { 0 }),
+        true => input.saturating_sub(cached).saturating_sub(if is_openai { written } else { 0 }),
         false => input,
     };
     TokenUsage {
@@ -320,8 +253,7 @@ mod tests {
             json!({"role": "assistant", "content": null, "tool_calls": [
                 {"id": "call_0", "type": "function", "function": {"name": name, "arguments": args.to_string()}}]})
         };
-        let result =
-            |text: &str| json!({"role": "tool", "tool_call_id": "call_0", "content": text});
+        let result = |text: &str| json!({"role": "tool", "tool_call_id": "call_0", "content": text});
         let messages = json!([
             {"role": "system", "content": "You have files."},
             {"role": "user", "content": "Look."},
@@ -330,20 +262,12 @@ mod tests {
             {"role": "assistant", "content": "Done.", "usage": {"prompt_tokens": 30, "completion_tokens": 4,
                 "prompt_tokens_details": {"cached_tokens": 10}}, "model": "gpt-5.5"},
         ]);
-        let expected = [
-            "read_file read a.txt: whole one\n",
-            "write_file write d/b.txt: written two\n",
-        ];
+        let expected = ["read_file read a.txt: whole one\n", "write_file write d/b.txt: written two\n"];
         for text in [
             messages.to_string(),
             json!({"messages": messages}).to_string(),
             serde_json::to_string_pretty(&json!({"messages": messages})).unwrap(),
-            messages
-                .as_array()
-                .unwrap()
-                .iter()
-                .map(|m| format!("{m}\n"))
-                .collect(),
+            messages.as_array().unwrap().iter().map(|m| format!("{m}\n")).collect(),
         ] {
             let session = imported("messages", &text);
             assert_eq!(calls(&session), expected, "{text}");
@@ -372,9 +296,6 @@ mod tests {
         let both = json!({"prompt_tokens": 110, "completion_tokens": 5, "cache_read_input_tokens": 100,
             "cache_creation_input_tokens": 7, "prompt_tokens_details": {"cached_tokens": 100}});
         let usage = usage(&both);
-        assert_eq!(
-            (usage.uncached, usage.cache_read, usage.cache_write_5m),
-            (3, 100, 7)
-        );
+        assert_eq!((usage.uncached, usage.cache_read, usage.cache_write_5m), (3, 100, 7));
     }
 }

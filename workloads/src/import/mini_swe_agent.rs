@@ -26,13 +26,11 @@ impl Importer for MiniSweAgent {
 
     fn detects(&self, head: &Head) -> bool {
         let is_object = head.has("messages.role")
-            && (head.begins("trajectory_format", "mini-swe-agent")
-                || head.has("info.mini_version"));
+            && (head.begins("trajectory_format", "mini-swe-agent") || head.has("info.mini_version"));
         // The first versions wrote the messages alone.
         let is_list = head.is_list
             && head.is("role", "assistant")
-            && (head.begins("content", "<returncode>")
-                || head.begins("content.text", "<returncode>"));
+            && (head.begins("content", "<returncode>") || head.begins("content.text", "<returncode>"));
         is_object || is_list
     }
 
@@ -57,14 +55,10 @@ impl Importer for MiniSweAgent {
                     let response = &extra["response"];
                     let time = [&response["created"], &extra["timestamp"]];
                     recorder.time(time.into_iter().find_map(milliseconds));
-                    let named =
-                        text(response, "model").or_else(|| text(&config["model"], "model_name"));
+                    let named = text(response, "model").or_else(|| text(&config["model"], "model_name"));
                     recorder.model(named.unwrap_or_default());
                     recorder.answer();
-                    recorder.said(
-                        &said,
-                        text(message, "reasoning_content").unwrap_or_default(),
-                    );
+                    recorder.said(&said, text(message, "reasoning_content").unwrap_or_default());
                     open = commands(&mut recorder, message, &said);
                     recorder.usage(usage(&response["usage"]));
                     recorder.end_answer();
@@ -93,9 +87,7 @@ impl Importer for MiniSweAgent {
                 _ => {}
             }
         }
-        let tools = messages
-            .iter()
-            .any(|message| message["tool_calls"].is_array());
+        let tools = messages.iter().any(|message| message["tool_calls"].is_array());
         if !tools {
             // The agent sends no tool definitions; a command is part of the text.
             recorder.prompt_is_whole();
@@ -120,11 +112,7 @@ fn commands(recorder: &mut Recorder, message: &Value, said: &str) -> Vec<String>
         return open;
     }
     let commands: Vec<String> = match actions {
-        Some(actions) => actions
-            .iter()
-            .filter_map(|action| text(action, "command"))
-            .map(str::to_owned)
-            .collect(),
+        Some(actions) => actions.iter().filter_map(|action| text(action, "command")).map(str::to_owned).collect(),
         None => fenced(said).into_iter().collect(),
     };
     for command in commands {
@@ -149,11 +137,7 @@ fn submitted(info: &Value, shown: &str) -> Option<Answer> {
     let is_last = text(info, "exit_status") == Some("Submitted")
         && text(info, "submission") == Some(shown)
         && !shown.trim().is_empty();
-    is_last.then(|| Answer {
-        shown: shown.to_owned(),
-        printed: Some(shown.to_owned()),
-        ..Answer::default()
-    })
+    is_last.then(|| Answer { shown: shown.to_owned(), printed: Some(shown.to_owned()), ..Answer::default() })
 }
 
 /// A result in its frame of `<returncode>` and `<output>`.
@@ -167,12 +151,7 @@ fn result(message: &Value, shown: String) -> Answer {
     let code = code.or_else(|| tag("returncode")?.trim().parse().ok());
     let output = tag("output").map(|output| output.strip_prefix('\n').unwrap_or(output));
     let printed = text(extra, "raw_output").or(output).map(str::to_owned);
-    Answer {
-        failed: code != Some(0),
-        printed,
-        shown,
-        ..Answer::default()
-    }
+    Answer { failed: code != Some(0), printed, shown, ..Answer::default() }
 }
 
 #[cfg(test)]
@@ -182,10 +161,11 @@ mod tests {
 
     #[test]
     fn commands_in_fenced_blocks_and_in_tool_calls_are_calls() {
-        let usage = json!({"prompt_tokens": 50, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 20}});
-        let response = |created: u64| json!({"model": "google/gemini-3-pro-preview", "created": created, "usage": usage});
-        let info =
-            json!({"mini_version": "1.15.0", "config": {"environment": {"cwd": "/testbed"}}});
+        let usage =
+            json!({"prompt_tokens": 50, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": 20}});
+        let response =
+            |created: u64| json!({"model": "google/gemini-3-pro-preview", "created": created, "usage": usage});
+        let info = json!({"mini_version": "1.15.0", "config": {"environment": {"cwd": "/testbed"}}});
         let one = json!({"info": info, "trajectory_format": "mini-swe-agent-1", "messages": [
             {"role": "system", "content": "You have a shell."},
             {"role": "user", "content": "Fix it."},
@@ -198,10 +178,7 @@ mod tests {
         assert_eq!(session.system.as_deref(), Some("You have a shell."));
         assert_eq!(
             calls(&session),
-            [
-                "Bash exec: ls -l in /testbed -> (Exit)",
-                "Bash exec: cat a in /testbed -> one\n"
-            ]
+            ["Bash exec: ls -l in /testbed -> (Exit)", "Bash exec: cat a in /testbed -> one\n"]
         );
         assert_eq!(usages(&session)[0], "google/gemini-3-pro-preview 30+20 9");
         assert!(session.is_whole_prompt);
@@ -248,9 +225,6 @@ mod tests {
             {"role": "assistant", "content": "Look.\n```mswea_bash_command\ncat a\n```"},
             {"role": "user", "content": "<returncode>0</returncode>\n<output>\none\n</output>"},
         ]);
-        assert_eq!(
-            calls(&imported("mini-swe-agent", &messages.to_string())),
-            ["Bash exec: cat a -> one\n"]
-        );
+        assert_eq!(calls(&imported("mini-swe-agent", &messages.to_string())), ["Bash exec: cat a -> one\n"]);
     }
 }

@@ -428,12 +428,8 @@ impl ImportedSession {
         });
         let mut marks = shown.filter_map(|shown| {
             let shown = shown.load().ok()?;
-            let rest = shown
-                .trim_start()
-                .trim_start_matches(|c: char| c.is_ascii_digit());
-            rest.chars()
-                .next()
-                .filter(|mark| matches!(mark, '\t' | '→'))
+            let rest = shown.trim_start().trim_start_matches(|c: char| c.is_ascii_digit());
+            rest.chars().next().filter(|mark| matches!(mark, '\t' | '→'))
         });
         marks.next() == Some('\t')
     }

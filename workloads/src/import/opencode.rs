@@ -73,9 +73,7 @@ fn message(recorder: &mut Recorder, message: &Value) {
         recorder.compact(0);
     }
     recorder.model(text(info, "modelID").unwrap_or_default());
-    let has_steps = parts
-        .iter()
-        .any(|part| text(part, "type") == Some("step-finish"));
+    let has_steps = parts.iter().any(|part| text(part, "type") == Some("step-finish"));
     recorder.answer();
     let mut is_first = true;
     for each in parts {
@@ -113,20 +111,11 @@ fn tool(recorder: &mut Recorder, part: &Value) {
     if !matches!(status, Some("completed" | "error")) {
         return;
     }
-    let id = recorder.new_id(
-        text(part, "callID")
-            .or_else(|| text(part, "id"))
-            .unwrap_or_default(),
-    );
+    let id = recorder.new_id(text(part, "callID").or_else(|| text(part, "id")).unwrap_or_default());
     let input = state["input"].clone();
     let dir = text(&input, "workdir").map(str::to_owned);
     recorder.time(milliseconds(&state["time"]["start"]));
-    recorder.call(
-        &id,
-        text(part, "tool").unwrap_or("unknown"),
-        input,
-        dir.as_deref(),
-    );
+    recorder.call(&id, text(part, "tool").unwrap_or("unknown"), input, dir.as_deref());
     let metadata = &state["metadata"];
     let code = metadata["exit"].as_i64().unwrap_or(0);
     let shown = match status {
@@ -136,9 +125,7 @@ fn tool(recorder: &mut Recorder, part: &Value) {
     recorder.answered_at_end(
         &id,
         Answer {
-            printed: text(metadata, "output")
-                .map(str::to_owned)
-                .filter(|_| metadata["exit"].is_i64()),
+            printed: text(metadata, "output").map(str::to_owned).filter(|_| metadata["exit"].is_i64()),
             shown,
             failed: status == Some("error") || code != 0,
             before: text(&metadata["filediff"], "before").map(str::to_owned),
@@ -162,14 +149,7 @@ fn usage(tokens: &Value) -> TokenUsage {
     // Whether the output holds the reasoning depends on version and provider; the provider's total says so.
     let known = usage.uncached + usage.cache_read + usage.cache_write_5m + output;
     let is_inside = count(&tokens["total"]) == known && output >= reasoning;
-    TokenUsage {
-        output: if is_inside {
-            output
-        } else {
-            output + reasoning
-        },
-        ..usage
-    }
+    TokenUsage { output: if is_inside { output } else { output + reasoning }, ..usage }
 }
 
 #[cfg(test)]
@@ -208,14 +188,8 @@ mod tests {
                 "bash exec: ls in /w/p -> a.txt\n",
             ]
         );
-        assert_eq!(
-            usages(&session),
-            ["claude-sonnet-4-6 10+90+4 7", "claude-sonnet-4-6 1+104 3"]
-        );
-        let answers = session
-            .events
-            .iter()
-            .filter(|event| matches!(event, Recorded::Api { .. }));
+        assert_eq!(usages(&session), ["claude-sonnet-4-6 10+90+4 7", "claude-sonnet-4-6 1+104 3"]);
+        let answers = session.events.iter().filter(|event| matches!(event, Recorded::Api { .. }));
         assert_eq!(answers.count(), 2, "a step is one call of the model");
         let events: Vec<Value> = ["step_start", "tool_use", "step_finish"]
             .into_iter()
@@ -230,10 +204,7 @@ mod tests {
         let session = imported("opencode", &lines);
         assert_eq!(
             (calls(&session), usages(&session)),
-            (
-                vec!["bash exec: ls -> a\n".to_owned()],
-                vec![" 3+0 1".to_owned()]
-            )
+            (vec!["bash exec: ls -> a\n".to_owned()], vec![" 3+0 1".to_owned()])
         );
     }
 }

@@ -30,27 +30,20 @@ impl Importer for OpenHands {
     fn detects(&self, head: &Head) -> bool {
         let is_event = |base: &str| {
             let is = |field: &str, value: &str| head.is(&format!("{base}{field}"), value);
-            is("source", "agent")
-                && (head.has(&format!("{base}observation")) || head.has(&format!("{base}action")))
+            is("source", "agent") && (head.has(&format!("{base}observation")) || head.has(&format!("{base}action")))
                 || is("kind", "ActionEvent")
                 || is("kind", "ObservationEvent")
         };
         // The first versions wrote the arguments beside the action, and no source.
         let is_old = head.is("history.observation", "run") && head.has("history.action");
-        is_old
-            || is_event("history.")
-            || is_event("")
-            || is_event("events.")
-            || is_event("trajectory.")
+        is_old || is_event("history.") || is_event("") || is_event("events.") || is_event("trajectory.")
     }
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
         let mut sessions = Vec::new();
         let mut events = Reader::new();
         let mut each = |record: &Value| {
-            let all = ["history", "events", "trajectory"]
-                .into_iter()
-                .find_map(|name| record[name].as_array());
+            let all = ["history", "events", "trajectory"].into_iter().find_map(|name| record[name].as_array());
             match all {
                 Some(all) => {
                     let mut reader = Reader::new();
@@ -117,21 +110,15 @@ impl Reader {
             _ if is_old => Some("agent"),
             _ => text(event, "source"),
         };
-        let args = if event["args"].is_null() {
-            event
-        } else {
-            &event["args"]
-        };
+        let args = if event["args"].is_null() { event } else { &event["args"] };
         match (text(event, "action"), source) {
             (Some("system"), _) => {
                 let version = text(args, "openhands_version").unwrap_or("V0");
                 self.recorder.agent(format!("openhands {version}"));
-                self.recorder
-                    .system(text(args, "content").unwrap_or_default());
+                self.recorder.system(text(args, "content").unwrap_or_default());
             }
             (Some("message"), Some("user")) => {
-                self.recorder
-                    .user(text(args, "content").unwrap_or_default());
+                self.recorder.user(text(args, "content").unwrap_or_default());
             }
             (Some("recall" | "condensation" | "change_agent_state" | "null"), _) => {}
             (Some(action), Some("agent")) => self.action(action, event),
@@ -146,22 +133,15 @@ impl Reader {
         let metadata = &event["tool_call_metadata"];
         let response = &metadata["model_response"];
         let message = &response["choices"][0]["message"];
-        let args = if event["args"].is_null() {
-            event
-        } else {
-            &event["args"]
-        };
+        let args = if event["args"].is_null() { event } else { &event["args"] };
         self.has_acted = true;
         // An answer with several tool calls becomes several actions.
         let answer = text(response, "id").unwrap_or_default();
         if answer.is_empty() || answer != self.last_answer {
             answer.clone_into(&mut self.last_answer);
-            self.recorder
-                .model(text(response, "model").unwrap_or_default());
+            self.recorder.model(text(response, "model").unwrap_or_default());
             self.recorder.answer();
-            let said = text(message, "content")
-                .or_else(|| text(args, "thought"))
-                .or_else(|| text(args, "content"));
+            let said = text(message, "content").or_else(|| text(args, "thought")).or_else(|| text(args, "content"));
             self.recorder.said(said.unwrap_or_default(), "");
             self.recorder.usage(usage(&response["usage"]));
         }
@@ -170,14 +150,8 @@ impl Reader {
         }
         let asked = message["tool_calls"].as_array().into_iter().flatten();
         let id = text(metadata, "tool_call_id");
-        let function = asked
-            .filter(|call| text(call, "id") == id)
-            .map(|call| &call["function"])
-            .next();
-        let mut given = function.map_or_else(
-            || args.clone(),
-            |function| arguments(&function["arguments"]),
-        );
+        let function = asked.filter(|call| text(call, "id") == id).map(|call| &call["function"]).next();
+        let mut given = function.map_or_else(|| args.clone(), |function| arguments(&function["arguments"]));
         if !given.is_object() {
             given = json!({ "arguments": given });
         }
@@ -186,13 +160,11 @@ impl Reader {
                 given[name] = args[name].clone();
             }
         }
-        let tool = function
-            .and_then(|function| text(function, "name"))
-            .unwrap_or(match action {
-                "run" => "execute_bash",
-                "edit" => "str_replace_editor",
-                action => action,
-            });
+        let tool = function.and_then(|function| text(function, "name")).unwrap_or(match action {
+            "run" => "execute_bash",
+            "edit" => "str_replace_editor",
+            action => action,
+        });
         let key = match &event["id"] {
             // The next observation is the answer.
             Value::Null => LAST.to_owned(),
@@ -230,9 +202,7 @@ impl Reader {
                 printed: code.map(|_| unframed(&shown)),
                 shown,
                 failed,
-                before: text(extras, "old_content")
-                    .filter(|old| !old.is_empty())
-                    .map(str::to_owned),
+                before: text(extras, "old_content").filter(|old| !old.is_empty()).map(str::to_owned),
                 after: text(extras, "new_content").map(str::to_owned),
             },
         );
@@ -263,32 +233,21 @@ impl Reader {
                     self.recorder.said(&content(&event["thought"]), thinking);
                 }
                 let call = &event["tool_call"];
-                let function = if call["function"].is_object() {
-                    &call["function"]
-                } else {
-                    call
-                };
+                let function = if call["function"].is_object() { &call["function"] } else { call };
                 let tool = text(event, "tool_name").or_else(|| text(function, "name"));
                 let args = match &function["arguments"] {
                     Value::Null => action.clone(),
                     args => arguments(args),
                 };
-                let id = text(event, "tool_call_id")
-                    .or_else(|| text(event, "id"))
-                    .unwrap_or_default();
-                self.recorder
-                    .call(id, tool.unwrap_or("unknown"), args, None);
+                let id = text(event, "tool_call_id").or_else(|| text(event, "id")).unwrap_or_default();
+                self.recorder.call(id, tool.unwrap_or("unknown"), args, None);
             }
             Some("ObservationEvent" | "AgentErrorEvent" | "UserRejectObservation") => {
                 let id = text(event, "tool_call_id").unwrap_or_default();
-                let shown = ["content", "output", "error"]
-                    .into_iter()
-                    .map(|name| content(&observation[name]));
+                let shown = ["content", "output", "error"].into_iter().map(|name| content(&observation[name]));
                 let shown = shown.into_iter().find(|shown| !shown.is_empty());
                 let metadata = &observation["metadata"];
-                let code = observation["exit_code"]
-                    .as_i64()
-                    .or_else(|| metadata["exit_code"].as_i64());
+                let code = observation["exit_code"].as_i64().or_else(|| metadata["exit_code"].as_i64());
                 if let Some(dir) = text(metadata, "working_dir") {
                     self.recorder.directory(dir);
                 }
@@ -296,8 +255,7 @@ impl Reader {
                     || observation["is_error"].as_bool() == Some(true)
                     || observation["error"].is_string()
                     || code.is_some_and(|code| code != 0);
-                let shown =
-                    shown.unwrap_or_else(|| text(event, "error").unwrap_or_default().to_owned());
+                let shown = shown.unwrap_or_else(|| text(event, "error").unwrap_or_default().to_owned());
                 self.recorder.answered(
                     id,
                     Answer {
@@ -318,22 +276,13 @@ impl Reader {
     fn totals(&mut self, metrics: &Value) {
         let accumulated = &metrics["accumulated_token_usage"];
         let count = |name: &str| token_count(&accumulated[name]);
-        let (prompt, read, write) = (
-            count("prompt_tokens"),
-            count("cache_read_tokens"),
-            count("cache_write_tokens"),
-        );
-        let dollars = metrics["accumulated_cost"]
-            .as_f64()
-            .filter(|dollars| *dollars > 0.0);
+        let (prompt, read, write) = (count("prompt_tokens"), count("cache_read_tokens"), count("cache_write_tokens"));
+        let dollars = metrics["accumulated_cost"].as_f64().filter(|dollars| *dollars > 0.0);
         if prompt == 0 && dollars.is_none() {
             return;
         }
         self.recorder.total(ReportedTotal {
-            model: text(accumulated, "model")
-                .filter(|model| *model != "default")
-                .unwrap_or_default()
-                .to_owned(),
+            model: text(accumulated, "model").filter(|model| *model != "default").unwrap_or_default().to_owned(),
             usage: (prompt > 0).then(|| crate::trace::TokenUsage {
                 uncached: prompt.saturating_sub(read + write),
                 cache_read: read,
@@ -456,11 +405,7 @@ mod tests {
             {"id": 2, "cause": 1, "observation": "run", "content": "one\n", "extras": {"exit_code": 0}},
         ]]});
         for row in [row, pairs] {
-            assert_eq!(
-                calls(&imported("openhands", &row.to_string())),
-                ["execute_bash exec: cat a -> one\n"],
-                "{row}"
-            );
+            assert_eq!(calls(&imported("openhands", &row.to_string())), ["execute_bash exec: cat a -> one\n"], "{row}");
         }
     }
 }

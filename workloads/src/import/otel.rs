@@ -53,9 +53,7 @@ struct Span {
 
 impl Span {
     fn text(&self, names: &[&str]) -> Option<&str> {
-        names
-            .iter()
-            .find_map(|name| self.attributes.get(*name)?.as_str())
+        names.iter().find_map(|name| self.attributes.get(*name)?.as_str())
     }
 
     fn count(&self, names: &[&str]) -> u64 {
@@ -88,25 +86,14 @@ fn collect(value: &Value, spans: &mut Vec<Span>) {
             if let Some(attributes) = fields.get("attributes")
                 && (fields.contains_key("name") || fields.contains_key("spanId"))
             {
-                let start = [
-                    "startTimeUnixNano",
-                    "start_time_unix_nano",
-                    "start_time",
-                    "startTime",
-                    "timestamp",
-                ];
-                let start = start
-                    .iter()
-                    .find_map(|name| milliseconds(fields.get(*name)?));
+                let start = ["startTimeUnixNano", "start_time_unix_nano", "start_time", "startTime", "timestamp"];
+                let start = start.iter().find_map(|name| milliseconds(fields.get(*name)?));
                 let code = &value["status"]["code"];
-                let id = ["spanId", "span_id", "id"]
-                    .iter()
-                    .find_map(|name| text(value, name));
+                let id = ["spanId", "span_id", "id"].iter().find_map(|name| text(value, name));
                 let id = id.or_else(|| text(&value["context"], "span_id"));
                 spans.push(Span {
                     start: start.unwrap_or(0),
-                    failed: code.as_u64() == Some(2)
-                        || code.as_str().is_some_and(|code| code.ends_with("ERROR")),
+                    failed: code.as_u64() == Some(2) || code.as_str().is_some_and(|code| code.ends_with("ERROR")),
                     id: id.unwrap_or_default().to_owned(),
                     attributes: named(attributes),
                 });
@@ -142,35 +129,20 @@ fn record(recorder: &mut Recorder, span: &Span) {
     let tool = span.text(&["gen_ai.tool.name", "tool.name"]);
     if operation == Some("execute_tool") || operation.is_none() && tool.is_some() {
         let id = span.text(&["gen_ai.tool.call.id"]).unwrap_or(&span.id);
-        let args = span
-            .attributes
-            .get("gen_ai.tool.call.arguments")
-            .map(arguments);
-        recorder.call(
-            id,
-            tool.unwrap_or("unknown"),
-            args.unwrap_or_default(),
-            None,
-        );
+        let args = span.attributes.get("gen_ai.tool.call.arguments").map(arguments);
+        recorder.call(id, tool.unwrap_or("unknown"), args.unwrap_or_default(), None);
         let shown = span.attributes.get("gen_ai.tool.call.result").map(content);
         recorder.result(id, shown.unwrap_or_default(), span.failed);
         return;
     }
-    if matches!(
-        operation,
-        Some("invoke_agent" | "create_agent" | "embeddings")
-    ) || span
-        .text(&["gen_ai.request.model", "gen_ai.response.model"])
-        .is_none()
+    if matches!(operation, Some("invoke_agent" | "create_agent" | "embeddings"))
+        || span.text(&["gen_ai.request.model", "gen_ai.response.model"]).is_none()
     {
         return;
     }
     messages(recorder, span, "gen_ai.system_instructions");
     messages(recorder, span, "gen_ai.input.messages");
-    recorder.model(
-        span.text(&["gen_ai.response.model", "gen_ai.request.model"])
-            .unwrap_or_default(),
-    );
+    recorder.model(span.text(&["gen_ai.response.model", "gen_ai.request.model"]).unwrap_or_default());
     recorder.answer();
     messages(recorder, span, "gen_ai.output.messages");
     let read = span.count(&[
@@ -189,10 +161,7 @@ fn record(recorder: &mut Recorder, span: &Span) {
         uncached: input.checked_sub(read + write).unwrap_or(input),
         cache_read: read,
         cache_write_5m: write,
-        output: span.count(&[
-            "gen_ai.usage.output_tokens",
-            "gen_ai.usage.completion_tokens",
-        ]),
+        output: span.count(&["gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"]),
         reasoning: span.count(&["gen_ai.usage.reasoning.output_tokens"]),
         ..TokenUsage::default()
     });
@@ -213,34 +182,21 @@ fn messages(recorder: &mut Recorder, span: &Span, attribute: &str) {
             None => vec![message],
         };
         for part in parts {
-            let said = text(part, "content")
-                .or_else(|| text(part, "text"))
-                .unwrap_or_default();
+            let said = text(part, "content").or_else(|| text(part, "text")).unwrap_or_default();
             match (role, text(part, "type")) {
                 (_, Some("tool_call")) if attribute == "gen_ai.output.messages" => {
                     let id = text(part, "id").unwrap_or_default();
-                    recorder.call(
-                        id,
-                        text(part, "name").unwrap_or("unknown"),
-                        arguments(&part["arguments"]),
-                        None,
-                    );
+                    recorder.call(id, text(part, "name").unwrap_or("unknown"), arguments(&part["arguments"]), None);
                 }
                 (_, Some("tool_call_response")) => {
                     let id = text(part, "id").unwrap_or_default();
-                    let shown = ["response", "result"]
-                        .into_iter()
-                        .find_map(|name| part.get(name));
+                    let shown = ["response", "result"].into_iter().find_map(|name| part.get(name));
                     recorder.result(id, shown.map(content).unwrap_or_default(), false);
                 }
                 ("system", _) => recorder.system(said),
                 ("user", _) if is_first => recorder.user(said),
-                ("assistant", Some("reasoning")) if attribute == "gen_ai.output.messages" => {
-                    recorder.said("", said)
-                }
-                ("assistant", _) if attribute == "gen_ai.output.messages" => {
-                    recorder.said(said, "")
-                }
+                ("assistant", Some("reasoning")) if attribute == "gen_ai.output.messages" => recorder.said("", said),
+                ("assistant", _) if attribute == "gen_ai.output.messages" => recorder.said(said, ""),
                 _ => {}
             }
         }
@@ -259,11 +215,7 @@ mod tests {
             let pairs = pairs.as_object().unwrap().clone().into_iter();
             pairs
                 .map(|(key, value)| {
-                    let kind = if value.is_string() {
-                        "stringValue"
-                    } else {
-                        "intValue"
-                    };
+                    let kind = if value.is_string() { "stringValue" } else { "intValue" };
                     json!({"key": key, "value": {kind: value}})
                 })
                 .collect()
@@ -275,15 +227,9 @@ mod tests {
         let span = |id: &str, start: &str, pairs: &Value| json!({"name": "n", "spanId": id, "startTimeUnixNano": start, "attributes": attributes(pairs.clone())});
         let otlp = json!({"resourceSpans": [{"scopeSpans": [{"spans": [
             span("2", "1769000001000000000", &tool), span("1", "1769000000000000000", &chat)]}]}]});
-        let flat: String = [&chat, &tool]
-            .iter()
-            .map(|pairs| format!("{}\n", json!({"name": "n", "attributes": pairs})))
-            .collect();
-        for text in [
-            otlp.to_string(),
-            serde_json::to_string_pretty(&otlp).unwrap(),
-            flat,
-        ] {
+        let flat: String =
+            [&chat, &tool].iter().map(|pairs| format!("{}\n", json!({"name": "n", "attributes": pairs}))).collect();
+        for text in [otlp.to_string(), serde_json::to_string_pretty(&otlp).unwrap(), flat] {
             let session = imported("otel", &text);
             assert_eq!(calls(&session), ["read_file read a.txt: whole one\n"]);
             assert_eq!(usages(&session), ["gpt-5.5 60+40 7"]);

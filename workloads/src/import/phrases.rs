@@ -13,10 +13,7 @@ pub(super) struct Phrases {
 impl Phrases {
     /// These phrases.
     pub(super) const fn new(all: &'static [&'static str]) -> Self {
-        Self {
-            all,
-            searcher: OnceLock::new(),
-        }
+        Self { all, searcher: OnceLock::new() }
     }
 
     /// Whether one of the phrases is in a text.

@@ -27,8 +27,7 @@ impl Importer for Pi {
     fn detects(&self, head: &Head) -> bool {
         head.is("type", "session") && (head.has("cwd") || head.has("version"))
             || head.is("type", "message")
-                && (head.is("message.content.type", "toolCall")
-                    || head.is("message.role", "toolResult"))
+                && (head.is("message.content.type", "toolCall") || head.is("message.role", "toolResult"))
     }
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {

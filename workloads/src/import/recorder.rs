@@ -11,10 +11,7 @@ use super::roots::{Roots, is_absolute};
 use super::shell::{self, ShellCommand};
 use super::spill::{Spill, SpilledText, SpilledValue, spillable};
 use super::tools::{self, Meaning};
-use super::{
-    Clock, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, ReportedTotal,
-    SeenContent,
-};
+use super::{Clock, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, ReportedTotal, SeenContent};
 use crate::trace::{CallError, Extra, MAIN_LANE, Op, TokenUsage};
 
 /// Collects the events of one session, in order.
@@ -57,10 +54,7 @@ struct KeptAnswer {
 
 impl KeptAnswer {
     fn load(&self) -> Result<Answer, String> {
-        Ok(Answer {
-            shown: self.shown.load()?,
-            ..self.others.load()?
-        })
+        Ok(Answer { shown: self.shown.load()?, ..self.others.load()? })
     }
 }
 
@@ -101,10 +95,7 @@ impl Recorder {
     /// A session of this agent.
     pub(super) fn new(agent: impl Into<String>) -> Self {
         Self {
-            session: ImportedSession {
-                agent: agent.into(),
-                ..ImportedSession::default()
-            },
+            session: ImportedSession { agent: agent.into(), ..ImportedSession::default() },
             spill: Spill::default(),
             items: Vec::new(),
             dirs: Vec::new(),
@@ -124,10 +115,7 @@ impl Recorder {
 
     /// A recording that holds tool calls, but no answer of a model.
     pub(super) fn without_model(agent: impl Into<String>) -> Self {
-        Self {
-            has_model: false,
-            ..Self::new(agent)
-        }
+        Self { has_model: false, ..Self::new(agent) }
     }
 
     /// Sets the agent and its version.
@@ -163,8 +151,7 @@ impl Recorder {
             self.session.model = model.to_owned();
         }
         self.model = model.to_owned();
-        if let Some(Item::Event(Recorded::Api { model: of, .. })) =
-            self.open.and_then(|open| self.items.get_mut(open))
+        if let Some(Item::Event(Recorded::Api { model: of, .. })) = self.open.and_then(|open| self.items.get_mut(open))
             && of.is_empty()
         {
             *of = model.to_owned();
@@ -192,11 +179,7 @@ impl Recorder {
         self.end_answer();
         if self.lane == MAIN_LANE && !text.is_empty() {
             let text = self.spill.keep(text.to_owned());
-            self.items.push(Item::Event(Recorded::User {
-                text,
-                by_client: false,
-                images: 0,
-            }));
+            self.items.push(Item::Event(Recorded::User { text, by_client: false, images: 0 }));
         }
     }
 
@@ -252,10 +235,9 @@ impl Recorder {
         if reported == TokenUsage::default() {
             return;
         }
-        let unreported = |item: &Item| matches!(item, Item::Event(Recorded::Api { usage, .. }) if *usage == TokenUsage::default());
-        let last = self
-            .last
-            .filter(|last| self.items.get(*last).is_some_and(unreported));
+        let unreported =
+            |item: &Item| matches!(item, Item::Event(Recorded::Api { usage, .. }) if *usage == TokenUsage::default());
+        let last = self.last.filter(|last| self.items.get(*last).is_some_and(unreported));
         if last.is_none() {
             self.answer();
         }
@@ -312,14 +294,7 @@ impl Recorder {
 
     /// The result of a call, as the agent saw it.
     pub(super) fn result(&mut self, id: &str, shown: impl Into<String>, failed: bool) {
-        self.answered(
-            id,
-            Answer {
-                shown: shown.into(),
-                failed,
-                ..Answer::default()
-            },
-        );
+        self.answered(id, Answer { shown: shown.into(), failed, ..Answer::default() });
     }
 
     /// The result of a call of the open answer, which may make more calls: the result follows at its end.
@@ -342,10 +317,7 @@ impl Recorder {
 
     fn add_result(&mut self, id: String, mut answer: Answer) -> ResultPlace {
         let shown = std::mem::take(&mut answer.shown);
-        let answer = KeptAnswer {
-            shown: self.spill.keep(shown),
-            others: self.spill.keep(answer),
-        };
+        let answer = KeptAnswer { shown: self.spill.keep(shown), others: self.spill.keep(answer) };
         self.items.push(Item::Result { id, answer });
         ResultPlace(self.items.len() - 1)
     }
@@ -353,11 +325,7 @@ impl Recorder {
     /// A call whose result said that its program was running has ended: what the program has printed in all, and whether
     /// it failed. What the agent saw at the time stays.
     pub(super) fn ended(&mut self, place: ResultPlace, printed: String, failed: bool) {
-        let others = self.spill.keep(Answer {
-            printed: Some(printed),
-            failed,
-            ..Answer::default()
-        });
+        let others = self.spill.keep(Answer { printed: Some(printed), failed, ..Answer::default() });
         if let Some(Item::Result { answer, .. }) = self.items.get_mut(place.0) {
             answer.others = others;
         }
@@ -423,11 +391,7 @@ impl Recorder {
                 && !main.is_empty()
             {
                 let from = call.dir.as_deref().unwrap_or(&main);
-                let command = ShellCommand {
-                    cwd: session.roots.absolute(&main, from),
-                    line,
-                    platform,
-                };
+                let command = ShellCommand { cwd: session.roots.absolute(&main, from), line, platform };
                 for dir in shell::operations(&command, "", true).dirs {
                     session.roots.add(&dir);
                 }
@@ -440,8 +404,7 @@ impl Recorder {
             session.roots.add(&dir);
             main = dir;
         }
-        let mut seen: HashMap<String, (Option<CallError>, SpilledValue<SeenContent>)> =
-            HashMap::new();
+        let mut seen: HashMap<String, (Option<CallError>, SpilledValue<SeenContent>)> = HashMap::new();
         for item in items {
             match item {
                 Item::Event(event) => session.events.push(event),
@@ -456,9 +419,7 @@ impl Recorder {
                     };
                     let path = meaning.path.as_deref();
                     let path = path.and_then(|path| place(&mut session.roots, path));
-                    let shows = placed(meaning.seen, path.as_deref(), |path| {
-                        place(&mut session.roots, path)
-                    });
+                    let shows = placed(meaning.seen, path.as_deref(), |path| place(&mut session.roots, path));
                     seen.insert(call.id.clone(), (meaning.err, self.spill.keep(shows)));
                     let args = match args {
                         Value::Object(_) => call.args,
@@ -468,11 +429,7 @@ impl Recorder {
                             self.spill.keep(Value::Object(input).to_string())
                         }
                     };
-                    let shell = meaning.command.map(|(line, platform)| ShellCommand {
-                        line,
-                        cwd: from,
-                        platform,
-                    });
+                    let shell = meaning.command.map(|(line, platform)| ShellCommand { line, cwd: from, platform });
                     session.events.push(Recorded::Call(RecordedCall {
                         lane: call.lane,
                         path,
@@ -517,20 +474,12 @@ fn with_answer(call: &RawCall, args: &Value, mut answer: Answer) -> Meaning {
     let text = printed.as_deref().unwrap_or(&answer.shown);
     let mut meaning = tools::meaning(&call.tool, args, Some((text, answer.failed)));
     let is_edit = meaning.op == Op::Edit && meaning.err.is_none();
-    if let (true, Some(path), Some(before), Some(after)) =
-        (is_edit, &meaning.path, &answer.before, answer.after.take())
+    if let (true, Some(path), Some(before), Some(after)) = (is_edit, &meaning.path, &answer.before, answer.after.take())
     {
         // The second of two steps changes nothing: the timeline narrows both to the difference.
-        let step = |old: &str| Replacement {
-            old: old.to_owned(),
-            new: after.clone(),
-            all: false,
-        };
-        meaning.seen = SeenContent::Edited {
-            path: path.clone(),
-            before: None,
-            replacements: vec![step(before), step(&after)],
-        };
+        let step = |old: &str| Replacement { old: old.to_owned(), new: after.clone(), all: false };
+        meaning.seen =
+            SeenContent::Edited { path: path.clone(), before: None, replacements: vec![step(before), step(&after)] };
     }
     match &mut meaning.seen {
         SeenContent::Edited { before, .. } | SeenContent::Written { before, .. } => {
@@ -567,11 +516,7 @@ fn common_directory<'a>(paths: impl Iterator<Item = &'a str>) -> Option<String> 
 }
 
 /// What a result shows, with paths in the workspace. `path` is the call's, already placed.
-fn placed(
-    seen: SeenContent,
-    path: Option<&str>,
-    place: impl FnMut(&str) -> Option<String>,
-) -> SeenContent {
+fn placed(seen: SeenContent, path: Option<&str>, place: impl FnMut(&str) -> Option<String>) -> SeenContent {
     if matches!(seen, SeenContent::Printed(_)) {
         return seen;
     }
@@ -588,15 +533,9 @@ fn placed(
     }
     match seen {
         // The source does not have the file before the edit.
-        SeenContent::Edited {
-            path,
-            before: None,
-            replacements,
-        } => SeenContent::Patched {
-            path,
-            replacements,
-            hunks: Vec::new(),
-        },
+        SeenContent::Edited { path, before: None, replacements } => {
+            SeenContent::Patched { path, replacements, hunks: Vec::new() }
+        }
         seen => seen,
     }
 }

@@ -202,12 +202,8 @@ impl Lines {
 
 /// The records, if the whole text consists of records.
 fn all(text: &str) -> Option<Vec<Value>> {
-    let records = Deserializer::from_str(text)
-        .into_iter()
-        .collect::<Result<Vec<Value>, _>>();
-    records
-        .ok()
-        .filter(|records| records.iter().all(Value::is_object))
+    let records = Deserializer::from_str(text).into_iter().collect::<Result<Vec<Value>, _>>();
+    records.ok().filter(|records| records.iter().all(Value::is_object))
 }
 
 /// The beginning of a record, up to the end of its first key.
@@ -255,9 +251,7 @@ mod tests {
 
     fn records(text: &str) -> (Vec<String>, Damage) {
         let mut found = Vec::new();
-        let damage = each_line(&mut text.as_bytes(), |record| {
-            found.push(record.to_string())
-        });
+        let damage = each_line(&mut text.as_bytes(), |record| found.push(record.to_string()));
         (found, damage.unwrap())
     }
 
@@ -265,27 +259,16 @@ mod tests {
     fn every_whole_record_of_a_damaged_file_is_read() {
         let damage = |unreadable, mended| Damage { unreadable, mended };
         for (text, expected, state) in [
-            (
-                "\u{feff}{\"a\":1}\r\n\r\n{\"a\":2}\r\n",
-                "1 2",
-                damage(0, 0),
-            ),
+            ("\u{feff}{\"a\":1}\r\n\r\n{\"a\":2}\r\n", "1 2", damage(0, 0)),
             ("{\"a\":1}{\"a\":2} {\"a\":3}\n", "1 2 3", damage(0, 1)),
-            (
-                "{\"a\":1}\n{\"x\":\"cut{\"a\":2}\n{\"a\":3}\n",
-                "1 2 3",
-                damage(1, 1),
-            ),
+            ("{\"a\":1}\n{\"x\":\"cut{\"a\":2}\n{\"a\":3}\n", "1 2 3", damage(1, 1)),
             ("{\"a\":1}\nnonsense\n", "1", damage(1, 0)),
             ("{\"x\":\"cut{\"a\":2}\n{\"a\":3}", "2 3", damage(1, 1)),
             ("{\"x\":\n{\"a\":3}", "3", damage(1, 0)),
             ("{\"a\":1}{\"x\":\"cut", "1", damage(1, 1)),
         ] {
             let (found, stated) = records(text);
-            let expected: Vec<String> = expected
-                .split(' ')
-                .map(|n| format!("{{\"a\":{n}}}"))
-                .collect();
+            let expected: Vec<String> = expected.split(' ').map(|n| format!("{{\"a\":{n}}}")).collect();
             assert_eq!((found, stated), (expected, state), "{text}");
         }
     }
@@ -303,11 +286,7 @@ mod tests {
                 assert_eq!(record["a"], 1, "{text}");
                 found += 1;
             });
-            assert_eq!(
-                (found, damage.unwrap().unreadable),
-                (expected, unreadable),
-                "{text}"
-            );
+            assert_eq!((found, damage.unwrap().unreadable), (expected, unreadable), "{text}");
         }
     }
 
@@ -322,13 +301,7 @@ mod tests {
         ] {
             let (found, damage) = records(&format!("{{\"a\":\"{escaped}\"}}"));
             assert_eq!(found, [serde_json::json!({ "a": expected }).to_string()]);
-            assert_eq!(
-                damage,
-                Damage {
-                    unreadable: 0,
-                    mended: 1
-                }
-            );
+            assert_eq!(damage, Damage { unreadable: 0, mended: 1 });
         }
         assert_eq!(records(r#"{"a":"\ud83d\ude00"}"#).1, Damage::default());
     }

@@ -36,29 +36,16 @@ impl Importer for Responses {
             let field = format!("{place}/object");
             head.is(&field[1..].replace('/', "."), "response")
         });
-        let lists = [
-            "",
-            "input.",
-            "output.",
-            "request.input.",
-            "request.body.input.",
-            "body.input.",
-        ];
+        let lists = ["", "input.", "output.", "request.input.", "request.body.input.", "body.input."];
         let has_items = lists.iter().any(|list| {
             let kinds = ["function_call", "function_call_output"];
-            head.has(&format!("{list}call_id"))
-                && kinds
-                    .iter()
-                    .any(|kind| head.is(&format!("{list}type"), kind))
+            head.has(&format!("{list}call_id")) && kinds.iter().any(|kind| head.is(&format!("{list}type"), kind))
         });
         is_response || has_items
     }
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
-        let mut reader = Reader {
-            recorder: Recorder::new("unknown agent"),
-            read: Vec::new(),
-        };
+        let mut reader = Reader { recorder: Recorder::new("unknown agent"), read: Vec::new() };
         let lost = each_record(recording, |record| reader.any(&record))?;
         reader.recorder.unreadable(lost);
         Ok(vec![reader.recorder.finish()])
@@ -89,24 +76,16 @@ impl Reader {
         let time = created.into_iter().find_map(|name| record.get(name));
         self.recorder.time(time.and_then(milliseconds));
         let at = |places: &[&str], field: &str| {
-            let found = places
-                .iter()
-                .filter_map(|place| record.pointer(place))
-                .find_map(|place| place.get(field));
+            let found = places.iter().filter_map(|place| record.pointer(place)).find_map(|place| place.get(field));
             found.cloned().unwrap_or_default()
         };
-        self.recorder
-            .system(at(&REQUESTS, "instructions").as_str().unwrap_or_default());
+        self.recorder.system(at(&REQUESTS, "instructions").as_str().unwrap_or_default());
         let input = match at(&REQUESTS, "input") {
             Value::String(said) => vec![json!({ "role": "user", "content": said })],
             Value::Array(items) => items,
             _ => Vec::new(),
         };
-        let known = input
-            .iter()
-            .zip(&self.read)
-            .take_while(|(item, read)| item.to_string() == **read)
-            .count();
+        let known = input.iter().zip(&self.read).take_while(|(item, read)| item.to_string() == **read).count();
         // A request repeats the conversation, or has only what follows the last response.
         let repeats = known > 0;
         for item in input.iter().skip(known) {
@@ -114,18 +93,14 @@ impl Reader {
                 self.item(item);
             }
         }
-        self.recorder
-            .model(at(&REQUESTS, "model").as_str().unwrap_or_default());
-        let response = RESPONSES
-            .iter()
-            .filter_map(|place| record.pointer(place))
-            .find(|place| place["output"].is_array());
+        self.recorder.model(at(&REQUESTS, "model").as_str().unwrap_or_default());
+        let response =
+            RESPONSES.iter().filter_map(|place| record.pointer(place)).find(|place| place["output"].is_array());
         self.read = input.iter().map(Value::to_string).collect();
         let Some(response) = response else {
             return;
         };
-        self.recorder
-            .model(text(response, "model").unwrap_or_default());
+        self.recorder.model(text(response, "model").unwrap_or_default());
         self.recorder.answer();
         for item in response["output"].as_array().into_iter().flatten() {
             self.item(item);
@@ -136,9 +111,7 @@ impl Reader {
 
     fn item(&mut self, item: &Value) {
         let recorder = &mut self.recorder;
-        let id = text(item, "call_id")
-            .or_else(|| text(item, "id"))
-            .unwrap_or_default();
+        let id = text(item, "call_id").or_else(|| text(item, "id")).unwrap_or_default();
         match (text(item, "type"), text(item, "role")) {
             (Some("reasoning"), _) => {
                 let thinking = content(&item["summary"]) + &content(&item["content"]);
@@ -150,11 +123,8 @@ impl Reader {
                 recorder.call(id, text(item, "name").unwrap_or("unknown"), args, None);
                 // A server's tool has its result beside its arguments.
                 if let Some(output) = text(item, "output").or_else(|| text(item, "error")) {
-                    let answer = Answer {
-                        shown: output.to_owned(),
-                        failed: text(item, "error").is_some(),
-                        ..Answer::default()
-                    };
+                    let answer =
+                        Answer { shown: output.to_owned(), failed: text(item, "error").is_some(), ..Answer::default() };
                     recorder.answered_at_end(id, answer);
                 }
             }
@@ -190,9 +160,7 @@ impl Reader {
                     .filter(|text| !text.is_empty())
                     .collect();
                 let code = |part: &Value| part["outcome"]["exit_code"].as_i64();
-                let has_failed = parts
-                    .clone()
-                    .any(|part| code(part).is_some_and(|code| code != 0));
+                let has_failed = parts.clone().any(|part| code(part).is_some_and(|code| code != 0));
                 let shown = match printed[..] {
                     [] => content(output),
                     _ => printed.concat(),
@@ -201,9 +169,7 @@ impl Reader {
                 recorder.result(id, shown, has_failed || is_incomplete || is_failed(item));
             }
             (Some(kind), _) if kind.ends_with("_call") => {
-                let args = ["action", "operation", "queries", "code"]
-                    .into_iter()
-                    .find_map(|name| item.get(name));
+                let args = ["action", "operation", "queries", "code"].into_iter().find_map(|name| item.get(name));
                 recorder.call(id, kind, args.cloned().unwrap_or_default(), None);
             }
             (Some("compaction"), _) => recorder.compact(0),
@@ -275,17 +241,11 @@ mod tests {
     fn a_response_and_a_list_of_items_give_their_calls() {
         let [user, call, result, said] = items();
         let list = json!([user, call, result, said]).to_string();
-        assert_eq!(
-            calls(&imported("openai-responses", &list)),
-            ["read_file read a.txt: whole one\n"]
-        );
+        assert_eq!(calls(&imported("openai-responses", &list)), ["read_file read a.txt: whole one\n"]);
         let shell = json!({"type": "local_shell_call", "call_id": "s1", "action": {"type": "exec", "command": ["bash", "-lc", "ls"], "working_directory": "/w/p"}});
         let one = response(&[call, shell], 100).to_string();
         let session = imported("openai-responses", &one);
-        assert_eq!(
-            calls(&session),
-            ["read_file read a.txt", "shell exec: ls in /w/p"]
-        );
+        assert_eq!(calls(&session), ["read_file read a.txt", "shell exec: ls in /w/p"]);
         assert_eq!(usages(&session), ["gpt-5.5 60+40 7"]);
     }
 }

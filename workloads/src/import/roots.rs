@@ -11,17 +11,11 @@ const LONGEST: usize = 4096;
 const OTHERS: &str = ".roots";
 
 /// Directories in which any session may keep files: scratch space and the agents' own state.
-const SCRATCH: &[&[&str]] = &[
-    &["tmp"],
-    &["var", "tmp"],
-    &["var", "folders"],
-    &["dev", "shm"],
-];
+const SCRATCH: &[&[&str]] = &[&["tmp"], &["var", "tmp"], &["var", "folders"], &["dev", "shm"]];
 
 /// Directories in the user's home that contain an agent's own plans, memories and results.
 const STATE: &[&str] = &[
-    ".agents", ".claude", ".codex", ".gemini", ".copilot", ".cursor", ".factory", ".kiro", ".pi",
-    ".config", ".cache",
+    ".agents", ".claude", ".codex", ".gemini", ".copilot", ".cursor", ".factory", ".kiro", ".pi", ".config", ".cache",
 ];
 
 /// The roots of a session.
@@ -125,13 +119,9 @@ impl Roots {
     /// The user's home, if a root names it.
     fn home(&self) -> Option<String> {
         self.roots.iter().find_map(|root| match &root[..] {
-            [home, user, ..] if home == "home" || home == "Users" => {
-                Some(format!("/{home}/{user}"))
-            }
+            [home, user, ..] if home == "home" || home == "Users" => Some(format!("/{home}/{user}")),
             [first, ..] if first == "root" => Some("/root".to_owned()),
-            [drive, users, user, ..] if users.eq_ignore_ascii_case("users") => {
-                Some(format!("{drive}:/{users}/{user}"))
-            }
+            [drive, users, user, ..] if users.eq_ignore_ascii_case("users") => Some(format!("{drive}:/{users}/{user}")),
             _ => None,
         })
     }
@@ -178,11 +168,7 @@ impl Roots {
         }
         // macOS: `/tmp` and `/var` are links into `/private`.
         let is_private = parts.first().is_some_and(|first| first == "private");
-        if is_private
-            && parts
-                .get(1)
-                .is_some_and(|next| next == "tmp" || next == "var")
-        {
+        if is_private && parts.get(1).is_some_and(|next| next == "tmp" || next == "var") {
             parts.remove(0);
         }
         // Git Bash names drive C `/c`, WSL `/mnt/c`.
@@ -226,9 +212,7 @@ fn joined(parts: &[String]) -> String {
 }
 
 fn is_scratch(parts: &[String]) -> bool {
-    SCRATCH.iter().any(|dir| {
-        parts.len() >= dir.len() && parts.iter().zip(*dir).all(|(part, name)| part == name)
-    })
+    SCRATCH.iter().any(|dir| parts.len() >= dir.len() && parts.iter().zip(*dir).all(|(part, name)| part == name))
 }
 
 /// Whether a path begins with a drive, such as `C:\`, or is a share, such as `\\host\share`.
@@ -273,10 +257,7 @@ mod tests {
             ("/home/u/tree-2/a", Some(".roots/home/u/tree-2/a")),
             ("/private/tmp/x/a", Some(".roots/tmp/x/a")),
             ("/tmp/x/a", Some(".roots/tmp/x/a")),
-            (
-                "/home/u/.claude/plans/a.md",
-                Some(".roots/home/u/.claude/plans/a.md"),
-            ),
+            ("/home/u/.claude/plans/a.md", Some(".roots/home/u/.claude/plans/a.md")),
             ("/home/u/other/a", None),
             ("/etc/passwd", None),
             ("~/x", None),
@@ -298,10 +279,7 @@ mod tests {
             (r"\\?\C:\Users\Ann Lee\proj\b", Some("b")),
             ("/c/Users/Ann Lee/proj/src/c", Some("src/c")),
             (r"src\d", Some("src/d")),
-            (
-                r"C:\Users\Ann Lee\.claude\x",
-                Some(".roots/c/Users/Ann Lee/.claude/x"),
-            ),
+            (r"C:\Users\Ann Lee\.claude\x", Some(".roots/c/Users/Ann Lee/.claude/x")),
             (r"D:\proj\x", None),
             (r"C:\Windows\x", None),
         ] {

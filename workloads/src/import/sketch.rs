@@ -45,13 +45,7 @@ struct Range {
 
 impl Sketch {
     pub(super) fn new() -> Self {
-        Self {
-            now: vec![Range {
-                first: Some(0),
-                count: u64::MAX,
-            }],
-            ..Self::default()
-        }
+        Self { now: vec![Range { first: Some(0), count: u64::MAX }], ..Self::default() }
     }
 
     /// Takes no more lines.
@@ -144,10 +138,7 @@ impl Sketch {
                 return index;
             }
             if offset < range.count {
-                let rest = Range {
-                    first: range.first.map(|first| first + offset),
-                    count: range.count - offset,
-                };
+                let rest = Range { first: range.first.map(|first| first + offset), count: range.count - offset };
                 self.now[index].count = offset;
                 self.now.insert(index + 1, rest);
                 return index + 1;
@@ -179,10 +170,7 @@ impl Sketch {
         if grows {
             self.now[index - 1].count += 1;
         } else {
-            let inserted = Range {
-                first: None,
-                count: 1,
-            };
+            let inserted = Range { first: None, count: 1 };
             self.now.insert(index, inserted);
         }
     }
@@ -233,19 +221,14 @@ fn unknown(at: u64, count: u64, mean: u64) -> String {
 /// The lines of a place before its edit.
 pub(super) fn old_lines(hunk: &Hunk) -> impl Iterator<Item = &str> {
     let old = hunk.lines.iter();
-    old.filter(|line| !line.starts_with(['+', '\\']))
-        .map(|line| line.get(1..).unwrap_or(""))
+    old.filter(|line| !line.starts_with(['+', '\\'])).map(|line| line.get(1..).unwrap_or(""))
 }
 
 /// Each two leading spaces as a tab, as Claude Code shows tabs in the places of edits.
 pub(super) fn tabbed(line: &str) -> String {
     let rest = line.trim_start_matches(' ');
     let spaces = line.len() - rest.len();
-    format!(
-        "{}{}{rest}",
-        "\t".repeat(spaces / 2),
-        " ".repeat(spaces % 2)
-    )
+    format!("{}{}{rest}", "\t".repeat(spaces / 2), " ".repeat(spaces % 2))
 }
 
 /// Whether two lines are equal, but for leading tabs that one of them shows as two spaces each.

@@ -29,11 +29,7 @@ pub struct SpilledValue<T> {
 #[derive(Clone, Debug)]
 enum Place {
     Memory(Box<[u8]>),
-    File {
-        file: Arc<File>,
-        at: u64,
-        bytes: usize,
-    },
+    File { file: Arc<File>, at: u64, bytes: usize },
 }
 
 /// A value that can be written to the temporary file.
@@ -102,10 +98,7 @@ impl Spill {
             true => self.write(&bytes),
             false => None,
         };
-        SpilledValue {
-            place: place.unwrap_or_else(|| Place::Memory(bytes.into())),
-            kind: PhantomData,
-        }
+        SpilledValue { place: place.unwrap_or_else(|| Place::Memory(bytes.into())), kind: PhantomData }
     }
 
     fn write(&mut self, bytes: &[u8]) -> Option<Place> {
@@ -153,10 +146,7 @@ impl SpilledText {
 impl<T: Spillable> SpilledValue<T> {
     /// A value that stays in memory.
     pub fn in_memory(value: T) -> Self {
-        Self {
-            place: Place::Memory(value.into_bytes().into()),
-            kind: PhantomData,
-        }
+        Self { place: Place::Memory(value.into_bytes().into()), kind: PhantomData }
     }
 
     /// The value.
@@ -193,9 +183,7 @@ impl<T: Spillable> SpilledValue<T> {
 }
 
 fn failed(error: impl std::fmt::Display) -> String {
-    format!(
-        "the temporary file with texts of the session cannot be read ({error}); import the session again"
-    )
+    format!("the temporary file with texts of the session cannot be read ({error}); import the session again")
 }
 
 impl<T: Spillable + Default> Default for SpilledValue<T> {
@@ -227,11 +215,7 @@ mod tests {
             assert_eq!((kept.bytes(), kept.bytes_in_memory()), (text.len(), 0));
             assert_eq!(kept.load().unwrap(), text);
         }
-        let seen = SeenContent::Part {
-            path: "a".to_owned(),
-            content: "x".repeat(SMALL),
-            total_lines: 7,
-        };
+        let seen = SeenContent::Part { path: "a".to_owned(), content: "x".repeat(SMALL), total_lines: 7 };
         let kept = spill.keep(seen.clone());
         drop(spill);
         assert_eq!(kept.bytes_in_memory(), 0);

@@ -53,12 +53,7 @@ impl Importer for Strace {
     }
 
     fn detects(&self, head: &Head) -> bool {
-        let lines: Vec<&str> = head
-            .text
-            .lines()
-            .filter(|line| !line.trim().is_empty())
-            .take(40)
-            .collect();
+        let lines: Vec<&str> = head.text.lines().filter(|line| !line.trim().is_empty()).take(40).collect();
         let calls = lines.iter().filter(|line| parsed(line).is_some()).count();
         calls > 0 && calls * 2 >= lines.len()
     }
@@ -74,10 +69,7 @@ impl Importer for Strace {
         log.end_of_waiting();
         log.ready_lines();
         log.close_all();
-        log.recorder.unreadable(Damage {
-            unreadable: log.lost,
-            mended: 0,
-        });
+        log.recorder.unreadable(Damage { unreadable: log.lost, mended: 0 });
         Ok(vec![log.recorder.finish()])
     }
 }
@@ -199,9 +191,7 @@ impl Log {
             self.forking -= usize::from(before.is_some_and(|start| begins_process(&start)));
             return;
         }
-        let resumed = line
-            .split_once(" resumed>")
-            .filter(|(name, _)| name.starts_with("<... "));
+        let resumed = line.split_once(" resumed>").filter(|(name, _)| name.starts_with("<... "));
         let joined = match resumed {
             Some((_, rest)) => {
                 let start = self.unfinished.remove(&thread).unwrap_or_default();
@@ -230,9 +220,7 @@ impl Log {
 
     /// Whether a line ends the call of the first process, which the log begins to name.
     fn resumes_first(&self, line: &str) -> bool {
-        let name = line
-            .strip_prefix("<... ")
-            .and_then(|rest| rest.split_once(" resumed>"));
+        let name = line.strip_prefix("<... ").and_then(|rest| rest.split_once(" resumed>"));
         let Some((name, _)) = name else {
             return false;
         };
@@ -276,10 +264,7 @@ impl Log {
     fn call(&mut self, thread: u64, call: &Call<'_>) {
         let pid = self.process(thread);
         let path = |at: usize| {
-            call.args
-                .get(at)
-                .and_then(|arg| text(arg))
-                .map(|(bytes, _)| String::from_utf8_lossy(&bytes).into_owned())
+            call.args.get(at).and_then(|arg| text(arg)).map(|(bytes, _)| String::from_utf8_lossy(&bytes).into_owned())
         };
         let number = |at: usize| {
             let arg = call.args.get(at)?;
@@ -303,8 +288,7 @@ impl Log {
                 let Some(path) = path(at) else {
                     return;
                 };
-                let mut path =
-                    self.absolute(pid, &path, call.args.first().copied().filter(|_| at == 1));
+                let mut path = self.absolute(pid, &path, call.args.first().copied().filter(|_| at == 1));
                 if !path.starts_with('/')
                     && let Some(shown) = call.shown
                 {
@@ -316,13 +300,7 @@ impl Log {
                 };
                 if failed {
                     if call.result == NOT_FOUND && !is_system(&path) {
-                        self.add(
-                            "open",
-                            "read_file",
-                            json!({ "path": path }),
-                            "No such file or directory",
-                            true,
-                        );
+                        self.add("open", "read_file", json!({ "path": path }), "No such file or directory", true);
                     }
                     return;
                 }
@@ -335,10 +313,8 @@ impl Log {
                     is_known: true,
                     ..Open::default()
                 };
-                let descriptor = Descriptor {
-                    file: Rc::new(RefCell::new(file)),
-                    closes_on_exec: flags.contains("O_CLOEXEC"),
-                };
+                let descriptor =
+                    Descriptor { file: Rc::new(RefCell::new(file)), closes_on_exec: flags.contains("O_CLOEXEC") };
                 self.describe(pid, call.result, Some(descriptor));
             }
             "dup" | "dup2" | "dup3" | "fcntl" if !failed => {
@@ -358,10 +334,7 @@ impl Log {
                 let flags = call.args.last().copied().unwrap_or_default();
                 let closes_on_exec = flags.contains("O_CLOEXEC") || command.ends_with("CLOEXEC");
                 let same = fd.and_then(|fd| self.open.get(&(pid, fd)));
-                let same = same.map(|known| Descriptor {
-                    file: Rc::clone(&known.file),
-                    closes_on_exec,
-                });
+                let same = same.map(|known| Descriptor { file: Rc::clone(&known.file), closes_on_exec });
                 self.describe(pid, call.result, same);
             }
             "execve" | "execveat" if !failed => {
@@ -372,8 +345,7 @@ impl Log {
                     let (_, rest) = arg.split_once("st_size=")?;
                     rest.split([',', '}']).next()?.parse().ok()
                 });
-                let is_of_descriptor =
-                    call.name == "fstat" || path(1).is_some_and(|path| path.is_empty());
+                let is_of_descriptor = call.name == "fstat" || path(1).is_some_and(|path| path.is_empty());
                 if let Some(mut open) = self.file(pid, fd.filter(|_| is_of_descriptor)) {
                     open.size = size;
                 }
@@ -393,11 +365,7 @@ impl Log {
                 let Ok(size) = usize::try_from(call.result) else {
                     return;
                 };
-                let (mut bytes, is_cut) = call
-                    .args
-                    .get(1)
-                    .and_then(|arg| text(arg))
-                    .unwrap_or_default();
+                let (mut bytes, is_cut) = call.args.get(1).and_then(|arg| text(arg)).unwrap_or_default();
                 let is_at_end = call.name.starts_with("pread") || call.name.starts_with("pwrite");
                 open.is_known &= !is_cut && !is_at_end;
                 if call.name.contains("read") {
@@ -410,9 +378,7 @@ impl Log {
                     }
                 } else {
                     open.writes = true;
-                    let size = size
-                        .min(CONTENT_MAX.saturating_sub(open.written.len()))
-                        .min(left);
+                    let size = size.min(CONTENT_MAX.saturating_sub(open.written.len())).min(left);
                     bytes.resize(size, b' ');
                     open.written.extend(bytes);
                     drop(open);
@@ -500,19 +466,11 @@ impl Log {
             }
             "rename" if !failed => {
                 if let (Some(from), Some(to)) = (path(0), path(1)) {
-                    let both = [
-                        self.absolute(pid, &from, None),
-                        self.absolute(pid, &to, None),
-                    ];
+                    let both = [self.absolute(pid, &from, None), self.absolute(pid, &to, None)];
                     self.program("mv", call.name, &both);
                 }
             }
-            "renameat2"
-                if call
-                    .args
-                    .last()
-                    .is_some_and(|flags| flags.contains("RENAME_EXCHANGE")) =>
-            {
+            "renameat2" if call.args.last().is_some_and(|flags| flags.contains("RENAME_EXCHANGE")) => {
                 if let (false, Some(one), Some(other)) = (failed, path(1), path(3)) {
                     let both = [
                         self.absolute(pid, &one, call.args.first().copied()),
@@ -533,10 +491,7 @@ impl Log {
             }
             "link" if !failed => {
                 if let (Some(from), Some(to)) = (path(0), path(1)) {
-                    let both = [
-                        self.absolute(pid, &from, None),
-                        self.absolute(pid, &to, None),
-                    ];
+                    let both = [self.absolute(pid, &from, None), self.absolute(pid, &to, None)];
                     self.program("ln", call.name, &both);
                 }
             }
@@ -571,9 +526,7 @@ impl Log {
             let fd = at?.trim().parse::<i64>().ok()?;
             Some(self.file(pid, Some(fd))?.path.clone())
         };
-        let dir = shown
-            .or_else(opened)
-            .or_else(|| self.dirs.get(&pid).cloned());
+        let dir = shown.or_else(opened).or_else(|| self.dirs.get(&pid).cloned());
         match dir {
             Some(dir) => format!("{dir}/{path}"),
             None => path.to_owned(),
@@ -586,12 +539,8 @@ impl Log {
             self.dirs.insert(child, dir);
         }
         let room = DESCRIPTORS_MAX.saturating_sub(self.open.len());
-        let inherited: Vec<_> = self
-            .open
-            .range(all_of(parent))
-            .take(room)
-            .map(|((_, fd), known)| ((child, *fd), known.clone()))
-            .collect();
+        let inherited: Vec<_> =
+            self.open.range(all_of(parent)).take(room).map(|((_, fd), known)| ((child, *fd), known.clone())).collect();
         self.open.extend(inherited);
     }
 
@@ -637,10 +586,7 @@ impl Log {
     /// Closes descriptors of a process, in their order.
     fn close_where(&mut self, pid: u64, closes: impl Fn(&Descriptor) -> bool) {
         let chosen = self.open.range(all_of(pid));
-        let chosen: Vec<i64> = chosen
-            .filter(|(_, known)| closes(known))
-            .map(|((_, fd), _)| *fd)
-            .collect();
+        let chosen: Vec<i64> = chosen.filter(|(_, known)| closes(known)).map(|((_, fd), _)| *fd).collect();
         for fd in chosen {
             self.describe(pid, fd, None);
         }
@@ -659,23 +605,11 @@ impl Log {
         let path = open.path;
         if open.lists {
             if open.reads {
-                self.add(
-                    "getdents64",
-                    "list_directory",
-                    json!({ "path": path }),
-                    "",
-                    false,
-                );
+                self.add("getdents64", "list_directory", json!({ "path": path }), "", false);
             }
         } else if open.writes && open.truncates {
             let content = String::from_utf8_lossy(&open.written).into_owned();
-            self.add(
-                "write",
-                "write_file",
-                json!({ "path": path, "content": content }),
-                "",
-                false,
-            );
+            self.add("write", "write_file", json!({ "path": path, "content": content }), "", false);
         } else if open.writes {
             // Where the bytes went is not known, unless they went to the end.
             let written = String::from_utf8_lossy(&open.written).into_owned();
@@ -696,13 +630,7 @@ impl Log {
             };
             self.add("read", "read_file", json!({ "path": path }), &shown, false);
         } else if open.truncates {
-            self.add(
-                "open",
-                "write_file",
-                json!({ "path": path, "content": "" }),
-                "",
-                false,
-            );
+            self.add("open", "write_file", json!({ "path": path, "content": "" }), "", false);
         }
     }
 
@@ -719,11 +647,7 @@ impl Log {
         self.count += 1;
         let id = format!("{name} {}", self.count);
         self.recorder.call(&id, tool, args, None);
-        let answer = Answer {
-            shown: shown.to_owned(),
-            failed,
-            ..Answer::default()
-        };
+        let answer = Answer { shown: shown.to_owned(), failed, ..Answer::default() };
         self.recorder.answered(&id, answer);
     }
 }
@@ -748,10 +672,7 @@ fn quoted(text: &str) -> String {
 fn process(line: &str) -> (u64, &str) {
     let mut line = line.trim();
     let mut pid = 0;
-    if let Some((found, rest)) = line
-        .strip_prefix("[pid")
-        .and_then(|rest| rest.split_once(']'))
-    {
+    if let Some((found, rest)) = line.strip_prefix("[pid").and_then(|rest| rest.split_once(']')) {
         pid = found.trim().parse().unwrap_or(0);
         line = rest.trim_start();
     }
@@ -760,9 +681,7 @@ fn process(line: &str) -> (u64, &str) {
             return (pid, line);
         };
         let is_time = first.ends_with(|c: char| c.is_ascii_digit())
-            && first
-                .bytes()
-                .all(|b| b.is_ascii_digit() || b == b':' || b == b'.' || b == b'+' || b == b'-');
+            && first.bytes().all(|b| b.is_ascii_digit() || b == b':' || b == b'.' || b == b'+' || b == b'-');
         if !is_time || !first.starts_with(|c: char| c.is_ascii_digit() || c == '+') {
             return (pid, line);
         }
@@ -803,15 +722,11 @@ fn parsed(line: &str) -> Option<()> {
         return Some(());
     }
     let is_name = |name: &str| {
-        !name.is_empty()
-            && name
-                .bytes()
-                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+        !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
     };
     let (name, rest) = line.split_once('(')?;
-    (is_name(name)
-        && (rest.ends_with(" <unfinished ...>") || rest.contains(") = ") || rest.contains(")  ")))
-    .then_some(())
+    (is_name(name) && (rest.ends_with(" <unfinished ...>") || rest.contains(") = ") || rest.contains(")  ")))
+        .then_some(())
 }
 
 /// A whole call.
@@ -837,12 +752,7 @@ fn call(line: &str) -> Option<Call<'_>> {
             None => number.parse().ok()?,
         },
     };
-    Some(Call {
-        name,
-        args: arguments(args),
-        result,
-        shown,
-    })
+    Some(Call { name, args: arguments(args), result, shown })
 }
 
 /// The arguments of a call, split at the commas outside strings and braces.
@@ -998,10 +908,7 @@ exit_group(0) = ?
         assert_eq!(
             calls(&session),
             // Nothing says that `part` is all of b.txt.
-            [
-                "read_file read b.txt",
-                "write_file write a.txt: written new\n"
-            ]
+            ["read_file read b.txt", "write_file write a.txt: written new\n"]
         );
     }
 

@@ -43,10 +43,7 @@ impl Importer for SweAgent {
             _ if file["history"].is_array() => &told,
             _ => return Err("has no list `trajectory`".to_owned()),
         };
-        let mut reader = Reader {
-            recorder: Recorder::new("SWE-agent"),
-            windows: Windows::default(),
-        };
+        let mut reader = Reader { recorder: Recorder::new("SWE-agent"), windows: Windows::default() };
         let config = match &file["replay_config"] {
             Value::String(config) => serde_json::from_str(config).unwrap_or_default(),
             config => config.clone(),
@@ -55,9 +52,7 @@ impl Importer for SweAgent {
         reader.recorder.model(model);
         let history = file["history"].as_array();
         let history: Vec<&Value> = history.into_iter().flatten().collect();
-        let is_action = |message: &&&Value| {
-            text(message, "role") == Some("assistant") && message["is_demo"] != true
-        };
+        let is_action = |message: &&&Value| text(message, "role") == Some("assistant") && message["is_demo"] != true;
         let actions: Vec<&&Value> = history.iter().filter(is_action).collect();
         for message in history.iter().take_while(|message| !is_action(message)) {
             match text(message, "role") {
@@ -75,17 +70,12 @@ impl Importer for SweAgent {
         }
         let info = &file["info"]["model_stats"];
         let count = |name: &str| token_count(&info[name]);
-        let usage = TokenUsage {
-            uncached: count("tokens_sent"),
-            output: count("tokens_received"),
-            ..TokenUsage::default()
-        };
+        let usage =
+            TokenUsage { uncached: count("tokens_sent"), output: count("tokens_received"), ..TokenUsage::default() };
         reader.recorder.total(ReportedTotal {
             model: model.to_owned(),
             usage: (usage != TokenUsage::default()).then_some(usage),
-            dollars: info["instance_cost"]
-                .as_f64()
-                .filter(|dollars| *dollars > 0.0),
+            dollars: info["instance_cost"].as_f64().filter(|dollars| *dollars > 0.0),
         });
         Ok(vec![reader.recorder.finish()])
     }
@@ -100,9 +90,7 @@ impl Reader {
     fn step(&mut self, number: usize, step: &Value, call: &Value) {
         // The state is a text of JSON in old files.
         let state = arguments(&step["state"]);
-        let dir = text(&state, "working_dir")
-            .filter(|dir| *dir != "n/a")
-            .map(str::to_owned);
+        let dir = text(&state, "working_dir").filter(|dir| *dir != "n/a").map(str::to_owned);
         self.recorder.directory(dir.as_deref().unwrap_or_default());
         let dir = dir.as_deref();
         self.recorder.answer();
@@ -110,47 +98,29 @@ impl Reader {
         let is_call = function["name"].is_string();
         let response = content(&step["response"]);
         let thought = content(&step["thought"]);
-        self.recorder.said(
-            if response.is_empty() {
-                &thought
-            } else {
-                &response
-            },
-            "",
-        );
+        self.recorder.said(if response.is_empty() { &thought } else { &response }, "");
         let action = content(&step["action"]);
         let observation = content(&step["observation"]).replace("\r\n", "\n");
         let failed = has_failed(&observation);
         let id = format!("step-{number}");
         let (tool, args) = match is_call {
-            true => (
-                text(function, "name").unwrap_or_default().to_owned(),
-                arguments(&function["arguments"]),
-            ),
+            true => (text(function, "name").unwrap_or_default().to_owned(), arguments(&function["arguments"])),
             false => parsed(&action),
         };
-        let (args, before) = self
-            .windows
-            .understand(&tool, args, &state, &observation, failed);
+        let (args, before) = self.windows.understand(&tool, args, &state, &observation, failed);
         match is_call {
             true => self.recorder.call(&id, &tool, args, dir),
             false => self.recorder.call_in_text(&id, &tool, args, dir),
         }
         self.recorder.end_answer();
-        let answer = Answer {
-            shown: observation,
-            failed,
-            before,
-            ..Answer::default()
-        };
+        let answer = Answer { shown: observation, failed, before, ..Answer::default() };
         self.recorder.answered(&id, answer);
     }
 }
 
 /// The steps that a history tells: an answer, and the observation after it with the state in its last lines.
 fn told_steps(history: &[Value]) -> Vec<Value> {
-    let is_answer =
-        |message: &Value| text(message, "role") == Some("assistant") && message["is_demo"] != true;
+    let is_answer = |message: &Value| text(message, "role") == Some("assistant") && message["is_demo"] != true;
     let told = history.iter().enumerate();
     told.filter(|(_, message)| is_answer(message))
         .map(|(at, message)| {
@@ -181,9 +151,7 @@ fn has_failed(observation: &str) -> bool {
         "usage:",
     ];
     let last = observation.trim_end().lines().last().unwrap_or_default();
-    starts
-        .iter()
-        .any(|start| observation.trim_start().starts_with(start))
+    starts.iter().any(|start| observation.trim_start().starts_with(start))
         || observation.contains("Your proposed edit has introduced new syntax error")
         || last.ends_with("command not found")
         || last.contains("No such file or directory")
@@ -204,9 +172,7 @@ fn parsed(action: &str) -> (String, Value) {
         "scroll_up" | "scroll_down" => json!({}),
         "create" => json!({ "filename": word(1) }),
         "edit" if word(1).is_some_and(|range| range.contains(':')) => {
-            let (first, last) = word(1)
-                .and_then(|range| range.split_once(':'))
-                .unwrap_or_default();
+            let (first, last) = word(1).and_then(|range| range.split_once(':')).unwrap_or_default();
             let text = rest.trim_end_matches('\n');
             let text = text.strip_suffix("end_of_edit").unwrap_or(text);
             let text = text.strip_suffix('\n').unwrap_or(text);
@@ -226,11 +192,7 @@ fn parsed(action: &str) -> (String, Value) {
                 };
                 args[name] = match name {
                     "view_range" => {
-                        let ends: Vec<i64> = rest
-                            .by_ref()
-                            .take(2)
-                            .filter_map(|end| end.parse().ok())
-                            .collect();
+                        let ends: Vec<i64> = rest.by_ref().take(2).filter_map(|end| end.parse().ok()).collect();
                         json!(ends)
                     }
                     _ => json!(rest.next()),
@@ -250,9 +212,7 @@ fn words(line: &str) -> Vec<String> {
     let mut chars = line.chars();
     while let Some(c) = chars.next() {
         match c {
-            '\'' => word
-                .get_or_insert_default()
-                .extend(chars.by_ref().take_while(|c| *c != '\'')),
+            '\'' => word.get_or_insert_default().extend(chars.by_ref().take_while(|c| *c != '\'')),
             '"' => {
                 let word = word.get_or_insert_default();
                 while let Some(c) = chars.next().filter(|c| *c != '"') {
@@ -310,8 +270,7 @@ impl Windows {
             "create" => {
                 if let Some(name) = text(&args, "filename").map(str::to_owned) {
                     args["content"] = json!("\n");
-                    self.files
-                        .insert(open.clone().unwrap_or(name), vec![String::new()]);
+                    self.files.insert(open.clone().unwrap_or(name), vec![String::new()]);
                 }
             }
             "edit" if !failed => {
@@ -328,10 +287,7 @@ impl Windows {
                 self.files.insert(file, lines.collect());
             } else if !failed
                 && tool != "edit"
-                && self
-                    .files
-                    .get(&file)
-                    .is_some_and(|known| known.len() as u64 != total)
+                && self.files.get(&file).is_some_and(|known| known.len() as u64 != total)
             {
                 self.files.remove(&file);
             }
@@ -348,12 +304,7 @@ impl Windows {
         if first > lines.len() + 1 {
             return None;
         }
-        let joined = |lines: &[String]| {
-            lines
-                .iter()
-                .map(|line| format!("{line}\n"))
-                .collect::<String>()
-        };
+        let joined = |lines: &[String]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
         let before = joined(lines);
         let new: Vec<String> = new.split('\n').map(str::to_owned).collect();
         lines.splice(first - 1..last.min(lines.len()).max(first - 1), new);
@@ -393,10 +344,7 @@ mod tests {
         let steps = [
             step("open a.py\n", WINDOW),
             step("edit 1:1\nx = 2\nend_of_edit\n", &after),
-            step(
-                "search_dir print\n",
-                "Found 1 matches\n/w/p/a.py:2:print(x)",
-            ),
+            step("search_dir print\n", "Found 1 matches\n/w/p/a.py:2:print(x)"),
             step("python a.py\n", "2\n"),
             step("submit", ""),
         ];
@@ -418,10 +366,7 @@ mod tests {
         assert_eq!(session.totals[0].dollars, Some(0.5));
         let functions = [
             ("open", json!({"path": "a.py"})),
-            (
-                "edit",
-                json!({"start_line": 1, "end_line": 1, "replacement_text": "x = 2"}),
-            ),
+            ("edit", json!({"start_line": 1, "end_line": 1, "replacement_text": "x = 2"})),
             ("search_dir", json!({"search_term": "print"})),
             ("bash", json!({"command": "python a.py"})),
             ("submit", json!({})),
@@ -438,16 +383,9 @@ mod tests {
 
     #[test]
     fn an_editor_command_is_parsed_with_its_options() {
-        let (tool, args) =
-            parsed("str_replace_editor str_replace /w/a --old_str 'a b' --new_str \"c\"");
-        assert_eq!(
-            (&*tool, &args["old_str"], &args["new_str"]),
-            ("str_replace_editor", &json!("a b"), &json!("c"))
-        );
-        assert_eq!(
-            parsed("str_replace_editor view /w/a --view_range 1 9").1["view_range"],
-            json!([1, 9])
-        );
+        let (tool, args) = parsed("str_replace_editor str_replace /w/a --old_str 'a b' --new_str \"c\"");
+        assert_eq!((&*tool, &args["old_str"], &args["new_str"]), ("str_replace_editor", &json!("a b"), &json!("c")));
+        assert_eq!(parsed("str_replace_editor view /w/a --view_range 1 9").1["view_range"], json!([1, 9]));
     }
 
     #[test]

@@ -21,10 +21,7 @@ pub(super) fn imported(format: &str, text: &str) -> ImportedSession {
 /// Each call, in words: tool, operation, path, and what its result shows.
 pub(super) fn calls(session: &ImportedSession) -> Vec<String> {
     let result = |call: &RecordedCall| session.results().find(|result| result.id == call.id);
-    session
-        .calls()
-        .map(|call| shown(call, result(call)))
-        .collect()
+    session.calls().map(|call| shown(call, result(call))).collect()
 }
 
 fn shown(call: &RecordedCall, result: Option<&RecordedResult>) -> String {
@@ -42,9 +39,7 @@ fn shown(call: &RecordedCall, result: Option<&RecordedResult>) -> String {
     let Some(result) = result else {
         return words;
     };
-    let is_patch = shell
-        .as_ref()
-        .is_some_and(|shell| shell.line.contains('\n'));
+    let is_patch = shell.as_ref().is_some_and(|shell| shell.line.contains('\n'));
     if let Some(err) = result.err {
         let arrow = if call.shell.is_some() { " ->" } else { "" };
         return format!("{words}{arrow} ({err:?})");
@@ -56,16 +51,8 @@ fn shown(call: &RecordedCall, result: Option<&RecordedResult>) -> String {
             }
             SeenContent::Nothing | SeenContent::Printed(_) => String::new(),
             SeenContent::Whole { content, .. } => format!(": whole {content}"),
-            SeenContent::Part {
-                content,
-                total_lines,
-                ..
-            } => format!(": {content} of {total_lines} lines"),
-            SeenContent::Edited {
-                before,
-                replacements,
-                ..
-            } => {
+            SeenContent::Part { content, total_lines, .. } => format!(": {content} of {total_lines} lines"),
+            SeenContent::Edited { before, replacements, .. } => {
                 let known = before.as_ref().map_or("", |_| " of a known file");
                 format!(": {} replacements{known}", replacements.len())
             }
@@ -88,15 +75,8 @@ pub(super) fn usages(session: &ImportedSession) -> Vec<String> {
     });
     all.map(|(usage, model)| {
         let written = usage.cache_write_5m + usage.cache_write_1h;
-        let written = if written > 0 {
-            format!("+{written}")
-        } else {
-            String::new()
-        };
-        format!(
-            "{model} {}+{}{written} {}",
-            usage.uncached, usage.cache_read, usage.output
-        )
+        let written = if written > 0 { format!("+{written}") } else { String::new() };
+        format!("{model} {}+{}{written} {}", usage.uncached, usage.cache_read, usage.output)
     })
     .collect()
 }
@@ -111,11 +91,7 @@ fn the_importer_in_the_documents_reads_the_recording_in_the_documents() {
         let (_, rest) = page.split_once(&format!("```{language}\n")).unwrap();
         rest.split_once("```\n").unwrap().0
     };
-    assert_eq!(
-        block("rust"),
-        include_str!("example.rs"),
-        "the code on the page is not the code that is tested"
-    );
+    assert_eq!(block("rust"), include_str!("example.rs"), "the code on the page is not the code that is tested");
     let recording = block("json");
     let head = Head::new(recording.as_bytes());
     assert!(Jotter.detects(&head));
@@ -133,9 +109,7 @@ fn the_importer_in_the_documents_reads_the_recording_in_the_documents() {
 /// The fixtures: name and content.
 fn fixtures() -> Vec<(String, String)> {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/src/import/fixtures");
-    let files = std::fs::read_dir(dir)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
+    let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     let mut all: Vec<(String, String)> = files
         .map(|file| {
             let name = file.file_name().unwrap().to_string_lossy().into_owned();
@@ -155,27 +129,16 @@ fn every_fixture_is_read_by_the_importer_that_its_name_says() {
             name => name,
         };
         assert!(says.starts_with(importer.id()), "{name}: {}", importer.id());
-        assert!(
-            sessions.iter().all(|session| !session.events.is_empty()),
-            "{name}"
-        );
+        assert!(sessions.iter().all(|session| !session.events.is_empty()), "{name}");
     }
 }
 
 #[test]
 fn a_bad_line_costs_that_line() {
-    for (name, text) in fixtures()
-        .iter()
-        .filter(|(name, _)| name.ends_with(".jsonl"))
-    {
+    for (name, text) in fixtures().iter().filter(|(name, _)| name.ends_with(".jsonl")) {
         let session = |text: &str| read(text.as_bytes(), None).unwrap().1.remove(0);
         let whole = session(text);
-        for bad in [
-            "{\"type\":\"cut off",
-            "\u{0}\u{1}",
-            "[1,2",
-            "{\"type\":7,\"payload\":[]}",
-        ] {
+        for bad in ["{\"type\":\"cut off", "\u{0}\u{1}", "[1,2", "{\"type\":7,\"payload\":[]}"] {
             let mut lines: Vec<&str> = text.lines().collect();
             lines.insert(lines.len() / 2, bad);
             let spoilt = session(&lines.join("\n"));

@@ -9,14 +9,12 @@ use super::roots::Roots;
 use super::shell::{self, ProgramClass, ShellStep, ShellWork, programs};
 use super::sketch::{Sketch, old_lines, same, tabbed};
 use super::spill::{Spill, Spillable, SpilledValue};
-use super::{
-    Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, SeenContent,
-};
+use super::{Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, SeenContent};
 use crate::path::WorkspacePath;
 use crate::trace::{
-    Api, CAUSE, CallError, CallResult, Compact, Effect, End, Event, External, Extra, Fidelity,
-    FileStep, InitialFile, Known, Op, Span, SystemPrompt, TokenUsage, Trace, TraceCall,
-    TraceContent, TraceHead, TraceSource, UsageSource, User, VERSION, Why,
+    Api, CAUSE, CallError, CallResult, Compact, Effect, End, Event, External, Extra, Fidelity, FileStep, InitialFile,
+    Known, Op, Span, SystemPrompt, TokenUsage, Trace, TraceCall, TraceContent, TraceHead, TraceSource, UsageSource,
+    User, VERSION, Why,
 };
 
 /// The assumed size in bytes of a file known only by name, if the session shows no whole file.
@@ -95,10 +93,7 @@ pub fn trace(
     for (name, count) in [
         ("unreadable_lines", session.unreadable_lines),
         ("mended_lines", session.mended_lines),
-        (
-            "unknown_records",
-            session.unknown_records.values().sum::<u64>(),
-        ),
+        ("unknown_records", session.unknown_records.values().sum::<u64>()),
         ("read_bytes", seen.read_bytes),
         ("read_bytes_equal", seen.equal_bytes),
         ("edits", seen.edits),
@@ -121,17 +116,15 @@ pub fn trace(
             cwd: "/ws".to_owned(),
             fidelity,
             tokenizer: tokens::NAME.to_owned(),
-            prompt: session.system.as_ref().map(|text| SystemPrompt {
-                tok: tokens::count(text),
-                is_whole: session.is_whole_prompt,
-            }),
+            prompt: session
+                .system
+                .as_ref()
+                .map(|text| SystemPrompt { tok: tokens::count(text), is_whole: session.is_whole_prompt }),
             x,
         },
         files,
         events: writer.events,
-        end: End {
-            exit: "unknown".to_owned(),
-        },
+        end: End { exit: "unknown".to_owned() },
     };
     Ok((trace, writer.disguise.blobs))
 }
@@ -198,10 +191,7 @@ enum Replayed {
     /// The call's operation on this file or directory, with this change.
     Path(String, Option<Effect>),
     /// File operations of a shell command.
-    Steps {
-        steps: Vec<FileStep>,
-        is_model: bool,
-    },
+    Steps { steps: Vec<FileStep>, is_model: bool },
 }
 
 struct OpenCall<'a> {
@@ -238,11 +228,7 @@ struct Writer<'a> {
 }
 
 /// What a call's shell command did, if the call is one. Its paths are places in the workspace.
-fn shell_work(
-    call: &RecordedCall,
-    result: &RecordedResult,
-    roots: &mut Roots,
-) -> Result<Option<ShellWork>, String> {
+fn shell_work(call: &RecordedCall, result: &RecordedResult, roots: &mut Roots) -> Result<Option<ShellWork>, String> {
     let Some(command) = &call.shell else {
         return Ok(None);
     };
@@ -285,15 +271,10 @@ fn placed(mut work: ShellWork, roots: &mut Roots) -> ShellWork {
         place(dir);
     }
     let listed = std::mem::take(&mut work.listed).into_iter();
-    work.listed = listed
-        .filter_map(|(path, size)| Some((roots.place(&path)?, size)))
-        .filter(|(path, _)| path != ".")
-        .collect();
+    work.listed =
+        listed.filter_map(|(path, size)| Some((roots.place(&path)?, size))).filter(|(path, _)| path != ".").collect();
     if is_outside && work.uncertain.is_none() {
-        return ShellWork {
-            dirs: work.dirs,
-            ..ShellWork::uncertain("a path outside the session's directories")
-        };
+        return ShellWork { dirs: work.dirs, ..ShellWork::uncertain("a path outside the session's directories") };
     }
     work
 }
@@ -322,15 +303,12 @@ impl<'a> Writer<'a> {
                         let is_better = survey.is_none_or(|survey| {
                             let is_better = matches!(
                                 (&survey.first, &state),
-                                (First::Partial(_), First::Full(_))
-                                    | (First::Partial(None), First::Partial(Some(_)))
+                                (First::Partial(_), First::Full(_)) | (First::Partial(None), First::Partial(Some(_)))
                             );
                             !survey.is_changed && is_better
                         });
                         let state = match state {
-                            First::Full(text) if is_better => {
-                                First::Full(self.spill.keep(text.load()?))
-                            }
+                            First::Full(text) if is_better => First::Full(self.spill.keep(text.load()?)),
                             state => state,
                         };
                         let survey = state_once(&mut surveys, path, &state, is_certain);
@@ -360,23 +338,13 @@ impl<'a> Writer<'a> {
                     let (bytes, lines) = size.unwrap_or((unseen, unseen / UNSEEN_LINE_BYTES));
                     self.disguise.filler(bytes, lines)
                 }
-                (original, _) => self
-                    .disguise
-                    .content(original.as_deref().unwrap_or_default()),
+                (original, _) => self.disguise.content(original.as_deref().unwrap_or_default()),
             };
-            let known = if is_exact {
-                Known::Full
-            } else {
-                Known::Partial
-            };
+            let known = if is_exact { Known::Full } else { Known::Partial };
             let Ok(shown_path) = WorkspacePath::new(self.disguise.path(&path)) else {
                 continue;
             };
-            files.push(InitialFile {
-                path: shown_path,
-                known,
-                content,
-            });
+            files.push(InitialFile { path: shown_path, known, content });
             let state = self.file_state(original, is_exact, shown);
             self.put(&path, state);
         }
@@ -385,25 +353,13 @@ impl<'a> Writer<'a> {
     }
 
     /// The state of a file, in memory as long as there is room.
-    fn file_state(
-        &mut self,
-        original: Option<String>,
-        is_exact: bool,
-        shown: Vec<u8>,
-    ) -> FileState {
+    fn file_state(&mut self, original: Option<String>, is_exact: bool, shown: Vec<u8>) -> FileState {
         let bytes = original.as_ref().map_or(0, String::len) + shown.len();
         let (original, shown) = match self.held + bytes <= HELD_MAX {
             true => (original.map(SpilledValue::in_memory), shown.into()),
-            false => (
-                original.map(|text| self.spill.keep(text)),
-                self.spill.keep(shown),
-            ),
+            false => (original.map(|text| self.spill.keep(text)), self.spill.keep(shown)),
         };
-        FileState {
-            original,
-            is_exact,
-            shown,
-        }
+        FileState { original, is_exact, shown }
     }
 
     /// A text. If it is lost, the session has no trace.
@@ -422,29 +378,13 @@ impl<'a> Writer<'a> {
 
     fn event(&mut self, recorded: &'a Recorded) -> Result<(), String> {
         match recorded {
-            Recorded::User {
-                text,
-                by_client,
-                images,
-            } => {
+            Recorded::User { text, by_client, images } => {
                 let turn = self.turns;
                 self.turns += u64::from(!by_client);
                 let tok = tokens::count(&text.load()?) + images * IMAGE_TOKENS;
-                self.events.push(Event::User(User {
-                    turn,
-                    tok,
-                    by_client: *by_client,
-                }));
+                self.events.push(Event::User(User { turn, tok, by_client: *by_client }));
             }
-            Recorded::Api {
-                at,
-                usage,
-                lane,
-                text,
-                thinking,
-                thinking_bytes,
-                model,
-            } => {
+            Recorded::Api { at, usage, lane, text, thinking, thinking_bytes, model } => {
                 let k = self.apis;
                 self.apis += 1;
                 let lane = self.disguise.lane(lane);
@@ -455,22 +395,16 @@ impl<'a> Writer<'a> {
                     usage_src: UsageSource::Reported,
                     lane,
                     text_tok: Some(tokens::count(&text.load()?)),
-                    thinking_tok: Some(self.thinking(
-                        &thinking.load()?,
-                        *thinking_bytes,
-                        usage,
-                        model,
-                    )),
+                    thinking_tok: Some(self.thinking(&thinking.load()?, *thinking_bytes, usage, model)),
                     model: match model == self.model {
                         true => String::new(),
                         false => model.clone(),
                     },
                 }));
             }
-            Recorded::Compact { pre_tok } => self.events.push(Event::Compact(Compact {
-                k: self.apis.saturating_sub(1),
-                pre_tok: *pre_tok,
-            })),
+            Recorded::Compact { pre_tok } => {
+                self.events.push(Event::Compact(Compact { k: self.apis.saturating_sub(1), pre_tok: *pre_tok }))
+            }
             Recorded::Call(call) => {
                 let index = self.calls.len() as u64;
                 let place = self.events.len();
@@ -525,9 +459,7 @@ impl<'a> Writer<'a> {
     fn commands(&self, call: &RecordedCall, arguments: &Extra) -> Vec<String> {
         let line = arguments.get("command").and_then(|line| line.as_str());
         match (call.op, line) {
-            (Op::Exec | Op::Vcs, Some(line)) => {
-                programs::commands(line, self.disguise.keeps_names())
-            }
+            (Op::Exec | Op::Vcs, Some(line)) => programs::commands(line, self.disguise.keeps_names()),
             _ => Vec::new(),
         }
     }
@@ -649,11 +581,7 @@ impl<'a> Writer<'a> {
                 record.sha256 = shown.map(|shown| sha256(self.loaded(&shown)));
                 None
             }
-            SeenContent::Part {
-                path,
-                content,
-                total_lines,
-            } => {
+            SeenContent::Part { path, content, total_lines } => {
                 self.can_be(path)?;
                 let first = call.range.map_or(1, |(first, _)| first);
                 self.part(path, first, content, *total_lines);
@@ -663,11 +591,7 @@ impl<'a> Writer<'a> {
                 self.can_be(path)?;
                 Some(self.written(path, content, record))
             }
-            SeenContent::Written {
-                path,
-                before,
-                content,
-            } => {
+            SeenContent::Written { path, before, content } => {
                 self.can_be(path)?;
                 match before {
                     Some(before) => {
@@ -677,11 +601,7 @@ impl<'a> Writer<'a> {
                 }
                 Some(self.written(path, content, record))
             }
-            SeenContent::Edited {
-                path,
-                before,
-                replacements,
-            } => {
+            SeenContent::Edited { path, before, replacements } => {
                 self.can_be(path)?;
                 if let Some(before) = before {
                     let is_known = self.learn(path, before);
@@ -689,11 +609,7 @@ impl<'a> Writer<'a> {
                 }
                 Some(self.edited(path, replacements, &[], record)?)
             }
-            SeenContent::Patched {
-                path,
-                replacements,
-                hunks,
-            } => {
+            SeenContent::Patched { path, replacements, hunks } => {
                 self.can_be(path)?;
                 self.patched(path, replacements, hunks);
                 Some(self.edited(path, replacements, hunks, record)?)
@@ -716,9 +632,7 @@ impl<'a> Writer<'a> {
         hunks: &[Hunk],
         record: &mut CallResult,
     ) -> Result<Effect, &'static str> {
-        let (spans, after) = self
-            .edit(path, replacements, hunks)
-            .ok_or("an edit of a text that is not known")?;
+        let (spans, after) = self.edit(path, replacements, hunks).ok_or("an edit of a text that is not known")?;
         record.post_sha256 = Some(after);
         Ok(Effect::Edit(spans))
     }
@@ -777,9 +691,8 @@ impl<'a> Writer<'a> {
         let tabs = has_tabs(replacements);
         for hunk in hunks {
             let start = usize::try_from(hunk.first.saturating_sub(1)).unwrap_or(usize::MAX);
-            let old: Vec<String> = old_lines(hunk)
-                .map(|line| if tabs { tabbed(line) } else { line.to_owned() })
-                .collect();
+            let old: Vec<String> =
+                old_lines(hunk).map(|line| if tabs { tabbed(line) } else { line.to_owned() }).collect();
             if start > lines.len() + 1000 {
                 return;
             }
@@ -838,29 +751,18 @@ impl<'a> Writer<'a> {
     }
 
     /// Whether the call has the recorded outcome on the known files.
-    fn can_be_replayed(
-        &self,
-        path: &str,
-        op: Op,
-        err: Option<CallError>,
-    ) -> Result<(), &'static str> {
+    fn can_be_replayed(&self, path: &str, op: Op, err: Option<CallError>) -> Result<(), &'static str> {
         let is_file = self.state.contains_key(path);
         let is_dir = self.is_dir(path);
         let (can, cause) = match (op, err) {
             (Op::Read | Op::Edit, None) => (is_file, "a file that is not known"),
-            (Op::Write, None) => (
-                !is_dir,
-                "a file in place of a directory, or the other way round",
-            ),
+            (Op::Write, None) => (!is_dir, "a file in place of a directory, or the other way round"),
             (Op::Search, None) => (is_file || is_dir, "a directory without known files"),
             (Op::List, None) => (is_dir, "a directory without known files"),
-            (Op::Read | Op::Search | Op::List, Some(CallError::NotFound)) => (
-                !is_file && !is_dir,
-                "a failure that the known files do not have",
-            ),
-            (Op::Edit, Some(CallError::NoMatch | CallError::MultiMatch)) => {
-                (is_file, "a file that is not known")
+            (Op::Read | Op::Search | Op::List, Some(CallError::NotFound)) => {
+                (!is_file && !is_dir, "a failure that the known files do not have")
             }
+            (Op::Edit, Some(CallError::NoMatch | CallError::MultiMatch)) => (is_file, "a file that is not known"),
             (_, Some(CallError::Rejected)) => (false, "a call that was not allowed"),
             _ => (false, "a call that failed before it touched a file"),
         };
@@ -910,12 +812,7 @@ impl<'a> Writer<'a> {
         Ok(Replayed::Steps { steps, is_model })
     }
 
-    fn shell_step(
-        &mut self,
-        step: &ShellStep,
-        steps: &mut Vec<FileStep>,
-        undo: &mut Undo,
-    ) -> Result<(), &'static str> {
+    fn shell_step(&mut self, step: &ShellStep, steps: &mut Vec<FileStep>, undo: &mut Undo) -> Result<(), &'static str> {
         const UNKNOWN_DIR: &str = "a directory without known files";
         const UNKNOWN_FILE: &str = "a file that is not known";
         let is_file = |writer: &Self, path: &str| writer.state.contains_key(path);
@@ -953,10 +850,7 @@ impl<'a> Writer<'a> {
                 let (written, shown) = self.disguise.content(content);
                 let state = self.file_state(Some(content.clone()), true, shown);
                 self.change(path, Some(state), undo);
-                steps.push(FileStep::Write {
-                    path: place,
-                    content: written,
-                });
+                steps.push(FileStep::Write { path: place, content: written });
             }
             ShellStep::Append { path, content } => {
                 self.can_be(path)?;
@@ -973,10 +867,7 @@ impl<'a> Writer<'a> {
                 };
                 let state = self.file_state(original, is_exact, shown);
                 self.change(path, Some(state), undo);
-                steps.push(FileStep::Append {
-                    path: place,
-                    content: added,
-                });
+                steps.push(FileStep::Append { path: place, content: added });
             }
             ShellStep::Edit { path, replacements } => {
                 let known = is_file(self, path);
@@ -1097,12 +988,7 @@ impl<'a> Writer<'a> {
         WorkspacePath::new(self.disguise.path(path)).map_err(|_| "a name that no file can have")
     }
 
-    fn place_if(
-        &mut self,
-        known: bool,
-        path: &str,
-        cause: &'static str,
-    ) -> Result<WorkspacePath, &'static str> {
+    fn place_if(&mut self, known: bool, path: &str, cause: &'static str) -> Result<WorkspacePath, &'static str> {
         if known { self.place(path) } else { Err(cause) }
     }
 
@@ -1163,12 +1049,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Applies an edit. Returns its spans, and the SHA-256 of the trace's file after it.
-    fn edit(
-        &mut self,
-        path: &str,
-        replacements: &[Replacement],
-        hunks: &[Hunk],
-    ) -> Option<(Vec<Span>, String)> {
+    fn edit(&mut self, path: &str, replacements: &[Replacement], hunks: &[Hunk]) -> Option<(Vec<Span>, String)> {
         let before = self.text_of(path)?;
         let state = self.state.get(path)?;
         let (is_exact, shown) = (state.is_exact, state.shown.clone());
@@ -1183,11 +1064,7 @@ impl<'a> Writer<'a> {
             let (content, new_shown) = self.disguise.content(&new);
             shown.splice(at..at + old, new_shown);
             after.replace_range(at..at + old, &new);
-            spans.push(Span {
-                at: at as u64,
-                old: old as u64,
-                new: content,
-            });
+            spans.push(Span { at: at as u64, old: old as u64, new: content });
         }
         spans.reverse();
         let digest = sha256(&shown);
@@ -1203,17 +1080,12 @@ impl<'a> Writer<'a> {
             _ => None,
         });
         let answered: HashSet<u64> = answered.collect();
-        let mut open: Vec<(u64, usize)> = self
-            .calls
-            .values()
-            .map(|open| (open.index, open.place))
-            .collect();
+        let mut open: Vec<(u64, usize)> = self.calls.values().map(|open| (open.index, open.place)).collect();
         open.retain(|(index, _)| !answered.contains(index));
         open.sort_unstable();
         for (i, place) in open {
             if let Some(Event::Call(call)) = self.events.get_mut(place) {
-                call.x
-                    .insert(CAUSE.to_owned(), "a call without a result".into());
+                call.x.insert(CAUSE.to_owned(), "a call without a result".into());
             }
             self.events.push(Event::Result(CallResult {
                 i,
@@ -1239,21 +1111,13 @@ fn call_tokens(call: &RecordedCall, arguments: Extra) -> u64 {
 }
 
 /// The initial states of files that a result proves, each with whether it is certain that they are files.
-fn said(
-    call: &RecordedCall,
-    result: &RecordedResult,
-    seen: &SeenContent,
-) -> Vec<(String, First, bool)> {
+fn said(call: &RecordedCall, result: &RecordedResult, seen: &SeenContent) -> Vec<(String, First, bool)> {
     let full = |content: &String| First::Full(SpilledValue::in_memory(content.clone()));
     match seen {
         SeenContent::Whole { path, content } => {
             vec![(path.clone(), full(content), true)]
         }
-        SeenContent::Part {
-            path,
-            content,
-            total_lines,
-        } => {
+        SeenContent::Part { path, content, total_lines } => {
             let lines = content.matches('\n').count() as u64 + 1;
             let bytes = content.len() as u64 + 1;
             let all = u128::from(bytes) * u128::from(*total_lines) / u128::from(lines);
@@ -1272,10 +1136,7 @@ fn said(
             let state = before.as_ref().map_or(First::Absent, full);
             vec![(path.clone(), state, true)]
         }
-        SeenContent::Listed(paths) => paths
-            .iter()
-            .map(|path| (path.clone(), First::Partial(None), false))
-            .collect(),
+        SeenContent::Listed(paths) => paths.iter().map(|path| (path.clone(), First::Partial(None), false)).collect(),
         SeenContent::Nothing | SeenContent::Printed(_) => match (&call.path, call.op, result.err) {
             (Some(path), Op::Read, Some(CallError::NotFound)) => {
                 vec![(path.clone(), First::Absent, false)]
@@ -1312,21 +1173,13 @@ fn sketch(surveys: &mut BTreeMap<String, Survey>, call: &RecordedCall, seen: &Se
                 survey.sketch.part(1, content, lines);
             }
         }
-        SeenContent::Part {
-            path,
-            content,
-            total_lines,
-        } => {
+        SeenContent::Part { path, content, total_lines } => {
             if let Some(survey) = partly_known(surveys, path) {
                 let first = call.range.map_or(1, |(first, _)| first);
                 survey.sketch.part(first, content, *total_lines);
             }
         }
-        SeenContent::Patched {
-            path,
-            replacements,
-            hunks,
-        } => {
+        SeenContent::Patched { path, replacements, hunks } => {
             if let Some(survey) = surveys.get_mut(path) {
                 survey.sketch.patch(hunks, has_tabs(replacements));
                 survey.is_changed = true;
@@ -1335,9 +1188,7 @@ fn sketch(surveys: &mut BTreeMap<String, Survey>, call: &RecordedCall, seen: &Se
                 }
             }
         }
-        SeenContent::Edited { path, .. }
-        | SeenContent::Written { path, .. }
-        | SeenContent::Replaced { path, .. } => {
+        SeenContent::Edited { path, .. } | SeenContent::Written { path, .. } | SeenContent::Replaced { path, .. } => {
             if let Some(survey) = surveys.get_mut(path) {
                 survey.is_changed = true;
                 survey.sketch.close();
@@ -1348,10 +1199,7 @@ fn sketch(surveys: &mut BTreeMap<String, Survey>, call: &RecordedCall, seen: &Se
 }
 
 /// A file of whose first content only parts are known. The content of others is not put together from parts.
-fn partly_known<'a>(
-    surveys: &'a mut BTreeMap<String, Survey>,
-    path: &str,
-) -> Option<&'a mut Survey> {
+fn partly_known<'a>(surveys: &'a mut BTreeMap<String, Survey>, path: &str) -> Option<&'a mut Survey> {
     let survey = surveys.get_mut(path);
     survey.filter(|survey| matches!(survey.first, First::Partial(_)))
 }
@@ -1376,10 +1224,8 @@ fn survey_shell(surveys: &mut BTreeMap<String, Survey>, work: &ShellWork) {
                 let below = format!("{from}/");
                 let tree = surveys.range(below.clone()..).map(|(path, _)| path);
                 let tree = tree.take_while(|path| path.starts_with(&below));
-                let copies: Vec<String> = tree
-                    .take(TREE_MAX)
-                    .map(|path| format!("{to}{}", &path[from.len()..]))
-                    .collect();
+                let copies: Vec<String> =
+                    tree.take(TREE_MAX).map(|path| format!("{to}{}", &path[from.len()..])).collect();
                 for path in copies {
                     state_once(surveys, path, &First::Absent, false);
                 }
@@ -1393,10 +1239,7 @@ fn survey_shell(surveys: &mut BTreeMap<String, Survey>, work: &ShellWork) {
             }
             _ => continue,
         };
-        let is_certain = !matches!(
-            step,
-            ShellStep::Remove { .. } | ShellStep::Copy { .. } | ShellStep::Move { .. }
-        );
+        let is_certain = !matches!(step, ShellStep::Remove { .. } | ShellStep::Copy { .. } | ShellStep::Move { .. });
         let survey = state_once(surveys, path.clone(), state, is_certain);
         if is_changed {
             survey.is_changed = true;
@@ -1455,17 +1298,11 @@ fn works_on_files(op: Op) -> bool {
 /// Whether texts of an edit begin lines with tabs.
 fn has_tabs(replacements: &[Replacement]) -> bool {
     let texts = replacements.iter().flat_map(|each| [&each.old, &each.new]);
-    texts
-        .into_iter()
-        .any(|text| text.starts_with('\t') || text.contains("\n\t"))
+    texts.into_iter().any(|text| text.starts_with('\t') || text.contains("\n\t"))
 }
 
 /// The ranges of whole lines that an edit's places replace, by their numbers.
-fn places_of_lines(
-    before: &str,
-    hunks: &[Hunk],
-    tabs: bool,
-) -> Option<Vec<(usize, usize, String)>> {
+fn places_of_lines(before: &str, hunks: &[Hunk], tabs: bool) -> Option<Vec<(usize, usize, String)>> {
     let mut starts = vec![0];
     starts.extend(before.match_indices('\n').map(|(at, _)| at + 1));
     let start_of = |line: u64| {
@@ -1500,19 +1337,13 @@ fn places_of_lines(
             }
         }
     }
-    let is_ordered = places
-        .windows(2)
-        .all(|pair| pair[0].0 + pair[0].1 <= pair[1].0);
+    let is_ordered = places.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0);
     (is_ordered && !places.is_empty()).then_some(places)
 }
 
 /// The ranges that an edit replaces: start, old length, new text. They are ordered and do not overlap.
 /// With `hunks`, the one text that is replaced contains the changed lines of one of these places.
-fn places(
-    before: &str,
-    replacements: &[Replacement],
-    hunks: &[Hunk],
-) -> Option<Vec<(usize, usize, String)>> {
+fn places(before: &str, replacements: &[Replacement], hunks: &[Hunk]) -> Option<Vec<(usize, usize, String)>> {
     if let [one] = replacements {
         if one.old.is_empty() || !before.contains(&one.old) {
             return None;
@@ -1533,11 +1364,7 @@ fn places(
         }
         let most = if one.all { usize::MAX } else { 1 };
         let found = before.match_indices(&one.old).take(most);
-        return Some(
-            found
-                .map(|(at, old)| (at, old.len(), one.new.clone()))
-                .collect(),
-        );
+        return Some(found.map(|(at, old)| (at, old.len(), one.new.clone())).collect());
     }
     // Several edits in one call are applied in turn, and their result becomes one replaced range.
     let mut after = before.to_owned();
@@ -1545,11 +1372,7 @@ fn places(
         if each.old.is_empty() || !after.contains(&each.old) {
             return None;
         }
-        after = if each.all {
-            after.replace(&each.old, &each.new)
-        } else {
-            after.replacen(&each.old, &each.new, 1)
-        };
+        after = if each.all { after.replace(&each.old, &each.new) } else { after.replacen(&each.old, &each.new, 1) };
     }
     let start = common(before.chars(), after.chars());
     let end = common(before[start..].chars().rev(), after[start..].chars().rev());
@@ -1592,11 +1415,8 @@ mod tests {
     use std::path::Path;
 
     fn imported(fidelity: Fidelity) -> (Trace, Blobs) {
-        let session = claude_code::read(
-            &mut include_bytes!("fixtures/claude-code-traps.jsonl").as_slice(),
-            &mut [],
-        )
-        .unwrap();
+        let session =
+            claude_code::read(&mut include_bytes!("fixtures/claude-code-traps.jsonl").as_slice(), &mut []).unwrap();
         let provenance = TraceOrigin {
             id: "traps".to_owned(),
             source: TraceSource {
@@ -1616,9 +1436,7 @@ mod tests {
         let (trace, blobs) = imported(Fidelity::Shape);
         let text = trace.to_jsonl().unwrap();
         assert!(blobs.is_empty());
-        for word in [
-            "secret", "package", "main.go", "gofmt", "notes", "fix it", "docs",
-        ] {
+        for word in ["secret", "package", "main.go", "gofmt", "notes", "fix it", "docs"] {
             assert!(!text.contains(word), "{word:?} in {text}");
         }
         insta::assert_snapshot!(text);
@@ -1633,11 +1451,7 @@ mod tests {
             shown: String::new().into(),
             seen: SeenContent::Nothing.into(),
         };
-        let seen = SeenContent::Part {
-            path: "a".to_owned(),
-            content: "some text".to_owned(),
-            total_lines: u64::MAX,
-        };
+        let seen = SeenContent::Part { path: "a".to_owned(), content: "some text".to_owned(), total_lines: u64::MAX };
         let sizes = said(&call, &result, &seen);
         let [(_, First::Partial(Some((bytes, lines))), true)] = sizes[..] else {
             panic!("{sizes:?}");
@@ -1703,9 +1517,7 @@ mod tests {
         let error = |change: fn(&mut Trace)| {
             let mut trace = trace.clone();
             change(&mut trace);
-            compile(Path::new("t.jsonl"), &trace)
-                .unwrap_err()
-                .to_string()
+            compile(Path::new("t.jsonl"), &trace).unwrap_err().to_string()
         };
         let other_sha256 = error(|trace| trace.files[0].content.sha256 = "0".repeat(64));
         let no_result = error(|trace| {
@@ -1724,21 +1536,13 @@ mod tests {
 
     #[test]
     fn places_of_edits() {
-        let edit = |old: &str, new: &str, all| Replacement {
-            old: old.to_owned(),
-            new: new.to_owned(),
-            all,
-        };
+        let edit = |old: &str, new: &str, all| Replacement { old: old.to_owned(), new: new.to_owned(), all };
         let place = |start, old, new: &str| (start, old, new.to_owned());
         let two = [edit("one", "1", false), edit("1 two", "1 2", false)];
         let both = vec![place(0, 1, "bb"), place(2, 1, "bb")];
         for (text, edits, expected) in [
             ("a-a", &[edit("a", "bb", true)][..], Some(both)),
-            (
-                "a-a",
-                &[edit("a", "b", false)],
-                Some(vec![place(0, 1, "b")]),
-            ),
+            ("a-a", &[edit("a", "b", false)], Some(vec![place(0, 1, "b")])),
             ("a", &[edit("x", "b", false)], None),
             ("say one two!", &two, Some(vec![place(4, 7, "1 2")])),
         ] {

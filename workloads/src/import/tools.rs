@@ -44,12 +44,12 @@ impl Default for Meaning {
 /// Tools with one meaning, without `_`, `-` and capitals.
 const READ: &str = "read readfile view viewfile openfile open goto scrollup scrolldown readtextfile fsread cat notebookread getfilecontents filereader \
     readmediafile viewimage readnotebook";
-const WRITE: &str = "write writefile create createfile writetofile savefile fswrite writetextfile createnewfile filewrite";
+const WRITE: &str =
+    "write writefile create createfile writetofile savefile fswrite writetextfile createnewfile filewrite";
 const EDIT: &str = "edit editfile strreplace replace replaceinfile searchreplace applydiff multiedit searchandreplace \
     replacestringinfile multireplacestringinfile fileedit insertcontent insert editnotebookfile notebookedit insertline";
 const PATCH: &str = "applypatch";
-const LIST: &str =
-    "ls list listdirectory listdir listfiles directorytree listdirectorywithsizes readfolder";
+const LIST: &str = "ls list listdirectory listdir listfiles directorytree listdirectorywithsizes readfolder";
 const GLOB: &str = "glob find findfile filesearch globtool findfiles globfilesearch";
 const SEARCH: &str = "grep greptool grepsearch searchfilecontent search codebasesearch ripgrep searchdir searchfile \
     searchtext searchinfiles findinfiles rg greptext searchcode";
@@ -65,9 +65,9 @@ const WAIT: &str = "writestdin readbash writebash stopbash listbash readpowershe
     bashoutput killbash killshell taskoutput taskstop commandstatus getterminaloutput readterminal";
 const NET: &str = "webfetch websearch googlewebsearch fetch fetchurl browseraction browse urlfetch fetchwebpage webbrowser \
     websearchcall";
-const AGENT: &str = "task agent skill newtask spawnagent delegate subagent usesubagents runsubagent activateskill delegatetoagent";
-const EDITOR: &str =
-    "strreplaceeditor strreplacebasededittool texteditor fileeditor editor fileeditortool";
+const AGENT: &str =
+    "task agent skill newtask spawnagent delegate subagent usesubagents runsubagent activateskill delegatetoagent";
+const EDITOR: &str = "strreplaceeditor strreplacebasededittool texteditor fileeditor editor fileeditortool";
 
 fn lists(all: &str, word: &str) -> bool {
     all.split_whitespace().any(|listed| listed == word)
@@ -83,18 +83,11 @@ fn bare(tool: &str) -> String {
 
 /// The tool's kind, by its name, or by its name without a server's prefix: `files_read_file`.
 fn kind(tool: &str, args: &Value) -> Option<&'static str> {
-    let all = [
-        READ, WRITE, EDIT, PATCH, LIST, GLOB, SEARCH, SHELL, POWERSHELL, PLAN, NET, AGENT, EDITOR,
-        WAIT,
-    ];
+    let all = [READ, WRITE, EDIT, PATCH, LIST, GLOB, SEARCH, SHELL, POWERSHELL, PLAN, NET, AGENT, EDITOR, WAIT];
     let named = |name: &str| {
         // MCP's file server finds names with `search_files`, Cline and Roo find text.
         if name == "searchfiles" {
-            return Some(if args.get("regex").is_some() {
-                SEARCH
-            } else {
-                GLOB
-            });
+            return Some(if args.get("regex").is_some() { SEARCH } else { GLOB });
         }
         all.into_iter().find(|names| lists(names, name))
     };
@@ -112,10 +105,7 @@ fn text<'a>(args: &'a Value, names: &[&str]) -> Option<&'a str> {
 fn number(args: &Value, names: &[&str]) -> Option<u64> {
     names.iter().find_map(|name| {
         let value = args.get(name)?;
-        value
-            .as_u64()
-            .or_else(|| value.as_str()?.trim().parse().ok())
-            .map(|number: u64| number.min(1 << 50))
+        value.as_u64().or_else(|| value.as_str()?.trim().parse().ok()).map(|number: u64| number.min(1 << 50))
     })
 }
 
@@ -143,10 +133,7 @@ pub(super) fn meaning(tool: &str, args: &Value, result: Option<(&str, bool)>) ->
     let Some(kind) = kind(tool, args) else {
         return match text(args, &["command", "cmd"]) {
             Some(_) => shell(args, result, Platform::Posix),
-            None => Meaning {
-                err: failure(Op::Other, result),
-                ..Meaning::default()
-            },
+            None => Meaning { err: failure(Op::Other, result), ..Meaning::default() },
         };
     };
     match kind {
@@ -168,11 +155,7 @@ pub(super) fn meaning(tool: &str, args: &Value, result: Option<(&str, bool)>) ->
 }
 
 fn plain(op: Op, result: Option<(&str, bool)>) -> Meaning {
-    Meaning {
-        op,
-        err: failure(op, result),
-        ..Meaning::default()
-    }
+    Meaning { op, err: failure(op, result), ..Meaning::default() }
 }
 
 fn is_recursive(tool: &str, args: &Value) -> bool {
@@ -208,14 +191,7 @@ fn read(tool: &str, args: &Value, result: Option<(&str, bool)>) -> Meaning {
         (Some(path), Some((shown, _))) if err.is_none() => shown_file(tool, path, shown, range),
         _ => SeenContent::Nothing,
     };
-    Meaning {
-        op: Op::Read,
-        path,
-        range,
-        seen,
-        err,
-        ..Meaning::default()
-    }
+    Meaning { op: Op::Read, path, range, seen, err, ..Meaning::default() }
 }
 
 /// The requested lines.
@@ -225,49 +201,28 @@ fn range(args: &Value) -> Option<(u64, u64)> {
         let first = view.first()?.as_u64()?.max(1);
         let last = view.get(1).and_then(Value::as_i64).unwrap_or(-1);
         let last = u64::try_from(last).ok();
-        return Some((
-            first,
-            last.map_or(rest, |last| (last + 1).saturating_sub(first)),
-        ));
+        return Some((first, last.map_or(rest, |last| (last + 1).saturating_sub(first))));
     }
-    let first = [
-        "start_line",
-        "startLine",
-        "line_start",
-        "start_line_one_indexed",
-        "StartLine",
-    ];
-    let last = [
-        "end_line",
-        "endLine",
-        "line_end",
-        "end_line_one_indexed_inclusive",
-        "EndLine",
-    ];
+    let first = ["start_line", "startLine", "line_start", "start_line_one_indexed", "StartLine"];
+    let last = ["end_line", "endLine", "line_end", "end_line_one_indexed_inclusive", "EndLine"];
     if let Some(first) = number(args, &first) {
         let first = first.max(1);
         let last = number(args, &last);
-        return Some((
-            first,
-            last.map_or(rest, |last| (last + 1).saturating_sub(first)),
-        ));
+        return Some((first, last.map_or(rest, |last| (last + 1).saturating_sub(first))));
     }
     if let Some(head) = number(args, &["head"]) {
         return Some((1, head));
     }
     let offset = number(args, &["offset"]);
     let limit = number(args, &["limit"]);
-    (offset.is_some() || limit.is_some())
-        .then(|| (offset.unwrap_or(1).max(1), limit.unwrap_or(rest)))
+    (offset.is_some() || limit.is_some()).then(|| (offset.unwrap_or(1).max(1), limit.unwrap_or(rest)))
 }
 
 /// The content that the result of a read shows, with or without numbers before the lines.
 fn shown_file(tool: &str, path: &str, shown: &str, range: Option<(u64, u64)>) -> SeenContent {
     // `1. x` can be a line of a file, too, unless the tool always writes numbers.
     let writes_numbers = ["view", "open", "goto", "scrollup", "scrolldown"].contains(&tool)
-        || ["<file>", "<content>", "[File: "]
-            .iter()
-            .any(|frame| shown.contains(frame));
+        || ["<file>", "<content>", "[File: "].iter().any(|frame| shown.contains(frame));
     let numbered = numbered(shown).filter(|found| found.is_certain || writes_numbers);
     if shown.is_empty() || is_cut(shown) && numbered.is_none() {
         return SeenContent::Nothing;
@@ -276,10 +231,7 @@ fn shown_file(tool: &str, path: &str, shown: &str, range: Option<(u64, u64)>) ->
     let Some(Numbered { first, lines, .. }) = numbered else {
         // Without numbers, only a whole file can be recognised.
         return match range {
-            None => SeenContent::Whole {
-                path,
-                content: shown.to_owned(),
-            },
+            None => SeenContent::Whole { path, content: shown.to_owned() },
             Some(_) => SeenContent::Part {
                 path,
                 content: shown.trim_end_matches('\n').to_owned(),
@@ -299,31 +251,19 @@ fn shown_file(tool: &str, path: &str, shown: &str, range: Option<(u64, u64)>) ->
         }
         return SeenContent::Whole { path, content };
     }
-    SeenContent::Part {
-        path,
-        content,
-        total_lines: total.unwrap_or(last).max(last),
-    }
+    SeenContent::Part { path, content, total_lines: total.unwrap_or(last).max(last) }
 }
 
 /// Whether a result says that it leaves a part out.
 fn is_cut(shown: &str) -> bool {
     let end = shown.len().saturating_sub(400);
-    let end = (end..shown.len())
-        .find(|at| shown.is_char_boundary(*at))
-        .unwrap_or(0);
+    let end = (end..shown.len()).find(|at| shown.is_char_boundary(*at)).unwrap_or(0);
     let start: String = shown.chars().take(400).collect();
     [start.as_str(), &shown[end..]].iter().any(|part| {
         let part = part.to_lowercase();
-        [
-            "truncated",
-            "more lines",
-            "response clipped",
-            "output too large",
-            "<tool_output_masked>",
-        ]
-        .iter()
-        .any(|word| part.contains(word))
+        ["truncated", "more lines", "response clipped", "output too large", "<tool_output_masked>"]
+            .iter()
+            .any(|word| part.contains(word))
     }) || shown.contains("[TRUNCATED]")
 }
 
@@ -348,10 +288,8 @@ pub(super) fn is_cut_output(shown: &str) -> bool {
 fn stated_total(shown: &str) -> Option<u64> {
     let edges = shown.lines().take(4).chain(shown.lines().rev().take(4));
     edges.into_iter().find_map(|line| {
-        let words: Vec<&str> = line
-            .split(|c: char| !c.is_ascii_alphanumeric())
-            .filter(|word| !word.is_empty())
-            .collect();
+        let words: Vec<&str> =
+            line.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty()).collect();
         words.windows(3).find_map(|three| match three {
             [number, "lines", "total"] | [number, "total", "lines"] => number.parse().ok(),
             ["total", number, "lines"] | ["of", number, "lines"] => number.parse().ok(),
@@ -374,14 +312,9 @@ pub(super) struct Numbered<'a> {
 const FRAME_LINES: usize = 6;
 
 /// Keeps the longer run of numbered lines.
-fn keep_longer<'a>(
-    run: Option<(&'a str, Numbered<'a>)>,
-    best: &mut Option<(&'a str, Numbered<'a>)>,
-) {
+fn keep_longer<'a>(run: Option<(&'a str, Numbered<'a>)>, best: &mut Option<(&'a str, Numbered<'a>)>) {
     if let Some((_, run_lines)) = &run
-        && best
-            .as_ref()
-            .is_none_or(|(_, known)| known.lines.len() < run_lines.lines.len())
+        && best.as_ref().is_none_or(|(_, known)| known.lines.len() < run_lines.lines.len())
     {
         *best = run;
     }
@@ -406,14 +339,7 @@ pub(super) fn numbered(shown: &str) -> Option<Numbered<'_>> {
         run = found.map(|(first, separator, text)| {
             let is_certain = matches!(separator, "\t" | "→" | "| " | " | " | "|");
             let lines = vec![text];
-            (
-                separator,
-                Numbered {
-                    first,
-                    lines,
-                    is_certain,
-                },
-            )
+            (separator, Numbered { first, lines, is_certain })
         });
     }
     keep_longer(run, &mut best);
@@ -451,34 +377,15 @@ fn number_of(line: &str) -> Option<(u64, &str, &str)> {
 
 fn write(args: &Value, result: Option<(&str, bool)>) -> Meaning {
     let path = text(args, &PATHS).map(str::to_owned);
-    let content = text(
-        args,
-        &[
-            "content",
-            "file_text",
-            "contents",
-            "text",
-            "fileText",
-            "code_edit",
-            "data",
-        ],
-    );
+    let content = text(args, &["content", "file_text", "contents", "text", "fileText", "code_edit", "data"]);
     let err = failure(Op::Write, result);
     let seen = match (&path, content) {
-        (Some(path), Some(content)) if err.is_none() && result.is_some() => SeenContent::Written {
-            path: path.clone(),
-            before: None,
-            content: content.to_owned(),
-        },
+        (Some(path), Some(content)) if err.is_none() && result.is_some() => {
+            SeenContent::Written { path: path.clone(), before: None, content: content.to_owned() }
+        }
         _ => SeenContent::Nothing,
     };
-    Meaning {
-        op: Op::Write,
-        path,
-        seen,
-        err,
-        ..Meaning::default()
-    }
+    Meaning { op: Op::Write, path, seen, err, ..Meaning::default() }
 }
 
 fn edit(args: &Value, result: Option<(&str, bool)>) -> Meaning {
@@ -494,56 +401,28 @@ fn edit(args: &Value, result: Option<(&str, bool)>) -> Meaning {
         return Meaning {
             op: Op::Write,
             path: Some(path.clone()),
-            seen: SeenContent::Written {
-                path: path.clone(),
-                before: None,
-                content: only.new.clone(),
-            },
+            seen: SeenContent::Written { path: path.clone(), before: None, content: only.new.clone() },
             ..Meaning::default()
         };
     }
     let seen = match (&path, result) {
-        (Some(path), Some(_)) if err.is_none() && !replacements.is_empty() => SeenContent::Edited {
-            path: path.clone(),
-            before: None,
-            replacements,
-        },
+        (Some(path), Some(_)) if err.is_none() && !replacements.is_empty() => {
+            SeenContent::Edited { path: path.clone(), before: None, replacements }
+        }
         _ => SeenContent::Nothing,
     };
-    Meaning {
-        op: Op::Edit,
-        path,
-        seen,
-        err,
-        ..Meaning::default()
-    }
+    Meaning { op: Op::Edit, path, seen, err, ..Meaning::default() }
 }
 
-const OLD: [&str; 6] = [
-    "old_string",
-    "oldString",
-    "old_str",
-    "oldText",
-    "old_text",
-    "search",
-];
-const NEW: [&str; 6] = [
-    "new_string",
-    "newString",
-    "new_str",
-    "newText",
-    "new_text",
-    "replace",
-];
+const OLD: [&str; 6] = ["old_string", "oldString", "old_str", "oldText", "old_text", "search"];
+const NEW: [&str; 6] = ["new_string", "newString", "new_str", "newText", "new_text", "replace"];
 
 /// The replacements of an edit, in turn.
 fn replacements(args: &Value) -> Vec<Replacement> {
     let one = |edit: &Value| {
         let old = text(edit, &OLD)?;
         let all = ["replace_all", "replaceAll", "allow_multiple"].iter();
-        let all = all
-            .filter_map(|name| edit.get(name))
-            .any(|all| all.as_bool() == Some(true));
+        let all = all.filter_map(|name| edit.get(name)).any(|all| all.as_bool() == Some(true));
         let new = text(edit, &NEW).unwrap_or_default();
         Some(Replacement {
             old: old.to_owned(),
@@ -568,19 +447,11 @@ fn search_blocks(diff: &str) -> Vec<Replacement> {
     let mut all = Vec::new();
     let mut old: Option<Vec<&str>> = None;
     let mut new: Option<Vec<&str>> = None;
-    let is_marker =
-        |line: &str, mark: char| line.len() >= 3 && line.starts_with(&mark.to_string().repeat(3));
-    let joined = |lines: Vec<&str>| {
-        lines
-            .iter()
-            .map(|line| format!("{line}\n"))
-            .collect::<String>()
-    };
+    let is_marker = |line: &str, mark: char| line.len() >= 3 && line.starts_with(&mark.to_string().repeat(3));
+    let joined = |lines: Vec<&str>| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
     for line in diff.lines() {
         match (&mut old, &mut new) {
-            (None, _)
-                if (is_marker(line, '<') || is_marker(line, '-')) && line.contains("SEARCH") =>
-            {
+            (None, _) if (is_marker(line, '<') || is_marker(line, '-')) && line.contains("SEARCH") => {
                 old = Some(Vec::new());
             }
             (Some(_), None) if is_marker(line, '=') => new = Some(Vec::new()),
@@ -593,15 +464,10 @@ fn search_blocks(diff: &str) -> Vec<Replacement> {
                 }
             }
             (Some(_), Some(lines)) => {
-                let ends =
-                    (is_marker(line, '>') || is_marker(line, '+')) && line.contains("REPLACE");
+                let ends = (is_marker(line, '>') || is_marker(line, '+')) && line.contains("REPLACE");
                 if ends {
                     if let (Some(old), Some(new)) = (old.take(), new.take()) {
-                        all.push(Replacement {
-                            old: joined(old),
-                            new: joined(new),
-                            all: false,
-                        });
+                        all.push(Replacement { old: joined(old), new: joined(new), all: false });
                     }
                 } else {
                     lines.push(line);
@@ -640,28 +506,17 @@ fn list(args: &Value, result: Option<(&str, bool)>, recursive: bool) -> Meaning 
         Some((shown, _)) if err.is_none() && recursive => SeenContent::Listed(listed(shown, path)),
         _ => SeenContent::Nothing,
     };
-    Meaning {
-        op: Op::List,
-        path: Some(path.to_owned()),
-        recursive,
-        seen,
-        err,
-        ..Meaning::default()
-    }
+    Meaning { op: Op::List, path: Some(path.to_owned()), recursive, seen, err, ..Meaning::default() }
 }
 
 /// The files that a list of paths names, one a line.
 fn listed(shown: &str, dir: &str) -> Vec<String> {
     let is_file = |line: &&str| {
         let name = line.rsplit(['/', '\\']).next().unwrap_or_default();
-        let has_extension = name
-            .rsplit_once('.')
-            .is_some_and(|(_, end)| !end.is_empty());
+        let has_extension = name.rsplit_once('.').is_some_and(|(_, end)| !end.is_empty());
         has_extension && !line.contains([' ', ':', '<', '"', '(']) && line.len() < 400
     };
-    let lines = shown
-        .lines()
-        .map(|line| line.trim().trim_start_matches("./"));
+    let lines = shown.lines().map(|line| line.trim().trim_start_matches("./"));
     let files = lines.filter(is_file).take(2000);
     files
         .map(|file| match file.starts_with('/') || dir == "." {
@@ -684,13 +539,7 @@ fn search(args: &Value, result: Option<(&str, bool)>) -> Meaning {
         }
         _ => SeenContent::Nothing,
     };
-    Meaning {
-        op: Op::Search,
-        path: Some(path.to_owned()),
-        seen,
-        err,
-        ..Meaning::default()
-    }
+    Meaning { op: Op::Search, path: Some(path.to_owned()), seen, err, ..Meaning::default() }
 }
 
 /// The file in a line of a search: `path:12:text`, or the path alone.
@@ -700,16 +549,11 @@ fn found_file(line: &str) -> Option<&str> {
         !path.is_empty()
             && path.len() < 400
             && !path.contains(char::is_whitespace)
-            && path
-                .rsplit('/')
-                .next()
-                .is_some_and(|name| name.contains('.'))
+            && path.rsplit('/').next().is_some_and(|name| name.contains('.'))
     };
     match line.split_once(':') {
         Some((path, rest)) if is_path(path) => {
-            let number = rest
-                .split_once([':', '-'])
-                .map_or(rest, |(number, _)| number);
+            let number = rest.split_once([':', '-']).map_or(rest, |(number, _)| number);
             let is_number = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
             is_number.then_some(path)
         }
@@ -724,24 +568,12 @@ fn shell(args: &Value, result: Option<(&str, bool)>, platform: Platform) -> Mean
         Some(line) => super::shell_op(line),
         None => Op::Exec,
     };
-    Meaning {
-        op,
-        err: failure(Op::Exec, result),
-        command: line.map(|line| (line, platform)),
-        ..Meaning::default()
-    }
+    Meaning { op, err: failure(Op::Exec, result), command: line.map(|line| (line, platform)), ..Meaning::default() }
 }
 
 /// The line that a shell tool is given: a text, or words such as `["bash", "-lc", "ls"]`.
 fn command_line(args: &Value) -> Option<String> {
-    let names = [
-        "command",
-        "cmd",
-        "commands",
-        "script",
-        "CommandLine",
-        "code",
-    ];
+    let names = ["command", "cmd", "commands", "script", "CommandLine", "code"];
     let given = names.iter().find_map(|name| args.get(name)).unwrap_or(args);
     match given {
         Value::String(line) => Some(line.clone()),
@@ -749,18 +581,10 @@ fn command_line(args: &Value) -> Option<String> {
             let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
             match words[..] {
                 [] => None,
-                [shell, flag, line]
-                    if is_shell(shell) && flag.starts_with('-') && flag.ends_with('c') =>
-                {
+                [shell, flag, line] if is_shell(shell) && flag.starts_with('-') && flag.ends_with('c') => {
                     Some(line.to_owned())
                 }
-                _ => Some(
-                    words
-                        .iter()
-                        .map(|word| quoted(word))
-                        .collect::<Vec<_>>()
-                        .join(" "),
-                ),
+                _ => Some(words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")),
             }
         }
         _ => None,
@@ -811,13 +635,7 @@ fn failure(op: Op, result: Option<(&str, bool)>) -> Option<CallError> {
     if says(&["multiple", "not unique", "more than once"]) && op == Op::Edit {
         return Some(CallError::MultiMatch);
     }
-    if says(&[
-        "no such file",
-        "does not exist",
-        "not found",
-        "enoent",
-        "cannot find",
-    ]) {
+    if says(&["no such file", "does not exist", "not found", "enoent", "cannot find"]) {
         return Some(CallError::NotFound);
     }
     Some(CallError::Other)
@@ -836,72 +654,25 @@ mod tests {
     fn tools_of_many_agents_are_the_same_few_operations() {
         for (tool, args, op, path) in [
             ("Read", json!({"file_path": "/w/a"}), Op::Read, "/w/a"),
-            (
-                "read_file",
-                json!({"absolute_path": "/w/a"}),
-                Op::Read,
-                "/w/a",
-            ),
-            (
-                "mcp__files__read_text_file",
-                json!({"path": "a"}),
-                Op::Read,
-                "a",
-            ),
+            ("read_file", json!({"absolute_path": "/w/a"}), Op::Read, "/w/a"),
+            ("mcp__files__read_text_file", json!({"path": "a"}), Op::Read, "a"),
             ("files_read_file", json!({"path": "a"}), Op::Read, "a"),
             ("functions.view", json!({"path": "a"}), Op::Read, "a"),
-            (
-                "write_to_file",
-                json!({"path": "a", "content": "x"}),
-                Op::Write,
-                "a",
-            ),
-            (
-                "replace",
-                json!({"file_path": "a", "old_string": "x", "new_string": "y"}),
-                Op::Edit,
-                "a",
-            ),
+            ("write_to_file", json!({"path": "a", "content": "x"}), Op::Write, "a"),
+            ("replace", json!({"file_path": "a", "old_string": "x", "new_string": "y"}), Op::Edit, "a"),
             ("list_directory", json!({"path": "d"}), Op::List, "d"),
             ("glob", json!({"pattern": "*"}), Op::List, "."),
-            (
-                "search_files",
-                json!({"path": "d", "regex": "x"}),
-                Op::Search,
-                "d",
-            ),
-            (
-                "search_files",
-                json!({"path": "d", "pattern": "x"}),
-                Op::List,
-                "d",
-            ),
-            (
-                "str_replace_editor",
-                json!({"command": "view", "path": "a"}),
-                Op::Read,
-                "a",
-            ),
-            (
-                "str_replace_editor",
-                json!({"command": "create", "path": "a", "file_text": ""}),
-                Op::Write,
-                "a",
-            ),
+            ("search_files", json!({"path": "d", "regex": "x"}), Op::Search, "d"),
+            ("search_files", json!({"path": "d", "pattern": "x"}), Op::List, "d"),
+            ("str_replace_editor", json!({"command": "view", "path": "a"}), Op::Read, "a"),
+            ("str_replace_editor", json!({"command": "create", "path": "a", "file_text": ""}), Op::Write, "a"),
         ] {
             let found = of(tool, args, "ok");
-            assert_eq!(
-                (found.op, found.path.as_deref()),
-                (op, Some(path)),
-                "{tool}"
-            );
+            assert_eq!((found.op, found.path.as_deref()), (op, Some(path)), "{tool}");
         }
-        for (tool, op) in [
-            ("update_plan", Op::Plan),
-            ("web_fetch", Op::Net),
-            ("task", Op::Agent),
-            ("deploy", Op::Other),
-        ] {
+        for (tool, op) in
+            [("update_plan", Op::Plan), ("web_fetch", Op::Net), ("task", Op::Agent), ("deploy", Op::Other)]
+        {
             assert_eq!(of(tool, json!({}), "ok").op, op, "{tool}");
         }
     }
@@ -918,20 +689,13 @@ mod tests {
             assert_eq!(found.command, Some((line.to_owned(), Platform::Posix)));
         }
         assert_eq!(of("bash", json!({"command": "git log"}), "").op, Op::Vcs);
-        let patch = of(
-            "apply_patch",
-            json!({"input": "*** Begin Patch\n*** End Patch\n"}),
-            "Done!",
-        );
+        let patch = of("apply_patch", json!({"input": "*** Begin Patch\n*** End Patch\n"}), "Done!");
         assert!(patch.command.unwrap().0.starts_with("apply_patch <<"));
     }
 
     #[test]
     fn the_lines_of_a_read_are_recognised_in_each_agents_numbering() {
-        let whole = |content: &str| SeenContent::Whole {
-            path: "a".to_owned(),
-            content: content.to_owned(),
-        };
+        let whole = |content: &str| SeenContent::Whole { path: "a".to_owned(), content: content.to_owned() };
         for shown in [
             "     1\tx\n     2\ty\n",
             "     1→x\n     2→y",
@@ -940,24 +704,13 @@ mod tests {
             "[File: /w/a (2 lines total)]\r\n1:x\r\n2:y",
             "Here's the result of running `cat -n` on a:\n     1\tx\n     2\ty\n     3\t\n",
         ] {
-            assert_eq!(
-                shown_file("read", "a", shown, None),
-                whole("x\ny\n"),
-                "{shown}"
-            );
+            assert_eq!(shown_file("read", "a", shown, None), whole("x\ny\n"), "{shown}");
         }
         assert_eq!(shown_file("view", "a", "1. x\n2. y", None), whole("x\ny\n"));
         // A file can have such lines of its own.
-        assert_eq!(
-            shown_file("readfile", "a", "1. x\n2. y", None),
-            whole("1. x\n2. y")
-        );
+        assert_eq!(shown_file("readfile", "a", "1. x\n2. y", None), whole("1. x\n2. y"));
         assert_eq!(shown_file("read", "a", "x\ny", None), whole("x\ny"));
-        let part = SeenContent::Part {
-            path: "a".to_owned(),
-            content: "x\ny".to_owned(),
-            total_lines: 94,
-        };
+        let part = SeenContent::Part { path: "a".to_owned(), content: "x\ny".to_owned(), total_lines: 94 };
         let shown = "[File: /w/a (94 lines total)]\n7:x\n8:y\n(86 more lines below)";
         assert_eq!(shown_file("open", "a", shown, Some((7, 2))), part);
         let cut = "IMPORTANT: The file content has been truncated.\nx";
@@ -968,16 +721,8 @@ mod tests {
     fn edits_are_replacements_however_they_are_written() {
         let diff = "<<<<<<< SEARCH\n:start_line:3\n-------\nold\n=======\nnew\n>>>>>>> REPLACE\n";
         for (args, old, new) in [
-            (
-                json!({"path": "a", "old_str": "o", "new_str": "n"}),
-                "o",
-                "n",
-            ),
-            (
-                json!({"path": "a", "edits": [{"oldText": "o", "newText": "n"}]}),
-                "o",
-                "n",
-            ),
+            (json!({"path": "a", "old_str": "o", "new_str": "n"}), "o", "n"),
+            (json!({"path": "a", "edits": [{"oldText": "o", "newText": "n"}]}), "o", "n"),
             (json!({"path": "a", "diff": diff}), "old\n", "new\n"),
         ] {
             let SeenContent::Edited { replacements, .. } = of("edit", args, "ok").seen else {
@@ -988,20 +733,10 @@ mod tests {
             };
             assert_eq!((&*found.old, &*found.new, found.all), (old, new, false));
         }
-        let created = of(
-            "replace",
-            json!({"file_path": "a", "old_string": "", "new_string": "n"}),
-            "ok",
-        );
-        assert!(
-            matches!(created.seen, SeenContent::Written { .. }),
-            "{created:?}"
-        );
+        let created = of("replace", json!({"file_path": "a", "old_string": "", "new_string": "n"}), "ok");
+        assert!(matches!(created.seen, SeenContent::Written { .. }), "{created:?}");
         let failed = json!({"path": "a", "old_str": "o", "new_str": "n"});
         let failed = meaning("edit", &failed, Some(("Could not find the string", true)));
-        assert_eq!(
-            (failed.err, failed.seen),
-            (Some(CallError::NoMatch), SeenContent::Nothing)
-        );
+        assert_eq!((failed.err, failed.seen), (Some(CallError::NoMatch), SeenContent::Nothing));
     }
 }

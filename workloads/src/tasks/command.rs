@@ -59,13 +59,7 @@ impl TaskCommand {
         match self {
             TaskCommand::List(places) => format!("ls {}", all(places)),
             TaskCommand::Read(places) => format!("cat {}", all(places)),
-            TaskCommand::Grep {
-                texts,
-                place,
-                is_recursive,
-                shows,
-                last,
-            } => {
+            TaskCommand::Grep { texts, place, is_recursive, shows, last } => {
                 let recursive = if *is_recursive { "r" } else { "" };
                 let shows = match shows {
                     Shows::FileAndLine => "",
@@ -74,17 +68,10 @@ impl TaskCommand {
                 };
                 let texts: Vec<String> = match &texts[..] {
                     [one] => vec![quoted(one)],
-                    several => several
-                        .iter()
-                        .map(|text| format!("-e {}", quoted(text)))
-                        .collect(),
+                    several => several.iter().map(|text| format!("-e {}", quoted(text))).collect(),
                 };
                 let tail = last.map_or(String::new(), |last| format!(" | tail -n {last}"));
-                format!(
-                    "grep -{recursive}{shows}F {} {}{tail}",
-                    texts.join(" "),
-                    quoted_place(place)
-                )
+                format!("grep -{recursive}{shows}F {} {}{tail}", texts.join(" "), quoted_place(place))
             }
             TaskCommand::Write { path, content } => {
                 format!("cat > {} <<'END'\n{content}END", quoted(path))
@@ -128,10 +115,7 @@ mod tests {
             shows: Shows::FileAndLine,
             last: None,
         };
-        assert_eq!(
-            text(grep),
-            r#"grep -F -e '"state"' -e '"depends_on"' tasks/*"#
-        );
+        assert_eq!(text(grep), r#"grep -F -e '"state"' -e '"depends_on"' tasks/*"#);
         let grep = TaskCommand::Grep {
             texts: vec![" web ERROR ".to_owned()],
             place: "logs".to_owned(),
@@ -142,18 +126,12 @@ mod tests {
         assert_eq!(text(grep), "grep -rhF ' web ERROR ' logs | tail -n 1");
         let read = TaskCommand::Read(vec![":about?Budget of Falcon".to_owned()]);
         assert_eq!(text(read), "cat ':about?Budget of Falcon'");
-        let moved = TaskCommand::Move {
-            dir: "inbox/ann".to_owned(),
-            suffix: " 1012.eml".to_owned(),
-            to: "archive".to_owned(),
-        };
+        let moved =
+            TaskCommand::Move { dir: "inbox/ann".to_owned(), suffix: " 1012.eml".to_owned(), to: "archive".to_owned() };
         assert_eq!(text(moved), "mv inbox/ann/*' 1012.eml' archive/");
         let list = TaskCommand::List(vec!["a b/*/c d".to_owned(), "a/*".to_owned()]);
         assert_eq!(text(list), "ls 'a b'/*'/c d' a/*");
-        let write = TaskCommand::Write {
-            path: "drafts/1.eml".to_owned(),
-            content: "To: ann\n".to_owned(),
-        };
+        let write = TaskCommand::Write { path: "drafts/1.eml".to_owned(), content: "To: ann\n".to_owned() };
         assert_eq!(text(write), "cat > drafts/1.eml <<'END'\nTo: ann\nEND");
     }
 }

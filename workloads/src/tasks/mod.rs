@@ -29,19 +29,13 @@ pub struct MailMessage {
 impl MailMessage {
     /// The file as the shipped definition `mail` shows it.
     pub fn text(&self) -> String {
-        format!(
-            "From: {}\nTo: me\nDate: {}\nSubject: {}\n\n{}\n",
-            self.sender, self.sent_at, self.subject, self.body
-        )
+        format!("From: {}\nTo: me\nDate: {}\nSubject: {}\n\n{}\n", self.sender, self.sent_at, self.subject, self.body)
     }
 
     /// Its file in the inbox.
     pub fn inbox_path(&self) -> String {
         let date = self.sent_at.get(..10).unwrap_or_default();
-        format!(
-            "inbox/{}/{date} {} {}.eml",
-            self.sender, self.subject, self.id
-        )
+        format!("inbox/{}/{date} {} {}.eml", self.sender, self.subject, self.id)
     }
 
     /// Its file in its thread.
@@ -127,10 +121,7 @@ pub struct LogLine {
 impl LogLine {
     /// The line, without its newline.
     pub fn text(&self) -> String {
-        format!(
-            "{} {} {} request={} {}",
-            self.at, self.service, self.level, self.request, self.message
-        )
+        format!("{} {} {} request={} {}", self.at, self.service, self.level, self.request, self.message)
     }
 
     /// The file of its service.
@@ -225,10 +216,7 @@ pub struct Draft {
 impl Draft {
     /// The file as the shipped definition `mail` takes it.
     pub fn text(&self) -> String {
-        format!(
-            "To: {}\nSubject: {}\n\n{}\n",
-            self.recipient, self.subject, self.body
-        )
+        format!("To: {}\nSubject: {}\n\n{}\n", self.recipient, self.subject, self.body)
     }
 
     /// Its file.
@@ -284,10 +272,7 @@ impl World {
 
     /// The mail that a question is about.
     fn asked_mail(&self, find: &Find) -> Option<&MailMessage> {
-        let mut mails = self
-            .messages
-            .iter()
-            .filter(|mail| mail.sender == find.sender);
+        let mut mails = self.messages.iter().filter(|mail| mail.sender == find.sender);
         mails.find(|mail| mail.subject.ends_with(&find.topic))
     }
 

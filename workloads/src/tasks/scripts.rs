@@ -87,11 +87,7 @@ fn no_answer(what: &str, output: &str) -> String {
 }
 
 fn find_in_files(find: &Find, is_view: bool, console: &mut dyn Console) -> Result<String, String> {
-    let Find {
-        sender,
-        topic,
-        fact,
-    } = find;
+    let Find { sender, topic, fact } = find;
     let listed = console.shell(&match is_view {
         true => TaskCommand::Read(vec![format!(":about?{topic}")]),
         false => TaskCommand::Grep {
@@ -113,10 +109,7 @@ fn find_in_files(find: &Find, is_view: bool, console: &mut dyn Console) -> Resul
     let read = console.shell(&TaskCommand::Read(vec![format!("threads/{thread}/*")]))?;
     let value = last_value(&read, fact).ok_or_else(|| no_answer("value", &read))?;
     let draft = find.draft(id, &value);
-    console.shell(&TaskCommand::Write {
-        path: draft.path(),
-        content: draft.text(),
-    })?;
+    console.shell(&TaskCommand::Write { path: draft.path(), content: draft.text() })?;
     console.shell(&TaskCommand::Move {
         dir: format!("inbox/{sender}"),
         suffix: format!(" {id}.eml"),
@@ -147,20 +140,13 @@ fn text(row: &[Value], column: usize) -> String {
 }
 
 fn find_by_sql(find: &Find, console: &mut dyn Console) -> Result<String, String> {
-    let Find {
-        sender,
-        topic,
-        fact,
-    } = find;
-    let sql = format!(
-        "SELECT id, thread_id, subject FROM messages WHERE sender = '{sender}' AND subject LIKE '%{topic}%'"
-    );
+    let Find { sender, topic, fact } = find;
+    let sql =
+        format!("SELECT id, thread_id, subject FROM messages WHERE sender = '{sender}' AND subject LIKE '%{topic}%'");
     let (found, answer) = query(&sql, console)?;
     let first = found.first().ok_or_else(|| no_answer("mail", &answer))?;
     let (id, thread) = (text(first, 0), text(first, 1));
-    let sql = format!(
-        "SELECT sender, sent_at, body FROM messages WHERE thread_id = {thread} ORDER BY id"
-    );
+    let sql = format!("SELECT sender, sent_at, body FROM messages WHERE thread_id = {thread} ORDER BY id");
     let (messages, answer) = query(&sql, console)?;
     let messages = messages.iter();
     let mut values = messages.filter_map(|row| last_value(&text(row, 2), fact));
@@ -216,10 +202,7 @@ fn triage_in_files(console: &mut dyn Console) -> Result<String, String> {
     let left = states.keys().filter(|name| !is_done(name));
     let blocked = left.filter(|name| waits(name)).count();
     let open = states.iter().filter(|(_, state)| *state == "open");
-    let ready: BTreeSet<String> = open
-        .map(|(name, _)| name.clone())
-        .filter(|name| !waits(name))
-        .collect();
+    let ready: BTreeSet<String> = open.map(|(name, _)| name.clone()).filter(|name| !waits(name)).collect();
     Ok(triaged(blocked as u64, ready))
 }
 
@@ -228,16 +211,12 @@ fn triage_in_view(console: &mut dyn Console) -> Result<String, String> {
     let counted: Value = serde_json::from_str(&health).map_err(|error| error.to_string())?;
     let blocked = counted["blocked"].as_u64();
     let blocked = blocked.ok_or_else(|| no_answer("count", &health))?;
-    let output = console.shell(&TaskCommand::List(vec![
-        "tasks-by-state/*".to_owned(),
-        "tasks/*/depends-on".to_owned(),
-    ]))?;
+    let output =
+        console.shell(&TaskCommand::List(vec!["tasks-by-state/*".to_owned(), "tasks/*/depends-on".to_owned()]))?;
     let mut states: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let mut waits_for: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for section in output.split("\n\n") {
-        let (dir, names) = section
-            .split_once(":\n")
-            .unwrap_or((section.trim_end_matches(':'), ""));
+        let (dir, names) = section.split_once(":\n").unwrap_or((section.trim_end_matches(':'), ""));
         let names = names.lines().map(|name| name.trim_end_matches(".json"));
         let task = dir.strip_prefix("tasks/");
         let task = task.and_then(|dir| dir.strip_suffix("/depends-on"));
@@ -256,10 +235,7 @@ fn triage_in_view(console: &mut dyn Console) -> Result<String, String> {
         let others = waits_for.get(**name).map_or(&[][..], Vec::as_slice);
         others.iter().all(|other| done.contains(other))
     });
-    Ok(triaged(
-        blocked,
-        ready.map(|name| (*name).to_owned()).collect(),
-    ))
+    Ok(triaged(blocked, ready.map(|name| (*name).to_owned()).collect()))
 }
 
 fn triage_by_sql(console: &mut dyn Console) -> Result<String, String> {
@@ -269,10 +245,7 @@ fn triage_by_sql(console: &mut dyn Console) -> Result<String, String> {
     let blocked = blocked.ok_or_else(|| no_answer("count", &answer))?;
     let ready = "SELECT name FROM tasks t WHERE state = 'open' AND NOT EXISTS (SELECT 1 FROM depends_on d JOIN tasks o ON o.name = d.on_task WHERE d.task = t.name AND o.state <> 'done') ORDER BY name";
     let (rows, _) = query(ready, console)?;
-    Ok(triaged(
-        blocked,
-        rows.iter().map(|row| text(row, 0)).collect(),
-    ))
+    Ok(triaged(blocked, rows.iter().map(|row| text(row, 0)).collect()))
 }
 
 /// A line of a log as (time, service, level, request, message).
@@ -280,20 +253,10 @@ fn parts(line: &str) -> Option<[&str; 5]> {
     let mut words = line.splitn(5, ' ');
     let mut next = || words.next();
     let [at, service, level, request] = [next()?, next()?, next()?, next()?];
-    Some([
-        at,
-        service,
-        level,
-        request.strip_prefix("request=")?,
-        next()?,
-    ])
+    Some([at, service, level, request.strip_prefix("request=")?, next()?])
 }
 
-fn cause_in_files(
-    service: &str,
-    is_view: bool,
-    console: &mut dyn Console,
-) -> Result<String, String> {
+fn cause_in_files(service: &str, is_view: bool, console: &mut dyn Console) -> Result<String, String> {
     let all = |text: String, last| TaskCommand::Grep {
         texts: vec![text],
         place: if is_view { "logs/all.log" } else { "logs" }.to_owned(),
@@ -312,8 +275,7 @@ fn cause_in_files(
             last: Some(1),
         },
     })?;
-    let [_, _, _, request, _] =
-        parts(output.trim_end()).ok_or_else(|| no_answer("line", &output))?;
+    let [_, _, _, request, _] = parts(output.trim_end()).ok_or_else(|| no_answer("line", &output))?;
     let output = console.shell(&all(format!("request={request} "), None))?;
     let lines = output.lines().filter_map(parts);
     let errors = lines.filter(|[_, _, level, _, _]| *level == "ERROR");
@@ -323,15 +285,12 @@ fn cause_in_files(
 }
 
 fn cause_by_sql(service: &str, console: &mut dyn Console) -> Result<String, String> {
-    let sql = format!(
-        "SELECT request FROM log WHERE service = '{service}' AND level = 'ERROR' ORDER BY id DESC LIMIT 1"
-    );
+    let sql =
+        format!("SELECT request FROM log WHERE service = '{service}' AND level = 'ERROR' ORDER BY id DESC LIMIT 1");
     let (found, answer) = query(&sql, console)?;
     let first = found.first().ok_or_else(|| no_answer("line", &answer))?;
     let request = text(first, 0);
-    let sql = format!(
-        "SELECT at, service, level, message FROM log WHERE request = '{request}' ORDER BY at"
-    );
+    let sql = format!("SELECT at, service, level, message FROM log WHERE request = '{request}' ORDER BY at");
     let (lines, answer) = query(&sql, console)?;
     let mut errors = lines.iter().filter(|row| text(row, 2) == "ERROR");
     let first = errors.next().ok_or_else(|| no_answer("error", &answer))?;
@@ -365,10 +324,7 @@ pub fn sees(change: &SourceChange, form: Form, console: &mut dyn Console) -> boo
     }
     let (place, expected) = match (change, last) {
         (SourceChange::Message(message), _) => (message.thread_path(), message.text()),
-        (SourceChange::State { task, state }, _) => (
-            format!("tasks/{task}.json"),
-            format!("\"{}\"", state.name()),
-        ),
+        (SourceChange::State { task, state }, _) => (format!("tasks/{task}.json"), format!("\"{}\"", state.name())),
         (_, Some(last)) if form == Form::View => ("logs/all.log".to_owned(), last.text()),
         (_, Some(last)) => (last.path(), last.text()),
         (_, None) => return true,

@@ -25,12 +25,7 @@ pub struct Terms {
 
 impl Default for Terms {
     fn default() -> Self {
-        Self {
-            per_o200k: 1.0,
-            ttl_ms: TTL_MS,
-            thinking: ThinkingStays::Always,
-            shared: 0,
-        }
+        Self { per_o200k: 1.0, ttl_ms: TTL_MS, thinking: ThinkingStays::Always, shared: 0 }
     }
 }
 
@@ -72,22 +67,11 @@ impl Account {
     }
 
     /// As [`Account::of`], with an additional delay after each step for its file calls, in milliseconds.
-    pub fn delayed(
-        conversation: &Conversation,
-        terms: &Terms,
-        delay_ms: impl Fn(&Step) -> u64,
-    ) -> Self {
+    pub fn delayed(conversation: &Conversation, terms: &Terms, delay_ms: impl Fn(&Step) -> u64) -> Self {
         let converted = |tokens: u64| (tokens as f64 * terms.per_o200k).round() as u64;
-        let mut account = Self {
-            compactions: conversation.compactions(),
-            ..Self::default()
-        };
-        let mut context = Context {
-            fixed: conversation.fixed,
-            ..Context::default()
-        };
-        let shared =
-            ((terms.shared as f64 / terms.per_o200k).round() as u64).min(conversation.fixed);
+        let mut account = Self { compactions: conversation.compactions(), ..Self::default() };
+        let mut context = Context { fixed: conversation.fixed, ..Context::default() };
+        let shared = ((terms.shared as f64 / terms.per_o200k).round() as u64).min(conversation.fixed);
         let mut before: Option<u64> = None;
         let mut delay = 0;
         let mut entering = conversation.fixed;
@@ -237,9 +221,7 @@ impl Context {
         }
         let goes = match thinking {
             ThinkingStays::Always => false,
-            ThinkingStays::UntilUserSpeaks => {
-                step.enters.iter().any(|part| part.kind == PartKind::User)
-            }
+            ThinkingStays::UntilUserSpeaks => step.enters.iter().any(|part| part.kind == PartKind::User),
             ThinkingStays::Never => true,
         };
         if goes {
@@ -287,12 +269,7 @@ mod tests {
     }
 
     fn conversation(steps: Vec<Step>) -> Conversation {
-        Conversation {
-            fixed: 100,
-            fixed_is: Fixed::Stated,
-            steps,
-            ..Conversation::default()
-        }
+        Conversation { fixed: 100, fixed_is: Fixed::Stated, steps, ..Conversation::default() }
     }
 
     fn three() -> Conversation {
@@ -325,20 +302,14 @@ mod tests {
         let late = Account::delayed(&three, &Terms::default(), slow);
         assert_eq!((late.expired(), late.cached()), (1, 131));
         assert_eq!(late.resent(), in_time.resent());
-        let none = Terms {
-            ttl_ms: 0,
-            ..Terms::default()
-        };
+        let none = Terms { ttl_ms: 0, ..Terms::default() };
         let uncached = Account::of(&three, &none);
         assert_eq!(uncached.fresh(), uncached.resent());
     }
 
     #[test]
     fn what_other_sessions_share_is_found_where_the_sessions_own_prompt_is_not() {
-        let terms = Terms {
-            shared: 40,
-            ..Terms::default()
-        };
+        let terms = Terms { shared: 40, ..Terms::default() };
         let cached = |change: &dyn Fn(&mut Step)| {
             let mut three = three();
             change(&mut three.steps[1]);
@@ -351,10 +322,7 @@ mod tests {
         // The third call is on the first model again, and finds what the other one has not changed: the shared part.
         assert_eq!(cached(&|step| step.model = "b".to_owned()), [40, 40, 40]);
         // A share that the first prompt does not have is not in it.
-        let more = Terms {
-            shared: 9999,
-            ..Terms::default()
-        };
+        let more = Terms { shared: 9999, ..Terms::default() };
         assert_eq!(Account::of(&three(), &more).calls[0].cached, 100);
     }
 
@@ -392,9 +360,7 @@ mod tests {
     #[test]
     fn thinking_leaves_the_prompts_when_the_provider_says_so() {
         let mut three = three();
-        three.steps[0]
-            .emits
-            .insert(0, Part::new(PartKind::Thinking, 7));
+        three.steps[0].emits.insert(0, Part::new(PartKind::Thinking, 7));
         three.steps[2].enters[0].kind = PartKind::User;
         let until_user_speaks = [(110, 0), (138, 110), (163, 110)];
         for (thinking, expected) in [
@@ -402,10 +368,7 @@ mod tests {
             (ThinkingStays::UntilUserSpeaks, until_user_speaks),
             (ThinkingStays::Never, [(110, 0), (131, 110), (163, 131)]),
         ] {
-            let terms = Terms {
-                thinking,
-                ..Terms::default()
-            };
+            let terms = Terms { thinking, ..Terms::default() };
             let calls = Account::of(&three, &terms).calls;
             let found = calls.iter().map(|call| (call.prompt, call.cached));
             assert!(found.eq(expected), "{thinking:?}: {calls:?}");
@@ -424,31 +387,19 @@ mod tests {
             prop::bool::weighted(0.1),
             prop::collection::vec((0..40usize, 0..20u64), 0..3),
         );
-        let one = one.prop_map(
-            move |((enters, user), (thinks, says), gap_ms, compacted, rewrites)| Step {
-                gap_ms,
-                compacted,
-                enters: vec![Part::new(kind(user), enters)],
-                emits: vec![
-                    Part::new(PartKind::Thinking, thinks),
-                    Part::new(PartKind::Text, says),
-                ],
-                rewrites: rewrites
-                    .into_iter()
-                    .map(|(part, tokens)| Rewrite { part, tokens })
-                    .collect(),
-                ..Step::default()
-            },
-        );
+        let one = one.prop_map(move |((enters, user), (thinks, says), gap_ms, compacted, rewrites)| Step {
+            gap_ms,
+            compacted,
+            enters: vec![Part::new(kind(user), enters)],
+            emits: vec![Part::new(PartKind::Thinking, thinks), Part::new(PartKind::Text, says)],
+            rewrites: rewrites.into_iter().map(|(part, tokens)| Rewrite { part, tokens }).collect(),
+            ..Step::default()
+        });
         prop::collection::vec(one, 0..15)
     }
 
     fn thinking() -> impl Strategy<Value = ThinkingStays> {
-        prop::sample::select(vec![
-            ThinkingStays::Always,
-            ThinkingStays::UntilUserSpeaks,
-            ThinkingStays::Never,
-        ])
+        prop::sample::select(vec![ThinkingStays::Always, ThinkingStays::UntilUserSpeaks, ThinkingStays::Never])
     }
 
     /// The prompts token by token; every token is unique.
@@ -465,8 +416,7 @@ mod tests {
             let user = step.enters.iter().any(|part| part.kind == PartKind::User);
             for (kind, text) in &mut parts {
                 let is_thought = *kind == PartKind::Thinking;
-                let goes = thinking == ThinkingStays::Never
-                    || (thinking == ThinkingStays::UntilUserSpeaks && user);
+                let goes = thinking == ThinkingStays::Never || (thinking == ThinkingStays::UntilUserSpeaks && user);
                 if step.compacted || (is_thought && goes) {
                     *text = None;
                 }

@@ -174,9 +174,7 @@ pub struct Reported {
 impl Conversation {
     /// All parts in the order that [`Rewrite::part`] counts them.
     pub fn parts(&self) -> impl Iterator<Item = &Part> {
-        self.steps
-            .iter()
-            .flat_map(|step| step.enters.iter().chain(&step.emits))
+        self.steps.iter().flat_map(|step| step.enters.iter().chain(&step.emits))
     }
 
     /// Number of compactions.
@@ -188,12 +186,7 @@ impl Conversation {
 impl Part {
     /// A part with unknown bytes and text.
     pub fn new(kind: PartKind, tokens: u64) -> Self {
-        Self {
-            kind,
-            tokens,
-            bytes: 0,
-            escaped: 0,
-        }
+        Self { kind, tokens, bytes: 0, escaped: 0 }
     }
 }
 

@@ -93,11 +93,7 @@ pub fn factor(model: &str) -> Factor {
             source: if is_older { CLAUDE } else { CLAUDE_NEWER },
         }
     } else if is("gemini") {
-        Factor {
-            per_o200k: 1.20,
-            is_measured: is("gemini-3-") && !is("image"),
-            source: GEMINI,
-        }
+        Factor { per_o200k: 1.20, is_measured: is("gemini-3-") && !is("image"), source: GEMINI }
     } else {
         Factor {
             per_o200k: 1.0,
@@ -111,22 +107,14 @@ pub fn factor(model: &str) -> Factor {
 }
 
 /// The measured models of the GPT-5 family.
-const GPT_MEASURED: [&str; 5] = [
-    "gpt-5-codex",
-    "gpt-5.3-codex",
-    "gpt-5.3-codex-spark",
-    "gpt-5.4",
-    "gpt-5.5",
-];
+const GPT_MEASURED: [&str; 5] = ["gpt-5-codex", "gpt-5.3-codex", "gpt-5.3-codex-spark", "gpt-5.4", "gpt-5.5"];
 
 /// Whether the name is that of a measured model, with an optional provider prefix and release date suffix.
 fn is_measured_gpt(model: &str) -> bool {
     let name = model.rsplit('/').next().unwrap_or(model);
     GPT_MEASURED.iter().any(|known| {
         let rest = name.strip_prefix(known);
-        rest.is_some_and(|rest| {
-            rest.is_empty() || rest.starts_with("-20") || rest.starts_with("@20")
-        })
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("-20") || rest.starts_with("@20"))
     })
 }
 
@@ -148,8 +136,7 @@ mod tests {
     #[test]
     fn newer_claude_models_keep_their_thinking() {
         let newer = "claude-opus-4-5-20251101 claude-opus-5-5 claude-sonnet-4-6";
-        let older =
-            "claude-sonnet-4-5-20250929 claude-opus-4-1 claude-haiku-4-5 claude-opus-4-20250514";
+        let older = "claude-sonnet-4-5-20250929 claude-opus-4-1 claude-haiku-4-5 claude-opus-4-20250514";
         for (models, expected) in [
             (newer, ThinkingStays::Always),
             (older, ThinkingStays::UntilUserSpeaks),
@@ -174,10 +161,7 @@ mod tests {
                 "claude-opus-4-8 claude-opus-5 claude-sonnet-5-20260801 claude-fable-5[1m] anthropic/claude-opus-4.8",
                 (1.53, true),
             ),
-            (
-                "claude-opus-5-5 claude-sonnet-5-5-20261001 claude-opus-4-7 claude",
-                (1.53, false),
-            ),
+            ("claude-opus-5-5 claude-sonnet-5-5-20261001 claude-opus-4-7 claude", (1.53, false)),
         ] {
             for model in models.split(' ') {
                 assert_eq!(of(model), expected, "{model}");

@@ -10,9 +10,7 @@ mod residual;
 mod vocabulary;
 
 pub use account::{Account, CallTokens, TTL_MS, Terms};
-pub use conversation::{
-    Conversation, Fixed, Part, PartKind, Reported, Rewrite, Step, ThinkingStays,
-};
+pub use conversation::{Conversation, Fixed, Part, PartKind, Reported, Rewrite, Step, ThinkingStays};
 pub use factor::{Factor, Frame, factor, frame, thinking_stays};
 pub use residual::{CacheResidual, Residual, cached_prompts, median, residual};
 
@@ -54,9 +52,7 @@ mod tests {
 
     #[test]
     fn every_text_is_counted_in_time() {
-        for part in [
-            "a", " ", "\n", " \n", ".", "1", "\u{301}", "字", "'", "a1 ", "\u{a0}", "/\n",
-        ] {
+        for part in ["a", " ", "\n", " \n", ".", "1", "\u{301}", "字", "'", "a1 ", "\u{a0}", "/\n"] {
             assert!(count(&part.repeat(3_000_000 / part.len())) > 0, "{part:?}");
         }
     }

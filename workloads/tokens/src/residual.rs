@@ -49,10 +49,7 @@ pub struct CacheResidual {
 
 /// The prompts of all reported calls but the first: the ledger's, and the reported ones.
 /// Both are without output tokens, because clients report those wrongly.
-pub fn cached_prompts(
-    conversation: &Conversation,
-    terms: &Terms,
-) -> (Vec<CallTokens>, Vec<CallTokens>) {
+pub fn cached_prompts(conversation: &Conversation, terms: &Terms) -> (Vec<CallTokens>, Vec<CallTokens>) {
     let account = Account::of(conversation, terms);
     let steps = conversation.steps.iter().zip(account.calls).skip(1);
     steps
@@ -144,10 +141,7 @@ mod tests {
     fn step(enters: u64, reported: u64) -> Step {
         Step {
             enters: vec![Part::new(PartKind::User, enters)],
-            reported: (reported > 0).then_some(Reported {
-                prompt: reported,
-                ..Reported::default()
-            }),
+            reported: (reported > 0).then_some(Reported { prompt: reported, ..Reported::default() }),
             ..Step::default()
         }
     }

@@ -25,9 +25,8 @@ const WORDS: [&str; 3] = [
 /// The pattern of [`WORDS`] whose last character belongs to the next word.
 const LOOKS_AHEAD: usize = 1;
 
-static SPLITTER: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new_many(&WORDS).unwrap_or_else(|error| unreachable!("a constant expression: {error}"))
-});
+static SPLITTER: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new_many(&WORDS).unwrap_or_else(|error| unreachable!("a constant expression: {error}")));
 
 /// The longest words that are remembered, in bytes, short ones and long ones: a key has one byte more, for the length.
 const SHORT: usize = 15;
@@ -54,11 +53,7 @@ struct Counter {
 
 impl Counter {
     fn new() -> Self {
-        Self {
-            cache: SPLITTER.create_cache(),
-            short: Remembered::new(SHORT_WORDS),
-            long: Remembered::new(LONG_WORDS),
-        }
+        Self { cache: SPLITTER.create_cache(), short: Remembered::new(SHORT_WORDS), long: Remembered::new(LONG_WORDS) }
     }
 
     fn text(&mut self, text: &str) -> u64 {
@@ -95,10 +90,7 @@ impl Counter {
             return self.short.tokens([half(bytes, start, length)], length, ask);
         }
         if length <= LONG {
-            let halves = [
-                half(bytes, start, SHORT + 1),
-                half(bytes, start + SHORT + 1, length - SHORT - 1),
-            ];
+            let halves = [half(bytes, start, SHORT + 1), half(bytes, start + SHORT + 1, length - SHORT - 1)];
             return self.long.tokens(halves, length, ask);
         }
         ask()
@@ -131,11 +123,7 @@ struct Remembered<const HALVES: usize> {
 
 impl<const HALVES: usize> Remembered<HALVES> {
     fn new(bits: u32) -> Self {
-        Self {
-            words: vec![[0; HALVES]; 1 << bits],
-            tokens: vec![0; 1 << bits],
-            bits,
-        }
+        Self { words: vec![[0; HALVES]; 1 << bits], tokens: vec![0; 1 << bits], bits }
     }
 
     /// The tokens of the word with these bytes. `ask` gives those of a word that is not known.
@@ -184,9 +172,7 @@ fn end_of_ascii_word(text: &[u8]) -> Option<usize> {
             // The long s is an s to the expression.
             Some([next, ..]) if !next.is_ascii() => None,
             Some([b's' | b'S' | b't' | b'T' | b'm' | b'M' | b'd' | b'D', ..]) => Some(end + 2),
-            Some([b'r' | b'R' | b'v' | b'V', b'e' | b'E', ..] | [b'l' | b'L', b'l' | b'L', ..]) => {
-                Some(end + 3)
-            }
+            Some([b'r' | b'R' | b'v' | b'V', b'e' | b'E', ..] | [b'l' | b'L', b'l' | b'L', ..]) => Some(end + 3),
             _ => Some(end),
         };
     }
@@ -195,9 +181,7 @@ fn end_of_ascii_word(text: &[u8]) -> Option<usize> {
         return run(marks, |byte| matches!(byte, b'\r' | b'\n' | b'/'));
     }
     let end = run(0, is_blank)?;
-    let lines = text[..end]
-        .iter()
-        .rposition(|byte| matches!(byte, b'\r' | b'\n'));
+    let lines = text[..end].iter().rposition(|byte| matches!(byte, b'\r' | b'\n'));
     Some(match lines {
         Some(last) => last + 1,
         // The last blank belongs to the next word.

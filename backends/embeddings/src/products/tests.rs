@@ -9,10 +9,7 @@ fn a_linear_layer_is_weights_times_input_and_bias() {
     // Half a step of the smallest scale for each input.
     let error = 3.0 * 6.0 / 65_534.0;
     let off = |(a, b): (&f32, f32)| (a - b).abs();
-    assert!(
-        to.iter().zip(expected).all(|pair| off(pair) < error),
-        "{to:?}"
-    );
+    assert!(to.iter().zip(expected).all(|pair| off(pair) < error), "{to:?}");
     Linear::new(&[0.0; 3], vec![7.0]).apply(&Rows::new(&[1.0, 2.0, 3.0], 1), &mut to);
     assert_eq!(to, [7.0]);
 }
@@ -22,11 +19,7 @@ fn numbers(count: usize, step: usize) -> Vec<f32> {
     let number = |n: usize| {
         let size = 1.0 + (n / GROUP % 4) as f32 * 30.0;
         let is_zero = n / GROUP % 4 == 3;
-        if is_zero {
-            0.0
-        } else {
-            size * ((n * step % 17) as f32 / 4.0 - 2.0)
-        }
+        if is_zero { 0.0 } else { size * ((n * step % 17) as f32 / 4.0 - 2.0) }
     };
     (0..count).map(number).collect()
 }
@@ -126,13 +119,7 @@ fn a_row_is_off_by_steps_of_14_bits_of_each_group_s_largest() {
     let inner = 6 * GROUP;
     // The large numbers of one group meet weights of 0.
     let is_large = |n: usize| n / GROUP == 2;
-    let weight = (0..inner).map(|n| {
-        if is_large(n) {
-            0.0
-        } else {
-            [1.0, -1.0][n * 5 % 3 % 2]
-        }
-    });
+    let weight = (0..inner).map(|n| if is_large(n) { 0.0 } else { [1.0, -1.0][n * 5 % 3 % 2] });
     let weight: Vec<f32> = weight.collect();
     let linear = Linear::new(&weight, vec![0.0]);
     let rows = 200;
@@ -141,30 +128,18 @@ fn a_row_is_off_by_steps_of_14_bits_of_each_group_s_largest() {
     let mut to = Vec::new();
     linear.apply(&Rows::new(&x, rows), &mut to);
     let off = x.chunks(inner).zip(&to).map(|(x, got)| {
-        let products = x
-            .iter()
-            .zip(&weight)
-            .map(|(x, w)| f64::from(*x) * f64::from(*w));
+        let products = x.iter().zip(&weight).map(|(x, w)| f64::from(*x) * f64::from(*w));
         (f64::from(*got) - products.sum::<f64>()).powi(2)
     });
     let off = (off.sum::<f64>() / rows as f64).sqrt();
     // Rounding is off by a step over the root of 12.
     let expected = ((inner - GROUP) as f64 / 12.0).sqrt() / 16383.0;
-    assert!(
-        (0.6..1.4).contains(&(off / expected)),
-        "{off}, not {expected}"
-    );
+    assert!((0.6..1.4).contains(&(off / expected)), "{off}, not {expected}");
 }
 
 #[test]
 fn weights_and_rows_that_are_almost_zero_count_as_zero() {
-    for (weight, x) in [
-        (1e-36, 1.0),
-        (1e-44, 1.0),
-        (0.0, 1.0),
-        (1.0, 1e-44),
-        (1.0, 0.0),
-    ] {
+    for (weight, x) in [(1e-36, 1.0), (1e-44, 1.0), (0.0, 1.0), (1.0, 1e-44), (1.0, 0.0)] {
         let linear = Linear::new(&[weight; GROUP], vec![0.0]);
         let mut to = Vec::new();
         linear.apply(&Rows::new(&[x; GROUP], 1), &mut to);

@@ -22,9 +22,7 @@ impl World {
     fn new(hosts: usize) -> Self {
         let mut world = Self {
             server: Arc::new(Mutex::new(Server::new(Bug::None, false, 0))),
-            hosts: (0..hosts)
-                .map(|number| Host::new(number, Disk::new(), Bug::None))
-                .collect(),
+            hosts: (0..hosts).map(|number| Host::new(number, Disk::new(), Bug::None)).collect(),
             random: ChaCha8Rng::seed_from_u64(1),
         };
         for at in 0..hosts {
@@ -60,9 +58,7 @@ impl World {
     /// Removes all commits after one, as a restored backup does.
     fn roll_back(&mut self, to: u64) {
         let mut server = lock(&self.server);
-        server
-            .objects
-            .retain(|key, _| !matches!(key, Key::Log(number) if *number > to));
+        server.objects.retain(|key, _| !matches!(key, Key::Log(number) if *number > to));
         server.forget_keys();
     }
 }
@@ -162,16 +158,11 @@ fn a_checkpoint_of_another_log_is_refused() {
     // Another writer has written the commit again.
     world.roll_back(1);
     world.hosts.push(Host::new(1, Disk::new(), Bug::None));
-    let checkpoint = lock(&world.server)
-        .objects
-        .remove(&Key::Checkpoint(2))
-        .unwrap();
+    let checkpoint = lock(&world.server).objects.remove(&Key::Checkpoint(2)).unwrap();
     world.hosts[1].mount(9);
     world.run(1, Action::Join).unwrap();
     world.write(1, 1);
-    lock(&world.server)
-        .objects
-        .insert(Key::Checkpoint(2), checkpoint);
+    lock(&world.server).objects.insert(Key::Checkpoint(2), checkpoint);
     // An old listing does not show it.
     let refused = (2..20).find_map(|at| {
         world.hosts.push(Host::new(at, Disk::new(), Bug::None));
@@ -192,10 +183,7 @@ fn another_log_whose_floor_is_past_the_head_stops_a_session() {
     (1..4).for_each(|name| other.write(0, name));
     other.run(0, Action::Checkpoint).unwrap();
     let mut objects = lock(&other.server).objects.clone();
-    let floor = Floor {
-        checkpoint: 4,
-        time: 0,
-    };
+    let floor = Floor { checkpoint: 4, time: 0 };
     objects.insert(Key::Floor(1), (floor.encode(&[]).unwrap(), 0));
     objects.remove(&Key::Log(2));
     lock(&world.server).objects = objects;

@@ -5,9 +5,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bytes::Bytes;
-use s3::tree::{
-    Attributes, Body, Changes, Chunk, Content, Entry, Hash, Name, Node, NodeId, Place, ROOT, Tree,
-};
+use s3::tree::{Attributes, Body, Changes, Chunk, Content, Entry, Hash, Name, Node, NodeId, Place, ROOT, Tree};
 
 thread_local! {
     /// All bytes that were ever made in this history: what a test knows, not what a host has.
@@ -33,11 +31,7 @@ pub fn note(hash: Hash, bytes: &Bytes) {
 
 /// The bytes of a file, wherever they are.
 pub fn whole(content: &Content) -> Vec<u8> {
-    content
-        .chunks
-        .iter()
-        .flat_map(|chunk| oracle(&chunk.hash))
-        .collect()
+    content.chunks.iter().flat_map(|chunk| oracle(&chunk.hash)).collect()
 }
 
 /// A token. Its last digits tell a torn one, which is half of one and half of another.
@@ -63,29 +57,18 @@ pub fn tokens_in(bytes: &[u8]) -> Vec<String> {
 /// The tokens of all files in a tree.
 pub fn tokens_of(tree: &Tree) -> BTreeSet<String> {
     let contents = tree.nodes().filter_map(|(_, node)| node.content());
-    contents
-        .flat_map(|content| tokens_in(&whole(content)))
-        .collect()
+    contents.flat_map(|content| tokens_in(&whole(content))).collect()
 }
 
 /// A tree as text: paths, identities, tokens.
 pub fn show(tree: &Tree) -> String {
-    let lines = tree
-        .to_changes()
-        .names
-        .into_iter()
-        .map(|((dir, name), id)| {
-            let id = id.expect("a tree has no removed names");
-            let path = tree
-                .path(dir)
-                .map(|path| String::from_utf8_lossy(&path).into_owned());
-            let name = String::from_utf8_lossy(&name.0).into_owned();
-            let tokens = tree
-                .node(id)
-                .and_then(Node::content)
-                .map(|content| tokens_in(&whole(content)));
-            format!("{path:?}/{name} {:x}-{} {tokens:?}", id.writer, id.ino)
-        });
+    let lines = tree.to_changes().names.into_iter().map(|((dir, name), id)| {
+        let id = id.expect("a tree has no removed names");
+        let path = tree.path(dir).map(|path| String::from_utf8_lossy(&path).into_owned());
+        let name = String::from_utf8_lossy(&name.0).into_owned();
+        let tokens = tree.node(id).and_then(Node::content).map(|content| tokens_in(&whole(content)));
+        format!("{path:?}/{name} {:x}-{} {tokens:?}", id.writer, id.ino)
+    });
     lines.collect::<Vec<_>>().join("\n")
 }
 
@@ -95,11 +78,7 @@ pub fn is_equal(one: &Tree, other: &Tree) -> bool {
         let mut all = tree.to_changes();
         for node in all.nodes.values_mut() {
             if let Body::File(content) = &mut node.body {
-                content.chunks = vec![Chunk {
-                    hash: Hash::of(&whole(content)),
-                    length: 0,
-                    place: Place::Local,
-                }];
+                content.chunks = vec![Chunk { hash: Hash::of(&whole(content)), length: 0, place: Place::Local }];
             }
         }
         all
@@ -149,10 +128,7 @@ impl Files {
     /// A new identity.
     pub fn fresh(&mut self) -> NodeId {
         self.next += 1;
-        NodeId {
-            writer: self.writer,
-            ino: self.next,
-        }
+        NodeId { writer: self.writer, ino: self.next }
     }
 
     fn token(&mut self) -> String {
@@ -186,27 +162,16 @@ impl Files {
         for piece in bytes.chunks(self.chunk) {
             let (hash, piece) = (Hash::of(piece), Bytes::copy_from_slice(piece));
             note(hash, &piece);
-            chunks.push(Chunk {
-                hash,
-                length: piece.len() as u32,
-                place: Place::Local,
-            });
+            chunks.push(Chunk { hash, length: piece.len() as u32, place: Place::Local });
             self.bytes.insert(hash, piece);
         }
-        Content {
-            size: bytes.len() as u64,
-            chunks,
-        }
+        Content { size: bytes.len() as u64, chunks }
     }
 
     fn node(&mut self, body: Body) -> Node {
         let attributes = Attributes {
             permissions: 0o644,
-            mtime: if body == Body::Directory {
-                0
-            } else {
-                self.next as i64
-            },
+            mtime: if body == Body::Directory { 0 } else { self.next as i64 },
             ..Attributes::default()
         };
         Node { body, attributes }
@@ -219,27 +184,17 @@ impl Files {
     fn files(&self) -> Vec<(NodeId, Content)> {
         let journal = self.journal();
         let files = self.tree.nodes().filter(|(id, _)| Some(*id) != journal);
-        files
-            .filter_map(|(id, node)| Some((id, node.content()?.clone())))
-            .collect()
+        files.filter_map(|(id, node)| Some((id, node.content()?.clone()))).collect()
     }
 
     fn entries(&self) -> Vec<Entry> {
         let names = self.tree.to_changes().names;
-        names
-            .into_keys()
-            .filter(|(_, name)| name.0 != JOURNAL.as_bytes())
-            .collect()
+        names.into_keys().filter(|(_, name)| name.0 != JOURNAL.as_bytes()).collect()
     }
 
     /// An entry that may exist: few names, so that writers meet.
     fn target(&self, random: u32) -> Entry {
-        let dirs: Vec<NodeId> = self
-            .tree
-            .nodes()
-            .filter(|(_, node)| node.is_directory())
-            .map(|(id, _)| id)
-            .collect();
+        let dirs: Vec<NodeId> = self.tree.nodes().filter(|(_, node)| node.is_directory()).map(|(id, _)| id).collect();
         let dir = dirs[(random / 8) as usize % dirs.len()];
         let name = ["a.md", "b", "c.txt", "d", "e.rs", "f.md", "g", "h"][random as usize % 8];
         (dir, Name(name.as_bytes().to_vec()))
@@ -260,15 +215,9 @@ impl Files {
             let Some(was) = self.tree.name(entry).filter(|was| Some(*was) != *to) else {
                 continue;
             };
-            let is_last = self
-                .tree
-                .names_of(was)
-                .all(|name| changes.names.contains_key(name))
+            let is_last = self.tree.names_of(was).all(|name| changes.names.contains_key(name))
                 && !changes.names.values().any(|to| *to == Some(was));
-            if let (true, Some(content)) = (
-                is_last,
-                self.tree.node(was).and_then(Node::content).cloned(),
-            ) {
+            if let (true, Some(content)) = (is_last, self.tree.node(was).and_then(Node::content).cloned()) {
                 // The node that takes its place may have its content.
                 let after = to.and_then(|to| changes.nodes.get(&to)?.content().map(whole));
                 self.destroy(&content, &after.unwrap_or_default());
@@ -286,18 +235,12 @@ impl Files {
         node.body = Body::File(self.content(bytes));
         self.next += 1;
         node.attributes.mtime = self.next as i64;
-        self.tree.apply(&Changes {
-            nodes: BTreeMap::from([(id, node)]),
-            names: BTreeMap::new(),
-        });
+        self.tree.apply(&Changes { nodes: BTreeMap::from([(id, node)]), names: BTreeMap::new() });
     }
 
     fn give(&mut self, entry: Entry, body: Body) {
         let (id, node) = (self.fresh(), self.node(body));
-        self.apply(&Changes {
-            nodes: BTreeMap::from([(id, node)]),
-            names: BTreeMap::from([(entry, Some(id))]),
-        });
+        self.apply(&Changes { nodes: BTreeMap::from([(id, node)]), names: BTreeMap::from([(entry, Some(id))]) });
     }
 
     /// Appends a line to the journal, which is made if there is none.
@@ -306,12 +249,7 @@ impl Files {
         let line = format!("[{token}]\n");
         match self.journal() {
             Some(id) => {
-                let content = self
-                    .tree
-                    .node(id)
-                    .and_then(Node::content)
-                    .cloned()
-                    .unwrap_or_default();
+                let content = self.tree.node(id).and_then(Node::content).cloned().unwrap_or_default();
                 let Some(mut bytes) = self.read(&content) else {
                     return;
                 };
@@ -345,18 +283,11 @@ impl Files {
         let Some(id) = self.tree.name(entry) else {
             return;
         };
-        let children: Vec<Name> = self
-            .tree
-            .children(id)
-            .map(|(name, _)| name.clone())
-            .collect();
+        let children: Vec<Name> = self.tree.children(id).map(|(name, _)| name.clone()).collect();
         for name in children {
             self.remove(&(id, name));
         }
-        self.apply(&Changes {
-            nodes: BTreeMap::new(),
-            names: BTreeMap::from([(entry.clone(), None)]),
-        });
+        self.apply(&Changes { nodes: BTreeMap::new(), names: BTreeMap::from([(entry.clone(), None)]) });
     }
 
     fn is_within(&self, mut dir: NodeId, ancestor: NodeId) -> bool {
@@ -377,17 +308,10 @@ impl Files {
         let is_directory = self.tree.node(id).is_some_and(Node::is_directory);
         let fits = replaced.is_none_or(|replaced| {
             let is_empty = self.tree.children(replaced).next().is_none();
-            replaced != id
-                && self
-                    .tree
-                    .node(replaced)
-                    .is_some_and(|it| it.is_directory() == is_directory && is_empty)
+            replaced != id && self.tree.node(replaced).is_some_and(|it| it.is_directory() == is_directory && is_empty)
         });
         if fits && !(is_directory && self.is_within(to.0, id)) {
-            self.apply(&Changes {
-                nodes: BTreeMap::new(),
-                names: BTreeMap::from([(from, None), (to, Some(id))]),
-            });
+            self.apply(&Changes { nodes: BTreeMap::new(), names: BTreeMap::from([(from, None), (to, Some(id))]) });
         }
     }
 
@@ -441,31 +365,21 @@ impl Files {
             (17, Some((id, _)), _) => {
                 let target = self.target(two);
                 if self.tree.name(&target).is_none() {
-                    self.apply(&Changes {
-                        nodes: BTreeMap::new(),
-                        names: BTreeMap::from([(target, Some(id))]),
-                    });
+                    self.apply(&Changes { nodes: BTreeMap::new(), names: BTreeMap::from([(target, Some(id))]) });
                 }
             }
             (18, _, Some(entry)) => {
                 let id = self.tree.name(&entry);
-                if let Some((id, mut node)) =
-                    id.and_then(|id| Some((id, self.tree.node(id)?.clone())))
-                {
+                if let Some((id, mut node)) = id.and_then(|id| Some((id, self.tree.node(id)?.clone()))) {
                     match two % 3 {
                         0 => node.attributes.permissions = (three % 0o1000) as u16,
                         1 => node.attributes.uid = three % 4,
                         _ => {
                             let value = three.to_le_bytes().to_vec().into();
-                            node.attributes
-                                .xattrs
-                                .insert(Name(vec![b'u', (three % 3) as u8]), value);
+                            node.attributes.xattrs.insert(Name(vec![b'u', (three % 3) as u8]), value);
                         }
                     }
-                    self.tree.apply(&Changes {
-                        nodes: BTreeMap::from([(id, node)]),
-                        names: BTreeMap::new(),
-                    });
+                    self.tree.apply(&Changes { nodes: BTreeMap::from([(id, node)]), names: BTreeMap::new() });
                 }
             }
             (19, ..) => {

@@ -90,9 +90,7 @@ pub fn run(seed: u64, bug: Bug, is_verbose: bool) -> Result<Counts, String> {
     let mut history = History {
         server,
         known: Arc::default(),
-        hosts: (0..hosts)
-            .map(|number| Host::new(number, Disk::new(), bug))
-            .collect(),
+        hosts: (0..hosts).map(|number| Host::new(number, Disk::new(), bug)).collect(),
         noise: Arc::new(AtomicU64::new(seed)),
         writers: 0x100,
         bug,
@@ -223,8 +221,7 @@ impl History {
                     ],
                 };
                 let action = actions[self.below(actions.len())];
-                let fails =
-                    (self.below(12) == 0).then(|| (self.below(4) as u32, self.below(2) == 0));
+                let fails = (self.below(12) == 0).then(|| (self.below(4) as u32, self.below(2) == 0));
                 self.start(at, action, fails);
                 self.poll(at)?;
             }
@@ -233,8 +230,7 @@ impl History {
                 if let Some(host) = answered {
                     if self.is_busy {
                         let [_, one, two, three] = self.numbers();
-                        lock(&self.hosts[host].disk)
-                            .act(|files| files.act([4, one % 2, two, three]));
+                        lock(&self.hosts[host].disk).act(|files| files.act([4, one % 2, two, three]));
                     }
                     self.poll(host)?;
                 }
@@ -332,17 +328,13 @@ impl History {
         self.counts.floors = u64::from(server.has_floor());
         let names = tree.to_changes().names;
         let is_conflict = |name: &[u8]| name.windows(10).any(|part| part == b".conflict-");
-        self.counts.conflicts = names
-            .keys()
-            .filter(|(_, name)| is_conflict(&name.0))
-            .count() as u64;
+        self.counts.conflicts = names.keys().filter(|(_, name)| is_conflict(&name.0)).count() as u64;
         Ok(())
     }
 
     /// All working copies are equal to each other and to the tree at the head, also to that of a new host.
     fn check_trees(&mut self) -> Result<(), String> {
-        self.hosts
-            .push(Host::new(self.hosts.len(), Disk::new(), self.bug));
+        self.hosts.push(Host::new(self.hosts.len(), Disk::new(), self.bug));
         let new = self.hosts.len() - 1;
         self.mount(new);
         self.finish(new, Action::Join)?;
@@ -355,10 +347,7 @@ impl History {
             // Content that is lost everywhere stays on the host that changed it.
             if self.counts.missing == 0 && !is_equal(&disk.files.tree, &base) {
                 let (files, base) = (show(&disk.files.tree), show(&base));
-                return Err(format!(
-                    "host {} differs from the log:\n{files}\n--\n{base}",
-                    host.number
-                ));
+                return Err(format!("host {} differs from the log:\n{files}\n--\n{base}", host.number));
             }
             if self.counts.missing == 0 && !disk.is_clean() {
                 return Err(format!("host {} has changes left", host.number));
@@ -371,9 +360,7 @@ impl History {
     fn check_log(&self, tree: &Tree) -> Result<(), String> {
         let server = lock(&self.server);
         let head = server.head();
-        let log = server
-            .checkpoint_at(head)
-            .ok_or("the log cannot be read from its beginning")?;
+        let log = server.checkpoint_at(head).ok_or("the log cannot be read from its beginning")?;
         if Tree::of(&log.tree).as_ref() != Ok(tree) {
             return Err("the log gives another tree than the hosts have".to_owned());
         }
@@ -388,11 +375,7 @@ impl History {
                 continue; // A late checkpoint below the floor.
             };
             for (object, _) in tail {
-                tree.apply(
-                    &Commit::decode(object)
-                        .map_err(|error| error.to_string())?
-                        .changes,
-                );
+                tree.apply(&Commit::decode(object).map_err(|error| error.to_string())?.changes);
             }
             if Tree::of(&log.tree).as_ref() != Ok(&tree) {
                 return Err(format!("{key:?} and its tail give another tree"));
@@ -412,10 +395,7 @@ impl History {
                 Place::Inline { commit, offset } => (Key::Log(commit), 8 + offset as usize),
                 place => return Err(format!("the log has a chunk at {place:?}")),
             };
-            let bytes = server
-                .objects
-                .get(&key)
-                .and_then(|(body, _)| body.get(start..start + length));
+            let bytes = server.objects.get(&key).and_then(|(body, _)| body.get(start..start + length));
             if bytes.map(Hash::of) != Some(chunk.hash) {
                 return Err(format!("{key:?} is gone, but the tree refers to it"));
             }
@@ -434,28 +414,17 @@ impl History {
             appended.extend(disk.files.appended.iter().cloned());
         }
         let there = tokens_of(tree);
-        let lost = known
-            .acknowledged
-            .difference(&there)
-            .filter(|token| !destroyed.contains(*token));
+        let lost = known.acknowledged.difference(&there).filter(|token| !destroyed.contains(*token));
         let lost: Vec<&String> = lost.collect();
         if !lost.is_empty() {
-            return Err(format!(
-                "acknowledged and lost: {lost:?}; there is:\n{}",
-                show(tree)
-            ));
+            return Err(format!("acknowledged and lost: {lost:?}; there is:\n{}", show(tree)));
         }
-        let journal = tree
-            .find(JOURNAL.as_bytes())
-            .and_then(|id| tree.node(id))
-            .and_then(Node::content);
+        let journal = tree.find(JOURNAL.as_bytes()).and_then(|id| tree.node(id)).and_then(Node::content);
         let lines = tokens_in(&whole(journal.ok_or("the journal is gone")?));
         for line in &appended {
             let times = lines.iter().filter(|there| *there == line).count();
             if times == 0 || times > 1 && !self.may_repeat {
-                return Err(format!(
-                    "line {line} is in the journal {times} times: {lines:?}"
-                ));
+                return Err(format!("line {line} is in the journal {times} times: {lines:?}"));
             }
         }
         let conflict = b"journal.conflict-";

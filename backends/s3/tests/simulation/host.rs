@@ -68,14 +68,8 @@ impl Disk {
 
     fn journal(&mut self, changes: &Changes) {
         self.clock += 1;
-        self.nodes
-            .extend(changes.nodes.keys().map(|id| (*id, self.clock)));
-        self.names.extend(
-            changes
-                .names
-                .keys()
-                .map(|entry| (entry.clone(), self.clock)),
-        );
+        self.nodes.extend(changes.nodes.keys().map(|id| (*id, self.clock)));
+        self.names.extend(changes.names.keys().map(|entry| (entry.clone(), self.clock)));
     }
 
     /// Runs file operations.
@@ -95,14 +89,8 @@ impl Disk {
             if let Some(node) = now.filter(|_| !is_same(now, was)) {
                 let mut node = node.clone();
                 if let Body::File(content) = &mut node.body {
-                    let known = was
-                        .and_then(Node::content)
-                        .map_or(&[][..], |content| &content.chunks);
-                    for chunk in content
-                        .chunks
-                        .iter_mut()
-                        .filter(|chunk| chunk.place == Place::Local)
-                    {
+                    let known = was.and_then(Node::content).map_or(&[][..], |content| &content.chunks);
+                    for chunk in content.chunks.iter_mut().filter(|chunk| chunk.place == Place::Local) {
                         if let Some(known) = known.iter().find(|known| known.hash == chunk.hash) {
                             chunk.place = known.place;
                         }
@@ -112,9 +100,7 @@ impl Disk {
             }
         }
         let all = difference(base, work).names;
-        let forgotten = all
-            .iter()
-            .find(|(entry, _)| !self.names.contains_key(*entry));
+        let forgotten = all.iter().find(|(entry, _)| !self.names.contains_key(*entry));
         assert_eq!(forgotten, None, "a changed name is not in the journal");
         for entry in self.names.keys() {
             let to = work.name(entry);
@@ -142,14 +128,8 @@ impl Disk {
             if let (Some(now), Some(Node { body, .. })) = (now, base)
                 && is_same(Some(now), base)
             {
-                let node = Node {
-                    body: body.clone(),
-                    ..now.clone()
-                };
-                self.files.tree.apply(&Changes {
-                    nodes: BTreeMap::from([(id, node)]),
-                    names: BTreeMap::new(),
-                });
+                let node = Node { body: body.clone(), ..now.clone() };
+                self.files.tree.apply(&Changes { nodes: BTreeMap::from([(id, node)]), names: BTreeMap::new() });
             }
         }
     }
@@ -169,14 +149,8 @@ impl Disk {
             let of = |id: NodeId| renamed.get(&id).copied().unwrap_or(id);
             let before = self.files.tree.to_changes();
             let nodes = before.nodes.into_iter().map(|(id, node)| (of(id), node));
-            let names = before
-                .names
-                .into_iter()
-                .map(|((dir, name), id)| ((of(dir), name), id.map(of)));
-            let all = Changes {
-                nodes: nodes.collect(),
-                names: names.collect(),
-            };
+            let names = before.names.into_iter().map(|((dir, name), id)| ((of(dir), name), id.map(of)));
+            let all = Changes { nodes: nodes.collect(), names: names.collect() };
             let renamed = Tree::of(&all).expect("forks leave a tree");
             let changes = difference(&self.files.tree, &renamed);
             self.journal(&changes);
@@ -191,30 +165,17 @@ impl Disk {
     pub fn evict(&mut self) {
         let ids: Vec<NodeId> = self.base.nodes().map(|(id, _)| id).collect();
         self.learn(ids.into_iter());
-        let contents = self
-            .files
-            .tree
-            .nodes()
-            .filter_map(|(_, node)| node.content());
+        let contents = self.files.tree.nodes().filter_map(|(_, node)| node.content());
         let chunks = contents.flat_map(|content| &content.chunks);
-        let local: BTreeSet<_> = chunks
-            .filter(|chunk| chunk.place == Place::Local)
-            .map(|it| it.hash)
-            .collect();
+        let local: BTreeSet<_> = chunks.filter(|chunk| chunk.place == Place::Local).map(|it| it.hash).collect();
         self.files.bytes.retain(|hash, _| local.contains(hash));
     }
 
     /// A chunk that is not at hand.
     pub fn placeholder(&self) -> Option<Chunk> {
-        let contents = self
-            .files
-            .tree
-            .nodes()
-            .filter_map(|(_, node)| node.content());
+        let contents = self.files.tree.nodes().filter_map(|(_, node)| node.content());
         let mut chunks = contents.flat_map(|content| &content.chunks);
-        chunks
-            .find(|chunk| !self.files.bytes.contains_key(&chunk.hash))
-            .copied()
+        chunks.find(|chunk| !self.files.bytes.contains_key(&chunk.hash)).copied()
     }
 }
 
@@ -274,9 +235,7 @@ impl Copy {
     fn intend(&mut self, nonce: [u8; 16]) -> Result<(), ReplicaError> {
         self.change(|copy, disk| {
             disk.intents.push(nonce);
-            lock(&copy.known)
-                .destroyed
-                .extend(disk.files.destroyed.iter().cloned());
+            lock(&copy.known).destroyed.extend(disk.files.destroyed.iter().cloned());
             Ok(())
         })
     }
@@ -327,11 +286,7 @@ impl Replica for Copy {
                 inline.insert(chunk.hash, disk.files.bytes[&chunk.hash].clone());
             }
         }
-        Ok(Local {
-            changes,
-            inline,
-            mark: disk.clock,
-        })
+        Ok(Local { changes, inline, mark: disk.clock })
     }
 
     fn read(&mut self, id: NodeId, index: usize) -> Result<Option<Bytes>, ReplicaError> {
@@ -353,12 +308,7 @@ impl Replica for Copy {
         })
     }
 
-    fn acknowledge(
-        &mut self,
-        head: Head,
-        changes: &Changes,
-        mark: Option<u64>,
-    ) -> Result<(), ReplicaError> {
+    fn acknowledge(&mut self, head: Head, changes: &Changes, mark: Option<u64>) -> Result<(), ReplicaError> {
         self.change(|_, disk| {
             disk.head = head;
             disk.intents.clear();
@@ -383,9 +333,7 @@ impl Replica for Copy {
             let mut fresh = || next.fresh();
             let mut read = |id: NodeId| {
                 let content = disk.files.tree.node(id).and_then(Node::content);
-                Ok(content
-                    .and_then(|content| disk.files.read(content))
-                    .map(Bytes::from))
+                Ok(content.and_then(|content| disk.files.read(content)).map(Bytes::from))
             };
             let merged = match merge(&disk.base, &ours, &mut read, &mut fresh)? {
                 Ok(merged) => merged,
@@ -525,10 +473,7 @@ impl Host {
         let mut copy = Copy {
             base,
             known: known.clone(),
-            writer: Writer {
-                id: self.writer,
-                name: format!("host{}", self.number),
-            },
+            writer: Writer { id: self.writer, name: format!("host{}", self.number) },
             seen: BTreeMap::new(),
             fails,
             takes_bytes: random.load(Ordering::Relaxed).is_multiple_of(2),
@@ -554,13 +499,8 @@ impl Host {
             let outcome = if action == Action::Hydrate {
                 hydrate(&client, &copy.disk).await
             } else {
-                let mut session = Session {
-                    objects: &client,
-                    replica: &mut copy,
-                    now: &now,
-                    random: &fill,
-                    contact: &mut contact,
-                };
+                let mut session =
+                    Session { objects: &client, replica: &mut copy, now: &now, random: &fill, contact: &mut contact };
                 match action {
                     Action::Join => session.join().await.map(|_| None),
                     Action::Follow => session.follow().await.map(|_| None),
@@ -573,11 +513,7 @@ impl Host {
             };
             (outcome, contact)
         };
-        self.task = Some(Task {
-            action,
-            future: Box::pin(future),
-            tokens,
-        });
+        self.task = Some(Task { action, future: Box::pin(future), tokens });
     }
 
     /// Continues the action; returns its result once it has ended.
@@ -593,9 +529,7 @@ impl Host {
             Err(SessionError::Replica(ReplicaError(reason))) if reason == KILLED => self.kill(),
             Ok(Some(committed)) if committed.is_complete() => {
                 let disk = lock(&self.disk);
-                let left = tokens
-                    .into_iter()
-                    .filter(|token| !disk.files.destroyed.contains(token));
+                let left = tokens.into_iter().filter(|token| !disk.files.destroyed.contains(token));
                 lock(known).acknowledged.extend(left);
             }
             Ok(_) if action == Action::Join => self.is_joined = true,

@@ -42,11 +42,7 @@ enum Bug {
 
 fn number(variable: &str) -> Option<u64> {
     let value = std::env::var(variable).ok()?;
-    Some(
-        value
-            .parse()
-            .unwrap_or_else(|_| panic!("{variable} is not a number: {value}")),
-    )
+    Some(value.parse().unwrap_or_else(|_| panic!("{variable} is not a number: {value}")))
 }
 
 /// Runs a history; a panic in it is a failure as any other.
@@ -62,8 +58,7 @@ fn run(seed: u64, bug: Bug, is_verbose: bool) -> Result<Counts, String> {
 #[test]
 fn no_history_loses_an_acknowledged_byte_and_all_hosts_converge() {
     if let Some(seed) = number("CTXBENCH_SEED") {
-        let counts =
-            run(seed, Bug::None, true).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        let counts = run(seed, Bug::None, true).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         println!("{counts:?}");
         return;
     }
@@ -93,10 +88,7 @@ fn no_history_loses_an_acknowledged_byte_and_all_hosts_converge() {
             std::thread::sleep(Duration::from_millis(20));
             if said.elapsed() > Duration::from_secs(2) {
                 said = Instant::now();
-                let (done, taken) = (
-                    next.load(Ordering::Relaxed).min(histories),
-                    started.elapsed().as_secs_f64(),
-                );
+                let (done, taken) = (next.load(Ordering::Relaxed).min(histories), started.elapsed().as_secs_f64());
                 let left = taken / done as f64 * (histories - done) as f64;
                 eprintln!("{done} of {histories} histories, {left:.0} s left");
             }
@@ -106,10 +98,7 @@ fn no_history_loses_an_acknowledged_byte_and_all_hosts_converge() {
     if let Some((seed, error)) = failure {
         panic!("{error}\nreplay: CTXBENCH_SEED={seed} cargo test -p s3 --test simulation");
     }
-    eprintln!(
-        "{histories} histories in {:.1} s: {counts:?}",
-        started.elapsed().as_secs_f64()
-    );
+    eprintln!("{histories} histories in {:.1} s: {counts:?}", started.elapsed().as_secs_f64());
 }
 
 /// The first history that shows a planted bug.

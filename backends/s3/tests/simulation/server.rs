@@ -162,10 +162,7 @@ impl Server {
         if self.objects.contains_key(&key) && !overwrites {
             return Put::Exists;
         }
-        if self.bug == Bug::Forget
-            && matches!(key, Key::Blob(..))
-            && self.created.len().is_multiple_of(8)
-        {
+        if self.bug == Bug::Forget && matches!(key, Key::Blob(..)) && self.created.len().is_multiple_of(8) {
             return Put::Created;
         }
         if !self.created.insert(key) && !is_late && !overwrites {
@@ -188,26 +185,18 @@ impl Server {
         };
         for key in keys_of(&commit.changes) {
             if key != Key::Log(number) && !self.objects.contains_key(&key) {
-                self.violations.push(format!(
-                    "commit {number} refers to {key:?}, which is not there"
-                ));
+                self.violations.push(format!("commit {number} refers to {key:?}, which is not there"));
             }
         }
         let local = commit.changes.nodes.values().filter_map(Node::content);
-        if local
-            .flat_map(|content| &content.chunks)
-            .any(|chunk| chunk.place == Place::Local)
-        {
-            self.violations
-                .push(format!("commit {number} has a local chunk"));
+        if local.flat_map(|content| &content.chunks).any(|chunk| chunk.place == Place::Local) {
+            self.violations.push(format!("commit {number} has a local chunk"));
         }
     }
 
     /// Decides the outcome of one of the waiting requests; returns the host that sent it.
     pub fn advance(&mut self, random: &mut ChaCha8Rng) -> Option<usize> {
-        let waiting: Vec<usize> = (0..self.pending.len())
-            .filter(|at| self.pending[*at].answer.is_none())
-            .collect();
+        let waiting: Vec<usize> = (0..self.pending.len()).filter(|at| self.pending[*at].answer.is_none()).collect();
         if waiting.is_empty() {
             return None;
         }
@@ -250,9 +239,7 @@ impl Server {
         if self.late.is_empty() {
             return;
         }
-        let late = self
-            .late
-            .swap_remove(random.random_range(0..self.late.len()));
+        let late = self.late.swap_remove(random.random_range(0..self.late.len()));
         let is_delete = matches!(late.request, Request::Delete(_));
         if is_delete || !self.is_over(late.sent) {
             self.execute(&late.request, true, 1);
@@ -268,31 +255,19 @@ impl Server {
         if checkpoint > 0 && (self.now - made >= GRACE || self.bug == Bug::NoGrace) {
             let garbage = self.garbage(checkpoint);
             let sent = self.now;
-            let deletions = garbage.into_iter().map(|key| Late {
-                request: Request::Delete(key),
-                sent,
-            });
+            let deletions = garbage.into_iter().map(|key| Late { request: Request::Delete(key), sent });
             self.late.extend(deletions);
         }
         let head = self.head();
         if head > checkpoint && random.random_range(0..2) == 0 {
             let number = random.random_range(checkpoint + 1..=head);
             let Some(checkpoint) = self.checkpoint_at(number) else {
-                return self
-                    .violations
-                    .push(format!("the log has no commit {number}"));
+                return self.violations.push(format!("the log has no commit {number}"));
             };
             let object = checkpoint.encode(&[]).expect("a checkpoint");
             self.put(Key::Checkpoint(number), &object, true);
-            let floor = Floor {
-                checkpoint: number,
-                time: self.now,
-            };
-            self.put(
-                Key::Floor(count + 1),
-                &floor.encode(&[]).expect("a floor"),
-                false,
-            );
+            let floor = Floor { checkpoint: number, time: self.now };
+            self.put(Key::Floor(count + 1), &floor.encode(&[]).expect("a floor"), false);
             self.floor = (number, self.now, count + 1);
         }
     }
@@ -316,29 +291,16 @@ impl Server {
             tree.apply(&commit.changes);
             hash = Hash::of(object);
         }
-        Some(Checkpoint {
-            number,
-            hash,
-            time: self.now,
-            tree: tree.to_changes(),
-        })
+        Some(Checkpoint { number, hash, time: self.now, tree: tree.to_changes() })
     }
 
     fn garbage(&self, checkpoint: u64) -> Vec<Key> {
-        let Some(Ok(kept)) = self
-            .objects
-            .get(&Key::Checkpoint(checkpoint))
-            .map(|it| Checkpoint::decode(&it.0))
-        else {
+        let Some(Ok(kept)) = self.objects.get(&Key::Checkpoint(checkpoint)).map(|it| Checkpoint::decode(&it.0)) else {
             return Vec::new();
         };
         let mut needed = keys_of(&kept.tree);
         for number in checkpoint + 1..=self.head() {
-            if let Some(Ok(commit)) = self
-                .objects
-                .get(&Key::Log(number))
-                .map(|it| Commit::decode(&it.0))
-            {
+            if let Some(Ok(commit)) = self.objects.get(&Key::Log(number)).map(|it| Commit::decode(&it.0)) {
                 needed.extend(keys_of(&commit.changes));
             }
         }
@@ -362,10 +324,7 @@ impl Server {
 
     /// The log as text.
     pub fn show(&self) -> String {
-        let commits = self
-            .objects
-            .iter()
-            .filter(|(key, _)| matches!(key, Key::Log(_)));
+        let commits = self.objects.iter().filter(|(key, _)| matches!(key, Key::Log(_)));
         let lines = commits.filter_map(|(_, (object, _))| {
             let commit = Commit::decode(object).ok()?;
             let nodes = commit.changes.nodes.iter().map(|(id, node)| {
@@ -378,12 +337,7 @@ impl Server {
                 format!("  {:x}-{}/{name} {to:?}", dir.writer, dir.ino)
             });
             let lines: Vec<String> = nodes.chain(names).collect();
-            Some(format!(
-                "commit {} by {:x}\n{}",
-                commit.number,
-                commit.writer,
-                lines.join("\n")
-            ))
+            Some(format!("commit {} by {:x}\n{}", commit.number, commit.writer, lines.join("\n")))
         });
         lines.collect::<Vec<_>>().join("\n")
     }
@@ -397,13 +351,11 @@ impl Server {
 /// The objects that hold the chunks of files.
 pub fn keys_of(changes: &Changes) -> BTreeSet<Key> {
     let contents = changes.nodes.values().filter_map(Node::content);
-    let keys = contents
-        .flat_map(|content| &content.chunks)
-        .filter_map(|chunk| match chunk.place {
-            Place::Blob { salt } => Some(Key::Blob(chunk.hash, salt)),
-            Place::Inline { commit, .. } => Some(Key::Log(commit)),
-            Place::Hole | Place::Local => None,
-        });
+    let keys = contents.flat_map(|content| &content.chunks).filter_map(|chunk| match chunk.place {
+        Place::Blob { salt } => Some(Key::Blob(chunk.hash, salt)),
+        Place::Inline { commit, .. } => Some(Key::Log(commit)),
+        Place::Hole | Place::Local => None,
+    });
     keys.collect()
 }
 
@@ -424,9 +376,7 @@ impl Future for Waiting {
             server.next += 1;
             self.id = server.next;
             let sent = server.now;
-            if matches!(request, Request::Put(Key::Blob(..), _))
-                && server.bug == Bug::EarlyReference
-            {
+            if matches!(request, Request::Put(Key::Blob(..), _)) && server.bug == Bug::EarlyReference {
                 server.late.push(Late { request, sent });
                 return Poll::Ready(Ok(Answer::Put(Put::Created)));
             }
@@ -441,10 +391,7 @@ impl Future for Waiting {
             server.pending.push(pending);
             return Poll::Pending;
         }
-        let at = server
-            .pending
-            .iter()
-            .position(|pending| pending.id == self.id);
+        let at = server.pending.iter().position(|pending| pending.id == self.id);
         let at = at.expect("a request that waits");
         match server.pending[at].answer.is_some() {
             true => {
@@ -464,17 +411,8 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         let shared = self.client.server.clone();
         let mut server = lock(&shared);
-        if let Some(at) = server
-            .pending
-            .iter()
-            .position(|pending| pending.id == self.id)
-        {
-            let Pending {
-                request,
-                sent,
-                answer,
-                ..
-            } = server.pending.swap_remove(at);
+        if let Some(at) = server.pending.iter().position(|pending| pending.id == self.id) {
+            let Pending { request, sent, answer, .. } = server.pending.swap_remove(at);
             if answer.is_none() {
                 server.late.push(Late { request, sent });
             }
@@ -485,18 +423,11 @@ impl Drop for Waiting {
 impl Client {
     /// The bucket for a host.
     pub fn new(server: &Arc<Mutex<Server>>, host: usize) -> Self {
-        Self {
-            server: server.clone(),
-            host,
-        }
+        Self { server: server.clone(), host }
     }
 
     fn send(&self, request: Request) -> Waiting {
-        Waiting {
-            client: self.clone(),
-            request: Some(request),
-            id: 0,
-        }
+        Waiting { client: self.clone(), request: Some(request), id: 0 }
     }
 }
 

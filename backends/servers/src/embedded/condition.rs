@@ -17,8 +17,7 @@ impl Condition {
     /// Whether a write may replace the existing object.
     pub(crate) fn allows_write(&self, existing: Option<&Object>) -> S3Result<()> {
         if let Some(wanted) = &self.if_match {
-            let existing = existing
-                .ok_or_else(|| s3_error!(NoSuchKey, "If-Match, but the object does not exist"))?;
+            let existing = existing.ok_or_else(|| s3_error!(NoSuchKey, "If-Match, but the object does not exist"))?;
             if !matches(wanted, existing) {
                 return Err(s3_error!(PreconditionFailed, "the object has changed"));
             }

@@ -14,9 +14,7 @@ pub(super) struct VirtualHosts {
 impl VirtualHosts {
     /// For a domain with its port, as in the `Host` header.
     pub(super) fn new(domain: &str) -> Self {
-        Self {
-            suffix: format!(".{domain}"),
-        }
+        Self { suffix: format!(".{domain}") }
     }
 }
 

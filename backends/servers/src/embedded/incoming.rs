@@ -24,18 +24,8 @@ impl Incoming {
     /// Creates a file at `path`.
     pub(crate) fn create(path: PathBuf) -> io::Result<Self> {
         let mut options = File::options();
-        let file = options
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path)?;
-        Ok(Self {
-            file,
-            path,
-            size: 0,
-            kept: false,
-        })
+        let file = options.read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+        Ok(Self { file, path, size: 0, kept: false })
     }
 
     /// Appends to the body.
@@ -133,11 +123,7 @@ impl Claims {
             ("crc32c", &said.checksum_crc32c, &is.checksum_crc32c),
             ("sha1", &said.checksum_sha1, &is.checksum_sha1),
             ("sha256", &said.checksum_sha256, &is.checksum_sha256),
-            (
-                "crc64nvme",
-                &said.checksum_crc64nvme,
-                &is.checksum_crc64nvme,
-            ),
+            ("crc64nvme", &said.checksum_crc64nvme, &is.checksum_crc64nvme),
         ] {
             let name = &format!("x-amz-checksum-{algorithm}");
             if let Some(said) = claimed(said, name)
@@ -158,24 +144,16 @@ impl Claims {
 /// Writes a body as it arrives, and checks it when it is complete.
 ///
 /// Writes block this task, because the page cache is faster than a thread pool.
-pub(crate) async fn receive(
-    incoming: &mut Incoming,
-    body: Option<StreamingBlob>,
-    claims: Claims,
-) -> S3Result<Digests> {
+pub(crate) async fn receive(incoming: &mut Incoming, body: Option<StreamingBlob>, claims: Claims) -> S3Result<Digests> {
     let mut body = body.ok_or_else(|| s3_error!(IncompleteBody))?;
     let (mut md5, mut hasher) = (Md5::new(), claims.hasher());
     while let Some(bytes) = body.next().await {
-        let bytes =
-            bytes.map_err(|error| S3Error::with_source(s3s::S3ErrorCode::IncompleteBody, error))?;
+        let bytes = bytes.map_err(|error| S3Error::with_source(s3s::S3ErrorCode::IncompleteBody, error))?;
         md5.update(&bytes);
         hasher.update(&bytes);
         incoming.write(&bytes).map_err(S3Error::internal_error)?;
     }
-    let found = Digests {
-        md5: md5.finalize(),
-        checksum: hasher.finalize(),
-    };
+    let found = Digests { md5: md5.finalize(), checksum: hasher.finalize() };
     claims.check(&found)?;
     Ok(found)
 }

@@ -76,9 +76,7 @@ fn common_prefix<'a>(key: &'a str, query: Query<'_>) -> Option<&'a str> {
 pub(crate) fn url_encoded(key: &str) -> String {
     key.bytes()
         .map(|byte| match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'*' | b'/' => {
-                char::from(byte).to_string()
-            }
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'*' | b'/' => char::from(byte).to_string(),
             _ => format!("%{byte:02X}"),
         })
         .collect()
@@ -103,9 +101,7 @@ mod tests {
                 attributes: Attributes::default(),
             })
         };
-        keys.iter()
-            .map(|key| ((*key).to_owned(), object(key)))
-            .collect()
+        keys.iter().map(|key| ((*key).to_owned(), object(key))).collect()
     }
 
     /// All pages of a listing, each with its keys and common prefixes.
@@ -115,10 +111,7 @@ mod tests {
         let mut after = query.after.map(str::to_owned);
         loop {
             let after_now = after.clone();
-            let query = Query {
-                after: after_now.as_deref(),
-                ..query
-            };
+            let query = Query { after: after_now.as_deref(), ..query };
             let page = Page::of(&objects, query);
             let keys = page.objects.into_iter().map(|(key, _)| key).collect();
             pages.push((keys, page.common_prefixes));
@@ -132,21 +125,14 @@ mod tests {
     const KEYS: [&str; 6] = ["a", "a/1", "a/2", "b", "b/1/x", "c"];
 
     fn query<'a>(prefix: &'a str, delimiter: Option<&'a str>, limit: usize) -> Query<'a> {
-        Query {
-            prefix,
-            delimiter,
-            after: None,
-            limit,
-        }
+        Query { prefix, delimiter, after: None, limit }
     }
 
     #[test]
     fn the_pages_of_a_listing_hold_every_entry_once() {
         for limit in 1..8 {
-            let flat: Vec<String> = pages(&KEYS, query("", None, limit))
-                .into_iter()
-                .flat_map(|(keys, _)| keys)
-                .collect();
+            let flat: Vec<String> =
+                pages(&KEYS, query("", None, limit)).into_iter().flat_map(|(keys, _)| keys).collect();
             assert_eq!(flat, KEYS, "{limit}");
             let rolled = pages(&KEYS, query("", Some("/"), limit));
             let keys: Vec<&String> = rolled.iter().flat_map(|(keys, _)| keys).collect();

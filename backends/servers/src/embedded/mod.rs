@@ -59,12 +59,7 @@ impl Embedded {
     ///
     /// # Errors
     /// As [`Embedded::serve`].
-    pub fn serve_with(
-        listener: TcpListener,
-        dir: &Path,
-        access: &ServerAccess,
-        quirk: Quirk,
-    ) -> io::Result<Self> {
+    pub fn serve_with(listener: TcpListener, dir: &Path, access: &ServerAccess, quirk: Quirk) -> io::Result<Self> {
         Self::serve_as(listener, dir, access, None, quirk)
     }
 
@@ -95,10 +90,7 @@ impl Embedded {
         if let Some(hosts) = hosts {
             builder.set_host(hosts);
         }
-        builder.set_auth(SimpleAuth::from_single(
-            access.access_key.clone(),
-            access.secret_key.clone(),
-        ));
+        builder.set_auth(SimpleAuth::from_single(access.access_key.clone(), access.secret_key.clone()));
         let service = builder.build();
         let accepting = async move {
             let mut connections = JoinSet::new();

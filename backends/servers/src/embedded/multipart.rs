@@ -53,12 +53,7 @@ impl Uploads {
 
     /// Begins an upload.
     pub(crate) fn begin(&self, id: String, bucket: &str, key: &str, attributes: Attributes) {
-        let upload = Upload {
-            bucket: bucket.to_owned(),
-            key: key.to_owned(),
-            attributes,
-            parts: BTreeMap::new(),
-        };
+        let upload = Upload { bucket: bucket.to_owned(), key: key.to_owned(), attributes, parts: BTreeMap::new() };
         let mut uploads = self.0.lock();
         uploads.insert(id, upload);
     }
@@ -66,10 +61,7 @@ impl Uploads {
     /// Whether the upload accepts a part with this number.
     pub(crate) fn expects(&self, upload: (&str, &str, &str), number: i32) -> S3Result<()> {
         if !(1..=LAST_PART).contains(&number) {
-            return Err(s3_error!(
-                InvalidArgument,
-                "a part's number is 1 to {LAST_PART}"
-            ));
+            return Err(s3_error!(InvalidArgument, "a part's number is 1 to {LAST_PART}"));
         }
         self.with(upload, |_| Ok(()))
     }
@@ -95,17 +87,12 @@ impl Uploads {
             let mut md5s = Md5::new();
             let mut last = 0;
             for (index, listed_part) in listed.iter().enumerate() {
-                let number = listed_part
-                    .part_number
-                    .ok_or_else(|| s3_error!(InvalidPart))?;
+                let number = listed_part.part_number.ok_or_else(|| s3_error!(InvalidPart))?;
                 if number <= last {
                     return Err(s3_error!(InvalidPartOrder));
                 }
                 last = number;
-                let part = upload
-                    .parts
-                    .get(&number)
-                    .ok_or_else(|| s3_error!(InvalidPart))?;
+                let part = upload.parts.get(&number).ok_or_else(|| s3_error!(InvalidPart))?;
                 if let Some(e_tag) = &listed_part.e_tag
                     && e_tag.value() != hex(part.md5)
                 {
@@ -125,9 +112,7 @@ impl Uploads {
         }
         let e_tag = format!("{}-{}", hex(md5s.finalize()), files.len());
         for (file, size) in files {
-            whole
-                .copy(&mut file.take(size))
-                .map_err(S3Error::internal_error)?;
+            whole.copy(&mut file.take(size)).map_err(S3Error::internal_error)?;
         }
         Ok((e_tag, attributes))
     }

@@ -56,16 +56,12 @@ impl Object {
             let path = path.display();
             io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!(
-                    "{path} is not an object of this server: {what}; remove it to continue without it"
-                ),
+                format!("{path} is not an object of this server: {what}; remove it to continue without it"),
             )
         };
         let file = File::open(path)?;
         let length = file.metadata()?.len();
-        let at = length
-            .checked_sub(TRAILER)
-            .ok_or_else(|| damaged("it is too short"))?;
+        let at = length.checked_sub(TRAILER).ok_or_else(|| damaged("it is too short"))?;
         let mut trailer = [0; TRAILER as usize];
         file.read_exact_at(&mut trailer, at)?;
         let [a, b, c, d, magic @ ..] = trailer;
@@ -73,19 +69,13 @@ impl Object {
             return Err(damaged("its last bytes are not a footer"));
         }
         let footer_length = u32::from_le_bytes([a, b, c, d]);
-        let at = at
-            .checked_sub(footer_length.into())
-            .ok_or_else(|| damaged("its footer is longer than the file"))?;
+        let at = at.checked_sub(footer_length.into()).ok_or_else(|| damaged("its footer is longer than the file"))?;
         let mut bytes = vec![0; footer_length as usize];
         file.read_exact_at(&mut bytes, at)?;
-        let object: Self =
-            serde_json::from_slice(&bytes).map_err(|error| damaged(&error.to_string()))?;
+        let object: Self = serde_json::from_slice(&bytes).map_err(|error| damaged(&error.to_string()))?;
         if object.size != at {
             return Err(damaged("the length of its body differs from its footer"));
         }
-        Ok(Self {
-            file: path.to_owned(),
-            ..object
-        })
+        Ok(Self { file: path.to_owned(), ..object })
     }
 }

@@ -35,11 +35,7 @@ pub(crate) struct Service {
 
 impl Service {
     pub(crate) fn new(store: Store, quirk: Quirk) -> Self {
-        Self {
-            store,
-            uploads: Uploads::default(),
-            quirk,
-        }
+        Self { store, uploads: Uploads::default(), quirk }
     }
 
     /// The precondition of a write, or none if the quirk ignores it.
@@ -69,8 +65,7 @@ fn limit(max_keys: Option<i32>) -> S3Result<usize> {
     let Some(max_keys) = max_keys else {
         return Ok(LONGEST_PAGE);
     };
-    let max_keys = usize::try_from(max_keys)
-        .map_err(|_| s3_error!(InvalidArgument, "max-keys is a number from 0"))?;
+    let max_keys = usize::try_from(max_keys).map_err(|_| s3_error!(InvalidArgument, "max-keys is a number from 0"))?;
     Ok(max_keys.min(LONGEST_PAGE))
 }
 
@@ -90,8 +85,7 @@ fn key_of(token: &str) -> S3Result<String> {
 fn body(file: File, range: std::ops::Range<u64>) -> S3Result<StreamingBlob> {
     let piece = move |file: &File, at: u64| {
         let mut bytes = vec![0; PIECE.min(range.end - at) as usize];
-        file.read_exact_at(&mut bytes, at)
-            .map(|()| Bytes::from(bytes))
+        file.read_exact_at(&mut bytes, at).map(|()| Bytes::from(bytes))
     };
     if range.end - range.start <= PIECE {
         let bytes = piece(&file, range.start).map_err(S3Error::internal_error)?;
@@ -172,11 +166,7 @@ macro_rules! claims {
             },
             algorithm: $request.input.checksum_algorithm.take(),
             trailers: $request.trailing_headers.take(),
-            announced: $request
-                .headers
-                .get("x-amz-trailer")
-                .and_then(|value| value.to_str().ok())
-                .map(str::to_owned),
+            announced: $request.headers.get("x-amz-trailer").and_then(|value| value.to_str().ok()).map(str::to_owned),
         }
     };
 }
@@ -194,28 +184,17 @@ fn newer(object: &Object, than: &Timestamp) -> bool {
 
 #[async_trait::async_trait]
 impl S3 for Service {
-    async fn create_bucket(
-        &self,
-        request: S3Request<CreateBucketInput>,
-    ) -> S3Result<S3Response<CreateBucketOutput>> {
+    async fn create_bucket(&self, request: S3Request<CreateBucketInput>) -> S3Result<S3Response<CreateBucketOutput>> {
         self.store.create_bucket(&request.input.bucket)?;
-        Ok(S3Response::new(CreateBucketOutput {
-            location: Some(format!("/{}", request.input.bucket)),
-        }))
+        Ok(S3Response::new(CreateBucketOutput { location: Some(format!("/{}", request.input.bucket)) }))
     }
 
-    async fn delete_bucket(
-        &self,
-        request: S3Request<DeleteBucketInput>,
-    ) -> S3Result<S3Response<DeleteBucketOutput>> {
+    async fn delete_bucket(&self, request: S3Request<DeleteBucketInput>) -> S3Result<S3Response<DeleteBucketOutput>> {
         self.store.delete_bucket(&request.input.bucket)?;
         Ok(S3Response::new(DeleteBucketOutput::default()))
     }
 
-    async fn head_bucket(
-        &self,
-        request: S3Request<HeadBucketInput>,
-    ) -> S3Result<S3Response<HeadBucketOutput>> {
+    async fn head_bucket(&self, request: S3Request<HeadBucketInput>) -> S3Result<S3Response<HeadBucketOutput>> {
         self.store.has_bucket(&request.input.bucket)?;
         Ok(S3Response::new(HeadBucketOutput::default()))
     }
@@ -229,20 +208,14 @@ impl S3 for Service {
         Ok(S3Response::new(GetBucketLocationOutput::default()))
     }
 
-    async fn list_buckets(
-        &self,
-        _: S3Request<ListBucketsInput>,
-    ) -> S3Result<S3Response<ListBucketsOutput>> {
+    async fn list_buckets(&self, _: S3Request<ListBucketsInput>) -> S3Result<S3Response<ListBucketsOutput>> {
         let buckets = self.store.buckets().into_iter();
         let buckets = buckets.map(|(name, created)| Bucket {
             name: Some(name),
             creation_date: Some(created.into()),
             ..Default::default()
         });
-        Ok(S3Response::new(ListBucketsOutput {
-            buckets: Some(buckets.collect()),
-            ..Default::default()
-        }))
+        Ok(S3Response::new(ListBucketsOutput { buckets: Some(buckets.collect()), ..Default::default() }))
     }
 
     async fn list_objects_v2(
@@ -272,15 +245,11 @@ impl S3 for Service {
             size: Some(length(object.size)),
             e_tag: Some(ETag::Strong(object.e_tag.clone())),
             last_modified: Some(object.modified.into()),
-            storage_class: Some(ObjectStorageClass::from_static(
-                ObjectStorageClass::STANDARD,
-            )),
+            storage_class: Some(ObjectStorageClass::from_static(ObjectStorageClass::STANDARD)),
             ..Default::default()
         });
         let prefixes = page.common_prefixes.into_iter();
-        let prefixes = prefixes.map(|prefix| CommonPrefix {
-            prefix: Some(name(prefix)),
-        });
+        let prefixes = prefixes.map(|prefix| CommonPrefix { prefix: Some(name(prefix)) });
         Ok(S3Response::new(ListObjectsV2Output {
             key_count: i32::try_from(count).ok(),
             max_keys: i32::try_from(limit).ok(),
@@ -298,10 +267,7 @@ impl S3 for Service {
         }))
     }
 
-    async fn list_objects(
-        &self,
-        request: S3Request<ListObjectsInput>,
-    ) -> S3Result<S3Response<ListObjectsOutput>> {
+    async fn list_objects(&self, request: S3Request<ListObjectsInput>) -> S3Result<S3Response<ListObjectsOutput>> {
         let marker = request.input.marker.clone();
         let listed = self.list_objects_v2(request.map_input(Into::into)).await?;
         Ok(listed.map_output(|listed| {
@@ -324,36 +290,20 @@ impl S3 for Service {
         }))
     }
 
-    async fn put_object(
-        &self,
-        mut request: S3Request<PutObjectInput>,
-    ) -> S3Result<S3Response<PutObjectOutput>> {
+    async fn put_object(&self, mut request: S3Request<PutObjectInput>) -> S3Result<S3Response<PutObjectOutput>> {
         self.store.has_bucket(&request.input.bucket)?;
         let claims = claims!(request);
         let input = request.input;
-        let condition = self.of_write(Condition {
-            if_match: input.if_match,
-            if_none_match: input.if_none_match,
-        });
+        let condition = self.of_write(Condition { if_match: input.if_match, if_none_match: input.if_none_match });
         self.check_policy(&input.key, Some(&condition))?;
         let mut incoming = self.store.incoming()?;
         let found = receive(&mut incoming, input.body, claims).await?;
         let attributes = attributes!(input);
-        self.store.commit(
-            &input.bucket,
-            &input.key,
-            incoming,
-            hex(found.md5),
-            attributes,
-            &condition,
-        )?;
+        self.store.commit(&input.bucket, &input.key, incoming, hex(found.md5), attributes, &condition)?;
         Ok(uploaded!(PutObjectOutput, found))
     }
 
-    async fn get_object(
-        &self,
-        request: S3Request<GetObjectInput>,
-    ) -> S3Result<S3Response<GetObjectOutput>> {
+    async fn get_object(&self, request: S3Request<GetObjectInput>) -> S3Result<S3Response<GetObjectOutput>> {
         let input = request.input;
         let (object, file) = self.store.open_object(&input.bucket, &input.key)?;
         check_read(
@@ -380,10 +330,7 @@ impl S3 for Service {
         }))
     }
 
-    async fn head_object(
-        &self,
-        request: S3Request<HeadObjectInput>,
-    ) -> S3Result<S3Response<HeadObjectOutput>> {
+    async fn head_object(&self, request: S3Request<HeadObjectInput>) -> S3Result<S3Response<HeadObjectOutput>> {
         let input = request.input;
         let object = self.store.get(&input.bucket, &input.key)?;
         check_read(
@@ -396,15 +343,9 @@ impl S3 for Service {
         Ok(S3Response::new(described!(HeadObjectOutput, object)))
     }
 
-    async fn delete_object(
-        &self,
-        request: S3Request<DeleteObjectInput>,
-    ) -> S3Result<S3Response<DeleteObjectOutput>> {
+    async fn delete_object(&self, request: S3Request<DeleteObjectInput>) -> S3Result<S3Response<DeleteObjectOutput>> {
         let input = request.input;
-        let condition = self.of_write(Condition {
-            if_match: input.if_match,
-            if_none_match: None,
-        });
+        let condition = self.of_write(Condition { if_match: input.if_match, if_none_match: None });
         self.check_policy(&input.key, None)?;
         self.store.delete(&input.bucket, &input.key, &condition)?;
         Ok(S3Response::new(DeleteObjectOutput::default()))
@@ -418,18 +359,12 @@ impl S3 for Service {
         self.store.has_bucket(&input.bucket)?;
         let (mut deleted, mut errors) = (Vec::new(), Vec::new());
         for object in input.delete.objects {
-            let condition = self.of_write(Condition {
-                if_match: object.e_tag.map(ETagCondition::ETag),
-                if_none_match: None,
-            });
+            let condition =
+                self.of_write(Condition { if_match: object.e_tag.map(ETagCondition::ETag), if_none_match: None });
             let deleting = self.check_policy(&object.key, None);
-            let deleting =
-                deleting.and_then(|()| self.store.delete(&input.bucket, &object.key, &condition));
+            let deleting = deleting.and_then(|()| self.store.delete(&input.bucket, &object.key, &condition));
             match deleting {
-                Ok(()) => deleted.push(DeletedObject {
-                    key: Some(object.key),
-                    ..Default::default()
-                }),
+                Ok(()) => deleted.push(DeletedObject { key: Some(object.key), ..Default::default() }),
                 Err(error) => errors.push(Error {
                     code: Some(error.code().as_str().to_owned()),
                     message: error.message().map(str::to_owned),
@@ -446,37 +381,22 @@ impl S3 for Service {
         }))
     }
 
-    async fn copy_object(
-        &self,
-        request: S3Request<CopyObjectInput>,
-    ) -> S3Result<S3Response<CopyObjectOutput>> {
+    async fn copy_object(&self, request: S3Request<CopyObjectInput>) -> S3Result<S3Response<CopyObjectOutput>> {
         let input = request.input;
         let CopySource::Bucket { bucket, key, .. } = &input.copy_source else {
-            return Err(s3_error!(
-                NotImplemented,
-                "only objects of a bucket are copied"
-            ));
+            return Err(s3_error!(NotImplemented, "only objects of a bucket are copied"));
         };
         self.store.has_bucket(&input.bucket)?;
         self.check_policy(&input.key, None)?;
         let (source, file) = self.store.open_object(bucket, key)?;
-        let condition = Condition {
-            if_match: input.copy_source_if_match,
-            if_none_match: input.copy_source_if_none_match,
-        };
+        let condition =
+            Condition { if_match: input.copy_source_if_match, if_none_match: input.copy_source_if_none_match };
         condition.allows_write(Some(&source))?;
-        let is_replaced = input
-            .metadata_directive
-            .is_some_and(|directive| directive.as_str() == MetadataDirective::REPLACE);
-        let attributes = if is_replaced {
-            attributes!(input)
-        } else {
-            source.attributes.clone()
-        };
+        let is_replaced =
+            input.metadata_directive.is_some_and(|directive| directive.as_str() == MetadataDirective::REPLACE);
+        let attributes = if is_replaced { attributes!(input) } else { source.attributes.clone() };
         let mut incoming = self.store.incoming()?;
-        incoming
-            .copy(&mut file.take(source.size))
-            .map_err(S3Error::internal_error)?;
+        incoming.copy(&mut file.take(source.size)).map_err(S3Error::internal_error)?;
         let object = self.store.commit(
             &input.bucket,
             &input.key,
@@ -503,8 +423,7 @@ impl S3 for Service {
         self.store.has_bucket(&input.bucket)?;
         let id = random_hex(16).map_err(S3Error::internal_error)?;
         let attributes = attributes!(input);
-        self.uploads
-            .begin(id.clone(), &input.bucket, &input.key, attributes);
+        self.uploads.begin(id.clone(), &input.bucket, &input.key, attributes);
         Ok(S3Response::new(CreateMultipartUploadOutput {
             bucket: Some(input.bucket),
             key: Some(input.key),
@@ -513,20 +432,14 @@ impl S3 for Service {
         }))
     }
 
-    async fn upload_part(
-        &self,
-        mut request: S3Request<UploadPartInput>,
-    ) -> S3Result<S3Response<UploadPartOutput>> {
+    async fn upload_part(&self, mut request: S3Request<UploadPartInput>) -> S3Result<S3Response<UploadPartOutput>> {
         let claims = claims!(request);
         let input = request.input;
         let upload = (&*input.bucket, &*input.key, &*input.upload_id);
         self.uploads.expects(upload, input.part_number)?;
         let mut incoming = self.store.incoming()?;
         let found = receive(&mut incoming, input.body, claims).await?;
-        let part = Part {
-            body: incoming,
-            md5: found.md5,
-        };
+        let part = Part { body: incoming, md5: found.md5 };
         self.uploads.add(upload, input.part_number, part)?;
         Ok(uploaded!(UploadPartOutput, found))
     }
@@ -538,23 +451,11 @@ impl S3 for Service {
         let input = request.input;
         let upload = (&*input.bucket, &*input.key, &*input.upload_id);
         let parts = input.multipart_upload.and_then(|upload| upload.parts);
-        let condition = self.of_write(Condition {
-            if_match: input.if_match,
-            if_none_match: input.if_none_match,
-        });
+        let condition = self.of_write(Condition { if_match: input.if_match, if_none_match: input.if_none_match });
         self.check_policy(&input.key, Some(&condition))?;
         let mut whole = self.store.incoming()?;
-        let (e_tag, attributes) =
-            self.uploads
-                .assemble(upload, &parts.unwrap_or_default(), &mut whole)?;
-        let object = self.store.commit(
-            &input.bucket,
-            &input.key,
-            whole,
-            e_tag,
-            attributes,
-            &condition,
-        )?;
+        let (e_tag, attributes) = self.uploads.assemble(upload, &parts.unwrap_or_default(), &mut whole)?;
+        let object = self.store.commit(&input.bucket, &input.key, whole, e_tag, attributes, &condition)?;
         self.uploads.end(upload)?;
         Ok(S3Response::new(CompleteMultipartUploadOutput {
             location: Some(format!("/{}/{}", input.bucket, input.key)),
@@ -570,8 +471,7 @@ impl S3 for Service {
         request: S3Request<AbortMultipartUploadInput>,
     ) -> S3Result<S3Response<AbortMultipartUploadOutput>> {
         let input = request.input;
-        self.uploads
-            .end((&input.bucket, &input.key, &input.upload_id))?;
+        self.uploads.end((&input.bucket, &input.key, &input.upload_id))?;
         Ok(S3Response::new(AbortMultipartUploadOutput::default()))
     }
 }
@@ -585,10 +485,7 @@ fn check_read(
     if_unmodified_since: Option<&Timestamp>,
 ) -> S3Result<()> {
     let (by_match, by_none_match) = (if_match.is_some(), if_none_match.is_some());
-    let condition = Condition {
-        if_match,
-        if_none_match,
-    };
+    let condition = Condition { if_match, if_none_match };
     condition.allows_read(object)?;
     if !by_match
         && let Some(date) = if_unmodified_since

@@ -58,12 +58,7 @@ impl Store {
     /// Opens a directory, and removes incomplete bodies that a killed server left behind.
     pub(crate) fn open(root: &Path) -> io::Result<Self> {
         private(root)?;
-        let lock = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(0o600)
-            .open(root.join(".lock"))?;
+        let lock = File::options().create(true).truncate(false).write(true).mode(0o600).open(root.join(".lock"))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -112,17 +107,9 @@ impl Store {
         ask(buckets.get(bucket).ok_or_else(|| s3_error!(NoSuchBucket))?)
     }
 
-    fn change<T>(
-        &self,
-        bucket: &str,
-        change: impl FnOnce(&mut Bucket) -> S3Result<T>,
-    ) -> S3Result<T> {
+    fn change<T>(&self, bucket: &str, change: impl FnOnce(&mut Bucket) -> S3Result<T>) -> S3Result<T> {
         let mut buckets = self.buckets.write();
-        change(
-            buckets
-                .get_mut(bucket)
-                .ok_or_else(|| s3_error!(NoSuchBucket))?,
-        )
+        change(buckets.get_mut(bucket).ok_or_else(|| s3_error!(NoSuchBucket))?)
     }
 
     /// Creates an empty bucket.
@@ -132,10 +119,7 @@ impl Store {
             return Err(s3_error!(BucketAlreadyOwnedByYou));
         }
         private(&self.root.join(name)).map_err(internal)?;
-        let bucket = Bucket {
-            created: SystemTime::now(),
-            objects: BTreeMap::new(),
-        };
+        let bucket = Bucket { created: SystemTime::now(), objects: BTreeMap::new() };
         buckets.insert(name.to_owned(), bucket);
         Ok(())
     }
@@ -279,9 +263,7 @@ mod tests {
         let mut body = store.incoming().unwrap();
         body.write(bytes).unwrap();
         let (attributes, condition) = (Attributes::default(), Condition::default());
-        store
-            .commit("b", key, body, "tag".to_owned(), attributes, &condition)
-            .unwrap();
+        store.commit("b", key, body, "tag".to_owned(), attributes, &condition).unwrap();
     }
 
     fn files(directory: &Path) -> usize {
@@ -351,19 +333,13 @@ mod tests {
         let scratch = tempfile::tempdir().unwrap();
         let store = Store::open(scratch.path()).unwrap();
         let second = Store::open(scratch.path()).unwrap_err().to_string();
-        assert!(
-            second.contains("is in use by another embedded S3 server"),
-            "{second}"
-        );
+        assert!(second.contains("is in use by another embedded S3 server"), "{second}");
         store.create_bucket("b").unwrap();
         put(&store, "k", b"body");
         let file = store.get("b", "k").unwrap().file.clone();
         drop(store);
         std::fs::write(&file, b"cut off").unwrap();
         let damaged = Store::open(scratch.path()).unwrap_err().to_string();
-        assert!(
-            damaged.contains("is not an object of this server"),
-            "{damaged}"
-        );
+        assert!(damaged.contains("is not an object of this server"), "{damaged}");
     }
 }

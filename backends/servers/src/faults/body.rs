@@ -14,9 +14,7 @@ use super::connection::Socket;
 pub(super) type Body = UnsyncBoxBody<Bytes, io::Error>;
 
 pub(super) fn whole(bytes: Bytes) -> Body {
-    Full::new(bytes)
-        .map_err(|never| match never {})
-        .boxed_unsync()
+    Full::new(bytes).map_err(|never| match never {}).boxed_unsync()
 }
 
 /// Sends the bytes, then ends the connection: by a reset if `socket` is given, else by a close.

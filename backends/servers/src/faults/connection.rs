@@ -105,21 +105,13 @@ impl Answer {
 
 impl Connection {
     /// Answers a request. An error ends the connection without an answer.
-    pub(super) async fn answer(
-        self: Arc<Self>,
-        request: Request<Incoming>,
-    ) -> io::Result<Response<Body>> {
+    pub(super) async fn answer(self: Arc<Self>, request: Request<Incoming>) -> io::Result<Response<Body>> {
         let (parts, body) = request.into_parts();
         let body = body.collect().await.map_err(io::Error::other)?.to_bytes();
         let target = parts.uri.to_string();
         let is_copy = parts.headers.contains_key("x-amz-copy-source");
         let query = parts.uri.query().unwrap_or_default();
-        let asked = Asked {
-            operation: Operation::of(&parts.method, query, is_copy),
-            target,
-            parts,
-            body,
-        };
+        let asked = Asked { operation: Operation::of(&parts.method, query, is_copy), target, parts, body };
         let (generation, rules) = self.shared.rules();
         let Some(fault) = rules.fault(asked.operation, &asked.target) else {
             return Ok(self.ask(&asked).await?.whole());
@@ -143,11 +135,7 @@ impl Connection {
                 });
                 Ok(held.await.map_err(io::Error::other)??.whole())
             }
-            RequestFault::Refuse {
-                status,
-                code,
-                retry_after,
-            } => {
+            RequestFault::Refuse { status, code, retry_after } => {
                 self.note(&asked, Answered::Not);
                 refusal(*status, code, *retry_after, &asked)
             }
@@ -180,10 +168,7 @@ impl Connection {
                 Ok(answer.whole())
             }
             RequestFault::DamageRequest => {
-                let asked = Asked {
-                    body: damaged(&asked.body),
-                    ..asked
-                };
+                let asked = Asked { body: damaged(&asked.body), ..asked };
                 Ok(self.ask(&asked).await?.whole())
             }
             RequestFault::StaleList if asked.operation == Operation::List => {
@@ -212,10 +197,7 @@ impl Connection {
 
     /// Forwards the request and records the server's answer.
     async fn ask(&self, asked: &Asked) -> io::Result<Answer> {
-        let mut under_way = UnderWay {
-            connection: self,
-            asked: Some(asked),
-        };
+        let mut under_way = UnderWay { connection: self, asked: Some(asked) };
         let answer = self.forward(asked).await;
         under_way.asked = None;
         let answered = match &answer {
@@ -270,9 +252,8 @@ impl Connection {
 async fn connect(upstream: std::net::SocketAddr) -> io::Result<SendRequest<Full<Bytes>>> {
     let stream = TcpStream::connect(upstream).await?;
     stream.set_nodelay(true)?;
-    let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-        .await
-        .map_err(io::Error::other)?;
+    let (sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
     tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!("the fault proxy lost its server: {error}");
@@ -285,18 +266,12 @@ async fn connect(upstream: std::net::SocketAddr) -> io::Result<SendRequest<Full<
 fn list_key(target: &str) -> String {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let parameters = query.split('&');
-    let lasting =
-        parameters.filter(|parameter| !parameter.to_ascii_lowercase().starts_with("x-amz-"));
+    let lasting = parameters.filter(|parameter| !parameter.to_ascii_lowercase().starts_with("x-amz-"));
     format!("{path}?{}", lasting.collect::<Vec<_>>().join("&"))
 }
 
 /// An S3 error response.
-fn refusal(
-    status: u16,
-    code: &str,
-    retry_after: Option<u64>,
-    asked: &Asked,
-) -> io::Result<Response<Body>> {
+fn refusal(status: u16, code: &str, retry_after: Option<u64>, asked: &Asked) -> io::Result<Response<Body>> {
     let path = asked.parts.uri.path();
     let xml = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>a fault of ctxbench</Message><Resource>{path}</Resource><RequestId>0</RequestId></Error>"
@@ -305,9 +280,7 @@ fn refusal(
         Operation::Head => Bytes::new(),
         _ => Bytes::from(xml),
     };
-    let mut response = Response::builder()
-        .status(status)
-        .header(CONTENT_TYPE, "application/xml");
+    let mut response = Response::builder().status(status).header(CONTENT_TYPE, "application/xml");
     if let Some(seconds) = retry_after {
         response = response.header(RETRY_AFTER, seconds);
     }

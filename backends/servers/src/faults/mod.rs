@@ -148,12 +148,7 @@ impl FaultProxy {
         let listener = bind(address)?.listen(BACKLOG)?;
         runtime.spawn(accept_while_open(listener, address, Arc::clone(&shared)));
         drop(entered);
-        Ok(Self {
-            address,
-            shared,
-            _holder: holder,
-            runtime: Some(runtime),
-        })
+        Ok(Self { address, shared, _holder: holder, runtime: Some(runtime) })
     }
 
     /// The address on which it listens.
@@ -298,15 +293,10 @@ async fn serve(stream: TcpStream, socket: Socket, shared: Arc<Shared>) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::warn!("the fault proxy could not set TCP_NODELAY: {error}");
     }
-    let connection = Arc::new(Connection {
-        shared,
-        socket,
-        server: tokio::sync::Mutex::default(),
-    });
+    let connection = Arc::new(Connection { shared, socket, server: tokio::sync::Mutex::default() });
     let service = service_fn(move |request| Arc::clone(&connection).answer(request));
-    let serving = hyper::server::conn::http1::Builder::new()
-        .keep_alive(true)
-        .serve_connection(TokioIo::new(stream), service);
+    let serving =
+        hyper::server::conn::http1::Builder::new().keep_alive(true).serve_connection(TokioIo::new(stream), service);
     if let Err(error) = serving.await {
         tracing::debug!("the fault proxy ended a connection: {error}");
     }

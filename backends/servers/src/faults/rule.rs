@@ -139,12 +139,7 @@ impl Rule {
     /// A rule that applies to every request.
     #[must_use]
     pub fn always(fault: RequestFault) -> Self {
-        Self {
-            requests: Vec::new(),
-            path_contains: String::new(),
-            when: When::Always,
-            fault,
-        }
+        Self { requests: Vec::new(), path_contains: String::new(), when: When::Always, fault }
     }
 
     /// Restricts the rule to some kinds of requests.
@@ -169,8 +164,7 @@ impl Rule {
     }
 
     fn is_for(&self, operation: Operation, target: &str) -> bool {
-        (self.requests.is_empty() || self.requests.contains(&operation))
-            && target.contains(&self.path_contains)
+        (self.requests.is_empty() || self.requests.contains(&operation)) && target.contains(&self.path_contains)
     }
 }
 
@@ -210,10 +204,10 @@ impl Rules {
     }
 
     pub(super) fn fired(&self) -> Vec<Fired> {
-        let fired = self.0.iter().map(|(_, met, done)| Fired {
-            met: met.load(Ordering::SeqCst),
-            done: done.load(Ordering::SeqCst),
-        });
+        let fired = self
+            .0
+            .iter()
+            .map(|(_, met, done)| Fired { met: met.load(Ordering::SeqCst), done: done.load(Ordering::SeqCst) });
         fired.collect()
     }
 }
@@ -242,18 +236,13 @@ mod tests {
     fn a_rule_applies_as_often_as_it_says() {
         assert_eq!(turns(When::Always, 3), [1, 2, 3]);
         assert_eq!(turns(When::First(2), 4), [1, 2]);
-        let bursts = When::Bursts {
-            length: 2,
-            every: 5,
-        };
+        let bursts = When::Bursts { length: 2, every: 5 };
         assert_eq!(turns(bursts, 11), [1, 2, 6, 7, 11]);
     }
 
     #[test]
     fn requests_are_classified_as_in_s3() {
-        let of = |method: &str, query: &str, is_copy: bool| {
-            Operation::of(&method.parse().unwrap(), query, is_copy)
-        };
+        let of = |method: &str, query: &str, is_copy: bool| Operation::of(&method.parse().unwrap(), query, is_copy);
         assert_eq!(of("GET", "list-type=2&prefix=a", false), Operation::List);
         assert_eq!(of("GET", "", false), Operation::Get);
         assert_eq!(of("HEAD", "", false), Operation::Head);
@@ -268,15 +257,9 @@ mod tests {
 
     #[test]
     fn the_first_rule_that_applies_decides_and_every_match_is_counted() {
-        let refusal = RequestFault::Refuse {
-            status: 503,
-            code: "SlowDown".to_owned(),
-            retry_after: None,
-        };
+        let refusal = RequestFault::Refuse { status: 503, code: "SlowDown".to_owned(), retry_after: None };
         let rules = Rules::new(vec![
-            Rule::always(refusal.clone())
-                .of(&[Operation::Put])
-                .when(When::First(1)),
+            Rule::always(refusal.clone()).of(&[Operation::Put]).when(When::First(1)),
             Rule::always(RequestFault::Hang).below("agents/"),
         ]);
         for (operation, path, expected) in [

@@ -38,18 +38,14 @@ impl Tiny {
                     let stream = stream.unwrap();
                     let mut reader = BufReader::new(stream.try_clone().unwrap());
                     while let Ok(Some((head, body))) = message(&mut reader) {
-                        assert!(
-                            head.to_lowercase().contains("host: signed.example"),
-                            "{head}"
-                        );
+                        assert!(head.to_lowercase().contains("host: signed.example"), "{head}");
                         bodies.lock().push(body);
                         let answer = answer.lock().clone();
                         let pause = *pause.lock();
                         std::thread::sleep(pause);
                         let length = answer.len();
-                        let said = format!(
-                            "HTTP/1.1 200 OK\r\nETag: \"e\"\r\nContent-Length: {length}\r\n\r\n{answer}"
-                        );
+                        let said =
+                            format!("HTTP/1.1 200 OK\r\nETag: \"e\"\r\nContent-Length: {length}\r\n\r\n{answer}");
                         // Some tests end the proxy before the answer.
                         let _ = (&stream).write_all(said.as_bytes());
                     }
@@ -105,9 +101,7 @@ fn client(proxy: &FaultProxy) -> BufReader<StdStream> {
 
 fn send(client: &mut BufReader<StdStream>, line: &str, body: &str) -> io::Result<()> {
     let length = body.len();
-    let said = format!(
-        "{line} HTTP/1.1\r\nHost: signed.example\r\nContent-Length: {length}\r\n\r\n{body}"
-    );
+    let said = format!("{line} HTTP/1.1\r\nHost: signed.example\r\nContent-Length: {length}\r\n\r\n{body}");
     client.get_mut().write_all(said.as_bytes())
 }
 
@@ -132,18 +126,11 @@ fn the_proxy_without_rules_forwards_everything() {
     let mut client = client(&proxy);
     for nth in 0..3 {
         let answer = exchange(&mut client, "PUT /b/k?x=1", &format!("body {nth}")).unwrap();
-        assert!(
-            answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with(ANSWER),
-            "{answer}"
-        );
+        assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with(ANSWER), "{answer}");
     }
     assert_eq!(tiny.bodies(), ["body 0", "body 1", "body 2"]);
-    let seen = SeenRequest {
-        operation: Operation::Put,
-        path: "/b/k".to_owned(),
-        bytes: 6,
-        answered: Answered::Status(200),
-    };
+    let seen =
+        SeenRequest { operation: Operation::Put, path: "/b/k".to_owned(), bytes: 6, answered: Answered::Status(200) };
     assert_eq!(proxy.seen(), [seen.clone(), seen.clone(), seen]);
 }
 
@@ -213,11 +200,8 @@ fn the_proxy_forwards_a_held_request_late() {
 
 #[test]
 fn a_refusal_is_an_s3_error_and_the_server_is_not_asked() {
-    let (tiny, proxy) = behind(Rule::always(RequestFault::Refuse {
-        status: 503,
-        code: "SlowDown".to_owned(),
-        retry_after: Some(2),
-    }));
+    let (tiny, proxy) =
+        behind(Rule::always(RequestFault::Refuse { status: 503, code: "SlowDown".to_owned(), retry_after: Some(2) }));
     let answer = get(&proxy).unwrap();
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
     assert!(answer.contains("<Code>SlowDown</Code>") && answer.contains("retry-after: 2"));

@@ -14,11 +14,7 @@ pub(super) fn unfenced(text: &str) -> String {
         (!inner.contains("\n```")).then_some(inner)
     });
     let content = inner.unwrap_or(text);
-    if content.ends_with('\n') {
-        content.to_owned()
-    } else {
-        format!("{content}\n")
-    }
+    if content.ends_with('\n') { content.to_owned() } else { format!("{content}\n") }
 }
 
 #[cfg(test)]

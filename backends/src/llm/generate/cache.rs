@@ -60,10 +60,7 @@ impl AnswerCache {
 
     /// Hits and misses of this mount.
     pub fn hits_and_misses(&self) -> (u64, u64) {
-        (
-            self.hits.load(Ordering::Relaxed),
-            self.misses.load(Ordering::Relaxed),
-        )
+        (self.hits.load(Ordering::Relaxed), self.misses.load(Ordering::Relaxed))
     }
 
     /// Tokens, prompt and output, that hits of this mount saved.
@@ -79,10 +76,7 @@ impl AnswerCache {
         let found = std::fs::read(&path).ok().and_then(|bytes| {
             let kept = serde_json::from_slice::<Kept>(&bytes);
             kept.map_err(|error| {
-                tracing::warn!(
-                    "{} is not a valid cached answer, so the model is asked again: {error}",
-                    path.display()
-                )
+                tracing::warn!("{} is not a valid cached answer, so the model is asked again: {error}", path.display())
             })
             .ok()
         });
@@ -105,22 +99,15 @@ impl AnswerCache {
         if !self.is_enabled() || is_none {
             return;
         }
-        let kept = Kept {
-            model: request.model.clone(),
-            text: reply.text.clone(),
-            finish: reply.finish,
-            usage: reply.usage,
-        };
+        let kept =
+            Kept { model: request.model.clone(), text: reply.text.clone(), finish: reply.finish, usage: reply.usage };
         if let Err(error) = self.write(&self.path(&self.key(request)), &kept) {
             tracing::warn!("the cache {}: {error}", self.folder.display());
         }
     }
 
     fn write(&self, path: &Path, kept: &Kept) -> std::io::Result<()> {
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.folder)?;
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
         let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
         file.write_all(&serde_json::to_vec(kept)?)?;
         file.persist(path)?;
@@ -142,10 +129,7 @@ impl AnswerCache {
 
     /// The hash and the size in bytes of each cached answer, sorted by hash.
     pub fn list(&self) -> Vec<(String, u64)> {
-        let entries = std::fs::read_dir(&self.folder)
-            .into_iter()
-            .flatten()
-            .flatten();
+        let entries = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let mut list: Vec<(String, u64)> = entries
             .filter_map(|entry| {
                 let name = entry.file_name().into_string().ok()?;
@@ -199,11 +183,7 @@ mod tests {
         let reply = Reply {
             text: "answer".to_owned(),
             finish: Finish::Stop,
-            usage: Usage {
-                prompt: 4,
-                output: 2,
-                is_estimated: false,
-            },
+            usage: Usage { prompt: 4, output: 2, is_estimated: false },
             timing: Timing::default(),
             origin: Origin::Simulated,
             has_own_sampling: false,
@@ -214,20 +194,11 @@ mod tests {
         assert!(cache.get(&request("b")).is_none());
         let elsewhere = AnswerCache::new(folder, "elsewhere", true);
         assert!(elsewhere.get(&request("a")).is_none(), "another server's");
-        let filtered = Reply {
-            finish: Finish::Filtered,
-            ..reply.clone()
-        };
+        let filtered = Reply { finish: Finish::Filtered, ..reply.clone() };
         elsewhere.put(&request("a"), &filtered);
-        let empty = Reply {
-            text: "```\n```".to_owned(),
-            ..reply.clone()
-        };
+        let empty = Reply { text: "```\n```".to_owned(), ..reply.clone() };
         elsewhere.put(&request("a"), &empty);
-        assert!(
-            elsewhere.get(&request("a")).is_none(),
-            "an empty answer is not cached"
-        );
+        assert!(elsewhere.get(&request("a")).is_none(), "an empty answer is not cached");
         assert_eq!((cache.hits_and_misses(), cache.saved_tokens()), ((1, 2), 6));
         cache.enable(false);
         assert!(cache.get(&request("a")).is_none());

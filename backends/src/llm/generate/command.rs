@@ -67,20 +67,13 @@ impl CommandGenerator {
     ///
     /// # Errors
     /// File, line and field of the mistake.
-    pub fn read(
-        file: &Path,
-        launcher: impl IntoIterator<Item = OsString>,
-    ) -> std::result::Result<Self, InputError> {
-        let wrong =
-            |field: &str, why: &str| InputError::whole(file, format!("field `{field}`: {why}"));
+    pub fn read(file: &Path, launcher: impl IntoIterator<Item = OsString>) -> std::result::Result<Self, InputError> {
+        let wrong = |field: &str, why: &str| InputError::whole(file, format!("field `{field}`: {why}"));
         let text = inputs::read(file)?;
         let definition: Definition = inputs::parse_toml(file, &text)?;
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if definition.name.is_empty() || !definition.name.chars().all(is_name) {
-            return Err(wrong(
-                "name",
-                "must consist of letters, digits, `-` and `_`",
-            ));
+            return Err(wrong("name", "must consist of letters, digits, `-` and `_`"));
         }
         if !(0.1..=3600.0).contains(&definition.timeout_seconds) {
             return Err(wrong("timeout-seconds", "must be from 0.1 to 3600"));
@@ -173,19 +166,14 @@ impl Generator for CommandGenerator {
 
     fn generate(&self, file: &FileToMake<'_>) -> Result<Made> {
         let of_directory = file.around.setting(file.path, Setting::Prompt);
-        let prompts = of_directory
-            .into_iter()
-            .chain(file.about.map(str::to_owned));
+        let prompts = of_directory.into_iter().chain(file.about.map(str::to_owned));
         let prompts: Vec<String> = prompts.map(|prompt| prompt + "\n").collect();
         let content = self.run(file.path, &prompts.join("\n"), file.cancel)?;
         if content.is_empty() {
             let why = format!("it printed nothing for {}", shown(file.path.as_bytes()));
             return Err(self.failed(Errno::IO, &why));
         }
-        Ok(Made {
-            content,
-            ..Made::default()
-        })
+        Ok(Made { content, ..Made::default() })
     }
 }
 
@@ -216,10 +204,7 @@ mod tests {
             ("name = 'a'", "command"),
             ("name = 'a b'\ncommand = ['b']", "field `name`"),
             ("name = 'a'\ncommand = []", "field `command`"),
-            (
-                "name = 'a'\ncommand = ['b']\ntimeout-seconds = 0",
-                "field `timeout-seconds`",
-            ),
+            ("name = 'a'\ncommand = ['b']\ntimeout-seconds = 0", "field `timeout-seconds`"),
         ] {
             let dir = tempfile::tempdir().unwrap();
             let error = defined(dir.path(), text).unwrap_err().to_string();

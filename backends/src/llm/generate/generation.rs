@@ -6,16 +6,13 @@ use std::sync::atomic::Ordering;
 use models::Cancel;
 
 use super::{
-    AnswerCache, CommandContext, FileToMake, GENERATOR, Kernel, Made, PROMPT_MAX, Setting, Shared,
-    TreeLine, Written,
+    AnswerCache, CommandContext, FileToMake, GENERATOR, Kernel, Made, PROMPT_MAX, Setting, Shared, TreeLine, Written,
 };
 use crate::llm::ERROR;
 use crate::llm::asker::Purpose;
 use crate::llm::flight::Failed;
 use crate::llm::names::shown;
-use crate::store::{
-    Caller, Errno, Ino, Kind, ROOT, Result, Store, StoreError, Timestamp, XattrMode,
-};
+use crate::store::{Caller, Errno, Ino, Kind, ROOT, Result, Store, StoreError, Timestamp, XattrMode};
 
 const MODEL: &str = "user.llmfs.model";
 const TOKENS: &str = "user.llmfs.tokens";
@@ -33,16 +30,10 @@ impl Shared {
         };
         let made = self.generate(ino, &waits.generator, waits.about.as_deref(), cancel);
         let made = made.and_then(|made| match made.content[..] {
-            [] => Err(StoreError::storage(
-                Errno::IO,
-                "the generator made no content",
-            )),
+            [] => Err(StoreError::storage(Errno::IO, "the generator made no content")),
             _ => Ok(made),
         });
-        let now = Caller {
-            now: Timestamp::now(),
-            ..self.owner
-        };
+        let now = Caller { now: Timestamp::now(), ..self.owner };
         let made = match made {
             Ok(made) => made,
             Err(error) => {
@@ -52,9 +43,7 @@ impl Shared {
         };
         let mut waiting = self.waiting.write();
         if !waiting.contains_key(&ino) {
-            self.asker.log(&format!(
-                "inode {ino} was written to while it was generated: the written content stays"
-            ));
+            self.asker.log(&format!("inode {ino} was written to while it was generated: the written content stays"));
             return Ok(());
         }
         self.keep(&now, ino, &made)?;
@@ -93,16 +82,9 @@ impl Shared {
         }
     }
 
-    pub(super) fn set_attribute(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        name: &str,
-        value: &str,
-    ) -> Result<()> {
+    pub(super) fn set_attribute(&self, caller: &Caller, ino: Ino, name: &str, value: &str) -> Result<()> {
         let (name, value) = (name.as_bytes(), value.as_bytes());
-        self.files
-            .setxattr(caller, ino, name, value, XattrMode::Set)
+        self.files.setxattr(caller, ino, name, value, XattrMode::Set)
     }
 
     fn keep(&self, now: &Caller, ino: Ino, made: &Made) -> Result<()> {
@@ -123,27 +105,14 @@ impl Shared {
         Ok(())
     }
 
-    pub(super) fn generate(
-        &self,
-        ino: Ino,
-        generator: &str,
-        about: Option<&str>,
-        cancel: &Cancel,
-    ) -> Result<Made> {
+    pub(super) fn generate(&self, ino: Ino, generator: &str, about: Option<&str>, cancel: &Cancel) -> Result<Made> {
         let path = self.names.read().path(ino);
-        let path = path.ok_or_else(|| {
-            StoreError::storage(Errno::IO, "a file without a name cannot be generated")
-        })?;
+        let path = path.ok_or_else(|| StoreError::storage(Errno::IO, "a file without a name cannot be generated"))?;
         let makes = self.generators.get(generator).ok_or_else(|| {
             let why = format!("this mount has no generator {generator:?}");
             StoreError::storage(Errno::IO, why)
         })?;
-        makes.generate(&FileToMake {
-            path: &path,
-            about,
-            around: self,
-            cancel,
-        })
+        makes.generate(&FileToMake { path: &path, about, around: self, cancel })
     }
 
     fn cached(
@@ -155,23 +124,12 @@ impl Shared {
     ) -> std::result::Result<Written, Failed> {
         if let Some(kept) = self.cache.get(request) {
             let purpose = purpose.name();
-            self.asker
-                .log(&format!("{purpose} {path}: answered from the cache"));
-            return Ok(Written {
-                text: kept.text,
-                finish: kept.finish,
-                usage: kept.usage,
-                is_cached: true,
-            });
+            self.asker.log(&format!("{purpose} {path}: answered from the cache"));
+            return Ok(Written { text: kept.text, finish: kept.finish, usage: kept.usage, is_cached: true });
         }
         let reply = self.asker.ask(purpose, path, request, cancel)?;
         self.cache.put(request, &reply);
-        Ok(Written {
-            text: reply.text,
-            finish: reply.finish,
-            usage: reply.usage,
-            is_cached: false,
-        })
+        Ok(Written { text: reply.text, finish: reply.finish, usage: reply.usage, is_cached: false })
     }
 
     /// The first `PROMPT_MAX + 1` bytes of a file, which is enough to detect an overlong setting.
@@ -263,13 +221,7 @@ impl CommandContext for Shared {
             // A waiting setting file is empty, so it sets nothing.
             let content = self.beginning(ino).unwrap_or_default();
             let value = setting.value(&String::from_utf8_lossy(&content));
-            tracing::debug!(
-                path,
-                place,
-                found = value.is_some(),
-                "looking for a {}",
-                setting.name()
-            );
+            tracing::debug!(path, place, found = value.is_some(), "looking for a {}", setting.name());
             if value.is_some() {
                 return value;
             }

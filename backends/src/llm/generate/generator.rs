@@ -84,10 +84,7 @@ pub struct Made {
 
 impl From<String> for Made {
     fn from(text: String) -> Self {
-        Self {
-            content: text.into_bytes(),
-            ..Self::default()
-        }
+        Self { content: text.into_bytes(), ..Self::default() }
     }
 }
 
@@ -135,8 +132,7 @@ impl Generators {
     /// Adds a generator. It replaces one of the same name.
     #[must_use]
     pub fn with(mut self, generator: impl Generator + 'static) -> Self {
-        self.0
-            .insert(generator.name().to_owned(), Arc::new(generator));
+        self.0.insert(generator.name().to_owned(), Arc::new(generator));
         self
     }
 

@@ -5,14 +5,10 @@ use std::collections::HashMap;
 use models::{Cancel, Finish, Schema};
 
 use super::saved::Pending;
-use super::{
-    EntryKind, GENERATOR, GenerateError, PROMPT, Setting, Shared, TreeEntry, TreeError, tree,
-};
+use super::{EntryKind, GENERATOR, GenerateError, PROMPT, Setting, Shared, TreeEntry, TreeError, tree};
 use crate::llm::asker::Purpose;
 use crate::llm::names::shown;
-use crate::store::{
-    Attr, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result, Store, StoreError,
-};
+use crate::store::{Attr, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result, Store, StoreError};
 
 /// How often an invalid tree is requested again.
 const REPAIRS: usize = 2;
@@ -45,10 +41,8 @@ impl Shared {
             let attr = self.put(dir, b"log", Kind::Symlink, 0o777, &target)?;
             self.not_saved.push(attr.ino);
         }
-        let defaults = [
-            (Setting::Model, Some(self.asker.model().to_owned())),
-            (Setting::Prompt, prompt.map(str::to_owned)),
-        ];
+        let defaults =
+            [(Setting::Model, Some(self.asker.model().to_owned())), (Setting::Prompt, prompt.map(str::to_owned))];
         for (setting, value) in defaults {
             let name = format!("{}.default", setting.name());
             let ino = match self.files.lookup(dir, name.as_bytes()) {
@@ -59,13 +53,9 @@ impl Shared {
             };
             // An option of this mount overrides the saved value.
             if let Some(value) = value {
-                let cut = Change {
-                    size: Some(0),
-                    ..Change::default()
-                };
+                let cut = Change { size: Some(0), ..Change::default() };
                 self.files.setattr(&self.owner, ino, &cut)?;
-                self.files
-                    .write(&self.owner, ino, 0, format!("{value}\n").as_bytes())?;
+                self.files.write(&self.owner, ino, 0, format!("{value}\n").as_bytes())?;
             }
             self.set_attribute(&self.owner, ino, GENERATOR, setting.name())?;
         }
@@ -86,26 +76,12 @@ impl Shared {
         let mode = RenameMode::NoReplace;
         self.files.rename(&self.owner, from, to, mode)?;
         self.names.write().rename(there.ino, None, from, to, mode);
-        self.asker.log(&format!(
-            "/.llmfs/{name} of the saved file system is now called /.llmfs/{other}"
-        ));
+        self.asker.log(&format!("/.llmfs/{name} of the saved file system is now called /.llmfs/{other}"));
         Ok(())
     }
 
-    fn put(
-        &self,
-        dir: Ino,
-        name: &[u8],
-        kind: Kind,
-        permissions: u16,
-        target: &[u8],
-    ) -> Result<Attr> {
-        let node = NewNode {
-            kind,
-            permissions,
-            rdev: 0,
-            target,
-        };
+    fn put(&self, dir: Ino, name: &[u8], kind: Kind, permissions: u16, target: &[u8]) -> Result<Attr> {
+        let node = NewNode { kind, permissions, rdev: 0, target };
         let attr = self.files.create(&self.owner, dir, name, &node)?;
         self.names.write().add(attr.ino, dir, name);
         Ok(attr)
@@ -124,17 +100,11 @@ impl Shared {
     }
 
     /// Asks the model for a tree, and after an invalid one again, with its error.
-    pub(super) fn ask_tree(
-        &self,
-        prompt: &str,
-    ) -> std::result::Result<Vec<TreeEntry>, GenerateError> {
+    pub(super) fn ask_tree(&self, prompt: &str) -> std::result::Result<Vec<TreeEntry>, GenerateError> {
         const PLANNER: &str = "You design file systems. Answer in JSON only: a list of entries, each with a relative path such as \
 src/main.py, its kind, and for files a few words about what they hold. Name each path once. Paths never begin with a slash and \
 never hold two dots.";
-        let schema = Schema {
-            name: "tree",
-            schema: tree::asked_schema(self.asker.max_tokens(), 0),
-        };
+        let schema = Schema { name: "tree", schema: tree::asked_schema(self.asker.max_tokens(), 0) };
         let question = format!("Design the files for: {prompt}");
         let model = self.asker.model().to_owned();
         let mut request = self.asker.request(&model, PLANNER, question, Some(schema));
@@ -151,8 +121,7 @@ never hold two dots.";
                 .ask(purpose, "/", &request, &Cancel::default())
                 .map_err(|failed| GenerateError::Model(failed.into()))?;
             let is_cut_off = reply.finish == Finish::Length;
-            let parsed = tree::parse(&reply.text)
-                .map_err(|error| if is_cut_off { TreeError::CutOff } else { error });
+            let parsed = tree::parse(&reply.text).map_err(|error| if is_cut_off { TreeError::CutOff } else { error });
             match parsed {
                 Ok(entries) => {
                     self.cache.put(&request, &reply);
@@ -162,18 +131,15 @@ never hold two dots.";
                     return Err(GenerateError::Tree { model, error });
                 }
                 Err(error) => {
-                    self.asker
-                        .log(&format!("tree /: refused, asking again: {error}"));
+                    self.asker.log(&format!("tree /: refused, asking again: {error}"));
                     repairs += 1;
                     purpose = Purpose::Repair;
                     let question = format!(
                         "Design the files for: {prompt}\nYour last answer could not be used: {error}. Answer again, without that mistake."
                     );
                     request.messages[1].content = question;
-                    request.schema = Some(Schema {
-                        name: "tree",
-                        schema: tree::asked_schema(self.asker.max_tokens(), repairs),
-                    });
+                    request.schema =
+                        Some(Schema { name: "tree", schema: tree::asked_schema(self.asker.max_tokens(), repairs) });
                 }
             }
         }
@@ -207,10 +173,7 @@ never hold two dots.";
                     for (name, value) in attributes {
                         self.set_attribute(&self.owner, ino, name, value)?;
                     }
-                    let waits = Pending {
-                        generator: "default".to_owned(),
-                        about: entry.about.clone(),
-                    };
+                    let waits = Pending { generator: "default".to_owned(), about: entry.about.clone() };
                     self.waiting.write().insert(ino, waits);
                 }
             }

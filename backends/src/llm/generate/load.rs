@@ -16,33 +16,16 @@ pub(super) fn load(
     store: &MemoryStore,
     mut named: impl FnMut(Ino, Ino, &[u8]),
 ) -> Result<Vec<(Ino, Pending)>, SavedError> {
-    let form = |why: String| SavedError::Form {
-        path: path.to_owned(),
-        why,
-    };
-    let bytes = std::fs::read(path).map_err(|error| SavedError::File {
-        path: path.to_owned(),
-        error,
-    })?;
+    let form = |why: String| SavedError::Form { path: path.to_owned(), why };
+    let bytes = std::fs::read(path).map_err(|error| SavedError::File { path: path.to_owned(), error })?;
     let text = String::from_utf8(bytes).map_err(|error| form(error.to_string()))?;
     let document = Document::from_json(&text).map_err(|error| form(error.to_string()))?;
     let saved: Saved = document.read().map_err(|error| form(error.to_string()))?;
     if saved.v != VERSION {
-        return Err(form(format!(
-            "it has version {}; this ctxbench knows version {VERSION}",
-            saved.v
-        )));
+        return Err(form(format!("it has version {}; this ctxbench knows version {VERSION}", saved.v)));
     }
-    let broken = |node: &Node, error| SavedError::Node {
-        path: path.to_owned(),
-        node: node.node,
-        error,
-    };
-    let caller = |node: &Node| Caller {
-        uid: node.uid,
-        gid: node.gid,
-        now: Timestamp(node.mtime),
-    };
+    let broken = |node: &Node, error| SavedError::Node { path: path.to_owned(), node: node.node, error };
+    let caller = |node: &Node| Caller { uid: node.uid, gid: node.gid, now: Timestamp(node.mtime) };
     let is_directory = |node: &&Node| Kind::from_mode(node.kind) == Some(Kind::Directory);
     let mut inodes = BTreeMap::from([(ROOT, ROOT)]);
     let mut pending = Vec::new();
@@ -53,16 +36,12 @@ pub(super) fn load(
         let mut ino = (node.node == ROOT).then_some(ROOT);
         for (dir, name) in &node.names {
             let name = decode(name)?;
-            let is_name =
-                !name.is_empty() && name.len() <= crate::store::NAME_MAX && !name.contains(&b'/');
+            let is_name = !name.is_empty() && name.len() <= crate::store::NAME_MAX && !name.contains(&b'/');
             if !is_name || name == b"." || name == b".." {
                 return Err(form(format!("node {} has an invalid name", node.node)));
             }
             let dir = *inodes.get(dir).ok_or_else(|| {
-                form(format!(
-                    "node {} is in directory {dir}, which does not come before it",
-                    node.node
-                ))
+                form(format!("node {} is in directory {dir}, which does not come before it", node.node))
             })?;
             let attr = match ino {
                 Some(ino) => store.link(&caller, ino, dir, &name).map_err(broken)?,
@@ -83,33 +62,23 @@ pub(super) fn load(
             let bytes = decode(&extent.bytes)?;
             let end = extent.at.checked_add(bytes.len() as u64);
             if end.is_none_or(|end| end > node.size.unwrap_or(0)) {
-                return Err(form(format!(
-                    "node {} has bytes past its end, at {}",
-                    node.node, extent.at
-                )));
+                return Err(form(format!("node {} has bytes past its end, at {}", node.node, extent.at)));
             }
-            store
-                .write(&caller, ino, extent.at, &bytes)
-                .map_err(broken)?;
+            store.write(&caller, ino, extent.at, &bytes).map_err(broken)?;
         }
         if let Some(size) = node.size {
             if i64::try_from(size).is_err() {
                 let why = format!("node {} is longer than a file can be", node.node);
                 return Err(form(why));
             }
-            let size = Change {
-                size: Some(size),
-                ..Change::default()
-            };
+            let size = Change { size: Some(size), ..Change::default() };
             store.setattr(&caller, ino, &size).map_err(broken)?;
         }
         let text = node.xattrs.iter();
         let text = text.map(|(name, value)| (Bytes::Text(name.clone()), value.clone()));
         for (name, value) in node.more_xattrs.iter().cloned().chain(text) {
             let (name, value) = (decode(&name)?, decode(&value)?);
-            store
-                .setxattr(&caller, ino, &name, &value, XattrMode::Set)
-                .map_err(broken)?;
+            store.setxattr(&caller, ino, &name, &value, XattrMode::Set).map_err(broken)?;
         }
         let times = Change {
             permissions: Some(node.permissions),
@@ -128,13 +97,8 @@ pub(super) fn load(
         let Some(ino) = inodes.get(&node.node) else {
             continue;
         };
-        let times = Change {
-            mtime: Some(Timestamp(node.mtime)),
-            ..Change::default()
-        };
-        store
-            .setattr(&caller(node), *ino, &times)
-            .map_err(|error| broken(node, error))?;
+        let times = Change { mtime: Some(Timestamp(node.mtime)), ..Change::default() };
+        store.setattr(&caller(node), *ino, &times).map_err(|error| broken(node, error))?;
     }
     Ok(pending)
 }
@@ -149,12 +113,7 @@ fn create(
     node: &Node,
     decode: Decode<'_>,
 ) -> Result<crate::store::Result<Attr>, SavedError> {
-    let target = node
-        .target
-        .as_ref()
-        .map(decode)
-        .transpose()?
-        .unwrap_or_default();
+    let target = node.target.as_ref().map(decode).transpose()?.unwrap_or_default();
     let new = NewNode {
         kind: Kind::from_mode(node.kind).unwrap_or(Kind::File),
         permissions: node.permissions,

@@ -31,9 +31,7 @@ pub use command::CommandGenerator;
 pub use generator::{CommandContext, FileToMake, Generator, Generators, Made, TreeLine, Written};
 pub use saved::SavedError;
 pub use settings::Setting;
-pub use tree::{
-    ENTRIES_MAX, EntryKind, TreeEntry, TreeError, parse as parse_tree, schema as tree_schema,
-};
+pub use tree::{ENTRIES_MAX, EntryKind, TreeEntry, TreeError, parse as parse_tree, schema as tree_schema};
 
 use self::saved::{Pending, SaveFile};
 use super::asker::Asker;
@@ -153,16 +151,8 @@ impl GenerateStore {
     ///
     /// # Errors
     /// [`GenerateError`]; the save file is then unchanged.
-    pub fn open(
-        asker: Asker,
-        options: GenerateOptions,
-        owner: &Caller,
-    ) -> std::result::Result<Self, GenerateError> {
-        if let Some(prompt) = options
-            .prompt
-            .as_ref()
-            .filter(|prompt| prompt.len() > PROMPT_MAX)
-        {
+    pub fn open(asker: Asker, options: GenerateOptions, owner: &Caller) -> std::result::Result<Self, GenerateError> {
+        if let Some(prompt) = options.prompt.as_ref().filter(|prompt| prompt.len() > PROMPT_MAX) {
             return Err(GenerateError::Prompt(prompt.len()));
         }
         let files = MemoryStore::new(owner);
@@ -204,11 +194,7 @@ impl GenerateStore {
             };
             shared.lay_out(&entries)?;
         }
-        Ok(Self {
-            shared: Arc::new(shared),
-            flights: Arc::default(),
-            shown: Mutex::default(),
-        })
+        Ok(Self { shared: Arc::new(shared), flights: Arc::default(), shown: Mutex::default() })
     }
 
     /// The asker of this store.
@@ -226,8 +212,7 @@ impl GenerateStore {
         // A file truncated and marked for generation meanwhile waits again.
         while self.waits(ino) {
             let shared = Arc::clone(&self.shared);
-            self.flights
-                .join(ino, move |cancel| shared.make(ino, cancel))?;
+            self.flights.join(ino, move |cancel| shared.make(ino, cancel))?;
         }
         Ok(())
     }
@@ -251,11 +236,7 @@ impl GenerateStore {
     }
 
     fn show(&self, ino: Ino, generator: &str) -> Result<Arc<Vec<u8>>> {
-        let content = Arc::new(
-            self.shared
-                .generate(ino, generator, None, &Cancel::default())?
-                .content,
-        );
+        let content = Arc::new(self.shared.generate(ino, generator, None, &Cancel::default())?.content);
         self.shown.lock().insert(ino, Arc::clone(&content));
         Ok(content)
     }
@@ -268,12 +249,7 @@ impl GenerateStore {
     }
 
     /// Removes a name by `remove`, unless it is a control file's.
-    fn remove(
-        &self,
-        parent: Ino,
-        name: &[u8],
-        remove: impl FnOnce() -> Result<Option<Ino>>,
-    ) -> Result<Option<Ino>> {
+    fn remove(&self, parent: Ino, name: &[u8], remove: impl FnOnce() -> Result<Option<Ino>>) -> Result<Option<Ino>> {
         self.check_name_not_control(parent, name)?;
         let mut names = self.shared.names.write();
         let ino = self.shared.files.lookup(parent, name)?.ino;
@@ -306,9 +282,7 @@ impl GenerateStore {
         let attr = self.shared.files.getattr(ino)?;
         if known.is_none_or(|generator| generator.is_live()) || attr.kind != Kind::File {
             let names = self.shared.generators.names().join(", ");
-            let why = format!(
-                "unknown generator {generator:?}; the generators of this mount are {names}"
-            );
+            let why = format!("unknown generator {generator:?}; the generators of this mount are {names}");
             return Err(StoreError::storage(Errno::INVAL, why));
         }
         if attr.size > 0 || self.shared.live.contains_key(&ino) {
@@ -317,10 +291,7 @@ impl GenerateStore {
         }
         let about = self.shared.files.getxattr(ino, PROMPT.as_bytes()).ok();
         let about = about.map(|about| String::from_utf8_lossy(&about).into_owned());
-        self.shared
-            .waiting
-            .write()
-            .insert(ino, Pending { generator, about });
+        self.shared.waiting.write().insert(ino, Pending { generator, about });
         Ok(())
     }
 }

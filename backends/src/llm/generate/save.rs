@@ -47,10 +47,7 @@ impl Serialize for Extents<'_> {
                     _ => {}
                 }
                 let next = from + bytes.len() as u64;
-                pieces.serialize_element(&Extent {
-                    at: from,
-                    bytes: Bytes::of(&bytes),
-                })?;
+                pieces.serialize_element(&Extent { at: from, bytes: Bytes::of(&bytes) })?;
                 from = next;
             }
             if end <= at || end >= self.size {
@@ -72,25 +69,11 @@ pub(super) struct NamedInode {
 
 /// Every inode in `store` except those that `is_left_out`. Directories come first, parents before children.
 /// The caller must keep names from changing meanwhile.
-fn inodes(
-    path: &Path,
-    store: &MemoryStore,
-    is_left_out: &dyn Fn(Ino) -> bool,
-) -> Result<Vec<NamedInode>, SavedError> {
-    let broken = |node: Ino| {
-        move |error| SavedError::Node {
-            path: path.to_owned(),
-            node,
-            error,
-        }
-    };
+fn inodes(path: &Path, store: &MemoryStore, is_left_out: &dyn Fn(Ino) -> bool) -> Result<Vec<NamedInode>, SavedError> {
+    let broken = |node: Ino| move |error| SavedError::Node { path: path.to_owned(), node, error };
     let inode = |ino, names| {
         let attr = store.getattr(ino).map_err(broken(ino))?;
-        Ok(NamedInode {
-            ino,
-            directory: (attr.kind == Kind::Directory).then_some(attr),
-            names,
-        })
+        Ok(NamedInode { ino, directory: (attr.kind == Kind::Directory).then_some(attr), names })
     };
     let (mut directories, mut others) = (vec![inode(ROOT, Vec::new())?], Vec::<NamedInode>::new());
     let mut known = HashMap::new();
@@ -140,10 +123,7 @@ impl SaveFile {
         inodes: &[NamedInode],
         pending: &dyn Fn(Ino) -> Option<Pending>,
     ) -> Result<(), SavedError> {
-        let failed = |error| SavedError::File {
-            path: self.path().to_owned(),
-            error,
-        };
+        let failed = |error| SavedError::File { path: self.path().to_owned(), error };
         let new = beside(self.path(), ".new");
         let write = || {
             let mut out = BufWriter::new(unfinished::create(&new)?);
@@ -192,19 +172,14 @@ fn written<'a>(
     let is_dense = |hole: crate::store::Result<u64>| hole.is_ok_and(|hole| hole >= attr.size);
     let (mut content, mut size, mut extents) = (None, None, None);
     if attr.kind == Kind::File && pending.is_none() {
-        let is_whole =
-            attr.size == 0 || (attr.size <= PIECE && is_dense(store.seek(ino, 0, Seek::Hole)));
+        let is_whole = attr.size == 0 || (attr.size <= PIECE && is_dense(store.seek(ino, 0, Seek::Hole)));
         if is_whole {
             let mut bytes = Vec::new();
             store.read(ino, 0, PIECE as usize, &mut bytes)?;
             content = Some(Bytes::of(&bytes));
         } else {
             size = Some(attr.size);
-            extents = Some(Extents {
-                store,
-                ino,
-                size: attr.size,
-            });
+            extents = Some(Extents { store, ino, size: attr.size });
         }
     }
     let target = match attr.kind {

@@ -93,9 +93,7 @@ impl Bytes {
     pub(super) fn bytes(&self) -> Result<Vec<u8>, String> {
         match self {
             Self::Text(text) => Ok(text.clone().into_bytes()),
-            Self::Base64(text) => BASE64_STANDARD
-                .decode(text)
-                .map_err(|error| error.to_string()),
+            Self::Base64(text) => BASE64_STANDARD.decode(text).map_err(|error| error.to_string()),
         }
     }
 }
@@ -174,10 +172,7 @@ pub(super) struct SaveFile {
 impl SaveFile {
     /// Locks the save file at `path`. The file need not exist; its folder must.
     pub(super) fn own(path: &Path) -> Result<Self, SavedError> {
-        let unusable = |error| SavedError::Folder {
-            path: path.to_owned(),
-            error,
-        };
+        let unusable = |error| SavedError::Folder { path: path.to_owned(), error };
         // Two paths of one file must share a lock.
         let path = match path.canonicalize() {
             Ok(path) => path,
@@ -226,9 +221,7 @@ impl SaveFile {
 }
 
 pub(super) fn folder(path: &Path) -> &Path {
-    path.parent()
-        .filter(|folder| !folder.as_os_str().is_empty())
-        .unwrap_or(Path::new("."))
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {

@@ -30,10 +30,7 @@ impl Setting {
             // A file in `.llmfs` uses the settings of the directory that `.llmfs` is in.
             let of = dir.strip_suffix("/.llmfs").unwrap_or(dir);
             let name = self.name();
-            for place in [
-                format!("{of}/.llmfs/{name}"),
-                format!("{of}/.llmfs/{name}.default"),
-            ] {
+            for place in [format!("{of}/.llmfs/{name}"), format!("{of}/.llmfs/{name}.default")] {
                 if place != path && !places.contains(&place) {
                     places.push(place);
                 }
@@ -76,14 +73,7 @@ mod tests {
         ];
         assert_eq!(places, expected);
         let places = Setting::Model.places("/src/.llmfs/model");
-        assert_eq!(
-            places,
-            [
-                "/src/.llmfs/model.default",
-                "/.llmfs/model",
-                "/.llmfs/model.default"
-            ]
-        );
+        assert_eq!(places, ["/src/.llmfs/model.default", "/.llmfs/model", "/.llmfs/model.default"]);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use models::Cancel;
 
 use super::{FileToMake, GENERATOR, GenerateStore, Kernel, PROMPT, PROMPT_MAX};
 use crate::store::{
-    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode,
-    RenameMode, Result, Seek, Slow, StatFs, Store, StoreError, XattrMode, slice,
+    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode, RenameMode, Result, Seek,
+    Slow, StatFs, Store, StoreError, XattrMode, slice,
 };
 
 impl Store for GenerateStore {
@@ -68,13 +68,7 @@ impl Store for GenerateStore {
         self.shared.files.readlink(ino)
     }
 
-    fn create(
-        &self,
-        caller: &Caller,
-        parent: Ino,
-        name: &[u8],
-        node: &NewNode<'_>,
-    ) -> Result<Attr> {
+    fn create(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode<'_>) -> Result<Attr> {
         let mut names = self.shared.names.write();
         let attr = self.changed(self.shared.files.create(caller, parent, name, node))?;
         names.add(attr.ino, parent, name);
@@ -90,24 +84,14 @@ impl Store for GenerateStore {
     }
 
     fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
-        self.remove(parent, name, || {
-            self.shared.files.unlink(caller, parent, name)
-        })
+        self.remove(parent, name, || self.shared.files.unlink(caller, parent, name))
     }
 
     fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
-        self.remove(parent, name, || {
-            self.shared.files.rmdir(caller, parent, name)
-        })
+        self.remove(parent, name, || self.shared.files.rmdir(caller, parent, name))
     }
 
-    fn rename(
-        &self,
-        caller: &Caller,
-        from: (Ino, &[u8]),
-        to: (Ino, &[u8]),
-        mode: RenameMode,
-    ) -> Result<Option<Ino>> {
+    fn rename(&self, caller: &Caller, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Result<Option<Ino>> {
         self.check_name_not_control(from.0, from.1)?;
         self.check_name_not_control(to.0, to.1)?;
         let mut names = self.shared.names.write();
@@ -146,12 +130,7 @@ impl Store for GenerateStore {
         if let Some(generator) = self.shared.live.get(&ino) {
             let generator = self.shared.generators.get(generator).ok_or(Errno::IO)?;
             let path = self.shared.names.read().path(ino).unwrap_or_default();
-            let file = FileToMake {
-                path: &path,
-                about: None,
-                around: &*self.shared,
-                cancel: &Cancel::default(),
-            };
+            let file = FileToMake { path: &path, about: None, around: &*self.shared, cancel: &Cancel::default() };
             generator.accept(&file, data)?;
             let said = String::from_utf8_lossy(data).trim().to_owned();
             self.shared.asker.log(&format!("{path} was set to {said}"));
@@ -161,14 +140,7 @@ impl Store for GenerateStore {
         self.changed(self.shared.files.write(caller, ino, offset, data))
     }
 
-    fn fallocate(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        how: Allocate,
-        offset: u64,
-        length: u64,
-    ) -> Result<()> {
+    fn fallocate(&self, caller: &Caller, ino: Ino, how: Allocate, offset: u64, length: u64) -> Result<()> {
         if self.shared.live.contains_key(&ino) {
             return Err(Errno::INVAL.into());
         }
@@ -211,14 +183,7 @@ impl Store for GenerateStore {
         Ok(names)
     }
 
-    fn setxattr(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
+    fn setxattr(&self, caller: &Caller, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         if name == PROMPT.as_bytes() {
             if value.len() > PROMPT_MAX {
                 let why = format!("a prompt has at most {PROMPT_MAX} bytes");
@@ -236,9 +201,7 @@ impl Store for GenerateStore {
             self.set_generator(ino, value)?;
         }
         self.changed(self.shared.files.setxattr(caller, ino, name, value, mode))?;
-        if let (Some(Kernel(kernel)), true) =
-            (self.shared.kernel.get(), name == GENERATOR.as_bytes())
-        {
+        if let (Some(Kernel(kernel)), true) = (self.shared.kernel.get(), name == GENERATOR.as_bytes()) {
             // Without this, the kernel would serve a read from the cached size 0.
             kernel.invalidate_inode(ino);
         }

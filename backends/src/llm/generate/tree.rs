@@ -151,10 +151,7 @@ pub fn parse(text: &str) -> Result<Vec<TreeEntry>, TreeError> {
         entries: Vec<TreeEntry>,
     }
     let tree: Result<Tree, _> = document.read();
-    check(
-        tree.map_err(|error| TreeError::Schema(short(&error)))?
-            .entries,
-    )
+    check(tree.map_err(|error| TreeError::Schema(short(&error)))?.entries)
 }
 
 fn check(entries: Vec<TreeEntry>) -> Result<Vec<TreeEntry>, TreeError> {
@@ -164,10 +161,7 @@ fn check(entries: Vec<TreeEntry>) -> Result<Vec<TreeEntry>, TreeError> {
     let mut kinds: BTreeMap<String, EntryKind> = BTreeMap::new();
     let mut checked = Vec::with_capacity(entries.len());
     for mut entry in entries {
-        let refuse = |why: &str| TreeError::Entry {
-            path: entry.path.clone(),
-            why: why.to_owned(),
-        };
+        let refuse = |why: &str| TreeError::Entry { path: entry.path.clone(), why: why.to_owned() };
         let more = entry.target.iter().chain(&entry.about);
         let is_long = |text: &String| text.chars().count() > LENGTH_MAX;
         if std::iter::once(&entry.path).chain(more).any(is_long) {
@@ -181,9 +175,7 @@ fn check(entries: Vec<TreeEntry>) -> Result<Vec<TreeEntry>, TreeError> {
             (EntryKind::Symlink, None) => {
                 return Err(refuse("is a symbolic link with an empty target"));
             }
-            (EntryKind::Symlink, Some(target))
-                if target.len() > TARGET_MAX || target.contains('\0') =>
-            {
+            (EntryKind::Symlink, Some(target)) if target.len() > TARGET_MAX || target.contains('\0') => {
                 return Err(refuse("has an invalid target"));
             }
             (EntryKind::Symlink, Some(target)) if !stays_inside(&path, &target) => {
@@ -261,8 +253,7 @@ fn stays_inside(path: &str, target: &str) -> bool {
 
 /// The parts of a path that name something.
 fn parts_of(path: &str) -> impl Iterator<Item = &str> {
-    path.split('/')
-        .filter(|part| !part.is_empty() && *part != ".")
+    path.split('/').filter(|part| !part.is_empty() && *part != ".")
 }
 
 /// The parents of a path, nearest first.
@@ -302,13 +293,7 @@ mod tests {
 
     #[test]
     fn a_link_may_go_up_as_far_as_the_root() {
-        for (path, target) in [
-            ("l", "a/b"),
-            ("a/l", "../b"),
-            ("a/b/l", "../../c"),
-            ("a/l", "./..//b/"),
-            ("l", "..."),
-        ] {
+        for (path, target) in [("l", "a/b"), ("a/l", "../b"), ("a/b/l", "../../c"), ("a/l", "./..//b/"), ("l", "...")] {
             let entries = parse(&tree(&link(path, target))).unwrap();
             assert_eq!(entries[0].target.as_deref(), Some(target));
         }
@@ -340,25 +325,11 @@ mod tests {
         ];
         let entries = parse(&tree(&entries.join(","))).unwrap();
         let paths: Vec<&str> = entries.iter().map(|entry| entry.path.as_str()).collect();
-        let expected = [
-            "C:/WINDOWS/SYSTEM/KRNL386.EXE",
-            "C:/AUTOEXEC.BAT",
-            "a/b/c",
-            "C:/DOCS/SYSTEM",
-            "C:/PROGRA~1",
-        ];
+        let expected = ["C:/WINDOWS/SYSTEM/KRNL386.EXE", "C:/AUTOEXEC.BAT", "a/b/c", "C:/DOCS/SYSTEM", "C:/PROGRA~1"];
         assert_eq!(paths, expected);
         assert_eq!(entries[3].target.as_deref(), Some("../WINDOWS/SYSTEM"));
         let dirs: Vec<String> = directories(&entries).into_iter().collect();
-        let expected = [
-            "C:",
-            "C:/DOCS",
-            "C:/PROGRA~1",
-            "C:/WINDOWS",
-            "C:/WINDOWS/SYSTEM",
-            "a",
-            "a/b",
-        ];
+        let expected = ["C:", "C:/DOCS", "C:/PROGRA~1", "C:/WINDOWS", "C:/WINDOWS/SYSTEM", "a", "a/b"];
         assert_eq!(dirs, expected);
         for (bad, expected) in [
             (file(r"..\..\etc\passwd"), "`..`"),
@@ -386,26 +357,17 @@ mod tests {
             (file(&"n".repeat(256)), "more than 200 characters"),
             (file("."), "names nothing"),
             (file(".llmfs/model"), "control directory"),
-            (
-                r#"{"path":"l","kind":"symlink"}"#.to_owned(),
-                "an empty target",
-            ),
+            (r#"{"path":"l","kind":"symlink"}"#.to_owned(), "an empty target"),
             (link("l", "/etc/passwd"), "outside"),
             (link("l", ".."), "outside"),
             (link("a/l", "../../x"), "outside"),
             (link("a/l", "./..//../x"), "outside"),
             // `b` may be a link to a directory with another parent.
             (link("a/l", "b/../.."), "outside"),
-            (
-                r#"{"path":"l","kind":"device"}"#.to_owned(),
-                "entries[0].kind",
-            ),
+            (r#"{"path":"l","kind":"device"}"#.to_owned(), "entries[0].kind"),
             (r#"{"path":"l","kind":"file","mode":7}"#.to_owned(), "mode"),
             (r#"{"kind":"file"}"#.to_owned(), "path"),
-            (
-                r#"{"path":"a","path":"b","kind":"file"}"#.to_owned(),
-                "`path` appears twice",
-            ),
+            (r#"{"path":"a","path":"b","kind":"file"}"#.to_owned(), "`path` appears twice"),
             (String::new(), "no entries"),
         ];
         for (entries, expected) in bad {
@@ -414,10 +376,7 @@ mod tests {
         }
         assert!(matches!(parse("[1,"), Err(TreeError::NotJson(_))));
         let many: Vec<String> = (0..100_000).map(|at| file(&format!("f{at}"))).collect();
-        assert_eq!(
-            parse(&tree(&many.join(","))),
-            Err(TreeError::TooMany(100_000))
-        );
+        assert_eq!(parse(&tree(&many.join(","))), Err(TreeError::TooMany(100_000)));
     }
 
     #[test]

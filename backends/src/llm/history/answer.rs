@@ -36,10 +36,7 @@ pub(super) struct PolicyDecision {
 /// Parses an answer about a file.
 pub(super) fn file(reply: &Reply) -> Result<Answer, String> {
     let file: File = parse(reply)?;
-    Ok(Answer {
-        content: file.exists.then(|| file.content.into_bytes()),
-        reply: reply.clone(),
-    })
+    Ok(Answer { content: file.exists.then(|| file.content.into_bytes()), reply: reply.clone() })
 }
 
 /// Parses an answer about a directory.

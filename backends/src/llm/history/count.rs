@@ -75,11 +75,7 @@ impl Count {
         new.push("-new");
         let new = PathBuf::from(new);
         let file = unfinished::create(&new)?;
-        let count = Self {
-            file,
-            path,
-            boot: boot(),
-        };
+        let count = Self { file, path, boot: boot() };
         let made = count
             .set(operations)
             .and_then(|()| count.file.sync_all())

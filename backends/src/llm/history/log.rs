@@ -141,25 +141,14 @@ impl Log {
     }
 
     /// Opens a log file, or creates it, and reads its operations.
-    pub(super) fn open(
-        path: &Path,
-        owner: &Caller,
-    ) -> std::result::Result<(Self, Vec<Entry>), LogError> {
-        let failed = |error| LogError::Sqlite {
-            path: path.to_owned(),
-            error,
-        };
+    pub(super) fn open(path: &Path, owner: &Caller) -> std::result::Result<(Self, Vec<Entry>), LogError> {
+        let failed = |error| LogError::Sqlite { path: path.to_owned(), error };
         if !path.exists()
             && let Ok(target) = std::fs::read_link(path)
         {
-            return Err(LogError::DanglingLink {
-                path: path.to_owned(),
-                target,
-            });
+            return Err(LogError::DanglingLink { path: path.to_owned(), target });
         }
-        check_content(path, APPLICATION_ID).map_err(|_| LogError::Foreign {
-            path: path.to_owned(),
-        })?;
+        check_content(path, APPLICATION_ID).map_err(|_| LogError::Foreign { path: path.to_owned() })?;
         if !path.exists() {
             must_have_all(path, 0)?;
         }
@@ -174,12 +163,10 @@ impl Log {
         let is_new = File::create_new(path).is_ok();
         let db = pages::connect(path, OpenFlags::default()).map_err(failed)?;
         // An error below leaves SQLite's log as it is.
-        db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
-            .map_err(failed)?;
+        db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(failed)?;
         let found = operations(&db, path)?.unwrap_or(0);
         must_have_all(path, found)?;
-        db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false)
-            .map_err(failed)?;
+        db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, false).map_err(failed)?;
         db.execute_batch(&format!(
             "PRAGMA journal_mode = WAL;
              PRAGMA synchronous = NORMAL;
@@ -200,18 +187,13 @@ impl Log {
         ))
         .map_err(failed)?;
         let first = params![owner.uid, owner.gid, owner.now.0];
-        db.execute(
-            "INSERT INTO owner SELECT ?1, ?2, ?3 WHERE NOT EXISTS (SELECT 1 FROM owner)",
-            first,
-        )
-        .map_err(failed)?;
+        db.execute("INSERT INTO owner SELECT ?1, ?2, ?3 WHERE NOT EXISTS (SELECT 1 FROM owner)", first)
+            .map_err(failed)?;
         let owner = read_owner(&db).map_err(failed)?;
         let entries = read_entries(&db, path)?;
         let count = Count::create(&real, entries.len() as u64);
-        let count = count.map_err(|error| LogError::Count {
-            path: count::path_of(&real),
-            reason: error.to_string(),
-        })?;
+        let count =
+            count.map_err(|error| LogError::Count { path: count::path_of(&real), reason: error.to_string() })?;
         let log = Self {
             db: Some(db),
             count: Some(count),
@@ -226,21 +208,11 @@ impl Log {
     }
 
     /// As [`Log::open`], of a file that can only be read for `reason`: nothing is made beside it, and nothing can be added.
-    fn open_read_only(
-        path: &Path,
-        reason: String,
-    ) -> std::result::Result<(Self, Vec<Entry>), LogError> {
-        let failed = |error| LogError::Sqlite {
-            path: path.to_owned(),
-            error,
-        };
+    fn open_read_only(path: &Path, reason: String) -> std::result::Result<(Self, Vec<Entry>), LogError> {
+        let failed = |error| LogError::Sqlite { path: path.to_owned(), error };
         let real = real(path);
         if has_log(&real) {
-            return Err(LogError::NeedsRecovery {
-                path: path.to_owned(),
-                wal: wal_of(&real),
-                reason,
-            });
+            return Err(LogError::NeedsRecovery { path: path.to_owned(), wal: wal_of(&real), reason });
         }
         let db = match real.metadata() {
             Ok(file) if file.len() > 0 => {
@@ -255,10 +227,7 @@ impl Log {
         };
         must_have_all(path, found.unwrap_or(0))?;
         let (Some(db), Some(_)) = (db, found) else {
-            return Err(LogError::ReadOnly {
-                path: path.to_owned(),
-                reason,
-            });
+            return Err(LogError::ReadOnly { path: path.to_owned(), reason });
         };
         let entries = read_entries(&db, path)?;
         let log = Self {
@@ -315,22 +284,17 @@ impl Log {
             return Err(StoreError::storage(Errno::ROFS, reason));
         }
         if self.is_broken {
-            return Err(StoreError::storage(
-                Errno::ROFS,
-                "the log could not be written",
-            ));
+            return Err(StoreError::storage(Errno::ROFS, "the log could not be written"));
         }
         if let Some(db) = &self.db {
-            let what = serde_json::to_string(operation)
-                .map_err(|error| StoreError::storage(Errno::IO, error))?;
+            let what = serde_json::to_string(operation).map_err(|error| StoreError::storage(Errno::IO, error))?;
             let data = match operation {
                 Operation::Write { data, .. } => Some(data),
                 _ => None,
             };
             let begun = db.execute_batch("BEGIN IMMEDIATE").and_then(|()| {
-                let mut insert = db.prepare_cached(
-                    "INSERT INTO operation (at, uid, gid, what, data) VALUES (?1, ?2, ?3, ?4, ?5)",
-                )?;
+                let mut insert =
+                    db.prepare_cached("INSERT INTO operation (at, uid, gid, what, data) VALUES (?1, ?2, ?3, ?4, ?5)")?;
                 insert.execute(params![caller.now.0, caller.uid, caller.gid, what, data])
             });
             if let Err(error) = begun {
@@ -426,13 +390,8 @@ fn wal_of(path: &Path) -> PathBuf {
 
 /// The number of operations in a log of this version; `None` in a database without tables.
 fn operations(db: &Connection, path: &Path) -> std::result::Result<Option<u64>, LogError> {
-    let failed = |error| LogError::Sqlite {
-        path: path.to_owned(),
-        error,
-    };
-    let foreign = || LogError::Foreign {
-        path: path.to_owned(),
-    };
+    let failed = |error| LogError::Sqlite { path: path.to_owned(), error };
+    let foreign = || LogError::Foreign { path: path.to_owned() };
     // Before SQLite reads a page: those of another program have no checksums.
     let header = pages::header(db).map_err(|_| foreign())?;
     let is_ours = |header: pages::Header| {
@@ -444,13 +403,8 @@ fn operations(db: &Connection, path: &Path) -> std::result::Result<Option<u64>, 
         return Err(foreign());
     }
     let number = |pragma: &str| db.pragma_query_value(None, pragma, |row| row.get::<_, i32>(0));
-    let (id, version) = (
-        number("application_id").map_err(failed)?,
-        number("user_version").map_err(failed)?,
-    );
-    let tables: i64 = db
-        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
-        .map_err(failed)?;
+    let (id, version) = (number("application_id").map_err(failed)?, number("user_version").map_err(failed)?);
+    let tables: i64 = db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failed)?;
     if (tables > 0 || id != 0) && (id, version) != (APPLICATION_ID, VERSION) {
         return Err(foreign());
     }
@@ -463,28 +417,18 @@ fn operations(db: &Connection, path: &Path) -> std::result::Result<Option<u64>, 
 
 fn read_owner(db: &Connection) -> rusqlite::Result<Caller> {
     db.query_row("SELECT uid, gid, at FROM owner", [], |row| {
-        Ok(Caller {
-            uid: row.get(0)?,
-            gid: row.get(1)?,
-            now: Timestamp(row.get(2)?),
-        })
+        Ok(Caller { uid: row.get(0)?, gid: row.get(1)?, now: Timestamp(row.get(2)?) })
     })
 }
 
 /// Fails if a log in which `found` operations can be read lacks some of a killed mount.
 fn must_have_all(path: &Path, found: u64) -> std::result::Result<(), LogError> {
     let real = real(path);
-    let unusable = |reason: String| LogError::Count {
-        path: count::path_of(&real),
-        reason,
-    };
+    let unusable = |reason: String| LogError::Count { path: count::path_of(&real), reason };
     match count::read(&real).map_err(|error| unusable(error.to_string()))? {
-        Known::AtLeast(expected) if found < expected => Err(LogError::Lost {
-            path: path.to_owned(),
-            found,
-            expected,
-            count: count::path_of(&real),
-        }),
+        Known::AtLeast(expected) if found < expected => {
+            Err(LogError::Lost { path: path.to_owned(), found, expected, count: count::path_of(&real) })
+        }
         Known::Damaged => Err(unusable("is damaged".to_owned())),
         Known::AtLeast(_) | Known::Nothing => Ok(()),
     }
@@ -496,13 +440,9 @@ fn storage(error: &rusqlite::Error) -> StoreError {
 }
 
 fn read_entries(db: &Connection, path: &Path) -> std::result::Result<Vec<Entry>, LogError> {
-    let failed = |error| LogError::Sqlite {
-        path: path.to_owned(),
-        error,
-    };
-    let mut query = db
-        .prepare("SELECT number, at, uid, gid, what, data FROM operation ORDER BY number")
-        .map_err(failed)?;
+    let failed = |error| LogError::Sqlite { path: path.to_owned(), error };
+    let mut query =
+        db.prepare("SELECT number, at, uid, gid, what, data FROM operation ORDER BY number").map_err(failed)?;
     let mut rows = query.query([]).map_err(failed)?;
     let mut entries = Vec::new();
     while let Some(row) = rows.next().map_err(failed)? {
@@ -513,12 +453,11 @@ fn read_entries(db: &Connection, path: &Path) -> std::result::Result<Vec<Entry>,
             gid: row.get(3).map_err(failed)?,
         };
         let what: String = row.get(4).map_err(failed)?;
-        let mut operation: Operation =
-            serde_json::from_str(&what).map_err(|error| LogError::Operation {
-                path: path.to_owned(),
-                number,
-                why: error.to_string(),
-            })?;
+        let mut operation: Operation = serde_json::from_str(&what).map_err(|error| LogError::Operation {
+            path: path.to_owned(),
+            number,
+            why: error.to_string(),
+        })?;
         if let Operation::Write { data, .. } = &mut operation {
             *data = row.get(5).map_err(failed)?;
         }
@@ -539,10 +478,7 @@ mod tests {
         let (mut log, entries) = Log::open(&path, &OWNER).unwrap();
         assert!(entries.is_empty());
         for number in 0..operations {
-            let operation = Operation::Unlink {
-                parent: ROOT,
-                name: number.to_string().into_bytes(),
-            };
+            let operation = Operation::Unlink { parent: ROOT, name: number.to_string().into_bytes() };
             let pending = log.begin(&OWNER, &operation).unwrap();
             log.commit(pending).unwrap();
         }
@@ -551,10 +487,7 @@ mod tests {
         }
         drop(log);
         for suffix in ["-wal", "-count"] {
-            assert!(
-                !with(&path, suffix).exists(),
-                "{suffix} after an orderly end"
-            );
+            assert!(!with(&path, suffix).exists(), "{suffix} after an orderly end");
         }
         assert_eq!(Log::open(&path, &OWNER).unwrap().1.len() as u64, operations);
         copy
@@ -631,11 +564,8 @@ mod tests {
         let whole = dir.path().join("a.log");
         let files = || {
             let names = std::fs::read_dir(dir.path()).unwrap().flatten();
-            let file =
-                |file: std::fs::DirEntry| (file.file_name(), std::fs::read(file.path()).unwrap());
-            names
-                .map(file)
-                .collect::<std::collections::BTreeMap<_, _>>()
+            let file = |file: std::fs::DirEntry| (file.file_name(), std::fs::read(file.path()).unwrap());
+            names.map(file).collect::<std::collections::BTreeMap<_, _>>()
         };
         let before = files();
         let link = tempfile::tempdir().unwrap();

@@ -54,10 +54,7 @@ pub struct HistoryOptions {
 
 impl Default for HistoryOptions {
     fn default() -> Self {
-        Self {
-            policy: None,
-            log_bytes: 8 * 1024,
-        }
+        Self { policy: None, log_bytes: 8 * 1024 }
     }
 }
 
@@ -117,12 +114,7 @@ impl HistoryStore {
             asker,
             options,
             reference: MemoryStore::new(&owner),
-            history: Mutex::new(History {
-                log,
-                names: Names::default(),
-                lines: Vec::new(),
-                length: 0,
-            }),
+            history: Mutex::new(History { log, names: Names::default(), lines: Vec::new(), length: 0 }),
             answers: Mutex::default(),
             failures: Mutex::default(),
             refused: AtomicU64::new(0),
@@ -153,12 +145,7 @@ impl HistoryStore {
             }
             false => None,
         };
-        Ok(Self {
-            shared,
-            flights: Arc::default(),
-            judgements: Arc::default(),
-            _flusher: flusher,
-        })
+        Ok(Self { shared, flights: Arc::default(), judgements: Arc::default(), _flusher: flusher })
     }
 
     /// Why the log can only be read; `None` if operations can be added to it.
@@ -198,15 +185,11 @@ impl HistoryStore {
         let asked = prompt::listing(&self.shared.log_text());
         let parsed = answer::names;
         let cancel = Cancel::default();
-        Ok(self
-            .shared
-            .ask(Purpose::Read, "/", asked, parsed, &cancel)?)
+        Ok(self.shared.ask(Purpose::Read, "/", asked, parsed, &cancel)?)
     }
 
     fn change(&self, caller: &Caller, operation: Operation) -> Result<Applied> {
-        let judged = self
-            .check_paths(&operation)
-            .and_then(|()| self.judge(&operation));
+        let judged = self.check_paths(&operation).and_then(|()| self.judge(&operation));
         let done = judged.and_then(|()| self.shared.record(caller, &operation));
         self.shared.note(operation.inode(), &done);
         done
@@ -232,9 +215,7 @@ impl HistoryStore {
         };
         let line = operation.describe(&self.shared.history.lock().names);
         let shared = Arc::clone(&self.shared);
-        self.judgements.join(line.clone(), move |cancel| {
-            shared.judge(&policy, &line, cancel)
-        })
+        self.judgements.join(line.clone(), move |cancel| shared.judge(&policy, &line, cancel))
     }
 }
 
@@ -267,23 +248,13 @@ impl Shared {
     /// Asks the model whether the policy allows the operation in `line`.
     fn judge(&self, policy: &str, line: &str, cancel: &Cancel) -> std::result::Result<(), Failed> {
         let asked = prompt::policy(policy, line);
-        let decision = self.ask(
-            Purpose::Policy,
-            line,
-            asked,
-            answer::parse::<PolicyDecision>,
-            cancel,
-        )?;
+        let decision = self.ask(Purpose::Policy, line, asked, answer::parse::<PolicyDecision>, cancel)?;
         if decision.allow {
             return Ok(());
         }
         self.refused.fetch_add(1, Ordering::Relaxed);
-        self.asker
-            .log(&format!("REFUSED {line}: {}", decision.reason));
-        Err(Failed {
-            errno: Errno::ACCESS,
-            reason: format!("the policy refuses it: {}", decision.reason),
-        })
+        self.asker.log(&format!("REFUSED {line}: {}", decision.reason));
+        Err(Failed { errno: Errno::ACCESS, reason: format!("the policy refuses it: {}", decision.reason) })
     }
 
     /// Stores why a call on an inode failed. The next successful call clears it.
@@ -322,12 +293,7 @@ impl Shared {
         }
     }
 
-    fn apply(
-        &self,
-        history: &mut History,
-        caller: &Caller,
-        operation: &Operation,
-    ) -> Result<Applied> {
+    fn apply(&self, history: &mut History, caller: &Caller, operation: &Operation) -> Result<Applied> {
         let line = operation.describe(&history.names);
         let applied = operation.apply(&self.reference, caller, &mut history.names)?;
         if operation.is_told() && !applied.is_nothing {
@@ -375,10 +341,7 @@ impl Shared {
         };
         let Some(path) = path else {
             let why = "it no longer has a name by which the model could be asked for it";
-            return Err(Failed {
-                errno: Errno::IO,
-                reason: why.to_owned(),
-            });
+            return Err(Failed { errno: Errno::IO, reason: why.to_owned() });
         };
         if let Some(policy) = &self.options.policy {
             self.judge(policy, &format!("read {path}"), cancel)?;

@@ -7,9 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::Applied;
 use crate::llm::names::{Names, shown};
 use crate::memory::MemoryStore;
-use crate::store::{
-    Allocate, Attr, Caller, Change, Ino, Kind, NewNode, RenameMode, Result, Store, XattrMode,
-};
+use crate::store::{Allocate, Attr, Caller, Change, Ino, Kind, NewNode, RenameMode, Result, Store, XattrMode};
 
 /// An operation as a log stores it. The data of a write has a column of its own. A change of this type, or of one
 /// in it, needs a new `VERSION` of the log.
@@ -74,37 +72,14 @@ pub(super) enum Operation {
 
 impl Operation {
     /// Applies the operation to the reference and updates `names`.
-    pub(super) fn apply(
-        &self,
-        store: &MemoryStore,
-        caller: &Caller,
-        names: &mut Names,
-    ) -> Result<Applied> {
-        let of = |attr: Attr| Applied {
-            attr: Some(attr),
-            ..Applied::default()
-        };
-        let orphaned = |orphan: Option<Ino>| Applied {
-            orphan,
-            ..Applied::default()
-        };
+    pub(super) fn apply(&self, store: &MemoryStore, caller: &Caller, names: &mut Names) -> Result<Applied> {
+        let of = |attr: Attr| Applied { attr: Some(attr), ..Applied::default() };
+        let orphaned = |orphan: Option<Ino>| Applied { orphan, ..Applied::default() };
         let nothing = |()| Applied::default();
         match self {
             Operation::SetAttr { ino, change } => store.setattr(caller, *ino, change).map(of),
-            Operation::Create {
-                parent,
-                name,
-                kind,
-                permissions,
-                rdev,
-                target,
-            } => {
-                let node = NewNode {
-                    kind: *kind,
-                    permissions: *permissions,
-                    rdev: *rdev,
-                    target,
-                };
+            Operation::Create { parent, name, kind, permissions, rdev, target } => {
+                let node = NewNode { kind: *kind, permissions: *permissions, rdev: *rdev, target };
                 let attr = store.create(caller, *parent, name, &node)?;
                 names.add(attr.ino, *parent, name);
                 Ok(of(attr))
@@ -123,13 +98,7 @@ impl Operation {
                 names.remove(ino, *parent, name);
                 Ok(orphaned(orphan))
             }
-            Operation::Rename {
-                from,
-                from_name,
-                to,
-                to_name,
-                mode,
-            } => {
+            Operation::Rename { from, from_name, to, to_name, mode } => {
                 let source = store.lookup(*from, from_name)?.ino;
                 let target = store.lookup(*to, to_name).ok().map(|attr| attr.ino);
                 let (from, to) = ((*from, from_name.as_slice()), (*to, to_name.as_slice()));
@@ -138,33 +107,16 @@ impl Operation {
                 if !is_nothing {
                     names.rename(source, target, from, to, *mode);
                 }
-                Ok(Applied {
-                    is_nothing,
-                    ..orphaned(orphan)
-                })
+                Ok(Applied { is_nothing, ..orphaned(orphan) })
             }
-            Operation::Write { ino, offset, data } => {
-                store.write(caller, *ino, *offset, data).map(nothing)
+            Operation::Write { ino, offset, data } => store.write(caller, *ino, *offset, data).map(nothing),
+            Operation::Allocate { ino, how, offset, length } => {
+                store.fallocate(caller, *ino, *how, *offset, *length).map(nothing)
             }
-            Operation::Allocate {
-                ino,
-                how,
-                offset,
-                length,
-            } => store
-                .fallocate(caller, *ino, *how, *offset, *length)
-                .map(nothing),
-            Operation::SetXattr {
-                ino,
-                name,
-                value,
-                mode,
-            } => store
-                .setxattr(caller, *ino, name, value, *mode)
-                .map(nothing),
-            Operation::RemoveXattr { ino, name } => {
-                store.removexattr(caller, *ino, name).map(nothing)
+            Operation::SetXattr { ino, name, value, mode } => {
+                store.setxattr(caller, *ino, name, value, *mode).map(nothing)
             }
+            Operation::RemoveXattr { ino, name } => store.removexattr(caller, *ino, name).map(nothing),
         }
     }
 
@@ -190,13 +142,7 @@ impl Operation {
             Operation::Create { parent, name, .. } | Operation::Link { parent, name, .. } => {
                 vec![(*parent, name)]
             }
-            Operation::Rename {
-                from,
-                from_name,
-                to,
-                to_name,
-                mode,
-            } => {
+            Operation::Rename { from, from_name, to, to_name, mode } => {
                 let back = (*mode == RenameMode::Exchange).then_some((*from, &from_name[..]));
                 back.into_iter().chain([(*to, &to_name[..])]).collect()
             }
@@ -215,34 +161,18 @@ impl Operation {
 
     /// The line of a prompt for the operation, with the names before it.
     pub(super) fn describe(&self, names: &Names) -> String {
-        let path = |ino: &Ino| {
-            names
-                .shown_path(*ino)
-                .unwrap_or_else(|| "(a file without a name)".to_owned())
-        };
+        let path = |ino: &Ino| names.shown_path(*ino).unwrap_or_else(|| "(a file without a name)".to_owned());
         let within = |parent: &Ino, name: &[u8]| names.shown_path_in(*parent, name);
         match self {
             Operation::SetAttr { ino, change } => {
                 if let Some(size) = change.size {
                     return format!("truncate {} to {size} bytes", path(ino));
                 }
-                let mode = change
-                    .permissions
-                    .map_or_else(String::new, |mode| format!(" mode {mode:o}"));
-                let owner = if change.uid.is_some() || change.gid.is_some() {
-                    " owner"
-                } else {
-                    ""
-                };
+                let mode = change.permissions.map_or_else(String::new, |mode| format!(" mode {mode:o}"));
+                let owner = if change.uid.is_some() || change.gid.is_some() { " owner" } else { "" };
                 format!("set attributes of {}{mode}{owner}", path(ino))
             }
-            Operation::Create {
-                parent,
-                name,
-                kind,
-                target,
-                ..
-            } => {
+            Operation::Create { parent, name, kind, target, .. } => {
                 let path = within(parent, name);
                 match kind {
                     Kind::Directory => format!("mkdir {path}"),
@@ -255,22 +185,12 @@ impl Operation {
             }
             Operation::Unlink { parent, name } => format!("delete {}", within(parent, name)),
             Operation::Rmdir { parent, name } => format!("rmdir {}", within(parent, name)),
-            Operation::Rename {
-                from,
-                from_name,
-                to,
-                to_name,
-                mode,
-            } => {
+            Operation::Rename { from, from_name, to, to_name, mode } => {
                 let verb = match mode {
                     RenameMode::Exchange => "exchange",
                     _ => "rename",
                 };
-                format!(
-                    "{verb} {} to {}",
-                    within(from, from_name),
-                    within(to, to_name)
-                )
+                format!("{verb} {} to {}", within(from, from_name), within(to, to_name))
             }
             Operation::Write { ino, offset, data } => {
                 let shown = match std::str::from_utf8(data) {
@@ -279,22 +199,13 @@ impl Operation {
                 };
                 format!("write {} at {offset}: {shown}", path(ino))
             }
-            Operation::Allocate {
-                ino,
-                how,
-                offset,
-                length,
-            } => {
+            Operation::Allocate { ino, how, offset, length } => {
                 let (verb, keep_size) = match how {
                     Allocate::Reserve { keep_size } => ("reserve", *keep_size),
                     Allocate::PunchHole => ("zero", true),
                     Allocate::Zero { keep_size } => ("zero", *keep_size),
                 };
-                let size = if keep_size {
-                    ", and leave its size"
-                } else {
-                    ""
-                };
+                let size = if keep_size { ", and leave its size" } else { "" };
                 format!("{verb} {length} bytes of {} at {offset}{size}", path(ino))
             }
             Operation::SetXattr { ino, name, .. } => {

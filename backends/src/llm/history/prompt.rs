@@ -24,11 +24,7 @@ pub(super) fn log(lines: &[String], limit: usize) -> (String, usize) {
             let ends = line.char_indices().map(|(at, _)| at);
             let end = ends.take_while(|at| *at <= CUT_TO).last().unwrap_or(0);
             cut += 1;
-            Cow::Owned(format!(
-                "{}… ({} bytes of this operation are left out)",
-                &line[..end],
-                line.len() - end
-            ))
+            Cow::Owned(format!("{}… ({} bytes of this operation are left out)", &line[..end], line.len() - end))
         } else {
             Cow::Borrowed(line.as_str())
         };
@@ -109,23 +105,12 @@ mod tests {
         let lines = ["create /a", "write /a at 0: \"x\"", &long, "create /b"].map(str::to_owned);
         let (text, left_out) = log(&lines, 1000);
         assert_eq!(left_out, 1, "{text}");
-        for part in [
-            "write /a at 0: \"x\"\n",
-            "write /big at 0: \"éé",
-            "bytes of this operation",
-            "create /b\n",
-        ] {
+        for part in ["write /a at 0: \"x\"\n", "write /big at 0: \"éé", "bytes of this operation", "create /b\n"] {
             assert!(text.contains(part), "{part}: {text}");
         }
-        assert!(
-            text.len() <= 1000 && !text.contains("older operations"),
-            "{text}"
-        );
+        assert!(text.len() <= 1000 && !text.contains("older operations"), "{text}");
         assert_eq!(log(&lines, 20_000).0.lines().count(), 4);
-        assert!(
-            log(&lines, 20_000).0.contains(&long),
-            "what fits is shown as a whole"
-        );
+        assert!(log(&lines, 20_000).0.contains(&long), "what fits is shown as a whole");
         // Two long operations leave room for a short one between them.
         let twice = [long.clone(), "create /c".to_owned(), long.clone()];
         let (text, left_out) = log(&twice, 1000);

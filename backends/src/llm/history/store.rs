@@ -9,8 +9,8 @@ use super::HistoryStore;
 use super::operation::Operation;
 use crate::llm::ERROR;
 use crate::store::{
-    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, NewNode, RenameMode, Result,
-    Seek, Slow, StatFs, Store, XattrMode, slice,
+    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, NewNode, RenameMode, Result, Seek, Slow, StatFs,
+    Store, XattrMode, slice,
 };
 
 impl Store for HistoryStore {
@@ -37,8 +37,7 @@ impl Store for HistoryStore {
 
     fn setattr(&self, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
         let change = *change;
-        self.change(caller, Operation::SetAttr { ino, change })?
-            .attr()
+        self.change(caller, Operation::SetAttr { ino, change })?.attr()
     }
 
     fn parent(&self, dir: Ino) -> Result<Ino> {
@@ -49,13 +48,7 @@ impl Store for HistoryStore {
         self.shared.reference.readlink(ino)
     }
 
-    fn create(
-        &self,
-        caller: &Caller,
-        parent: Ino,
-        name: &[u8],
-        node: &NewNode<'_>,
-    ) -> Result<Attr> {
+    fn create(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode<'_>) -> Result<Attr> {
         let operation = Operation::Create {
             parent,
             name: name.to_vec(),
@@ -69,8 +62,7 @@ impl Store for HistoryStore {
 
     fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
         let name = name.to_vec();
-        self.change(caller, Operation::Link { ino, parent, name })?
-            .attr()
+        self.change(caller, Operation::Link { ino, parent, name })?.attr()
     }
 
     fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
@@ -85,20 +77,9 @@ impl Store for HistoryStore {
         Ok(applied.orphan)
     }
 
-    fn rename(
-        &self,
-        caller: &Caller,
-        from: (Ino, &[u8]),
-        to: (Ino, &[u8]),
-        mode: RenameMode,
-    ) -> Result<Option<Ino>> {
-        let operation = Operation::Rename {
-            from: from.0,
-            from_name: from.1.to_vec(),
-            to: to.0,
-            to_name: to.1.to_vec(),
-            mode,
-        };
+    fn rename(&self, caller: &Caller, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Result<Option<Ino>> {
+        let operation =
+            Operation::Rename { from: from.0, from_name: from.1.to_vec(), to: to.0, to_name: to.1.to_vec(), mode };
         Ok(self.change(caller, operation)?.orphan)
     }
 
@@ -113,20 +94,12 @@ impl Store for HistoryStore {
 
     fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
         let length = self.length();
-        let known = self
-            .shared
-            .answers
-            .lock()
-            .get(&ino)
-            .filter(|(at, _)| offset > 0 && *at == length)
-            .cloned();
+        let known = self.shared.answers.lock().get(&ino).filter(|(at, _)| offset > 0 && *at == length).cloned();
         let content = match known {
             Some((_, content)) => content,
             None => {
                 let shared = Arc::clone(&self.shared);
-                let asked = self
-                    .flights
-                    .join((ino, length), move |cancel| shared.content(ino, cancel));
+                let asked = self.flights.join((ino, length), move |cancel| shared.content(ino, cancel));
                 self.shared.note(ino, &asked);
                 asked?
             }
@@ -141,20 +114,8 @@ impl Store for HistoryStore {
         Ok(())
     }
 
-    fn fallocate(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        how: Allocate,
-        offset: u64,
-        length: u64,
-    ) -> Result<()> {
-        let operation = Operation::Allocate {
-            ino,
-            how,
-            offset,
-            length,
-        };
+    fn fallocate(&self, caller: &Caller, ino: Ino, how: Allocate, offset: u64, length: u64) -> Result<()> {
+        let operation = Operation::Allocate { ino, how, offset, length };
         self.change(caller, operation)?;
         Ok(())
     }
@@ -189,23 +150,11 @@ impl Store for HistoryStore {
         Ok(names)
     }
 
-    fn setxattr(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
+    fn setxattr(&self, caller: &Caller, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         if name == ERROR.as_bytes() {
             return Err(Errno::PERM.into());
         }
-        let operation = Operation::SetXattr {
-            ino,
-            name: name.to_vec(),
-            value: value.to_vec(),
-            mode,
-        };
+        let operation = Operation::SetXattr { ino, name: name.to_vec(), value: value.to_vec(), mode };
         self.change(caller, operation)?;
         Ok(())
     }

@@ -11,8 +11,7 @@ use super::super::template::{MARK, Part, Template};
 use super::super::{ATTRIBUTE, REASON};
 use super::names::Names;
 use super::{
-    ComputedDefinition, DirectoryDefinition, FileDefinition, LinkDefinition, QuestionDefinition,
-    ViewDefinition,
+    ComputedDefinition, DirectoryDefinition, FileDefinition, LinkDefinition, QuestionDefinition, ViewDefinition,
 };
 use crate::store::NAME_MAX;
 
@@ -27,11 +26,7 @@ struct Wrong<'a> {
 }
 
 fn wrong(about: &str, message: impl ToString) -> Wrong<'_> {
-    Wrong {
-        about,
-        section: None,
-        message: message.to_string(),
-    }
+    Wrong { about, section: None, message: message.to_string() }
 }
 
 fn wrong_path(path: &str, message: impl ToString) -> Wrong<'_> {
@@ -39,18 +34,13 @@ fn wrong_path(path: &str, message: impl ToString) -> Wrong<'_> {
 }
 
 fn within<'a>(path: &'a str) -> impl Fn(Wrong<'a>) -> Wrong<'a> {
-    move |wrong| Wrong {
-        section: Some(path),
-        ..wrong
-    }
+    move |wrong| Wrong { section: Some(path), ..wrong }
 }
 
 /// The line that sets a path, and the section that it is in; of two, the last.
 fn section(lines: &[&str], path: &str) -> Option<(usize, Range<usize>)> {
     let quoted = [format!("\"{path}\""), format!("'{path}'")];
-    let sets = |line: &&str| {
-        line.trim_start().starts_with("path") && quoted.iter().any(|path| line.contains(path))
-    };
+    let sets = |line: &&str| line.trim_start().starts_with("path") && quoted.iter().any(|path| line.contains(path));
     let begins = |line: &&str| line.trim_start().starts_with("[[");
     let at = lines.iter().rposition(sets)?;
     let start = lines[..at].iter().rposition(begins).unwrap_or(0);
@@ -112,10 +102,7 @@ impl<'a> RowNames<'a> {
     /// Whether both can give the same name, and no mark would tell the two apart (`ViewStore::value_name`).
     fn clashes(&self, other: &Self) -> bool {
         use NameKind::{Key, Text, Value};
-        let gets_mark = matches!(
-            (self.kind, other.kind),
-            (Value, Text | Key) | (Text | Key, Value)
-        );
+        let gets_mark = matches!((self.kind, other.kind), (Value, Text | Key) | (Text | Key, Value));
         self.dir == other.dir && !gets_mark && self.names.overlaps(&other.names)
     }
 }
@@ -125,17 +112,11 @@ impl ViewDefinition {
     ///
     /// # Errors
     /// With file and line: of an unknown column, an ambiguous name, a template without a key, a path that two things share.
-    pub(in super::super) fn check(
-        &self,
-        file: &Path,
-        text: &str,
-        source: &mut dyn Source,
-    ) -> Result<(), InputError> {
-        self.find_fault(source)
-            .map_err(|wrong| match line_of(text, &wrong) {
-                Some(line) => InputError::at(file, line, wrong.message),
-                None => InputError::whole(file, wrong.message),
-            })
+    pub(in super::super) fn check(&self, file: &Path, text: &str, source: &mut dyn Source) -> Result<(), InputError> {
+        self.find_fault(source).map_err(|wrong| match line_of(text, &wrong) {
+            Some(line) => InputError::at(file, line, wrong.message),
+            None => InputError::whole(file, wrong.message),
+        })
     }
 
     fn find_fault(&self, source: &mut dyn Source) -> Result<(), Wrong<'_>> {
@@ -146,9 +127,7 @@ impl ViewDefinition {
                 "" | "." | ".." => Some("it has an empty part".to_owned()),
                 // A marked name stands for a value.
                 _ if part.starts_with(MARK) => Some(format!("a name may not begin with `{MARK}`")),
-                _ if part.len() > PART_MAX => {
-                    Some(format!("a part has more than {PART_MAX} bytes"))
-                }
+                _ if part.len() > PART_MAX => Some(format!("a part has more than {PART_MAX} bytes")),
                 _ => None,
             });
             let twice = (!paths.insert(path)).then(|| "it appears twice".to_owned());
@@ -162,18 +141,12 @@ impl ViewDefinition {
                 below.is_some_and(|below| below.starts_with('/'))
             };
             if let Some(below) = paths.iter().find(is_below) {
-                let message = format!(
-                    "path {below:?}: {:?} is a computed file, not a directory",
-                    file.path
-                );
+                let message = format!("path {below:?}: {:?} is a computed file, not a directory", file.path);
                 return Err(wrong(below, message));
             }
         }
         if paths.is_empty() {
-            return Err(wrong(
-                "name",
-                "it shows no file: add a [[file]], [[computed]] or [[directory]]",
-            ));
+            return Err(wrong("name", "it shows no file: add a [[file]], [[computed]] or [[directory]]"));
         }
         for it in &self.source.tables {
             if !it.columns.iter().any(|(name, _)| *name == it.key) {
@@ -204,22 +177,14 @@ impl ViewDefinition {
         self.check_names()
     }
 
-    fn check_directory<'a>(
-        &'a self,
-        it: &'a DirectoryDefinition,
-        source: &mut dyn Source,
-    ) -> Result<(), Wrong<'a>> {
+    fn check_directory<'a>(&'a self, it: &'a DirectoryDefinition, source: &mut dyn Source) -> Result<(), Wrong<'a>> {
         let mut above = self.columns_above(&it.path)?;
         let column = only_column(&it.path)?;
         check_query(source, &it.rows, &above, &[column])?;
         add_parameter(&mut above, column, &it.path)
     }
 
-    fn check_computed<'a>(
-        &'a self,
-        it: &'a ComputedDefinition,
-        source: &mut dyn Source,
-    ) -> Result<(), Wrong<'a>> {
+    fn check_computed<'a>(&'a self, it: &'a ComputedDefinition, source: &mut dyn Source) -> Result<(), Wrong<'a>> {
         let above = self.columns_above(&it.path)?;
         if last(&it.path).contains('{') {
             return Err(wrong(&it.path, "path: a computed file has a fixed name"));
@@ -227,32 +192,20 @@ impl ViewDefinition {
         check_lines(source, &it.rows, &above)
     }
 
-    fn check_link<'a>(
-        &'a self,
-        it: &'a LinkDefinition,
-        source: &mut dyn Source,
-    ) -> Result<(), Wrong<'a>> {
+    fn check_link<'a>(&'a self, it: &'a LinkDefinition, source: &mut dyn Source) -> Result<(), Wrong<'a>> {
         let above = self.columns_above(&it.path)?;
-        let target = Template::parse(&it.target)
-            .map_err(|error| wrong(&it.target, format!("target: {error}")))?;
+        let target = Template::parse(&it.target).map_err(|error| wrong(&it.target, format!("target: {error}")))?;
         let mut wanted = vec![only_column(&it.path)?];
         wanted.extend(target.columns());
         check_query(source, &it.rows, &above, &wanted).map(|_| ())
     }
 
-    fn check_question<'a>(
-        &'a self,
-        it: &'a QuestionDefinition,
-        source: &mut dyn Source,
-    ) -> Result<(), Wrong<'a>> {
+    fn check_question<'a>(&'a self, it: &'a QuestionDefinition, source: &mut dyn Source) -> Result<(), Wrong<'a>> {
         let mut above = self.columns_above(&it.path)?;
         let name = last(&it.path);
-        let template =
-            Template::parse(name).map_err(|error| wrong(&it.path, format!("path: {error}")))?;
+        let template = Template::parse(name).map_err(|error| wrong(&it.path, format!("path: {error}")))?;
         match template.0.as_slice() {
-            [Part::Literal(start), Part::Column(column)]
-                if start.starts_with(':') && start.ends_with('?') =>
-            {
+            [Part::Literal(start), Part::Column(column)] if start.starts_with(':') && start.ends_with('?') => {
                 add_parameter(&mut above, column, &it.path)?;
             }
             _ => return Err(wrong(&it.path, "path: a question is `:name?{column}`")),
@@ -266,10 +219,7 @@ impl ViewDefinition {
         };
         match (parse("target", &it.target)?, parse("note", &it.note)?) {
             (None, None) => check_lines(source, &it.rows, &above),
-            (None, Some(_)) => Err(wrong(
-                "note",
-                "note: it follows a `target`, which is missing",
-            )),
+            (None, Some(_)) => Err(wrong("note", "note: it follows a `target`, which is missing")),
             (Some(target), note) => {
                 let note = note.iter().flat_map(Template::columns);
                 let wanted: Vec<&str> = target.columns().chain(note).collect();
@@ -286,20 +236,16 @@ impl ViewDefinition {
             .map(|path| (path, None));
         let files = (self.files.iter()).map(|it| (&it.path, Some(it.key.as_str())));
         for (path, key) in values.chain(files) {
-            let named = RowNames::new(path, key)
-                .map_err(|error| wrong_path(path, format!("path: {error}")))?;
+            let named = RowNames::new(path, key).map_err(|error| wrong_path(path, format!("path: {error}")))?;
             if let Some(other) = all.iter().find(|other| named.clashes(other)) {
-                let message = format!(
-                    "path {path:?}: a name could also be one of {:?} in the same directory",
-                    other.path
-                );
+                let message =
+                    format!("path {path:?}: a name could also be one of {:?} in the same directory", other.path);
                 return Err(wrong_path(path, message));
             }
             all.push(named);
         }
         for (dir, fixed) in self.fixed_names() {
-            let template =
-                Template::parse(fixed).map_err(|error| wrong(fixed, format!("path: {error}")))?;
+            let template = Template::parse(fixed).map_err(|error| wrong(fixed, format!("path: {error}")))?;
             let names = Names::new(&template, None);
             let here = || all.iter().filter(|named| named.dir == dir);
             // A name that equals a fixed one gets a mark. A name with a key cannot get one; a file and a directory of
@@ -311,8 +257,7 @@ impl ViewDefinition {
             };
             let mut clashes = here().filter(|named| named.names.overlaps(&names));
             if let Some(RowNames { path, .. }) = clashes.find(cannot_be_marked) {
-                let message =
-                    format!("path {path:?}: a name could also be {fixed:?} in the same directory");
+                let message = format!("path {path:?}: a name could also be {fixed:?} in the same directory");
                 return Err(wrong_path(path, message));
             }
         }
@@ -331,8 +276,7 @@ impl ViewDefinition {
     /// Directories, and the fixed names and questions in them.
     fn fixed_names(&self) -> BTreeSet<(&str, &str)> {
         let split = |path| str::rsplit_once(path, '/').unwrap_or(("", path));
-        let mut names: BTreeSet<(&str, &str)> =
-            self.questions.iter().map(|it| split(&it.path)).collect();
+        let mut names: BTreeSet<(&str, &str)> = self.questions.iter().map(|it| split(&it.path)).collect();
         for path in self.paths() {
             let mut rest = path.as_str();
             while !rest.is_empty() {
@@ -346,24 +290,17 @@ impl ViewDefinition {
         names
     }
 
-    fn check_file<'a>(
-        &'a self,
-        it: &'a FileDefinition,
-        source: &mut dyn Source,
-    ) -> Result<(), Wrong<'a>> {
+    fn check_file<'a>(&'a self, it: &'a FileDefinition, source: &mut dyn Source) -> Result<(), Wrong<'a>> {
         let above = &self.columns_above(&it.path)?;
-        let name = Template::parse(last(&it.path))
-            .map_err(|error| wrong(&it.path, format!("path: {error}")))?;
+        let name = Template::parse(last(&it.path)).map_err(|error| wrong(&it.path, format!("path: {error}")))?;
         match it.unique {
             true if name.columns().count() == 1 => {}
             true => return Err(wrong(&it.path, "path: a `unique` name has one column")),
             false => {
-                key_place(&name, &it.key)
-                    .map_err(|error| wrong(&it.path, format!("path: {error}")))?;
+                key_place(&name, &it.key).map_err(|error| wrong(&it.path, format!("path: {error}")))?;
             }
         }
-        let body =
-            Template::parse(&it.body).map_err(|error| wrong(&it.body, format!("body: {error}")))?;
+        let body = Template::parse(&it.body).map_err(|error| wrong(&it.body, format!("body: {error}")))?;
         let mut wanted: Vec<&str> = name.columns().chain(body.columns()).collect();
         wanted.extend(it.modified.as_deref());
         wanted.extend(it.attributes.iter().map(String::as_str));
@@ -379,8 +316,7 @@ impl ViewDefinition {
             return Err(wrong("attributes", message));
         }
         if it.attributes.iter().any(|column| column == REASON) {
-            let message =
-                format!("attributes: `{REASON}` says why a change was refused: name it otherwise");
+            let message = format!("attributes: `{REASON}` says why a change was refused: name it otherwise");
             return Err(wrong("attributes", message));
         }
         wanted.push(&it.key);
@@ -389,21 +325,15 @@ impl ViewDefinition {
         known.extend(columns);
         let in_body: BTreeSet<&str> = body.columns().collect();
         if it.write.update.is_some() || it.write.insert.is_some() {
-            let is_adjacent = body
-                .0
-                .windows(2)
-                .any(|pair| matches!(pair, [Part::Column(_), Part::Column(_)]));
+            let is_adjacent = body.0.windows(2).any(|pair| matches!(pair, [Part::Column(_), Part::Column(_)]));
             if is_adjacent || in_body.len() != body.columns().count() {
-                let message =
-                    "body: what can be written has text between columns, and each column once";
+                let message = "body: what can be written has text between columns, and each column once";
                 return Err(wrong(&it.body, message));
             }
         }
         for (what, sql) in it.write.statements() {
-            let parameters = source
-                .describe(sql, true)
-                .map_err(|error| wrong(sql, format!("{what}: {error}")))?
-                .parameters;
+            let parameters =
+                source.describe(sql, true).map_err(|error| wrong(sql, format!("{what}: {error}")))?.parameters;
             let from_body = |name: &String| in_body.contains(name.as_str());
             let unknown = parameters.iter().find(|name| match what {
                 "insert" => !above.contains(*name) && !from_body(name),
@@ -449,11 +379,7 @@ pub(in super::super) fn column_of(part: &str) -> Option<&str> {
 }
 
 /// Adds the last part of a path to the columns above it.
-fn add_parameter<'a>(
-    above: &mut BTreeSet<String>,
-    column: &str,
-    path: &'a str,
-) -> Result<(), Wrong<'a>> {
+fn add_parameter<'a>(above: &mut BTreeSet<String>, column: &str, path: &'a str) -> Result<(), Wrong<'a>> {
     match above.insert(column.to_owned()) {
         true => Ok(()),
         false => {
@@ -464,12 +390,8 @@ fn add_parameter<'a>(
 }
 
 fn only_column(path: &str) -> Result<&str, Wrong<'_>> {
-    column_of(last(path)).ok_or_else(|| {
-        wrong(
-            path,
-            format!("path {path:?}: its last part must be one column, as `{{id}}`"),
-        )
-    })
+    column_of(last(path))
+        .ok_or_else(|| wrong(path, format!("path {path:?}: its last part must be one column, as `{{id}}`")))
 }
 
 /// Where the key is in a file's name.
@@ -504,27 +426,17 @@ pub(in super::super) fn key_place(name: &Template, key: &str) -> Result<KeyPlace
         None => false,
     };
     let at = name.0.iter().position(is_key).unwrap_or(0);
-    if name.0[..at]
-        .iter()
-        .all(|part| matches!(part, Part::Literal(_)))
+    if name.0[..at].iter().all(|part| matches!(part, Part::Literal(_)))
         && !may_be_digit(name.0.get(at + 1), |text| text.chars().next())
     {
         return Ok(KeyPlace::First(if at == 0 { 0 } else { length(first) }));
     }
-    let is_last = name.0[at + 1..]
-        .iter()
-        .all(|part| matches!(part, Part::Literal(_)));
+    let is_last = name.0[at + 1..].iter().all(|part| matches!(part, Part::Literal(_)));
     let before = at.checked_sub(1).and_then(|before| name.0.get(before));
     if is_last && !may_be_digit(before, |text| text.chars().next_back()) {
-        return Ok(KeyPlace::Last(if at + 1 == name.0.len() {
-            0
-        } else {
-            length(last)
-        }));
+        return Ok(KeyPlace::Last(if at + 1 == name.0.len() { 0 } else { length(last) }));
     }
-    Err(format!(
-        "the key `{{{key}}}` must be the first or the last column, with text between it and the next"
-    ))
+    Err(format!("the key `{{{key}}}` must be the first or the last column, with text between it and the next"))
 }
 
 /// Checks a query's columns and parameters; answers its columns.
@@ -534,42 +446,23 @@ fn check_query<'a>(
     above: &BTreeSet<String>,
     wanted: &[&str],
 ) -> Result<Vec<String>, Wrong<'a>> {
-    let described = source
-        .describe(sql, false)
-        .map_err(|error| wrong(sql, format!("rows: {error}")))?;
+    let described = source.describe(sql, false).map_err(|error| wrong(sql, format!("rows: {error}")))?;
     if let Some(unknown) = described.parameters.iter().find(|it| !above.contains(*it)) {
         let message = format!("rows: parameter `:{unknown}` is not a column of a directory above");
         return Err(wrong(sql, message));
     }
-    let columns: Vec<String> = described
-        .columns
-        .into_iter()
-        .map(|column| column.name)
-        .collect();
-    if let Some(unknown) = wanted
-        .iter()
-        .find(|it| !columns.iter().any(|has| has == *it))
-    {
-        let message = format!(
-            "rows: no column `{unknown}`; there are {}",
-            columns.join(", ")
-        );
+    let columns: Vec<String> = described.columns.into_iter().map(|column| column.name).collect();
+    if let Some(unknown) = wanted.iter().find(|it| !columns.iter().any(|has| has == *it)) {
+        let message = format!("rows: no column `{unknown}`; there are {}", columns.join(", "));
         return Err(wrong(sql, message));
     }
     Ok(columns)
 }
 
-fn check_lines<'a>(
-    source: &mut dyn Source,
-    sql: &'a str,
-    above: &BTreeSet<String>,
-) -> Result<(), Wrong<'a>> {
+fn check_lines<'a>(source: &mut dyn Source, sql: &'a str, above: &BTreeSet<String>) -> Result<(), Wrong<'a>> {
     let columns = check_query(source, sql, above, &[])?;
     match columns.len() {
         1 => Ok(()),
-        count => Err(wrong(
-            sql,
-            format!("rows: a line is one column, and here are {count}"),
-        )),
+        count => Err(wrong(sql, format!("rows: a line is one column, and here are {count}"))),
     }
 }

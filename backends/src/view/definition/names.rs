@@ -16,9 +16,7 @@ impl Class {
             (Self::Any, _) | (_, Self::Any) => true,
             (Self::Digit, Self::Digit) => true,
             (Self::Byte(a), Self::Byte(b)) => a == b,
-            (Self::Byte(byte), Self::Digit) | (Self::Digit, Self::Byte(byte)) => {
-                byte.is_ascii_digit()
-            }
+            (Self::Byte(byte), Self::Digit) | (Self::Digit, Self::Byte(byte)) => byte.is_ascii_digit(),
         }
     }
 }
@@ -33,9 +31,7 @@ impl Names {
         let mut places = Vec::new();
         for part in &template.0 {
             match part {
-                Part::Literal(text) => {
-                    places.extend(text.bytes().map(|it| (Class::Byte(it), false)))
-                }
+                Part::Literal(text) => places.extend(text.bytes().map(|it| (Class::Byte(it), false))),
                 Part::Column(column) => {
                     let class = match key == Some(column) {
                         true => Class::Digit,
@@ -101,8 +97,7 @@ mod tests {
             (":about?{a}", "{a} {id}.eml", true),
             (":about?{a}", "{id} {a}.eml", false),
         ] {
-            let [one, other] =
-                [a, b].map(|text| Names::new(&Template::parse(text).unwrap(), Some("id")));
+            let [one, other] = [a, b].map(|text| Names::new(&Template::parse(text).unwrap(), Some("id")));
             assert_eq!(one.overlaps(&other), expected, "{a} and {b}");
             assert_eq!(other.overlaps(&one), expected, "{b} and {a}");
         }

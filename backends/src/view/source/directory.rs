@@ -158,10 +158,7 @@ struct Directory {
 ///
 /// # Errors
 /// Why it cannot be read, in words.
-pub(super) fn open(
-    root: &Path,
-    definition: &SourceDefinition,
-) -> std::result::Result<Sqlite, String> {
+pub(super) fn open(root: &Path, definition: &SourceDefinition) -> std::result::Result<Sqlite, String> {
     let notices = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC);
     let notices = Arc::new(notices.map_err(|error| format!("inotify: {error}"))?);
     let (asks, asked) = channel();
@@ -181,9 +178,7 @@ pub(super) fn open(
             && walker.tell(Step::End(walked)).is_ok()
         {}
     };
-    thread
-        .spawn(walks)
-        .map_err(|error| format!("a thread for walks: {error}"))?;
+    thread.spawn(walks).map_err(|error| format!("a thread for walks: {error}"))?;
     let directory = Directory {
         root: root.to_owned(),
         notices,
@@ -209,9 +204,7 @@ fn read(path: &Path, size: u64) -> Option<std::result::Result<Vec<u8>, String>> 
     }
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let opened = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
-    let opened = opened
-        .map_err(std::io::Error::from)
-        .map(std::fs::File::from);
+    let opened = opened.map_err(std::io::Error::from).map(std::fs::File::from);
     let mut content = Vec::new();
     match opened.and_then(|file| file.take(CONTENT_MAX + 1).read_to_end(&mut content)) {
         Ok(read) if read as u64 > CONTENT_MAX => Some(Err(too_long())),
@@ -261,11 +254,7 @@ impl Walker {
             Ok(root) => root,
             Err(error) => return Ok(Err(away(&self.root, error))),
         };
-        let mut dirs = VecDeque::from([Visit {
-            shown: self.root.clone(),
-            real: root.clone(),
-            is_linked: false,
-        }]);
+        let mut dirs = VecDeque::from([Visit { shown: self.root.clone(), real: root.clone(), is_linked: false }]);
         let mut linked = 0;
         while let Some(visit) = dirs.pop_back() {
             let dir = &visit.real;
@@ -320,11 +309,7 @@ impl Walker {
                     if is_link && (visit.is_linked || dir.starts_with(&real)) {
                         continue;
                     }
-                    let next = Visit {
-                        shown: path,
-                        real,
-                        is_linked: visit.is_linked || is_link,
-                    };
+                    let next = Visit { shown: path, real, is_linked: visit.is_linked || is_link };
                     match next.is_linked {
                         // The source's own directories first: no number of links hides them.
                         true => dirs.push_front(next),
@@ -335,9 +320,7 @@ impl Walker {
                 }
             }
         }
-        let gone: Vec<PathBuf> = (self.rows.keys().filter(|path| !seen.contains(*path)))
-            .cloned()
-            .collect();
+        let gone: Vec<PathBuf> = (self.rows.keys().filter(|path| !seen.contains(*path))).cloned().collect();
         for path in gone {
             if let Some(row) = self.rows.remove(&path) {
                 self.tell(Step::Gone(row.key))?;
@@ -357,10 +340,7 @@ impl Walker {
         let stamp = Stamp::of(file);
         let row = self.rows.entry(path.to_owned()).or_insert_with(|| {
             self.last_key += 1;
-            PathRow {
-                key: self.last_key,
-                stamp: None,
-            }
+            PathRow { key: self.last_key, stamp: None }
         });
         if row.stamp.as_ref() == Some(&stamp) {
             return Ok(true);
@@ -402,10 +382,7 @@ impl Directory {
     fn take_steps(&mut self, connection: &Connection, deadline: Option<Instant>) -> Result<()> {
         while self.is_walking {
             let told = match deadline {
-                None => self
-                    .steps
-                    .recv()
-                    .map_err(|_| RecvTimeoutError::Disconnected),
+                None => self.steps.recv().map_err(|_| RecvTimeoutError::Disconnected),
                 Some(deadline) => match deadline.saturating_duration_since(Instant::now()) {
                     Duration::ZERO => Err(RecvTimeoutError::Timeout),
                     left => self.steps.recv_timeout(left),
@@ -470,13 +447,9 @@ fn insert(connection: &Connection, file: File) -> rusqlite::Result<()> {
     // The bytes themselves: two names that are not UTF-8 may be equal in any other form.
     let dir = file.path.parent().unwrap_or(Path::new(""));
     let name = file.path.file_name().unwrap_or_default().as_bytes();
-    let stem = &name[..name
-        .iter()
-        .rposition(|byte| *byte == b'.')
-        .unwrap_or(name.len())];
-    let mut insert = connection.prepare_cached(
-        "INSERT OR REPLACE INTO entry VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-    )?;
+    let stem = &name[..name.iter().rposition(|byte| *byte == b'.').unwrap_or(name.len())];
+    let mut insert =
+        connection.prepare_cached("INSERT OR REPLACE INTO entry VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)")?;
     let (content, reason) = match file.content.map(String::from_utf8) {
         Ok(Ok(text)) => (Value::Text(text), None),
         Ok(Err(error)) => (Value::Blob(error.into_bytes()), None),
@@ -564,9 +537,9 @@ mod tests {
         let mut source = open(dir.path(), &definition.source).unwrap();
         let open = std::fs::read_dir("/proc/self/fd").unwrap();
         // SQLite removes the name at once.
-        let temporary = open.map(|it| it.unwrap().path()).filter(|path| {
-            std::fs::read_link(path).is_ok_and(|it| it.to_string_lossy().ends_with(" (deleted)"))
-        });
+        let temporary = open
+            .map(|it| it.unwrap().path())
+            .filter(|path| std::fs::read_link(path).is_ok_and(|it| it.to_string_lossy().ends_with(" (deleted)")));
         let sizes = temporary.filter_map(|path| Some(std::fs::metadata(path).ok()?.len()));
         assert!(sizes.max().is_some_and(|most| most > 64 << 20));
         let sum = "SELECT sum(octet_length(content)) FROM file";
@@ -637,36 +610,22 @@ mod tests {
             let failed = refresh().unwrap_err();
             assert_eq!(failed.errno, Errno::IO);
             let reason = failed.reason.unwrap();
-            assert!(
-                reason.contains("/source") && reason.contains("100 ms"),
-                "{reason}"
-            );
+            assert!(reason.contains("/source") && reason.contains("100 ms"), "{reason}");
             assert!(began.elapsed() < Duration::from_secs(2));
         }
         assert_eq!(asked.try_iter().count(), 1, "one walk hangs");
-        let file = File {
-            key: 1,
-            path: PathBuf::from("state/one"),
-            size: 3,
-            modified: 0.0,
-            content: Ok(b"one".to_vec()),
-        };
+        let file =
+            File { key: 1, path: PathBuf::from("state/one"), size: 3, modified: 0.0, content: Ok(b"one".to_vec()) };
         tells.send(Step::Changed(file)).unwrap();
         tells.send(Step::End(Ok(()))).unwrap();
         let watched = tempfile::tempdir().unwrap();
-        notices
-            .add_watch(watched.path(), AddWatchFlags::IN_CREATE)
-            .unwrap();
+        notices.add_watch(watched.path(), AddWatchFlags::IN_CREATE).unwrap();
         std::fs::write(watched.path().join("new"), "").unwrap();
         assert!(refresh().is_err(), "the walk that ended may have passed it");
         assert_eq!(asked.try_iter().collect::<Vec<_>>(), [false]);
         tells.send(Step::End(Ok(()))).unwrap();
         refresh().unwrap();
-        assert_eq!(
-            asked.try_iter().count(),
-            0,
-            "nothing changed since it began"
-        );
+        assert_eq!(asked.try_iter().count(), 0, "nothing changed since it began");
         let count = "SELECT count(*) FROM file WHERE content = 'one'";
         let count: i64 = connection.query_row(count, (), |row| row.get(0)).unwrap();
         assert_eq!(count, 1);

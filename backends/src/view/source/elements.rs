@@ -18,11 +18,7 @@ impl<'a> Elements<'a> {
     /// If it begins as no list.
     pub(super) fn of(text: &'a [u8]) -> Result<Self, NoList> {
         let rest = text.trim_ascii().strip_prefix(b"[").ok_or(NoList)?;
-        Ok(Self {
-            rest,
-            is_ended: false,
-            is_first: true,
-        })
+        Ok(Self { rest, is_ended: false, is_first: true })
     }
 
     /// Bytes up to the comma or bracket that ends the element at the start of the rest.
@@ -89,16 +85,10 @@ mod tests {
             (" [ \n ] ", &[]),
             ("[1]", &["1"]),
             ("[1, 2,3 ]", &["1", "2", "3"]),
-            (
-                r#"[{"a": [1, 2]}, "x,]\"[", null]"#,
-                &[r#"{"a": [1, 2]}"#, r#""x,]\"[""#, "null"],
-            ),
+            (r#"[{"a": [1, 2]}, "x,]\"[", null]"#, &[r#"{"a": [1, 2]}"#, r#""x,]\"[""#, "null"]),
             (r#"["\\", 2]"#, &[r#""\\""#, "2"]),
             // An invalid value is an element, too, and invalidates only itself.
-            (
-                "[1,,nonsense,{\"a\": }]",
-                &["1", "", "nonsense", "{\"a\": }"],
-            ),
+            ("[1,,nonsense,{\"a\": }]", &["1", "", "nonsense", "{\"a\": }"]),
         ] {
             assert_eq!(elements(text).unwrap(), expected, "{text}");
         }
@@ -106,9 +96,7 @@ mod tests {
 
     #[test]
     fn a_text_that_is_not_a_list_or_is_truncated_is_refused() {
-        for text in [
-            "", "{}", "null", "[", "[1", "[1,", "[\"a]", "[{]", "[1] 2", "[}]",
-        ] {
+        for text in ["", "{}", "null", "[", "[1", "[1,", "[\"a]", "[{]", "[1] 2", "[}]"] {
             assert_eq!(elements(text), Err(NoList), "{text}");
         }
     }

@@ -111,20 +111,14 @@ fn quoted(name: &str) -> String {
 ///
 /// # Errors
 /// Why it cannot be reached, in words.
-pub(super) fn open(
-    url: &str,
-    definition: &SourceDefinition,
-) -> std::result::Result<Sqlite, String> {
+pub(super) fn open(url: &str, definition: &SourceDefinition) -> std::result::Result<Sqlite, String> {
     let mut base = reqwest::Url::parse(url).map_err(|error| format!("{url}: {error}"))?;
     // A path is joined to a directory: without a slash, the last part would be replaced.
     if !base.path().ends_with('/') {
         base.set_path(&format!("{}/", base.path()));
     }
     // A definition reaches only its source: use no proxy of the environment.
-    let client = network::client()
-        .no_proxy()
-        .build()
-        .map_err(|error| format!("an HTTP client: {error}"))?;
+    let client = network::client().no_proxy().build().map_err(|error| format!("an HTTP client: {error}"))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -139,11 +133,7 @@ pub(super) fn open(
                 false => quoted(name),
             })
             .collect();
-        format!(
-            "CREATE TABLE {} ({});",
-            quoted(&definition.name),
-            columns.join(", ")
-        )
+        format!("CREATE TABLE {} ({});", quoted(&definition.name), columns.join(", "))
     });
     let schema: String = tables.collect();
     let interface = Interface {
@@ -152,10 +142,7 @@ pub(super) fn open(
         runtime,
         token: std::env::var(TOKEN).ok().filter(|token| !token.is_empty()),
         tables: (definition.tables.iter())
-            .map(|definition| Table {
-                definition: definition.clone(),
-                pages: Vec::new(),
-            })
+            .map(|definition| Table { definition: definition.clone(), pages: Vec::new() })
             .collect(),
         timeout: definition.timeout(),
         stale: definition.stale(),
@@ -167,10 +154,7 @@ pub(super) fn open(
 
 fn failed(url: &reqwest::Url, error: impl ToString) -> StoreError {
     // Show only the part of the URL that has no secrets.
-    StoreError::storage(
-        Errno::IO,
-        format!("GET {}: {}", url.path(), error.to_string()),
-    )
+    StoreError::storage(Errno::IO, format!("GET {}: {}", url.path(), error.to_string()))
 }
 
 fn too_long(url: &reqwest::Url, what: &str, most: &str) -> StoreError {
@@ -244,13 +228,7 @@ fn next(link: &str, url: &reqwest::Url) -> Option<reqwest::Url> {
 
 impl Interface {
     /// Asks for a page.
-    fn ask(
-        &self,
-        table: &Table,
-        url: &reqwest::Url,
-        tag: Option<&str>,
-        deadline: Instant,
-    ) -> Result<Reply> {
+    fn ask(&self, table: &Table, url: &reqwest::Url, tag: Option<&str>, deadline: Instant) -> Result<Reply> {
         // A server must not send the reader, and the token, elsewhere.
         if url.origin() != self.base.origin() {
             return Err(failed(url, "the next page is on another server"));
@@ -278,9 +256,7 @@ impl Interface {
             Ok::<_, BodyError>((status, headers, redirected, body))
         });
         let (status, headers, redirected, body) = answer.map_err(|error| match error {
-            BodyError::TooLong(limit) => {
-                too_long(url, limit.kind, &format!("{} MiB", limit.bytes >> 20))
-            }
+            BodyError::TooLong(limit) => too_long(url, limit.kind, &format!("{} MiB", limit.bytes >> 20)),
             BodyError::Broken(error) => failed(url, error.without_url()),
             error => failed(url, error),
         })?;
@@ -312,10 +288,7 @@ impl Interface {
         let (mut pages, mut any, mut bytes) = (Vec::<Page>::new(), false, 0);
         let mut rows = 0;
         while let Some(asked) = url.take() {
-            let before = table
-                .pages
-                .get(pages.len())
-                .filter(|page| page.url == asked);
+            let before = table.pages.get(pages.len()).filter(|page| page.url == asked);
             // A full last page does not change when the list grows: only a whole answer can name the next page, so the
             // request has no condition.
             let most = match (table.definition.page_rows, pages.first()) {
@@ -324,14 +297,11 @@ impl Interface {
                 (None, None) => 1,
             };
             let is_full = |page: &&Page| page.next.is_none() && page.rows.len() + page.bad >= most;
-            let tag = before
-                .filter(|page| !is_full(page))
-                .and_then(|page| page.tag.as_deref());
+            let tag = before.filter(|page| !is_full(page)).and_then(|page| page.tag.as_deref());
             let page = match self.ask(table, &asked, tag, deadline)? {
                 Reply::Page(page) => {
                     let is_same = |it: &Page| {
-                        (&it.tag, &it.rows, it.bad, &it.next)
-                            == (&page.tag, &page.rows, page.bad, &page.next)
+                        (&it.tag, &it.rows, it.bad, &it.next) == (&page.tag, &page.rows, page.bad, &page.next)
                     };
                     any |= !before.is_some_and(is_same);
                     *page
@@ -379,10 +349,7 @@ impl Tables for Interface {
             return Ok(());
         }
         let limit = self.timeout.as_millis();
-        let late = failed(
-            &self.base,
-            format!("no answer within {limit} ms (`timeout_ms`)"),
-        );
+        let late = failed(&self.base, format!("no answer within {limit} ms (`timeout_ms`)"));
         if self.hung.is_some_and(|at| at.elapsed() < HANGS) {
             return Err(late);
         }
@@ -454,10 +421,7 @@ mod tests {
             name: "t".to_owned(),
             path: String::new(),
             key: "id".to_owned(),
-            columns: vec![
-                ("title".to_owned(), "/title".to_owned()),
-                ("id".to_owned(), "/id".to_owned()),
-            ],
+            columns: vec![("title".to_owned(), "/title".to_owned()), ("id".to_owned(), "/id".to_owned())],
             page_rows: None,
         };
         let url = reqwest::Url::parse("http://localhost/").unwrap();
@@ -473,41 +437,17 @@ mod tests {
 
     #[test]
     fn every_element_whose_key_names_no_file_is_counted() {
-        let keys = [
-            "-1.5",
-            "1208925819614629174706176",
-            "\"7\"",
-            "-9",
-            "9007199254740992",
-            "7.5",
-            "[]",
-            "{}",
-        ];
+        let keys = ["-1.5", "1208925819614629174706176", "\"7\"", "-9", "9007199254740992", "7.5", "[]", "{}"];
         for key in keys {
-            assert_eq!(
-                faults(&[&format!("[{{\"id\": {key}}}, {{\"id\": 7}}]")]),
-                (1, 0),
-                "{key}"
-            );
+            assert_eq!(faults(&[&format!("[{{\"id\": {key}}}, {{\"id\": 7}}]")]), (1, 0), "{key}");
         }
-        assert_eq!(
-            faults(&[r#"[{"id": 0}, {"id": 9007199254740991}]"#]),
-            (0, 0)
-        );
+        assert_eq!(faults(&[r#"[{"id": 0}, {"id": 9007199254740991}]"#]), (0, 0));
     }
 
     #[test]
     fn an_element_that_another_one_with_its_key_replaces_is_counted() {
-        let (a, b) = (
-            r#"[{"id": 1, "title": "a"}]"#,
-            r#"[{"id": 1, "title": "b"}]"#,
-        );
-        assert_eq!(
-            faults(&[
-                r#"[{"id": 1, "title": "a"}, {"id": 2}, {"id": 1, "title": "b"}, {"id": 1}]"#
-            ]),
-            (0, 2)
-        );
+        let (a, b) = (r#"[{"id": 1, "title": "a"}]"#, r#"[{"id": 1, "title": "b"}]"#);
+        assert_eq!(faults(&[r#"[{"id": 1, "title": "a"}, {"id": 2}, {"id": 1, "title": "b"}, {"id": 1}]"#]), (0, 2));
         assert_eq!(faults(&[r#"[{"id": 1}, {"id": 1}]"#]), (0, 1));
         assert_eq!(faults(&[a, b]), (0, 1));
         // The list has grown between two requests.

@@ -120,19 +120,13 @@ const CONNECTIONS: usize = 8;
 ///
 /// # Errors
 /// Why the source cannot be reached, in words.
-pub(super) fn open(
-    definition: &SourceDefinition,
-    place: &str,
-    may_write: bool,
-) -> std::result::Result<Pool, String> {
+pub(super) fn open(definition: &SourceDefinition, place: &str, may_write: bool) -> std::result::Result<Pool, String> {
     let kind = definition.kind_of(place)?;
     let timeout = definition.timeout();
     match kind {
         SourceKind::Sqlite => {
             let file = PathBuf::from(place);
-            Pool::new(CONNECTIONS, timeout, move || {
-                Ok(Box::new(Sqlite::open(&file, may_write, timeout)?))
-            })
+            Pool::new(CONNECTIONS, timeout, move || Ok(Box::new(Sqlite::open(&file, may_write, timeout)?)))
         }
         SourceKind::Postgresql => {
             let opener = postgresql::opener(place, definition, may_write)?;

@@ -8,9 +8,7 @@ pub(super) fn numbered(sql: &str) -> (String, Vec<String>) {
     while let Some(char) = rest.chars().next() {
         let skipped = match char {
             // `E'…'`: a backslash escapes a quote. The letter may not be the end of a name.
-            'E' | 'e' if rest[1..].starts_with('\'') && !out.ends_with(is_name) => {
-                1 + quoted(&rest[1..], '\'', true)
-            }
+            'E' | 'e' if rest[1..].starts_with('\'') && !out.ends_with(is_name) => 1 + quoted(&rest[1..], '\'', true),
             '\'' => quoted(rest, '\'', false),
             '"' => quoted(rest, '"', false),
             '-' if rest.starts_with("--") => rest.find('\n').unwrap_or(rest.len()),
@@ -99,37 +97,17 @@ mod tests {
     #[test]
     fn names_become_numbers_except_in_text_comments_and_casts() {
         for (sql, expected, names) in [
-            (
-                "a = :a AND b = :b OR :a",
-                "a = $1 AND b = $2 OR $1",
-                &["a", "b"][..],
-            ),
-            (
-                "':a' || \":b\" || ':c'':d'",
-                "':a' || \":b\" || ':c'':d'",
-                &[],
-            ),
-            (
-                "x::text = :x::text -- :y\n:z",
-                "x::text = $1::text -- :y\n$2",
-                &["x", "z"],
-            ),
+            ("a = :a AND b = :b OR :a", "a = $1 AND b = $2 OR $1", &["a", "b"][..]),
+            ("':a' || \":b\" || ':c'':d'", "':a' || \":b\" || ':c'':d'", &[]),
+            ("x::text = :x::text -- :y\n:z", "x::text = $1::text -- :y\n$2", &["x", "z"]),
             ("/* :a /* :b */ :c */ :d", "/* :a /* :b */ :c */ $1", &["d"]),
-            (
-                "$$ :a $$ || $t$ :b $$ $t$ || :c",
-                "$$ :a $$ || $t$ :b $$ $t$ || $1",
-                &["c"],
-            ),
+            ("$$ :a $$ || $t$ :b $$ $t$ || :c", "$$ :a $$ || $t$ :b $$ $t$ || $1", &["c"]),
             (" E'\\':a' || '\\' || :b", " E'\\':a' || '\\' || $1", &["b"]),
             ("'é' || :été; '", "'é' || $1; '", &["été"]),
             ("a[1 : 2] :", "a[1 : 2] :", &[]),
         ] {
             let (numbered, found) = numbered(sql);
-            assert_eq!(
-                (numbered.as_str(), found.join(",")),
-                (expected, names.join(",")),
-                "{sql}"
-            );
+            assert_eq!((numbered.as_str(), found.join(",")), (expected, names.join(",")), "{sql}");
         }
     }
 }

@@ -63,10 +63,7 @@ impl Pool {
             open: Box::new(open),
             most,
             timeout,
-            idle: Mutex::new(Idle {
-                connections: vec![(0, first)],
-                opened: 1,
-            }),
+            idle: Mutex::new(Idle { connections: vec![(0, first)], opened: 1 }),
             returned: Condvar::new(),
             changing: Mutex::default(),
             changed: Condvar::new(),
@@ -78,17 +75,9 @@ impl Pool {
     ///
     /// # Errors
     /// None: as [`Pool::new`].
-    pub(super) fn of(
-        timeout: Duration,
-        source: Box<dyn Source>,
-    ) -> std::result::Result<Self, String> {
+    pub(super) fn of(timeout: Duration, source: Box<dyn Source>) -> std::result::Result<Self, String> {
         let source = Mutex::new(Some(source));
-        Self::new(1, timeout, move || {
-            source
-                .lock()
-                .take()
-                .ok_or_else(|| "there is one connection".to_owned())
-        })
+        Self::new(1, timeout, move || source.lock().take().ok_or_else(|| "there is one connection".to_owned()))
     }
 
     /// A connection that sees all commits until now. The caller must not take a second one while it holds this one.
@@ -114,8 +103,7 @@ impl Pool {
         while *changing >= most {
             if self.changed.wait_until(&mut changing, deadline).timed_out() {
                 let limit = self.timeout.as_millis();
-                let reason =
-                    format!("{most} other changes took longer than {limit} ms (`timeout_ms`)");
+                let reason = format!("{most} other changes took longer than {limit} ms (`timeout_ms`)");
                 return Err(StoreError::storage(Errno::BUSY, reason));
             }
         }
@@ -132,11 +120,7 @@ impl Pool {
         loop {
             // The connection that was used last has its statements and pages cached.
             if let Some((number, source)) = idle.connections.pop() {
-                return Ok(PooledConnection {
-                    pool: self,
-                    number,
-                    source: Some(source),
-                });
+                return Ok(PooledConnection { pool: self, number, source: Some(source) });
             }
             if idle.opened < self.most {
                 let number = idle.opened;
@@ -147,18 +131,12 @@ impl Pool {
                     self.idle.lock().opened -= 1;
                 }
                 let away = |reason| StoreError::storage(Errno::IO, reason);
-                return Ok(PooledConnection {
-                    pool: self,
-                    number,
-                    source: Some(opened.map_err(away)?),
-                });
+                return Ok(PooledConnection { pool: self, number, source: Some(opened.map_err(away)?) });
             }
             let waited = self.returned.wait_until(&mut idle, deadline);
             if waited.timed_out() && idle.connections.is_empty() {
                 let (busy, limit) = (idle.opened, self.timeout.as_millis());
-                let reason = format!(
-                    "other calls kept all {busy} connections busy for {limit} ms (`timeout_ms`)"
-                );
+                let reason = format!("other calls kept all {busy} connections busy for {limit} ms (`timeout_ms`)");
                 return Err(StoreError::storage(Errno::IO, reason));
             }
         }
@@ -213,11 +191,7 @@ impl DerefMut for PooledConnection<'_> {
 impl Drop for PooledConnection<'_> {
     fn drop(&mut self) {
         if let Some(source) = self.source.take() {
-            self.pool
-                .idle
-                .lock()
-                .connections
-                .push((self.number, source));
+            self.pool.idle.lock().connections.push((self.number, source));
             self.pool.returned.notify_one();
         }
     }

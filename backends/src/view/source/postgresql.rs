@@ -69,9 +69,7 @@ fn refuse_plain_network(config: &Config) -> std::result::Result<(), String> {
     }
     // An address has priority over the name of the same host.
     let addresses = config.get_hostaddrs();
-    let remote = addresses
-        .iter()
-        .find(|address| !address.to_canonical().is_loopback());
+    let remote = addresses.iter().find(|address| !address.to_canonical().is_loopback());
     let remote = remote.map(ToString::to_string).or_else(|| {
         let named = config.get_hosts().iter().skip(addresses.len());
         named
@@ -105,10 +103,7 @@ pub(super) fn opener(
         ));
     }
     if config.get_ssl_mode() == SslMode::Require {
-        return Err(
-            "sslmode=require: a view does not support TLS; use a Unix socket or a tunnel"
-                .to_owned(),
-        );
+        return Err("sslmode=require: a view does not support TLS; use a Unix socket or a tunnel".to_owned());
     }
     if config.get_target_session_attrs() != TargetSessionAttrs::Any {
         return Err(
@@ -155,10 +150,7 @@ pub(super) fn opener(
 
 impl Postgresql {
     /// Waits for an answer for a limited time.
-    fn wait<T>(
-        &self,
-        asked: impl Future<Output = std::result::Result<T, Failure>>,
-    ) -> std::result::Result<T, Failure> {
+    fn wait<T>(&self, asked: impl Future<Output = std::result::Result<T, Failure>>) -> std::result::Result<T, Failure> {
         let limit = self.timeout + GRACE;
         let answer = async { tokio::time::timeout(limit, asked).await };
         self.runtime.block_on(answer).unwrap_or(Err(Failure::Late))
@@ -201,11 +193,7 @@ impl Postgresql {
 
     fn connect(&mut self) -> Result<()> {
         let notices = Arc::clone(&self.notices);
-        let opened = self.wait(Session::open(
-            &self.config,
-            self.channel.as_deref(),
-            notices,
-        ));
+        let opened = self.wait(Session::open(&self.config, self.channel.as_deref(), notices));
         self.session = Some(opened.map_err(|failure| self.away(&failure))?);
         Ok(())
     }
@@ -249,10 +237,7 @@ impl Source for Postgresql {
         if let Some(session) = &mut self.session
             && session.answers.notices != notices
         {
-            session.answers = Answers {
-                notices,
-                ..Answers::default()
-            };
+            session.answers = Answers { notices, ..Answers::default() };
         }
         Ok(())
     }
@@ -265,19 +250,13 @@ impl Source for Postgresql {
         // A query cannot select from a statement that changes rows.
         let sql = match may_write {
             true => sql.to_owned(),
-            false => format!(
-                "SELECT * FROM ({}\n) AS it",
-                sql.trim().trim_end_matches(';')
-            ),
+            false => format!("SELECT * FROM ({}\n) AS it", sql.trim().trim_end_matches(';')),
         };
         let prepared = self.in_session(async |session: &mut Session| session.prepare(&sql).await);
         let prepared = prepared.map_err(|failure| failure.words())?;
         let (statement, names) = &*prepared;
         let columns = statement.columns().iter();
-        Ok(Described {
-            columns: columns.map(|it| column(it.name(), it.type_())).collect(),
-            parameters: names.clone(),
-        })
+        Ok(Described { columns: columns.map(|it| column(it.name(), it.type_())).collect(), parameters: names.clone() })
     }
 
     fn query(
@@ -309,9 +288,7 @@ impl Source for Postgresql {
                 is_whole &= next.is_continue();
                 next
             };
-            let ran = self.in_session(async |session: &mut Session| {
-                session.query(sql, parameters, &mut counted).await
-            });
+            let ran = self.in_session(async |session: &mut Session| session.query(sql, parameters, &mut counted).await);
             match ran {
                 Ok(_) => {
                     if let (Some(session), Some(key)) = (&mut self.session, kept) {
@@ -325,8 +302,7 @@ impl Source for Postgresql {
                     if !is_again
                         && !any
                         && !matches!(failure, Failure::Late)
-                        && (failure.is_final()
-                            || failure.code() == Some(&SqlState::FEATURE_NOT_SUPPORTED)) =>
+                        && (failure.is_final() || failure.code() == Some(&SqlState::FEATURE_NOT_SUPPORTED)) =>
                 {
                     is_again = true;
                     self.session = None;
@@ -367,17 +343,10 @@ fn column(name: &str, kind: &Type) -> Column {
 
 /// The directory of PostgreSQL's programs on this machine: Debian's newest, or one that is in `PATH`.
 pub fn find_programs() -> Option<PathBuf> {
-    let versions = std::fs::read_dir("/usr/lib/postgresql")
-        .into_iter()
-        .flatten();
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
     let mut found: Vec<(u32, PathBuf)> = versions
         .flatten()
-        .filter_map(|entry| {
-            Some((
-                entry.file_name().to_str()?.parse().ok()?,
-                entry.path().join("bin"),
-            ))
-        })
+        .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path().join("bin"))))
         .collect();
     found.sort();
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -409,32 +378,17 @@ mod tests {
         }
         for (url, remote) in [
             ("postgresql://me@db.example.org/mail", "db.example.org"),
-            (
-                "postgresql://me@db.example.org/mail?sslmode=prefer",
-                "db.example.org",
-            ),
+            ("postgresql://me@db.example.org/mail?sslmode=prefer", "db.example.org"),
             ("postgresql://me@10.0.0.1/mail", "10.0.0.1"),
             ("postgresql://me@0.0.0.0/mail", "0.0.0.0"),
-            (
-                "postgresql://me@localhost/mail?hostaddr=10.0.0.1",
-                "10.0.0.1",
-            ),
+            ("postgresql://me@localhost/mail?hostaddr=10.0.0.1", "10.0.0.1"),
             ("postgresql://me@127.0.0.1,10.0.0.2/mail", "10.0.0.2"),
-            (
-                "host=localhost.example.org user=me",
-                "localhost.example.org",
-            ),
-            (
-                "host=localhost,10.0.0.3 hostaddr=127.0.0.1,10.0.0.3 user=me",
-                "10.0.0.3",
-            ),
+            ("host=localhost.example.org user=me", "localhost.example.org"),
+            ("host=localhost,10.0.0.3 hostaddr=127.0.0.1,10.0.0.3 user=me", "10.0.0.3"),
         ] {
             let reason = refused(url).unwrap();
             let says = [remote, "sslmode=disable", "Unix socket"];
-            assert!(
-                says.iter().all(|part| reason.contains(part)),
-                "{url}: {reason}"
-            );
+            assert!(says.iter().all(|part| reason.contains(part)), "{url}: {reason}");
         }
     }
 }

@@ -64,10 +64,7 @@ struct Deadline {
 
 impl Deadline {
     fn new(timeout: Duration) -> Self {
-        Self {
-            timeout,
-            at: Arc::default(),
-        }
+        Self { timeout, at: Arc::default() }
     }
 
     fn now() -> u64 {
@@ -98,9 +95,7 @@ impl Deadline {
                 let reason = format!("the query took longer than {limit} ms (`timeout_ms`)");
                 StoreError::storage(Errno::IO, reason)
             }
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-                StoreError::storage(Errno::IO, self.locked())
-            }
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::storage(Errno::IO, self.locked()),
             _ => error.into(),
         }
     }
@@ -134,23 +129,14 @@ impl ToSql for Parameter<'_> {
 }
 
 /// The authorizer of a definition's statements: they may read, and change rows while `may_write` is true.
-fn authorize(
-    may_write: &Arc<AtomicBool>,
-) -> impl Fn(AuthContext<'_>) -> Authorization + Send + 'static {
+fn authorize(may_write: &Arc<AtomicBool>) -> impl Fn(AuthContext<'_>) -> Authorization + Send + 'static {
     let may_write = Arc::clone(may_write);
     move |asked| match asked.action {
-        AuthAction::Select | AuthAction::Read { .. } | AuthAction::Recursive => {
-            Authorization::Allow
-        }
-        AuthAction::Function { function_name } if function_name != "load_extension" => {
-            Authorization::Allow
-        }
+        AuthAction::Select | AuthAction::Read { .. } | AuthAction::Recursive => Authorization::Allow,
+        AuthAction::Function { function_name } if function_name != "load_extension" => Authorization::Allow,
         AuthAction::Transaction { .. } => Authorization::Allow,
         // It reveals only whether the database has changed.
-        AuthAction::Pragma {
-            pragma_name: "data_version",
-            pragma_value: None,
-        } => Authorization::Allow,
+        AuthAction::Pragma { pragma_name: "data_version", pragma_value: None } => Authorization::Allow,
         AuthAction::Insert { .. } | AuthAction::Update { .. } | AuthAction::Delete { .. }
             if may_write.load(Ordering::Relaxed) =>
         {
@@ -160,11 +146,7 @@ fn authorize(
     }
 }
 
-fn harden(
-    connection: &mut Connection,
-    may_write: &Arc<AtomicBool>,
-    deadline: &Deadline,
-) -> rusqlite::Result<()> {
+fn harden(connection: &mut Connection, may_write: &Arc<AtomicBool>, deadline: &Deadline) -> rusqlite::Result<()> {
     connection.busy_timeout(deadline.timeout)?;
     let limit = deadline.clone();
     deadline.start();
@@ -177,9 +159,8 @@ fn harden(
 }
 
 fn identity(path: &Path) -> Result<(u64, u64)> {
-    let away = |error: std::io::Error| {
-        StoreError::storage(Errno::IO, format!("the source {}: {error}", path.display()))
-    };
+    let away =
+        |error: std::io::Error| StoreError::storage(Errno::IO, format!("the source {}: {error}", path.display()));
     let file = std::fs::metadata(path).map_err(away)?;
     Ok((file.dev(), file.ino()))
 }
@@ -189,17 +170,10 @@ impl Sqlite {
     ///
     /// # Errors
     /// Why it cannot be opened, in words.
-    pub(super) fn open(
-        path: &Path,
-        may_write: bool,
-        timeout: Duration,
-    ) -> std::result::Result<Self, String> {
+    pub(super) fn open(path: &Path, may_write: bool, timeout: Duration) -> std::result::Result<Self, String> {
         let mut source = Self {
             connection: None,
-            origin: Origin::File {
-                path: path.to_owned(),
-                identity: (0, 0),
-            },
+            origin: Origin::File { path: path.to_owned(), identity: (0, 0) },
             may_write,
             allows_writing: Arc::new(AtomicBool::new(may_write)),
             deadline: Deadline::new(timeout),
@@ -315,10 +289,7 @@ fn column(name: &str) -> Column {
 impl Source for Sqlite {
     fn begin(&mut self, deadline: Instant) -> Result<()> {
         match &mut self.origin {
-            Origin::File {
-                path,
-                identity: open,
-            } => {
+            Origin::File { path, identity: open } => {
                 let found = match identity(path) {
                     Ok(found) => found,
                     Err(error) => {
@@ -333,10 +304,7 @@ impl Source for Sqlite {
                         true => OpenFlags::SQLITE_OPEN_READ_WRITE,
                         false => OpenFlags::SQLITE_OPEN_READ_ONLY,
                     };
-                    let mut connection = Connection::open_with_flags(
-                        &*path,
-                        access | OpenFlags::SQLITE_OPEN_NO_MUTEX,
-                    )?;
+                    let mut connection = Connection::open_with_flags(&*path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
                     harden(&mut connection, &self.allows_writing, &self.deadline)?;
                     *open = found;
                     self.files += 1;
@@ -438,13 +406,9 @@ impl Source for Sqlite {
 }
 
 /// Runs statements in one transaction, which is rolled back if one of them changes no row.
-fn run_all(
-    connection: &Connection,
-    statements: &[BoundStatement<'_>],
-) -> rusqlite::Result<Changed> {
+fn run_all(connection: &Connection, statements: &[BoundStatement<'_>]) -> rusqlite::Result<Changed> {
     // A drop rolls the transaction back.
-    let transaction =
-        rusqlite::Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+    let transaction = rusqlite::Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
     let (mut fewest, mut first) = (usize::MAX, None);
     for (at, (sql, parameters)) in statements.iter().enumerate() {
         let before = transaction.total_changes();
@@ -463,8 +427,5 @@ fn run_all(
     if fewest > 0 {
         transaction.commit()?;
     }
-    Ok(Changed {
-        rows: fewest,
-        key: first,
-    })
+    Ok(Changed { rows: fewest, key: first })
 }

@@ -39,13 +39,11 @@ struct Question {
 
 impl Corpus {
     fn read(name: &str) -> Self {
-        let dir = std::env::var_os("CTXBENCH_CORPORA").map_or_else(
-            || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/corpora")),
-            PathBuf::from,
-        );
+        let dir = std::env::var_os("CTXBENCH_CORPORA")
+            .map_or_else(|| PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../target/corpora")), PathBuf::from);
         let file = dir.join(format!("{name}.json"));
-        let text = std::fs::read_to_string(&file)
-            .unwrap_or_else(|error| panic!("{}: {error} (make corpora)", file.display()));
+        let text =
+            std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error} (make corpora)", file.display()));
         serde_json::from_str(&text).unwrap()
     }
 
@@ -60,9 +58,7 @@ impl Corpus {
             let parent = match dirs.get(parents) {
                 Some(ino) => *ino,
                 None => {
-                    let found = parents
-                        .split('/')
-                        .fold(ROOT, |parent, name| memory.dir(parent, name));
+                    let found = parents.split('/').fold(ROOT, |parent, name| memory.dir(parent, name));
                     dirs.insert(parents.to_owned(), found);
                     found
                 }
@@ -108,10 +104,7 @@ impl Corpus {
             all += u32::try_from(question.evidence.len()).unwrap();
         }
         let percent = |of: u32| 100.0 * f64::from(of) / f64::from(all);
-        Found {
-            percent: percent(found),
-            whole: percent(whole),
-        }
+        Found { percent: percent(found), whole: percent(whole) }
     }
 }
 
@@ -133,7 +126,8 @@ struct Plain {
 impl Plain {
     fn new<'a>(texts: impl Iterator<Item = &'a str>) -> Self {
         let database = Connection::open_in_memory().unwrap();
-        let table = "CREATE VIRTUAL TABLE t USING fts5 (text, content = '', tokenize = 'unicode61 remove_diacritics 0')";
+        let table =
+            "CREATE VIRTUAL TABLE t USING fts5 (text, content = '', tokenize = 'unicode61 remove_diacritics 0')";
         database.execute_batch(&format!("BEGIN; {table}")).unwrap();
         let texts: Vec<String> = texts.map(str::to_owned).collect();
         for (at, text) in texts.iter().enumerate() {
@@ -229,13 +223,10 @@ fn recall_finds_as_much_evidence_as_bm25_by_text_and_more_by_meaning() {
             let mut memory = corpus.memory(&dir.path().join("m.db"));
             let plain = Plain::new(corpus.notes.iter().map(|note| &*note.text));
             let paths: Vec<&str> = corpus.notes.iter().map(|note| &*note.path).collect();
-            let bm25 = budgets
-                .map(|most| corpus.found(|question| plain.answer(&paths, &question.text, most)));
-            let text = budgets
-                .map(|most| corpus.found(|question| recalled(&memory, &question.text, most)));
+            let bm25 = budgets.map(|most| corpus.found(|question| plain.answer(&paths, &question.text, most)));
+            let text = budgets.map(|most| corpus.found(|question| recalled(&memory, &question.text, most)));
             embed(&mut memory);
-            let meaning = budgets
-                .map(|most| corpus.found(|question| recalled(&memory, &question.text, most)));
+            let meaning = budgets.map(|most| corpus.found(|question| recalled(&memory, &question.text, most)));
             for (at, budget) in budgets.iter().enumerate() {
                 let (bm25, text, meaning) = (bm25[at], text[at], meaning[at]);
                 println!(
@@ -298,19 +289,12 @@ fn times(corpus: &Corpus, mut ask: impl FnMut(&str, u64)) -> Times {
     }
     times.sort_by(f64::total_cmp);
     let at = |percent: usize| times[(times.len() - 1) * percent / 100];
-    Times {
-        median: at(50),
-        percentile_99: at(99),
-    }
+    Times { median: at(50), percentile_99: at(99) }
 }
 
 /// As many notes as asked for, each of the halves of two turns, so that words are as frequent as in the corpus.
 fn recombined(corpus: &Corpus, many: usize) -> impl Iterator<Item = String> + '_ {
-    let turns: Vec<Vec<&str>> = corpus
-        .notes
-        .iter()
-        .map(|note| note.text.split(' ').collect())
-        .collect();
+    let turns: Vec<Vec<&str>> = corpus.notes.iter().map(|note| note.text.split(' ').collect()).collect();
     (0..many).map(move |at| {
         let first = &turns[at % turns.len()];
         let second = &turns[(at * 31 + at / turns.len()) % turns.len()];
@@ -331,10 +315,7 @@ impl Sketch {
         let model = embeddings::SentenceModel::load(&embeddings::find().unwrap()).unwrap();
         let questions = corpus.questions.iter();
         let questions = questions.map(|question| model.question(&question.text));
-        Self {
-            questions: questions.collect(),
-            model,
-        }
+        Self { questions: questions.collect(), model }
     }
 }
 

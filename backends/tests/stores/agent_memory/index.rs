@@ -64,8 +64,7 @@ fn the_documented_commands_drop_the_index_and_the_next_open_rebuilds_it() {
     let (commands, _) = rest.split_once("```").unwrap();
     let db = rusqlite::Connection::open(&path).unwrap();
     db.execute_batch(commands).unwrap();
-    let left =
-        "SELECT count(*) FROM sqlite_schema WHERE name LIKE 'memory%' OR tbl_name LIKE 'memory%'";
+    let left = "SELECT count(*) FROM sqlite_schema WHERE name LIKE 'memory%' OR tbl_name LIKE 'memory%'";
     let left: i64 = db.query_row(left, (), |row| row.get(0)).unwrap();
     assert_eq!(left, 0, "the document names them all");
     drop(db);
@@ -147,9 +146,7 @@ fn an_end_leaves_what_takes_too_long_to_the_next_open_which_knows_the_authors() 
     let plain = SqliteStore::open(&path, &at).unwrap();
     write(&plain, 1000, "beta\n");
     let changed = plain.lookup(ROOT, b"n999.md").unwrap().ino;
-    plain
-        .write(&caller(START + 5000), changed, 0, b"changed\n")
-        .unwrap();
+    plain.write(&caller(START + 5000), changed, 0, b"changed\n").unwrap();
     drop(plain);
     let memory = Memory::open(&path, Some("mallory"));
     assert_eq!(memory.store.notes(), 1001);
@@ -158,10 +155,7 @@ fn an_end_leaves_what_takes_too_long_to_the_next_open_which_knows_the_authors() 
         has(&meta, &["author: akashi\n"]);
     }
     for number in [999, 1000] {
-        has(
-            &memory.ask(ROOT, &format!("n{number}.md:meta")),
-            &["author: \n"],
-        );
+        has(&memory.ask(ROOT, &format!("n{number}.md:meta")), &["author: \n"]);
     }
     has(&memory.ask(ROOT, ":search?halving&limit=1"), &["/n998.md"]);
     drop(memory);
@@ -204,9 +198,7 @@ fn a_search_during_indexing_waits_for_the_whole_index() {
     let looked = Arc::new(AtomicI64::new(0));
     let looks = Arc::clone(&looked);
     let clock = move || {
-        if std::thread::current().name() == Some(INDEXES)
-            && looks.fetch_add(1, Ordering::SeqCst) >= 2
-        {
+        if std::thread::current().name() == Some(INDEXES) && looks.fetch_add(1, Ordering::SeqCst) >= 2 {
             std::thread::sleep(Duration::from_millis(200));
         }
         Timestamp(START)

@@ -47,10 +47,7 @@ struct Model {
 
 impl Model {
     fn new(may: Option<usize>) -> Arc<Self> {
-        let model = Self {
-            id: "fake".to_owned(),
-            ..Self::default()
-        };
+        let model = Self { id: "fake".to_owned(), ..Self::default() };
         model.asked.lock().unwrap().may = may;
         Arc::new(model)
     }
@@ -121,10 +118,7 @@ impl Embedder for Model {
             }
             // With a limit, so that a failed test ends.
             let within = Duration::from_secs(20);
-            let (mut asked, _) = self
-                .changed
-                .wait_timeout_while(asked, within, |asked| asked.may == Some(0))
-                .unwrap();
+            let (mut asked, _) = self.changed.wait_timeout_while(asked, within, |asked| asked.may == Some(0)).unwrap();
             asked.may = asked.may.map(|may| may.saturating_sub(1));
             asked.notes.extend(texts.iter().map(|text| word(&text[0])));
         }
@@ -371,10 +365,7 @@ fn vectors_outlive_mounts_and_moves_but_not_their_model() {
     has(&ask(&memory, asked), &["/aside/q.md"]);
     assert_eq!(again.notes(), Vec::<String>::new());
     drop(memory);
-    let other = Arc::new(Model {
-        id: "another".to_owned(),
-        ..Model::default()
-    });
+    let other = Arc::new(Model { id: "another".to_owned(), ..Model::default() });
     let memory = Memory::open_with(&path, None, &other);
     embedded(&memory);
     assert_eq!(other.notes(), ["cat"]);
@@ -430,10 +421,7 @@ fn a_recall_by_meaning_hides_expired_notes() {
     memory.write(ROOT, "new.md", "---\nttl: 7d\n---\nkitten too\n");
     // They are closer, and more than are compared.
     for number in 0..300 {
-        let text = format!(
-            "---\nttl: 1s\n---\nkitten{}\n",
-            " kitten".repeat(number % 9)
-        );
+        let text = format!("---\nttl: 1s\n---\nkitten{}\n", " kitten".repeat(number % 9));
         memory.write(ROOT, &format!("old{number}.md"), &text);
     }
     embedded(&memory);

@@ -82,9 +82,7 @@ impl Memory {
     fn set(&self, ino: Ino, name: &str, value: &str) {
         let (name, value) = (format!("user.ctx.{name}"), value.as_bytes());
         let (caller, name) = (self.caller(), name.as_bytes());
-        let set = self
-            .store
-            .setxattr(&caller, ino, name, value, XattrMode::Set);
+        let set = self.store.setxattr(&caller, ino, name, value, XattrMode::Set);
         set.unwrap();
     }
 

@@ -24,9 +24,8 @@ fn a_directory_renamed_before_many_changes_has_its_notes_at_their_new_path() {
     let old = memory.dir(ROOT, "old");
     memory.write(old, "a.md", "zebra");
     // More than a request indexes at once.
-    let changed: Vec<Ino> = (0..600)
-        .map(|at| create(&memory.store, ROOT, &format!("{at}.md"), Kind::File).ino)
-        .collect();
+    let changed: Vec<Ino> =
+        (0..600).map(|at| create(&memory.store, ROOT, &format!("{at}.md"), Kind::File).ino).collect();
     memory.ask(ROOT, ":meta");
     memory.rename((ROOT, "old"), (ROOT, "new"));
     for ino in changed {
@@ -169,10 +168,7 @@ fn a_note_with_two_names_is_found_by_the_one_that_is_not_private() {
     akashi.says(ROOT, ":search?alpha", &[shown]);
     drop(akashi);
     let bob = Memory::open(&path, Some("bob"));
-    for (request, shown) in [
-        (":search?alpha", "\nregime.md "),
-        (":recall?alpha", "\n## regime.md\n"),
-    ] {
+    for (request, shown) in [(":search?alpha", "\nregime.md "), (":recall?alpha", "\n## regime.md\n")] {
         let found = bob.ask(market, request);
         has(&found, &[shown]);
         lacks(&found, &["draft.md"]);
@@ -206,9 +202,7 @@ fn no_link_move_or_exchange_shows_an_agent_the_private_notes_of_another() {
     bob.write(dir(shared, "swap"), "swapped.md", "regime swapped\n");
     dir(home, "swap");
     let (from, to) = ((shared, &b"swap"[..]), (home, &b"swap"[..]));
-    let exchanged = bob
-        .store
-        .rename(&bob.caller(), from, to, RenameMode::Exchange);
+    let exchanged = bob.store.rename(&bob.caller(), from, to, RenameMode::Exchange);
     exchanged.unwrap();
     // A public name that is gone, and a symbolic link that is still there.
     let linked = bob.write(home, "linked.md", "regime linked\n");
@@ -216,10 +210,7 @@ fn no_link_move_or_exchange_shows_an_agent_the_private_notes_of_another() {
     public.unwrap();
     bob.ask(ROOT, ":meta");
     bob.unlink(shared, "public.md");
-    let link = NewNode {
-        target: b"../private/bob/linked.md",
-        ..node(Kind::Symlink)
-    };
+    let link = NewNode { target: b"../private/bob/linked.md", ..node(Kind::Symlink) };
     let link = bob.store.create(&bob.caller(), shared, b"link.md", &link);
     link.unwrap();
     bob.set(linked, "tags", "secret-tag");
@@ -248,18 +239,12 @@ fn no_link_move_or_exchange_shows_an_agent_the_private_notes_of_another() {
             for secret in ["moved", "inside", "swapped", "linked", "over", "secret-tag"] {
                 let query = format!("matches {:?}", request.trim_start_matches(":search?"));
                 let said = answer.replace(&query, "");
-                let said: String = said
-                    .lines()
-                    .filter(|it| !it.starts_with("# in no"))
-                    .collect();
+                let said: String = said.lines().filter(|it| !it.starts_with("# in no")).collect();
                 assert!(!said.contains(secret), "{dir} {request}: {answer}");
             }
         }
     }
-    has(
-        &akashi.ask(ROOT, ":search?regime"),
-        &["1 notes match", "/old.md"],
-    );
+    has(&akashi.ask(ROOT, ":search?regime"), &["1 notes match", "/old.md"]);
     // Neither is a note of another agent reached by its name.
     for name in [&b"bob"[..], b"bob/linked.md", b"../private/bob", b"."] {
         assert!(akashi.store.lookup(private, name).is_err(), "{name:?}");

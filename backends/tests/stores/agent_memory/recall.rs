@@ -35,30 +35,15 @@ fn importance_recency_and_relevance_each_decide_a_balanced_recall() {
     let long = "NVDA risk was one of many things that we talked about on the way home\n";
     // The notes as (name, age in days, importance if any, text), the expected first one first.
     for notes in [
-        [
-            ("important", 0, Some("0.9"), short),
-            ("plain", 0, None, short),
-        ],
-        [
-            ("plain", 0, None, short),
-            ("unimportant", 0, Some("0.2"), short),
-        ],
+        [("important", 0, Some("0.9"), short), ("plain", 0, None, short)],
+        [("plain", 0, None, short), ("unimportant", 0, Some("0.2"), short)],
         [("new", 0, None, short), ("old", 365, None, short)],
         [("relevant", 0, None, short), ("wordy", 0, None, long)],
         // One of them outweighs another.
-        [
-            ("important", 365, Some("0.9"), short),
-            ("new", 0, None, short),
-        ],
-        [
-            ("important", 0, Some("1"), long),
-            ("relevant", 0, None, short),
-        ],
+        [("important", 365, Some("0.9"), short), ("new", 0, None, short)],
+        [("important", 0, Some("1"), long), ("relevant", 0, None, short)],
         [("relevant", 365, None, short), ("new", 0, None, long)],
-        [
-            ("relevant", 0, None, short),
-            ("important", 0, Some("0.55"), long),
-        ],
+        [("relevant", 0, None, short), ("important", 0, Some("0.55"), long)],
     ] {
         with_memory(|memory| {
             let mut by_age = notes;
@@ -116,10 +101,7 @@ fn a_recall_by_importance_keeps_its_order_over_days_and_a_balanced_one_says_each
         assert_eq!(memory.recalls(request), ["a.md", "b.md", "c.md"]);
         let dates = |request| {
             let answer = memory.ask(ROOT, request);
-            answer
-                .lines()
-                .filter(|line| line.starts_with("# 20"))
-                .count()
+            answer.lines().filter(|line| line.starts_with("# 20")).count()
         };
         assert_eq!((dates(request), dates(":recall?zebra")), (3, 2));
     });
@@ -146,19 +128,12 @@ fn a_recall_counts_relevant_notes_only_if_it_read_them_all() {
 #[test]
 fn a_recall_says_each_date_once_and_begins_with_the_day_of_the_best_note() {
     with_memory(|memory| {
-        memory.write(
-            ROOT,
-            "weak.md",
-            "zebra and many other animals of the plain\n",
-        );
+        memory.write(ROOT, "weak.md", "zebra and many other animals of the plain\n");
         memory.write(ROOT, "best.md", "zebra zebra\n");
         memory.pass(DAY);
         memory.write(ROOT, "middle.md", "zebra and others\n");
         let answer = memory.ask(ROOT, ":recall?zebra");
-        let headings: Vec<&str> = answer
-            .lines()
-            .filter(|line| line.starts_with('#'))
-            .collect();
+        let headings: Vec<&str> = answer.lines().filter(|line| line.starts_with('#')).collect();
         let expected = [
             "# 3 of 3 relevant notes, by full text",
             "# 2026-11-21",

@@ -3,9 +3,7 @@
 use super::{DAY, Memory, START, caller, place, with_memory};
 use crate::common::{create, errno, has, lacks, names, node, read};
 use backends::sqlite::SqliteStore;
-use backends::store::{
-    Change, Errno, Kind, NewNode, ROOT, RenameMode, Store, TARGET_MAX, XattrMode,
-};
+use backends::store::{Change, Errno, Kind, NewNode, ROOT, RenameMode, Store, TARGET_MAX, XattrMode};
 
 #[test]
 fn listings_omit_requests_and_answers_refuse_writes() {
@@ -112,13 +110,7 @@ fn an_answer_shows_a_name_with_newlines_on_one_line() {
         memory.write(ROOT, "victim.md", "kept fact\n");
         let odd = memory.write(ROOT, "x\nvictim.md", "odd fact\n");
         memory.set(odd, "ttl", "1d");
-        for (request, lines) in [
-            (":search?odd", 2),
-            (":ttl", 1),
-            (":history", 2),
-            (":meta", 2),
-            (":recall?odd", 4),
-        ] {
+        for (request, lines) in [(":search?odd", 2), (":ttl", 1), (":history", 2), (":meta", 2), (":recall?odd", 4)] {
             let answer = memory.ask(ROOT, request);
             assert!(answer.contains("x\\nvictim.md"), "{request}: {answer}");
             assert_eq!(answer.lines().count(), lines, "{request}: {answer}");
@@ -179,10 +171,7 @@ fn a_question_in_the_target_of_a_symbolic_link_is_not_a_note() {
         let [bare, history] = [":recall?quoted", ":history"].map(|name| memory.ask(ROOT, name));
         let question = "what ".repeat(817) + "the quoted";
         assert_eq!(question.len(), TARGET_MAX);
-        let link = NewNode {
-            target: question.as_bytes(),
-            ..node(Kind::Symlink)
-        };
+        let link = NewNode { target: question.as_bytes(), ..node(Kind::Symlink) };
         let made = memory.store.create(&memory.caller(), ROOT, b"q", &link);
         made.unwrap();
         assert_eq!(memory.ask(ROOT, ":recall?link=q"), bare);

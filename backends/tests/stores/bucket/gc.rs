@@ -5,18 +5,11 @@ async fn a_sealed_log_is_checked_and_collected_like_any_other() {
     let mut world = World::with(Quirk::None).await;
     world.config.seal = Some(Secret([7; 32]));
     let big = |name: &str| name.repeat(40_000);
-    world
-        .commit(&[("a.md", "inline"), ("a.bin", &big("one "))])
-        .await;
+    world.commit(&[("a.md", "inline"), ("a.bin", &big("one "))]).await;
     world.commit(&[("a.bin", &big("two "))]).await;
     world.collect(Duration::ZERO, Duration::ZERO, false).await;
     let swept = world.collect(Duration::ZERO, Duration::ZERO, false).await;
-    assert_eq!(
-        swept.deleted.len(),
-        1,
-        "the blob of \"one \": {:?}",
-        swept.deleted
-    );
+    assert_eq!(swept.deleted.len(), 1, "the blob of \"one \": {:?}", swept.deleted);
     assert!(swept.deleted[0].starts_with("blob/"), "{:?}", swept.deleted);
     assert_eq!(world.head("a.bin").await, big("two "));
     assert_eq!(world.head("a.md").await, "inline");
@@ -31,35 +24,18 @@ async fn the_bucket_policy_denies_overwriting_and_deleting_in_a_log() {
     let log = path(".ctx/log/00000000000000000002");
     assert!(tool.put(&log, "overwritten".into()).await.is_err());
     assert!(tool.delete(&log).await.is_err());
-    assert!(
-        tool.copy(&path(".ctx/log/00000000000000000001"), &log)
-            .await
-            .is_err()
-    );
-    world
-        .tool()
-        .put(&path("notes.md"), "a note".into())
-        .await
-        .unwrap();
+    assert!(tool.copy(&path(".ctx/log/00000000000000000001"), &log).await.is_err());
+    world.tool().put(&path("notes.md"), "a note".into()).await.unwrap();
     let sweeper = Sweeper::new(&world.bucket(), &world.config);
-    let options = GcOptions {
-        older_than: Duration::ZERO,
-        grace: Duration::ZERO,
-        dry_run: false,
-    };
+    let options = GcOptions { older_than: Duration::ZERO, grace: Duration::ZERO, dry_run: false };
     world.commit(&[("a.md", "2")]).await;
     world.commit(&[("a.md", "3")]).await;
     tokio::time::sleep(Duration::from_millis(5)).await;
     let client = world.client();
-    let floor = collect(&client, &sweeper, options, now())
-        .await
-        .unwrap()
-        .floor;
+    let floor = collect(&client, &sweeper, options, now()).await.unwrap().floor;
     assert_eq!(floor, Some(4));
     tokio::time::sleep(Duration::from_millis(5)).await;
-    let denied = collect(&client, &sweeper, options, now())
-        .await
-        .unwrap_err();
+    let denied = collect(&client, &sweeper, options, now()).await.unwrap_err();
     assert!(denied.to_string().contains("AccessDenied"), "{denied}");
     assert_eq!(world.head("a.md").await, "3");
     assert_eq!(world.check().await.problems, Vec::<String>::new());
@@ -69,12 +45,8 @@ async fn the_bucket_policy_denies_overwriting_and_deleting_in_a_log() {
 async fn garbage_collection_keeps_every_version_inside_the_window() {
     let world = World::with(Quirk::None).await;
     let big = |name: &str| name.repeat(40_000);
-    world
-        .commit(&[("kept.md", "kept inline"), ("old.bin", &big("old "))])
-        .await;
-    world
-        .commit(&[("churn.md", "1"), ("dead.bin", &big("dead"))])
-        .await;
+    world.commit(&[("kept.md", "kept inline"), ("old.bin", &big("old "))]).await;
+    world.commit(&[("churn.md", "1"), ("dead.bin", &big("dead"))]).await;
     world.remove("dead.bin").await;
     world.commit(&[("churn.md", "2")]).await;
     world.commit(&[("old.bin", &big("new "))]).await;
@@ -91,18 +63,10 @@ async fn garbage_collection_keeps_every_version_inside_the_window() {
     let dry = world.collect(cutoff.elapsed(), hour, true).await;
     assert_eq!((dry.floor, dry.swept), (Some(floor), None));
     let made = world.collect(cutoff.elapsed(), hour, false).await;
-    assert_eq!(
-        (made.floor, made.swept),
-        (Some(floor), None),
-        "a floor deletes nothing at once"
-    );
+    assert_eq!((made.floor, made.swept), (Some(floor), None), "a floor deletes nothing at once");
     assert_eq!(made.deleted, Vec::<String>::new());
     let still = world.collect(cutoff.elapsed(), hour, false).await;
-    assert_eq!(
-        (still.floor, still.swept),
-        (None, None),
-        "the grace time is not over"
-    );
+    assert_eq!((still.floor, still.swept), (None, None), "the grace time is not over");
 
     let dry = world.collect(cutoff.elapsed(), Duration::ZERO, true).await;
     let swept = world.collect(cutoff.elapsed(), Duration::ZERO, false).await;
@@ -120,32 +84,21 @@ async fn garbage_collection_keeps_every_version_inside_the_window() {
     assert_eq!(deleted("log/"), logs);
     assert_eq!(deleted("blob/").len(), 2, "{:?}", swept.deleted);
     // A mount that was away too long commits with a number that was used before. The commit is kept and reported.
-    client
-        .put_new(Key::Log(3), Bytes::from_static(b"stray"))
-        .await
-        .unwrap();
+    client.put_new(Key::Log(3), Bytes::from_static(b"stray")).await.unwrap();
     let again = world.collect(cutoff.elapsed(), Duration::ZERO, false).await;
     assert_eq!((again.deleted, again.stray), (Vec::new(), vec![3]));
 
     assert_eq!(world.tree().await, before);
     assert_eq!(world.head("kept.md").await, "kept inline");
     assert_eq!(world.head("old.bin").await, big("last"));
-    assert_eq!(
-        world.show("churn.md", At::Commit(floor)).await.unwrap(),
-        "3"
-    );
-    assert_eq!(
-        world.show("old.bin", At::Commit(fourth)).await.unwrap(),
-        big("new ")
-    );
+    assert_eq!(world.show("churn.md", At::Commit(floor)).await.unwrap(), "3");
+    assert_eq!(world.show("old.bin", At::Commit(fourth)).await.unwrap(), big("new "));
     let early = world.show("churn.md", At::Commit(floor - 1)).await;
     assert!(matches!(early, Err(HistoryError::TooOld(oldest)) if oldest == floor));
     assert_eq!(log(&client, "").await.unwrap().entries.len(), 2);
     assert_eq!(world.check().await.problems, Vec::<String>::new());
     // The content of a deleted blob is uploaded again, and that of a kept blob is not.
-    world
-        .commit(&[("again.bin", &big("dead")), ("copy.bin", &big("last"))])
-        .await;
+    world.commit(&[("again.bin", &big("dead")), ("copy.bin", &big("last"))]).await;
     assert_eq!(world.head("again.bin").await, big("dead"));
     assert_eq!(world.check().await.problems, Vec::<String>::new());
 }
@@ -174,11 +127,7 @@ async fn crash(request: u64, how: Crash) -> bool {
     assert_eq!(world.collect(all, all, false).await.floor, Some(floor));
     let middle = world.commit(&[("a.bin", &three)]).await;
     let head = world.commit(&[("a.md", "2")]).await;
-    let kept = [
-        (floor, ["1", "2", &two]),
-        (middle, ["1", "2", &three]),
-        (head, ["2", "2", &three]),
-    ];
+    let kept = [(floor, ["1", "2", &two]), (middle, ["1", "2", &three]), (head, ["2", "2", &three])];
     let whole = async |when: &str| {
         let label = format!("{when} a crash at request {request} ({how:?})");
         for (commit, files) in &kept {
@@ -193,20 +142,12 @@ async fn crash(request: u64, how: Crash) -> bool {
                 }
             }
         }
-        assert_eq!(
-            world.check().await.problems,
-            Vec::<String>::new(),
-            "{label}"
-        );
+        assert_eq!(world.check().await.problems, Vec::<String>::new(), "{label}");
     };
 
     let (proxy, config) = world.behind_faults();
     let fault = match how {
-        Crash::Refused => RequestFault::Refuse {
-            status: 403,
-            code: "AccessDenied".to_owned(),
-            retry_after: None,
-        },
+        Crash::Refused => RequestFault::Refuse { status: 403, code: "AccessDenied".to_owned(), retry_after: None },
         Crash::Killed => RequestFault::Hang,
         Crash::Late => RequestFault::Hold,
     };
@@ -219,15 +160,8 @@ async fn crash(request: u64, how: Crash) -> bool {
         }
     };
     let bucket = Bucket::new(&config).unwrap();
-    let (client, sweeper) = (
-        Client::new(&bucket, &config),
-        Sweeper::new(&bucket, &config),
-    );
-    let options = GcOptions {
-        older_than: all,
-        grace: all,
-        dry_run: false,
-    };
+    let (client, sweeper) = (Client::new(&bucket, &config), Sweeper::new(&bucket, &config));
+    let options = GcOptions { older_than: all, grace: all, dry_run: false };
     // The server's times have whole milliseconds.
     tokio::time::sleep(Duration::from_millis(5)).await;
     tokio::select! {

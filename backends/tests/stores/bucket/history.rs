@@ -19,9 +19,7 @@ fn events(log: &CommitHistory, number: usize) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn history_shows_and_restores_every_version() {
     let world = World::new().await;
-    let first = world
-        .commit(&[("dir/a.md", "one"), ("dir/deep/b.md", "b")])
-        .await;
+    let first = world.commit(&[("dir/a.md", "one"), ("dir/deep/b.md", "b")]).await;
     let between = now();
     tokio::time::sleep(Duration::from_millis(2)).await;
     let second = world.commit(&[("dir/a.md", "two"), ("c.md", "c")]).await;
@@ -35,10 +33,7 @@ async fn history_shows_and_restores_every_version() {
     let early = show(At::Commit(1)).await;
     assert!(matches!(early, Err(HistoryError::NoPath(..))), "{early:?}");
     let of_dir = world.show("dir", At::Head).await;
-    assert!(
-        matches!(of_dir, Err(HistoryError::NotFile(..))),
-        "{of_dir:?}"
-    );
+    assert!(matches!(of_dir, Err(HistoryError::NotFile(..))), "{of_dir:?}");
     let of_dir = log(&world.client(), "dir/deep/").await.unwrap();
     let numbers: Vec<u64> = of_dir.entries.iter().map(|entry| entry.number).collect();
     assert_eq!(numbers, [third, first]);
@@ -50,9 +45,7 @@ async fn history_shows_and_restores_every_version() {
     let bucket = world.bucket();
     let client = Client::new(&bucket, &world.config);
     let sent = bucket.requests()["s3_put"];
-    let done = restore(&client, "dir", At::Commit(first), None, "alice@host")
-        .await
-        .unwrap();
+    let done = restore(&client, "dir", At::Commit(first), None, "alice@host").await.unwrap();
     assert_eq!((done.from, done.nodes), (first, 4));
     assert_eq!(done.commit, Some(third + 1));
     let again = restore(&client, "dir", At::Commit(first), None, "alice@host").await;
@@ -60,19 +53,10 @@ async fn history_shows_and_restores_every_version() {
     assert_eq!(world.head("dir/a.md").await, "one");
     assert_eq!(world.head("dir/deep/b.md").await, "b");
     assert_eq!(world.head("c.md").await, "c");
-    let copy = restore(
-        &client,
-        "dir/a.md",
-        At::Commit(second),
-        Some("old/a.md"),
-        "w",
-    )
-    .await;
+    let copy = restore(&client, "dir/a.md", At::Commit(second), Some("old/a.md"), "w").await;
     assert!(copy.unwrap().commit.is_some());
     assert_eq!(world.head("old/a.md").await, "two");
-    let same = restore(&client, "old/a.md", At::Head, None, "w")
-        .await
-        .unwrap();
+    let same = restore(&client, "old/a.md", At::Head, None, "w").await.unwrap();
     assert_eq!(same.commit, None);
     let over = restore(&client, "c.md", At::Head, Some("dir"), "w").await;
     assert!(matches!(over, Err(HistoryError::Occupied(_))), "{over:?}");
@@ -99,51 +83,31 @@ async fn a_check_finds_a_gap_that_a_mount_committed_over() {
     assert_eq!(client.put_new(past, newest).await, Ok(Put::Created));
     let problems = world.check().await.problems;
     let expected = "commit 3 is missing, but commit 4 exists";
-    assert!(
-        problems.len() == 1 && problems[0].starts_with(expected),
-        "{problems:?}"
-    );
+    assert!(problems.len() == 1 && problems[0].starts_with(expected), "{problems:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_check_finds_damage_to_every_kind_of_object() {
     let world = World::new().await;
     let big = "big ".repeat(40_000);
-    world
-        .commit(&[("small.md", "a small file"), ("big.txt", &big)])
-        .await;
+    world.commit(&[("small.md", "a small file"), ("big.txt", &big)]).await;
     world.commit(&[("other.md", "another small file")]).await;
     let found = world.check().await;
     assert_eq!((found.commits, found.nodes, found.chunks), (3, 4, 3));
     assert_eq!(found.bytes, 12 + 160_000 + 18);
     assert_eq!(found.problems, Vec::<String>::new());
-    assert_eq!(
-        found.notes.len(),
-        3,
-        "nothing is mirrored: {:?}",
-        found.notes
-    );
+    assert_eq!(found.notes.len(), 3, "nothing is mirrored: {:?}", found.notes);
     world.damage(big.as_bytes());
-    let [problem] = &world.check().await.problems[..] else {
-        panic!()
-    };
+    let [problem] = &world.check().await.problems[..] else { panic!() };
     assert!(problem.contains("digest"), "{problem}");
     world.damage(b"another small file");
     let problems = world.check().await.problems;
     assert_eq!(problems.len(), 2, "{problems:?}");
-    assert!(
-        problems[0].starts_with("Log(3): it is damaged"),
-        "{problems:?}"
-    );
+    assert!(problems[0].starts_with("Log(3): it is damaged"), "{problems:?}");
     // No commit after a damaged one can be reached.
     world.damage(b"a small file");
     let problems = world.check().await.problems;
-    assert!(
-        problems
-            .iter()
-            .any(|problem| problem.starts_with("Log(2): it is damaged")),
-        "{problems:?}"
-    );
+    assert!(problems.iter().any(|problem| problem.starts_with("Log(2): it is damaged")), "{problems:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,18 +116,12 @@ async fn a_checkout_that_was_away_goes_on_after_a_collection() {
     world.commit(&[("a.md", "1")]).await;
     let client = world.client();
     let mut away = Checkout::open(&client, "away").await.unwrap();
-    away.write(b"mine.md", &Bytes::from_static(b"mine"), now())
-        .unwrap();
+    away.write(b"mine.md", &Bytes::from_static(b"mine"), now()).unwrap();
     world.commit(&[("b.md", "1")]).await;
     world.commit(&[("a.md", "2"), ("b.md", "2")]).await;
     world.collect(Duration::ZERO, Duration::ZERO, false).await;
     let swept = world.collect(Duration::ZERO, Duration::ZERO, false).await;
-    assert_eq!(
-        swept.deleted.len(),
-        2,
-        "commits 2 and 3: {:?}",
-        swept.deleted
-    );
+    assert_eq!(swept.deleted.len(), 2, "commits 2 and 3: {:?}", swept.deleted);
     away.join(&client).await.unwrap();
     let number = away.commit(&client).await.unwrap().number;
     assert_eq!(number, Some(5));
@@ -178,17 +136,12 @@ async fn a_checkout_whose_head_is_kept_for_its_inline_files_follows_the_floor() 
     world.commit(&[("kept.md", "kept inline")]).await;
     let client = world.client();
     let mut away = Checkout::open(&client, "away").await.unwrap();
-    away.write(b"mine.md", &Bytes::from_static(b"mine"), now())
-        .unwrap();
+    away.write(b"mine.md", &Bytes::from_static(b"mine"), now()).unwrap();
     world.commit(&[("b.md", "1")]).await;
     world.commit(&[("b.md", "2")]).await;
     world.collect(Duration::ZERO, Duration::ZERO, false).await;
     let swept = world.collect(Duration::ZERO, Duration::ZERO, false).await;
-    assert_eq!(
-        swept.deleted,
-        [format!("log/{:020}", 3)],
-        "commit 2 holds kept.md"
-    );
+    assert_eq!(swept.deleted, [format!("log/{:020}", 3)], "commit 2 holds kept.md");
     away.join(&client).await.unwrap();
     assert_eq!(away.commit(&client).await.unwrap().number, Some(5));
     assert_eq!(world.head("mine.md").await, "mine");
@@ -211,10 +164,7 @@ async fn files_of_several_chunks_are_committed_shown_and_checked() {
 /// Nested directories below `top`, not committed yet: at least this many.
 async fn nested(client: &Client, depth: u64) -> Checkout {
     let mut checkout = Checkout::open(client, "w").await.unwrap();
-    let directory = Node {
-        body: Body::Directory,
-        attributes: s3::tree::Attributes::default(),
-    };
+    let directory = Node { body: Body::Directory, attributes: s3::tree::Attributes::default() };
     checkout.put(b"top", directory, None).unwrap();
     // Twice as many with each step.
     let mut nodes = 1;
@@ -258,19 +208,14 @@ async fn a_log_reads_a_few_names_for_each_change_however_deep_it_is_nested() {
     let log = log(&client, "copy").await.unwrap();
     let (last, event) = log.entries[0].events.last().unwrap();
     assert_eq!(*event, Event::Added);
-    assert_eq!(
-        log.path(*last),
-        format!("copy{}", "/d".repeat(nodes as usize - 1))
-    );
+    assert_eq!(log.path(*last), format!("copy{}", "/d".repeat(nodes as usize - 1)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_log_tells_links_renames_and_renames_of_directories_above_apart() {
     let world = World::new().await;
     let client = world.client();
-    world
-        .commit(&[("a/b/f", "one"), ("a/b/g", "two"), ("a.x", "x")])
-        .await;
+    world.commit(&[("a/b/f", "one"), ("a/b/g", "two"), ("a.x", "x")]).await;
     let mut checkout = Checkout::open(&client, "w").await.unwrap();
     let known = |checkout: &Checkout, path: &str| {
         let id = checkout.tree().find(path.as_bytes()).unwrap();
@@ -286,13 +231,7 @@ async fn a_log_tells_links_renames_and_renames_of_directories_above_apart() {
     let all = log(&client, "").await.unwrap();
     assert_eq!(events(&all, 0), ["added c", "renamed a/b/g -> c/g"]);
     assert_eq!(events(&all, 1), ["added a/link"]);
-    let first = [
-        "added a",
-        "added a/b",
-        "added a/b/f",
-        "added a/b/g",
-        "added a.x",
-    ];
+    let first = ["added a", "added a/b", "added a/b/f", "added a/b/g", "added a.x"];
     assert_eq!(events(&all, 2), first);
     // The rename is a change of the place that the file had, too.
     let of_place = log(&client, "a/b").await.unwrap();

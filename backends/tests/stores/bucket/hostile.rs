@@ -23,10 +23,7 @@ fn hostile(
             std::thread::spawn(move || serve(stream, &requests, &*answer));
         }
     });
-    let config = S3Config {
-        timeout: Duration::from_millis(300),
-        ..config(&access)
-    };
+    let config = S3Config { timeout: Duration::from_millis(300), ..config(&access) };
     (config, requests)
 }
 
@@ -48,11 +45,7 @@ fn serve(
 }
 
 fn respond(stream: &mut TcpStream, status: &str, body: &[u8]) -> std::io::Result<()> {
-    write!(
-        stream,
-        "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    )?;
+    write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", body.len())?;
     stream.write_all(body)
 }
 
@@ -68,11 +61,7 @@ fn keys() -> [Key; 4] {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_length_that_a_server_states_is_believed() {
     let (config, _) = hostile(|stream, _, _| {
-        write!(
-            stream,
-            "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n",
-            1_u64 << 45
-        )?;
+        write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 1_u64 << 45)?;
         loop {
             stream.write_all(&[0; 1 << 16])?;
         }
@@ -153,15 +142,11 @@ async fn a_listing_that_does_not_progress_is_an_error() {
     let key = |number: usize| format!("{number:020}");
     type Pages = fn(usize) -> (Vec<usize>, usize);
     let cases: [(&str, usize, Pages); 4] = [
-        ("continuation token is the same", 3, |page| {
-            (vec![page + 1], 7)
-        }),
+        ("continuation token is the same", 3, |page| (vec![page + 1], 7)),
         ("same keys", 3, |page| (vec![1, 2], page)),
         ("empty pages in a row", 110, |page| (vec![], page)),
         // Two tokens in turn.
-        ("continuation token is the same", 4, |page| {
-            (vec![page + 1], page % 2)
-        }),
+        ("continuation token is the same", 4, |page| (vec![page + 1], page % 2)),
     ];
     for (reason, most, pages) in cases {
         let (config, requests) = hostile(move |stream, _, before| {
@@ -182,17 +167,11 @@ async fn a_listing_that_does_not_progress_is_an_error() {
 #[tokio::test(flavor = "multi_thread")]
 async fn floors_without_end_are_damage() {
     let (config, requests) = hostile(|stream, _, _| {
-        let floor = Floor {
-            checkpoint: 7,
-            time: 0,
-        };
+        let floor = Floor { checkpoint: 7, time: 0 };
         respond(stream, "200 OK", &floor.encode(&[]).unwrap())
     });
     let checked = s3::check::check(&client(&config), None).await.unwrap();
-    assert!(
-        checked.problems[0].contains("no later checkpoint"),
-        "{checked:?}"
-    );
+    assert!(checked.problems[0].contains("no later checkpoint"), "{checked:?}");
     assert_eq!(requests.load(Ordering::Relaxed), 2);
 }
 
@@ -203,10 +182,7 @@ async fn a_redirect_is_an_error_that_names_its_host_and_the_key_stays() {
     let to = elsewhere.local_addr().unwrap();
     for status in [301, 302, 307, 308] {
         let (config, requests) = hostile(move |stream, _, _| {
-            write!(
-                stream,
-                "HTTP/1.1 {status} Go\r\nLocation: http://{to}/secret\r\nContent-Length: 0\r\n\r\n"
-            )
+            write!(stream, "HTTP/1.1 {status} Go\r\nLocation: http://{to}/secret\r\nContent-Length: 0\r\n\r\n")
         });
         let client = client(&config);
         let read = client.get(Key::Log(1), None).await.map(drop);
@@ -216,10 +192,7 @@ async fn a_redirect_is_an_error_that_names_its_host_and_the_key_stays() {
             let Err(Fault::Refused(told)) = done else {
                 panic!("{status}: {done:?}");
             };
-            assert!(
-                told.contains(&to.to_string()) && !told.contains("secret"),
-                "{told}"
-            );
+            assert!(told.contains(&to.to_string()) && !told.contains("secret"), "{told}");
         }
         assert_eq!(requests.load(Ordering::Relaxed), 3);
     }

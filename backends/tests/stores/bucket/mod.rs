@@ -45,12 +45,7 @@ impl World {
     async fn with(quirk: Quirk) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (server, access) = serve_embedded(dir.path(), quirk).await;
-        Self {
-            config: config(&access),
-            access,
-            dir,
-            _server: server,
-        }
+        Self { config: config(&access), access, dir, _server: server }
     }
 
     fn bucket(&self) -> Bucket {
@@ -74,10 +69,7 @@ impl World {
     fn behind_faults(&self) -> (FaultProxy, S3Config) {
         let upstream = self.config.endpoint.trim_start_matches("http://");
         let proxy = FaultProxy::start(0, upstream.parse().unwrap()).unwrap();
-        let config = S3Config {
-            endpoint: proxy.endpoint(),
-            ..self.config.clone()
-        };
+        let config = S3Config { endpoint: proxy.endpoint(), ..self.config.clone() };
         (proxy, config)
     }
 
@@ -89,9 +81,7 @@ impl World {
         let found: Vec<(PathBuf, usize)> = paths
             .filter_map(|path| {
                 let bytes = std::fs::read(&path).ok()?;
-                let at = bytes
-                    .windows(content.len())
-                    .position(|window| window == content)?;
+                let at = bytes.windows(content.len()).position(|window| window == content)?;
                 Some((path, at))
             })
             .collect();
@@ -140,9 +130,7 @@ impl World {
     async fn publish(&self, commit: u64) {
         let plan = mirrored(&Tree::default(), &self.tree().await);
         let client = self.client();
-        publish(&self.mirror(), &client, &plan, commit, &|_| None)
-            .await
-            .unwrap();
+        publish(&self.mirror(), &client, &plan, commit, &|_| None).await.unwrap();
     }
 
     async fn import(&self, remove: Option<Duration>) -> Imported {
@@ -153,23 +141,15 @@ impl World {
 
     async fn check(&self) -> s3::check::Checked {
         let (client, mirror) = (self.client(), self.mirror());
-        s3::check::check(&client, Some((&mirror, MirrorMode::All)))
-            .await
-            .unwrap()
+        s3::check::check(&client, Some((&mirror, MirrorMode::All))).await.unwrap()
     }
 
     async fn collect(&self, older_than: Duration, grace: Duration, dry_run: bool) -> Collected {
         let sweeper = Sweeper::new(&self.bucket(), &self.config);
-        let options = GcOptions {
-            older_than,
-            grace,
-            dry_run,
-        };
+        let options = GcOptions { older_than, grace, dry_run };
         // The server's times have whole milliseconds.
         tokio::time::sleep(Duration::from_millis(5)).await;
-        collect(&self.client(), &sweeper, options, now())
-            .await
-            .unwrap()
+        collect(&self.client(), &sweeper, options, now()).await.unwrap()
     }
 }
 

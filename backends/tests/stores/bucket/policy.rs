@@ -53,10 +53,7 @@ async fn the_embedded_server_denies_what_the_policy_of_the_docs_denies() {
             Actions::One(one) => std::slice::from_ref(one),
             Actions::Many(many) => many,
         };
-        let keys = statement
-            .resource
-            .strip_prefix("arn:aws:s3:::BUCKET/")
-            .unwrap();
+        let keys = statement.resource.strip_prefix("arn:aws:s3:::BUCKET/").unwrap();
         named.extend(actions.iter().map(|action| (&**action, keys)));
         // The embedded server has one access key, which is not that of garbage collection.
         let exempt = match actions.iter().any(|action| action == "s3:PutObject") {
@@ -94,11 +91,7 @@ async fn the_embedded_server_denies_what_the_policy_of_the_docs_denies() {
         for (action, outcome) in [("s3:PutObject", overwritten), ("s3:DeleteObject", deleted)] {
             let mut keys = named.iter().filter(|(denied, _)| *denied == action);
             let denies = keys.any(|(_, pattern)| is_match(pattern, key));
-            assert_eq!(
-                is_denied(&outcome),
-                denies,
-                "{action} of {key}: {outcome:?}"
-            );
+            assert_eq!(is_denied(&outcome), denies, "{action} of {key}: {outcome:?}");
             assert!(denies || outcome.is_ok(), "{action} of {key}: {outcome:?}");
         }
     }

@@ -6,13 +6,8 @@ async fn an_object_is_created_once_and_read_whole_or_in_part() {
     let bucket = world.bucket();
     let client = Client::new(&bucket, &world.config);
     let first = Bytes::from_static(b"0123456789");
-    assert_eq!(
-        client.put_new(Key::Log(1), first.clone()).await,
-        Ok(Put::Created)
-    );
-    let again = client
-        .put_new(Key::Log(1), Bytes::from_static(b"other"))
-        .await;
+    assert_eq!(client.put_new(Key::Log(1), first.clone()).await, Ok(Put::Created));
+    let again = client.put_new(Key::Log(1), Bytes::from_static(b"other")).await;
     assert_eq!(again, Ok(Put::Exists));
     assert_eq!(client.get(Key::Log(1), None).await, Ok(Some(first)));
     let part = client.get(Key::Log(1), Some(2..5)).await;
@@ -22,10 +17,7 @@ async fn an_object_is_created_once_and_read_whole_or_in_part() {
     let beyond = client.get(Key::Log(1), Some(10..12)).await;
     assert!(matches!(beyond, Err(Fault::Unreadable(_))), "{beyond:?}");
     let (hash, empty) = (Hash::of(b""), Bytes::new());
-    assert_eq!(
-        client.put_new(Key::Blob(hash, 7), empty.clone()).await,
-        Ok(Put::Created)
-    );
+    assert_eq!(client.put_new(Key::Blob(hash, 7), empty.clone()).await, Ok(Put::Created));
     assert_eq!(client.get(Key::Blob(hash, 7), None).await, Ok(Some(empty)));
     for number in [3, 70] {
         let body = Bytes::from_static(b"checkpoint");
@@ -67,19 +59,12 @@ async fn a_sealed_log_tells_nothing_without_its_key() {
 async fn faults_of_the_connection_are_retried_and_then_unknown() {
     let world = World::new().await;
     let (proxy, config) = world.behind_faults();
-    let config = S3Config {
-        timeout: Duration::from_millis(500),
-        ..config
-    };
+    let config = S3Config { timeout: Duration::from_millis(500), ..config };
     let client = Client::new(&Bucket::new(&config).unwrap(), &config);
     let body = || Bytes::from(vec![b'x'; 200]);
     let put = |number: u64| client.put_new(Key::Log(number), body());
     let of_puts = |fault: RequestFault| Rule::always(fault).of(&[Operation::Put]);
-    let refuse = |status: u16, code: &str| RequestFault::Refuse {
-        status,
-        code: code.to_owned(),
-        retry_after: None,
-    };
+    let refuse = |status: u16, code: &str| RequestFault::Refuse { status, code: code.to_owned(), retry_after: None };
     let slow_down = of_puts(refuse(503, "SlowDown"));
     proxy.set(vec![slow_down.clone().when(When::First(2))]);
     assert_eq!(put(1).await, Ok(Put::Created));
@@ -92,10 +77,7 @@ async fn faults_of_the_connection_are_retried_and_then_unknown() {
     assert_eq!(put(3).await, Ok(Put::Exists));
     proxy.set(vec![of_puts(RequestFault::DamageRequest)]);
     let blob = Key::Blob(Hash::of(&body()), 0);
-    assert!(
-        matches!(put(4).await, Err(Fault::Unknown(_))),
-        "another attempt may succeed"
-    );
+    assert!(matches!(put(4).await, Err(Fault::Unknown(_))), "another attempt may succeed");
     assert!(client.put_new(blob, body()).await.is_err());
     proxy.set(vec![of_puts(refuse(403, "AccessDenied"))]);
     assert!(matches!(put(4).await, Err(Fault::Refused(told)) if told.contains("access key")));
@@ -104,35 +86,15 @@ async fn faults_of_the_connection_are_retried_and_then_unknown() {
     proxy.set(vec![of_puts(RequestFault::Hang)]);
     let begun = Instant::now();
     assert!(matches!(put(4).await, Err(Fault::Unknown(_))));
-    assert!(
-        begun.elapsed() < Duration::from_millis(1500),
-        "a timeout is not retried"
-    );
+    assert!(begun.elapsed() < Duration::from_millis(1500), "a timeout is not retried");
     proxy.clear();
-    assert_eq!(
-        client.get(Key::Log(4), None).await,
-        Ok(None),
-        "a damaged body is refused"
-    );
-    assert_eq!(
-        client.get(blob, None).await,
-        Ok(None),
-        "a damaged body is refused"
-    );
+    assert_eq!(client.get(Key::Log(4), None).await, Ok(None), "a damaged body is refused");
+    assert_eq!(client.get(blob, None).await, Ok(None), "a damaged body is refused");
     assert_eq!(client.get(Key::Log(3), None).await, Ok(Some(body())));
-    proxy.set(vec![
-        Rule::always(RequestFault::ShortenBody).of(&[Operation::List]),
-    ]);
+    proxy.set(vec![Rule::always(RequestFault::ShortenBody).of(&[Operation::List])]);
     client.put_new(Key::Checkpoint(1), body()).await.unwrap();
-    assert!(
-        matches!(client.checkpoints().await, Err(Fault::Unknown(_))),
-        "a cut listing"
-    );
-    proxy.set(vec![
-        Rule::always(RequestFault::ResetInBody)
-            .of(&[Operation::Get])
-            .when(When::First(1)),
-    ]);
+    assert!(matches!(client.checkpoints().await, Err(Fault::Unknown(_))), "a cut listing");
+    proxy.set(vec![Rule::always(RequestFault::ResetInBody).of(&[Operation::Get]).when(When::First(1))]);
     assert_eq!(client.get(Key::Log(3), None).await, Ok(Some(body())));
 }
 
@@ -146,32 +108,18 @@ async fn a_wrong_address_key_or_bucket_is_named() {
         check_access(&config).await.unwrap_err()
     };
     let error = changed(&|config| config.bucket = "nobody".to_owned()).await;
-    assert!(
-        error.to_string().contains("there is no bucket nobody"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("there is no bucket nobody"), "{error}");
     let error = changed(&|config| config.access_key.secret = Secret("wrong".to_owned())).await;
-    assert!(
-        error.to_string().contains("the access key from the test"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("the access key from the test"), "{error}");
     assert!(!format!("{error} {error:?}").contains("wrong"), "{error}");
     let error = changed(&|config| config.access_key.id = "two words".to_owned()).await;
-    assert!(
-        error.to_string().contains("the access key from the test"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("the access key from the test"), "{error}");
     let error = changed(&|config| config.endpoint = "http://127.0.0.1:1".to_owned()).await;
     assert!(error.to_string().contains("does not answer"), "{error}");
     let error = changed(&|config| config.endpoint = "http://nowhere.invalid".to_owned()).await;
     assert!(error.to_string().contains("does not answer"), "{error}");
     let error = changed(&|config| config.endpoint = "ftp://x".to_owned()).await;
-    assert!(
-        error
-            .to_string()
-            .contains("is not an http or https address"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("is not an http or https address"), "{error}");
     let error = changed(&|config| config.path_style = false).await;
     assert!(error.to_string().contains("--virtual-host"), "{error}");
 }
@@ -184,22 +132,13 @@ async fn a_bucket_can_be_part_of_the_host_name() {
     let access = ServerAccess::random(port).unwrap();
     let domain = format!("s3.localhost:{port}");
     let _server = Embedded::serve_virtual_hosts(listener, dir.path(), &access, &domain).unwrap();
-    let mut config = S3Config {
-        path_style: false,
-        endpoint: format!("http://{domain}"),
-        ..config(&access)
-    };
+    let mut config = S3Config { path_style: false, endpoint: format!("http://{domain}"), ..config(&access) };
     // The host of this endpoint is an IP address.
-    servers::create_bucket(&access, servers::BUCKET)
-        .await
-        .unwrap();
+    servers::create_bucket(&access, servers::BUCKET).await.unwrap();
     assert_eq!(check_access(&config).await, Ok(()));
     let client = Client::new(&Bucket::new(&config).unwrap(), &config);
     let body = Bytes::from_static(b"x");
-    assert_eq!(
-        client.put_new(Key::Log(1), body.clone()).await,
-        Ok(Put::Created)
-    );
+    assert_eq!(client.put_new(Key::Log(1), body.clone()).await, Ok(Put::Created));
     assert_eq!(client.get(Key::Log(1), None).await, Ok(Some(body)));
     config.path_style = true;
     let error = check_access(&config).await.unwrap_err();
@@ -213,11 +152,7 @@ async fn a_status_says_whether_a_request_may_succeed_later() {
     let client = Client::new(&Bucket::new(&config).unwrap(), &config);
     let refused = async |status: u16, code: &str| {
         let code = code.to_owned();
-        let rule = Rule::always(RequestFault::Refuse {
-            status,
-            code,
-            retry_after: None,
-        });
+        let rule = Rule::always(RequestFault::Refuse { status, code, retry_after: None });
         proxy.set(vec![rule]);
         client.get(Key::Log(1), None).await.unwrap_err()
     };

@@ -7,19 +7,15 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use backends::store::{
-    Allocate, Attr, Caller, Change, Errno, FIRST_COOKIE, Ino, Kind, NewNode, RenameMode, Result,
-    Seek, Store, Timestamp, XattrMode,
+    Allocate, Attr, Caller, Change, Errno, FIRST_COOKIE, Ino, Kind, NewNode, RenameMode, Result, Seek, Store,
+    Timestamp, XattrMode,
 };
 use proptest::prelude::*;
 
 pub use shared::*;
 
 pub fn caller(now: i64) -> Caller {
-    Caller {
-        uid: 1000,
-        gid: 100,
-        now: Timestamp(now),
-    }
+    Caller { uid: 1000, gid: 100, now: Timestamp(now) }
 }
 
 /// Time passes between operations.
@@ -29,18 +25,11 @@ pub fn now() -> Caller {
 }
 
 pub fn node(kind: Kind) -> NewNode<'static> {
-    NewNode {
-        kind,
-        permissions: 0o644,
-        rdev: 0,
-        target: &[],
-    }
+    NewNode { kind, permissions: 0o644, rdev: 0, target: &[] }
 }
 
 pub fn create(store: &dyn Store, parent: Ino, name: &str, kind: Kind) -> Attr {
-    store
-        .create(&caller(10), parent, name.as_bytes(), &node(kind))
-        .unwrap()
+    store.create(&caller(10), parent, name.as_bytes(), &node(kind)).unwrap()
 }
 
 /// Sets an extended attribute.
@@ -82,17 +71,11 @@ pub fn names(store: &dyn Store, dir: Ino) -> Vec<String> {
 }
 
 pub fn size_change(size: u64) -> Change {
-    Change {
-        size: Some(size),
-        ..Change::default()
-    }
+    Change { size: Some(size), ..Change::default() }
 }
 
 pub fn permissions(permissions: u16) -> Change {
-    Change {
-        permissions: Some(permissions),
-        ..Change::default()
-    }
+    Change { permissions: Some(permissions), ..Change::default() }
 }
 
 pub fn resize(store: &dyn Store, ino: Ino, size: u64) {
@@ -193,17 +176,12 @@ impl Driven<'_> {
     pub fn step(&mut self, step: &Step, now: i64) -> std::result::Result<Option<usize>, i32> {
         let name = |name: u8| vec![b'a' + name];
         let caller = caller(now);
-        let place = |made: &[Ino], ino: Option<Ino>| {
-            ino.map(|ino| made.iter().position(|made| *made == ino).unwrap())
-        };
+        let place = |made: &[Ino], ino: Option<Ino>| ino.map(|ino| made.iter().position(|made| *made == ino).unwrap());
         let store = self.store;
         let result = match *step {
             Step::Create(dir, n, kind) => {
                 let kind = [Kind::File, Kind::Directory, Kind::Symlink][usize::from(kind)];
-                let new = NewNode {
-                    target: if kind == Kind::Symlink { b"t" } else { b"" },
-                    ..node(kind)
-                };
+                let new = NewNode { target: if kind == Kind::Symlink { b"t" } else { b"" }, ..node(kind) };
                 let made = store.create(&caller, self.ino(dir), &name(n), &new);
                 made.map(|attr| {
                     self.made.push(attr.ino);
@@ -223,12 +201,8 @@ impl Driven<'_> {
                 gone.map(|ino| place(&self.made, ino))
             }
             Step::Rename((from, old), (to, new), mode) => {
-                let mode = [
-                    RenameMode::Replace,
-                    RenameMode::NoReplace,
-                    RenameMode::Exchange,
-                    RenameMode::Whiteout,
-                ][usize::from(mode)];
+                let mode = [RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange, RenameMode::Whiteout]
+                    [usize::from(mode)];
                 let (old, new) = (name(old), name(new));
                 let (from, to) = (self.ino(from), (self.ino(to), &*new));
                 let gone = store.rename(&caller, (from, &old), to, mode);
@@ -288,11 +262,7 @@ impl Driven<'_> {
                 continue;
             };
             // Blocks depend on how a store splits files; all else must be equal.
-            let seen = Attr {
-                ino: 0,
-                blocks: 0,
-                ..attr
-            };
+            let seen = Attr { ino: 0, blocks: 0, ..attr };
             let mut line = format!("{number} {seen:?}");
             match attr.kind {
                 Kind::Directory => {
@@ -319,10 +289,7 @@ impl Driven<'_> {
                 Kind::Fifo | Kind::Socket | Kind::CharDevice | Kind::BlockDevice => {}
                 Kind::File => {
                     line += &format!(" {}", runs(self.store, &attr));
-                    assert_eq!(
-                        attr.blocks == 0,
-                        self.store.seek(*ino, 0, Seek::Data).is_err()
-                    );
+                    assert_eq!(attr.blocks == 0, self.store.seek(*ino, 0, Seek::Data).is_err());
                 }
             }
             dump.push(format!("{line} {}", xattrs(self.store, *ino)));

@@ -6,9 +6,7 @@ use std::time::Duration;
 use backends::llm::generate::{AnswerCache, GenerateError, GenerateOptions, Generators, TreeEntry};
 use backends::llm::history::HistoryOptions;
 use backends::llm::{Asker, AskerOptions, GenerateStore, HistoryStore, LogFile};
-use models::{
-    Budget, Cancel, Finish, Meter, Model, ModelError, Origin, Reply, Request, Timing, Usage,
-};
+use models::{Budget, Cancel, Finish, Meter, Model, ModelError, Origin, Reply, Request, Timing, Usage};
 
 use crate::common::caller;
 
@@ -34,8 +32,7 @@ impl<F: Fn(&Request, &Cancel) -> Result<String, ModelError> + Send + Sync> Model
 
 /// An asker of `model` that logs to `log`.
 pub fn asker(model: impl Model + 'static, log: Option<&Path>) -> Asker {
-    let meter = Meter::new(Box::new(model), None, Budget::default(), 8)
-        .with_patience(Duration::from_secs(60));
+    let meter = Meter::new(Box::new(model), None, Budget::default(), 8).with_patience(Duration::from_secs(60));
     let log = log.map(|path| LogFile::open(path).unwrap());
     Asker::new(meter, AskerOptions::default(), log)
 }
@@ -46,10 +43,7 @@ pub fn history(model: impl Model + 'static, policy: Option<&str>) -> HistoryStor
 }
 
 pub fn history_of(asker: Asker, policy: Option<&str>) -> HistoryStore {
-    let options = HistoryOptions {
-        policy: policy.map(str::to_owned),
-        log_bytes: 200 * 1024,
-    };
+    let options = HistoryOptions { policy: policy.map(str::to_owned), log_bytes: 200 * 1024 };
     HistoryStore::open(asker, options, None, &caller(1)).unwrap()
 }
 
@@ -59,11 +53,7 @@ pub fn generate(
     tree: Option<Vec<TreeEntry>>,
     save: Option<&Path>,
 ) -> Result<GenerateStore, GenerateError> {
-    let options = GenerateOptions {
-        tree,
-        save: save.map(Path::to_owned),
-        ..options()
-    };
+    let options = GenerateOptions { tree, save: save.map(Path::to_owned), ..options() };
     GenerateStore::open(asker(model, None), options, &caller(1))
 }
 
@@ -80,11 +70,9 @@ pub fn options() -> GenerateOptions {
 
 /// A model that panics when it is called.
 pub fn nobody() -> impl Model + 'static {
-    Scripted(
-        |request: &Request, _: &Cancel| -> Result<String, ModelError> {
-            panic!("the model was asked: {request:?}")
-        },
-    )
+    Scripted(|request: &Request, _: &Cancel| -> Result<String, ModelError> {
+        panic!("the model was asked: {request:?}")
+    })
 }
 
 /// The last message of a request.

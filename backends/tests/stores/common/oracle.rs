@@ -115,12 +115,7 @@ impl Files {
     fn take(&mut self, path: &str) -> Vec<(String, usize)> {
         let below = format!("{path}/");
         let is_of = |name: &str| name == path || name.starts_with(&below);
-        let taken: Vec<String> = self
-            .paths
-            .keys()
-            .filter(|name| is_of(name))
-            .cloned()
-            .collect();
+        let taken: Vec<String> = self.paths.keys().filter(|name| is_of(name)).cloned().collect();
         taken
             .into_iter()
             .map(|name| {

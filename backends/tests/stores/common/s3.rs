@@ -17,9 +17,7 @@ use s3::config::{AccessKey, MirrorMode, S3Config, Secret, SyncMode};
 use s3::tree::Hash;
 use servers::{Embedded, FaultProxy, Operation, Quirk, RequestFault, Rule, ServerAccess, When};
 
-use crate::common::{
-    caller, create, embedded, names, now, read, resize, s3_builder, wait_up_to, walk,
-};
+use crate::common::{caller, create, embedded, names, now, read, resize, s3_builder, wait_up_to, walk};
 
 /// How long one request may take on a way that is broken.
 pub const TIMEOUT: Duration = Duration::from_secs(1);
@@ -43,12 +41,7 @@ impl Service {
     pub fn start(quirk: Quirk) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (runtime, server, access) = embedded(dir.path(), quirk);
-        Self {
-            access,
-            runtime,
-            _server: server,
-            _dir: dir,
-        }
+        Self { access, runtime, _server: server, _dir: dir }
     }
 }
 
@@ -111,10 +104,7 @@ impl Memory {
     pub fn behind_proxy() -> Self {
         let endpoint = &service().access.endpoint;
         let upstream = endpoint.strip_prefix("http://").unwrap().parse().unwrap();
-        Self {
-            proxy: Some(FaultProxy::start(0, upstream).unwrap()),
-            ..Self::new()
-        }
+        Self { proxy: Some(FaultProxy::start(0, upstream).unwrap()), ..Self::new() }
     }
 
     pub fn proxy(&self) -> &FaultProxy {
@@ -125,20 +115,13 @@ impl Memory {
         let config = config_of(&self.access, &self.agent, writer);
         match &self.proxy {
             None => config,
-            Some(proxy) => S3Config {
-                endpoint: proxy.endpoint(),
-                timeout: TIMEOUT,
-                ..config
-            },
+            Some(proxy) => S3Config { endpoint: proxy.endpoint(), timeout: TIMEOUT, ..config },
         }
     }
 
     /// As [`Memory::config`], encrypted with a key of such bytes.
     pub fn sealed(&self, writer: &str, key: u8) -> S3Config {
-        S3Config {
-            seal: Some(Secret([key; 32])),
-            ..self.config(writer)
-        }
+        S3Config { seal: Some(Secret([key; 32])), ..self.config(writer) }
     }
 
     /// The cache of the host that writes as `writer`.
@@ -169,9 +152,7 @@ impl Memory {
     /// A fault of requests for this memory.
     pub fn set(&self, fault: RequestFault, requests: &[Operation], when: When) {
         let below = format!("agents/{}", self.agent);
-        self.proxy().set(vec![
-            Rule::always(fault).of(requests).below(&below).when(when),
-        ]);
+        self.proxy().set(vec![Rule::always(fault).of(requests).below(&below).when(when)]);
     }
 
     /// How often the rule was applied. A fault that never happened proves nothing.
@@ -206,8 +187,7 @@ impl Memory {
         let prefix = format!("agents/{}/", self.agent);
         let objects = self.objects();
         let keys = objects.keys();
-        keys.map(|key| key.strip_prefix(&prefix).unwrap().to_owned())
-            .collect()
+        keys.map(|key| key.strip_prefix(&prefix).unwrap().to_owned()).collect()
     }
 
     /// Replaces everything that the bucket has of the memory.
@@ -364,9 +344,7 @@ pub fn text(store: &S3Store, name: &str) -> String {
 pub fn try_text(store: &S3Store, name: &str) -> Result<String, Errno> {
     let attr = store.lookup(ROOT, name.as_bytes()).map_err(|e| e.errno)?;
     let mut out = Vec::new();
-    store
-        .read(attr.ino, 0, attr.size as usize, &mut out)
-        .map_err(|error| error.errno)?;
+    store.read(attr.ino, 0, attr.size as usize, &mut out).map_err(|error| error.errno)?;
     Ok(String::from_utf8_lossy(&out).into_owned())
 }
 
@@ -393,10 +371,7 @@ pub fn state(store: &dyn Store) -> Vec<String> {
         // The same number for all names of an inode.
         let number = inodes.len();
         let number = *inodes.entry(attr.ino).or_insert(number);
-        let mut line = format!(
-            "{path} #{number} {:?} {:o} {}:{}",
-            attr.kind, attr.permissions, attr.uid, attr.gid
-        );
+        let mut line = format!("{path} #{number} {:?} {:o} {}:{}", attr.kind, attr.permissions, attr.uid, attr.gid);
         match attr.kind {
             Kind::Directory => line += &format!(" {}", attr.nlink),
             Kind::Symlink => line += &format!(" {:?}", store.readlink(attr.ino).unwrap()),

@@ -100,10 +100,7 @@ pub fn beside_writers<W: FnMut(usize, usize) + Send>(
     });
     let newest = committed.iter().map(|row| row.load(Ordering::SeqCst)).max();
     let reads = reads.into_inner();
-    assert!(
-        reads > 200 && newest > Some(20),
-        "{reads} reads, {newest:?} written"
-    );
+    assert!(reads > 200 && newest > Some(20), "{reads} reads, {newest:?} written");
 }
 
 /// An embedded S3 server with its bucket, on a runtime of its own. It ends when it is dropped.
@@ -119,9 +116,7 @@ pub async fn serve_embedded(dir: &Path, quirk: Quirk) -> (Embedded, ServerAccess
     let access = ServerAccess::random(listener.local_addr().unwrap().port()).unwrap();
     let server = Embedded::serve_with(listener, dir, &access, quirk).unwrap();
     // A second server of a directory finds the bucket of the first.
-    servers::create_bucket(&access, servers::BUCKET)
-        .await
-        .unwrap();
+    servers::create_bucket(&access, servers::BUCKET).await.unwrap();
     (server, access)
 }
 
@@ -177,20 +172,12 @@ impl Cluster {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         // The script removes it, even if this process is killed. Short: a socket's path has 107 bytes.
         let dir = std::env::temp_dir().join(format!("ctxbench-pg-{}-{number}", std::process::id()));
-        Self {
-            script: Self::run(&dir),
-            dir,
-        }
+        Self { script: Self::run(&dir), dir }
     }
 
     pub fn run(dir: &Path) -> Child {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/postgres-cluster");
-        let mut script = Command::new(script)
-            .arg(dir)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut script = Command::new(script).arg(dir).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut ready = String::new();
         let mut said = BufReader::new(script.stdout.take().unwrap());
         said.read_line(&mut ready).unwrap();
@@ -216,10 +203,7 @@ pub fn cluster() -> Option<&'static Cluster> {
     static CLUSTER: OnceLock<Option<Cluster>> = OnceLock::new();
     let start = || {
         let missing = "PostgreSQL is not installed: make postgres";
-        let found = installed(
-            find_postgresql().ok_or(missing),
-            "CTXBENCH_REQUIRE_POSTGRES",
-        );
+        let found = installed(find_postgresql().ok_or(missing), "CTXBENCH_REQUIRE_POSTGRES");
         found.map(|_| Cluster::start())
     };
     CLUSTER.get_or_init(start).as_ref()

@@ -70,9 +70,7 @@ pub struct Session {
 
 impl Session {
     pub fn run(&self, sql: &str) {
-        self.runtime
-            .block_on(self.client.batch_execute(sql))
-            .unwrap();
+        self.runtime.block_on(self.client.batch_execute(sql)).unwrap();
     }
 
     fn value(&self, sql: &str) -> String {
@@ -101,9 +99,7 @@ pub struct Mail {
 
 /// An empty mailbox in each kind of database.
 pub fn mails() -> Vec<Mail> {
-    std::iter::once(Mail::new())
-        .chain(cluster().map(Cluster::mail))
-        .collect()
+    std::iter::once(Mail::new()).chain(cluster().map(Cluster::mail)).collect()
 }
 
 pub fn quoted(text: &str) -> String {
@@ -117,14 +113,8 @@ impl Mail {
         let path = dir.path().join("mail.db");
         let db = Connection::open(&path).unwrap();
         db.pragma_update(None, "journal_mode", "WAL").unwrap();
-        db.execute_batch(&MESSAGES.replace("{KEY}", "INTEGER PRIMARY KEY"))
-            .unwrap();
-        Self {
-            place: path.to_str().unwrap().to_owned(),
-            name: "SQLite".to_owned(),
-            db: Database::Sqlite(db),
-            dir,
-        }
+        db.execute_batch(&MESSAGES.replace("{KEY}", "INTEGER PRIMARY KEY")).unwrap();
+        Self { place: path.to_str().unwrap().to_owned(), name: "SQLite".to_owned(), db: Database::Sqlite(db), dir }
     }
 
     pub fn is_sqlite(&self) -> bool {

@@ -10,9 +10,7 @@ fn refusal(text: &str) -> String {
 #[test]
 fn a_fault_of_the_second_of_two_like_sections_has_its_line() {
     let file = |path: &str, more: &str| {
-        format!(
-            "[[file]]\nkey = 'id'\nrows = 'SELECT * FROM messages'\npath = '{path}'\n{more}\n\n"
-        )
+        format!("[[file]]\nkey = 'id'\nrows = 'SELECT * FROM messages'\npath = '{path}'\n{more}\n\n")
     };
     let two = |second: &str, more: &str| {
         let start = "name = 'x'\nessay = ''\n[source]\nkind = 'sqlite'\n\n";
@@ -49,9 +47,7 @@ fn a_wrong_definition_is_refused_with_file_line_and_field() {
     let with = |rest: &str| format!("name = 'x'\nessay = ''\n[source]\nkind = 'sqlite'\n\n{rest}");
     let file = |path: &str, rows: &str, more: &str| {
         let path = format!("path = '{path}'\nkey = 'id'\nrows = \"{rows}\"");
-        refusal(&with(&format!(
-            "[[file]]\n{path}\nbody = '{{body}}'\n{more}"
-        )))
+        refusal(&with(&format!("[[file]]\n{path}\nbody = '{{body}}'\n{more}")))
     };
     let all = "SELECT * FROM messages";
     insta::assert_snapshot!(file("{id}.eml", "SELECT id FROM messages", ""), @"x.toml:9: rows: no column `body`; there are id");
@@ -73,9 +69,7 @@ fn a_wrong_definition_is_refused_with_file_line_and_field() {
     insta::assert_snapshot!(below(&folder.replace("'{", "'{folder}/{")), @r#"x.toml:10: path "{folder}/{folder}": `:folder` would be two of its parts"#);
     insta::assert_snapshot!(below("[[question]]\npath = '{folder}/:a?{folder}'\nrows = 'SELECT 1'"), @r#"x.toml:10: path "{folder}/:a?{folder}": `:folder` would be two of its parts"#);
     let two = |first: &str, second: &str| {
-        let file = |path: &str| {
-            format!("[[file]]\npath = '{path}'\nkey = 'id'\nrows = '{all}'\nbody = ''\n")
-        };
+        let file = |path: &str| format!("[[file]]\npath = '{path}'\nkey = 'id'\nrows = '{all}'\nbody = ''\n");
         refusal(&with(&(file(first) + &file(second))))
     };
     insta::assert_snapshot!(two("{id} {subject}.eml", "{subject} {id}.eml"), @r#"x.toml:12: path "{subject} {id}.eml": a name could also be one of "{id} {subject}.eml" in the same directory"#);
@@ -98,16 +92,9 @@ fn a_wrong_definition_is_refused_with_file_line_and_field() {
     assert!(long.contains("a part has more than 191 bytes"), "{long}");
     let table = "[[source.table]]\nname = 'issue'\npath = ''\nkey = 'id'\ncolumns = [['number', '/number']]";
     insta::assert_snapshot!(refusal(&with(&format!("{table}\n{computed}"))), @"x.toml:9: key: table `issue` has no column `id`");
-    for rows in [
-        "ATTACH '/etc/passwd' AS other",
-        "PRAGMA user_version = 7",
-        "SELECT load_extension('x')",
-    ] {
+    for rows in ["ATTACH '/etc/passwd' AS other", "PRAGMA user_version = 7", "SELECT load_extension('x')"] {
         let said = file("{id}", rows, "");
-        assert!(
-            said.contains("not authorized") || said.contains("no such function"),
-            "{said}"
-        );
+        assert!(said.contains("not authorized") || said.contains("no such function"), "{said}");
     }
     assert!(refusal("name = 'x'").contains("x.toml"));
 }

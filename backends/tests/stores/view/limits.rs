@@ -39,7 +39,8 @@ fn computed(mail: &Mail, rows: &str, timeout_ms: u64) -> ViewStore {
     opened(&text, &mail.place, false).unwrap()
 }
 
-const ENDLESS: &str = "WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT (id + 1) % 1000 FROM n) SELECT count(*) AS n FROM n";
+const ENDLESS: &str =
+    "WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT (id + 1) % 1000 FROM n) SELECT count(*) AS n FROM n";
 
 #[test]
 fn a_query_that_takes_too_long_fails_in_time_and_holds_up_no_other() {
@@ -51,18 +52,12 @@ fn a_query_that_takes_too_long_fails_in_time_and_holds_up_no_other() {
             std::thread::sleep(Duration::from_millis(100));
             let quick = read(&store, "quick.txt").unwrap();
             let waited = began.elapsed();
-            assert!(
-                waited < Duration::from_millis(350),
-                "it waited for the slow one: {waited:?}"
-            );
+            assert!(waited < Duration::from_millis(350), "it waited for the slow one: {waited:?}");
             (failed.join().unwrap(), quick)
         });
         assert_eq!(quick, "1\n");
         let took = began.elapsed();
-        assert!(
-            took > Duration::from_millis(350) && took < Duration::from_millis(1200),
-            "{took:?}"
-        );
+        assert!(took > Duration::from_millis(350) && took < Duration::from_millis(1200), "{took:?}");
         fails(failed, Errno::IO, &["one.txt", "400 ms"]);
         assert_eq!(read(&store, "quick.txt").unwrap(), "1\n", "it goes on");
     }
@@ -109,9 +104,7 @@ fn a_column_of_100_mb_is_read_whole() {
         let mut part = Vec::new();
         loop {
             part.clear();
-            store
-                .read_handle(handle, ino, read as u64, 1 << 20, &mut part)
-                .unwrap();
+            store.read_handle(handle, ino, read as u64, 1 << 20, &mut part).unwrap();
             read += part.len();
             if part.is_empty() {
                 break;
@@ -292,11 +285,8 @@ fn a_row_with_a_bad_key_or_name_costs_one_row() {
         mail.add(7, "inbox", "ann", "s", "");
         // The key is text here, so that it can be anything.
         let rows = |keys: &[&str]| {
-            let rows: Vec<String> = keys
-                .iter()
-                .enumerate()
-                .map(|(at, key)| format!("SELECT {key} AS n, 'name {at}' AS title"))
-                .collect();
+            let rows: Vec<String> =
+                keys.iter().enumerate().map(|(at, key)| format!("SELECT {key} AS n, 'name {at}' AS title")).collect();
             rows.join(" UNION ALL ")
         };
         let view = |query: String| {
@@ -307,16 +297,7 @@ fn a_row_with_a_bad_key_or_name_costs_one_row() {
                 )
             })
         };
-        let store = view(rows(&[
-            "1",
-            "NULL",
-            "-1",
-            "1.5",
-            "2",
-            "2",
-            "9007199254740992",
-            "3",
-        ]));
+        let store = view(rows(&["1", "NULL", "-1", "1.5", "2", "2", "9007199254740992", "3"]));
         let names = list(&store, "");
         assert_eq!(names.len(), 3, "{}: {names:?}", mail.name);
         for (name, key) in names.iter().zip(["1 ", "2 ", "3 "]) {
@@ -328,11 +309,8 @@ fn a_row_with_a_bad_key_or_name_costs_one_row() {
         let quoted = |text: &str| format!("'{text}'");
         let long = quoted(&"x".repeat(5000));
         let titles = [&quoted("a/b"), &quoted(".."), &quoted(""), "NULL", &long];
-        let rows: Vec<String> = titles
-            .iter()
-            .enumerate()
-            .map(|(at, title)| format!("SELECT {at} AS n, {title} AS title"))
-            .collect();
+        let rows: Vec<String> =
+            titles.iter().enumerate().map(|(at, title)| format!("SELECT {at} AS n, {title} AS title")).collect();
         let store = view(rows.join(" UNION ALL "));
         let names = list(&store, "");
         assert_eq!(names.len(), titles.len(), "{}: {names:?}", mail.name);
@@ -341,9 +319,7 @@ fn a_row_with_a_bad_key_or_name_costs_one_row() {
             assert!(go(&store, name).is_ok(), "{name}");
         }
         if mail.is_sqlite() {
-            let store = view(
-                "SELECT 1 AS n, CAST(x'ff00fe' AS TEXT) AS title UNION ALL SELECT 2, 'good'".into(),
-            );
+            let store = view("SELECT 1 AS n, CAST(x'ff00fe' AS TEXT) AS title UNION ALL SELECT 2, 'good'".into());
             assert_eq!(list(&store, "").len(), 2);
             assert_eq!(read(&store, "2 good.md").unwrap(), "good");
         }
@@ -356,12 +332,7 @@ fn owner_and_group_and_mode_cannot_be_set() {
     let store = mail.view(false);
     let drafts = go(&store, "drafts").unwrap();
     let set = |(uid, gid, permissions)| {
-        let change = Change {
-            uid,
-            gid,
-            permissions,
-            ..Change::default()
-        };
+        let change = Change { uid, gid, permissions, ..Change::default() };
         store.setattr(&caller(1), drafts, &change)
     };
     let owner = (Some(1), None, None);

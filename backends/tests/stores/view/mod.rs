@@ -52,9 +52,7 @@ fn shows(store: &dyn Store, path: &str, parts: &[&str]) {
 
 fn go(store: &dyn Store, path: &str) -> Result<Ino> {
     let parts = path.split('/').filter(|part| !part.is_empty());
-    parts.into_iter().try_fold(ROOT, |dir, name| {
-        Ok(store.lookup(dir, name.as_bytes())?.ino)
-    })
+    parts.into_iter().try_fold(ROOT, |dir, name| Ok(store.lookup(dir, name.as_bytes())?.ino))
 }
 
 pub fn read(store: &dyn Store, path: &str) -> Result<String> {
@@ -194,10 +192,7 @@ fn a_commit_is_seen_by_the_next_call() {
 fn values_of_every_kind_are_names_that_are_found_again() {
     for mail in mails() {
         let long = "ä/".repeat(95);
-        for (id, text) in ["", ".", "..", "a/b", "100%", "tab\there", "ünï", &long]
-            .iter()
-            .enumerate()
-        {
+        for (id, text) in ["", ".", "..", "a/b", "100%", "tab\there", "ünï", &long].iter().enumerate() {
             let sender = if id == 7 { "long" } else { text };
             mail.add(id as i64, "inbox", sender, text, text);
         }
@@ -206,9 +201,7 @@ fn values_of_every_kind_are_names_that_are_found_again() {
             true => "CAST(x'ff2f00' AS TEXT), NULL, 'no time', CAST(x'fe' AS TEXT), x'00ff'",
             false => "NULL, NULL, 'no time', NULL, NULL",
         };
-        mail.run(&format!(
-            "INSERT INTO messages VALUES (50, NULL, {odd}, 'inbox', 0, 1)"
-        ));
+        mail.run(&format!("INSERT INTO messages VALUES (50, NULL, {odd}, 'inbox', 0, 1)"));
         let store = mail.view(false);
         let senders = list(&store, "inbox");
         // NULL, of PostgreSQL's row, names no directory.
@@ -253,15 +246,11 @@ fn a_long_directory_is_listed_in_parts_and_a_long_column_read_in_parts() {
             // Rows that come and go meanwhile neither repeat nor hide others.
             mail.run("DELETE FROM messages WHERE id < 100");
         }
-        let expected: Vec<String> = (1..=3000)
-            .map(|id| format!("2026-03-01 s{id} {id}.eml"))
-            .collect();
+        let expected: Vec<String> = (1..=3000).map(|id| format!("2026-03-01 s{id} {id}.eml")).collect();
         assert_eq!(seen, expected);
 
         let long = "x".repeat(20_000_000);
-        mail.run(&format!(
-            "UPDATE messages SET body = '{long}' WHERE id = 200"
-        ));
+        mail.run(&format!("UPDATE messages SET body = '{long}' WHERE id = 200"));
         let ino = go(&store, "inbox/ann/2026-03-01 s200 200.eml").unwrap();
         let size = store.getattr(ino).unwrap().size;
         assert!(size > 20_000_000);
@@ -312,22 +301,16 @@ fn changes_go_where_the_definition_allows_them() {
         let text = "To: ann\nSubject: Re: Budget\n\nsaved\n";
         write_new(&store, drafts, ".tmp", text).unwrap();
         let (tmp, old) = ((drafts, &b".tmp"[..]), (drafts, &b"Re: Budget 8.eml"[..]));
-        store
-            .rename(&caller(2), tmp, old, RenameMode::Replace)
-            .unwrap();
+        store.rename(&caller(2), tmp, old, RenameMode::Replace).unwrap();
         assert_eq!(list(&store, "drafts"), ["Re: Budget 8.eml"]);
         shows(&store, "drafts/Re: Budget 8.eml", &["saved"]);
 
         let name = &b"2026-03-01 Budget 7.eml"[..];
         let [from, to] = ["inbox/ann", "archive"].map(|dir| (go(&store, dir).unwrap(), name));
-        store
-            .rename(&caller(2), from, to, RenameMode::Replace)
-            .unwrap();
+        store.rename(&caller(2), from, to, RenameMode::Replace).unwrap();
         assert_eq!(list(&store, "archive"), ["2026-03-01 ann Budget 7.eml"]);
         assert!(list(&store, "inbox").is_empty());
-        let gone = store
-            .unlink(&caller(2), drafts, b"Re: Budget 8.eml")
-            .unwrap();
+        let gone = store.unlink(&caller(2), drafts, b"Re: Budget 8.eml").unwrap();
         assert_eq!(gone, Some(draft));
         assert!(list(&store, "drafts").is_empty());
         assert_eq!(mail.value("SELECT count(*) FROM messages"), "1");

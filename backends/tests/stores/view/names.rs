@@ -122,14 +122,7 @@ fn a_directory_is_marked_where_a_file_beside_it_could_have_its_name() {
     });
     let mut found = open_all(&store, "");
     found.sort();
-    let files = [
-        "%.txt",
-        "%~one.txt/2",
-        "%~two.txt/3",
-        "ann.txt",
-        "ann/1",
-        "one.txt",
-    ];
+    let files = ["%.txt", "%~one.txt/2", "%~two.txt/3", "ann.txt", "ann/1", "one.txt"];
     assert_eq!(found, files);
     // Not by its plain name either, though no file has it.
     assert_eq!(errno(go(&store, "two.txt")), Errno::NOENT);
@@ -152,13 +145,7 @@ fn a_directory_beside_files_with_a_key_is_marked_only_where_a_file_could_have_it
     };
     let store = view("");
     let mut dirs = list(&store, "in");
-    dirs.retain(|name| {
-        store
-            .getattr(go(&store, &format!("in/{name}")).unwrap())
-            .unwrap()
-            .kind
-            == Kind::Directory
-    });
+    dirs.retain(|name| store.getattr(go(&store, &format!("in/{name}")).unwrap()).unwrap().kind == Kind::Directory);
     assert_eq!(dirs, ["%~7 x.eml", "2026-03", "7up", "x 7.eml"]);
 
     // A file cannot get a name that a row could give to a directory.
@@ -187,8 +174,7 @@ fn an_index_on_a_column_without_a_type_finds_a_name() {
     let mail = Mail::new();
     mail.run(LOOSE);
     mail.run("CREATE INDEX by_name ON loose (name)");
-    let rows =
-        "WITH RECURSIVE n(id) AS (SELECT 10 UNION ALL SELECT id + 1 FROM n WHERE id < 300000)
+    let rows = "WITH RECURSIVE n(id) AS (SELECT 10 UNION ALL SELECT id + 1 FROM n WHERE id < 300000)
         INSERT INTO loose SELECT id, 2025, id, 'x', 1 FROM n";
     mail.run(rows);
     let store = mail.view_as(false, |_| LOOSE_VIEW.to_owned());
@@ -205,21 +191,12 @@ fn an_index_on_a_column_without_a_type_finds_a_name() {
 fn a_task_whose_state_is_not_text_is_found_by_its_state() {
     let dir = tempfile::tempdir().unwrap();
     for (at, state) in ["4", "\"4\"", "true", "0.5", "\"open\""].iter().enumerate() {
-        let (task, text) = (
-            format!("tasks/{at}.json"),
-            format!(r#"{{"state": {state}}}"#),
-        );
+        let (task, text) = (format!("tasks/{at}.json"), format!(r#"{{"state": {state}}}"#));
         write_files(dir.path(), &[(&task, &text)]);
     }
     let store = controller(dir.path());
     let found = open_all(&store, "tasks-by-state/");
-    let expected = [
-        "0.5/3.json",
-        "1/2.json",
-        "4/0.json",
-        "4/1.json",
-        "open/4.json",
-    ];
+    let expected = ["0.5/3.json", "1/2.json", "4/0.json", "4/1.json", "open/4.json"];
     let expected = expected.map(|path| format!("tasks-by-state/{path}"));
     assert_eq!(found, expected);
 }
@@ -227,10 +204,7 @@ fn a_task_whose_state_is_not_text_is_found_by_its_state() {
 #[test]
 fn an_answer_names_paths_that_are_there() {
     for mail in mails() {
-        for (id, sender) in ["ann", "a/b\u{7}", "100%", "", &"ü".repeat(300)]
-            .iter()
-            .enumerate()
-        {
+        for (id, sender) in ["ann", "a/b\u{7}", "100%", "", &"ü".repeat(300)].iter().enumerate() {
             mail.add(id as i64, "inbox", sender, "Two\nlines: a/b", "body");
         }
         let store = mail.view(false);

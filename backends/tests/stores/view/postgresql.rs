@@ -23,9 +23,7 @@ fn answers_are_kept_until_the_channel_notifies_of_a_change() {
     mail.add(7, "inbox", "ann@x.org", "Budget", "one");
     let store = mail.view_as(true, with_channel);
     for round in 0..200 {
-        mail.run(&format!(
-            "UPDATE messages SET body = '{round}' WHERE id = 7"
-        ));
+        mail.run(&format!("UPDATE messages SET body = '{round}' WHERE id = 7"));
         let text = read(&store, FIRST).unwrap();
         assert!(text.ends_with(&format!("\n\n{round}\n")), "{text}");
     }
@@ -68,10 +66,7 @@ fn a_query_changes_nothing_whatever_it_calls() {
         }
     }
     assert_eq!(mail.value("SELECT count(*) FROM messages"), "0");
-    for rows in [
-        "DELETE FROM messages RETURNING id",
-        "SELECT 1; DROP TABLE messages",
-    ] {
+    for rows in ["DELETE FROM messages RETURNING id", "SELECT 1; DROP TABLE messages"] {
         assert!(refusal(open(rows)).starts_with("x.toml:"));
     }
 }
@@ -83,18 +78,12 @@ fn a_password_in_the_url_and_a_superuser_are_refused_and_the_password_is_not_sho
     let (place, password) = (&mail.place, "postgresql://me:sesame@localhost/");
     let superuser = "files and programs of the server";
     for (place, parts) in [
-        (
-            place.replace("postgresql:///", password),
-            &["PGPASSWORD"][..],
-        ),
+        (place.replace("postgresql:///", password), &["PGPASSWORD"][..]),
         (format!("{place}&password=sesame"), &["PGPASSWORD"]),
         (cluster.url(&mail.name, "postgres"), &[superuser]),
         (cluster.url("missing", &mail.name), &["missing"]),
         (format!("{place}&sslmode=require"), &["TLS"]),
-        (
-            "postgresql:///mail?host=/nowhere&user=me".to_owned(),
-            &["/nowhere", "fix:"],
-        ),
+        ("postgresql:///mail?host=/nowhere&user=me".to_owned(), &["/nowhere", "fix:"]),
     ] {
         let said = refusal(opened(&shipped("mail"), &place, false));
         has(&said, parts);

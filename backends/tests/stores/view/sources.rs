@@ -22,16 +22,7 @@ fn the_six_directories_of_a_controller_compute_health_logs_and_links() {
     ];
     write_files(root, &files);
     let store = controller(root);
-    let top = [
-        "health",
-        "inbox",
-        "logs",
-        "observations",
-        "outbox",
-        "state",
-        "tasks",
-        "tasks-by-state",
-    ];
+    let top = ["health", "inbox", "logs", "observations", "outbox", "state", "tasks", "tasks-by-state"];
     assert_eq!(list(&store, ""), top);
     let is_healthy = |part: &str| shows(&store, "health/tasks.json", &[part]);
     is_healthy("{\"tasks\":2,\"open\":2,\"blocked\":1,\"unreadable\":1}\n");
@@ -43,10 +34,7 @@ fn the_six_directories_of_a_controller_compute_health_logs_and_links() {
     let link = go(&store, "tasks/build/depends-on/plan.json").unwrap();
     let target = String::from_utf8(store.readlink(link).unwrap()).unwrap();
     let task = target.strip_prefix("../../").unwrap();
-    assert_eq!(
-        read(&store, &format!("tasks/{task}")).unwrap(),
-        r#"{"state": "open"}"#
-    );
+    assert_eq!(read(&store, &format!("tasks/{task}")).unwrap(), r#"{"state": "open"}"#);
 
     for round in 0..20 {
         let state = if round % 2 == 0 { "done" } else { "open" };
@@ -87,10 +75,7 @@ fn the_layout_of_source_1_has_its_tasks_memories_and_mail_in_the_view() {
         (".claude/projects/-home-me-b/memory/MEMORY.md", "of b\n"),
         (".claude/projects/-home-me-b/memory/disk.md", "full\n"),
         (".claude/projects/-home-me-b/session.jsonl", "{}\n"),
-        (
-            ".claude/projects/-home-me-b/memory/deep/x.md",
-            "not shown\n",
-        ),
+        (".claude/projects/-home-me-b/memory/deep/x.md", "not shown\n"),
         (".claude/projects/-home-me-b/x/memory/x.md", "not shown\n"),
         (".claude/projects/memory/x.md", "not shown\n"),
         ("inbox/new/1.M1.host", "new mail"),
@@ -133,11 +118,8 @@ fn links_of_a_directory_are_followed_inside_it_and_never_outside() {
     let root = dir.path();
     let secret = elsewhere.path().join("secret.json");
     std::fs::write(&secret, "secret").unwrap();
-    let files = [
-        ("kept/tasks/plan.json", r#"{"state": "open"}"#),
-        ("kept/more/log.log", "one\n"),
-        ("state/own.json", "{}"),
-    ];
+    let files =
+        [("kept/tasks/plan.json", r#"{"state": "open"}"#), ("kept/more/log.log", "one\n"), ("state/own.json", "{}")];
     write_files(root, &files);
     let link = |target: &Path, path: &str| {
         std::os::unix::fs::symlink(target, root.join(path)).unwrap();
@@ -163,11 +145,7 @@ fn links_of_a_directory_are_followed_inside_it_and_never_outside() {
     let state = ["again.json", "own.json", "plan.json"];
     assert_eq!(list(&store, "state"), state);
     for path in ["state/again.json", "state/plan.json", "tasks/plan.json"] {
-        assert_eq!(
-            read(&store, path).unwrap(),
-            r#"{"state": "open"}"#,
-            "{path}"
-        );
+        assert_eq!(read(&store, path).unwrap(), r#"{"state": "open"}"#, "{path}");
     }
     for outside in ["inbox", "outbox", "observations"] {
         assert_eq!(list(&store, outside), Vec::<String>::new(), "{outside}");
@@ -175,10 +153,7 @@ fn links_of_a_directory_are_followed_inside_it_and_never_outside() {
     // A change of what a link leads to is seen, and so is another target.
     write_files(root, &[("kept/tasks/plan.json", r#"{"state": "done"}"#)]);
     assert_eq!(list(&store, "tasks-by-state"), ["done"]);
-    assert_eq!(
-        read(&store, "state/plan.json").unwrap(),
-        r#"{"state": "done"}"#
-    );
+    assert_eq!(read(&store, "state/plan.json").unwrap(), r#"{"state": "done"}"#);
     for (target, shown) in [(Path::new("own.json"), Some("{}")), (&*secret, None)] {
         std::fs::remove_file(root.join("state/again.json")).unwrap();
         link(target, "state/again.json");
@@ -222,11 +197,7 @@ fn links_that_multiply_each_other_show_a_bounded_number_of_files() {
 #[test]
 fn a_mail_that_is_new_and_seen_at_once_is_listed_once() {
     let dir = tempfile::tempdir().unwrap();
-    let files = [
-        ("inbox/new/1.mail", "new"),
-        ("inbox/cur/1.mail", "seen"),
-        ("inbox/new/2.mail", "other"),
-    ];
+    let files = [("inbox/new/1.mail", "new"), ("inbox/cur/1.mail", "seen"), ("inbox/new/2.mail", "other")];
     write_files(dir.path(), &files);
     let store = controller(dir.path());
     assert_eq!(list(&store, "inbox"), ["1.mail", "2.mail"]);
@@ -292,10 +263,7 @@ struct Issues {
 impl Issues {
     fn new(count: i64) -> Arc<Self> {
         let issue = |number| (number, format!("Issue {number}"));
-        Arc::new(Self {
-            issues: Mutex::new((1..=count).map(issue).collect()),
-            ..Self::default()
-        })
+        Arc::new(Self { issues: Mutex::new((1..=count).map(issue).collect()), ..Self::default() })
     }
 
     fn serve(self: &Arc<Self>) -> String {
@@ -377,22 +345,16 @@ fn an_issue_that_is_inserted_between_two_pages_doubles_none() {
 fn a_redirection_is_refused_and_the_other_server_is_not_asked() {
     let empty = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]".to_owned();
     let (elsewhere, asked) = answering(empty);
-    let (url, _) = answering(format!(
-        "HTTP/1.1 302 Found\r\nLocation: {elsewhere}\r\nContent-Length: 0\r\n\r\n"
-    ));
+    let (url, _) = answering(format!("HTTP/1.1 302 Found\r\nLocation: {elsewhere}\r\nContent-Length: 0\r\n\r\n"));
     let refused = refusal(issues(&url, 2000));
-    let host = elsewhere
-        .trim_start_matches("http://")
-        .trim_end_matches('/');
+    let host = elsewhere.trim_start_matches("http://").trim_end_matches('/');
     has(&refused, &["redirects are not followed", "(302)", host]);
     assert_eq!(asked.load(Ordering::SeqCst), 0);
 }
 
 #[test]
 fn a_bad_element_of_a_list_costs_one_row() {
-    let good = |number: i64| {
-        format!(r#"{{"number": {number}, "title": "Good", "user": {{"login": "ann"}}}}"#)
-    };
+    let good = |number: i64| format!(r#"{{"number": {number}, "title": "Good", "user": {{"login": "ann"}}}}"#);
     let deep = format!("{}1{}", "[".repeat(200), "]".repeat(200));
     let bad = [
         "null".to_owned(),
@@ -416,15 +378,10 @@ fn a_bad_element_of_a_list_costs_one_row() {
         r#"{"number": [], "title": "List"}"#,
     ];
     let elements = bad.iter().map(String::as_str).chain(odd);
-    for each in elements
-        .map(str::to_owned)
-        .chain([bad.join(","), odd.join(",")])
-    {
+    for each in elements.map(str::to_owned).chain([bad.join(","), odd.join(",")]) {
         let body = format!("[{},{each},{}]", good(1), good(2));
         let length = body.len();
-        let (url, _) = answering(format!(
-            "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}"
-        ));
+        let (url, _) = answering(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}"));
         let store = issues(&url, 4000).unwrap();
         assert_eq!(list(&store, "open"), ["1 Good.md", "2 Good.md"], "{each}");
         shows(&store, "open/2 Good.md", &["# Good", "by ann"]);
@@ -444,10 +401,7 @@ fn a_page_of_very_many_rows_keeps_to_the_time_that_a_call_has() {
     let refused = refusal(issues(&url, 4000));
     let took = began.elapsed();
     assert!(took < Duration::from_millis(4000 + 1500), "{took:?}");
-    assert!(
-        refused.contains("1000000 rows") || refused.contains("4000 ms"),
-        "{refused}"
-    );
+    assert!(refused.contains("1000000 rows") || refused.contains("4000 ms"), "{refused}");
 }
 
 /// The environment of a process is the same for all its tests: this one runs itself in another process.
@@ -512,17 +466,10 @@ fn every_file_of_a_directory_has_one_name_that_opens_it() {
     let mut expected = Vec::new();
     let long = |end: &str| [&b"x".repeat(250)[..], end.as_bytes()].concat();
     let escaped = |end: &str| [&b"%".repeat(200)[..], end.as_bytes()].concat();
-    for (at, name) in [
-        long("1"),
-        long("2"),
-        escaped("1"),
-        escaped("2"),
-        b"\xff".to_vec(),
-        b"\xfe".to_vec(),
-        b"%~7".to_vec(),
-    ]
-    .iter()
-    .enumerate()
+    for (at, name) in
+        [long("1"), long("2"), escaped("1"), escaped("2"), b"\xff".to_vec(), b"\xfe".to_vec(), b"%~7".to_vec()]
+            .iter()
+            .enumerate()
     {
         let path = state.join(std::ffi::OsStr::from_bytes(name));
         std::fs::write(path, at.to_string()).unwrap();
@@ -534,9 +481,7 @@ fn every_file_of_a_directory_has_one_name_that_opens_it() {
     expected.sort();
     let store = controller(dir.path());
     let mut names = list(&store, "state");
-    let texts = names
-        .iter()
-        .map(|name| read(&store, &format!("state/{name}")));
+    let texts = names.iter().map(|name| read(&store, &format!("state/{name}")));
     let mut texts: Vec<String> = texts.map(Result::unwrap).collect();
     texts.sort();
     assert_eq!(texts, expected);
@@ -564,9 +509,7 @@ fn a_file_with_the_name_of_a_computed_one_is_shown_beside_it() {
 fn a_json_interface_is_asked_again_by_entity_tag_and_page_by_page() {
     let server = Issues::new(5);
     let store = issues(&server.serve(), 4000).unwrap();
-    let expected: Vec<String> = (1..=5)
-        .map(|number| format!("{number} Issue {number}.md"))
-        .collect();
+    let expected: Vec<String> = (1..=5).map(|number| format!("{number} Issue {number}.md")).collect();
     assert_eq!(list(&store, "open"), expected);
     assert_eq!(server.sent.load(Ordering::Relaxed), 3);
     shows(&store, "open/4 Issue 4.md", &["by ann"]);
@@ -629,9 +572,7 @@ fn a_list_that_grows_behind_a_full_last_page_is_seen() {
 fn a_page_that_is_too_long_is_an_error() {
     let long = (64 << 20) + 1;
     let page = " ".repeat(long);
-    let (url, _) = answering(format!(
-        "HTTP/1.1 200 OK\r\nContent-Length: {long}\r\n\r\n{page}"
-    ));
+    let (url, _) = answering(format!("HTTP/1.1 200 OK\r\nContent-Length: {long}\r\n\r\n{page}"));
     let refused = refusal(issues(&url, 60_000));
     has(&refused, &["GET /issues", "more than 64 MiB"]);
 }
@@ -646,10 +587,7 @@ fn a_url_without_a_slash_at_its_end_keeps_its_last_part() {
 #[test]
 fn a_link_to_an_issue_with_a_long_title_leads_to_its_file() {
     let server = Issues::new(3);
-    for (at, title) in ["ä".repeat(150), "a/b".repeat(90), "x".repeat(245)]
-        .iter()
-        .enumerate()
-    {
+    for (at, title) in ["ä".repeat(150), "a/b".repeat(90), "x".repeat(245)].iter().enumerate() {
         server.issues.lock().unwrap()[at].1.clone_from(title);
     }
     let store = issues(&server.serve(), 4000).unwrap();
@@ -718,9 +656,7 @@ fn the_link_of_an_unchanged_page_leads_to_the_next_one() {
         let has_tag = request.iter().any(|line| is_tag(line));
         let answer = match (request[0].contains("page=2"), has_tag) {
             (true, _) => format!("200 OK\r\nContent-Length: {}\r\n\r\n{issue}", issue.len()),
-            (_, true) => {
-                "304 Not Modified\r\nLink: </issues?page=2>; rel=\"next\"\r\n\r\n".to_owned()
-            }
+            (_, true) => "304 Not Modified\r\nLink: </issues?page=2>; rel=\"next\"\r\n\r\n".to_owned(),
             _ => "200 OK\r\nETag: \"one\"\r\nContent-Length: 2\r\n\r\n[]".to_owned(),
         };
         // A server may close each connection after one answer.

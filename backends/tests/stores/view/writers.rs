@@ -127,9 +127,7 @@ fn write_twice(store: &ViewStore, ino: Ino) -> [Result<()>; 2] {
     write(store, writers[0], 20, rest).unwrap();
     for (writer, text) in writers.iter().zip(&texts) {
         let mut content = Vec::new();
-        store
-            .read_handle(*writer, ino, 0, 999, &mut content)
-            .unwrap();
+        store.read_handle(*writer, ino, 0, 999, &mut content).unwrap();
         assert_eq!(String::from_utf8(content).unwrap(), *text);
         let attr = store.getattr_handle(*writer, ino).unwrap();
         assert_eq!(attr.size, text.len() as u64);
@@ -218,14 +216,7 @@ fn calls_that_wait_for_a_database_are_slow_and_no_others() {
     for (mail, store, ino) in drafts() {
         let dir = go(&store, "drafts").unwrap();
         let read = Slow::Read { offset: 0, size: 1 };
-        let calls = [
-            Slow::Close,
-            Slow::Fsync,
-            Slow::Open,
-            Slow::Change,
-            Slow::Approval,
-            read,
-        ];
+        let calls = [Slow::Close, Slow::Fsync, Slow::Open, Slow::Change, Slow::Approval, read];
         let slow = || calls.map(|call| store.is_slow(ino, call));
         let writer = open_cut(&store, ino).unwrap();
         assert_eq!(slow(), [true, true, false, false, false, false]);
@@ -264,18 +255,14 @@ fn writers_that_wait_for_a_lock_leave_connections_to_readers() {
         let writers: Vec<(u64, Ino)> = writers.collect();
         other("BEGIN; UPDATE messages SET is_read = 0");
         std::thread::scope(|scope| {
-            let commits = writers
-                .iter()
-                .map(|(writer, ino)| scope.spawn(|| close(&store, *writer, *ino)));
+            let commits = writers.iter().map(|(writer, ino)| scope.spawn(|| close(&store, *writer, *ino)));
             let commits: Vec<_> = commits.collect();
             std::thread::sleep(Duration::from_millis(200));
             // A reader that waited for a connection would get an error.
             assert_eq!(read(&store, &paths[0]).unwrap(), draft("one"));
             assert!(commits.iter().all(|commit| !commit.is_finished()));
             other("COMMIT");
-            commits
-                .into_iter()
-                .for_each(|it| it.join().unwrap().unwrap());
+            commits.into_iter().for_each(|it| it.join().unwrap().unwrap());
         });
         let committed = "SELECT count(*) FROM messages WHERE body = 'two'";
         assert_eq!(mail.value(committed), "12");
@@ -290,17 +277,13 @@ fn save_by_rename(store: &ViewStore, text: &str) -> Result<()> {
 fn rename_over(store: &ViewStore) -> Result<()> {
     let drafts = go(store, "drafts")?;
     let (from, to) = ((drafts, &b".tmp"[..]), (drafts, &b"Draft 8.eml"[..]));
-    store
-        .rename(&caller(2), from, to, RenameMode::Replace)
-        .map(|_| ())
+    store.rename(&caller(2), from, to, RenameMode::Replace).map(|_| ())
 }
 
 #[test]
 fn a_save_by_rename_changes_both_rows_or_none() {
     for (mail, store, _) in drafts().iter().filter(|(mail, ..)| mail.is_sqlite()) {
-        mail.run(
-            "CREATE TRIGGER keeps BEFORE DELETE ON messages BEGIN SELECT RAISE(ABORT, 'kept'); END",
-        );
+        mail.run("CREATE TRIGGER keeps BEFORE DELETE ON messages BEGIN SELECT RAISE(ABORT, 'kept'); END");
         assert_eq!(errno(save_by_rename(store, &draft("two"))), Errno::INVAL);
         assert_eq!(read(store, DRAFT).unwrap(), draft("one"));
         mail.run("DROP TRIGGER keeps");
@@ -356,9 +339,7 @@ fn a_rename_to_another_name_of_the_same_row_keeps_the_row() {
         let shown = list(&store, "drafts").remove(0);
         let drafts = go(&store, "drafts").unwrap();
         let (from, to) = ((drafts, shown.as_bytes()), (drafts, &b"a.eml"[..]));
-        store
-            .rename(&caller(2), from, to, RenameMode::Replace)
-            .unwrap();
+        store.rename(&caller(2), from, to, RenameMode::Replace).unwrap();
         assert_eq!(mail.value("SELECT body FROM messages"), "first");
     }
 }

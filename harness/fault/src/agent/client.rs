@@ -30,10 +30,7 @@ pub(super) fn open_many(dir: &Path, files: u64, caller: &mut Caller) -> io::Resu
     let is_too_few = |limit: Option<u64>| limit.is_some_and(|limit| limit < wanted);
     let limit = getrlimit(Resource::Nofile);
     if is_too_few(limit.current) {
-        let raised = Rlimit {
-            current: Some(wanted),
-            maximum: limit.maximum.map(|maximum| maximum.max(wanted)),
-        };
+        let raised = Rlimit { current: Some(wanted), maximum: limit.maximum.map(|maximum| maximum.max(wanted)) };
         // If the limit cannot be raised, `open` fails with EMFILE, and that is recorded.
         let _ = setrlimit(Resource::Nofile, raised);
     }
@@ -73,10 +70,7 @@ pub(super) fn many_files(dir: &Path, files: u64, caller: &mut Caller) -> io::Res
     let different: BTreeSet<&OsString> = listed.iter().collect();
     if listed.len() as u64 != files || different.len() != listed.len() {
         let (names, different) = (listed.len(), different.len());
-        caller.wrong(
-            "readdir",
-            format!("{names} names, {different} different, of {files}"),
-        );
+        caller.wrong("readdir", format!("{names} names, {different} different, of {files}"));
     }
     let last = dir.join(format!("note-{:06}.md", files - 1));
     let read = caller.call("read", || fs::read_to_string(&last))?;
@@ -94,12 +88,7 @@ fn list(dir: &Path) -> io::Result<Vec<OsString>> {
     entries.map(|entry| Ok(entry?.file_name())).collect()
 }
 
-pub(super) fn large_file(
-    path: &Path,
-    mib: u64,
-    written: u64,
-    caller: &mut Caller,
-) -> io::Result<()> {
+pub(super) fn large_file(path: &Path, mib: u64, written: u64, caller: &mut Caller) -> io::Result<()> {
     let third = (written / 3).max(1);
     if let Some(dir) = path.parent() {
         caller.call("mkdir", || fs::create_dir_all(dir))?;
@@ -226,19 +215,13 @@ pub(super) fn odd_names(dir: &Path, caller: &mut Caller) -> io::Result<()> {
     }
     for name in &listed {
         if !held.contains(name) {
-            caller.wrong(
-                "readdir",
-                format!("{:?} is listed, and was never made", shown(name)),
-            );
+            caller.wrong("readdir", format!("{:?} is listed, and was never made", shown(name)));
         }
     }
     // A name longer than NAME_MAX must be refused.
     let too_long = fs::write(dir.join("x".repeat(256)), b"x");
     if too_long.as_ref().err().and_then(io::Error::raw_os_error) != Some(36) {
-        caller.wrong(
-            "create",
-            format!("a name of 256 bytes: {too_long:?} instead of ENAMETOOLONG"),
-        );
+        caller.wrong("create", format!("a name of 256 bytes: {too_long:?} instead of ENAMETOOLONG"));
     }
     Ok(())
 }
@@ -263,10 +246,7 @@ pub(super) fn deep_path(dir: &Path, depth: u32, caller: &mut Caller) -> io::Resu
     caller.call("rename", || fs::rename(&top, &renamed))?;
     let read = caller.call("read", || fs::read(inside(&renamed).join("note")))?;
     if read != b"down here" {
-        caller.wrong(
-            "read",
-            "the file at the bottom holds something else".to_owned(),
-        );
+        caller.wrong("read", "the file at the bottom holds something else".to_owned());
     }
     if fs::metadata(&top).is_ok() {
         caller.wrong("stat", "the old name is still there".to_owned());
@@ -297,10 +277,7 @@ mod tests {
     #[test]
     fn a_plain_directory_passes_every_unusual_request() {
         let dir = tempfile::tempdir().unwrap();
-        let large = Job::LargeFile {
-            mib: 9,
-            written_mib: 3,
-        };
+        let large = Job::LargeFile { mib: 9, written_mib: 3 };
         for (at, job) in [
             ("open", Job::OpenMany(20)),
             ("many", Job::ManyFiles(50)),

@@ -176,11 +176,7 @@ pub(super) struct Caller {
 
 impl Caller {
     /// Makes a call and records its failure. The caller decides whether the failure ends the job.
-    pub(super) fn call<T>(
-        &mut self,
-        name: &str,
-        call: impl FnOnce() -> io::Result<T>,
-    ) -> Result<T, io::Error> {
+    pub(super) fn call<T>(&mut self, name: &str, call: impl FnOnce() -> io::Result<T>) -> Result<T, io::Error> {
         // Standard output may be closed, and `println!` would panic.
         let _ = writeln!(io::stdout(), ">{name}");
         let started = Instant::now();
@@ -214,12 +210,7 @@ impl Caller {
     }
 
     fn failed(&mut self, call: &str, what: SeenKind, text: String) {
-        self.answer.failures.push(Failure {
-            call: call.to_owned(),
-            what,
-            errno: None,
-            text,
-        });
+        self.answer.failures.push(Failure { call: call.to_owned(), what, errno: None, text });
     }
 
     pub(super) fn fact(&mut self, name: &str, fact: Fact) {
@@ -243,10 +234,7 @@ pub fn serve() -> anyhow::Result<()> {
         let answer = perform(&at, job, &mut kept)?;
         let mut out = io::stdout().lock();
         let answer = serde_json::to_string(&answer)?;
-        if writeln!(out, "{answer}")
-            .and_then(|()| out.flush())
-            .is_err()
-        {
+        if writeln!(out, "{answer}").and_then(|()| out.flush()).is_err() {
             break;
         }
     }
@@ -279,12 +267,7 @@ fn perform(at: &Path, job: Job, kept: &mut Kept) -> anyhow::Result<JobAnswer> {
                 caller.fact("pending", Fact::Count(pending.trim().parse()?));
             }
         }
-        Job::AddLines {
-            how,
-            agent,
-            times,
-            pause_us,
-        } => {
+        Job::AddLines { how, agent, times, pause_us } => {
             let pause = Duration::from_micros(pause_us);
             sharing::add_lines(at, how, agent, times, pause, caller);
         }
@@ -299,9 +282,7 @@ fn perform(at: &Path, job: Job, kept: &mut Kept) -> anyhow::Result<JobAnswer> {
         Job::OpenMany(files) => timed(caller, |caller| client::open_many(at, files, caller)),
         Job::ManyFiles(files) => timed(caller, |caller| client::many_files(at, files, caller)),
         Job::LargeFile { mib, written_mib } => {
-            timed(caller, |caller| {
-                client::large_file(at, mib, written_mib, caller)
-            });
+            timed(caller, |caller| client::large_file(at, mib, written_mib, caller));
         }
         Job::OddNames => timed(caller, |caller| client::odd_names(at, caller)),
         Job::DeepPath(depth) => timed(caller, |caller| client::deep_path(at, depth, caller)),
@@ -333,19 +314,14 @@ fn unlink(path: &Path) -> io::Result<()> {
 /// The first calls of any program. Each one is made even if an earlier one failed.
 fn look(root: &Path, caller: &mut Caller) {
     let file = root.join("looked");
-    let _ = caller.call("readdir", || {
-        std::fs::read_dir(root)?.try_for_each(|entry| entry.map(drop))
-    });
+    let _ = caller.call("readdir", || std::fs::read_dir(root)?.try_for_each(|entry| entry.map(drop)));
     let _ = caller.call("stat", || std::fs::metadata(root));
     // The kernel may cache attributes, but not the free space.
     let _ = caller.call("statfs", || Ok(rustix::fs::statvfs(root)?));
     let _ = caller.call("write", || std::fs::write(&file, b"x"));
     match caller.call("read", || std::fs::read(&file)) {
         Ok(bytes) if bytes != b"x" => {
-            caller.wrong(
-                "read",
-                format!("{} bytes instead of what was just written", bytes.len()),
-            );
+            caller.wrong("read", format!("{} bytes instead of what was just written", bytes.len()));
         }
         _ => {}
     }
@@ -364,14 +340,6 @@ mod tests {
         caller.wrong("read", "byte 3 of 9".to_owned());
         let failures = caller.answer.failures.iter();
         let kinds: Vec<_> = failures.map(|failure| failure.what).collect();
-        assert_eq!(
-            kinds,
-            [
-                SeenKind::Unnumbered,
-                SeenKind::Errno,
-                SeenKind::Late,
-                SeenKind::WrongBytes
-            ]
-        );
+        assert_eq!(kinds, [SeenKind::Unnumbered, SeenKind::Errno, SeenKind::Late, SeenKind::WrongBytes]);
     }
 }

@@ -97,11 +97,7 @@ impl Changes {
     }
 
     /// Writes the record of the first change, and keeps its file open.
-    pub(super) fn write_and_hold(
-        &self,
-        root: &Path,
-        caller: &mut Caller,
-    ) -> anyhow::Result<Option<Held>> {
+    pub(super) fn write_and_hold(&self, root: &Path, caller: &mut Caller) -> anyhow::Result<Option<Held>> {
         self.write(root, caller, |writer| writer.hold())
     }
 
@@ -116,13 +112,7 @@ impl Changes {
             .create(true)
             .open(&self.acknowledgements)
             .with_context(|| format!("opening {}", self.acknowledgements.display()))?;
-        let done = how(&mut Writer {
-            job: self,
-            caller,
-            journal,
-            root,
-            dir: root.join(DIR),
-        });
+        let done = how(&mut Writer { job: self, caller, journal, root, dir: root.join(DIR) });
         match done {
             Ok(done) => Ok(Some(done)),
             Err(Stopped::ByBackend) => Ok(None),
@@ -140,19 +130,13 @@ impl Writer<'_> {
         })
     }
 
-    fn acknowledge(
-        &mut self,
-        number: u64,
-        version: u64,
-        class: Acknowledgement,
-    ) -> Result<(), Stopped> {
+    fn acknowledge(&mut self, number: u64, version: u64, class: Acknowledgement) -> Result<(), Stopped> {
         self.note(&acknowledge_lines(&[(number, version)], class))
     }
 
     fn all(&mut self) -> Result<(), Stopped> {
         self.caller.answer.next = self.job.first;
-        self.caller
-            .call("mkdir", || fs::create_dir_all(&self.dir))?;
+        self.caller.call("mkdir", || fs::create_dir_all(&self.dir))?;
         if self.job.sync != SyncClass::Close {
             self.sync_dir(self.root)?;
         }
@@ -261,20 +245,14 @@ impl Writer<'_> {
     fn hold(&mut self) -> Result<Held, Stopped> {
         let job = self.job;
         self.caller.answer.next = job.first + 1;
-        self.caller
-            .call("mkdir", || fs::create_dir_all(&self.dir))?;
+        self.caller.call("mkdir", || fs::create_dir_all(&self.dir))?;
         // A record that no other change writes.
         let (number, version) = (job.records, job.first);
         self.note(&begin_line(number, version, RecordChange::Put))?;
         let file = self.overwrite(number, version)?;
         let journal = self.journal.try_clone();
         let journal = journal.map_err(|error| Stopped::ByHarness(error.into()))?;
-        Ok(Held {
-            file,
-            number,
-            version,
-            journal,
-        })
+        Ok(Held { file, number, version, journal })
     }
 }
 
@@ -287,9 +265,7 @@ impl Held {
             return Ok(());
         }
         let lines = acknowledge_lines(&[(self.number, self.version)], Acknowledgement::Fsync);
-        self.journal
-            .write_all(lines.as_bytes())
-            .context("writing the acknowledgement log")?;
+        self.journal.write_all(lines.as_bytes()).context("writing the acknowledgement log")?;
         // A failure of `close` is recorded.
         let _ = caller.call("close", || close(file));
         Ok(())
@@ -297,10 +273,7 @@ impl Held {
 }
 
 /// Closes a file and returns the error of `close`.
-#[expect(
-    unsafe_code,
-    reason = "closing a descriptor and hearing of errors is not in the standard library"
-)]
+#[expect(unsafe_code, reason = "closing a descriptor and hearing of errors is not in the standard library")]
 fn close(file: File) -> io::Result<()> {
     let descriptor = std::os::fd::IntoRawFd::into_raw_fd(file);
     // SAFETY: the descriptor was just taken out of its only owner.

@@ -35,30 +35,17 @@ pub struct FileSeries {
 impl FileSeries {
     /// The first version of a series.
     pub fn new(name: &str, files: u64, bytes: usize) -> Self {
-        Self {
-            name: name.to_owned(),
-            first: 0,
-            files,
-            bytes,
-            version: 1,
-        }
+        Self { name: name.to_owned(), first: 0, files, bytes, version: 1 }
     }
 
     /// Some of its files.
     pub fn part(&self, first: u64, files: u64) -> Self {
-        Self {
-            first,
-            files,
-            ..self.clone()
-        }
+        Self { first, files, ..self.clone() }
     }
 
     /// The same files with other content.
     pub fn version(&self, version: u64) -> Self {
-        Self {
-            version,
-            ..self.clone()
-        }
+        Self { version, ..self.clone() }
     }
 
     fn paths(&self, dir: &Path) -> impl Iterator<Item = (u64, PathBuf)> {
@@ -68,12 +55,7 @@ impl FileSeries {
 
     /// Expected content of a file: lines with its name and number, so that any wrong byte is found.
     pub fn content(&self, number: u64) -> Vec<u8> {
-        let line = |at: usize| {
-            format!(
-                "{} {number} version {} line {at}\n",
-                self.name, self.version
-            )
-        };
+        let line = |at: usize| format!("{} {number} version {} line {at}\n", self.name, self.version);
         let lines = (0..).flat_map(|at| line(at).into_bytes());
         lines.take(self.bytes).collect()
     }
@@ -113,8 +95,7 @@ impl FileSeries {
     }
 
     pub(super) fn wait_for(&self, dir: &Path, caller: &mut Caller) {
-        let is_there =
-            |path: &Path| fs::metadata(path).is_ok_and(|found| found.len() == self.bytes as u64);
+        let is_there = |path: &Path| fs::metadata(path).is_ok_and(|found| found.len() == self.bytes as u64);
         let mut there = 0;
         wait_until(AWAIT_LIMIT, POLL_INTERVAL, || {
             there = self.paths(dir).filter(|(_, path)| is_there(path)).count() as u64;
@@ -127,9 +108,8 @@ impl FileSeries {
 /// The names in a directory, in order.
 pub(super) fn names(dir: &Path) -> io::Result<Vec<String>> {
     let entries = fs::read_dir(dir)?;
-    let mut names: Vec<String> = entries
-        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
-        .collect::<io::Result<_>>()?;
+    let mut names: Vec<String> =
+        entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect::<io::Result<_>>()?;
     names.sort();
     Ok(names)
 }

@@ -34,14 +34,7 @@ fn is_whole(line: &str) -> bool {
 }
 
 /// Adds lines. A failure is recorded, and the next lines are still added.
-pub(super) fn add_lines(
-    file: &Path,
-    how: WriteMode,
-    agent: u32,
-    times: u32,
-    pause: Duration,
-    caller: &mut Caller,
-) {
+pub(super) fn add_lines(file: &Path, how: WriteMode, agent: u32, times: u32, pause: Duration, caller: &mut Caller) {
     let mut torn = 0;
     let mut not_added = Vec::new();
     for number in 0..times {
@@ -97,13 +90,7 @@ pub(super) fn await_text(file: &Path, text: &str, caller: &mut Caller) {
 }
 
 /// Adds a line. Returns how many damaged lines were read on the way.
-fn add(
-    file: &Path,
-    how: WriteMode,
-    agent: u32,
-    number: u32,
-    caller: &mut Caller,
-) -> io::Result<u64> {
+fn add(file: &Path, how: WriteMode, agent: u32, number: u32, caller: &mut Caller) -> io::Result<u64> {
     let line = line(agent, number);
     match how {
         WriteMode::Append => {
@@ -193,12 +180,7 @@ mod tests {
     #[test]
     fn each_way_of_adding_adds_whole_lines() {
         let dir = tempfile::tempdir().unwrap();
-        for how in [
-            WriteMode::Append,
-            WriteMode::ReadModifyWrite,
-            WriteMode::Locked,
-            WriteMode::Rename,
-        ] {
+        for how in [WriteMode::Append, WriteMode::ReadModifyWrite, WriteMode::Locked, WriteMode::Rename] {
             let file = dir.path().join(format!("{how:?}"));
             let mut caller = Caller::default();
             for number in 0..3 {

@@ -33,11 +33,7 @@ impl TestBed {
     /// The counters now. `None` if the backend has none.
     pub fn counted(&mut self) -> Option<CounterSnapshot> {
         let daemon = self.daemon()?;
-        Some(CounterSnapshot {
-            daemon,
-            counters: self.counters()?,
-            fsyncs: self.fsyncs,
-        })
+        Some(CounterSnapshot { daemon, counters: self.counters()?, fsyncs: self.fsyncs })
     }
 
     /// Records the backend's own syncs and uploads since `before`, in total and per successful `fsync`.
@@ -52,10 +48,9 @@ impl TestBed {
         }
         let fsyncs = after.fsyncs - before.fsyncs;
         self.count("fsyncs", fsyncs);
-        for (names, all, each) in [
-            (&OWN_SYNCS[..], "own_syncs", "own_syncs_per_fsync"),
-            (&PUTS[..], "puts", "puts_per_fsync"),
-        ] {
+        for (names, all, each) in
+            [(&OWN_SYNCS[..], "own_syncs", "own_syncs_per_fsync"), (&PUTS[..], "puts", "puts_per_fsync")]
+        {
             let Some(count) = grown(names, &before.counters, &after.counters) else {
                 continue;
             };

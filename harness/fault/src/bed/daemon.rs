@@ -181,10 +181,7 @@ impl TestBed {
                 }
                 Err(reason) if after > limit => {
                     self.recovered(Return::Never, after, Some(reason.clone()));
-                    self.breach(format!(
-                        "it did not recover within {} s: {reason}",
-                        limit.as_secs_f64()
-                    ));
+                    self.breach(format!("it did not recover within {} s: {reason}", limit.as_secs_f64()));
                     return Ok(());
                 }
                 Err(_) if self.interrupt.load(Ordering::Relaxed) => {

@@ -19,10 +19,7 @@ pub(super) fn not_mounted() -> JobAnswer {
         errno: None,
         text: "nothing is mounted there".to_owned(),
     };
-    JobAnswer {
-        failures: vec![failure],
-        ..JobAnswer::default()
-    }
+    JobAnswer { failures: vec![failure], ..JobAnswer::default() }
 }
 
 impl TestBed {
@@ -34,9 +31,7 @@ impl TestBed {
     /// Whether `place` belongs to the mount, and nothing is mounted.
     pub(super) fn is_bare(&self, place: &Path) -> bool {
         let mount = self.mount_point();
-        self.backend.describe().mounts > 0
-            && place.starts_with(&mount)
-            && !matches!(mount_at(&mount), Ok(Some(_)))
+        self.backend.describe().mounts > 0 && place.starts_with(&mount) && !matches!(mount_at(&mount), Ok(Some(_)))
     }
 
     /// Removes files that an agent process wrote to the bare mount point after the mount went away.

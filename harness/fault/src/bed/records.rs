@@ -104,9 +104,7 @@ impl TestBed {
         std::fs::remove_file(&path)?;
         let until = self.acknowledged_before_cut.take();
         let until = until.map_or(log.len(), |bytes| log.len().min(bytes as usize));
-        self.history
-            .read(&log, until)
-            .map_err(ScenarioError::Infra)?;
+        self.history.read(&log, until).map_err(ScenarioError::Infra)?;
         // A killed agent process did not report its last change.
         let steps = self.history.records().values().flatten();
         let last = steps.map(|step| step.version).max().unwrap_or(0);
@@ -199,11 +197,7 @@ impl TestBed {
     }
 
     /// Audits the records as another mount shows them.
-    pub fn audit_through(
-        &mut self,
-        root: PathBuf,
-        promised: Option<Acknowledgement>,
-    ) -> Injected<Audit> {
+    pub fn audit_through(&mut self, root: PathBuf, promised: Option<Acknowledgement>) -> Injected<Audit> {
         Ok(match self.perform(root, &Job::ReadRecords(self.seed))? {
             None => Audit::unknown("reading the records hung"),
             Some(answer) => match answer.failure() {

@@ -24,11 +24,7 @@ pub fn ask(bed: &mut TestBed, what: String, name: &str, job: &Job) -> Injected {
             }
             bed.fact(&name, fact);
         }
-        if answer
-            .failures
-            .iter()
-            .any(|failure| failure.what == SeenKind::WrongBytes)
-        {
+        if answer.failures.iter().any(|failure| failure.what == SeenKind::WrongBytes) {
             bed.breach("the agent read wrong results");
         }
     }

@@ -10,9 +10,7 @@ use super::super::crash_points::Hits;
 /// Runs the scenario with `kills` starts.
 pub fn run(bed: &mut TestBed, kills: u32) -> Injected {
     bed.open()?;
-    bed.injected(format!(
-        "{kills} starts, each hit by kill -9 while it wrote"
-    ));
+    bed.injected(format!("{kills} starts, each hit by kill -9 while it wrote"));
     let mut hits = Hits::new(bed, KILLED_DAEMON);
     for kill in 0..u64::from(kills) {
         // The break's reason is already recorded.

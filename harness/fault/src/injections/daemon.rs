@@ -72,10 +72,7 @@ pub fn kill(bed: &mut TestBed, when: Moment) -> Injected {
             let after = bed.random(2_000..30_000);
             std::thread::sleep(Duration::from_micros(after));
             bed.kill_daemon()?;
-            bed.injected(format!(
-                "kill -9 of the daemon {:.1} ms into a stream of changes",
-                after as f64 / 1e3
-            ));
+            bed.injected(format!("kill -9 of the daemon {:.1} ms into a stream of changes", after as f64 / 1e3));
             hit(bed.end()?)?;
         }
     }
@@ -89,9 +86,7 @@ pub fn kill(bed: &mut TestBed, when: Moment) -> Injected {
 /// Checks that the kill interrupted the stream of changes.
 fn hit(answer: Option<JobAnswer>) -> Injected {
     if answer.is_some_and(|answer| answer.failures.is_empty()) {
-        return infra(
-            "the changes were complete before the daemon was killed: the fault hit nothing",
-        );
+        return infra("the changes were complete before the daemon was killed: the fault hit nothing");
     }
     Ok(())
 }

@@ -41,9 +41,7 @@ pub fn lock(bed: &mut TestBed, seconds: f64) -> Injected {
     let path = database(bed)?;
     let other = Connection::open(&path).context("SQLite")?;
     other.execute_batch("BEGIN IMMEDIATE").context("SQLite")?;
-    bed.injected(format!(
-        "another connection holds SQLite's write lock for {seconds} s"
-    ));
+    bed.injected(format!("another connection holds SQLite's write lock for {seconds} s"));
     let locked = Instant::now();
     let answer = bed.write(1)?;
     let waited = locked.elapsed();
@@ -51,9 +49,7 @@ pub fn lock(bed: &mut TestBed, seconds: f64) -> Injected {
     let failure = answer.as_ref().and_then(|answer| answer.failures.first());
     match failure {
         None if answer.is_some() => {
-            return infra(
-                "a change succeeded while another program held the lock: the fault hit nothing",
-            );
+            return infra("a change succeeded while another program held the lock: the fault hit nothing");
         }
         Some(failure) if failure.errno != Some(Errno::BUSY.raw_os_error()) => {
             let text = failure.text.clone();
@@ -111,14 +107,10 @@ fn open_damaged(bed: &mut TestBed, path: &Path) -> Injected {
                 // The store ended in order, so a bucket holds all of it.
                 Some(option) => {
                     let mut audit = bed.audit_promise(Some(Acknowledgement::Write))?;
-                    audit.note = Some(format!(
-                        "the damaged store was refused, and then mounted with {option}"
-                    ));
+                    audit.note = Some(format!("the damaged store was refused, and then mounted with {option}"));
                     audit
                 }
-                None => {
-                    Audit::unknown("the damaged store is refused, so none of its files can be read")
-                }
+                None => Audit::unknown("the damaged store is refused, so none of its files can be read"),
             };
             bed.audited("damaged", audit);
         }
@@ -134,11 +126,7 @@ fn open_damaged(bed: &mut TestBed, path: &Path) -> Injected {
             // backend's failure.
             audit.note = Some(format!(
                 "{missing} records were missing without an error; doctor --store {}",
-                if is_told_by_check {
-                    "finds the damage"
-                } else {
-                    "finds nothing"
-                }
+                if is_told_by_check { "finds the damage" } else { "finds nothing" }
             ));
             bed.audited("damaged", audit);
         }
@@ -152,10 +140,7 @@ pub fn truncate(bed: &mut TestBed) -> Injected {
     let file = File::options().write(true).open(&path)?;
     let pages = file.metadata()?.len() / PAGE;
     file.set_len(pages / 2 * PAGE)?;
-    bed.injected(format!(
-        "the database was truncated from {pages} to {} pages",
-        pages / 2
-    ));
+    bed.injected(format!("the database was truncated from {pages} to {} pages", pages / 2));
     open_damaged(bed, &path)
 }
 
@@ -163,9 +148,7 @@ pub fn truncate(bed: &mut TestBed) -> Injected {
 pub fn flip(bed: &mut TestBed, bits: u32) -> Injected {
     let path = fill_and_end(bed)?;
     flip_bits(&path, bits, bed.seed)?;
-    bed.injected(format!(
-        "{bits} bits of the database flipped, none in its first page"
-    ));
+    bed.injected(format!("{bits} bits of the database flipped, none in its first page"));
     open_damaged(bed, &path)
 }
 
@@ -214,9 +197,7 @@ pub fn newer(bed: &mut TestBed) -> Injected {
     set(version)?;
     bed.come_back()?;
     if let Some(recovery) = &mut bed.outcome.recovery {
-        recovery.step = Some(
-            "with the version that wrote it, which is the one that we pretended it was not".into(),
-        );
+        recovery.step = Some("with the version that wrote it, which is the one that we pretended it was not".into());
     }
     bed.audit_as(ORDERLY_END, Some(Acknowledgement::Write))
 }
@@ -233,9 +214,7 @@ pub fn remove_log(bed: &mut TestBed) -> Injected {
     log.push("-wal");
     let bytes = std::fs::metadata(&log)?.len();
     std::fs::remove_file(&log)?;
-    bed.injected(format!(
-        "after kill -9, the -wal file ({bytes} bytes) was removed"
-    ));
+    bed.injected(format!("after kill -9, the -wal file ({bytes} bytes) was removed"));
     let said_before = bed.daemon_log().len();
     let started = Instant::now();
     let opened = bed.backend.open(&bed.config);
@@ -245,8 +224,7 @@ pub fn remove_log(bed: &mut TestBed) -> Injected {
             let words = error.to_string();
             bed.refused(refusal(&words));
             let Some(option) = follow(bed, &words, after)? else {
-                let audit =
-                    Audit::unknown("the store is refused, so none of its files can be read");
+                let audit = Audit::unknown("the store is refused, so none of its files can be read");
                 bed.audited("log-gone", audit);
                 return Ok(());
             };
@@ -277,9 +255,7 @@ pub fn remove_log(bed: &mut TestBed) -> Injected {
     // The promise for a killed daemon applies: lost changes count even though the harness removed the log.
     let promised = bed.backend.promises().killed_daemon;
     let mut audit = bed.audit_promise(promised)?;
-    audit.note = Some(format!(
-        "the content of the log was removed on purpose, with the log; {told}"
-    ));
+    audit.note = Some(format!("the content of the log was removed on purpose, with the log; {told}"));
     let gone = audit.lost + audit.stale;
     if gone > 0 && is_silent {
         bed.breach(format!(
@@ -313,12 +289,7 @@ fn follow(bed: &mut TestBed, words: &str, after: Duration) -> Injected<Option<&'
             }
             Err(words) => {
                 refused = refusal(&words).to_owned();
-                bed.saw(
-                    &format!("mount {option}"),
-                    SeenKind::Refusal,
-                    None,
-                    &refused,
-                );
+                bed.saw(&format!("mount {option}"), SeenKind::Refusal, None, &refused);
             }
         }
     }
@@ -328,9 +299,7 @@ fn follow(bed: &mut TestBed, words: &str, after: Duration) -> Injected<Option<&'
     };
     bed.recovered(Return::Never, after, Some(step));
     if !named.is_empty() {
-        bed.breach(format!(
-            "the step that the refusal names does not help: {refused}"
-        ));
+        bed.breach(format!("the step that the refusal names does not help: {refused}"));
     }
     Ok(None)
 }
@@ -339,16 +308,12 @@ fn follow(bed: &mut TestBed, words: &str, after: Duration) -> Injected<Option<&'
 fn refusal(words: &str) -> &str {
     let mut lines = words.lines();
     let first = lines.clone().next().unwrap_or_default();
-    lines
-        .find(|line| line.contains("ctxbench: "))
-        .unwrap_or(first)
+    lines.find(|line| line.contains("ctxbench: ")).unwrap_or(first)
 }
 
 /// The mount options that a refusal names, in order.
 fn named(words: &str) -> Vec<&'static str> {
-    let places = STEPS
-        .iter()
-        .filter_map(|step| Some((words.find(step)?, *step)));
+    let places = STEPS.iter().filter_map(|step| Some((words.find(step)?, *step)));
     let mut places: Vec<(usize, &str)> = places.collect();
     places.sort_unstable();
     places.into_iter().map(|(_, step)| step).collect()
@@ -362,16 +327,14 @@ mod tests {
     fn a_parser_tells_a_refusal_from_earlier_warnings() {
         let words = "the daemon did not mount: WARN a dead mount\nctxbench: the log is gone\n  fix: put it back";
         assert_eq!(refusal(words), "ctxbench: the log is gone");
-        assert_eq!(
-            refusal("the daemon took too long\n"),
-            "the daemon took too long"
-        );
+        assert_eq!(refusal("the daemon took too long\n"), "the daemon took too long");
     }
 
     #[test]
     fn a_parser_keeps_the_order_of_a_refusals_options() {
         assert_eq!(named("the file is gone\n  fix: put it back"), [""; 0]);
-        let words = "the log is gone\n  fix: mount with --without-log; or with --rebuild-cache, to start with an empty cache";
+        let words =
+            "the log is gone\n  fix: mount with --without-log; or with --rebuild-cache, to start with an empty cache";
         assert_eq!(named(words), ["--without-log", "--rebuild-cache"]);
         let words = "it is damaged\n  fix: mount it with --rebuild-cache";
         assert_eq!(named(words), ["--rebuild-cache"]);

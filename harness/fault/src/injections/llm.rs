@@ -60,37 +60,23 @@ fn script(fault: LlmFault, mode: Mode) -> (String, Behaviour) {
             (words, Behaviour::Status(429, message, seconds))
         }
         LlmFault::ServerError => status(500, "", "The server had an error"),
-        LlmFault::Hang => words(
-            "the provider took the request and never answered",
-            Behaviour::Hang,
-        ),
+        LlmFault::Hang => words("the provider took the request and never answered", Behaviour::Hang),
         LlmFault::StreamCut => words("the stream of the answer broke off", Behaviour::BreakOff),
-        LlmFault::InvalidJson => words(
-            "the provider answered with invalid JSON",
-            Behaviour::Garbage,
-        ),
-        LlmFault::Empty => words(
-            "the model answered with nothing",
-            Behaviour::Say(String::new()),
-        ),
-        LlmFault::Refusal => words(
-            &format!("the model answered {REFUSAL:?}"),
-            Behaviour::Say(REFUSAL.to_owned()),
-        ),
+        LlmFault::InvalidJson => words("the provider answered with invalid JSON", Behaviour::Garbage),
+        LlmFault::Empty => words("the model answered with nothing", Behaviour::Say(String::new())),
+        LlmFault::Refusal => words(&format!("the model answered {REFUSAL:?}"), Behaviour::Say(REFUSAL.to_owned())),
         LlmFault::ContextOverflow => status(
             400,
             ": the question is too long",
             "This model's maximum context length is 8192 tokens (context_length_exceeded)",
         ),
         LlmFault::KeyRevoked => status(401, "", "Incorrect API key provided (invalid_api_key)"),
-        LlmFault::BudgetExhausted => words(
-            "the mount's budget of tokens was spent",
-            Behaviour::Say(answer(mode, CONTENT)),
-        ),
-        LlmFault::WrongContent => words(
-            "the model answered with wrong bytes of the right length",
-            Behaviour::Say(answer(mode, OTHER)),
-        ),
+        LlmFault::BudgetExhausted => {
+            words("the mount's budget of tokens was spent", Behaviour::Say(answer(mode, CONTENT)))
+        }
+        LlmFault::WrongContent => {
+            words("the model answered with wrong bytes of the right length", Behaviour::Say(answer(mode, OTHER)))
+        }
     }
 }
 
@@ -103,11 +89,7 @@ struct World {
 impl World {
     fn start(bed: &mut TestBed, script: Vec<Behaviour>, budget: Option<u64>) -> Injected<Self> {
         let name = bed.backend.describe().name;
-        let mode = if name.starts_with("llm-history") {
-            Mode::History
-        } else {
-            Mode::Generate
-        };
+        let mode = if name.starts_with("llm-history") { Mode::History } else { Mode::Generate };
         let server = FakeServer::start(script)?;
         let dir = bed.config.dir.clone();
         let timeout = (bed.scenario.limits.hang - SLACK).max(1.0);
@@ -194,9 +176,7 @@ pub fn run(bed: &mut TestBed, fault: LlmFault) -> Injected {
     if calls == 0 && fault != LlmFault::BudgetExhausted {
         return infra("the model was not asked: the fault hit nothing");
     }
-    let is_refused = read
-        .as_ref()
-        .is_none_or(|answer| !answer.failures.is_empty());
+    let is_refused = read.as_ref().is_none_or(|answer| !answer.failures.is_empty());
     if fault == LlmFault::BudgetExhausted && !is_refused {
         return infra("the read was answered: the budget was not spent, or nothing was asked");
     }
@@ -256,12 +236,7 @@ fn check_failure(bed: &mut TestBed, fault: LlmFault, read: Option<JobAnswer>, sa
         }
         (false, Some(text)) if text != CONTENT => {
             // The reader cannot tell this content from correct content.
-            bed.saw(
-                "read",
-                SeenKind::WrongBytes,
-                None,
-                "wrong content, and no error",
-            );
+            bed.saw("read", SeenKind::WrongBytes, None, "wrong content, and no error");
             if fault != LlmFault::WrongContent {
                 bed.breach(format!("{} became the content of a file", fault.name()));
             }

@@ -25,10 +25,7 @@ pub fn run(bed: &mut TestBed) -> Injected {
             let when = bed.scenario.when.unwrap_or(Moment::Idle);
             daemon::kill(bed, when)
         }
-        Injection::StopDaemon {
-            seconds,
-            long_seconds,
-        } => stopped::stop(bed, seconds, long_seconds),
+        Injection::StopDaemon { seconds, long_seconds } => stopped::stop(bed, seconds, long_seconds),
         Injection::PanicDaemon => stopped::panic(bed),
         Injection::MountTwice => mounting::twice(bed),
         Injection::UnmountInUse => mounting::unmount_in_use(bed),
@@ -42,11 +39,7 @@ pub fn run(bed: &mut TestBed) -> Injected {
         Injection::FlipBits { bits } => database::flip(bed, bits),
         Injection::NewerDatabase => database::newer(bed),
         Injection::RemoveLog => database::remove_log(bed),
-        Injection::ManyWriters {
-            processes,
-            times,
-            mode,
-        } => sharing::writers(bed, processes, times, mode),
+        Injection::ManyWriters { processes, times, mode } => sharing::writers(bed, processes, times, mode),
         Injection::TwoMounts { notes } => sharing::two_mounts(bed, notes),
         Injection::KillClient => client::killed(bed),
         Injection::OpenMany { files } => {
@@ -57,11 +50,7 @@ pub fn run(bed: &mut TestBed) -> Injected {
             let what = format!("{files} files in one directory");
             client::ask(bed, what, "many", &Job::ManyFiles(files))
         }
-        Injection::LargeFile {
-            mib,
-            written_mib,
-            long_written_mib,
-        } => {
+        Injection::LargeFile { mib, written_mib, long_written_mib } => {
             let written_mib = match bed.is_long {
                 true => long_written_mib,
                 false => written_mib,

@@ -59,9 +59,7 @@ fn on_the_same_directory(bed: &mut TestBed) -> Injected {
             bed.words("same_directory", "mounted over");
         }
         Some(words) if words.is_empty() => {
-            bed.breach(
-                "a second mount on the same directory was refused without a reason, or took too long",
-            );
+            bed.breach("a second mount on the same directory was refused without a reason, or took too long");
         }
         Some(words) => {
             bed.words("same_directory", format!("refused: {words}"));
@@ -81,12 +79,7 @@ pub fn unmount_in_use(bed: &mut TestBed) -> Injected {
     let mount = bed.mount_point();
     match end(&mount) {
         Ok(()) => bed.breach("a mount in use was unmounted"),
-        Err(error) => bed.saw(
-            "unmount",
-            SeenKind::Refusal,
-            error.raw_os_error(),
-            &error.to_string(),
-        ),
+        Err(error) => bed.saw("unmount", SeenKind::Refusal, error.raw_os_error(), &error.to_string()),
     }
     let started = Instant::now();
     bed.signal_daemon(Signal::TERM)?;

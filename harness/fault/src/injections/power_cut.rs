@@ -59,9 +59,7 @@ pub fn run(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
         bed.come_back()?;
         let recovery = bed.outcome.recovery.as_ref();
         if recovery.is_none_or(|recovery| recovery.how == Return::Never) {
-            total.add(&Audit::unknown(format!(
-                "power cut {at}: it did not recover"
-            )));
+            total.add(&Audit::unknown(format!("power cut {at}: it did not recover")));
             break;
         }
         copies += remove_copies(&bed.root())?;
@@ -100,11 +98,7 @@ pub fn run(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
 
 /// Cuts the power under a store until `goal` is reached, and audits its records after each cut. Ends at the first promise
 /// that was broken.
-pub fn series(
-    bed: &mut TestBed,
-    goal: Goal,
-    progress: &mut dyn FnMut(u64),
-) -> Injected<CrashPoints> {
+pub fn series(bed: &mut TestBed, goal: Goal, progress: &mut dyn FnMut(u64)) -> Injected<CrashPoints> {
     let began = Instant::now();
     on_small_disk(bed, DISK_MIB)?;
     let mut line = CrashPoints {
@@ -124,10 +118,7 @@ pub fn series(
             && let Some(failed) = bed.write_whole(FEW_SYNCED)?
         {
             line.died_by_itself += u64::from(bed.exit_reason().is_some());
-            line.audit.add(&Audit::unknown(format!(
-                "after power cut {}: it does not work: {failed}",
-                at - 1
-            )));
+            line.audit.add(&Audit::unknown(format!("after power cut {}: it does not work: {failed}", at - 1)));
             line.reason = line.audit.note.clone();
             break;
         }
@@ -159,10 +150,7 @@ pub fn series(
         line.audit.add(&audit);
         progress(line.points);
         if !is_valid {
-            line.reason = Some(format!(
-                "cut {at}: {}",
-                audit.note.as_deref().unwrap_or("a promise was broken")
-            ));
+            line.reason = Some(format!("cut {at}: {}", audit.note.as_deref().unwrap_or("a promise was broken")));
             break;
         }
         if let Some(class) = bed.backend.promises().power_loss {
@@ -213,9 +201,7 @@ fn cut(bed: &mut TestBed, at: u32, moments_us: Range<u64>, redo_syncs: &mut u64)
     std::thread::sleep(Duration::from_micros(dice.random_range(moments_us)));
     bed.disk()?.plant(&unsynced, false)?;
     let counters = bed.counters();
-    *redo_syncs += counters.map_or(0, |counters| {
-        counters.store.get("redo_syncs").copied().unwrap_or(0)
-    });
+    *redo_syncs += counters.map_or(0, |counters| counters.store.get("redo_syncs").copied().unwrap_or(0));
     bed.lose_power()?;
     let answer = bed.end()?;
     if answer.is_some_and(|answer| answer.failures.is_empty()) {

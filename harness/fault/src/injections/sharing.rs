@@ -16,9 +16,7 @@ use super::super::watch::Agent;
 pub fn writers(bed: &mut TestBed, processes: u32, times: u32, mode: WriteMode) -> Injected {
     bed.open()?;
     let file = bed.root().join("shared.md");
-    bed.injected(format!(
-        "{processes} processes add {times} lines each to one file"
-    ));
+    bed.injected(format!("{processes} processes add {times} lines each to one file"));
     let roots = vec![file; processes as usize];
     let before = bed.counted();
     let added = add_lines(bed, &roots, times, mode, 0)?;
@@ -39,9 +37,7 @@ pub fn writers(bed: &mut TestBed, processes: u32, times: u32, mode: WriteMode) -
     };
     if lost_is_wrong && lost > 0 {
         let acknowledged = added.acknowledged.len();
-        bed.breach(format!(
-            "{lost} of {acknowledged} acknowledged lines are lost"
-        ));
+        bed.breach(format!("{lost} of {acknowledged} acknowledged lines are lost"));
     }
     let torn = added.torn_reads + found.damaged;
     if torn_is_wrong && torn > 0 {
@@ -82,22 +78,11 @@ fn acknowledged(agent: u32, times: u32, answer: &JobAnswer) -> BTreeSet<String> 
 
 /// Adds lines with one process for each of `files`, which may be several paths of one file. Returns the
 /// added lines.
-fn add_lines(
-    bed: &mut TestBed,
-    files: &[PathBuf],
-    times: u32,
-    how: WriteMode,
-    pause_us: u64,
-) -> Injected<Added> {
+fn add_lines(bed: &mut TestBed, files: &[PathBuf], times: u32, how: WriteMode, pause_us: u64) -> Injected<Added> {
     let mut agents = Vec::new();
     for (agent, file) in (0..).zip(files) {
         let mut process = Agent::start(bed.program())?;
-        let job = Job::AddLines {
-            how,
-            agent,
-            times,
-            pause_us,
-        };
+        let job = Job::AddLines { how, agent, times, pause_us };
         process.ask(file, &job)?;
         agents.push(process);
     }
@@ -105,9 +90,7 @@ fn add_lines(
     for (number, agent) in (0..).zip(agents) {
         if let (Some(answer), _) = bed.end_of(agent)? {
             added.torn_reads += answer.count("torn_reads");
-            added
-                .acknowledged
-                .extend(acknowledged(number, times, &answer));
+            added.acknowledged.extend(acknowledged(number, times, &answer));
         }
     }
     bed.count("lines_added", added.acknowledged.len() as u64);
@@ -208,11 +191,8 @@ fn locks(bed: &mut TestBed, here: &Path, there: &Path) -> Injected {
     let (theirs, other) = bed.end_of(other)?;
     if let (Some(mine), Some(theirs)) = (mine, theirs) {
         let excludes = mine.count("locked") == 1 && theirs.count("locked") == 0;
-        let words = if excludes {
-            "flock on one excludes the other"
-        } else {
-            "flock on one does not exclude the other"
-        };
+        let words =
+            if excludes { "flock on one excludes the other" } else { "flock on one does not exclude the other" };
         bed.words("locks", words);
     }
     bed.perform(here, &Job::Unlock)?;
@@ -258,9 +238,7 @@ fn settle(bed: &mut TestBed, here: &Path, there: &Path, added: &Added) -> Inject
     bed.count("updates_in_no_version", nowhere);
     let has_hosts = bed.backend.promises().machine_loss.is_some();
     if has_hosts && nowhere > 0 && beside.is_empty() {
-        bed.breach(format!(
-            "two hosts wrote one file, {nowhere} lines are lost, and no version was kept"
-        ));
+        bed.breach(format!("two hosts wrote one file, {nowhere} lines are lost, and no version was kept"));
     }
     Ok(())
 }
@@ -285,10 +263,7 @@ mod tests {
         let not_added = Fact::Words("003-00001 003-00002".to_owned());
         answer.facts.insert("not_added".to_owned(), not_added);
         let added = acknowledged(3, 4, &answer);
-        assert_eq!(
-            added,
-            BTreeSet::from(["003-00000".to_owned(), "003-00003".to_owned()])
-        );
+        assert_eq!(added, BTreeSet::from(["003-00000".to_owned(), "003-00003".to_owned()]));
         let present = BTreeSet::from(["003-00000".to_owned(), "003-00001".to_owned()]);
         assert_eq!(added.difference(&present).count(), 1);
     }

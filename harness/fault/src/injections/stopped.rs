@@ -28,9 +28,7 @@ pub fn stop(bed: &mut TestBed, seconds: f64, long: f64) -> Injected {
         bed.label(format!("shortened: {seconds} s instead of {long} s"));
     }
     bed.open_and_fill()?;
-    bed.injected(format!(
-        "SIGSTOP of the daemon, and SIGCONT {seconds} s later"
-    ));
+    bed.injected(format!("SIGSTOP of the daemon, and SIGCONT {seconds} s later"));
     let before = bed.counted();
     bed.stop_daemon()?;
     let resumer = Resumer::start(bed, Duration::from_secs_f64(seconds))?;
@@ -40,9 +38,7 @@ pub fn stop(bed: &mut TestBed, seconds: f64, long: f64) -> Injected {
     let resumed = resumer.wait();
     let waited = bed.outcome.longest_call_ms as f64 / 1e3;
     if bed.outcome.hang.is_none() && waited < seconds * 0.8 {
-        return infra(format!(
-            "no call waited for the daemon: the longest took {waited:.1} s of {seconds} s"
-        ));
+        return infra(format!("no call waited for the daemon: the longest took {waited:.1} s of {seconds} s"));
     }
     match (answer, bed.is_usable()?) {
         (_, Ok(())) => {
@@ -71,17 +67,12 @@ impl Resumer {
         let is_cancelled = Arc::new(AtomicBool::new(false));
         let cancelled = Arc::clone(&is_cancelled);
         let thread = std::thread::spawn(move || {
-            wait_until(after, Duration::from_millis(10), || {
-                cancelled.load(Ordering::Acquire)
-            });
+            wait_until(after, Duration::from_millis(10), || cancelled.load(Ordering::Acquire));
             // An error means that the daemon has ended.
             let _ = send(daemon, Signal::CONT);
             Instant::now()
         });
-        Ok(Self {
-            thread: Some(thread),
-            is_cancelled,
-        })
+        Ok(Self { thread: Some(thread), is_cancelled })
     }
 
     /// Waits for the SIGCONT. Returns its time.
@@ -118,9 +109,7 @@ fn interrupt_another(bed: &mut TestBed) -> Injected {
     let words = match ended_by {
         Some(signal) => format!("{signal}, after {} ms", started.elapsed().as_millis()),
         None => {
-            bed.breach(format!(
-                "{call} of another agent was ended by neither SIGINT nor SIGKILL, within 1 s each"
-            ));
+            bed.breach(format!("{call} of another agent was ended by neither SIGINT nor SIGKILL, within 1 s each"));
             "neither SIGINT nor SIGKILL, within 1 s each".to_owned()
         }
     };

@@ -41,16 +41,11 @@ pub fn quota(bed: &mut TestBed, mib: u64) -> Injected {
 /// Uses up the store's space, and frees it again. `told` lists the allowed error numbers.
 fn use_up(bed: &mut TestBed, what: &str, told: &[Errno]) -> Injected {
     let filled = bed.disk()?.fill()?;
-    bed.injected(format!(
-        "{what} under the store was used up by a file of {} MiB",
-        filled >> 20
-    ));
+    bed.injected(format!("{what} under the store was used up by a file of {} MiB", filled >> 20));
     let answer = bed.write(MANY)?;
     if let Some(answer) = &answer {
         let Some(failure) = answer.failures.first() else {
-            return infra(format!(
-                "{MANY} changes found space on the full disk: the fault hit nothing"
-            ));
+            return infra(format!("{MANY} changes found space on the full disk: the fault hit nothing"));
         };
         let is_told = |told: &Errno| failure.errno == Some(told.raw_os_error());
         if !told.iter().any(is_told) {
@@ -81,10 +76,9 @@ fn go_on_or_mount(bed: &mut TestBed, since: Instant) -> Injected {
             bed.saw("after the fault", SeenKind::Unnumbered, None, &reason);
             let step = match bed.close()? {
                 Ok(()) => "an unmount, and a mount again".to_owned(),
-                Err(error) => format!(
-                    "an unmount, and a mount again; the unmount: {}",
-                    error.lines().next().unwrap_or_default()
-                ),
+                Err(error) => {
+                    format!("an unmount, and a mount again; the unmount: {}", error.lines().next().unwrap_or_default())
+                }
             };
             bed.come_back_after(Some(step))
         }
@@ -97,22 +91,14 @@ pub fn read_only(bed: &mut TestBed) -> Injected {
     bed.disk()?.break_down().map_err(ScenarioError::Skipped)?;
     bed.injected("the kernel met an error on the disk under the store, and made it read-only");
     if bed.write_whole(20)?.is_none() {
-        bed.breach(
-            "changes were acknowledged by fsync although the disk under the store is read-only",
-        );
+        bed.breach("changes were acknowledged by fsync although the disk under the store is read-only");
     }
     bed.audit_as("while-read-only", Some(Acknowledgement::Fsync))?;
     if let Err(error) = bed.close()? {
-        bed.saw(
-            "end",
-            SeenKind::Refusal,
-            None,
-            error.lines().next().unwrap_or_default(),
-        );
+        bed.saw("end", SeenKind::Refusal, None, error.lines().next().unwrap_or_default());
     }
     bed.disk()?.repair().map_err(ScenarioError::Infra)?;
-    let step =
-        "an unmount, e2fsck and a mount of the disk, which no store can do, and a mount again";
+    let step = "an unmount, e2fsck and a mount of the disk, which no store can do, and a mount again";
     bed.come_back_after(Some(step.to_owned()))?;
     // The kernel may have dropped unsynced data with the disk.
     bed.audit_as("after-it", bed.backend.promises().power_loss)

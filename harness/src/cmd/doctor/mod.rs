@@ -41,9 +41,7 @@ pub struct Doctor {
 /// Prints what `ctxbench mount view` can show: with FUSE, rows of SQLite at least.
 fn print_views() {
     match check_device() {
-        Ok(()) => println!(
-            "view      of SQLite, directories and HTTP; of PostgreSQL servers, by their URL"
-        ),
+        Ok(()) => println!("view      of SQLite, directories and HTTP; of PostgreSQL servers, by their URL"),
         Err(error) => println!("no view   {error}"),
     }
     match find_postgresql() {
@@ -62,19 +60,12 @@ impl Doctor {
         }
         let scratch = EpochScratch::in_directory(self.scratch.as_deref())?;
         let environment = environment_in(scratch.path())?;
-        println!(
-            "machine   {} ({} processors)",
-            environment.cpu, environment.cpus
-        );
+        println!("machine   {} ({} processors)", environment.cpu, environment.cpus);
         println!("kernel    {}", environment.kernel);
         let has_scratch = self.print_scratch();
         println!("clock     {}", environment.clock);
         println!("user      {}", environment.user);
-        println!(
-            "ctxbench  {}, {}",
-            crate::environment::ctxbench(),
-            environment.build
-        );
+        println!("ctxbench  {}, {}", crate::environment::ctxbench(), environment.build);
         let s3 = s3::print_server();
         let mut is_well = s3.is_ok() && has_scratch;
         // The version of an external server is only its address. It does not prove that the server answers.
@@ -114,11 +105,7 @@ impl Doctor {
         for warning in warnings(&environment) {
             println!("warning   {warning}");
         }
-        Ok(if is_well {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::from(1)
-        })
+        Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::from(1) })
     }
 
     /// Prints the scratch of a run and the reason for it; false if there is none.
@@ -129,9 +116,7 @@ impl Doctor {
                 let why = match (&receipt.fallback, &self.scratch) {
                     (Some(reason), _) => format!("because {reason}"),
                     (None, Some(_)) => "because --scratch names it".to_owned(),
-                    (None, None) => {
-                        "the default; a test image was made and mounted there".to_owned()
-                    }
+                    (None, None) => "the default; a test image was made and mounted there".to_owned(),
                 };
                 println!("a run     measures in {receipt}; {why}");
                 true

@@ -77,10 +77,7 @@ fn print_given() -> Result<(), String> {
 /// Makes the first requests of a mount: creates the first commit of a log unless it exists, and tries to create it
 /// again.
 fn check(config: &S3Config) -> Result<(), String> {
-    let config = S3Config {
-        timeout: LIMIT,
-        ..config.clone()
-    };
+    let config = S3Config { timeout: LIMIT, ..config.clone() };
     let remote = Remote::new(config).map_err(|error| format!("{error:#}"))?;
     let opened = async {
         match Checkout::open(&remote.client, AGENT).await {
@@ -91,7 +88,10 @@ fn check(config: &S3Config) -> Result<(), String> {
     };
     match remote.run(opened) {
         Ok(true) => Ok(()),
-        Ok(false) => Err("it ignores If-None-Match, so memories on it are mounted read-only (fix: use another S3 server)".to_owned()),
+        Ok(false) => {
+            Err("it ignores If-None-Match, so memories on it are mounted read-only (fix: use another S3 server)"
+                .to_owned())
+        }
         Err(error) if error.is::<S3OpenError>() => Err(error.to_string()),
         Err(error) => Err(format!("it refuses to write: {error:#}")),
     }
@@ -103,11 +103,7 @@ fn print_config(config: &S3Config) {
         "s3        region {}, bucket {} in the {}",
         config.region,
         config.bucket,
-        if config.path_style {
-            "path (path style)"
-        } else {
-            "server's name (virtual host)"
-        }
+        if config.path_style { "path (path style)" } else { "server's name (virtual host)" }
     );
     println!("s3        access key from {}", config.access_key.source);
 }

@@ -63,13 +63,15 @@ mod tests {
         assert_eq!(conclusion(&checked), "whole");
         checked.unchecked_tails = vec!["/a".to_owned(), "/b".to_owned()];
         let killed = conclusion(&checked);
-        assert!(killed.starts_with("whole, but 2 files have content past 256 KiB without checksums: the mount that wrote it was killed"), "{killed}");
+        assert!(
+            killed.starts_with(
+                "whole, but 2 files have content past 256 KiB without checksums: the mount that wrote it was killed"
+            ),
+            "{killed}"
+        );
         checked.is_mounted = true;
         let mounted = conclusion(&checked);
-        assert!(
-            mounted.contains("computes them at its unmount"),
-            "{mounted}"
-        );
+        assert!(mounted.contains("computes them at its unmount"), "{mounted}");
         checked.problems.push("damage".to_owned());
         assert!(conclusion(&checked).starts_with("DAMAGED: "));
     }

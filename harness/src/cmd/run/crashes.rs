@@ -24,9 +24,7 @@ fn stores<'a>(plan: &'a Plan, arms: &'a [LiveArm]) -> impl Iterator<Item = &'a L
         let is_store = arm.backend.has_paths() && arm.backend.source(Path::new("")).is_none();
         is_store && (promises.killed_daemon.is_some() || promises.power_loss.is_some())
     };
-    arms.iter()
-        .filter(|arm| plan.tries_arm(&arm.name))
-        .filter(promises)
+    arms.iter().filter(|arm| plan.tries_arm(&arm.name)).filter(promises)
 }
 
 /// The most time that the planned kills and power cuts of these arms are expected to take.
@@ -47,15 +45,10 @@ pub(super) fn crash(
     let points = plan.crash_points;
     let before = before.into_iter().flatten();
     let done: BTreeSet<String> = before.map(|points| points.backend).collect();
-    let mut stores: Vec<&LiveArm> = stores(plan, arms)
-        .filter(|arm| !done.contains(&arm.name))
-        .collect();
+    let mut stores: Vec<&LiveArm> = stores(plan, arms).filter(|arm| !done.contains(&arm.name)).collect();
     // If the time is too short, the candidates have it.
     stores.sort_by_key(|arm| arm.name == BASELINE);
-    let backends: Vec<_> = stores
-        .into_iter()
-        .map(|arm| (arm.backend.clone(), None))
-        .collect();
+    let backends: Vec<_> = stores.into_iter().map(|arm| (arm.backend.clone(), None)).collect();
     if points == 0 || backends.is_empty() {
         return Ok(ScheduleEnd::Complete);
     }
@@ -79,10 +72,6 @@ pub(super) fn crash(
         line.show(share, None, &format!("{backend}: {at} of {points} {what}"));
     };
     let mut recorded = |lines: &[CrashPoints]| line.say(&crash_words(lines));
-    let wanted = CrashPointPlan {
-        points,
-        seed: plan.seed,
-        limit: Some(limit),
-    };
+    let wanted = CrashPointPlan { points, seed: plan.seed, limit: Some(limit) };
     live.crash_points(wanted, writer, &mut told, &mut recorded)
 }

@@ -225,16 +225,10 @@ impl Run {
             self.options.shard = shard::chosen(self.shard, self.options.seed)?;
         }
         let interrupt = Interrupt::catch().context("setting up signal handling")?;
-        let dir = match self
-            .options
-            .measure(registry, &interrupt, self.resume.as_deref())?
-        {
+        let dir = match self.options.measure(registry, &interrupt, self.resume.as_deref())? {
             RunOutcome::Complete(dir) => dir,
             RunOutcome::Interrupted(dir) => {
-                eprintln!(
-                    "interrupted; continue with `ctxbench run --resume {}`",
-                    dir.display()
-                );
+                eprintln!("interrupted; continue with `ctxbench run --resume {}`", dir.display());
                 return Ok(ExitCode::from(130));
             }
             RunOutcome::NotBegun => {
@@ -246,10 +240,7 @@ impl Run {
         registry.services().stop();
         end_process_at_signals().context("setting up signal handling")?;
         if interrupt.is_set() {
-            eprintln!(
-                "interrupted; the run is complete: `ctxbench report {}` writes its report",
-                dir.display()
-            );
+            eprintln!("interrupted; the run is complete: `ctxbench report {}` writes its report", dir.display());
             return Ok(ExitCode::from(130));
         }
         let report_inputs = ReportInputs::of(&dir, &[], None, &self.options.prices)?;
@@ -282,16 +273,7 @@ impl Options {
                 None => return Ok(RunOutcome::NotBegun),
             },
         };
-        let PreparedRun {
-            dir,
-            plan,
-            writer,
-            before,
-            workloads,
-            arms,
-            scratch,
-            environment,
-        } = prepared;
+        let PreparedRun { dir, plan, writer, before, workloads, arms, scratch, environment } = prepared;
         let is_crashed = |arm: &&LiveArm| {
             let only = self.crashed.as_ref();
             only.is_none_or(|only| only.contains(&arm.name))
@@ -328,19 +310,11 @@ impl Options {
                 section.placement.name()
             );
         }
-        let probed: BTreeSet<String> = before
-            .iter()
-            .flat_map(|run| &run.probes)
-            .map(|probe| probe.arm.clone())
-            .collect();
-        let idle = |workload: &&Arc<Workload>| {
-            workload.is_recorded && workload.script.timed_calls().is_empty()
-        };
+        let probed: BTreeSet<String> =
+            before.iter().flat_map(|run| &run.probes).map(|probe| probe.arm.clone()).collect();
+        let idle = |workload: &&Arc<Workload>| workload.is_recorded && workload.script.timed_calls().is_empty();
         for workload in workloads.iter().filter(idle) {
-            eprintln!(
-                "warning: {}: nothing to replay: none of its calls is a file operation",
-                workload.name
-            );
+            eprintln!("warning: {}: nothing to replay: none of its calls is a file operation", workload.name);
         }
         let mut probers = probers(&plan, &arms, beside.path(), interrupt)?;
         let crashed = before.as_ref().map(|run| run.crash_points.clone());
@@ -381,9 +355,7 @@ impl Options {
             }
         }
         if failures > 0 {
-            eprintln!(
-                "passes that did not end well: {failures}; the first one for each reason is above"
-            );
+            eprintln!("passes that did not end well: {failures}; the first one for each reason is above");
         }
         probers.retain(|prober| !probed.contains(&prober.arm));
         let mut killing = Duration::ZERO;
@@ -405,14 +377,7 @@ impl Options {
                 faults.iter().try_for_each(|fault| writer.fault(fault))?;
             }
         }
-        let crashed = crash(
-            &plan,
-            &stores,
-            crashed,
-            (beside.path(), killing),
-            &writer,
-            interrupt,
-        )?;
+        let crashed = crash(&plan, &stores, crashed, (beside.path(), killing), &writer, interrupt)?;
         if crashed == ScheduleEnd::Interrupted {
             return Ok(RunOutcome::Interrupted(dir));
         }
@@ -428,13 +393,8 @@ impl Options {
                 Err(error) if plan.workloads.is_empty() => return Err(error),
                 Err(error) => {
                     // The rest of the run is valid. The report shows the reason.
-                    eprintln!(
-                        "warning: files that a language model generates were not measured: {error:#}"
-                    );
-                    writer.model_files(&ModelFiles {
-                        failed: Some(format!("{error:#}")),
-                        ..ModelFiles::default()
-                    })?;
+                    eprintln!("warning: files that a language model generates were not measured: {error:#}");
+                    writer.model_files(&ModelFiles { failed: Some(format!("{error:#}")), ..ModelFiles::default() })?;
                 }
             }
         }
@@ -468,21 +428,12 @@ fn duration_words(plan: &Plan, arms: &[LiveArm], stores: &[LiveArm]) -> String {
     let parts = parts.collect::<Vec<_>>();
     match parts.len() {
         0 | 1 => format!("it takes about {:.1} minutes", all.as_secs_f64() / 60.0),
-        _ => format!(
-            "it takes about {:.1} minutes: {}",
-            all.as_secs_f64() / 60.0,
-            parts.join(", then ")
-        ),
+        _ => format!("it takes about {:.1} minutes: {}", all.as_secs_f64() / 60.0, parts.join(", then ")),
     }
 }
 
 /// A prober for every available arm, except the A/A arm and slowed arms. None if the plan has no probes.
-fn probers(
-    plan: &Plan,
-    arms: &[LiveArm],
-    scratch: &Path,
-    interrupt: &Interrupt,
-) -> anyhow::Result<Vec<Prober>> {
+fn probers(plan: &Plan, arms: &[LiveArm], scratch: &Path, interrupt: &Interrupt) -> anyhow::Result<Vec<Prober>> {
     if !plan.probes {
         return Ok(Vec::new());
     }

@@ -11,10 +11,7 @@ use backends::registry::Registry;
 use reports::context::check_prices;
 use reports::decide::{identities, identity};
 use reports::summary::FLOOR;
-use rundir::{
-    Arm, Environment, Margins, Placement, Plan, PlannedPolicy, Schedule, Settings, Shard, Skipped,
-    Writer,
-};
+use rundir::{Arm, Environment, Margins, Placement, Plan, PlannedPolicy, Schedule, Settings, Shard, Skipped, Writer};
 use workloads::catalogue;
 use workloads::definition::{CacheState, SessionSource, Workload};
 use workloads::render::result_tokens;
@@ -48,31 +45,19 @@ const CALL_TIMEOUT: f64 = 10.0;
 
 impl Options {
     /// The disk of the workspaces.
-    pub(super) fn scratch(
-        &self,
-        workloads: &[Arc<Workload>],
-        arms: usize,
-    ) -> anyhow::Result<ScratchDisk> {
+    pub(super) fn scratch(&self, workloads: &[Arc<Workload>], arms: usize) -> anyhow::Result<ScratchDisk> {
         ScratchDisk::choose(self.scratch_dir.as_deref(), scratch_bytes(workloads, arms))
     }
 
     /// The command line that plans the same run.
     pub(super) fn command(&self, seed: u64, call_timeout: f64) -> String {
         let mut words = vec!["ctxbench run".to_owned(), format!("--suite {}", self.suite)];
-        words.extend(
-            self.workload
-                .iter()
-                .map(|name| format!("--workload {name}")),
-        );
+        words.extend(self.workload.iter().map(|name| format!("--workload {name}")));
         for state in &self.state {
             words.push(format!("--state {}", CacheState::from(*state).name()));
         }
         words.extend(self.backend.iter().map(|name| format!("--backend {name}")));
-        words.extend(
-            self.budget
-                .iter()
-                .map(|seconds| format!("--budget {seconds}")),
-        );
+        words.extend(self.budget.iter().map(|seconds| format!("--budget {seconds}")));
         words.extend(self.epochs.iter().map(|most| format!("--epochs {most}")));
         words.extend(self.rounds.iter().map(|most| format!("--rounds {most}")));
         words.push(format!("--seed {seed} --margin {}", self.margin));
@@ -80,18 +65,12 @@ impl Options {
         words.extend(margin_us.map(|margin| format!("--margin-us {margin}")));
         words.push(format!("--call-timeout {call_timeout}"));
         let placement = self.placement.iter();
-        words.extend(
-            placement.map(|placement| format!("--placement {}", placement.planned().name())),
-        );
+        words.extend(placement.map(|placement| format!("--placement {}", placement.planned().name())));
         words.extend(self.policy.iter().map(|name| format!("--policy {name}")));
         words.extend(self.prices.option());
         let scratch = self.scratch_dir.iter();
         words.extend(scratch.map(|dir| format!("--scratch-dir {}", dir.display())));
-        words.extend(
-            self.slowed
-                .iter()
-                .map(|percent| format!("--slowed {percent}")),
-        );
+        words.extend(self.slowed.iter().map(|percent| format!("--slowed {percent}")));
         words.extend(self.no_probes.then(|| "--no-probes".to_owned()));
         words.extend(self.no_model_files.then(|| "--no-model-files".to_owned()));
         words.extend(self.shard.map(|shard| shard_option(&shard)));
@@ -111,15 +90,12 @@ impl Options {
         }
         let workloads = load_workloads(&mut suite)?;
         for entry in suite.workloads() {
-            let workload = workloads
-                .iter()
-                .find(|workload| workload.name == entry.name);
+            let workload = workloads.iter().find(|workload| workload.name == entry.name);
             let Some(workload) = workload else { continue };
             for state in &entry.states {
                 if !workload.states.contains(state) {
                     let name = state.name();
-                    let states: Vec<&str> =
-                        workload.states.iter().map(|state| state.name()).collect();
+                    let states: Vec<&str> = workload.states.iter().map(|state| state.name()).collect();
                     bail!(
                         "workload {} has no cache state {name} (it has {}); see `ctxbench list`",
                         entry.name,
@@ -143,8 +119,7 @@ impl Options {
         let named: BTreeSet<String> = named.collect::<anyhow::Result<_>>()?;
         // A plan names arms with their servers.
         let only = std::mem::take(&mut suite.only).into_iter();
-        let only =
-            only.map(|(name, workloads)| Ok((registry.find(&name)?.describe().name, workloads)));
+        let only = only.map(|(name, workloads)| Ok((registry.find(&name)?.describe().name, workloads)));
         suite.only = only.collect::<anyhow::Result<_>>()?;
         for section in &mut suite.sections {
             if let Some(names) = &mut section.backends {
@@ -171,10 +146,7 @@ impl Options {
         check_usable(&arms, is_named)?;
         arms.extend(self.slowed(&arms));
         let schedule = self.schedule(&suite, &arms);
-        let call_timeout = self
-            .call_timeout
-            .or(suite.call_timeout)
-            .unwrap_or(CALL_TIMEOUT);
+        let call_timeout = self.call_timeout.or(suite.call_timeout).unwrap_or(CALL_TIMEOUT);
         let seed = self.seed.unwrap_or_else(time_seed);
         let inputs = Inputs {
             suite: &suite,
@@ -196,13 +168,10 @@ impl Options {
                 absolute_ns: self.margin_us.or(suite.margin_us).unwrap_or(MARGIN_US) * 1000.0,
                 ..Margins::default()
             },
-            settings: Settings {
-                call_timeout_ms: (call_timeout * 1000.0).ceil() as u64,
-            },
-            policy: policy.as_ref().map(|policy| PlannedPolicy {
-                name: policy.policy.name.clone(),
-                sha256: identity(&policy.text),
-            }),
+            settings: Settings { call_timeout_ms: (call_timeout * 1000.0).ceil() as u64 },
+            policy: policy
+                .as_ref()
+                .map(|policy| PlannedPolicy { name: policy.policy.name.clone(), sha256: identity(&policy.text) }),
             policies: match self.named_policy(&suite) {
                 None => identities(),
                 Some(_) => BTreeMap::new(),
@@ -222,9 +191,7 @@ impl Options {
                     unknown.join(", ")
                 );
             }
-            policy
-                .policy
-                .check_baselines(&policy.file, &policy.text, &plan)?;
+            policy.policy.check_baselines(&policy.file, &policy.text, &plan)?;
             if !policy.policy.has_candidate(&plan) {
                 eprintln!(
                     "warning: no arm of this run is a candidate of policy {}: {} (name one with --backend)",
@@ -241,8 +208,7 @@ impl Options {
             }
         }
         let scratch = self.scratch(&workloads, arms.len())?;
-        let environment =
-            environment(scratch.receipt()).context("reading the properties of the machine")?;
+        let environment = environment(scratch.receipt()).context("reading the properties of the machine")?;
         let policy = policy.as_ref().map(|policy| policy.text.as_str());
         let contexts = session_contexts(&workloads);
         if !contexts.is_empty() {
@@ -259,16 +225,7 @@ impl Options {
             }
         };
         let writer = Writer::create(&dir, &plan, &environment, policy, &contexts)?;
-        Ok(Some(PreparedRun {
-            dir,
-            plan,
-            writer,
-            before: None,
-            workloads,
-            arms,
-            scratch,
-            environment,
-        }))
+        Ok(Some(PreparedRun { dir, plan, writer, before: None, workloads, arms, scratch, environment }))
     }
 
     /// The sections of the suite. `--budget` is shared among them in proportion to their own budgets.
@@ -277,9 +234,7 @@ impl Options {
         let all: f64 = suite.sections.iter().map(own).sum();
         let share = self.budget.map_or(1.0, |budget| budget / all);
         let budget = |section: &SuiteSection| own(section) * share;
-        Schedule {
-            sections: plan::sections(suite, arms, budget, EPOCHS, ROUNDS),
-        }
+        Schedule { sections: plan::sections(suite, arms, budget, EPOCHS, ROUNDS) }
     }
 
     /// An arm for each planted slowdown of FUSE over memory, and an identical arm. Without FUSE over memory,
@@ -361,18 +316,13 @@ impl Options {
             workloads.retain(is_left);
         }
         let only = &suite.only;
-        suite
-            .backends
-            .retain(|name| only.get(name).is_none_or(|workloads| !workloads.is_empty()));
+        suite.backends.retain(|name| only.get(name).is_none_or(|workloads| !workloads.is_empty()));
         let backends = &suite.backends;
         suite.only.retain(|name, _| backends.contains(name));
         let is_there = |name: &String| backends.contains(name);
-        suite
-            .against
-            .retain(|name, other| is_there(name) && is_there(other));
+        suite.against.retain(|name, other| is_there(name) && is_there(other));
         suite.probes &= !self.no_probes;
-        let is_narrowed =
-            !(self.workload.is_empty() && self.backend.is_empty() && self.state.is_empty());
+        let is_narrowed = !(self.workload.is_empty() && self.backend.is_empty() && self.state.is_empty());
         if self.no_model_files || is_narrowed {
             suite.model_files = None;
         }
@@ -388,24 +338,16 @@ impl Options {
             let own = catalogue::workload(name)?.states;
             let sections = suite.sections.iter().filter(|section| !section.shared_cpu);
             let known = sections.flat_map(|section| &section.workloads);
-            let known: Vec<CacheState> = known
-                .filter(|entry| entry.name == *name)
-                .flat_map(|entry| entry.states.iter().copied())
-                .collect();
+            let known: Vec<CacheState> =
+                known.filter(|entry| entry.name == *name).flat_map(|entry| entry.states.iter().copied()).collect();
             let states = match known.is_empty() || !self.state.is_empty() {
                 true => own,
                 false => known,
             };
-            entries.push(SuiteWorkload {
-                name: name.clone(),
-                states,
-            });
+            entries.push(SuiteWorkload { name: name.clone(), states });
         }
         let section = match &suite.sections[..] {
-            [only] => SuiteSection {
-                workloads: entries,
-                ..only.clone()
-            },
+            [only] => SuiteSection { workloads: entries, ..only.clone() },
             _ => SuiteSection::of(ONE_SECTION, entries),
         };
         suite.sections = vec![section];
@@ -428,11 +370,7 @@ pub(super) struct PreparedRun {
 
 /// Estimate of the bytes that workspaces take on the scratch at a time, logs and journals included.
 fn scratch_bytes(workloads: &[Arc<Workload>], arms: usize) -> u64 {
-    let largest = workloads
-        .iter()
-        .map(|workload| pass_bytes(workload))
-        .max()
-        .unwrap_or(0);
+    let largest = workloads.iter().map(|workload| pass_bytes(workload)).max().unwrap_or(0);
     // A store holds content in its log and its database. Finished passes of an arm keep up to 32 MiB.
     (1 << 30) + arms as u64 * 3 * (2 * largest + (32 << 20))
 }
@@ -442,9 +380,7 @@ fn drop_empty(suite: &mut Suite) {
     for section in &mut suite.sections {
         section.workloads.retain(|entry| !entry.states.is_empty());
     }
-    suite
-        .sections
-        .retain(|section| !section.workloads.is_empty());
+    suite.sections.retain(|section| !section.workloads.is_empty());
 }
 
 /// Gives all sections one placement. A cell that two sections then have stays in the first.
@@ -454,9 +390,7 @@ fn place_all(suite: &mut Suite, placement: Placement) {
         section.shared_cpu = placement == Placement::SharedCpu;
         for entry in &mut section.workloads {
             let name = entry.name.clone();
-            entry
-                .states
-                .retain(|state| known.insert((name.clone(), *state)));
+            entry.states.retain(|state| known.insert((name.clone(), *state)));
         }
     }
     drop_empty(suite);
@@ -527,10 +461,7 @@ fn check_cells(
     is_named_workload: impl Fn(&str) -> bool,
 ) -> anyhow::Result<()> {
     // Of all shards together: a shard may have no cell of a backend that others measure.
-    let plan = &Plan {
-        shard: None,
-        ..plan.clone()
-    };
+    let plan = &Plan { shard: None, ..plan.clone() };
     let cells = all_cells(plan);
     let reasons = |is_meant: &dyn Fn(&Skipped) -> bool| {
         let skipped = plan.skipped.iter().filter(|cell| is_meant(cell));
@@ -565,19 +496,13 @@ fn check_cells(
 /// Refuses a plan with a section whose budget is shorter than the time that it needs on any machine.
 fn check_budget(plan: &Plan, workloads: &[Arc<Workload>], arms: &[LiveArm]) -> anyhow::Result<()> {
     // Of all shards together, so that none is refused alone.
-    let plan = &Plan {
-        shard: None,
-        ..plan.clone()
-    };
+    let plan = &Plan { shard: None, ..plan.clone() };
     let (mut short, mut factor) = (Vec::new(), 1.0_f64);
     for (at, section) in plan.schedule.sections.iter().enumerate() {
         let needs = plan::least_time(plan, at, workloads, arms).as_secs_f64();
         let has = section.budget_ms as f64 / 1000.0;
         if needs > has {
-            short.push(format!(
-                "section {} needs {needs:.1} s, but has {has:.1} s",
-                section.name
-            ));
+            short.push(format!("section {} needs {needs:.1} s, but has {has:.1} s", section.name));
             factor = factor.max(needs / has);
         }
     }
@@ -596,16 +521,11 @@ fn agent_tokens(workloads: &[Arc<Workload>]) -> BTreeMap<String, u64> {
         .iter()
         .filter(|w| w.name.starts_with("agent/") && !w.is_recorded)
         .filter(|w| !matches!(w.session, SessionSource::None));
-    agents
-        .map(|workload| (workload.name.clone(), result_tokens(&workload.script)))
-        .collect()
+    agents.map(|workload| (workload.name.clone(), result_tokens(&workload.script))).collect()
 }
 
 /// The backend that replays recorded answers, if the run needs a live model and none is available.
-fn recording_instead(
-    registry: &Registry,
-    backends: &[Arc<dyn Backend>],
-) -> Option<Arc<dyn Backend>> {
+fn recording_instead(registry: &Registry, backends: &[Arc<dyn Backend>]) -> Option<Arc<dyn Backend>> {
     const LIVE: &str = "llm-history-live";
     const RECORDED: &str = "llm-history-recorded";
     let named = |name: &str| {
@@ -651,17 +571,9 @@ mod tests {
         let schedule = options.schedule(&suite, &[]);
         let sections = schedule.sections.into_iter().map(|section| {
             let cells = section.cells.into_iter();
-            let cells = cells.flat_map(|(workload, states)| {
-                states
-                    .into_iter()
-                    .map(move |state| format!("{workload} {state}"))
-            });
-            (
-                section.name,
-                section.budget_ms,
-                section.epochs,
-                cells.collect(),
-            )
+            let cells =
+                cells.flat_map(|(workload, states)| states.into_iter().map(move |state| format!("{workload} {state}")));
+            (section.name, section.budget_ms, section.epochs, cells.collect())
         });
         sections.collect()
     }
@@ -685,11 +597,7 @@ mod tests {
             panic!("{found:?}");
         };
         assert_eq!((&name[..], *epochs), ("all", EPOCHS));
-        let expected = [
-            "micro/stat hot",
-            "micro/stat lukewarm",
-            "micro/stat-100000 hot",
-        ];
+        let expected = ["micro/stat hot", "micro/stat lukewarm", "micro/stat-100000 hot"];
         assert_eq!(cells[..], expected);
         let shared = sections("--workload micro/stat --state hot --placement shared-cpu");
         assert_eq!(shared[0].3, ["micro/stat hot-shared-cpu"]);
@@ -707,11 +615,7 @@ mod tests {
         assert_eq!(unique.len(), cells.len());
         assert!(shared.iter().all(|section| section.0 != "shared-cpu"));
         let free = sections("--placement free");
-        assert!(
-            free.iter()
-                .flat_map(|section| &section.3)
-                .all(|cell| !cell.contains("shared"))
-        );
+        assert!(free.iter().flat_map(|section| &section.3).all(|cell| !cell.contains("shared")));
     }
 
     /// The plan of these options on a machine that has everything, with its workloads and arms.
@@ -733,11 +637,7 @@ mod tests {
             result_tokens: &BTreeMap::new(),
             can_drop_caches: true,
         };
-        let given = Plan {
-            shard,
-            schedule: options.schedule(&suite, &arms),
-            ..Plan::default()
-        };
+        let given = Plan { shard, schedule: options.schedule(&suite, &arms), ..Plan::default() };
         (plan::plan(&inputs, given), workloads, arms)
     }
 
@@ -754,11 +654,7 @@ mod tests {
         }
         let refused = check(&format!("{line} --backend state"), "state", None).unwrap_err();
         let refused = refused.to_string();
-        for part in [
-            "measured on state: ",
-            "tool calls only",
-            "fix: name a workload",
-        ] {
+        for part in ["measured on state: ", "tool calls only", "fix: name a workload"] {
             assert!(refused.contains(part), "{part}: {refused}");
         }
         // A suite's own arm may have no cell.
@@ -778,11 +674,7 @@ mod tests {
         };
         check("").unwrap();
         let refused = check("--budget 4").unwrap_err().to_string();
-        for part in [
-            "section empty-caches needs",
-            "all sections need at least",
-            "--budget",
-        ] {
+        for part in ["section empty-caches needs", "all sections need at least", "--budget"] {
             assert!(refused.contains(part), "{part}: {refused}");
         }
         let needs = refused.split("--budget ").nth(1).unwrap();

@@ -18,10 +18,7 @@ impl Options {
     pub(super) fn resumed(&self, registry: &Registry, dir: &Path) -> anyhow::Result<PreparedRun> {
         let (writer, run) = Writer::resume(dir)?;
         if let Some(why) = run.plan.measures_nothing() {
-            bail!(
-                "cannot resume {}: {why}\n  fix: start a new run",
-                dir.display()
-            );
+            bail!("cannot resume {}: {why}\n  fix: start a new run", dir.display());
         }
         let mut workloads = Vec::new();
         for planned in &run.plan.workloads {
@@ -37,17 +34,10 @@ impl Options {
             workloads.push(Arc::new(workload));
         }
         let mut backends: Vec<Arc<dyn Backend>> = Vec::new();
-        for arm in run
-            .plan
-            .arms
-            .iter()
-            .filter(|arm| arm.same_as.is_none() && arm.slowed_percent.is_none())
-        {
+        for arm in run.plan.arms.iter().filter(|arm| arm.same_as.is_none() && arm.slowed_percent.is_none()) {
             let named = arm.backend.file.as_ref().unwrap_or(&arm.backend.name);
             let found = registry.find(named)?;
-            if arm.unavailable.is_none()
-                && found.versions().ok().as_ref() != Some(&arm.backend.versions)
-            {
+            if arm.unavailable.is_none() && found.versions().ok().as_ref() != Some(&arm.backend.versions) {
                 bail!(
                     "backend {} has changed since {} was planned\n  fix: start a new run",
                     arm.backend.name,
@@ -58,10 +48,7 @@ impl Options {
         }
         let mut arms = arms(backends);
         let slowed = run.plan.arms.iter().filter_map(|arm| arm.slowed_percent);
-        let options = Options {
-            slowed: slowed.filter(|percent| *percent > 0).collect(),
-            ..self.clone()
-        };
+        let options = Options { slowed: slowed.filter(|percent| *percent > 0).collect(), ..self.clone() };
         arms.extend(options.slowed(&arms));
         let scratch = self.scratch(&workloads, arms.len())?;
         let (then, now) = (&run.environment, environment(scratch.receipt())?);
@@ -69,11 +56,7 @@ impl Options {
             ("the binary", &then.binary_sha256, &now.binary_sha256),
             ("the kernel", &then.kernel, &now.kernel),
             ("the processor", &then.cpu, &now.cpu),
-            (
-                "the scratch file system",
-                &then.scratch.file_system,
-                &now.scratch.file_system,
-            ),
+            ("the scratch file system", &then.scratch.file_system, &now.scratch.file_system),
             ("the user", &then.user, &now.user),
         ] {
             if then != now {

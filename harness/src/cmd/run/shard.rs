@@ -17,10 +17,7 @@ fn shard(index: u32, of: u32) -> Result<Shard, String> {
     match of {
         0 => Err("there are no shards of 0 (give at least 1)".to_owned()),
         of if of > MOST_SHARDS => Err(format!("{of} shards are too many (at most {MOST_SHARDS})")),
-        of if index >= of => Err(format!(
-            "there is no shard {index} of {of}: they are numbered from 0 to {}",
-            of - 1
-        )),
+        of if index >= of => Err(format!("there is no shard {index} of {of}: they are numbered from 0 to {}", of - 1)),
         of => Ok(Shard { index, of }),
     }
 }
@@ -32,9 +29,7 @@ pub fn chosen(option: Option<Shard>, seed: Option<u64>) -> anyhow::Result<Option
         None => by_variables(inputs::variable)?,
     };
     if let (Some(shard), None) = (shard, seed) {
-        bail!(
-            "shard {shard} needs the seed of the other shards\n  fix: give all of them the same --seed"
-        );
+        bail!("shard {shard} needs the seed of the other shards\n  fix: give all of them the same --seed");
     }
     Ok(shard)
 }
@@ -52,9 +47,9 @@ fn by_variables(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Opt
     let slurm = number("SLURM_ARRAY_TASK_ID")?;
     let (names, index, of) = match (kubernetes, slurm) {
         (None, None) => return Ok(None),
-        (Some(_), Some(_)) => bail!(
-            "both JOB_COMPLETION_INDEX and SLURM_ARRAY_TASK_ID are set\n  fix: give --shard I/N"
-        ),
+        (Some(_), Some(_)) => {
+            bail!("both JOB_COMPLETION_INDEX and SLURM_ARRAY_TASK_ID are set\n  fix: give --shard I/N")
+        }
         (Some(index), None) => {
             let Some(of) = number("JOB_COMPLETIONS")? else {
                 bail!(
@@ -72,19 +67,12 @@ fn by_variables(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Opt
             // An array may begin at any number, and have steps: --array=1-9:2.
             let first = number("SLURM_ARRAY_TASK_MIN")?.unwrap_or(0);
             let step = number("SLURM_ARRAY_TASK_STEP")?.unwrap_or(1).max(1);
-            let Some(after) = id
-                .checked_sub(first)
-                .filter(|after| after.is_multiple_of(step))
-            else {
+            let Some(after) = id.checked_sub(first).filter(|after| after.is_multiple_of(step)) else {
                 bail!(
                     "SLURM_ARRAY_TASK_ID {id} is not in an array from {first} in steps of {step}\n  fix: give --shard I/N"
                 );
             };
-            (
-                ["SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT"],
-                after / step,
-                of,
-            )
+            (["SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT"], after / step, of)
         }
     };
     match shard(index, of) {
@@ -92,11 +80,7 @@ fn by_variables(variable: impl Fn(&str) -> Option<String>) -> anyhow::Result<Opt
             eprintln!("shard {shard}, by {} and {}", names[0], names[1]);
             Ok(Some(shard))
         }
-        Err(problem) => bail!(
-            "{} and {}: {problem}\n  fix: give --shard I/N",
-            names[0],
-            names[1]
-        ),
+        Err(problem) => bail!("{} and {}: {problem}\n  fix: give --shard I/N", names[0], names[1]),
     }
 }
 
@@ -109,10 +93,7 @@ mod tests {
         assert_eq!(parse("0/1"), Ok(Shard { index: 0, of: 1 }));
         assert_eq!(parse("2/3"), Ok(Shard { index: 2, of: 3 }));
         for (text, expected) in [
-            (
-                "3/3",
-                "there is no shard 3 of 3: they are numbered from 0 to 2",
-            ),
+            ("3/3", "there is no shard 3 of 3: they are numbered from 0 to 2"),
             ("0/0", "no shards of 0"),
             ("0/1001", "too many"),
             ("1", "I/N"),

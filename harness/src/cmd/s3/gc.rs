@@ -38,9 +38,7 @@ pub struct Gc {
 fn age(text: &str) -> Result<Duration, String> {
     let wrong = |_| "give an age such as 30d or 12h".to_owned();
     let span: Span = text.parse().map_err(wrong)?;
-    let age = span
-        .to_duration(SpanRelativeTo::days_are_24_hours())
-        .map_err(wrong)?;
+    let age = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(wrong)?;
     age.try_into().map_err(wrong)
 }
 
@@ -69,9 +67,7 @@ impl Gc {
             }
         }
         for number in done.stray {
-            println!(
-                "commit {number} is kept: it was made after the history before it was released"
-            );
+            println!("commit {number} is kept: it was made after the history before it was released");
         }
         Ok(ExitCode::SUCCESS)
     }

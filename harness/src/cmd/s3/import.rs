@@ -39,22 +39,16 @@ impl Import {
         let remove = self.remove.then_some(LATE);
         let done = remote.run(import(&remote.client, &mirror, mode, remove, writer))?;
         let mut text = String::new();
-        for (what, paths) in [
-            ("added  ", &done.added),
-            ("changed", &done.changed),
-            ("removed", &done.removed),
-            ("note   ", &done.notes),
-        ] {
+        for (what, paths) in
+            [("added  ", &done.added), ("changed", &done.changed), ("removed", &done.removed), ("note   ", &done.notes)]
+        {
             for path in paths {
                 writeln!(text, "{what} {path}")?;
             }
         }
         match done.commit {
             Some(commit) => writeln!(text, "commit {commit}")?,
-            None => writeln!(
-                text,
-                "nothing to import: no other tool has changed the mirror"
-            )?,
+            None => writeln!(text, "nothing to import: no other tool has changed the mirror")?,
         }
         print!("{text}");
         Ok(ExitCode::SUCCESS)

@@ -26,11 +26,7 @@ impl Remote {
     /// Connects with the first request.
     pub fn new(config: S3Config) -> anyhow::Result<Self> {
         let bucket = Bucket::new(&config)?;
-        Ok(Self {
-            client: Client::new(&bucket, &config),
-            bucket,
-            config,
-        })
+        Ok(Self { client: Client::new(&bucket, &config), bucket, config })
     }
 
     pub fn mirror(&self) -> MirrorClient {
@@ -44,10 +40,8 @@ impl Remote {
     /// Runs `work` to its end, with progress on a terminal. If a request failed because the server, the access key or the
     /// bucket cannot be used, the error says so.
     pub fn run<T>(&self, work: impl Future<Output = Result<T, HistoryError>>) -> anyhow::Result<T> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .context("starting the runtime")?;
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting the runtime")?;
         let done = runtime.block_on(async {
             tokio::select! {
                 biased;
@@ -104,8 +98,7 @@ pub fn moment(text: &str) -> Result<At, String> {
     }
     let time = text.parse::<Timestamp>().ok();
     let time = time.and_then(|time| i64::try_from(time.as_nanosecond()).ok());
-    time.map(At::Time)
-        .ok_or_else(|| "give a commit number, or a time such as 2026-07-01T12:00:00Z".to_owned())
+    time.map(At::Time).ok_or_else(|| "give a commit number, or a time such as 2026-07-01T12:00:00Z".to_owned())
 }
 
 /// A time in nanoseconds since 1970, as RFC 3339 in UTC to the second.

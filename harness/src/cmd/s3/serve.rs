@@ -8,10 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use backends::cpu;
 use clap::{Args, ValueEnum};
-use servers::{
-    FoundServer, ServerKind, ServerOptions, bound_to_this_process, kept_keys, private_directory,
-    start,
-};
+use servers::{FoundServer, ServerKind, ServerOptions, bound_to_this_process, kept_keys, private_directory, start};
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::interrupt::{end_signals, stop_at_end_of_stdin, stop_at_signals};
@@ -36,12 +33,7 @@ pub struct Serve {
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// The loopback port [default: any free port].
-    #[arg(
-        long,
-        value_name = "PORT",
-        default_value_t = 0,
-        hide_default_value = true
-    )]
+    #[arg(long, value_name = "PORT", default_value_t = 0, hide_default_value = true)]
     port: u16,
     /// Add this round-trip time to every request.
     #[arg(long, value_name = "MS", default_value_t = 0.0, value_parser = milliseconds)]
@@ -124,8 +116,7 @@ impl Serve {
                 let dir = dir.join(server.kind().name());
                 private_directory(&dir).with_context(|| format!("creating {}", dir.display()))?;
                 keys = Some(kept_keys(&dir).context("reading the server's keys")?);
-                dir.canonicalize()
-                    .with_context(|| format!("reading {}", dir.display()))?
+                dir.canonicalize().with_context(|| format!("reading {}", dir.display()))?
             }
             None => {
                 let directory = tempfile::Builder::new().prefix("ctxbench-s3-").tempdir();
@@ -169,9 +160,7 @@ impl Serve {
         });
         drop(runtime);
         if let Some(temporary) = temporary {
-            temporary
-                .close()
-                .context("removing the temporary directory")?;
+            temporary.close().context("removing the temporary directory")?;
         }
         served?;
         Ok(ExitCode::SUCCESS)

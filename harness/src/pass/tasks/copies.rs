@@ -42,11 +42,7 @@ impl Copies {
 
     /// Copies the rows that are new or different in the database.
     pub(super) fn update(&mut self) -> io::Result<()> {
-        let Rows {
-            messages,
-            tasks,
-            lines,
-        } = self.rows().map_err(io::Error::other)?;
+        let Rows { messages, tasks, lines } = self.rows().map_err(io::Error::other)?;
         for message in messages {
             self.put(&message.inbox_path(), &message.text())?;
             self.put(&message.thread_path(), &message.text())?;
@@ -110,8 +106,7 @@ impl Copies {
                 depends_on: serde_json::from_str(&depends_on).unwrap_or_default(),
             })
         })?;
-        let sql =
-            "SELECT id, at, service, level, request, message FROM log WHERE id > ?1 ORDER BY id";
+        let sql = "SELECT id, at, service, level, request, message FROM log WHERE id > ?1 ORDER BY id";
         let mut lines = self.db.prepare_cached(sql)?;
         let lines = lines.query_map([self.last_line], |row| {
             let line = LogLine {
@@ -144,11 +139,7 @@ struct Rows {
 pub(super) fn drafted(root: &Path, draft: &Draft) -> Result<(), String> {
     let found = fs::read_to_string(root.join(draft.path())).unwrap_or_default();
     if found != draft.text() {
-        return Err(format!(
-            "{}: {found:?}, expected {:?}",
-            draft.path(),
-            draft.text()
-        ));
+        return Err(format!("{}: {found:?}, expected {:?}", draft.path(), draft.text()));
     }
     let end = format!(" {}.eml", draft.answers);
     let count = |dir: &str| {
@@ -156,10 +147,7 @@ pub(super) fn drafted(root: &Path, draft: &Draft) -> Result<(), String> {
         let matching = entries.filter(|entry| entry.file_name().to_string_lossy().ends_with(&end));
         matching.count()
     };
-    let (filed, left) = (
-        count("archive"),
-        count(&format!("inbox/{}", draft.recipient)),
-    );
+    let (filed, left) = (count("archive"), count(&format!("inbox/{}", draft.recipient)));
     match (filed, left) {
         (1, 0) => Ok(()),
         _ => Err(format!(

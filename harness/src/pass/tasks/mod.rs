@@ -33,27 +33,23 @@ pub struct TaskContext<'a> {
 }
 
 /// Why a backend cannot take part in tasks, or in other workloads; `None` if it can.
-pub fn unsupported(
-    script: &Script,
-    name: &str,
-    backend: &dyn backends::backend::Backend,
-) -> Option<String> {
+pub fn unsupported(script: &Script, name: &str, backend: &dyn backends::backend::Backend) -> Option<String> {
     let capabilities = backend.describe().capabilities;
     match (&script.tasks, backend.source(Path::new(""))) {
         (None, None) => None,
         (None, Some(_)) => Some(format!(
             "{name} shows data that other programs write; it takes part only in tasks on mail, tasks and logs"
         )),
-        (Some(tasks), Some(Source::Directory(_))) if tasks.needs_mail() => Some(format!(
-            "{name} shows a controller's directory, which has no mail"
-        )),
+        (Some(tasks), Some(Source::Directory(_))) if tasks.needs_mail() => {
+            Some(format!("{name} shows a controller's directory, which has no mail"))
+        }
         (Some(_), Some(_)) => None,
-        (Some(_), None) if backend.access() != Access::Paths => Some(format!(
-            "{name} has no directory that mail, tasks and logs could be copied to"
-        )),
-        (Some(_), None) if !capabilities.holds_data || capabilities.guesses_content => Some(
-            format!("{name} does not hold the files that are copied to it"),
-        ),
+        (Some(_), None) if backend.access() != Access::Paths => {
+            Some(format!("{name} has no directory that mail, tasks and logs could be copied to"))
+        }
+        (Some(_), None) if !capabilities.holds_data || capabilities.guesses_content => {
+            Some(format!("{name} does not hold the files that are copied to it"))
+        }
         (Some(_), None) => None,
     }
 }
@@ -149,15 +145,9 @@ impl Pass<'_> {
             return passed.note(outcome, format!("{reason}{why}"));
         }
         if self.reads_back {
-            let stated = workspaces
-                .first
-                .domain_tools()
-                .map(|tools| tools.definitions().to_owned());
+            let stated = workspaces.first.domain_tools().map(|tools| tools.definitions().to_owned());
             let stated = definitions(task_pass.form).or(stated).unwrap_or_default();
-            passed
-                .sample
-                .scores
-                .insert(METHOD.to_owned(), task_pass.scores(&stated));
+            passed.sample.scores.insert(METHOD.to_owned(), task_pass.scores(&stated));
         }
     }
 }
@@ -185,19 +175,13 @@ fn note_calls(
     if outcome != Outcome::Ok {
         return;
     }
-    let (histogram, total) = times
-        .entry(CallKind::ToolCall)
-        .or_insert_with(|| (histogram(), 0));
+    let (histogram, total) = times.entry(CallKind::ToolCall).or_insert_with(|| (histogram(), 0));
     for took in &made.took {
         histogram.saturating_record((*took).max(1));
         *total += took;
         passed.sample.makespan_ns += took;
     }
-    passed.sample.bytes_read += made
-        .texts
-        .iter()
-        .map(|(_, result)| result.len() as u64)
-        .sum::<u64>();
+    passed.sample.bytes_read += made.texts.iter().map(|(_, result)| result.len() as u64).sum::<u64>();
 }
 
 impl<'a> TaskPass<'a> {
@@ -266,10 +250,7 @@ impl<'a> TaskPass<'a> {
             } else {
                 while !sees(change, self.form, console) {
                     if at.elapsed() > patience || console.failed.is_some() {
-                        let what = format!(
-                            "a commit is not visible within {} s",
-                            patience.as_secs_f64()
-                        );
+                        let what = format!("a commit is not visible within {} s", patience.as_secs_f64());
                         return Err((Outcome::Timeout, what));
                     }
                     std::thread::sleep(POLL_INTERVAL);
@@ -300,9 +281,7 @@ impl<'a> TaskPass<'a> {
         // The wait for the copy is that of the schedule; nothing sleeps.
         let due = self.next_copy_s;
         let late = std::mem::take(&mut self.uncopied_s).into_iter();
-        let lag: u64 = late
-            .map(|commit_s| (due - commit_s) * 1_000_000 + took)
-            .sum();
+        let lag: u64 = late.map(|commit_s| (due - commit_s) * 1_000_000 + took).sum();
         self.add("lag-us", lag);
         self.add("copies", 1);
         self.next_copy_s += self.tasks.copies_every_s;
@@ -310,11 +289,7 @@ impl<'a> TaskPass<'a> {
     }
 
     /// Compares an answer with the reference: of now, or else of what a copy shows.
-    fn outcome_of(
-        &mut self,
-        question: &TaskQuestion,
-        answer: Result<String, String>,
-    ) -> (Outcome, String) {
+    fn outcome_of(&mut self, question: &TaskQuestion, answer: Result<String, String>) -> (Outcome, String) {
         let answer = match answer {
             Ok(answer) => answer,
             Err(reason) => return (Outcome::Errno, reason),
@@ -329,10 +304,7 @@ impl<'a> TaskPass<'a> {
             return (Outcome::Ok, String::new());
         }
         let expected = expected.unwrap_or_default();
-        (
-            Outcome::WrongData,
-            format!("answered {answer:?}, expected {expected:?}"),
-        )
+        (Outcome::WrongData, format!("answered {answer:?}, expected {expected:?}"))
     }
 
     fn count(&mut self, made: &Made) {
@@ -377,16 +349,12 @@ impl<'a> TaskPass<'a> {
         let of_definitions = tokens::count(definitions) * questions;
         let counted = ["call-tokens", "result-tokens", "calls", "stale-answers"];
         let counted = counted.map(|name| (name, count(name), questions));
-        let others = [
-            ("definition-tokens", of_definitions, questions),
-            ("lag-us", count("lag-us"), changes),
-        ];
+        let others = [("definition-tokens", of_definitions, questions), ("lag-us", count("lag-us"), changes)];
         // What copies show is late by a schedule, and not by a clock: a report marks it as simulated.
         let copies = self.copies.as_ref();
         let copies = copies.map(|_| ("copies", count("copies"), questions));
         let all = counted.into_iter().chain(others).chain(copies);
-        all.map(|(name, sum, of)| (name.to_owned(), Score { sum, of }))
-            .collect()
+        all.map(|(name, sum, of)| (name.to_owned(), Score { sum, of })).collect()
     }
 }
 

@@ -27,8 +27,7 @@ pub(super) fn writer(source: &Source) -> io::Result<Box<dyn Writer>> {
         Source::Database(file) => {
             let db = Connection::open(file).map_err(failed)?;
             // A commit survives the process, as the default of write-ahead logging.
-            db.pragma_update(None, "synchronous", "NORMAL")
-                .map_err(failed)?;
+            db.pragma_update(None, "synchronous", "NORMAL").map_err(failed)?;
             Box::new(Database(db))
         }
         Source::Directory(root) => Box::new(Directory(root.clone())),
@@ -55,15 +54,8 @@ fn insert_message(db: &Connection, message: &MailMessage) -> rusqlite::Result<()
 }
 
 fn insert_task(db: &Connection, task: &Task) -> rusqlite::Result<()> {
-    let sql =
-        "INSERT INTO tasks (name, title, owner, heartbeat, state) VALUES (?1, ?2, ?3, ?4, ?5)";
-    db.prepare_cached(sql)?.execute(params![
-        task.name,
-        task.title,
-        task.owner,
-        task.heartbeat,
-        task.state.name()
-    ])?;
+    let sql = "INSERT INTO tasks (name, title, owner, heartbeat, state) VALUES (?1, ?2, ?3, ?4, ?5)";
+    db.prepare_cached(sql)?.execute(params![task.name, task.title, task.owner, task.heartbeat, task.state.name()])?;
     let mut insert = db.prepare_cached("INSERT INTO depends_on VALUES (?1, ?2)")?;
     for other in &task.depends_on {
         insert.execute(params![task.name, other])?;
@@ -73,22 +65,15 @@ fn insert_task(db: &Connection, task: &Task) -> rusqlite::Result<()> {
 
 fn insert_line(db: &Connection, line: &LogLine) -> rusqlite::Result<()> {
     let sql = "INSERT INTO log (at, service, level, request, message) VALUES (?1, ?2, ?3, ?4, ?5)";
-    db.prepare_cached(sql)?.execute(params![
-        line.at,
-        line.service,
-        line.level,
-        line.request,
-        line.message
-    ])?;
+    db.prepare_cached(sql)?.execute(params![line.at, line.service, line.level, line.request, line.message])?;
     Ok(())
 }
 
 impl Database {
     fn replace(&mut self, world: &World) -> rusqlite::Result<()> {
         let transaction = self.0.transaction()?;
-        transaction.execute_batch(
-            "DELETE FROM messages; DELETE FROM tasks; DELETE FROM depends_on; DELETE FROM log;",
-        )?;
+        transaction
+            .execute_batch("DELETE FROM messages; DELETE FROM tasks; DELETE FROM depends_on; DELETE FROM log;")?;
         for message in &world.messages {
             insert_message(&transaction, message)?;
         }
@@ -129,11 +114,10 @@ impl Writer for Database {
     }
 
     fn drafted(&self, draft: &Draft) -> Result<(), String> {
-        let sql = "SELECT count(*) FROM messages WHERE folder = 'drafts' AND recipient = ?1 AND subject = ?2 AND body = ?3";
+        let sql =
+            "SELECT count(*) FROM messages WHERE folder = 'drafts' AND recipient = ?1 AND subject = ?2 AND body = ?3";
         let count = |sql: &str, parameters: &[&dyn rusqlite::ToSql]| {
-            let counted = self
-                .0
-                .query_row(sql, parameters, |row| row.get::<_, i64>(0));
+            let counted = self.0.query_row(sql, parameters, |row| row.get::<_, i64>(0));
             counted.map_err(|error| error.to_string())
         };
         let drafts = count(sql, &[&draft.recipient, &draft.subject, &draft.body])?;
@@ -161,10 +145,7 @@ impl Directory {
     }
 
     fn append(&self, line: &LogLine) -> io::Result<()> {
-        let file = fs::File::options()
-            .create(true)
-            .append(true)
-            .open(self.0.join(line.path()));
+        let file = fs::File::options().create(true).append(true).open(self.0.join(line.path()));
         file?.write_all(format!("{}\n", line.text()).as_bytes())
     }
 }
@@ -188,9 +169,7 @@ impl Writer for Directory {
 
     fn commit(&mut self, change: &SourceChange) -> io::Result<()> {
         match change {
-            SourceChange::Message(_) => {
-                Err(io::Error::other("a controller's directory has no mail"))
-            }
+            SourceChange::Message(_) => Err(io::Error::other("a controller's directory has no mail")),
             SourceChange::State { task, state } => {
                 let path = format!("tasks/{task}.json");
                 let text = fs::read_to_string(self.0.join(&path))?;

@@ -3,9 +3,7 @@
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use backends::backend::{
-    Backend, Description, DomainTools, Unavailable, Versions, Workspace, WorkspaceConfig,
-};
+use backends::backend::{Backend, Description, DomainTools, Unavailable, Versions, Workspace, WorkspaceConfig};
 use backends::registry::Registry;
 use serde_json::Value;
 use workloads::catalogue;
@@ -24,10 +22,7 @@ fn passed(backend: Box<dyn Backend>, tasks: Tasks) -> Passed {
     let dir = tempfile::tempdir().unwrap();
     let config = workspace_config(dir.path());
     let result = supervise(&Interrupt::never(), move |watchdog| {
-        let script = Arc::new(Script {
-            tasks: Some(Arc::new(tasks)),
-            ..Script::default()
-        });
+        let script = Arc::new(Script { tasks: Some(Arc::new(tasks)), ..Script::default() });
         let described = backend.describe();
         let access = backend.access();
         let expectations = Expectations::new(&script, CacheState::Hot, &described, access);
@@ -74,32 +69,19 @@ fn score(passed: &Passed, name: &str) -> (u64, u64) {
 
 #[test]
 fn copies_and_sql_tools_answer_every_question() {
-    for (workload, stale) in [
-        ("agent/inbox-find", 3),
-        ("agent/inbox-triage", 4),
-        ("agent/inbox-log", 3),
-    ] {
+    for (workload, stale) in [("agent/inbox-find", 3), ("agent/inbox-triage", 4), ("agent/inbox-log", 3)] {
         for (arm, most_stale) in [("direct", stale), ("tools-sql", 0)] {
             let passed = passed(named(arm), tasks(workload));
             assert_eq!(passed.worst_outcome, None, "{workload} on {arm}");
             let questions = tasks(workload).questions.len() as u64;
             let (calls, of) = score(&passed, "calls");
-            assert!(
-                calls >= questions && of == questions,
-                "{workload} on {arm}: {calls} of {of}"
-            );
+            assert!(calls >= questions && of == questions, "{workload} on {arm}: {calls} of {of}");
             assert_eq!(passed.sample.calls["tool-call"].count, calls);
             for name in ["definition-tokens", "call-tokens", "result-tokens"] {
-                assert!(
-                    score(&passed, name).0 > 10 * questions,
-                    "{workload} on {arm}: {name}"
-                );
+                assert!(score(&passed, name).0 > 10 * questions, "{workload} on {arm}: {name}");
             }
             let (found, _) = score(&passed, "stale-answers");
-            assert!(
-                found <= most_stale && (found > 0) == (most_stale > 0),
-                "{workload} on {arm}: {found} stale"
-            );
+            assert!(found <= most_stale && (found > 0) == (most_stale > 0), "{workload} on {arm}: {found} stale");
             let (lag, changes) = score(&passed, "lag-us");
             let mean = lag / changes;
             match arm {
@@ -194,10 +176,7 @@ impl DomainTools for LyingWorkspace {
 
 #[test]
 fn a_wrong_answer_is_wrong_data() {
-    let passed = passed(
-        Box::new(Lying(named("tools-sql"))),
-        tasks("agent/inbox-log"),
-    );
+    let passed = passed(Box::new(Lying(named("tools-sql"))), tasks("agent/inbox-log"));
     let (outcome, reason) = passed.worst_outcome.unwrap();
     assert_eq!(outcome, Outcome::WrongData);
     assert!(reason.contains("expected"), "{reason}");

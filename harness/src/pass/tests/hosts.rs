@@ -32,11 +32,7 @@ impl Backend for Split {
     fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {
         let root = config.dir.join("first");
         std::fs::create_dir(&root)?;
-        Ok(Box::new(Half {
-            dir: config.dir.clone(),
-            root,
-            exchange: self.exchange,
-        }))
+        Ok(Box::new(Half { dir: config.dir.clone(), root, exchange: self.exchange }))
     }
 }
 
@@ -46,11 +42,7 @@ impl Workspace for Half {
     }
 
     fn second_host(&self, beside: &Path) -> io::Result<Option<Box<dyn Workspace>>> {
-        Ok(Some(Box::new(Half {
-            dir: self.dir.clone(),
-            root: beside.to_owned(),
-            exchange: self.exchange,
-        })))
+        Ok(Some(Box::new(Half { dir: self.dir.clone(), root: beside.to_owned(), exchange: self.exchange })))
     }
 
     fn sync(&mut self) -> io::Result<()> {
@@ -72,23 +64,14 @@ fn split(exchange: fn(&Path, &Path), script: Script, times: &[u64], timeout_ms: 
 
 /// As [`passed`], where both hosts have one directory.
 fn shared(script: Script, times: &[u64]) -> Passed {
-    let backend = BrokenBackend {
-        is_shared: true,
-        ..BrokenBackend::default()
-    };
-    let made = Made {
-        backend: Arc::new(backend),
-        ..Made::of(script, times)
-    };
+    let backend = BrokenBackend { is_shared: true, ..BrokenBackend::default() };
+    let made = Made { backend: Arc::new(backend), ..Made::of(script, times) };
     made.passed()
 }
 
 fn handoff() -> Script {
     let mut script = Script::new(Vec::new());
-    let seen = FileOp::SeenByOther {
-        path: path("note.md"),
-        content: bytes("a note"),
-    };
+    let seen = FileOp::SeenByOther { path: path("note.md"), content: bytes("a note") };
     let ops = vec![write("note.md", "a note", false), seen];
     script.call(CallKind::Handoff, ops);
     script
@@ -98,12 +81,7 @@ fn handoff() -> Script {
 fn writers() -> Script {
     use workloads::script::Host::{First, Second};
     let mut script = Script::new(Vec::new());
-    for (host, line) in [
-        (First, "a\n"),
-        (Second, "b\n"),
-        (First, "c\n"),
-        (Second, "d\n"),
-    ] {
+    for (host, line) in [(First, "a\n"), (Second, "b\n"), (First, "c\n"), (Second, "d\n")] {
         script.call(CallKind::Edit, vec![add_line(host, "shared.md", line)]);
     }
     script
@@ -113,10 +91,7 @@ fn writers() -> Script {
 fn a_handoff_succeeds_when_the_other_host_sees_the_file() {
     let handed = shared(handoff(), &[700]);
     assert!(handed.worst_outcome.is_none(), "{:?}", handed.worst_outcome);
-    assert_eq!(
-        handed.sample.calls["handoff"].total_ns, 700,
-        "timed as a whole"
-    );
+    assert_eq!(handed.sample.calls["handoff"].total_ns, 700, "timed as a whole");
     assert_eq!(handed.sample.outcomes, BTreeMap::from([(Outcome::Ok, 1)]));
 }
 
@@ -126,21 +101,9 @@ fn a_handoff_that_the_other_host_never_sees_is_a_timeout() {
     script.call(CallKind::Stat, vec![FileOp::Stat(path("note.md"))]);
     let unseen = split(|_, _| {}, script, &[700, 50], 30);
     let (outcome, reason) = unseen.worst_outcome.unwrap();
-    assert_eq!(
-        (outcome, reason.as_str()),
-        (
-            Outcome::Timeout,
-            "see on the other host note.md: not within 0.03 s"
-        )
-    );
-    assert!(
-        !unseen.sample.calls.contains_key("handoff"),
-        "it has no latency"
-    );
-    assert_eq!(
-        unseen.sample.outcomes,
-        BTreeMap::from([(Outcome::Ok, 1), (Outcome::Timeout, 1)])
-    );
+    assert_eq!((outcome, reason.as_str()), (Outcome::Timeout, "see on the other host note.md: not within 0.03 s"));
+    assert!(!unseen.sample.calls.contains_key("handoff"), "it has no latency");
+    assert_eq!(unseen.sample.outcomes, BTreeMap::from([(Outcome::Ok, 1), (Outcome::Timeout, 1)]));
 }
 
 #[test]
@@ -157,36 +120,17 @@ fn one_directory_loses_no_line_of_two_hosts() {
     let found = shared(writers(), &[10, 20, 30, 40]);
     assert!(found.worst_outcome.is_none(), "{:?}", found.worst_outcome);
     assert_eq!(found.sample.calls["edit"].count, 4);
-    let expected = Settled {
-        lines: 4,
-        on_both: 4,
-        agree: true,
-        ..Settled::default()
-    };
+    let expected = Settled { lines: 4, on_both: 4, agree: true, ..Settled::default() };
     assert_eq!(found.sample.settled, Some(expected));
 }
 
 #[test]
 fn a_host_that_replaces_the_file_loses_the_lines_of_the_other() {
-    let replace: fn(&Path, &Path) = |first, second| {
-        drop(std::fs::copy(
-            second.join("shared.md"),
-            first.join("shared.md"),
-        ))
-    };
+    let replace: fn(&Path, &Path) =
+        |first, second| drop(std::fs::copy(second.join("shared.md"), first.join("shared.md")));
     let found = split(replace, writers(), &[1; 4], 10_000);
-    assert!(
-        found.worst_outcome.is_none(),
-        "a loss is a count: {:?}",
-        found.worst_outcome
-    );
-    let expected = Settled {
-        lines: 4,
-        on_both: 2,
-        lost: 2,
-        agree: true,
-        ..Settled::default()
-    };
+    assert!(found.worst_outcome.is_none(), "a loss is a count: {:?}", found.worst_outcome);
+    let expected = Settled { lines: 4, on_both: 2, lost: 2, agree: true, ..Settled::default() };
     assert_eq!(found.sample.settled, Some(expected));
 }
 
@@ -199,39 +143,23 @@ fn a_conflict_copy_keeps_the_lines_of_both_hosts() {
             std::fs::copy(second.join("shared.md"), first.join("shared.md")).unwrap();
         }
     };
-    let expected = Settled {
-        lines: 4,
-        on_both: 2,
-        only_in_copies: 2,
-        conflict_copies: 1,
-        agree: true,
-        ..Settled::default()
-    };
+    let expected =
+        Settled { lines: 4, on_both: 2, only_in_copies: 2, conflict_copies: 1, agree: true, ..Settled::default() };
     let found = split(keep, writers(), &[1; 4], 10_000);
-    assert_eq!(
-        found.sample.settled,
-        Some(expected),
-        "{:?}",
-        found.worst_outcome
-    );
+    assert_eq!(found.sample.settled, Some(expected), "{:?}", found.worst_outcome);
 }
 
 #[test]
 fn a_pass_reports_hosts_that_never_agree() {
     let found = split(|_, _| {}, writers(), &[1; 4], 60);
     assert!(found.worst_outcome.is_none(), "{:?}", found.worst_outcome);
-    let expected = Settled {
-        lines: 4,
-        on_one: 4,
-        ..Settled::default()
-    };
+    let expected = Settled { lines: 4, on_one: 4, ..Settled::default() };
     assert_eq!(found.sample.settled, Some(expected));
 }
 
 #[test]
 fn a_damaged_line_is_wrong_data_and_not_a_loss() {
-    let damage: fn(&Path, &Path) =
-        |first, _| std::fs::write(first.join("shared.md"), "a\n\0\0").unwrap();
+    let damage: fn(&Path, &Path) = |first, _| std::fs::write(first.join("shared.md"), "a\n\0\0").unwrap();
     let found = split(damage, writers(), &[1; 4], 60);
     let (outcome, reason) = found.worst_outcome.unwrap();
     assert_eq!(outcome, Outcome::WrongData);

@@ -12,8 +12,7 @@ use super::*;
 use crate::clock::Scripted;
 use crate::supervise::supervise;
 use crate::testing::{
-    BrokenBackend, add_line, append, bytes, direct, list, path, rename, two_files, two_reads,
-    workspace_config, write,
+    BrokenBackend, add_line, append, bytes, direct, list, path, rename, two_files, two_reads, workspace_config, write,
 };
 
 /// The input of a pass in a test. Defaults: a plain directory, hot.
@@ -61,24 +60,14 @@ impl Made {
         let config = workspace_config(dir.path());
         let passed = supervise(&Interrupt::never(), move |watchdog| {
             let described = self.backend.describe();
-            let expectations = Expectations::new(
-                &Arc::new(self.script.clone()),
-                self.state,
-                &described,
-                Access::Paths,
-            );
+            let expectations = Expectations::new(&Arc::new(self.script.clone()), self.state, &described, Access::Paths);
             let mut workspaces = Workspaces::one(self.backend.open(&config).unwrap());
             if self.script.needs_second_host() {
                 workspaces.add_second(&config).unwrap();
             }
             let mut buffer = ResultBuffer::new();
             let root = workspaces.first.root().to_owned();
-            let mut steps = Steps {
-                root: &root,
-                watchdog,
-                limit: self.timeout,
-                buffer: &mut buffer,
-            };
+            let mut steps = Steps { root: &root, watchdog, limit: self.timeout, buffer: &mut buffer };
             steps.fill(&self.script).unwrap();
             (self.tamper)(&root);
             let pass = Pass {
@@ -111,15 +100,8 @@ fn passed(script: Script, times: &[u64]) -> Passed {
 }
 
 fn tampered(tamper: fn(&Path), exit_reason: Option<&'static str>) -> Passed {
-    let backend = BrokenBackend {
-        exit_reason,
-        ..BrokenBackend::default()
-    };
-    let made = Made {
-        backend: Arc::new(backend),
-        tamper,
-        ..Made::of(two_reads(), &[100, 200])
-    };
+    let backend = BrokenBackend { exit_reason, ..BrokenBackend::default() };
+    let made = Made { backend: Arc::new(backend), tamper, ..Made::of(two_reads(), &[100, 200]) };
     made.passed()
 }
 
@@ -129,23 +111,11 @@ fn a_pass_distinguishes_wrong_data_errors_and_crashes_and_times_none() {
     let remove: fn(&Path) = |root| std::fs::remove_file(root.join("a")).unwrap();
 
     let wrong = tampered(flip, None);
-    assert_eq!(
-        wrong.sample.outcomes,
-        BTreeMap::from([(Outcome::Ok, 1), (Outcome::WrongData, 1)])
-    );
-    assert_eq!(
-        (wrong.sample.makespan_ns, wrong.sample.calls["read"].count),
-        (200, 1)
-    );
-    assert_eq!(
-        wrong.sample.waited_ns, 300,
-        "the caller waited for wrong bytes, too"
-    );
+    assert_eq!(wrong.sample.outcomes, BTreeMap::from([(Outcome::Ok, 1), (Outcome::WrongData, 1)]));
+    assert_eq!((wrong.sample.makespan_ns, wrong.sample.calls["read"].count), (200, 1));
+    assert_eq!(wrong.sample.waited_ns, 300, "the caller waited for wrong bytes, too");
     let (outcome, reason) = wrong.worst_outcome.unwrap();
-    assert_eq!(
-        (outcome, reason.as_str()),
-        (Outcome::WrongData, "read a: byte 1 of 5 is wrong")
-    );
+    assert_eq!((outcome, reason.as_str()), (Outcome::WrongData, "read a: byte 1 of 5 is wrong"));
 
     let failed = tampered(remove, None);
     assert_eq!(failed.sample.outcomes[&Outcome::Errno], 1);
@@ -155,11 +125,7 @@ fn a_pass_distinguishes_wrong_data_errors_and_crashes_and_times_none() {
     let (outcome, reason) = died.worst_outcome.unwrap();
     assert_eq!(outcome, Outcome::Crash);
     assert!(reason.ends_with("; the daemon was killed"), "{reason}");
-    assert_eq!(
-        died.sample.outcomes,
-        BTreeMap::from([(Outcome::Crash, 1)]),
-        "nothing that follows a death counts"
-    );
+    assert_eq!(died.sample.outcomes, BTreeMap::from([(Outcome::Crash, 1)]), "nothing that follows a death counts");
 }
 
 #[test]
@@ -168,11 +134,7 @@ fn a_pass_with_read_back_checks_files_that_no_call_touches() {
     let worst_outcome = |reads_back| {
         let mut script = two_files();
         script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
-        let made = Made {
-            tamper: spoil,
-            reads_back,
-            ..Made::of(script, &[100])
-        };
+        let made = Made { tamper: spoil, reads_back, ..Made::of(script, &[100]) };
         made.passed().worst_outcome
     };
     let (outcome, reason) = worst_outcome(true).unwrap();
@@ -188,24 +150,13 @@ fn a_pass_does_not_read_guessed_content_back() {
     let worst_outcome = |tamper, guesses_content| {
         let mut script = two_files();
         script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
-        let backend = BrokenBackend {
-            guesses_content,
-            ..BrokenBackend::default()
-        };
-        let made = Made {
-            backend: Arc::new(backend),
-            tamper,
-            ..Made::of(script, &[100])
-        };
+        let backend = BrokenBackend { guesses_content, ..BrokenBackend::default() };
+        let made = Made { backend: Arc::new(backend), tamper, ..Made::of(script, &[100]) };
         made.passed().worst_outcome.map(|(outcome, _)| outcome)
     };
     assert_eq!(worst_outcome(spoil, false), Some(Outcome::WrongData));
     assert_eq!(worst_outcome(spoil, true), None, "no call read b");
-    assert_eq!(
-        worst_outcome(remove, true),
-        Some(Outcome::WrongData),
-        "a model must not guess names"
-    );
+    assert_eq!(worst_outcome(remove, true), Some(Outcome::WrongData), "a model must not guess names");
 }
 
 #[test]
@@ -240,20 +191,11 @@ fn an_expected_failure_counts_as_waiting_but_has_no_latency() {
 
 #[test]
 fn a_call_that_ends_too_late_is_a_timeout() {
-    let made = Made {
-        timeout: Duration::from_secs(1),
-        ..Made::of(two_reads(), &[2_000_000_000, 100])
-    };
+    let made = Made { timeout: Duration::from_secs(1), ..Made::of(two_reads(), &[2_000_000_000, 100]) };
     let found = made.passed();
-    assert_eq!(
-        found.sample.outcomes,
-        BTreeMap::from([(Outcome::Ok, 1), (Outcome::Timeout, 1)])
-    );
+    assert_eq!(found.sample.outcomes, BTreeMap::from([(Outcome::Ok, 1), (Outcome::Timeout, 1)]));
     let (outcome, reason) = found.worst_outcome.unwrap();
-    assert_eq!(
-        (outcome, reason.as_str()),
-        (Outcome::Timeout, "read a: took 2.0 s")
-    );
+    assert_eq!((outcome, reason.as_str()), (Outcome::Timeout, "read a: took 2.0 s"));
     assert_eq!(found.sample.makespan_ns, 100);
 }
 
@@ -291,19 +233,12 @@ fn a_pass_keeps_its_worst_failure() {
     found.note(Outcome::WrongData, "second".to_owned());
     found.note(Outcome::WrongData, "third".to_owned());
     found.note(Outcome::Timeout, "fourth".to_owned());
-    assert_eq!(
-        found.worst_outcome,
-        Some((Outcome::WrongData, "second".to_owned()))
-    );
+    assert_eq!(found.worst_outcome, Some((Outcome::WrongData, "second".to_owned())));
 }
 
 #[test]
 fn system_calls_of_timed_calls_are_counted_exactly() {
-    let read_open = FileOp::ReadOpen {
-        path: path("b"),
-        offset: 1,
-        length: 2,
-    };
+    let read_open = FileOp::ReadOpen { path: path("b"), offset: 1, length: 2 };
     for (op, calls) in [
         // Open, fstat, read, close.
         (FileOp::Read(path("a")), 4),
@@ -342,15 +277,8 @@ fn system_calls_of_timed_calls_are_counted_exactly() {
 #[test]
 fn an_uncounted_pass_reads_no_daemon_counters() {
     let counts = Arc::new(Mutex::new(Vec::new()));
-    let backend = BrokenBackend {
-        counts: Some(Arc::clone(&counts)),
-        ..BrokenBackend::default()
-    };
-    let made = Made {
-        backend: Arc::new(backend),
-        is_counted: false,
-        ..Made::of(two_reads(), &[1, 1])
-    };
+    let backend = BrokenBackend { counts: Some(Arc::clone(&counts)), ..BrokenBackend::default() };
+    let made = Made { backend: Arc::new(backend), is_counted: false, ..Made::of(two_reads(), &[1, 1]) };
     // An empty list of counts panics when the counters are read.
     let found = made.passed();
     assert_eq!((found.worst_outcome, found.counted), (None, None));
@@ -360,18 +288,12 @@ fn an_uncounted_pass_reads_no_daemon_counters() {
 fn requests_between_the_timed_calls_are_not_counted() {
     // Before the pass, before and after the untimed call, and after the pass.
     let counts = Arc::new(Mutex::new(vec![10, 15, 22, 30]));
-    let backend = BrokenBackend {
-        counts: Some(Arc::clone(&counts)),
-        ..BrokenBackend::default()
-    };
+    let backend = BrokenBackend { counts: Some(Arc::clone(&counts)), ..BrokenBackend::default() };
     let mut script = two_files();
     script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
     script.meanwhile(vec![FileOp::Read(path("b"))]);
     script.call(CallKind::Read, vec![FileOp::Read(path("b"))]);
-    let made = Made {
-        backend: Arc::new(backend),
-        ..Made::of(script, &[1, 1, 1])
-    };
+    let made = Made { backend: Arc::new(backend), ..Made::of(script, &[1, 1, 1]) };
     let found = made.passed();
     assert_eq!(found.worst_outcome, None);
     let daemon = found.counted.unwrap().daemon.unwrap();
@@ -384,11 +306,8 @@ fn a_slowed_arm_takes_the_planted_percentage_longer() {
     let mut script = two_files();
     script.call(CallKind::Stat, vec![FileOp::Stat(path("a"))]);
     script.call(CallKind::Stat, vec![FileOp::Stat(path("b"))]);
-    let made = |slowed_percent, steps: &[u64]| Made {
-        slowed_percent,
-        steps: steps.to_vec(),
-        ..Made::of(script.clone(), &[])
-    };
+    let made =
+        |slowed_percent, steps: &[u64]| Made { slowed_percent, steps: steps.to_vec(), ..Made::of(script.clone(), &[]) };
     let straight = made(0, &[7, 1000, 7, 500]).passed();
     assert_eq!(straight.sample.makespan_ns, 1500);
     // 1000 ns and 100 more, after three readings. 500 ns and 50 more, which one reading exceeds.
@@ -458,17 +377,11 @@ fn expectations_say_whether_calls_change_or_sync_anything() {
 
 #[test]
 fn an_unproved_cache_state_is_an_infra_failure() {
-    let made = Made {
-        state: CacheState::Cold,
-        ..Made::of(two_reads(), &[1, 1])
-    };
+    let made = Made { state: CacheState::Cold, ..Made::of(two_reads(), &[1, 1]) };
     // The files have just been written, so no read reaches the disk.
     let (outcome, reason) = made.passed().worst_outcome.unwrap();
     assert_eq!(outcome, Outcome::Infra);
-    assert!(
-        reason.contains("the cache state cold is not proved"),
-        "{reason}"
-    );
+    assert!(reason.contains("the cache state cold is not proved"), "{reason}");
 }
 
 #[test]
@@ -482,16 +395,8 @@ fn a_restored_subtree_holds_the_first_files_and_nothing_else() {
         rename("b", "new/deep/b"),
         write("new/x", "changed", false),
         FileOp::Remove(path("c/d")),
-        FileOp::Append {
-            path: path("f"),
-            content: bytes("longer"),
-        },
-        FileOp::WriteAt {
-            path: path("c/e"),
-            offset: 1,
-            content: bytes("o"),
-            sync: false,
-        },
+        FileOp::Append { path: path("f"), content: bytes("longer") },
+        FileOp::WriteAt { path: path("c/e"), offset: 1, content: bytes("o"), sync: false },
         write("g", "", false),
     ];
     script.call(CallKind::Write, ops.clone());
@@ -503,19 +408,11 @@ fn a_restored_subtree_holds_the_first_files_and_nothing_else() {
         let expectations = Expectations::new(&script, state, &described, Access::Paths);
         let restoration = expectations.restoration();
         // Undoing creates two files, changes four and removes two, which takes longer than to create three.
-        let few = Arc::new(Script {
-            files: script.files[..3].to_vec(),
-            ..Script::clone(&script)
-        });
+        let few = Arc::new(Script { files: script.files[..3].to_vec(), ..Script::clone(&script) });
         let few = Expectations::new(&few, state, &described, Access::Paths);
         assert_eq!(few.restoration(), None);
         let mut buffer = ResultBuffer::new();
-        let mut steps = Steps {
-            root: dir.path(),
-            watchdog,
-            limit: Duration::from_secs(10),
-            buffer: &mut buffer,
-        };
+        let mut steps = Steps { root: dir.path(), watchdog, limit: Duration::from_secs(10), buffer: &mut buffer };
         steps.fill(&script).unwrap();
         for op in &ops {
             steps.perform(op).unwrap().unwrap();

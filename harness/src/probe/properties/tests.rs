@@ -75,11 +75,7 @@ impl Backend for Offering {
             let mut file = fs::File::options().append(true).open(long)?;
             file.write_all(&fs::read(tail)?)?;
         }
-        Ok(Box::new(Offered {
-            backend: self.clone(),
-            dir: config.dir.clone(),
-            root,
-        }))
+        Ok(Box::new(Offered { backend: self.clone(), dir: config.dir.clone(), root }))
     }
 }
 
@@ -90,11 +86,7 @@ impl Workspace for Offered {
 
     fn second_host(&self, _: &Path) -> io::Result<Option<Box<dyn Workspace>>> {
         Ok((!self.backend.nothing).then(|| -> Box<dyn Workspace> {
-            Box::new(Self {
-                backend: self.backend.clone(),
-                dir: self.dir.clone(),
-                root: self.root.clone(),
-            })
+            Box::new(Self { backend: self.backend.clone(), dir: self.dir.clone(), root: self.root.clone() })
         }))
     }
 
@@ -145,9 +137,7 @@ impl Workspace for Offered {
                 true => fs::read_to_string(self.root.join(file))?,
                 false => fs::read_to_string(Path::new(snapshot).join(file))?,
             },
-            PropertyCall::Diff { .. } if self.backend.whole_diff => {
-                "diff-changed\ndiff-unchanged\n".to_owned()
-            }
+            PropertyCall::Diff { .. } if self.backend.whole_diff => "diff-changed\ndiff-unchanged\n".to_owned(),
             PropertyCall::Diff { snapshot } => {
                 let mut diff = Command::new("diff");
                 let output = diff.arg("-rq").arg(&self.root).arg(snapshot).output()?;
@@ -155,12 +145,9 @@ impl Workspace for Offered {
             }
             PropertyCall::Versions { .. } => {
                 let kept = fs::read_dir(self.dir.join("versions"))?;
-                kept.map(|entry| format!("{} kept\n", entry.unwrap().file_name().display()))
-                    .collect()
+                kept.map(|entry| format!("{} kept\n", entry.unwrap().file_name().display())).collect()
             }
-            PropertyCall::ReadVersion { version, .. } => {
-                fs::read_to_string(self.dir.join("versions").join(version))?
-            }
+            PropertyCall::ReadVersion { version, .. } => fs::read_to_string(self.dir.join("versions").join(version))?,
             PropertyCall::Fork { from, to } => {
                 let (from, to) = (self.root.join(from), self.root.join(to));
                 match self.backend.linked_fork {
@@ -183,22 +170,16 @@ fn probed(backend: Arc<dyn Backend>) -> Vec<(String, Outcome, String)> {
         interrupt: Interrupt::never(),
         kills: 0,
     };
-    let probes = supervise(&Interrupt::never(), move |watchdog| {
-        probe(&prober, watchdog).unwrap()
-    });
+    let probes = supervise(&Interrupt::never(), move |watchdog| probe(&prober, watchdog).unwrap());
     let probes = probes.unwrap();
     assert!(probes.iter().all(|probe| probe.aspect == "property"));
-    let found = probes
-        .into_iter()
-        .map(|probe| (probe.name, probe.outcome, probe.detail));
+    let found = probes.into_iter().map(|probe| (probe.name, probe.outcome, probe.detail));
     found.collect()
 }
 
 /// The names that did not end well.
 fn failed(found: &[(String, Outcome, String)]) -> Vec<&str> {
-    let failed = found
-        .iter()
-        .filter(|(_, outcome, _)| *outcome != Outcome::Ok);
+    let failed = found.iter().filter(|(_, outcome, _)| *outcome != Outcome::Ok);
     failed.map(|(name, ..)| name.as_str()).collect()
 }
 
@@ -209,14 +190,8 @@ fn a_store_that_offers_everything_is_found_to_have_it() {
     assert_eq!(failed(&found), [MACHINE_LOSS], "{found:?}");
     assert_eq!(found[0].0, PORTABLE);
     let (_, _, portable) = &found[0];
-    assert!(
-        portable.contains("206 names") && portable.contains("202 files"),
-        "{portable}"
-    );
-    let found = probed(Arc::new(Offering {
-        bucket: Some(bucket.path().to_owned()),
-        ..Offering::default()
-    }));
+    assert!(portable.contains("206 names") && portable.contains("202 files"), "{portable}");
+    let found = probed(Arc::new(Offering { bucket: Some(bucket.path().to_owned()), ..Offering::default() }));
     let loss = found.iter().find(|(name, ..)| name == MACHINE_LOSS);
     assert_eq!(loss.unwrap().1, Outcome::Ok, "{found:?}");
 }
@@ -226,52 +201,13 @@ fn each_property_that_a_store_only_claims_is_found_to_be_missing() {
     let bucket = tempfile::tempdir().unwrap();
     let honest = Offering::default;
     for (lying, name, said) in [
+        (Offering { no_tails: true, ..honest() }, PORTABLE, "long.bin has 262144 bytes, not 716800"),
+        (Offering { live_snapshot: true, ..honest() }, SNAPSHOT, "not in it as it was saved"),
+        (Offering { whole_diff: true, ..honest() }, DIFF, "named an unchanged file"),
+        (Offering { one_version: true, ..honest() }, VERSIONS, "none of 1 versions is version 1"),
+        (Offering { linked_fork: true, ..honest() }, FORK, "changed the original"),
         (
-            Offering {
-                no_tails: true,
-                ..honest()
-            },
-            PORTABLE,
-            "long.bin has 262144 bytes, not 716800",
-        ),
-        (
-            Offering {
-                live_snapshot: true,
-                ..honest()
-            },
-            SNAPSHOT,
-            "not in it as it was saved",
-        ),
-        (
-            Offering {
-                whole_diff: true,
-                ..honest()
-            },
-            DIFF,
-            "named an unchanged file",
-        ),
-        (
-            Offering {
-                one_version: true,
-                ..honest()
-            },
-            VERSIONS,
-            "none of 1 versions is version 1",
-        ),
-        (
-            Offering {
-                linked_fork: true,
-                ..honest()
-            },
-            FORK,
-            "changed the original",
-        ),
-        (
-            Offering {
-                bucket: Some(bucket.path().to_owned()),
-                empty_bucket: true,
-                ..honest()
-            },
+            Offering { bucket: Some(bucket.path().to_owned()), empty_bucket: true, ..honest() },
             MACHINE_LOSS,
             "206 of 206 names",
         ),
@@ -281,16 +217,11 @@ fn each_property_that_a_store_only_claims_is_found_to_be_missing() {
         let own = found.iter().find(|(own, ..)| own == name).unwrap();
         assert_eq!(own.1, Outcome::WrongData, "{words}: {own:?}");
         assert!(own.2.contains(said), "{words}: {own:?}");
-        let others: Vec<&str> = failed(&found)
-            .into_iter()
-            .filter(|failed| ![name, MACHINE_LOSS, PORTABLE].contains(failed))
-            .collect();
+        let others: Vec<&str> =
+            failed(&found).into_iter().filter(|failed| ![name, MACHINE_LOSS, PORTABLE].contains(failed)).collect();
         assert_eq!(others, [""; 0], "{words}: {found:?}");
     }
-    let found = probed(Arc::new(Offering {
-        blind: true,
-        ..honest()
-    }));
+    let found = probed(Arc::new(Offering { blind: true, ..honest() }));
     for name in [SECOND_PROCESS, WATCHERS] {
         assert!(failed(&found).contains(&name), "{found:?}");
     }
@@ -298,20 +229,13 @@ fn each_property_that_a_store_only_claims_is_found_to_be_missing() {
 
 #[test]
 fn a_property_that_a_backend_does_not_name_is_not_offered() {
-    let found = probed(Arc::new(Offering {
-        nothing: true,
-        ..Offering::default()
-    }));
+    let found = probed(Arc::new(Offering { nothing: true, ..Offering::default() }));
     for (name, outcome, detail) in &found {
         let expected = match name.as_str() {
             SECOND_PROCESS | WATCHERS => (Outcome::Ok, false),
             _ => (Outcome::Skipped, true),
         };
-        assert_eq!(
-            (*outcome, detail == NOT_OFFERED),
-            expected,
-            "{name}: {detail}"
-        );
+        assert_eq!((*outcome, detail == NOT_OFFERED), expected, "{name}: {detail}");
     }
     assert_eq!(found.len(), NAMES.len());
 }
@@ -331,13 +255,9 @@ fn a_plain_directory_is_portable_and_offers_no_snapshot() {
 
 #[test]
 fn files_in_tool_calls_are_portable_by_their_snapshot() {
-    let state = backends::registry::Registry::default()
-        .find("state")
-        .unwrap();
+    let state = backends::registry::Registry::default().find("state").unwrap();
     let found = probed(state.into());
-    let ok = found
-        .iter()
-        .filter(|(_, outcome, _)| *outcome == Outcome::Ok);
+    let ok = found.iter().filter(|(_, outcome, _)| *outcome == Outcome::Ok);
     let ok: Vec<&str> = ok.map(|(name, ..)| name.as_str()).collect();
     assert_eq!(ok, [PORTABLE, SNAPSHOT], "{found:?}");
     assert_eq!(found.len(), NAMES.len());

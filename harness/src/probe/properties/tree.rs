@@ -26,15 +26,8 @@ const VALUE: &[u8] = b"kept with the file";
 /// What is at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Entry {
-    Directory {
-        mode: u32,
-    },
-    File {
-        mode: u32,
-        size: u64,
-        sha256: String,
-        attribute: Option<Vec<u8>>,
-    },
+    Directory { mode: u32 },
+    File { mode: u32, size: u64, sha256: String, attribute: Option<Vec<u8>> },
     Link(PathBuf),
     Other,
 }
@@ -68,14 +61,10 @@ impl Tree {
             match (expected, other.entries.get(path)) {
                 (expected, Some(found)) if expected == found => {}
                 (_, None) => differences.push(format!("{name} is missing")),
-                (Entry::File { size, .. }, Some(Entry::File { size: found, .. }))
-                    if size != found =>
-                {
+                (Entry::File { size, .. }, Some(Entry::File { size: found, .. })) if size != found => {
                     differences.push(format!("{name} has {found} bytes, not {size}"));
                 }
-                (Entry::File { sha256, .. }, Some(Entry::File { sha256: found, .. }))
-                    if sha256 != found =>
-                {
+                (Entry::File { sha256, .. }, Some(Entry::File { sha256: found, .. })) if sha256 != found => {
                     differences.push(format!("{name} reads as other bytes ({found})"));
                 }
                 (expected, Some(found)) => {
@@ -101,22 +90,13 @@ fn attribute_of(path: &Path) -> io::Result<Option<Vec<u8>>> {
 }
 
 fn file(mode: u32, bytes: &[u8], attribute: Option<Vec<u8>>) -> Entry {
-    Entry::File {
-        mode,
-        size: bytes.len() as u64,
-        sha256: sha256(bytes),
-        attribute,
-    }
+    Entry::File { mode, size: bytes.len() as u64, sha256: sha256(bytes), attribute }
 }
 
 /// Bytes that differ at each place.
 fn content(seed: usize, length: usize) -> Vec<u8> {
     let line = |at: usize| format!("{seed} {at}\n");
-    let mut bytes: Vec<u8> = (0..)
-        .map(line)
-        .take(length / 4 + 1)
-        .flat_map(String::into_bytes)
-        .collect();
+    let mut bytes: Vec<u8> = (0..).map(line).take(length / 4 + 1).flat_map(String::into_bytes).collect();
     bytes.truncate(length);
     bytes
 }
@@ -128,12 +108,7 @@ pub(super) fn plant(root: &Path) -> io::Result<Tree> {
     let mut note = |path: &Path, entry: Entry| {
         tree.entries.insert(path.to_owned(), entry);
     };
-    for (name, mode) in [
-        ("", 0o755),
-        ("deep", 0o750),
-        ("deep/er", 0o755),
-        ("empty", 0o700),
-    ] {
+    for (name, mode) in [("", 0o755), ("deep", 0o750), ("deep/er", 0o755), ("empty", 0o700)] {
         let dir = top.join(name);
         fs::create_dir(&dir)?;
         fs::set_permissions(&dir, Permissions::from_mode(mode))?;
@@ -198,10 +173,7 @@ pub(super) fn read(root: &Path) -> io::Result<Tree> {
 }
 
 /// Calls `visit` for `top` and everything below it. Follows no symbolic link.
-pub(super) fn walk(
-    top: &Path,
-    visit: &mut dyn FnMut(&Path, &Metadata) -> io::Result<()>,
-) -> io::Result<()> {
+pub(super) fn walk(top: &Path, visit: &mut dyn FnMut(&Path, &Metadata) -> io::Result<()>) -> io::Result<()> {
     let mut left = vec![top.to_owned()];
     while let Some(path) = left.pop() {
         let metadata = fs::symlink_metadata(&path)?;

@@ -96,11 +96,7 @@ fn the_tally_counts_what_is_tested_and_by_which_command_more_would_be() {
     assert_eq!((tally.claims, tally.tested, tally.testable), (6, 2, 5));
     let command = "ctxbench run --workload micro/none --backend sqlite";
     assert_eq!(tally.commands, [(command.to_owned(), 2)]);
-    assert!(
-        tally
-            .words()
-            .starts_with("2 of 5 testable claims are tested (40 %), 33 % of 6 in all")
-    );
+    assert!(tally.words().starts_with("2 of 5 testable claims are tested (40 %), 33 % of 6 in all"));
 }
 
 #[test]
@@ -125,10 +121,7 @@ fn the_status_of_built_in_claims_on_the_scripted_run_is_as_recorded() {
     let (summary, contexts) = (testing::summary(), testing::contexts());
     let judged = judge(&[RunEvidence::new(&run, &summary, &contexts)]).unwrap();
     let by_run = judged.iter().filter(|claim| {
-        !matches!(
-            claim.status,
-            ClaimStatus::NotMeasured | ClaimStatus::NotReproduced | ClaimStatus::Untestable
-        )
+        !matches!(claim.status, ClaimStatus::NotMeasured | ClaimStatus::NotReproduced | ClaimStatus::Untestable)
     });
     let lines = by_run.map(|claim| format!("{}: {}\n", claim.id, claim.status.name()));
     insta::assert_snapshot!(lines.collect::<String>());

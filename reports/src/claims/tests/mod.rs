@@ -9,8 +9,7 @@ use rundir::faults::{Audit, FaultOutcome, IN_USE};
 use rundir::{Outcome, Probe, Run, Sample, Score};
 
 use super::ClaimStatus::{
-    self, ArithmeticOnly, Conditional, Confirmed, Declared, NotMeasured, NotReproduced, Refuted,
-    Untestable,
+    self, ArithmeticOnly, Conditional, Confirmed, Declared, NotMeasured, NotReproduced, Refuted, Untestable,
 };
 use super::{ClaimFile, ClaimResult, judge_file, tally};
 use crate::conformance::CONFORMANCE;
@@ -30,10 +29,7 @@ fn parse(claim: &str) -> Result<ClaimFile, String> {
 
 fn judged(claim: &str, runs: &[&Run]) -> ClaimResult {
     let prices = Prices::built_in().unwrap();
-    let derived: Vec<_> = runs
-        .iter()
-        .map(|run| (summarise(run).unwrap(), contexts(run, &prices).unwrap()))
-        .collect();
+    let derived: Vec<_> = runs.iter().map(|run| (summarise(run).unwrap(), contexts(run, &prices).unwrap())).collect();
     let runs = runs.iter().zip(&derived);
     let evidence = runs.map(|(run, (summary, contexts))| RunEvidence::new(run, summary, contexts));
     judge_file(&parse(claim).unwrap(), &evidence.collect::<Vec<_>>()).remove(0)
@@ -86,10 +82,7 @@ fn a_time_is_judged_by_its_whole_interval() {
     assert!(confirmed.evidence.contains(none), "{}", confirmed.evidence);
     let refuted = of("between = [10.0, 50.0]");
     assert_eq!(refuted.status, Refuted);
-    assert!(
-        (45.0..60.0).contains(&refuted.factor.unwrap()),
-        "{refuted:?}"
-    );
+    assert!((45.0..60.0).contains(&refuted.factor.unwrap()), "{refuted:?}");
     assert_eq!(of("about = 0.15").status, Confirmed);
     assert_eq!(of("above = 0.1").status, Confirmed);
     let summary = testing::summary();
@@ -97,10 +90,7 @@ fn a_time_is_judged_by_its_whole_interval() {
     let cell = cells.find(|cell| cell.arm == "sqlite" && cell.metric == "read");
     let edge = of(&format!("below = {}", cell.unwrap().typical_ns / 1e6));
     assert_eq!(edge.status, NotMeasured);
-    assert!(
-        edge.evidence.contains("contains an end of the range"),
-        "{edge:?}"
-    );
+    assert!(edge.evidence.contains("contains an end of the range"), "{edge:?}");
     assert!(edge.settle.unwrap().contains("--epochs"));
 }
 
@@ -123,10 +113,7 @@ fn readiness_is_judged_by_the_daemons_start() {
     // The scripted daemons take 12 ms to start.
     let of = |arm: &str, says: &str| {
         let ready = READ.replace("metric = 'read'", "metric = 'ready'");
-        status(
-            &reading("ms", says, &format!("arm = '{arm}'"), &ready),
-            &run,
-        )
+        status(&reading("ms", says, &format!("arm = '{arm}'"), &ready), &run)
     };
     assert_eq!(of("sqlite", "about = 10.0"), Confirmed);
     assert_eq!(of("sqlite", "below = 5.0"), Refuted);
@@ -157,17 +144,11 @@ fn wrong_answers_a_busy_machine_and_two_epochs_settle_nothing() {
 #[test]
 fn a_simulated_distance_is_not_reproduced_and_another_machine_neither() {
     let far = changed(|run| testing::rename_arm(run, "sqlite", "s3-minio@30ms"));
-    let found = judged(
-        &reading("ms", "below = 1.0", "arm = 's3@30ms'", READ),
-        &[&far],
-    );
+    let found = judged(&reading("ms", "below = 1.0", "arm = 's3@30ms'", READ), &[&far]);
     assert_eq!(found.status, NotReproduced);
     assert!(found.evidence.contains("simulated"), "{found:?}");
     let found = judged("elsewhere = 'macOS'", &[&far]);
-    assert_eq!(
-        (found.status, found.evidence.as_str()),
-        (NotReproduced, "macOS")
-    );
+    assert_eq!((found.status, found.evidence.as_str()), (NotReproduced, "macOS"));
     assert_eq!(status("untestable = 'a judgement'", &far), Untestable);
 }
 
@@ -175,18 +156,13 @@ fn a_simulated_distance_is_not_reproduced_and_another_machine_neither() {
 fn a_ratio_is_paired_by_round_and_a_count_of_nothing_has_none() {
     let run = testing::run();
     let arms = "arm = 'sqlite', baseline = 'direct'";
-    let paired = judged(
-        &reading("ratio", "between = [1.9, 2.1]", arms, READ),
-        &[&run],
-    );
+    let paired = judged(&reading("ratio", "between = [1.9, 2.1]", arms, READ), &[&run]);
     assert_eq!(paired.status, Confirmed, "{paired:?}");
     let saved = reading("percent saved", "between = [-110.0, -90.0]", arms, READ);
     assert_eq!(status(&saved, &run), Confirmed);
     let tools = "probes = { aspect = 'tool' }";
     let none = changed(|run| {
-        run.probes = ["direct", "sqlite"]
-            .map(|arm| Probe::new("tool", "cat", arm, Outcome::Ok, ""))
-            .into();
+        run.probes = ["direct", "sqlite"].map(|arm| Probe::new("tool", "cat", arm, Outcome::Ok, "")).into();
     });
     let found = judged(&reading("ratio", "equals = 1", arms, tools), &[&none]);
     assert_eq!(found.status, NotMeasured);
@@ -205,9 +181,7 @@ fn growth_is_the_exponent_over_sizes() {
         let run = changed(|run| {
             testing::rename_calls(run, "edit", "read");
             let passes = run.samples.iter_mut();
-            passes
-                .filter(|pass| pass.workload == "agent/session")
-                .for_each(|pass| testing::scale_pass(pass, factor));
+            passes.filter(|pass| pass.workload == "agent/session").for_each(|pass| testing::scale_pass(pass, factor));
         });
         let found = judged(&of_sqlite("exponent", says, growth), &[&run]);
         assert_eq!(found.status, expected, "{found:?}");
@@ -220,9 +194,7 @@ fn growth_is_the_exponent_over_sizes() {
 #[test]
 fn counts_are_exact() {
     let run = testing::run();
-    let cost = |figure: &str| {
-        format!("cost = {{ workload = 'micro/read', state = 'hot', figure = '{figure}' }}")
-    };
+    let cost = |figure: &str| format!("cost = {{ workload = 'micro/read', state = 'hot', figure = '{figure}' }}");
     let requests = of_sqlite("a call", "equals = 2", &cost("requests"));
     assert_eq!(status(&requests, &run), Confirmed);
     let statements = of_sqlite("a call", "equals = 1", &cost("sql_statements"));
@@ -231,16 +203,8 @@ fn counts_are_exact() {
     let arms = "arm = 'sqlite', baseline = 'direct'";
     let over = reading("ratio", "equals = 1", arms, &cost("system-calls"));
     assert_eq!(status(&over, &run), Confirmed);
-    let tools = |says: &str, run: &Run| {
-        status(
-            &of_sqlite("probes", says, "probes = { aspect = 'tool' }"),
-            run,
-        )
-    };
-    assert_eq!(
-        tools("equals = 0", &changed(|run| run.probes.clear())),
-        NotMeasured
-    );
+    let tools = |says: &str, run: &Run| status(&of_sqlite("probes", says, "probes = { aspect = 'tool' }"), run);
+    assert_eq!(tools("equals = 0", &changed(|run| run.probes.clear())), NotMeasured);
     let one = changed(|run| {
         run.probes = [("cat", Outcome::Ok), ("git", Outcome::Errno)]
             .map(|(name, outcome)| Probe::new("tool", name, "sqlite", outcome, ""))
@@ -259,12 +223,10 @@ fn claims_do_not_count_features_that_the_machine_itself_fails() {
     };
     let probe = |arm, name, outcome| Probe::new(CONFORMANCE, name, arm, outcome, "");
     let mut run = testing::run();
-    run.probes = ["links: hard", "links: symbolic", "xattr: set"]
-        .map(|name| probe("sqlite", name, Outcome::Errno))
-        .into();
+    run.probes =
+        ["links: hard", "links: symbolic", "xattr: set"].map(|name| probe("sqlite", name, Outcome::Errno)).into();
     assert_eq!(count(&run, 2), Confirmed);
-    run.probes
-        .push(probe("direct", "links: hard", Outcome::Errno));
+    run.probes.push(probe("direct", "links: hard", Outcome::Errno));
     assert_eq!(count(&run, 1), Confirmed);
     assert_eq!(count(&run, 2), Refuted);
     run.probes[1].outcome = Outcome::Infra;
@@ -277,10 +239,7 @@ fn a_fault_is_judged_by_what_came_of_it_over_all_seeds() {
     let claim = of_sqlite("records", "equals = 0", lost);
     let outcome = |lost| {
         let mut outcome = FaultOutcome::ran("kill-idle", "daemon", "sqlite", 1);
-        let audit = Audit {
-            lost,
-            ..Audit::default()
-        };
+        let audit = Audit { lost, ..Audit::default() };
         outcome.audits.insert(IN_USE.to_owned(), audit);
         outcome
     };
@@ -301,35 +260,11 @@ fn tokens_and_dollars_are_judged_by_the_count() {
     let (entering, bill) = ("'entering'", "'dollars', model = 'claude-opus-5-5'");
     let evict = "arm = 'evict', baseline = 'inline'";
     for (unit, says, arms, figure, expected) in [
-        (
-            "tokens",
-            "between = [51800, 51900]",
-            "arm = 'before'",
-            entering,
-            ArithmeticOnly,
-        ),
+        ("tokens", "between = [51800, 51900]", "arm = 'before'", entering, ArithmeticOnly),
         ("tokens", "below = 1.0", "arm = 'before'", entering, Refuted),
-        (
-            "tokens",
-            "below = 50000.0",
-            "arm = 'inline'",
-            entering,
-            Confirmed,
-        ),
-        (
-            "percent saved",
-            "between = [80.0, 90.0]",
-            evict,
-            entering,
-            Confirmed,
-        ),
-        (
-            "tokens",
-            "below = 1.0",
-            "arm = 'nonsense'",
-            entering,
-            NotMeasured,
-        ),
+        ("tokens", "below = 50000.0", "arm = 'inline'", entering, Confirmed),
+        ("percent saved", "between = [80.0, 90.0]", evict, entering, Confirmed),
+        ("tokens", "below = 1.0", "arm = 'nonsense'", entering, NotMeasured),
         ("USD", "above = 0.0", "arm = 'inline'", bill, Confirmed),
         ("percent saved", "above = 0.0", evict, bill, Confirmed),
     ] {
@@ -346,10 +281,7 @@ fn the_lag_of_a_commit_is_that_of_the_slowest_pass_if_all_ended_well() {
     assert_eq!(status(&claim("below = 10.0"), &run), NotMeasured);
     let passes = testing::passes(&mut run, "micro/read", "sqlite");
     for (pass, lag_us) in passes.zip([300, 8_000, 500]) {
-        let lag = Score {
-            sum: 2 * lag_us,
-            of: 2,
-        };
+        let lag = Score { sum: 2 * lag_us, of: 2 };
         let counts = BTreeMap::from([("lag-us".to_owned(), lag)]);
         pass.scores.insert("task".to_owned(), counts);
     }
@@ -366,8 +298,7 @@ fn the_lag_of_a_commit_is_that_of_the_slowest_pass_if_all_ended_well() {
 #[test]
 fn a_share_of_questions_has_the_interval_of_a_sample_and_a_sum_of_tokens_has_none() {
     let questions = |says: &str, run: &Run| {
-        let measure =
-            "questions = { workload = 'micro/read', method = 'own', count = 'found-at-1' }";
+        let measure = "questions = { workload = 'micro/read', method = 'own', count = 'found-at-1' }";
         status(&of_sqlite("share", says, measure), run)
     };
     let put = |sum, of| {
@@ -377,20 +308,12 @@ fn a_share_of_questions_has_the_interval_of_a_sample_and_a_sum_of_tokens_has_non
     assert_eq!(questions("above = 0.9", &testing::run()), NotMeasured);
     assert_eq!(questions("above = 0.9", &put(249, 250)), Confirmed);
     assert_eq!(questions("above = 0.9", &put(100, 250)), Refuted);
-    assert_eq!(
-        questions("above = 0.9", &put(1, 1)),
-        NotMeasured,
-        "one question"
-    );
+    assert_eq!(questions("above = 0.9", &put(1, 1)), NotMeasured, "one question");
     let score = |count: &str, says: &str, run: &Run| {
-        let measure =
-            format!("score = {{ workload = 'micro/read', method = 'own', counts = ['{count}'] }}");
+        let measure = format!("score = {{ workload = 'micro/read', method = 'own', counts = ['{count}'] }}");
         status(&of_sqlite("per question", says, &measure), run)
     };
-    assert_eq!(
-        score("found-at-1", "above = 0.9", &put(249, 250)),
-        Confirmed
-    );
+    assert_eq!(score("found-at-1", "above = 0.9", &put(249, 250)), Confirmed);
     assert_eq!(score("found-at-1", "equals = 1", &put(1, 1)), NotMeasured);
     let counts = BTreeMap::from([("tokens".to_owned(), Score { sum: 7, of: 1 })]);
     let run = first_read(|pass| _ = pass.scores.insert("own".to_owned(), counts));
@@ -402,10 +325,7 @@ fn counts_of_a_recorded_model_are_evidence_and_its_times_are_not() {
     let mut run = testing::run();
     let model = run.model_files.as_mut().unwrap();
     model.origin = "recorded".to_owned();
-    let (what, calls) = (
-        model.history.steps[0].what.clone(),
-        model.history.steps[0].calls,
-    );
+    let (what, calls) = (model.history.steps[0].what.clone(), model.history.steps[0].calls);
     let of = |unit: &str, says: &str, figure: &str| {
         let measure = format!("model-files = {{ figure = '{figure}', step = \"{what}\" }}");
         reading(unit, says, "arm = 'llm-history'", &measure)
@@ -431,18 +351,8 @@ fn arithmetic_is_computed_without_a_run() {
     let counted = "tokens-of = 'hello world'";
     for (unit, says, test, expected) in [
         ("tokens", "equals = 6.0", sum, ArithmeticOnly),
-        (
-            "percent a year",
-            "between = [119.5, 120.5]",
-            growth,
-            Refuted,
-        ),
-        (
-            "percent saved",
-            "between = [85.0, 86.0]",
-            saved,
-            ArithmeticOnly,
-        ),
+        ("percent a year", "between = [119.5, 120.5]", growth, Refuted),
+        ("percent saved", "between = [85.0, 86.0]", saved, ArithmeticOnly),
         ("exponent", "between = [0.99, 1.01]", power, ArithmeticOnly),
         ("tokens", "equals = 2", counted, Confirmed),
     ] {
@@ -477,10 +387,7 @@ fn cases_that_differ_make_a_claim_conditional_on_them() {
     assert_eq!(of(&run, yes, yes).status, Confirmed);
     let refuted = of(&run, no, "below = 0.1");
     assert_eq!(refuted.status, Refuted);
-    assert!(
-        (1.5..3.0).contains(&refuted.factor.unwrap()),
-        "the smallest factor holds"
-    );
+    assert!((1.5..3.0).contains(&refuted.factor.unwrap()), "the smallest factor holds");
     let half = of(&run, yes, "missing");
     assert_eq!(half.status, NotMeasured, "half of the cases settle nothing");
     assert!(half.settle.is_some());
@@ -513,11 +420,7 @@ fn several_runs_are_judged_together_and_contradictions_are_named() {
 fn a_time_of_which_passes_failed_settles_nothing_and_says_the_share() {
     let arms = "arm = 'direct', baseline = 'sqlite'";
     let ratio = reading("ratio", "above = 0.0", arms, READ);
-    for (how, is_final) in [
-        (Outcome::Errno, true),
-        (Outcome::Timeout, true),
-        (Outcome::Infra, false),
-    ] {
+    for (how, is_final) in [(Outcome::Errno, true), (Outcome::Timeout, true), (Outcome::Infra, false)] {
         let run = changed(|run| {
             let mut passes = testing::passes(run, "micro/read", "sqlite");
             passes.nth(3).unwrap().outcome = how;
@@ -534,9 +437,7 @@ fn a_time_of_which_passes_failed_settles_nothing_and_says_the_share() {
 #[test]
 fn a_constant_of_a_backend_confirms_and_refutes_no_claim() {
     let run = testing::run();
-    let burden = |says: &str, parts: &str| {
-        of_sqlite("items", says, &format!("burden = {{ of = [{parts}] }}"))
-    };
+    let burden = |says: &str, parts: &str| of_sqlite("items", says, &format!("burden = {{ of = [{parts}] }}"));
     for part in ["'processes'", "'dependencies'", "'mounts'"] {
         for says in ["above = 0", "equals = 77"] {
             let found = judged(&burden(says, part), &[&run]);
@@ -556,11 +457,7 @@ fn a_constant_of_a_backend_confirms_and_refutes_no_claim() {
 
 #[test]
 fn wrong_passes_refute_that_every_answer_is_right() {
-    let claim = of_sqlite(
-        "passes",
-        "equals = 0",
-        "passes = { workload = 'micro/read' }",
-    );
+    let claim = of_sqlite("passes", "equals = 0", "passes = { workload = 'micro/read' }");
     for (how, expected) in [
         (Outcome::Ok, Confirmed),
         (Outcome::WrongData, Refuted),

@@ -22,10 +22,7 @@ pub(super) fn rename_workload(run: &mut Run, from: &str, to: &str) {
 /// Adds a workload with the passes of another one, whose calls are of one kind.
 pub(super) fn copy_workload(run: &mut Run, from: &str, to: &str, kind: &str) {
     let mut other = run.clone();
-    other
-        .plan
-        .workloads
-        .retain(|workload| workload.name == from);
+    other.plan.workloads.retain(|workload| workload.name == from);
     other.samples.retain(|pass| pass.workload == from);
     other.cells.retain(|cell| cell.workload == from);
     let old = other.plan.workloads[0].calls.keys().next().unwrap().clone();
@@ -36,13 +33,7 @@ pub(super) fn copy_workload(run: &mut Run, from: &str, to: &str, kind: &str) {
     run.cells.extend(other.cells);
 }
 
-pub(super) fn score(
-    run: &mut Run,
-    workload: &str,
-    arm: &str,
-    method: &str,
-    counts: &[(&str, u64)],
-) {
+pub(super) fn score(run: &mut Run, workload: &str, arm: &str, method: &str, counts: &[(&str, u64)]) {
     for sample in testing::passes(run, workload, arm) {
         let scores = sample.scores.entry(method.to_owned()).or_default();
         for (name, sum) in counts {
@@ -54,10 +45,8 @@ pub(super) fn score(
 }
 
 pub(super) fn probe(run: &mut Run, aspect: &str, name: &str, arm: &str, outcome: Outcome) {
-    run.probes
-        .retain(|probe| (&*probe.aspect, &*probe.name, &*probe.arm) != (aspect, name, arm));
-    run.probes
-        .push(Probe::new(aspect, name, arm, outcome, "scripted"));
+    run.probes.retain(|probe| (&*probe.aspect, &*probe.name, &*probe.arm) != (aspect, name, arm));
+    run.probes.push(Probe::new(aspect, name, arm, outcome, "scripted"));
 }
 
 pub(super) fn fail_a_pass(run: &mut Run, workload: &str, arm: &str) {
@@ -80,11 +69,7 @@ pub(super) fn recalls(run: &mut Run, counts: &[(&str, u64)]) {
 pub(super) fn log(run: &mut Run, direct: u64, sqlite: u64) {
     copy_workload(run, "micro/read", "agent/inbox-log", "read");
     for (arm, tokens) in [("direct", direct), ("sqlite", sqlite)] {
-        let counts = [
-            ("definition-tokens", 5),
-            ("call-tokens", 5),
-            ("result-tokens", tokens),
-        ];
+        let counts = [("definition-tokens", 5), ("call-tokens", 5), ("result-tokens", tokens)];
         score(run, "agent/inbox-log", arm, "task", &counts);
     }
 }
@@ -92,30 +77,17 @@ pub(super) fn log(run: &mut Run, direct: u64, sqlite: u64) {
 /// Scores the triage of tasks, logs and mail, which reads their health.
 pub(super) fn triage(run: &mut Run, direct: u64, sqlite: u64) {
     for (arm, tokens) in [("direct", direct), ("sqlite", sqlite)] {
-        let counts = [
-            ("definition-tokens", 5),
-            ("call-tokens", 5),
-            ("result-tokens", tokens),
-            ("calls", 1),
-        ];
+        let counts = [("definition-tokens", 5), ("call-tokens", 5), ("result-tokens", tokens), ("calls", 1)];
         score(run, "agent/inbox-triage", arm, "task", &counts);
     }
 }
 
 /// Sets the power losses: so many of ten records are present after each.
 pub(super) fn power_loss(run: &mut Run, direct: u64, sqlite: u64) {
-    run.crash_points
-        .retain(|points| points.loss != "power-loss");
+    run.crash_points.retain(|points| points.loss != "power-loss");
     for (backend, present) in [("direct", direct), ("sqlite", sqlite)] {
-        let audit = Audit {
-            present,
-            unpromised: 10 - present,
-            ..Audit::default()
-        };
-        run.crash_points.push(CrashPoints {
-            audit,
-            ..losses(backend, "power-loss", 0)
-        });
+        let audit = Audit { present, unpromised: 10 - present, ..Audit::default() };
+        run.crash_points.push(CrashPoints { audit, ..losses(backend, "power-loss", 0) });
     }
 }
 
@@ -124,19 +96,14 @@ fn losses(backend: &str, loss: &str, lost: u64) -> CrashPoints {
     CrashPoints {
         points: 60,
         broken: Some(lost),
-        audit: Audit {
-            present: 600,
-            lost,
-            ..Audit::default()
-        },
+        audit: Audit { present: 600, lost, ..Audit::default() },
         ..CrashPoints::not_run(backend, loss, Status::Ran, "")
     }
 }
 
 /// Sixty kills of an arm, at so many of which a record was lost.
 pub(super) fn kills(run: &mut Run, backend: &str, lost: u64) {
-    run.crash_points
-        .retain(|points| (&*points.backend, &*points.loss) != (backend, "killed-daemon"));
+    run.crash_points.retain(|points| (&*points.backend, &*points.loss) != (backend, "killed-daemon"));
     let kills = losses(backend, "killed-daemon", lost);
     run.crash_points.push(kills);
 }
@@ -177,19 +144,11 @@ fn more_kinds(run: &mut Run, workload: &str, from: &str, kinds: &[&str]) {
                 planned.calls.insert(kind.clone(), planned.calls[from]);
             }
         }
-        for pass in run
-            .samples
-            .iter_mut()
-            .filter(|pass| pass.workload == workload)
-        {
+        for pass in run.samples.iter_mut().filter(|pass| pass.workload == workload) {
             let calls = pass.calls[from];
             pass.calls.insert(kind.clone(), calls);
         }
-        for cell in run
-            .cells
-            .iter_mut()
-            .filter(|cell| cell.workload == workload)
-        {
+        for cell in run.cells.iter_mut().filter(|cell| cell.workload == workload) {
             let latencies = cell.latencies[from].clone();
             cell.latencies.insert(kind.clone(), latencies);
         }
@@ -229,9 +188,7 @@ pub(super) fn slow_tail(run: &mut Run, workload: &str, factor: u64) {
 /// Changes what two writers left on `sqlite`.
 pub(super) fn settle(run: &mut Run, change: fn(&mut Settled)) {
     let passes = run.samples.iter_mut().filter(|pass| pass.arm == "sqlite");
-    passes
-        .filter_map(|pass| pass.settled.as_mut())
-        .for_each(change);
+    passes.filter_map(|pass| pass.settled.as_mut()).for_each(change);
 }
 
 pub(super) fn made_up(run: &mut Run) -> &mut MountedModel {
@@ -244,10 +201,7 @@ pub(super) fn slow(run: &mut Run, workload: &str, arm: &str, factor: f64) {
 
 pub(super) fn set_session(run: &mut Run, workload: &str, ms: Option<u64>) {
     let mut workloads = run.plan.workloads.iter_mut();
-    workloads
-        .find(|planned| planned.name == workload)
-        .unwrap()
-        .session_ms = ms;
+    workloads.find(|planned| planned.name == workload).unwrap().session_ms = ms;
 }
 
 pub(super) fn write_heavy(run: &mut Run) {
@@ -268,12 +222,7 @@ pub(super) fn cron() -> Run {
     probe(&mut run, "visible", ASKED, "sqlite", Outcome::Ok);
     let faults = run.faults.iter_mut();
     faults.for_each(|fault| fault.failed_calls = 0);
-    copy_workload(
-        &mut run,
-        "agent/vsm-cycle",
-        "agent/inbox-triage",
-        "tool-call",
-    );
+    copy_workload(&mut run, "agent/vsm-cycle", "agent/inbox-triage", "tool-call");
     triage(&mut run, 100, 10);
     kills(&mut run, "sqlite", 0);
     run
@@ -297,10 +246,8 @@ pub(super) fn cron_view() -> Run {
 
 /// Says why an arm cannot take part in a workload, and leaves out its passes.
 pub(super) fn skip(run: &mut Run, workload: &str, arm: &str, reason: &str) {
-    run.samples
-        .retain(|pass| (&*pass.arm, &*pass.workload) != (arm, workload));
-    run.cells
-        .retain(|cell| (&*cell.arm, &*cell.workload) != (arm, workload));
+    run.samples.retain(|pass| (&*pass.arm, &*pass.workload) != (arm, workload));
+    run.cells.retain(|cell| (&*cell.arm, &*cell.workload) != (arm, workload));
     let planned = run.plan.workload(workload).unwrap().clone();
     let section = &mut run.plan.schedule.sections[0];
     let cells = planned.states.clone();
@@ -378,53 +325,25 @@ pub(super) const DIALOGUES: &str = "micro/corpus-longmemeval";
 /// Scores the recalls of `sqlite` in the dialogues of others.
 pub(super) fn recalls_dialogues(run: &mut Run, found: u64) {
     let method = ":recall balanced";
-    score(
-        run,
-        DIALOGUES,
-        "sqlite",
-        method,
-        &[("evidence-in-budget", found)],
-    );
+    score(run, DIALOGUES, "sqlite", method, &[("evidence-in-budget", found)]);
 }
 
 pub(super) fn memory() -> Run {
     let mut run = testing::run();
     rename_workload(&mut run, "micro/read", "micro/find-in-files-1000");
-    copy_workload(
-        &mut run,
-        "micro/find-in-files-1000",
-        "micro/find-by-request-1000",
-        "recall",
-    );
+    copy_workload(&mut run, "micro/find-in-files-1000", "micro/find-by-request-1000", "recall");
     write_heavy(&mut run);
     let plain = "micro/find-in-files-1000";
-    let answered = |found, tokens, stale| {
-        [
-            ("evidence-in-budget", found),
-            ("tokens", tokens),
-            ("stale", stale),
-        ]
-    };
-    for (method, counts) in [
-        ("MEMORY.md, whole", answered(0, 4_000_000, 0)),
-        ("MEMORY.md, its end", answered(5, 200_000, 0)),
-    ] {
+    let answered = |found, tokens, stale| [("evidence-in-budget", found), ("tokens", tokens), ("stale", stale)];
+    for (method, counts) in
+        [("MEMORY.md, whole", answered(0, 4_000_000, 0)), ("MEMORY.md, its end", answered(5, 200_000, 0))]
+    {
         score(&mut run, plain, "direct", method, &counts);
     }
     recalls(&mut run, &answered(95, 40_000, 1));
     copy_workload(&mut run, plain, DIALOGUES, "recall");
-    for (method, found) in [
-        (":recall balanced", 95),
-        ("BM25", 40),
-        ("grep, most words first", 39),
-    ] {
-        score(
-            &mut run,
-            DIALOGUES,
-            "sqlite",
-            method,
-            &answered(found, 50_000, 0),
-        );
+    for (method, found) in [(":recall balanced", 95), ("BM25", 40), ("grep, most words first", 39)] {
+        score(&mut run, DIALOGUES, "sqlite", method, &answered(found, 50_000, 0));
     }
     kills(&mut run, "sqlite", 0);
     run
@@ -439,17 +358,10 @@ pub(super) fn roaming() -> Run {
     write_heavy(&mut run);
     let passes = run.samples.iter_mut();
     for sample in passes.filter(|pass| pass.workload == "agent/two-writers-few") {
-        sample.settled = Some(Settled {
-            lines: 50,
-            on_both: 50,
-            agree: true,
-            ..Settled::default()
-        });
+        sample.settled = Some(Settled { lines: 50, on_both: 50, agree: true, ..Settled::default() });
     }
     for arm in &mut run.plan.arms {
-        arm.backend
-            .promises
-            .insert("killed-daemon".to_owned(), "write".to_owned());
+        arm.backend.promises.insert("killed-daemon".to_owned(), "write".to_owned());
     }
     machine_loss(&mut run, Outcome::Ok);
     kills(&mut run, "sqlite", 0);
@@ -457,11 +369,8 @@ pub(super) fn roaming() -> Run {
 }
 
 /// The recorded sessions whose bills `long-context` reads.
-const RECORDED: [&str; 3] = [
-    "agent/claude-code-write-heavy",
-    "agent/claude-code-read-heavy",
-    "agent/claude-code-compaction",
-];
+const RECORDED: [&str; 3] =
+    ["agent/claude-code-write-heavy", "agent/claude-code-read-heavy", "agent/claude-code-compaction"];
 
 /// Makes a session under `evict` as large as one under `inline`, or larger.
 pub(super) fn evict_nothing(run: &mut Run, is_recorded: bool, more: u64) {
@@ -484,10 +393,7 @@ pub(super) fn long_context() -> Run {
     let example = run.contexts.clone();
     for workload in RECORDED {
         run.contexts
-            .extend(example.iter().map(|context| SessionContext {
-                workload: workload.to_owned(),
-                ..context.clone()
-            }));
+            .extend(example.iter().map(|context| SessionContext { workload: workload.to_owned(), ..context.clone() }));
     }
     for arm in ["direct", "sqlite"] {
         kills(&mut run, arm, 0);

@@ -25,22 +25,12 @@ fn every_latency_says_how_many_passes_failed_and_the_bound() {
 
 #[test]
 fn a_failed_pass_of_the_candidate_fails_the_row_whatever_the_others_took() {
-    for how in [
-        Outcome::Errno,
-        Outcome::Timeout,
-        Outcome::WrongData,
-        Outcome::Hang,
-        Outcome::Crash,
-        Outcome::Setup,
-    ] {
+    for how in [Outcome::Errno, Outcome::Timeout, Outcome::WrongData, Outcome::Hang, Outcome::Crash, Outcome::Setup] {
         let mut run = coding();
         git_ends(&mut run, "sqlite", how);
         let found = status_row(&run);
         assert_eq!(found.state, RowState::Failed, "{how}");
-        assert_eq!(
-            found.effect, None,
-            "the passes that survived give no figure"
-        );
+        assert_eq!(found.effect, None, "the passes that survived give no figure");
         let said = format!("1 of 28 passes failed (1 {how}: 3.6 %, ≤ 15.9 %) in program/git");
         assert_eq!(found.candidate, said);
     }
@@ -48,15 +38,9 @@ fn a_failed_pass_of_the_candidate_fails_the_row_whatever_the_others_took() {
 
 #[test]
 fn an_error_counts_in_every_cache_state_and_a_missing_proof_only_in_the_one_that_is_read() {
-    for (how, state) in [
-        (Outcome::Errno, RowState::Failed),
-        (Outcome::Infra, RowState::Met),
-    ] {
+    for (how, state) in [(Outcome::Errno, RowState::Failed), (Outcome::Infra, RowState::Met)] {
         let mut run = coding();
-        let mut cold = testing::passes(&mut run, "program/git", "sqlite")
-            .next()
-            .unwrap()
-            .clone();
+        let mut cold = testing::passes(&mut run, "program/git", "sqlite").next().unwrap().clone();
         (cold.state, cold.outcome) = ("cold".to_owned(), how);
         run.samples.push(cold);
         assert_eq!(status_row(&run).state, state, "{how}");
@@ -86,13 +70,7 @@ fn a_wrong_baseline_voids_the_comparison_and_says_so() {
         git_ends(&mut run, arm, Outcome::WrongData);
         let found = of("coding-agent", &run, "sqlite");
         assert_eq!(found.verdict, NotDecided, "{arm}");
-        assert!(
-            found
-                .why
-                .starts_with("Failed passes of the baseline: void: 1 of"),
-            "{}",
-            found.why
-        );
+        assert!(found.why.starts_with("Failed passes of the baseline: void: 1 of"), "{}", found.why);
         assert_eq!(row(&found, STATUS).state, RowState::Void);
     }
     // In a workload that no row reads, too: a plain directory that is wrong is a wrong machine.

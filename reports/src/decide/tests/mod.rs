@@ -67,32 +67,16 @@ fn every_policy_reaches_its_verdicts() {
         decided.push(policy.to_owned());
         let good = of(policy, &make(), candidate);
         // A property of a mount is a reason for teams that need it.
-        let expected = if policy == "coding-agent" {
-            AdoptIf
-        } else {
-            Adopt
-        };
-        assert_eq!(
-            good.verdict, expected,
-            "{policy}: {}\n{:#?}",
-            good.why, good.rows
-        );
+        let expected = if policy == "coding-agent" { AdoptIf } else { Adopt };
+        assert_eq!(good.verdict, expected, "{policy}: {}\n{:#?}", good.why, good.rows);
         let mut reached = BTreeMap::from([(expected, 1)]);
         for (verdict, what, change) in changes {
             let mut run = make();
             change(&mut run);
             let found = of(policy, &run, candidate);
-            assert_eq!(
-                found.verdict, verdict,
-                "{policy}: {what}: {}\n{:#?}",
-                found.why, found.rows
-            );
+            assert_eq!(found.verdict, verdict, "{policy}: {what}: {}\n{:#?}", found.why, found.rows);
             *reached.entry(verdict).or_default() += 1;
-            assert_eq!(
-                !found.conditions.is_empty(),
-                verdict == AdoptIf,
-                "{policy}: {what}"
-            );
+            assert_eq!(!found.conditions.is_empty(), verdict == AdoptIf, "{policy}: {what}");
         }
         assert_eq!(reached.len(), 4, "{policy}: {reached:?}");
     }
@@ -134,25 +118,16 @@ fn forty_wrong_passes_archive_a_candidate_that_wins_its_rows() {
         if candidate.starts_with("llm-") || policy == "long-context" {
             continue;
         }
-        for wrong in [
-            Outcome::WrongData,
-            Outcome::Crash,
-            Outcome::Hang,
-            Outcome::Setup,
-            Outcome::Errno,
-            Outcome::Timeout,
-        ] {
+        for wrong in
+            [Outcome::WrongData, Outcome::Crash, Outcome::Hang, Outcome::Setup, Outcome::Errno, Outcome::Timeout]
+        {
             let mut run = make();
             let passes = run.samples.iter_mut();
             let passes = passes.filter(|pass| pass.arm == candidate);
             passes.take(40).for_each(|pass| pass.outcome = wrong);
             let found = of(policy, &run, candidate);
             assert_eq!(found.verdict, Archive, "{policy}");
-            assert!(
-                found.rows[0].candidate.starts_with("40 "),
-                "{}",
-                found.rows[0].candidate
-            );
+            assert!(found.rows[0].candidate.starts_with("40 "), "{}", found.rows[0].candidate);
             assert!(found.why.starts_with("Failed passes"), "{}", found.why);
         }
     }
@@ -187,11 +162,7 @@ fn the_named_flip_really_flips() {
                 conclude(&rows, found.benefits_needed).0
             };
             let reached = [0.0, 1e-9, -1e-9].map(nudged);
-            assert!(
-                reached.contains(&flip.becomes),
-                "{policy}: {}: {reached:?}",
-                flip.words()
-            );
+            assert!(reached.contains(&flip.becomes), "{policy}: {}: {reached:?}", flip.words());
             assert_ne!(flip.becomes, found.verdict);
         }
     }
@@ -206,33 +177,20 @@ fn a_flip_of_a_count_names_the_next_whole_number() {
     }
     let found = of("coding-agent", &run, "sqlite");
     let flip = found.flip.unwrap();
-    assert_eq!(
-        (flip.row.as_str(), flip.becomes),
-        ("Common tools that fail", AdoptIf)
-    );
+    assert_eq!((flip.row.as_str(), flip.becomes), ("Common tools that fail", AdoptIf));
     assert!([(true, 0.0, 3.0), (false, 3.0, 0.0)].contains(&(flip.is_margin, flip.from, flip.to)));
 }
 
 #[test]
 fn a_declared_figure_is_printed_and_decides_nothing() {
     let mut run = coding();
-    let burden = |run: &Run| {
-        row(
-            &of("coding-agent", run, "sqlite"),
-            "What must be installed and run",
-        )
-        .clone()
-    };
+    let burden = |run: &Run| row(&of("coding-agent", run, "sqlite"), "What must be installed and run").clone();
     let found = burden(&run);
     assert_eq!(
         (found.state, found.provenance, found.effect, found.gap),
         (RowState::Declared, Provenance::Declared, None, None)
     );
-    assert!(
-        found.candidate.contains("1 process, 1 mount"),
-        "{}",
-        found.candidate
-    );
+    assert!(found.candidate.contains("1 process, 1 mount"), "{}", found.candidate);
     // Nor does what they do not say.
     let backend = &mut run.plan.arms[2].backend;
     backend.file = Some("theirs.toml".to_owned());
@@ -274,10 +232,7 @@ fn missing_evidence_names_the_command_that_makes_it() {
     let run = testing::run();
     let found = of("coding-agent", &run, "sqlite");
     assert_eq!(found.verdict, NotDecided);
-    for command in [
-        "ctxbench conform direct sqlite",
-        "ctxbench run --workload program/git --backend sqlite",
-    ] {
+    for command in ["ctxbench conform direct sqlite", "ctxbench run --workload program/git --backend sqlite"] {
         let mut missing = found.missing.iter();
         assert!(missing.any(|gap| gap.command == command), "{command}");
     }
@@ -301,9 +256,7 @@ fn of_both(runs: &[Run; 2], which: &[usize]) -> Decision {
     let contexts = contexts(&runs[0], &Prices::built_in().unwrap()).unwrap();
     let chosen = which.iter();
     let chosen = chosen.map(|at| RunEvidence::new(&runs[*at], &summaries[*at], &contexts));
-    let evidence = Evidence {
-        runs: chosen.collect(),
-    };
+    let evidence = Evidence { runs: chosen.collect() };
     let (file, text) = find("coding-agent").unwrap();
     let policy = Policy::parse(&file, &text).unwrap();
     decide(&policy, &text, &evidence).remove(0)
@@ -316,10 +269,7 @@ fn a_cell_in_two_runs_must_keep_the_bound_in_both() {
     testing::scale(&mut slow, "sqlite", 5.0);
     let runs = [fast, slow];
     let found = of_both(&runs, &[0, 1]);
-    assert_eq!(
-        row(&found, "Time of git's daily steps").state,
-        RowState::Open
-    );
+    assert_eq!(row(&found, "Time of git's daily steps").state, RowState::Open);
     assert_eq!(found.verdict, NotDecided);
 }
 
@@ -349,17 +299,8 @@ fn a_cost_behind_an_injected_delay_names_the_round_trip_at_which_it_matters() {
     let far = waits("sqlite@30ms");
     assert_eq!(far.state, RowState::Unmet);
     let break_even = far.break_even.unwrap();
-    assert!(
-        break_even.can_hold && (9.0..11.5).contains(&break_even.amount),
-        "{break_even:?}"
-    );
-    assert!(
-        break_even
-            .condition
-            .starts_with("the server is nearer than ◐ "),
-        "{}",
-        break_even.condition
-    );
+    assert!(break_even.can_hold && (9.0..11.5).contains(&break_even.amount), "{break_even:?}");
+    assert!(break_even.condition.starts_with("the server is nearer than ◐ "), "{}", break_even.condition);
 }
 
 #[test]
@@ -371,19 +312,14 @@ fn a_view_is_judged_by_the_cycle_that_it_can_run() {
     slow(&mut run, "agent/inbox-triage", "view-vsm", 100_000.0);
     assert_eq!(verdict(&run).verdict, Archive);
     let mut run = evidence::cron_view();
-    run.samples
-        .retain(|pass| (&*pass.arm, &*pass.workload) != ("view-vsm", "agent/inbox-triage"));
-    run.cells
-        .retain(|cell| (&*cell.arm, &*cell.workload) != ("view-vsm", "agent/inbox-triage"));
+    run.samples.retain(|pass| (&*pass.arm, &*pass.workload) != ("view-vsm", "agent/inbox-triage"));
+    run.cells.retain(|cell| (&*cell.arm, &*cell.workload) != ("view-vsm", "agent/inbox-triage"));
     assert_eq!(verdict(&run).verdict, NotDecided);
     // A view that computes no health saves nothing.
     let mut run = evidence::cron_view();
     for pass in testing::passes(&mut run, "agent/inbox-triage", "view-vsm") {
         for counts in pass.scores.values_mut() {
-            counts.insert(
-                "result-tokens".to_owned(),
-                rundir::Score { sum: 100, of: 100 },
-            );
+            counts.insert("result-tokens".to_owned(), rundir::Score { sum: 100, of: 100 });
         }
     }
     assert_eq!(verdict(&run).verdict, NotDecided, "no log was asked");
@@ -402,11 +338,8 @@ fn a_view_is_judged_by_the_cycle_that_it_can_run() {
 #[test]
 fn a_right_conclusion_with_the_wrong_figure_is_a_result_of_its_own() {
     let found = of("cron-controller", &cron(), "sqlite");
-    let stands: BTreeMap<&str, Stands> = found
-        .sources
-        .iter()
-        .map(|source| (source.aspect.as_str(), source.stands))
-        .collect();
+    let stands: BTreeMap<&str, Stands> =
+        found.sources.iter().map(|source| (source.aspect.as_str(), source.stands)).collect();
     assert_eq!(found.sources.len(), 7);
     // No call `read` in this session, no token counted: open. What must be installed is declared.
     assert_eq!(stands["Read latency"], Stands::Open);
@@ -430,10 +363,7 @@ fn a_policy_is_fixed_before_a_run_only_if_the_plan_has_its_hash() {
     assert!(!of("cron-controller", &run, "sqlite").planned);
     run.plan.policies = identities();
     assert!(of("cron-controller", &run, "sqlite").planned);
-    let text = find("cron-controller")
-        .unwrap()
-        .1
-        .replace("at_most = 120", "at_most = 121");
+    let text = find("cron-controller").unwrap().1.replace("at_most = 120", "at_most = 121");
     assert!(!of_text(&text, &run, "sqlite").planned);
 }
 
@@ -449,20 +379,14 @@ fn runs_of_another_machine_or_plan_are_named_and_refused() {
         check_compatible(&[&one, &other]).unwrap_err()
     };
     insta::assert_snapshot!(problem(|run| run.environment.cpu = "Other CPU".to_owned()), @"results/scripted and results/other: different processors: Scripted CPU, Other CPU");
-    assert!(
-        problem(|run| run.plan.ctxbench = "1".to_owned()).contains("different builds of ctxbench")
-    );
+    assert!(problem(|run| run.plan.ctxbench = "1".to_owned()).contains("different builds of ctxbench"));
     assert!(problem(|run| run.plan.margins.relative = 0.5).contains("different margins"));
     assert!(
-        problem(|run| run.plan.workloads[0].sha256 = "1".to_owned())
-            .contains("different definitions of micro/read")
+        problem(|run| run.plan.workloads[0].sha256 = "1".to_owned()).contains("different definitions of micro/read")
     );
     assert!(
-        problem(|run| _ = run.plan.arms[2]
-            .backend
-            .versions
-            .insert("x".to_owned(), "1".to_owned()))
-        .contains("different versions of sqlite")
+        problem(|run| _ = run.plan.arms[2].backend.versions.insert("x".to_owned(), "1".to_owned()))
+            .contains("different versions of sqlite")
     );
     assert_eq!(check_compatible(&[]), Err("no run was given".to_owned()));
 }
@@ -473,9 +397,7 @@ fn evidence_of_several_runs_is_pooled() {
     conformance.samples.clear();
     conformance.plan.workloads.clear();
     let mut measured = coding();
-    measured
-        .probes
-        .retain(|probe| probe.aspect != "conformance");
+    measured.probes.retain(|probe| probe.aspect != "conformance");
     let runs = [conformance, measured];
     assert_eq!(of_both(&runs, &[0, 1]).verdict, AdoptIf);
     assert_eq!(of_both(&runs, &[1]).verdict, NotDecided);
@@ -511,8 +433,7 @@ unit = "features"
 at_most = 0
 "#;
 
-const LATENCY: &str =
-    "measure.latency = { workload = \"micro/read\", state = \"hot\", metric = \"read\" }";
+const LATENCY: &str = "measure.latency = { workload = \"micro/read\", state = \"hot\", metric = \"read\" }";
 
 #[test]
 fn a_malformed_policy_names_file_line_and_field() {
@@ -521,11 +442,7 @@ fn a_malformed_policy_names_file_line_and_field() {
         metrics: ["read".to_owned()].into(),
         scenarios: ["cron-kill".to_owned()].into(),
         arms: ["direct".to_owned(), "s3-close".to_owned()].into(),
-        probes: [(
-            "tool".to_owned(),
-            ["cat".to_owned(), "ls".to_owned()].into(),
-        )]
-        .into(),
+        probes: [("tool".to_owned(), ["cat".to_owned(), "ls".to_owned()].into())].into(),
         groups: ["names".to_owned(), "rename".to_owned()].into(),
     };
     let error = |from: &str, to: &str| {
@@ -548,49 +465,22 @@ fn a_malformed_policy_names_file_line_and_field() {
         error("\"ls\"", "\"lss\""),
         error("[\"rename\"]", "[\"renames\"]"),
         error("baseline = \"direct\"", "baseline = \"dirct\""),
-        error(
-            "unit = \"calls more\"",
-            "unit = \"calls more\"\nbaseline = \"s3-clos\"",
-        ),
-        error(
-            "can = [\"persistent\"]",
-            "names = [\"s3-*\", \"direct\"]\nexcept = [\"sqlite*\"]",
-        ),
+        error("unit = \"calls more\"", "unit = \"calls more\"\nbaseline = \"s3-clos\""),
+        error("can = [\"persistent\"]", "names = [\"s3-*\", \"direct\"]\nexcept = [\"sqlite*\"]"),
         error("at_most = 0.9", "at_most = 0.9\nat_least = 0.1"),
         error("at_most = 0.9", "at_most = nan"),
         error("figure = \"failed-calls\"", "figure = \"lost-records\""),
-        error(
-            "figure = \"failed-calls\"",
-            "figure = \"manual-recoveries\", within = 1.0",
-        ),
-        error(
-            "figure = \"failed-calls\"",
-            "figure = \"failed-calls\", within = 0.05",
-        ),
+        error("figure = \"failed-calls\"", "figure = \"manual-recoveries\", within = 1.0"),
+        error("figure = \"failed-calls\"", "figure = \"failed-calls\", within = 0.05"),
         error("at_most = 0.9", "at_most = 0.9\ncondition = \"needed\""),
-        error(
-            "at_most = 0.9",
-            "at_most = 0.9\ncondition = { sessions = { like = \"it is long\", others = [\"a\"] } }",
-        ),
+        error("at_most = 0.9", "at_most = 0.9\ncondition = { sessions = { like = \"it is long\", others = [\"a\"] } }"),
         error("at_most = 0.9", "at_mots = 0.9"),
-        error(
-            "at_most = 1",
-            "at_most = 1\ncondition = { calls-a-turn = 0.1 }",
-        ),
-        error(
-            "at_most = 0.9",
-            "at_most = 0.9\ncondition = { calls-a-turn = 0.1 }",
-        ),
+        error("at_most = 1", "at_most = 1\ncondition = { calls-a-turn = 0.1 }"),
+        error("at_most = 0.9", "at_most = 0.9\ncondition = { calls-a-turn = 0.1 }"),
         error("measure.latency", "measure.delay"),
         error(LATENCY, "measure.property = { of = [\"one-file\"] }"),
-        error(
-            LATENCY,
-            "measure.burden = { of = [\"recovery-steps\", \"mounts\"] }",
-        ),
-        error(
-            "measure.conformance = { groups = [\"rename\"] }",
-            "measure.burden = { of = [\"mounts\"] }",
-        ),
+        error(LATENCY, "measure.burden = { of = [\"recovery-steps\", \"mounts\"] }"),
+        error("measure.conformance = { groups = [\"rename\"] }", "measure.burden = { of = [\"mounts\"] }"),
         error("unit = \"ratio\"\n", ""),
         error("at_most = 0.9", "at_most = 0.0"),
         error("at_most = 0.9", "at_least = 0.0"),
@@ -615,14 +505,8 @@ fn a_malformed_policy_names_file_line_and_field() {
             "measure.property = { of = [\"fork\", \"diff\"] }\nunit = \"properties more\"\nat_least = 3",
         ),
         error("figure = \"failed-calls\"", "figure = \"updates-lost\""),
-        error(
-            LATENCY,
-            "measure.context = { workload = \"micro/read\", figure = \"resent\" }",
-        ),
-        error(
-            "unit = \"ratio\"\nat_most = 0.9",
-            "unit = \"percent saved\"\nat_least = 101",
-        ),
+        error(LATENCY, "measure.context = { workload = \"micro/read\", figure = \"resent\" }"),
+        error("unit = \"ratio\"\nat_most = 0.9", "unit = \"percent saved\"\nat_least = 101"),
         find("nonsense").unwrap_err().to_string(),
     ];
     insta::assert_snapshot!(errors.join("\n"));
@@ -643,25 +527,15 @@ fn a_run_has_a_candidate_if_an_arm_for_itself_or_a_model_fits() {
     assert!(!has("names = ['llm-*']", &run));
     run.plan.model_files = Some(ModelFilesPlan::default());
     assert!(has("names = ['llm-*']", &run));
-    let wanted = |candidates: &str| {
-        toml::from_str::<Candidates>(candidates)
-            .unwrap()
-            .to_string()
-    };
-    assert_eq!(
-        wanted("can = ['mount']\nnames = ['a', 'b*']"),
-        r#"can = ["mount"], names = ["a", "b*"]"#
-    );
+    let wanted = |candidates: &str| toml::from_str::<Candidates>(candidates).unwrap().to_string();
+    assert_eq!(wanted("can = ['mount']\nnames = ['a', 'b*']"), r#"can = ["mount"], names = ["a", "b*"]"#);
     assert_eq!(wanted(""), "any arm");
 }
 
 #[test]
 fn a_context_policy_as_baseline_is_not_an_arm_and_an_unknown_arm_is_listed() {
-    let names = Names {
-        workloads: ["agent/task".to_owned()].into(),
-        arms: ["direct".to_owned()].into(),
-        ..Names::default()
-    };
+    let names =
+        Names { workloads: ["agent/task".to_owned()].into(), arms: ["direct".to_owned()].into(), ..Names::default() };
     let parsed = |measure: &str, unit: &str| {
         let (head, _) = POLICY.split_once("measure.latency").unwrap();
         let row = "baseline = \"inline\"\nat_most = 0.9\n";
@@ -671,7 +545,8 @@ fn a_context_policy_as_baseline_is_not_an_arm_and_an_unknown_arm_is_listed() {
         let unknown = policy.unknown_arms(&names);
         (checked.is_ok(), unknown.join(", "))
     };
-    let context = "context = { workload = \"agent/task\", policy = \"evict\", against = \"inline\", figure = \"resent\" }";
+    let context =
+        "context = { workload = \"agent/task\", policy = \"evict\", against = \"inline\", figure = \"resent\" }";
     assert_eq!(parsed(context, "ratio"), (true, String::new()));
     let latency = "latency = { workload = \"agent/task\", state = \"hot\", metric = \"makespan\" }";
     assert_eq!(parsed(latency, "ratio"), (false, "inline".to_owned()));
@@ -686,11 +561,7 @@ fn with_recovery_steps() -> String {
 /// An outcome of a storage fault after which a manual step was needed.
 fn storage_fault(scenario: &str, backend: &str, step: &str) -> FaultOutcome {
     let mut outcome = FaultOutcome::ran(scenario, "storage", backend, 1);
-    outcome.recovery = Some(Recovery {
-        how: Return::AfterStep,
-        ms: 1,
-        step: Some(step.to_owned()),
-    });
+    outcome.recovery = Some(Recovery { how: Return::AfterStep, ms: 1, step: Some(step.to_owned()) });
     outcome
 }
 
@@ -703,17 +574,13 @@ fn recovery_steps_are_compared_with_direct_in_the_same_scenario_or_not_at_all() 
     // The disk's own step counts neither way as long as `direct` was not there.
     run.fault_outcomes = vec![storage_fault("disk", "sqlite", "e2fsck")];
     assert_eq!(steps(&run).state, RowState::Missing);
-    run.fault_outcomes
-        .push(storage_fault("another disk", "direct", "e2fsck"));
+    run.fault_outcomes.push(storage_fault("another disk", "direct", "e2fsck"));
     assert_eq!(steps(&run).state, RowState::Missing);
-    run.fault_outcomes
-        .push(storage_fault("disk", "direct", "e2fsck"));
+    run.fault_outcomes.push(storage_fault("disk", "direct", "e2fsck"));
     assert_eq!(steps(&run).state, RowState::Met);
     // The same step in a scenario in which `direct` needs none is the backend's.
-    run.fault_outcomes.extend([
-        storage_fault("kill", "sqlite", "e2fsck"),
-        FaultOutcome::ran("kill", "process", "direct", 1),
-    ]);
+    run.fault_outcomes
+        .extend([storage_fault("kill", "sqlite", "e2fsck"), FaultOutcome::ran("kill", "process", "direct", 1)]);
     assert_eq!(steps(&run).state, RowState::Unmet);
 }
 
@@ -753,10 +620,7 @@ fn a_baseline_without_a_promise_is_not_taken_to_keep_nothing() {
     let found = of_text(&text, &run, "sqlite");
     let row = row(&found, kept);
     assert_eq!(row.state, RowState::Unmet);
-    assert_eq!(
-        row.candidate,
-        "not offered: promises nothing for power-loss"
-    );
+    assert_eq!(row.candidate, "not offered: promises nothing for power-loss");
 }
 
 #[test]
@@ -792,10 +656,7 @@ fn a_run_without_an_arm_that_rows_compare_with_is_refused_with_file_line_and_fie
     run.plan.arms.retain(|arm| arm.name != "direct");
     let problem = policy.check_baselines(file, POLICY, &run.plan);
     let problem = problem.unwrap_err().to_string();
-    assert!(
-        problem.starts_with("p.toml:5: field `baseline`: rows compare with \"direct\""),
-        "{problem}"
-    );
+    assert!(problem.starts_with("p.toml:5: field `baseline`: rows compare with \"direct\""), "{problem}");
 }
 
 #[test]
@@ -803,20 +664,9 @@ fn a_place_that_does_not_qualify_says_why() {
     let mut run = evidence::long_context();
     evidence::fail_a_pass(&mut run, "agent/offload-comparison", "sqlite");
     let found = of("long-context", &run, "evict");
-    let places: Vec<(&str, RowState)> = found
-        .places
-        .iter()
-        .map(|place| (place.name.as_str(), place.state))
-        .collect();
-    assert_eq!(
-        places,
-        [("direct", RowState::Met), ("sqlite", RowState::Unmet)]
-    );
-    assert!(
-        found.places[1].why.contains("1 errno"),
-        "{}",
-        found.places[1].why
-    );
+    let places: Vec<(&str, RowState)> = found.places.iter().map(|place| (place.name.as_str(), place.state)).collect();
+    assert_eq!(places, [("direct", RowState::Met), ("sqlite", RowState::Unmet)]);
+    assert!(found.places[1].why.contains("1 errno"), "{}", found.places[1].why);
 }
 
 #[test]
@@ -845,30 +695,10 @@ fn a_property_that_was_not_tried_is_missing_and_one_that_failed_is_none() {
 fn a_row_of_kills_is_kept_only_by_enough_of_them() {
     let title = "Records lost in kills of a cron job's daemon";
     for (kills, lost, state, words) in [
-        (
-            60,
-            0,
-            RowState::Met,
-            "0 records lost or torn in 60 kills (at most 5.0 % of kills)",
-        ),
-        (
-            59,
-            0,
-            RowState::Open,
-            "0 records lost or torn in 59 kills (at most 5.1 % of kills)",
-        ),
-        (
-            4,
-            0,
-            RowState::Open,
-            "0 records lost or torn in 4 kills (at most 75.0 % of kills)",
-        ),
-        (
-            1,
-            0,
-            RowState::Open,
-            "0 records lost or torn in 1 kills (at most 100.0 % of kills)",
-        ),
+        (60, 0, RowState::Met, "0 records lost or torn in 60 kills (at most 5.0 % of kills)"),
+        (59, 0, RowState::Open, "0 records lost or torn in 59 kills (at most 5.1 % of kills)"),
+        (4, 0, RowState::Open, "0 records lost or torn in 4 kills (at most 75.0 % of kills)"),
+        (1, 0, RowState::Open, "0 records lost or torn in 1 kills (at most 100.0 % of kills)"),
         (60, 1, RowState::Unmet, "1 records lost or torn in 60 kills"),
         (4, 1, RowState::Unmet, "1 records lost or torn in 4 kills"),
     ] {
@@ -907,8 +737,7 @@ fn the_kills_of_a_cron_jobs_daemon_count_for_its_durability() {
         row(&found, "Records lost in kills").clone()
     };
     let mut run = coding();
-    run.crash_points
-        .retain(|points| points.loss != "killed-daemon");
+    run.crash_points.retain(|points| points.loss != "killed-daemon");
     evidence::cron_kills(&mut run, 60);
     assert_eq!(kill(&run).state, RowState::Met);
     for fault in &mut run.faults[1..11] {
@@ -932,11 +761,7 @@ fn a_benefit_of_one_session_is_a_condition_and_never_sure() {
     assert_eq!(found.conditions, [condition], "once for both benefits");
     let largest = row(&found, "Largest prompt");
     assert_eq!(largest.state, RowState::Conditional);
-    assert!(
-        largest.candidate.ends_with("; ×1 in 3 other sessions"),
-        "{}",
-        largest.candidate
-    );
+    assert!(largest.candidate.ends_with("; ×1 in 3 other sessions"), "{}", largest.candidate);
     // One session of four is enough for a condition.
     let mut run = evidence::long_context();
     let inline = run.contexts[0].clone();
@@ -963,19 +788,12 @@ fn a_share_of_questions_has_the_interval_of_its_sample() {
         let passes = testing::passes(&mut run, "micro/find-by-request-1000", "sqlite");
         for pass in passes {
             let counts = pass.scores.get_mut(":recall balanced").unwrap();
-            let outdated = rundir::Score {
-                sum: outdated,
-                of: of_questions,
-            };
+            let outdated = rundir::Score { sum: outdated, of: of_questions };
             counts.insert("stale".to_owned(), outdated);
         }
         let found = of("agent-memory", &run, "sqlite");
         let row = row(&found, "Outdated answers of the default recall");
-        assert_eq!(
-            row.state, state,
-            "{outdated} of {of_questions}: {:?}",
-            row.effect
-        );
+        assert_eq!(row.state, state, "{outdated} of {of_questions}: {:?}", row.effect);
         let method = format!("(:recall balanced: {outdated}/{of_questions})");
         assert!(row.candidate.contains(&method), "{}", row.candidate);
         let effect = row.effect.unwrap();
@@ -992,24 +810,15 @@ fn what_copies_show_late_by_a_schedule_is_simulated() {
             let row = row(&found, title);
             (row.provenance, row.figure())
         };
-        (
-            of_row("Delay until a commit is seen"),
-            of_row("Stale answers"),
-        )
+        (of_row("Delay until a commit is seen"), of_row("Stale answers"))
     };
     let (late, stale) = lag(&run);
-    assert_eq!(
-        (late.0, stale.0),
-        (Provenance::Measured, Provenance::Measured)
-    );
+    assert_eq!((late.0, stale.0), (Provenance::Measured, Provenance::Measured));
     for workload in ["agent/inbox-find", "agent/inbox-triage"] {
         evidence::score(&mut run, workload, "direct", "task", &[("copies", 3)]);
     }
     let (late, stale) = lag(&run);
-    assert_eq!(
-        (late.0, stale.0),
-        (Provenance::Simulated, Provenance::Simulated)
-    );
+    assert_eq!((late.0, stale.0), (Provenance::Simulated, Provenance::Simulated));
     assert!(late.1.starts_with("◐ "), "{}", late.1);
     // The mail that a view shows is late by the clock.
     let view = of("inbox", &run, "view-mail");
@@ -1026,9 +835,7 @@ fn a_policy_finds_an_arm_on_any_server_as_a_claim_does() {
     let of_baseline = |name: &str| {
         let text = text.replacen("baseline = \"direct\"", &format!("baseline = {name:?}"), 1);
         let policy = Policy::parse(Path::new("p.toml"), &text).unwrap();
-        let is_there = policy
-            .check_baselines(Path::new("p.toml"), &text, &run.plan)
-            .is_ok();
+        let is_there = policy.check_baselines(Path::new("p.toml"), &text, &run.plan).is_ok();
         let mut found = decisions_of_text(&text, &run).into_iter();
         let found = found.find(|decision| decision.candidate == "sqlite");
         let found = found.unwrap();

@@ -88,14 +88,11 @@ const PLANTINGS: [Planting; 23] = [
         run.fault_outcomes.clear();
         run.crash_points.clear();
     }),
-    (
-        "more faults, each with a manual step, candidate alone",
-        |run, candidate, _| {
-            for step in STEPS {
-                run.fault_outcomes.push(manual(step, candidate));
-            }
-        },
-    ),
+    ("more faults, each with a manual step, candidate alone", |run, candidate, _| {
+        for step in STEPS {
+            run.fault_outcomes.push(manual(step, candidate));
+        }
+    }),
     ("the same on direct", |run, candidate, _| {
         for step in STEPS {
             run.fault_outcomes.push(manual(step, candidate));
@@ -159,23 +156,14 @@ fn scale_steps(run: &mut Run, arm: &str, factor: f64) {
 }
 
 /// The verdict after a planting; `None` if the run then has no such candidate.
-fn planted(
-    policy: &str,
-    candidate: &str,
-    make: fn() -> Run,
-    plant: &Planting,
-) -> Option<PolicyVerdict> {
+fn planted(policy: &str, candidate: &str, make: fn() -> Run, plant: &Planting) -> Option<PolicyVerdict> {
     let text = find(policy).unwrap().1;
     let baseline = Policy::parse(Path::new("p.toml"), &text).unwrap().baseline;
     let mut run = make();
     let is_arm = run.plan.arm(&baseline).is_some();
     let baseline = if is_arm { baseline.as_str() } else { "direct" };
     // A context policy is not an arm: the planting changes one of its places.
-    let arm = if policy == "long-context" {
-        "sqlite"
-    } else {
-        candidate
-    };
+    let arm = if policy == "long-context" { "sqlite" } else { candidate };
     plant.1(&mut run, arm, baseline);
     let found = decisions_of_text(&text, &run).into_iter();
     let mut found = found.filter(|decision| decision.candidate == candidate);
@@ -183,15 +171,8 @@ fn planted(
 }
 
 /// The policies in the order of the columns of [`EXPECTED`].
-const POLICIES: [&str; 7] = [
-    "cron-controller",
-    "inbox",
-    "coding-agent",
-    "agent-memory",
-    "roaming-agents",
-    "long-context",
-    "exploration",
-];
+const POLICIES: [&str; 7] =
+    ["cron-controller", "inbox", "coding-agent", "agent-memory", "roaming-agents", "long-context", "exploration"];
 
 /// The verdict of each policy after each planting: `+` adopt, `-` archive, `?` not decided, ` ` no such candidate.
 ///
@@ -215,10 +196,7 @@ const EXPECTED: [(&str, &str); PLANTINGS.len()] = [
     ("everything 2 × slower", "++-++++"),
     ("another quiet run", "++±++++"),
     ("no faults", "??????+"),
-    (
-        "more faults, each with a manual step, candidate alone",
-        "++±++++",
-    ),
+    ("more faults, each with a manual step, candidate alone", "++±++++"),
     ("the same on direct", "++±++++"),
     ("every fault twice", "++±++++"),
     ("baseline: one wrong byte", "??????+"),
@@ -256,17 +234,11 @@ fn each_planting_leads_to_the_verdict_that_it_deserves() {
 
 #[test]
 fn a_fragile_verdict_names_its_row_and_at_most_two_are_fragile() {
-    let all = cases()
-        .into_iter()
-        .filter_map(|(policy, candidate, make, _)| {
-            let found = of(policy, &make(), candidate);
-            let fragile = found.fragile.as_ref()?;
-            Some(format!(
-                "{policy}: {}: {}",
-                found.verdict_words(),
-                fragile.words()
-            ))
-        });
+    let all = cases().into_iter().filter_map(|(policy, candidate, make, _)| {
+        let found = of(policy, &make(), candidate);
+        let fragile = found.fragile.as_ref()?;
+        Some(format!("{policy}: {}: {}", found.verdict_words(), fragile.words()))
+    });
     // Of at most two.
     insta::assert_snapshot!(all.collect::<Vec<_>>().join("\n"), @"exploration: adopt (fragile: Tokens of a generated file over those of a written one): Tokens of a generated file over those of a written one: a margin of 1.5 times instead of 2 times makes it adopt if");
 }
@@ -275,20 +247,12 @@ fn a_fragile_verdict_names_its_row_and_at_most_two_are_fragile() {
 fn a_margin_of_half_or_twice_the_size_that_turns_a_verdict_makes_it_fragile() {
     // ×2 is tolerated; ×1.2, ×1.74, ×2.4 and ×6 are measured. At ×2.4 two rows are above their margins, and one margin
     // alone changes nothing.
-    for (factor, verdict) in [
-        (1.0, "adopt if"),
-        (1.45, "adopt if (fragile: Time of git's daily steps)"),
-        (2.0, "archive"),
-        (5.0, "archive"),
-    ] {
+    for (factor, verdict) in
+        [(1.0, "adopt if"), (1.45, "adopt if (fragile: Time of git's daily steps)"), (2.0, "archive"), (5.0, "archive")]
+    {
         let mut run = coding();
         slow(&mut run, "program/git", "sqlite", factor);
         let found = of("coding-agent", &run, "sqlite");
-        assert_eq!(
-            found.verdict_words(),
-            verdict,
-            "{factor}: {:?}",
-            found.fragile
-        );
+        assert_eq!(found.verdict_words(), verdict, "{factor}: {:?}", found.fragile);
     }
 }

@@ -5,8 +5,8 @@ use std::{mem, vec};
 
 use serde::de::value::StrDeserializer;
 use serde::de::{
-    DeserializeSeed, Deserializer, EnumAccess, Error, Expected, MapAccess, SeqAccess, Unexpected,
-    VariantAccess, Visitor,
+    DeserializeSeed, Deserializer, EnumAccess, Error, Expected, MapAccess, SeqAccess, Unexpected, VariantAccess,
+    Visitor,
 };
 use serde::forward_to_deserialize_any;
 
@@ -34,11 +34,7 @@ struct OneOf(&'static [&'static str]);
 impl Expected for OneOf {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.0.iter().map(|name| format!("`{name}`")).collect();
-        write!(
-            f,
-            "one of {}, or a table with one of them",
-            names.join(", ")
-        )
+        write!(f, "one of {}, or a table with one of them", names.join(", "))
     }
 }
 
@@ -95,11 +91,7 @@ impl<'de> Deserializer<'de> for Document {
         }
     }
 
-    fn deserialize_unit_struct<V: Visitor<'de>>(
-        self,
-        _name: &'static str,
-        visitor: V,
-    ) -> Result<V::Value, Mismatch> {
+    fn deserialize_unit_struct<V: Visitor<'de>>(self, _name: &'static str, visitor: V) -> Result<V::Value, Mismatch> {
         self.deserialize_unit(visitor)
     }
 
@@ -125,11 +117,7 @@ impl<'de> Deserializer<'de> for Document {
         }
     }
 
-    fn deserialize_tuple<V: Visitor<'de>>(
-        self,
-        _len: usize,
-        visitor: V,
-    ) -> Result<V::Value, Mismatch> {
+    fn deserialize_tuple<V: Visitor<'de>>(self, _len: usize, visitor: V) -> Result<V::Value, Mismatch> {
         self.deserialize_seq(visitor)
     }
 
@@ -185,22 +173,13 @@ impl<'de> Deserializer<'de> for Document {
     forward_to_deserialize_any! { bytes byte_buf }
 }
 
-fn visit_list<'de, V: Visitor<'de>>(
-    items: Vec<Document>,
-    visitor: V,
-) -> Result<V::Value, Mismatch> {
+fn visit_list<'de, V: Visitor<'de>>(items: Vec<Document>, visitor: V) -> Result<V::Value, Mismatch> {
     let all = items.len();
-    let mut items = Items {
-        items: items.into_iter(),
-        next: 0,
-    };
+    let mut items = Items { items: items.into_iter(), next: 0 };
     let value = visitor.visit_seq(&mut items)?;
     match items.items.len() {
         0 => Ok(value),
-        left => Err(Mismatch::invalid_length(
-            all,
-            &&*format!("a list of {}", all - left),
-        )),
+        left => Err(Mismatch::invalid_length(all, &&*format!("a list of {}", all - left))),
     }
 }
 
@@ -212,18 +191,13 @@ struct Items {
 impl<'de> SeqAccess<'de> for &mut Items {
     type Error = Mismatch;
 
-    fn next_element_seed<T: DeserializeSeed<'de>>(
-        &mut self,
-        seed: T,
-    ) -> Result<Option<T::Value>, Mismatch> {
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Mismatch> {
         let Some(item) = self.items.next() else {
             return Ok(None);
         };
         self.next += 1;
         let value = seed.deserialize(item);
-        value
-            .map(Some)
-            .map_err(|error| error.below(OwnedStep::Item(self.next - 1)))
+        value.map(Some).map_err(|error| error.below(OwnedStep::Item(self.next - 1)))
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -240,11 +214,7 @@ struct Fields {
 
 impl Fields {
     fn new(fields: Vec<(String, Document)>) -> Self {
-        Self {
-            fields: fields.into_iter(),
-            name: String::new(),
-            value: Document::Null,
-        }
+        Self { fields: fields.into_iter(), name: String::new(), value: Document::Null }
     }
 
     fn at_field(&mut self, error: Mismatch) -> Mismatch {
@@ -255,10 +225,7 @@ impl Fields {
 impl<'de> MapAccess<'de> for Fields {
     type Error = Mismatch;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, Mismatch> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Mismatch> {
         let Some((name, value)) = self.fields.next() else {
             return Ok(None);
         };
@@ -375,20 +342,13 @@ impl<'de> VariantAccess<'de> for Variant {
         }
     }
 
-    fn newtype_variant_seed<T: DeserializeSeed<'de>>(
-        mut self,
-        seed: T,
-    ) -> Result<T::Value, Mismatch> {
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(mut self, seed: T) -> Result<T::Value, Mismatch> {
         let content = self.content("a variant with a value")?;
         let value = seed.deserialize(content);
         self.within(value)
     }
 
-    fn tuple_variant<V: Visitor<'de>>(
-        mut self,
-        _len: usize,
-        visitor: V,
-    ) -> Result<V::Value, Mismatch> {
+    fn tuple_variant<V: Visitor<'de>>(mut self, _len: usize, visitor: V) -> Result<V::Value, Mismatch> {
         let content = self.content("a variant with a list")?;
         let value = content.deserialize_seq(visitor);
         self.within(value)

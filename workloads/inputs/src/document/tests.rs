@@ -66,10 +66,7 @@ struct Flat {
 /// Reads a text by this crate and by `serde_json`.
 fn read(text: &str) -> (Result<Everything, Mismatch>, serde_json::Result<Everything>) {
     let value: serde_json::Value = serde_json::from_str(text).unwrap();
-    (
-        Document::from_json(text).unwrap().read(),
-        serde_json::from_value(value),
-    )
+    (Document::from_json(text).unwrap().read(), serde_json::from_value(value))
 }
 
 #[test]
@@ -138,14 +135,8 @@ fn it_refuses_what_serde_json_refuses_and_says_where() {
         (r#"{"by_number": {"+1": true}}"#, "by_number.+1"),
         (r#"{"by_number": {"01": true}}"#, "by_number.01"),
         (r#"{"by_kind": {"Two": 1}}"#, "by_kind.Two"),
-        (
-            r#"{"tagged": [{"kind": "A", "a": 1}, {"kind": "A"}]}"#,
-            "tagged[1]",
-        ),
-        (
-            r#"{"tagged": [{"kind": "A", "a": 1, "b": 1}]}"#,
-            "tagged[0]",
-        ),
+        (r#"{"tagged": [{"kind": "A", "a": 1}, {"kind": "A"}]}"#, "tagged[1]"),
+        (r#"{"tagged": [{"kind": "A", "a": 1, "b": 1}]}"#, "tagged[0]"),
         (r#"{"untagged": [true]}"#, "untagged[0]"),
         (r#"{"flat": {"own": 1, "x": 256}}"#, "flat"),
     ];

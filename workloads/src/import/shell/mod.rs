@@ -22,10 +22,7 @@ pub fn operations(command: &ShellCommand, output: &str, ok: bool) -> ShellWork {
         // A cut output lists only a part, and may hide that a write failed.
         work.listed.clear();
         if !work.steps.iter().all(ShellStep::only_reads) {
-            return ShellWork {
-                dirs: work.dirs,
-                ..ShellWork::uncertain("an output that was cut")
-            };
+            return ShellWork { dirs: work.dirs, ..ShellWork::uncertain("an output that was cut") };
         }
     }
     work
@@ -41,11 +38,7 @@ mod tests {
     use crate::import::Replacement;
 
     fn work(platform: Platform, line: &str, output: &str, ok: bool) -> ShellWork {
-        let command = ShellCommand {
-            line: line.to_owned(),
-            cwd: "/w".to_owned(),
-            platform,
-        };
+        let command = ShellCommand { line: line.to_owned(), cwd: "/w".to_owned(), platform };
         operations(&command, output, ok)
     }
 
@@ -66,9 +59,7 @@ mod tests {
             ShellStep::Write { path, content } => format!("write {path} {content:?}"),
             ShellStep::Append { path, content } => format!("append {path} {content:?}"),
             ShellStep::Edit { path, replacements } => {
-                let texts = replacements
-                    .iter()
-                    .map(|each| format!("{:?}>{:?}", each.old, each.new));
+                let texts = replacements.iter().map(|each| format!("{:?}>{:?}", each.old, each.new));
                 format!("edit {path} {}", texts.collect::<Vec<_>>().join(","))
             }
             ShellStep::Rewrite(path) => format!("rewrite {path}"),
@@ -81,11 +72,7 @@ mod tests {
             ShellStep::Touch(path) => format!("touch {path}"),
         });
         let mut shown: Vec<String> = shown.collect();
-        shown.extend(
-            work.programs
-                .iter()
-                .map(|(class, dir)| format!("{class:?} {dir}")),
-        );
+        shown.extend(work.programs.iter().map(|(class, dir)| format!("{class:?} {dir}")));
         shown.join("; ")
     }
 
@@ -116,10 +103,7 @@ mod tests {
             ("printf 'a\\n%s' b > c", "write /w/c \"a\\nb\""),
             ("echo x | tee -a a", "append /w/a \"x\\n\""),
             ("> a", "write /w/a \"\""),
-            (
-                "cat > a << 'EOF'\n$x `y`\n  z\nEOF\nrm b",
-                "write /w/a \"$x `y`\\n  z\\n\"; remove /w/b",
-            ),
+            ("cat > a << 'EOF'\n$x `y`\n  z\nEOF\nrm b", "write /w/a \"$x `y`\\n  z\\n\"; remove /w/b"),
             ("cat <<-EOF >a\n\tx\n\tEOF", "write /w/a \"x\\n\""),
             ("tee a <<< x", "write /w/a \"x\\n\""),
             ("sed -i 's/a\\.b/c/g' f", "edit /w/f \"a.b\">\"c\""),
@@ -130,10 +114,7 @@ mod tests {
             ("FOO=1 timeout 5 cat a", "read /w/a"),
             ("bash -lc \"cat a && ls b\"", "read /w/a; list /w/b"),
             ("cat a || echo none", "read /w/a"),
-            (
-                "git status && git -C /x log",
-                "VersionControl /w; VersionControl /x",
-            ),
+            ("git status && git -C /x log", "VersionControl /w; VersionControl /x"),
             (
                 "git add a && git commit -m \"$(cat <<'EOF'\nOne (of two).\n\n$x `y`\nEOF\n)\" && cat a",
                 "read /w/a; VersionControl /w",
@@ -227,30 +208,20 @@ mod tests {
         }
         assert_eq!(steps(&posix("cd src && cat a", says)), "read /w/src/a");
         assert!(posix("cat a || echo none", "none").uncertain.is_some());
-        assert!(
-            work(Platform::Posix, "cat a", "", false)
-                .uncertain
-                .is_some()
-        );
+        assert!(work(Platform::Posix, "cat a", "", false).uncertain.is_some());
         // A cut output hides no read, but may hide that a write failed.
         let cut = "a\n…12 tokens truncated…\nb";
         assert_eq!(steps(&posix("rg -n x src", cut)), "search /w/src");
         assert!(posix("rm a && ls", cut).uncertain.is_some());
         // Failed tests have read the tree. A program that does not exist has not.
         let failed = |line: &str, output: &str| steps(&work(Platform::Posix, line, output, false));
-        assert_eq!(
-            failed("cd sub && cargo test 2>&1 | tail", "1 failed"),
-            "Build /w/sub"
-        );
+        assert_eq!(failed("cd sub && cargo test 2>&1 | tail", "1 failed"), "Build /w/sub");
         assert_eq!(failed("cargo test", "cargo: command not found"), "");
         assert_eq!(failed("cd sub && rg x", ""), "search /w/sub");
         assert_eq!(failed("make && cat a", ""), "");
         assert_eq!(posix("git -C ../other log", "x").dirs, ["/w/../other"]);
         // Without a match, grep has read its file all the same.
-        assert_eq!(
-            steps(&work(Platform::Posix, "grep x a", "", false)),
-            "read /w/a"
-        );
+        assert_eq!(steps(&work(Platform::Posix, "grep x a", "", false)), "read /w/a");
     }
 
     #[test]
@@ -267,14 +238,8 @@ mod tests {
         assert_eq!(listed("ls -la x", long), "/w/x/a b.txt=17");
         let one = "-rw-r--r--@ 1 u g 17 Feb  9 09:20 x/a\n";
         assert_eq!(listed("ls -l x/a", one), "/w/x/a=17");
-        assert_eq!(
-            listed("cd /v && find . -type f | head", "./a\n./b/c\n"),
-            "/v/./a /v/./b/c"
-        );
-        assert_eq!(
-            listed("grep -rn x .", "./a.c:3:x\n./a.c:4:x\n./b.c:1:x"),
-            "/w/./a.c /w/./b.c"
-        );
+        assert_eq!(listed("cd /v && find . -type f | head", "./a\n./b/c\n"), "/v/./a /v/./b/c");
+        assert_eq!(listed("grep -rn x .", "./a.c:3:x\n./a.c:4:x\n./b.c:1:x"), "/w/./a.c /w/./b.c");
         assert_eq!(listed("grep -rl x src", "src/a\n"), "/w/src/a");
         assert_eq!(listed("find . | wc -l", "12\n"), "");
         assert_eq!(listed("cat a.c", "a.c:1:x"), "");
@@ -285,14 +250,8 @@ mod tests {
         for (line, expected) in [
             ("Get-Content -Path 'a b.txt' -Head 5", "read /w/a b.txt"),
             ("gc a | Select-Object -First 3", "read /w/a"),
-            (
-                "Set-Content -Path a -Value 'it''s'",
-                "write /w/a \"it's\\r\\n\"",
-            ),
-            (
-                "Set-Content a @'\nx\ny\n'@ -NoNewline",
-                "write /w/a \"x\\ny\"",
-            ),
+            ("Set-Content -Path a -Value 'it''s'", "write /w/a \"it's\\r\\n\""),
+            ("Set-Content a @'\nx\ny\n'@ -NoNewline", "write /w/a \"x\\ny\""),
             ("Add-Content a x", "append /w/a \"x\\r\\n\""),
             ("Get-ChildItem -Recurse -Path src", "walk /w/src"),
             ("ls; dir b", "list-l /w; list-l /w/b"),
@@ -307,16 +266,8 @@ mod tests {
             assert_eq!(work.uncertain, None, "{line}");
             assert_eq!(steps(&work), expected, "{line}");
         }
-        for line in [
-            "gc $x",
-            "gc *.txt",
-            "if ($x) { rm a }",
-            "gc a > b",
-            "x.exe",
-            "gc 'a",
-            "ls | sc a",
-            "foo || rm a",
-        ] {
+        for line in ["gc $x", "gc *.txt", "if ($x) { rm a }", "gc a > b", "x.exe", "gc 'a", "ls | sc a", "foo || rm a"]
+        {
             let work = work(Platform::PowerShell, line, "", true);
             assert!(work.uncertain.is_some(), "{line}: {}", steps(&work));
         }
@@ -382,11 +333,7 @@ mod tests {
         let work = posix("sed -i 's/a\\/b/c&/g' f", "x");
         assert_eq!(steps(&work), "rewrite /w/f");
         let work = posix("sed -i 's#a/b#c#g' f", "x");
-        let replacement = Replacement {
-            old: "a/b".to_owned(),
-            new: "c".to_owned(),
-            all: true,
-        };
+        let replacement = Replacement { old: "a/b".to_owned(), new: "c".to_owned(), all: true };
         let path = "/w/f".to_owned();
         let replacements = vec![replacement];
         assert_eq!(work.steps, [ShellStep::Edit { path, replacements }]);

@@ -4,10 +4,7 @@ use super::steps::ShellStep;
 use crate::import::Replacement;
 
 /// The operations of a patch. `place` makes a path of it absolute.
-pub(super) fn steps(
-    patch: &str,
-    place: impl Fn(&str) -> String,
-) -> Result<Vec<ShellStep>, &'static str> {
+pub(super) fn steps(patch: &str, place: impl Fn(&str) -> String) -> Result<Vec<ShellStep>, &'static str> {
     const BROKEN: &str = "a patch that cannot be read";
     let mut lines = patch.lines().peekable();
     if lines.next().map(str::trim) != Some("*** Begin Patch") {
@@ -36,18 +33,14 @@ pub(super) fn steps(
             let moved = moved.and_then(|line| line.strip_prefix("*** Move to: "));
             let mut replacements = Vec::new();
             let mut hunk: Option<Replacement> = None;
-            let is_in_file =
-                |line: &&str| !line.starts_with("*** ") || line.trim() == "*** End of File";
+            let is_in_file = |line: &&str| !line.starts_with("*** ") || line.trim() == "*** End of File";
             while let Some(line) = lines.next_if(is_in_file) {
                 if line.starts_with("@@") || line.starts_with("*** ") {
                     replacements.extend(hunk.take());
                     continue;
                 }
-                let hunk = hunk.get_or_insert_with(|| Replacement {
-                    old: String::new(),
-                    new: String::new(),
-                    all: false,
-                });
+                let hunk =
+                    hunk.get_or_insert_with(|| Replacement { old: String::new(), new: String::new(), all: false });
                 let (kind, text) = match line.chars().next() {
                     None => (' ', ""),
                     Some(kind @ (' ' | '+' | '-')) => (kind, &line[1..]),

@@ -3,9 +3,7 @@
 use super::patch;
 use super::programs::lists;
 use super::steps::{ProgramClass, ShellCommand, ShellStep, ShellWork};
-use super::words::{
-    Expansion, Joint, Redirection, RedirectionKind, Simple, Word, assignment, split,
-};
+use super::words::{Expansion, Joint, Redirection, RedirectionKind, Simple, Word, assignment, split};
 use crate::import::Replacement;
 use crate::import::phrases::Phrases;
 
@@ -66,7 +64,8 @@ const BUILDS: &str = "apk apt apt-get bazel biome black brew bun bundle cargo cl
     rustfmt stylelint swift tox tsc turbo uv vite vitest xcodebuild yarn yum zig";
 
 /// Modules of `python -m` that are builds or tests.
-const BUILD_MODULES: &str = "black build compileall coverage flake8 isort mypy nox pip py_compile pylint pytest ruff tox unittest venv";
+const BUILD_MODULES: &str =
+    "black build compileall coverage flake8 isort mypy nox pip py_compile pylint pytest ruff tox unittest venv";
 
 /// Programs that run the command that follows them.
 const WRAPPERS: &str = "builtin command env exec nice nohup sudo time timeout";
@@ -88,22 +87,13 @@ type Certain<T> = Result<T, &'static str>;
 
 /// The operations of a command.
 pub(super) fn operations(command: &ShellCommand, output: &str, ok: bool) -> ShellWork {
-    let mut reader = Reader {
-        cwd: command.cwd.clone(),
-        ..Reader::default()
-    };
+    let mut reader = Reader { cwd: command.cwd.clone(), ..Reader::default() };
     if let Err(why) = reader.line(&command.line, output, ok, 0) {
         let dirs = std::mem::take(&mut reader.work.dirs);
-        return ShellWork {
-            dirs,
-            ..ShellWork::uncertain(why)
-        };
+        return ShellWork { dirs, ..ShellWork::uncertain(why) };
     }
     if reader.work.steps.is_empty() && reader.work.programs.is_empty() {
-        return ShellWork {
-            dirs: reader.work.dirs,
-            ..ShellWork::uncertain("a command without files")
-        };
+        return ShellWork { dirs: reader.work.dirs, ..ShellWork::uncertain("a command without files") };
     }
     reader.work
 }
@@ -159,10 +149,7 @@ impl Reader {
     fn checked(&self, all: &[Simple], output: &str, ok: bool) -> Certain<()> {
         if let Some(or) = all.iter().find(|simple| simple.joint == Joint::Or) {
             let words: Vec<&str> = or.words.iter().map(|word| word.text.as_str()).collect();
-            let is_certain = or
-                .words
-                .iter()
-                .all(|word| word.expansion == Expansion::Plain);
+            let is_certain = or.words.iter().all(|word| word.expansion == Expansion::Plain);
             match words[..] {
                 ["echo", ref said @ ..] if is_certain => {
                     let said = said.join(" ");
@@ -175,25 +162,20 @@ impl Reader {
             }
         }
         // The commands that do something, beside those that go to a directory or say something.
-        let working: Vec<&Simple> = all
-            .iter()
-            .filter(|simple| simple.joint != Joint::Pipe && !is_message(simple) && !goes(simple))
-            .collect();
+        let working: Vec<&Simple> =
+            all.iter().filter(|simple| simple.joint != Joint::Pipe && !is_message(simple) && !goes(simple)).collect();
         let program = match working[..] {
             [one] => without_wrappers(&one.words).split_first(),
             _ => None,
         };
         if !ok {
             // Without a match or with a difference, these end with status 1, and have read their files.
-            let answers = program.is_some_and(|(first, _)| {
-                lists("grep egrep fgrep rg diff cmp", base_name(&first.text))
-            });
+            let answers =
+                program.is_some_and(|(first, _)| lists("grep egrep fgrep rg diff cmp", base_name(&first.text)));
             // Failed tests have read the tree all the same.
-            let is_build =
-                program.is_some_and(|(first, rest)| is_build(base_name(&first.text), rest));
-            let has_run = !["command not found", "not found\n", "Permission denied"]
-                .iter()
-                .any(|words| output.contains(words));
+            let is_build = program.is_some_and(|(first, rest)| is_build(base_name(&first.text), rest));
+            let has_run =
+                !["command not found", "not found\n", "Permission denied"].iter().any(|words| output.contains(words));
             let is_pipe = all.iter().any(|simple| simple.joint == Joint::Pipe);
             if !(answers && !is_pipe || is_build && has_run) {
                 return Err("a command that failed");
@@ -203,11 +185,7 @@ impl Reader {
             }
         }
         // The status is that of every command if the first failure ends the line. Then a file may contain such words.
-        let is_status_of_all = ok
-            && all
-                .iter()
-                .enumerate()
-                .all(|(at, simple)| at == 0 || simple.joint == Joint::And);
+        let is_status_of_all = ok && all.iter().enumerate().all(|(at, simple)| at == 0 || simple.joint == Joint::And);
         if !is_status_of_all && FAILURES.are_in(output) {
             return Err("a part that failed");
         }
@@ -221,14 +199,7 @@ impl Reader {
         Ok(())
     }
 
-    fn simple(
-        &mut self,
-        simple: &Simple,
-        next: Option<Joint>,
-        output: &str,
-        ok: bool,
-        depth: usize,
-    ) -> Certain<()> {
+    fn simple(&mut self, simple: &Simple, next: Option<Joint>, output: &str, ok: bool, depth: usize) -> Certain<()> {
         let is_piped = simple.joint == Joint::Pipe;
         let mut standard_input = match is_piped {
             true => self.piped.take(),
@@ -240,8 +211,7 @@ impl Reader {
             match redirection.kind {
                 RedirectionKind::Text => {
                     is_fed = true;
-                    let is_certain = redirection.target.expansion == Expansion::Plain
-                        || redirection.target.is_quoted;
+                    let is_certain = redirection.target.expansion == Expansion::Plain || redirection.target.is_quoted;
                     standard_input = is_certain.then(|| redirection.target.text.clone());
                 }
                 RedirectionKind::Input => {
@@ -260,10 +230,7 @@ impl Reader {
         };
         let mut target: Option<(&Redirection, String)> = None;
         for redirection in &simple.redirections {
-            let writes = matches!(
-                redirection.kind,
-                RedirectionKind::Output | RedirectionKind::Append
-            );
+            let writes = matches!(redirection.kind, RedirectionKind::Output | RedirectionKind::Append);
             if writes && let Some(path) = self.file(&redirection.target)? {
                 if redirection.descriptor != '1' || target.is_some() {
                     return Err("an output whose text is unknown");
@@ -302,16 +269,14 @@ impl Reader {
         let name = base_name(&first.text);
         if let Some((_, valued)) = READERS.iter().find(|(reader, _)| *reader == name) {
             let mut operands = operands(rest, valued);
-            let has_program =
-                lists(WITH_EXPRESSION, name) && !rest.iter().any(|word| word.text == "-f");
+            let has_program = lists(WITH_EXPRESSION, name) && !rest.iter().any(|word| word.text == "-f");
             if has_program && !operands.is_empty() {
                 operands.remove(0);
             }
             if name == "tr" {
                 operands.clear();
             }
-            let keeps_lines =
-                lists("cat head less more sort tail uniq", name) && operands.is_empty();
+            let keeps_lines = lists("cat head less more sort tail uniq", name) && operands.is_empty();
             if !keeps_lines {
                 self.listing = None;
             }
@@ -344,9 +309,7 @@ impl Reader {
             "printf" => return Ok(formatted(rest)),
             "sh" | "bash" | "zsh" => {
                 let script = match rest {
-                    [flag, script] if flag.text.starts_with('-') && flag.text.ends_with('c') => {
-                        script
-                    }
+                    [flag, script] if flag.text.starts_with('-') && flag.text.ends_with('c') => script,
                     _ => return Err("a script"),
                 };
                 if script.expansion == Expansion::Variable && !script.is_quoted {
@@ -365,9 +328,7 @@ impl Reader {
                 for path in self.files_or_here(&operands)? {
                     self.step(ShellStep::Walk(path));
                 }
-                self.listing = name
-                    .starts_with("fd")
-                    .then(|| Listing::Paths(self.cwd.clone()));
+                self.listing = name.starts_with("fd").then(|| Listing::Paths(self.cwd.clone()));
             }
             "stat" | "realpath" | "readlink" => {
                 for path in self.files(&operands(rest, "-c -f --format"))? {
@@ -388,23 +349,17 @@ impl Reader {
                 for path in self
                     .files(&operands(rest, "-e -pe"))?
                     .into_iter()
-                    .skip(usize::from(
-                        !rest.iter().any(|word| lists("-e -pe -pie", &word.text)),
-                    ))
+                    .skip(usize::from(!rest.iter().any(|word| lists("-e -pe -pie", &word.text))))
                 {
                     self.step(ShellStep::Rewrite(path));
                 }
             }
             "cp" | "mv" => {
-                if rest
-                    .iter()
-                    .any(|word| lists("-t -b -u -n -s -l --exchange", &word.text))
-                {
+                if rest.iter().any(|word| lists("-t -b -u -n -s -l --exchange", &word.text)) {
                     return Err("options of a program that are not known");
                 }
                 let paths = self.files(&operands(rest, ""))?;
-                let Some((to, from)) = paths.split_last().filter(|(_, from)| !from.is_empty())
-                else {
+                let Some((to, from)) = paths.split_last().filter(|(_, from)| !from.is_empty()) else {
                     return Err("options of a program that are not known");
                 };
                 for from in from {
@@ -418,9 +373,7 @@ impl Reader {
             "rm" | "unlink" => {
                 let force = rest.iter().any(|word| {
                     word.text == "--force"
-                        || word.text.starts_with('-')
-                            && !word.text.starts_with("--")
-                            && word.text.contains('f')
+                        || word.text.starts_with('-') && !word.text.starts_with("--") && word.text.contains('f')
                 });
                 for path in self.files(&operands(rest, ""))? {
                     self.step(ShellStep::Remove { path, force });
@@ -511,9 +464,7 @@ impl Reader {
         if rest.iter().any(|word| lists(acts, &word.text)) {
             return Err("a program that find runs");
         }
-        let starts = rest
-            .iter()
-            .take_while(|word| !word.text.starts_with('-') && !lists("( !", &word.text));
+        let starts = rest.iter().take_while(|word| !word.text.starts_with('-') && !lists("( !", &word.text));
         let starts: Vec<&Word> = starts.collect();
         for path in self.files_or_here(&starts)? {
             self.step(ShellStep::Walk(path));
@@ -529,9 +480,8 @@ impl Reader {
         let valued = "-e -f -m -A -B -C -g -t -T --include --exclude --exclude-dir --glob --type --regexp --max-count \
             --context -d -D";
         let flags = flags(rest);
-        let has_pattern = rest.iter().any(|word| {
-            lists("-e -f --files --regexp", &word.text) || word.text.starts_with("--regexp=")
-        });
+        let has_pattern =
+            rest.iter().any(|word| lists("-e -f --files --regexp", &word.text) || word.text.starts_with("--regexp="));
         let mut operands = operands(rest, valued);
         if !has_pattern && !operands.is_empty() {
             operands.remove(0);
@@ -556,10 +506,8 @@ impl Reader {
                 false => ShellStep::Read(path),
             });
         }
-        let names_only = flags.contains('l')
-            || rest
-                .iter()
-                .any(|word| lists("--files --files-with-matches", &word.text));
+        let names_only =
+            flags.contains('l') || rest.iter().any(|word| lists("--files --files-with-matches", &word.text));
         let hides_names = flags.contains('h') || flags.contains(['c', 'L']);
         self.listing = match (names_only, several && !hides_names) {
             (true, _) => Some(Listing::Paths(self.cwd.clone())),
@@ -572,16 +520,12 @@ impl Reader {
     fn sed(&mut self, rest: &[Word], is_fed: bool) -> Certain<()> {
         let in_place = rest.iter().position(|word| {
             let text = &word.text;
-            text.starts_with("-i")
-                || text.starts_with("--in-place")
-                || text == "-Ei"
-                || text == "-ni"
+            text.starts_with("-i") || text.starts_with("--in-place") || text == "-Ei" || text == "-ni"
         });
         let mut rest: Vec<&Word> = rest.iter().collect();
         if let Some(at) = in_place {
             let flag = rest.remove(at);
-            let has_backup =
-                flag.text.len() > 2 && flag.text != "--in-place" && !flag.text.starts_with("-E");
+            let has_backup = flag.text.len() > 2 && flag.text != "--in-place" && !flag.text.starts_with("-E");
             if has_backup {
                 return Err("options of a program that are not known");
             }
@@ -591,11 +535,8 @@ impl Reader {
             }
         }
         let rest: Vec<Word> = rest.into_iter().cloned().collect();
-        let scripts: Vec<&Word> = rest
-            .windows(2)
-            .filter(|pair| lists("-e --expression", &pair[0].text))
-            .map(|pair| &pair[1])
-            .collect();
+        let scripts: Vec<&Word> =
+            rest.windows(2).filter(|pair| lists("-e --expression", &pair[0].text)).map(|pair| &pair[1]).collect();
         let mut operands = operands(&rest, "-e -f --expression --file");
         let script = match (&scripts[..], operands.is_empty()) {
             ([], false) => Some(operands.remove(0)),
@@ -619,10 +560,7 @@ impl Reader {
                 .and_then(|script| literal(&script.text));
             self.step(match (in_place, literal) {
                 (None, _) => ShellStep::Read(path),
-                (Some(_), Some(replacement)) => ShellStep::Edit {
-                    path,
-                    replacements: vec![replacement],
-                },
+                (Some(_), Some(replacement)) => ShellStep::Edit { path, replacements: vec![replacement] },
                 (Some(_), None) => ShellStep::Rewrite(path),
             });
         }
@@ -697,10 +635,7 @@ fn goes(simple: &Simple) -> bool {
 fn is_message(simple: &Simple) -> bool {
     let program = simple.words.first().map(|word| word.text.as_str());
     matches!(program, Some("echo" | "true" | ":"))
-        && !simple
-            .redirections
-            .iter()
-            .any(|to| to.kind != RedirectionKind::Descriptor)
+        && !simple.redirections.iter().any(|to| to.kind != RedirectionKind::Descriptor)
 }
 
 /// The words of a command after assignments and programs that run another, such as `timeout 5`.
@@ -711,9 +646,8 @@ fn without_wrappers(words: &[Word]) -> &[Word] {
             rest = after;
         } else if lists(WRAPPERS, &first.text) && !after.is_empty() {
             rest = after;
-            let is_own = |word: &Word| {
-                word.text.starts_with('-') || word.text.starts_with(|c: char| c.is_ascii_digit())
-            };
+            let is_own =
+                |word: &Word| word.text.starts_with('-') || word.text.starts_with(|c: char| c.is_ascii_digit());
             while let Some((_, after)) = rest.split_first().filter(|(word, _)| is_own(word)) {
                 rest = after;
             }
@@ -725,13 +659,8 @@ fn without_wrappers(words: &[Word]) -> &[Word] {
 }
 
 fn is_build(name: &str, rest: &[Word]) -> bool {
-    let module = rest
-        .iter()
-        .skip_while(|word| word.text != "-m")
-        .nth(1)
-        .map(|word| word.text.as_str());
-    lists(BUILDS, name)
-        || name.starts_with("python") && module.is_some_and(|module| lists(BUILD_MODULES, module))
+    let module = rest.iter().skip_while(|word| word.text != "-m").nth(1).map(|word| word.text.as_str());
+    lists(BUILDS, name) || name.starts_with("python") && module.is_some_and(|module| lists(BUILD_MODULES, module))
 }
 
 /// The letters of all short options, without those of `-name=value`.
@@ -757,8 +686,7 @@ fn operands<'a>(words: &'a [Word], valued: &str) -> Vec<&'a Word> {
             // The last of several letters may take a value: `-nA 3`.
             let last = text.chars().last().map(|letter| format!("-{letter}"));
             let is_cluster = !text.starts_with("--") && text.len() > 2;
-            let is_valued =
-                lists(valued, text) || is_cluster && last.is_some_and(|last| lists(valued, &last));
+            let is_valued = lists(valued, text) || is_cluster && last.is_some_and(|last| lists(valued, &last));
             if is_valued {
                 rest.next();
             }
@@ -786,10 +714,7 @@ fn echoed(words: &[Word]) -> Option<String> {
 
 /// The text that `printf` writes: a text with `\n` and `\t`, or `%s` for each of its arguments.
 fn formatted(words: &[Word]) -> Option<String> {
-    if words
-        .iter()
-        .any(|word| word.expansion == Expansion::Variable)
-    {
+    if words.iter().any(|word| word.expansion == Expansion::Variable) {
         return None;
     }
     let (format, rest) = words.split_first()?;
@@ -818,10 +743,7 @@ fn formatted(words: &[Word]) -> Option<String> {
 /// The replacement of a `sed` script that replaces all of a literal text: `s/old/new/g`.
 fn literal(script: &str) -> Option<Replacement> {
     let rest = script.strip_prefix('s')?;
-    let mark = rest
-        .chars()
-        .next()
-        .filter(|mark| "/|#,@:!".contains(*mark))?;
+    let mark = rest.chars().next().filter(|mark| "/|#,@:!".contains(*mark))?;
     let mut parts = vec![String::new()];
     let mut letters = rest[mark.len_utf8()..].chars();
     while let Some(letter) = letters.next() {
@@ -829,9 +751,7 @@ fn literal(script: &str) -> Option<Replacement> {
         let part = parts.last_mut()?;
         match letter {
             '\\' => match letters.next()? {
-                escaped if escaped == mark || ".*[]$^/&-\"'".contains(escaped) => {
-                    part.push(escaped)
-                }
+                escaped if escaped == mark || ".*[]$^/&-\"'".contains(escaped) => part.push(escaped),
                 _ => return None,
             },
             letter if letter == mark => parts.push(String::new()),
@@ -843,11 +763,7 @@ fn literal(script: &str) -> Option<Replacement> {
     }
     match <[String; 3]>::try_from(parts) {
         Ok([old, new, flags]) if flags == "g" && !old.is_empty() && !old.contains('\n') => {
-            Some(Replacement {
-                old,
-                new,
-                all: true,
-            })
+            Some(Replacement { old, new, all: true })
         }
         _ => None,
     }
@@ -880,9 +796,7 @@ fn listed(listing: &Listing, output: &str) -> Vec<(String, Option<u64>)> {
         }
         Listing::Matches(dir) => {
             let (path, _) = line.split_once(':')?;
-            let is_path = !path.is_empty()
-                && !path.contains(char::is_whitespace)
-                && path.contains(['/', '.']);
+            let is_path = !path.is_empty() && !path.contains(char::is_whitespace) && path.contains(['/', '.']);
             is_path.then(|| (below(dir, path), None))
         }
     });

@@ -7,20 +7,15 @@ use super::steps::{ShellCommand, ShellStep, ShellWork};
 const LONGEST: usize = 1 << 20;
 
 /// Parameters of the commands below that take no value.
-const SWITCHES: &str = "-append -asbytestream -directory -file -force -hidden -name -noclobber -nonewline -passthru -raw -recurse -wait";
+const SWITCHES: &str =
+    "-append -asbytestream -directory -file -force -hidden -name -noclobber -nonewline -passthru -raw -recurse -wait";
 
 /// Commands that print, or change nothing.
 const WITHOUT_FILES: &str = "echo format-list format-table ft fl get-date get-location measure-object out-null out-string pwd \
     select-object sort-object start-sleep where-object write-host write-output";
 
 /// Words of a command that could not do its work.
-const FAILURES: &[&str] = &[
-    "Cannot find path",
-    "CategoryInfo",
-    "is denied",
-    "does not exist",
-    "already exists",
-];
+const FAILURES: &[&str] = &["Cannot find path", "CategoryInfo", "is denied", "does not exist", "already exists"];
 
 type Certain<T> = Result<T, &'static str>;
 
@@ -46,10 +41,7 @@ pub(super) fn operations(command: &ShellCommand, output: &str, ok: bool) -> Shel
     let made = if failed {
         Err("a command that failed")
     } else {
-        split(&command.line).and_then(|all| {
-            all.iter()
-                .try_for_each(|simple| program(simple, &mut cwd, &mut work))
-        })
+        split(&command.line).and_then(|all| all.iter().try_for_each(|simple| program(simple, &mut cwd, &mut work)))
     };
     let why = match made {
         Err(why) => Some(why),
@@ -57,10 +49,7 @@ pub(super) fn operations(command: &ShellCommand, output: &str, ok: bool) -> Shel
         Ok(()) => None,
     };
     match why {
-        Some(why) => ShellWork {
-            dirs: work.dirs,
-            ..ShellWork::uncertain(why)
-        },
+        Some(why) => ShellWork { dirs: work.dirs, ..ShellWork::uncertain(why) },
         None => work,
     }
 }
@@ -69,10 +58,7 @@ fn split(line: &str) -> Certain<Vec<Simple>> {
     if line.len() > LONGEST {
         return Err("a command of extreme size");
     }
-    let mut all = vec![Simple {
-        words: Vec::new(),
-        is_piped: false,
-    }];
+    let mut all = vec![Simple { words: Vec::new(), is_piped: false }];
     let mut word: Option<Word> = None;
     let mut rest = line;
     while let Some(next) = rest.chars().next() {
@@ -116,22 +102,13 @@ fn split(line: &str) -> Certain<Vec<Simple>> {
                 rest = after;
                 continue;
             }
-            '\n' | ';' => all.push(Simple {
-                words: Vec::new(),
-                is_piped: false,
-            }),
+            '\n' | ';' => all.push(Simple { words: Vec::new(), is_piped: false }),
             '&' if after.starts_with('&') => {
-                all.push(Simple {
-                    words: Vec::new(),
-                    is_piped: false,
-                });
+                all.push(Simple { words: Vec::new(), is_piped: false });
                 rest = &after[1..];
                 continue;
             }
-            '|' if !after.starts_with('|') => all.push(Simple {
-                words: Vec::new(),
-                is_piped: true,
-            }),
+            '|' if !after.starts_with('|') => all.push(Simple { words: Vec::new(), is_piped: true }),
             '&' | '|' => return Err("a command for the case of a failure"),
             '(' | ')' | '{' | '}' | '@' | '`' | '>' | '<' => return Err("an expression"),
             '$' => {
@@ -163,9 +140,7 @@ fn parameters(words: &[Word]) -> Certain<Vec<(String, String)>> {
             continue;
         }
         let value = match is_name {
-            true => rest
-                .next()
-                .ok_or("options of a program that are not known")?,
+            true => rest.next().ok_or("options of a program that are not known")?,
             false => word,
         };
         if value.is_expanded {
@@ -191,16 +166,9 @@ fn program(simple: &Simple, cwd: &mut String, work: &mut ShellWork) -> Certain<(
         let found = all.iter().find(|(name, _)| lists(names, name));
         found.map(|(_, value)| value.clone())
     };
-    let plain: Vec<String> = all
-        .iter()
-        .filter(|(name, _)| name.is_empty())
-        .map(|(_, value)| value.clone())
-        .collect();
+    let plain: Vec<String> = all.iter().filter(|(name, _)| name.is_empty()).map(|(_, value)| value.clone()).collect();
     let absolute = |path: &str| -> Certain<Vec<String>> {
-        let paths = path
-            .split(',')
-            .map(str::trim)
-            .filter(|path| !path.is_empty());
+        let paths = path.split(',').map(str::trim).filter(|path| !path.is_empty());
         paths
             .map(|path| {
                 if path.contains(['*', '?', '[']) {
@@ -218,10 +186,7 @@ fn program(simple: &Simple, cwd: &mut String, work: &mut ShellWork) -> Certain<(
     let path = value(PATHS).or_else(|| plain.first().cloned());
     // The second argument, or the first if the path has a name.
     let second = || plain.get(usize::from(value(PATHS).is_none())).cloned();
-    let needed = || {
-        path.clone()
-            .ok_or("options of a program that are not known")
-    };
+    let needed = || path.clone().ok_or("options of a program that are not known");
     match name.as_str() {
         "get-content" | "gc" | "cat" | "type" => {
             let paths = absolute(&needed()?)?;
@@ -236,10 +201,7 @@ fn program(simple: &Simple, cwd: &mut String, work: &mut ShellWork) -> Certain<(
             for path in absolute(&path.unwrap_or_else(|| cwd.clone()))? {
                 work.steps.push(match has("-recurse") {
                     true => ShellStep::Walk(path),
-                    false => ShellStep::List {
-                        path,
-                        attributes: true,
-                    },
+                    false => ShellStep::List { path, attributes: true },
                 });
             }
         }
@@ -263,14 +225,12 @@ fn program(simple: &Simple, cwd: &mut String, work: &mut ShellWork) -> Certain<(
             }
         }
         "remove-item" | "ri" | "rm" | "del" | "erase" | "rd" | "rmdir" => {
-            let force = value("-erroraction")
-                .is_some_and(|action| action.eq_ignore_ascii_case("silentlycontinue"));
+            let force = value("-erroraction").is_some_and(|action| action.eq_ignore_ascii_case("silentlycontinue"));
             for path in absolute(&needed()?)? {
                 work.steps.push(ShellStep::Remove { path, force });
             }
         }
-        "copy-item" | "cp" | "copy" | "cpi" | "move-item" | "mv" | "move" | "mi"
-        | "rename-item" | "ren" => {
+        "copy-item" | "cp" | "copy" | "cpi" | "move-item" | "mv" | "move" | "mi" | "rename-item" | "ren" => {
             let to = value("-destination -newname").or_else(second);
             let to = to.ok_or("options of a program that are not known")?;
             let from = absolute(&needed()?)?;
@@ -280,9 +240,7 @@ fn program(simple: &Simple, cwd: &mut String, work: &mut ShellWork) -> Certain<(
                     let end = from.rfind(['/', '\\']).map_or(0, |at| at + 1);
                     format!("{}{to}", &from[..end])
                 }
-                _ => absolute(&to)?
-                    .pop()
-                    .ok_or("options of a program that are not known")?,
+                _ => absolute(&to)?.pop().ok_or("options of a program that are not known")?,
             };
             for from in from {
                 let to = to.clone();

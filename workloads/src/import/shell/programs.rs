@@ -38,9 +38,7 @@ const OTHER: &str = "other";
 /// names that may identify a person are kept; otherwise they are [`OTHER`].
 pub(in crate::import) fn commands(line: &str, keeps_names: bool) -> Vec<String> {
     let named = segments(line).into_iter();
-    named
-        .filter_map(|(words, is_piped)| named_by(&words, is_piped, keeps_names))
-        .collect()
+    named.filter_map(|(words, is_piped)| named_by(&words, is_piped, keeps_names)).collect()
 }
 
 fn named_by(words: &[String], mut is_piped: bool, keeps_names: bool) -> Option<String> {
@@ -52,10 +50,7 @@ fn named_by(words: &[String], mut is_piped: bool, keeps_names: bool) -> Option<S
             // The command of `xargs` gets files as its arguments.
             is_piped &= word != "xargs";
             // Its own options, and the seconds of `timeout`.
-            while rest
-                .next_if(|next| next.starts_with('-') || is_number(next))
-                .is_some()
-            {}
+            while rest.next_if(|next| next.starts_with('-') || is_number(next)).is_some() {}
         }
         if lists(NO_COMMAND, word) {
             return None;
@@ -83,13 +78,10 @@ fn named_by(words: &[String], mut is_piped: bool, keeps_names: bool) -> Option<S
     }
     let module = rest.next_if_eq(&"-m").and_then(|_| rest.next());
     if program.starts_with("python") && module == Some("pip") {
-        return Some(
-            rest.next()
-                .map_or("pip".to_owned(), |word| match lists(SUBCOMMANDS, word) {
-                    true => format!("pip {word}"),
-                    false => "pip".to_owned(),
-                }),
-        );
+        return Some(rest.next().map_or("pip".to_owned(), |word| match lists(SUBCOMMANDS, word) {
+            true => format!("pip {word}"),
+            false => "pip".to_owned(),
+        }));
     }
     let is_shown = keeps_names || lists(PROGRAMS, program);
     Some(if is_shown { program } else { OTHER }.to_owned())
@@ -148,26 +140,21 @@ fn segments(line: &str) -> Vec<(Vec<String>, bool)> {
                     word.get_or_insert_default().push(escaped);
                 }
             }
-            '#' if word.is_none() => {
-                while chars.next_if(|character| *character != '\n').is_some() {}
-            }
+            '#' if word.is_none() => while chars.next_if(|character| *character != '\n').is_some() {},
             '<' if chars.next_if_eq(&'<').is_some() => {
                 let is_string = chars.next_if_eq(&'<').is_some();
                 chars.next_if_eq(&'-');
                 while chars.next_if(|character| *character == ' ').is_some() {}
                 let mut end = String::new();
-                while let Some(character) = chars
-                    .next_if(|character| !character.is_whitespace() && !";&|)".contains(*character))
+                while let Some(character) =
+                    chars.next_if(|character| !character.is_whitespace() && !";&|)".contains(*character))
                 {
                     end.extend(Some(character).filter(|character| !"'\"\\".contains(*character)));
                 }
                 heredocs.extend(Some(end).filter(|_| !is_string));
             }
             '<' | '>' => {
-                while chars
-                    .next_if(|character| ">&|".contains(*character))
-                    .is_some()
-                {}
+                while chars.next_if(|character| ">&|".contains(*character)).is_some() {}
                 is_target = true;
             }
             // `&>` redirects both outputs.
@@ -214,28 +201,13 @@ mod tests {
     fn a_command_line_is_the_list_of_programs_that_it_runs() {
         for (line, expected) in [
             ("git status", "git status"),
-            (
-                "cd /tmp && git -C a --no-pager log -1 | head -5; ls -la",
-                "cd, git log, ls",
-            ),
-            (
-                "FOO=1 BAR='a b' timeout 5 go test ./... 2>&1 | grep -v ok",
-                "go test",
-            ),
-            (
-                "cat > /tmp/x << 'EOF'\nrm -rf /; git push\nEOF\nrm -f a",
-                "cat, rm",
-            ),
+            ("cd /tmp && git -C a --no-pager log -1 | head -5; ls -la", "cd, git log, ls"),
+            ("FOO=1 BAR='a b' timeout 5 go test ./... 2>&1 | grep -v ok", "go test"),
+            ("cat > /tmp/x << 'EOF'\nrm -rf /; git push\nEOF\nrm -f a", "cat, rm"),
             ("find . -name '*.go' | xargs grep -l x", "find, grep"),
             ("for f in *; do wc -l \"$f\"; done # rm x", "wc"),
-            (
-                "if [ -f a ]; then python3 -m pip install x; fi",
-                "[, pip install",
-            ),
-            (
-                "blob=$(git rev-parse HEAD:a) && echo \"rm; $blob\"",
-                "git rev-parse, echo",
-            ),
+            ("if [ -f a ]; then python3 -m pip install x; fi", "[, pip install"),
+            ("blob=$(git rev-parse HEAD:a) && echo \"rm; $blob\"", "git rev-parse, echo"),
             ("grep -r x . || echo no", "grep, echo"),
             ("/usr/bin/grep x <a >b 2>c &", "grep"),
             ("make \\\n  -j8 &> log", "make"),
@@ -251,10 +223,7 @@ mod tests {
     fn a_name_that_may_identify_a_person_is_not_shown() {
         let line = "./acme-deploy.sh; git acme; mise run acme; python3 -m acme";
         assert_eq!(commands(line, false), [OTHER, "git", "mise run", "python3"]);
-        assert_eq!(
-            commands(line, true),
-            ["acme-deploy.sh", "git acme", "mise run", "python3"]
-        );
+        assert_eq!(commands(line, true), ["acme-deploy.sh", "git acme", "mise run", "python3"]);
     }
 
     #[test]

@@ -99,10 +99,7 @@ pub enum ShellStep {
 impl ShellStep {
     /// Whether the operation changes no file.
     pub(super) fn only_reads(&self) -> bool {
-        matches!(
-            self,
-            Self::Read(_) | Self::Stat(_) | Self::List { .. } | Self::Walk(_) | Self::Search(_)
-        )
+        matches!(self, Self::Read(_) | Self::Stat(_) | Self::List { .. } | Self::Walk(_) | Self::Search(_))
     }
 }
 
@@ -133,9 +130,6 @@ pub struct ShellWork {
 impl ShellWork {
     /// A command that cannot be replayed.
     pub fn uncertain(why: &'static str) -> Self {
-        Self {
-            uncertain: Some(why),
-            ..Self::default()
-        }
+        Self { uncertain: Some(why), ..Self::default() }
     }
 }

@@ -76,20 +76,16 @@ pub(super) struct Simple {
 }
 
 /// Words that begin or end a compound command.
-const COMPOUND: &str =
-    "case do done elif else esac fi for function if in select then until while { } !";
+const COMPOUND: &str = "case do done elif else esac fi for function if in select then until while { } !";
 
 /// Programs of the shell that can change a variable.
-const SETTERS: &str =
-    ". declare eval export getopts local mapfile read readarray readonly source typeset unset";
+const SETTERS: &str = ". declare eval export getopts local mapfile read readarray readonly source typeset unset";
 
 /// The name and the value of an assignment.
 pub(super) fn assignment(word: &str) -> Option<(&str, &str)> {
     let (name, value) = word.split_once('=')?;
     let is_letter = |c: char| c == '_' || c.is_ascii_alphanumeric();
-    let is_name = !name.is_empty()
-        && name.chars().all(is_letter)
-        && !name.starts_with(|c: char| c.is_ascii_digit());
+    let is_name = !name.is_empty() && name.chars().all(is_letter) && !name.starts_with(|c: char| c.is_ascii_digit());
     is_name.then_some((name, value))
 }
 
@@ -104,19 +100,14 @@ fn touches_no_file(simple: &Simple) -> bool {
             || redirection.kind == RedirectionKind::Output && redirection.target.text == "/dev/null"
     };
     program.is_some_and(|word| super::programs::lists(WITHOUT_FILES, &word.text))
-        && simple
-            .words
-            .iter()
-            .all(|word| word.expansion != Expansion::Pattern)
+        && simple.words.iter().all(|word| word.expansion != Expansion::Pattern)
         && simple.redirections.iter().all(is_descriptor)
 }
 
 /// The here-document that `cat` prints, if the command does nothing else.
 fn document_of_cat(simple: &Simple) -> Option<&Word> {
     match (simple.words.as_slice(), simple.redirections.as_slice()) {
-        ([program], [text]) if program.text == "cat" && text.kind == RedirectionKind::Text => {
-            Some(&text.target)
-        }
+        ([program], [text]) if program.text == "cat" && text.kind == RedirectionKind::Text => Some(&text.target),
         _ => None,
     }
 }
@@ -152,20 +143,12 @@ struct Splitter<'a> {
 }
 
 impl<'a> Splitter<'a> {
-    fn new(
-        line: &'a str,
-        rest: std::iter::Peekable<std::str::CharIndices<'a>>,
-        is_substitution: bool,
-    ) -> Self {
+    fn new(line: &'a str, rest: std::iter::Peekable<std::str::CharIndices<'a>>, is_substitution: bool) -> Self {
         Self {
             rest,
             line,
             all: Vec::new(),
-            current: Simple {
-                joint: Joint::Sequence,
-                words: Vec::new(),
-                redirections: Vec::new(),
-            },
+            current: Simple { joint: Joint::Sequence, words: Vec::new(), redirections: Vec::new() },
             documents: Vec::new(),
             variables: HashMap::new(),
             is_substitution,
@@ -236,9 +219,8 @@ impl<'a> Splitter<'a> {
                 }
                 _ => {
                     let word = self.word()?;
-                    let is_descriptor = word.text.len() == 1
-                        && word.text.bytes().all(|b| b.is_ascii_digit())
-                        && !word.is_quoted;
+                    let is_descriptor =
+                        word.text.len() == 1 && word.text.bytes().all(|b| b.is_ascii_digit()) && !word.is_quoted;
                     match (is_descriptor, self.peek()) {
                         (true, Some(next @ ('<' | '>'))) => {
                             self.rest.next();
@@ -310,11 +292,7 @@ impl<'a> Splitter<'a> {
                 false => Err("an operator without a command"),
             };
         }
-        let following = Simple {
-            joint: next,
-            words: Vec::new(),
-            redirections: Vec::new(),
-        };
+        let following = Simple { joint: next, words: Vec::new(), redirections: Vec::new() };
         let ended = std::mem::replace(&mut self.current, following);
         self.assign(&ended, next);
         self.all.push(ended);
@@ -323,10 +301,7 @@ impl<'a> Splitter<'a> {
 
     /// Notes the variables that a command sets, or forgets those that it may have changed.
     fn assign(&mut self, simple: &Simple, next: Joint) {
-        let pairs = simple
-            .words
-            .iter()
-            .map_while(|word| Some((assignment(&word.text)?, word)));
+        let pairs = simple.words.iter().map_while(|word| Some((assignment(&word.text)?, word)));
         let pairs: Vec<((&str, &str), &Word)> = pairs.collect();
         let program = simple.words.get(pairs.len());
         if program.is_some_and(|word| super::programs::lists(SETTERS, &word.text)) {
@@ -338,10 +313,8 @@ impl<'a> Splitter<'a> {
         // A part of a pipe has its own variables, and the part after `||` may not have run.
         let is_pipe = simple.joint == Joint::Pipe || next == Joint::Pipe;
         for ((name, value), word) in pairs {
-            let is_certain = word.expansion == Expansion::Plain
-                && !is_pipe
-                && simple.joint != Joint::Or
-                && !value.starts_with('~');
+            let is_certain =
+                word.expansion == Expansion::Plain && !is_pipe && simple.joint != Joint::Or && !value.starts_with('~');
             match is_certain {
                 true => self.variables.insert(name.to_owned(), value.to_owned()),
                 false => self.variables.remove(name),
@@ -354,9 +327,7 @@ impl<'a> Splitter<'a> {
         let after = self.rest.peek().map_or(self.line.len(), |(at, _)| *at);
         let rest = &self.line[after..];
         let (named, end) = match rest.strip_prefix('{') {
-            Some(inner) => inner
-                .split_once('}')
-                .map_or(("", 0), |(name, _)| (name, name.len() + 2)),
+            Some(inner) => inner.split_once('}').map_or(("", 0), |(name, _)| (name, name.len() + 2)),
             None => {
                 let end = rest.find(|c: char| c != '_' && !c.is_ascii_alphanumeric());
                 let name = &rest[..end.unwrap_or(rest.len())];
@@ -372,9 +343,7 @@ impl<'a> Splitter<'a> {
             while self.rest.next_if(|(at, _)| *at < after + end).is_some() {}
             return;
         }
-        let is_name = self
-            .peek()
-            .is_some_and(|next| next.is_ascii_alphanumeric() || "_{?!@*#$-".contains(next));
+        let is_name = self.peek().is_some_and(|next| next.is_ascii_alphanumeric() || "_{?!@*#$-".contains(next));
         if is_name {
             word.expansion = Expansion::Variable;
         }
@@ -408,11 +377,7 @@ impl<'a> Splitter<'a> {
         if kind == RedirectionKind::Text {
             target.text.push('\n');
         }
-        self.current.redirections.push(Redirection {
-            descriptor,
-            kind,
-            target,
-        });
+        self.current.redirections.push(Redirection { descriptor, kind, target });
         Ok(())
     }
 
@@ -465,8 +430,7 @@ impl<'a> Splitter<'a> {
                 text.push('\n');
             }
             let command = self.all.get_mut(document.command);
-            let redirection =
-                command.and_then(|command| command.redirections.get_mut(document.redirection));
+            let redirection = command.and_then(|command| command.redirections.get_mut(document.redirection));
             if let Some(redirection) = redirection {
                 let is_expanded = redirection.target.expansion == Expansion::Variable;
                 if is_expanded && !text.contains(['$', '`', '\\']) {
@@ -479,11 +443,7 @@ impl<'a> Splitter<'a> {
     }
 
     fn word(&mut self) -> Result<Word, &'static str> {
-        let mut word = Word {
-            text: String::new(),
-            expansion: Expansion::Plain,
-            is_quoted: false,
-        };
+        let mut word = Word { text: String::new(), expansion: Expansion::Plain, is_quoted: false };
         while let Some(next) = self.peek() {
             match next {
                 ' ' | '\t' | '\r' | '\n' | ';' | '&' | '|' | '<' | '>' | '(' | ')' => break,
@@ -514,8 +474,7 @@ impl<'a> Splitter<'a> {
                 '$' => self.variable(&mut word, false),
                 '*' | '?' | '[' | '{' => {
                     let is_test = word.text.is_empty() && "[{".contains(next);
-                    let is_alone =
-                        is_test && self.peek().is_none_or(|next| " [\n;\t}".contains(next));
+                    let is_alone = is_test && self.peek().is_none_or(|next| " [\n;\t}".contains(next));
                     if !is_alone {
                         word.expansion = word.expansion.max(Expansion::Pattern);
                     }

@@ -124,14 +124,8 @@ async fn a_multipart_upload_keeps_its_precondition() {
         input.set_key("k".to_owned());
         input.set_upload_id(id.to_owned());
         input.set_if_none_match(if_none_match);
-        let part = CompletedPart {
-            e_tag,
-            part_number: Some(1),
-            ..Default::default()
-        };
-        input.set_multipart_upload(Some(CompletedMultipartUpload {
-            parts: Some(vec![part]),
-        }));
+        let part = CompletedPart { e_tag, part_number: Some(1), ..Default::default() };
+        input.set_multipart_upload(Some(CompletedMultipartUpload { parts: Some(vec![part]) }));
         let completed = service.complete_multipart_upload(request(input.build().unwrap()));
         completed.await.map(|done| done.output.e_tag.unwrap())
     };

@@ -34,9 +34,7 @@ pub(super) fn addresses(config: &Config) -> Vec<ServerAddress> {
         match (addresses.get(at), hosts.get(at)) {
             (Some(address), _) => Some(ServerAddress::Tcp(address.to_string(), port)),
             (None, Some(Host::Tcp(name))) => Some(ServerAddress::Tcp(name.clone(), port)),
-            (None, Some(Host::Unix(dir))) => {
-                Some(ServerAddress::Unix(dir.join(format!(".s.PGSQL.{port}"))))
-            }
+            (None, Some(Host::Unix(dir))) => Some(ServerAddress::Unix(dir.join(format!(".s.PGSQL.{port}")))),
             (None, None) => None,
         }
     };
@@ -111,30 +109,23 @@ impl Limits {
 impl Allowance {
     fn take(&mut self, kind: u8, length: u64) -> Result<(), String> {
         if length > DATABASE_MESSAGE {
-            return Err(format!(
-                "the server states a message of {length} bytes; at most {DATABASE_MESSAGE} are read"
-            ));
+            return Err(format!("the server states a message of {length} bytes; at most {DATABASE_MESSAGE} are read"));
         }
         if kind == b'S' {
             let left = self.settings.checked_sub(length);
-            self.settings = left.ok_or_else(|| {
-                format!("the server states settings of more than {DATABASE_SETTINGS} bytes")
-            })?;
+            self.settings =
+                left.ok_or_else(|| format!("the server states settings of more than {DATABASE_SETTINGS} bytes"))?;
         }
         if let Some(bytes) = self.bytes {
-            let left = bytes.checked_sub(length + 1).ok_or_else(|| {
-                format!(
-                    "the server describes a statement by more than {DATABASE_DESCRIPTION} bytes"
-                )
-            })?;
+            let left = bytes
+                .checked_sub(length + 1)
+                .ok_or_else(|| format!("the server describes a statement by more than {DATABASE_DESCRIPTION} bytes"))?;
             self.bytes = Some(left);
         }
         if kind == b'Z' {
             let left = self.answers.checked_sub(1);
             self.answers = left.ok_or_else(|| {
-                format!(
-                    "the types of a statement take more than {DATABASE_TYPES} answers of the server"
-                )
+                format!("the types of a statement take more than {DATABASE_TYPES} answers of the server")
             })?;
         }
         Ok(())
@@ -157,13 +148,7 @@ impl Limited {
             }
             ServerAddress::Unix(path) => Box::new(UnixStream::connect(path).await?),
         };
-        Ok(Self {
-            stream,
-            messages: Messages {
-                limits,
-                ..Messages::default()
-            },
-        })
+        Ok(Self { stream, messages: Messages { limits, ..Messages::default() } })
     }
 }
 
@@ -206,11 +191,7 @@ impl Messages {
 }
 
 impl AsyncRead for Limited {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        out: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = out.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(context, out))?;
@@ -219,11 +200,7 @@ impl AsyncRead for Limited {
 }
 
 impl AsyncWrite for Limited {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().stream).poll_write(context, bytes)
     }
 
@@ -253,11 +230,7 @@ mod tests {
     #[test]
     fn the_limit_of_a_message_holds_wherever_the_stream_is_cut() {
         let longest = DATABASE_MESSAGE as u32;
-        let fine = [
-            message(b'R', 8, &[0; 4]),
-            message(b'Z', 4, &[]),
-            message(b'D', 9, b"12345"),
-        ];
+        let fine = [message(b'R', 8, &[0; 4]), message(b'Z', 4, &[]), message(b'D', 9, b"12345")];
         for length in [longest + 1, i32::MAX as u32, u32::MAX] {
             let stream = [fine.concat(), message(b'D', length, b"x")].concat();
             for size in 1..=stream.len() {
@@ -269,9 +242,7 @@ mod tests {
             }
         }
         let mut messages = streaming();
-        messages
-            .take(&[fine.concat(), message(b'D', longest, &[0; 99])].concat())
-            .unwrap();
+        messages.take(&[fine.concat(), message(b'D', longest, &[0; 99])].concat()).unwrap();
         assert_eq!(messages.left, DATABASE_MESSAGE - 4 - 99);
     }
 
@@ -281,13 +252,7 @@ mod tests {
         let tcp = |host: &str, port| ServerAddress::Tcp(host.to_owned(), port);
         assert_eq!(of("postgresql://u@a/db"), [tcp("a", 5432)]);
         assert_eq!(of("postgresql://u@a:1,b:2/db"), [tcp("a", 1), tcp("b", 2)]);
-        assert_eq!(
-            of("host=a,b hostaddr=127.0.0.1,127.0.0.2 port=7"),
-            [tcp("127.0.0.1", 7), tcp("127.0.0.2", 7)]
-        );
-        assert_eq!(
-            of("host=/run/pg user=u"),
-            [ServerAddress::Unix("/run/pg/.s.PGSQL.5432".into())]
-        );
+        assert_eq!(of("host=a,b hostaddr=127.0.0.1,127.0.0.2 port=7"), [tcp("127.0.0.1", 7), tcp("127.0.0.2", 7)]);
+        assert_eq!(of("host=/run/pg user=u"), [ServerAddress::Unix("/run/pg/.s.PGSQL.5432".into())]);
     }
 }

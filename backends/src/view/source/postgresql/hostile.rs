@@ -22,17 +22,7 @@ fn message(kind: u8, body: &[u8]) -> Vec<u8> {
 }
 
 fn columns(types: &[u32]) -> Vec<u8> {
-    let column = |kind: &u32| {
-        [
-            b"c\0".as_slice(),
-            &[0; 6],
-            &kind.to_be_bytes(),
-            &[0; 2],
-            &[255; 4],
-            &[0; 2],
-        ]
-        .concat()
-    };
+    let column = |kind: &u32| [b"c\0".as_slice(), &[0; 6], &kind.to_be_bytes(), &[0; 2], &[255; 4], &[0; 2]].concat();
     let columns: Vec<u8> = types.iter().flat_map(column).collect();
     let count = types.len() as u16;
     message(b'T', &[&count.to_be_bytes()[..], &columns].concat())
@@ -95,9 +85,7 @@ fn serve(mut stream: TcpStream, answer: &Answer) -> io::Result<()> {
 }
 
 /// The URL of a server on a port of its own.
-fn started(
-    answer: impl Fn(u8, &[u8], &mut TcpStream) -> Option<io::Result<()>> + Send + Sync + 'static,
-) -> String {
+fn started(answer: impl Fn(u8, &[u8], &mut TcpStream) -> Option<io::Result<()>> + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let answer: Arc<Answer> = Arc::new(answer);
@@ -186,9 +174,7 @@ fn a_server_whose_greeting_or_types_have_no_end_is_refused_in_time() {
         // Each answer about a type has a column of another unknown type.
         (
             "take more than",
-            Box::new(move |kind, _, stream| {
-                (kind == b'D').then(|| stream.write_all(&described(&[another()])))
-            }),
+            Box::new(move |kind, _, stream| (kind == b'D').then(|| stream.write_all(&described(&[another()])))),
         ),
         // A domain over a domain over a domain …
         (
@@ -198,10 +184,9 @@ fn a_server_whose_greeting_or_types_have_no_end_is_refused_in_time() {
                     asks_types.store(u32::from(is_about_types(body)), Ordering::Relaxed);
                     None
                 }
-                b'D' if asks_types.load(Ordering::Relaxed) == 1 => Some(
-                    stream
-                        .write_all(&[message(b't', &[0, 1, 0, 0, 0, 26]), columns(&TYPE)].concat()),
-                ),
+                b'D' if asks_types.load(Ordering::Relaxed) == 1 => {
+                    Some(stream.write_all(&[message(b't', &[0, 1, 0, 0, 0, 26]), columns(&TYPE)].concat()))
+                }
                 b'D' => Some(stream.write_all(&described(&[1 << 19]))),
                 b'E' => {
                     let base = domains.fetch_add(1, Ordering::Relaxed).to_be_bytes();
@@ -229,9 +214,7 @@ fn a_server_whose_greeting_or_types_have_no_end_is_refused_in_time() {
                     1 => [message(b't', &[0, 1, 0, 0, 0, 26]), columns(&TYPE)].concat(),
                     _ => [message(b't', &[0, 1, 0, 0, 0, 26]), columns(&[19])].concat(),
                 })),
-                b'E' if asks_enum.load(Ordering::Relaxed) == 2 => {
-                    Some(forever(stream, &row(&[&[b'v'; 60]])))
-                }
+                b'E' if asks_enum.load(Ordering::Relaxed) == 2 => Some(forever(stream, &row(&[&[b'v'; 60]]))),
                 b'E' => {
                     let none = [0; 4];
                     let row = row(&[b"e", b"e", &none, &none, &none, b"s", &none]);
@@ -241,18 +224,9 @@ fn a_server_whose_greeting_or_types_have_no_end_is_refused_in_time() {
             }),
         ),
         // Other answers than were asked for.
-        (
-            "",
-            Box::new(|kind, _, stream| (kind == b'D').then(|| stream.write_all(&described(&[23])))),
-        ),
-        (
-            "",
-            Box::new(|kind, _, stream| (kind == b'D').then(|| stream.write_all(&described(&[])))),
-        ),
-        (
-            "",
-            Box::new(|kind, _, stream| (kind == b'E').then(|| stream.write_all(&row(&[])))),
-        ),
+        ("", Box::new(|kind, _, stream| (kind == b'D').then(|| stream.write_all(&described(&[23]))))),
+        ("", Box::new(|kind, _, stream| (kind == b'D').then(|| stream.write_all(&described(&[]))))),
+        ("", Box::new(|kind, _, stream| (kind == b'E').then(|| stream.write_all(&row(&[]))))),
         (
             "",
             Box::new(|kind, _, stream| {
@@ -262,18 +236,9 @@ fn a_server_whose_greeting_or_types_have_no_end_is_refused_in_time() {
                 (kind == b'D').then(|| stream.write_all(&bad))
             }),
         ),
-        (
-            "",
-            Box::new(|kind, _, stream| (kind == b'P').then(|| forever(stream, b"garbage"))),
-        ),
-        (
-            "no answer in time",
-            Box::new(|kind, _, _| (kind == b'S').then_some(Ok(()))),
-        ),
-        (
-            "no answer in time",
-            Box::new(|kind, _, _| (kind == 0).then_some(Ok(()))),
-        ),
+        ("", Box::new(|kind, _, stream| (kind == b'P').then(|| forever(stream, b"garbage")))),
+        ("no answer in time", Box::new(|kind, _, _| (kind == b'S').then_some(Ok(())))),
+        ("no answer in time", Box::new(|kind, _, _| (kind == 0).then_some(Ok(())))),
         (
             "2147483647 bytes",
             Box::new(|kind, _, stream| {
@@ -285,9 +250,7 @@ fn a_server_whose_greeting_or_types_have_no_end_is_refused_in_time() {
     for (number, (part, answer)) in cases.into_iter().enumerate() {
         let place = started(answer);
         let began = Instant::now();
-        let error = open(&place)
-            .err()
-            .unwrap_or_else(|| panic!("case {number} is accepted"));
+        let error = open(&place).err().unwrap_or_else(|| panic!("case {number} is accepted"));
         says(&error, part);
         let took = began.elapsed();
         assert!(took < Duration::from_secs(60), "case {number}: {took:?}");
@@ -343,8 +306,7 @@ fn a_row_that_is_too_long_or_cut_off_or_has_other_columns_is_an_error() {
         message(b'D', &[0xff, 0xff]),
     ];
     for bad in bad {
-        let (rows, ended) =
-            queried(move |stream| stream.write_all(&[row(&[b"first"]), bad.clone()].concat()));
+        let (rows, ended) = queried(move |stream| stream.write_all(&[row(&[b"first"]), bad.clone()].concat()));
         assert_eq!(rows, [[Some(b"first".to_vec())]]);
         ended.unwrap_err();
     }
@@ -356,9 +318,8 @@ fn a_row_that_is_too_long_or_cut_off_or_has_other_columns_is_an_error() {
     assert_eq!(rows.len(), 1);
     ended.unwrap_err();
     // Text that is not UTF-8 is a value as any other.
-    let (rows, ended) = queried(|stream| {
-        stream.write_all(&[row(&[b"\xff\xfe"]), message(b'C', b"SELECT 1\0")].concat())
-    });
+    let (rows, ended) =
+        queried(|stream| stream.write_all(&[row(&[b"\xff\xfe"]), message(b'C', b"SELECT 1\0")].concat()));
     ended.unwrap();
     assert_eq!(rows, [[Some(b"\xff\xfe".to_vec())]]);
 }

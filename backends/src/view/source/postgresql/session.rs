@@ -118,11 +118,7 @@ impl Failure {
 struct Value<'a>(Parameter<'a>);
 
 impl ToSql for Value<'_> {
-    fn to_sql(
-        &self,
-        _type: &Type,
-        out: &mut BytesMut,
-    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+    fn to_sql(&self, _type: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
         match self.0 {
             Parameter::Null => return Ok(IsNull::Yes),
             Parameter::Integer(value) => out.extend_from_slice(value.to_string().as_bytes()),
@@ -150,10 +146,7 @@ impl ToSql for Value<'_> {
 struct Raw(Vec<u8>);
 
 impl<'a> FromSql<'a> for Raw {
-    fn from_sql(
-        kind: &Type,
-        raw: &'a [u8],
-    ) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
+    fn from_sql(kind: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
         let number = match *kind {
             Type::INT2 => i16::from_sql(kind, raw)?.into(),
             Type::INT4 => i32::from_sql(kind, raw)?.into(),
@@ -176,13 +169,7 @@ pub(super) fn key_of(sql: &str, parameters: Parameters<'_>) -> Vec<u8> {
 
 impl Answers {
     /// Keeps an answer. One that its reader broke off after the first row is kept as the part that such a reader wants.
-    pub(super) fn keep(
-        &mut self,
-        key: Vec<u8>,
-        rows: Vec<Vec<Text>>,
-        bytes: usize,
-        is_whole: bool,
-    ) {
+    pub(super) fn keep(&mut self, key: Vec<u8>, rows: Vec<Vec<Text>>, bytes: usize, is_whole: bool) {
         if bytes > ANSWERS / 8 || !(is_whole || rows.len() == 1) {
             return;
         }
@@ -231,11 +218,7 @@ impl Session {
         Ok(token.cancel_query_raw(stream, NoTls).await?)
     }
 
-    pub(super) async fn open(
-        config: &Config,
-        channel: Option<&str>,
-        notices: Arc<AtomicU64>,
-    ) -> Result<Self, Failure> {
+    pub(super) async fn open(config: &Config, channel: Option<&str>, notices: Arc<AtomicU64>) -> Result<Self, Failure> {
         let limits = Limits::default();
         let (client, mut connection, address) = connect(config, &limits).await?;
         notices.fetch_add(1, Ordering::Relaxed);
@@ -270,18 +253,10 @@ impl Session {
         }
         if let Some(channel) = channel {
             let channel = channel.replace('"', "\"\"");
-            client
-                .batch_execute(&format!("LISTEN \"{channel}\""))
-                .await?;
+            client.batch_execute(&format!("LISTEN \"{channel}\"")).await?;
         }
         limits.streaming();
-        Ok(Self {
-            client,
-            address,
-            limits,
-            prepared: HashMap::new(),
-            answers: Answers::default(),
-        })
+        Ok(Self { client, address, limits, prepared: HashMap::new(), answers: Answers::default() })
     }
 
     pub(super) async fn prepare(&mut self, sql: &str) -> Result<Prepared, Failure> {
@@ -298,10 +273,7 @@ impl Session {
     }
 
     /// Runs statements in one transaction, which is rolled back if one of them changes no row.
-    pub(super) async fn run_all(
-        &mut self,
-        statements: &[BoundStatement<'_>],
-    ) -> Result<Changed, Failure> {
+    pub(super) async fn run_all(&mut self, statements: &[BoundStatement<'_>]) -> Result<Changed, Failure> {
         let mut prepared = Vec::new();
         for (sql, _) in statements {
             prepared.push(self.prepare(sql).await?);
@@ -329,10 +301,7 @@ impl Session {
         let ended = self.client.batch_execute(end).await;
         ran?;
         ended?;
-        Ok(Changed {
-            rows: fewest as usize,
-            key,
-        })
+        Ok(Changed { rows: fewest as usize, key })
     }
 
     /// Sends a query within a transaction, without waiting for each answer.

@@ -26,12 +26,7 @@ pub fn run(bed: &mut TestBed, fault: S3Fault) -> Injected {
     let mut world = BucketWorld::start(bed, options)?;
     let world = &mut world;
     match fault {
-        S3Fault::Outage {
-            cause,
-            seconds,
-            long_seconds,
-            files,
-        } => {
+        S3Fault::Outage { cause, seconds, long_seconds, files } => {
             let seconds = bed.seconds(seconds, long_seconds);
             outage::outage(bed, world, cause, seconds, files)
         }
@@ -49,9 +44,5 @@ pub fn run(bed: &mut TestBed, fault: S3Fault) -> Injected {
 
 /// An answer with this status and error code, in place of the server's.
 fn refusal(status: u16, code: &str) -> RequestFault {
-    RequestFault::Refuse {
-        status,
-        code: code.to_owned(),
-        retry_after: None,
-    }
+    RequestFault::Refuse { status, code: code.to_owned(), retry_after: None }
 }

@@ -11,9 +11,7 @@ use workloads::fault::OutageCause;
 
 use super::super::super::agent::{FileSeries, Job};
 use super::super::super::bed::{Injected, ScenarioError, TestBed, infra};
-use super::world::{
-    BucketWorld, memory_peak, names, read, recover, sync, watch_memory, whole, write,
-};
+use super::world::{BucketWorld, memory_peak, names, read, recover, sync, watch_memory, whole, write};
 use super::{BLOB, refusal};
 
 /// Seconds of the full-length outage, which a backend must survive without loss.
@@ -55,10 +53,7 @@ const INTERRUPT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Whether memory is measured. One outage of each kind is enough, because measuring takes long.
 fn measures_memory(cause: OutageCause) -> bool {
-    matches!(
-        cause,
-        OutageCause::ServerKilled | OutageCause::ServerStopped | OutageCause::SlowDown
-    )
+    matches!(cause, OutageCause::ServerKilled | OutageCause::ServerStopped | OutageCause::SlowDown)
 }
 
 /// Requests of a long run keep the mount's default time limit.
@@ -71,13 +66,7 @@ pub fn lengthen_limits(bed: &mut TestBed) {
 }
 
 /// An outage that begins after the records are synced, and ends by itself.
-pub fn outage(
-    bed: &mut TestBed,
-    world: &mut BucketWorld,
-    cause: OutageCause,
-    seconds: f64,
-    files: u64,
-) -> Injected {
+pub fn outage(bed: &mut TestBed, world: &mut BucketWorld, cause: OutageCause, seconds: f64, files: u64) -> Injected {
     bed.open_and_fill()?;
     let old = FileSeries::new("old", 4, 100);
     write(bed, &old)?;
@@ -170,16 +159,10 @@ fn describe(cause: OutageCause) -> (String, Option<RequestFault>, Option<&'stati
         (words, Some(refusal(status, code)), Some(deviation))
     };
     match cause {
-        OutageCause::ServerKilled => told(
-            "the server's process was killed; started again on what it had",
-            None,
-            None,
-        ),
-        OutageCause::Partition => told(
-            "connections were refused, and those there were reset",
-            None,
-            Some(": no packet was dropped"),
-        ),
+        OutageCause::ServerKilled => told("the server's process was killed; started again on what it had", None, None),
+        OutageCause::Partition => {
+            told("connections were refused, and those there were reset", None, Some(": no packet was dropped"))
+        }
         OutageCause::ServerStopped => told(
             "connections were taken and requests read, and nothing was answered",
             Some(RequestFault::Hang),
@@ -283,10 +266,7 @@ pub fn no_conflict(bed: &mut TestBed) -> Injected {
     let mut conflicts = names(bed, bed.root())?;
     conflicts.retain(|name| name.contains(".conflict-"));
     if !conflicts.is_empty() {
-        bed.breach(format!(
-            "a conflict of the mount with itself: {}",
-            conflicts.join(", ")
-        ));
+        bed.breach(format!("a conflict of the mount with itself: {}", conflicts.join(", ")));
     }
     Ok(())
 }
@@ -304,10 +284,7 @@ pub fn afterwards(bed: &mut TestBed, world: &BucketWorld, series: &[FileSeries])
 pub fn on_new_machine(bed: &mut TestBed, series: &[FileSeries]) -> Injected {
     for series in series {
         if let Err(ScenarioError::Infra(reason)) = read(bed, series) {
-            bed.breach(format!(
-                "on a new machine, of the files {}: {reason}",
-                series.name
-            ));
+            bed.breach(format!("on a new machine, of the files {}: {reason}", series.name));
         }
     }
     Ok(())
@@ -321,16 +298,9 @@ pub fn partition_in_sync(bed: &mut TestBed, world: &mut BucketWorld) -> Injected
     sync(bed, bed.root())?;
     let elsewhere = world.elsewhere(bed)?;
     let mine = FileSeries::new("mine", 20, BYTES);
-    let batch = Batch {
-        dir: elsewhere,
-        new: mine.name.clone(),
-        removed: old.name.clone(),
-        files: mine.files,
-    };
+    let batch = Batch { dir: elsewhere, new: mine.name.clone(), removed: old.name.clone(), files: mine.files };
     // Slow uploads, so that the cut falls into the sync.
-    world.set(vec![
-        Rule::always(RequestFault::Delay { ms: 1000.0 }).of(&[Operation::Put]),
-    ]);
+    world.set(vec![Rule::always(RequestFault::Delay { ms: 1000.0 }).of(&[Operation::Put])]);
     let before = world.commits();
     write(bed, &mine)?;
     whole(bed, bed.root(), &Job::RemoveSeries(old))?;
@@ -433,9 +403,7 @@ pub fn emptied(bed: &mut TestBed, world: &mut BucketWorld) -> Injected {
     let after = began.elapsed();
     if let Err(reason) = tried {
         bed.recovered(Return::Never, after, Some(format!("{step}: {reason}")));
-        bed.breach(format!(
-            "the step that the daemon's log names does not help: {reason}"
-        ));
+        bed.breach(format!("the step that the daemon's log names does not help: {reason}"));
         return Ok(());
     }
     bed.recovered(Return::AfterStep, after, Some(step));

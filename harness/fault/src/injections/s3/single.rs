@@ -19,12 +19,7 @@ const LARGE: usize = 9 << 20;
 const COMMITS_UNTIL_CHECKPOINT: u64 = 80;
 
 /// Requests on objects and listings, which make up the usual traffic of a mount.
-const ALL: [Operation; 4] = [
-    Operation::Get,
-    Operation::Put,
-    Operation::List,
-    Operation::Delete,
-];
+const ALL: [Operation; 4] = [Operation::Get, Operation::Put, Operation::List, Operation::Delete];
 
 /// Prefixes of the paths of blobs and commits.
 const BLOBS: &str = "/.ctx/blob/";
@@ -32,27 +27,18 @@ const COMMITS: &str = "/.ctx/log/";
 
 /// Some requests fail while the agent process works. Nothing may happen twice.
 pub fn flaky(bed: &mut TestBed, world: &mut BucketWorld, how: Flaky) -> Injected {
-    let each = |nth: u64| When::Bursts {
-        length: 1,
-        every: nth,
-    };
+    let each = |nth: u64| When::Bursts { length: 1, every: nth };
     let (rule, what) = match how {
         Flaky::SlowDownBursts { length, every } => (
-            Rule::always(refusal(503, "SlowDown"))
-                .of(&ALL)
-                .when(When::Bursts { length, every }),
+            Rule::always(refusal(503, "SlowDown")).of(&ALL).when(When::Bursts { length, every }),
             format!("{length} of every {every} requests in a row were answered 503 SlowDown"),
         ),
         Flaky::InternalErrors { nth } => (
-            Rule::always(refusal(500, "InternalError"))
-                .of(&ALL)
-                .when(each(nth)),
+            Rule::always(refusal(500, "InternalError")).of(&ALL).when(each(nth)),
             format!("every {nth}th request was answered 500 InternalError"),
         ),
         Flaky::LostAnswers { nth } => (
-            Rule::always(RequestFault::LoseAnswer)
-                .of(&[Operation::Put])
-                .when(each(nth)),
+            Rule::always(RequestFault::LoseAnswer).of(&[Operation::Put]).when(each(nth)),
             format!("every {nth}th upload was done, and its answer lost"),
         ),
         Flaky::Resets { nth } => (
@@ -64,9 +50,7 @@ pub fn flaky(bed: &mut TestBed, world: &mut BucketWorld, how: Flaky) -> Injected
     let there = FileSeries::new("there", 40, BLOB);
     world.others_write(bed, &there)?;
     world.set(vec![rule]);
-    bed.injected(format!(
-        "{what}, while 60 files were written in 20 syncs and 40 were fetched"
-    ));
+    bed.injected(format!("{what}, while 60 files were written in 20 syncs and 40 were fetched"));
     bed.label("simulated by a proxy");
     let mine = FileSeries::new("mine", 60, 2000);
     for first in (0..mine.files).step_by(3) {
@@ -94,9 +78,7 @@ pub fn slow(bed: &mut TestBed, world: &mut BucketWorld, rtt_ms: f64) -> Injected
     let there = FileSeries::new("there", 10, BLOB);
     world.others_write(bed, &there)?;
     world.set(vec![Rule::always(RequestFault::Delay { ms: rtt_ms })]);
-    bed.injected(format!(
-        "every exchange with the server took {rtt_ms} ms longer"
-    ));
+    bed.injected(format!("every exchange with the server took {rtt_ms} ms longer"));
     bed.label("simulated by a proxy, by exchange and not by packet");
     let milliseconds = |bed: &mut TestBed, name: &str, job: Job| -> Injected {
         let started = Instant::now();
@@ -127,31 +109,17 @@ pub fn slow(bed: &mut TestBed, world: &mut BucketWorld, rtt_ms: f64) -> Injected
 /// error, but no wrong bytes.
 pub fn bad_answer(bed: &mut TestBed, world: &mut BucketWorld, how: BadAnswer) -> Injected {
     let (fault, what) = match how {
-        BadAnswer::Reset => (
-            RequestFault::ResetInBody,
-            "the connection was reset in the middle of the body",
-        ),
-        BadAnswer::Cut => (
-            RequestFault::CutBody,
-            "the body ended in its middle, whatever Content-Length said",
-        ),
-        BadAnswer::Short => (
-            RequestFault::ShortenBody,
-            "half of the body came, and Content-Length said so",
-        ),
-        BadAnswer::WrongBytes => (
-            RequestFault::DamageBody,
-            "some bytes of the body were wrong, its length right",
-        ),
+        BadAnswer::Reset => (RequestFault::ResetInBody, "the connection was reset in the middle of the body"),
+        BadAnswer::Cut => (RequestFault::CutBody, "the body ended in its middle, whatever Content-Length said"),
+        BadAnswer::Short => (RequestFault::ShortenBody, "half of the body came, and Content-Length said so"),
+        BadAnswer::WrongBytes => (RequestFault::DamageBody, "some bytes of the body were wrong, its length right"),
     };
     bed.open_and_fill()?;
     let small = FileSeries::new("there", 4, BLOB);
     let large = FileSeries::new("large", 2, LARGE);
     world.others_write(bed, &small)?;
     world.others_write(bed, &large)?;
-    bed.injected(format!(
-        "{what}: of the first answer to GET of content, then of all, and then of all commits"
-    ));
+    bed.injected(format!("{what}: of the first answer to GET of content, then of all, and then of all commits"));
     bed.label("simulated by a proxy");
     let bad = |below: &str, when: When| {
         let rule = Rule::always(fault.clone()).of(&[Operation::Get]);
@@ -206,16 +174,11 @@ pub fn bad_answer(bed: &mut TestBed, world: &mut BucketWorld, how: BadAnswer) ->
 pub fn damaged_upload(bed: &mut TestBed, world: &mut BucketWorld) -> Injected {
     bed.open_and_fill()?;
     sync(bed, bed.root())?;
-    world.set(vec![
-        Rule::always(RequestFault::DamageRequest).of(&[Operation::Put]),
-    ]);
+    world.set(vec![Rule::always(RequestFault::DamageRequest).of(&[Operation::Put])]);
     bed.injected("some bytes of every upload were wrong when the server got it");
     bed.label("simulated by a proxy");
     // Contents of commits, and contents with objects of their own.
-    let (mine, blobs) = (
-        FileSeries::new("mine", 20, 2000),
-        FileSeries::new("blobs", 4, BLOB),
-    );
+    let (mine, blobs) = (FileSeries::new("mine", 20, 2000), FileSeries::new("blobs", 4, BLOB));
     write(bed, &mine)?;
     write(bed, &blobs)?;
     bed.write(10)?;
@@ -251,9 +214,7 @@ pub fn stale_list(bed: &mut TestBed, world: &mut BucketWorld) -> Injected {
     if checkpoints == 0 {
         return infra("the mount has made no checkpoint: no listing is stale");
     }
-    world.set(vec![
-        Rule::always(RequestFault::StaleList).of(&[Operation::List]),
-    ]);
+    world.set(vec![Rule::always(RequestFault::StaleList).of(&[Operation::List])]);
     bed.injected("listings do not show the checkpoints, which a new machine looks for");
     bed.label("simulated by a proxy, which answers with an earlier listing");
     let began = Instant::now();
@@ -264,9 +225,7 @@ pub fn stale_list(bed: &mut TestBed, world: &mut BucketWorld) -> Injected {
     let names = names(bed, bed.root())?;
     let left = names.iter().filter(|name| name.starts_with("old-")).count();
     if left != 5 {
-        bed.breach(format!(
-            "{left} files of which 5 were deleted and 5 are left"
-        ));
+        bed.breach(format!("{left} files of which 5 were deleted and 5 are left"));
     }
     Ok(())
 }

@@ -38,9 +38,7 @@ pub fn conflict(bed: &mut TestBed, world: &mut BucketWorld, files: u64) -> Injec
         return infra("the host was not cut off");
     }
     world.partition(false)?;
-    bed.injected(format!(
-        "{files} files were changed on two hosts while one of them was cut off"
-    ));
+    bed.injected(format!("{files} files were changed on two hosts while one of them was cut off"));
     bed.label("simulated by a proxy: no packet was dropped");
     if !recover(bed)? {
         return Ok(());
@@ -52,24 +50,17 @@ pub fn conflict(bed: &mut TestBed, world: &mut BucketWorld, files: u64) -> Injec
         let kept = kept(bed, &ours, &dir)?;
         bed.count(&format!("kept_versions_{host}"), kept);
         if kept < files {
-            bed.breach(format!(
-                "{} of {files} versions of the host that was cut off are missing {host}",
-                files - kept
-            ));
+            bed.breach(format!("{} of {files} versions of the host that was cut off are missing {host}", files - kept));
         }
         let read = bed.perform(&dir, &Job::ReadSeries(theirs.clone()))?;
         if read.is_none_or(|answer| answer.count("right") != files) {
-            bed.breach(format!(
-                "the first committed versions are not under their names {host}"
-            ));
+            bed.breach(format!("the first committed versions are not under their names {host}"));
         }
         let log = whole(bed, dir.join(APPENDED), &Job::ReadAny)?;
         let read = log.facts.get("text");
         let both = Fact::Words("begun\ntheirs 1\ntheirs 2\nours 1\nours 2\n".to_owned());
         if read != Some(&both) {
-            bed.breach(format!(
-                "not all lines that both appended are in the file {host}: {read:?}"
-            ));
+            bed.breach(format!("not all lines that both appended are in the file {host}: {read:?}"));
         }
     }
     let counters = bed.counters();
@@ -100,9 +91,8 @@ fn kept(bed: &mut TestBed, ours: &FileSeries, dir: &Path) -> Injected<u64> {
         let content = ours.content(number);
         let read = whole(bed, dir.join(name), &Job::ReadAny)?;
         let begins = read.words("text");
-        let is_ours = !begins.is_empty()
-            && content.starts_with(begins.as_bytes())
-            && read.count("bytes") == content.len() as u64;
+        let is_ours =
+            !begins.is_empty() && content.starts_with(begins.as_bytes()) && read.count("bytes") == content.len() as u64;
         kept += u64::from(is_ours);
     }
     Ok(kept)

@@ -12,9 +12,7 @@ use backends::backend::{Launch, Workspace, WorkspaceConfig};
 use backends::promise::Acknowledgement;
 use backends::s3::BucketMount;
 use rundir::faults::{Fact, MACHINE_LOSS, Return};
-use servers::{
-    Answered, BUCKET, FaultProxy, Operation, Rule, SeenRequest, Server, ServerKind, ServerOptions,
-};
+use servers::{Answered, BUCKET, FaultProxy, Operation, Rule, SeenRequest, Server, ServerKind, ServerOptions};
 use tokio::runtime::Runtime;
 
 use super::super::super::agent::{FileSeries, Job, JobAnswer};
@@ -54,9 +52,7 @@ fn kind(backend: &str) -> Injected<ServerKind> {
     let mut found = kinds.filter(|kind| backend.split(['-', '@']).any(|part| part == kind.name()));
     match found.next() {
         Some(kind) => Ok(kind),
-        None => skipped(format!(
-            "the server of {backend} is not ours: it is not broken on purpose"
-        )),
+        None => skipped(format!("the server of {backend} is not ours: it is not broken on purpose")),
     }
 }
 
@@ -66,13 +62,8 @@ impl BucketWorld {
         let more = options.iter().map(|option| (*option).to_owned()).collect();
         let name = bed.backend.describe().name;
         let kind = kind(&name)?;
-        let found = kind
-            .find()
-            .map_err(|missing| ScenarioError::Skipped(missing.to_string()))?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()?;
+        let found = kind.find().map_err(|missing| ScenarioError::Skipped(missing.to_string()))?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let dir = bed.config.dir.join("server");
         std::fs::create_dir_all(&dir)?;
         let us = bed.config.program.clone();
@@ -85,15 +76,10 @@ impl BucketWorld {
             keys: None,
             launcher: vec![us.into(), "with-parent".into(), parent.into()],
         };
-        let server = runtime
-            .block_on(servers::start(options.clone()))
-            .with_context(|| format!("starting {kind}"))?;
+        let server = runtime.block_on(servers::start(options.clone())).with_context(|| format!("starting {kind}"))?;
         let access = server.access().clone();
-        let upstream: SocketAddr = access
-            .endpoint
-            .trim_start_matches("http://")
-            .parse()
-            .with_context(|| access.endpoint.clone())?;
+        let upstream: SocketAddr =
+            access.endpoint.trim_start_matches("http://").parse().with_context(|| access.endpoint.clone())?;
         options.port = upstream.port();
         options.keys = Some((access.access_key.clone(), access.secret_key.clone()));
         let proxy = FaultProxy::start(0, upstream).context("starting the proxy")?;
@@ -214,9 +200,7 @@ impl BucketWorld {
 
     fn created(&self, below: &str) -> u64 {
         let requests = self.requests_of_log();
-        requests
-            .filter(|seen| is_creation(seen) && seen.path.contains(below))
-            .count() as u64
+        requests.filter(|seen| is_creation(seen) && seen.path.contains(below)).count() as u64
     }
 
     /// Checks that no object of the log was written twice, or written or deleted by anything but a PUT.
@@ -235,21 +219,12 @@ impl BucketWorld {
         }
         bed.count("objects_created", created.len() as u64);
         bed.count("commits", self.commits());
-        let twice: Vec<&str> = created
-            .iter()
-            .filter(|(_, times)| **times > 1)
-            .map(|(path, _)| path.as_str())
-            .collect();
+        let twice: Vec<&str> = created.iter().filter(|(_, times)| **times > 1).map(|(path, _)| path.as_str()).collect();
         if !twice.is_empty() {
-            bed.breach(format!(
-                "objects of the log were written twice: {}",
-                twice.join(", ")
-            ));
+            bed.breach(format!("objects of the log were written twice: {}", twice.join(", ")));
         }
         if others > 0 {
-            bed.breach(format!(
-                "{others} requests on objects of the log were neither GET nor PUT"
-            ));
+            bed.breach(format!("{others} requests on objects of the log were neither GET nor PUT"));
         }
         match created.is_empty() {
             true => infra("the mount has created no object"),
@@ -278,10 +253,7 @@ impl BucketWorld {
         let awaited = whole(bed, bed.root(), &Job::AwaitSeries(series.clone()))?;
         match awaited.count("awaited") {
             count if count == series.files => Ok(()),
-            count => infra(format!(
-                "{count} of {} files of another host were seen",
-                series.files
-            )),
+            count => infra(format!("{count} of {} files of another host were seen", series.files)),
         }
     }
 
@@ -395,11 +367,7 @@ pub fn recover(bed: &mut TestBed) -> Injected<bool> {
     let after = started.elapsed();
     let failed = match bed.perform(bed.root(), &Job::Sync)? {
         None => Some("sync hung".to_owned()),
-        Some(answer) => answer
-            .failures
-            .into_iter()
-            .next()
-            .map(|failure| failure.text),
+        Some(answer) => answer.failures.into_iter().next().map(|failure| failure.text),
     };
     match (is_by_itself, failed) {
         (true, None) => bed.recovered(Return::ByItself, after, None),
@@ -410,9 +378,7 @@ pub fn recover(bed: &mut TestBed) -> Injected<bool> {
         }
         (_, Some(reason)) => {
             bed.recovered(Return::Never, after, Some(reason.clone()));
-            bed.breach(format!(
-                "changes made during the fault did not get to the bucket: {last}; {reason}"
-            ));
+            bed.breach(format!("changes made during the fault did not get to the bucket: {last}; {reason}"));
             return Ok(false);
         }
     }
