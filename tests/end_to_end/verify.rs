@@ -96,6 +96,16 @@ fn verify_finds_each_planted_change_and_passes_an_untouched_run() {
     assert!(!submitted["cells"].as_array().unwrap().is_empty());
     let samples = inputs::sha256_of(&out.join("samples.jsonl")).unwrap();
     assert_eq!(submitted["records"]["samples.jsonl"], samples.as_str());
+    let records = out.join("samples.jsonl");
+    let [within, of_run] = [&records, &out].map(|path| path.to_str().unwrap());
+    has(&refused(&["submit", "--out", within, of_run]), &["could replace a file"]);
+    assert_eq!(inputs::sha256_of(&records).unwrap(), samples);
+    let linked = scratch.path().join("linked");
+    copy(&out, &linked);
+    std::os::unix::fs::symlink("/dev/zero", linked.join("faults.jsonl")).unwrap();
+    let [elsewhere, with_link] =
+        [&scratch.path().join("x.json"), &linked].map(|path| path.to_str().unwrap().to_owned());
+    has(&refused(&["submit", "--out", &elsewhere, &with_link]), &["faults.jsonl", "symbolic link"]);
     let ratios = scratch.path().join("ratios.json");
     let for_bencher = ["submit", "--for", "bencher", "--out"];
     ctxbench(for_bencher).arg(&ratios).arg(&out).succeeds();

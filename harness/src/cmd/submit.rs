@@ -1,12 +1,14 @@
 //! `ctxbench submit`: makes one small file of a run, for others and for tools that draw trends.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
-use inputs::sha256_of;
+use inputs::files::{self, RUN_RECORDS};
+use inputs::sha256_of_open;
 use reports::render::put;
 use rundir::{
     CELLS, CONTEXTS, CRASH_POINTS, ENVIRONMENT, EPOCHS, FAULT_OUTCOMES, FAULTS, MODEL_FILES, PLAN, POLICY, PROBES,
@@ -78,6 +80,7 @@ const RECORDS: [&str; 12] = [
 impl Submit {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let dir = run_dir(self.run.as_deref(), &self.results)?;
+        check_out(&self.out, &dir)?;
         let before = hashes(&dir)?;
         let differences = Verify::differences(dir.clone(), self.prices.clone())?;
         if let Some(first) = differences.first() {
@@ -113,13 +116,33 @@ impl Submit {
     }
 }
 
-/// The SHA-256 of each file of records that a run has.
+/// The SHA-256 of each file of records that a run has. A run directory may be another's: no link is followed in it.
 fn hashes(dir: &Path) -> anyhow::Result<BTreeMap<String, String>> {
-    let files = RECORDS.iter().map(|name| (name, dir.join(name)));
-    let present = files.filter(|(_, file)| file.exists());
-    let hashed = present.map(|(name, file)| {
-        let hash = sha256_of(&file).with_context(|| format!("reading {}", file.display()))?;
-        Ok(((*name).to_owned(), hash))
-    });
-    hashed.collect()
+    let mut hashes = BTreeMap::new();
+    for name in RECORDS {
+        let hash = match files::open_inside(dir, Path::new(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => Err(error),
+            Ok(file) => files::check_length(&file, RUN_RECORDS).and_then(|()| sha256_of_open(file)),
+        };
+        hashes.insert(name.to_owned(), hash.with_context(|| format!("reading {}", dir.join(name).display()))?);
+    }
+    Ok(hashes)
+}
+
+/// Refuses a file in the run's directory, where it could replace one of the run.
+fn check_out(out: &Path, dir: &Path) -> anyhow::Result<()> {
+    let parent = match out.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let place = parent.canonicalize().with_context(|| parent.display().to_string())?;
+    let run = dir.canonicalize().with_context(|| dir.display().to_string())?;
+    if place.starts_with(&run) {
+        bail!(
+            "{} is in the directory of the run, and could replace a file of it\n  fix: name a file elsewhere with --out",
+            out.display()
+        );
+    }
+    Ok(())
 }

@@ -93,7 +93,14 @@ pub fn sha256(bytes: impl AsRef<[u8]>) -> String {
 /// # Errors
 /// If the file cannot be read.
 pub fn sha256_of(file: &Path) -> io::Result<String> {
-    let mut file = File::open(file)?;
+    sha256_of_open(File::open(file)?)
+}
+
+/// SHA-256 of the rest of an open file, in lower-case hexadecimal.
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn sha256_of_open(mut file: File) -> io::Result<String> {
     let mut hash = Sha256::new();
     let mut buffer = vec![0; 1 << 20];
     loop {
