@@ -63,7 +63,8 @@ pub struct Mount {
     /// it.
     #[arg(long, global = true)]
     daemon: bool,
-    /// Append the log to this file, which is new or has text [default: standard error; with --daemon DIR.log].
+    /// Append the log to this file: a new one or one of text, no link and no device [default: standard error; with --daemon
+    /// DIR.log].
     #[arg(long, global = true, value_name = "FILE", value_parser = absolute_path())]
     pub(super) log: Option<PathBuf>,
     /// Whether this is the process that --daemon started.

@@ -114,15 +114,21 @@ pub fn open_text_to_append(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Whether these first bytes of a file are text: UTF-8, cut anywhere, without control characters but those of a terminal.
+/// Whether these first bytes of a file are text: UTF-8 without control characters but those of a terminal. A full disk may
+/// have cut its end, and a power cut may have left zeros there.
 fn is_text(head: &[u8]) -> bool {
+    let end = head.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    let (head, zeros) = head.split_at(end);
+    if !zeros.is_empty() && !head.contains(&b'\n') {
+        return false;
+    }
     let is_control = |byte: &u8| {
         let is_of_terminal = matches!(byte, b'\t' | b'\n' | b'\r' | 0x1b);
         byte.is_ascii_control() && !is_of_terminal
     };
     let is_utf_8 = match std::str::from_utf8(head) {
         Ok(_) => true,
-        Err(error) => error.error_len().is_none() && head.len() == TEXT_HEAD,
+        Err(error) => error.error_len().is_none(),
     };
     is_utf_8 && !head.iter().any(is_control)
 }
@@ -371,14 +377,20 @@ mod tests {
             let text = std::fs::read_to_string(at(name)).unwrap();
             assert_eq!(text, format!("{}two\n", content.unwrap_or_default()));
         }
+        // What a full disk or a power cut leaves of a log.
+        for content in [&b"half \xc3"[..], b" WARN x\n\0\0\0", b" WARN x\nhalf\0"] {
+            std::fs::write(at("torn"), content).unwrap();
+            open_text_to_append(&at("torn")).unwrap().write_all(b"two\n").unwrap();
+            assert_eq!(std::fs::read(at("torn")).unwrap(), [content, b"two\n"].concat());
+        }
         for content in [
             &b"SQLite format 3\0"[..],
             b"\x7fELF",
             b"\x1f\x8b\x08",
             b"caf\xe9 au lait",
-            b"half \xc3",
             b"a\x01",
-            b"text\n\0",
+            b"\0\0",
+            b"text\n\0text\n",
         ] {
             std::fs::write(at("other"), content).unwrap();
             let error = open_text_to_append(&at("other")).unwrap_err().to_string();
