@@ -344,7 +344,10 @@ impl LogPaths {
                 // A node that is still there is shown under its new name.
                 let is_gone = was.is_some_and(|was| after.node(was).is_none());
                 let path = old_path.filter(|_| is_gone);
-                events.extend(path.map(|path| (path, Event::Removed)));
+                // Another node may have taken the path in the same commit.
+                if let Some(path) = path {
+                    events.entry(path).or_insert(Event::Removed);
+                }
                 continue;
             };
             if was == Some(is) {
