@@ -65,7 +65,10 @@ impl Importer for MiniSweAgent {
                 }
                 Some("tool" | "user") => {
                     let id = match text(message, "tool_call_id") {
-                        Some(id) => Some(id.to_owned()),
+                        Some(id) => {
+                            open.retain(|waiting| waiting != id);
+                            Some(id.to_owned())
+                        }
                         None if open.is_empty() => None,
                         None => Some(open.remove(0)),
                     };
@@ -80,8 +83,9 @@ impl Importer for MiniSweAgent {
                 }
                 // Newer versions end with the submission, and not with the result of the command.
                 Some("exit") if !open.is_empty() => {
-                    if let Some(answer) = submitted(info, &said) {
-                        recorder.answered(&open.remove(0), answer);
+                    // The last command of an answer submits: nothing is run after it.
+                    if let (Some(answer), Some(last)) = (submitted(info, &said), open.pop()) {
+                        recorder.answered(&last, answer);
                     }
                 }
                 _ => {}
@@ -211,6 +215,28 @@ mod tests {
         for role in ["user", "exit"] {
             let session = imported("mini-swe-agent", &session(role, "one\n").to_string());
             assert_eq!(calls(&session), [format!("{command} one\n")]);
+        }
+        // Of two calls the last one submits, whether the first was answered or not.
+        let two = |answers: serde_json::Value| {
+            let call = |id: &str, command: &str| {
+                let arguments = json!({"command": command}).to_string();
+                json!({"id": id, "type": "function", "function": {"name": "bash", "arguments": arguments}})
+            };
+            let mark = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT && cat p";
+            let mut messages = vec![
+                json!({"role": "user", "content": "Fix it."}),
+                json!({"role": "assistant", "content": "", "tool_calls": [call("c1", "git diff > p"), call("c2", mark)]}),
+            ];
+            messages.extend(answers.as_array().unwrap().iter().cloned());
+            messages.push(json!({"role": "exit", "content": "patch\n"}));
+            let info = json!({"exit_status": "Submitted", "submission": "patch\n"});
+            let file = json!({"info": info, "messages": messages, "trajectory_format": "mini-swe-agent-1"});
+            calls(&imported("mini-swe-agent", &file.to_string()))
+        };
+        let answer = "<returncode>0</returncode>\n<output>\n</output>";
+        for answers in [json!([]), json!([{"role": "tool", "tool_call_id": "c1", "content": answer}])] {
+            let found = two(answers);
+            assert!(found[1].ends_with("cat p -> patch\n") && !found[0].contains("patch"), "{found:?}");
         }
         // Without an output, the exit status is unknown.
         let session = imported("mini-swe-agent", &session("user", "").to_string());

@@ -202,7 +202,10 @@ impl Log {
         };
         match call(&joined) {
             Some(call) => self.call(thread, &call),
+            None if joined.starts_with("+++ superseded by ") => self.superseded(thread, &joined),
             None if joined.starts_with("+++") => self.ended(thread),
+            // With `-qq` a log has no line for the end of a process.
+            None if joined.starts_with("exit_group(") => self.close_where(self.process(thread), |_| true),
             None if is_note(&joined) => {}
             None => self.lost += 1,
         }
@@ -255,6 +258,13 @@ impl Log {
         if self.first != Some(thread) {
             self.processes.remove(&thread);
         }
+    }
+
+    /// Another thread has called `execve`, and continues under the number of this one. The process goes on, with its files.
+    fn superseded(&mut self, thread: u64, line: &str) {
+        let other = line.split_whitespace().nth(6).and_then(|pid| pid.parse().ok());
+        let start = other.and_then(|other: u64| self.unfinished.remove(&other));
+        self.unfinished.extend(start.map(|start| (thread, start)));
     }
 
     fn process(&self, thread: u64) -> u64 {
@@ -909,6 +919,48 @@ exit_group(0) = ?
             calls(&session),
             // Nothing says that `part` is all of b.txt.
             ["read_file read b.txt", "write_file write a.txt: written new\n"]
+        );
+    }
+
+    #[test]
+    fn a_thread_that_executes_a_program_keeps_the_files_of_its_process() {
+        let log = r#"10 getcwd("/w/p", 4096) = 5
+10 openat(AT_FDCWD, "out", O_WRONLY|O_CREAT|O_TRUNC, 0666) = 1
+10 clone3({flags=CLONE_VM|CLONE_FS|CLONE_FILES|CLONE_THREAD, exit_signal=0}, 88) = 12
+12 execve("/bin/x", ["x"], 0x7ffe /* 10 vars */ <unfinished ...>
+10 +++ superseded by execve in pid 12 +++
+10 <... execve resumed>) = 0
+10 write(1, "x\n", 2) = 2
+10 exit_group(0) = ?
+10 +++ exited with 0 +++
+"#;
+        let session = imported("strace", log);
+        assert_eq!(session.unreadable_lines, 0);
+        assert_eq!(calls(&session), ["write_file write out: written x\n"]);
+    }
+
+    #[test]
+    fn a_process_ends_with_its_last_call_if_the_log_has_no_line_for_it() {
+        // As `strace -qq -f` logs `gen > out; cat out`.
+        let log = r#"10 getcwd("/w/p", 4096) = 5
+10 fork() = 11
+11 openat(AT_FDCWD, "out", O_WRONLY|O_CREAT|O_TRUNC, 0666) = 3
+11 dup2(3, 1) = 1
+11 close(3) = 0
+11 write(1, "x\n", 2) = 2
+11 exit_group(0) = ?
+10 openat(AT_FDCWD, "out", O_RDONLY) = 3
+10 read(3, "x\n", 4096) = 2
+10 read(3, "", 4096) = 0
+10 close(3) = 0
+10 exit_group(0) = ?
+"#;
+        let session = imported("strace", log);
+        assert_eq!(session.unreadable_lines, 0);
+        let calls = calls(&session);
+        assert!(
+            calls[0].starts_with("write_file write out") && calls[1].starts_with("read_file read out"),
+            "{calls:?}"
         );
     }
 
