@@ -493,6 +493,9 @@ fn check_cells(
     Ok(())
 }
 
+/// Seconds by which the share of a section may have been rounded down.
+const ROUNDED: f64 = 0.001;
+
 /// Refuses a plan with a section whose budget is shorter than the time that it needs on any machine.
 fn check_budget(plan: &Plan, workloads: &[Arc<Workload>], arms: &[LiveArm]) -> anyhow::Result<()> {
     // Of all shards together, so that none is refused alone.
@@ -503,16 +506,17 @@ fn check_budget(plan: &Plan, workloads: &[Arc<Workload>], arms: &[LiveArm]) -> a
         let has = section.budget_ms as f64 / 1000.0;
         if needs > has {
             short.push(format!("section {} needs {needs:.1} s, but has {has:.1} s", section.name));
-            factor = factor.max(needs / has);
+            factor = factor.max((needs + ROUNDED) / has);
         }
     }
     if short.is_empty() {
         return Ok(());
     }
+    let whole = plan.schedule.budget_ms() as f64 / 1000.0 + ROUNDED * plan.schedule.sections.len() as f64;
     bail!(
         "the plan does not fit its budget: {}; all sections need at least {:.0} s\n  fix: give the run --budget {1:.0} or more, or fewer workloads, states or backends",
         short.join(", "),
-        (plan.schedule.budget_ms() as f64 / 1000.0 * factor).ceil()
+        (whole * factor).ceil()
     );
 }
 
