@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import unittest
@@ -12,6 +13,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 SDK = Path(__file__).resolve().parent.parent
+
+# A shell that starts tests in the background makes them and their programs ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def can_mount() -> bool:
