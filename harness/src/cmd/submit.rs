@@ -10,10 +10,7 @@ use clap::{Args, ValueEnum};
 use inputs::files::{self, RUN_RECORDS};
 use inputs::sha256_of_open;
 use reports::render::put;
-use rundir::{
-    CELLS, CONTEXTS, CRASH_POINTS, ENVIRONMENT, EPOCHS, FAULT_OUTCOMES, FAULTS, MODEL_FILES, PLAN, POLICY, PROBES,
-    SAMPLES,
-};
+use rundir::RECORDS;
 
 use super::verify::Verify;
 use crate::evidence::{PriceList, run_dir};
@@ -22,7 +19,7 @@ use crate::reporting::ReportInputs;
 /// Make one small file of a run, to publish or to follow over time.
 ///
 /// The file has the answers, every figure with its interval, the machine, the command, and the SHA-256 of each file of
-/// records. Someone who gets the file first and the run directory later can compare the hashes, and run `ctxbench verify`.
+/// records. A reader of the file can compare the hashes with a run directory that comes later, and run `ctxbench verify`.
 /// The run is verified before the file is written: a run with a difference is refused.
 /// The command and the machine's description are in the file: read it before you publish it.
 #[derive(Debug, Args)]
@@ -42,14 +39,14 @@ pub struct Submit {
     /// The file to write. An older one is replaced.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
-    /// Who reads it. Trend tools get the ratios to the baseline with their intervals, and nothing else.
+    /// The reader of the file. Trend tools get the ratios to the baseline with their intervals, and nothing else.
     #[arg(long = "for", value_enum, value_name = "READER", default_value_t)]
     reader: Reader,
     #[command(flatten)]
     prices: PriceList,
 }
 
-/// Who reads a submission.
+/// The reader of a submission.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
 enum Reader {
     /// People and `ctxbench`: everything.
@@ -60,22 +57,6 @@ enum Reader {
     /// Bencher.
     Bencher,
 }
-
-/// The files of records, of which a run has some.
-const RECORDS: [&str; 12] = [
-    PLAN,
-    ENVIRONMENT,
-    POLICY,
-    CONTEXTS,
-    SAMPLES,
-    CELLS,
-    EPOCHS,
-    PROBES,
-    FAULTS,
-    FAULT_OUTCOMES,
-    CRASH_POINTS,
-    MODEL_FILES,
-];
 
 impl Submit {
     pub fn run(self) -> anyhow::Result<ExitCode> {

@@ -1,4 +1,4 @@
-//! A run in one small file: for others, who can check it by the records, and for tools that draw trends.
+//! A run in one small file: for readers, to be checked by the records, and for tools that draw trends.
 
 use std::collections::BTreeMap;
 
