@@ -1,6 +1,7 @@
 // An agent's memory, mounts and measurements, over the program `ctxbench`. The types are in index.d.ts.
 //
-// The package runs the program that CTXBENCH_BIN names, or the `ctxbench` on PATH, and speaks its JSON and MCP.
+// The package runs the program that CTXBENCH_BIN names, the `ctxbench` on PATH, or that of npm's package, and speaks its
+// JSON and MCP.
 
 export { CommandError, ToolError } from "./lib/errors.js";
 export { AgentMemory, Memory, agentMemory } from "./lib/memory.js";

@@ -3,21 +3,36 @@
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { accessSync, closeSync, constants, fstatSync, mkdtempSync, openSync, readSync, rmSync, statSync } from "node:fs";
+import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 
 import { CommandError } from "./errors.js";
 
-/** The path of `ctxbench`: CTXBENCH_BIN, or the one on PATH. Throws if there is none. */
+/** The package of this machine's program, which npm installs as an optional dependency of this one. */
+const PACKAGE = `ctxbench-${process.platform}-${process.arch}`;
+
+/** The path of `ctxbench`: CTXBENCH_BIN, or the one on PATH, or the one of npm's package. Throws if there is none. */
 export function program() {
   const named = process.env.CTXBENCH_BIN;
   const places = named ? [named] : (process.env.PATH ?? "").split(delimiter).map((place) => join(place, "ctxbench"));
-  const found = places.find(isProgram);
+  const found = places.find(isProgram) ?? (named ? undefined : installed());
   if (found === undefined) {
-    const where = named ? `CTXBENCH_BIN names ${named}, which is not a program` : "ctxbench is not on PATH";
+    const where = named
+      ? `CTXBENCH_BIN names ${named}, which is not a program`
+      : `ctxbench is not on PATH, and the package ${PACKAGE} is not installed`;
     throw new Error(`${where}: install it, or set CTXBENCH_BIN to the path of ctxbench`);
   }
   return found;
+}
+
+/** The program of npm's package, if it is installed. */
+function installed() {
+  try {
+    return createRequire(import.meta.url).resolve(`${PACKAGE}/ctxbench`);
+  } catch {
+    return undefined;
+  }
 }
 
 function isProgram(path) {
