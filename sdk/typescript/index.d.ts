@@ -115,6 +115,8 @@ export interface Todo {
   id?: string;
   content: string;
   status: "pending" | "in_progress" | "completed";
+  /** The step as Claude Code shows it while it is in progress. */
+  activeForm?: string;
 }
 
 /**

@@ -78,6 +78,9 @@ struct Todo {
     id: Option<String>,
     content: String,
     status: TodoStatus,
+    /// The step as a client shows it while it is in progress; Claude Code writes it.
+    #[serde(rename = "activeForm", skip_serializing_if = "Option::is_none")]
+    active_form: Option<String>,
 }
 
 #[derive(Clone, Copy, Deserialize, PartialEq, Serialize)]
@@ -344,6 +347,7 @@ impl Toolset for FileTools {
                             "id": {"type": "string"},
                             "content": {"type": "string"},
                             "status": {"type": "string", "enum": ["pending", "in_progress", "completed"]},
+                            "activeForm": {"type": "string"},
                         },
                         "required": ["content", "status"],
                         "additionalProperties": false,

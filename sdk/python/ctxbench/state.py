@@ -21,7 +21,7 @@ TODOS = "todos.json"
 TODOS_MAX = 1000
 
 _STATUSES = ("pending", "in_progress", "completed")
-_FIELDS = ("id", "content", "status")
+_FIELDS = ("id", "content", "status", "activeForm")
 
 
 class StateFiles:
@@ -123,7 +123,7 @@ class StateFiles:
 
         Args:
             todos: at most 1,000 steps; each has ``content``, ``status`` (``pending``, ``in_progress`` or
-                ``completed``) and, if wanted, an ``id``.
+                ``completed``) and, if wanted, an ``id`` and the ``activeForm`` of Claude Code.
 
         Raises:
             ToolError: a step is invalid; the plan is unchanged.
@@ -151,7 +151,8 @@ def _step(todo: Mapping[str, str]) -> Dict[str, str]:
     """A step with its fields in their order."""
     for name in todo:
         if name not in _FIELDS:
-            raise _invalid("write_todos", f"unknown field `{name}`, expected one of `id`, `content`, `status`")
+            known = ", ".join(f"`{field}`" for field in _FIELDS)
+            raise _invalid("write_todos", f"unknown field `{name}`, expected one of {known}")
     step = {name: todo[name] for name in _FIELDS if todo.get(name) is not None}
     for name, value in step.items():
         _check_text("write_todos", name, value)

@@ -46,6 +46,8 @@ CALLS = [
     ("write_todos", {"todos": [STEP | {"id": None}] if hasattr(dict, "__or__") else [STEP]}),
     ("write_todos", {"todos": [{"content": "x", "status": "pending"}] * 1001}),
     ("read_file", {"file_path": "todos.json"}),
+    ("write_todos", {"todos": [{"activeForm": "Saving", "content": "Save", "status": "in_progress"}]}),
+    ("read_file", {"file_path": "todos.json"}),
     ("write_todos", {"todos": []}),
     ("read_file", {"file_path": "todos.json"}),
     ("ls_files", {}),

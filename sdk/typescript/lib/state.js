@@ -14,7 +14,7 @@ const TODOS = "todos.json";
 const TODOS_MAX = 1000;
 
 const STATUSES = ["pending", "in_progress", "completed"];
-const FIELDS = ["id", "content", "status"];
+const FIELDS = ["id", "content", "status", "activeForm"];
 
 /** Tools over `state.files`, an object from file names to texts, which the framework saves with its state. */
 export class StateFiles {
@@ -104,7 +104,8 @@ export class StateFiles {
 function step(todo) {
   for (const name of Object.keys(todo)) {
     if (!FIELDS.includes(name)) {
-      throw invalid("write_todos", `unknown field \`${name}\`, expected one of \`id\`, \`content\`, \`status\``);
+      const known = FIELDS.map((field) => `\`${field}\``).join(", ");
+      throw invalid("write_todos", `unknown field \`${name}\`, expected one of ${known}`);
     }
   }
   const given = FIELDS.filter((name) => todo[name] !== undefined && todo[name] !== null);

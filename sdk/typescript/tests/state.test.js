@@ -48,6 +48,8 @@ const CALLS = [
   ["write_todos", { todos: [{ ...STEP, due: "now" }] }],
   ["write_todos", { todos: [{ ...STEP, id: null }] }],
   ["write_todos", { todos: Array(1001).fill({ content: "x", status: "pending" }) }],
+  ["write_todos", { todos: [{ activeForm: "Saving", content: "Save", status: "in_progress" }] }],
+  ["read_file", { file_path: "todos.json" }],
   ["write_todos", { todos: [] }],
   ["read_file", { file_path: "todos.json" }],
   ["ls_files", {}],
