@@ -273,18 +273,23 @@ impl FileTools {
     }
 }
 
-/// As much of an answer as a read shows: whole lines, or of a longer line its beginning.
+/// As much of a numbered text as a read shows: whole lines, or the beginning of a first line that is longer.
 fn shortened(mut answer: String) -> String {
     if answer.len() <= READ_MAX {
         return answer;
     }
-    let whole = (0..=READ_MAX).rev().find(|at| answer.is_char_boundary(*at));
-    answer.truncate(whole.unwrap_or_default());
-    if let Some(end) = answer.rfind('\n') {
-        answer.truncate(end);
-    }
-    answer += &format!("\n(truncated after {READ_MAX} bytes; continue with `offset`, or give `limit`)");
-    answer
+    // The first line is the header.
+    let header = answer.find('\n');
+    let newline = answer.as_bytes()[..=READ_MAX].iter().rposition(|byte| *byte == b'\n');
+    let (end, next) = match newline {
+        Some(newline) if Some(newline) != header => (newline, "continue with `offset`, or give `limit`"),
+        _ => {
+            let boundary = (0..=READ_MAX).rev().find(|at| answer.is_char_boundary(*at));
+            (boundary.unwrap_or_default(), "within a line, whose rest no read shows; write it as several lines")
+        }
+    };
+    answer.truncate(end);
+    answer + &format!("\n(truncated after {READ_MAX} bytes; {next})")
 }
 
 /// The files of a state by name.
@@ -469,7 +474,30 @@ mod tests {
         let (shown, note) = cut.rsplit_once('\n').unwrap();
         assert!(shown.len() <= READ_MAX && shown.ends_with("line é"));
         assert!(note.contains("`offset`"), "{note}");
-        let line = shortened("é".repeat(READ_MAX));
-        assert!(line.starts_with("éé") && line.len() < READ_MAX + 200);
+        let exact = format!("header\n{}", "x".repeat(READ_MAX - 7));
+        assert_eq!(shortened(exact.clone() + "\nmore"), exact.clone() + "\n" + note);
+        let tools = FileTools::State(Mutex::default());
+        let line = "é".repeat(READ_MAX);
+        let write = WriteArguments { path: "a".to_owned(), content: format!("1\n{line}\n3") };
+        tools.write(&write).unwrap();
+        let read = |offset| tools.read(&ReadArguments { path: "a".to_owned(), offset, limit: None }).unwrap();
+        assert!(read(1).contains("\n     1|1\n(truncated"));
+        let long = read(2);
+        assert!(long.contains("\n     2|éé") && (READ_MAX..READ_MAX + 200).contains(&long.len()));
+        assert!(long.ends_with("within a line, whose rest no read shows; write it as several lines)"));
+        assert!(read(3).ends_with("\n     3|3"));
+    }
+
+    #[test]
+    fn a_plan_of_claude_code_keeps_what_it_shows_of_a_step_in_progress() {
+        let tools = FileTools::State(Mutex::default());
+        let call = |tool: &str, given: serde_json::Value| {
+            let given = given.as_object().unwrap().clone();
+            tools.call(tool, given).unwrap().unwrap()
+        };
+        let step = json!({"content": "Run tests", "status": "in_progress", "activeForm": "Running tests"});
+        call("write_todos", json!({"todos": [step]}));
+        let kept = call("read_file", json!({"path": "todos.json"}));
+        assert!(kept.contains("\"activeForm\": \"Running tests\""), "{kept}");
     }
 }

@@ -196,12 +196,16 @@ def _quoted(text: str) -> str:
 
 
 def _shortened(answer: str) -> str:
-    """As much of an answer as a read shows: whole lines, or of a longer line its beginning."""
+    """As much of a numbered text as a read shows: whole lines, or the beginning of a first line that is longer."""
     encoded = answer.encode()
     if len(encoded) <= READ_MAX:
         return answer
-    shown = encoded[:READ_MAX].decode("utf-8", "ignore")
-    if "\n" in shown:
-        shown = shown[: shown.rindex("\n")]
-    note = f"(truncated after {READ_MAX} bytes; continue with `offset`, or give `limit`)"
-    return f"{shown}\n{note}"
+    newline = encoded.rfind(b"\n", 0, READ_MAX + 1)
+    # The first line is the header.
+    if newline > encoded.find(b"\n"):
+        end, following = newline, "continue with `offset`, or give `limit`"
+    else:
+        end, following = READ_MAX, "within a line, whose rest no read shows; write it as several lines"
+    # Not within a character.
+    shown = encoded[:end].decode("utf-8", "ignore")
+    return f"{shown}\n(truncated after {READ_MAX} bytes; {following})"

@@ -16,6 +16,8 @@ CALLS = [
     ("write_file", {"file_path": "a.txt", "content": ""}),
     ("write_file", {"file_path": "long.txt", "content": "line\n" * 4500}),
     ("write_file", {"file_path": "wide.txt", "content": "é" * 300_000}),
+    ("write_file", {"file_path": "middle.txt", "content": "1\n" + "é" * 300_000 + "\n3"}),
+    ("write_file", {"file_path": "exact.txt", "content": "x" * ((256 << 10) - 48) + "\n" + "y" * 100}),
     ("write_file", {"file_path": "pages.txt", "content": ("x" * 400 + "\n") * 1000}),
     ("ls_files", {}),
     ("ls", {}),
@@ -28,6 +30,11 @@ CALLS = [
     ("read_file", {"file_path": "long.txt", "limit": 0}),
     ("read_file", {"file_path": "long.txt", "limit": -1}),
     ("read_file", {"file_path": "wide.txt"}),
+    ("read_file", {"file_path": "middle.txt"}),
+    ("read_file", {"file_path": "middle.txt", "offset": 2}),
+    ("read_file", {"file_path": "middle.txt", "offset": 2, "limit": 1}),
+    ("read_file", {"file_path": "middle.txt", "offset": 3}),
+    ("read_file", {"file_path": "exact.txt"}),
     ("read_file", {"file_path": "pages.txt"}),
     ("read_file", {"file_path": "missing"}),
     ("write_file", {"file_path": "", "content": "x"}),
@@ -87,23 +94,36 @@ class StateFilesTest(unittest.TestCase):
             tools.write_todos,
         )
         query_results = {"status": "success", "results": [{"meeting_title": f"All Hands {day}"} for day in range(500)]}
-        text = json.dumps(query_results, indent=2)
+        text = json.dumps(query_results)
         write_todos(
             [
                 {"id": "1", "content": "Query July meetings", "status": "completed"},
                 {"id": "2", "content": "Save July to file", "status": "in_progress"},
             ]
         )
-        lines = text.count("\n") + 1
-        said = write_file("july_meetings.json", text)
-        self.assertEqual(said, f"✅ Saved july_meetings.json ({len(text)} bytes, {lines} lines)")
+        said = write_file("july_meetings.json", json.dumps(query_results))
+        self.assertEqual(said, f"✅ Saved july_meetings.json ({len(text)} bytes, 1 lines)")
         july_data = read_file("july_meetings.json")
-        self.assertTrue(july_data.startswith(f"=== july_meetings.json (lines 1-{lines} of {lines}) ===\n     1|{{\n"))
-        part = read_file("july_meetings.json", offset=100, limit=50)
-        self.assertTrue(part.startswith(f"=== july_meetings.json (lines 100-149 of {lines}) ===\n   100|"))
+        self.assertEqual(july_data, f"=== july_meetings.json (lines 1-1 of 1) ===\n     1|{text}")
+        self.assertEqual(json.loads(july_data.split("|", 1)[1]), query_results)
+        write_file("large_file.json", json.dumps(query_results, indent=2))
+        part = read_file("large_file.json", offset=100, limit=50)
+        self.assertRegex(part, r"^=== large_file.json \(lines 100-149 of \d+\) ===\n   100\|")
         self.assertIn(f"  july_meetings.json ({len(text)} bytes)", ls_files())
         self.assertEqual(json.loads(state["files"]["july_meetings.json"]), query_results)
         self.assertEqual(state["messages"], [])
+
+    def test_a_result_of_one_line_that_is_longer_than_a_read_is_shown_from_its_beginning(self) -> None:
+        tools = StateFiles({})
+        text = json.dumps([{"meeting_title": f"All Hands {day}"} for day in range(12_000)])
+        self.assertGreater(len(text), 400_000)
+        tools.write_file("july.json", text)
+        for options in ({}, {"limit": 1}):
+            header, line, note = tools.read_file("july.json", **options).split("\n")
+            self.assertGreater(len(line), 262_000)
+            self.assertTrue(text.startswith(line[len("     1|") :]), line[:80])
+            self.assertEqual(len(f"{header}\n{line}".encode()), 256 << 10)
+            self.assertIn("within a line, whose rest no read shows; write it as several lines", note)
 
     def test_a_value_that_is_not_text_is_refused_and_changes_nothing(self) -> None:
         tools = StateFiles({})

@@ -137,14 +137,18 @@ function quoted(text) {
   return `"${text.replace(/["\\]|(?! )[\p{C}\p{Z}]/gu, escape)}"`;
 }
 
-/** As much of an answer as a read shows: whole lines, or of a longer line its beginning. */
+/** As much of a numbered text as a read shows: whole lines, or the beginning of a first line that is longer. */
 function shortened(answer) {
   const bytes = Buffer.from(answer);
   if (bytes.length <= READ_MAX) return answer;
-  let end = READ_MAX;
-  // Not within a character.
-  while ((bytes[end] & 0xc0) === 0x80) end -= 1;
-  const newline = bytes.lastIndexOf(10, end - 1);
-  const shown = bytes.subarray(0, newline >= 0 ? newline : end).toString();
-  return `${shown}\n(truncated after ${READ_MAX} bytes; continue with \`offset\`, or give \`limit\`)`;
+  let end = bytes.lastIndexOf(10, READ_MAX);
+  let next = "continue with `offset`, or give `limit`";
+  // The first line is the header.
+  if (end <= bytes.indexOf(10)) {
+    end = READ_MAX;
+    // Not within a character.
+    while ((bytes[end] & 0xc0) === 0x80) end -= 1;
+    next = "within a line, whose rest no read shows; write it as several lines";
+  }
+  return `${bytes.subarray(0, end)}\n(truncated after ${READ_MAX} bytes; ${next})`;
 }
