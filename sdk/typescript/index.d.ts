@@ -126,6 +126,11 @@ export interface Todo {
 export class StateFiles<State extends { files?: Record<string, string> }> {
   constructor(state: State);
   readonly state: State;
+  /**
+   * The part of a node's update that keeps the files: `return { messages: [...], ...tools.update() }`. A graph keeps what a
+   * node returns, so a node that writes files must return them. It has all files of the state.
+   */
+  update(): { files: Record<string, string> };
   /** The files and their sizes in bytes. */
   lsFiles(): string;
   /** As {@link StateFiles.lsFiles}. */

@@ -6,7 +6,9 @@ The tools and texts are those of ``ctxbench mcp state``.
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List, Mapping, MutableMapping, Optional, Sequence
+import sys
+import warnings
+from typing import Any, Callable, Dict, List, Mapping, MutableMapping, Optional, Sequence
 
 from ._errors import ToolError
 
@@ -31,20 +33,56 @@ class StateFiles:
         tools.write_file("july.json", json.dumps(rows))     # ✅ Saved july.json (50234 bytes, 245 lines)
 
     Only the tools' answers enter the model's context. ``state["files"][name]`` is the text itself.
+
+    A node of a graph gets a copy of the state, and the graph keeps what the node returns. It must return the files::
+
+        return {"messages": [...], **tools.update()}
+
+    In a node of LangGraph, a ``RuntimeWarning`` says that :meth:`update` was not called after a write.
     """
+
+    _has_unreturned = False
 
     def __init__(self, state: MutableMapping[str, Any]) -> None:
         """Uses ``state["files"]``, which is created if it is missing.
 
         Raises:
-            TypeError: it is there, but not a dictionary from names to texts.
+            TypeError: it is there, but not a dictionary from names to texts; or the state is that of a graph of
+                LangGraph without ``files``, which would not keep them.
         """
+        self._is_of_graph = _is_of_graph(state)
         self.state = state
         files = state.setdefault("files", {})
-        if not isinstance(files, MutableMapping) or not all(
-            isinstance(name, str) and isinstance(text, str) for name, text in files.items()
-        ):
-            raise TypeError('state["files"] must be a dictionary from file names to texts')
+        if not isinstance(files, MutableMapping):
+            raise TypeError(f'state["files"] must be a dictionary from file names to texts, not {type(files).__name__}')
+        for name, text in files.items():
+            if isinstance(text, Mapping) and "content" in text:
+                raise TypeError(
+                    f'state["files"][{name!r}] is a file of deepagents, not a text: an agent of deepagents has file tools '
+                    "of its own (ctxbench.deepagents.backend puts their files on a mount); give StateFiles another state"
+                )
+            if not isinstance(name, str) or not isinstance(text, str):
+                raise TypeError(
+                    f'state["files"] must be a dictionary from file names to texts; {name!r} has {type(text).__name__}'
+                )
+
+    def __del__(self) -> None:
+        if self._has_unreturned and not sys.is_finalizing():
+            warnings.warn(
+                "a node wrote files by StateFiles and did not call update(): they are lost unless the node returns them; "
+                'return {"messages": [...], **tools.update()}',
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def update(self) -> Dict[str, Any]:
+        """The part of a node's update that keeps the files: ``return {"messages": [...], **tools.update()}``.
+
+        A tool of LangGraph returns it in ``Command(update={"messages": [ToolMessage(...)], **tools.update()})``.
+        It has all files of the state.
+        """
+        self._has_unreturned = False
+        return {"files": self._files}
 
     @property
     def _files(self) -> MutableMapping[str, str]:
@@ -83,6 +121,7 @@ class StateFiles:
                 f"Error: {file_path} was not saved: its content is not text, and an agent's state holds only text."
             ) from None
         self._files[file_path] = content
+        self._has_unreturned = self._is_of_graph
         return f"✅ Saved {file_path} ({size} bytes, {_line_count(content)} lines)"
 
     def read_file(self, file_path: str, offset: int = 1, limit: Optional[int] = None) -> str:
@@ -145,6 +184,45 @@ class StateFiles:
         self.write_file(TODOS, json.dumps(steps, indent=2, ensure_ascii=False) + "\n")
         counts = [sum(step["status"] == status for step in steps) for status in _STATUSES]
         return f"Saved {TODOS}: {counts[0]} pending, {counts[1]} in progress, {counts[2]} completed"
+
+
+def _is_of_graph(state: Mapping[str, Any]) -> bool:
+    """Whether this is a node of LangGraph, and the state may be that of the graph.
+
+    Raises:
+        TypeError: the state is that of the graph, which has no ``files``.
+    """
+    read = _channels()
+    if read is None or not state or not all(_has_channel(read, name) for name in state):
+        return False
+    if not _has_channel(read, "files"):
+        raise TypeError(
+            "the state of this graph has no `files`, so that what StateFiles writes would be lost: declare "
+            "`files: Annotated[dict, operator.or_]` in the schema of the state"
+        )
+    return True
+
+
+def _channels() -> Optional[Callable[[List[str]], object]]:
+    """Reads channels of the graph of LangGraph whose node runs; ``None`` outside of a node."""
+    if "langgraph" not in sys.modules:
+        return None
+    try:
+        from langgraph.config import get_config
+
+        # Without this key, which LangGraph does not document, nothing is known.
+        read: Optional[Callable[[List[str]], object]] = get_config().get("configurable", {}).get("__pregel_read")
+    except (ImportError, RuntimeError):
+        return None
+    return read
+
+
+def _has_channel(read: Callable[[List[str]], object], name: str) -> bool:
+    try:
+        read([name])
+    except KeyError:
+        return False
+    return True
 
 
 def _step(todo: Mapping[str, str]) -> Dict[str, str]:

@@ -1,9 +1,14 @@
 """The tools over an agent's state, compared with those of the program."""
 
 import json
+import operator
 import unittest
+import warnings
+from importlib.util import find_spec
+from typing import Annotated, TypedDict
 
-import support  # noqa: F401  (finds the package)
+from support import ScratchCase
+
 from ctxbench import StateFiles, ToolError
 from ctxbench._server import Server
 
@@ -139,6 +144,106 @@ class StateFilesTest(unittest.TestCase):
         for files in ([], {"a": 1}):
             with self.assertRaisesRegex(TypeError, "must be a dictionary"):
                 StateFiles({"files": files})
+        of_deepagents = {"/plan.md": {"content": "find", "encoding": "utf-8"}}
+        with self.assertRaisesRegex(TypeError, "'/plan.md'.*is a file of deepagents"):
+            StateFiles({"files": of_deepagents})
+
+
+@unittest.skipIf(find_spec("langgraph") is None, "langgraph is not installed")
+class LanggraphStateTest(ScratchCase):
+    """Nodes of a graph, which get a copy of its state."""
+
+    def saved(self, schema, write, given):
+        """The files that a later run of the graph reads, from the checkpoint."""
+        from langgraph.checkpoint.memory import InMemorySaver
+        from langgraph.graph import START, StateGraph
+
+        saver = InMemorySaver()
+        thread = {"configurable": {"thread_id": "1"}}
+        writer = StateGraph(schema).add_node("write", write).add_edge(START, "write").compile(saver)
+        writer.invoke({"messages": [], **given}, thread)
+        seen = []
+
+        def read(state):
+            seen.append(dict(StateFiles(state).state["files"]))
+            return {"messages": []}
+
+        reader = StateGraph(schema).add_node("read", read).add_edge(START, "read").compile(saver)
+        reader.invoke({"messages": []}, thread)
+        return seen[0]
+
+    def schemas(self):
+        class Merged(TypedDict):
+            messages: list
+            files: Annotated[dict, operator.or_]
+
+        class Replaced(TypedDict):
+            messages: list
+            files: dict
+
+        return Merged, Replaced
+
+    def test_a_later_run_reads_what_a_node_returns_as_an_update(self) -> None:
+        def node(state):
+            tools = StateFiles(state)
+            tools.write_file("july.json", "[1]")
+            return {"messages": ["saved"], **tools.update()}
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for schema in self.schemas():
+                for before in ({}, {"files": {}}, {"files": {"june.json": "[]"}}):
+                    with self.subTest(schema=schema.__name__, before=before):
+                        expected = {**before.get("files", {}), "july.json": "[1]"}
+                        self.assertEqual(self.saved(schema, node, before), expected)
+
+    def test_a_node_that_does_not_return_its_files_is_warned(self) -> None:
+        def node(state):
+            StateFiles(state).write_file("july.json", "[1]")
+            return {"messages": ["saved"]}
+
+        for schema in self.schemas():
+            with self.subTest(schema=schema.__name__), self.assertWarnsRegex(RuntimeWarning, r"\*\*tools.update\(\)"):
+                self.saved(schema, node, {"files": {}})
+
+    def test_a_graph_without_files_in_its_state_is_refused_and_a_dictionary_of_ones_own_is_not(self) -> None:
+        class Without(TypedDict):
+            messages: list
+
+        def node(state):
+            with self.assertRaisesRegex(TypeError, "files: Annotated"):
+                StateFiles(state)
+            own = {"files": {}}
+            StateFiles(own).write_file("a", "b")
+            StateFiles({}).write_file("a", "b")
+            return {"messages": [own["files"]["a"]]}
+
+        from langgraph.graph import START, StateGraph
+
+        graph = StateGraph(Without).add_node("node", node).add_edge(START, "node").compile()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.assertEqual(graph.invoke({"messages": []}), {"messages": ["b"]})
+
+    def test_nodes_that_run_at_once_keep_each_others_files(self) -> None:
+        from langgraph.graph import START, StateGraph
+
+        def node(name):
+            def write(state):
+                tools = StateFiles(state)
+                tools.write_file(name, "new")
+                return tools.update()
+
+            return write
+
+        graph = StateGraph(self.schemas()[0])
+        for name in ("a", "b"):
+            graph.add_node(name, node(name)).add_edge(START, name)
+        files = {"a": "old", "b": "old"}
+        self.assertEqual(graph.compile().invoke({"messages": [], "files": files})["files"], {"a": "new", "b": "new"})
+
+    def test_the_example_of_the_readme(self) -> None:
+        self.assertEqual(self.run_example("operator", StateFiles=StateFiles), "{'july.json': '[1]\\n'}\n")
 
 
 def answer(call) -> str:

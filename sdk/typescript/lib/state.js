@@ -21,10 +21,22 @@ export class StateFiles {
   constructor(state) {
     this.state = state;
     state.files ??= {};
-    const files = Object.values(state.files);
-    if (typeof state.files !== "object" || Array.isArray(state.files) || files.some((text) => typeof text !== "string")) {
+    const files = Object.entries(state.files);
+    const [name] = files.find(([, file]) => file?.content !== undefined) ?? [];
+    if (name !== undefined) {
+      throw new TypeError(
+        `state.files[${JSON.stringify(name)}] is a file of deepagents, not a text: an agent of deepagents has file tools of ` +
+          "its own; give StateFiles another state",
+      );
+    }
+    const isText = ([, file]) => typeof file === "string";
+    if (typeof state.files !== "object" || Array.isArray(state.files) || !files.every(isText)) {
       throw new TypeError("state.files must be an object from file names to texts");
     }
+  }
+
+  update() {
+    return { files: (this.state.files ??= {}) };
   }
 
   lsFiles() {

@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import { StateFiles, ToolError } from "../index.js";
 import { Server } from "../lib/server.js";
-import "./support.js";
+import { without } from "./support.js";
 
 const STEP = { id: "1", content: "Query “July”", status: "pending" };
 
@@ -100,6 +100,40 @@ test("files are in the state of the framework", () => {
   assert.doesNotMatch(tools.ls(), /july/);
 });
 
+test("a result of one line that is longer than a read is shown from its beginning", () => {
+  const tools = new StateFiles({});
+  const text = JSON.stringify(Array.from({ length: 12_000 }, (_, day) => ({ meeting_title: `All Hands ${day}` })));
+  assert.ok(text.length > 400_000);
+  tools.writeFile("july.json", text);
+  for (const options of [{}, { limit: 1 }]) {
+    const [header, line, note] = tools.readFile("july.json", options).split("\n");
+    assert.ok(line.length > 262_000 && text.startsWith(line.slice("     1|".length)), line.slice(0, 80));
+    assert.equal(Buffer.byteLength(`${header}\n${line}`), 256 * 1024);
+    assert.match(note, /within a line, whose rest no read shows; write it as several lines/);
+  }
+});
+
+const missing = await without("@langchain/langgraph");
+
+test("a later run of a graph reads what a node returns as an update", { skip: missing }, async () => {
+  const { Annotation, MemorySaver, START, StateGraph } = await import("@langchain/langgraph");
+  const merged = Annotation({ reducer: (left, right) => ({ ...left, ...right }), default: () => ({}) });
+  for (const files of [merged, Annotation()]) {
+    const checkpointer = new MemorySaver();
+    const thread = { configurable: { thread_id: "1" } };
+    const run = (node) => {
+      const graph = new StateGraph(Annotation.Root({ messages: Annotation(), files }));
+      return graph.addNode("node", node).addEdge(START, "node").compile({ checkpointer }).invoke({ messages: [] }, thread);
+    };
+    await run((state) => {
+      const tools = new StateFiles(state);
+      return { messages: [tools.writeFile("july.json", "[1]")], ...tools.update() };
+    });
+    const { messages } = await run((state) => ({ messages: [new StateFiles(state).lsFiles()] }));
+    assert.match(messages[0], /july\.json \(3 bytes\)/);
+  }
+});
+
 test("a value that is not text is refused and changes nothing", () => {
   const tools = new StateFiles({});
   for (const content of [[1], null, undefined, 1]) {
@@ -109,4 +143,6 @@ test("a value that is not text is refused and changes nothing", () => {
   for (const todos of ["plan", { content: "x" }, [1]]) assert.throws(() => tools.writeTodos(todos), TypeError);
   assert.deepEqual(tools.state, { files: {} });
   for (const files of [[], { a: 1 }]) assert.throws(() => new StateFiles({ files }), /must be an object/);
+  const files = { "/plan.md": { content: ["find"] } };
+  assert.throws(() => new StateFiles({ files }), /"\/plan\.md"\] is a file of deepagents/);
 });
