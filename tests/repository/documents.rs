@@ -69,6 +69,16 @@ fn every_link_has_an_existing_file_and_heading() {
     assert!(broken.is_empty(), "{broken:#?}");
 }
 
+/// PyPI and npm show the README of a package without the repository around it.
+#[test]
+fn the_readme_of_an_sdk_has_no_link_that_a_package_registry_cannot_follow() {
+    for sdk in ["python", "typescript"] {
+        let text = std::fs::read_to_string(top().join("sdk").join(sdk).join("README.md")).unwrap();
+        let relative: Vec<&str> = links(&text).into_iter().filter(|link| !link.contains("://")).collect();
+        assert!(relative.is_empty(), "sdk/{sdk}/README.md: {relative:?}");
+    }
+}
+
 /// A shell command that succeeds if a name in the architecture is a path, a workload, or an item of a crate.
 fn search(name: &str) -> String {
     let Some((package, rest)) = name.split_once("::") else {
