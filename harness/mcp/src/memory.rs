@@ -1,11 +1,13 @@
 //! Memory tools: `remember` and `recall`, over the names that an `agent-memory` mount answers (docs/MEMORY.md).
 
+use std::fmt;
 use std::time::Duration;
 
 use backends::agent_memory::check_ttl;
 use rmcp::model::{JsonObject, Tool};
 use rustix::io::Errno;
-use serde::Deserialize;
+use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::json;
 use url::form_urlencoded::byte_serialize;
 
@@ -47,13 +49,37 @@ struct RememberArguments {
     importance: Option<f64>,
     #[serde(default)]
     tags: Vec<String>,
-    ttl: Option<String>,
+    ttl: Option<Ttl>,
     namespace: Option<String>,
+}
+
+/// A time to live as the front matter writes it: a number of seconds may come as a number, as in the SDKs.
+struct Ttl(String);
+
+impl<'de> Deserialize<'de> for Ttl {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TtlVisitor;
+        impl Visitor<'_> for TtlVisitor {
+            type Value = Ttl;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a ttl such as \"7d\", or a whole number of seconds")
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Ttl, E> {
+                Ok(Ttl(text.to_owned()))
+            }
+            fn visit_u64<E: Error>(self, seconds: u64) -> Result<Ttl, E> {
+                Ok(Ttl(seconds.to_string()))
+            }
+        }
+        deserializer.deserialize_any(TtlVisitor)
+    }
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RecallArguments {
+    /// Source 3 calls it `query`.
+    #[serde(alias = "query")]
     question: String,
     #[serde(default = "tokens")]
     max_tokens: u64,
@@ -191,7 +217,7 @@ impl MemoryTools {
         if !asked.tags.is_empty() {
             head += &format!("tags: [{}]\n", asked.tags.join(", "));
         }
-        if let Some(ttl) = &asked.ttl {
+        if let Some(Ttl(ttl)) = &asked.ttl {
             check_ttl(ttl).map_err(|error| format!("remember: ttl is {ttl:?}: {error}"))?;
             head += &format!("ttl: {}\n", ttl.trim());
         }
@@ -391,6 +417,23 @@ mod tests {
         let long = "x".repeat(TITLE_MAX + 1);
         for title in ["", " ", ".md", "..", "../x", "a/b", "/a", ":stats", "-rf", "a\0", "a\nb", &long] {
             assert!(file_stem(title).unwrap_err().contains("file name"), "{title:?}");
+        }
+    }
+
+    #[test]
+    fn the_arguments_of_source_3_are_accepted() {
+        let given = |given: serde_json::Value| given.as_object().unwrap().clone();
+        let recall: RecallArguments =
+            arguments("recall", given(json!({"query": "NVDA risk", "max_tokens": 2000}))).unwrap();
+        assert_eq!(recall.question, "NVDA risk");
+        for ttl in [json!(3600), json!("3600")] {
+            let remember: RememberArguments = arguments("remember", given(json!({"text": "x", "ttl": ttl}))).unwrap();
+            assert_eq!(remember.ttl.unwrap().0, "3600");
+        }
+        for ttl in [json!(-1), json!(1.5), json!(true)] {
+            let refused = arguments("remember", given(json!({"text": "x", "ttl": ttl})));
+            let refused: Result<RememberArguments, String> = refused;
+            assert!(refused.err().unwrap().contains("a whole number of seconds"), "{ttl}");
         }
     }
 
