@@ -183,6 +183,21 @@ fn no_path_of_a_file_tool_leaves_the_workspace() {
     session.end();
 }
 
+#[test]
+fn a_second_server_on_a_memory_says_that_another_process_has_it_open() {
+    let Some(scratch) = mountable() else { return };
+    let dir = scratch.dir("memory");
+    let mut first = Session::new(&["agent-memory", text(&dir), "--agent-id", "kim"]);
+    let refused = refused(&["mcp", "agent-memory", text(&dir), "--agent-id", "akashi"]);
+    has(&refused, &["another process has it open", "end that process first", "ctxbench mcp files"]);
+    assert!(!refused.contains("unmount"), "{refused}");
+    assert!(dir.join("control").exists());
+    // The names and types of source 3 and of the SDKs.
+    first.says("remember", json!({"text": "Tea", "ttl": 3600}), "memory/private/kim/tea.md");
+    first.says("recall", json!({"query": "tea"}), "Tea");
+    first.end();
+}
+
 /// A question as long as the target of a symbolic link may be. In a name, a Chinese character takes nine bytes.
 fn long_question() -> String {
     let question = format!("RSI exit {}", "什么时候".repeat(340));

@@ -1,11 +1,12 @@
 //! `ctxbench mcp`: serves a backend's tools over MCP on standard input and output.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use backends::backend::{Access, Backend, Description, Workspace, WorkspaceConfig};
+use backends::backend::{Access, Backend, Description, FILES, Workspace, WorkspaceConfig};
 use backends::registry::Registry;
 use clap::Args;
 use mcp::{PreparedServer, SqlWorkers, Toolset, over, state};
@@ -68,6 +69,23 @@ fn of_agent(backend: &dyn Backend, agent: &str) -> anyhow::Result<Box<dyn Backen
     let memory =
         backend.describe().capabilities.answers_requests.then(|| backend.with_option(&format!("--agent-id={agent}")));
     memory.flatten().context(WITHOUT_AGENTS)
+}
+
+/// Whether another file system is mounted on `dir`. A mount whose daemon has ended does not count.
+fn is_mount_point(dir: &Path) -> bool {
+    let device = |dir: &Path| dir.metadata().map(|it| it.dev()).ok();
+    device(dir).is_some_and(|mounted| dir.parent().and_then(device) != Some(mounted))
+}
+
+/// Why a directory cannot be served that another process has mounted. To unmount it would end that process's memory.
+fn served_elsewhere(name: &str, dir: &Path) -> String {
+    let (files, dir) = (dir.join(FILES), dir.display());
+    let files = files.display();
+    format!(
+        "cannot open {name} in {dir}: another process has it open, and has mounted it on {files}; one process at a time can\n  \
+         fix: end that process first, or give this one another directory; `ctxbench mcp files {files}` offers the tools over \
+         the other process's mount, as its agent"
+    )
 }
 
 /// The tools, and the workspace that is closed after them.
@@ -142,6 +160,10 @@ impl Mcp {
             cpu: None,
             allow_other: false,
         };
+        // An attempt to open it would remove the other daemon's control socket.
+        if is_mount_point(&config.dir.join(FILES)) {
+            bail!(served_elsewhere(name, &config.dir));
+        }
         let workspace = backend.open(&config).with_context(|| format!("cannot open {name} in {}", dir.display()))?;
         Ok(Opened { toolsets: over(workspace.root())?, workspace: Some(workspace) })
     }
