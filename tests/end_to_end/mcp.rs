@@ -10,8 +10,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::common::{
-    CTXBENCH, Mount, Scratch, Succeeds, can_mount, ctxbench, has, installed, mountable, mounts_under, refused, run,
-    signal, stdout, text_of,
+    CTXBENCH, Mount, Scratch, Server, Succeeds, can_mount, ctxbench, has, installed, mountable, mounts_under, refused,
+    run, signal, stdout, text_of,
 };
 
 /// A session with a server.
@@ -24,8 +24,11 @@ pub struct Session {
 
 impl Session {
     pub fn new(arguments: &[&str]) -> Self {
-        let mut process =
-            ctxbench(["mcp"]).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        Self::of(ctxbench(["mcp"]).args(arguments))
+    }
+
+    pub fn of(command: &mut Command) -> Self {
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let input = process.stdin.take();
         let output = BufReader::new(process.stdout.take().unwrap());
         let mut session = Self { process, input, output, next: 0 };
@@ -196,6 +199,27 @@ fn a_second_server_on_a_memory_says_that_another_process_has_it_open() {
     first.says("remember", json!({"text": "Tea", "ttl": 3600}), "memory/private/kim/tea.md");
     first.says("recall", json!({"query": "tea"}), "Tea");
     first.end();
+}
+
+#[test]
+fn an_agents_memory_in_a_bucket_is_served_and_another_host_sees_what_it_wrote() {
+    let Some(scratch) = mountable() else { return };
+    let server = Server::start(&scratch.dir("server"), &["--server", "embedded"]);
+    let endpoint = server.announcement.endpoint.as_str();
+    let serve = |cache: &Path, agent: &str| {
+        Session::of(&mut server.command(&["mcp", "s3", "--endpoint", endpoint, "--agent-id", agent, text(cache)]))
+    };
+    let (a, b) = (scratch.dir("a"), scratch.dir("b"));
+    let mut session = serve(&a, "alice");
+    session.says("write_file", json!({"path": "plan.md", "content": "one"}), "Saved plan.md");
+    session.end();
+    let mut session = serve(&b, "alice");
+    session.says("read_file", json!({"path": "plan.md"}), "1|one");
+    session.end();
+    let mut session = serve(&scratch.dir("c"), "bob");
+    session.says("ls_files", json!({}), "No files");
+    session.end();
+    assert!(mounts_under(scratch.path()).is_empty());
 }
 
 /// A question as long as the target of a symbolic link may be. In a name, a Chinese character takes nine bytes.
@@ -414,6 +438,7 @@ fn a_server_without_a_usable_source_says_why() {
         (&["sql", "/nowhere/a.db"][..], missing),
         (&["nonsense", "/tmp"], "unknown backend"),
         (&["files"], "files needs a directory"),
+        (&["sqlite", "/nowhere/memory", "--endpoint", "http://127.0.0.1:1"], "--endpoint is for s3 only"),
         (&["s3-embedded", "/nowhere/memory"], "an S3 server that ends with this command"),
         (&["memory", "/nowhere/memory"], "are lost when this command ends"),
     ] {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use backends::backend::{Access, Backend, Description, FILES, Workspace, WorkspaceConfig};
+use backends::backend::{Access, Backend, Description, FILES, Launch, Workspace, WorkspaceConfig};
 use backends::registry::Registry;
 use clap::Args;
 use mcp::{PreparedServer, SqlWorkers, Toolset, over, state};
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// `sql FILE` offers the tool `query`, and with --writable also `execute`. `files DIR` offers file tools over a
 /// directory or a mount. `state` offers file tools over files that exist until the server ends. Any other backend keeps
 /// its files in DIR, and is mounted on DIR/mnt until the server ends. If the directory is an `agent-memory`, the tools
-/// `remember` and `recall` are offered, too. At the end of its input, the server answers the pending requests, for at
+/// `remember` and `recall` are offered, too. `s3` with --endpoint serves a memory in a bucket of your own. At the end of its input, the server answers the pending requests, for at
 /// most ten minutes, and exits.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -28,6 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
   ctxbench mcp files ~/notes                # ls_files, read_file, write_file, search
   ctxbench mcp agent-memory ~/memory        # these, remember and recall
   ctxbench mcp agent-memory ~/memory --agent-id akashi    # with private notes
+  ctxbench mcp s3 --endpoint http://127.0.0.1:9000 --agent-id kim ~/cache    # a memory in a bucket
   ctxbench mcp state")]
 pub struct Mcp {
     /// `sql`, `files`, or a backend: see `ctxbench list`.
@@ -37,9 +38,17 @@ pub struct Mcp {
     /// Let `sql` change rows: adds the tool `execute`.
     #[arg(long)]
     writable: bool,
-    /// The agent whose memory `agent-memory` serves: `remember` writes private notes, and other agents' are hidden.
+    /// The agent whose memory `agent-memory` serves: `remember` writes private notes, and other agents' are hidden. With
+    /// `s3`, the agent whose memory in the bucket is served [default: the user's name].
     #[arg(long, value_name = "NAME")]
     agent_id: Option<String>,
+    /// The S3 server of a bucket of your own, for `s3`; DIR keeps the cache. Keys come from the environment, as for
+    /// `ctxbench mount s3`.
+    #[arg(long, value_name = "URL")]
+    endpoint: Option<String>,
+    /// The bucket of `s3` [default: $CTXBENCH_S3_BUCKET, or ctxbench].
+    #[arg(long, value_name = "NAME", requires = "endpoint")]
+    bucket: Option<String>,
 }
 
 /// Refuses a backend that would not keep an agent's files: on a server that ends with this process, or in memory.
@@ -48,8 +57,7 @@ fn refuse_lost_files(backend: &dyn Backend) -> anyhow::Result<()> {
     if backend.ends_with_process() {
         bail!(
             "cannot serve {name}: its files would be on an S3 server that ends with this command; \
-             mount a bucket of your own (`ctxbench mount s3 --endpoint URL --bucket NAME DIR`), \
-             and serve the mount with `ctxbench mcp files DIR`"
+             serve a bucket of your own: ctxbench mcp s3 --endpoint URL --bucket NAME DIR"
         );
     }
     if !capabilities.persistent {
@@ -62,6 +70,9 @@ fn refuse_lost_files(backend: &dyn Backend) -> anyhow::Result<()> {
 }
 
 const WITHOUT_AGENTS: &str = "--agent-id is for agent-memory only\n  fix: leave it out, or serve a memory: ctxbench mcp agent-memory DIR --agent-id NAME";
+
+const WITHOUT_BUCKETS: &str =
+    "--endpoint is for s3 only\n  fix: leave it out, or serve a bucket: ctxbench mcp s3 --endpoint URL DIR";
 
 /// The memory of one agent. An id that is not a name is refused here, before anything is made or mounted.
 fn of_agent(backend: &dyn Backend, agent: &str) -> anyhow::Result<Box<dyn Backend>> {
@@ -117,6 +128,9 @@ impl Mcp {
         if self.agent_id.is_some() && matches!(name, "sql" | "files" | "state") {
             bail!("{WITHOUT_AGENTS}");
         }
+        if self.endpoint.is_some() && name != "s3" {
+            bail!("{WITHOUT_BUCKETS}");
+        }
         let toolsets: Vec<Box<dyn Toolset>> = match name {
             "sql" => {
                 let file = self.path("the database file")?.to_owned();
@@ -146,12 +160,17 @@ impl Mcp {
         if backend.access() != Access::Paths {
             bail!("{name} has no files that tools can read; `ctxbench list` shows the other backends");
         }
-        refuse_lost_files(backend.as_ref())?;
-        let backend = match &self.agent_id {
-            Some(agent) => of_agent(backend.as_ref(), agent)?,
-            None => backend,
-        };
         let dir = self.path("the directory that holds its files")?;
+        let backend = match (&self.endpoint, &self.agent_id) {
+            (Some(endpoint), _) => self.on_bucket(backend.as_ref(), endpoint, dir)?,
+            (None, agent) => {
+                refuse_lost_files(backend.as_ref())?;
+                match agent {
+                    Some(agent) => of_agent(backend.as_ref(), agent)?,
+                    None => backend,
+                }
+            }
+        };
         std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         let config = WorkspaceConfig {
             dir: dir.canonicalize().with_context(|| format!("cannot resolve {}", dir.display()))?,
@@ -166,6 +185,18 @@ impl Mcp {
         }
         let workspace = backend.open(&config).with_context(|| format!("cannot open {name} in {}", dir.display()))?;
         Ok(Opened { toolsets: over(workspace.root())?, workspace: Some(workspace) })
+    }
+
+    /// The backend on a bucket of the user, with its cache in `dir`.
+    fn on_bucket(&self, backend: &dyn Backend, endpoint: &str, dir: &Path) -> anyhow::Result<Box<dyn Backend>> {
+        let cache = std::path::absolute(dir).with_context(|| format!("cannot resolve {}", dir.display()))?;
+        let cache = cache.join("cache.s3.db");
+        let mut arguments = vec!["--endpoint".into(), endpoint.into(), "--cache".into(), cache.into()];
+        for (option, value) in [("--bucket", &self.bucket), ("--agent-id", &self.agent_id)] {
+            arguments.extend(value.iter().flat_map(|value| [option.into(), value.into()]));
+        }
+        let launch = Launch { arguments, environment: Vec::new() };
+        backend.with_launch(launch).context(WITHOUT_BUCKETS)
     }
 
     fn path(&self, what: &str) -> anyhow::Result<&Path> {
