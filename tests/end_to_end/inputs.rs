@@ -262,6 +262,14 @@ fn a_directory_without_a_run_is_refused() {
     has(&message, &["make a run with `ctxbench run`"]);
 }
 
+#[test]
+fn a_run_is_not_written_to_a_directory_that_is_called_as_a_url() {
+    for option in ["--out", "--results"] {
+        let message = refused(&["run", "--budget", "0.001", option, "s3://bucket/x"]);
+        has(&message, &[option, "a local directory, not to s3://"]);
+    }
+}
+
 /// The commands that a help lists.
 fn commands_in(help: &str) -> Vec<&str> {
     let heading = ["\nCommands:\n", "\nStores:\n"];

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use backends::cpu;
 use backends::registry::Registry;
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use fault::ScheduleEnd;
 use reports::render::number_of;
@@ -113,10 +114,10 @@ pub struct Options {
     #[arg(long)]
     pub seed: Option<u64>,
     /// Directory in which each run creates its own directory.
-    #[arg(long, value_name = "DIR", default_value = "results")]
+    #[arg(long, value_name = "DIR", default_value = "results", value_parser = local_path())]
     pub results: PathBuf,
     /// The run's directory, which must not contain a run yet [default: a directory under --results, named by the time].
-    #[arg(long, value_name = "DIR", conflicts_with = "results")]
+    #[arg(long, value_name = "DIR", conflicts_with = "results", value_parser = local_path())]
     pub out: Option<PathBuf>,
     /// Keep the measured workspaces in this directory, whatever file system it is on. Without this option, root gets a
     /// new journaled ext4 image for each epoch in $CTXBENCH_SCRATCH or /var/tmp, and other users get a plain directory
@@ -200,6 +201,21 @@ pub fn positive(text: &str) -> Result<f64, String> {
         Ok(number) if number > 0.0 && number.is_finite() => Ok(number),
         _ => Err("must be a number above 0".to_owned()),
     }
+}
+
+/// A path that no reader takes for a URL: a run is written to a directory of this machine.
+fn local_path() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| {
+        let text = path.to_string_lossy();
+        let scheme = text.split_once("://").map(|(scheme, _)| scheme.to_owned());
+        let is_scheme = |it: &String| !it.is_empty() && it.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+        match scheme.filter(is_scheme) {
+            Some(scheme) => Err(format!(
+                "a run is written to a local directory, not to {scheme}://; give a directory, and copy it there after the run"
+            )),
+            None => Ok(path),
+        }
+    })
 }
 
 fn not_negative(text: &str) -> Result<f64, String> {
