@@ -122,7 +122,9 @@ pub struct GenerateMountOptions {
     /// The subject of the file system [default: $CTXBENCH_PROMPT, or $LLMFS_PROMPT].
     #[arg(long, value_name = "TEXT")]
     prompt: Option<String>,
-    /// Take the names of the files from this JSON file instead of asking the model. Refused if a tree is already saved.
+    /// Take the names of the files from this JSON file instead of asking the model. Refused if a tree is already saved. The
+    /// file is {"entries": [{"path": "src/main.py", "kind": "file", "about": "prints hello"}, …]}; `kind` is file,
+    /// directory or symlink (with `target`), and `about` may be left out.
     #[arg(long, value_name = "FILE")]
     tree: Option<PathBuf>,
     /// The file in which the tree and its content are saved [default: DIR.llmfs.json].

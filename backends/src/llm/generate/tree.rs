@@ -27,6 +27,9 @@ const TOKENS_AN_ENTRY: u32 = 80;
 /// The longest path in bytes.
 const PATH_MAX: usize = 4096;
 
+/// The form of a tree, for errors.
+const FORM: &str = r#"{"entries": [{"path": "src/main.py", "kind": "file", "about": "prints hello"}]}"#;
+
 /// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -62,7 +65,7 @@ pub enum TreeError {
     #[error("the tree cannot be read as JSON: {0}")]
     NotJson(String),
     /// The JSON does not match the schema.
-    #[error("the tree does not fit its schema: {0}")]
+    #[error("the tree does not fit its schema, {FORM}: {0}")]
     Schema(String),
     /// An entry is invalid.
     #[error("the tree's entry {path:?} {why}")]
@@ -375,6 +378,9 @@ mod tests {
             assert!(error.contains(expected), "{entries}: {error}");
         }
         assert!(matches!(parse("[1,"), Err(TreeError::NotJson(_))));
+        let refused = parse(r#"[{"path":"a","kind":"file"}]"#).unwrap_err().to_string();
+        assert!(refused.contains(FORM), "{refused}");
+        parse(FORM).unwrap();
         let many: Vec<String> = (0..100_000).map(|at| file(&format!("f{at}"))).collect();
         assert_eq!(parse(&tree(&many.join(","))), Err(TreeError::TooMany(100_000)));
     }
