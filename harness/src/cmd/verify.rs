@@ -27,8 +27,10 @@ use crate::reporting::ReportInputs;
 /// run directory is not changed.
 ///
 /// What it cannot find: records that were invented consistently, a figure of a pass that was changed within what its
-/// histogram allows, a run that was repeated until its result pleased, a plan and command that were changed together, and
-/// receipts (machine, versions) that are not true. It does not repeat the measurement: `ctxbench reproduce` does.
+/// histogram allows, a count that no other record repeats, such as `system_calls` or `bytes_read` (a report that was made
+/// before the change differs; one that was made after it does not), a run that was repeated until its result pleased, a
+/// plan and command that were changed together, and receipts (machine, versions) that are not true. It does not repeat the
+/// measurement: `ctxbench reproduce` does.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench verify                                    # the newest run under results
