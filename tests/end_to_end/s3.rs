@@ -14,6 +14,7 @@ use object_store::ObjectStoreExt;
 use object_store::path::Path as Key;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::process::Signal;
+use serde_json::{Value, json};
 
 impl Server {
     /// Mounts alice's memory for `writer`, with a cache of its own.
@@ -386,6 +387,17 @@ fn the_history_of_a_memory_is_listed_shown_restored_checked_and_given_up() {
     let first = log.lines().next().unwrap();
     assert!(first.starts_with("4 2") && first.ends_with("Z a"), "{log}");
     assert_eq!(heads(&done("log x.bin")), [4]);
+    let json = done("log --format json");
+    let commits: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let numbers: Vec<u64> = commits.iter().map(|commit| commit["number"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, [4, 3, 2, 1]);
+    assert_eq!(first, format!("4 {} a", commits[0]["time"].as_str().unwrap()));
+    assert_eq!(commits[0]["writer"], "a");
+    let all: Vec<&Value> = commits.iter().flat_map(|commit| commit["changes"].as_array().unwrap()).collect();
+    let renamed = json!({"change": "renamed", "path": "kept", "from": "notes"});
+    for change in [renamed, json!({"change": "added", "path": "x.bin"})] {
+        assert!(all.contains(&&change), "{json}");
+    }
     assert_eq!(heads(&done("log notes/plan.md")), [4, 3, 2]);
     let reason = "no commit of agent alice changed nothing.md";
     refused("log nothing.md", reason);
