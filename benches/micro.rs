@@ -13,10 +13,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
 use backends::agent_memory::AgentMemory;
-use backends::memory::MemoryStore;
 use backends::sqlite::SqliteStore;
-use backends::store::{Attr, Caller, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use fuse::memory::MemoryStore;
+use fuse::store::{Attr, Caller, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp};
 use replay::{OpenFileTable, ResultBuffer, perform, prepare};
 use rundir::{Run, histogram};
 use rustix::fs::{AtFlags, CWD, statat};
@@ -184,7 +184,7 @@ fn stores(criterion: &mut Criterion) {
         }
         bench("list 1,000 with attributes", &mut |_| {
             let mut count = 0;
-            let mut emit = |entry: backends::store::DirEntry<'_>| {
+            let mut emit = |entry: fuse::store::DirEntry<'_>| {
                 count += usize::from(entry.attr.is_some());
                 ControlFlow::Continue(())
             };

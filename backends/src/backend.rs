@@ -8,11 +8,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fuse::Counters;
+use fuse::connection::{Connection, detach};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Serialize;
 
-use crate::fuse::Counters;
-use crate::fuse::connection::{Connection, detach};
 use crate::promise::Promises;
 use crate::source::Source;
 

@@ -10,7 +10,7 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Arg, ArgMatches, Args, Command, value_parser};
 use models::LlamaServer;
 
-use crate::store::{Caller, Store};
+use fuse::store::{Caller, Store};
 
 /// Why a store cannot be opened, in words for its user.
 pub type StoreOpenError = Box<dyn std::error::Error + Send + Sync>;

@@ -10,8 +10,8 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use backends::backend::{Access, Backend, Description, WorkspaceConfig, drop_machine_caches};
-use backends::cpu;
 use backends::services::Services;
+use fuse::cpu;
 use hdrhistogram::Histogram;
 use rundir::{CellEpoch, Counted, DaemonCounters, Latencies, Limits, Load, Memory, Outcome, SCHEMA_VERSION, Sample};
 use rustix::process::{Pid, Signal, kill_process};

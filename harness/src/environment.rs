@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use backends::fuse::connection::fusectl;
+use fuse::connection::fusectl;
 use rundir::{Environment, SCHEMA_VERSION, ScratchReceipt};
 
 use crate::scratch::ScratchDisk;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use backends::fuse::connection::{FUSECTL, mounts};
+use fuse::connection::{FUSECTL, mounts};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 /// Source of our mounts in the mount table; the process id follows.

@@ -54,9 +54,9 @@ mod testing;
 
 use std::process::ExitCode;
 
-use backends::daemon_log;
 use backends::registry::Registry;
 use clap::Parser;
+use fuse::daemon_log;
 
 /// Runs the command of this process's arguments.
 pub fn main() -> ExitCode {

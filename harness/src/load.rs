@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use anyhow::Context;
-use backends::cpu;
+use fuse::cpu;
 
 /// Bytes of the written file.
 const FILE_BYTES: usize = 64 << 20;

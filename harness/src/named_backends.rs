@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use backends::backend::{Backend, Unavailable, Workspace, WorkspaceConfig};
-use backends::fuse::connection::mount_of;
+use fuse::connection::mount_of;
 
 use crate::interrupt::Interrupt;
 use crate::plan::LiveArm;
@@ -127,9 +127,10 @@ fn unseen_daemon(workspace: &mut dyn Workspace) -> io::Result<Option<Unavailable
 
 #[cfg(test)]
 mod tests {
+    use backends::registry::Registry;
+
     use super::*;
     use crate::plan::single_arms;
-    use backends::registry::Registry;
 
     fn arm(dir: &Path, definition: &str) -> Vec<LiveArm> {
         let head = "name = 'x'\nsummary = 's'\ndurability = 'd'\npersistent = true\ndaemons = 1\n";

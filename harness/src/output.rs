@@ -6,7 +6,7 @@ use std::fmt::Arguments;
 use std::io::{ErrorKind, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use backends::daemon_log;
+use fuse::daemon_log;
 use inputs::border;
 
 /// Whether a write has failed. Static, because `print!` has no other place for it.

@@ -209,7 +209,7 @@ fn a_write_with_a_durability_flag_syncs_the_log() {
     let (dir, control) = (scratch.dir("ctx"), scratch.path().join("control"));
     let mount = Mount::new("sqlite", &dir, &["--control", control.to_str().unwrap()]);
     let syncs = || {
-        let counters = backends::fuse::ask(&control, backends::fuse::ControlCommand::Counters).unwrap();
+        let counters = fuse::ask(&control, fuse::ControlCommand::Counters).unwrap();
         counters.store["log_syncs"] + counters.store["redo_syncs"]
     };
     let write = |name: &str, flags: i32| {

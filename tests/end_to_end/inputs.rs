@@ -249,7 +249,7 @@ fn a_log_level_that_is_none_is_named_and_changes_nothing() {
         stderr(&command.env("CTXBENCH_LOG", levels).succeeds())
     };
     has(&listed("a=b=c"), &["CTXBENCH_LOG is ignored", "give levels"]);
-    assert_eq!(listed("warn,backends=trace"), "");
+    assert_eq!(listed("warn,sqlite=trace"), "");
 }
 
 #[test]

@@ -107,7 +107,7 @@ fn a_panic_fails_only_the_call_that_meets_it() {
         while met < 6 {
             asked += 1;
             assert!(asked < 30, "{met} of {asked} panics met a call");
-            backends::fuse::ask(&control, backends::fuse::ControlCommand::PanicNext).unwrap();
+            fuse::ask(&control, fuse::ControlCommand::PanicNext).unwrap();
             let name = dir.join(format!("new-{asked}"));
             let failed = match met % 3 {
                 0 => fs::metadata(&name).map(|_| ()),

@@ -7,10 +7,11 @@ use std::process::Command;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use fuse::{ControlCommand, ask};
+
 use crate::common::{
     Mount, Scratch, can_mount, ctxbench, embedded, mountable, mounts_under, set_server, signal, wait_for, wait_up_to,
 };
-use backends::fuse::{ControlCommand, ask};
 use models::{Behaviour, FakeServer};
 
 const OPENS: usize = 10_000;

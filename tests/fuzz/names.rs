@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use backends::memory::MemoryStore;
 use backends::sqlite::SqliteStore;
-use backends::store::{Caller, Kind, NAME_MAX, NewNode, ROOT, RenameMode, Store, Timestamp};
+use fuse::memory::MemoryStore;
+use fuse::store::{Caller, Kind, NAME_MAX, NewNode, ROOT, RenameMode, Store, Timestamp};
 use rand::RngExt;
 
 use crate::{Rng, fuzz, mutation};
@@ -51,7 +51,7 @@ fn check(store: &dyn Store, input: &[u8]) {
         }
     }
     let mut listed = BTreeMap::new();
-    let mut emit = |entry: backends::store::DirEntry<'_>| {
+    let mut emit = |entry: fuse::store::DirEntry<'_>| {
         listed.insert(entry.name.to_vec(), entry.ino);
         ControlFlow::Continue(())
     };

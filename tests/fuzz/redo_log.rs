@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use backends::sqlite::SqliteStore;
-use backends::store::{Caller, Kind, NewNode, ROOT, Store, Timestamp, XattrMode};
+use fuse::store::{Caller, Kind, NewNode, ROOT, Store, Timestamp, XattrMode};
 use rand::RngExt;
 
 use crate::{Rng, fuzz, mutation};

@@ -47,7 +47,7 @@ const BORDERS: [Border; 8] = [
         within: &[""],
         allowed: &[
             ("harness/src/output.rs", "the border"),
-            ("backends/src/daemon_log.rs", "the log, whose lines are encoded"),
+            ("backends/fuse/src/daemon_log.rs", "the log, whose lines are encoded"),
             ("harness/src/cmd/mod.rs", "asks whether it is a terminal"),
             ("harness/src/progress_line.rs", "asks whether it is a terminal"),
             ("harness/src/cmd/shell.rs", "completions and manual pages of our own"),

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::store::{Ino, Timestamp};
+use fuse::store::{Ino, Timestamp};
 
 /// Inode numbers of answers have this bit, which those of files never have.
 const ANSWER: Ino = 1 << 62;

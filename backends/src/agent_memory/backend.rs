@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use clap::Args;
+use fuse::store::Store;
 use s3::config::check_name;
 
 use super::{AgentMemory, Embeddings};
@@ -13,7 +14,6 @@ use crate::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions
 use crate::mounted::{MountedStore, description};
 use crate::promise::Promises;
 use crate::sqlite::backend::{DatabaseOptions, PROMISES, STATE, STORE, offline_read};
-use crate::store::Store;
 
 /// One SQLite file with notes that can be searched and recalled: see docs/MEMORY.md.
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
+use fuse::store::{Attr, Errno, Ino, Result, Timestamp};
 use rusqlite::Row;
 
 use super::embedder::EmbeddingState;
@@ -15,7 +16,6 @@ use super::request::Aspect;
 use super::{date, moment};
 use crate::sqlite::db::Db;
 use crate::sqlite::nodes::{self, signed, unsigned};
-use crate::store::{Attr, Errno, Ino, Result, Timestamp};
 
 /// The most notes or events in an answer.
 const SHOWN: usize = 100;
@@ -88,7 +88,7 @@ pub(super) struct Stats<'a> {
 pub(super) fn stats(db: &Db, scope: &Scope, stats: &Stats<'_>) -> Result<String> {
     let number = |sql: &'static str, params: &[&dyn rusqlite::ToSql]| {
         let number: Option<i64> = db.row(sql, params, |row| row.get(0))?;
-        Ok::<_, crate::store::StoreError>(number.unwrap_or(0))
+        Ok::<_, fuse::store::StoreError>(number.unwrap_or(0))
     };
     let here = scope.all();
     let below = number("SELECT count(*) FROM memory_text WHERE memory_text MATCH ?1", &[&here])?;

@@ -5,12 +5,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::answers::is_answer;
-use super::{AgentMemory, EmbeddingState, metadata, request};
-use crate::store::{
+use fuse::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode, RenameMode, Result, Seek,
     Slow, StatFs, Store, XattrMode, slice,
 };
+
+use super::answers::is_answer;
+use super::{AgentMemory, EmbeddingState, metadata, request};
 
 /// `EPERM` for an answer, which cannot be changed.
 fn check_file(ino: Ino) -> Result<()> {

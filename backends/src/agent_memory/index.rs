@@ -2,6 +2,7 @@
 //!
 //! The triggers run in the transaction of the change, also on a `sqlite` mount, so no change is missed.
 
+use fuse::store::{Attr, Ino, Kind, Result, StoreError, Timestamp};
 use rusqlite::params;
 
 use super::merging;
@@ -12,7 +13,6 @@ use super::words::{fingerprint, stem, words};
 use crate::sqlite::db::Db;
 use crate::sqlite::nodes::{self, signed, unsigned};
 use crate::sqlite::{HEAD, content, xattrs};
-use crate::store::{Attr, Ino, Kind, Result, StoreError, Timestamp};
 
 /// The version of the index, as in `schema.sql`.
 const VERSION: &str = "4";
@@ -43,7 +43,7 @@ pub(super) fn prepare(db: &Db) -> Result<()> {
             "the index of notes has version {}, and this ctxbench knows version {VERSION}: remove the index (docs/MEMORY.md); the next mount builds a new one",
             version.unwrap_or_default()
         );
-        return Err(StoreError::storage(crate::store::Errno::INVAL, reason));
+        return Err(StoreError::storage(fuse::store::Errno::INVAL, reason));
     }
     merging::prepare(db)
 }

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use fuse::store::Result;
 use parking_lot::{Mutex, RwLock};
 
 use super::meaning::Meaning;
@@ -14,7 +15,6 @@ use super::pace::{PART, Pace, Work};
 use super::paths::PathCache;
 use super::{Clock, index, merging};
 use crate::sqlite::SqliteStore;
-use crate::store::Result;
 
 /// The most inodes that a request indexes in one transaction: calls wait for it.
 const BATCH: usize = 512;

@@ -1,7 +1,8 @@
 //! The mean length of notes, which BM25 needs.
 
+use fuse::store::Result;
+
 use crate::sqlite::db::Db;
-use crate::store::Result;
 
 /// The mean number of words in a note, names and tags included, from the record that FTS5 keeps for its own `bm25()`:
 /// the number of rows, and the words of each column, as SQLite's variable-length integers.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use fuse::store::Result;
 use parking_lot::{Condvar, Mutex};
 use rusqlite::params;
 
@@ -20,7 +21,6 @@ use super::vectors::{Signs, cosine, packed};
 use crate::sqlite::db::{Db, first};
 use crate::sqlite::nodes::{self, unsigned};
 use crate::sqlite::{SqliteStore, content};
-use crate::store::Result;
 
 /// Bytes of a body that are read, more than a model embeds.
 const TEXT_MAX: usize = 4096;

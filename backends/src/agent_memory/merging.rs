@@ -4,8 +4,9 @@
 //! is spread over segments is also too short for FTS5's skip index. A query for two words then reads all of
 //! the longer list. Steps lock the database for a millisecond or two each.
 
+use fuse::store::Result;
+
 use crate::sqlite::db::Db;
-use crate::store::Result;
 
 /// About how many index pages, of 4 KiB, a step writes. Other threads wait for the database meanwhile.
 const STEP_PAGES: i64 = 16;
@@ -51,10 +52,11 @@ fn merge(db: &Db, pages: i64) -> Result<bool> {
 mod tests {
     use std::time::{Duration, Instant};
 
+    use fuse::store::{Caller, Kind, NewNode, ROOT, Store, Timestamp};
+
     use super::*;
     use crate::agent_memory::{AgentMemory, index};
     use crate::sqlite::SqliteStore;
-    use crate::store::{Caller, Kind, NewNode, ROOT, Store, Timestamp};
 
     const OWNER: Caller = Caller { uid: 0, gid: 0, now: Timestamp(0) };
 

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use crate::store::{Errno, XATTR_VALUE_MAX};
+use fuse::store::{Errno, XATTR_VALUE_MAX};
 
 /// Importance of a note that does not set it.
 pub(super) const DEFAULT_IMPORTANCE: f64 = 0.5;

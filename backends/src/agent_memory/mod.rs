@@ -31,11 +31,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fuse::store::{Attr, Caller, Errno, Ino, Kind, NewNode, ROOT, Result, Store, StoreError, Timestamp};
 use parking_lot::Mutex;
 
 use crate::sqlite::db::Db;
 use crate::sqlite::{HEAD, SqliteOpenError, SqliteStore, content};
-use crate::store::{Attr, Caller, Errno, Ino, Kind, NewNode, ROOT, Result, Store, StoreError, Timestamp};
 use answers::{Answer, Answers};
 pub(crate) use backend::{AgentMemoryMount, AgentMemoryOptions};
 use describe::Stats;

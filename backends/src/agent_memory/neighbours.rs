@@ -1,10 +1,10 @@
 //! Neighbours of a note: the note before and after it in a series, as the turns `007.md` and `008.md` of a conversation.
 //! A question often has the words of one turn, and its answer is in the next.
 
+use fuse::store::Result;
 use rusqlite::{CachedStatement, params};
 
 use crate::sqlite::db::{Db, first};
-use crate::store::Result;
 
 /// How far apart neighbours may be, in nanoseconds: ten minutes.
 const APART: i64 = 600 * 1_000_000_000;

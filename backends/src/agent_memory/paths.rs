@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use fuse::store::{Ino, ROOT, Result};
 use parking_lot::Mutex;
 
 use super::passage::shown_name;
 use crate::sqlite::db::Db;
 use crate::sqlite::nodes::{self, Steps, signed, unsigned};
-use crate::store::{Ino, ROOT, Result};
 
 /// The most cached paths; when there are more, the cache is cleared.
 const KEPT: usize = 65_536;

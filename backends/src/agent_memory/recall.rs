@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
+use fuse::store::{Result, Timestamp};
 use rusqlite::{CachedStatement, Row, params};
 
 use super::Failure;
@@ -21,7 +22,6 @@ use super::sections::{self, Relevant};
 use super::vectors::{cosine, towards};
 use super::words::{count, hash, length, question, stem};
 use crate::sqlite::db::{Db, first};
-use crate::store::{Result, Timestamp};
 
 /// How many notes the words of a question may have together before only the newest of them are read.
 const READ: usize = 8192;

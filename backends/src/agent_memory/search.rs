@@ -5,6 +5,7 @@
 
 use std::cmp::Reverse;
 
+use fuse::store::{Ino, Result, Timestamp};
 use rusqlite::{ErrorCode, params};
 
 use super::index::text_from;
@@ -14,7 +15,6 @@ use super::words::question;
 use super::{Failure, date};
 use crate::sqlite::db::Db;
 use crate::sqlite::nodes::{self, unsigned};
-use crate::store::{Ino, Result, Timestamp};
 
 /// A matching note.
 #[derive(Debug)]
@@ -131,10 +131,11 @@ pub(super) fn body(db: &Db, hit: &Hit) -> Result<Option<String>> {
 
 #[cfg(test)]
 mod tests {
+    use fuse::store::Caller;
+
     use super::*;
     use crate::agent_memory::index;
     use crate::sqlite::SqliteStore;
-    use crate::store::Caller;
 
     #[test]
     fn a_search_reads_from_the_last_indexed_on_without_sorting() {

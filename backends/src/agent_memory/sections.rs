@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 
+use fuse::store::{Ino, Result, Timestamp};
 use rusqlite::CachedStatement;
 
 use super::passage::{self, Wanted};
@@ -14,7 +15,6 @@ use super::search::{Hit, body};
 use super::{Failure, date};
 use crate::sqlite::db::{Db, first};
 use crate::sqlite::nodes::{signed, unsigned};
-use crate::store::{Ino, Result, Timestamp};
 
 /// The fewest tokens of a note in an answer: `## /a`, a newline, and a word.
 const SECTION_MIN: u64 = 4;

@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fuse::Counters;
+use fuse::connection::{Connection, detach, mount_at};
 use include_dir::{Dir, include_dir};
 use inputs::sha256;
 
@@ -24,8 +26,6 @@ use crate::backend::{
     WorkspaceConfig, kernel,
 };
 use crate::child::last_lines;
-use crate::fuse::Counters;
-use crate::fuse::connection::{Connection, detach, mount_at};
 use crate::services::Services;
 use crate::services::s3::Server;
 use command::{CommandContext, Running, run, start};

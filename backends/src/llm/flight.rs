@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use models::Cancel;
 use parking_lot::{Condvar, Mutex};
 
-use crate::fuse::interrupt::{Requester, requester};
-use crate::store::{Errno, Result, StoreError};
+use fuse::interrupt::{Requester, requester};
+use fuse::store::{Errno, Result, StoreError};
 
 /// How often a waiting call checks whether its caller was interrupted.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -84,6 +84,16 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K
         key: K,
         work: impl FnOnce(&Cancel) -> Outcome<T> + Send + 'static,
     ) -> Result<T> {
+        self.join_for(requester, key, work)
+    }
+
+    /// As [`Flights::join`], for the requester that `requester` describes.
+    fn join_for(
+        self: &Arc<Self>,
+        requester: fn() -> Requester,
+        key: K,
+        work: impl FnOnce(&Cancel) -> Outcome<T> + Send + 'static,
+    ) -> Result<T> {
         let (flight, is_new) = {
             let mut running = self.running.lock();
             if let Some(flight) = running.get(&key).cloned() {
@@ -110,7 +120,7 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K
         if is_new {
             self.start(&key, &flight, work);
         }
-        self.wait(&key, &flight)
+        self.wait(requester, &key, &flight)
     }
 
     fn start(
@@ -131,7 +141,7 @@ impl<K: Eq + Hash + Clone + Send + 'static, T: Clone + Send + 'static> Flights<K
         }
     }
 
-    fn wait(self: &Arc<Self>, key: &K, flight: &Arc<Flight<T>>) -> Result<T> {
+    fn wait(self: &Arc<Self>, requester: fn() -> Requester, key: &K, flight: &Arc<Flight<T>>) -> Result<T> {
         let mut state = flight.state.lock();
         loop {
             if let Some(outcome) = &state.outcome {
@@ -283,9 +293,8 @@ mod tests {
             }
         };
         // A call whose caller has a caught signal pending.
-        let interrupted = |key: u64, takes: u64| {
-            crate::fuse::interrupt::while_interrupted(|| flights.join(key, work(Duration::from_millis(takes))))
-        };
+        let interrupted =
+            |key: u64, takes: u64| flights.join_for(|| Requester::Interrupted, key, work(Duration::from_millis(takes)));
         // The caller repeats its call while the work runs, and after the work has ended.
         for pause in [10, 600] {
             works.store(0, Ordering::Relaxed);
@@ -311,7 +320,7 @@ mod tests {
         let flights: Arc<Flights<u64, bool>> = Arc::default();
         let (sender, cancelled) = std::sync::mpsc::channel();
         // A caller's thread that does not exist counts as gone.
-        let interrupted = crate::fuse::interrupt::on_behalf_of(u32::MAX, || {
+        let interrupted = fuse::interrupt::on_behalf_of(u32::MAX, || {
             flights.join(1, move |cancel| {
                 while !cancel.is_cancelled() {
                     std::thread::sleep(Duration::from_millis(1));

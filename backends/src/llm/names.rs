@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use crate::store::{Ino, ROOT, RenameMode};
+use fuse::store::{Ino, ROOT, RenameMode};
 
 /// The longest path that a prompt shows, in bytes: `PATH_MAX` of Linux. Each operation is a line of later prompts.
 pub(super) const PATH_MAX: usize = 4096;

@@ -11,11 +11,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use fuse::MountError;
+
 use crate::backend::{
     Backend, Capabilities, Description, Launch, Need, PropertyCall, Unavailable, Versions, Workspace, WorkspaceConfig,
     kernel,
 };
-use crate::fuse::{self, MountError};
 use crate::promise::Promises;
 use crate::source::Source;
 use workspace::MountedWorkspace;

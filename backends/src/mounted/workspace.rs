@@ -7,11 +7,12 @@ use std::process::{Child, ChildStdin, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use fuse::Counters;
+use fuse::connection::{Connection, mount_at};
+
 use super::{Mounted, READY};
 use crate::backend::{Backend, KillHandle, PropertyCall, Workspace, WorkspaceConfig};
 use crate::child::{last_lines, wait};
-use crate::fuse::connection::{Connection, mount_at};
-use crate::fuse::{self, Counters};
 
 /// How long [`MountedWorkspace::sync`](Workspace::sync) waits for the daemon's background work.
 const BACKGROUND_MAX: Duration = Duration::from_secs(100);

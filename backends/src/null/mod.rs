@@ -8,7 +8,7 @@ mod backend;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::ops::ControlFlow;
 
-use crate::store::{Attr, Caller, Change, Coherence, DirEntry, FIRST_COOKIE, Ino, Kind, ROOT, Result, Store};
+use fuse::store::{Attr, Caller, Change, Coherence, DirEntry, FIRST_COOKIE, Ino, Kind, ROOT, Result, Store};
 
 pub(crate) use backend::{NullMount, NullOptions};
 
@@ -119,8 +119,9 @@ impl Store for NullStore {
 
 #[cfg(test)]
 mod tests {
+    use fuse::store::Timestamp;
+
     use super::*;
-    use crate::store::Timestamp;
 
     #[test]
     fn names_have_fixed_kinds_and_files_are_zeros() {

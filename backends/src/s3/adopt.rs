@@ -4,13 +4,13 @@ use std::cell::RefCell;
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
+use fuse::store::{Attr, Caller, Errno, Ino, Kind, Result, Store, StoreError, Timestamp, XattrMode};
 use s3::merge::Merged;
 use s3::tree::{Body, CHUNK, Chunk, Content, Node, NodeId, Place, Tree};
 
 use super::tables::{self, Placeholders};
 use crate::sqlite::db::Db;
 use crate::sqlite::{HEAD, SqliteStore, content, names, nodes, xattrs};
-use crate::store::{Attr, Caller, Errno, Ino, Kind, Result, Store, StoreError, Timestamp, XattrMode};
 
 /// The changes of another writer's commit, for the kernel's caches and for the work after the transaction.
 #[derive(Debug, Default)]
@@ -212,7 +212,7 @@ impl Adopting<'_> {
             ctime: self.caller.now,
             btime: Timestamp(node.attributes.btime),
         };
-        let parent = (kind == Kind::Directory).then_some(crate::store::ROOT);
+        let parent = (kind == Kind::Directory).then_some(fuse::store::ROOT);
         nodes::insert(self.db, &attr, parent, target)?;
         tables::identify(self.db, ino, id)
     }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use fuse::store::{Caller, Errno, Ino, Kind, ROOT, Result, Store, StoreError, Timestamp};
 use s3::merge::{MERGE_MAX, Merged, Needs};
 use s3::replica::{Head, Local, MergeWork, Replica, ReplicaError, Writer};
 use s3::tree::{CHUNK, Changes, Content, NodeId, Tree};
@@ -19,7 +20,6 @@ use super::tables::{self, Advance, Placeholders};
 use super::unread::{Arrived, Unread};
 use crate::sqlite::db::Db;
 use crate::sqlite::{SqliteStore, held, nodes};
-use crate::store::{Caller, Errno, Ino, Kind, ROOT, Result, Store, StoreError, Timestamp};
 
 /// How often a long file that changes meanwhile is hashed without the lock, before it is hashed with it.
 const HASHED_AHEAD_MAX: u32 = 3;

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 
-use crate::store::{Errno, Result, StoreError};
+use fuse::store::{Errno, Result, StoreError};
 
 /// How many downloads of a mount are under way at once; each holds its chunk in memory. Those that no caller waits for
 /// any more count, too.

@@ -7,6 +7,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, s
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use fuse::interrupt::requester_gave_up;
+use fuse::store::{Errno, Ino, Store, StoreError, Timestamp};
 use parking_lot::Mutex;
 use s3::checkout::random;
 use s3::objects::Fault;
@@ -23,8 +25,6 @@ use super::link::{Link, Log};
 use super::mirroring::Mirror;
 use super::tables;
 use super::{GIVE_UP_EVERY, Inner, session_error};
-use crate::fuse::interrupt::requester_gave_up;
-use crate::store::{Errno, Ino, Store, StoreError, Timestamp};
 
 /// The longest pause after failures in a row.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use fuse::interrupt::requester_gave_up;
+use fuse::store::{Errno, Ino, Result, StoreError};
 use futures::{StreamExt, stream};
 use network::limits;
 use parking_lot::{Mutex, MutexGuard};
@@ -12,10 +14,8 @@ use s3::session::fetch;
 use s3::tree::{CHUNK, Chunk};
 
 use super::{GIVE_UP_EVERY, Inner, S3Store, adopt, session_error, tables};
-use crate::fuse::interrupt::requester_gave_up;
 use crate::sqlite::db::Db;
 use crate::sqlite::nodes;
-use crate::store::{Errno, Ino, Result, StoreError};
 
 /// How many chunks of one read are fetched at once; each is held in memory.
 const AT_ONCE: usize = 2;
@@ -170,6 +170,8 @@ impl Inner {
 mod tests {
     use std::path::Path;
 
+    use fuse::interrupt::on_behalf_of;
+    use fuse::store::{Caller, Kind, NewNode, ROOT, Store, Timestamp};
     use s3::config::{AccessKey, MirrorMode, S3Config, Secret, SyncMode};
     use servers::{Embedded, Proxy, ServerAccess};
 
@@ -177,8 +179,6 @@ mod tests {
 
     use super::super::OpenOptions;
     use super::*;
-    use crate::fuse::interrupt::while_interrupted;
-    use crate::store::{Caller, Kind, NewNode, ROOT, Store, Timestamp};
 
     fn caller() -> Caller {
         Caller { uid: 1, gid: 1, now: Timestamp(0) }
@@ -236,7 +236,8 @@ mod tests {
         let ino = there.lookup(ROOT, b"long").unwrap().ino;
         let (mut read, mut interrupted) = (Vec::new(), 0);
         let began = Instant::now();
-        while let Err(error) = while_interrupted(|| there.read(ino, 0, content.len(), &mut read)) {
+        // A thread that does not exist has given up.
+        while let Err(error) = on_behalf_of(u32::MAX, || there.read(ino, 0, content.len(), &mut read)) {
             assert_eq!(error.errno, Errno::INTR);
             interrupted += 1;
             assert!(began.elapsed() < Duration::from_secs(20), "no progress");

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
+use fuse::store::{Ino, KernelCache, Store};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::sqlite::SqliteStore;
-use crate::store::{Ino, KernelCache, Store};
 
 /// How long the invalidation of an inode is put off while reads of it wait for the bucket.
 const READ_PATIENCE: Duration = Duration::from_secs(60);

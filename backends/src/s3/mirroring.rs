@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use fuse::store::Result;
 use parking_lot::{Condvar, Mutex};
 use s3::client::{Bucket, Client, MirrorClient};
 use s3::config::{MirrorMode, S3Config};
@@ -19,7 +20,6 @@ use tokio::runtime::Runtime;
 use super::cache::Cache;
 use super::{Inner, tables};
 use crate::sqlite::held;
-use crate::store::Result;
 
 /// The pause after a failure.
 const RETRY_AFTER: Duration = Duration::from_secs(10);

@@ -29,6 +29,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use fuse::store::{
+    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode, RenameMode, Result, Seek,
+    Slow, StatFs, Store, StoreError, XattrMode,
+};
 use s3::client::{Bucket, Client};
 use s3::config::{S3Config, SyncMode};
 use s3::objects::Fault;
@@ -37,10 +41,6 @@ use s3::tree::Chunk;
 use tokio::runtime::Runtime;
 
 use crate::sqlite::{SqliteStore, held};
-use crate::store::{
-    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode, RenameMode, Result, Seek,
-    Slow, StatFs, Store, StoreError, XattrMode,
-};
 pub use backend::BucketMount;
 pub(crate) use backend::{S3Mount, S3Variant};
 pub(crate) use bare::S3Bare;

@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
+use fuse::store::{Ino, Result};
 use s3::tree::NodeId;
 use serde::{Deserialize, Serialize};
 
 use super::tables::{self, Advance};
 use crate::sqlite::db::Db;
-use crate::store::{Ino, Result};
 
 /// A change of the cache's own tables. A change of this type, or of one in it, needs a new [`tables::TABLES_VERSION`].
 #[derive(Debug, Deserialize, Serialize)]
@@ -69,12 +69,12 @@ pub(super) fn apply(db: &Db, note: &[u8]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use fuse::store::{Caller, Errno, Kind, NewNode, Store, StoreError, Timestamp};
     use s3::replica::Head;
     use s3::tree::{Changes, Hash, Tree};
 
     use super::*;
     use crate::sqlite::SqliteStore;
-    use crate::store::{Caller, Errno, Kind, NewNode, Store, StoreError, Timestamp};
 
     #[test]
     fn a_change_that_fails_undoes_no_note() {
@@ -86,7 +86,7 @@ mod tests {
             store.transaction(|db| db.connection.execute_batch(include_str!("schema.sql")).map_err(StoreError::from));
         made.unwrap();
         let node = NewNode { kind: Kind::File, permissions: 0o600, rdev: 0, target: b"" };
-        let ino = store.create(&owner, crate::store::ROOT, b"a", &node).unwrap().ino;
+        let ino = store.create(&owner, fuse::store::ROOT, b"a", &node).unwrap().ino;
         let head = Head { number: 1, hash: Hash([1; 32]), first: Hash([2; 32]) };
         let batch = Batch { writer: 9, identified: vec![ino], ends: true, intent: Some([7; 16]) };
         let step = Advance::make(&mut Tree::default(), head, &Changes::default(), None);
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(before.0, head);
         assert_eq!(before.1, Some(NodeId { writer: 9, ino }));
         assert_eq!(before.2, [[7; 16]]);
-        assert_eq!(before.3, [(crate::store::ROOT, b"a".to_vec())]);
+        assert_eq!(before.3, [(fuse::store::ROOT, b"a".to_vec())]);
         let failed: Result<()> = store.transaction(|db| {
             tables::identify(db, ino, NodeId { writer: 5, ino })?;
             Err(Errno::NOSPC.into())

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use fuse::store::{Caller, ROOT, Store, StoreError};
 use s3::bucket::S3OpenError;
 use s3::checkout::{now, random};
 use s3::client::{Bucket, Client};
@@ -21,7 +22,6 @@ use super::tables::{self, Placeholders, TABLES_VERSION};
 use super::unread::Unread;
 use super::{Counters, Inner, S3Store, notes, recovery};
 use crate::sqlite::{self, SqliteStore, names};
-use crate::store::{Caller, ROOT, Store, StoreError};
 
 /// Options that a mount uses only on request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use fuse::store::{Caller, Errno, Ino, Kind, NewNode, ROOT, Result, Store, StoreError, Timestamp};
 use s3::tree::{Content, Node};
 
 use super::cache::Cache;
@@ -13,7 +14,6 @@ use super::open::{OpenError, files_of};
 use super::{notes, tables};
 use crate::sqlite::db::Db;
 use crate::sqlite::{SqliteStore, held, names, nodes};
-use crate::store::{Caller, Errno, Ino, Kind, NewNode, ROOT, Result, Store, StoreError, Timestamp};
 
 /// Quarantines a cache; returns its new path.
 pub(super) fn quarantine(file: &Path) -> std::result::Result<PathBuf, OpenError> {

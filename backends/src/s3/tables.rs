@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use fuse::store::{Errno, Ino, Result, StoreError};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rusqlite::{Row, params};
 use s3::replica::Head;
@@ -12,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use crate::sqlite::content;
 use crate::sqlite::db::Db;
 use crate::sqlite::nodes::{signed, unsigned};
-use crate::store::{Errno, Ino, Result, StoreError};
 
 /// The version of the tables in `schema.sql`.
 pub(super) const TABLES_VERSION: &str = "12";

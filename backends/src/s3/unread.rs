@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use fuse::store::{Attr, Caller, Ino, Kind, Result, Timestamp};
 use parking_lot::Mutex;
 use s3::merge::{Fetched, Merged, conflict_name};
 use s3::tree::{Changes, Chunk, Content, Entry, Name, Node, NodeId, Place, ROOT, Tree};
@@ -21,7 +22,6 @@ use super::tables;
 use super::{Inner, S3Store};
 use crate::sqlite::db::Db;
 use crate::sqlite::{names, nodes};
-use crate::store::{Attr, Caller, Ino, Kind, Result, Timestamp};
 
 /// How long an edit may have been in progress when a version of another host arrived. A later overwrite is taken for one
 /// that wants to replace whatever is there.
@@ -197,7 +197,7 @@ impl Inner {
         }
         let parent = parent.unwrap_or_else(|| {
             dir = ROOT;
-            crate::store::ROOT
+            fuse::store::ROOT
         });
         let number = version.number;
         let mut attempt = 0;

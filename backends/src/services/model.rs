@@ -9,12 +9,12 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
+use fuse::cpu;
 use inputs::{sha256, variable};
 use models::{Cassette, LlamaServer, Model, Pace, check_gguf, find_llama_server, find_model, sha256_of};
 use parking_lot::Mutex;
 
 use crate::backend::{Unavailable, Versions};
-use crate::cpu;
 
 /// The variable with the URL of an OpenAI-compatible server, for the `-given` backends.
 pub const SERVER: &str = "CTXBENCH_MODEL_URL";

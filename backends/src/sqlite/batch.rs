@@ -8,6 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use fuse::store::{Result, StoreError};
 use parking_lot::Mutex;
 use rusqlite::Connection;
 
@@ -20,7 +21,6 @@ use super::record;
 use super::redo::{self, ReadError, Redo};
 use super::set_aside;
 use super::transaction::locked;
-use crate::store::{Result, StoreError};
 
 /// How long a transaction may stay open: other programs see a change that much later.
 const OPEN_FOR: Duration = Duration::from_millis(100);
@@ -221,15 +221,15 @@ fn run(db: &Mutex<Db>, woken: &Receiver<()>) {
 mod tests {
     use std::ops::ControlFlow;
 
+    use fuse::store::{
+        Allocate, Caller, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp, XattrMode,
+    };
     use rusqlite::hooks::{AuthAction, AuthContext, Authorization, TransactionOperation};
 
     use super::*;
     use crate::sqlite::files::beside;
     use crate::sqlite::log_mark::tests::{FILE, OWNER};
     use crate::sqlite::{HEAD, SqliteStore, content};
-    use crate::store::{
-        Allocate, Caller, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp, XattrMode,
-    };
 
     /// A copy of the files that a killed daemon leaves.
     fn killed(path: &Path, copy: &Path) {
@@ -247,7 +247,7 @@ mod tests {
     /// Names, attributes, content and extended attributes of everything in the root.
     fn state(store: &SqliteStore) -> Vec<String> {
         let mut names: Vec<(Vec<u8>, Ino)> = Vec::new();
-        let mut note = |entry: crate::store::DirEntry<'_>| {
+        let mut note = |entry: fuse::store::DirEntry<'_>| {
             names.push((entry.name.to_vec(), entry.ino));
             ControlFlow::Continue(())
         };
@@ -261,7 +261,7 @@ mod tests {
             }
             let xattrs = store.listxattr(*ino).unwrap();
             // The blocks of a tail depend on the file system below.
-            let attr = crate::store::Attr { blocks: 0, ..attr };
+            let attr = fuse::store::Attr { blocks: 0, ..attr };
             let sum = crc32fast::hash(&bytes);
             format!("{} {attr:?} {sum} {xattrs:?}", String::from_utf8_lossy(name))
         });

@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fuse::store::Ino;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::content::tail_length;
@@ -21,7 +22,6 @@ use super::sum_file::{Left, LeftTail};
 use super::tail_sums::{self, Rows, TailSums};
 use super::tails::HEAD;
 use super::{batch, redo};
-use crate::store::Ino;
 
 /// How often a look is repeated that a mount in use may have disturbed, and the pause before.
 const ATTEMPTS: u32 = 20;
@@ -272,12 +272,13 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Instant;
 
+    use fuse::store::{ROOT, Store};
+
     use super::*;
     use crate::sqlite::files::beside;
     use crate::sqlite::free_tails::tests::{LONG, contents, create, dice, resize, seeds, step};
     use crate::sqlite::log_mark::tests::OWNER;
     use crate::sqlite::{SqliteStore, check, pages};
-    use crate::store::{ROOT, Store};
 
     /// The files of a daemon that is killed at this moment.
     fn kill(store: &SqliteStore, path: &Path, copy: &Path) {
@@ -551,7 +552,7 @@ mod tests {
             }
             resize(&store, cut, HEAD + 100_001);
             store.append(&OWNER, cut, HEAD + 100_001, b"after it").unwrap();
-            let hole = crate::store::Allocate::PunchHole;
+            let hole = fuse::store::Allocate::PunchHole;
             store.fallocate(&OWNER, punched, hole, HEAD + 10_000, 150_000).unwrap();
             resize(&store, extended, 5 * LONG as u64);
             let end = 6 * LONG as u64;

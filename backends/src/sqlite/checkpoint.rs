@@ -153,9 +153,10 @@ fn run(
 mod tests {
     use std::time::{Duration, Instant};
 
+    use fuse::store::{Errno, ROOT, Store};
+
     use crate::sqlite::SqliteStore;
     use crate::sqlite::log_mark::tests::{FILE, OWNER};
-    use crate::store::{Errno, ROOT, Store};
 
     #[test]
     fn nothing_is_called_durable_after_a_panic_of_the_checkpoint_thread() {

@@ -4,13 +4,13 @@
 //! file. Bytes of a row past the end are never read, and are cut off before the file grows over them. So a file that an
 //! editor empties and writes again overwrites its rows in place, and only the pages that differ get into the log.
 
+use fuse::store::{Attr, Caller, Errno, Ino, Result, StoreError};
 use rusqlite::{Row, params};
 
 use super::db::Db;
 use super::nodes::{self, signed, unsigned};
 use super::tail_rows;
 use super::tails::{HEAD, blocks};
-use crate::store::{Attr, Caller, Errno, Ino, Result, StoreError};
 
 /// Bytes in a chunk.
 pub(crate) const CHUNK: u64 = 32 * 1024;

@@ -1,10 +1,11 @@
-//! One SQLite connection: prepared statements, cached rows, and SQLite's errors as the caller sees them.
+//! One SQLite connection: prepared statements, and cached rows.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, Params, Row};
+use fuse::store::{Attr, Errno, Ino, Result, StoreError};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row};
 
 use super::counters::Counters;
 use super::deferred::Deferred;
@@ -13,7 +14,6 @@ use super::name_cache::NameCache;
 use super::redo::Redo;
 use super::room::Room;
 use super::tails::Tails;
-use crate::store::{Attr, Errno, Ino, Result, StoreError};
 
 /// Inodes whose attributes are kept; all are let go when there are more.
 const KEPT_INODES: usize = 16_384;
@@ -197,24 +197,4 @@ pub(crate) fn first<T>(
     read: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
 ) -> Result<Option<T>> {
     Ok(statement.query_row(params, read).optional()?)
-}
-
-impl From<rusqlite::Error> for StoreError {
-    fn from(error: rusqlite::Error) -> Self {
-        let is_damage = |code| code == rusqlite::ffi::SQLITE_IOERR_DATA;
-        if error.sqlite_error().is_some_and(|error| is_damage(error.extended_code)) {
-            let reason =
-                "a page of the database is damaged (the log names it); `ctxbench doctor --store` lists what is lost";
-            return StoreError::storage(Errno::IO, reason);
-        }
-        let errno = match error.sqlite_error_code() {
-            Some(ErrorCode::DiskFull) => Errno::NOSPC,
-            Some(ErrorCode::ReadOnly) => Errno::ROFS,
-            Some(ErrorCode::OutOfMemory) => Errno::NOMEM,
-            Some(ErrorCode::TooBig) => Errno::FBIG,
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Errno::BUSY,
-            _ => Errno::IO,
-        };
-        StoreError::storage(errno, format!("SQLite: {error}"))
-    }
 }

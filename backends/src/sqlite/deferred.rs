@@ -5,7 +5,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use crate::store::{Attr, Ino};
+use fuse::store::{Attr, Ino};
 
 /// Bytes of chunks after which they are written to SQLite, without a commit.
 const BYTES_MAX: usize = 4 << 20;
@@ -144,10 +144,11 @@ impl Deferred {
 
 #[cfg(test)]
 mod tests {
+    use fuse::store::{ROOT, Store};
+
     use super::*;
     use crate::sqlite::log_mark::tests::{FILE, OWNER};
     use crate::sqlite::{SqliteStore, check};
-    use crate::store::{ROOT, Store};
 
     fn create(store: &SqliteStore, name: &str) -> Ino {
         let made = store.create(&OWNER, ROOT, name.as_bytes(), &FILE);

@@ -3,8 +3,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use fuse::store::Ino;
+
 use super::set_aside::TailName;
-use crate::store::Ino;
 
 /// Bytes of discards that start the background sync early.
 const BYTES_WAKE: u64 = 4 << 20;

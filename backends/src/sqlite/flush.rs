@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use fuse::store::Result;
 use parking_lot::Mutex;
 
 use super::db::Db;
@@ -13,7 +14,6 @@ use super::free_pages::give_back_excess;
 use super::log::Log;
 use super::tails::Tails;
 use super::transaction::locked;
-use crate::store::Result;
 
 /// How often changes are synced: with the time that a commit waits and a sync takes, less than five seconds.
 const EVERY: Duration = Duration::from_secs(4);

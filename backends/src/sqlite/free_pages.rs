@@ -3,12 +3,12 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use fuse::store::Result;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::db::Db;
 use super::nodes::unsigned;
 use super::transaction::locked;
-use crate::store::Result;
 
 /// Pages that are given back under one lock: about a millisecond.
 const STEP: u64 = 64;

@@ -1,9 +1,10 @@
 //! When a change discards tails, and when they are removed: as soon as the state that no longer needs them is durable.
 
+use fuse::store::{Errno, Ino, Result, StoreError};
+
 use super::db::Db;
 use super::redo::Redo;
 use super::tail_rows;
-use crate::store::{Errno, Ino, Result, StoreError};
 
 impl Db {
     /// The number of the commit that holds the last change.
@@ -96,11 +97,12 @@ pub(super) mod tests {
     use std::fs::File;
     use std::path::Path;
 
+    use fuse::store::{Change, ROOT, RenameMode, Store};
+
     use super::*;
     use crate::sqlite::files::beside;
     use crate::sqlite::log_mark::tests::{FILE, OWNER};
     use crate::sqlite::{HEAD, SqliteStore, check, forget_boot};
-    use crate::store::{Change, ROOT, RenameMode, Store};
 
     pub(in crate::sqlite) const LONG: usize = HEAD as usize + 50_000;
 

@@ -257,12 +257,12 @@ mod tests {
         // A second start while the first has the database.
         assert!(SqliteStore::open(&path, &OWNER).is_err());
         assert!(path.exists());
-        crate::store::Store::discard_new(&store);
+        fuse::store::Store::discard_new(&store);
         drop(store);
         assert_eq!(state(dir.path()), []);
         drop(SqliteStore::open(&path, &OWNER).unwrap());
         let store = SqliteStore::open(&path, &OWNER).unwrap();
-        crate::store::Store::discard_new(&store);
+        fuse::store::Store::discard_new(&store);
         drop(store);
         assert!(path.exists(), "it was there before");
     }

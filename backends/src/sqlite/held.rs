@@ -1,5 +1,6 @@
 //! Calls under a lock that the caller already holds.
 
+use fuse::store::{Allocate, Attr, Caller, Change, Errno, Ino, RenameMode, Result, Seek};
 use parking_lot::MutexGuard;
 
 use super::db::Db;
@@ -7,7 +8,6 @@ use super::record::{Record, allocate, set_attr, write_end};
 use super::redo::PAYLOAD_MAX;
 use super::tails::HEAD;
 use super::{SqliteStore, content, nodes, record, tail_rows};
-use crate::store::{Allocate, Attr, Caller, Change, Errno, Ino, RenameMode, Result, Seek};
 
 impl SqliteStore {
     pub(crate) fn setattr_held(&self, db: &Db, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
@@ -59,7 +59,7 @@ impl SqliteStore {
         Ok(())
     }
 
-    /// As [`Store::setattr`](crate::store::Store::setattr), and does `also` in the same transaction.
+    /// As [`Store::setattr`](fuse::store::Store::setattr), and does `also` in the same transaction.
     pub(crate) fn setattr_with(
         &self,
         db: &Db,

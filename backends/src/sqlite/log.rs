@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use fuse::store::{Errno, Result, StoreError};
 use memmap2::{Mmap, MmapOptions};
 use parking_lot::{Mutex, MutexGuard};
 use rusqlite::ErrorCode;
@@ -18,7 +19,6 @@ use super::open::{self, SqliteOpenError};
 use super::redo::Recorded;
 use super::room::LOG_KEPT;
 use super::tails::Tails;
-use crate::store::{Errno, Result, StoreError};
 
 /// Bytes of the first part of SQLite's shared memory: for the first 4,096 frames of the log.
 const INDEX_BYTES: u64 = 32 << 10;

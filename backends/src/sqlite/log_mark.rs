@@ -4,12 +4,12 @@
 //! the file after a complete checkpoint, reads 0. A reader that reads 1 and has no log lacks changes.
 //! A 1 can also be in the log during a checkpoint; a daemon killed then leaves its log, which the next mount needs.
 
+use fuse::store::Result;
 use rusqlite::ErrorCode;
 use rusqlite::config::DbConfig;
 use rusqlite::wal::CheckpointMode;
 
 use super::db::Db;
-use crate::store::Result;
 
 /// Notes in the log whether the database needs it.
 pub(super) fn set_needed(db: &Db, needed: bool) -> Result<()> {
@@ -61,11 +61,12 @@ pub(super) fn end(db: &Db, is_broken: bool) -> bool {
 pub(crate) mod tests {
     use std::path::{Path, PathBuf};
 
+    use fuse::store::{Caller, Kind, NewNode, ROOT, Store, Timestamp};
+
     use super::*;
     use crate::sqlite::SqliteStore;
     use crate::sqlite::files::{log_of, redo_of};
     use crate::sqlite::open::{SqliteOpenError, connect, identify, keep_wal_on_close};
-    use crate::store::{Caller, Kind, NewNode, ROOT, Store, Timestamp};
 
     pub(crate) const FILE: NewNode<'_> = NewNode { kind: Kind::File, permissions: 0o644, rdev: 0, target: b"" };
 

@@ -54,10 +54,6 @@ use parking_lot::{Mutex, MutexGuard};
 use rusqlite::config::DbConfig;
 use rusqlite::wal::CheckpointMode;
 
-use crate::store::{
-    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result, Seek,
-    StatFs, Store, StoreError, XattrMode,
-};
 pub(crate) use backend::{SqliteMount, SqliteOptions};
 use batch::Committer;
 pub use check::{DatabaseCheck, check, go_on_without_log};
@@ -66,6 +62,10 @@ use counters::Counters;
 use db::{ApplyNote, Db, no_notes};
 use files::{INDEX, LOG, REDO, SUMS, tails_of};
 use flush::Flusher;
+use fuse::store::{
+    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result, Seek,
+    StatFs, Store, StoreError, XattrMode,
+};
 use log::Log;
 use open::{
     Ownership, adopt_copy, connect, connect_read_only, keep_wal_on_close, lock_exclusive, map_disk_full, must_be_ours,

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::store::Ino;
+use fuse::store::Ino;
 
 /// Where a name sits and what it names.
 #[derive(Clone, Copy, Debug)]

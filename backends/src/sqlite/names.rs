@@ -5,12 +5,12 @@
 
 use std::ops::{ControlFlow, Range};
 
+use fuse::store::{Attr, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, Result, StoreError};
 use rusqlite::params;
 
 use super::db::Db;
 use super::name_cache::Name;
 use super::nodes::{self, columns, signed, unsigned};
-use crate::store::{Attr, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, Result, StoreError};
 
 /// How far from its hash a name may sit.
 const PROBES: u64 = 64;

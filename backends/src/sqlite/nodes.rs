@@ -1,10 +1,10 @@
 //! Inode rows.
 
+use fuse::store::{Attr, Caller, Errno, Ino, Kind, Result, StoreError, Timestamp};
 use rusqlite::types::{FromSql, ValueRef};
 use rusqlite::{Row, params};
 
 use super::db::Db;
-use crate::store::{Attr, Caller, Errno, Ino, Kind, Result, StoreError, Timestamp};
 
 /// The columns that [`attr`] reads, in its order.
 macro_rules! columns {

@@ -3,8 +3,8 @@
 use std::fs::{canonicalize, read_dir, read_link};
 use std::path::{Path, PathBuf};
 
-use crate::fuse::connection::{MountEntry, mounts};
-use crate::fuse::daemon::Daemon;
+use fuse::connection::{MountEntry, mounts};
+use fuse::daemon::Daemon;
 
 /// The mount point of the daemon that has `database` open; `None` if it cannot be told.
 pub(super) fn mount_of(database: &Path) -> Option<PathBuf> {

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use fuse::store::{Ino, Result};
 use rusqlite::OpenFlags;
 
 use super::db::Db;
 use super::{content, nodes, pages, xattrs};
-use crate::store::{Ino, Result};
 
 const READ: OpenFlags = OpenFlags::SQLITE_OPEN_READ_ONLY.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
 

@@ -2,15 +2,15 @@
 
 use std::collections::HashMap;
 
+use fuse::store::{
+    Allocate, Attr, Caller, Change, Errno, Ino, Kind, NewNode, RenameMode, Result, StoreError, XattrMode, check_rename,
+};
 use serde::{Deserialize, Serialize};
 
 use super::db::Db;
 use super::redo::PAYLOAD_MAX;
 use super::tails::HEAD;
 use super::{content, names, nodes, reclaim, xattrs};
-use crate::store::{
-    Allocate, Attr, Caller, Change, Errno, Ino, Kind, NewNode, RenameMode, Result, StoreError, XattrMode, check_rename,
-};
 
 /// A change of one call, with all that decides its outcome. A change of this type, or of one in it, needs a new
 /// [`super::SCHEMA_VERSION`]: a mount may find the records of an earlier build.

@@ -15,6 +15,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
+use fuse::store::Result;
+use fuse::unfinished;
 use memmap2::{MmapMut, MmapOptions};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
@@ -22,8 +24,6 @@ use rustix::io::preadv;
 
 use super::files::{new_redo_of, open_beside, redo_of};
 use super::set_aside::ChangeId;
-use crate::store::Result;
-use crate::unfinished;
 
 /// Bytes of records after which the transaction is committed.
 const COMMIT_AT: u64 = 1 << 20;
@@ -464,8 +464,9 @@ fn checksum(mount: i64, numbered: &[u8]) -> u32 {
 mod tests {
     use std::sync::mpsc::sync_channel;
 
+    use fuse::store::StoreError;
+
     use super::*;
-    use crate::store::StoreError;
 
     fn append(redo: &mut Redo, payload: &[u8]) {
         let encode = |record: &mut Vec<u8>| {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 
-use crate::store::{Errno, Result, StoreError};
+use fuse::store::{Errno, Result, StoreError};
 
 /// Bytes past the end of the database for changes that free space: a B-tree may split where a row grows.
 const RESERVE: u64 = 256 << 10;

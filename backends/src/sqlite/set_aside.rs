@@ -12,8 +12,9 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
+use fuse::store::Ino;
+
 use super::redo::Known;
-use crate::store::Ino;
 
 /// A change of one mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

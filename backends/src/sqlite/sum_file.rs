@@ -13,12 +13,12 @@ use std::path::Path;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock};
 
+use fuse::store::Ino;
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags, openat};
 
 use super::files::{open_beside, sums_of};
 use super::redo::{Known, boot};
-use crate::store::Ino;
 
 /// Bytes of a block; pages hold whole blocks.
 const BLOCK: usize = 1024;

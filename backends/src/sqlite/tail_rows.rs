@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fuse::store::{Errno, Ino, Result, StoreError};
 use rusqlite::params;
 
 use super::db::Db;
@@ -10,7 +11,6 @@ use super::redo::Known;
 use super::sum_file::{LeftTail, Slot};
 use super::tail_sums::{Recorder, TailSums, is_sealed};
 use super::tails::HEAD;
-use crate::store::{Errno, Ino, Result, StoreError};
 
 /// Bits of an id that count the groups of one tail.
 const GROUP_BITS: u32 = 24;

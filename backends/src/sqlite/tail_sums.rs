@@ -15,11 +15,11 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Arc, LazyLock};
 
+use fuse::store::{Errno, Ino, StoreError};
 use parking_lot::Mutex;
 use rustix::fs::{Mode, SeekFrom, fchmod, seek};
 
 use super::sum_file::{LeftTail, Slot, SumFile, TailSlots};
-use crate::store::{Errno, Ino, StoreError};
 
 /// Bytes that have one checksum.
 pub(super) const PIECE: u64 = 32 * 1024;

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock};
 
+use fuse::store::{Errno, Ino, Result, StoreError};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustix::fs::{
     Access, AtFlags, Dir, FallocateFlags, Mode, OFlags, SeekFrom, Stat, accessat, fallocate, fstat, mkdirat, openat,
@@ -28,7 +29,6 @@ use super::files::{Beside, SUMS, TAILS, tails_of};
 use super::set_aside::{ChangeId, TailName};
 use super::sum_file::SumFile;
 use super::tail_sums::{self, TailSums};
-use crate::store::{Errno, Ino, Result, StoreError};
 
 /// Bytes of a file that are in the database: files of agents are hardly ever longer.
 pub const HEAD: u64 = 256 * 1024;

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use fuse::store::{Errno, Result, StoreError};
 use parking_lot::{Mutex, MutexGuard};
 use rusqlite::ErrorCode;
 use rusqlite::wal::CheckpointMode;
@@ -17,7 +18,6 @@ use super::record::{self, Record};
 use super::redo::{Recorded, Redo};
 use super::room::{LOG_KEPT, LOG_KEPT_ROOMY};
 use super::{content, reclaim};
-use crate::store::{Errno, Result, StoreError};
 
 /// How often, and how long, a full disk waits for a checkpoint that another thread makes.
 const COPY_ATTEMPTS: u32 = 200;
@@ -429,12 +429,12 @@ impl Db {
 
 #[cfg(test)]
 mod tests {
+    use fuse::store::{Change, Ino, ROOT, RenameMode, Seek, Store};
     use rusqlite::hooks::{AuthAction, AuthContext, Authorization, TransactionOperation};
 
     use super::*;
     use crate::sqlite::log_mark::tests::{FILE, OWNER};
     use crate::sqlite::{SqliteStore, check, held};
-    use crate::store::{Change, Ino, ROOT, RenameMode, Seek, Store};
 
     /// Changes the root's row and its cached copy, then panics.
     fn panic_amid_a_change(store: &SqliteStore) {

@@ -1,10 +1,10 @@
 //! Extended attributes.
 
+use fuse::store::{Caller, Errno, Ino, Result, XattrMode};
 use rusqlite::params;
 
 use super::db::Db;
 use super::nodes::{self, signed};
-use crate::store::{Caller, Errno, Ino, Result, XattrMode};
 
 pub(crate) fn get(db: &Db, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
     let value =

@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 
 use clap::Args;
+use fuse::store::Store;
 
 use super::source::without_password;
 use super::{ViewStore, definition};
@@ -13,7 +14,6 @@ use crate::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions
 use crate::mounted::{MountedStore, description};
 use crate::promise::{Acknowledgement, Promises};
 use crate::source::{Source, TASKS_AND_LOGS};
-use crate::store::Store;
 
 /// Rows of a database, files of a directory or answers of an HTTP interface, shown as a definition says: see
 /// docs/VIEW.md.
@@ -153,8 +153,9 @@ fn mail_definition() -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use fuse::store::{Caller, ROOT, Timestamp};
+
     use super::*;
-    use crate::store::{Caller, ROOT, Timestamp};
     use crate::view::ViewStore;
 
     #[test]

@@ -5,12 +5,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fuse::store::{Attr, Errno, Ino, Kind, Result, StoreError, Timestamp, slice};
+
 use super::ViewStore;
 use super::draft::{Phase, hash};
 use super::nodes::{Node, NodeKind, ParentValues};
 use super::source::{Parameter, PooledConnection, Text, Version};
 use super::tree::{KEY, Query, Target, VALUE};
-use crate::store::{Attr, Errno, Ino, Kind, Result, StoreError, Timestamp, slice};
 
 /// The longest content of a file.
 pub(super) const BODY_MAX: usize = 256 << 20;

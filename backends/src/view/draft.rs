@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use fuse::store::{Errno, Ino};
 use parking_lot::Mutex;
 
 use super::nodes::{Node, NodeKind};
 use super::source::Text;
-use crate::store::{Errno, Ino};
 
 /// How long a file that was created and closed without content stays visible.
 const WAITS: Duration = Duration::from_secs(5);
@@ -200,8 +200,9 @@ impl Writing {
 
 #[cfg(test)]
 mod tests {
+    use fuse::store::ROOT;
+
     use super::*;
-    use crate::store::ROOT;
 
     #[test]
     fn nothing_is_kept_of_files_that_were_closed_without_a_row() {

@@ -7,11 +7,12 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use fuse::store::{Attr, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, NAME_MAX, Result, StoreError};
+
 use super::ViewStore;
 use super::nodes::{FileRow, Node, NodeKind, ParentValues, Value};
 use super::source::{Parameter, PooledConnection};
 use super::tree::{AFTER, Fixed, Level, NAMES_PAGE, PAGE, Values};
-use crate::store::{Attr, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, NAME_MAX, Result, StoreError};
 
 /// The most partly read pages of files that are kept.
 const OPEN_LISTINGS: usize = 16;

@@ -23,13 +23,13 @@ use std::path::Path;
 use inputs::InputError;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::store::{
-    Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, Kind, NewNode, OpenFiles, ROOT, RenameMode, Result, Slow,
-    Store, Timestamp,
-};
 use content::Contents;
 use definition::ViewDefinition;
 use draft::{Phase, Writing};
+use fuse::store::{
+    Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, Kind, NewNode, OpenFiles, ROOT, RenameMode, Result, Slow,
+    Store, Timestamp,
+};
 use listing::Listings;
 use nodes::{Node, NodeKind, Nodes, ParentValues};
 

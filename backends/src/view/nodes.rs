@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
+use fuse::store::{Attr, Errno, Ino, Kind, ROOT, Result, Timestamp};
+
 use super::ViewStore;
 use super::source::{Parameter, Text};
 use super::tree::Level;
-use crate::store::{Attr, Errno, Ino, Kind, ROOT, Result, Timestamp};
 
 /// A file in the result of a query.
 pub(super) struct FileRow {

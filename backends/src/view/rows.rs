@@ -2,6 +2,8 @@
 
 use std::ops::ControlFlow;
 
+use fuse::store::{Attr, Errno, Ino, Kind, NAME_MAX, Result, Timestamp};
+
 use super::ViewStore;
 use super::definition::{KEY_END, KeyPlace};
 use super::draft::Alias;
@@ -9,7 +11,6 @@ use super::nodes::{FileRow, Node, NodeKind, ParentValues, Value};
 use super::source::{Parameter, PooledConnection, Text};
 use super::template::{MARK, decode, escape, escape_short, room, unescape};
 use super::tree::{Files, Fixed, KEY, Level, Query, VALUE};
-use crate::store::{Attr, Errno, Ino, Kind, NAME_MAX, Result, Timestamp};
 
 pub(super) fn parameters<'a>(
     above: &'a ParentValues,

@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
+use fuse::store::NAME_MAX;
+
 use super::source::Text;
-use crate::store::NAME_MAX;
 
 /// A part of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]

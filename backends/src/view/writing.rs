@@ -7,13 +7,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use fuse::store::{Attr, Errno, Ino, Kind, RenameMode, Result, StoreError, Timestamp};
+
 use super::content::{BODY_MAX, within_limit};
 use super::draft::{Alias, Draft, Phase, Row, Writer, hash, room};
 use super::rows::parameters;
 use super::source::{BoundStatement, Changed, Parameter, PooledConnection, Text};
 use super::tree::{Files, KEY, NUMBER};
 use super::{Node, NodeKind, ParentValues, State, ViewStore};
-use crate::store::{Attr, Errno, Ino, Kind, RenameMode, Result, StoreError, Timestamp};
 
 /// A statement, a row, and the columns of directories above.
 type Change<'a> = (&'a str, &'a [(String, Text)], &'a ParentValues);

@@ -8,12 +8,10 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use backends::agent_memory::AgentMemory;
-use backends::memory::MemoryStore;
 use backends::sqlite::{SqliteStore, check};
-use backends::store::{
-    Allocate, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Seek, Store, Timestamp, XattrMode,
-};
 use common::*;
+use fuse::memory::MemoryStore;
+use fuse::store::{Allocate, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Seek, Store, Timestamp, XattrMode};
 use model::{exact, generate, history, nobody};
 use proptest::prelude::*;
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use backends::agent_memory::AgentMemory;
 use backends::s3::{OpenOptions, S3Store};
 use backends::sqlite::{HEAD, SqliteStore, check, go_on_without_log};
-use backends::store::{
+use fuse::store::{
     Allocate, Attr, Caller, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result, Seek, Store, Timestamp,
     XattrMode,
 };

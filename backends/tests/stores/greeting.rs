@@ -2,9 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use backends::store::{
-    Attr, Caller, Coherence, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, ROOT, Result, Store, Timestamp,
-};
+use fuse::store::{Attr, Caller, Coherence, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, ROOT, Result, Store, Timestamp};
 
 use crate::common::caller;
 

@@ -2,7 +2,7 @@
 
 use backends::llm::GenerateStore;
 use backends::llm::generate::{FileToMake, GENERATOR, GenerateOptions, Generator, Generators, Made, parse_tree};
-use backends::store::{Kind, ROOT, Result};
+use fuse::store::{Kind, ROOT, Result};
 
 use crate::common::{caller, create, read, set};
 use crate::model::{asker, nobody, options};

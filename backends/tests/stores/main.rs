@@ -1,4 +1,4 @@
-//! Tests of the stores of this crate through the [`backends::store::Store`] trait, and of the log in a bucket; without a mount.
+//! Tests of all stores through the [`fuse::store::Store`] trait, and of the log in a bucket; without a mount.
 
 #![allow(missing_docs, clippy::unwrap_used, reason = "tests")]
 

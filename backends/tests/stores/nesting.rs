@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use backends::agent_memory::AgentMemory;
-use backends::memory::MemoryStore;
 use backends::sqlite::{SqliteStore, check};
-use backends::store::{Errno, Ino, Kind, ROOT, RenameMode, Store};
+use fuse::memory::MemoryStore;
+use fuse::store::{Errno, Ino, Kind, ROOT, RenameMode, Store};
 
 use crate::common::*;
 use crate::hosts;
@@ -157,7 +157,7 @@ fn agent_memory_holds_and_finds_notes_in_30_000_nested_directories() {
     let file = dir.path().join("m.db");
     let ask = |store: &AgentMemory, dir: Ino, name: &str| {
         let attr = store.lookup(dir, name.as_bytes())?;
-        Ok::<_, backends::store::StoreError>(text(store, attr.ino))
+        Ok::<_, fuse::store::StoreError>(text(store, attr.ino))
     };
     nested(
         || AgentMemory::open(&file, &caller(1), Some("kim")).unwrap(),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use backends::s3::{OpenOptions, S3Store};
 use backends::sqlite::SqliteStore;
-use backends::store::{Errno, Kind, ROOT, RenameMode, Store};
+use fuse::store::{Errno, Kind, ROOT, RenameMode, Store};
 use s3::config::{S3Config, Secret};
 use servers::Quirk;
 

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use backends::s3::{OpenOptions, S3Store};
-use backends::store::{Kind, ROOT, RenameMode, Store};
+use fuse::store::{Kind, ROOT, RenameMode, Store};
 use s3::config::S3Config;
 use servers::{Operation, RequestFault, Rule, When};
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use backends::s3::S3Store;
-use backends::store::{Errno, ROOT, Slow, Store};
+use fuse::store::{Errno, ROOT, Slow, Store};
 use s3::config::{S3Config, SyncMode};
 use servers::{Operation, RequestFault, When};
 

@@ -5,11 +5,9 @@ use crate::hosts::*;
 
 use std::collections::BTreeMap;
 
-use backends::memory::MemoryStore;
 use backends::s3::S3Store;
-use backends::store::{
-    Allocate, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Seek, Store, Timestamp, XattrMode,
-};
+use fuse::memory::MemoryStore;
+use fuse::store::{Allocate, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Seek, Store, Timestamp, XattrMode};
 use proptest::prelude::*;
 use s3::config::{S3Config, Secret};
 use s3::tree::CHUNK;

@@ -4,7 +4,7 @@ use crate::common::*;
 use crate::hosts::*;
 
 use backends::s3::S3Store;
-use backends::store::{ROOT, Store};
+use fuse::store::{ROOT, Store};
 use s3::config::{MirrorMode, S3Config};
 use servers::{Operation, RequestFault, Rule, When};
 

@@ -6,7 +6,7 @@ use crate::hosts::*;
 use std::sync::{Arc, Mutex};
 
 use backends::s3::S3Store;
-use backends::store::{Ino, KernelCache, Kind, ROOT, RenameMode, Store};
+use fuse::store::{Ino, KernelCache, Kind, ROOT, RenameMode, Store};
 use proptest::prelude::*;
 
 const REPLACE: RenameMode = RenameMode::Replace;

@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use backends::sqlite::{HEAD, SqliteOpenError, SqliteStore, check, go_on_without_log};
-use backends::store::{Allocate, Caller, Errno, Kind, ROOT, Seek, Store, Timestamp};
+use fuse::store::{Allocate, Caller, Errno, Kind, ROOT, Seek, Store, Timestamp};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use backends::sqlite::{HEAD, SqliteOpenError, SqliteStore, check, space};
-use backends::store::{Caller, Kind, ROOT, Store, Timestamp};
+use fuse::store::{Caller, Kind, ROOT, Store, Timestamp};
 
 use crate::common::{node, read};
 use crate::hosts::eventually;

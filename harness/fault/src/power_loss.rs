@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use backends::agent_memory::AgentMemory;
 use backends::promise::Acknowledgement;
 use backends::sqlite::{HEAD, SqliteStore, forget_boot};
-use backends::store::{Caller, Errno, Kind, NewNode, ROOT, RenameMode, Store, Timestamp};
+use fuse::store::{Caller, Errno, Kind, NewNode, ROOT, RenameMode, Store, Timestamp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rundir::faults::{Audit, AuditVerdict, CrashPoints, POWER_LOSS, Status};

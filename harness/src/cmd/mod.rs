@@ -37,9 +37,9 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use backends::daemon_log;
 use backends::registry::Registry;
 use clap::{Parser, Subcommand};
+use fuse::daemon_log;
 use tracing_subscriber::EnvFilter;
 
 use crate::interrupt::end_process_at_signals;
@@ -175,6 +175,6 @@ pub fn start_log(has_file: bool) {
         .log_internal_errors(false)
         .init();
     if let Some(error) = refused {
-        tracing::warn!("CTXBENCH_LOG is ignored: {error}; give levels, as in `debug` or `warn,backends=trace`");
+        tracing::warn!("CTXBENCH_LOG is ignored: {error}; give levels, as in `debug` or `warn,sqlite=trace`");
     }
 }

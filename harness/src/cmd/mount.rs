@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use backends::READY;
-use backends::cpu;
-use backends::daemon_log;
-use backends::fuse::{MountOptions, Stop, StoredOwner, check, serve};
 use backends::mount_command::{MountCommand, MountPoint, OpenedStore, absolute_path, beside};
 use backends::registry::Registry;
-use backends::store::{Caller, ROOT, Store, Timestamp};
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
+use fuse::cpu;
+use fuse::daemon_log;
+use fuse::store::{Caller, ROOT, Store, Timestamp};
+use fuse::{MountOptions, Stop, StoredOwner, check, serve};
 use inputs::files::open_text_to_append;
 use parking_lot::Mutex;
 
@@ -44,7 +44,7 @@ The variable CTXBENCH_LOG sets the level of the log [default: warn]:
   error   a call or a background task failed: data may be lost, not durable, or stale
   warn    the mount continues, but with reduced function or after a repair
   info    settings that the mount chose, and retries
-  debug   single events, such as a failed request; `warn,backends=debug` for one crate alone"
+  debug   single events, such as a failed request; `warn,sqlite=debug` for one crate alone"
 )]
 pub struct Mount {
     #[command(subcommand)]

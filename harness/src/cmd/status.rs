@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use backends::fuse::LOST_BYTES;
-use backends::fuse::connection::{MountEntry, MountHealth, PATIENCE, health, mounts};
-use backends::fuse::daemon::Daemon;
 use backends::sqlite::{DatabaseSpace, space};
 use clap::{Args, Command};
+use fuse::LOST_BYTES;
+use fuse::connection::{MountEntry, MountHealth, PATIENCE, health, mounts};
+use fuse::daemon::Daemon;
 use serde_json::json;
 
 use super::mount::Mount;

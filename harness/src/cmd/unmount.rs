@@ -5,12 +5,12 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use backends::fuse::connection::{MountEntry, end, is_dead, mount_at, mounts};
-use backends::fuse::daemon::{Daemon, DaemonEnd};
 use clap::Args;
+use fuse::connection::{MountEntry, end, is_dead, mount_at, mounts};
+use fuse::daemon::{Daemon, DaemonEnd};
 
-use backends::attribute;
 use backends::mount_command::absolute_path;
+use fuse::attribute;
 
 /// How long a daemon may take for its uploads, its last flush and its end.
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use backends::llm::history::HistoryOptions;
 use backends::llm::{Asker, HistoryStore};
-use backends::store::{Errno, ROOT, StoreError};
+use fuse::store::{Errno, ROOT, StoreError};
 use models::Totals;
 use rundir::{AtLength, ModelFilesPlan, ModelRead, Repeats};
 

@@ -1,7 +1,7 @@
 //! Random histories of operations on small files, from a seed.
 
 use backends::llm::HistoryStore;
-use backends::store::{Caller, Kind, NewNode, ROOT, RenameMode, Result, Store, Timestamp};
+use fuse::store::{Caller, Kind, NewNode, ROOT, RenameMode, Result, Store, Timestamp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -62,7 +62,7 @@ pub fn live(store: &HistoryStore, length: u32, seed: u64) -> Result<Left> {
         match choice {
             60..=79 => {
                 // Rewrite the file.
-                let cut = backends::store::Change { size: Some(0), ..backends::store::Change::default() };
+                let cut = fuse::store::Change { size: Some(0), ..fuse::store::Change::default() };
                 store.setattr(&OWNER, attr.ino, &cut)?;
                 store.write(&OWNER, attr.ino, 0, line(&mut rng).as_bytes())?;
                 left.files[at].1 += 1;

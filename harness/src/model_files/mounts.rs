@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use backends::fuse::{Counters, ask};
+use fuse::{Counters, ask};
 use rundir::{AskedStep, MountedModel};
 use stats::mean_with_interval;
 
@@ -76,7 +76,7 @@ impl Mount {
     }
 
     fn counters(&self) -> anyhow::Result<Counters> {
-        ask(&self.control, backends::fuse::ControlCommand::Counters).context("asking the mount")
+        ask(&self.control, fuse::ControlCommand::Counters).context("asking the mount")
     }
 
     /// Runs a shell command in the mount and measures its model calls.

@@ -17,8 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use backends::backend::{Access, Description, Workspace};
-use backends::fuse::Counters;
 use backends::null::FILE_BYTES;
+use fuse::Counters;
 use hdrhistogram::Histogram;
 use rundir::{Calls, Counted, DaemonCounters, OpcodeRecord, Outcome, Sample, Score, histogram};
 use rustix::io::Errno;

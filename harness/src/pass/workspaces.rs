@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use backends::backend::{Workspace, WorkspaceConfig};
+use fuse::attribute;
 use rundir::{Outcome, Settled};
 use rustix::io::Errno;
 use workloads::path::WorkspacePath;
@@ -13,7 +14,6 @@ use workloads::script::{Bytes, FileOp, Host};
 
 use crate::interrupt::Interrupt;
 use crate::supervise::Watchdog;
-use backends::attribute;
 use replay::{OpenFileTable, ResultBuffer, only_lines, perform, prepare};
 
 /// Pause between comparisons of two hosts.

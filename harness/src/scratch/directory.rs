@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use backends::fuse::connection::{MountEntry, detach, mounts};
+use fuse::connection::{MountEntry, detach, mounts};
 use parking_lot::Mutex;
 use rustix::fs::OFlags;
 use rustix::mount::{UnmountFlags, unmount};

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use backends::fuse::connection::{MountEntry, mount_of};
+use fuse::connection::{MountEntry, mount_of};
 use rundir::{Journal, ScratchKind, ScratchReceipt, WriteCache};
 
 use super::image;

@@ -3,7 +3,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use backends::fuse::connection::{mount_at, mounts};
+use fuse::connection::{mount_at, mounts};
 use rundir::{Journal, ScratchKind};
 use rustix::mount::{MountFlags, mount};
 

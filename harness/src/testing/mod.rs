@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use backends::backend::{Backend, Description, KillHandle, Unavailable, Versions, Workspace, WorkspaceConfig};
-use backends::fuse::{Counters, OpcodeCount};
 use backends::registry::Registry;
+use fuse::{Counters, OpcodeCount};
 use rundir::{Environment, Limits, Plan};
 use workloads::definition::{CacheState, SessionSource, Workload};
 use workloads::script::{CallKind, FileOp, Script};

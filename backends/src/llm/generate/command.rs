@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
+use fuse::store::{Errno, Result, StoreError};
 use inputs::InputError;
 use models::Cancel;
 use serde::Deserialize;
@@ -19,7 +20,6 @@ use super::generator::{FileToMake, Generator, Made};
 use super::settings::Setting;
 use crate::child::{head, kill_group};
 use crate::llm::names::shown;
-use crate::store::{Errno, Result, StoreError};
 
 /// The most bytes a command may print.
 const CONTENT_MAX: u64 = 16 << 20;

@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
+use fuse::store::{Caller, Errno, Ino, Kind, ROOT, Result, Store, StoreError, Timestamp, XattrMode};
 use models::Cancel;
 
 use super::{
@@ -12,7 +13,6 @@ use crate::llm::ERROR;
 use crate::llm::asker::Purpose;
 use crate::llm::flight::Failed;
 use crate::llm::names::shown;
-use crate::store::{Caller, Errno, Ino, Kind, ROOT, Result, Store, StoreError, Timestamp, XattrMode};
 
 const MODEL: &str = "user.llmfs.model";
 const TOKENS: &str = "user.llmfs.tokens";

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use fuse::store::{Errno, Result, StoreError};
 use models::{Cancel, Finish, Usage};
 
 use super::settings::Setting;
-use crate::store::{Errno, Result, StoreError};
 
 /// An entry of the tree, as a generator sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]

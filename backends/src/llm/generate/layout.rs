@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
+use fuse::store::{Attr, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result, Store, StoreError};
 use models::{Cancel, Finish, Schema};
 
 use super::saved::Pending;
 use super::{EntryKind, GENERATOR, GenerateError, PROMPT, Setting, Shared, TreeEntry, TreeError, tree};
 use crate::llm::asker::Purpose;
 use crate::llm::names::shown;
-use crate::store::{Attr, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result, Store, StoreError};
 
 /// How often an invalid tree is requested again.
 const REPAIRS: usize = 2;

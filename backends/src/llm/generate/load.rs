@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use fuse::memory::MemoryStore;
+use fuse::store::{Attr, Caller, Change, Ino, Kind, NewNode, ROOT, Store, Timestamp, XattrMode};
 use inputs::Document;
 
 use super::saved::{Bytes, Node, Pending, Saved, SavedError, VERSION};
-use crate::memory::MemoryStore;
-use crate::store::{Attr, Caller, Change, Ino, Kind, NewNode, ROOT, Store, Timestamp, XattrMode};
 
 /// Loads the save file at `path` into an empty `store`. Calls `named` for each name, and returns the waiting
 /// files.
@@ -36,7 +36,7 @@ pub(super) fn load(
         let mut ino = (node.node == ROOT).then_some(ROOT);
         for (dir, name) in &node.names {
             let name = decode(name)?;
-            let is_name = !name.is_empty() && name.len() <= crate::store::NAME_MAX && !name.contains(&b'/');
+            let is_name = !name.is_empty() && name.len() <= fuse::store::NAME_MAX && !name.contains(&b'/');
             if !is_name || name == b"." || name == b".." {
                 return Err(form(format!("node {} has an invalid name", node.node)));
             }
@@ -112,7 +112,7 @@ fn create(
     name: &[u8],
     node: &Node,
     decode: Decode<'_>,
-) -> Result<crate::store::Result<Attr>, SavedError> {
+) -> Result<fuse::store::Result<Attr>, SavedError> {
     let target = node.target.as_ref().map(decode).transpose()?.unwrap_or_default();
     let new = NewNode {
         kind: Kind::from_mode(node.kind).unwrap_or(Kind::File),

@@ -33,12 +33,13 @@ pub use saved::SavedError;
 pub use settings::Setting;
 pub use tree::{ENTRIES_MAX, EntryKind, TreeEntry, TreeError, parse as parse_tree, schema as tree_schema};
 
+use fuse::memory::MemoryStore;
+use fuse::store::{Caller, Errno, Ino, KernelCache, Kind, ROOT, Result, Store, StoreError};
+
 use self::saved::{Pending, SaveFile};
 use super::asker::Asker;
 use super::flight::Flights;
 use super::names::Names;
-use crate::memory::MemoryStore;
-use crate::store::{Caller, Errno, Ino, KernelCache, Kind, ROOT, Result, Store, StoreError};
 
 /// The extended attribute with the name of a file's generator.
 pub const GENERATOR: &str = "user.llmfs.generator";

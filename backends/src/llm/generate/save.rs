@@ -6,13 +6,13 @@ use std::io::{BufWriter, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 
+use fuse::memory::MemoryStore;
+use fuse::store::{Attr, Errno, Ino, Kind, ROOT, Seek, Store, StoreError};
+use fuse::unfinished;
 use serde::ser::{Error as _, SerializeSeq};
 use serde::{Serialize, Serializer};
 
 use super::saved::{Bytes, Extent, Node, Pending, SaveFile, SavedError, VERSION, beside, folder};
-use crate::memory::MemoryStore;
-use crate::store::{Attr, Errno, Ino, Kind, ROOT, Seek, Store, StoreError};
-use crate::unfinished;
 
 /// The most bytes of content in one extent of a save file.
 const PIECE: u64 = 1 << 20;
@@ -169,7 +169,7 @@ fn written<'a>(
         (None, Err(error)) => return Err(error),
     };
     // `seek` fails if the file is truncated at this moment.
-    let is_dense = |hole: crate::store::Result<u64>| hole.is_ok_and(|hole| hole >= attr.size);
+    let is_dense = |hole: fuse::store::Result<u64>| hole.is_ok_and(|hole| hole >= attr.size);
     let (mut content, mut size, mut extents) = (None, None, None);
     if attr.kind == Kind::File && pending.is_none() {
         let is_whole = attr.size == 0 || (attr.size <= PIECE && is_dense(store.seek(ino, 0, Seek::Hole)));

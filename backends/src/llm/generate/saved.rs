@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use fuse::memory::MemoryStore;
+use fuse::store::{Ino, StoreError};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use super::load;
-use crate::memory::MemoryStore;
-use crate::store::{Ino, StoreError};
 
 /// The format version.
 pub(super) const VERSION: u32 = 2;

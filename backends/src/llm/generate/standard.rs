@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use fuse::store::{Errno, Result, StoreError};
 use models::Finish;
 
 use super::AnswerCache;
@@ -9,7 +10,6 @@ use super::answer::{is_blank, unfenced};
 use super::generator::{FileToMake, Generator, Generators, Made, TreeLine, read_only};
 use super::settings::Setting;
 use crate::llm::names::shown;
-use crate::store::{Errno, Result, StoreError};
 
 /// The most tree entries in a prompt.
 const SHOWN_ENTRIES: usize = 60;

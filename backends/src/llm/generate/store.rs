@@ -5,13 +5,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use models::Cancel;
-
-use super::{FileToMake, GENERATOR, GenerateStore, Kernel, PROMPT, PROMPT_MAX};
-use crate::store::{
+use fuse::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode, RenameMode, Result, Seek,
     Slow, StatFs, Store, StoreError, XattrMode, slice,
 };
+use models::Cancel;
+
+use super::{FileToMake, GENERATOR, GenerateStore, Kernel, PROMPT, PROMPT_MAX};
 
 impl Store for GenerateStore {
     fn kind(&self) -> &'static str {

@@ -7,7 +7,7 @@ use inputs::Document;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::store::{NAME_MAX, TARGET_MAX};
+use fuse::store::{NAME_MAX, TARGET_MAX};
 
 /// The most entries a tree may have.
 pub const ENTRIES_MAX: usize = 10_000;

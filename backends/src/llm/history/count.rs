@@ -6,8 +6,9 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use fuse::unfinished;
+
 use crate::sqlite::boot;
-use crate::unfinished;
 
 /// Bytes: the number, the run of the kernel, and a CRC-32 of both.
 const BYTES: usize = 28;

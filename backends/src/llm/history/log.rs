@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use fuse::store::{Caller, Errno, Result, StoreError, Timestamp};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, params};
 
@@ -11,7 +12,6 @@ use super::operation::Operation;
 use crate::sqlite::files::has_log;
 use crate::sqlite::header::{check_content, immutable};
 use crate::sqlite::{pages, read_only_reason, unwritable_folder};
-use crate::store::{Caller, Errno, Result, StoreError, Timestamp};
 
 /// SQLite's `application_id` of a log: "ctxH".
 const APPLICATION_ID: i32 = 0x6374_7848;
@@ -468,9 +468,10 @@ fn read_entries(db: &Connection, path: &Path) -> std::result::Result<Vec<Entry>,
 
 #[cfg(test)]
 mod tests {
+    use fuse::store::ROOT;
+
     use super::*;
     use crate::sqlite::log_mark::tests::OWNER;
-    use crate::store::ROOT;
 
     /// A log with so many operations, as a killed mount leaves it.
     fn killed(dir: &Path, operations: u64) -> PathBuf {

@@ -23,15 +23,16 @@ use parking_lot::Mutex;
 pub use answer::Answer;
 pub use log::LogError;
 
+use fuse::memory::MemoryStore;
+use fuse::store::{Attr, Caller, Errno, Ino, Result, Store, StoreError};
+
 use self::answer::PolicyDecision;
 use self::log::{Entry, Log};
 use self::operation::Operation;
 use super::asker::{Asker, Purpose};
 use super::flight::{Failed, Flights};
 use super::names::{Names, PATH_MAX};
-use crate::memory::MemoryStore;
 use crate::periodic::Periodic;
-use crate::store::{Attr, Caller, Errno, Ino, Result, Store, StoreError};
 
 /// How often the log is synced: with the time that a sync takes, less than five seconds.
 const SYNC_EVERY: Duration = Duration::from_secs(4);

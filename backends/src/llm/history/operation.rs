@@ -2,12 +2,12 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use fuse::memory::MemoryStore;
+use fuse::store::{Allocate, Attr, Caller, Change, Ino, Kind, NewNode, RenameMode, Result, Store, XattrMode};
 use serde::{Deserialize, Serialize};
 
 use super::Applied;
 use crate::llm::names::{Names, shown};
-use crate::memory::MemoryStore;
-use crate::store::{Allocate, Attr, Caller, Change, Ino, Kind, NewNode, RenameMode, Result, Store, XattrMode};
 
 /// An operation as a log stores it. The data of a write has a column of its own. A change of this type, or of one
 /// in it, needs a new `VERSION` of the log.

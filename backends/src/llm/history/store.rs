@@ -5,13 +5,14 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::HistoryStore;
-use super::operation::Operation;
-use crate::llm::ERROR;
-use crate::store::{
+use fuse::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, NewNode, RenameMode, Result, Seek, Slow, StatFs,
     Store, XattrMode, slice,
 };
+
+use super::HistoryStore;
+use super::operation::Operation;
+use crate::llm::ERROR;
 
 impl Store for HistoryStore {
     fn discard_new(&self) {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::Path;
 
+use fuse::store::NAME_MAX;
 use inputs::InputError;
 
 use super::super::source::Source;
@@ -13,7 +14,6 @@ use super::names::Names;
 use super::{
     ComputedDefinition, DirectoryDefinition, FileDefinition, LinkDefinition, QuestionDefinition, ViewDefinition,
 };
-use crate::store::NAME_MAX;
 
 /// Bytes of a name that are reserved for the key and for columns that are cut.
 const ROOM: usize = 64;

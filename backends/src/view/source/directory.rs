@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use fuse::store::{Errno, Result, StoreError};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use rusqlite::functions::FunctionFlags;
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
@@ -21,7 +22,6 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 
 use super::super::definition::SourceDefinition;
 use super::sqlite::{Sqlite, TOO_LONG, Tables};
-use crate::store::{Errno, Result, StoreError};
 
 /// The `content` of a longer file is an error.
 const CONTENT_MAX: u64 = 64 << 20;

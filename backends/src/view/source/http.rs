@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fuse::store::{Errno, Result, StoreError};
 use http::header;
 use network::{BodyError, Redirected, limits, read_body};
 use rusqlite::Connection;
@@ -13,7 +14,6 @@ use serde_json::Value as Json;
 use super::super::definition::{KEY_END, SourceDefinition, TableDefinition};
 use super::elements::Elements;
 use super::sqlite::{Sqlite, Tables};
-use crate::store::{Errno, Result, StoreError};
 
 /// The variable with the token that is sent as `Authorization: Bearer`.
 const TOKEN: &str = "CTXBENCH_VIEW_TOKEN";

@@ -15,9 +15,10 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::definition::{SourceDefinition, SourceKind};
-use crate::store::Result;
+use fuse::store::Result;
 use sqlite::Sqlite;
+
+use super::definition::{SourceDefinition, SourceKind};
 
 pub(super) use pool::{Pool, PooledConnection, Version};
 pub use postgresql::find_programs as find_postgresql;

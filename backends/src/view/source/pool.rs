@@ -4,10 +4,10 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use fuse::store::{Errno, Result, StoreError};
 use parking_lot::{Condvar, Mutex};
 
 use super::Source;
-use crate::store::{Errno, Result, StoreError};
 
 type Opened = std::result::Result<Box<dyn Source>, String>;
 

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use fuse::store::{Errno, Result, StoreError};
 use tokio::runtime::Runtime;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
@@ -24,7 +25,6 @@ use tokio_postgres::types::Type;
 use super::super::definition::SourceDefinition;
 use super::super::tree::VALUE;
 use super::{BoundStatement, Changed, Column, Described, Parameters, Source, Text};
-use crate::store::{Errno, Result, StoreError};
 use session::{ANSWERS, Answers, Failure, Session, key_of};
 
 /// The variable with the password.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
+use fuse::store::{Errno, Result, StoreError};
 use rusqlite::config::DbConfig;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
@@ -14,7 +15,6 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, Statement, ToSql, TransactionBe
 
 use super::super::tree::VALUE;
 use super::{BoundStatement, Changed, Column, Described, Parameter, Parameters, Source, Text};
-use crate::store::{Errno, Result, StoreError};
 
 /// The prefix of the message of an error that becomes `EFBIG`.
 pub(super) const TOO_LONG: &str = "EFBIG: ";

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use backends::agent_memory::{Embedder, EmbeddingState, Embeddings};
-use backends::store::{Ino, ROOT};
+use fuse::store::{Ino, ROOT};
 use rusqlite::Connection;
 use serde::Deserialize;
 

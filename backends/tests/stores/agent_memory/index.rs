@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
-use super::{DAY, Memory, START, caller, place, with_memory};
-use crate::common::{create, has, lacks, node, read};
 use backends::agent_memory::AgentMemory;
 use backends::sqlite::{SqliteStore, check};
-use backends::store::{Kind, ROOT, RenameMode, Store, Timestamp};
+use fuse::store::{Kind, ROOT, RenameMode, Store, Timestamp};
+
+use super::{DAY, Memory, START, caller, place, with_memory};
+use crate::common::{create, has, lacks, node, read};
 
 #[test]
 fn a_search_finds_a_written_note_with_and_without_close() {

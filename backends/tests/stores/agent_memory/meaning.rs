@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use backends::agent_memory::EmbeddingState::{Failed, Loading, Ready};
 use backends::agent_memory::{Embedder, Embeddings};
-use backends::store::{Kind, ROOT, Store};
+use fuse::store::{Kind, ROOT, Store};
 use proptest::prelude::*;
 
 use super::{Memory, place};

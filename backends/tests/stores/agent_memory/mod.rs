@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use backends::agent_memory::AgentMemory;
-use backends::store::{Caller, Errno, Ino, Kind, ROOT, RenameMode, Store, Timestamp, XattrMode};
 use common::{caller, create, errno, has, node, read, size_change};
+use fuse::store::{Caller, Errno, Ino, Kind, ROOT, RenameMode, Store, Timestamp, XattrMode};
 
 const DAY: i64 = 86_400_000_000_000;
 

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use backends::sqlite::SqliteStore;
+use fuse::store::{Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp};
+
 use super::{DAY, Memory, START, caller, place, with_memory};
 use crate::common::{create, errno, has, lacks, names, node};
-use backends::sqlite::SqliteStore;
-use backends::store::{Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp};
 
 /// The memory as akashi mounts it: all private directories, akashi's own, and the shared one.
 fn akashi(path: &Path) -> (Memory, [Ino; 3]) {

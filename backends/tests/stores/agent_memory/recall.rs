@@ -1,8 +1,9 @@
 //! Recall: its order and its token budget.
 
+use fuse::store::{Errno, ROOT, Store};
+
 use super::{DAY, Memory, place, with_memory};
 use crate::common::{has, lacks};
-use backends::store::{Errno, ROOT, Store};
 use proptest::prelude::*;
 
 #[test]

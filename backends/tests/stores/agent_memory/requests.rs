@@ -1,9 +1,10 @@
 //! Names that are requests, errors of bad requests, and metadata of notes.
 
+use backends::sqlite::SqliteStore;
+use fuse::store::{Change, Errno, Kind, NewNode, ROOT, RenameMode, Store, TARGET_MAX, XattrMode};
+
 use super::{DAY, Memory, START, caller, place, with_memory};
 use crate::common::{create, errno, has, lacks, names, node, read};
-use backends::sqlite::SqliteStore;
-use backends::store::{Change, Errno, Kind, NewNode, ROOT, RenameMode, Store, TARGET_MAX, XattrMode};
 
 #[test]
 fn listings_omit_requests_and_answers_refuse_writes() {

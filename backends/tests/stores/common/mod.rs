@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use backends::store::{
+use fuse::store::{
     Allocate, Attr, Caller, Change, Errno, FIRST_COOKIE, Ino, Kind, NewNode, RenameMode, Result, Seek, Store,
     Timestamp, XattrMode,
 };

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use backends::s3::{OpenError, OpenOptions, S3Store};
-use backends::store::{Errno, Ino, Kind, ROOT, RenameMode, Seek, Store};
+use fuse::store::{Errno, Ino, Kind, ROOT, RenameMode, Seek, Store};
 use futures::{StreamExt, TryStreamExt};
 use object_store::aws::AmazonS3;
 use object_store::path::Path as Key;

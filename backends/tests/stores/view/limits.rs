@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use backends::store::Change;
+use fuse::store::Change;
 
 use super::*;
 
@@ -161,7 +161,7 @@ fn list_all(mail: &Mail, rows: usize) {
 /// The next 150 names of a listing, which goes on after a cookie.
 fn list_part(store: &dyn Store, dir: Ino, after: &mut u64) -> Vec<String> {
     let (mut some, from) = (Vec::new(), *after);
-    let mut emit = |entry: backends::store::DirEntry<'_>| {
+    let mut emit = |entry: fuse::store::DirEntry<'_>| {
         if some.len() == 150 {
             return ControlFlow::Break(());
         }

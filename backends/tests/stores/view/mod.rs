@@ -15,9 +15,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use backends::store::{Errno, Ino, Kind, OpenFiles, ROOT, RenameMode, Result, Slow, Store};
 use backends::view::{ViewOpenError, ViewStore, definition};
 use databases::{Mail, mails};
+use fuse::store::{Errno, Ino, Kind, OpenFiles, ROOT, RenameMode, Result, Slow, Store};
 
 use crate::common::*;
 
@@ -229,7 +229,7 @@ fn a_long_directory_is_listed_in_parts_and_a_long_column_read_in_parts() {
         let (mut seen, mut after) = (Vec::new(), 0);
         loop {
             let (before, from) = (seen.len(), after);
-            let mut emit = |entry: backends::store::DirEntry<'_>| {
+            let mut emit = |entry: fuse::store::DirEntry<'_>| {
                 if seen.len() == before + 700 {
                     return ControlFlow::Break(());
                 }

@@ -616,7 +616,7 @@ fn a_file_that_is_too_long_is_an_error_until_it_is_not() {
     assert_eq!(read(&store, "logs/1.log").unwrap(), "one\n");
     let mut names = Vec::new();
     let dir = go(&store, "logs").unwrap();
-    let mut emit = |entry: backends::store::DirEntry<'_>| {
+    let mut emit = |entry: fuse::store::DirEntry<'_>| {
         names.push(String::from_utf8_lossy(entry.name).into_owned());
         ControlFlow::Continue(())
     };

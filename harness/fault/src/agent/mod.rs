@@ -21,8 +21,9 @@ pub use records::{Changes, Held};
 pub use remote::FileSeries;
 pub use sharing::word;
 
+use fuse::attribute;
+
 use super::record::{LOG, State};
-use backends::attribute;
 use client::timed;
 
 /// A job of an agent process. Its file, directory or workspace comes with it.

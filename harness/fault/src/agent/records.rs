@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use backends::promise::Acknowledgement;
+use fuse::attribute;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rundir::faults::Fact;
@@ -22,7 +23,6 @@ use super::super::record::{
 };
 use super::remote::names;
 use super::{Caller, unlink};
-use backends::attribute;
 
 /// Name prefix of a temporary file that is renamed over a record.
 const NEW: &str = ".new-";

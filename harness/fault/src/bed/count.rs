@@ -1,6 +1,6 @@
 //! Counts the backend's own syncs and uploads, by its own counters.
 
-use backends::fuse::Counters;
+use fuse::Counters;
 use rundir::faults::Fact;
 
 use super::TestBed;

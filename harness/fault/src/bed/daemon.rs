@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use backends::fuse;
-use backends::fuse::connection::{detach, mount_at};
+use fuse::connection::{detach, mount_at};
 use rundir::faults::{Recovery, Return};
 use rustix::process::Signal;
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use backends::fuse::connection::mount_at;
+use fuse::connection::mount_at;
 use rundir::faults::SeenKind;
 
 use super::super::agent::{Failure, JobAnswer};

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use backends::fuse::connection::{end, mount_at};
 use backends::promise::Acknowledgement;
+use fuse::connection::{end, mount_at};
 use rundir::faults::{ORDERLY_END, SeenKind};
 use rustix::process::Signal;
 

@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use backends::backend::{Backend, Need};
-use backends::fuse::check_device;
 use backends::registry::Registry;
 use backends::services::s3::Wanted;
 use backends::view::find_postgresql;
 use clap::Args;
+use fuse::check_device;
 
 use crate::environment::{environment_in, warnings};
 use crate::scratch::{EpochScratch, ScratchDisk};

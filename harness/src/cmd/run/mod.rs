@@ -12,11 +12,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use backends::cpu;
 use backends::registry::Registry;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use fault::ScheduleEnd;
+use fuse::cpu;
 use reports::render::number_of;
 use rundir::{MODEL_FILES, ModelFiles, Placement, Plan, Shard};
 use workloads::definition::{CacheState, Workload};

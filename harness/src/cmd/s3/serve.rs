@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use backends::cpu;
 use clap::{Args, ValueEnum};
+use fuse::cpu;
 use servers::{FoundServer, ServerKind, ServerOptions, bound_to_this_process, kept_keys, private_directory, start};
 use tokio::sync::mpsc::unbounded_channel;
 

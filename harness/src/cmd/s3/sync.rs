@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::Args;
 use rustix::io::Errno;
 
-use backends::attribute;
+use fuse::attribute;
 
 /// Wait until all changes made so far in a mount are in the bucket; for any other directory, until they are on disk.
 #[derive(Debug, Args)]

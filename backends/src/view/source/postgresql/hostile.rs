@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use fuse::store::StoreError;
+
 use super::{Postgresql, Source, SourceDefinition, opener};
-use crate::store::StoreError;
 
 /// The time limit of a request, in milliseconds.
 const LIMIT: u64 = 5000;

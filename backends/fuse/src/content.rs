@@ -7,10 +7,10 @@ use fuser::{
 
 use rustix::fs::OFlags;
 
-use super::convert::{allocate, failed};
-use super::counters::{Opcode, Span};
-use super::front_end::{FrontEnd, MountState, reply_empty, reply_opened};
-use super::holes::HoleSearch;
+use crate::convert::{allocate, failed};
+use crate::counters::{Opcode, Span};
+use crate::front_end::{FrontEnd, MountState, reply_empty, reply_opened};
+use crate::holes::HoleSearch;
 use crate::store::{Change, Errno, Result, Seek, Slow, Store, StoreError};
 
 /// The position of a write.

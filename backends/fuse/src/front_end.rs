@@ -11,20 +11,20 @@ use std::time::{Duration, Instant};
 use fuser::{FileAttr, FileHandle, FopenFlags, INodeNo, Notifier, ReplyEmpty, ReplyOpen, Request};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
-use super::cached_writes::CachedWrites;
-use super::connection::{MountEntry, mounts};
-use super::convert::{caller, failed, file_attr};
-use super::cookies::Cookies;
-use super::counters::{Opcode, Recorder, Span};
-use super::inodes::Inodes;
-use super::interrupt::{self, requester_gave_up};
-use super::lost_writes::LostWrites;
-use super::owner::{OwnerMap, StoredOwner};
-use super::panics::contain;
-use super::policy::CachePolicy;
-use super::slow::SlowThreads;
-use super::watch_events::WatchEvents;
+use crate::cached_writes::CachedWrites;
+use crate::connection::{MountEntry, mounts};
+use crate::convert::{caller, failed, file_attr};
+use crate::cookies::Cookies;
+use crate::counters::{Opcode, Recorder, Span};
+use crate::inodes::Inodes;
+use crate::interrupt::{self, requester_gave_up};
+use crate::lost_writes::LostWrites;
+use crate::owner::{OwnerMap, StoredOwner};
+use crate::panics::contain;
+use crate::policy::CachePolicy;
+use crate::slow::SlowThreads;
 use crate::store::{Attr, Caller, Change, Ino, Kind, Result, Slow, Store};
+use crate::watch_events::WatchEvents;
 
 /// How long a search for holes waits for the kernel's dirty pages. Then the file is taken for data.
 const WRITE_BACK_TAKES: Duration = Duration::from_secs(5);

@@ -2,7 +2,6 @@
 //!
 //! Durability: none. Everything is gone when the daemon ends; `fsync` succeeds and promises nothing.
 
-mod backend;
 mod content;
 mod tree;
 
@@ -15,7 +14,6 @@ use crate::store::{
     Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, NewNode, ROOT, RenameMode,
     Result, Seek, StatFs, Store, StoreError, XattrMode, check_rename,
 };
-pub(crate) use backend::{MemoryMount, MemoryOptions};
 use tree::{Body, Directory, Entry, Node, Tree};
 
 /// A file system in this process's memory.

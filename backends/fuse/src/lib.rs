@@ -1,8 +1,10 @@
-//! The one FUSE front end, for every [`Store`](crate::store::Store): mounting, the inode table, the
-//! kernel's cache policy, threads, and counters per FUSE opcode.
+//! File systems in user space: a program implements [`store::Store`], and [`serve`] mounts it.
 //!
-//! No store's own logic is here, and no code outside this module handles FUSE requests.
+//! The one FUSE front end is here: mounting, the inode table, the kernel's cache policy, threads, and counters per FUSE
+//! opcode. No store's own logic is here, except [`memory`], from which others are made, and no code outside this crate
+//! handles FUSE requests. `examples/map.rs` is a program with a store of its own.
 
+pub mod attribute;
 mod attributes;
 mod cached_writes;
 pub mod connection;
@@ -11,13 +13,16 @@ mod control;
 mod convert;
 mod cookies;
 mod counters;
+pub mod cpu;
 pub mod daemon;
+pub mod daemon_log;
 mod directories;
 mod front_end;
 mod holes;
 mod inodes;
 pub mod interrupt;
 mod lost_writes;
+pub mod memory;
 mod names;
 mod owner;
 mod panics;
@@ -25,6 +30,8 @@ mod policy;
 mod requests;
 mod serve;
 mod slow;
+pub mod store;
+pub mod unfinished;
 mod watch_events;
 
 pub use attributes::LOST_BYTES;

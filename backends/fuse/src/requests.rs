@@ -11,10 +11,10 @@ use fuser::{
     ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 
-use super::content::WritePosition;
-use super::counters::Opcode;
-use super::front_end::FrontEnd;
-use super::panics::contain;
+use crate::content::WritePosition;
+use crate::counters::Opcode;
+use crate::front_end::FrontEnd;
+use crate::panics::contain;
 
 /// Generates trait methods that call the front end's handler of the same name and contain its panics.
 macro_rules! contained {

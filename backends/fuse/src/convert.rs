@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use fuser::{FileAttr, FileType, INodeNo, ReplyXattr, Request};
 use rustix::fs::FallocateFlags;
 
-use super::counters::Span;
+use crate::counters::Span;
 use crate::store::{Allocate, Attr, Caller, Errno, Kind, NAME_MAX, NewNode, Result, StoreError, Timestamp};
 
 /// Counts and logs a failure and converts it to the kernel's error number.

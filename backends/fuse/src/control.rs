@@ -17,10 +17,10 @@ use std::time::Duration;
 use rustix::fs::{Mode, OFlags, open};
 use serde::{Deserialize, Serialize};
 
-use super::counters::Counters;
-use super::front_end::MountState;
-use super::panics::message;
+use crate::counters::Counters;
 use crate::daemon_log;
+use crate::front_end::MountState;
+use crate::panics::message;
 
 /// How long the client and the mount wait for each other.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -11,11 +11,11 @@ use fuser::{
 
 use rustix::fs::OFlags;
 
-use super::convert::{check_name, failed, file_attr, missing, new_node};
-use super::counters::{Opcode, Span};
-use super::front_end::{FrontEnd, MountState};
-use super::inodes::Left;
-use super::policy::attr_ttl;
+use crate::convert::{check_name, failed, file_attr, missing, new_node};
+use crate::counters::{Opcode, Span};
+use crate::front_end::{FrontEnd, MountState};
+use crate::inodes::Left;
+use crate::policy::attr_ttl;
 use crate::store::{Attr, Errno, Ino, Kind, NewNode, RenameMode, Result, StoreError, TARGET_MAX};
 
 /// A mount never reuses an inode number, so one generation is enough.

@@ -13,20 +13,20 @@ use rustix::thread::{CapabilitySet, capabilities};
 
 use fuser::{Config, INodeNo, MountOption, Notifier, Session, SessionACL, SessionUnmounter};
 
-use super::connection::{detach, is_dead, mount_at};
-use super::control;
-use super::daemon::DaemonSocket;
-use super::front_end::{FrontEnd, MountState};
-use super::owner::StoredOwner;
-use super::policy::CachePolicy;
+use crate::connection::{detach, is_dead, mount_at};
+use crate::control;
 use crate::cpu;
+use crate::daemon::DaemonSocket;
+use crate::front_end::{FrontEnd, MountState};
+use crate::owner::StoredOwner;
+use crate::policy::CachePolicy;
 use crate::store::{Ino, KernelCache, ROOT, Store, StoreError};
 
 /// How long the session may take to end after an unmount or detach.
 const UNMOUNT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How a store is mounted.
-#[derive(Clone, Debug)]
+/// How a store is mounted. By default, one thread answers the requests of this process's user alone.
+#[derive(Clone, Debug, Default)]
 pub struct MountOptions {
     /// The source in the mount table.
     pub source: String,

@@ -19,7 +19,7 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::net::{RecvFlags, Shutdown, UCred, recv, shutdown};
 use rustix::process::{Pid, PidfdFlags, geteuid, pidfd_open};
 
-use super::connection::{MountEntry, mounts};
+use crate::connection::{MountEntry, mounts};
 
 /// Clients that may wait for one mount.
 const CLIENTS_MAX: usize = 64;

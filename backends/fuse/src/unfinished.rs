@@ -10,7 +10,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// If it cannot be created, or what lies there cannot be removed.
-pub(crate) fn create(path: &Path) -> io::Result<File> {
+pub fn create(path: &Path) -> io::Result<File> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

@@ -6,11 +6,11 @@ use std::os::unix::ffi::OsStrExt;
 
 use fuser::{INodeNo, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyOpen, Request};
 
-use super::convert::{failed, file_type};
-use super::counters::{Opcode, Span};
-use super::front_end::{FrontEnd, reply_empty, reply_opened};
-use super::names::GENERATION;
-use super::policy::attr_ttl;
+use crate::convert::{failed, file_type};
+use crate::counters::{Opcode, Span};
+use crate::front_end::{FrontEnd, reply_empty, reply_opened};
+use crate::names::GENERATION;
+use crate::policy::attr_ttl;
 use crate::store::{DirEntry, Errno, Ino, Kind, Result, Slow};
 
 /// The cookies of `.` and `..`.

@@ -20,7 +20,7 @@ use rustix::fs::{
 use rustix::io::{Errno, fcntl_getfd};
 use rustix::thread::{UnshareFlags, gettid, unshare_unsafe};
 
-use super::connection::MountEntry;
+use crate::connection::MountEntry;
 use crate::store::Ino;
 
 /// Events that wait. More are dropped, and counted: the kernel itself drops events when a program's queue is full.

@@ -5,7 +5,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::counters::Opcode;
+use crate::counters::Opcode;
 
 /// Runs `work`, which answers a request. A panic drops its reply, which then answers `EIO`, and is logged.
 pub(super) fn contain(opcode: Opcode, work: impl FnOnce()) {

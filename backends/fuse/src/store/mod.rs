@@ -1,10 +1,12 @@
 //! The [`Store`] trait: inodes, names and bytes, without any FUSE in it.
 //!
-//! The front end in [`crate::fuse`] owns lookup counts, cache lifetimes, open flags and requests.
+//! The front end owns lookup counts, cache lifetimes, open flags and requests.
 //! File locks are not here either: while one mount owns a store, the kernel's own locks are exact.
 
 mod attr;
 mod open_files;
+#[cfg(feature = "rusqlite")]
+mod sqlite_error;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -121,7 +123,7 @@ pub enum Seek {
 
 impl Seek {
     /// The result of [`Store::seek`] in a file of `size` bytes whose only hole is its end.
-    pub(crate) fn without_holes(self, offset: u64, size: u64) -> Result<u64> {
+    pub fn without_holes(self, offset: u64, size: u64) -> Result<u64> {
         match self {
             _ if offset >= size => Err(Errno::NXIO.into()),
             Seek::Data => Ok(offset),
@@ -131,7 +133,7 @@ impl Seek {
 }
 
 /// The part of `content` that [`Store::read`] returns.
-pub(crate) fn slice(content: &[u8], offset: u64, size: usize) -> &[u8] {
+pub fn slice(content: &[u8], offset: u64, size: usize) -> &[u8] {
     let offset = usize::try_from(offset).unwrap_or(usize::MAX);
     let rest = content.get(offset..).unwrap_or_default();
     &rest[..size.min(rest.len())]

@@ -8,30 +8,16 @@
 
 use std::cell::Cell;
 
-#[cfg(test)]
-thread_local! {
-    static IS_INTERRUPTED: Cell<bool> = const { Cell::new(false) };
-}
-
 thread_local! {
     // The calls of `Store` do not name their requester, and a thread handles one at a time.
     static REQUESTER: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Runs `work` for the thread `requester`; 0 means unknown.
-pub(crate) fn on_behalf_of<T>(requester: u32, work: impl FnOnce() -> T) -> T {
+/// Runs `work` for the thread `requester`; 0 means unknown. A thread that does not exist counts as gone.
+pub fn on_behalf_of<T>(requester: u32, work: impl FnOnce() -> T) -> T {
     REQUESTER.set(requester);
     let done = work();
     REQUESTER.set(0);
-    done
-}
-
-/// Runs `work` for a requester with a pending signal that it catches.
-#[cfg(test)]
-pub(crate) fn while_interrupted<T>(work: impl FnOnce() -> T) -> T {
-    IS_INTERRUPTED.set(true);
-    let done = work();
-    IS_INTERRUPTED.set(false);
     done
 }
 
@@ -48,10 +34,6 @@ pub enum Requester {
 
 /// The state of the thread that waits for the call this thread handles.
 pub fn requester() -> Requester {
-    #[cfg(test)]
-    if IS_INTERRUPTED.get() {
-        return Requester::Interrupted;
-    }
     match REQUESTER.get() {
         0 => Requester::Waits,
         thread => state_of(thread),

@@ -6,10 +6,10 @@ use std::time::SystemTime;
 
 use fuser::{AccessFlags, FileHandle, INodeNo, ReplyAttr, ReplyEmpty, ReplyStatfs, ReplyXattr, Request, TimeOrNow};
 
-use super::convert::{check_xattr_name, failed, permission_bits, reply_xattr, whole_time};
-use super::counters::{Opcode, Span};
-use super::front_end::{FrontEnd, MountState, reply_empty};
-use super::policy::attr_ttl;
+use crate::convert::{check_xattr_name, failed, permission_bits, reply_xattr, whole_time};
+use crate::counters::{Opcode, Span};
+use crate::front_end::{FrontEnd, MountState, reply_empty};
+use crate::policy::attr_ttl;
 use crate::store::{
     Attr, Change, Errno, Kind, NAME_MAX, ROOT, Result, Slow, Store, StoreError, XATTR_VALUE_MAX, XattrMode,
 };

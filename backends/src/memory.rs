@@ -1,8 +1,8 @@
-//! The `memory` backend.
+//! The `memory` backend: a mount of a [`MemoryStore`].
 
 use clap::Args;
+use fuse::memory::MemoryStore;
 
-use super::MemoryStore;
 use crate::backend::Description;
 use crate::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions, Writeback};
 use crate::mounted::{MountedStore, description};
