@@ -4,8 +4,8 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::backend::{Backend, Capabilities, Description, Unavailable, Versions, Workspace, WorkspaceConfig, kernel};
-use crate::promise::{Acknowledgement, Promises};
+use arms::backend::{Backend, Capabilities, Description, Unavailable, Versions, Workspace, WorkspaceConfig, kernel};
+use arms::promise::{Acknowledgement, Promises};
 
 /// A directory on the machine's own file system.
 pub(crate) struct Direct;
@@ -39,13 +39,13 @@ impl Backend for Direct {
     }
 
     fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {
-        let root = config.dir.join(crate::backend::FILES);
+        let root = config.dir.join(arms::backend::FILES);
         std::fs::create_dir_all(&root)?;
         Ok(Box::new(Directory { root }))
     }
 
     fn offline_read(&self, config: &WorkspaceConfig, name: &str) -> Option<(String, Vec<OsString>)> {
-        let file = config.dir.join(crate::backend::FILES).join(name);
+        let file = config.dir.join(arms::backend::FILES).join(name);
         Some(("cat".to_owned(), vec![file.into()]))
     }
 }

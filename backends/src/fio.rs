@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::backend::{
+use arms::backend::{
     Access, Backend, Capabilities, Description, Need, ServiceTimes, TimedReader, Unavailable, Versions, Workspace,
     WorkspaceConfig,
 };
@@ -50,7 +50,7 @@ impl Backend for Fio {
     }
 
     fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {
-        let root = config.dir.join(crate::backend::FILES);
+        let root = config.dir.join(arms::backend::FILES);
         std::fs::create_dir_all(&root)?;
         let cpu = config.cpu;
         Ok(Box::new(Workplace { root, cpu }))

@@ -3,10 +3,10 @@
 use clap::Args;
 use fuse::memory::MemoryStore;
 
-use crate::backend::Description;
-use crate::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions, Writeback};
-use crate::mounted::{MountedStore, description};
-use crate::promise::Promises;
+use arms::backend::Description;
+use arms::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions, Writeback};
+use arms::mounted::{MountedStore, description};
+use arms::promise::Promises;
 
 /// Files in the daemon's memory, which are lost when the daemon ends.
 #[derive(Debug, Args)]
@@ -35,7 +35,6 @@ impl MountedStore for MemoryMount {
             MemoryOptions::NAME,
             "FUSE over the daemon's memory: the lower bound of the cost of our FUSE front end",
             "nothing survives the end of the daemon, even after fsync",
-            env!("CTXBENCH_LINES_MEMORY"),
         );
         description.capabilities.persistent = false;
         description

@@ -3,22 +3,22 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use arms::backend::Backend;
+use arms::external::{self, ExternalBackend};
+use arms::mount_command::MountCommand;
+use arms::mounted::{Mounted, MountedStore};
+use arms::services::Services;
+use arms::services::model::Answers;
+use arms::services::s3::DistantServer;
 use inputs::InputError;
 
 use crate::agent_memory::{AgentMemoryMount, AgentMemoryOptions};
-use crate::backend::Backend;
 use crate::direct::Direct;
-use crate::external::{self, External};
 use crate::fio::Fio;
 use crate::llm::{LlmMode, LlmMount};
 use crate::memory::{MemoryMount, MemoryOptions};
-use crate::mount_command::MountCommand;
-use crate::mounted::{Mounted, MountedStore};
 use crate::null::{NullMount, NullOptions};
 use crate::s3::{S3Bare, S3Mount, S3Options, S3Variant};
-use crate::services::Services;
-use crate::services::model::Answers;
-use crate::services::s3::Server;
 use crate::sqlite::{SqliteMount, SqliteOptions};
 use crate::state::State;
 use crate::tools::SqlTools;
@@ -59,12 +59,12 @@ impl Registry {
     pub fn ours(&self) -> Vec<Box<dyn Backend>> {
         vec![
             Box::new(Direct),
-            mounted(NullMount),
-            mounted(MemoryMount),
-            mounted(SqliteMount { writeback: false }),
-            mounted(SqliteMount { writeback: true }),
-            mounted(AgentMemoryMount { meaning: false }),
-            mounted(AgentMemoryMount { meaning: true }),
+            mounted(NullMount, env!("CTXBENCH_LINES_NULL")),
+            mounted(MemoryMount, env!("CTXBENCH_LINES_MEMORY")),
+            mounted(SqliteMount { writeback: false }, env!("CTXBENCH_LINES_SQLITE")),
+            mounted(SqliteMount { writeback: true }, env!("CTXBENCH_LINES_SQLITE")),
+            mounted(AgentMemoryMount { meaning: false }, env!("CTXBENCH_LINES_AGENT_MEMORY")),
+            mounted(AgentMemoryMount { meaning: true }, env!("CTXBENCH_LINES_AGENT_MEMORY_MEANING")),
             self.s3(S3Variant::Default),
             self.s3(S3Variant::Fsync),
             self.llm(LlmMode::History, Answers::Local),
@@ -81,7 +81,7 @@ impl Registry {
         vec![
             self.s3(S3Variant::Fresh),
             self.s3(S3Variant::Close),
-            Box::new(S3Bare::on(Server::default_here(), &self.services)),
+            Box::new(S3Bare::on(DistantServer::default_here(), &self.services)),
             Box::new(Fio),
         ]
         .into_iter()
@@ -92,8 +92,8 @@ impl Registry {
     /// Arms over a source that other programs write, which take part only in workloads of tasks.
     pub fn task_arms(&self) -> Vec<Box<dyn Backend>> {
         vec![
-            mounted(ViewMount::Mail),
-            mounted(ViewMount::Controller),
+            mounted(ViewMount::Mail, env!("CTXBENCH_LINES_VIEW")),
+            mounted(ViewMount::Controller, env!("CTXBENCH_LINES_VIEW")),
             Box::new(SqlTools::InProcess),
             Box::new(SqlTools::OverMcp),
         ]
@@ -119,7 +119,7 @@ impl Registry {
         let path = Path::new(name);
         if path.extension().is_some_and(|extension| extension == "toml") {
             let is_taken = |name: &str| is_of_copy(name) || self.built_in(name).is_some();
-            return Ok(Box::new(External::read(path, &self.services, is_taken)?));
+            return Ok(Box::new(ExternalBackend::read(path, &self.services, is_taken)?));
         }
         self.built_in(name).ok_or_else(|| {
             let known: Vec<String> = self.all().map(|backend| backend.describe().name).collect();
@@ -135,7 +135,7 @@ impl Registry {
             return Some(Box::new(S3Bare::on(server, &self.services)));
         }
         if let Some(mount) = S3Mount::of_name(name, &self.services) {
-            return Some(mounted(mount));
+            return Some(mounted(mount, env!("CTXBENCH_LINES_S3")));
         }
         if let Some((mode, answers)) = LlmMode::of_name(name) {
             return Some(self.llm(mode, answers));
@@ -148,16 +148,22 @@ impl Registry {
     }
 
     fn s3(&self, variant: S3Variant) -> Box<dyn Backend> {
-        mounted(S3Mount { variant, server: Server::default_here(), services: Arc::clone(&self.services) })
+        let (server, services) = (DistantServer::default_here(), Arc::clone(&self.services));
+        mounted(S3Mount { variant, server, services }, env!("CTXBENCH_LINES_S3"))
     }
 
     fn llm(&self, mode: LlmMode, answers: Answers) -> Box<dyn Backend> {
-        mounted(LlmMount { mode, answers, services: Arc::clone(&self.services) })
+        let lines = match mode {
+            LlmMode::History => env!("CTXBENCH_LINES_LLM_HISTORY"),
+            LlmMode::Generate => env!("CTXBENCH_LINES_LLM_GENERATE"),
+        };
+        mounted(LlmMount { mode, answers, services: Arc::clone(&self.services) }, lines)
     }
 }
 
-fn mounted(store: impl MountedStore + 'static) -> Box<dyn Backend> {
-    Box::new(Mounted::of(Arc::new(store)))
+/// A backend of one of our stores; the build script counts the `lines` that serve its files.
+fn mounted(store: impl MountedStore + 'static, lines: &str) -> Box<dyn Backend> {
+    Box::new(Mounted::new(store, lines.parse().unwrap_or(0)))
 }
 
 /// Whether a name is that of an arm that a run adds as a copy of another one.

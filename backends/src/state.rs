@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{
+use arms::backend::{
     Access, Backend, Capabilities, Description, ToolError, Tools, Unavailable, Versions, Workspace, WorkspaceConfig,
 };
 

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use backends::backend::{Access, Backend, Description, WorkspaceConfig, drop_machine_caches};
-use backends::services::Services;
+use arms::backend::{Access, Backend, Description, WorkspaceConfig, drop_machine_caches};
+use arms::services::Services;
 use fuse::cpu;
 use hdrhistogram::Histogram;
 use rundir::{CellEpoch, Counted, DaemonCounters, Latencies, Limits, Load, Memory, Outcome, SCHEMA_VERSION, Sample};

@@ -6,8 +6,8 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use backends::backend::DEFINITION;
-use backends::services::Services;
+use arms::backend::DEFINITION;
+use arms::services::Services;
 use rundir::{Epoch, Outcome, Placement, Plan, SCHEMA_VERSION, Sample, Section, cache_state};
 use rustix::process::Signal;
 use rustix::time::{ClockId, clock_gettime};

@@ -8,10 +8,10 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use arms::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions};
 use backends::llm::generate::{AnswerCache, CommandGenerator, GenerateOptions, Generator, Generators, parse_tree};
 use backends::llm::history::HistoryOptions;
 use backends::llm::{Asker, AskerOptions, GENERATE, GenerateStore, HISTORY, HistoryStore, LogFile};
-use backends::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions};
 use clap::{Args, ValueEnum};
 use fuse::daemon_log;
 use inputs::variable;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use backends::backend::{Backend, Unavailable, Workspace, WorkspaceConfig};
+use arms::backend::{Backend, Unavailable, Workspace, WorkspaceConfig};
 use fuse::connection::mount_of;
 
 use crate::interrupt::Interrupt;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use backends::backend::{Access, Backend, Unavailable, Versions};
+use arms::backend::{Access, Backend, Unavailable, Versions};
 use rundir::faults::{KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS};
 use rundir::{
     Arm, ArmBackend, Looks, ModelFilesPlan, Placement, Plan, PlannedWorkload, SCHEMA_VERSION, Section, Skipped,
@@ -422,8 +422,9 @@ fn skip_reason(arm: &LiveArm, workload: &Workload, state: CacheState, can_drop_c
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use backends::registry::Registry;
+
+    use super::*;
     use rundir::Schedule;
     use workloads::catalogue;
 
@@ -590,7 +591,7 @@ states = ["hot"]
 
     #[test]
     fn a_model_arm_skips_many_reads_and_a_recording_skips_unrecorded_workloads() {
-        use backends::services::model::RECORDED;
+        use arms::services::model::RECORDED;
         let reason = |arm: &str, workload: &str| {
             let workload = catalogue::workload(workload).unwrap();
             skip_reason(&usable(arm), &workload, CacheState::Hot, true).unwrap_or_default()

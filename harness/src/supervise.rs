@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use backends::backend::{KillHandle, Killed};
+use arms::backend::{KillHandle, Killed};
 use parking_lot::Mutex;
 
 use crate::interrupt::Interrupt;

@@ -4,15 +4,15 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 
+use arms::backend::{Description, Launch, Unavailable, Versions, WorkspaceConfig};
+use arms::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions};
+use arms::mounted::{MountedStore, description};
+use arms::promise::Promises;
 use clap::Args;
 use fuse::store::Store;
 use s3::config::check_name;
 
 use super::{AgentMemory, Embeddings};
-use crate::backend::{Description, Launch, Unavailable, Versions, WorkspaceConfig};
-use crate::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions};
-use crate::mounted::{MountedStore, description};
-use crate::promise::Promises;
 use crate::sqlite::backend::{DatabaseOptions, PROMISES, STATE, STORE, offline_read};
 
 /// One SQLite file with notes that can be searched and recalled: see docs/MEMORY.md.
@@ -82,13 +82,11 @@ impl MountedStore for AgentMemoryMount {
                 "agent-memory",
                 "sqlite with a search index: every directory answers search and recall requests, which listings do not show",
                 "as sqlite; the search index is current as of the last completed call",
-                env!("CTXBENCH_LINES_AGENT_MEMORY"),
             ),
             true => description(
                 "agent-memory-meaning",
                 "agent-memory with a sentence model in the daemon, so that a recall also finds notes by meaning",
                 "as sqlite; the full-text index is current as of the last completed call, and embeddings follow soon after",
-                env!("CTXBENCH_LINES_AGENT_MEMORY_MEANING"),
             ),
         };
         description.capabilities.answers_requests = true;

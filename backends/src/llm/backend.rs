@@ -1,14 +1,14 @@
-//! The `llm-*` backends. The sources of answers are in [`crate::services::model`].
+//! The `llm-*` backends. The sources of answers are in [`arms::services::model`].
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::backend::{Description, Launch, MODEL, Need, Unavailable, Versions, WorkspaceConfig};
-use crate::mounted::{MountedStore, description};
-use crate::promise::Promises;
-use crate::services::Services;
-use crate::services::model::Answers;
+use arms::backend::{Description, Launch, MODEL, Need, Unavailable, Versions, WorkspaceConfig};
+use arms::mounted::{MountedStore, description};
+use arms::promise::Promises;
+use arms::services::Services;
+use arms::services::model::Answers;
 
 /// The name of the store that keeps a log, in `ctxbench mount`.
 pub const HISTORY: &str = "llm-history";
@@ -53,24 +53,22 @@ impl LlmMode {
 impl MountedStore for LlmMount {
     fn describe(&self) -> Description {
         let answers = self.answers.words();
-        let (summary, durability, lines) = match self.mode {
+        let (summary, durability) = match self.mode {
             LlmMode::History => (
                 format!(
                     "FUSE over a log of operations: each read asks a language model for the current content of the file; {answers}, of at most {ANSWER_TOKENS} tokens"
                 ),
                 "the log survives as with sqlite; content is not stored, and the model is asked again",
-                env!("CTXBENCH_LINES_LLM_HISTORY"),
             ),
             LlmMode::Generate => (
                 format!(
                     "FUSE over memory: a language model generates the files that no program has written; written files are stored without asking the model; {answers}"
                 ),
                 "a killed daemon loses the changes since the last fsync, unmount or generated file",
-                env!("CTXBENCH_LINES_LLM_GENERATE"),
             ),
         };
         let name = format!("{}{}", self.mode.store(), self.answers.suffix());
-        let mut description = description(&name, summary, durability, lines);
+        let mut description = description(&name, summary, durability);
         description.capabilities.guesses_content = self.mode == LlmMode::History;
         description.needs.push(Need { name: MODEL.to_owned(), why: self.answers.need().to_owned() });
         description

@@ -1,12 +1,12 @@
 //! The `null` backend.
 
+use arms::backend::Description;
+use arms::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions};
+use arms::mounted::{MountedStore, description};
+use arms::promise::Promises;
 use clap::Args;
 
 use super::NullStore;
-use crate::backend::Description;
-use crate::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions};
-use crate::mounted::{MountedStore, description};
-use crate::promise::Promises;
 
 /// Fixed names, attributes and bytes, to measure the cost of any FUSE mount.
 #[derive(Debug, Args)]
@@ -29,7 +29,6 @@ impl MountedStore for NullMount {
             NullOptions::NAME,
             "FUSE with fixed names, attributes and bytes, without caching by the kernel: the lower bound of any FUSE file system",
             "holds nothing",
-            env!("CTXBENCH_LINES_NULL"),
         );
         description.capabilities.holds_data = false;
         description

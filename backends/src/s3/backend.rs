@@ -1,4 +1,4 @@
-//! The `s3` backends. Their servers are in [`crate::services::s3`].
+//! The `s3` backends. Their servers are in [`arms::services::s3`].
 
 use std::ffi::OsString;
 use std::io;
@@ -7,14 +7,15 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arms::backend::{Description, Launch, Need, PropertyCall, Unavailable, Versions, WorkspaceConfig};
+use arms::child::output;
+use arms::mount_command::StoreOptions;
+use arms::mounted::{MountedStore, description};
+use arms::promise::{Acknowledgement, Promises};
+use arms::services::Services;
+use arms::services::s3::{DistantServer, place};
+
 use super::S3Options;
-use crate::backend::{Description, Launch, Need, PropertyCall, Unavailable, Versions, WorkspaceConfig};
-use crate::child::output;
-use crate::mount_command::StoreOptions;
-use crate::mounted::{MountedStore, description};
-use crate::promise::{Acknowledgement, Promises};
-use crate::services::Services;
-use crate::services::s3::{Server, place};
 use crate::sqlite::backend::PROMISES;
 
 /// The file name of the local cache and journal in the workspace's directory.
@@ -91,7 +92,7 @@ impl BucketMount<'_> {
 /// A variant of the `s3` mount, and its server.
 pub(crate) struct S3Mount {
     pub(crate) variant: S3Variant,
-    pub(crate) server: Server,
+    pub(crate) server: DistantServer,
     pub(crate) services: Arc<Services>,
 }
 
@@ -128,11 +129,11 @@ impl S3Variant {
 
 impl S3Mount {
     /// Parses a backend's name: `s3`, an optional variant, then an optional server and distance as in
-    /// [`Server::of_suffix`].
+    /// [`DistantServer::of_suffix`].
     pub(crate) fn of_name(name: &str, services: &Arc<Services>) -> Option<Self> {
         let rest = name.strip_prefix("s3")?;
         S3Variant::ALL.into_iter().find_map(|variant| {
-            let server = Server::of_suffix(rest.strip_prefix(variant.suffix())?)?;
+            let server = DistantServer::of_suffix(rest.strip_prefix(variant.suffix())?)?;
             let services = Arc::clone(services);
             Some(Self { variant, server, services })
         })
@@ -163,7 +164,6 @@ impl MountedStore for S3Mount {
                     "as sqlite after a killed daemon or power loss; changes reach the bucket, which survives the loss of the machine, within a second"
                 }
             },
-            env!("CTXBENCH_LINES_S3"),
         );
         description.capabilities.starts_empty = is_fresh;
         description.capabilities.several_hosts = true;
@@ -324,7 +324,7 @@ mod tests {
             assert_eq!((mount.variant, described.name.as_str()), (variant, name));
         }
         let near = named("s3-fresh").unwrap();
-        assert_eq!(near.server, Server::default_here());
+        assert_eq!(near.server, DistantServer::default_here());
         for wrong in ["s3-", "s3-fresh-", "s3-freshly", "s3-fsync-fresh", "s4"] {
             assert!(named(wrong).is_none(), "{wrong}");
         }

@@ -12,12 +12,12 @@ use futures::{StreamExt, TryStreamExt, stream};
 use s3::client::{Bucket, MirrorClient, Precondition};
 use s3::config::{AccessKey, MirrorMode, S3Config, Secret, SyncMode};
 
-use crate::backend::{
+use arms::backend::{
     Access, Backend, Capabilities, Description, FileClient, Need, Unavailable, Versions, Workspace, WorkspaceConfig,
 };
-use crate::promise::{Acknowledgement, Promises};
-use crate::services::Services;
-use crate::services::s3::{Server, place};
+use arms::promise::{Acknowledgement, Promises};
+use arms::services::Services;
+use arms::services::s3::{DistantServer, place};
 
 /// How many files are written at once outside the clock.
 const FILLED_AT_ONCE: usize = 32;
@@ -27,20 +27,20 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(30);
 
 /// The client, and the server that it is measured with.
 pub(crate) struct S3Bare {
-    server: Server,
+    server: DistantServer,
     services: Arc<Services>,
 }
 
 impl S3Bare {
     /// The client of a server.
-    pub(crate) fn on(server: Server, services: &Arc<Services>) -> Self {
+    pub(crate) fn on(server: DistantServer, services: &Arc<Services>) -> Self {
         let services = Arc::clone(services);
         Self { server, services }
     }
 
     /// The server in a backend's name: `s3-bare`, then maybe the server and the distance to it.
-    pub(crate) fn server_of(name: &str) -> Option<Server> {
-        Server::of_suffix(name.strip_prefix("s3-bare")?)
+    pub(crate) fn server_of(name: &str) -> Option<DistantServer> {
+        DistantServer::of_suffix(name.strip_prefix("s3-bare")?)
     }
 }
 

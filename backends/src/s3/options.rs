@@ -4,13 +4,13 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use arms::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions};
 use clap::{Args, ValueEnum};
 use inputs::files::{self, DEFINITION, read_all};
 use inputs::variable;
 use s3::config::{ConfigError, MirrorMode, S3Config, Secret, SyncMode, check_name, find_access_key, seal_key};
 
 use super::{OpenOptions, S3Store};
-use crate::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions};
 use crate::sqlite::backend::WithoutLog;
 
 /// The variable with the encryption key.

@@ -4,13 +4,13 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use arms::backend::{Description, Launch, WorkspaceConfig};
+use arms::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions, Writeback};
+use arms::mounted::{MountedStore, description};
+use arms::promise::{Acknowledgement, Promises};
 use clap::Args;
 
 use super::{SqliteStore, go_on_without_log};
-use crate::backend::{Description, Launch, WorkspaceConfig};
-use crate::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions, Writeback};
-use crate::mounted::{MountedStore, description};
-use crate::promise::{Acknowledgement, Promises};
 
 /// The file name of the database in a workspace's directory.
 pub(crate) const STORE: &str = "store.db";
@@ -97,19 +97,16 @@ pub(crate) struct SqliteMount {
 
 impl MountedStore for SqliteMount {
     fn describe(&self) -> Description {
-        let lines = env!("CTXBENCH_LINES_SQLITE");
         match self.writeback {
             false => description(
                 "sqlite",
                 "FUSE over one SQLite file; content past 256 KiB of a file is in files beside it",
                 "every completed call survives a killed daemon; after fsync, all earlier calls survive power loss",
-                lines,
             ),
             true => description(
                 "sqlite-writeback",
                 "sqlite, where the kernel caches writes until a file is closed or synced",
                 "as sqlite, except that a killed daemon can lose writes to files that are still open",
-                lines,
             ),
         }
     }

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::backend::{
+use arms::backend::{
     Access, Backend, Capabilities, Description, DomainTools, KillHandle, Need, Unavailable, Versions, Workspace,
     WorkspaceConfig,
 };
-use crate::source::Source;
+use arms::source::Source;
 use session::Session;
 use sql::SqlTool;
 

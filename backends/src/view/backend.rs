@@ -4,16 +4,16 @@ use std::ffi::OsString;
 use std::io;
 use std::path::Path;
 
+use arms::backend::{Description, Launch, Unavailable, Versions, WorkspaceConfig};
+use arms::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions};
+use arms::mounted::{MountedStore, description};
+use arms::promise::{Acknowledgement, Promises};
+use arms::source::{Source, TASKS_AND_LOGS};
 use clap::Args;
 use fuse::store::Store;
 
 use super::source::without_password;
 use super::{ViewStore, definition};
-use crate::backend::{Description, Launch, Unavailable, Versions, WorkspaceConfig};
-use crate::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions};
-use crate::mounted::{MountedStore, description};
-use crate::promise::{Acknowledgement, Promises};
-use crate::source::{Source, TASKS_AND_LOGS};
 
 /// Rows of a database, files of a directory or answers of an HTTP interface, shown as a definition says: see
 /// docs/VIEW.md.
@@ -94,7 +94,7 @@ impl MountedStore for ViewMount {
                 "what the plain directory keeps; the controller writes to that directory without the view",
             ),
         };
-        description(name, summary, durability, env!("CTXBENCH_LINES_VIEW"))
+        description(name, summary, durability)
     }
 
     fn store(&self) -> String {

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use backends::backend::{Backend, Launch, Workspace, WorkspaceConfig};
+use arms::backend::{Backend, Launch, Workspace, WorkspaceConfig};
 use rundir::faults::{Audit, Fact, FaultOutcome, Hang, Seen, SeenKind, Status};
 use rustix::process::Signal;
 use workloads::fault::Scenario;

@@ -1,4 +1,4 @@
-use backends::promise::Acknowledgement::Write;
+use arms::promise::Acknowledgement::Write;
 use rundir::faults::AuditVerdict;
 
 use super::super::history::RecordChange;

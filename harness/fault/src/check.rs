@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use backends::promise::Acknowledgement;
+use arms::promise::Acknowledgement;
 use rundir::faults::{Audit, AuditVerdict};
 
 use super::history::{History, RecordChange, RecordStep};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use backends::promise::Acknowledgement;
+use arms::promise::Acknowledgement;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rundir::faults::{Audit, AuditVerdict, CrashPoints, KILLED_DAEMON, Return, Status};

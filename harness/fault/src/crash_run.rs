@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use backends::promise::Acknowledgement;
+use arms::promise::Acknowledgement;
 use rundir::faults::{AuditVerdict, CrashPoints, KILLED_DAEMON, MACHINE_LOSS, Status};
 
 use super::agent::Job;

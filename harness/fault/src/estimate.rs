@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use backends::backend::Backend;
+use arms::backend::Backend;
 use workloads::fault::{Injection, S3Fault, Scenario};
 
 use super::schedule::{ScenarioRun, misfit};

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::ops::Range;
 
-use backends::promise::Acknowledgement;
+use arms::promise::Acknowledgement;
 
 use super::record::State;
 

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use arms::promise::Acknowledgement;
 use backends::agent_memory::AgentMemory;
-use backends::promise::Acknowledgement;
 use backends::sqlite::{HEAD, SqliteStore, forget_boot};
 use fuse::store::{Caller, Errno, Kind, NewNode, ROOT, RenameMode, Store, Timestamp};
 use rand::{RngExt, SeedableRng};

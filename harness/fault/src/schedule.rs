@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use backends::backend::{Backend, WorkspaceConfig};
+use arms::backend::{Backend, WorkspaceConfig};
 use rundir::RunError;
 use rundir::Writer;
 use rundir::faults::{CrashPoints, FaultOutcome, KILLED_DAEMON, POWER_LOSS, Status};

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use backends::READY;
-use backends::backend::{Backend, Workspace, WorkspaceConfig};
+use arms::READY;
+use arms::backend::{Backend, Workspace, WorkspaceConfig};
 
 use super::processes::wait_until;
 

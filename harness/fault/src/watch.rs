@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use fuse::{self, connection};
+use fuse::connection;
 use parking_lot::Mutex;
 use rundir::faults::{Culprit, Hang};
 use rustix::process::Signal;

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use backends::backend::Tools;
+use arms::backend::Tools;
 use backends::state::StateFiles;
 use parking_lot::Mutex;
 use rmcp::model::{JsonObject, Tool};

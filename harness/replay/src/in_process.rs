@@ -2,7 +2,7 @@
 
 use std::io;
 
-use backends::backend::FileClient;
+use arms::backend::FileClient;
 use rustix::io::Errno;
 use workloads::path::WorkspacePath;
 use workloads::script::{FileOp, Script};

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use backends::backend::{ToolError, Tools};
+use arms::backend::{ToolError, Tools};
 use backends::state::READ_LIMIT;
 use rustix::io::Errno;
 use workloads::model::Expected;
@@ -293,10 +293,11 @@ fn joined(pages: &[String]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use backends::state::StateFiles;
+
     use super::*;
     use crate::testing::{append, bytes, list, path, rename, write};
     use crate::verify;
-    use backends::state::StateFiles;
     use workloads::model::ReferenceModel;
     use workloads::script::CallKind;
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use backends::backend::{Backend, WorkspaceConfig};
+use arms::backend::{Backend, WorkspaceConfig};
 use backends::registry::Registry;
 use clap::Args;
 use conform::{Feature, FeatureResult, features};

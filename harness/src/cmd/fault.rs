@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use backends::backend::Backend;
+use arms::backend::Backend;
 use backends::registry::Registry;
 use clap::Args;
 use reports::render::{number_of, table, write_faults};

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use backends::backend::{Access, Backend, Description, FILES, Launch, Workspace, WorkspaceConfig};
+use arms::backend::{Access, Backend, Description, FILES, Launch, Workspace, WorkspaceConfig};
 use backends::registry::Registry;
 use clap::Args;
 use mcp::{PreparedServer, SqlWorkers, Toolset, over, state};

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use backends::READY;
-use backends::mount_command::{MountCommand, MountPoint, OpenedStore, absolute_path, beside};
+use arms::READY;
+use arms::mount_command::{MountCommand, MountPoint, OpenedStore, absolute_path, beside};
 use backends::registry::Registry;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
-use backends::READY;
+use arms::READY;
 use rustix::io::{FdFlags, dup2, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process};
 

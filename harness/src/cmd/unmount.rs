@@ -9,7 +9,7 @@ use clap::Args;
 use fuse::connection::{MountEntry, end, is_dead, mount_at, mounts};
 use fuse::daemon::{Daemon, DaemonEnd};
 
-use backends::mount_command::absolute_path;
+use arms::mount_command::absolute_path;
 use fuse::attribute;
 
 /// How long a daemon may take for its uploads, its last flush and its end.

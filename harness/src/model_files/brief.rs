@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use anyhow::Context;
-use backends::services::model::{RECORD, RECORDING};
+use arms::services::model::{RECORD, RECORDING};
 use clap::Parser;
 use models::{check_gguf, find_llama_server, find_model};
 use rundir::{ModelFiles, ModelFilesPlan};

@@ -68,7 +68,7 @@ impl Mount {
             BufReader::new(stdout).read_line(&mut line)?;
         }
         let mount = Self { process, dir, control, backend: backend.to_owned(), line: ProgressLine::still() };
-        if line.trim() != backends::READY {
+        if line.trim() != arms::READY {
             let said = std::fs::read_to_string(at.join("messages")).unwrap_or_default();
             bail!("{backend} could not be mounted: {}", said.trim());
         }

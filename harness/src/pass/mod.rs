@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use backends::backend::{Access, Description, Workspace};
+use arms::backend::{Access, Description, Workspace};
 use backends::null::FILE_BYTES;
 use fuse::Counters;
 use hdrhistogram::Histogram;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use backends::backend::{Access, Tools};
+use arms::backend::{Access, Tools};
 use rundir::Outcome;
 use workloads::model::ReferenceModel;
 use workloads::path::WorkspacePath;

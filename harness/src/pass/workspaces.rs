@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use backends::backend::{Workspace, WorkspaceConfig};
+use arms::backend::{Workspace, WorkspaceConfig};
 use fuse::attribute;
 use rundir::{Outcome, Settled};
 use rustix::io::Errno;

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use backends::backend::WorkspaceConfig;
-use backends::source::Source;
+use arms::backend::WorkspaceConfig;
+use arms::source::Source;
 use fault::record::{State, content, identify, name};
 use rundir::{Fault, Outcome};
 use rusqlite::{Connection, params};
@@ -202,7 +202,7 @@ fn settle(fault: &mut Fault, records: &Records, acknowledged: &mut Vec<u64>, rec
 /// Kills the daemon 10 ms after the start of a stream of writes. Returns whether there was a daemon, the number of
 /// acknowledged writes, and the number of failed ones.
 fn kill_while_writing(
-    workspace: &mut dyn backends::backend::Workspace,
+    workspace: &mut dyn arms::backend::Workspace,
     records: &Records,
     numbers: Range<u64>,
 ) -> io::Result<(bool, u64, u64)> {

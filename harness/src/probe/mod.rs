@@ -14,8 +14,8 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use backends::backend::{Backend, Workspace, WorkspaceConfig};
-use backends::source::Source;
+use arms::backend::{Backend, Workspace, WorkspaceConfig};
+use arms::source::Source;
 use reports::render::CONFORMANCE;
 use rundir::{Fault, Outcome, Probe, SCHEMA_VERSION};
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use backends::backend::{PropertyCall, Workspace, WorkspaceConfig};
+use arms::backend::{PropertyCall, Workspace, WorkspaceConfig};
 use rundir::{Outcome, Probe};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::io::Errno;
@@ -461,7 +461,7 @@ fn in_tools(prober: &Prober) -> Vec<(&'static str, Finding)> {
     let tried = || -> Result<Option<(usize, bool)>, Failure> {
         let config = prober.workspace_config("properties")?;
         let mut workspace = prober.backend.open(&config)?;
-        let failed = |error: backends::backend::ToolError| Failure(Outcome::Errno, error.to_string());
+        let failed = |error: arms::backend::ToolError| Failure(Outcome::Errno, error.to_string());
         let name = "snapshot.md";
         let Some(tools) = workspace.tools() else {
             workspace.close()?;

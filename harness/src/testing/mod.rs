@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use backends::backend::{Backend, Description, KillHandle, Unavailable, Versions, Workspace, WorkspaceConfig};
+use arms::backend::{Backend, Description, KillHandle, Unavailable, Versions, Workspace, WorkspaceConfig};
 use backends::registry::Registry;
 use fuse::{Counters, OpcodeCount};
 use rundir::{Environment, Limits, Plan};

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
+use arms::child::{head, kill_group};
 use fuse::store::{Errno, Result, StoreError};
 use inputs::InputError;
 use models::Cancel;
@@ -18,7 +19,6 @@ use serde::Deserialize;
 
 use super::generator::{FileToMake, Generator, Made};
 use super::settings::Setting;
-use crate::child::{head, kill_group};
 use crate::llm::names::shown;
 
 /// The most bytes a command may print.

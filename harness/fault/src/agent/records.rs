@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use backends::promise::Acknowledgement;
+use arms::promise::Acknowledgement;
 use fuse::attribute;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -4,7 +4,6 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use backends::fuse;
 use fuse::connection::{detach, mount_at};
 use rundir::faults::{Recovery, Return};
 use rustix::process::Signal;

@@ -4,7 +4,7 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use backends::promise::Acknowledgement;
+use arms::promise::Acknowledgement;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rundir::faults::{Audit, IN_USE, KILLED_DAEMON, MACHINE_LOSS};

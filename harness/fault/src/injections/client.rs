@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use backends::promise::Acknowledgement;
+use arms::promise::Acknowledgement;
 use rundir::faults::{Fact, IN_USE, SeenKind};
 use rustix::process::Signal;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use backends::promise::Acknowledgement;
+use arms::promise::Acknowledgement;
 use rundir::faults::{IN_USE, ORDERLY_END};
 use workloads::fault::Moment;
 

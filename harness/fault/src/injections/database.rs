@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use backends::promise::Acknowledgement;
+use arms::promise::Acknowledgement;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rundir::faults::{Audit, ORDERLY_END, Return, SeenKind};

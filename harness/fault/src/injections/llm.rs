@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use backends::backend::Launch;
+use arms::backend::Launch;
 use models::{Behaviour, FakeServer};
 use rundir::faults::{Fact, Return, SeenKind};
 use workloads::fault::LlmFault;

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use backends::promise::Acknowledgement;
+use arms::promise::Acknowledgement;
 use fuse::connection::{end, mount_at};
 use rundir::faults::{ORDERLY_END, SeenKind};
 use rustix::process::Signal;

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use fuse::{self, ControlCommand};
+use fuse::ControlCommand;
 use rundir::faults::{Return, SeenKind};
 use rustix::process::Signal;
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use backends::promise::Acknowledgement;
+use arms::promise::Acknowledgement;
 use rundir::faults::{Return, SeenKind};
 use rustix::io::Errno;
 

@@ -6,9 +6,9 @@ mod store;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use backends::backend::{Backend, Need};
+use arms::backend::{Backend, Need};
+use arms::services::s3::Wanted;
 use backends::registry::Registry;
-use backends::services::s3::Wanted;
 use backends::view::find_postgresql;
 use clap::Args;
 use fuse::check_device;

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use backends::services::s3::{ENDPOINT, Wanted};
+use arms::services::s3::{ENDPOINT, Wanted};
+use backends::s3::BucketOptions;
 use s3::bucket::S3OpenError;
 use s3::checkout::Checkout;
 use s3::config::S3Config;
@@ -11,7 +12,6 @@ use s3::session::{Broken, SessionError};
 use servers::ServerKind;
 
 use crate::cmd::s3::Remote;
-use backends::s3::BucketOptions;
 
 /// The agent whose first commit the doctor creates, to find out whether the server honours preconditions.
 const AGENT: &str = "ctxbench-doctor";

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
-use backends::backend::{self, Backend};
+use arms::backend::{self, Backend};
 use backends::registry::Registry;
 use reports::context::check_prices;
 use reports::decide::{identities, identity};

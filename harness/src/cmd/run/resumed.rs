@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::bail;
-use backends::backend::Backend;
+use arms::backend::Backend;
 use backends::registry::Registry;
 use rundir::Writer;
 use workloads::catalogue;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use backends::backend::DomainTools;
+use arms::backend::DomainTools;
 use replay::shell;
 use serde_json::Value;
 use workloads::tasks::command::TaskCommand;

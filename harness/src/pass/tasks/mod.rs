@@ -8,7 +8,7 @@ mod source;
 
 use std::path::PathBuf;
 
-use backends::source::Source;
+use arms::source::Source;
 use workloads::tasks::scripts::{Form, definitions, perform, sees};
 use workloads::tasks::{LEAD_S, TaskQuestion, Tasks, World};
 
@@ -33,7 +33,7 @@ pub struct TaskContext<'a> {
 }
 
 /// Why a backend cannot take part in tasks, or in other workloads; `None` if it can.
-pub fn unsupported(script: &Script, name: &str, backend: &dyn backends::backend::Backend) -> Option<String> {
+pub fn unsupported(script: &Script, name: &str, backend: &dyn arms::backend::Backend) -> Option<String> {
     let capabilities = backend.describe().capabilities;
     match (&script.tasks, backend.source(Path::new(""))) {
         (None, None) => None,

@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use backends::source::Source;
+use arms::source::Source;
 use rusqlite::{Connection, params};
 use workloads::tasks::{Draft, LogLine, MailMessage, SourceChange, Task, World};
 

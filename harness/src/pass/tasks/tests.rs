@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use backends::backend::{Backend, Description, DomainTools, Unavailable, Versions, Workspace, WorkspaceConfig};
+use arms::backend::{Backend, Description, DomainTools, Unavailable, Versions, Workspace, WorkspaceConfig};
 use backends::registry::Registry;
 use serde_json::Value;
 use workloads::catalogue;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use backends::backend::{Description, Unavailable, Versions, WorkspaceConfig};
+use arms::backend::{Description, Unavailable, Versions, WorkspaceConfig};
 use rundir::Settled;
 
 use super::*;

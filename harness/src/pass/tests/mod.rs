@@ -5,7 +5,7 @@ mod hosts;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use backends::backend::Backend;
+use arms::backend::Backend;
 use workloads::path::WorkspacePath;
 
 use super::*;

@@ -1,8 +1,8 @@
 use std::fs;
 use std::sync::Arc;
 
-use backends::backend::{Backend, Description, Unavailable, Versions};
-use backends::source::Source;
+use arms::backend::{Backend, Description, Unavailable, Versions};
+use arms::source::Source;
 
 use super::*;
 use crate::interrupt::Interrupt;

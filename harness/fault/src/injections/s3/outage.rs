@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use backends::promise::Acknowledgement;
+use arms::promise::Acknowledgement;
 use rundir::faults::{Fact, IN_USE, Return};
 use rustix::process::Signal;
 use servers::{Operation, RequestFault, Rule};

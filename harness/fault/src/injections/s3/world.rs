@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use backends::backend::{Launch, Workspace, WorkspaceConfig};
-use backends::promise::Acknowledgement;
+use arms::backend::{Launch, Workspace, WorkspaceConfig};
+use arms::promise::Acknowledgement;
 use backends::s3::BucketMount;
 use rundir::faults::{Fact, MACHINE_LOSS, Return};
 use servers::{Answered, BUCKET, FaultProxy, Operation, Rule, SeenRequest, Server, ServerKind, ServerOptions};

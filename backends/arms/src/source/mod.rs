@@ -11,7 +11,7 @@ use rusqlite::Connection;
 const SCHEMA: &str = include_str!("schema.sql");
 
 /// The tasks and the log of the database as files, for a view's definition.
-pub(crate) const TASKS_AND_LOGS: &str = include_str!("tasks_and_logs.toml");
+pub const TASKS_AND_LOGS: &str = include_str!("tasks_and_logs.toml");
 
 /// The directories of a controller.
 const DIRECTORIES: [&str; 5] = ["inbox", "logs", "observations", "state", "tasks"];
@@ -32,7 +32,7 @@ impl Source {
     }
 
     /// A workspace's directory.
-    pub(crate) fn directory(dir: &Path) -> Self {
+    pub fn directory(dir: &Path) -> Self {
         Source::Directory(dir.join("controller"))
     }
 

@@ -12,7 +12,7 @@ use super::server::IN_NAME;
 use super::shipped_text;
 use super::variables::{DIRECTORY, OF_FIRST, OF_PROPERTY, OF_SERVER, OF_SITE, SECRET, named};
 use crate::backend::Unavailable;
-use crate::services::s3::Server;
+use crate::services::s3::DistantServer;
 
 /// A third-party backend. Commands are argument lists, never passed to a shell.
 ///
@@ -314,21 +314,21 @@ impl ExternalDefinition {
     }
 
     /// Its name with the server's name.
-    pub(super) fn name_with(&self, server: Option<Server>) -> String {
-        let server = server.map_or(String::new(), Server::suffix);
+    pub(super) fn name_with(&self, server: Option<DistantServer>) -> String {
+        let server = server.map_or(String::new(), DistantServer::suffix);
         format!("{}{server}", self.stem())
     }
 
     /// The server for a name that ends with none.
-    pub(super) fn default_server(&self) -> Option<Server> {
-        self.name.ends_with(IN_NAME).then(Server::default_here)
+    pub(super) fn default_server(&self) -> Option<DistantServer> {
+        self.name.ends_with(IN_NAME).then(DistantServer::default_here)
     }
 
     /// The server that `name` selects, if `name` is a name of this definition.
-    pub(super) fn answers_to(&self, name: &str) -> Option<Option<Server>> {
+    pub(super) fn answers_to(&self, name: &str) -> Option<Option<DistantServer>> {
         let suffix = name.strip_prefix(self.stem())?;
         if self.name.ends_with(IN_NAME) {
-            Some(Some(Server::of_suffix(suffix)?))
+            Some(Some(DistantServer::of_suffix(suffix)?))
         } else {
             suffix.is_empty().then_some(None)
         }

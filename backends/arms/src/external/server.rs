@@ -4,7 +4,7 @@ use std::io;
 
 use super::variables::Variables;
 use crate::backend::WorkspaceConfig;
-use crate::services::s3::{Server, Servers, place};
+use crate::services::s3::{DistantServer, Servers, place};
 
 /// The suffix of the name of a definition that uses the S3 server.
 pub(super) const IN_NAME: &str = "-{s3_server}";
@@ -12,7 +12,7 @@ pub(super) const IN_NAME: &str = "-{s3_server}";
 /// Starts the server if it is not running, and sets its variables.
 pub(super) fn tell(
     servers: &Servers,
-    server: Server,
+    server: DistantServer,
     config: &WorkspaceConfig,
     variables: &mut Variables,
 ) -> io::Result<()> {

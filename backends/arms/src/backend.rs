@@ -1,6 +1,4 @@
 //! The [`Backend`] and [`Workspace`] traits.
-//!
-//! Each backend is in a module of its own, and [`crate::registry`] lists them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -72,7 +70,7 @@ pub struct Description {
 }
 
 /// The [`Need::name`] of backends that request answers from a language model.
-pub(crate) const MODEL: &str = "a language model";
+pub const MODEL: &str = "a language model";
 
 impl Description {
     /// Whether the backend needs a language model.
@@ -540,8 +538,10 @@ pub trait Workspace: Send {
 /// Ends a call that hangs in a workspace.
 #[derive(Clone, Debug, Default)]
 pub struct KillHandle {
-    pub(crate) daemon: Option<u32>,
-    pub(crate) mount: Option<(PathBuf, Option<Connection>)>,
+    /// The process ID of the daemon.
+    pub daemon: Option<u32>,
+    /// The mount point, and the connection that was mounted there.
+    pub mount: Option<(PathBuf, Option<Connection>)>,
 }
 
 /// The result of [`KillHandle::kill`].
@@ -586,7 +586,7 @@ pub fn can_drop_caches() -> bool {
 }
 
 /// The release of the running kernel.
-pub(crate) fn kernel() -> String {
+pub fn kernel() -> String {
     let name = rustix::system::uname();
     name.release().to_string_lossy().into_owned()
 }

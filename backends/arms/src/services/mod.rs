@@ -1,6 +1,6 @@
 //! The servers that the workspaces of one process share: S3 servers, and a language model's.
 //!
-//! The binary makes one [`Services`], hands it to the [`crate::registry::Registry`], and stops it at its end.
+//! The binary makes one [`Services`], hands it to the registry of backends, and stops it at its end.
 
 pub mod model;
 pub mod s3;

@@ -94,20 +94,22 @@ impl Wanted {
 
 /// A server, and the simulated distance to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Server {
-    pub(crate) wanted: Wanted,
+pub struct DistantServer {
+    /// The server.
+    pub wanted: Wanted,
     /// Added round-trip time in milliseconds.
     rtt_ms: u32,
 }
 
-impl Server {
-    pub(crate) fn default_here() -> Self {
+impl DistantServer {
+    /// The default server of this machine, on loopback.
+    pub fn default_here() -> Self {
         Self { wanted: Wanted::default_here(), rtt_ms: 0 }
     }
 
     /// Parses the end of a backend's name: an optional server such as `-minio`, then an optional
     /// round-trip time such as `@30ms`.
-    pub(crate) fn of_suffix(suffix: &str) -> Option<Self> {
+    pub fn of_suffix(suffix: &str) -> Option<Self> {
         let (server, rtt_ms) = match suffix.split_once('@') {
             Some((server, rtt)) => (server, rtt.strip_suffix("ms")?.parse().ok()?),
             None => (suffix, 0),
@@ -120,8 +122,8 @@ impl Server {
         Some(Self { wanted, rtt_ms })
     }
 
-    /// The inverse of [`Server::of_suffix`].
-    pub(crate) fn suffix(self) -> String {
+    /// The inverse of [`DistantServer::of_suffix`].
+    pub fn suffix(self) -> String {
         match self.rtt_ms {
             0 => format!("-{}", self.wanted.name()),
             rtt => format!("-{}@{rtt}ms", self.wanted.name()),
@@ -129,7 +131,7 @@ impl Server {
     }
 
     /// The server and its distance, for a description.
-    pub(crate) fn words(self) -> String {
+    pub fn words(self) -> String {
         let label = self.wanted.label();
         match self.rtt_ms {
             0 => format!("on {label}, on loopback"),
@@ -140,15 +142,15 @@ impl Server {
 
 /// How a workspace reaches a server.
 #[derive(Clone)]
-pub(crate) struct Address {
+pub struct Address {
     /// The URL, such as `http://127.0.0.1:9000`.
-    pub(crate) endpoint: String,
+    pub endpoint: String,
     /// The region for which requests are signed.
-    pub(crate) region: String,
+    pub region: String,
     /// An existing bucket.
-    pub(crate) bucket: String,
+    pub bucket: String,
     /// Access key and secret of a server that we start; `None` for the external one.
-    pub(crate) keys: Option<(String, String)>,
+    pub keys: Option<(String, String)>,
 }
 
 impl fmt::Debug for Address {
@@ -160,7 +162,10 @@ impl fmt::Debug for Address {
 
 impl Address {
     /// Access key and secret; those of the external server come from the environment.
-    pub(crate) fn credentials(&self) -> io::Result<(String, String)> {
+    ///
+    /// # Errors
+    /// If a variable of the environment is not set.
+    pub fn credentials(&self) -> io::Result<(String, String)> {
         if let Some(keys) = &self.keys {
             return Ok(keys.clone());
         }
@@ -176,7 +181,7 @@ impl Address {
 /// The key prefix of a workspace at `site`, without a trailing slash.
 ///
 /// It is the same at each call, so that a reopened workspace finds its objects.
-pub(crate) fn place(site: &Path) -> String {
+pub fn place(site: &Path) -> String {
     let digest = sha256(site.as_os_str().as_bytes());
     format!("ctxbench-blocks/{}", &digest[..16])
 }
@@ -202,8 +207,8 @@ impl Servers {
     ///
     /// # Errors
     /// If it does not start, or is the external server and has an added round-trip time.
-    pub(crate) fn address(&self, program: &Path, server: Server) -> io::Result<Address> {
-        let Server { wanted, rtt_ms } = server;
+    pub fn address(&self, program: &Path, server: DistantServer) -> io::Result<Address> {
+        let DistantServer { wanted, rtt_ms } = server;
         let mut services = self.0.lock();
         if let Some(service) = services.get(&(wanted, rtt_ms)) {
             return Ok(service.address.clone());
@@ -307,14 +312,14 @@ mod tests {
     #[test]
     fn a_name_ends_with_server_and_distance() {
         for suffix in ["-minio", "-embedded", "-given", "-minio@30ms"] {
-            assert_eq!(Server::of_suffix(suffix).unwrap().suffix(), suffix);
+            assert_eq!(DistantServer::of_suffix(suffix).unwrap().suffix(), suffix);
         }
-        assert_eq!(Server::of_suffix(""), Some(Server::default_here()));
-        let far = Server::of_suffix("-embedded@5ms").unwrap();
+        assert_eq!(DistantServer::of_suffix(""), Some(DistantServer::default_here()));
+        let far = DistantServer::of_suffix("-embedded@5ms").unwrap();
         assert_eq!(far.wanted, Wanted::Started(ServerKind::Embedded));
         assert_eq!(far.words(), "on embedded S3, behind a simulated round-trip time of 5 ms");
         for wrong in ["-", "-maxio", "minio", "-minio@30", "@ms"] {
-            assert_eq!(Server::of_suffix(wrong), None, "{wrong}");
+            assert_eq!(DistantServer::of_suffix(wrong), None, "{wrong}");
         }
     }
 }

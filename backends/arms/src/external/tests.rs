@@ -26,7 +26,8 @@ fn open(text: &str, dir: &Path) -> io::Result<Box<dyn Workspace>> {
         cpu: None,
         allow_other: false,
     };
-    let external = External { definition, server: None, digest: String::new(), file: None, services: Arc::default() };
+    let external =
+        ExternalBackend { definition, server: None, digest: String::new(), file: None, services: Arc::default() };
     external.open(&config)
 }
 

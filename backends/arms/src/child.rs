@@ -25,7 +25,7 @@ pub(crate) fn wait(child: &mut Child, patience: Duration) -> io::Result<Option<E
 }
 
 /// Kills a child and all other processes of its group, which it leads.
-pub(crate) fn kill_group(child: &mut Child) {
+pub fn kill_group(child: &mut Child) {
     if let Some(group) = Pid::from_raw(child.id() as i32) {
         // An error means that the group has ended.
         let _ = kill_process_group(group, Signal::KILL);
@@ -38,7 +38,7 @@ pub(crate) fn kill_group(child: &mut Child) {
 ///
 /// # Errors
 /// If it cannot be started, fails, or takes longer than `patience`; with the last lines of its standard error.
-pub(crate) fn output(command: &mut Command, patience: Duration) -> io::Result<String> {
+pub fn output(command: &mut Command, patience: Duration) -> io::Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let failure = |why: String| io::Error::other(format!("{name}: {why}"));
     // Files, not pipes: a full pipe would stop the program.
@@ -65,7 +65,7 @@ pub(crate) fn output(command: &mut Command, patience: Duration) -> io::Result<St
 const OUTPUT_BYTES: u64 = 64 * 1024;
 
 /// The first bytes of a file, at most `most`.
-pub(crate) fn head(mut file: File, most: u64) -> io::Result<Vec<u8>> {
+pub fn head(mut file: File, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.rewind()?;
     file.take(most).read_to_end(&mut bytes)?;

@@ -27,7 +27,7 @@ pub const RECORD: &str = "CTXBENCH_MODEL_RECORD";
 
 /// The shipped recording: SmolLM2-135M's answers to the reads of [`RECORDED`], and to the requests
 /// that a run of the default suite makes after its cells.
-pub const RECORDING: &str = include_str!("../../models/cassettes/run.jsonl");
+pub const RECORDING: &str = include_str!("../../../models/cassettes/run.jsonl");
 
 /// The workloads whose reads the recording answers, by name and SHA-256. Workloads without reads need
 /// no entry.
@@ -71,7 +71,7 @@ impl Answers {
     }
 
     /// The source of answers, for a description.
-    pub(crate) fn words(self) -> &'static str {
+    pub fn words(self) -> &'static str {
         match self {
             Self::Local => "live answers of a local model in a llama-server",
             Self::Given => "answers of the server at $CTXBENCH_MODEL_URL, live unless its model is called simulated",
@@ -81,7 +81,7 @@ impl Answers {
     }
 
     /// The requirements of the machine.
-    pub(crate) fn need(self) -> &'static str {
+    pub fn need(self) -> &'static str {
         match self {
             Self::Local => "a GGUF file and a llama-server, to generate the content of files",
             Self::Given => "behind $CTXBENCH_MODEL_URL, to generate the content of files",
@@ -94,7 +94,7 @@ impl Answers {
     ///
     /// # Errors
     /// [`Unavailable`] names the missing part.
-    pub(crate) fn versions(self, local: &LocalModel) -> Result<Versions, Unavailable> {
+    pub fn versions(self, local: &LocalModel) -> Result<Versions, Unavailable> {
         match self {
             Self::Local => local.installed().map(|local| local.versions.clone()),
             Self::Given => {
@@ -120,7 +120,7 @@ impl Answers {
     }
 
     /// Why this source cannot answer a workload's reads; `None` if it may.
-    pub(crate) fn unsupported_reason(self, workload: &str, sha256: &str) -> Option<String> {
+    pub fn unsupported_reason(self, workload: &str, sha256: &str) -> Option<String> {
         let is_known = self != Self::Recorded || RECORDED.contains(&(workload, sha256));
         (!is_known).then(|| {
             format!(
@@ -132,7 +132,7 @@ impl Answers {
     /// The options of `ctxbench mount` that select this source; starts a required server.
     ///
     /// `program` is the `ctxbench` binary, `dir` the workspace's directory.
-    pub(crate) fn arguments(self, local: &LocalModel, program: &Path, dir: &Path) -> io::Result<Vec<OsString>> {
+    pub fn arguments(self, local: &LocalModel, program: &Path, dir: &Path) -> io::Result<Vec<OsString>> {
         Ok(match self {
             Self::Local => {
                 let Shared { url, model } = local.shared(program)?;

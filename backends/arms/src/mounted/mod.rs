@@ -25,7 +25,7 @@ use workspace::MountedWorkspace;
 pub const READY: &str = "ready";
 
 /// A store that `ctxbench mount` serves, as a backend. The default methods fit most mounts.
-pub(crate) trait MountedStore: Send + Sync {
+pub trait MountedStore: Send + Sync {
     /// Its properties: [`description`], with this store's differences.
     fn describe(&self) -> Description;
 
@@ -42,7 +42,7 @@ pub(crate) trait MountedStore: Send + Sync {
         false
     }
 
-    /// As [`Backend::lacks`].
+    /// As [`Backend::unsupported_reason`].
     fn unsupported_reason(&self, workload: &str, sha256: &str) -> Option<String> {
         let _ = (workload, sha256);
         None
@@ -107,8 +107,8 @@ pub(crate) trait MountedStore: Send + Sync {
     }
 }
 
-/// The properties of a mount that keeps files; `lines` is the count of its code.
-pub(crate) fn description(name: &str, summary: impl Into<String>, durability: &str, lines: &str) -> Description {
+/// The properties of a mount that keeps files. The lines of its code are an argument of [`Mounted::new`].
+pub fn description(name: &str, summary: impl Into<String>, durability: &str) -> Description {
     let need = |name: &str, why: &str| Need { name: name.to_owned(), why: why.to_owned() };
     Description {
         name: name.to_owned(),
@@ -127,23 +127,26 @@ pub(crate) fn description(name: &str, summary: impl Into<String>, durability: &s
             need("/dev/fuse", "to serve files to the kernel"),
             need("fusermount3", "to mount without being root"),
         ],
-        lines_of_code: lines.parse().unwrap_or(0),
+        lines_of_code: 0,
     }
 }
 
 /// A backend over one store.
 #[derive(Clone)]
-pub(crate) struct Mounted {
+pub struct Mounted {
     store: Arc<dyn MountedStore>,
     /// Replaces the store's own launch.
     replaced: Option<Launch>,
     /// Added to the launch.
     options: Vec<OsString>,
+    /// [`Description::lines_of_code`].
+    lines_of_code: u32,
 }
 
 impl Mounted {
-    pub(crate) fn of(store: Arc<dyn MountedStore>) -> Self {
-        Self { store, replaced: None, options: Vec::new() }
+    /// The backend, whose files `lines_of_code` lines serve.
+    pub fn new(store: impl MountedStore + 'static, lines_of_code: u32) -> Self {
+        Self { store: Arc::new(store), replaced: None, options: Vec::new(), lines_of_code }
     }
 
     /// Whether launch options are replaced or added. The options of a second host are then undefined.
@@ -186,7 +189,7 @@ impl Mounted {
 
 impl Backend for Mounted {
     fn describe(&self) -> Description {
-        self.store.describe()
+        Description { lines_of_code: self.lines_of_code, ..self.store.describe() }
     }
 
     fn unsupported_reason(&self, workload: &str, sha256: &str) -> Option<String> {
@@ -255,7 +258,7 @@ impl Backend for Mounted {
             // Those options choose the cache's path, so a restart would not remove it.
             return None;
         }
-        Some(Box::new(Self { replaced: Some(launch), ..Self::of(Arc::clone(&self.store)) }))
+        Some(Box::new(Self { replaced: Some(launch), options: Vec::new(), ..self.clone() }))
     }
 
     fn with_option(&self, option: &str) -> Option<Box<dyn Backend>> {

@@ -1,4 +1,4 @@
-//! Third-party file systems as backends, each defined by a TOML file ([`ExternalDefinition`]) of commands.
+//! Third-party file systems as backends, each defined by a TOML file of commands.
 //!
 //! This module runs the commands, each with a deadline and in its own process group. A hanging command
 //! is killed with all its children, and its error names it.
@@ -27,14 +27,13 @@ use crate::backend::{
 };
 use crate::child::last_lines;
 use crate::services::Services;
-use crate::services::s3::Server;
+use crate::services::s3::DistantServer;
 use command::{CommandContext, Running, run, start};
-pub use definition::ExternalDefinition;
-use definition::Service;
+use definition::{ExternalDefinition, Service};
 use variables::Variables;
 
 /// The definitions that ship with this program.
-static SHIPPED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/external");
+static SHIPPED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../external");
 
 /// How long a command may take that only queries, such as one that prints a version.
 const VERSION_PATIENCE: Duration = Duration::from_secs(10);
@@ -44,10 +43,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A backend that a TOML file defines.
 #[derive(Clone, Debug)]
-pub(crate) struct External {
+pub struct ExternalBackend {
     definition: ExternalDefinition,
     /// The S3 server, for a definition that uses one.
-    server: Option<Server>,
+    server: Option<DistantServer>,
     /// The first 6 bytes of the SHA-256 of its text and of the shipped files that it uses, in hexadecimal.
     digest: String,
     /// The path of its file; `None` for a shipped definition.
@@ -80,32 +79,32 @@ fn digest(text: &str, definition: &ExternalDefinition) -> String {
 /// # Panics
 /// If a shipped file is invalid, which a test rules out.
 #[expect(clippy::expect_used, reason = "a test reads them all")]
-pub(crate) fn shipped(services: &Arc<Services>) -> Vec<External> {
+pub fn shipped(services: &Arc<Services>) -> Vec<ExternalBackend> {
     let mut files: Vec<_> = SHIPPED.files().collect();
     files.sort_by_key(|file| file.path());
     let shipped = files.into_iter().map(|file| {
         let text = file.contents_utf8().expect("shipped files are text");
-        External::parse(file.path(), text, None, services).expect("shipped files are right")
+        ExternalBackend::parse(file.path(), text, None, services).expect("shipped files are right")
     });
     shipped.collect()
 }
 
 /// The shipped backend of that name, which may end with an S3 server.
-pub(crate) fn named(name: &str, services: &Arc<Services>) -> Option<External> {
+pub fn named(name: &str, services: &Arc<Services>) -> Option<ExternalBackend> {
     let mut found = shipped(services).into_iter().filter_map(|external| {
         let server = external.definition.answers_to(name)?;
-        Some(External { server, ..external })
+        Some(ExternalBackend { server, ..external })
     });
     found.next()
 }
 
-impl External {
+impl ExternalBackend {
     /// Reads a user's definition, whose name must not be that of another arm. A copy of a shipped definition may have the
     /// name of that one.
     ///
     /// # Errors
     /// [`inputs::InputError`] with file, line and field.
-    pub(crate) fn read(
+    pub fn read(
         file: &Path,
         services: &Arc<Services>,
         is_taken: impl Fn(&str) -> bool,
@@ -147,7 +146,7 @@ impl External {
     }
 }
 
-impl Backend for External {
+impl Backend for ExternalBackend {
     fn ends_with_process(&self) -> bool {
         self.server.is_some()
     }
@@ -216,7 +215,7 @@ impl Backend for External {
     }
 }
 
-impl External {
+impl ExternalBackend {
     /// Opens the workspace of `config`; sets it up if it `is_first`.
     fn open_at(&self, config: &WorkspaceConfig, mount_point: &Path, is_first: bool) -> io::Result<Box<dyn Workspace>> {
         let workspace = ExternalWorkspace::open(self.name(), self.definition.clone(), config, is_first, |data| {
