@@ -13,13 +13,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
 use backends::agent_memory::AgentMemory;
-use backends::sqlite::SqliteStore;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use fuse::memory::MemoryStore;
 use fuse::store::{Attr, Caller, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp};
 use replay::{OpenFileTable, ResultBuffer, perform, prepare};
 use rundir::{Run, histogram};
 use rustix::fs::{AtFlags, CWD, statat};
+use sqlite::SqliteStore;
 use stats::{Disturbance, Margin, MarginKind, Ratios, compare};
 use workloads::path::WorkspacePath;
 use workloads::script::FileOp;

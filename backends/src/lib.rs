@@ -13,7 +13,6 @@ pub mod null;
 mod periodic;
 pub mod registry;
 pub mod s3;
-pub mod sqlite;
 pub mod state;
 pub mod tools;
 pub mod view;

@@ -11,6 +11,7 @@ use arms::services::Services;
 use arms::services::model::Answers;
 use arms::services::s3::DistantServer;
 use inputs::InputError;
+use sqlite::backend::{SqliteMount, SqliteOptions};
 
 use crate::agent_memory::{AgentMemoryMount, AgentMemoryOptions};
 use crate::direct::Direct;
@@ -19,7 +20,6 @@ use crate::llm::{LlmMode, LlmMount};
 use crate::memory::{MemoryMount, MemoryOptions};
 use crate::null::{NullMount, NullOptions};
 use crate::s3::{S3Bare, S3Mount, S3Options, S3Variant};
-use crate::sqlite::{SqliteMount, SqliteOptions};
 use crate::state::State;
 use crate::tools::SqlTools;
 use crate::view::{ViewMount, ViewOptions};

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use backends::sqlite::SqliteStore;
 use fuse::memory::MemoryStore;
 use fuse::store::{Caller, Kind, NAME_MAX, NewNode, ROOT, RenameMode, Store, Timestamp};
 use rand::RngExt;
+use sqlite::SqliteStore;
 
 use crate::{Rng, fuzz, mutation};
 

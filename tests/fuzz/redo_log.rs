@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use backends::sqlite::SqliteStore;
 use fuse::store::{Caller, Kind, NewNode, ROOT, Store, Timestamp, XattrMode};
 use rand::RngExt;
+use sqlite::SqliteStore;
 
 use crate::{Rng, fuzz, mutation};
 

@@ -179,7 +179,7 @@ fn a_planted_use_that_passes_a_border_by_is_found() {
         ("reports/src/render/tables.rs", "csv::Writer::from_path(file)"),
         ("reports/src/render/heat.rs", "area.draw(&Text::new(name, at, style))"),
         ("workloads/src/compile.rs", "println!(\"{name}\")"),
-        ("backends/src/sqlite/mod.rs", "eprintln!(\"{name}\")"),
+        ("backends/sqlite/src/lib.rs", "eprintln!(\"{name}\")"),
         ("harness/src/cmd/report.rs", "std::println!(\"{name}\")"),
         ("harness/src/cmd/list.rs", "let mut out = std::io::stdout();"),
         ("workloads/src/catalogue.rs", "std::fs::read_to_string(path)"),

@@ -312,10 +312,10 @@ fn files_do_not_import_each_other_in_circles_of_more_than_two() {
         let found = circles(&imports, 2);
         assert!(found.is_empty(), "{}: {found:#?}", root.display());
     }
-    for src in ["backends/src/lib.rs", "harness/src/lib.rs"] {
+    for src in ["backends/sqlite/src/lib.rs", "harness/src/lib.rs"] {
         let read = crates.iter().find(|(root, _)| *root == top().join(src));
         let files = read.map_or(0, |(_, package)| package.0.len());
-        assert!(files > 50, "{src}: {files} modules were found");
+        assert!(files > 40, "{src}: {files} modules were found");
     }
 }
 

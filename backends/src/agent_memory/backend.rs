@@ -11,9 +11,9 @@ use arms::promise::Promises;
 use clap::Args;
 use fuse::store::Store;
 use s3::config::check_name;
+use sqlite::backend::{DatabaseOptions, PROMISES, STATE, STORE, offline_read};
 
 use super::{AgentMemory, Embeddings};
-use crate::sqlite::backend::{DatabaseOptions, PROMISES, STATE, STORE, offline_read};
 
 /// One SQLite file with notes that can be searched and recalled: see docs/MEMORY.md.
 #[derive(Debug, Args)]

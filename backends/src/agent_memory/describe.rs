@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use fuse::store::{Attr, Errno, Ino, Result, Timestamp};
 use rusqlite::Row;
+use sqlite::tables::Db;
+use sqlite::tables::nodes::{self, signed, unsigned};
 
 use super::embedder::EmbeddingState;
 use super::index::{attributes, expiry, text};
@@ -14,8 +16,6 @@ use super::passage::shown_name;
 use super::paths::{DirPath, PathCache, Scope, name_of};
 use super::request::Aspect;
 use super::{date, moment};
-use crate::sqlite::db::Db;
-use crate::sqlite::nodes::{self, signed, unsigned};
 
 /// The most notes or events in an answer.
 const SHOWN: usize = 100;

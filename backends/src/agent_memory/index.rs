@@ -4,15 +4,15 @@
 
 use fuse::store::{Attr, Ino, Kind, Result, StoreError, Timestamp};
 use rusqlite::params;
+use sqlite::HEAD;
+use sqlite::tables::nodes::{self, signed, unsigned};
+use sqlite::tables::{Db, content, xattrs};
 
 use super::merging;
 use super::metadata::{DEFAULT_IMPORTANCE, Metadata, head};
 use super::passage;
 use super::paths::{PathCache, found_as};
 use super::words::{fingerprint, stem, words};
-use crate::sqlite::db::Db;
-use crate::sqlite::nodes::{self, signed, unsigned};
-use crate::sqlite::{HEAD, content, xattrs};
 
 /// The version of the index, as in `schema.sql`.
 const VERSION: &str = "4";

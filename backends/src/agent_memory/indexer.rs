@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use fuse::store::Result;
 use parking_lot::{Mutex, RwLock};
+use sqlite::SqliteStore;
 
 use super::meaning::Meaning;
 use super::pace::{PART, Pace, Work};
 use super::paths::PathCache;
 use super::{Clock, index, merging};
-use crate::sqlite::SqliteStore;
 
 /// The most inodes that a request indexes in one transaction: calls wait for it.
 const BATCH: usize = 512;

@@ -2,7 +2,7 @@
 
 use fuse::store::Result;
 
-use crate::sqlite::db::Db;
+use sqlite::tables::Db;
 
 /// The mean number of words in a note, names and tags included, from the record that FTS5 keeps for its own `bm25()`:
 /// the number of rows, and the words of each column, as SQLite's variable-length integers.

@@ -13,14 +13,14 @@ use std::time::Duration;
 use fuse::store::Result;
 use parking_lot::{Condvar, Mutex};
 use rusqlite::params;
+use sqlite::SqliteStore;
+use sqlite::tables::nodes::{self, unsigned};
+use sqlite::tables::{Db, content, first};
 
 use super::embedder::{Embedder, EmbeddingState};
 use super::index::Refreshed;
 use super::paths::{PathCache, Scope};
 use super::vectors::{Signs, cosine, packed};
-use crate::sqlite::db::{Db, first};
-use crate::sqlite::nodes::{self, unsigned};
-use crate::sqlite::{SqliteStore, content};
 
 /// Bytes of a body that are read, more than a model embeds.
 const TEXT_MAX: usize = 4096;

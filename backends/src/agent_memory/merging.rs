@@ -6,7 +6,7 @@
 
 use fuse::store::Result;
 
-use crate::sqlite::db::Db;
+use sqlite::tables::Db;
 
 /// About how many index pages, of 4 KiB, a step writes. Other threads wait for the database meanwhile.
 const STEP_PAGES: i64 = 16;
@@ -53,10 +53,10 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use fuse::store::{Caller, Kind, NewNode, ROOT, Store, Timestamp};
+    use sqlite::SqliteStore;
 
     use super::*;
     use crate::agent_memory::{AgentMemory, index};
-    use crate::sqlite::SqliteStore;
 
     const OWNER: Caller = Caller { uid: 0, gid: 0, now: Timestamp(0) };
 

@@ -34,8 +34,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fuse::store::{Attr, Caller, Errno, Ino, Kind, NewNode, ROOT, Result, Store, StoreError, Timestamp};
 use parking_lot::Mutex;
 
-use crate::sqlite::db::Db;
-use crate::sqlite::{HEAD, SqliteOpenError, SqliteStore, content};
 use answers::{Answer, Answers};
 pub(crate) use backend::{AgentMemoryMount, AgentMemoryOptions};
 use describe::Stats;
@@ -48,6 +46,8 @@ use passage::{one_line, shown_name};
 use paths::{DEPTH_MAX, Privacy, Scope};
 pub use request::Strategy;
 use request::{Query, Request, check_query};
+use sqlite::tables::{Db, content};
+use sqlite::{HEAD, SqliteOpenError, SqliteStore};
 
 /// The source of the current time; tests set their own.
 type Clock = Box<dyn Fn() -> Timestamp + Send + Sync>;

@@ -4,7 +4,7 @@
 use fuse::store::Result;
 use rusqlite::{CachedStatement, params};
 
-use crate::sqlite::db::{Db, first};
+use sqlite::tables::{Db, first};
 
 /// How far apart neighbours may be, in nanoseconds: ten minutes.
 const APART: i64 = 600 * 1_000_000_000;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use fuse::store::{Ino, ROOT, Result};
 use parking_lot::Mutex;
+use sqlite::tables::Db;
+use sqlite::tables::nodes::{self, PathToRoot, signed, unsigned};
 
 use super::passage::shown_name;
-use crate::sqlite::db::Db;
-use crate::sqlite::nodes::{self, Steps, signed, unsigned};
 
 /// The most cached paths; when there are more, the cache is cleared.
 const KEPT: usize = 65_536;
@@ -158,7 +158,7 @@ impl PathCache {
     /// The path of a directory.
     pub(super) fn of(&self, db: &Db, dir: Ino) -> Result<Arc<DirPath>> {
         let mut below = Vec::new();
-        let (mut top, mut at) = (dir, Steps::default());
+        let (mut top, mut at) = (dir, PathToRoot::default());
         let mut path = loop {
             if let Some(kept) = self.kept.lock().get(&top) {
                 break Arc::clone(kept);

@@ -9,6 +9,7 @@ use std::ops::RangeInclusive;
 
 use fuse::store::{Result, Timestamp};
 use rusqlite::{CachedStatement, Row, params};
+use sqlite::tables::{Db, first};
 
 use super::Failure;
 use super::mean_length::mean_length;
@@ -21,7 +22,6 @@ use super::request::Strategy;
 use super::sections::{self, Relevant};
 use super::vectors::{cosine, towards};
 use super::words::{count, hash, length, question, stem};
-use crate::sqlite::db::{Db, first};
 
 /// How many notes the words of a question may have together before only the newest of them are read.
 const READ: usize = 8192;

@@ -7,14 +7,14 @@ use std::cmp::Reverse;
 
 use fuse::store::{Ino, Result, Timestamp};
 use rusqlite::{ErrorCode, params};
+use sqlite::tables::Db;
+use sqlite::tables::nodes::{self, unsigned};
 
 use super::index::text_from;
 use super::passage;
 use super::paths::{PathCache, Scope};
 use super::words::question;
 use super::{Failure, date};
-use crate::sqlite::db::Db;
-use crate::sqlite::nodes::{self, unsigned};
 
 /// A matching note.
 #[derive(Debug)]
@@ -132,10 +132,10 @@ pub(super) fn body(db: &Db, hit: &Hit) -> Result<Option<String>> {
 #[cfg(test)]
 mod tests {
     use fuse::store::Caller;
+    use sqlite::SqliteStore;
 
     use super::*;
     use crate::agent_memory::index;
-    use crate::sqlite::SqliteStore;
 
     #[test]
     fn a_search_reads_from_the_last_indexed_on_without_sorting() {

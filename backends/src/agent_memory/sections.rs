@@ -6,6 +6,8 @@ use std::collections::HashMap;
 
 use fuse::store::{Ino, Result, Timestamp};
 use rusqlite::CachedStatement;
+use sqlite::tables::nodes::{signed, unsigned};
+use sqlite::tables::{Db, first};
 
 use super::passage::{self, Wanted};
 use super::paths::Scope;
@@ -13,8 +15,6 @@ use super::recall::Asked;
 use super::request::Strategy;
 use super::search::{Hit, body};
 use super::{Failure, date};
-use crate::sqlite::db::{Db, first};
-use crate::sqlite::nodes::{signed, unsigned};
 
 /// The fewest tokens of a note in an answer: `## /a`, a newline, and a word.
 const SECTION_MIN: u64 = 4;

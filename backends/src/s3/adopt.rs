@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use fuse::store::{Attr, Caller, Errno, Ino, Kind, Result, Store, StoreError, Timestamp, XattrMode};
 use s3::merge::Merged;
 use s3::tree::{Body, CHUNK, Chunk, Content, Node, NodeId, Place, Tree};
+use sqlite::tables::{Db, content, names, nodes, xattrs};
+use sqlite::{HEAD, SqliteStore};
 
 use super::tables::{self, Placeholders};
-use crate::sqlite::db::Db;
-use crate::sqlite::{HEAD, SqliteStore, content, names, nodes, xattrs};
 
 /// The changes of another writer's commit, for the kernel's caches and for the work after the transaction.
 #[derive(Debug, Default)]

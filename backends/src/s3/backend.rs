@@ -14,9 +14,9 @@ use arms::mounted::{MountedStore, description};
 use arms::promise::{Acknowledgement, Promises};
 use arms::services::Services;
 use arms::services::s3::{DistantServer, place};
+use sqlite::backend::PROMISES;
 
 use super::S3Options;
-use crate::sqlite::backend::PROMISES;
 
 /// The file name of the local cache and journal in the workspace's directory.
 const CACHE: &str = "cache.s3.db";

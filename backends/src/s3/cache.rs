@@ -12,14 +12,14 @@ use fuse::store::{Caller, Errno, Ino, Kind, ROOT, Result, Store, StoreError, Tim
 use s3::merge::{MERGE_MAX, Merged, Needs};
 use s3::replica::{Head, Local, MergeWork, Replica, ReplicaError, Writer};
 use s3::tree::{CHUNK, Changes, Content, NodeId, Tree};
+use sqlite::SqliteStore;
+use sqlite::tables::{Db, held, nodes};
 
 use super::adopt::{Adopted, adopt};
 use super::changes::Seen;
 use super::notes::{Batch, Note};
 use super::tables::{self, Advance, Placeholders};
 use super::unread::{Arrived, Unread};
-use crate::sqlite::db::Db;
-use crate::sqlite::{SqliteStore, held, nodes};
 
 /// How often a long file that changes meanwhile is hashed without the lock, before it is hashed with it.
 const HASHED_AHEAD_MAX: u32 = 3;

@@ -6,11 +6,10 @@ use std::sync::OnceLock;
 use fuse::store::{Attr, Errno, Ino, Kind, Result, Seek, Store};
 use s3::replica::Local;
 use s3::tree::{Attributes, Body, CHUNK, Chunk, Content, Hash, INLINE_MAX, Name, Node, NodeId, Place};
+use sqlite::tables::{Db, held, names, nodes, xattrs};
 
 use super::cache::Cache;
 use super::tables;
-use crate::sqlite::db::Db;
-use crate::sqlite::{held, names, nodes, xattrs};
 
 /// Bytes of small files that a commit takes up at once.
 const INLINE_TOTAL: usize = 16 << 20;

@@ -12,10 +12,9 @@ use network::limits;
 use parking_lot::{Mutex, MutexGuard};
 use s3::session::fetch;
 use s3::tree::{CHUNK, Chunk};
+use sqlite::tables::{Db, nodes};
 
 use super::{GIVE_UP_EVERY, Inner, S3Store, adopt, session_error, tables};
-use crate::sqlite::db::Db;
-use crate::sqlite::nodes;
 
 /// How many chunks of one read are fetched at once; each is held in memory.
 const AT_ONCE: usize = 2;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use fuse::store::{Ino, KernelCache, Store};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::sqlite::SqliteStore;
+use sqlite::SqliteStore;
 
 /// How long the invalidation of an inode is put off while reads of it wait for the bucket.
 const READ_PATIENCE: Duration = Duration::from_secs(60);
@@ -239,8 +239,11 @@ impl Thread {
 
 #[cfg(test)]
 mod tests {
+    use fuse::store::{Caller, Timestamp};
+
     use super::*;
-    use crate::sqlite::log_mark::tests::OWNER;
+
+    const OWNER: Caller = Caller { uid: 7, gid: 7, now: Timestamp(0) };
 
     /// A kernel that says what it was told.
     struct Telling(Mutex<Sender<String>>);

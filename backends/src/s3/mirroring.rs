@@ -15,11 +15,11 @@ use s3::mirror::{Files, MirrorFile, files, plan, plan_all, publish};
 use s3::objects::Head;
 use s3::replica::Replica;
 use s3::session::SessionError;
+use sqlite::tables::held;
 use tokio::runtime::Runtime;
 
 use super::cache::Cache;
 use super::{Inner, tables};
-use crate::sqlite::held;
 
 /// The pause after a failure.
 const RETRY_AFTER: Duration = Duration::from_secs(10);

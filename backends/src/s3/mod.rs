@@ -40,7 +40,6 @@ use s3::session::SessionError;
 use s3::tree::Chunk;
 use tokio::runtime::Runtime;
 
-use crate::sqlite::{SqliteStore, held};
 pub use backend::BucketMount;
 pub(crate) use backend::{S3Mount, S3Variant};
 pub(crate) use bare::S3Bare;
@@ -49,6 +48,8 @@ use invalidation::{Invalidation, Stale};
 pub use open::{OpenError, OpenOptions};
 pub(crate) use options::S3Options;
 pub use options::{BucketOptions, BucketOptionsError, Mirror};
+use sqlite::SqliteStore;
+use sqlite::tables::held;
 use tables::Placeholders;
 use unread::Unread;
 

@@ -5,9 +5,9 @@ use std::borrow::Cow;
 use fuse::store::{Ino, Result};
 use s3::tree::NodeId;
 use serde::{Deserialize, Serialize};
+use sqlite::tables::Db;
 
 use super::tables::{self, Advance};
-use crate::sqlite::db::Db;
 
 /// A change of the cache's own tables. A change of this type, or of one in it, needs a new [`tables::TABLES_VERSION`].
 #[derive(Debug, Deserialize, Serialize)]
@@ -72,9 +72,9 @@ mod tests {
     use fuse::store::{Caller, Errno, Kind, NewNode, Store, StoreError, Timestamp};
     use s3::replica::Head;
     use s3::tree::{Changes, Hash, Tree};
+    use sqlite::SqliteStore;
 
     use super::*;
-    use crate::sqlite::SqliteStore;
 
     #[test]
     fn a_change_that_fails_undoes_no_note() {

@@ -12,6 +12,8 @@ use s3::config::{MirrorMode, S3Config};
 use s3::objects::Fault;
 use s3::replica::{Replica, Writer};
 use s3::session::{Broken, Contact, Look, Session, SessionError};
+use sqlite::SqliteStore;
+use sqlite::tables::names;
 
 use super::cache::Cache;
 use super::engine::Engine;
@@ -21,7 +23,6 @@ use super::mirroring::{self, Mirror, Shown};
 use super::tables::{self, Placeholders, TABLES_VERSION};
 use super::unread::Unread;
 use super::{Counters, Inner, S3Store, notes, recovery};
-use crate::sqlite::{self, SqliteStore, names};
 
 /// Options that a mount uses only on request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

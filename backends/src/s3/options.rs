@@ -9,9 +9,9 @@ use clap::{Args, ValueEnum};
 use inputs::files::{self, DEFINITION, read_all};
 use inputs::variable;
 use s3::config::{ConfigError, MirrorMode, S3Config, Secret, SyncMode, check_name, find_access_key, seal_key};
+use sqlite::backend::WithoutLog;
 
 use super::{OpenOptions, S3Store};
-use crate::sqlite::backend::WithoutLog;
 
 /// The variable with the encryption key.
 const SEAL_VARIABLE: &str = "CTXBENCH_S3_KEY";

@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use fuse::store::{Caller, Errno, Ino, Kind, NewNode, ROOT, Result, Store, StoreError, Timestamp};
 use s3::tree::{Content, Node};
+use sqlite::SqliteStore;
+use sqlite::tables::{Db, held, names, nodes};
 
 use super::cache::Cache;
 use super::open::{OpenError, files_of};
 use super::{notes, tables};
-use crate::sqlite::db::Db;
-use crate::sqlite::{SqliteStore, held, names, nodes};
 
 /// Quarantines a cache; returns its new path.
 pub(super) fn quarantine(file: &Path) -> std::result::Result<PathBuf, OpenError> {

@@ -10,9 +10,8 @@ use s3::tree::{Changes, Chunk, Entry, Hash, Name, Node, NodeId, Place, Tree};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::sqlite::content;
-use crate::sqlite::db::Db;
-use crate::sqlite::nodes::{signed, unsigned};
+use sqlite::tables::nodes::{signed, unsigned};
+use sqlite::tables::{Db, content};
 
 /// The version of the tables in `schema.sql`.
 pub(super) const TABLES_VERSION: &str = "12";
@@ -202,7 +201,7 @@ impl Advance {
 fn remove_base_node(db: &Db, id: NodeId) -> Result<()> {
     db.execute("DELETE FROM s3_base_node WHERE writer = ?1 AND number = ?2", [signed(id.writer), signed(id.ino)])?;
     let is_gone = match ino_of(db, id)? {
-        Some(ino) => crate::sqlite::nodes::find(db, ino)?.is_none_or(|it| it.nlink == 0),
+        Some(ino) => sqlite::tables::nodes::find(db, ino)?.is_none_or(|it| it.nlink == 0),
         None => false,
     };
     match is_gone {

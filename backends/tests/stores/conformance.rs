@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use backends::agent_memory::AgentMemory;
-use backends::sqlite::{SqliteStore, check};
 use common::*;
 use fuse::memory::MemoryStore;
 use fuse::store::{Allocate, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Seek, Store, Timestamp, XattrMode};
 use model::{exact, generate, history, nobody};
 use proptest::prelude::*;
+use sqlite::{SqliteStore, check};
 
 /// A check of a store, with the directory that is its root.
 type Check = fn(&dyn Store, Ino);

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use backends::agent_memory::AgentMemory;
 use backends::s3::{OpenOptions, S3Store};
-use backends::sqlite::{HEAD, SqliteStore, check, go_on_without_log};
 use fuse::store::{
     Allocate, Attr, Caller, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result, Seek, Store, Timestamp,
     XattrMode,
@@ -18,6 +17,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use s3::config::S3Config;
 use servers::Quirk;
+use sqlite::{HEAD, SqliteStore, check, go_on_without_log};
 
 use crate::hosts::{Service, TIMEOUT, config_of, copy_cache};
 

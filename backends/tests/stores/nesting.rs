@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use backends::agent_memory::AgentMemory;
-use backends::sqlite::{SqliteStore, check};
 use fuse::memory::MemoryStore;
 use fuse::store::{Errno, Ino, Kind, ROOT, RenameMode, Store};
+use sqlite::{SqliteStore, check};
 
 use crate::common::*;
 use crate::hosts;

@@ -7,10 +7,10 @@ use crate::hosts::*;
 use std::collections::BTreeMap;
 
 use backends::s3::{OpenOptions, S3Store};
-use backends::sqlite::SqliteStore;
 use fuse::store::{Errno, Kind, ROOT, RenameMode, Store};
 use s3::config::{S3Config, Secret};
 use servers::Quirk;
+use sqlite::SqliteStore;
 
 const REFILL: OpenOptions = OpenOptions { allow_offline: false, refill_bucket: true, rebuild_cache: false };
 

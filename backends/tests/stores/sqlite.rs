@@ -3,8 +3,8 @@
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use backends::sqlite::{HEAD, SqliteOpenError, SqliteStore, check, go_on_without_log};
 use fuse::store::{Allocate, Caller, Errno, Kind, ROOT, Seek, Store, Timestamp};
+use sqlite::{HEAD, SqliteOpenError, SqliteStore, check, go_on_without_log};
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 

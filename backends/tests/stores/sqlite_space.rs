@@ -4,8 +4,8 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use backends::sqlite::{HEAD, SqliteOpenError, SqliteStore, check, space};
 use fuse::store::{Caller, Kind, ROOT, Store, Timestamp};
+use sqlite::{HEAD, SqliteOpenError, SqliteStore, check, space};
 
 use crate::common::{node, read};
 use crate::hosts::eventually;

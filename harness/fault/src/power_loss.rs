@@ -14,11 +14,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use arms::promise::Acknowledgement;
 use backends::agent_memory::AgentMemory;
-use backends::sqlite::{HEAD, SqliteStore, forget_boot};
 use fuse::store::{Caller, Errno, Kind, NewNode, ROOT, RenameMode, Store, Timestamp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rundir::faults::{Audit, AuditVerdict, CrashPoints, POWER_LOSS, Status};
+use sqlite::{HEAD, SqliteStore, forget_boot};
 
 use super::check::{check, locate};
 use super::crash_points::count;

@@ -7,12 +7,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use backends::sqlite::{DatabaseSpace, space};
 use clap::{Args, Command};
 use fuse::LOST_BYTES;
 use fuse::connection::{MountEntry, MountHealth, PATIENCE, health, mounts};
 use fuse::daemon::Daemon;
 use serde_json::json;
+use sqlite::{DatabaseSpace, space};
 
 use super::mount::Mount;
 use crate::environment::in_utc;

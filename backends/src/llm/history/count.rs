@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use fuse::unfinished;
 
-use crate::sqlite::boot;
+use sqlite::database::boot;
 
 /// Bytes: the number, the run of the kernel, and a CRC-32 of both.
 const BYTES: usize = 28;

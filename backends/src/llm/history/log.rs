@@ -6,12 +6,10 @@ use std::path::{Path, PathBuf};
 use fuse::store::{Caller, Errno, Result, StoreError, Timestamp};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, params};
+use sqlite::database::{self, check_content, has_log, immutable, read_only_reason, unwritable_folder};
 
 use super::count::{self, Count, Known};
 use super::operation::Operation;
-use crate::sqlite::files::has_log;
-use crate::sqlite::header::{check_content, immutable};
-use crate::sqlite::{pages, read_only_reason, unwritable_folder};
 
 /// SQLite's `application_id` of a log: "ctxH".
 const APPLICATION_ID: i32 = 0x6374_7848;
@@ -161,7 +159,7 @@ impl Log {
             return Self::open_read_only(path, reason);
         }
         let is_new = File::create_new(path).is_ok();
-        let db = pages::connect(path, OpenFlags::default()).map_err(failed)?;
+        let db = database::connect(path, OpenFlags::default()).map_err(failed)?;
         // An error below leaves SQLite's log as it is.
         db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map_err(failed)?;
         let found = operations(&db, path)?.unwrap_or(0);
@@ -217,7 +215,7 @@ impl Log {
         let db = match real.metadata() {
             Ok(file) if file.len() > 0 => {
                 let (uri, flags) = immutable(&real);
-                Some(pages::connect(Path::new(&uri), flags).map_err(failed)?)
+                Some(database::connect(Path::new(&uri), flags).map_err(failed)?)
             }
             _ => None,
         };
@@ -393,8 +391,8 @@ fn operations(db: &Connection, path: &Path) -> std::result::Result<Option<u64>, 
     let failed = |error| LogError::Sqlite { path: path.to_owned(), error };
     let foreign = || LogError::Foreign { path: path.to_owned() };
     // Before SQLite reads a page: those of another program have no checksums.
-    let header = pages::header(db).map_err(|_| foreign())?;
-    let is_ours = |header: pages::Header| {
+    let header = database::header(db).map_err(|_| foreign())?;
+    let is_ours = |header: database::Header| {
         let is_new = (header.application_id, header.user_version) == (0, 0);
         let is_log = (header.application_id, header.user_version) == (APPLICATION_ID, VERSION);
         header.has_checksums && (is_new || is_log)
@@ -471,7 +469,8 @@ mod tests {
     use fuse::store::ROOT;
 
     use super::*;
-    use crate::sqlite::log_mark::tests::OWNER;
+
+    const OWNER: Caller = Caller { uid: 7, gid: 7, now: Timestamp(0) };
 
     /// A log with so many operations, as a killed mount leaves it.
     fn killed(dir: &Path, operations: u64) -> PathBuf {

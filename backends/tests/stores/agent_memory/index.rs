@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use backends::agent_memory::AgentMemory;
-use backends::sqlite::{SqliteStore, check};
 use fuse::store::{Kind, ROOT, RenameMode, Store, Timestamp};
+use sqlite::{SqliteStore, check};
 
 use super::{DAY, Memory, START, caller, place, with_memory};
 use crate::common::{create, has, lacks, node, read};

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use backends::sqlite::SqliteStore;
 use fuse::store::{Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp};
+use sqlite::SqliteStore;
 
 use super::{DAY, Memory, START, caller, place, with_memory};
 use crate::common::{create, errno, has, lacks, names, node};

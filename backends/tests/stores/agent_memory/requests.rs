@@ -1,7 +1,7 @@
 //! Names that are requests, errors of bad requests, and metadata of notes.
 
-use backends::sqlite::SqliteStore;
 use fuse::store::{Change, Errno, Kind, NewNode, ROOT, RenameMode, Store, TARGET_MAX, XattrMode};
+use sqlite::SqliteStore;
 
 use super::{DAY, Memory, START, caller, place, with_memory};
 use crate::common::{create, errno, has, lacks, names, node, read};

@@ -95,7 +95,7 @@ pub fn removed(bed: &mut TestBed) -> Injected {
         bed.breach(format!("a clean unmount: {error}"));
     }
     if let Some(path) = path {
-        match backends::sqlite::check(&path) {
+        match sqlite::check(&path) {
             Ok(checked) if checked.problems.is_empty() => {
                 bed.words("check_store", "whole");
             }

@@ -81,7 +81,7 @@ fn fill_and_end(bed: &mut TestBed) -> Injected<PathBuf> {
 /// Mounts a damaged store and checks how it reports the damage. Missing data must give an error, never
 /// other bytes.
 fn open_damaged(bed: &mut TestBed, path: &Path) -> Injected {
-    let said = match backends::sqlite::check(path) {
+    let said = match sqlite::check(path) {
         Ok(checked) => match checked.problems.as_slice() {
             [] => WHOLE.to_owned(),
             [first, ..] => format!("{} problems, such as: {first}", checked.problems.len()),
@@ -169,7 +169,7 @@ fn flip_bits(path: &Path, bits: u32, seed: u64) -> io::Result<()> {
 /// Sets the schema version of a later build.
 pub fn newer(bed: &mut TestBed) -> Injected {
     let path = fill_and_end(bed)?;
-    let version = backends::sqlite::SCHEMA_VERSION;
+    let version = sqlite::SCHEMA_VERSION;
     // SQLite would leave the page without its checksum.
     let set = |version: i32| -> Injected {
         let file = File::options().write(true).open(&path)?;
@@ -235,7 +235,7 @@ pub fn remove_log(bed: &mut TestBed) -> Injected {
             bed.workspace = Some(workspace);
             bed.recovered(Return::NextMount, after, None);
             let is_told = bed.logs(said_before, "-wal");
-            let problem = match backends::sqlite::check(&path) {
+            let problem = match sqlite::check(&path) {
                 Ok(checked) => checked.problems.into_iter().next(),
                 Err(error) => Some(error.to_string()),
             };

@@ -211,7 +211,7 @@ fn cut(bed: &mut TestBed, at: u32, moments_us: Range<u64>, redo_syncs: &mut u64)
     bed.start_machine()?;
     if let Some(path) = bed.backend.database(&bed.config) {
         // The disk has lost its power, the kernel runs on.
-        backends::sqlite::forget_boot(&path)?;
+        sqlite::forget_boot(&path)?;
     }
     if !bed.disk()?.has(&synced) {
         return infra("a synced file is missing after the cut, so this was not a power cut");

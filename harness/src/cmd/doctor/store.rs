@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use backends::sqlite::{DatabaseCheck, check};
 use reports::render::number_of;
+use sqlite::{DatabaseCheck, check};
 
 /// How many files without checksums are listed one by one.
 const SHOWN: usize = 10;
