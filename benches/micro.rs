@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
-use backends::agent_memory::AgentMemory;
+use agent_memory::AgentMemory;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use fuse::memory::MemoryStore;
 use fuse::store::{Attr, Caller, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp};

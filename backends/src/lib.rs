@@ -4,7 +4,6 @@
 //! implement [`fuse::store::Store`], which the crate `fuse` serves. [`registry`] lists all backends. Workloads,
 //! measurement and analysis are in other crates.
 
-pub mod agent_memory;
 mod direct;
 mod fio;
 pub mod llm;

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use agent_memory::backend::{AgentMemoryMount, AgentMemoryOptions};
 use arms::backend::Backend;
 use arms::external::{self, ExternalBackend};
 use arms::mount_command::MountCommand;
@@ -13,7 +14,6 @@ use arms::services::s3::DistantServer;
 use inputs::InputError;
 use sqlite::backend::{SqliteMount, SqliteOptions};
 
-use crate::agent_memory::{AgentMemoryMount, AgentMemoryOptions};
 use crate::direct::Direct;
 use crate::fio::Fio;
 use crate::llm::{LlmMode, LlmMount};

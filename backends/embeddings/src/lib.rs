@@ -2,7 +2,7 @@
 //!
 //! [`SentenceModel::load`] reads a directory of sentence-transformers, [`SentenceModel::question`] and
 //! [`SentenceModel::note`] split a text into word pieces, [`SentenceModel::embed`] computes unit vectors. The closer two
-//! texts in meaning, the closer their [`cosine`] is to 1. Agent memory, in `backends`, decides what to embed and stores
+//! texts in meaning, the closer their [`cosine`] is to 1. The crate `agent-memory` decides what to embed and stores
 //! the vectors.
 
 mod bert;

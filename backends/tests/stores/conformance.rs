@@ -7,7 +7,7 @@ use crate::model;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use backends::agent_memory::AgentMemory;
+use agent_memory::AgentMemory;
 use common::*;
 use fuse::memory::MemoryStore;
 use fuse::store::{Allocate, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Seek, Store, Timestamp, XattrMode};

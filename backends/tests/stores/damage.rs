@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use backends::agent_memory::AgentMemory;
+use agent_memory::AgentMemory;
 use backends::s3::{OpenOptions, S3Store};
 use fuse::store::{
     Allocate, Attr, Caller, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result, Seek, Store, Timestamp,

@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-use backends::agent_memory::AgentMemory;
+use agent_memory::AgentMemory;
 use fuse::memory::MemoryStore;
 use fuse::store::{Errno, Ino, Kind, ROOT, RenameMode, Store};
 use sqlite::{SqliteStore, check};

@@ -11,9 +11,9 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use agent_memory::AgentMemory;
 use anyhow::{Context, Result, bail};
 use arms::promise::Acknowledgement;
-use backends::agent_memory::AgentMemory;
 use fuse::store::{Caller, Errno, Kind, NewNode, ROOT, RenameMode, Store, Timestamp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use backends::agent_memory::check_ttl;
+use agent_memory::check_ttl;
 use rmcp::model::{JsonObject, Tool};
 use rustix::io::Errno;
 use serde::de::{Error, Visitor};

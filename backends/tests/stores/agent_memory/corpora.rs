@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use backends::agent_memory::{Embedder, EmbeddingState, Embeddings};
+use agent_memory::{Embedder, EmbeddingState, Embeddings};
 use fuse::store::{Ino, ROOT};
 use rusqlite::Connection;
 use serde::Deserialize;

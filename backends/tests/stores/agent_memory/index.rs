@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
-use backends::agent_memory::AgentMemory;
+use agent_memory::AgentMemory;
 use fuse::store::{Kind, ROOT, RenameMode, Store, Timestamp};
 use sqlite::{SqliteStore, check};
 

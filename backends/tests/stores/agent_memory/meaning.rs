@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use backends::agent_memory::EmbeddingState::{Failed, Loading, Ready};
-use backends::agent_memory::{Embedder, Embeddings};
+use agent_memory::EmbeddingState::{Failed, Loading, Ready};
+use agent_memory::{Embedder, Embeddings};
 use fuse::store::{Kind, ROOT, Store};
 use proptest::prelude::*;
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use backends::agent_memory::AgentMemory;
+use agent_memory::AgentMemory;
 use common::{caller, create, errno, has, node, read, size_change};
 use fuse::store::{Caller, Errno, Ino, Kind, ROOT, RenameMode, Store, Timestamp, XattrMode};
 

@@ -17,10 +17,10 @@ use sqlite::SqliteStore;
 use sqlite::tables::nodes::{self, unsigned};
 use sqlite::tables::{Db, content, first};
 
-use super::embedder::{Embedder, EmbeddingState};
-use super::index::Refreshed;
-use super::paths::{PathCache, Scope};
-use super::vectors::{Signs, cosine, packed};
+use crate::embedder::{Embedder, EmbeddingState};
+use crate::index::Refreshed;
+use crate::paths::{PathCache, Scope};
+use crate::vectors::{Signs, cosine, packed};
 
 /// Bytes of a body that are read, more than a model embeds.
 const TEXT_MAX: usize = 4096;

@@ -1,11 +1,11 @@
-//! An agent's memory: the file system of [`crate::sqlite`] with an index of its notes (`docs/MEMORY.md`).
+//! An agent's memory: the file system of [`sqlite`] with an index of its notes (`docs/MEMORY.md`).
 //!
 //! Names such as `:search?RSI` and `note.md:meta` are requests, which no listing shows; a lookup answers them.
 //! The index is derived: the transaction of a change marks the note, and every request indexes the marked notes before it
-//! answers, also after a crash. FUSE is in [`crate::fuse`].
+//! answers, also after a crash. FUSE is in [`fuse`].
 
 mod answers;
-mod backend;
+pub mod backend;
 mod describe;
 mod embedder;
 mod files;
@@ -19,6 +19,7 @@ mod neighbours;
 mod pace;
 mod passage;
 mod paths;
+mod question;
 mod ranking;
 mod recall;
 mod request;
@@ -33,9 +34,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fuse::store::{Attr, Caller, Errno, Ino, Kind, NewNode, ROOT, Result, Store, StoreError, Timestamp};
 use parking_lot::Mutex;
+use sqlite::tables::{Db, content};
+use sqlite::{HEAD, SqliteOpenError, SqliteStore};
 
 use answers::{Answer, Answers};
-pub(crate) use backend::{AgentMemoryMount, AgentMemoryOptions};
 use describe::Stats;
 pub use embedder::{Embedder, EmbeddingState, Embeddings};
 use embeddings::SentenceModel;
@@ -46,8 +48,6 @@ use passage::{one_line, shown_name};
 use paths::{DEPTH_MAX, Privacy, Scope};
 pub use request::Strategy;
 use request::{Query, Request, check_query};
-use sqlite::tables::{Db, content};
-use sqlite::{HEAD, SqliteOpenError, SqliteStore};
 
 /// The source of the current time; tests set their own.
 type Clock = Box<dyn Fn() -> Timestamp + Send + Sync>;
@@ -370,7 +370,7 @@ impl AgentMemory {
                     None => Meant::by_text(None),
                 };
                 let asked =
-                    recall::Asked { query: &query, max_tokens, strategy, now, notes: self.notes(), meant: &meant };
+                    question::Asked { query: &query, max_tokens, strategy, now, notes: self.notes(), meant: &meant };
                 self.files.db().reading(|db| {
                     let scope = self.scope(db, dir)?;
                     recall::answer(db, &self.index.paths, &scope, &asked)

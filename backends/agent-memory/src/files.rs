@@ -10,8 +10,8 @@ use fuse::store::{
     Slow, StatFs, Store, XattrMode, slice,
 };
 
-use super::answers::is_answer;
-use super::{AgentMemory, EmbeddingState, metadata, request};
+use crate::answers::is_answer;
+use crate::{AgentMemory, EmbeddingState, metadata, request};
 
 /// `EPERM` for an answer, which cannot be changed.
 fn check_file(ino: Ino) -> Result<()> {

@@ -56,7 +56,7 @@ mod tests {
     use sqlite::SqliteStore;
 
     use super::*;
-    use crate::agent_memory::{AgentMemory, index};
+    use crate::{AgentMemory, index};
 
     const OWNER: Caller = Caller { uid: 0, gid: 0, now: Timestamp(0) };
 

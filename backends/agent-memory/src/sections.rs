@@ -9,12 +9,12 @@ use rusqlite::CachedStatement;
 use sqlite::tables::nodes::{signed, unsigned};
 use sqlite::tables::{Db, first};
 
-use super::passage::{self, Wanted};
-use super::paths::Scope;
-use super::recall::Asked;
-use super::request::Strategy;
-use super::search::{Hit, body};
-use super::{Failure, date};
+use crate::passage::{self, Wanted};
+use crate::paths::Scope;
+use crate::question::Asked;
+use crate::request::Strategy;
+use crate::search::{Hit, body};
+use crate::{Failure, date};
 
 /// The fewest tokens of a note in an answer: `## /a`, a newline, and a word.
 const SECTION_MIN: u64 = 4;

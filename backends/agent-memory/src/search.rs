@@ -10,11 +10,11 @@ use rusqlite::{ErrorCode, params};
 use sqlite::tables::Db;
 use sqlite::tables::nodes::{self, unsigned};
 
-use super::index::text_from;
-use super::passage;
-use super::paths::{PathCache, Scope};
-use super::words::question;
-use super::{Failure, date};
+use crate::index::text_from;
+use crate::passage;
+use crate::paths::{PathCache, Scope};
+use crate::words::question;
+use crate::{Failure, date};
 
 /// A matching note.
 #[derive(Debug)]
@@ -135,7 +135,7 @@ mod tests {
     use sqlite::SqliteStore;
 
     use super::*;
-    use crate::agent_memory::index;
+    use crate::index;
 
     #[test]
     fn a_search_reads_from_the_last_indexed_on_without_sorting() {

@@ -9,13 +9,13 @@ use rusqlite::Row;
 use sqlite::tables::Db;
 use sqlite::tables::nodes::{self, signed, unsigned};
 
-use super::embedder::EmbeddingState;
-use super::index::{attributes, expiry, text};
-use super::metadata::{DEFAULT_IMPORTANCE, head};
-use super::passage::shown_name;
-use super::paths::{DirPath, PathCache, Scope, name_of};
-use super::request::Aspect;
-use super::{date, moment};
+use crate::embedder::EmbeddingState;
+use crate::index::{attributes, expiry, text};
+use crate::metadata::{DEFAULT_IMPORTANCE, head};
+use crate::passage::shown_name;
+use crate::paths::{DirPath, PathCache, Scope, name_of};
+use crate::request::Aspect;
+use crate::{date, moment};
 
 /// The most notes or events in an answer.
 const SHOWN: usize = 100;

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use sqlite::tables::Db;
 use sqlite::tables::nodes::{self, PathToRoot, signed, unsigned};
 
-use super::passage::shown_name;
+use crate::passage::shown_name;
 
 /// The most cached paths; when there are more, the cache is cleared.
 const KEPT: usize = 65_536;

@@ -11,10 +11,10 @@ use fuse::store::Result;
 use parking_lot::{Mutex, RwLock};
 use sqlite::SqliteStore;
 
-use super::meaning::Meaning;
-use super::pace::{PART, Pace, Work};
-use super::paths::PathCache;
-use super::{Clock, index, merging};
+use crate::meaning::Meaning;
+use crate::pace::{PART, Pace, Work};
+use crate::paths::PathCache;
+use crate::{Clock, index, merging};
 
 /// The most inodes that a request indexes in one transaction: calls wait for it.
 const BATCH: usize = 512;

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use super::metadata::DEFAULT_IMPORTANCE;
-use super::words::{self, hash, stem};
+use crate::metadata::DEFAULT_IMPORTANCE;
+use crate::words::{self, hash, stem};
 
 /// The longest body, in bytes, that recall shows whole; of a longer one it shows a passage.
 const WHOLE_MAX: usize = 1200;

@@ -8,11 +8,11 @@ use sqlite::HEAD;
 use sqlite::tables::nodes::{self, signed, unsigned};
 use sqlite::tables::{Db, content, xattrs};
 
-use super::merging;
-use super::metadata::{DEFAULT_IMPORTANCE, Metadata, head};
-use super::passage;
-use super::paths::{PathCache, found_as};
-use super::words::{fingerprint, stem, words};
+use crate::merging;
+use crate::metadata::{DEFAULT_IMPORTANCE, Metadata, head};
+use crate::passage;
+use crate::paths::{PathCache, found_as};
+use crate::words::{fingerprint, stem, words};
 
 /// The version of the index, as in `schema.sql`.
 const VERSION: &str = "4";

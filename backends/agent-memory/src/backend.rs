@@ -13,11 +13,11 @@ use fuse::store::Store;
 use s3::config::check_name;
 use sqlite::backend::{DatabaseOptions, PROMISES, STATE, STORE, offline_read};
 
-use super::{AgentMemory, Embeddings};
+use crate::{AgentMemory, Embeddings};
 
 /// One SQLite file with notes that can be searched and recalled: see docs/MEMORY.md.
 #[derive(Debug, Args)]
-pub(crate) struct AgentMemoryOptions {
+pub struct AgentMemoryOptions {
     #[command(flatten)]
     database: DatabaseOptions,
     /// The agent whose memory this is [default: no namespaces].
@@ -70,9 +70,9 @@ fn embeddings_of(given: Option<OsString>) -> Embeddings {
 }
 
 /// A mount of a [`super::AgentMemory`].
-pub(crate) struct AgentMemoryMount {
+pub struct AgentMemoryMount {
     /// Whether an embedding model takes part.
-    pub(crate) meaning: bool,
+    pub meaning: bool,
 }
 
 impl MountedStore for AgentMemoryMount {

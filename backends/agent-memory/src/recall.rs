@@ -7,21 +7,22 @@
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
-use fuse::store::{Result, Timestamp};
+use fuse::store::Result;
 use rusqlite::{CachedStatement, Row, params};
 use sqlite::tables::{Db, first};
 
-use super::Failure;
-use super::mean_length::mean_length;
-use super::meaning::{Meant, NEAREST};
-use super::neighbours::Neighbours;
-use super::passage::Wanted;
-use super::paths::{PathCache, Scope};
-use super::ranking::{self, Best, Bm25, CLOSE, Qualities, TOWARDS, of_neighbour, recency, relevance};
-use super::request::Strategy;
-use super::sections::{self, Relevant};
-use super::vectors::{cosine, towards};
-use super::words::{count, hash, length, question, stem};
+use crate::Failure;
+use crate::mean_length::mean_length;
+use crate::meaning::NEAREST;
+use crate::neighbours::Neighbours;
+use crate::passage::Wanted;
+use crate::paths::{PathCache, Scope};
+use crate::question::Asked;
+use crate::ranking::{self, Best, Bm25, CLOSE, Qualities, TOWARDS, of_neighbour, recency, relevance};
+use crate::request::Strategy;
+use crate::sections::{self, Relevant};
+use crate::vectors::{cosine, towards};
+use crate::words::{count, hash, length, question, stem};
 
 /// How many notes the words of a question may have together before only the newest of them are read.
 const READ: usize = 8192;
@@ -82,19 +83,6 @@ struct Scored {
     /// The cosine with the question.
     closeness: Option<f64>,
     qualities: Qualities,
-}
-
-/// A question and its token budget.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Asked<'a> {
-    pub(super) query: &'a str,
-    pub(super) max_tokens: u64,
-    pub(super) strategy: Strategy,
-    pub(super) now: Timestamp,
-    /// The number of all notes.
-    pub(super) notes: u64,
-    /// The question's vector and its nearest notes.
-    pub(super) meant: &'a Meant,
 }
 
 impl Asked<'_> {

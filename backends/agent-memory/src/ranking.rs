@@ -3,8 +3,8 @@
 //! These are formulas only. [`super::recall`] finds the notes and counts their words.
 //! The constants were chosen on one half of the corpora of `make corpora`; docs/MEMORY.md reports the other half.
 
-use super::metadata::DEFAULT_IMPORTANCE;
-use super::request::Strategy;
+use crate::metadata::DEFAULT_IMPORTANCE;
+use crate::request::Strategy;
 
 /// How fast further occurrences of a word count less, as in SQLite's `bm25()`.
 const K1: f64 = 1.2;
