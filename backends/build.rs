@@ -21,7 +21,7 @@ const EXCEPTIONS: &[(&str, &[&[&str]])] = &[
     ("DIRECT", &[&["direct.rs"]]),
     ("AGENT_MEMORY", &[&["../agent-memory/src", "../sqlite/src"], MOUNT]),
     ("AGENT_MEMORY_MEANING", &[&["../agent-memory/src", "../sqlite/src", "../embeddings/src"], MOUNT]),
-    ("S3", &[&["../s3/src", "s3", "../sqlite/src"], MOUNT]),
+    ("S3", &[&["../s3/src", "../s3-store/src", "../sqlite/src"], MOUNT]),
     ("LLM_HISTORY", &[&["llm/history"], LLM, MOUNT]),
     ("LLM_GENERATE", &[&["llm/generate"], LLM, MOUNT]),
     ("SQLITE", &[&["../sqlite/src"], MOUNT]),
@@ -45,6 +45,7 @@ fn main() {
     println!("cargo:rerun-if-changed=fuse/src");
     println!("cargo:rerun-if-changed=models/src");
     println!("cargo:rerun-if-changed=s3/src");
+    println!("cargo:rerun-if-changed=s3-store/src");
     println!("cargo:rerun-if-changed=embeddings/src");
     println!("cargo:rerun-if-changed=sqlite/src");
     for file in ["server", "sql", "sql_worker"] {

@@ -11,7 +11,6 @@ mod memory;
 pub mod null;
 mod periodic;
 pub mod registry;
-pub mod s3;
 pub mod state;
 pub mod tools;
 pub mod view;

@@ -12,6 +12,7 @@ use arms::services::Services;
 use arms::services::model::Answers;
 use arms::services::s3::DistantServer;
 use inputs::InputError;
+use s3_store::{S3Bare, S3Mount, S3Options, S3Variant};
 use sqlite::backend::{SqliteMount, SqliteOptions};
 
 use crate::direct::Direct;
@@ -19,7 +20,6 @@ use crate::fio::Fio;
 use crate::llm::{LlmMode, LlmMount};
 use crate::memory::{MemoryMount, MemoryOptions};
 use crate::null::{NullMount, NullOptions};
-use crate::s3::{S3Bare, S3Mount, S3Options, S3Variant};
 use crate::state::State;
 use crate::tools::SqlTools;
 use crate::view::{ViewMount, ViewOptions};

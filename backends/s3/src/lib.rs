@@ -2,7 +2,7 @@
 //!
 //! A commit is an object that is created on the condition that it does not exist. So the server's order of creation is
 //! the order of commits, and nothing is ever overwritten. [`session`] is the protocol, without I/O; [`merge`] combines
-//! the changes of two writers. docs/S3-PROTOCOL.md explains both. The mount (FUSE, cache, threads) is in `backends`.
+//! the changes of two writers. docs/S3-PROTOCOL.md explains both. The mount (FUSE, cache, threads) is in the crate `s3-store`.
 
 pub mod bucket;
 pub mod check;

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent_memory::AgentMemory;
-use backends::s3::{OpenOptions, S3Store};
 use fuse::store::{
     Allocate, Attr, Caller, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result, Seek, Store, Timestamp,
     XattrMode,
@@ -16,6 +15,7 @@ use fuse::store::{
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use s3::config::S3Config;
+use s3_store::{OpenOptions, S3Store};
 use servers::Quirk;
 use sqlite::{HEAD, SqliteStore, check, go_on_without_log};
 

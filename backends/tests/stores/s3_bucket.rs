@@ -6,9 +6,9 @@ use crate::hosts::*;
 
 use std::collections::BTreeMap;
 
-use backends::s3::{OpenOptions, S3Store};
 use fuse::store::{Errno, Kind, ROOT, RenameMode, Store};
 use s3::config::{S3Config, Secret};
+use s3_store::{OpenOptions, S3Store};
 use servers::Quirk;
 use sqlite::SqliteStore;
 

@@ -7,9 +7,9 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use backends::s3::{OpenOptions, S3Store};
 use fuse::store::{Kind, ROOT, RenameMode, Store};
 use s3::config::S3Config;
+use s3_store::{OpenOptions, S3Store};
 use servers::{Operation, RequestFault, Rule, When};
 
 /// The mount of the process that is killed: endpoint, access key, secret key, agent and cache.

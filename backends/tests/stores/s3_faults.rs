@@ -6,9 +6,9 @@ use crate::hosts::*;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use backends::s3::S3Store;
 use fuse::store::{Errno, ROOT, Slow, Store};
 use s3::config::{S3Config, SyncMode};
+use s3_store::S3Store;
 use servers::{Operation, RequestFault, When};
 
 fn refuse(status: u16, code: &str) -> RequestFault {

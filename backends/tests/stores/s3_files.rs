@@ -5,12 +5,12 @@ use crate::hosts::*;
 
 use std::collections::BTreeMap;
 
-use backends::s3::S3Store;
 use fuse::memory::MemoryStore;
 use fuse::store::{Allocate, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Seek, Store, Timestamp, XattrMode};
 use proptest::prelude::*;
 use s3::config::{S3Config, Secret};
 use s3::tree::CHUNK;
+use s3_store::S3Store;
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;

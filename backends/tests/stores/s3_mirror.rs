@@ -3,9 +3,9 @@
 use crate::common::*;
 use crate::hosts::*;
 
-use backends::s3::S3Store;
 use fuse::store::{ROOT, Store};
 use s3::config::{MirrorMode, S3Config};
+use s3_store::S3Store;
 use servers::{Operation, RequestFault, Rule, When};
 
 fn mirrored(memory: &Memory) -> S3Store {

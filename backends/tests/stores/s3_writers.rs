@@ -5,9 +5,9 @@ use crate::hosts::*;
 
 use std::sync::{Arc, Mutex};
 
-use backends::s3::S3Store;
 use fuse::store::{Ino, KernelCache, Kind, ROOT, RenameMode, Store};
 use proptest::prelude::*;
+use s3_store::S3Store;
 
 const REPLACE: RenameMode = RenameMode::Replace;
 

@@ -6,7 +6,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use backends::s3::{OpenError, OpenOptions, S3Store};
 use fuse::store::{Errno, Ino, Kind, ROOT, RenameMode, Seek, Store};
 use futures::{StreamExt, TryStreamExt};
 use object_store::aws::AmazonS3;
@@ -15,6 +14,7 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use s3::client::{Bucket, Client};
 use s3::config::{AccessKey, MirrorMode, S3Config, Secret, SyncMode};
 use s3::tree::Hash;
+use s3_store::{OpenError, OpenOptions, S3Store};
 use servers::{Embedded, FaultProxy, Operation, Quirk, RequestFault, Rule, ServerAccess, When};
 
 use crate::common::{caller, create, embedded, names, now, read, resize, s3_builder, wait_up_to, walk};

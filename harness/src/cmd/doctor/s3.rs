@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use arms::services::s3::{ENDPOINT, Wanted};
-use backends::s3::BucketOptions;
 use s3::bucket::S3OpenError;
 use s3::checkout::Checkout;
 use s3::config::S3Config;
 use s3::session::{Broken, SessionError};
+use s3_store::BucketOptions;
 use servers::ServerKind;
 
 use crate::cmd::s3::Remote;

@@ -3,11 +3,11 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use backends::s3::{BucketOptions, Mirror};
 use clap::Args;
 use reports::render::number_of;
 use s3::check::check;
 use s3::config::MirrorMode;
+use s3_store::{BucketOptions, Mirror};
 
 use super::remote::Remote;
 

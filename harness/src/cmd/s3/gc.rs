@@ -3,12 +3,12 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use backends::s3::BucketOptions;
 use clap::Args;
 use jiff::{Span, SpanRelativeTo};
 use s3::checkout::now;
 use s3::gc::{GcOptions, collect};
 use s3::session::GRACE;
+use s3_store::BucketOptions;
 
 use super::remote::Remote;
 

@@ -3,9 +3,9 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use backends::s3::{BucketOptions, Mirror};
 use clap::Args;
 use s3::mirror::{LATE, import};
+use s3_store::{BucketOptions, Mirror};
 
 use super::remote::Remote;
 

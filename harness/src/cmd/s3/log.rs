@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use anyhow::bail;
-use backends::s3::BucketOptions;
 use clap::Args;
 use s3::history::{self, CommitHistory, Event};
+use s3_store::BucketOptions;
 use serde::Serialize;
 
 use super::remote::{Remote, time};

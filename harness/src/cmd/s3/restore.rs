@@ -2,9 +2,9 @@
 
 use std::process::ExitCode;
 
-use backends::s3::BucketOptions;
 use clap::Args;
 use s3::history::{self, At};
+use s3_store::BucketOptions;
 
 use super::remote::{Remote, moment};
 

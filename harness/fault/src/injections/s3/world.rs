@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use arms::backend::{Launch, Workspace, WorkspaceConfig};
 use arms::promise::Acknowledgement;
-use backends::s3::BucketMount;
 use rundir::faults::{Fact, MACHINE_LOSS, Return};
+use s3_store::BucketMount;
 use servers::{Answered, BUCKET, FaultProxy, Operation, Rule, SeenRequest, Server, ServerKind, ServerOptions};
 use tokio::runtime::Runtime;
 

@@ -11,9 +11,20 @@ use s3::tree::{Content, Node};
 use sqlite::SqliteStore;
 use sqlite::tables::{Db, held, names, nodes};
 
-use super::cache::Cache;
-use super::open::{OpenError, files_of};
-use super::{notes, tables};
+use crate::cache::Cache;
+use crate::open_error::OpenError;
+use crate::{notes, tables};
+
+/// The files of a database that may exist beside it.
+fn files_of(file: &Path) -> impl Iterator<Item = PathBuf> {
+    ["", "-wal", "-shm", "-redo", "-log", "-tails", "-sums"]
+        .map(|suffix| {
+            let mut name = file.as_os_str().to_owned();
+            name.push(suffix);
+            PathBuf::from(name)
+        })
+        .into_iter()
+}
 
 /// Quarantines a cache; returns its new path.
 pub(super) fn quarantine(file: &Path) -> std::result::Result<PathBuf, OpenError> {

@@ -15,14 +15,20 @@ use s3::tree::{CHUNK, Changes, Content, NodeId, Tree};
 use sqlite::SqliteStore;
 use sqlite::tables::{Db, held, nodes};
 
-use super::adopt::{Adopted, adopt};
-use super::changes::Seen;
-use super::notes::{Batch, Note};
-use super::tables::{self, Advance, Placeholders};
-use super::unread::{Arrived, Unread};
+use crate::adopt::{Adopted, adopt};
+use crate::notes::{Batch, Note};
+use crate::tables::{self, Advance, Placeholders};
+use crate::unread::{Arrived, Unread};
 
 /// How often a long file that changes meanwhile is hashed without the lock, before it is hashed with it.
 const HASHED_AHEAD_MAX: u32 = 3;
+
+/// A file as [`Cache::local`] read it; it is uploaded afterwards.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    pub(super) ino: Ino,
+    pub(super) ctime: i64,
+}
 
 /// A mount's working copy.
 #[derive(Debug)]

@@ -1,11 +1,10 @@
 //! Opens a memory: opens the cache and reads the log for the first time, even if one of them is damaged.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use fuse::store::{Caller, ROOT, Store, StoreError};
-use s3::bucket::S3OpenError;
 use s3::checkout::{now, random};
 use s3::client::{Bucket, Client};
 use s3::config::{MirrorMode, S3Config};
@@ -15,14 +14,15 @@ use s3::session::{Broken, Contact, Look, Session, SessionError};
 use sqlite::SqliteStore;
 use sqlite::tables::names;
 
-use super::cache::Cache;
-use super::engine::Engine;
-use super::invalidation::Invalidation;
-use super::link::Link;
-use super::mirroring::{self, Mirror, Shown};
-use super::tables::{self, Placeholders, TABLES_VERSION};
-use super::unread::Unread;
-use super::{Counters, Inner, S3Store, notes, recovery};
+use crate::cache::Cache;
+use crate::engine::Engine;
+use crate::invalidation::Invalidation;
+use crate::link::Link;
+use crate::mirroring::{self, Mirror, Shown};
+use crate::open_error::OpenError;
+use crate::tables::{self, Placeholders, TABLES_VERSION};
+use crate::unread::Unread;
+use crate::{Counters, Inner, S3Store, notes, recovery};
 
 /// Options that a mount uses only on request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,61 +33,6 @@ pub struct OpenOptions {
     pub refill_bucket: bool,
     /// Quarantine the cache and begin with a new one, which recovers the unsent changes of the old one.
     pub rebuild_cache: bool,
-}
-
-/// Why a memory cannot be mounted.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The cache cannot be opened.
-    // No source: its advice names options that this mount does not have.
-    #[error("{}", cache_error(.0))]
-    Store(sqlite::SqliteOpenError),
-    /// The file is something else, or the cache of another memory.
-    #[error("{0}")]
-    Cache(String),
-    /// The bucket cannot be used.
-    #[error(transparent)]
-    Bucket(#[from] S3OpenError),
-    /// A request for the log failed, though the bucket answers.
-    #[error("the log cannot be read: {fault}\n  fix: try again; `ctxbench s3 check` lists damage to the log")]
-    Fault {
-        /// The error of the request.
-        fault: Fault,
-    },
-    /// The log is not the one that the cache knows.
-    #[error(
-        "{broken}\n  fix: {}", .broken.fix()
-    )]
-    Broken {
-        /// The reason.
-        broken: Broken,
-    },
-}
-
-impl From<sqlite::SqliteOpenError> for OpenError {
-    fn from(error: sqlite::SqliteOpenError) -> Self {
-        Self::Store(error)
-    }
-}
-
-/// What is wrong with a cache, and what to do: its own advice is about databases that users name.
-fn cache_error(error: &sqlite::SqliteOpenError) -> String {
-    use sqlite::SqliteOpenError as Error;
-    let text = error.to_string();
-    let fix = match error {
-        Error::Full { .. } => return text,
-        Error::Owned(..) => {
-            "use that mount, which serves every process of this host; or unmount it; or choose another file with --cache"
-        }
-        Error::DanglingLink { .. } | Error::Unknown { .. } | Error::Foreign { .. } => {
-            "choose another file with --cache"
-        }
-        _ => {
-            "`ctxbench doctor --store` lists the damage; mount with --rebuild-cache to create a new cache, which recovers uncommitted changes from this one"
-        }
-    };
-    let what = text.split_once("\n  fix: ").map_or(&*text, |(what, _)| what);
-    format!("{what}\n  fix: {fix}")
 }
 
 fn in_cache(file: &Path) -> impl Fn(StoreError) -> OpenError + '_ {
@@ -140,17 +85,6 @@ fn prepare(store: &SqliteStore, file: &Path, config: &S3Config) -> Result<(), Op
             "{name} is a `sqlite` file system with files, not the cache of a bucket\n  fix: choose another file with --cache"
         ))),
     }
-}
-
-/// The files of a database that may exist beside it.
-pub(super) fn files_of(file: &Path) -> impl Iterator<Item = PathBuf> {
-    ["", "-wal", "-shm", "-redo", "-log", "-tails", "-sums"]
-        .map(|suffix| {
-            let mut name = file.as_os_str().to_owned();
-            name.push(suffix);
-            PathBuf::from(name)
-        })
-        .into_iter()
 }
 
 fn no_threads(error: std::io::Error) -> OpenError {

@@ -14,7 +14,7 @@ use s3::session::fetch;
 use s3::tree::{CHUNK, Chunk};
 use sqlite::tables::{Db, nodes};
 
-use super::{GIVE_UP_EVERY, Inner, S3Store, adopt, session_error, tables};
+use crate::{GIVE_UP_EVERY, Inner, S3Store, adopt, session_error, tables};
 
 /// How many chunks of one read are fetched at once; each is held in memory.
 const AT_ONCE: usize = 2;

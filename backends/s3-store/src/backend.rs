@@ -16,14 +16,14 @@ use arms::services::Services;
 use arms::services::s3::{DistantServer, place};
 use sqlite::backend::PROMISES;
 
-use super::S3Options;
+use crate::S3Options;
 
 /// The file name of the local cache and journal in the workspace's directory.
 const CACHE: &str = "cache.s3.db";
 
 /// A variant of the `s3` mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum S3Variant {
+pub enum S3Variant {
     /// The defaults of `ctxbench mount s3`.
     Default,
     /// `fsync` waits until the change is in the bucket.
@@ -90,10 +90,13 @@ impl BucketMount<'_> {
 }
 
 /// A variant of the `s3` mount, and its server.
-pub(crate) struct S3Mount {
-    pub(crate) variant: S3Variant,
-    pub(crate) server: DistantServer,
-    pub(crate) services: Arc<Services>,
+pub struct S3Mount {
+    /// The variant.
+    pub variant: S3Variant,
+    /// The server that holds the bucket.
+    pub server: DistantServer,
+    /// The servers of this process.
+    pub services: Arc<Services>,
 }
 
 impl S3Variant {
@@ -130,7 +133,7 @@ impl S3Variant {
 impl S3Mount {
     /// Parses a backend's name: `s3`, an optional variant, then an optional server and distance as in
     /// [`DistantServer::of_suffix`].
-    pub(crate) fn of_name(name: &str, services: &Arc<Services>) -> Option<Self> {
+    pub fn of_name(name: &str, services: &Arc<Services>) -> Option<Self> {
         let rest = name.strip_prefix("s3")?;
         S3Variant::ALL.into_iter().find_map(|variant| {
             let server = DistantServer::of_suffix(rest.strip_prefix(variant.suffix())?)?;

@@ -18,6 +18,7 @@ mod link;
 mod mirroring;
 mod notes;
 mod open;
+mod open_error;
 mod options;
 mod recovery;
 mod tables;
@@ -38,18 +39,17 @@ use s3::config::{S3Config, SyncMode};
 use s3::objects::Fault;
 use s3::session::SessionError;
 use s3::tree::Chunk;
-use tokio::runtime::Runtime;
-
-pub use backend::BucketMount;
-pub(crate) use backend::{S3Mount, S3Variant};
-pub(crate) use bare::S3Bare;
-use engine::Engine;
-use invalidation::{Invalidation, Stale};
-pub use open::{OpenError, OpenOptions};
-pub(crate) use options::S3Options;
-pub use options::{BucketOptions, BucketOptionsError, Mirror};
 use sqlite::SqliteStore;
 use sqlite::tables::held;
+use tokio::runtime::Runtime;
+
+pub use backend::{BucketMount, S3Mount, S3Variant};
+pub use bare::S3Bare;
+use engine::Engine;
+use invalidation::{Invalidation, Stale};
+pub use open::OpenOptions;
+pub use open_error::OpenError;
+pub use options::{BucketOptions, BucketOptionsError, Mirror, S3Options};
 use tables::Placeholders;
 use unread::Unread;
 

@@ -8,21 +8,14 @@ use s3::replica::Local;
 use s3::tree::{Attributes, Body, CHUNK, Chunk, Content, Hash, INLINE_MAX, Name, Node, NodeId, Place};
 use sqlite::tables::{Db, held, names, nodes, xattrs};
 
-use super::cache::Cache;
-use super::tables;
+use crate::cache::{Cache, Seen};
+use crate::tables;
 
 /// Bytes of small files that a commit takes up at once.
 const INLINE_TOTAL: usize = 16 << 20;
 
 /// Files from this size on are hashed without the lock.
 const HASHED_AHEAD: u64 = 1 << 20;
-
-/// A file as [`Cache::local`] read it; it is uploaded afterwards.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
-    pub(super) ino: Ino,
-    pub(super) ctime: i64,
-}
 
 fn local_chunk(bytes: &[u8]) -> Chunk {
     Chunk { hash: Hash::of(bytes), length: bytes.len() as u32, place: Place::Local }

@@ -17,14 +17,14 @@ use s3::session::{Contact, Session, SessionError};
 use s3::tree::{Body, Name, NodeId, ROOT, Tree};
 use tokio::sync::Notify;
 
-use super::adopt::Adopted;
-use super::cache::Cache;
-use super::failure::LastFailure;
-use super::invalidation::Stale;
-use super::link::{Link, Log};
-use super::mirroring::Mirror;
-use super::tables;
-use super::{GIVE_UP_EVERY, Inner, session_error};
+use crate::adopt::Adopted;
+use crate::cache::Cache;
+use crate::failure::LastFailure;
+use crate::invalidation::Stale;
+use crate::link::{Link, Log};
+use crate::mirroring::Mirror;
+use crate::tables;
+use crate::{GIVE_UP_EVERY, Inner, session_error};
 
 /// The longest pause after failures in a row.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);

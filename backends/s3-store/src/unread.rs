@@ -17,10 +17,10 @@ use s3::merge::{Fetched, Merged, conflict_name};
 use s3::tree::{Changes, Chunk, Content, Entry, Name, Node, NodeId, Place, ROOT, Tree};
 use sqlite::tables::{Db, names, nodes};
 
-use super::adopt::adopt;
-use super::invalidation::Stale;
-use super::tables;
-use super::{Inner, S3Store};
+use crate::adopt::adopt;
+use crate::invalidation::Stale;
+use crate::tables;
+use crate::{Inner, S3Store};
 
 /// How long an edit may have been in progress when a version of another host arrived. A later overwrite is taken for one
 /// that wants to replace whatever is there.

@@ -7,7 +7,7 @@ use s3::tree::NodeId;
 use serde::{Deserialize, Serialize};
 use sqlite::tables::Db;
 
-use super::tables::{self, Advance};
+use crate::tables::{self, Advance};
 
 /// A change of the cache's own tables. A change of this type, or of one in it, needs a new [`tables::TABLES_VERSION`].
 #[derive(Debug, Deserialize, Serialize)]

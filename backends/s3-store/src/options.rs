@@ -11,7 +11,7 @@ use inputs::variable;
 use s3::config::{ConfigError, MirrorMode, S3Config, Secret, SyncMode, check_name, find_access_key, seal_key};
 use sqlite::backend::WithoutLog;
 
-use super::{OpenOptions, S3Store};
+use crate::{OpenOptions, S3Store};
 
 /// The variable with the encryption key.
 const SEAL_VARIABLE: &str = "CTXBENCH_S3_KEY";
@@ -77,7 +77,7 @@ pub struct BucketOptions {
 
 /// A bucket on an S3 server, with a local cache: see docs/S3.md.
 #[derive(Debug, Args)]
-pub(crate) struct S3Options {
+pub struct S3Options {
     /// The local cache and journal, created if missing [default: DIR.s3.db].
     #[arg(long, value_name = "FILE")]
     cache: Option<PathBuf>,

@@ -26,20 +26,20 @@ const FILLED_AT_ONCE: usize = 32;
 const REQUEST_LIMIT: Duration = Duration::from_secs(30);
 
 /// The client, and the server that it is measured with.
-pub(crate) struct S3Bare {
+pub struct S3Bare {
     server: DistantServer,
     services: Arc<Services>,
 }
 
 impl S3Bare {
     /// The client of a server.
-    pub(crate) fn on(server: DistantServer, services: &Arc<Services>) -> Self {
+    pub fn on(server: DistantServer, services: &Arc<Services>) -> Self {
         let services = Arc::clone(services);
         Self { server, services }
     }
 
     /// The server in a backend's name: `s3-bare`, then maybe the server and the distance to it.
-    pub(crate) fn server_of(name: &str) -> Option<DistantServer> {
+    pub fn server_of(name: &str) -> Option<DistantServer> {
         DistantServer::of_suffix(name.strip_prefix("s3-bare")?)
     }
 }

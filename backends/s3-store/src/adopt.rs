@@ -10,7 +10,7 @@ use s3::tree::{Body, CHUNK, Chunk, Content, Node, NodeId, Place, Tree};
 use sqlite::tables::{Db, content, names, nodes, xattrs};
 use sqlite::{HEAD, SqliteStore};
 
-use super::tables::{self, Placeholders};
+use crate::tables::{self, Placeholders};
 
 /// The changes of another writer's commit, for the kernel's caches and for the work after the transaction.
 #[derive(Debug, Default)]

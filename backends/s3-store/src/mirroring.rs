@@ -18,8 +18,8 @@ use s3::session::SessionError;
 use sqlite::tables::held;
 use tokio::runtime::Runtime;
 
-use super::cache::Cache;
-use super::{Inner, tables};
+use crate::cache::Cache;
+use crate::{Inner, tables};
 
 /// The pause after a failure.
 const RETRY_AFTER: Duration = Duration::from_secs(10);
