@@ -24,6 +24,7 @@ const EXCEPTIONS: &[(&str, &[&[&str]])] = &[
     ("S3", &[&["../s3/src", "../s3-store/src", "../sqlite/src"], MOUNT]),
     ("LLM_HISTORY", &[&["llm/history"], LLM, MOUNT]),
     ("LLM_GENERATE", &[&["llm/generate"], LLM, MOUNT]),
+    ("VIEW", &[&["../view/src"], MOUNT]),
     ("SQLITE", &[&["../sqlite/src"], MOUNT]),
     ("MEMORY", &[&["../fuse/src/memory"], MOUNT]),
     ("STATE", &[&["state.rs"]]),
@@ -48,6 +49,7 @@ fn main() {
     println!("cargo:rerun-if-changed=s3-store/src");
     println!("cargo:rerun-if-changed=embeddings/src");
     println!("cargo:rerun-if-changed=sqlite/src");
+    println!("cargo:rerun-if-changed=view/src");
     for file in ["server", "sql", "sql_worker"] {
         println!("cargo:rerun-if-changed=../harness/mcp/src/{file}.rs");
     }

@@ -13,4 +13,3 @@ mod periodic;
 pub mod registry;
 pub mod state;
 pub mod tools;
-pub mod view;

@@ -14,6 +14,7 @@ use arms::services::s3::DistantServer;
 use inputs::InputError;
 use s3_store::{S3Bare, S3Mount, S3Options, S3Variant};
 use sqlite::backend::{SqliteMount, SqliteOptions};
+use view::{ViewMount, ViewOptions};
 
 use crate::direct::Direct;
 use crate::fio::Fio;
@@ -22,7 +23,6 @@ use crate::memory::{MemoryMount, MemoryOptions};
 use crate::null::{NullMount, NullOptions};
 use crate::state::State;
 use crate::tools::SqlTools;
-use crate::view::{ViewMount, ViewOptions};
 
 /// The arm that is the baseline a second time.
 pub const AA_ARM: &str = "direct-again";

@@ -329,7 +329,7 @@ fn a_view_that_cannot_be_mounted_says_what_to_do() {
 
 /// The output of a statement that a user runs in a database.
 fn psql(cluster: &Cluster, user: &str, database: &str, sql: &str) -> String {
-    let bin = backends::view::find_postgresql().unwrap();
+    let bin = view::find_postgresql().unwrap();
     let mut psql = Command::new(bin.join("psql"));
     psql.args(words("-X -q -t -A -v ON_ERROR_STOP=1 -h"));
     psql.arg(&cluster.dir);

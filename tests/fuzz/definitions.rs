@@ -24,8 +24,8 @@ fn texts(target: &'static str, seeds: &[Vec<u8>], parse: impl Fn(&Path, &str)) {
 
 #[test]
 fn a_view_definition_is_parsed_or_refused() {
-    texts("views", &seeds("backends/views"), |file, text| {
-        let _ = backends::view::definition::ViewDefinition::parse(file, text);
+    texts("views", &seeds("backends/view/views"), |file, text| {
+        let _ = view::definition::ViewDefinition::parse(file, text);
     });
 }
 

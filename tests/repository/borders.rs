@@ -73,7 +73,7 @@ const BORDERS: [Border; 8] = [
             "harness/src/sessions.rs",
             "harness/src/model_options.rs",
             "backends/models/src/cassette.rs",
-            "backends/src/view/definition.rs",
+            "backends/view/src/definition.rs",
             "backends/arms/src/external/",
         ],
         allowed: &[

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use backends::view::find_postgresql;
 use object_store::aws::AmazonS3Builder;
 use servers::{Embedded, Quirk, ServerAccess};
 use tokio::runtime::Runtime;
+use view::find_postgresql;
 
 /// Checks that a text has each of these parts.
 #[track_caller]

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use backends::view::ViewStore;
 use rusqlite::Connection;
 use tokio::runtime::Runtime;
 use tokio_postgres::{Client, NoTls, SimpleQueryMessage};
+use view::ViewStore;
 
 use super::{opened, shipped};
 use crate::common::{Cluster, cluster};

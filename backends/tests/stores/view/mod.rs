@@ -15,9 +15,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use backends::view::{ViewOpenError, ViewStore, definition};
 use databases::{Mail, mails};
 use fuse::store::{Errno, Ino, Kind, OpenFiles, ROOT, RenameMode, Result, Slow, Store};
+use view::{ViewOpenError, ViewStore, definition};
 
 use crate::common::*;
 

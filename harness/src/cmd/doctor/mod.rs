@@ -9,9 +9,9 @@ use std::process::ExitCode;
 use arms::backend::{Backend, Need};
 use arms::services::s3::Wanted;
 use backends::registry::Registry;
-use backends::view::find_postgresql;
 use clap::Args;
 use fuse::check_device;
+use view::find_postgresql;
 
 use crate::environment::{environment_in, warnings};
 use crate::scratch::{EpochScratch, ScratchDisk};

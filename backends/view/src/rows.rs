@@ -4,13 +4,14 @@ use std::ops::ControlFlow;
 
 use fuse::store::{Attr, Errno, Ino, Kind, NAME_MAX, Result, Timestamp};
 
-use super::ViewStore;
-use super::definition::{KEY_END, KeyPlace};
-use super::draft::Alias;
-use super::nodes::{FileRow, Node, NodeKind, ParentValues, Value};
-use super::source::{Parameter, PooledConnection, Text};
-use super::template::{MARK, decode, escape, escape_short, room, unescape};
-use super::tree::{Files, Fixed, KEY, Level, Query, VALUE};
+use crate::ViewStore;
+use crate::check::KeyPlace;
+use crate::definition::KEY_END;
+use crate::draft::Alias;
+use crate::nodes::{FileRow, Node, NodeKind, ParentValues, Value};
+use crate::source::{Parameter, PooledConnection, Text, VALUE};
+use crate::template::{MARK, decode, escape, escape_short, room, unescape};
+use crate::tree::{Files, Fixed, KEY, Level, Query};
 
 pub(super) fn parameters<'a>(
     above: &'a ParentValues,

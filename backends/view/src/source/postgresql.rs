@@ -22,9 +22,8 @@ use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
-use super::super::definition::SourceDefinition;
-use super::super::tree::VALUE;
-use super::{BoundStatement, Changed, Column, Described, Parameters, Source, Text};
+use super::{BoundStatement, Changed, Column, Described, Parameters, Source, Text, VALUE};
+use crate::definition::SourceDefinition;
 use session::{ANSWERS, Answers, Failure, Session, key_of};
 
 /// The variable with the password.

@@ -2,7 +2,6 @@
 //!
 //! docs/VIEW.md is the reference for their authors.
 
-mod check;
 mod names;
 
 use std::path::Path;
@@ -14,7 +13,6 @@ use serde::de::value::SeqAccessDeserializer;
 use serde::de::{self, IntoDeserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-pub(super) use check::{KeyPlace, column_of, key_place, last};
 pub(super) use names::Names;
 
 /// The exclusive upper bound of keys: a listing's cookie has no room for larger ones.
@@ -218,7 +216,7 @@ pub struct Write {
 }
 
 impl Write {
-    fn statements(&self) -> impl Iterator<Item = (&'static str, &str)> {
+    pub(crate) fn statements(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let all =
             [("update", &self.update), ("insert", &self.insert), ("delete", &self.delete), ("receive", &self.receive)];
         all.into_iter().filter_map(|(name, sql)| Some((name, sql.as_deref()?)))
@@ -273,7 +271,7 @@ pub struct QuestionDefinition {
 pub fn find(name: &str) -> Result<(std::path::PathBuf, String), InputError> {
     let file = format!("{name}.toml");
     let found = SHIPPED.get_file(&file).and_then(|shipped| shipped.contents_utf8());
-    let found = found.map(|text| (Path::new("backends/views").join(file), text));
+    let found = found.map(|text| (Path::new("backends/view/views").join(file), text));
     inputs::named("definition", name, found, &shipped())
 }
 

@@ -7,13 +7,12 @@ use std::path::Path;
 use fuse::store::NAME_MAX;
 use inputs::InputError;
 
-use super::super::source::Source;
-use super::super::template::{MARK, Part, Template};
-use super::super::{ATTRIBUTE, REASON};
-use super::names::Names;
-use super::{
-    ComputedDefinition, DirectoryDefinition, FileDefinition, LinkDefinition, QuestionDefinition, ViewDefinition,
+use crate::definition::{
+    ComputedDefinition, DirectoryDefinition, FileDefinition, LinkDefinition, Names, QuestionDefinition, ViewDefinition,
 };
+use crate::source::Source;
+use crate::template::{MARK, Part, Template};
+use crate::{ATTRIBUTE, REASON};
 
 /// Bytes of a name that are reserved for the key and for columns that are cut.
 const ROOM: usize = 64;
@@ -112,7 +111,7 @@ impl ViewDefinition {
     ///
     /// # Errors
     /// With file and line: of an unknown column, an ambiguous name, a template without a key, a path that two things share.
-    pub(in super::super) fn check(&self, file: &Path, text: &str, source: &mut dyn Source) -> Result<(), InputError> {
+    pub(super) fn check(&self, file: &Path, text: &str, source: &mut dyn Source) -> Result<(), InputError> {
         self.find_fault(source).map_err(|wrong| match line_of(text, &wrong) {
             Some(line) => InputError::at(file, line, wrong.message),
             None => InputError::whole(file, wrong.message),
@@ -368,12 +367,12 @@ impl ViewDefinition {
 }
 
 /// The last part of a path.
-pub(in super::super) fn last(path: &str) -> &str {
+pub(super) fn last(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, last)| last)
 }
 
 /// The column that a part of a path is, if it is one.
-pub(in super::super) fn column_of(part: &str) -> Option<&str> {
+pub(super) fn column_of(part: &str) -> Option<&str> {
     let column = part.strip_prefix('{')?.strip_suffix('}')?;
     (!column.contains(['{', '}'])).then_some(column)
 }
@@ -396,7 +395,7 @@ fn only_column(path: &str) -> Result<&str, Wrong<'_>> {
 
 /// Where the key is in a file's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum KeyPlace {
+pub(super) enum KeyPlace {
     /// Digits after so many bytes.
     First(usize),
     /// Digits before so many bytes.
@@ -406,7 +405,7 @@ pub(in super::super) enum KeyPlace {
 }
 
 /// Finds the key in a name, so that each name belongs to exactly one row.
-pub(in super::super) fn key_place(name: &Template, key: &str) -> Result<KeyPlace, String> {
+pub(super) fn key_place(name: &Template, key: &str) -> Result<KeyPlace, String> {
     let is_key = |part: &Part| *part == Part::Column(key.to_owned());
     let count = name.0.iter().filter(|part| is_key(part)).count();
     if count != 1 {

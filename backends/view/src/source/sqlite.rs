@@ -13,8 +13,7 @@ use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, Statement, ToSql, TransactionBehavior};
 
-use super::super::tree::VALUE;
-use super::{BoundStatement, Changed, Column, Described, Parameter, Parameters, Source, Text};
+use super::{BoundStatement, Changed, Column, Described, Parameter, Parameters, Source, Text, VALUE};
 
 /// The prefix of the message of an error that becomes `EFBIG`.
 pub(super) const TOO_LONG: &str = "EFBIG: ";

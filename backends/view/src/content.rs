@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use fuse::store::{Attr, Errno, Ino, Kind, Result, StoreError, Timestamp, slice};
 
-use super::ViewStore;
-use super::draft::{Phase, hash};
-use super::nodes::{Node, NodeKind, ParentValues};
-use super::source::{Parameter, PooledConnection, Text, Version};
-use super::tree::{KEY, Query, Target, VALUE};
+use crate::ViewStore;
+use crate::draft::{Phase, hash};
+use crate::nodes::{Node, NodeKind, ParentValues};
+use crate::source::{Parameter, PooledConnection, Text, VALUE, Version};
+use crate::tree::{KEY, Query, Target};
 
 /// The longest content of a file.
 pub(super) const BODY_MAX: usize = 256 << 20;

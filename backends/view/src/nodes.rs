@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use fuse::store::{Attr, Errno, Ino, Kind, ROOT, Result, Timestamp};
 
-use super::ViewStore;
-use super::source::{Parameter, Text};
-use super::tree::Level;
+use crate::ViewStore;
+use crate::source::{Parameter, Text};
+use crate::tree::Level;
 
 /// A file in the result of a query.
 pub(super) struct FileRow {

@@ -9,12 +9,12 @@ use std::sync::atomic::Ordering;
 
 use fuse::store::{Attr, Errno, Ino, Kind, RenameMode, Result, StoreError, Timestamp};
 
-use super::content::{BODY_MAX, within_limit};
-use super::draft::{Alias, Draft, Phase, Row, Writer, hash, room};
-use super::rows::parameters;
-use super::source::{BoundStatement, Changed, Parameter, PooledConnection, Text};
-use super::tree::{Files, KEY, NUMBER};
-use super::{Node, NodeKind, ParentValues, State, ViewStore};
+use crate::content::{BODY_MAX, within_limit};
+use crate::draft::{Alias, Draft, Phase, Row, Writer, hash, room};
+use crate::rows::parameters;
+use crate::source::{BoundStatement, Changed, Parameter, PooledConnection, Text};
+use crate::tree::{Files, KEY, NUMBER};
+use crate::{Node, NodeKind, ParentValues, State, ViewStore};
 
 /// A statement, a row, and the columns of directories above.
 type Change<'a> = (&'a str, &'a [(String, Text)], &'a ParentValues);

@@ -3,20 +3,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::definition::{
-    KEY_END, KeyPlace, Names, QuestionDefinition, ViewDefinition, Write, column_of, key_place, last,
-};
-use super::source::{Column, Source};
-use super::template::Template;
+use crate::check::{KeyPlace, column_of, key_place, last};
+use crate::definition::{KEY_END, Names, QuestionDefinition, ViewDefinition, Write};
+use crate::source::{Column, Source};
+use crate::template::Template;
 
 /// The parameter that holds the key of a row, in the statements made here.
 pub(super) const KEY: &str = "_key";
 
 /// The parameter with the key, or the text, after which a page begins.
 pub(super) const AFTER: &str = "_after";
-
-/// The parameter with the value that a name stands for.
-pub(super) const VALUE: &str = "_value";
 
 /// The first character of the additional column for a number that does not equal its text; no parameter begins with it.
 pub(super) const NUMBER: char = '#';

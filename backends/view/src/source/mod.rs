@@ -16,16 +16,17 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use fuse::store::Result;
-use sqlite::Sqlite;
 
-use super::definition::{SourceDefinition, SourceKind};
+use crate::definition::{SourceDefinition, SourceKind};
 
+pub(super) use crate::template::Text;
 pub(super) use pool::{Pool, PooledConnection, Version};
 pub use postgresql::find_programs as find_postgresql;
 pub(super) use postgresql::without_password;
+use sqlite::Sqlite;
 
-/// A value in its text form; `None` is NULL. It need not be UTF-8.
-pub(super) type Text = Option<Vec<u8>>;
+/// The parameter with the value that a name stands for.
+pub(super) const VALUE: &str = "_value";
 
 /// Parameters by name, without the colon.
 pub(super) type Parameters<'a> = &'a [(&'a str, Parameter<'a>)];

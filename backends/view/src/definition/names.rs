@@ -1,6 +1,6 @@
 //! Whether two things in one directory can have the same name, by their templates alone.
 
-use super::super::template::{Part, Template};
+use crate::template::{Part, Template};
 
 /// Which bytes a place of a name can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +23,11 @@ impl Class {
 
 /// The names that a template gives: at each place a byte of a class, or any number of them.
 #[derive(Debug)]
-pub(in super::super) struct Names(Vec<(Class, bool)>);
+pub(crate) struct Names(Vec<(Class, bool)>);
 
 impl Names {
     /// The column `key` holds digits; other columns hold at least one byte of any kind.
-    pub(in super::super) fn new(template: &Template, key: Option<&str>) -> Self {
+    pub(crate) fn new(template: &Template, key: Option<&str>) -> Self {
         let mut places = Vec::new();
         for part in &template.0 {
             match part {
@@ -45,13 +45,13 @@ impl Names {
     }
 
     /// Whether a name is one of them.
-    pub(in super::super) fn has(&self, name: &[u8]) -> bool {
+    pub(crate) fn has(&self, name: &[u8]) -> bool {
         let one = name.iter().map(|byte| (Class::Byte(*byte), false));
         self.overlaps(&Self(one.collect()))
     }
 
     /// Whether some name is in both.
-    pub(super) fn overlaps(&self, other: &Self) -> bool {
+    pub(crate) fn overlaps(&self, other: &Self) -> bool {
         let mut seen = vec![false; (self.0.len() + 1) * (other.0.len() + 1)];
         let mut open = vec![(0, 0)];
         while let Some((a, b)) = open.pop() {

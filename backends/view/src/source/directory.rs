@@ -20,8 +20,8 @@ use rusqlite::types::{ToSqlOutput, Value, ValueRef};
 use rusqlite::{Connection, ToSql, params};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 
-use super::super::definition::SourceDefinition;
 use super::sqlite::{Sqlite, TOO_LONG, Tables};
+use crate::definition::SourceDefinition;
 
 /// The `content` of a longer file is an error.
 const CONTENT_MAX: u64 = 64 << 20;
@@ -521,9 +521,9 @@ impl Tables for Directory {
 mod tests {
     use std::ops::ControlFlow;
 
-    use super::super::super::definition::{ViewDefinition, find};
     use super::super::Source;
     use super::*;
+    use crate::definition::{ViewDefinition, find};
 
     #[test]
     fn contents_of_many_files_are_in_a_temporary_file_and_not_in_memory() {

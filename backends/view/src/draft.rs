@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use fuse::store::{Errno, Ino};
 use parking_lot::Mutex;
 
-use super::nodes::{Node, NodeKind};
-use super::source::Text;
+use crate::nodes::{Node, NodeKind};
+use crate::source::Text;
 
 /// How long a file that was created and closed without content stays visible.
 const WAITS: Duration = Duration::from_secs(5);

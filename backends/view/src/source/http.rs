@@ -11,9 +11,9 @@ use rusqlite::Connection;
 use rusqlite::types::Value;
 use serde_json::Value as Json;
 
-use super::super::definition::{KEY_END, SourceDefinition, TableDefinition};
 use super::elements::Elements;
 use super::sqlite::{Sqlite, Tables};
+use crate::definition::{KEY_END, SourceDefinition, TableDefinition};
 
 /// The variable with the token that is sent as `Authorization: Bearer`.
 const TOKEN: &str = "CTXBENCH_VIEW_TOKEN";

@@ -12,13 +12,13 @@ use arms::source::{Source, TASKS_AND_LOGS};
 use clap::Args;
 use fuse::store::Store;
 
-use super::source::without_password;
-use super::{ViewStore, definition};
+use crate::source::without_password;
+use crate::{ViewStore, definition};
 
 /// Rows of a database, files of a directory or answers of an HTTP interface, shown as a definition says: see
 /// docs/VIEW.md.
 #[derive(Debug, Args)]
-pub(crate) struct ViewOptions {
+pub struct ViewOptions {
     /// The definition: a .toml file, or the name of a built-in one (vsm, mail, issues).
     #[arg(long, value_name = "NAME")]
     definition: String,
@@ -64,7 +64,7 @@ fn nothing_to_write(definition: &str, source: &str) -> String {
 
 /// A mounted view, by what it shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ViewMount {
+pub enum ViewMount {
     /// A database with mail, tasks and logs, by the shipped definition `mail` and ours for the rest.
     Mail,
     /// A controller's directory, by the shipped definition `vsm`.
@@ -156,7 +156,7 @@ mod tests {
     use fuse::store::{Caller, ROOT, Timestamp};
 
     use super::*;
-    use crate::view::ViewStore;
+    use crate::ViewStore;
 
     #[test]
     fn the_definition_of_view_mail_fits_the_database() {

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use fuse::store::NAME_MAX;
 
-use super::source::Text;
+/// A value in its text form; `None` is NULL. It need not be UTF-8.
+pub(super) type Text = Option<Vec<u8>>;
 
 /// A part of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use fuse::store::{Attr, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, NAME_MAX, Result, StoreError};
 
-use super::ViewStore;
-use super::nodes::{FileRow, Node, NodeKind, ParentValues, Value};
-use super::source::{Parameter, PooledConnection};
-use super::tree::{AFTER, Fixed, Level, NAMES_PAGE, PAGE, Values};
+use crate::ViewStore;
+use crate::nodes::{FileRow, Node, NodeKind, ParentValues, Value};
+use crate::source::{Parameter, PooledConnection};
+use crate::tree::{AFTER, Fixed, Level, NAMES_PAGE, PAGE, Values};
 
 /// The most partly read pages of files that are kept.
 const OPEN_LISTINGS: usize = 16;

@@ -3,6 +3,7 @@
 //! Every call asks the source. Only the contents and listings that callers have begun to read are cached.
 
 mod backend;
+mod check;
 mod content;
 pub mod definition;
 mod draft;
@@ -14,25 +15,23 @@ mod template;
 mod tree;
 mod writing;
 
-pub(crate) use backend::{ViewMount, ViewOptions};
-
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use inputs::InputError;
-use parking_lot::{Condvar, Mutex, MutexGuard};
-
-use content::Contents;
-use definition::ViewDefinition;
-use draft::{Phase, Writing};
 use fuse::store::{
     Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, Kind, NewNode, OpenFiles, ROOT, RenameMode, Result, Slow,
     Store, Timestamp,
 };
+use inputs::InputError;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+pub use backend::{ViewMount, ViewOptions};
+use content::Contents;
+use definition::ViewDefinition;
+use draft::{Phase, Writing};
 use listing::Listings;
 use nodes::{Node, NodeKind, Nodes, ParentValues};
-
 use source::Pool;
 pub use source::find_postgresql;
 use tree::Tree;
