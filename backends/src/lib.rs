@@ -6,10 +6,8 @@
 
 mod direct;
 mod fio;
-pub mod llm;
 mod memory;
 pub mod null;
-mod periodic;
 pub mod registry;
 pub mod state;
 pub mod tools;

@@ -12,13 +12,13 @@ use arms::services::Services;
 use arms::services::model::Answers;
 use arms::services::s3::DistantServer;
 use inputs::InputError;
+use llm::{LlmMode, LlmMount};
 use s3_store::{S3Bare, S3Mount, S3Options, S3Variant};
 use sqlite::backend::{SqliteMount, SqliteOptions};
 use view::{ViewMount, ViewOptions};
 
 use crate::direct::Direct;
 use crate::fio::Fio;
-use crate::llm::{LlmMode, LlmMount};
 use crate::memory::{MemoryMount, MemoryOptions};
 use crate::null::{NullMount, NullOptions};
 use crate::state::State;

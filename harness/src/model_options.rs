@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use arms::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions};
-use backends::llm::generate::{AnswerCache, CommandGenerator, GenerateOptions, Generator, Generators, parse_tree};
-use backends::llm::history::HistoryOptions;
-use backends::llm::{Asker, AskerOptions, GENERATE, GenerateStore, HISTORY, HistoryStore, LogFile};
 use clap::{Args, ValueEnum};
 use fuse::daemon_log;
 use inputs::variable;
+use llm::generate::{AnswerCache, CommandGenerator, GenerateOptions, Generator, Generators, parse_tree};
+use llm::history::HistoryOptions;
+use llm::{Asker, AskerOptions, GENERATE, GenerateStore, HISTORY, HistoryStore, LogFile};
 use models::{
     Budget, Cassette, LlamaServer, Meter, Model, OpenAi, OpenAiConfig, Pace, Price, Recorder, check_gguf,
     find_llama_server, find_model, without_secrets,

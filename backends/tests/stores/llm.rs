@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use backends::llm::generate::{GENERATOR, GenerateError, GenerateOptions, PROMPT, SavedError, TreeEntry, parse_tree};
-use backends::llm::history::HistoryOptions;
-use backends::llm::{Asker, AskerOptions, ERROR, GenerateStore, HistoryStore};
 use common::{caller, create, errno, fails, has, names, node, read, resize, set, size_change, tree};
 use fuse::store::{Allocate, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Store, Timestamp, XattrMode};
+use llm::generate::{GENERATOR, GenerateError, GenerateOptions, PROMPT, SavedError, TreeEntry, parse_tree};
+use llm::history::HistoryOptions;
+use llm::{Asker, AskerOptions, ERROR, GenerateStore, HistoryStore};
 use model::{Scripted, asker, generate, history, history_of, nobody, options, question};
 use models::{Budget, Cancel, Finish, Meter, Model, ModelError, Reply, Request};
 

@@ -1,8 +1,8 @@
 //! A generator in Rust, for docs/LLM.md: its files say how many files there are.
 
-use backends::llm::GenerateStore;
-use backends::llm::generate::{FileToMake, GENERATOR, GenerateOptions, Generator, Generators, Made, parse_tree};
 use fuse::store::{Kind, ROOT, Result};
+use llm::GenerateStore;
+use llm::generate::{FileToMake, GENERATOR, GenerateOptions, Generator, Generators, Made, parse_tree};
 
 use crate::common::{caller, create, read, set};
 use crate::model::{asker, nobody, options};

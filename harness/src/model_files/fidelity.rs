@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use backends::llm::history::HistoryOptions;
-use backends::llm::{Asker, HistoryStore};
 use fuse::store::{Errno, ROOT, StoreError};
+use llm::history::HistoryOptions;
+use llm::{Asker, HistoryStore};
 use models::Totals;
 use rundir::{AtLength, ModelFilesPlan, ModelRead, Repeats};
 
@@ -192,7 +192,7 @@ fn distance(a: &[u8], b: &[u8]) -> usize {
 mod tests {
     use std::sync::Arc;
 
-    use backends::llm::AskerOptions;
+    use llm::AskerOptions;
     use models::{Budget, Cancel, Finish, Meter, Model, ModelError, Origin, Reply, Request, Timing, Usage};
 
     use super::*;

@@ -1,7 +1,7 @@
 //! Random histories of operations on small files, from a seed.
 
-use backends::llm::HistoryStore;
 use fuse::store::{Caller, Kind, NewNode, ROOT, RenameMode, Result, Store, Timestamp};
+use llm::HistoryStore;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::bail;
-use backends::llm::Asker;
 use fuse::Counters;
+use llm::Asker;
 use models::{Budget, Cancel, Meter, Model, ModelError, Origin, Reply, Request, Totals};
 use parking_lot::Mutex;
 use rundir::{AnswerLatency, ModelFiles, ModelFilesPlan};

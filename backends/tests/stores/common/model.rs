@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use backends::llm::generate::{AnswerCache, GenerateError, GenerateOptions, Generators, TreeEntry};
-use backends::llm::history::HistoryOptions;
-use backends::llm::{Asker, AskerOptions, GenerateStore, HistoryStore, LogFile};
+use llm::generate::{AnswerCache, GenerateError, GenerateOptions, Generators, TreeEntry};
+use llm::history::HistoryOptions;
+use llm::{Asker, AskerOptions, GenerateStore, HistoryStore, LogFile};
 use models::{Budget, Cancel, Finish, Meter, Model, ModelError, Origin, Reply, Request, Timing, Usage};
 
 use crate::common::caller;

@@ -7,7 +7,7 @@ use fuse::store::{Allocate, Attr, Caller, Change, Ino, Kind, NewNode, RenameMode
 use serde::{Deserialize, Serialize};
 
 use super::Applied;
-use crate::llm::names::{Names, shown};
+use crate::names::{Names, shown};
 
 /// An operation as a log stores it. The data of a write has a column of its own. A change of this type, or of one
 /// in it, needs a new `VERSION` of the log.

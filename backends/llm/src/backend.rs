@@ -21,7 +21,7 @@ const ANSWER_TOKENS: u32 = 256;
 
 /// The kind of answer that the mount requests from the language model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LlmMode {
+pub enum LlmMode {
     /// A file's content, derived from the log of operations.
     History,
     /// The content of a file that no program has written.
@@ -29,10 +29,13 @@ pub(crate) enum LlmMode {
 }
 
 /// An `llm-history` or `llm-generate` mount, and its source of answers.
-pub(crate) struct LlmMount {
-    pub(crate) mode: LlmMode,
-    pub(crate) answers: Answers,
-    pub(crate) services: Arc<Services>,
+pub struct LlmMount {
+    /// The kind of answer.
+    pub mode: LlmMode,
+    /// The source of answers.
+    pub answers: Answers,
+    /// The servers of this process.
+    pub services: Arc<Services>,
 }
 
 impl LlmMode {
@@ -44,7 +47,7 @@ impl LlmMode {
     }
 
     /// Parses a backend's name: the mode, then an optional source of answers, as in `llm-history-recorded`.
-    pub(crate) fn of_name(name: &str) -> Option<(Self, Answers)> {
+    pub fn of_name(name: &str) -> Option<(Self, Answers)> {
         let mut modes = [LlmMode::History, LlmMode::Generate].into_iter();
         modes.find_map(|mode| Some((mode, Answers::of_suffix(name.strip_prefix(mode.store())?)?)))
     }

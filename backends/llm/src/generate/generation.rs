@@ -9,10 +9,10 @@ use models::Cancel;
 use super::{
     AnswerCache, CommandContext, FileToMake, GENERATOR, Kernel, Made, PROMPT_MAX, Setting, Shared, TreeLine, Written,
 };
-use crate::llm::ERROR;
-use crate::llm::asker::Purpose;
-use crate::llm::flight::Failed;
-use crate::llm::names::shown;
+use crate::ERROR;
+use crate::asker::Purpose;
+use crate::flight::Failed;
+use crate::names::shown;
 
 const MODEL: &str = "user.llmfs.model";
 const TOKENS: &str = "user.llmfs.tokens";

@@ -8,8 +8,8 @@ use fuse::store::Errno;
 use models::{Cancel, Finish, Message, Meter, Model, ModelError, Origin, Reply, Request, Role, Schema};
 use parking_lot::Mutex;
 
-use super::LogFile;
-use super::flight::Failed;
+use crate::LogFile;
+use crate::flight::Failed;
 
 /// The most bytes of a request's messages. No supported model accepts more.
 pub(super) const QUESTION_MAX: usize = 256 * 1024;

@@ -9,7 +9,7 @@ use super::AnswerCache;
 use super::answer::{is_blank, unfenced};
 use super::generator::{FileToMake, Generator, Generators, Made, TreeLine, read_only};
 use super::settings::Setting;
-use crate::llm::names::shown;
+use crate::names::shown;
 
 /// The most tree entries in a prompt.
 const SHOWN_ENTRIES: usize = 60;

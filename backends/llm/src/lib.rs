@@ -11,10 +11,10 @@ pub mod generate;
 pub mod history;
 mod log_file;
 mod names;
+mod periodic;
 
 pub use asker::{Asker, AskerOptions, Purpose, PurposeTotals};
-pub use backend::{GENERATE, HISTORY};
-pub(crate) use backend::{LlmMode, LlmMount};
+pub use backend::{GENERATE, HISTORY, LlmMode, LlmMount};
 pub use generate::GenerateStore;
 pub use history::HistoryStore;
 pub use log_file::LogFile;

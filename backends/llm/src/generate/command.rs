@@ -19,7 +19,7 @@ use serde::Deserialize;
 
 use super::generator::{FileToMake, Generator, Made};
 use super::settings::Setting;
-use crate::llm::names::shown;
+use crate::names::shown;
 
 /// The most bytes a command may print.
 const CONTENT_MAX: u64 = 16 << 20;

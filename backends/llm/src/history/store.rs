@@ -12,7 +12,7 @@ use fuse::store::{
 
 use super::HistoryStore;
 use super::operation::Operation;
-use crate::llm::ERROR;
+use crate::ERROR;
 
 impl Store for HistoryStore {
     fn discard_new(&self) {

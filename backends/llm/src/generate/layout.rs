@@ -7,8 +7,8 @@ use models::{Cancel, Finish, Schema};
 
 use super::saved::Pending;
 use super::{EntryKind, GENERATOR, GenerateError, PROMPT, Setting, Shared, TreeEntry, TreeError, tree};
-use crate::llm::asker::Purpose;
-use crate::llm::names::shown;
+use crate::asker::Purpose;
+use crate::names::shown;
 
 /// How often an invalid tree is requested again.
 const REPAIRS: usize = 2;
