@@ -1,8 +1,11 @@
 //! Importer for `strace -f` logs of programs: each file that is opened and closed is a read or a write.
 //! The log shows the beginning of each content (`-s`); the rest of a write is filler of the same size.
 
+mod file;
+mod line;
+
 use std::cell::{RefCell, RefMut};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io::BufRead;
 use std::rc::Rc;
 
@@ -13,6 +16,8 @@ use super::json::whole;
 use super::recorder::{Answer, Recorder};
 use super::records::Damage;
 use super::{ImportedSession, Importer};
+use file::{FileUse, Offset, OpenFile};
+use line::{Call, NOT_FOUND, beginning, call, data, is_note, is_of_strace, process, shown_path};
 
 /// strace.
 #[derive(Debug)]
@@ -34,9 +39,6 @@ const SYSTEM: [&str; 12] = [
     "/var/lib/",
 ];
 
-/// The most bytes of one file whose content is kept.
-const CONTENT_MAX: usize = 16 << 20;
-
 impl Importer for Strace {
     fn id(&self) -> &'static str {
         "strace"
@@ -54,7 +56,7 @@ impl Importer for Strace {
 
     fn detects(&self, head: &Head) -> bool {
         let lines: Vec<&str> = head.text.lines().filter(|line| !line.trim().is_empty()).take(40).collect();
-        let calls = lines.iter().filter(|line| parsed(line).is_some()).count();
+        let calls = lines.iter().filter(|line| is_of_strace(line)).count();
         calls > 0 && calls * 2 >= lines.len()
     }
 
@@ -80,38 +82,22 @@ const WRITTEN_MAX: usize = 256 << 20;
 /// The most descriptors of all processes: each new process has those of its parent.
 const DESCRIPTORS_MAX: usize = 1 << 17;
 
-/// An open file, which several descriptors of several processes may name.
-#[derive(Clone, Debug, Default)]
-struct Open {
-    path: String,
-    read: Vec<u8>,
-    written: Vec<u8>,
-    reads: bool,
-    writes: bool,
-    lists: bool,
-    /// Whether the file is empty when it is opened: truncated or created.
-    truncates: bool,
-    appends: bool,
-    /// Whether the content that was read is known from the beginning.
-    is_known: bool,
-    /// Whether a read has returned the end of the file.
-    is_at_end: bool,
-    /// The size that the process was told.
-    size: Option<u64>,
-}
+/// The most descriptors that all new processes get together. After that, a process gets at most [`FEW`].
+const INHERITED_MAX: usize = 1 << 21;
 
-/// A descriptor of a process.
-#[derive(Clone, Debug)]
-struct Descriptor {
-    file: Rc<RefCell<Open>>,
-    /// Whether a program that the process begins does not get it.
-    closes_on_exec: bool,
-}
+/// Enough descriptors for redirections.
+const FEW: usize = 16;
+
+/// A process and the number of its descriptor.
+type Descriptor = (u64, i64);
 
 struct Log {
     recorder: Recorder,
-    /// By process and number.
-    open: BTreeMap<(u64, i64), Descriptor>,
+    open: BTreeMap<Descriptor, Rc<RefCell<OpenFile>>>,
+    /// The descriptors that a program does not get which the process begins.
+    closed_on_exec: BTreeSet<Descriptor>,
+    /// How many descriptors new processes have got.
+    inherited: usize,
     dirs: HashMap<u64, String>,
     /// The beginning of the call that each thread is in.
     unfinished: HashMap<u64, String>,
@@ -133,15 +119,6 @@ struct Log {
     lost: u64,
 }
 
-/// A system call: its name, arguments, and result.
-struct Call<'a> {
-    name: &'a str,
-    args: Vec<&'a str>,
-    result: i64,
-    /// The path of a descriptor that it returns, in a log of `strace -y`.
-    shown: Option<&'a str>,
-}
-
 /// Whether the beginning of a call is of one that begins a process or a thread.
 fn begins_process(start: &str) -> bool {
     let name = start.split('(').next().unwrap_or_default();
@@ -153,6 +130,8 @@ impl Log {
         Self {
             recorder: Recorder::without_model("strace"),
             open: BTreeMap::new(),
+            closed_on_exec: BTreeSet::new(),
+            inherited: 0,
             dirs: HashMap::new(),
             unfinished: HashMap::new(),
             processes: HashMap::new(),
@@ -185,7 +164,7 @@ impl Log {
                 self.unfinished.extend(start.map(|start| (thread, start)));
             }
         }
-        if let Some((start, _)) = line.split_once(" <unfinished ...>") {
+        if let Some(start) = beginning(line) {
             self.forking += usize::from(begins_process(start));
             let before = self.unfinished.insert(thread, start.to_owned());
             self.forking -= usize::from(before.is_some_and(|start| begins_process(&start)));
@@ -205,7 +184,7 @@ impl Log {
             None if joined.starts_with("+++ superseded by ") => self.superseded(thread, &joined),
             None if joined.starts_with("+++") => self.ended(thread),
             // With `-qq` a log has no line for the end of a process.
-            None if joined.starts_with("exit_group(") => self.close_where(self.process(thread), |_| true),
+            None if joined.starts_with("exit_group(") => self.close_process(self.process(thread)),
             None if is_note(&joined) => {}
             None => self.lost += 1,
         }
@@ -252,7 +231,7 @@ impl Log {
         let process = self.process(thread);
         let is_process = thread == process || self.first == Some(thread);
         if is_process {
-            self.close_where(process, |_| true);
+            self.close_process(process);
         }
         // The system may give the number to a later process.
         if self.first != Some(thread) {
@@ -273,24 +252,19 @@ impl Log {
 
     fn call(&mut self, thread: u64, call: &Call<'_>) {
         let pid = self.process(thread);
-        let path = |at: usize| {
-            call.args.get(at).and_then(|arg| text(arg)).map(|(bytes, _)| String::from_utf8_lossy(&bytes).into_owned())
-        };
-        let number = |at: usize| {
-            let arg = call.args.get(at)?;
-            arg.split('<').next()?.trim().parse::<i64>().ok()
-        };
+        let path = |at: usize| call.path(at);
+        let number = |at: usize| call.number(at);
         let fd = number(0);
         let failed = call.result < 0;
         // With `-y`, a call names the directory of its process.
         let here = call.args.first().filter(|arg| arg.starts_with("AT_FDCWD"));
         if let Some(dir) = here.and_then(|arg| shown_path(arg))
-            && self.dirs.get(&pid).is_none_or(|known| known != dir)
+            && self.dirs.get(&pid).is_none_or(|known| *known != dir)
         {
-            self.dirs.insert(pid, dir.to_owned());
-            if !is_system(dir) {
-                self.recorder.directory(dir);
+            if !is_system(&dir) {
+                self.recorder.directory(&dir);
             }
+            self.dirs.insert(pid, dir);
         }
         match call.name {
             "open" | "openat" | "openat2" | "creat" => {
@@ -300,7 +274,7 @@ impl Log {
                 };
                 let mut path = self.absolute(pid, &path, call.args.first().copied().filter(|_| at == 1));
                 if !path.starts_with('/')
-                    && let Some(shown) = call.shown
+                    && let Some(shown) = &call.shown
                 {
                     shown.clone_into(&mut path);
                 }
@@ -314,41 +288,36 @@ impl Log {
                     }
                     return;
                 }
-                let is_directory = flags.contains("O_DIRECTORY");
-                let file = Open {
-                    path,
-                    truncates: flags.contains("O_TRUNC") || flags.contains("O_EXCL"),
-                    appends: flags.contains("O_APPEND"),
-                    lists: is_directory,
-                    is_known: true,
-                    ..Open::default()
-                };
-                let descriptor =
-                    Descriptor { file: Rc::new(RefCell::new(file)), closes_on_exec: flags.contains("O_CLOEXEC") };
-                self.describe(pid, call.result, Some(descriptor));
+                let file = Rc::new(RefCell::new(OpenFile::new(path, flags)));
+                self.describe(pid, call.result, Some(file), flags.contains("O_CLOEXEC"));
+            }
+            "fcntl" if !failed && !call.args.get(1).is_some_and(|command| command.starts_with("F_DUPFD")) => {
+                match call.args.get(1).copied() {
+                    Some("F_SETFD") => {
+                        let closes_on_exec = call.has(2, "FD_CLOEXEC");
+                        if let Some(fd) = fd {
+                            self.close_on_exec((pid, fd), closes_on_exec);
+                        }
+                    }
+                    Some("F_SETFL") => {
+                        if let Some(mut file) = self.file(pid, fd) {
+                            file.appends = call.has(2, "O_APPEND");
+                        }
+                    }
+                    _ => {}
+                }
             }
             "dup" | "dup2" | "dup3" | "fcntl" if !failed => {
-                let command = call.args.get(1).copied().unwrap_or_default();
-                if call.name == "fcntl" && !command.starts_with("F_DUPFD") {
-                    if let Some(fd) = fd.filter(|_| command == "F_SETFD")
-                        && let Some(known) = self.open.get_mut(&(pid, fd))
-                    {
-                        let flags = call.args.get(2).copied().unwrap_or_default();
-                        known.closes_on_exec = flags.contains("FD_CLOEXEC");
-                    }
-                    return;
-                }
                 if fd == Some(call.result) {
                     return;
                 }
-                let flags = call.args.last().copied().unwrap_or_default();
-                let closes_on_exec = flags.contains("O_CLOEXEC") || command.ends_with("CLOEXEC");
-                let same = fd.and_then(|fd| self.open.get(&(pid, fd)));
-                let same = same.map(|known| Descriptor { file: Rc::clone(&known.file), closes_on_exec });
-                self.describe(pid, call.result, same);
+                let closes_on_exec = call.has(2, "O_CLOEXEC") || call.has(1, "F_DUPFD_CLOEXEC");
+                let same = fd.and_then(|fd| self.open.get(&(pid, fd))).map(Rc::clone);
+                self.describe(pid, call.result, same, closes_on_exec);
             }
             "execve" | "execveat" if !failed => {
-                self.close_where(pid, |known| known.closes_on_exec);
+                let closed: Vec<i64> = self.closed_on_exec.range(all_of(pid)).map(|(_, fd)| *fd).collect();
+                self.close(pid, closed);
             }
             "fstat" | "newfstatat" if !failed => {
                 let size = call.args.iter().find_map(|arg| {
@@ -356,74 +325,68 @@ impl Log {
                     rest.split([',', '}']).next()?.parse().ok()
                 });
                 let is_of_descriptor = call.name == "fstat" || path(1).is_some_and(|path| path.is_empty());
-                if let Some(mut open) = self.file(pid, fd.filter(|_| is_of_descriptor)) {
-                    open.size = size;
+                if let (Some(mut file), Some(size)) = (self.file(pid, fd.filter(|_| is_of_descriptor)), size) {
+                    file.tell_size(size);
                 }
             }
             "lseek" => {
-                if let Some(mut open) = self.file(pid, fd) {
-                    let stays = call.args.get(2) == Some(&"SEEK_CUR") && number(1) == Some(0);
-                    let is_begin = call.result == 0 && open.read.is_empty();
-                    open.is_known &= stays || is_begin;
+                let is_end = call.args.get(2) == Some(&"SEEK_END") && number(1) == Some(0);
+                if let (Some(mut file), Ok(position)) = (self.file(pid, fd), u64::try_from(call.result)) {
+                    file.seek(position, is_end.then_some(position));
                 }
             }
-            "read" | "pread64" | "write" | "pwrite64" => {
-                let left = self.kept;
-                let Some(mut open) = self.file(pid, fd) else {
-                    return;
-                };
-                let Ok(size) = usize::try_from(call.result) else {
-                    return;
-                };
-                let (mut bytes, is_cut) = call.args.get(1).and_then(|arg| text(arg)).unwrap_or_default();
-                let is_at_end = call.name.starts_with("pread") || call.name.starts_with("pwrite");
-                open.is_known &= !is_cut && !is_at_end;
-                if call.name.contains("read") {
-                    open.reads = true;
-                    open.is_at_end |= size == 0;
-                    if open.read.len() + bytes.len() <= CONTENT_MAX {
-                        open.read.extend(bytes);
-                    } else {
-                        open.is_known = false;
+            "read" | "pread64" | "readv" | "preadv" | "preadv2" if !failed => {
+                // A read of no bytes says nothing of the file.
+                if let Some(mut file) = self.file(pid, fd).filter(|_| number(2) != Some(0)) {
+                    let (bytes, is_cut) = call.args.get(1).map_or_else(Default::default, |arg| data(arg, 0));
+                    let size = call.result as u64;
+                    match is_cut {
+                        true => file.read_unseen(offset(call), size),
+                        false => file.read(offset(call), &bytes, size),
                     }
-                } else {
-                    open.writes = true;
-                    let size = size.min(CONTENT_MAX.saturating_sub(open.written.len())).min(left);
-                    bytes.resize(size, b' ');
-                    open.written.extend(bytes);
-                    drop(open);
-                    self.kept -= size;
                 }
             }
-            "writev" | "pwritev" | "pwritev2" if !failed => self.filler(pid, fd, call.result),
-            "readv" | "preadv" | "preadv2" | "mmap" => {
-                let fd = if call.name == "mmap" { number(4) } else { fd };
-                self.reads_unknown(pid, fd);
+            "write" | "pwrite64" | "writev" | "pwritev" | "pwritev2" if !failed => {
+                let bytes = |most| call.args.get(1).map_or_else(Default::default, |arg| data(arg, most).0);
+                let is_added = call.name == "pwritev2" && call.has(4, "RWF_APPEND");
+                self.written(pid, fd, (offset(call), is_added), call.result as u64, bytes);
+            }
+            "ftruncate" if !failed => {
+                let size = number(1).and_then(|size| u64::try_from(size).ok());
+                if let (Some(mut file), Some(size)) = (self.file(pid, fd), size) {
+                    file.resize(size);
+                }
+            }
+            "mmap" => {
+                if let Some(mut file) = self.file(pid, number(4)) {
+                    file.read_unseen(Offset::Unknown, 0);
+                }
             }
             "sendfile" | "copy_file_range" if !failed => {
-                // `sendfile` names the file that it writes first.
-                let (from, to) = match call.name {
-                    "sendfile" => (number(1), fd),
-                    _ => (fd, number(2)),
+                // `sendfile` names the file that it writes first, and writes at its position.
+                let (from, read_at, to, write_at) = match call.name {
+                    "sendfile" => (number(1), pointed(call, 2), fd, Offset::Current),
+                    _ => (fd, pointed(call, 1), number(2), pointed(call, 3)),
                 };
-                self.reads_unknown(pid, from);
-                self.filler(pid, to, call.result);
+                let size = call.result as u64;
+                if let Some(mut file) = self.file(pid, from) {
+                    file.read_unseen(read_at, size);
+                }
+                self.written(pid, to, (write_at, false), size, |_| Vec::new());
             }
             "getdents64" | "getdents" => {
-                if let Some(mut open) = self.file(pid, fd) {
-                    open.lists = true;
-                    open.reads = true;
+                if let Some(mut file) = self.file(pid, fd) {
+                    file.list();
                 }
             }
             "close" => {
                 if let Some(fd) = fd {
-                    self.describe(pid, fd, None);
+                    self.describe(pid, fd, None, false);
                 }
             }
             "fchdir" if !failed => {
                 let dir = call.args.first().and_then(|fd| shown_path(fd));
-                let dir = dir.map(str::to_owned);
-                let dir = dir.or_else(|| self.file(pid, fd).map(|open| open.path.clone()));
+                let dir = dir.or_else(|| self.file(pid, fd).map(|file| file.path.clone()));
                 if let Some(dir) = dir {
                     self.dirs.insert(pid, dir);
                 }
@@ -531,7 +494,7 @@ impl Log {
             return path.to_owned();
         }
         // With `-y`, a descriptor is followed by its path: `3</home/u/p>`.
-        let shown = at.and_then(shown_path).map(str::to_owned);
+        let shown = at.and_then(shown_path);
         let opened = || {
             let fd = at?.trim().parse::<i64>().ok()?;
             Some(self.file(pid, Some(fd))?.path.clone())
@@ -549,98 +512,109 @@ impl Log {
             self.dirs.insert(child, dir);
         }
         let room = DESCRIPTORS_MAX.saturating_sub(self.open.len());
+        let most = if self.inherited < INHERITED_MAX { room } else { room.min(FEW) };
         let inherited: Vec<_> =
-            self.open.range(all_of(parent)).take(room).map(|((_, fd), known)| ((child, *fd), known.clone())).collect();
-        self.open.extend(inherited);
+            self.open.range(all_of(parent)).take(most).map(|((_, fd), file)| (*fd, Rc::clone(file))).collect();
+        self.inherited += inherited.len();
+        for (fd, file) in inherited {
+            let closes_on_exec = self.closed_on_exec.contains(&(parent, fd));
+            self.describe(child, fd, Some(file), closes_on_exec);
+        }
     }
 
     /// The file of a descriptor.
-    fn file(&self, pid: u64, fd: Option<i64>) -> Option<RefMut<'_, Open>> {
-        let known = self.open.get(&(pid, fd?))?;
-        known.file.try_borrow_mut().ok()
+    fn file(&self, pid: u64, fd: Option<i64>) -> Option<RefMut<'_, OpenFile>> {
+        self.open.get(&(pid, fd?))?.try_borrow_mut().ok()
     }
 
-    fn reads_unknown(&mut self, pid: u64, fd: Option<i64>) {
-        if let Some(mut open) = self.file(pid, fd) {
-            open.reads = true;
-            open.is_known = false;
-        }
-    }
-
-    /// Writes bytes that the log does not show.
-    fn filler(&mut self, pid: u64, fd: Option<i64>, bytes: i64) {
+    /// Writes `size` bytes at an offset, or at the end of the file. `bytes` gives those that the log shows, up to a number.
+    fn written(
+        &mut self,
+        pid: u64,
+        fd: Option<i64>,
+        (offset, is_added): (Offset, bool),
+        size: u64,
+        bytes: impl FnOnce(usize) -> Vec<u8>,
+    ) {
         let left = self.kept;
-        let Some(mut open) = self.file(pid, fd) else {
+        let Some(mut file) = self.file(pid, fd).filter(|_| size > 0) else {
             return;
         };
-        open.writes = true;
-        let size = usize::try_from(bytes).unwrap_or(0);
-        let room = CONTENT_MAX.saturating_sub(open.written.len()).min(left);
-        let all = open.written.len() + size.min(room);
-        open.written.resize(all, b' ');
-        drop(open);
-        self.kept -= size.min(room);
+        let kept = file.room(size, left);
+        let mut bytes = bytes(kept);
+        bytes.resize(kept, b' ');
+        let appends = file.appends;
+        file.appends |= is_added;
+        file.write(offset, bytes, size);
+        file.appends = appends;
+        drop(file);
+        self.kept -= kept;
     }
 
     /// Gives a descriptor to a file, or closes it. The last descriptor of a file closes the file.
-    fn describe(&mut self, pid: u64, fd: i64, descriptor: Option<Descriptor>) {
-        let before = match descriptor {
-            Some(descriptor) => self.open.insert((pid, fd), descriptor),
+    fn describe(&mut self, pid: u64, fd: i64, file: Option<Rc<RefCell<OpenFile>>>, closes_on_exec: bool) {
+        self.close_on_exec((pid, fd), closes_on_exec && file.is_some());
+        let before = match file {
+            Some(file) => self.open.insert((pid, fd), file),
             None => self.open.remove(&(pid, fd)),
         };
-        if let Some(open) = before.and_then(|known| Rc::into_inner(known.file)) {
-            self.closed(open.into_inner());
+        if let Some(file) = before.and_then(Rc::into_inner) {
+            self.closed(file.into_inner());
         }
     }
 
-    /// Closes descriptors of a process, in their order.
-    fn close_where(&mut self, pid: u64, closes: impl Fn(&Descriptor) -> bool) {
-        let chosen = self.open.range(all_of(pid));
-        let chosen: Vec<i64> = chosen.filter(|(_, known)| closes(known)).map(|((_, fd), _)| *fd).collect();
-        for fd in chosen {
-            self.describe(pid, fd, None);
+    fn close_on_exec(&mut self, descriptor: Descriptor, closes: bool) {
+        match closes {
+            true => self.closed_on_exec.insert(descriptor),
+            false => self.closed_on_exec.remove(&descriptor),
+        };
+    }
+
+    fn close(&mut self, pid: u64, descriptors: Vec<i64>) {
+        for fd in descriptors {
+            self.describe(pid, fd, None, false);
         }
+    }
+
+    /// Closes all descriptors of a process, in their order.
+    fn close_process(&mut self, pid: u64) {
+        let all = self.open.range(all_of(pid)).map(|((_, fd), _)| *fd).collect();
+        self.close(pid, all);
     }
 
     fn close_all(&mut self) {
         while let Some((&(pid, fd), _)) = self.open.first_key_value() {
-            self.describe(pid, fd, None);
+            self.describe(pid, fd, None, false);
         }
     }
 
-    fn closed(&mut self, open: Open) {
-        if is_system(&open.path) {
+    fn closed(&mut self, file: OpenFile) {
+        if is_system(&file.path) {
             return;
         }
-        let path = open.path;
-        if open.lists {
-            if open.reads {
-                self.add("getdents64", "list_directory", json!({ "path": path }), "", false);
+        let path = file.path.clone();
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        match file.into_use(&mut self.kept) {
+            FileUse::Nothing => {}
+            FileUse::List => self.add("getdents64", "list_directory", json!({ "path": path }), "", false),
+            FileUse::Read(content) => {
+                let shown = content.map(text).unwrap_or_default();
+                self.add("read", "read_file", json!({ "path": path }), &shown, false);
             }
-        } else if open.writes && open.truncates {
-            let content = String::from_utf8_lossy(&open.written).into_owned();
-            self.add("write", "write_file", json!({ "path": path, "content": content }), "", false);
-        } else if open.writes {
-            // Where the bytes went is not known, unless they went to the end.
-            let written = String::from_utf8_lossy(&open.written).into_owned();
-            let args = match open.appends {
-                true => {
-                    json!({ "command": format!("printf %s {} >> {}", quoted(&written), quoted(&path)) })
-                }
-                false => json!({ "path": path }),
-            };
-            let tool = if open.appends { "shell" } else { "edit_file" };
-            self.add("write", tool, args, "", false);
-        } else if open.reads {
-            // What a process read is the file only if it read to the end.
-            let is_whole = open.is_at_end || open.size == Some(open.read.len() as u64);
-            let shown = match open.is_known && is_whole {
-                true => String::from_utf8_lossy(&open.read).into_owned(),
-                false => String::new(),
-            };
-            self.add("read", "read_file", json!({ "path": path }), &shown, false);
-        } else if open.truncates {
-            self.add("open", "write_file", json!({ "path": path, "content": "" }), "", false);
+            FileUse::Write(content) => {
+                self.add("write", "write_file", json!({ "path": path, "content": text(content) }), "", false);
+            }
+            FileUse::Append(bytes) => {
+                let command = format!("printf %s {} >> {}", quoted(&text(bytes)), quoted(&path));
+                self.add("write", "shell", json!({ "command": command }), "", false);
+            }
+            FileUse::Resize(size) => self.program(&format!("truncate -s {size}"), "ftruncate", &[path]),
+            FileUse::Edit(contents) => {
+                let contents = contents.map(|(before, after)| (text(before), text(after)));
+                let (before, after) = contents.unzip();
+                let answer = Answer { before, after, ..Answer::default() };
+                self.answer("write", "edit_file", json!({ "path": path }), answer);
+            }
         }
     }
 
@@ -654,19 +628,36 @@ impl Log {
     }
 
     fn add(&mut self, name: &str, tool: &str, args: serde_json::Value, shown: &str, failed: bool) {
+        self.answer(name, tool, args, Answer { shown: shown.to_owned(), failed, ..Answer::default() });
+    }
+
+    fn answer(&mut self, name: &str, tool: &str, args: serde_json::Value, answer: Answer) {
         self.count += 1;
         let id = format!("{name} {}", self.count);
         self.recorder.call(&id, tool, args, None);
-        let answer = Answer { shown: shown.to_owned(), failed, ..Answer::default() };
         self.recorder.answered(&id, answer);
     }
 }
 
-/// The result of a call that fails with ENOENT.
-const NOT_FOUND: i64 = -2;
+/// Where a call on one file reads or writes.
+fn offset(call: &Call<'_>) -> Offset {
+    match (call.name, call.number(3)) {
+        ("read" | "readv" | "write" | "writev", _) | ("preadv2" | "pwritev2", Some(-1)) => Offset::Current,
+        (_, at) => at.and_then(|at| u64::try_from(at).ok()).map_or(Offset::Unknown, Offset::At),
+    }
+}
+
+/// Where a call between two files reads or writes: at the position of the descriptor, or at `[512]` or `[512] => [1024]`.
+fn pointed(call: &Call<'_>, at: usize) -> Offset {
+    let Some(arg) = call.args.get(at).filter(|arg| **arg != "NULL") else {
+        return Offset::Current;
+    };
+    let number = arg.strip_prefix('[').and_then(|rest| rest.split(']').next()?.parse().ok());
+    number.map_or(Offset::Unknown, Offset::At)
+}
 
 /// The keys of all descriptors of a process.
-fn all_of(pid: u64) -> std::ops::RangeInclusive<(u64, i64)> {
+fn all_of(pid: u64) -> std::ops::RangeInclusive<Descriptor> {
     (pid, i64::MIN)..=(pid, i64::MAX)
 }
 
@@ -678,154 +669,11 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// The process of a line, and the line without process and time: `[pid  12] `, `12 `, `10:00:00.1 `, `1769000000.1 `.
-fn process(line: &str) -> (u64, &str) {
-    let mut line = line.trim();
-    let mut pid = 0;
-    if let Some((found, rest)) = line.strip_prefix("[pid").and_then(|rest| rest.split_once(']')) {
-        pid = found.trim().parse().unwrap_or(0);
-        line = rest.trim_start();
-    }
-    loop {
-        let Some((first, rest)) = line.split_once(' ') else {
-            return (pid, line);
-        };
-        let is_time = first.ends_with(|c: char| c.is_ascii_digit())
-            && first.bytes().all(|b| b.is_ascii_digit() || b == b':' || b == b'.' || b == b'+' || b == b'-');
-        if !is_time || !first.starts_with(|c: char| c.is_ascii_digit() || c == '+') {
-            return (pid, line);
-        }
-        if pid == 0 && first.bytes().all(|b| b.is_ascii_digit()) {
-            pid = first.parse().unwrap_or(0);
-        }
-        line = rest.trim_start();
-    }
-}
-
-/// The path that `strace -y` shows after a descriptor: `3</home/u/p>`, `3</home/u/p>(deleted)`.
-fn shown_path(descriptor: &str) -> Option<&str> {
-    let (_, path) = descriptor.split_once('<')?;
-    let (path, _) = path.rsplit_once('>')?;
-    path.starts_with('/').then_some(path)
-}
-
-/// Whether a line without a call says something of the log or of a process.
-fn is_note(line: &str) -> bool {
-    let is_of_strace = line.starts_with("strace: ") || line.starts_with("[ Process PID=");
-    // The result of a call that did not return is `?`.
-    line.is_empty()
-        || line.starts_with("---")
-        || is_of_strace
-        || line.contains(") = ? ")
-        || line.trim_end().ends_with(" = ?")
-}
-
-/// Whether a line is one of strace.
-fn parsed(line: &str) -> Option<()> {
-    let (_, line) = process(line);
-    if line.starts_with("<... ") && line.contains(" resumed>")
-        || line.starts_with("+++ exited with")
-        || line.starts_with("+++ killed by")
-        || line.starts_with("--- SIG")
-        || line.starts_with("strace: Process ")
-    {
-        return Some(());
-    }
-    let is_name = |name: &str| {
-        !name.is_empty() && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
-    };
-    let (name, rest) = line.split_once('(')?;
-    (is_name(name) && (rest.ends_with(" <unfinished ...>") || rest.contains(") = ") || rest.contains(")  ")))
-        .then_some(())
-}
-
-/// A whole call.
-fn call(line: &str) -> Option<Call<'_>> {
-    let (name, rest) = line.split_once('(')?;
-    let (args, result) = rest.rsplit_once(" = ")?;
-    let args = args.trim_end().strip_suffix(')')?;
-    // With `-T`, the time that the call took is at the end: `3 <0.000012>`.
-    let result = match result.rsplit_once(" <") {
-        Some((rest, time)) if time.starts_with(|c: char| c.is_ascii_digit()) => rest,
-        _ => result,
-    };
-    let mut words = result.split_whitespace();
-    let number = words.next()?;
-    let error = words.next();
-    let shown = shown_path(result);
-    let number = number.split('<').next()?;
-    let result = match (number, error) {
-        ("-1", Some("ENOENT")) => NOT_FOUND,
-        ("?", _) => return None,
-        (number, _) => match number.strip_prefix("0x") {
-            Some(_) => 0,
-            None => number.parse().ok()?,
-        },
-    };
-    Some(Call { name, args: arguments(args), result, shown })
-}
-
-/// The arguments of a call, split at the commas outside strings and braces.
-fn arguments(args: &str) -> Vec<&str> {
-    let mut all = Vec::new();
-    let (mut start, mut depth, mut in_string, mut escaped) = (0, 0_u32, false, false);
-    for (at, byte) in args.bytes().enumerate() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            _ if in_string => {}
-            b'{' | b'[' | b'(' => depth += 1,
-            b'}' | b']' | b')' => depth = depth.saturating_sub(1),
-            b',' if depth == 0 => {
-                all.push(args[start..at].trim());
-                start = at + 1;
-            }
-            _ => {}
-        }
-    }
-    all.push(args[start..].trim());
-    all
-}
-
-/// The bytes of a string argument, and whether the log cuts them.
-fn text(arg: &str) -> Option<(Vec<u8>, bool)> {
-    let inner = arg.strip_prefix('"')?;
-    let mut bytes = Vec::new();
-    let mut rest = inner.bytes().peekable();
-    loop {
-        match rest.next()? {
-            b'"' => return Some((bytes, arg.ends_with("\"..."))),
-            b'\\' => match rest.next()? {
-                b'n' => bytes.push(b'\n'),
-                b't' => bytes.push(b'\t'),
-                b'r' => bytes.push(b'\r'),
-                b'f' => bytes.push(0xc),
-                b'v' => bytes.push(0xb),
-                b'x' => {
-                    let digits = [rest.next()?, rest.next()?];
-                    let digits = std::str::from_utf8(&digits).ok().map(str::to_owned)?;
-                    bytes.push(u8::from_str_radix(&digits, 16).ok()?);
-                }
-                digit @ b'0'..=b'7' => {
-                    let mut value = u32::from(digit - b'0');
-                    for _ in 0..2 {
-                        if let Some(next) = rest.next_if(|b| (b'0'..=b'7').contains(b)) {
-                            value = value * 8 + u32::from(next - b'0');
-                        }
-                    }
-                    bytes.push(value as u8);
-                }
-                other => bytes.push(other),
-            },
-            byte => bytes.push(byte),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{DESCRIPTORS_MAX, Log};
+    use super::file::CONTENT_MAX;
+    use super::{DESCRIPTORS_MAX, FEW, INHERITED_MAX, Log, WRITTEN_MAX};
+    use crate::import::SeenContent;
     use crate::import::testing::{calls, imported};
 
     #[test]
@@ -994,6 +842,210 @@ exit_group(0) = ?
                 "shell exec: rm '/w/p/d' in /w/p -> ",
             ]
         );
+    }
+
+    #[test]
+    fn writes_go_to_their_positions() {
+        // Made by strace 6.1 of a Python program.
+        let log = r#"31 getcwd("/w/p", 4096) = 5
+31 openat(AT_FDCWD, "new", O_RDWR|O_CREAT|O_TRUNC|O_CLOEXEC, 0777) = 3
+31 write(3, "hello world", 11)         = 11
+31 lseek(3, 6, SEEK_SET)               = 6
+31 write(3, "W", 1)                    = 1
+31 pwrite64(3, "J", 1, 0)              = 1
+31 pwritev2(3, [{iov_base="ab", iov_len=2}, {iov_base="cd", iov_len=2}], 2, 14, 0) = 4
+31 writev(3, [{iov_base="--", iov_len=2}, {iov_base="++", iov_len=2}], 2) = 4
+31 close(3)                            = 0
+31 openat(AT_FDCWD, "copy", O_WRONLY|O_CREAT|O_TRUNC|O_CLOEXEC, 0777) = 4
+31 copy_file_range(3, [0], 4, [2], 4, 0) = 4
+31 sendfile(4, 3, [0] => [4], 2)     = 2
+31 pwritev(4, [{iov_base="a"..., iov_len=3}, {iov_base="b", iov_len=1}], 2, 3) = 4
+31 ftruncate(4, 8)                     = 0
+31 close(4)                            = 0
+31 openat(AT_FDCWD, "sparse", O_WRONLY|O_CREAT|O_EXCL, 0777) = 4
+31 pwrite64(4, "x", 1, 100000000000)   = 1
+31 ftruncate(4, 1)                     = 0
+31 close(4)                            = 0
+"#;
+        let session = imported("strace", log);
+        assert_eq!(session.unreadable_lines, 0);
+        assert_eq!(
+            calls(&session),
+            [
+                "write_file write new: written Jello W--++\0\0\0abcd",
+                "write_file write copy: written    a  b\0",
+                "write_file write sparse: written \0",
+            ]
+        );
+    }
+
+    #[test]
+    fn writes_to_an_old_file_are_an_edit_unless_they_go_to_its_end() {
+        let log = r#"31 getcwd("/w/p", 4096) = 5
+31 openat(AT_FDCWD, "base", O_RDWR|O_CLOEXEC) = 3
+31 pread64(3, "56789", 5, 5)           = 5
+31 pread64(3, "01234", 5, 0)           = 5
+31 pread64(3, "", 5, 10)               = 0
+31 pwrite64(3, "XY", 2, 3)             = 2
+31 lseek(3, 0, SEEK_END)               = 10
+31 write(3, "end", 3)                  = 3
+31 close(3)                            = 0
+31 openat(AT_FDCWD, "base", O_WRONLY|O_APPEND|O_CLOEXEC) = 3
+31 write(3, "A", 1)                    = 1
+31 pwrite64(3, "B", 1, 0)              = 1
+31 close(3)                            = 0
+31 openat(AT_FDCWD, "base", O_WRONLY|O_CLOEXEC) = 3
+31 lseek(3, 0, SEEK_END)               = 15
+31 write(3, "tail", 4)                 = 4
+31 close(3)                            = 0
+31 openat(AT_FDCWD, "base", O_WRONLY|O_CLOEXEC) = 3
+31 fcntl(3, F_SETFL, O_WRONLY|O_APPEND) = 0
+31 write(3, "C", 1)                    = 1
+31 close(3)                            = 0
+31 openat(AT_FDCWD, "base", O_WRONLY|O_CLOEXEC) = 3
+31 pwritev2(3, [{iov_base="Q", iov_len=1}], 1, 3, RWF_APPEND) = 1
+31 close(3)                            = 0
+31 openat(AT_FDCWD, "base", O_WRONLY|O_CLOEXEC) = 3
+31 pwrite64(3, "D", 1, 0)              = 1
+31 close(3)                            = 0
+31 openat(AT_FDCWD, "base", O_RDWR|O_CLOEXEC) = 3
+31 ftruncate(3, 4)                     = 0
+31 close(3)                            = 0
+"#;
+        let session = imported("strace", log);
+        assert_eq!(
+            calls(&session),
+            [
+                "edit_file edit base: 2 replacements of a known file",
+                "shell exec: printf %s 'AB' >> '/w/p/base' in /w/p -> ",
+                "shell exec: printf %s 'tail' >> '/w/p/base' in /w/p -> ",
+                "shell exec: printf %s 'C' >> '/w/p/base' in /w/p -> ",
+                "shell exec: printf %s 'Q' >> '/w/p/base' in /w/p -> ",
+                "edit_file edit base",
+                "shell exec: truncate -s 4 '/w/p/base' in /w/p -> ",
+            ]
+        );
+        let first = session.results().next().unwrap().seen.load().unwrap();
+        let SeenContent::Edited { before, replacements, .. } = first else { panic!("{first:?}") };
+        assert_eq!((before.as_deref(), replacements[0].new.as_str()), (Some("0123456789"), "012XY56789end"));
+    }
+
+    #[test]
+    fn reads_at_positions_show_a_file_if_they_cover_it() {
+        let log = |reads: &str| {
+            let open = "31 getcwd(\"/w/p\", 4096) = 5\n31 openat(AT_FDCWD, \"a\", O_RDONLY|O_CLOEXEC) = 3\n";
+            format!("{open}{reads}\n31 close(3) = 0\n")
+        };
+        for (reads, expected) in [
+            (
+                r#"31 preadv2(3, [{iov_base="ab", iov_len=2}, {iov_base="cd", iov_len=9}], 2, 0, 0) = 4
+31 lseek(3, 2, SEEK_SET) = 2
+31 read(3, "cde", 9) = 3
+31 readv(3, [{iov_base="", iov_len=9}], 1) = 0"#,
+                "whole abcde",
+            ),
+            (
+                r#"31 newfstatat(3, "", {st_mode=S_IFREG|0644, st_size=4, ...}, AT_EMPTY_PATH) = 0
+31 preadv(3, [{iov_base="cd", iov_len=2}], 1, 2) = 2
+31 pread64(3, "ab", 2, 0) = 2"#,
+                "whole abcd",
+            ),
+            // There is a gap, the end is not known, a part is cut, no byte is asked for, or the file changes.
+            ("31 pread64(3, \"cd\", 2, 2) = 2\n31 pread64(3, \"\", 2, 4) = 0", ""),
+            ("31 pread64(3, \"ab\", 2, 0) = 2\n31 pread64(3, \"\", 2, 4) = 0", ""),
+            ("31 preadv(3, [{iov_base=\"ab\"..., iov_len=4}], 1, 0) = 4\n31 pread64(3, \"\", 2, 4) = 0", ""),
+            ("31 read(3, \"ab\", 2) = 2\n31 read(3, \"\", 0) = 0", ""),
+            (
+                "31 read(3, \"ab\", 2) = 2\n31 pread64(3, \"b!\", 2, 1) = 2\n31 pread64(3, \"c\", 2, 1) = 1\n31 pread64(3, \"\", 2, 3) = 0",
+                "",
+            ),
+        ] {
+            let whole = if expected.is_empty() { String::new() } else { format!(": {expected}") };
+            assert_eq!(calls(&imported("strace", &log(reads))), [format!("read_file read a{whole}")], "{reads}");
+        }
+    }
+
+    #[test]
+    fn paths_of_descriptors_are_read_with_their_escapes() {
+        // Made by `strace -y`; the last name as a version without escapes shows it.
+        let log = r#"31 openat(AT_FDCWD</w/p>, "a, b (x", O_WRONLY|O_CREAT|O_TRUNC, 0666) = 3</w/p/a, b (x>
+31 write(3</w/p/a, b (x>, "1\n", 2) = 2
+31 close(3</w/p/a, b (x>) = 0
+31 openat(AT_FDCWD</w/p>, "a = \"b", O_RDONLY) = 3</w/p/a = \"b> <0.000012>
+31 read(3</w/p/a = \"b>, "1\n", 10) = 2 <0.000012>
+31 read(3</w/p/a = \"b>, "", 10) = 0 <0.000012>
+31 close(3</w/p/a = \"b>(deleted)) = 0 <0.000012>
+31 openat(AT_FDCWD</w/p>, "d > e", O_RDONLY|O_CLOEXEC|O_DIRECTORY) = 3</w/p/d \76 e>
+31 openat(3</w/p/d \76 e>, "\303\251", O_WRONLY|O_CREAT|O_TRUNC, 0777) = 4</w/p/d \76 e/\303\251>
+31 write(4</w/p/d \76 e/\303\251>, "x <unfinished ...>", 18) = 18
+31 close(4</w/p/d \76 e/\303\251>) = 0
+31 unlinkat(AT_FDCWD</w/p/d \040\x65>, "in", 0) = 0
+31 openat(AT_FDCWD</w/p/a>b>, "c", O_WRONLY|O_CREAT|O_TRUNC, 0777) = 4</w/p/a>b/c>
+31 close(4</w/p/a>b/c>) = 0
+31 capset({version=_LINUX_CAPABILITY_VERSION_3, pid=0}, {effective=1<<CAP_CHOWN|1<<CAP_KILL, permitted=0, inheritable=0}) = 0
+31 read(0</dev/pts/0<char 136:0>>, "q", 1) = 1
+"#;
+        let session = imported("strace", log);
+        assert_eq!(session.unreadable_lines, 0);
+        assert_eq!(
+            calls(&session),
+            [
+                "write_file write a, b (x: written 1\n",
+                "read_file read a = \"b: whole 1\n",
+                "write_file write d > e/é: written x <unfinished ...>",
+                "shell exec: rm '/w/p/d  e/in' in /w/p -> ",
+                "write_file write a>b/c: written ",
+            ]
+        );
+    }
+
+    #[test]
+    fn holes_of_written_files_have_a_limit() {
+        let mut log = Log::new();
+        let last = CONTENT_MAX - 1;
+        for _ in 0..2 * WRITTEN_MAX / CONTENT_MAX {
+            log.line(1, "creat(\"/w/a\", 0600) = 3");
+            log.line(1, &format!("pwrite64(3, \"x\", 1, {last}) = 1"));
+            for _ in 0..3 {
+                log.line(1, "ftruncate(3, 0) = 0");
+                log.line(1, "ftruncate(3, 9000000000) = 0");
+            }
+            log.line(1, "close(3) = 0");
+        }
+        assert_eq!(log.kept, 0);
+    }
+
+    #[test]
+    fn processes_that_end_get_a_limited_number_of_descriptors_together() {
+        let mut log = Log::new();
+        for fd in 3..4_003 {
+            log.line(1, &format!("open(\"/w/{fd}\", O_RDONLY) = {fd}"));
+        }
+        let forks = INHERITED_MAX / 4_000 + 100;
+        for pid in 0..forks {
+            log.line(1, &format!("fork() = {}", pid + 2));
+            log.line(pid as u64 + 2, "+++ exited with 0 +++");
+        }
+        assert!(log.inherited <= INHERITED_MAX + 4_000 + 100 * FEW, "{}", log.inherited);
+        log.line(1, "fork() = 9");
+        assert!(log.open.contains_key(&(9, 3)), "the lowest descriptors are still inherited");
+    }
+
+    #[test]
+    fn a_program_that_begins_looks_only_at_descriptors_that_it_does_not_get() {
+        let mut log = Log::new();
+        log.line(1, "open(\"/w/a\", O_RDONLY) = 3");
+        log.line(1, "open(\"/w/b\", O_RDONLY|O_CLOEXEC) = 4");
+        log.line(1, "fcntl(3, F_DUPFD_CLOEXEC, 10) = 10");
+        log.line(1, "fcntl(10, F_SETFD, 0) = 0");
+        log.line(1, "fcntl(3, F_SETFD, FD_CLOEXEC) = 0");
+        log.line(1, "dup2(4, 5) = 5");
+        log.line(1, "fork() = 2");
+        assert_eq!(log.closed_on_exec.len(), 4);
+        log.line(2, "execve(\"/bin/x\", [\"x\"], 0x7ffe /* 10 vars */) = 0");
+        let left: Vec<i64> = log.open.keys().filter(|(pid, _)| *pid == 2).map(|(_, fd)| *fd).collect();
+        assert_eq!(left, [5, 10]);
+        assert_eq!(log.closed_on_exec.len(), 2);
     }
 
     #[test]
