@@ -9,6 +9,7 @@ mod server;
 mod variables;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -210,6 +211,12 @@ impl Backend for ExternalBackend {
         self.open_at(config, &mount_point, is_first)
     }
 
+    fn offline_read(&self, config: &WorkspaceConfig, name: &str) -> Option<(String, Vec<OsString>)> {
+        // A file system that changes names or contents has no such file.
+        let plain = data_dir(config).join(name);
+        plain.is_file().then(|| ("cat".to_owned(), vec![plain.into_os_string()]))
+    }
+
     fn open_copy(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {
         self.open_at(config, &mount_point(config), false)
     }
@@ -231,6 +238,11 @@ impl ExternalBackend {
 
 fn mount_point(config: &WorkspaceConfig) -> PathBuf {
     config.dir.join(crate::backend::FILES)
+}
+
+/// The directory that commands name as `{data}`.
+fn data_dir(config: &WorkspaceConfig) -> PathBuf {
+    config.dir.join("data")
 }
 
 struct ExternalWorkspace {
@@ -265,7 +277,7 @@ impl ExternalWorkspace {
         if mount_at(&mount_point)?.is_none() {
             std::fs::create_dir_all(&mount_point)?;
         }
-        let data = config.dir.join("data");
+        let data = data_dir(config);
         std::fs::create_dir_all(&data)?;
         let variables = variables(&data)?;
         let mut workspace = Self {

@@ -17,18 +17,23 @@ fn every_shipped_file_is_right_and_has_a_name_of_its_own() {
 
 /// Opens a workspace at `dir` from the text of a definition.
 fn open(text: &str, dir: &Path) -> io::Result<Box<dyn Workspace>> {
+    external(text).open(&config(dir))
+}
+
+fn external(text: &str) -> ExternalBackend {
     let head = "name = 'x'\nsummary = 's'\ndurability = 'd'\npersistent = true\ndaemons = 1\nversion = ['true']\n";
     let definition = ExternalDefinition::parse(Path::new("x.toml"), &format!("{head}{text}")).unwrap();
-    let config = WorkspaceConfig {
+    ExternalBackend { definition, server: None, digest: String::new(), file: None, services: Arc::default() }
+}
+
+fn config(dir: &Path) -> WorkspaceConfig {
+    WorkspaceConfig {
         dir: dir.to_owned(),
         program: "unused".into(),
         patience: Duration::from_millis(300),
         cpu: None,
         allow_other: false,
-    };
-    let external =
-        ExternalBackend { definition, server: None, digest: String::new(), file: None, services: Arc::default() };
-    external.open(&config)
+    }
 }
 
 fn failure(text: &str) -> String {
@@ -47,6 +52,17 @@ fn a_file_system_that_does_not_come_up_says_why() {
     assert!(ends.contains("exit code 3") && ends.contains("no licence"), "{ends}");
     let fails = failure("setup = [['false']]\nmount = ['true']");
     assert_eq!(fails, "x could not be set up: false: exit code 1: ");
+}
+
+#[test]
+fn a_file_that_is_plain_in_the_data_directory_can_be_read_without_the_daemon() {
+    let dir = tempfile::tempdir().unwrap();
+    let (external, config) = (external("mount = ['true']"), config(dir.path()));
+    assert_eq!(external.offline_read(&config, "a"), None, "its name is changed");
+    std::fs::create_dir(dir.path().join("data")).unwrap();
+    let plain = dir.path().join("data/a");
+    std::fs::write(&plain, "text").unwrap();
+    assert_eq!(external.offline_read(&config, "a"), Some(("cat".to_owned(), vec![plain.into()])));
 }
 
 #[test]
