@@ -224,6 +224,23 @@ fn local_stores_keep_synced_changes_after_a_power_cut() {
 }
 
 #[test]
+fn a_power_cut_spares_what_a_definition_has_set_up() {
+    let Some(scratch) = as_root() else { return };
+    let file = scratch.path().join("set-up.toml");
+    // Nothing syncs the key.
+    let definition = "name = \"set-up\"\nsummary = \"a directory with a key\"\ndurability = \"as the disk\"\n\
+        persistent = true\ndaemons = 0\nsetup = [[\"sh\", \"-c\", \"echo secret > {data}/key\"]]\n\
+        mount = [\"sh\", \"-c\", \"test -s {data}/key && mount --bind {data} {mount}\"]\n\
+        unmount = [\"umount\", \"{mount}\"]\n";
+    fs::write(&file, definition).unwrap();
+    let line = format!("--backend={} --no-scenarios --crash-points=2 --seed=5", file.display());
+    let (code, run, said) = fault(&scratch, &line);
+    assert_eq!(code, 0, "{said}");
+    let cuts = run.crash_points.iter().find(|points| points.loss == POWER_LOSS).unwrap();
+    assert_eq!((cuts.points, cuts.audit.verdict), (2, AuditVerdict::Valid), "{cuts:?}");
+}
+
+#[test]
 fn the_option_that_a_refusal_names_recovers_the_mount() {
     let Some(scratch) = mountable() else { return };
     let line = "--backend=sqlite-writeback --backend=s3-embedded --scenario=log-gone \

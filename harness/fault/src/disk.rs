@@ -105,6 +105,11 @@ impl SmallDisk {
     pub fn empty(&self) -> io::Result<()> {
         std::fs::remove_file(self.filler())?;
         // btrfs frees the space at its next transaction commit.
+        self.sync()
+    }
+
+    /// Makes everything on the disk durable.
+    pub fn sync(&self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(File::open(&self.at)?)?)
     }
 

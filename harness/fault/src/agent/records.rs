@@ -222,6 +222,10 @@ impl Writer<'_> {
         self.caller.call("append", || file.write_all(&line))?;
         self.acknowledge(LOG_LINES + version, version, Acknowledgement::Write)?;
         self.finish(file)?;
+        if version == self.job.first && self.job.sync != SyncClass::Close {
+            // The line may have created the log.
+            self.sync_dir(self.root)?;
+        }
         let class = match self.job.sync {
             SyncClass::Close => Acknowledgement::Close,
             SyncClass::Fsync | SyncClass::Sync => Acknowledgement::Fsync,

@@ -5,7 +5,6 @@
 //! control files validate the cut: the synced one must exist, the unsynced one must not.
 
 use std::ops::Range;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -62,7 +61,7 @@ pub fn run(bed: &mut TestBed, mib: u64, cuts: u32) -> Injected {
             total.add(&Audit::unknown(format!("power cut {at}: it did not recover")));
             break;
         }
-        copies += remove_copies(&bed.root())?;
+        copies += remove_copies(bed)?;
         let mut audit = bed.audit_promise(bed.backend.promises().power_loss)?;
         locate(&mut audit, &format!("cut {at}"));
         let acknowledged = std::mem::take(&mut audit.acknowledged);
@@ -125,19 +124,27 @@ pub fn series(bed: &mut TestBed, goal: Goal, progress: &mut dyn FnMut(u64)) -> I
         let is_proved = cut(bed, at, SHORT_MOMENTS_US, &mut redo_syncs)?;
         bed.come_back()?;
         let recovery = bed.outcome.recovery.take();
-        let is_back = recovery.filter(|recovery| recovery.how != Return::Never);
-        let mut audit = match &is_back {
+        let is_back = recovery.as_ref().filter(|recovery| recovery.how != Return::Never);
+        let mut audit = match is_back {
             Some(recovery) => {
                 recoveries.add(recovery.ms as f64);
-                remove_copies(&bed.root())?;
+                remove_copies(bed)?;
                 bed.audit_promise(bed.backend.promises().power_loss)?
             }
-            None => Audit {
-                verdict: AuditVerdict::Invalid,
-                unreadable: bed.history.records().len() as u64,
-                ..Audit::unknown("it did not recover")
-            },
+            None => {
+                let step = recovery.and_then(|recovery| recovery.step);
+                let words = step.unwrap_or_default();
+                let reason = format!("it did not recover: {}", words.lines().collect::<Vec<_>>().join("; "));
+                Audit {
+                    verdict: AuditVerdict::Invalid,
+                    unreadable: bed.history.records().len() as u64,
+                    ..Audit::unknown(reason)
+                }
+            }
         };
+        if audit.examples.is_empty() {
+            audit.examples.extend(audit.note.clone());
+        }
         locate(&mut audit, &format!("cut {at}"));
         let is_valid = audit.verdict == AuditVerdict::Valid;
         // A cut that dropped nothing proves nothing, unless something is wrong after it.
@@ -150,7 +157,7 @@ pub fn series(bed: &mut TestBed, goal: Goal, progress: &mut dyn FnMut(u64)) -> I
         line.audit.add(&audit);
         progress(line.points);
         if !is_valid {
-            line.reason = Some(format!("cut {at}: {}", audit.note.as_deref().unwrap_or("a promise was broken")));
+            line.reason = audit.examples.first().cloned();
             break;
         }
         if let Some(class) = bed.backend.promises().power_loss {
@@ -167,10 +174,13 @@ pub fn series(bed: &mut TestBed, goal: Goal, progress: &mut dyn FnMut(u64)) -> I
     Ok(line)
 }
 
-/// Removes conflict copies below `dir`; how many there were. A bucket may have later versions than the disk after a cut, and
-/// `s3` then keeps both: no version is lost, and the copy has no record's name.
-fn remove_copies(dir: &Path) -> Injected<u64> {
-    let (mut removed, mut dirs) = (0, vec![dir.to_owned()]);
+/// Removes the conflict copies of a store with a bucket; how many there were. The bucket may have later versions than the disk
+/// after a cut, and `s3` then keeps both: no version is lost, and the copy has no record's name.
+fn remove_copies(bed: &TestBed) -> Injected<u64> {
+    if bed.backend.promises().machine_loss.is_none() {
+        return Ok(0);
+    }
+    let (mut removed, mut dirs) = (0, vec![bed.root()]);
     while let Some(dir) = dirs.pop() {
         for entry in std::fs::read_dir(dir).context("conflict copies")? {
             let entry = entry.context("conflict copies")?;
