@@ -56,14 +56,14 @@ pub fn fate(steps: &[RecordStep], found: &State, promised: Option<Acknowledgemen
         State::Unreadable(_) => Fate::Unreadable,
         State::Damaged(_) => {
             let since = floor.map_or(0, |floor| floor + 1);
-            let may_be_half = steps[since..].iter().any(|step| step.change == RecordChange::Put);
+            let may_be_half = steps[since..].iter().any(|step| step.change.writes());
             match may_be_half && !changes_are_whole(promised) {
                 true => Fate::Half,
                 false => Fate::Torn,
             }
         }
         State::Whole(version) => {
-            let written = steps.iter().position(|step| step.version == *version && step.change == RecordChange::Put);
+            let written = steps.iter().position(|step| step.version == *version && step.change.writes());
             match written {
                 None => Fate::Phantom,
                 Some(at) if is_allowed(at) && is_latest(at) => Fate::Present,
@@ -88,8 +88,8 @@ pub fn fate(steps: &[RecordStep], found: &State, promised: Option<Acknowledgemen
         State::Empty => {
             // An empty file was created where no file was, and not yet written.
             let is_being_made = |at: &usize| {
-                let before = at.checked_sub(1).map(|before| steps[before].change);
-                steps[*at].change == RecordChange::Put && before != Some(RecordChange::Put)
+                let was_there = at.checked_sub(1).is_some_and(|before| steps[before].change.writes());
+                steps[*at].change.writes() && !was_there
             };
             let made = (floor.map_or(0, |floor| floor + 1)..steps.len()).rfind(is_being_made);
             match made {
@@ -144,7 +144,7 @@ pub fn check(history: &History, found: &BTreeMap<u64, State>, promised: Option<A
         *count += 1;
         let is_wrong = !matches!(fate, Fate::Present | Fate::AbsentNeverAcknowledged | Fate::Unpromised | Fate::Half);
         if is_wrong && *count <= EXAMPLES as u64 {
-            audit.examples.push(example(*number, steps, state, fate));
+            audit.examples.push(example(*number, steps, state, fate, promised));
         }
     }
     let wrong = audit.lost + audit.torn + audit.stale + audit.phantom;
@@ -173,7 +173,8 @@ fn unpromised_lines(history: &History, found: &BTreeMap<u64, State>, promised: O
         .count()
 }
 
-fn example(number: u64, steps: &[RecordStep], state: &State, fate: Fate) -> String {
+/// A record that breaks the promise, and the call that acknowledged the first change that is missing.
+fn example(number: u64, steps: &[RecordStep], state: &State, fate: Fate, promised: Option<Acknowledgement>) -> String {
     let what = match number.checked_sub(LOG_LINES) {
         Some(_) if number >= STRANGERS => "a file among the records".to_owned(),
         Some(_) if number >= DAMAGED_LINES => "a piece of the log".to_owned(),
@@ -193,16 +194,33 @@ fn example(number: u64, steps: &[RecordStep], state: &State, fate: Fate) -> Stri
         State::Whole(version) => format!("version {version}"),
         State::Damaged(what) | State::Unreadable(what) => what.clone(),
     };
-    let last = steps.iter().rfind(|step| step.acknowledged.is_some());
-    let last = last.map_or("nothing was acknowledged".to_owned(), |step| {
+    let is_promised = |step: &RecordStep| promised.is_some_and(|promised| step.acknowledged >= Some(promised));
+    let found_at = match state {
+        State::Whole(version) => steps.iter().position(|step| step.version == *version),
+        State::Absent => steps.iter().rposition(|step| !step.change.writes()),
+        _ => steps.iter().rposition(is_promised).and_then(|last| last.checked_sub(1)),
+    };
+    let missing = steps[found_at.map_or(0, |at| at + 1)..].iter().find(|step| is_promised(step));
+    let missing = missing.or(steps.iter().rfind(|step| step.acknowledged.is_some()));
+    let missing = missing.map_or("nothing was acknowledged".to_owned(), |step| {
         let class = step.acknowledged.map_or("", Acknowledgement::name);
         let change = match step.change {
             RecordChange::Put => "version",
+            RecordChange::Replace => "its replacement by version",
             RecordChange::Remove => "its removal by change",
         };
-        format!("{change} {} was acknowledged by {class}", step.version)
+        // An older file, or none, has the name. Its content was synced before its rename.
+        let is_of_name = match state {
+            State::Whole(_) => step.change != RecordChange::Put,
+            state => *state == State::Absent,
+        };
+        let of = match is_of_name && step.acknowledged == Some(Acknowledgement::Fsync) {
+            true => " of the directory",
+            false => "",
+        };
+        format!("{change} {} was acknowledged by {class}{of}", step.version)
     });
-    format!("{what} is {fate}: found {found}; {last}")
+    format!("{what} is {fate}: found {found}; {missing}")
 }
 
 #[cfg(test)]

@@ -86,6 +86,36 @@ fn an_audit_prefers_invalid_to_unknown_to_valid() {
 }
 
 #[test]
+fn an_example_names_the_call_that_acknowledged_the_first_missing_change() {
+    for (later, found, expected) in [
+        (
+            "remove 1 2\nfsync 1 2\n",
+            State::Whole(1),
+            "its removal by change 2 was acknowledged by fsync of the directory",
+        ),
+        (
+            "close 1 1\nreplace 1 2\nfsync 1 2\nput 1 3\nfsync 1 3\n",
+            State::Whole(1),
+            "its replacement by version 2 was acknowledged by fsync of the directory",
+        ),
+        ("put 1 2\nfsync 1 2\nremove 1 3\nclose 1 3\n", State::Whole(1), "version 2 was acknowledged by fsync"),
+        ("replace 1 2\nsync 1 2\n", State::Whole(1), "its replacement by version 2 was acknowledged by sync"),
+        // The name is there: the content of the new file was not synced.
+        (
+            "replace 1 2\nfsync 1 2\n",
+            State::Damaged("zeros".to_owned()),
+            "its replacement by version 2 was acknowledged by fsync",
+        ),
+        ("put 1 2\nfsync 1 2\n", State::Absent, "version 1 was acknowledged by fsync of the directory"),
+    ] {
+        let log = format!("put 1 1\nfsync 1 1\n{later}");
+        let audit = check(&history(&log), &BTreeMap::from([(1, found)]), Some(Fsync));
+        let example = &audit.examples[0];
+        assert!(example.ends_with(&format!("; {expected}")), "{later}: {example}");
+    }
+}
+
+#[test]
 fn an_unreadable_log_hides_no_lost_record_and_loses_no_line() {
     let line = LOG_LINES + 1;
     let log = format!("put 1 1\nfsync 1 1\nput {line} 1\nfsync {line} 1\n");
@@ -117,21 +147,16 @@ fn the_audit_counts_damaged_pieces_of_a_log_except_unpromised_lines() {
 /// one.
 fn steps() -> impl Strategy<Value = Vec<RecordStep>> {
     let class = prop_oneof![Just(None), Just(Some(Write)), Just(Some(Close)), Just(Some(Fsync)), Just(Some(Sync))];
-    prop::collection::vec((any::<bool>(), class), 0..8).prop_map(|steps| {
+    let change = prop_oneof![Just(RecordChange::Put), Just(RecordChange::Replace), Just(RecordChange::Remove)];
+    prop::collection::vec((change, class), 0..8).prop_map(|steps| {
         let steps = steps.into_iter().zip(1..);
-        steps
-            .map(|((put, acknowledged), version)| RecordStep {
-                version,
-                change: if put { RecordChange::Put } else { RecordChange::Remove },
-                acknowledged,
-            })
-            .collect()
+        steps.map(|((change, acknowledged), version)| RecordStep { version, change, acknowledged }).collect()
     })
 }
 
 fn state_after(steps: &[RecordStep]) -> State {
     match steps.last() {
-        Some(step) if step.change == RecordChange::Put => State::Whole(step.version),
+        Some(step) if step.change.writes() => State::Whole(step.version),
         _ => State::Absent,
     }
 }

@@ -15,14 +15,31 @@ use super::record::State;
 pub enum RecordChange {
     /// The record was written or overwritten as a whole.
     Put,
+    /// A new file was renamed over the record.
+    Replace,
     /// The record was removed.
     Remove,
+}
+
+impl RecordChange {
+    /// Whether the record exists after it.
+    pub fn writes(self) -> bool {
+        self != Self::Remove
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::Put => "put",
+            Self::Replace => "replace",
+            Self::Remove => "remove",
+        }
+    }
 }
 
 /// One change of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordStep {
-    /// The change's number among all changes. A [`RecordChange::Put`] writes it as the record's version.
+    /// The change's number among all changes. A change that writes the record writes it as the version.
     pub version: u64,
     /// The kind of change.
     pub change: RecordChange,
@@ -93,11 +110,11 @@ impl History {
         let what = words.next()?;
         let number = words.next()?.parse().ok()?;
         let version = words.next()?.parse().ok()?;
-        match what {
-            "put" => self.begin(number, version, RecordChange::Put),
-            "remove" => self.begin(number, version, RecordChange::Remove),
-            class => {
-                let class = Acknowledgement::of_name(class)?;
+        let changes = [RecordChange::Put, RecordChange::Replace, RecordChange::Remove];
+        match changes.into_iter().find(|change| change.word() == what) {
+            Some(change) => self.begin(number, version, change),
+            None => {
+                let class = Acknowledgement::of_name(what)?;
                 if counts {
                     self.acknowledge(number, version, class);
                 }
@@ -200,9 +217,9 @@ pub fn was_state(
     found.retain(is_there);
     let mut was_so = acknowledged == 0 && state == found;
     for ((number, version, change), made) in changes.iter().zip(1..) {
-        match change {
-            RecordChange::Put => state.insert(*number, State::Whole(*version)),
-            RecordChange::Remove => state.remove(number),
+        match change.writes() {
+            true => state.insert(*number, State::Whole(*version)),
+            false => state.remove(number),
         };
         was_so |= made >= acknowledged && state == found;
     }
@@ -211,11 +228,7 @@ pub fn was_state(
 
 /// The log line for a change that begins.
 pub fn begin_line(number: u64, version: u64, change: RecordChange) -> String {
-    let word = match change {
-        RecordChange::Put => "put",
-        RecordChange::Remove => "remove",
-    };
-    format!("{word} {number} {version}\n")
+    format!("{} {number} {version}\n", change.word())
 }
 
 /// The log lines for acknowledged changes.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rundir::Outcome;
-use rundir::faults::{KILLED_DAEMON, POWER_LOSS};
+use rundir::faults::{Audit, KILLED_DAEMON, POWER_LOSS};
 use schemars::JsonSchema;
 use serde::Serialize;
 use stats::failure_bound;
@@ -84,6 +84,19 @@ pub struct StoreLosses {
     pub power_cuts: u64,
     /// Acknowledged records that were not kept as promised, in kills and in power cuts.
     pub lost: [u64; 2],
+    /// The first record that was not kept, and what acknowledged it; `None` if all were kept or no record was named.
+    pub example: Option<String>,
+}
+
+impl StoreLosses {
+    /// The records of an audit that were not kept, or cannot be read.
+    fn count(&mut self, audit: &Audit) -> u64 {
+        let lost = audit.broken() + audit.unreadable;
+        if lost > 0 && self.example.is_none() {
+            self.example = audit.examples.first().cloned();
+        }
+        lost
+    }
 }
 
 /// The losses of each arm, in the order of the plans, and the arms with a daemon and durable files that none was tried on.
@@ -97,7 +110,7 @@ pub(super) fn losses(runs: &[RunEvidence<'_>]) -> (Vec<StoreLosses>, Vec<String>
         if is_known || !keeps_files || arm.unavailable.is_some() {
             continue;
         }
-        let mut losses = StoreLosses { arm: arm.name.clone(), kills: 0, power_cuts: 0, lost: [0, 0] };
+        let mut losses = StoreLosses { arm: arm.name.clone(), kills: 0, power_cuts: 0, lost: [0, 0], example: None };
         for run in runs {
             for kill in run.kills(&arm.name).filter(|kill| kill.killed) {
                 losses.kills += 1;
@@ -105,11 +118,11 @@ pub(super) fn losses(runs: &[RunEvidence<'_>]) -> (Vec<StoreLosses>, Vec<String>
             }
             for points in run.crash_points(KILLED_DAEMON, &arm.name) {
                 losses.kills += points.points;
-                losses.lost[0] += points.audit.broken();
+                losses.lost[0] += losses.count(&points.audit);
             }
             for points in run.crash_points(POWER_LOSS, &arm.name) {
                 losses.power_cuts += points.points;
-                losses.lost[1] += points.audit.broken();
+                losses.lost[1] += losses.count(&points.audit);
             }
         }
         match losses.kills + losses.power_cuts {
@@ -135,11 +148,13 @@ pub(super) fn losses_words(losses: &[StoreLosses], not_tried: &[String]) -> Stri
     };
     let is_kept = |losses: &&StoreLosses| losses.lost == [0, 0];
     for lost in losses.iter().filter(|losses| !is_kept(losses)) {
+        let example = lost.example.as_ref().map(|example| format!(" ({example})"));
         sentences.push(format!(
-            "{} LOST {} in {}.",
+            "{} LOST {} in {}{}.",
             lost.arm,
             plural(lost.lost[0] + lost.lost[1], "acknowledged record", "acknowledged records"),
-            kinds(lost)
+            kinds(lost),
+            example.unwrap_or_default()
         ));
     }
     let kept: Vec<&StoreLosses> = losses.iter().filter(is_kept).collect();

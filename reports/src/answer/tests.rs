@@ -356,7 +356,13 @@ fn a_policy_without_words_of_its_own_is_named_by_its_file() {
 
 #[test]
 fn losses_and_failures_are_sentences_with_counts_and_bounds() {
-    let losses = |arm: &str, kills, power_cuts, lost| StoreLosses { arm: arm.to_owned(), kills, power_cuts, lost };
+    let losses = |arm: &str, kills, power_cuts, lost| StoreLosses {
+        arm: arm.to_owned(),
+        kills,
+        power_cuts,
+        lost,
+        example: None,
+    };
     let none = [0, 0];
     for (found, not_tried, expected) in [
         (vec![], vec![], ""),
@@ -380,6 +386,11 @@ fn losses_and_failures_are_sentences_with_counts_and_bounds() {
             vec![],
             "a LOST 1 acknowledged record in ● 60 kills and ◐ 60 simulated power cuts. Lost: 0 acknowledged records in ● 60 kills and ◐ 60 simulated power cuts of b (at most 5 % of either lose one).",
         ),
+        (
+            vec![StoreLosses { example: Some("cut 4: record 16 is phantom".to_owned()), ..losses("a", 60, 4, [0, 1]) }],
+            vec![],
+            "a LOST 1 acknowledged record in ● 60 kills and ◐ 4 simulated power cuts (cut 4: record 16 is phantom).",
+        ),
     ] {
         let not_tried: Vec<String> = not_tried.into_iter().map(str::to_owned).collect();
         assert_eq!(kept::losses_words(&found, &not_tried), expected);
@@ -390,7 +401,11 @@ fn losses_and_failures_are_sentences_with_counts_and_bounds() {
     assert!(not_tried.is_empty());
     run.crash_points[1].audit.lost = 2;
     run.faults[1].lost = 1;
-    assert_eq!(overview(&run).losses[0].lost, [1, 2]);
+    run.crash_points[1].audit.unreadable = 5;
+    run.crash_points[1].audit.examples = vec!["cut 1: it did not recover".to_owned()];
+    let lost = overview(&run).losses.remove(0);
+    assert_eq!(lost.lost, [1, 7], "a record that cannot be read is not kept");
+    assert_eq!(lost.example.as_deref(), Some("cut 1: it did not recover"));
     run.crash_points.clear();
     run.faults.clear();
     assert_eq!(overview(&run).not_killed, ["sqlite"]);

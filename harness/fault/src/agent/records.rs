@@ -172,7 +172,8 @@ impl Writer<'_> {
         let path = self.dir.join(name(number));
         let change = match how {
             How::Remove => RecordChange::Remove,
-            How::Overwrite | How::Replace => RecordChange::Put,
+            How::Replace => RecordChange::Replace,
+            How::Overwrite => RecordChange::Put,
         };
         self.note(&begin_line(number, version, change))?;
         match how {
