@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use arms::backend::Backend;
 use workloads::fault::{Injection, S3Fault, Scenario};
 
-use super::schedule::{ScenarioRun, misfit};
+use super::schedule::{ScenarioRun, has_crash_points, has_mounted_cuts, misfit};
 
 /// A scenario run without waits: mounts, work, audits.
 const A_TURN: Duration = Duration::from_secs(1);
@@ -14,8 +14,11 @@ const A_TURN: Duration = Duration::from_secs(1);
 /// A scenario run with a server, a second host and a new machine.
 const A_TURN_OF_S3: Duration = Duration::from_secs(6);
 
-/// One crash point of one backend, including a simulated power cut.
-const A_POINT: Duration = Duration::from_millis(100);
+/// A kill of a daemon, with a power cut that is simulated inside the process.
+const A_KILL: Duration = Duration::from_millis(100);
+
+/// A power cut over a real mount.
+const A_CUT: Duration = Duration::from_millis(400);
 
 /// Scratch of a scenario that writes no large file.
 const SCRATCH_BYTES: u64 = 1 << 30;
@@ -95,10 +98,16 @@ pub fn scratch_bytes(scenarios: &[Scenario], is_long: bool) -> u64 {
     SCRATCH_BYTES + SCRATCH_OF_A_BYTE * (largest << 20)
 }
 
-/// Expected duration of `points` crash points on each of `backends` backends.
-pub fn of_points(points: u64, backends: usize) -> Duration {
-    let count = points.saturating_mul(backends as u64);
-    A_POINT * u32::try_from(count).unwrap_or(u32::MAX)
+/// Expected duration of `points` crash points on each of these backends.
+pub fn of_points<'a>(points: u64, backends: impl Iterator<Item = &'a dyn Backend>) -> Duration {
+    let of = |backend: &dyn Backend| {
+        let kill = if has_crash_points(backend) { A_KILL } else { Duration::ZERO };
+        match has_mounted_cuts(backend) {
+            true => kill + A_CUT,
+            false => kill,
+        }
+    };
+    backends.map(of).sum::<Duration>().saturating_mul(u32::try_from(points).unwrap_or(u32::MAX))
 }
 
 /// A duration in words, in seconds or minutes.
@@ -139,6 +148,15 @@ mod tests {
         let waits = |seconds| A_TURN + Duration::from_secs(seconds);
         assert_eq!(expected(false), [waits(5), Duration::ZERO]);
         assert_eq!(expected(true), [waits(30), Duration::ZERO]);
+    }
+
+    #[test]
+    fn power_cuts_over_a_real_mount_take_longer() {
+        let of = |name: &str| {
+            let backend = backends::registry::Registry::default().find(name).unwrap();
+            of_points(60, std::iter::once(&*backend)).as_secs()
+        };
+        assert_eq!(["sqlite", "direct", "sqlite-writeback", "memory"].map(of), [6, 24, 30, 0]);
     }
 
     #[test]

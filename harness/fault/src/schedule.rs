@@ -238,6 +238,11 @@ pub fn has_crash_points(backend: &dyn Backend) -> bool {
     misfit(&crash_points_scenario(), backend).is_none()
 }
 
+/// Whether the power of a backend is cut under a real mount.
+pub fn has_mounted_cuts(backend: &dyn Backend) -> bool {
+    misfit_of_cuts(backend).is_none() && store_of(&backend.describe().name).is_none()
+}
+
 /// Why power cuts do not apply to a backend. `None` if they apply.
 fn misfit_of_cuts(backend: &dyn Backend) -> Option<String> {
     let scenario =

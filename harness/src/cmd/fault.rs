@@ -164,7 +164,7 @@ impl Fault {
                 }
             });
             let points = self.crash_points;
-            let whole = of_points(points, live.backends.len());
+            let whole = of_points(points, live.backends.iter().map(|(backend, _)| &**backend));
             eprintln!("the crash points will take about {}", roughly(whole));
             let line = ProgressLine::still();
             let mut told = |backend: &str, what: &str, at: u64| {

@@ -34,8 +34,8 @@ const RECORDS: u64 = 20;
 /// The same in a short series.
 const FEW_RECORDS: u64 = 5;
 
-/// The most time for the short series of an arm.
-const SERIES_LIMIT: Duration = Duration::from_secs(10);
+/// The most time for the short series of an arm's kills.
+pub const KILLS_LIMIT: Duration = Duration::from_secs(10);
 
 /// Upper bound of the records of a start; record numbers of two starts differ by it.
 const RECORDS_MAX: u64 = 10_000;
@@ -73,7 +73,7 @@ pub(super) fn run(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Fault>
     if !capabilities.holds_data || !capabilities.persistent {
         return Ok(Vec::new());
     }
-    let until = Instant::now() + SERIES_LIMIT;
+    let until = Instant::now() + KILLS_LIMIT;
     // Many short series hit more states than a few long ones.
     let is_long = prober.kills == 0;
     let mut faults = series(prober, watchdog, (0, is_long))?;

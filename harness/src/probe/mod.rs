@@ -22,6 +22,7 @@ use rundir::{Fault, Outcome, Probe, SCHEMA_VERSION};
 use crate::interrupt::Interrupt;
 use crate::supervise::{Lost, Watchdog, supervise};
 
+pub use cron::KILLS_LIMIT;
 pub use features::{feature_name, feature_outcome, short_features, try_features};
 
 /// The names of all probes but conformance features, by aspect.

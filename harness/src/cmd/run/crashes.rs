@@ -5,13 +5,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use fault::{CrashPointPlan, Live, ScheduleEnd, of_points};
+use fault::{CrashPointPlan, Live, ScheduleEnd, has_crash_points, of_points};
 use rundir::faults::CrashPoints;
 use rundir::{Plan, Writer};
 
 use crate::crash_words::crash_words;
 use crate::interrupt::Interrupt;
 use crate::plan::{BASELINE, LiveArm};
+use crate::probe::KILLS_LIMIT;
 use crate::progress_line::ProgressLine;
 
 /// The most time for all kills and power cuts of a run: those of cron jobs' daemons, then those of stores.
@@ -27,9 +28,14 @@ fn stores<'a>(plan: &'a Plan, arms: &'a [LiveArm]) -> impl Iterator<Item = &'a L
     arms.iter().filter(|arm| plan.tries_arm(&arm.name)).filter(promises)
 }
 
-/// The most time that the planned kills and power cuts of these arms are expected to take.
-pub(super) fn most_time(plan: &Plan, arms: &[LiveArm]) -> Duration {
-    of_points(plan.crash_points, stores(plan, arms).count()).min(LIMIT)
+/// The most time that the kills of cron jobs' daemons of `arms`, and the kills and power cuts of `crashed`, are expected to take.
+pub(super) fn most_time(plan: &Plan, arms: &[LiveArm], crashed: &[LiveArm]) -> Duration {
+    let has_cron_kills = |arm: &&LiveArm| {
+        plan.probes_arm(&arm.name) && arm.backend.describe().daemons > 0 && !has_crash_points(&*arm.backend)
+    };
+    let cron_kills = KILLS_LIMIT * arms.iter().filter(has_cron_kills).count() as u32;
+    let points = of_points(plan.crash_points, stores(plan, crashed).map(|arm| &*arm.backend));
+    (cron_kills + points).min(LIMIT)
 }
 
 /// Makes the planned kills and power cuts of each arm that was not in the lines of `before`. Kills of a cron job's daemons took
