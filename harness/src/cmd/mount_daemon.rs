@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::mem::ManuallyDrop;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,6 +14,8 @@ use anyhow::Context;
 use arms::READY;
 use rustix::io::{FdFlags, dup2, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGBUS, SIGKILL};
+use signal_hook::low_level::signal_name;
 
 use super::mount::{INTERRUPTED, NewFiles, open_log};
 use crate::interrupt::{end_signals, stop_at_signals};
@@ -60,13 +63,29 @@ pub fn start(log: &Path) -> anyhow::Result<ExitCode> {
     }
     let mut said = String::new();
     let read = file.seek(SeekFrom::Start(begins));
-    if read.and_then(|_| file.read_to_string(&mut said)).is_ok() {
+    if read.and_then(|_| file.read_to_string(&mut said)).is_ok() && !said.trim().is_empty() {
         // If standard error is closed, the exit code still reports the failure.
         eprintln!("{}", said.trim_end());
     }
     new.remove();
+    if let Some(killed) = killed_by(ended) {
+        eprintln!("{killed}");
+    }
     let code = ended.code().and_then(|code| u8::try_from(code).ok());
     Ok(ExitCode::from(code.unwrap_or(1)))
+}
+
+/// An error that names the signal by which the daemon ended; `None` if it ended otherwise.
+fn killed_by(ended: ExitStatus) -> Option<String> {
+    let signal = ended.signal()?;
+    let known = signal_name(signal);
+    let name = known.map_or_else(|| format!("signal {signal}"), str::to_owned);
+    let fix = match signal {
+        SIGBUS => "free at least 8 MiB on the disk of the store, and mount it again; if that fails, too, report it",
+        SIGKILL => "see in `dmesg` whether the kernel killed it for lack of memory, and mount it again",
+        _ => "mount it again; if that fails, too, report it",
+    };
+    Some(format!("ctxbench: {name} ended the daemon before its mount was ready\n  fix: {fix}"))
 }
 
 /// Keeps the files that this process has inherited from the daemon: one may be a lock, or a pipe whose reader waits for
@@ -100,4 +119,19 @@ pub fn leave_parent() -> io::Result<()> {
     // SAFETY: descriptor 1 is open, and is never closed by this.
     let mut stdout = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(1) });
     Ok(dup2(null, &mut stdout)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_that_ends_the_daemon_is_named_with_what_to_do() {
+        assert_eq!(killed_by(ExitStatus::from_raw(1 << 8)), None);
+        let said = |signal| killed_by(ExitStatus::from_raw(signal)).unwrap();
+        assert!(said(SIGBUS).contains("SIGBUS ended the daemon"), "{}", said(SIGBUS));
+        assert!(said(SIGBUS).contains("\n  fix: free at least 8 MiB"), "{}", said(SIGBUS));
+        assert!(said(SIGKILL).contains("dmesg"), "{}", said(SIGKILL));
+        assert!(said(34).contains("signal 34 ended"), "{}", said(34));
+    }
 }
