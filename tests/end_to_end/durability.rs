@@ -12,7 +12,7 @@ use std::time::Duration;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::common::{Mount, Scratch, Succeeds, as_root, ctxbench, in_own_process, mountable, text_of};
+use crate::common::{Mount, Scratch, Succeeds, as_root, ctxbench, in_own_process, mountable, stderr, text_of};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
@@ -353,16 +353,17 @@ fn a_full_disk_takes_other_bytes_in_the_place_of_those_past_256_kib() {
     mounted.end();
 }
 
-/// A disk of 95 MB with an ext4, which ends with this.
+/// A disk of some MB with an ext4, which ends with this.
 struct LoopDisk(PathBuf);
 
 impl LoopDisk {
-    fn new(scratch: &Scratch) -> Self {
+    /// Its blocks have 1 KiB, as those of every ext4 of less than 512 MB.
+    fn new(scratch: &Scratch, megabytes: u64) -> Self {
         let (image, dir) = (scratch.path().join("image"), scratch.dir("disk"));
         let file = File::create(&image).unwrap();
-        file.set_len(95_000_000).unwrap();
+        file.set_len(megabytes * 1_000_000).unwrap();
         let mut mkfs = Command::new("mkfs.ext4");
-        mkfs.args(["-q", "-F", "-m", "0"]).arg(&image).succeeds();
+        mkfs.args(["-q", "-F", "-m", "0", "-b", "1024"]).arg(&image).succeeds();
         let mut mount = Command::new("mount");
         mount.args(["-o", "loop"]).args([&image, &dir]).succeeds();
         Self(dir)
@@ -407,7 +408,7 @@ fn fill_with_files(dir: &Path) -> usize {
 #[test]
 fn a_store_that_fills_its_disk_can_be_emptied() {
     let Some(scratch) = as_root() else { return };
-    let (disk, dir) = (LoopDisk::new(&scratch), scratch.dir("ctx"));
+    let (disk, dir) = (LoopDisk::new(&scratch, 95), scratch.dir("ctx"));
     let db = disk.0.join("fs.db");
     let mount = || Mount::new("sqlite", &dir, &["--db", db.to_str().unwrap()]);
     let mut mounted = mount();
@@ -442,4 +443,67 @@ fn a_store_that_fills_its_disk_can_be_emptied() {
     (0..again).for_each(is_intact);
     mounted.end();
     ctxbench(["doctor", "--store"]).arg(&db).succeeds();
+}
+
+/// SQLite writes one byte of each 4 KiB of its shared memory: where blocks have 1 KiB, the rest has no place yet.
+#[test]
+fn a_mount_without_a_place_for_the_shared_memory_is_refused_by_an_error() {
+    let Some(scratch) = as_root() else { return };
+    let (disk, dir) = (LoopDisk::new(&scratch, 30), scratch.dir("ctx"));
+    let (first, copy) = (scratch.path().join("fs.db"), disk.0.join("fs.db"));
+    let mounted = Mount::new("sqlite", &dir, &["--db", first.to_str().unwrap()]);
+    fs::write(dir.join("note"), "acknowledged").unwrap();
+    mounted.end();
+    // A copy has no reserve.
+    let mut cp = Command::new("cp");
+    cp.arg(&first).arg(&copy).succeeds();
+    for kibibytes in [12, 16, 20, 24, 28] {
+        let spare = disk.0.join("spare");
+        fs::write(&spare, vec![1; kibibytes << 10]).unwrap();
+        let synced = File::open(&spare).and_then(|file| file.sync_all());
+        synced.unwrap();
+        disk.fill();
+        fs::remove_file(&spare).unwrap();
+        for mode in [&["--daemon"][..], &[]] {
+            let mut mount = ctxbench(["mount"]);
+            mount.args(mode).args(["sqlite", "--db", copy.to_str().unwrap()]).arg(&dir);
+            let refused = mount.output().unwrap();
+            let said = stderr(&refused);
+            assert_eq!(refused.status.code(), Some(1), "{kibibytes} KiB: {:?}: {said}", refused.status);
+            assert!(said.contains("free at least 8 MiB"), "{kibibytes} KiB: {said}");
+        }
+        fs::remove_file(disk.0.join("filler")).unwrap();
+    }
+    let mounted = Mount::new("sqlite", &dir, &["--db", copy.to_str().unwrap()]);
+    assert_eq!(text_of(&dir, "note"), "acknowledged");
+    mounted.end();
+}
+
+#[test]
+fn a_killed_mount_of_a_full_store_mounts_again_with_no_free_block() {
+    let Some(scratch) = as_root() else { return };
+    let (disk, dir) = (LoopDisk::new(&scratch, 40), scratch.dir("ctx"));
+    let db = disk.0.join("fs.db");
+    let mount = || Mount::new("sqlite", &dir, &["--db", db.to_str().unwrap()]);
+    let note = |number: usize| dir.join(format!("{number}.md"));
+    let mut mounted = mount();
+    let text = vec![b'x'; 20_000];
+    let written = (0..).take_while(|number| fs::write(note(*number), &text).is_ok()).count();
+    assert!(written > 500, "{written} notes");
+    disk.fill();
+    fs::remove_file(note(0)).unwrap();
+    fs::rename(note(1), note(written + 1)).unwrap();
+    mounted.end();
+    for round in 0..12 {
+        mounted = mount();
+        if round % 2 == 0 {
+            let _ = fs::write(dir.join("z"), "x");
+        }
+        mounted.crash();
+        disk.fill();
+    }
+    mounted = mount();
+    assert!(fs::read(note(2)).unwrap() == text);
+    fs::remove_file(note(3)).unwrap();
+    mounted.end();
 }

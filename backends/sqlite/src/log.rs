@@ -23,6 +23,10 @@ use crate::tails::Tails;
 /// Bytes of the first part of SQLite's shared memory: for the first 4,096 frames of the log.
 const INDEX_BYTES: u64 = 32 << 10;
 
+/// Bytes that the file of the shared memory has allocated past its first part. SQLite truncates the file when it opens the
+/// database after a kill, and writes it in pieces, which may need more blocks than before.
+const INDEX_SPARE: u64 = 32 << 10;
+
 /// Keeps the log's pages in memory: its frames are not whole pages, so that appending to one that the
 /// kernel has let go of would first have to read it.
 #[expect(unsafe_code, reason = "the only way to keep pages of a file in memory")]
@@ -99,16 +103,23 @@ fn sync_data(file: &File) -> std::io::Result<()> {
     }
 }
 
-/// Opens SQLite's shared memory, and allocates what SQLite has mapped of it: a store to a page without a place would end
-/// this process on a full disk.
+/// Opens SQLite's shared memory, and allocates its first part and, if the disk has room, what the next mount needs after a
+/// kill.
 fn index(path: &Path) -> std::result::Result<File, SqliteOpenError> {
     let path = index_of(path);
     let opened = open_beside(&path, File::options().read(true).write(true));
     let file = opened.map_err(|error| unreadable(&path, &error))?;
     match fallocate(&file, FallocateFlags::empty(), 0, INDEX_BYTES) {
-        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(file),
-        Err(error) => Err(unreadable(&path, &std::io::Error::from(error))),
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+        Err(error) => return Err(unreadable(&path, &std::io::Error::from(error))),
     }
+    let spare = fallocate(&file, FallocateFlags::KEEP_SIZE, INDEX_BYTES, INDEX_SPARE);
+    if let Err(error) = spare
+        && !matches!(error, Errno::OPNOTSUPP | Errno::NOSYS)
+    {
+        tracing::warn!(%error, "no spare space for SQLite's shared memory: after a kill, a mount may need free space");
+    }
+    Ok(file)
 }
 
 impl Log {

@@ -784,6 +784,29 @@ mod file {
     forwarded!(characteristics, xDeviceCharacteristics, (), 0);
     forwarded!(lock_memory, xShmLock, (first: c_int, count: c_int, flags: c_int), ffi::SQLITE_IOERR);
 
+    /// Makes the file system allocate every block behind `bytes` of mapped memory. SQLite writes one byte of each 4 KiB of
+    /// the file; where blocks are smaller, a store to the others would end this process on a full disk, by `SIGBUS`.
+    ///
+    /// # Safety
+    /// The memory is mapped, from `start` back to the beginning of its page, and may be written.
+    unsafe fn allocate(start: *mut c_void, bytes: usize) -> c_int {
+        let before = start.addr() % rustix::param::page_size();
+        // SAFETY: the advice changes no byte of the memory, which is mapped.
+        let advised = unsafe { libc::madvise(start.byte_sub(before), bytes + before, libc::MADV_POPULATE_WRITE) };
+        let error = std::io::Error::last_os_error();
+        match Errno::from_io_error(&error) {
+            _ if advised == 0 => ffi::SQLITE_OK,
+            // A store would raise `SIGBUS`.
+            Some(Errno::FAULT) => ffi::SQLITE_FULL,
+            // Linux before 5.14 does not know the advice.
+            Some(Errno::INVAL | Errno::NOSYS) => ffi::SQLITE_OK,
+            _ => {
+                tracing::error!(%error, "allocating SQLite's shared memory");
+                ffi::SQLITE_IOERR_SHMMAP
+            }
+        }
+    }
+
     unsafe extern "C" fn map_memory(
         file: *mut ffi::sqlite3_file,
         page: c_int,
@@ -798,7 +821,14 @@ mod file {
             let Some(map) = methods.and_then(|methods| methods.xShmMap) else {
                 return ffi::SQLITE_IOERR;
             };
-            let result = map(theirs, page, bytes, extend, out);
+            let result = match map(theirs, page, bytes, extend, out) {
+                ffi::SQLITE_OK if !(*out).is_null() => allocate(*out, bytes as usize),
+                result => result,
+            };
+            if result != ffi::SQLITE_OK && result != ffi::SQLITE_READONLY {
+                // SQLite would use it the next time, without a call.
+                *out = std::ptr::null_mut();
+            }
             if page == 0 && result == ffi::SQLITE_OK {
                 (*ours).index = (*out).cast_const().cast();
             }
