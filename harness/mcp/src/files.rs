@@ -164,7 +164,7 @@ impl FileTools {
                 }
                 let mut text = "Files in virtual workspace:".to_owned();
                 for (path, size) in found {
-                    text += &format!("\n  {path} ({size} bytes)");
+                    text += &format!("\n  {} ({size} bytes)", one_line(&path));
                 }
                 if has_more {
                     text += &format!("\n(only {LIST_MAX} files are shown; give `dir`)");
@@ -253,7 +253,7 @@ impl FileTools {
                         break 'files;
                     }
                     let shown: String = line.chars().take(LINE_MAX).collect();
-                    lines.push(format!("{name}:{number}:{shown}"));
+                    lines.push(format!("{}:{number}:{shown}", one_line(&name)));
                 }
             }
         }
@@ -271,6 +271,18 @@ impl FileTools {
         }
         Ok(lines.join("\n"))
     }
+}
+
+/// A path on one line: with `\u000a` and the like for the characters that would begin another.
+fn one_line(path: &str) -> String {
+    let mut line = String::with_capacity(path.len());
+    for c in path.chars() {
+        match c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') {
+            true => line += &format!("\\u{:04x}", u32::from(c)),
+            false => line.push(c),
+        }
+    }
+    line
 }
 
 /// As much of a numbered text as a read shows: whole lines, or the beginning of a first line that is longer.
@@ -396,6 +408,18 @@ mod tests {
         };
         assert_eq!(search(".").unwrap(), "a.md:2:two\nb.md:2:two");
         assert!(search("b").unwrap_err().contains("no directories"));
+    }
+
+    #[test]
+    fn the_name_of_a_file_cannot_add_another_to_a_listing() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a\n  b.md (1 bytes)"), "one").unwrap();
+        let tree = DirectoryTree::open(dir.path()).unwrap();
+        let tools = FileTools::Tree { tree, home: ".".to_owned() };
+        let listed = tools.list(".").unwrap();
+        assert_eq!(listed, "Files in virtual workspace:\n  a\\u000a  b.md (1 bytes) (3 bytes)");
+        let found = tools.search(&SearchArguments { text: "one".to_owned(), dir: ".".to_owned() });
+        assert_eq!(found.unwrap(), "a\\u000a  b.md (1 bytes):1:one");
     }
 
     #[test]

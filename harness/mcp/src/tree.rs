@@ -1,15 +1,19 @@
 //! Files of a directory tree from which no path leads out. The texts of the tools are in [`super::files`].
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use parking_lot::RwLock;
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat2, statat, symlinkat, unlinkat,
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, XattrFlags, fchmod, fchown, fgetxattr, flistxattr,
+    fsetxattr, fstat, mkdirat, openat, openat2, readlink, renameat, statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -21,13 +25,16 @@ pub const FILE_MAX: u64 = 16 << 20;
 /// The most directories that a listing reads.
 const DIRECTORIES_MAX: usize = 100_000;
 
+/// The most bytes of an extended attribute, and of the list of their names.
+const XATTR_MAX: usize = 64 << 10;
+
 /// How many locks the files share: a call that hangs in a file blocks few others.
 const LOCKS: usize = 64;
 
 /// A directory and everything below it.
 pub struct DirectoryTree {
     root: OwnedFd,
-    /// By path: a write is not atomic, and calls come side by side.
+    /// By path: calls come side by side.
     locks: Box<[RwLock<()>; LOCKS]>,
 }
 
@@ -85,22 +92,75 @@ impl DirectoryTree {
         Ok(content)
     }
 
-    /// Creates or replaces a file, and creates missing directories. With `new`, an existing file is an error.
+    /// Creates or replaces a file, and creates missing directories. With `new`, an existing file is an error. A failed write
+    /// leaves the old content, or no file where there was none.
     ///
     /// # Errors
     /// [`Errno`] of the failed call; [`Errno::XDEV`] if the path leaves the tree.
     pub fn write(&self, path: &str, content: &[u8], new: bool) -> Result<(), Errno> {
         self.make_parents(path)?;
         let _lock = self.lock_of(path).write();
-        let only_new = match new {
-            true => OFlags::EXCL,
-            false => OFlags::TRUNC,
+        let old = match self.beneath(path, OFlags::PATH) {
+            Err(Errno::NOENT) => None,
+            found => Some(found?),
         };
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK | only_new;
-        let mut file = File::from(self.beneath(path, flags)?);
-        file.write_all(content).map_err(|error| errno(&error))?;
-        // `close` reports what the mount could not keep; dropping the file would lose that.
-        nix::unistd::close(file).map_err(|error| Errno::from_raw_os_error(error as i32))
+        match old {
+            None => self.create(path, content),
+            Some(_) if new => Err(Errno::EXIST),
+            Some(old) => self.replace(&old, content),
+        }
+    }
+
+    /// Creates a file, and removes it again if it cannot be written.
+    fn create(&self, path: &str, content: &[u8]) -> Result<(), Errno> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NONBLOCK;
+        let file = self.beneath(path, flags)?;
+        let written = fill(file, content);
+        if written.is_err() {
+            let (dir, name) = self.place(path)?;
+            unlinkat(&dir, name, AtFlags::empty())?;
+        }
+        written
+    }
+
+    /// Replaces a file by a new one with the same mode, owner and extended attributes.
+    fn replace(&self, old: &OwnedFd, content: &[u8]) -> Result<(), Errno> {
+        let stat = fstat(old)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => {}
+            FileType::Directory => return Err(Errno::ISDIR),
+            _ => return Err(Errno::INVAL),
+        }
+        let path = self.path_of(old)?;
+        // A file that may not be written is not replaced either.
+        let old = self.beneath(&path, OFlags::WRONLY | OFlags::NONBLOCK)?;
+        let (dir, name) = self.place(&path)?;
+        let (new_name, new) = create_beside(&dir)?;
+        let replaced = copy_attributes(&old, &stat, &new)
+            .and_then(|()| fill(new, content))
+            .and_then(|()| renameat(&dir, &new_name, &dir, name));
+        if replaced.is_err() {
+            // The first error counts.
+            let _ = unlinkat(&dir, &new_name, AtFlags::empty());
+        }
+        replaced
+    }
+
+    /// The path of an open file from the root, without symbolic links.
+    fn path_of(&self, file: &OwnedFd) -> Result<String, Errno> {
+        let named = |file: &OwnedFd| readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new());
+        let (root, file) = (named(&self.root)?, named(file)?);
+        let (root, file) = (Path::new(OsStr::from_bytes(root.to_bytes())), Path::new(OsStr::from_bytes(file.to_bytes())));
+        let below = file.strip_prefix(root).map_err(|_| Errno::XDEV)?;
+        below.to_str().map(str::to_owned).ok_or(Errno::ILSEQ)
+    }
+
+    /// The directory of a path, and the name in it.
+    fn place<'a>(&self, path: &'a str) -> Result<(OwnedFd, &'a OsStr), Errno> {
+        let name = Path::new(path).file_name().ok_or(Errno::ISDIR)?;
+        let parent = Path::new(path).parent().and_then(Path::to_str).filter(|parent| !parent.is_empty());
+        let dir = self.beneath(parent.unwrap_or("."), OFlags::PATH | OFlags::DIRECTORY)?;
+        Ok((dir, name))
     }
 
     /// Creates a symbolic link in the root.
@@ -250,12 +310,54 @@ pub fn written(path: &str, result: Result<(), Errno>, saved: String) -> ToolAnsw
     }
 }
 
+/// Writes the content of a file, and closes it.
+fn fill(file: OwnedFd, content: &[u8]) -> Result<(), Errno> {
+    let mut file = File::from(file);
+    file.write_all(content).map_err(|error| errno(&error))?;
+    // `close` reports what the mount could not keep; dropping the file would lose that.
+    nix::unistd::close(file).map_err(|error| Errno::from_raw_os_error(error as i32))
+}
+
+/// Creates a file with a new hidden name in a directory.
+fn create_beside(dir: &OwnedFd) -> Result<(String, OwnedFd), Errno> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    loop {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!(".ctxbench-write-{}-{number}", std::process::id());
+        match openat(dir, &name, flags, Mode::from_raw_mode(0o600)) {
+            // Of a server that was killed, and had the same number.
+            Err(Errno::EXIST) => {}
+            created => return Ok((name, created?)),
+        }
+    }
+}
+
+/// Gives a new file the owner, the extended attributes and the mode of an old one.
+fn copy_attributes(old: &OwnedFd, stat: &Stat, new: &OwnedFd) -> Result<(), Errno> {
+    // Only root may give a file away.
+    let _ = fchown(new, Some(Uid::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid)));
+    let (mut names, mut value) = (vec![0; XATTR_MAX], vec![0; XATTR_MAX]);
+    let length = match flistxattr(old, &mut names) {
+        Err(Errno::OPNOTSUPP) => 0,
+        length => length?,
+    };
+    let names = names[..length].split(|byte| *byte == 0);
+    for name in names.filter(|name| name.starts_with(b"user.")) {
+        let length = fgetxattr(old, name, &mut value)?;
+        fsetxattr(new, name, &value[..length], XattrFlags::empty())?;
+    }
+    fchmod(new, Mode::from_raw_mode(stat.st_mode & 0o7777))
+}
+
 fn errno(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -272,5 +374,51 @@ mod tests {
         for outside in ["../d.md", "/d/e.md", "b/../../d.md"] {
             assert_eq!(tree.write(outside, b"d", true), Err(Errno::XDEV), "{outside}");
         }
+    }
+
+    #[test]
+    fn a_write_keeps_links_to_the_file_and_its_mode_and_attributes() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let tree = DirectoryTree::open(dir.path()).unwrap();
+        let at = |name: &str| dir.path().join(name);
+        tree.write("a.md", b"old", false).unwrap();
+        std::fs::set_permissions(at("a.md"), std::fs::Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink("a.md", at("link")).unwrap();
+        let set = rustix::fs::setxattr(at("a.md"), "user.tags", b"x", XattrFlags::empty());
+        assert_eq!(tree.write("a.md", b"new", true), Err(Errno::EXIST));
+        tree.write("link", b"new", false).unwrap();
+        assert_eq!(std::fs::read(at("a.md")).unwrap(), b"new");
+        assert_eq!(std::fs::metadata(at("a.md")).unwrap().permissions().mode() & 0o7777, 0o640);
+        let mut value = [0; 8];
+        match set {
+            Ok(()) => assert_eq!(rustix::fs::getxattr(at("a.md"), "user.tags", &mut value), Ok(1)),
+            Err(error) => assert_eq!(error, Errno::OPNOTSUPP),
+        }
+        assert_eq!(tree.write(".", b"", false), Err(Errno::ISDIR));
+        let mut names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["a.md", "link"]);
+    }
+
+    #[test]
+    fn a_full_disk_keeps_the_old_file_and_leaves_no_new_one() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=64k", "none"]).arg(dir.path());
+        if !mount.output().is_ok_and(|mounted| mounted.status.success()) {
+            eprintln!("SKIPPED: this needs root");
+            return;
+        }
+        let tree = DirectoryTree::open(dir.path()).unwrap();
+        tree.write("a.md", b"old", false).unwrap();
+        let refused = ["a.md", "b.md"].map(|name| tree.write(name, &[b'x'; 100_000], false));
+        let kept = tree.read("a.md");
+        let listed = tree.list(".", 9);
+        drop(tree);
+        let unmounted = std::process::Command::new("umount").arg(dir.path()).status();
+        assert!(unmounted.unwrap().success());
+        assert_eq!(refused, [Err(Errno::NOSPC); 2]);
+        assert_eq!(kept.unwrap(), b"old");
+        assert_eq!(listed.unwrap().0, [("a.md".to_owned(), 3)]);
     }
 }
