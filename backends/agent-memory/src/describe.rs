@@ -12,7 +12,7 @@ use sqlite::tables::nodes::{self, signed, unsigned};
 use crate::embedder::EmbeddingState;
 use crate::index::{attributes, expiry, text};
 use crate::metadata::{DEFAULT_IMPORTANCE, head};
-use crate::passage::shown_name;
+use crate::passage::{one_line, shown_name};
 use crate::paths::{DirPath, PathCache, Scope, name_of};
 use crate::request::Aspect;
 use crate::{date, moment};
@@ -82,6 +82,8 @@ pub(super) struct Stats<'a> {
     pub(super) agent: Option<&'a str>,
     pub(super) notes: u64,
     pub(super) last_error: Option<String>,
+    /// Why the index lacks changes.
+    pub(super) behind: Option<String>,
     pub(super) embeddings: EmbeddingState,
 }
 
@@ -97,9 +99,10 @@ pub(super) fn stats(db: &Db, scope: &Scope, stats: &Stats<'_>) -> Result<String>
     let waiting = number("SELECT count(*) FROM memory_stale", &[])?;
     let segments = number("SELECT count(DISTINCT segid) FROM memory_text_idx", &[])?;
     Ok(format!(
-        "below: {}/\nnotes-below: {below}\nnotes: {}\nnot-text: {not_text}\nexpired: {expired}\nwaiting-to-be-indexed: {waiting}\nindex-segments: {segments}\nagent: {}\nrelevance: {}\nlast-error: {}\n",
+        "below: {}/\nnotes-below: {below}\nnotes: {}\nnot-text: {not_text}\nexpired: {expired}\nwaiting-to-be-indexed: {waiting}\nindex: {}\nindex-segments: {segments}\nagent: {}\nrelevance: {}\nlast-error: {}\n",
         scope.dir_path.path,
         stats.notes,
+        stats.behind.as_ref().map_or_else(|| "current".to_owned(), |reason| format!("behind: {}", one_line(reason))),
         stats.agent.unwrap_or("none: no private namespaces"),
         relevance(&stats.embeddings, stats.notes),
         stats.last_error.as_deref().unwrap_or("none"),

@@ -245,7 +245,10 @@ impl Store for AgentMemory {
         let load = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         // The cost of changes counts with the changes, not with the request after them.
         let waited = self.index.refresh().unwrap_or_else(|error| {
-            tracing::warn!(%error, "could not index notes; the next request retries");
+            // It was logged when it began.
+            if self.index.behind().is_none() {
+                tracing::warn!(%error, "could not index notes; the next request retries");
+            }
             0
         });
         let mut counters = self.files.counters();
@@ -267,6 +270,9 @@ impl Store for AgentMemory {
             EmbeddingState::Off(_) | EmbeddingState::Failed(_) => 0,
         };
         counters.insert("waiting_to_be_embedded", waiting);
+        if let Ok(waiting) = self.index.waiting() {
+            counters.insert("waiting_to_be_indexed", waiting);
+        }
         counters
     }
 }

@@ -48,17 +48,39 @@ pub(super) fn prepare(db: &Db) -> Result<()> {
     merging::prepare(db)
 }
 
+/// The author of changes that are indexed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Author<'a> {
+    /// This mount's agent; empty if it was given no name. `None` if no change is of this mount.
+    pub(super) agent: Option<&'a str>,
+    /// Changes before this time are of an earlier mount.
+    pub(super) since: Timestamp,
+}
+
+impl<'a> Author<'a> {
+    /// The author of a change made at `at`; `None` for one of an earlier mount.
+    fn of(self, at: Timestamp) -> Option<&'a str> {
+        self.agent.filter(|_| at >= self.since)
+    }
+}
+
 /// Notes the author of the marked files that are not indexed; answers how many inodes are marked.
-pub(super) fn leave(db: &Db, agent: &str) -> Result<u64> {
+pub(super) fn leave(db: &Db, agent: &str, since: Timestamp) -> Result<u64> {
     if !agent.is_empty() {
         db.execute(
             "INSERT OR REPLACE INTO memory_author
-             SELECT s.ino, i.ctime, ?1 FROM memory_stale s JOIN inode i ON i.ino = s.ino WHERE i.mode & 61440 = 32768",
-            [agent],
+             SELECT s.ino, i.ctime, ?1 FROM memory_stale s JOIN inode i ON i.ino = s.ino
+             WHERE i.mode & 61440 = 32768 AND i.ctime >= ?2",
+            params![agent, since.0],
         )?;
     }
-    let left = db.row("SELECT count(*) FROM memory_stale", (), |row| row.get(0))?;
-    Ok(unsigned(left.unwrap_or(0)))
+    waiting(db)
+}
+
+/// The number of marked inodes, which wait to be indexed.
+pub(super) fn waiting(db: &Db) -> Result<u64> {
+    let waiting = db.row("SELECT count(*) FROM memory_stale", (), |row| row.get(0))?;
+    Ok(unsigned(waiting.unwrap_or(0)))
 }
 
 /// The author of a file that an earlier mount has left to index; `None` if it noted none, or if the file has changed since.
@@ -108,13 +130,12 @@ pub(super) struct Refreshed {
 
 /// Indexes at most `batch` marked inodes, in the caller's transaction.
 ///
-/// `agent` is the author of changes made just now; `None` for changes of an earlier mount, whose time is unknown.
 /// `turn` holds the inodes marked when it was last empty, the oldest last, so that they are indexed in the order of
 /// their times. Directories are last of all: they mark the files below, which may be in the turn already.
 pub(super) fn refresh(
     db: &Db,
     paths: &PathCache,
-    agent: Option<&str>,
+    author: Author<'_>,
     now: Timestamp,
     turn: &mut Vec<i64>,
     batch: usize,
@@ -144,7 +165,7 @@ pub(super) fn refresh(
                 false
             }
             Some(attr) if attr.kind == Kind::File && attr.nlink > 0 => {
-                index(db, paths, agent, now, &attr, indexed, &mut done)?
+                index(db, paths, author.of(attr.ctime), now, &attr, indexed, &mut done)?
             }
             _ => {
                 remove(db, ino, indexed, now, &mut done)?;

@@ -7,10 +7,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use fuse::store::Result;
+use fuse::store::{Errno, Result, Timestamp};
 use parking_lot::{Mutex, RwLock};
 use sqlite::SqliteStore;
 
+use crate::index::Author;
 use crate::meaning::Meaning;
 use crate::pace::{PART, Pace, Work};
 use crate::paths::PathCache;
@@ -46,6 +47,10 @@ pub(super) struct Index {
     done: AtomicU64,
     /// The thread sleeps until it is woken.
     sleeps: AtomicBool,
+    /// Changes before this time, in nanoseconds since 1970, are of an earlier mount, and not indexed yet: the disk is full.
+    earlier_until: AtomicI64,
+    /// Why the index lacks changes: the disk is full. `None` if it lacks none, or has not been asked.
+    behind: Mutex<Option<String>>,
     /// When the next note expires, in nanoseconds since 1970.
     next_expiry: AtomicI64,
     notes: AtomicI64,
@@ -68,6 +73,8 @@ impl Index {
             marked: AtomicU64::new(1),
             done: AtomicU64::new(0),
             sleeps: AtomicBool::new(false),
+            earlier_until: AtomicI64::new(i64::MIN),
+            behind: Mutex::default(),
             next_expiry: AtomicI64::new(i64::MAX),
             notes: AtomicI64::new(notes as i64),
             indexed: AtomicU64::new(0),
@@ -100,25 +107,46 @@ impl Index {
         self.sleeps.load(Ordering::SeqCst) && self.sleeps.swap(false, Ordering::SeqCst)
     }
 
+    /// Why the index lacks changes; `None` if the last refresh has indexed all.
+    pub(super) fn behind(&self) -> Option<String> {
+        self.behind.lock().clone()
+    }
+
+    /// The number of inodes that wait to be indexed.
+    pub(super) fn waiting(&self) -> Result<u64> {
+        index::waiting(&self.files.db())
+    }
+
     /// Indexes the notes that have changed so far, and drops expired notes from the index. Answers how many inodes waited.
     pub(super) fn refresh(&self) -> Result<usize> {
-        self.refresh_as(Some(&self.agent))
+        self.refresh_as(self.author())
+    }
+
+    fn author(&self) -> Author<'_> {
+        Author { agent: Some(&self.agent), since: Timestamp(self.earlier_until.load(Ordering::Acquire)) }
     }
 
     /// As [`Index::refresh`], of changes by an earlier mount: their author is known only if that mount has noted it at its
-    /// end.
+    /// end. If the disk is full, the rest of them waits for later.
     pub(super) fn refresh_earlier(&self) -> Result<()> {
-        self.refresh_as(None)?;
-        self.files.transaction(index::forget_authors)
+        let refreshed = self.refresh_as(Author { agent: None, since: Timestamp(i64::MAX) });
+        match refreshed.and_then(|_| self.files.transaction(index::forget_authors)) {
+            Err(error) if error.errno == Errno::NOSPC => {
+                self.earlier_until.store(Timestamp::now().0, Ordering::Release);
+                Ok(())
+            }
+            refreshed => refreshed,
+        }
     }
 
-    fn refresh_as(&self, author: Option<&str>) -> Result<usize> {
+    fn refresh_as(&self, author: Author<'_>) -> Result<usize> {
         let last = self.marked.load(Ordering::Acquire);
         let mut turn = self.turn.lock();
         let mut total = 0;
+        let mut batch = BATCH;
         while self.done.load(Ordering::Acquire) < last || self.has_expired() {
             let before = total;
-            total += self.step(&mut turn, author, BATCH)?;
+            total += self.step_in_room(&mut turn, author, &mut batch)?;
             if total / 10_000 > before / 10_000 {
                 tracing::info!("indexing notes: {total} so far");
             }
@@ -135,7 +163,10 @@ impl Index {
             if Instant::now() >= until {
                 return self.leave();
             }
-            self.step(&mut turn, Some(&self.agent), BATCH_AT_END)?;
+            match self.step_in_room(&mut turn, self.author(), &mut { BATCH_AT_END }) {
+                Err(error) if error.errno == Errno::NOSPC => return self.leave(),
+                stepped => stepped?,
+            };
         }
         Ok(())
     }
@@ -143,7 +174,7 @@ impl Index {
     fn leave(&self) -> Result<()> {
         let left = self.files.transaction(|db| {
             db.write_rows()?;
-            index::leave(db, &self.agent)
+            index::leave(db, &self.agent, self.author().since)
         })?;
         tracing::info!("{left} changes wait to be indexed by the next mount");
         Ok(())
@@ -153,8 +184,34 @@ impl Index {
         (self.clock)().0 >= self.next_expiry.load(Ordering::Acquire)
     }
 
+    /// As [`Index::step`]. Where the disk has no room for a batch, makes it smaller.
+    fn step_in_room(&self, turn: &mut Turn, author: Author<'_>, batch: &mut usize) -> Result<usize> {
+        let stepped = loop {
+            match self.step(turn, author, *batch) {
+                Err(error) if error.errno == Errno::NOSPC && *batch > 1 => *batch = (*batch / 8).max(1),
+                stepped => break stepped,
+            }
+        };
+        let behind = match &stepped {
+            Ok(_) => None,
+            Err(error) if error.errno == Errno::NOSPC => Some(error.to_string()),
+            Err(_) => return stepped,
+        };
+        let was_behind = std::mem::replace(&mut *self.behind.lock(), behind);
+        match (&stepped, was_behind) {
+            (Err(error), None) => {
+                tracing::warn!(
+                    "the index of notes is behind: {error}; search and recall fail with ENOSPC until 8 MiB are free on the disk of the memory; files can be read and removed"
+                );
+            }
+            (Ok(_), Some(_)) => tracing::info!("the disk has room again: indexing continues"),
+            _ => {}
+        }
+        stepped
+    }
+
     /// Indexes one batch; answers how many inodes were looked at.
-    fn step(&self, turn: &mut Turn, author: Option<&str>, batch: usize) -> Result<usize> {
+    fn step(&self, turn: &mut Turn, author: Author<'_>, batch: usize) -> Result<usize> {
         let has_expired = self.has_expired();
         let now = (self.clock)();
         // Empty where this fails or panics: the rows that mark them are still there.
@@ -163,7 +220,7 @@ impl Index {
             turn.last = self.marked.load(Ordering::Acquire);
         }
         let db = self.files.db();
-        let done = db.transaction(|db| {
+        let done = db.growing_transaction(|db| {
             // Triggers mark an inode once its row is written.
             db.write_rows()?;
             index::refresh(db, &self.paths, author, now, &mut left, batch)
@@ -190,7 +247,7 @@ impl Index {
     /// Indexes at most `batch` inodes for the thread; answers how many of those that it knows of are left.
     fn index_some(&self, batch: usize) -> Result<usize> {
         let mut turn = self.turn.lock();
-        self.step(&mut turn, Some(&self.agent), batch)?;
+        self.step_in_room(&mut turn, self.author(), &mut { batch })?;
         Ok(turn.left.len())
     }
 }
@@ -284,11 +341,13 @@ fn follow(index: &Index, woken: &Receiver<()>) -> std::result::Result<u64, Close
                 pace.left = left;
                 true
             }),
-            Work::Merge => index.files.transaction(merging::step),
+            Work::Merge => index.files.db().growing_transaction(merging::step),
         };
         match worked {
             Ok(true) => pause = work.pause(started.elapsed()),
             Ok(false) => return Ok(marked),
+            // An index that is behind was logged when it began to be, and a merge can wait.
+            Err(error) if error.errno == Errno::NOSPC => return Ok(marked),
             Err(error) => {
                 // Results stay correct: each request indexes what is left.
                 tracing::warn!(%error, "could not index notes or merge their index; the next change retries");

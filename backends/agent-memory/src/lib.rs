@@ -307,7 +307,13 @@ impl AgentMemory {
         if !is_request && aspect.is_none() {
             return Ok(None);
         }
-        self.index.refresh()?;
+        match self.index.refresh() {
+            // It says that the index is behind.
+            Err(error) if error.errno == Errno::NOSPC && request::parse(name) == Ok(Request::Stats) => {}
+            refreshed => {
+                refreshed?;
+            }
+        }
         let now = (self.index.clock)();
         // Read it before the query: a change meanwhile makes this answer outdated.
         let changes = self.index.changes.load(Ordering::Acquire);
@@ -381,6 +387,7 @@ impl AgentMemory {
                     agent: self.agent.as_deref(),
                     notes: self.notes(),
                     last_error: self.last_error.lock().clone(),
+                    behind: self.index.behind(),
                     embeddings: self.embeddings(),
                 };
                 let db = self.files.db();

@@ -169,6 +169,14 @@ impl Db {
         result
     }
 
+    /// As [`Db::transaction`], for changes that must leave the space that is reserved for changes that free space.
+    pub fn growing_transaction<T>(&self, work: impl FnOnce(&Self) -> Result<T>) -> Result<T> {
+        let was_growth = self.is_growth.replace(true);
+        let result = self.transaction(work);
+        self.is_growth.set(was_growth);
+        result
+    }
+
     /// Runs `work`, and records it as `record`: it survives a killed daemon, and is committed later. Where there is no
     /// redo log, or the change cannot wait, as [`Db::transaction`]. Where the disk is full, it is tried again after
     /// [`Db::make_room`].
