@@ -430,7 +430,7 @@ for at in range(0, 64 << 20, 4096): m[at] = 1";
     tmpfs.args(["-t", "tmpfs", "-o", "size=32m", "tmpfs"]);
     tmpfs.arg(&disk).succeeds();
     let db = disk.join("ctx.db");
-    let mount = Mount::new("sqlite", &dir, &["--db", db.to_str().unwrap()]);
+    let mut mount = Mount::new("sqlite", &dir, &["--db", db.to_str().unwrap()]);
     let status = || stdout(&run(["status"]));
     assert!(!status().contains("LOST"));
     sh(&disk, "dd if=/dev/zero of=ballast bs=1M");
@@ -440,7 +440,15 @@ for at in range(0, 64 << 20, 4096): m[at] = 1";
     wait_for("the loss to be counted", || status().contains("  LOST "));
     let inode = fs::metadata(dir.join("mapped")).unwrap().ino();
     fs::remove_file(disk.join("ballast")).unwrap();
-    let log = mount.end_with_log();
+    let log = mount.process.stderr.take().unwrap();
+    let unmounted = ctxbench(["unmount"]).arg(&dir).output().unwrap();
+    assert_eq!(unmounted.status.code(), Some(1), "{unmounted:?}");
+    has(
+        &stderr(&unmounted),
+        &["is unmounted, but the store had no place for ", "fix: find the files in the daemon's log"],
+    );
+    assert!(mount.process.wait().unwrap().success());
+    let log = std::io::read_to_string(log).unwrap();
     has(&log, &["lost ", &format!("of the file with inode {inode}"), "No space left"]);
 }
 

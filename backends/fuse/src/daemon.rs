@@ -24,14 +24,21 @@ use crate::connection::{MountEntry, mounts};
 /// Clients that may wait for one mount.
 const CLIENTS_MAX: usize = 64;
 
-/// How long a new mount may take until it listens.
+/// How long a client waits for a new mount to listen.
 const START_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long a new mount waits for its name: the kernel gives a device number to the next mount before the daemon of the
+/// earlier one has run again.
+const BIND_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Pause between two looks at a daemon.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The line of a mount whose last flush succeeded.
 const FLUSHED: &str = "flushed";
+
+/// Begins the line of a mount whose last flush succeeded after it had lost bytes; their number follows.
+const LOST: &str = "flushed, but lost bytes: ";
 
 fn address(mount: &MountEntry) -> io::Result<SocketAddr> {
     let (major, minor) = mount.device;
@@ -53,6 +60,8 @@ pub(super) struct DaemonSocket {
     clients: Arc<Mutex<Vec<UnixStream>>>,
     has_ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+    /// Bytes from the kernel's cache that the store has refused.
+    lost_bytes: u64,
 }
 
 impl DaemonSocket {
@@ -81,7 +90,7 @@ impl DaemonSocket {
                 }
             }
         })?;
-        Ok(Self { listener: Some(listener), clients, has_ended, thread: Some(thread) })
+        Ok(Self { listener: Some(listener), clients, has_ended, thread: Some(thread), lost_bytes: 0 })
     }
 
     /// Stops listening: the kernel may give the device number to the next mount. Clients wait on.
@@ -103,10 +112,16 @@ impl DaemonSocket {
         }
     }
 
+    /// Adds to the report that the store has refused so many bytes from the kernel's cache.
+    pub(super) fn set_lost(&mut self, bytes: u64) {
+        self.lost_bytes = bytes;
+    }
+
     /// Tells every client how the last flush ended.
     pub(super) fn report(mut self, failure: Option<&dyn std::error::Error>) {
         self.close();
         let line = match failure {
+            None if self.lost_bytes > 0 => format!("{LOST}{}\n", self.lost_bytes),
             None => format!("{FLUSHED}\n"),
             Some(failure) => format!("{}\n", failure.to_string().replace('\n', " ")),
         };
@@ -119,7 +134,7 @@ impl DaemonSocket {
 
 /// Listens at `address`. The daemon of an earlier mount with the same device number may just be about to let go of it.
 fn bind(address: &SocketAddr) -> io::Result<UnixListener> {
-    let deadline = Instant::now() + START_PATIENCE;
+    let deadline = Instant::now() + BIND_PATIENCE;
     loop {
         match UnixListener::bind_addr(address) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
@@ -157,6 +172,8 @@ fn keep(clients: &Mutex<Vec<UnixStream>>, stream: UnixStream) {
 pub enum DaemonEnd {
     /// Its last flush succeeded, and its process has ended.
     Flushed,
+    /// As [`DaemonEnd::Flushed`], but the store had refused so many bytes from the kernel's cache before.
+    Lost(u64),
     /// Its last flush failed, for this reason, and its process has ended.
     FlushFailed(String),
     /// Its process has ended without a word: it was killed, or has crashed.
@@ -241,7 +258,10 @@ impl Daemon {
         let said = String::from_utf8_lossy(&self.said);
         match said.strip_suffix('\n') {
             Some(FLUSHED) => DaemonEnd::Flushed,
-            Some(reason) => DaemonEnd::FlushFailed(reason.to_owned()),
+            Some(line) => match line.strip_prefix(LOST).map(str::parse) {
+                Some(Ok(bytes)) => DaemonEnd::Lost(bytes),
+                _ => DaemonEnd::FlushFailed(line.to_owned()),
+            },
             None => DaemonEnd::Unknown,
         }
     }
@@ -264,7 +284,7 @@ mod tests {
             device: (9999, std::process::id()),
         };
         assert!(Daemon::of(&mount).is_none(), "no daemon listens");
-        for failure in [None, Some("no space")] {
+        for (failure, lost) in [(None, 0), (None, 77), (Some("no space"), 0)] {
             let mut socket = DaemonSocket::of(&mount).unwrap();
             // `ctxbench status` comes and goes.
             for _ in 0..2 * CLIENTS_MAX {
@@ -278,9 +298,11 @@ mod tests {
             // The next mount may have the number now.
             drop(DaemonSocket::of(&mount).unwrap());
             let error = failure.map(io::Error::other);
+            socket.set_lost(lost);
             socket.report(error.as_ref().map(|error| error as &dyn std::error::Error));
             daemon.read();
             let expected = match failure {
+                None if lost > 0 => DaemonEnd::Lost(lost),
                 None => DaemonEnd::Flushed,
                 Some(reason) => DaemonEnd::FlushFailed(reason.to_owned()),
             };

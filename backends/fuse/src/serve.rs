@@ -210,7 +210,12 @@ fn serve_store(
             "`ctxbench unmount` cannot report the result of the last flush of {}", dir.display()
         ),
     }
-    run_session(&store, mounted, session, socket, dir, options, ready)
+    let state = Arc::clone(&mounted);
+    let served = run_session(&store, mounted, session, socket, dir, options, ready);
+    if let Some(socket) = socket {
+        socket.set_lost(state.lost_writes.bytes());
+    }
+    served
 }
 
 fn start_session(

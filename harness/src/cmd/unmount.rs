@@ -31,7 +31,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
   ctxbench status && ctxbench unmount /tmp/avm
 
 Exit codes: 0 unmounted, and everything is flushed; 1 no ctxbench mount is there, it is in use, its last flush failed,
-or its daemon does not exit.")]
+the mount had lost bytes, or its daemon does not exit.")]
 pub struct Unmount {
     /// The mounted directory.
     #[arg(value_parser = absolute_path())]
@@ -90,6 +90,9 @@ impl Unmount {
                 println!("{at} is unmounted");
                 Ok(ExitCode::SUCCESS)
             }
+            DaemonEnd::Lost(bytes) => bail!(
+                "{at} is unmounted, but the store had no place for {bytes} bytes that programs wrote through memory maps or the writeback cache\n  fix: find the files in the daemon's log, free disk space, and write them again"
+            ),
             DaemonEnd::FlushFailed(reason) => bail!(
                 "{at} is unmounted, but its last flush failed: {reason}\n  fix: remove the cause, and mount it again; the store has the changes that the daemon could save, and `ctxbench doctor --store` checks it"
             ),
