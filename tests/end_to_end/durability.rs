@@ -12,7 +12,9 @@ use std::time::Duration;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use crate::common::{Mount, Scratch, Succeeds, as_root, ctxbench, in_own_process, mountable, stderr, text_of};
+use crate::common::{
+    CTXBENCH, Mount, Scratch, Succeeds, as_root, ctxbench, in_own_process, mountable, stderr, text_of, wait_for,
+};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
@@ -505,5 +507,64 @@ fn a_killed_mount_of_a_full_store_mounts_again_with_no_free_block() {
     mounted = mount();
     assert!(fs::read(note(2)).unwrap() == text);
     fs::remove_file(note(3)).unwrap();
+    mounted.end();
+}
+
+#[test]
+fn a_memory_that_fills_its_disk_mounts_again_and_indexes_once_there_is_room() {
+    let Some(scratch) = as_root() else { return };
+    let (disk, dir) = (LoopDisk::new(&scratch, 40), scratch.dir("ctx"));
+    let db = disk.0.join("fs.db");
+    let options = ["--db", db.to_str().unwrap(), "--embeddings", "none"];
+    let mount = || Mount::new("agent-memory", &dir, &options);
+    let note = |number: usize| dir.join(format!("{number}.md"));
+    let mut dice = ChaCha8Rng::seed_from_u64(1);
+    let mut text = || {
+        let words = (0..2_000).map(|_| format!("{:08x} ", dice.random::<u32>()));
+        words.collect::<String>() + "needle"
+    };
+    let mut mounted = mount();
+    let written = (0..).take_while(|number| fs::write(note(*number), text()).is_ok()).count();
+    assert!(written > 200, "{written} notes");
+    mounted.end();
+    for is_killed in [false, true] {
+        mounted = mount();
+        assert!(text_of(&dir, "7.md").ends_with("needle"));
+        let behind = text_of(&dir, ":stats");
+        assert!(behind.contains("\nindex: behind: "), "{behind}");
+        let error = fs::read(dir.join(":search?needle")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{error}");
+        disk.fill();
+        fs::remove_file(note(usize::from(is_killed))).unwrap();
+        match is_killed {
+            true => mounted.crash(),
+            false => mounted.end(),
+        }
+    }
+    mounted = mount();
+    for number in 2..written - 20 {
+        fs::remove_file(note(number)).unwrap();
+    }
+    let _ = fs::remove_file(disk.0.join("filler"));
+    wait_for("an index that is current", || text_of(&dir, ":stats").contains("\nindex: current\n"));
+    let found = text_of(&dir, ":search?needle&limit=1000");
+    assert!(found.contains(&format!("{}.md", written - 1)), "{found}");
+    assert!(!found.contains("/5.md"), "{found}");
+    mounted.end();
+}
+
+#[test]
+fn a_write_past_the_limit_of_file_sizes_fails_and_the_mount_goes_on() {
+    let Some(scratch) = mountable() else { return };
+    let dir = scratch.dir("ctx");
+    let limited = format!("ulimit -f 8192; exec {} mount sqlite {}", CTXBENCH, dir.display());
+    let mut command = Command::new("bash");
+    command.args(["-c", &limited]);
+    let mounted = Mount::of(command, &dir);
+    fs::write(dir.join("note"), "acknowledged").unwrap();
+    let error = fs::write(dir.join("long"), vec![1; 20 << 20]).unwrap_err();
+    assert!(matches!(error.kind(), io::ErrorKind::FileTooLarge | io::ErrorKind::StorageFull), "{error}");
+    assert_eq!(text_of(&dir, "note"), "acknowledged");
+    fs::write(dir.join("other"), "acknowledged").unwrap();
     mounted.end();
 }

@@ -170,6 +170,8 @@ fn open_fix(path: &Path, reason: &str) -> String {
         format!("choose a file in a directory: {} is none", folder.display())
     } else if says(Errno::NOSPC) || says(Errno::DQUOT) {
         "free at least 8 MiB on its disk, or raise the quota, and mount it again".to_owned()
+    } else if says(Errno::FBIG) {
+        "raise the limit of file sizes (`ulimit -f`), and mount it again".to_owned()
     } else {
         "restore it from a copy, or choose another file".to_owned()
     }

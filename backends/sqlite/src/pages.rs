@@ -396,10 +396,14 @@ mod file {
             };
             // SAFETY: the file is open, and `bytes` are as long as the call says.
             let result = unsafe { write(file, bytes.as_ptr().cast(), bytes.len() as c_int, at) };
-            // SQLite tells a full disk from other failures, and takes a quota that is used up for one of those.
-            match result == ffi::SQLITE_IOERR_WRITE && self.last_errno() == Errno::DQUOT.raw_os_error() {
-                true => ffi::SQLITE_FULL,
-                false => result,
+            if result != ffi::SQLITE_IOERR_WRITE {
+                return result;
+            }
+            // SQLite tells a full disk from other failures, and takes a quota that is used up, or `ulimit -f`, for one of
+            // those.
+            match Errno::from_raw_os_error(self.last_errno()) {
+                Errno::DQUOT | Errno::FBIG => ffi::SQLITE_FULL,
+                _ => result,
             }
         }
 

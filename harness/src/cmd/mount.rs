@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -160,6 +161,9 @@ impl Mount {
             cpu::unpin().context("leaving the caller's processor")?;
         }
         let start = Start::new().context("setting up signal handling")?;
+        // A write past `ulimit -f` fails with EFBIG; without a handler, the signal would end the daemon.
+        signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::<AtomicBool>::default())
+            .context("handling the signal of the size limit")?;
         // A start that fails leaves none of these files.
         let of_models = [".llmfs.log", ".llmfs.json.lock"];
         let of_models = of_models.map(|suffix| beside(&self.chosen.dir, suffix));
