@@ -25,6 +25,14 @@ pub enum ModelError {
         /// The server's URL.
         url: String,
     },
+    /// The key would cross a network unencrypted.
+    #[error("{url} is not asked: {why}")]
+    PlainKey {
+        /// The server's URL.
+        url: String,
+        /// What to do instead.
+        why: String,
+    },
     /// The server does not know the model.
     #[error("there is no model {model:?} at {url}{}", the_known(.known))]
     NoSuchModel {

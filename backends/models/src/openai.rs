@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use network::{BodyError, Redirected, is_loopback, limits, read_body, read_start};
+use network::{BodyError, Redirected, is_loopback, limits, read_body, read_start, refuse_plain_key};
 use parking_lot::Mutex;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode};
@@ -115,6 +115,10 @@ impl OpenAi {
         }
         if config.key.is_none() && url.host_str() == Some("api.openai.com") {
             return Err(ModelError::NoKey { url: config.base_url });
+        }
+        if config.key.is_some() {
+            refuse_plain_key(&url, &KEY_VARIABLES.join(" or "))
+                .map_err(|why| ModelError::PlainKey { url: without_secrets(&config.base_url), why })?;
         }
         let mut client = network::client().connect_timeout(CONNECT.min(config.timeout));
         if url.host_str().is_some_and(is_loopback) {

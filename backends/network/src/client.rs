@@ -63,3 +63,28 @@ pub fn is_loopback(host: &str) -> bool {
     let name = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
     name == "localhost" || name.ends_with(".localhost")
 }
+
+/// The variable that permits keys over plain HTTP in a trusted network, with the value `1`.
+const PLAIN_HTTP: &str = "CTXBENCH_PLAIN_HTTP";
+
+/// Refuses a key, named by `key`, for a URL whose requests are readable in the network, unless `CTXBENCH_PLAIN_HTTP` is `1`.
+///
+/// # Errors
+/// What to do instead.
+pub fn refuse_plain_key(url: &reqwest::Url, key: &str) -> Result<(), String> {
+    let is_permitted = std::env::var_os(PLAIN_HTTP).is_some_and(|value| value == "1");
+    match plain_host(url).filter(|_| !is_permitted) {
+        None => Ok(()),
+        Some(host) => {
+            let port = url.port_or_known_default().unwrap_or(80);
+            Err(format!(
+                "the key of {key} and all content would cross the network to {host} in plain text: use https, or a tunnel to 127.0.0.1 such as `ssh -L {port}:localhost:{port} {host}`; in a trusted network, set {PLAIN_HTTP}=1"
+            ))
+        }
+    }
+}
+
+/// The host of a URL of plain HTTP, unless it is this machine.
+fn plain_host(url: &reqwest::Url) -> Option<&str> {
+    url.host_str().filter(|host| url.scheme() == "http" && !is_loopback(host))
+}

@@ -120,3 +120,16 @@ fn a_loopback_host_is_known_by_its_address_or_name() {
         assert!(!is_loopback(host), "{host}");
     }
 }
+
+#[test]
+fn a_key_for_another_host_over_plain_http_is_refused() {
+    let refused = |url: &str| refuse_plain_key(&reqwest::Url::parse(url).unwrap(), "CTXBENCH_VIEW_TOKEN");
+    for url in ["https://example.org/", "http://127.0.0.1:80/v1", "http://[::1]/", "http://localhost:11434/v1"] {
+        assert_eq!(refused(url), Ok(()), "{url}");
+    }
+    for url in ["http://example.org/", "http://10.0.0.1:8080/v1", "http://127.0.0.1.example.org/"] {
+        let reason = refused(url).unwrap_err();
+        let says = ["CTXBENCH_VIEW_TOKEN", "in plain text", "use https", "CTXBENCH_PLAIN_HTTP=1"];
+        assert!(says.iter().all(|words| reason.contains(words)), "{reason}");
+    }
+}

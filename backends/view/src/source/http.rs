@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use fuse::store::{Errno, Result, StoreError};
 use http::header;
-use network::{BodyError, Redirected, limits, read_body};
+use network::{BodyError, Redirected, limits, read_body, refuse_plain_key};
 use rusqlite::Connection;
 use rusqlite::types::Value;
 use serde_json::Value as Json;
@@ -117,6 +117,10 @@ pub(super) fn open(url: &str, definition: &SourceDefinition) -> std::result::Res
     if !base.path().ends_with('/') {
         base.set_path(&format!("{}/", base.path()));
     }
+    let token = std::env::var(TOKEN).ok().filter(|token| !token.is_empty());
+    if token.is_some() {
+        refuse_plain_key(&base, TOKEN)?;
+    }
     // A definition reaches only its source: use no proxy of the environment.
     let client = network::client().no_proxy().build().map_err(|error| format!("an HTTP client: {error}"))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -140,7 +144,7 @@ pub(super) fn open(url: &str, definition: &SourceDefinition) -> std::result::Res
         base,
         client,
         runtime,
-        token: std::env::var(TOKEN).ok().filter(|token| !token.is_empty()),
+        token,
         tables: (definition.tables.iter())
             .map(|definition| Table { definition: definition.clone(), pages: Vec::new() })
             .collect(),
