@@ -12,8 +12,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use parking_lot::RwLock;
 use rustix::fs::{
-    AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, XattrFlags, fchmod, fchown, fgetxattr, flistxattr,
-    fsetxattr, fstat, mkdirat, openat, openat2, readlink, renameat, statat, symlinkat, unlinkat,
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, XattrFlags, fchmod, fchown, fgetxattr,
+    flistxattr, fsetxattr, fstat, mkdirat, openat, openat2, readlink, renameat, statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -150,7 +150,8 @@ impl DirectoryTree {
     fn path_of(&self, file: &OwnedFd) -> Result<String, Errno> {
         let named = |file: &OwnedFd| readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new());
         let (root, file) = (named(&self.root)?, named(file)?);
-        let (root, file) = (Path::new(OsStr::from_bytes(root.to_bytes())), Path::new(OsStr::from_bytes(file.to_bytes())));
+        let (root, file) =
+            (Path::new(OsStr::from_bytes(root.to_bytes())), Path::new(OsStr::from_bytes(file.to_bytes())));
         let below = file.strip_prefix(root).map_err(|_| Errno::XDEV)?;
         below.to_str().map(str::to_owned).ok_or(Errno::ILSEQ)
     }
@@ -395,7 +396,8 @@ mod tests {
             Err(error) => assert_eq!(error, Errno::OPNOTSUPP),
         }
         assert_eq!(tree.write(".", b"", false), Err(Errno::ISDIR));
-        let mut names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let mut names: Vec<_> =
+            std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
         assert_eq!(names, ["a.md", "link"]);
     }
