@@ -254,3 +254,22 @@ impl Log {
         StoreError::storage(Errno::IO, reason)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+
+    use super::*;
+    use crate::SqliteStore;
+    use crate::log_mark::tests::OWNER;
+
+    #[test]
+    fn the_shared_memory_keeps_space_for_the_mount_after_a_kill() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let path = dir.path().join("a.db");
+        let _store = SqliteStore::open(&path, &OWNER).unwrap();
+        let index = std::fs::metadata(index_of(&path)).unwrap();
+        assert_eq!(index.len(), INDEX_BYTES);
+        assert!(index.blocks() * 512 >= INDEX_BYTES + INDEX_SPARE, "{} blocks", index.blocks());
+    }
+}
