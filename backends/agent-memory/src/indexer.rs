@@ -147,6 +147,7 @@ impl Index {
         while self.done.load(Ordering::Acquire) < last || self.has_expired() {
             let before = total;
             total += self.step_in_room(&mut turn, author, &mut batch)?;
+            batch = (batch * 2).min(BATCH);
             if total / 10_000 > before / 10_000 {
                 tracing::info!("indexing notes: {total} so far");
             }
@@ -186,6 +187,10 @@ impl Index {
 
     /// As [`Index::step`]. Where the disk has no room for a batch, makes it smaller.
     fn step_in_room(&self, turn: &mut Turn, author: Author<'_>, batch: &mut usize) -> Result<usize> {
+        if self.behind().is_some() {
+            // A larger one would hardly fit, and costs the time of its notes.
+            *batch = 1;
+        }
         let stepped = loop {
             match self.step(turn, author, *batch) {
                 Err(error) if error.errno == Errno::NOSPC && *batch > 1 => *batch = (*batch / 8).max(1),
