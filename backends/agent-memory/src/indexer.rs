@@ -143,7 +143,7 @@ impl Index {
         let last = self.marked.load(Ordering::Acquire);
         let mut turn = self.turn.lock();
         let mut total = 0;
-        let mut batch = BATCH;
+        let mut batch = self.first_batch(BATCH);
         while self.done.load(Ordering::Acquire) < last || self.has_expired() {
             let before = total;
             total += self.step_in_room(&mut turn, author, &mut batch)?;
@@ -164,7 +164,7 @@ impl Index {
             if Instant::now() >= until {
                 return self.leave();
             }
-            match self.step_in_room(&mut turn, self.author(), &mut { BATCH_AT_END }) {
+            match self.step_in_room(&mut turn, self.author(), &mut self.first_batch(BATCH_AT_END)) {
                 Err(error) if error.errno == Errno::NOSPC => return self.leave(),
                 stepped => stepped?,
             };
@@ -185,12 +185,16 @@ impl Index {
         (self.clock)().0 >= self.next_expiry.load(Ordering::Acquire)
     }
 
+    /// The size of a batch. While the index is behind, a larger one would hardly fit, and costs the time of its notes.
+    fn first_batch(&self, usual: usize) -> usize {
+        match self.behind() {
+            Some(_) => 1,
+            None => usual,
+        }
+    }
+
     /// As [`Index::step`]. Where the disk has no room for a batch, makes it smaller.
     fn step_in_room(&self, turn: &mut Turn, author: Author<'_>, batch: &mut usize) -> Result<usize> {
-        if self.behind().is_some() {
-            // A larger one would hardly fit, and costs the time of its notes.
-            *batch = 1;
-        }
         let stepped = loop {
             match self.step(turn, author, *batch) {
                 Err(error) if error.errno == Errno::NOSPC && *batch > 1 => *batch = (*batch / 8).max(1),
@@ -198,6 +202,7 @@ impl Index {
             }
         };
         let behind = match &stepped {
+            Ok(_) if self.done.load(Ordering::Acquire) < turn.last => return stepped,
             Ok(_) => None,
             Err(error) if error.errno == Errno::NOSPC => Some(error.to_string()),
             Err(_) => return stepped,
@@ -209,7 +214,7 @@ impl Index {
                     "the index of notes is behind: {error}; search and recall fail with ENOSPC until 8 MiB are free on the disk of the memory; files can be read and removed"
                 );
             }
-            (Ok(_), Some(_)) => tracing::info!("the disk has room again: indexing continues"),
+            (Ok(_), Some(_)) => tracing::info!("the disk has room again: the index is current"),
             _ => {}
         }
         stepped
@@ -252,7 +257,7 @@ impl Index {
     /// Indexes at most `batch` inodes for the thread; answers how many of those that it knows of are left.
     fn index_some(&self, batch: usize) -> Result<usize> {
         let mut turn = self.turn.lock();
-        self.step_in_room(&mut turn, self.author(), &mut { batch })?;
+        self.step_in_room(&mut turn, self.author(), &mut self.first_batch(batch))?;
         Ok(turn.left.len())
     }
 }
