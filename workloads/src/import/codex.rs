@@ -39,6 +39,7 @@ impl Importer for Codex {
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
         let mut reader = Reader {
             recorder: Recorder::new("codex"),
+            history: History::Unknown,
             total: None,
             prompt: 0,
             numbers: 0,
@@ -53,6 +54,7 @@ impl Importer for Codex {
 
 struct Reader {
     recorder: Recorder,
+    history: History,
     /// The totals that were reported last.
     total: Option<TokenUsage>,
     /// Tokens of the last prompt.
@@ -63,6 +65,28 @@ struct Reader {
     /// Calls that wait for a program or feed it, with its terminal.
     waits: HashMap<String, u64>,
 }
+
+/// Whose records are being read. A fork begins with a copy of the records of the session that it continues.
+enum History {
+    /// Before the first record on the session.
+    Unknown,
+    /// Those of the other session.
+    Copied(Fork),
+    /// The session's own.
+    Own,
+}
+
+/// A session that continues another one.
+struct Fork {
+    id: String,
+    /// The time of its first record, in milliseconds since the Unix epoch.
+    began_ms: Option<i64>,
+    /// Whether the copied turns have identities that tell their age.
+    has_dated_turns: bool,
+}
+
+/// How long after the first record of a fork copies can be written, in milliseconds.
+const COPIED_MS: i64 = 1000;
 
 /// A program that runs longer than its call.
 struct RunningProgram {
@@ -75,6 +99,23 @@ const LONGEST_OUTPUT: usize = 64 << 20;
 
 impl Reader {
     fn record(&mut self, record: &Value) {
+        match &mut self.history {
+            History::Unknown if text(record, "type") == Some("session_meta") => {
+                self.history = match fork(record) {
+                    Some(fork) => History::Copied(fork),
+                    None => History::Own,
+                };
+            }
+            History::Copied(fork) => {
+                if !fork.begins_own(record) {
+                    // The counter goes on from the total of the other session.
+                    self.advance(&record["payload"]["info"]);
+                    return;
+                }
+                self.history = History::Own;
+            }
+            History::Unknown | History::Own => {}
+        }
         self.recorder.time(milliseconds(&record["timestamp"]));
         let payload = &record["payload"];
         match text(record, "type") {
@@ -198,10 +239,18 @@ impl Reader {
     }
 
     fn count(&mut self, info: &Value) {
+        for usage in self.advance(info) {
+            self.recorder.usage(usage);
+        }
+    }
+
+    /// Sets the counter of tokens to a new total. Returns the usage of the last call, and that of calls before it that
+    /// were not reported.
+    fn advance(&mut self, info: &Value) -> [TokenUsage; 2] {
         let total = &info["total_token_usage"];
         let all = usage(total);
-        if total.is_object() && self.total == Some(all) {
-            return;
+        if !info.is_object() || total.is_object() && self.total == Some(all) {
+            return <[TokenUsage; 2]>::default();
         }
         let last = &info["last_token_usage"];
         let known = self.total.unwrap_or_default();
@@ -217,8 +266,7 @@ impl Reader {
         };
         self.total = Some(all);
         self.prompt = last.uncached + last.cache_read;
-        self.recorder.usage(last);
-        self.recorder.usage(unreported);
+        [last, unreported]
     }
 
     /// An item of `codex exec --json`.
@@ -251,6 +299,37 @@ impl Reader {
             _ => {}
         }
     }
+}
+
+/// The fork that begins with this record.
+fn fork(record: &Value) -> Option<Fork> {
+    let meta = &record["payload"];
+    let parent = text(meta, "forked_from_id");
+    parent.or_else(|| text(&meta["source"]["subagent"]["thread_spawn"], "parent_thread_id"))?;
+    Some(Fork {
+        id: text(meta, "id").unwrap_or_default().to_owned(),
+        began_ms: milliseconds(&record["timestamp"]),
+        has_dated_turns: false,
+    })
+}
+
+impl Fork {
+    /// Whether the fork's own records begin with this one: it is of a turn that is newer than the fork. Without
+    /// identities that tell the age, copies keep their time or have that of the copying.
+    fn begins_own(&mut self, record: &Value) -> bool {
+        let turn = text(&record["payload"], "turn_id").unwrap_or_default();
+        if is_dated(turn) && is_dated(&self.id) {
+            self.has_dated_turns = true;
+            return turn >= self.id.as_str();
+        }
+        let after = milliseconds(&record["timestamp"]).zip(self.began_ms).map(|(now, began)| now.saturating_sub(began));
+        !self.has_dated_turns && after.is_some_and(|after| after > COPIED_MS)
+    }
+}
+
+/// Whether an identity is a UUID that begins with its time: version 7.
+fn is_dated(id: &str) -> bool {
+    id.len() == 36 && id.as_bytes()[14] == b'7'
 }
 
 /// `ls` for `/bin/bash -lc 'ls'`.
@@ -393,6 +472,63 @@ mod tests {
         let session = imported("codex", &lines);
         assert_eq!(usages(&session), [" 100+0 10", " 200+0 20", " 150+0 15"]);
         assert_eq!(session.calls().count(), 1);
+    }
+
+    /// A fork with a copied turn and a turn of its own, whose identities are `turns`; the seconds are those of the copied
+    /// records and of the own ones.
+    fn fork(meta: Value, turns: [&str; 2], seconds: [&str; 2]) -> Vec<Value> {
+        let mut meta = meta;
+        meta["id"] = json!("019d7e3d-0164-79d1-af76-000000000000");
+        meta["cwd"] = json!("/w/p");
+        let mut lines = vec![json!({"timestamp": "2026-04-11T20:30:20.000Z", "type": "session_meta", "payload": meta})];
+        for (turn, second, totals) in
+            [(turns[0], seconds[0], [(1000, 1000), (3000, 2000)]), (turns[1], seconds[1], [(3000, 2000), (3500, 500)])]
+        {
+            let mut add = |kind: &str, payload: Value| {
+                let time = format!("2026-04-11T20:30:{second}Z");
+                lines.push(json!({"timestamp": time, "type": kind, "payload": payload}));
+            };
+            add("turn_context", json!({"turn_id": turn, "cwd": "/w/p", "model": format!("gpt-{second}")}));
+            for (total, last) in totals {
+                let id = format!("{turn} {total}");
+                let args = json!({"cmd": format!("cat {total}")}).to_string();
+                add(
+                    "response_item",
+                    json!({"type": "function_call", "name": "exec_command", "call_id": id, "arguments": args}),
+                );
+                let info = json!({"total_token_usage": {"input_tokens": total, "output_tokens": total / 10},
+                    "last_token_usage": {"input_tokens": last, "output_tokens": last / 10}});
+                add("event_msg", json!({"type": "token_count", "info": info}));
+                add("response_item", json!({"type": "function_call_output", "call_id": id, "output": "Output:\nx"}));
+            }
+        }
+        lines
+    }
+
+    #[test]
+    fn a_fork_has_no_calls_and_no_usage_of_the_session_that_it_continues() {
+        let parent = || json!({"forked_from_id": "019d7d08-46c9-7f73-affe-000000000000"});
+        let spawned = json!({"source": {"subagent": {"thread_spawn": {"parent_thread_id": "p"}}}});
+        let (older, newer) = ("019d7d08-f1d2-78a1-ae52-000000000000", "019d7e3d-018b-70c0-afd0-000000000000");
+        for (meta, turns, seconds) in [
+            (parent(), [older, newer], ["20.001", "20.002"]),
+            (spawned, [older, newer], ["09.000", "21.000"]),
+            (parent(), ["1", "2"], ["20.400", "21.400"]),
+        ] {
+            let lines = fork(meta, turns, seconds);
+            let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+            let session = imported("codex", &text);
+            // The first count of the fork repeats the last one of the copy.
+            let model = format!("gpt-{}", seconds[1]);
+            assert_eq!(usages(&session), [format!("{model} 500+0 50")], "{turns:?}");
+            assert_eq!(session.model, model);
+            let calls = calls(&session);
+            assert_eq!(calls, ["exec_command exec: cat 3000 in /w/p -> x", "exec_command exec: cat 3500 in /w/p -> x"]);
+        }
+        // The same records are all of a session that is no fork.
+        let lines = fork(json!({}), [older, newer], ["20.001", "20.002"]);
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        assert_eq!(imported("codex", &text).calls().count(), 4);
     }
 
     #[test]
