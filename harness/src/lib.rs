@@ -45,6 +45,7 @@ mod run;
 mod schedule;
 mod scratch;
 mod session_contexts;
+mod session_copies;
 mod session_files;
 mod sessions;
 mod supervise;

@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
 
 use crate::opencode_sessions;
-use crate::sessions::Recording;
+use crate::sessions::{Recording, covering_files};
 
 /// How deep directories are searched.
 const DEPTH: usize = 8;
@@ -205,7 +205,10 @@ pub fn session_files(arguments: &[PathBuf]) -> anyhow::Result<Vec<SessionPlace>>
         }
     }
     let mut seen = std::collections::BTreeSet::new();
-    files.retain(|file| seen.insert(file.canonicalize().unwrap_or_else(|_| file.clone())));
+    let canonical = |file: &Path| file.canonicalize().unwrap_or_else(|_| file.to_owned());
+    files.retain(|file| seen.insert(canonical(file)));
+    // What another file covers would count twice.
+    files.retain(|file| !covering_files(file).iter().any(|covering| seen.contains(&canonical(covering))));
     places.extend(files.into_iter().map(SessionPlace::File));
     Ok(places)
 }
@@ -257,6 +260,23 @@ mod tests {
         assert_eq!(names(&["a"]).unwrap(), ["a/1.jsonl", "a/b/2.traj"]);
         assert_eq!(names(&["a/1.jsonl", "a"]).unwrap(), ["a/1.jsonl", "a/b/2.traj"]);
         assert_eq!(names(&["a/*.jsonl"]).unwrap(), ["a/1.jsonl", "a/4.trace.jsonl"]);
+        fs::create_dir_all(at("a/1/subagents")).unwrap();
+        let named = "{\"sessionId\":\"1\"}\n";
+        for (name, text) in [
+            ("a/1/subagents/agent-x.jsonl.gz", "x"),
+            ("a/agent-y.jsonl", named),
+            ("a/agent-z.jsonl", "{\"sessionId\":\"gone\"}\n"),
+            ("a/b/api_conversation_history.json", "[]"),
+            ("a/b/ui_messages.json", "[]"),
+        ] {
+            fs::write(at(name), text).unwrap();
+        }
+        // A subagent and the interface of a task belong to a session that is named, too.
+        let covered = ["a/1.jsonl", "a/agent-z.jsonl", "a/b/2.traj", "a/b/api_conversation_history.json"];
+        assert_eq!(names(&["a"]).unwrap(), covered);
+        for alone in ["a/1/subagents/agent-x.jsonl.gz", "a/agent-y.jsonl", "a/b/ui_messages.json"] {
+            assert_eq!(names(&[alone]).unwrap(), [alone]);
+        }
         assert!(names(&["a/*.none"]).unwrap_err().to_string().contains("matches no file"));
         for (file, text) in [("o/storage/session/p/s1.json", r#"{"id":"s1"}"#), ("o/storage/message/s1/m1.json", "{}")]
         {

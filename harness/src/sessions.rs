@@ -12,7 +12,8 @@ use inputs::files::{self, RECORDING};
 use inputs::sha256_of;
 use ruzstd::decoding::StreamingDecoder;
 use tempfile::NamedTempFile;
-use workloads::import::{IMPORTERS, ImportedSession, Importer, claude_code, detect};
+use workloads::import::{IMPORTERS, ImportedSession, Importer, Recorded, ReportedTotal, claude_code, detect};
+use workloads::trace::TokenUsage;
 
 /// The path that means standard input.
 const STDIN: &str = "-";
@@ -128,6 +129,11 @@ impl Recording {
     pub fn sessions(&self, format: Option<&str>) -> anyhow::Result<Imported> {
         let read = detect::read(self.reader()?, format);
         let (importer, mut sessions) = read.map_err(|problem| anyhow!("{}: {problem}", self.name))?;
+        if importer.id() == "cline"
+            && let [task] = &mut *sessions
+        {
+            take_cline_usage(task, &self.path);
+        }
         if importer.id() == "claude-code" {
             let others = subagents(&self.path)?;
             if !others.is_empty() {
@@ -144,25 +150,98 @@ impl Recording {
     }
 }
 
-/// The recordings of a Claude Code session's subagents: `SESSION/subagents/*.jsonl` beside `SESSION.jsonl`.
+/// The end of the name of a session file of Claude Code, plain and packed.
+const CLAUDE_ENDS: [&str; 3] = [".jsonl", ".jsonl.gz", ".jsonl.zst"];
+
+/// The files of a Cline task: its conversation, and the interface, which has the usage.
+const CLINE_HISTORY: &str = "api_conversation_history.json";
+const CLINE_INTERFACE: &str = "ui_messages.json";
+
+/// The most lines of a subagent's file in which its session is named.
+const LINES_WITH_SESSION: usize = 20;
+
+/// The files whose import covers this one, if they exist. A Claude Code session covers those of its subagents:
+/// `SESSION/subagents/*.jsonl`, in older versions `agent-*.jsonl` beside it. The conversation of a Cline task covers the
+/// interface.
+pub fn covering_files(file: &Path) -> Vec<PathBuf> {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    if name == CLINE_INTERFACE {
+        return vec![file.with_file_name(CLINE_HISTORY)];
+    }
+    if !CLAUDE_ENDS.iter().any(|end| name.ends_with(end)) {
+        return Vec::new();
+    }
+    let dir = file.parent().filter(|dir| dir.file_name().is_some_and(|name| name == "subagents"));
+    let session = match dir.and_then(Path::parent) {
+        Some(session) => Some(session.to_owned()),
+        None if name.starts_with("agent-") => session_of(file).map(|session| file.with_file_name(session)),
+        None => None,
+    };
+    let Some(session) = session else {
+        return Vec::new();
+    };
+    let name = session.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    CLAUDE_ENDS.iter().map(|end| session.with_file_name(format!("{name}{end}"))).collect()
+}
+
+/// The session that the records of a file name.
+fn session_of(file: &Path) -> Option<String> {
+    let recording = Recording::open(file).ok()?;
+    let lines = recording.reader().ok()?.take(1 << 20).lines().take(LINES_WITH_SESSION);
+    let records = lines.map_while(Result::ok).filter_map(|line| serde_json::from_str::<serde_json::Value>(&line).ok());
+    let named = records.filter_map(|record| record.get("sessionId")?.as_str().map(str::to_owned)).next();
+    named.filter(|session| !session.is_empty() && !session.contains(['/', '\\']))
+}
+
+/// The recordings of a Claude Code session's subagents.
 fn subagents(session: &Path) -> anyhow::Result<Vec<Recording>> {
-    let name = session.file_name().unwrap_or_default().to_string_lossy();
-    let name = name.trim_end_matches(".gz").trim_end_matches(".zst");
-    let name = name.trim_end_matches(".jsonl");
-    let dir = session.with_file_name(name).join("subagents");
-    if !dir.is_dir() {
+    if !session.is_file() {
         return Ok(Vec::new());
     }
-    let reading = || format!("reading {}", dir.display());
+    let name = session.file_name().unwrap_or_default().to_string_lossy();
+    let stem = CLAUDE_ENDS.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(&name);
+    let beside = match session.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => dir,
+        _ => Path::new("."),
+    };
     let mut files = Vec::new();
-    for entry in std::fs::read_dir(&dir).with_context(reading)? {
-        let file = entry.with_context(reading)?.path();
-        if file.extension().is_some_and(|end| end == "jsonl") {
-            files.push(file);
+    for (dir, start) in [(beside.join(stem).join("subagents"), ""), (beside.to_owned(), "agent-")] {
+        if !dir.is_dir() {
+            continue;
+        }
+        let reading = || format!("reading {}", dir.display());
+        for entry in std::fs::read_dir(&dir).with_context(reading)? {
+            let file = entry.with_context(reading)?.path();
+            let is_named = file.file_name().is_some_and(|name| name.to_string_lossy().starts_with(start));
+            let covers = |covering: &PathBuf| covering.file_name() == session.file_name();
+            if is_named && file.is_file() && covering_files(&file).iter().any(covers) {
+                files.push(file);
+            }
         }
     }
     files.sort();
     files.iter().map(|file| Recording::open(file)).collect()
+}
+
+/// Takes the usage of a Cline task from its interface.
+fn take_cline_usage(session: &mut ImportedSession, history: &Path) {
+    if history.file_name().is_none_or(|name| name != CLINE_HISTORY) {
+        return;
+    }
+    let interface = Recording::open(&history.with_file_name(CLINE_INTERFACE));
+    let interface = interface.and_then(|interface| interface.sessions(Some("cline")));
+    for interface in interface.into_iter().flat_map(|imported| imported.sessions) {
+        let calls = interface.events.iter().filter_map(|event| match event {
+            Recorded::Api { usage, model, .. } if *usage != TokenUsage::default() => Some((model, usage)),
+            _ => None,
+        });
+        session.totals.extend(calls.map(|(model, usage)| {
+            let model = [model, &session.model].into_iter().find(|model| !model.is_empty());
+            let model = model.cloned().unwrap_or_default();
+            ReportedTotal { model, usage: Some(*usage), dollars: None }
+        }));
+        session.totals.extend(interface.totals);
+    }
 }
 
 /// Copies a source into a temporary file, which is removed when it is dropped.
@@ -218,6 +297,42 @@ mod tests {
         let path = dir.path().join("a.jsonl");
         std::fs::write(&path, b"a\xffb\n").unwrap();
         assert_eq!(Recording::open(&path).unwrap().text().unwrap(), "a\u{fffd}b\n");
+    }
+
+    /// A line of Claude Code: an answer with a call of a million tokens in all.
+    fn answer(session: &str, id: &str, subagent: Option<&str>) -> String {
+        let call = serde_json::json!({"type": "tool_use", "id": format!("t{id}"), "name": "Read", "input": {"file_path": "/w/p/a"}});
+        let message = serde_json::json!({"id": id, "role": "assistant", "model": "m", "content": [call], "usage": {"input_tokens": 1_000_000}});
+        let line = serde_json::json!({"type": "assistant", "uuid": id, "sessionId": session, "cwd": "/w/p", "isSidechain": subagent.is_some(), "agentId": subagent, "timestamp": "2026-06-01T10:00:00Z", "message": message});
+        format!("{line}\n")
+    }
+
+    fn answers(path: &Path) -> usize {
+        let imported = Recording::open(path).unwrap().sessions(None).unwrap();
+        let events = imported.sessions.iter().flat_map(|session| &session.events);
+        events.filter(|event| matches!(event, Recorded::Api { .. })).count()
+    }
+
+    #[test]
+    fn a_session_covers_its_subagents_in_both_layouts_plain_and_packed() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir_all(at("s1/subagents")).unwrap();
+        std::fs::write(at("s1.jsonl"), answer("s1", "m1", None)).unwrap();
+        std::fs::write(at("s2.jsonl"), answer("s2", "m2", None)).unwrap();
+        std::fs::write(at("s1/subagents/agent-x1.jsonl"), answer("s1", "m3", Some("x1"))).unwrap();
+        let mut packer =
+            GzEncoder::new(File::create(at("s1/subagents/agent-x2.jsonl.gz")).unwrap(), Compression::fast());
+        packer.write_all(answer("s1", "m4", Some("x2")).as_bytes()).unwrap();
+        packer.finish().unwrap();
+        std::fs::write(at("agent-x3.jsonl"), answer("s1", "m5", Some("x3"))).unwrap();
+        assert_eq!(answers(&at("s1.jsonl")), 4);
+        assert_eq!(answers(&at("s2.jsonl")), 1);
+        for subagent in ["s1/subagents/agent-x1.jsonl", "s1/subagents/agent-x2.jsonl.gz", "agent-x3.jsonl"] {
+            assert!(covering_files(&at(subagent)).contains(&at("s1.jsonl")), "{subagent}");
+        }
+        assert_eq!(covering_files(&at("s1.jsonl")), Vec::<PathBuf>::new());
+        assert_eq!(covering_files(&at("ui_messages.json")), [at("api_conversation_history.json")]);
     }
 
     #[test]

@@ -27,6 +27,7 @@ use crate::interrupt::Interrupt;
 use crate::plan::BASELINE;
 use crate::progress_line::ProgressLine;
 use crate::reporting::{OwnPolicy, ReportInputs};
+use crate::session_copies::KnownCalls;
 use crate::session_files::{AgentHome, SessionPlace, newest, session_files};
 use crate::sessions::format_names;
 
@@ -102,6 +103,8 @@ struct Tried {
     agent: String,
     model: String,
     unreadable: u64,
+    /// Answers and calls that count in another of the sessions.
+    copied: u64,
     calls: u64,
     replayed: u64,
     /// Why calls cannot be replayed, with their number.
@@ -126,9 +129,10 @@ impl TrySession {
             Ok(ExitCode::from(130))
         };
         let mut tried: Vec<Tried> = Vec::new();
+        let mut known = KnownCalls::default();
         let mut failed = 0;
         for file in &files {
-            match self.sessions_of(file, &prices) {
+            match self.sessions_of(file, &prices, &mut known) {
                 Ok(sessions) => tried.extend(sessions),
                 Err(error) if files.len() == 1 => return Err(error),
                 Err(error) => {
@@ -208,11 +212,13 @@ impl TrySession {
         session_files(&self.sessions)
     }
 
-    fn sessions_of(&self, place: &SessionPlace, prices: &Prices) -> anyhow::Result<Vec<Tried>> {
+    fn sessions_of(&self, place: &SessionPlace, prices: &Prices, known: &mut KnownCalls) -> anyhow::Result<Vec<Tried>> {
         let _line = ProgressLine::moving(&format!("reading {}", place.name()));
-        let imported = place.open()?.sessions(self.format.as_deref())?;
+        let mut imported = place.open()?.sessions(self.format.as_deref())?;
         let several = imported.sessions.len() > 1;
-        let sessions = (1..).zip(&imported.sessions).map(|(row, session)| {
+        let copies_history = imported.importer.id() == "claude-code";
+        let sessions = (1..).zip(&mut imported.sessions).map(|(row, session)| {
+            let copied = if copies_history { known.remove_copies(session) } else { 0 };
             let name = match several {
                 true => format!("{} row {row}", place.name()),
                 false => place.name(),
@@ -232,8 +238,11 @@ impl TrySession {
             let (trace, _) = trace(session, &origin, Fidelity::Shape).map_err(|lost| anyhow!(lost))?;
             let mut tried = tried(session, trace, prices);
             tried.name = name;
+            tried.copied = copied;
             tried.format = imported.importer.id();
-            tried.lacks = imported.importer.lacks();
+            // The usage can have come from the file beside it.
+            let is_there = |lacks: &str| lacks.starts_with("usage") && !tried.bills.is_empty();
+            tried.lacks = imported.importer.lacks().filter(|lacks| !is_there(lacks));
             Ok(tried)
         });
         sessions.collect()
@@ -459,6 +468,7 @@ fn tried(session: &ImportedSession, trace: Trace, prices: &Prices) -> Tried {
         agent: session.agent.clone(),
         model: session.model.clone(),
         unreadable: session.unreadable_lines,
+        copied: 0,
         calls,
         replayed,
         causes: Coverage::of(&trace).causes,
@@ -510,6 +520,10 @@ fn page(number: usize, session: &Tried) -> String {
     text += &not_replayed(&session.causes);
     if let Some(why) = &session.idle {
         text += &format!("   nothing to replay: {why}\n");
+    }
+    if session.copied > 0 {
+        let copies = "of its answers and calls are copies, and count in another of these sessions";
+        text += &format!("   copied         {} {copies}\n", session.copied);
     }
     if session.unreadable > 0 {
         text += &format!("   not readable   {} records\n", session.unreadable);
@@ -650,6 +664,82 @@ mod tests {
         assert_eq!(sections(45.0), expected);
     }
 
+    fn tried_files(files: &[&Path]) -> Vec<Tried> {
+        let options = TrySession {
+            sessions: Vec::new(),
+            session: None,
+            format: None,
+            no_replay: false,
+            budget: 1.0,
+            results: PathBuf::new(),
+            prices: PriceList::default(),
+        };
+        let arguments: Vec<PathBuf> = files.iter().map(|file| (*file).to_owned()).collect();
+        let places = session_files(&arguments).unwrap();
+        let mut known = KnownCalls::default();
+        let sessions = places.iter().map(|place| options.sessions_of(place, &Prices::built_in().unwrap(), &mut known));
+        sessions.flat_map(Result::unwrap).collect()
+    }
+
+    /// Lines of Claude Code: an answer with a call, and its result.
+    fn claude_call(session: &str, id: &str, model: &str, time: &str, usage: serde_json::Value) -> String {
+        let path = format!("/w/p/{id}.txt");
+        let call = serde_json::json!({"type": "tool_use", "id": format!("t{id}"), "name": "Read", "input": {"file_path": path}});
+        let result = serde_json::json!({"type": "tool_result", "tool_use_id": format!("t{id}"), "content": "one"});
+        let file = serde_json::json!({"file": {"filePath": path, "content": "one\n", "startLine": 1, "totalLines": 2}});
+        let lines = [
+            serde_json::json!({"type": "assistant", "uuid": format!("{session}a{id}"), "sessionId": session, "cwd": "/w/p", "timestamp": time, "message": {"id": id, "role": "assistant", "model": model, "content": [call], "usage": usage}}),
+            serde_json::json!({"type": "user", "uuid": format!("{session}u{id}"), "sessionId": session, "cwd": "/w/p", "timestamp": time, "message": {"role": "user", "content": [result]}, "toolUseResult": file}),
+        ];
+        lines.iter().map(|line| format!("{line}\n")).collect()
+    }
+
+    #[test]
+    fn a_fork_counts_its_own_calls_and_the_sum_counts_each_call_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let million = serde_json::json!({"input_tokens": 1_000_000});
+        let call = |session: &str, id: &str, second: u64| {
+            claude_call(session, id, "claude-opus-4-6", &format!("2026-06-01T10:00:0{second}Z"), million.clone())
+        };
+        let [first, fork] = ["s1.jsonl", "s2.jsonl"].map(|name| dir.path().join(name));
+        std::fs::write(&first, call("s1", "m1", 1)).unwrap();
+        std::fs::write(&fork, call("s2", "m1", 1) + &call("s2", "m2", 2)).unwrap();
+        let tried = tried_files(&[dir.path()]);
+        let sum = together(&tried);
+        assert!(sum.starts_with("2 sessions: $10.00 as reported; 2 of 2 tool calls"), "{sum}");
+        let shown = page(2, &tried[1]);
+        assert!(shown.contains("on claude-opus-4-6: $5.00") && shown.contains("copied         2 of"), "{shown}");
+        // Alone, it has all calls.
+        let tried = tried_files(&[&fork]);
+        let shown = page(1, &tried[0]);
+        assert!(shown.contains("on claude-opus-4-6: $10.00") && !shown.contains("copied"), "{shown}");
+        // An equal number of tokens at another time is no copy.
+        std::fs::write(&fork, call("s2", "m1", 3)).unwrap();
+        assert!(together(&tried_files(&[dir.path()])).starts_with("2 sessions: $10.00"));
+    }
+
+    #[test]
+    fn a_cline_task_has_the_usage_of_its_interface() {
+        let dir = tempfile::tempdir().unwrap();
+        let task = serde_json::json!([
+            {"role": "user", "content": [{"type": "text", "text": "<task>\nLook.\n</task>"}]},
+            {"role": "assistant", "modelInfo": {"modelId": "claude-opus-4-6"}, "content": [{"type": "tool_use", "id": "t1", "name": "read_file", "input": {"path": "/w/p/a.txt"}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "one"}]},
+        ]);
+        let request = serde_json::json!({"tokensIn": 1_000_000, "tokensOut": 0, "cost": 4.5}).to_string();
+        let interface = serde_json::json!([
+            {"ts": 1_780_000_000_000_u64, "type": "say", "say": "task", "text": "Look."},
+            {"ts": 1_780_000_000_000_u64, "type": "say", "say": "api_req_started", "text": request},
+        ]);
+        std::fs::write(dir.path().join("api_conversation_history.json"), task.to_string()).unwrap();
+        std::fs::write(dir.path().join("ui_messages.json"), interface.to_string()).unwrap();
+        let tried = tried_files(&[dir.path()]);
+        assert_eq!((tried.len(), tried[0].calls), (1, 1));
+        let shown = page(1, &tried[0]);
+        let expected = ["1,000,000 tokens in", "on claude-opus-4-6: $5.00"];
+        assert!(expected.iter().all(|words| shown.contains(words)) && !shown.contains("lacks"), "{shown}");
+    }
+
     #[test]
     fn a_session_without_calls_of_tools_keeps_its_tokens() {
         let text = r#"{"role":"user","content":"Hello."}
@@ -658,16 +748,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("s.jsonl");
         std::fs::write(&file, text).unwrap();
-        let options = TrySession {
-            sessions: vec![file.clone()],
-            session: None,
-            format: None,
-            no_replay: false,
-            budget: 1.0,
-            results: dir.path().join("results"),
-            prices: PriceList::default(),
-        };
-        let tried = options.sessions_of(&SessionPlace::File(file), &Prices::built_in().unwrap()).unwrap();
+        let tried = tried_files(&[&file]);
         let shown = page(1, &tried[0]);
         assert!(shown.contains("nothing to replay: no tool call"), "{shown}");
         assert!(shown.contains("1,000,000 tokens in") || shown.contains("1000000 tokens in"), "{shown}");
