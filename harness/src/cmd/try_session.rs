@@ -16,7 +16,7 @@ use workloads::compile::counted;
 use workloads::conversation::{of_subagents, of_trace};
 use workloads::import::coverage::Coverage;
 use workloads::import::{ImportedSession, Recorded, TraceOrigin, trace};
-use workloads::trace::{Fidelity, Trace, TraceSource};
+use workloads::trace::{Fidelity, TokenUsage, Trace, TraceSource};
 
 use super::format::ScreenFormat;
 use super::run::{Options, RunOutcome, conclude};
@@ -481,25 +481,58 @@ fn tried(session: &ImportedSession, trace: Trace, prices: &Prices) -> Tried {
     }
 }
 
-/// The usage that a recording reports: of each call of the model, or else in all.
+/// The usage that a recording reports: of each call of the model, and what it states in all beyond these.
 fn reported(session: &ImportedSession) -> Vec<(&str, ReportedTokens)> {
-    let tokens = |usage: &workloads::trace::TokenUsage| ReportedTokens {
+    let mut calls: Vec<(&str, ReportedTokens)> = Vec::new();
+    for event in &session.events {
+        if let Recorded::Api { usage, model, .. } = event
+            && *usage != TokenUsage::default()
+        {
+            calls.push((model.as_str(), tokens(usage)));
+        }
+    }
+    let mut unreported = Vec::new();
+    for total in &session.totals {
+        let Some(usage) = &total.usage else {
+            continue;
+        };
+        let mut of_model = calls.iter().filter(|(model, _)| *model == total.model).peekable();
+        // A total under another name than that of the calls can be theirs.
+        if of_model.peek().is_none() && !calls.is_empty() {
+            continue;
+        }
+        let mut known = ReportedTokens::default();
+        of_model.for_each(|(_, tokens)| known.add(tokens));
+        let tokens = beyond(&tokens(usage), &known);
+        unreported.push((total.model.as_str(), tokens));
+    }
+    calls.extend(unreported.into_iter().filter(|(_, tokens)| *tokens != ReportedTokens::default()));
+    calls
+}
+
+fn tokens(usage: &TokenUsage) -> ReportedTokens {
+    ReportedTokens {
         uncached: usage.uncached,
         cache_read: usage.cache_read,
         cache_write_5m: usage.cache_write_5m,
         cache_write_1h: usage.cache_write_1h,
         output: usage.output,
-    };
-    let calls = session.events.iter().filter_map(|event| match event {
-        Recorded::Api { usage, model, .. } => Some((model.as_str(), tokens(usage))),
-        _ => None,
-    });
-    let calls: Vec<_> = calls.filter(|(_, tokens)| tokens.prompt() + tokens.output > 0).collect();
-    if !calls.is_empty() {
-        return calls;
     }
-    let totals = session.totals.iter();
-    totals.filter_map(|total| Some((total.model.as_str(), tokens(&total.usage?)))).collect()
+}
+
+/// What a total has beyond the sum of the calls. If a part of the calls' prompts exceeds the total's, the two divide
+/// prompts differently, and only the output is compared.
+fn beyond(total: &ReportedTokens, calls: &ReportedTokens) -> ReportedTokens {
+    let prompt = || {
+        Some(ReportedTokens {
+            uncached: total.uncached.checked_sub(calls.uncached)?,
+            cache_read: total.cache_read.checked_sub(calls.cache_read)?,
+            cache_write_5m: total.cache_write_5m.checked_sub(calls.cache_write_5m)?,
+            cache_write_1h: total.cache_write_1h.checked_sub(calls.cache_write_1h)?,
+            output: 0,
+        })
+    };
+    ReportedTokens { output: total.output.saturating_sub(calls.output), ..prompt().unwrap_or_default() }
 }
 
 /// The day of a time in milliseconds.
@@ -736,8 +769,23 @@ mod tests {
         let tried = tried_files(&[dir.path()]);
         assert_eq!((tried.len(), tried[0].calls), (1, 1));
         let shown = page(1, &tried[0]);
-        let expected = ["1,000,000 tokens in", "on claude-opus-4-6: $5.00"];
+        let expected = ["1,000,000 tokens in", "on claude-opus-4-6: $5.00", "itself states $4.50"];
         assert!(expected.iter().all(|words| shown.contains(words)) && !shown.contains("lacks"), "{shown}");
+    }
+
+    #[test]
+    fn tokens_that_only_the_total_states_count() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("s1.jsonl");
+        let usage = serde_json::json!({"input_tokens": 100_000, "output_tokens": 2});
+        let end = serde_json::json!({"type": "result", "session_id": "s1", "total_cost_usd": 1.25, "modelUsage": {
+            "claude-opus-4-6": {"inputTokens": 100_000, "outputTokens": 20_000}}});
+        let text = claude_call("s1", "m1", "claude-opus-4-6", "2026-06-01T10:00:00Z", usage);
+        std::fs::write(&file, format!("{text}{end}\n")).unwrap();
+        let shown = page(1, &tried_files(&[&file])[0]);
+        // 100,000 tokens at $5 and 20,000 at $25 a million.
+        let expected = ["100,000 tokens in", "20,000 out", "on claude-opus-4-6: $1.00\n", "itself states $1.25\n"];
+        assert!(expected.iter().all(|words| shown.contains(words)), "{shown}");
     }
 
     #[test]

@@ -10,13 +10,14 @@ use std::io::BufRead;
 use serde_json::Value;
 
 use super::detect::Head;
+use super::json::token_count;
 use super::records::{Damage, each_line};
 use super::roots::is_windows;
 use super::shell::{self, Platform, ShellCommand};
 use super::spill::{Spill, SpilledText};
 use super::{
-    Clock, Hunk, ImportedSession, Importer, Recorded, RecordedCall, RecordedResult, Replacement, SeenContent, shell_op,
-    text,
+    Clock, Hunk, ImportedSession, Importer, Recorded, RecordedCall, RecordedResult, Replacement, ReportedTotal,
+    SeenContent, shell_op, text,
 };
 use crate::trace::{CallError, Extra, Op, TokenUsage};
 use inputs::sha256;
@@ -58,7 +59,7 @@ impl Importer for ClaudeCode {
 /// Types of records that hold no call and no message.
 const WITHOUT_CALLS: &str = "agent-color agent-name agent-setting ai-title attribution-snapshot \
     attachment content-replacement custom-title file-history-snapshot frame-link last-prompt marble-origami-commit \
-    marble-origami-snapshot mode permission-mode pr-link progress queue-operation rate_limit_event result speculation-accept \
+    marble-origami-snapshot mode permission-mode pr-link progress queue-operation rate_limit_event speculation-accept \
     stream_event summary system tag task-summary tool_progress tool_use_summary worktree-state";
 
 /// Reads a session file, and the files of its subagents in `SESSION/subagents/`, in the order of time.
@@ -198,6 +199,7 @@ impl Reader {
                 let time = text(line, "timestamp").unwrap_or_default();
                 self.enters(time, &added, true, images);
             }
+            Some("result") => self.stated(line),
             Some(known) if shell::programs::lists(WITHOUT_CALLS, known) => {}
             other => {
                 let name = other.unwrap_or("none").to_owned();
@@ -251,6 +253,28 @@ impl Reader {
                 self.session.events.push(Recorded::Call(call));
             }
         }
+    }
+
+    /// What `claude -p` states at its end: tokens by model, and dollars, of all queries so far. The lines of answers were
+    /// written when these began, and lack most of the output.
+    fn stated(&mut self, result: &Value) {
+        let models = result["modelUsage"].as_object().into_iter().flatten();
+        let models = models.map(|(model, used)| {
+            let count = |key: &str| token_count(&used[key]);
+            let usage = TokenUsage {
+                uncached: count("inputTokens"),
+                cache_read: count("cacheReadInputTokens"),
+                cache_write_5m: count("cacheCreationInputTokens"),
+                output: count("outputTokens"),
+                ..TokenUsage::default()
+            };
+            // Answers name the model without the size of its context.
+            let model = model.trim_end_matches("[1m]").to_owned();
+            ReportedTotal { model, usage: Some(usage), dollars: None }
+        });
+        let dollars = result["total_cost_usd"].as_f64().filter(|dollars| dollars.is_finite() && *dollars >= 0.0);
+        let all = dollars.map(|_| ReportedTotal { dollars, ..ReportedTotal::default() });
+        self.session.totals = models.chain(all).collect();
     }
 
     /// Counts an API response once, although it spans several lines, and keeps the usage of the last line.

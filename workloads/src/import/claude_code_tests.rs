@@ -534,3 +534,28 @@ fn attachments_images_and_hidden_thinking_are_in_the_context() {
         ["user 0 2", "client 1 4", "client 1 4", "client 1 2", "api 735 ", "api 4 claude-haiku-4-5", "client 1 800",]
     );
 }
+
+#[test]
+fn the_end_of_a_query_states_tokens_and_dollars() {
+    let line = |line: Value| format!("{line}\n");
+    let end = |output: u64, dollars: f64| {
+        line(json!({"type": "result", "session_id": "s", "total_cost_usd": dollars, "modelUsage": {
+            "claude-opus-4-6[1m]": {"inputTokens": 30, "outputTokens": output, "cacheReadInputTokens": 7, "cacheCreationInputTokens": 5, "costUSD": dollars}}}))
+    };
+    let usage = json!({"input_tokens": 3, "output_tokens": 2});
+    let text = line(json!({"type": "system", "subtype": "init", "cwd": "/w/p", "session_id": "s", "uuid": "u0"}))
+        + &line(json!({"type": "assistant", "session_id": "s", "uuid": "u1", "message": {
+            "id": "m1", "role": "assistant", "model": "claude-opus-4-6", "content": [], "usage": usage}}))
+        + &end(40, 0.5)
+        + &end(400, 1.25);
+    let session = claude_code::read(&mut text.as_bytes(), &mut []).unwrap();
+    let totals = session.totals.iter().map(|total| {
+        (
+            total.model.as_str(),
+            total.usage.map(|usage| (usage.uncached, usage.cache_read, usage.cache_write_5m, usage.output)),
+            total.dollars,
+        )
+    });
+    let totals: Vec<_> = totals.collect();
+    assert_eq!(totals, [("claude-opus-4-6", Some((30, 7, 5, 400)), None), ("", None, Some(1.25))]);
+}

@@ -167,6 +167,7 @@ impl Reader {
                     output: count("tokensOut"),
                     ..TokenUsage::default()
                 });
+                self.recorder.cost(&request["cost"]);
             }
             Some("text") => self.recorder.said(said, ""),
             Some("reasoning") => self.recorder.said("", said),
@@ -312,7 +313,7 @@ fn fields(body: &str) -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
-    use crate::import::testing::{calls, imported, usages};
+    use crate::import::testing::{calls, imported, stated, usages};
     use serde_json::json;
 
     #[test]
@@ -344,9 +345,13 @@ mod tests {
         let interface = json!([
             {"ts": 1_769_000_000_000_u64, "type": "say", "say": "task", "text": "Change it."},
             {"ts": 1_769_000_001_000_u64, "type": "say", "say": "api_req_started",
-                "text": json!({"tokensIn": 5, "tokensOut": 6, "cacheWrites": 7, "cacheReads": 8}).to_string()},
+                "text": json!({"tokensIn": 5, "tokensOut": 6, "cacheWrites": 7, "cacheReads": 8, "cost": 0.5}).to_string()},
+            {"ts": 1_769_000_002_000_u64, "type": "say", "say": "api_req_started",
+                "text": json!({"tokensIn": 1, "tokensOut": 1, "cost": 0.25}).to_string()},
         ]);
-        assert_eq!(usages(&imported("cline", &interface.to_string())), [" 5+8+7 6"]);
+        let session = imported("cline", &interface.to_string());
+        assert_eq!(usages(&session), [" 5+8+7 6", " 1+0 1"]);
+        assert_eq!(stated(&session), Some(0.75));
     }
 
     #[test]

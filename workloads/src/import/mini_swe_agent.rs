@@ -41,6 +41,7 @@ impl Importer for MiniSweAgent {
         let mut recorder = Recorder::new(format!("mini-swe-agent {version}"));
         let config = &info["config"];
         recorder.directory(text(&config["environment"], "cwd").unwrap_or_default());
+        recorder.cost(&info["model_stats"]["instance_cost"]);
         let messages = file["messages"].as_array().or_else(|| file.as_array());
         let messages = messages.ok_or("has no list `messages`")?;
         let mut open: Vec<String> = Vec::new();
@@ -160,8 +161,15 @@ fn result(message: &Value, shown: String) -> Answer {
 
 #[cfg(test)]
 mod tests {
-    use crate::import::testing::{calls, imported, usages};
+    use crate::import::testing::{calls, imported, stated, usages};
     use serde_json::json;
+
+    #[test]
+    fn the_cost_of_the_instance_is_stated() {
+        let file = json!({"info": {"mini_version": "2.1.0", "model_stats": {"api_calls": 2, "instance_cost": 0.075}},
+            "messages": [{"role": "user", "content": "Fix it."}, {"role": "assistant", "content": "Done."}]});
+        assert_eq!(stated(&imported("mini-swe-agent", &file.to_string())), Some(0.075));
+    }
 
     #[test]
     fn commands_in_fenced_blocks_and_in_tool_calls_are_calls() {

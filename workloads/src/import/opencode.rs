@@ -86,6 +86,8 @@ fn message(recorder: &mut Recorder, message: &Value) {
     if !has_steps {
         recorder.usage(usage(&info["tokens"]));
     }
+    // The cost of the message is the sum of its steps.
+    recorder.cost(&info["cost"]);
     recorder.end_answer();
 }
 
@@ -97,6 +99,9 @@ fn part(recorder: &mut Recorder, part: &Value, is_export: bool) {
         Some("step-finish") => {
             recorder.model(text(part, "modelID").unwrap_or_default());
             recorder.usage(usage(&part["tokens"]));
+            if !is_export {
+                recorder.cost(&part["cost"]);
+            }
             recorder.end_answer();
         }
         Some("compaction") => recorder.compact(0),
@@ -156,7 +161,7 @@ fn usage(tokens: &Value) -> TokenUsage {
 mod tests {
     use super::*;
     use crate::import::Recorded;
-    use crate::import::testing::{calls, imported, usages};
+    use crate::import::testing::{calls, imported, stated, usages};
     use serde_json::json;
 
     #[test]
@@ -166,15 +171,15 @@ mod tests {
         let diff = json!({"filediff": {"before": "one\ntwo\n"}});
         let file = json!({"info": {"id": "s", "version": "1.1.0", "directory": "/w/p"}, "messages": [
             {"info": {"role": "user"}, "parts": [{"type": "text", "text": "Change it."}]},
-            {"info": {"role": "assistant", "modelID": "claude-sonnet-4-6", "providerID": "anthropic"}, "parts": [
+            {"info": {"role": "assistant", "modelID": "claude-sonnet-4-6", "providerID": "anthropic", "cost": 0.75}, "parts": [
                 {"type": "step-start"}, {"type": "text", "text": "I look."},
                 tool("c1", "read", json!({"filePath": "/w/p/a.txt"}), read, json!({})),
                 tool("c1", "read", json!({"filePath": "/w/p/a.txt"}), read, json!({})),
-                {"type": "step-finish", "tokens": {"input": 10, "output": 5, "reasoning": 2, "cache": {"read": 90, "write": 4}}},
+                {"type": "step-finish", "cost": 0.5, "tokens": {"input": 10, "output": 5, "reasoning": 2, "cache": {"read": 90, "write": 4}}},
                 {"type": "step-start"},
                 tool("c2", "edit", json!({"filePath": "/w/p/a.txt", "oldString": "one", "newString": "1"}), "ok", diff),
                 tool("c3", "bash", json!({"command": "ls", "workdir": "/w/p"}), "a.txt\n", json!({"output": "a.txt\n", "exit": 0})),
-                {"type": "step-finish", "tokens": {"total": 108, "input": 1, "output": 3, "reasoning": 2, "cache": {"read": 104, "write": 0}}},
+                {"type": "step-finish", "cost": 0.25, "tokens": {"total": 108, "input": 1, "output": 3, "reasoning": 2, "cache": {"read": 104, "write": 0}}},
             ]},
         ]});
         let session = imported("opencode", &file.to_string());
@@ -189,6 +194,7 @@ mod tests {
             ]
         );
         assert_eq!(usages(&session), ["claude-sonnet-4-6 10+90+4 7", "claude-sonnet-4-6 1+104 3"]);
+        assert_eq!(stated(&session), Some(0.75), "the cost of the message is that of its steps");
         let answers = session.events.iter().filter(|event| matches!(event, Recorded::Api { .. }));
         assert_eq!(answers.count(), 2, "a step is one call of the model");
         let events: Vec<Value> = ["step_start", "tool_use", "step_finish"]
@@ -196,7 +202,7 @@ mod tests {
             .zip([
                 json!({"type": "step-start"}),
                 tool("c1", "bash", json!({"command": "ls"}), "a\n", json!({})),
-                json!({"type": "step-finish", "tokens": {"input": 3, "output": 1, "cache": {"read": 0, "write": 0}}}),
+                json!({"type": "step-finish", "cost": 0.125, "tokens": {"input": 3, "output": 1, "cache": {"read": 0, "write": 0}}}),
             ])
             .map(|(kind, part)| json!({"type": kind, "sessionID": "s", "part": part}))
             .collect();
@@ -206,5 +212,6 @@ mod tests {
             (calls(&session), usages(&session)),
             (vec!["bash exec: ls -> a\n".to_owned()], vec![" 3+0 1".to_owned()])
         );
+        assert_eq!(stated(&session), Some(0.125));
     }
 }

@@ -43,7 +43,10 @@ fn line(recorder: &mut Recorder, record: &Value) {
     match text(record, "type") {
         Some("session") => recorder.directory(text(record, "cwd").unwrap_or_default()),
         Some("model_change") => recorder.model(text(record, "modelId").unwrap_or_default()),
-        Some("message") => message(recorder, &record["message"]),
+        Some("message") => {
+            message(recorder, &record["message"]);
+            recorder.cost(&record["message"]["usage"]["cost"]["total"]);
+        }
         Some("compaction") => recorder.compact(token_count(&record["tokensBefore"])),
         _ => {}
     }
@@ -51,7 +54,7 @@ fn line(recorder: &mut Recorder, record: &Value) {
 
 #[cfg(test)]
 mod tests {
-    use crate::import::testing::{calls, imported, usages};
+    use crate::import::testing::{calls, imported, stated, usages};
 
     #[test]
     fn a_session_gives_its_calls_and_usage() {
@@ -59,11 +62,12 @@ mod tests {
             "pi",
             r#"{"type":"session","version":3,"id":"s","timestamp":"2026-05-16T00:14:30.481Z","cwd":"/w/p"}
 {"type":"message","id":"a","message":{"role":"user","content":[{"type":"text","text":"Look."}]}}
-{"type":"message","id":"b","message":{"role":"assistant","model":"gpt-5.5","content":[{"type":"text","text":"I look."},{"type":"toolCall","id":"c1","name":"read","arguments":{"path":"a.txt"}}],"usage":{"input":10,"output":3,"cacheRead":50,"cacheWrite":2,"totalTokens":65}}}
+{"type":"message","id":"b","message":{"role":"assistant","model":"gpt-5.5","content":[{"type":"text","text":"I look."},{"type":"toolCall","id":"c1","name":"read","arguments":{"path":"a.txt"}}],"usage":{"input":10,"output":3,"cacheRead":50,"cacheWrite":2,"totalTokens":65,"cost":{"input":0.1,"output":0.2,"total":0.3}}}}
 {"type":"message","id":"c","message":{"role":"toolResult","toolCallId":"c1","toolName":"read","content":[{"type":"text","text":"one\n"}],"isError":false}}
 "#,
         );
         assert_eq!(calls(&session), ["read read a.txt: whole one\n"]);
         assert_eq!(usages(&session), ["gpt-5.5 10+50+2 3"]);
+        assert_eq!(stated(&session), Some(0.3));
     }
 }

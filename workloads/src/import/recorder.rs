@@ -36,6 +36,8 @@ pub(super) struct Recorder {
     ids: HashSet<String>,
     /// For sources that use an identity again: the identity here of each one's last call.
     renamed: HashMap<String, String>,
+    /// The sum of the dollars that the source states for each call of the model.
+    dollars: f64,
 }
 
 enum Item {
@@ -110,6 +112,7 @@ impl Recorder {
             has_model: true,
             ids: HashSet::new(),
             renamed: HashMap::new(),
+            dollars: 0.0,
         }
     }
 
@@ -336,6 +339,12 @@ impl Recorder {
         self.session.totals.push(total);
     }
 
+    /// Dollars that the source states for calls of the model. Their sum becomes a total.
+    pub(super) fn cost(&mut self, dollars: &Value) {
+        let dollars = dollars.as_f64().filter(|dollars| dollars.is_finite() && *dollars > 0.0);
+        self.dollars += dollars.unwrap_or(0.0);
+    }
+
     /// A compaction of the context.
     pub(super) fn compact(&mut self, pre_tok: u64) {
         self.end_answer();
@@ -356,6 +365,9 @@ impl Recorder {
     /// The session.
     pub(super) fn finish(mut self) -> ImportedSession {
         self.end_answer();
+        if self.dollars > 0.0 {
+            self.total(ReportedTotal { dollars: Some(self.dollars), ..ReportedTotal::default() });
+        }
         self.session.started_ms = self.clock.0;
         let items = std::mem::take(&mut self.items);
         if let Err(error) = self.place(items) {

@@ -81,6 +81,11 @@ pub(super) fn usages(session: &ImportedSession) -> Vec<String> {
     .collect()
 }
 
+/// The sum of the dollars that the recording states.
+pub(super) fn stated(session: &ImportedSession) -> Option<f64> {
+    session.totals.iter().filter_map(|total| total.dollars).reduce(|a, b| a + b)
+}
+
 #[test]
 fn the_importer_in_the_documents_reads_the_recording_in_the_documents() {
     use super::Importer;
