@@ -10,7 +10,8 @@ use clap::builder::PossibleValuesParser;
 use flate2::read::MultiGzDecoder;
 use inputs::files::{self, RECORDING};
 use inputs::sha256_of;
-use ruzstd::decoding::StreamingDecoder;
+use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
+use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use tempfile::NamedTempFile;
 use workloads::import::{IMPORTERS, ImportedSession, Importer, Recorded, ReportedTotal, claude_code, detect};
 use workloads::trace::TokenUsage;
@@ -77,9 +78,7 @@ impl Recording {
                 Some(copied(MultiGzDecoder::new(file), most, RECORDING.bytes()).with_context(unpacking)?)
             }
             [0x28, 0xb5, 0x2f, 0xfd] => {
-                let decoder =
-                    StreamingDecoder::new(file).map_err(|error| anyhow!("{error}")).with_context(unpacking)?;
-                Some(copied(decoder, most, RECORDING.bytes()).with_context(unpacking)?)
+                Some(copied(ZstdFrames::new(file), most, RECORDING.bytes()).with_context(unpacking)?)
             }
             _ if start == eval_archive::MAGIC => {
                 let archive = file.into_inner();
@@ -147,6 +146,48 @@ impl Recording {
         }
         let sha256 = sha256_of(&self.file).with_context(|| format!("reading {}", self.name))?;
         Ok(Imported { importer, sessions, sha256 })
+    }
+}
+
+/// Reads the frames of a file that is packed with zstd, one after the other.
+struct ZstdFrames<R> {
+    source: R,
+    decoder: FrameDecoder,
+    /// Whether the decoder is in a frame.
+    is_open: bool,
+}
+
+impl<R> ZstdFrames<R> {
+    fn new(source: R) -> Self {
+        Self { source, decoder: FrameDecoder::new(), is_open: false }
+    }
+}
+
+impl<R: BufRead> Read for ZstdFrames<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if self.is_open {
+                while self.decoder.can_collect() < buffer.len() && !self.decoder.is_finished() {
+                    let wanted = BlockDecodingStrategy::UptoBytes(buffer.len());
+                    self.decoder.decode_blocks(&mut self.source, wanted).map_err(io::Error::other)?;
+                }
+                let read = self.decoder.read(buffer)?;
+                if read > 0 || buffer.is_empty() {
+                    return Ok(read);
+                }
+                self.is_open = false;
+            }
+            if self.source.fill_buf()?.is_empty() {
+                return Ok(0);
+            }
+            match self.decoder.init(&mut self.source) {
+                Ok(()) => self.is_open = true,
+                Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::SkipFrame { length, .. })) => {
+                    io::copy(&mut self.source.by_ref().take(length.into()), &mut io::sink())?;
+                }
+                Err(error) => return Err(io::Error::other(error)),
+            }
+        }
     }
 }
 
@@ -299,6 +340,17 @@ mod tests {
         assert_eq!(Recording::open(&path).unwrap().text().unwrap(), "a\u{fffd}b\n");
     }
 
+    #[test]
+    fn text_after_a_packed_frame_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.zst");
+        let mut packed = ruzstd::encoding::compress_to_vec(&b"{}\n"[..], ruzstd::encoding::CompressionLevel::Fastest);
+        packed.extend(b"not packed");
+        std::fs::write(&path, packed).unwrap();
+        let refused = format!("{:#}", Recording::open(&path).err().unwrap());
+        assert!(refused.starts_with("unpacking ") && refused.contains("a.zst"), "{refused}");
+    }
+
     /// A line of Claude Code: an answer with a call of a million tokens in all.
     fn answer(session: &str, id: &str, subagent: Option<&str>) -> String {
         let call = serde_json::json!({"type": "tool_use", "id": format!("t{id}"), "name": "Read", "input": {"file_path": "/w/p/a"}});
@@ -348,7 +400,15 @@ mod tests {
         let zst = dir.path().join("a.zst");
         let packed = ruzstd::encoding::compress_to_vec(text.as_bytes(), ruzstd::encoding::CompressionLevel::Fastest);
         std::fs::write(&zst, packed).unwrap();
-        let digests = [plain, gz, zst].map(|path| {
+        // A file may hold several frames, some without content.
+        let frames = dir.path().join("b.zst");
+        let lines: Vec<&str> = text.split_inclusive('\n').collect();
+        let frame = |text: &str| {
+            ruzstd::encoding::compress_to_vec(text.as_bytes(), ruzstd::encoding::CompressionLevel::Fastest)
+        };
+        let skippable = b"\x50\x2a\x4d\x18\x03\x00\x00\x00abc".to_vec();
+        std::fs::write(&frames, [frame(lines[0]), skippable, frame(""), frame(lines[1])].concat()).unwrap();
+        let digests = [plain, gz, zst, frames].map(|path| {
             let imported = Recording::open(&path).unwrap().sessions(None).unwrap();
             assert_eq!(imported.importer.id(), "messages");
             imported.sha256
