@@ -32,8 +32,17 @@ pub struct ModelBill {
     pub tokens: ReportedTokens,
     /// The dollars, or why there are none.
     pub dollars: Result<f64, String>,
-    /// The row of the price list.
-    pub price: Option<String>,
+}
+
+/// The usage of a call, as the session's files report it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReportedCall<'a> {
+    /// The model's name in the recording; empty if the recording does not say.
+    pub model: &'a str,
+    /// The day of the call, such as `2026-11-21`.
+    pub day: String,
+    /// The tokens.
+    pub tokens: ReportedTokens,
 }
 
 /// The dollars that our ledger gives a session: an estimate, and the interval in which the reported dollars would lie.
@@ -48,29 +57,27 @@ pub struct LedgerEstimate {
     pub interval: (f64, f64),
 }
 
-/// Bills what each model used on the session's day. A call's own tokens select its tier.
-pub fn bill<'a>(
-    calls: impl IntoIterator<Item = (&'a str, ReportedTokens)>,
-    prices: &Prices,
-    day: &str,
-) -> Vec<ModelBill> {
+/// Bills what each model used, each call at the price of its day. A call's own tokens select its tier.
+pub fn bill<'a>(calls: impl IntoIterator<Item = ReportedCall<'a>>, prices: &Prices) -> Vec<ModelBill> {
     let mut all: BTreeMap<&str, ModelBill> = BTreeMap::new();
-    for (model, tokens) in calls {
-        let price = prices.of(model, day);
+    for ReportedCall { model, day, tokens } in calls {
+        let price = match model {
+            "" => Err("the recording does not name the model".to_owned()),
+            model => prices.of(model, &day),
+        };
         let bill = all.entry(model).or_insert_with(|| ModelBill {
             model: model.to_owned(),
             calls: 0,
             tokens: ReportedTokens::default(),
-            dollars: match (&price, model) {
-                (_, "") => Err("the recording does not name the model".to_owned()),
-                (price, _) => price.as_ref().map(|_| 0.0).map_err(Clone::clone),
-            },
-            price: price.as_ref().ok().map(|price| price.label()),
+            dollars: Ok(0.0),
         });
         bill.calls += 1;
         bill.tokens.add(&tokens);
-        if let (Ok(dollars), Ok(price)) = (&mut bill.dollars, price) {
-            *dollars += price.reported(&tokens);
+        if let Ok(dollars) = &mut bill.dollars {
+            match price {
+                Ok(price) => *dollars += price.reported(&tokens),
+                Err(why) => bill.dollars = Err(why),
+            }
         }
     }
     let mut bills: Vec<ModelBill> = all.into_values().collect();
@@ -83,8 +90,14 @@ pub fn bill<'a>(
 }
 
 /// The dollars that our ledger gives the conversations of a session; `None` without a call of a model, or if one of the
-/// models has no price. `model` is the session's model.
-pub fn estimate(conversations: &[Conversation], model: &str, prices: &Prices, day: &str) -> Option<LedgerEstimate> {
+/// models has no price. `model` is the session's model; `day` is the day of a time in milliseconds since its beginning.
+/// Every conversation counts as begun with the session.
+pub fn estimate(
+    conversations: &[Conversation],
+    model: &str,
+    prices: &Prices,
+    day: &dyn Fn(u64) -> String,
+) -> Option<LedgerEstimate> {
     let mut sum = LedgerEstimate::default();
     let mut is_measured = true;
     for conversation in conversations {
@@ -110,7 +123,12 @@ pub fn estimate(conversations: &[Conversation], model: &str, prices: &Prices, da
 /// The dollars of a conversation, each step on its model, and the part of them for output that the recording does not
 /// report. What the first call reports of its cache says how the client caches: for how long, and what other sessions
 /// share with it.
-fn of_calls(conversation: &Conversation, models: &[&str], prices: &Prices, day: &str) -> Option<(f64, f64)> {
+fn of_calls(
+    conversation: &Conversation,
+    models: &[&str],
+    prices: &Prices,
+    day: &dyn Fn(u64) -> String,
+) -> Option<(f64, f64)> {
     let Some(first) = models.first() else {
         return Some((0.0, 0.0));
     };
@@ -118,7 +136,7 @@ fn of_calls(conversation: &Conversation, models: &[&str], prices: &Prices, day: 
     let shared = reported.clone().next().map_or(0, |first| first.cached);
     let writes = reported.find(|reported| reported.written + reported.written_1h > 0);
     let hour =
-        writes.filter(|first| first.written_1h > 0).and_then(|_| prices.of(first, day).ok()?.cache(HOUR_MS).ok());
+        writes.filter(|first| first.written_1h > 0).and_then(|_| prices.of(first, &day(0)).ok()?.cache(HOUR_MS).ok());
     let (cache, ttl_ms) = match hour {
         Some(hour) => (hour, HOUR_MS),
         None => (Cache::FiveMinutes, tokens::TTL_MS),
@@ -129,8 +147,10 @@ fn of_calls(conversation: &Conversation, models: &[&str], prices: &Prices, day: 
     let (mut dollars, mut unreported) = (0.0, 0.0);
     let steps = conversation.steps.iter().zip(&account.calls).zip(models);
     let mut outputs = (0, 0);
+    let mut at = 0_u64;
     for (number, ((step, call), model)) in (0..).zip(steps) {
-        let price = prices.of(model, day).ok()?;
+        at = at.saturating_add(step.gap_ms);
+        let price = prices.of(model, &day(at)).ok()?;
         let scale = tokens::factor(model).per_o200k / factor.per_o200k;
         let scaled = |tokens: u64| (tokens as f64 * scale).round() as u64;
         let call = CallTokens {
@@ -174,7 +194,9 @@ mod tests {
             ("own-model", tokens(7, 8)),
             ("", tokens(1, 0)),
         ];
-        let bills = bill(calls, &prices, "2026-02-01");
+        let day = "2026-02-01";
+        let calls = calls.map(|(model, tokens)| ReportedCall { model, day: day.to_owned(), tokens });
+        let bills = bill(calls, &prices);
         let shown: Vec<(&str, u64, String)> = bills
             .iter()
             .map(|bill| {
@@ -192,6 +214,49 @@ mod tests {
         assert_eq!((own.tokens.uncached, own.tokens.output), (7, 8));
     }
 
+    const TWO_PRICES: &str = r#"
+        [[model]]
+        name = "m"
+        provider = "p"
+        effective_from = "2026-01-01"
+        source = "s"
+        retrieved = "2026-01-01"
+        input = 1.0
+        output = 0.0
+        cache_read = 1.0
+        [[model]]
+        name = "m"
+        provider = "p"
+        effective_from = "2026-01-02"
+        source = "s"
+        retrieved = "2026-01-02"
+        input = 0.25
+        output = 0.0
+        cache_read = 0.25"#;
+
+    #[test]
+    fn each_call_has_the_price_of_its_day() {
+        let prices = Prices::parse(std::path::Path::new("prices.toml"), TWO_PRICES).unwrap();
+        let call = |day: &str, uncached| ReportedCall {
+            model: "m",
+            day: day.to_owned(),
+            tokens: ReportedTokens { uncached, ..ReportedTokens::default() },
+        };
+        let bills = bill([call("2026-01-01", 1_000_000), call("2026-01-02", 1_000_000)], &prices);
+        assert_eq!(bills.len(), 1);
+        assert_eq!((bills[0].calls, bills[0].dollars.clone()), (2, Ok(1.25)));
+        // A day without a price leaves the sum unknown.
+        let bills = bill([call("2026-01-01", 1), call("2025-12-31", 1)], &prices);
+        assert!(bills[0].dollars.as_ref().is_err_and(|why| why.contains("no price on 2025-12-31")), "{bills:?}");
+        // The ledger's steps have days, too: the second one is a day after the first.
+        let step = |gap_ms| Step { gap_ms, enters: vec![Part::new(PartKind::Result, 1_000_000)], ..Step::default() };
+        let both = [Conversation { steps: vec![step(0), step(86_400_000)], ..Conversation::default() }];
+        let on = |day: &dyn Fn(u64) -> String| estimate(&both, "m", &prices, day).unwrap().dollars;
+        let [first, second] = ["2026-01-01", "2026-01-02"].map(|day| on(&|_| day.to_owned()));
+        let changes = on(&|at| if at < 86_400_000 { "2026-01-01".to_owned() } else { "2026-01-02".to_owned() });
+        assert!(second < changes && changes < first, "{second} {changes} {first}");
+    }
+
     /// Three calls of a model without hidden parts, of which the recording reports prompt, cache and output.
     fn conversation(reported: [Reported; 3]) -> Conversation {
         let steps = reported.map(|reported| Step {
@@ -207,7 +272,7 @@ mod tests {
     fn dollars(conversation: &Conversation) -> LedgerEstimate {
         let prices = Prices::built_in().unwrap();
         let all = [conversation.clone()];
-        estimate(&all, "claude-opus-4-5", &prices, "2026-12-01").unwrap()
+        estimate(&all, "claude-opus-4-5", &prices, &|_| "2026-12-01".to_owned()).unwrap()
     }
 
     #[test]
@@ -256,7 +321,7 @@ mod tests {
         let reported = Reported { prompt: 1, output: 11_000, ..Reported::default() };
         let one = conversation([reported; 3]);
         let prices = Prices::built_in().unwrap();
-        let of = |all: &[Conversation]| estimate(all, "claude-opus-4-5", &prices, "2026-12-01");
+        let of = |all: &[Conversation]| estimate(all, "claude-opus-4-5", &prices, &|_| "2026-12-01".to_owned());
         let twice = of(&[one.clone(), one.clone()]).unwrap().dollars;
         assert!((twice - 2.0 * dollars(&one).dollars).abs() < 1e-9);
         let mut cheaper = one.clone();

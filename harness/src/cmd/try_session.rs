@@ -10,7 +10,7 @@ use clap::{Args, Parser};
 use reports::decide::find;
 use reports::prices::{Prices, ReportedTokens};
 use reports::render::{count, number_of, partial_answer, put};
-use reports::reported::{LedgerEstimate, ModelBill, bill, estimate};
+use reports::reported::{LedgerEstimate, ModelBill, ReportedCall, bill, estimate};
 use tokens::{Account, Terms};
 use workloads::compile::counted;
 use workloads::conversation::{of_subagents, of_trace};
@@ -439,7 +439,6 @@ fn titled(row: &str, number: usize) -> String {
 
 /// What is known of a session without replaying it.
 fn tried(session: &ImportedSession, trace: Trace, prices: &Prices) -> Tried {
-    let day = session.started_ms.and_then(day).unwrap_or_else(today);
     let calls = trace.calls_by_op().values().sum();
     let (replayed, idle) = match counted(Path::new("session"), &trace) {
         Ok(counts) => {
@@ -459,7 +458,7 @@ fn tried(session: &ImportedSession, trace: Trace, prices: &Prices) -> Tried {
         all.insert(0, main.clone());
         Ok(all)
     });
-    let bills = bill(reported(session), prices, &day);
+    let bills = bill(reported(session), prices);
     let stated = session.totals.iter().filter_map(|total| total.dollars).reduce(|a, b| a + b);
     Tried {
         name: String::new(),
@@ -474,7 +473,7 @@ fn tried(session: &ImportedSession, trace: Trace, prices: &Prices) -> Tried {
         causes: Coverage::of(&trace).causes,
         bills,
         stated,
-        estimate: conversations.ok().and_then(|all| estimate(&all, &session.model, prices, &day)),
+        estimate: conversations.ok().and_then(|all| estimate(&all, &session.model, prices, &|at| day_at(session, at))),
         counted: conversation.map_or(0, |conversation| Account::of(&conversation, &Terms::default()).entering),
         trace,
         idle,
@@ -482,13 +481,13 @@ fn tried(session: &ImportedSession, trace: Trace, prices: &Prices) -> Tried {
 }
 
 /// The usage that a recording reports: of each call of the model, and what it states in all beyond these.
-fn reported(session: &ImportedSession) -> Vec<(&str, ReportedTokens)> {
-    let mut calls: Vec<(&str, ReportedTokens)> = Vec::new();
+fn reported(session: &ImportedSession) -> Vec<ReportedCall<'_>> {
+    let mut calls: Vec<ReportedCall<'_>> = Vec::new();
     for event in &session.events {
-        if let Recorded::Api { usage, model, .. } = event
+        if let Recorded::Api { at, usage, model, .. } = event
             && *usage != TokenUsage::default()
         {
-            calls.push((model.as_str(), tokens(usage)));
+            calls.push(ReportedCall { model, day: day_at(session, *at), tokens: tokens(usage) });
         }
     }
     let mut unreported = Vec::new();
@@ -496,17 +495,17 @@ fn reported(session: &ImportedSession) -> Vec<(&str, ReportedTokens)> {
         let Some(usage) = &total.usage else {
             continue;
         };
-        let mut of_model = calls.iter().filter(|(model, _)| *model == total.model).peekable();
+        let mut of_model = calls.iter().filter(|call| call.model == total.model).peekable();
         // A total under another name than that of the calls can be theirs.
         if of_model.peek().is_none() && !calls.is_empty() {
             continue;
         }
         let mut known = ReportedTokens::default();
-        of_model.for_each(|(_, tokens)| known.add(tokens));
+        of_model.for_each(|call| known.add(&call.tokens));
         let tokens = beyond(&tokens(usage), &known);
-        unreported.push((total.model.as_str(), tokens));
+        unreported.push(ReportedCall { model: &total.model, day: day_at(session, 0), tokens });
     }
-    calls.extend(unreported.into_iter().filter(|(_, tokens)| *tokens != ReportedTokens::default()));
+    calls.extend(unreported.into_iter().filter(|call| call.tokens != ReportedTokens::default()));
     calls
 }
 
@@ -533,6 +532,12 @@ fn beyond(total: &ReportedTokens, calls: &ReportedTokens) -> ReportedTokens {
         })
     };
     ReportedTokens { output: total.output.saturating_sub(calls.output), ..prompt().unwrap_or_default() }
+}
+
+/// The day of a time in milliseconds since the session's beginning.
+fn day_at(session: &ImportedSession, at: u64) -> String {
+    let time = session.started_ms.map(|started| started.saturating_add(i64::try_from(at).unwrap_or(i64::MAX)));
+    time.and_then(day).unwrap_or_else(today)
 }
 
 /// The day of a time in milliseconds.
@@ -771,6 +776,19 @@ mod tests {
         let shown = page(1, &tried[0]);
         let expected = ["1,000,000 tokens in", "on claude-opus-4-6: $5.00", "itself states $4.50"];
         assert!(expected.iter().all(|words| shown.contains(words)) && !shown.contains("lacks"), "{shown}");
+    }
+
+    #[test]
+    fn each_call_has_the_price_of_its_day() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("s1.jsonl");
+        let call = |id: &str, day: &str| {
+            let usage = serde_json::json!({"input_tokens": 100_000});
+            claude_call("s1", id, "gpt-5.6-luna", &format!("{day}T10:00:00Z"), usage)
+        };
+        std::fs::write(&file, call("m1", "2026-07-20") + &call("m2", "2026-08-20")).unwrap();
+        let shown = page(1, &tried_files(&[&file])[0]);
+        assert!(shown.contains("on gpt-5.6-luna: $0.12"), "{shown}");
     }
 
     #[test]
