@@ -112,6 +112,9 @@ struct Tried {
     bills: Vec<ModelBill>,
     /// Dollars that the recording states itself.
     stated: Option<f64>,
+    /// Services that the provider bills beside the tokens.
+    web_searches: u64,
+    fast_answers: u64,
     estimate: Option<LedgerEstimate>,
     counted: u64,
     trace: Trace,
@@ -473,6 +476,8 @@ fn tried(session: &ImportedSession, trace: Trace, prices: &Prices) -> Tried {
         causes: Coverage::of(&trace).causes,
         bills,
         stated,
+        web_searches: session.web_searches,
+        fast_answers: session.fast_answers,
         estimate: conversations.ok().and_then(|all| estimate(&all, &session.model, prices, &|at| day_at(session, at))),
         counted: conversation.map_or(0, |conversation| Account::of(&conversation, &Terms::default()).entering),
         trace,
@@ -567,6 +572,7 @@ fn page(number: usize, session: &Tried) -> String {
         text += &format!("   not readable   {} records\n", session.unreadable);
     }
     text += &spent(&session.bills, session.stated);
+    text += &not_included(session.web_searches, session.fast_answers);
     if let Some(lacks) = session.lacks {
         text += &format!("   this format lacks {lacks}\n");
     }
@@ -628,6 +634,19 @@ fn spent(bills: &[ModelBill], stated: Option<f64>) -> String {
     text
 }
 
+/// What a provider bills beside the tokens. The price list has no prices of it.
+fn not_included(web_searches: u64, fast_answers: u64) -> String {
+    let mut text = String::new();
+    if web_searches > 0 {
+        text += &format!("   not included   the price of {}\n", number_of(web_searches as usize, "web search request"));
+    }
+    if fast_answers > 0 {
+        let answers = number_of(fast_answers as usize, "answer");
+        text += &format!("   not included   the higher price of fast mode, which {answers} had\n");
+    }
+    text
+}
+
 /// The sum of all sessions.
 fn together(tried: &[Tried]) -> String {
     let bills = || tried.iter().flat_map(|session| &session.bills);
@@ -642,7 +661,8 @@ fn together(tried: &[Tried]) -> String {
     if unpriced > 0 {
         text += &format!("without the models of {unpriced} sessions that have no price\n");
     }
-    text
+    let sum = |of: fn(&Tried) -> u64| tried.iter().map(of).fold(0, u64::saturating_add);
+    text + &not_included(sum(|session| session.web_searches), sum(|session| session.fast_answers))
 }
 
 #[cfg(test)]
@@ -804,6 +824,21 @@ mod tests {
         // 100,000 tokens at $5 and 20,000 at $25 a million.
         let expected = ["100,000 tokens in", "20,000 out", "on claude-opus-4-6: $1.00\n", "itself states $1.25\n"];
         assert!(expected.iter().all(|words| shown.contains(words)), "{shown}");
+    }
+
+    #[test]
+    fn a_page_names_what_the_dollars_leave_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("s1.jsonl");
+        let usage =
+            serde_json::json!({"input_tokens": 1000, "speed": "fast", "server_tool_use": {"web_search_requests": 3}});
+        let text = claude_call("s1", "m1", "claude-opus-4-6", "2026-06-01T10:00:00Z", usage);
+        std::fs::write(&file, text).unwrap();
+        let tried = tried_files(&[&file]);
+        for shown in [page(1, &tried[0]), together(&tried)] {
+            assert!(shown.contains("not included   the price of 3 web search requests\n"), "{shown}");
+            assert!(shown.contains("not included   the higher price of fast mode, which 1 answer had\n"), "{shown}");
+        }
     }
 
     #[test]

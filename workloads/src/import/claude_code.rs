@@ -92,6 +92,10 @@ pub fn read(session: &mut dyn BufRead, subagents: &mut [Box<dyn BufRead>]) -> Re
     reader.session.unreadable_lines = damage.unreadable;
     reader.session.mended_lines = damage.mended;
     reader.session.started_ms = reader.clock.0;
+    for (searches, is_fast) in reader.surcharges.values() {
+        reader.session.web_searches = reader.session.web_searches.saturating_add(*searches);
+        reader.session.fast_answers += u64::from(*is_fast);
+    }
     if reader.session.events.is_empty() {
         return Err("no line of it is a message of a Claude Code session".to_owned());
     }
@@ -113,6 +117,8 @@ struct Reader {
     /// The user's messages, each with its time.
     messages: HashSet<TextDigest>,
     tools: HashMap<String, Tool>,
+    /// Web searches of a response and whether it was in fast mode, by its index in `events`.
+    surcharges: HashMap<usize, (u64, bool)>,
     cwd: String,
     clock: Clock,
 }
@@ -280,6 +286,18 @@ impl Reader {
     /// Counts an API response once, although it spans several lines, and keeps the usage of the last line.
     /// Returns the index of its event, and its number.
     fn response(&mut self, line: &Value, message: &Value, lane: &str, at: u64) -> (usize, u64) {
+        let (place, number) = self.response_place(line, message, lane, at);
+        let used = &message["usage"];
+        let searches = token_count(&used["server_tool_use"]["web_search_requests"]);
+        let is_fast = text(used, "speed") == Some("fast");
+        if searches > 0 || is_fast {
+            // A later line of the response has the count so far.
+            self.surcharges.insert(place, (searches, is_fast));
+        }
+        (place, number)
+    }
+
+    fn response_place(&mut self, line: &Value, message: &Value, lane: &str, at: u64) -> (usize, u64) {
         let usage = usage(&message["usage"]);
         let id = text(message, "id").or_else(|| text(line, "requestId"));
         let id = id.unwrap_or_default();

@@ -559,3 +559,17 @@ fn the_end_of_a_query_states_tokens_and_dollars() {
     let totals: Vec<_> = totals.collect();
     assert_eq!(totals, [("claude-opus-4-6", Some((30, 7, 5, 400)), None), ("", None, Some(1.25))]);
 }
+
+#[test]
+fn web_searches_and_answers_in_fast_mode_count_once_a_response() {
+    let answer = |id: &str, speed: &str, searches: u64| {
+        let usage = json!({"input_tokens": 3, "output_tokens": 2, "speed": speed, "server_tool_use": {"web_search_requests": searches}});
+        let line = json!({"type": "assistant", "sessionId": "s", "message": {
+            "id": id, "role": "assistant", "model": "claude-opus-4-6", "content": [], "usage": usage}});
+        format!("{line}\n")
+    };
+    let text =
+        [answer("m1", "fast", 0), answer("m1", "fast", 2), answer("m2", "standard", 3), answer("m3", "standard", 0)];
+    let session = claude_code::read(&mut text.concat().as_bytes(), &mut []).unwrap();
+    assert_eq!((session.web_searches, session.fast_answers), (5, 1));
+}

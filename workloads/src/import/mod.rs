@@ -131,6 +131,10 @@ pub struct ImportedSession {
     pub started_ms: Option<i64>,
     /// Tokens and dollars that the source states for the whole session, by model.
     pub totals: Vec<ReportedTotal>,
+    /// Web searches that the provider ran. It bills them beside the tokens.
+    pub web_searches: u64,
+    /// Answers in fast mode, whose tokens cost more.
+    pub fast_answers: u64,
     /// The directories that the session names. They give the paths of shell commands their places in the workspace.
     pub roots: Roots,
     /// Why a text of the session is lost, if one is: it has no trace then.
