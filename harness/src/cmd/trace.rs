@@ -186,7 +186,7 @@ impl Import {
 }
 
 /// The lines of the source that are not in the trace, or are there after a repair.
-fn source_lines(session: &ImportedSession) -> String {
+pub(super) fn source_lines(session: &ImportedSession) -> String {
     let unknown = &session.unknown_records;
     if session.unreadable_lines + session.mended_lines == 0 && unknown.is_empty() {
         return String::new();

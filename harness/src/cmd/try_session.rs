@@ -20,6 +20,7 @@ use workloads::trace::{Fidelity, TokenUsage, Trace, TraceSource};
 
 use super::format::ScreenFormat;
 use super::run::{Options, RunOutcome, conclude};
+use super::trace::source_lines;
 use crate::environment::{new_run_dir, now, today};
 use crate::error_text;
 use crate::evidence::PriceList;
@@ -102,7 +103,8 @@ struct Tried {
     lacks: Option<&'static str>,
     agent: String,
     model: String,
-    unreadable: u64,
+    /// What was wrong with records of the recording.
+    source_lines: String,
     /// Answers and calls that count in another of the sessions.
     copied: u64,
     calls: u64,
@@ -469,7 +471,7 @@ fn tried(session: &ImportedSession, trace: Trace, prices: &Prices) -> Tried {
         lacks: None,
         agent: session.agent.clone(),
         model: session.model.clone(),
-        unreadable: session.unreadable_lines,
+        source_lines: source_lines(session),
         copied: 0,
         calls,
         replayed,
@@ -568,9 +570,7 @@ fn page(number: usize, session: &Tried) -> String {
         let copies = "of its answers and calls are copies, and count in another of these sessions";
         text += &format!("   copied         {} {copies}\n", session.copied);
     }
-    if session.unreadable > 0 {
-        text += &format!("   not readable   {} records\n", session.unreadable);
-    }
+    text += &session.source_lines.lines().map(|line| format!(" {line}\n")).collect::<String>();
     text += &spent(&session.bills, session.stated);
     text += &not_included(session.web_searches, session.fast_answers);
     if let Some(lacks) = session.lacks {
@@ -584,7 +584,8 @@ fn page(number: usize, session: &Tried) -> String {
     }
     if let Some(LedgerEstimate { dollars, unreported, interval: (low, high) }) = session.estimate {
         text += &format!("   our ledger     ${dollars:.2}, an estimate; from ${low:.2} to ${high:.2}\n");
-        if unreported > 0.0 {
+        // Less than a cent is not shown.
+        if unreported >= 0.005 {
             text += &format!(
                 "                  ${unreported:.2} of it for output that the recording holds and does not report\n"
             );
@@ -650,7 +651,8 @@ fn not_included(web_searches: u64, fast_answers: u64) -> String {
 /// The sum of all sessions.
 fn together(tried: &[Tried]) -> String {
     let bills = || tried.iter().flat_map(|session| &session.bills);
-    let dollars: f64 = bills().filter_map(|bill| bill.dollars.as_ref().ok()).sum();
+    // The sum of no numbers is -0.
+    let dollars = bills().filter_map(|bill| bill.dollars.as_ref().ok()).fold(0.0, |sum, dollars| sum + dollars);
     let unpriced = bills().filter(|bill| bill.dollars.is_err()).count();
     let calls: u64 = tried.iter().map(|session| session.calls).sum();
     let replayed: u64 = tried.iter().map(|session| session.replayed).sum();
@@ -838,6 +840,35 @@ mod tests {
         for shown in [page(1, &tried[0]), together(&tried)] {
             assert!(shown.contains("not included   the price of 3 web search requests\n"), "{shown}");
             assert!(shown.contains("not included   the higher price of fast mode, which 1 answer had\n"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn a_page_names_repairs_and_unknown_records() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("s1.jsonl");
+        let usage = serde_json::json!({"input_tokens": 1000});
+        let text = claude_call("s1", "m1", "claude-opus-4-6", "2026-06-01T10:00:00Z", usage);
+        let unknown = "{\"type\":\"brand-new\",\"sessionId\":\"s1\"}\n";
+        std::fs::write(&file, format!("{text}{unknown}{{\"type\":\"summary\"}}{{\"type\":\"summary\"}}\n")).unwrap();
+        let shown = page(1, &tried_files(&[&file])[0]);
+        assert!(shown.contains("   lines of the session: 0 with text outside of a record, 1 repaired\n"), "{shown}");
+        assert!(shown.contains("   1 record of the unknown type \"brand-new\"\n"), "{shown}");
+        assert!(!shown.contains("not readable"), "{shown}");
+    }
+
+    #[test]
+    fn no_dollars_are_zero_and_less_than_a_cent_of_unreported_output_is_not_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("s1.json");
+        let text = r#"[{"role":"user","content":"Hello."},{"role":"assistant","content":"Hello."}]"#;
+        std::fs::write(&file, text).unwrap();
+        let mut tried = tried_files(&[&file]);
+        let sum = together(&tried);
+        assert!(sum.contains(": $0.00 as reported"), "{sum}");
+        for (unreported, is_shown) in [(0.004, false), (0.006, true)] {
+            tried[0].estimate = Some(LedgerEstimate { dollars: 1.0, unreported, interval: (1.0, 1.0) });
+            assert_eq!(page(1, &tried[0]).contains("of it for output"), is_shown);
         }
     }
 
