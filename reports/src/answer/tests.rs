@@ -269,7 +269,7 @@ fn none_wins() -> Run {
     use Outcome::{Ok, Skipped};
     properties(&mut run, "direct", [Skipped, Ok, Skipped]);
     properties(&mut run, "sqlite", [Skipped, Ok, Skipped]);
-    properties(&mut run, "other", [Ok, Skipped, Ok]);
+    properties(&mut run, "other", [Ok, Skipped, Skipped]);
     run
 }
 
@@ -280,7 +280,7 @@ fn an_answer_that_keeps_the_baseline_says_which_probed_need_would_change_it() {
     assert_eq!(answer.kind, AdviceKind::Keep);
     // It lacks one thing, a cost; `sqlite` lacks a benefit, too. A property of the plain directory is not a reason.
     assert_eq!(answer.candidate, "other");
-    assert_eq!(answer.otherwise, "Choose other if you need snapshots or forks (● probed).");
+    assert_eq!(answer.otherwise, "Choose other if you need snapshots (● probed).");
     let said = answer.lines(80, 4).join(" ");
     assert!(said.contains("sqlite shows no benefit."), "{said}");
 }

@@ -53,6 +53,14 @@ impl Evidence<'_> {
             Scale::Fewer => other - figure,
             _ => figure - other,
         };
+        // Properties are compared one by one: a second property does not make up for one that is missing.
+        if let (Measure::Property { of }, Scale::More | Scale::Fewer) = (measure, scale) {
+            let [low, value, high] = match scale {
+                Scale::More => self.properties_beyond(of, candidate, baseline),
+                _ => self.properties_beyond(of, baseline, candidate),
+            };
+            return Ok(Figure::of(Reading { value, low, high, ..figure }, other.words));
+        }
         // The ends that make the result smallest and largest.
         let ends = match is_of_questions(measure) && matches!(scale, Scale::More | Scale::Fewer) {
             true => difference(&figure, &other, scale == Scale::Fewer),

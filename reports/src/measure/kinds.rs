@@ -255,6 +255,8 @@ impl Measure {
             Scale::Own => (0.0, most),
             Scale::Ratio => (0.0, f64::INFINITY),
             Scale::Saved => (f64::NEG_INFINITY, 100.0),
+            // Only the properties that the other lacks are counted.
+            Scale::More | Scale::Fewer if matches!(self, Measure::Property { .. }) => (0.0, most),
             Scale::More | Scale::Fewer => (-most, most),
             Scale::SessionShare | Scale::TurnShare => (f64::NEG_INFINITY, f64::INFINITY),
         }

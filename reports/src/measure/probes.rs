@@ -40,6 +40,13 @@ inputs::named! {
     }
 }
 
+/// What the probes of a property found, with their details.
+enum PropertyState<'a> {
+    Works(&'a str),
+    Fails(Outcome, &'a str),
+    Untried,
+}
+
 impl Evidence<'_> {
     pub(super) fn probes(&self, aspect: Aspect, names: &[String], arm: &str) -> Found {
         let name = aspect.name();
@@ -61,8 +68,11 @@ impl Evidence<'_> {
             let what = what + &untestable_words(&untestable);
             return missing(what, format!("ctxbench run --backend {arm}"));
         }
+        // A second run with the same probes does not double what fails.
         let failing = tried.iter().filter(|probe| probe.outcome != Outcome::Ok);
-        let failing: Vec<&str> = failing.map(|probe| probe.name.as_str()).collect();
+        let failing: BTreeSet<&str> = failing.map(|probe| probe.name.as_str()).collect();
+        let failing: Vec<&str> = failing.into_iter().collect();
+        let tried: BTreeSet<&str> = tried.iter().map(|probe| probe.name.as_str()).collect();
         let verb = match aspect {
             Aspect::Tool => "work",
             Aspect::Visible => "are visible",
@@ -88,23 +98,29 @@ impl Evidence<'_> {
         failing.map(|probe| probe.name.as_str()).collect()
     }
 
+    /// A probed property of an arm: the worst of its probes, since a property that fails once does not work.
+    fn property_of(&self, name: &str, arm: &str) -> PropertyState<'_> {
+        let all = self.runs.iter().flat_map(|run| &run.run.probes);
+        let of_name = all.filter(|probe| (&*probe.aspect, &*probe.name, &*probe.arm) == (PROPERTY, name, arm));
+        let worst = of_name.max_by(|one, other| (one.outcome, &one.detail).cmp(&(other.outcome, &other.detail)));
+        match worst.map(|probe| (probe.outcome, probe.detail.as_str())) {
+            None | Some((Outcome::Infra, _)) => PropertyState::Untried,
+            Some((Outcome::Skipped, why)) if why.starts_with("not tried") => PropertyState::Untried,
+            Some((Outcome::Ok, detail)) => PropertyState::Works(detail),
+            Some((outcome, detail)) => PropertyState::Fails(outcome, detail),
+        }
+    }
+
     /// The number of these properties that work. One that was not tried may work or not.
     pub(super) fn property(&self, names: &[String], arm: &str) -> Found {
         let (mut works, mut untried) = (Vec::new(), Vec::new());
         let mut not = Vec::new();
         for name in names {
-            let all = self.runs.iter().flat_map(|run| &run.run.probes);
-            let of_name = all.filter(|probe| (&*probe.aspect, &probe.name, &*probe.arm) == (PROPERTY, name, arm));
-            // A property that fails once does not work.
-            let worst = of_name.max_by_key(|probe| probe.outcome);
-            match worst.map(|probe| (probe.outcome, probe.detail.as_str())) {
-                None | Some((Outcome::Infra, _)) => untried.push(name.as_str()),
-                Some((Outcome::Skipped, why)) if why.starts_with("not tried") => {
-                    untried.push(name.as_str());
-                }
-                Some((Outcome::Ok, detail)) => works.push(format!("{name} ({detail})")),
-                Some((Outcome::Skipped, why)) => not.push(format!("{name}: {why}")),
-                Some((outcome, detail)) => not.push(format!("{name}: {outcome}, {detail}")),
+            match self.property_of(name, arm) {
+                PropertyState::Untried => untried.push(name.as_str()),
+                PropertyState::Works(detail) => works.push(format!("{name} ({detail})")),
+                PropertyState::Fails(Outcome::Skipped, why) => not.push(format!("{name}: {why}")),
+                PropertyState::Fails(outcome, detail) => not.push(format!("{name}: {outcome}, {detail}")),
             }
         }
         if works.is_empty() && not.is_empty() {
@@ -131,14 +147,24 @@ impl Evidence<'_> {
         })
     }
 
+    /// The number of these properties that work on `arm` and not on `other`, with the least and the most that it can be:
+    /// a property of both is none more, whatever else `other` has.
+    pub(super) fn properties_beyond(&self, names: &[String], arm: &str, other: &str) -> [f64; 3] {
+        let [mut surely, mut found, mut possibly] = [0.0; 3];
+        for name in names {
+            let (own, others) = (self.property_of(name, arm), self.property_of(name, other));
+            let can_work = !matches!(own, PropertyState::Fails(..)) && !matches!(others, PropertyState::Works(_));
+            let works = matches!(own, PropertyState::Works(_)) && can_work;
+            possibly += f64::from(u8::from(can_work));
+            found += f64::from(u8::from(works));
+            surely += f64::from(u8::from(works && matches!(others, PropertyState::Fails(..))));
+        }
+        [surely, found, possibly]
+    }
+
     /// The properties of these that work on an arm and not on its baseline, in words.
     pub(crate) fn more_properties(&self, names: &[String], arm: &str, baseline: &str) -> Vec<&'static str> {
-        let works = |name: &String, arm: &str| {
-            let all = self.runs.iter().flat_map(|run| &run.run.probes);
-            let mut of_name =
-                all.filter(|probe| (&*probe.aspect, &probe.name, &*probe.arm) == (PROPERTY, name, arm)).peekable();
-            of_name.peek().is_some() && of_name.all(|probe| probe.outcome == Outcome::Ok)
-        };
+        let works = |name: &String, arm: &str| matches!(self.property_of(name, arm), PropertyState::Works(_));
         let more = names.iter().filter(|name| works(name, arm) && !works(name, baseline));
         more.map(|name| property_words(name)).collect()
     }

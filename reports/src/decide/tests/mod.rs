@@ -252,14 +252,21 @@ fn one_epoch_or_two_leave_every_latency_open() {
 
 /// The decision of `coding-agent` on `sqlite` by some of these runs.
 fn of_both(runs: &[Run; 2], which: &[usize]) -> Decision {
-    let summaries = runs.each_ref().map(|run| summarise(run).unwrap());
-    let contexts = contexts(&runs[0], &Prices::built_in().unwrap()).unwrap();
+    of_several("coding-agent", "sqlite", runs, which)
+}
+
+/// The decision of a policy on a candidate by some of these runs, in this order.
+fn of_several(policy: &str, candidate: &str, runs: &[Run], which: &[usize]) -> Decision {
+    let summaries: Vec<_> = runs.iter().map(|run| summarise(run).unwrap()).collect();
+    let prices = Prices::built_in().unwrap();
+    let costs: Vec<_> = runs.iter().map(|run| contexts(run, &prices).unwrap()).collect();
     let chosen = which.iter();
-    let chosen = chosen.map(|at| RunEvidence::new(&runs[*at], &summaries[*at], &contexts));
+    let chosen = chosen.map(|at| RunEvidence::new(&runs[*at], &summaries[*at], &costs[*at]));
     let evidence = Evidence { runs: chosen.collect() };
-    let (file, text) = find("coding-agent").unwrap();
+    let (file, text) = find(policy).unwrap();
     let policy = Policy::parse(&file, &text).unwrap();
-    decide(&policy, &text, &evidence).remove(0)
+    let mut all = decide(&policy, &text, &evidence).into_iter();
+    all.find(|decision| decision.candidate == candidate).unwrap()
 }
 
 #[test]
@@ -689,6 +696,26 @@ fn a_property_that_was_not_tried_is_missing_and_one_that_failed_is_none() {
     let tried = |probe: &rundir::Probe| probe.aspect == "property" && probe.arm == "direct";
     run.probes.retain(|probe| !tried(probe));
     assert_eq!(state(&run), RowState::Missing);
+}
+
+#[test]
+fn a_property_that_the_baseline_has_too_does_not_hide_another_one() {
+    let title = "Snapshots, forks, diffs, versions or a portable state";
+    for (portable, snapshot, expected) in [
+        // The plain directory is portable, and has no snapshot.
+        (Outcome::Ok, Outcome::Ok, [1.0, 1.0, 1.0]),
+        (Outcome::Skipped, Outcome::Ok, [1.0, 1.0, 1.0]),
+        (Outcome::Ok, Outcome::Skipped, [0.0, 0.0, 0.0]),
+        (Outcome::Skipped, Outcome::Infra, [0.0, 0.0, 1.0]),
+        // Whether it is portable changes nothing: the plain directory is.
+        (Outcome::Infra, Outcome::Ok, [1.0, 1.0, 1.0]),
+    ] {
+        let mut run = coding();
+        evidence::properties(&mut run, snapshot);
+        probe(&mut run, "property", "portable", "sqlite", portable);
+        let effect = row(&of("coding-agent", &run, "sqlite"), title).effect.unwrap();
+        assert_eq!([effect.low, effect.value, effect.high], expected, "{portable}, {snapshot}");
+    }
 }
 
 #[test]
