@@ -286,6 +286,19 @@ fn an_answer_that_keeps_the_baseline_says_which_probed_need_would_change_it() {
 }
 
 #[test]
+fn a_busy_run_leaves_a_tail_open_and_blames_the_machine() {
+    let row = "\n[[cost]]\ntitle = \"Tail of reads\"\nmeasure.tail = { workload = \"micro/read\", state = \"hot\", metric = \"read\" }\nunit = \"ms more\"\nat_most = 10\n";
+    let text = format!("{POLICY}{row}");
+    let mut run = good();
+    assert_eq!(overview_by(&text, &run).uses[0].kind, AdviceKind::Choose);
+    testing::make_busy(&mut run);
+    let answer = overview_by(&text, &run).uses.remove(0);
+    assert_eq!(answer.advice, "Not decided: the machine was busy.");
+    assert!(!answer.lacks_evidence);
+    assert_eq!(answer.command, run.plan.command);
+}
+
+#[test]
 fn of_equal_candidates_the_one_with_less_to_run_is_named_and_noise_names_none() {
     let run = |factor: f64, has_bucket: bool| {
         let mut run = good();

@@ -430,11 +430,11 @@ impl Question<'_> {
             let measure = Measure::Context(context.of_session(workload));
             let scale = self.criterion.scale();
             let figure = self.evidence.figure(&measure, scale, self.candidate, self.baseline)?;
-            let mut plans = self.evidence.runs.iter().map(|run| &run.run.plan);
-            let planned = plans.find_map(|plan| plan.workload(workload));
+            let plans = self.evidence.runs.iter().map(|run| &run.run.plan);
+            let mut planned = plans.filter_map(|plan| plan.workload(workload));
             Ok(OtherSession {
                 workload: workload.clone(),
-                is_recorded: planned.is_some_and(|planned| planned.session_ms.is_some()),
+                is_recorded: planned.any(|planned| planned.session_ms.is_some()),
                 effect: RowEffect { value: figure.reading.value, low: figure.reading.low, high: figure.reading.high },
             })
         };

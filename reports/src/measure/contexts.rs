@@ -3,8 +3,8 @@
 use rundir::Basis;
 use serde::Deserialize;
 
-use super::{Evidence, Found, Reading, run_gap};
-use crate::context::{DOLLARS, MODELS};
+use super::{Evidence, Found, Reading, pooled, run_gap};
+use crate::context::{ContextCost, DOLLARS, MODELS};
 use crate::provenance::Provenance;
 use crate::text::count;
 
@@ -46,37 +46,42 @@ impl Evidence<'_> {
         }
         // A context policy as a candidate needs no arm beside the plain directory.
         let arm = figure.policy.as_ref().map_or("direct", |_| arm);
-        let mut runs = self.runs.iter();
-        let Some(cost) = runs.find_map(|run| run.context(&figure.workload, policy)) else {
-            let what = format!("context {policy} of {}", figure.workload);
-            return run_gap(&figure.workload, &[arm], what);
-        };
+        let costs = self.runs.iter().filter_map(|run| run.context(&figure.workload, policy));
+        let costs: Vec<&ContextCost> = costs.collect();
+        let is_measured = !costs.is_empty();
         let model = figure.model.as_deref().unwrap_or(MODELS[0]);
-        let (value, words) = match figure.figure.as_str() {
-            DOLLARS => {
-                let Some(dollars) = cost.dollars.get(model) else {
-                    let what = format!("no price for context {policy} of {}", figure.workload);
-                    return run_gap(&figure.workload, &[arm], what);
-                };
-                let words = format!("{dollars:.4} USD ({model}, {policy})");
-                (*dollars, words)
-            }
-            name => {
-                // A parsed policy names known figures only.
-                let tokens = cost.figure(name).unwrap_or(0);
-                let words = format!("{} tokens ({policy})", count(tokens));
-                (tokens as f64, words)
-            }
-        };
-        let basis = match cost.basis {
-            Basis::Recorded | Basis::Generated => String::new(),
-            other => format!(", {}", other.name()),
-        };
         let source = format!("contexts.jsonl: {} of {}", figure.figure, figure.workload);
-        let provenance = match cost.basis {
-            Basis::Published => Provenance::Arithmetic,
-            _ => Provenance::Measured,
-        };
-        Found::Value(Reading { provenance, ..Reading::exact(value, format!("{words}{basis}"), &source) })
+        let readings = costs.into_iter().filter_map(|cost| {
+            let (value, words) = match figure.figure.as_str() {
+                DOLLARS => {
+                    let dollars = *cost.dollars.get(model)?;
+                    (dollars, format!("{dollars:.4} USD ({model}, {policy})"))
+                }
+                name => {
+                    // A parsed policy names known figures only.
+                    let tokens = cost.figure(name).unwrap_or(0);
+                    (tokens as f64, format!("{} tokens ({policy})", count(tokens)))
+                }
+            };
+            let basis = match cost.basis {
+                Basis::Recorded | Basis::Generated => String::new(),
+                other => format!(", {}", other.name()),
+            };
+            let provenance = match cost.basis {
+                Basis::Published => Provenance::Arithmetic,
+                _ => Provenance::Measured,
+            };
+            Some(Reading { provenance, ..Reading::exact(value, format!("{words}{basis}"), &source) })
+        });
+        match pooled(readings.collect()) {
+            Some(reading) => Found::Value(reading),
+            None => {
+                let what = match is_measured {
+                    true => format!("no price for context {policy} of {}", figure.workload),
+                    false => format!("context {policy} of {}", figure.workload),
+                };
+                run_gap(&figure.workload, &[arm], what)
+            }
+        }
     }
 }

@@ -3,7 +3,7 @@
 use rundir::SAMPLES;
 use serde::Deserialize;
 
-use super::{Evidence, Found, run_gap};
+use super::{Evidence, Found, Reading, pooled, run_gap};
 
 /// See [`super::Measure::Cost`].
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -19,22 +19,21 @@ pub struct CostMeasure {
 impl Evidence<'_> {
     pub(super) fn cost(&self, cost: &CostMeasure, arm: &str) -> Found {
         let counts_requests = self.arm(arm).is_some_and(|arm| arm.backend.counts_requests);
-        let found = self.runs.iter().find_map(|run| {
-            let mut costs = run.summary.costs.iter();
-            let found = costs
-                .find(|found| (&*found.arm, &found.workload, &found.state) == (arm, &cost.workload, &cost.state))?;
-            match cost.figure.as_str() {
-                "requests" => counts_requests.then_some(found.requests),
-                "system-calls" => Some(found.system_calls),
-                "disk-written-bytes" => Some(found.disk_written_bytes),
-                counter => found.store_counts.get(counter).copied(),
-            }
+        let found = self.runs.iter().flat_map(|run| &run.summary.costs);
+        let found =
+            found.filter(|found| (&*found.arm, &found.workload, &found.state) == (arm, &cost.workload, &cost.state));
+        let counts = found.filter_map(|found| match cost.figure.as_str() {
+            "requests" => counts_requests.then_some(found.requests),
+            "system-calls" => Some(found.system_calls),
+            "disk-written-bytes" => Some(found.disk_written_bytes),
+            counter => found.store_counts.get(counter).copied(),
         });
         let place = format!("{} of {} ({})", cost.figure, cost.workload, cost.state);
-        match found {
-            Some(count) => {
-                Found::exact(count, format!("{count} {} a call", cost.figure), &format!("{SAMPLES}: {place}"))
-            }
+        let readings = counts.map(|count| {
+            Reading::exact(count, format!("{count} {} a call", cost.figure), &format!("{SAMPLES}: {place}"))
+        });
+        match pooled(readings.collect()) {
+            Some(reading) => Found::Value(reading),
             None => run_gap(&cost.workload, &[arm], format!("{place} on {arm}")),
         }
     }

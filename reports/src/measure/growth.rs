@@ -4,7 +4,7 @@ use rundir::SAMPLES;
 use serde::Deserialize;
 use stats::{LEVEL, Pooled, SeriesKey, combine, logs, pool};
 
-use super::{Evidence, Found, Reading, runs_gap};
+use super::{Evidence, Found, Reading, pooled, runs_gap};
 use crate::evidence::RunEvidence;
 use crate::provenance::Provenance;
 use crate::text::time;
@@ -53,37 +53,36 @@ impl Sizes {
 impl Evidence<'_> {
     /// The exponent of the time of a call.
     pub(super) fn growth(&self, growth: &TimeGrowth, arm: &str) -> Found {
-        let found = self.runs.iter().find_map(|run| {
+        let found = self.runs.iter().filter_map(|run| {
             let times = growth.sizes.workloads();
             let times = times.map(|workload| {
                 let key = SeriesKey::new(workload, &growth.state, &growth.metric);
-                pooled(run, &key, arm)
+                pooled_time(run, &key, arm)
             });
             times.collect::<Option<Vec<Pooled>>>()
         });
         let place = format!("{} ({})", growth.metric, growth.state);
-        let Some(times) = found else {
-            return growth.sizes.gap(&place, arm);
-        };
-        let weights = exponent_weights(growth.sizes.0.iter().map(|(size, _)| *size));
-        let parts: Vec<(f64, &Pooled)> = weights.into_iter().zip(&times).collect();
-        let value = parts.iter().map(|(weight, time)| weight * time.mean).sum();
-        let ends = combine(&parts).map(|sum| sum.interval(1.0 - LEVEL));
-        let (low, high) = ends.map_or((f64::NEG_INFINITY, f64::INFINITY), |ends| (ends.low, ends.high));
-        Found::Value(Reading {
-            value,
-            low,
-            high,
-            words: growth.sizes.words(times.iter().map(|at| time(at.mean.exp()))),
-            source: format!("{SAMPLES}: {place}"),
-            provenance: Provenance::Measured,
-        })
+        let readings = found.map(|times| {
+            let weights = exponent_weights(growth.sizes.0.iter().map(|(size, _)| *size));
+            let parts: Vec<(f64, &Pooled)> = weights.into_iter().zip(&times).collect();
+            let ends = combine(&parts).map(|sum| sum.interval(1.0 - LEVEL));
+            let (low, high) = ends.map_or((f64::NEG_INFINITY, f64::INFINITY), |ends| (ends.low, ends.high));
+            Reading {
+                value: parts.iter().map(|(weight, time)| weight * time.mean).sum(),
+                low,
+                high,
+                words: growth.sizes.words(times.iter().map(|at| time(at.mean.exp()))),
+                source: format!("{SAMPLES}: {place}"),
+                provenance: Provenance::Measured,
+            }
+        });
+        pooled(readings.collect()).map_or_else(|| growth.sizes.gap(&place, arm), Found::Value)
     }
 
     /// The exponent of a count a question.
     pub(super) fn score_growth(&self, growth: &ScoreGrowth, arm: &str) -> Found {
         let (method, count) = (&growth.method, &growth.count);
-        let found = self.runs.iter().find_map(|run| {
+        let found = self.runs.iter().filter_map(|run| {
             let means = growth.sizes.workloads();
             let means = means.map(|workload| {
                 let score = run.searched(workload, arm, method)?.score(count)?;
@@ -92,13 +91,13 @@ impl Evidence<'_> {
             means.collect::<Option<Vec<f64>>>()
         });
         let place = format!("{count} of {method}");
-        let Some(means) = found else {
-            return growth.sizes.gap(&place, arm);
-        };
-        let sizes = growth.sizes.0.iter().map(|(size, _)| *size);
-        let points: Vec<(f64, f64)> = sizes.zip(means.iter().copied()).collect();
-        let words = growth.sizes.words(means.iter().map(|at| format!("{at:.0}")));
-        Found::exact(exponent(&points), words, &format!("{SAMPLES}: {place}"))
+        let readings = found.map(|means| {
+            let sizes = growth.sizes.0.iter().map(|(size, _)| *size);
+            let points: Vec<(f64, f64)> = sizes.zip(means.iter().copied()).collect();
+            let words = growth.sizes.words(means.iter().map(|at| format!("{at:.0}")));
+            Reading::exact(exponent(&points), words, &format!("{SAMPLES}: {place}"))
+        });
+        pooled(readings.collect()).map_or_else(|| growth.sizes.gap(&place, arm), Found::Value)
     }
 }
 
@@ -118,7 +117,7 @@ impl Sizes {
 }
 
 /// The logarithm of an arm's time in a cell.
-fn pooled(run: &RunEvidence<'_>, key: &SeriesKey, arm: &str) -> Option<Pooled> {
+fn pooled_time(run: &RunEvidence<'_>, key: &SeriesKey, arm: &str) -> Option<Pooled> {
     pool(&logs(run.table().0.get(key)?.get(arm)?))
 }
 

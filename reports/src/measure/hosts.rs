@@ -3,8 +3,8 @@
 use rundir::SAMPLES;
 use serde::Deserialize;
 
-use super::{Evidence, Found, run_gap};
-use crate::summary::Handoffs;
+use super::{Evidence, Found, Reading, pooled, run_gap};
+use crate::summary::{Handoffs, SharedFiles};
 use crate::text::time;
 
 /// A figure of two hosts.
@@ -28,51 +28,20 @@ fn is_untimed(found: &Handoffs) -> bool {
 
 impl Evidence<'_> {
     pub(super) fn hosts(&self, workload: &str, figure: HostFigure, arm: &str) -> Found {
-        let mut runs = self.runs.iter();
         let found = match figure {
-            HostFigure::LinesOutside | HostFigure::LostLines => {
-                let found = runs.find_map(|run| run.shared_files(workload, arm));
-                found.map(|found| {
-                    let words = format!(
-                        "of {} lines {} in the file on both hosts, {} in conflict copies, {} on one host, {} lost",
-                        found.lines, found.on_both, found.only_in_copies, found.on_one, found.lost
-                    );
-                    let value = match figure {
-                        HostFigure::LostLines => found.lost,
-                        _ => found.only_in_copies + found.on_one + found.lost,
-                    };
-                    // Lines a pass, as runs differ in the number of passes.
-                    (value as f64 / found.passes.max(1) as f64, words)
-                })
-            }
-            HostFigure::HandoffMs | HostFigure::UnseenNotes => {
-                let found = runs.find_map(|run| run.handoffs(workload, arm));
-                if let Some(found) = found
-                    && figure == HostFigure::HandoffMs
-                    && is_untimed(found)
-                {
-                    let what = format!("quiet passes of {arm} in {workload}: all were disturbed");
-                    return run_gap(workload, &[arm], what);
-                }
-                found.map(|found| match (figure, found.median_ns) {
-                    (HostFigure::UnseenNotes, _) => {
-                        let unseen = found.written.saturating_sub(found.seen);
-                        let words = format!("{unseen} of {} notes not seen in time", found.written);
-                        (unseen as f64, words)
-                    }
-                    (_, Some(ns)) => {
-                        let words = format!("{} (median of {} notes)", time(ns as f64), found.seen);
-                        (ns as f64 / 1e6, words)
-                    }
-                    (_, None) => {
-                        let words = format!("none of {} notes was seen", found.written);
-                        (f64::INFINITY, words)
-                    }
-                })
+            HostFigure::LinesOutside | HostFigure::LostLines => self.lines(workload, figure, arm),
+            HostFigure::HandoffMs => self.handoff_time(workload, arm),
+            HostFigure::UnseenNotes => {
+                let of_runs = self.runs.iter().filter_map(|run| run.handoffs(workload, arm));
+                let of_runs: Vec<&Handoffs> = of_runs.collect();
+                let written: u64 = of_runs.iter().map(|found| found.written).sum();
+                let unseen: u64 = of_runs.iter().map(|found| found.written.saturating_sub(found.seen)).sum();
+                let words = format!("{unseen} of {written} notes not seen in time");
+                (!of_runs.is_empty()).then(|| Found::exact(unseen as f64, words, &source(workload)))
             }
         };
         match (found, self.left_out(workload, arm)) {
-            (Some((value, words)), _) => Found::exact(value, words, &format!("{SAMPLES}: {workload}")),
+            (Some(found), _) => found,
             (None, Some(why)) => Found::NotOffered(why),
             (None, None) => {
                 let what = format!("two hosts of {arm} in {workload}");
@@ -80,6 +49,57 @@ impl Evidence<'_> {
             }
         }
     }
+
+    /// The lines of all passes of all runs. Lines a pass, as runs differ in the number of passes.
+    fn lines(&self, workload: &str, figure: HostFigure, arm: &str) -> Option<Found> {
+        let of_runs = self.runs.iter().filter_map(|run| run.shared_files(workload, arm));
+        let found = of_runs.cloned().reduce(|all, run| SharedFiles {
+            passes: all.passes + run.passes,
+            lines: all.lines + run.lines,
+            on_both: all.on_both + run.on_both,
+            only_in_copies: all.only_in_copies + run.only_in_copies,
+            on_one: all.on_one + run.on_one,
+            lost: all.lost + run.lost,
+            ..all
+        })?;
+        let words = format!(
+            "of {} lines {} in the file on both hosts, {} in conflict copies, {} on one host, {} lost",
+            found.lines, found.on_both, found.only_in_copies, found.on_one, found.lost
+        );
+        let value = match figure {
+            HostFigure::LostLines => found.lost,
+            _ => found.only_in_copies + found.on_one + found.lost,
+        };
+        Some(Found::exact(value as f64 / found.passes.max(1) as f64, words, &source(workload)))
+    }
+
+    /// The median time of each run, in milliseconds.
+    fn handoff_time(&self, workload: &str, arm: &str) -> Option<Found> {
+        let of_runs = self.runs.iter().filter_map(|run| run.handoffs(workload, arm));
+        let (untimed, timed): (Vec<&Handoffs>, Vec<&Handoffs>) = of_runs.partition(|found| is_untimed(found));
+        let times = timed.into_iter().map(|found| match found.median_ns {
+            Some(ns) => {
+                let words = format!("{} (median of {} notes)", time(ns as f64), found.seen);
+                Reading::exact(ns as f64 / 1e6, words, &source(workload))
+            }
+            None => {
+                let words = format!("none of {} notes was seen", found.written);
+                Reading::exact(f64::INFINITY, words, &source(workload))
+            }
+        });
+        match (pooled(times.collect()), untimed.is_empty()) {
+            (Some(reading), _) => Some(Found::Value(reading)),
+            (None, true) => None,
+            (None, false) => {
+                let what = format!("quiet passes of {arm} in {workload}: all were disturbed");
+                Some(run_gap(workload, &[arm], what))
+            }
+        }
+    }
+}
+
+fn source(workload: &str) -> String {
+    format!("{SAMPLES}: {workload}")
 }
 
 #[cfg(test)]

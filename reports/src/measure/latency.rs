@@ -7,7 +7,7 @@ use serde::Deserialize;
 use stats::{Comparison, Interval, SeriesKey, compare_arms};
 
 use super::compared::saved;
-use super::{Evidence, Figure, Found, Reading, Scale, run_gap};
+use super::{Evidence, Figure, Found, Reading, Scale, pooled, run_gap};
 use crate::evidence::RunEvidence;
 use crate::provenance::Provenance;
 use crate::summary::{Cell, FailedPasses, MAKESPAN};
@@ -70,35 +70,36 @@ impl<'a> Evidence<'a> {
 
     /// The time until a mount is usable, in milliseconds.
     fn ready(&self, latency: &Latency, arm: &str) -> Found {
-        let found = self.runs.iter().find_map(|run| {
-            let mut ready = run.summary.ready.iter();
-            ready.find(|ready| (&*ready.arm, &ready.workload, &ready.state) == (arm, &latency.workload, &latency.state))
+        let all = self.runs.iter().flat_map(|run| &run.summary.ready);
+        let of_cell = all
+            .filter(|ready| (&*ready.arm, &ready.workload, &ready.state) == (arm, &latency.workload, &latency.state));
+        let readings = of_cell.map(|ready| {
+            let ends = ready.interval.map(|ends| (ends.low / 1e6, ends.high / 1e6));
+            let (low, high) = ends.unwrap_or((0.0, f64::INFINITY));
+            let exact = Reading::exact(ready.typical_ns / 1e6, time(ready.typical_ns), &source(latency));
+            Reading { low, high, ..exact }
         });
-        let Some(ready) = found else {
-            return run_gap(&latency.workload, &[arm], not_measured(latency, arm));
-        };
-        let ends = ready.interval.map(|ends| (ends.low / 1e6, ends.high / 1e6));
-        let (low, high) = ends.unwrap_or((0.0, f64::INFINITY));
-        Found::Value(Reading {
-            low,
-            high,
-            ..Reading::exact(ready.typical_ns / 1e6, time(ready.typical_ns), &source(latency))
-        })
+        match pooled(readings.collect()) {
+            Some(reading) => Found::Value(reading),
+            None => run_gap(&latency.workload, &[arm], not_measured(latency, arm)),
+        }
     }
 
-    /// The time that one call in a hundred takes or exceeds, in milliseconds. It has no interval.
+    /// The time that one call in a hundred takes or exceeds, in milliseconds. It has no interval; on a busy machine it may
+    /// have been any time.
     pub(super) fn tail(&self, latency: &Latency, arm: &str) -> Found {
-        let found = self.runs.iter().find_map(|run| {
+        let readings = self.runs.iter().filter_map(|run| {
             let cell = cell(run, latency, arm)?;
-            let p99 = cell.p99_ns.filter(|_| !run.summary.health.is_busy)?;
-            Some((p99, cell))
+            let p99 = cell.p99_ns?;
+            let words = format!("p99 {} of {} calls, {}", time(p99 as f64), cell.calls, cell.failed.words());
+            let exact = Reading::exact(p99 as f64 / 1e6, words, &source(latency));
+            Some(match run.summary.health.is_busy {
+                true => Reading { low: 0.0, high: f64::INFINITY, ..exact },
+                false => exact,
+            })
         });
-        match found {
-            Some((p99, cell)) => {
-                let failed = cell.failed.words();
-                let words = format!("p99 {} of {} calls, {failed}", time(p99 as f64), cell.calls);
-                Found::exact(p99 as f64 / 1e6, words, &source(latency))
-            }
+        match pooled(readings.collect()) {
+            Some(reading) => Found::Value(reading),
             None => {
                 let what = format!("the 99th percentile of {}", not_measured(latency, arm));
                 run_gap(&latency.workload, &[arm], what)
@@ -290,11 +291,12 @@ fn session(workload: &PlannedWorkload, waited_ns: f64) -> Option<String> {
 /// The reading of the run with the most epochs, and its index. Another run widens it if that run has as many epochs, or
 /// if its interval excludes that reading's value: then everything between both is possible.
 fn most_precise(readings: Vec<(usize, Reading)>) -> Option<(usize, Reading)> {
-    let most = readings.iter().map(|(epochs, _)| *epochs).max()?;
-    let at = readings.iter().position(|(epochs, _)| *epochs == most)?;
-    let first = readings[at].1.clone();
-    let others = readings.into_iter().enumerate().filter(|(n, _)| *n != at);
-    let reading = others.fold(first, |all, (_, (epochs, other))| {
+    // The order of the runs decides nothing.
+    let mut readings: Vec<(usize, (usize, Reading))> = readings.into_iter().enumerate().collect();
+    readings.sort_by(|(_, (epochs, one)), (_, (others, other))| others.cmp(epochs).then_with(|| one.order(other)));
+    let mut readings = readings.into_iter();
+    let (at, (most, first)) = readings.next()?;
+    let reading = readings.fold(first, |all, (_, (epochs, other))| {
         let contradicts = other.low > all.value || other.high < all.value;
         match contradicts || epochs == most {
             true => hull(all, other),

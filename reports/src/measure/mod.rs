@@ -20,6 +20,8 @@ mod probes;
 mod scores;
 mod units;
 
+use std::cmp::Ordering;
+
 use rundir::{Arm, Run};
 use serde::Serialize;
 
@@ -69,6 +71,12 @@ impl Reading {
     /// An exact count.
     pub(crate) fn exact(value: f64, words: String, source: &str) -> Self {
         Self { value, low: value, high: value, words, source: source.to_owned(), provenance: Provenance::Measured }
+    }
+
+    /// An order of readings that does not depend on that of the runs.
+    fn order(&self, other: &Self) -> Ordering {
+        let by_value = self.value.total_cmp(&other.value).then(self.low.total_cmp(&other.low));
+        by_value.then(self.high.total_cmp(&other.high)).then_with(|| self.words.cmp(&other.words))
     }
 }
 
@@ -196,6 +204,21 @@ impl<'a> Evidence<'a> {
             (!all).then_some(why)
         })
     }
+}
+
+/// The readings of several runs as one, whatever their order: the middle one, or the larger of two, in the range of all,
+/// so that a bound that the runs contradict each other about stays open. One without ends says nothing beside one with ends.
+fn pooled(mut readings: Vec<Reading>) -> Option<Reading> {
+    let has_ends = |reading: &Reading| reading.low == reading.high || reading.high.is_finite();
+    if readings.iter().any(has_ends) {
+        readings.retain(has_ends);
+    }
+    readings.sort_by(Reading::order);
+    let low = readings.iter().map(|reading| reading.low).reduce(f64::min)?;
+    let high = readings.iter().map(|reading| reading.high).reduce(f64::max)?;
+    let provenance = readings.iter().map(|reading| reading.provenance).max()?;
+    let middle = readings.swap_remove(readings.len() / 2);
+    Some(Reading { low, high, provenance, ..middle })
 }
 
 /// Evidence that no run has, and the command that makes it.

@@ -4,7 +4,7 @@ use rundir::{MODEL_FILES, ModelFiles, MountedModel};
 use serde::Deserialize;
 use stats::{LEVEL, share_interval};
 
-use super::{Evidence, Found, Reading, matches, missing};
+use super::{Evidence, Found, Reading, matches, missing, pooled};
 
 /// The candidate that makes up files from their paths.
 pub(super) const GENERATE: &str = "llm-generate";
@@ -109,23 +109,24 @@ impl FileMeasure {
 }
 
 impl Evidence<'_> {
-    fn made_up(&self, arm: &str) -> Option<(&ModelFiles, &MountedModel)> {
-        let found = self.runs.iter().find_map(|run| run.model_files())?;
+    /// The made-up files of an arm, of each run that has some.
+    fn made_up(&self, arm: &str) -> Vec<(&ModelFiles, &MountedModel)> {
+        let found = self.runs.iter().filter_map(|run| run.model_files());
         let is = |name: &str| matches(&format!("{name}*"), arm);
         match (is(GENERATE), is(HISTORY)) {
-            (true, _) => Some((found, &found.generate)),
-            (_, true) => Some((found, &found.history)),
-            _ => None,
+            (true, _) => found.map(|found| (found, &found.generate)).collect(),
+            (_, true) => found.map(|found| (found, &found.history)).collect(),
+            _ => Vec::new(),
         }
     }
 
     /// The tools that used the made-up files of an arm, and how many of them `timeout` ended.
     pub(super) fn barring_steps(&self, arm: &str) -> Option<(u64, u64)> {
         const ENDED: [&str; 2] = ["exit status: 124", "exit status: 137"];
-        let (_, mounted) = self.made_up(arm)?;
-        let hung = mounted.steps.iter();
-        let hung = hung.filter(|step| ENDED.contains(&step.outcome.as_str()));
-        Some((mounted.steps.len() as u64, hung.count() as u64))
+        let of_runs = self.made_up(arm);
+        let steps = || of_runs.iter().flat_map(|(_, mounted)| &mounted.steps);
+        let hung = steps().filter(|step| ENDED.contains(&step.outcome.as_str()));
+        (!of_runs.is_empty()).then(|| (steps().count() as u64, hung.count() as u64))
     }
 
     /// Why the model of these files decides nothing; `None` for a capable one.
@@ -136,13 +137,20 @@ impl Evidence<'_> {
     }
 
     pub(super) fn model_files(&self, measure: &FileMeasure, arm: &str) -> Found {
-        let gap = |what: &str| {
-            let command = "ctxbench run --suite model-files".to_owned();
-            missing(format!("{what} of {arm}"), command)
-        };
-        let Some((found, mounted)) = self.made_up(arm) else {
-            return gap("made-up files");
-        };
+        let of_runs = self.made_up(arm).into_iter();
+        let found = of_runs.map(|(found, mounted)| Self::model_files_of(measure, arm, found, mounted));
+        let mut others = Vec::new();
+        let readings = found.filter_map(|found| found.value().map_err(|other| others.push(other)).ok());
+        let readings: Vec<Reading> = readings.collect();
+        match pooled(readings) {
+            Some(reading) => Found::Value(reading),
+            None => others.into_iter().next().unwrap_or_else(|| files_gap("made-up files", arm)),
+        }
+    }
+
+    /// The figure of the files of one run.
+    fn model_files_of(measure: &FileMeasure, arm: &str, found: &ModelFiles, mounted: &MountedModel) -> Found {
+        let gap = |what: &str| files_gap(what, arm);
         if measure.needs_capable_model()
             && let Some(why) = Self::incapable_because(found)
         {
@@ -241,6 +249,11 @@ impl Evidence<'_> {
         };
         Found::exact(value, format!("{words}; {source}"), MODEL_FILES)
     }
+}
+
+fn files_gap(what: &str, arm: &str) -> Found {
+    let command = "ctxbench run --suite model-files".to_owned();
+    missing(format!("{what} of {arm}"), command)
 }
 
 /// Imports in made-up files that name a file of the tree, and all imports. The check reads `45 imports in the Python

@@ -31,7 +31,7 @@ impl<'a> Evidence<'a> {
     {
         let plans = || self.runs.iter().map(|run| &run.run.plan);
         let same = plans().any(|plan| plan.arm(name).is_some());
-        let found = plans().find_map(|plan| planned(plan, name));
+        let found = plans().filter_map(|plan| planned(plan, name)).min();
         found.filter(|_| !same).unwrap_or(name)
     }
 }

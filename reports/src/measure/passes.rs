@@ -36,7 +36,7 @@ impl Evidence<'_> {
             }
             other => return other,
         }
-        let tokens = self.runs.iter().find_map(|run| run.result_tokens(workload));
+        let tokens = self.runs.iter().filter_map(|run| run.result_tokens(workload)).max();
         match tokens {
             Some(tokens) => {
                 let words = format!("{tokens} tokens of verified results");

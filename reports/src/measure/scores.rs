@@ -6,7 +6,7 @@ use rundir::{SAMPLES, Score as Sum};
 use serde::Deserialize;
 use stats::{Interval, LEVEL, share_interval};
 
-use super::{Evidence, Found, Reading, matches, run_gap};
+use super::{Evidence, Found, Reading, matches, pooled, run_gap};
 use crate::provenance::Provenance;
 use crate::summary::TASK;
 use crate::text::count;
@@ -106,9 +106,9 @@ impl Evidence<'_> {
         let runs = self.runs.iter();
         let passes = runs.flat_map(|run| run.passes(&workload, arm));
         let scored = passes.map(|pass| &pass.scores);
-        let mut values: Vec<(f64, Interval, String)> = Vec::new();
+        let source = format!("{SAMPLES}: scores of {workload}, {}", score.counts.join(" + "));
+        let mut readings: Vec<Reading> = Vec::new();
         let mut is_measured = false;
-        let mut provenance_of_all = Provenance::Measured;
         for scores in scored.filter(|scores| !scores.is_empty()) {
             is_measured = true;
             let found = scores.iter().find(|(name, _)| matches(&method, name));
@@ -138,23 +138,17 @@ impl Evidence<'_> {
                     true => share_interval(sum, of as u64, 1.0 - LEVEL),
                     false => Interval { low: value, high: value },
                 };
-                provenance_of_all = provenance_of_all.max(provenance(counts, &score.counts));
-                values.push((value, ends, words));
+                readings.push(Reading {
+                    low: ends.low,
+                    high: ends.high,
+                    provenance: provenance(counts, &score.counts),
+                    ..Reading::exact(value, words, &source)
+                });
             }
         }
-        let ends = || values.iter().map(|(_, ends, _)| *ends);
-        let low = ends().map(|ends| ends.low).fold(f64::INFINITY, f64::min);
-        let high = ends().map(|ends| ends.high).fold(f64::NEG_INFINITY, f64::max);
-        match values.into_iter().next() {
-            Some((value, _, words)) => Found::Value(Reading {
-                value,
-                // Exact where passes agree, but for a share of questions.
-                low,
-                high,
-                words,
-                source: format!("{SAMPLES}: scores of {workload}, {}", score.counts.join(" + ")),
-                provenance: provenance_of_all,
-            }),
+        // Exact where passes agree, but for a share of questions.
+        match pooled(readings) {
+            Some(reading) => Found::Value(reading),
             None => match self.left_out(&workload, arm) {
                 Some(why) => Found::NotOffered(why),
                 None if is_measured => Found::NotOffered(format!("{arm} has no method {method}")),
@@ -177,24 +171,29 @@ impl Evidence<'_> {
     /// The share of a sample of questions that have a count, with its interval.
     pub(super) fn questions(&self, share: &QuestionShare, arm: &str) -> Found {
         let (workload, method, name) = (&share.workload, &share.method, &share.count);
-        let found = self.runs.iter().find_map(|run| {
+        let found = self.runs.iter().filter_map(|run| {
             let score = run.searched(workload, arm, method)?.score(name);
             score.filter(|score| score.of > 0)
         });
-        let Some(Sum { sum, of }) = found else {
-            let what = format!("{name} of {method} in {workload} on {arm}");
-            return run_gap(workload, &[arm], what);
-        };
-        let ends = share_interval(sum, of, 1.0 - LEVEL);
-        Found::Value(Reading {
-            low: ends.low,
-            high: ends.high,
-            ..Reading::exact(
-                sum as f64 / of as f64,
-                format!("{sum} of {of}, {name} of {method} in {workload}"),
-                &format!("{SAMPLES}: scores of {workload}, {name}"),
-            )
-        })
+        let readings = found.map(|Sum { sum, of }| {
+            let ends = share_interval(sum, of, 1.0 - LEVEL);
+            Reading {
+                low: ends.low,
+                high: ends.high,
+                ..Reading::exact(
+                    sum as f64 / of as f64,
+                    format!("{sum} of {of}, {name} of {method} in {workload}"),
+                    &format!("{SAMPLES}: scores of {workload}, {name}"),
+                )
+            }
+        });
+        match pooled(readings.collect()) {
+            Some(reading) => Found::Value(reading),
+            None => {
+                let what = format!("{name} of {method} in {workload} on {arm}");
+                run_gap(workload, &[arm], what)
+            }
+        }
     }
 
     pub(super) fn lag(&self, workload: &str, arm: &str) -> Found {

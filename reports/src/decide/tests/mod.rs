@@ -270,6 +270,38 @@ fn of_several(policy: &str, candidate: &str, runs: &[Run], which: &[usize]) -> D
 }
 
 #[test]
+fn the_order_of_the_runs_changes_no_verdict_and_no_figure() {
+    for (policy, candidate, make, changes) in cases() {
+        for (_, what, change) in changes {
+            let mut runs = [make(), make()];
+            change(&mut runs[1]);
+            let found = [[0, 1], [1, 0]].map(|order| {
+                let found = of_several(policy, candidate, &runs, &order);
+                let rows = found.rows.into_iter();
+                let rows = rows.map(|row| (row.title, row.state, row.effect.map(|effect| format!("{effect:?}"))));
+                (found.verdict, rows.collect::<Vec<_>>())
+            });
+            assert_eq!(found[0], found[1], "{policy}: {what}");
+        }
+    }
+}
+
+#[test]
+fn a_note_that_was_not_seen_in_one_of_two_runs_rules_out_sharing_a_memory() {
+    let unseen = "one note is not seen";
+    let (_, candidate, make, changes) = cases().into_iter().find(|case| case.0 == "roaming-agents").unwrap();
+    let (verdict, _, change) = changes.into_iter().find(|change| change.1 == unseen).unwrap();
+    let mut runs = [make(), make()];
+    change(&mut runs[1]);
+    for order in [[0, 1], [1, 0]] {
+        let found = of_several("roaming-agents", candidate, &runs, &order);
+        assert_eq!(found.verdict, verdict, "{}", found.why);
+        let words = &row(&found, "Notes that another host does not see").candidate;
+        assert!(words.starts_with("1 of "), "{words}");
+    }
+}
+
+#[test]
 fn a_cell_in_two_runs_must_keep_the_bound_in_both() {
     let fast = coding();
     let mut slow = coding();
