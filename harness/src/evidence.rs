@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::Args;
 use reports::context::{Contexts, contexts};
+use reports::decide::check_distinct;
 use reports::evidence;
 use reports::prices::Prices;
 use reports::summary::{Summary, summarise};
@@ -58,7 +59,7 @@ impl SummarisedRun {
     }
 
     /// Reads several run directories.
-    /// Fails if one is named twice.
+    /// Fails if one is named twice, or is a copy of another one.
     pub fn read_all(dirs: &[PathBuf], prices: &PriceList) -> anyhow::Result<Vec<Self>> {
         let mut known = BTreeSet::new();
         let read = dirs.iter().map(|dir| {
@@ -69,7 +70,10 @@ impl SummarisedRun {
             }
             Ok(run)
         });
-        read.collect()
+        let read: Vec<Self> = read.collect::<anyhow::Result<_>>()?;
+        let runs: Vec<&Run> = read.iter().map(|one| &one.run).collect();
+        check_distinct(&runs).map_err(anyhow::Error::msg)?;
+        Ok(read)
     }
 
     /// The run as evidence of claims, comparisons and decisions.

@@ -8,7 +8,7 @@ use conform::features;
 use inputs::files::{self, PAGE};
 use reports::answer::Overview;
 use reports::claims::{self, Catalogue, ClaimResult};
-use reports::decide::{Decision, Evidence, Names, Policy, built_in, check_compatible, decide, find};
+use reports::decide::{Decision, Evidence, Names, Policy, built_in, check_compatible, check_distinct, decide, find};
 use reports::evidence::CRON_KILL;
 use reports::render::{Report, bencher, github_action_benchmark, put, results_page, splice, submission, write};
 use rundir::{POLICY, Plan, Run};
@@ -144,6 +144,7 @@ impl ReportInputs {
         let others: Vec<SummarisedRun> = others.collect::<Result<_, _>>()?;
         let all = || std::iter::once(&reported).chain(&others);
         let runs: Vec<&Run> = all().map(|each| &each.run).collect();
+        check_distinct(&runs).map_err(anyhow::Error::msg)?;
         if let Err(problem) = check_compatible(&runs) {
             bail!("{problem}\n  fix: name runs of one machine, build and plan after --with");
         }

@@ -23,7 +23,7 @@ use verdict::Flip;
 pub use verdict::PolicyVerdict;
 use verdict::{conclude, fragility, smallest_flip};
 
-pub use crate::measure::{Evidence, check_compatible};
+pub use crate::measure::{Evidence, check_compatible, check_distinct};
 use crate::measure::{Found, Gap};
 pub(crate) use crate::measure::{amount, digits};
 

@@ -1,6 +1,30 @@
 //! Checks that one decision may use several runs: one machine, one build, and equal plans for all that they share.
 
+use std::collections::BTreeMap;
+
 use rundir::Run;
+
+/// Checks that no run is a copy of another one, which would double its kills and passes.
+///
+/// # Errors
+/// A message that names both directories.
+pub fn check_distinct(runs: &[&Run]) -> Result<(), String> {
+    let mut known = BTreeMap::new();
+    for run in runs {
+        let plan = &run.plan;
+        let shard = plan.shard.as_ref().map(|shard| (shard.index, shard.of));
+        if let Some(other) = known.insert((&plan.created, plan.seed, &plan.command, shard), &run.dir) {
+            return Err(format!(
+                "{} and {}: the same run twice, both planned at {} with the seed {} (name it once)",
+                other.display(),
+                run.dir.display(),
+                plan.created,
+                plan.seed
+            ));
+        }
+    }
+    Ok(())
+}
 
 /// Checks that runs are of one machine and one build, and that whatever two of them measure is planned alike.
 ///

@@ -31,7 +31,7 @@ use crate::provenance::Provenance;
 use crate::summary::Summary;
 
 pub(crate) use compared::Figure;
-pub use compatible::check_compatible;
+pub use compatible::{check_compatible, check_distinct};
 pub(crate) use growth::exponent;
 pub use kinds::{Measure, Scale};
 pub(crate) use latency::{READY, TURN_NS};

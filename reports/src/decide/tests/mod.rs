@@ -431,6 +431,26 @@ fn runs_of_another_machine_or_plan_are_named_and_refused() {
 }
 
 #[test]
+fn a_copy_of_a_run_is_refused_and_another_run_of_the_same_second_is_not() {
+    let one = testing::run();
+    let mut copy = testing::run();
+    copy.dir = "results/copy".into();
+    let refused = check_distinct(&[&one, &copy]).unwrap_err();
+    assert!(refused.starts_with("results/scripted and results/copy: the same run twice"), "{refused}");
+    assert!(refused.ends_with("(name it once)"), "{refused}");
+    let changes: [fn(&mut Run); 3] = [
+        |run| run.plan.seed += 1,
+        |run| run.plan.created = "2026-11-29T08:00:00Z".to_owned(),
+        |run| run.plan.command = "ctxbench fault".to_owned(),
+    ];
+    for change in changes {
+        let mut other = copy.clone();
+        change(&mut other);
+        assert_eq!(check_distinct(&[&one, &other]), Ok(()));
+    }
+}
+
+#[test]
 fn evidence_of_several_runs_is_pooled() {
     let mut conformance = coding();
     conformance.samples.clear();
