@@ -184,13 +184,17 @@ pub(super) fn fragility(rows: &[Row], benefits_needed: usize) -> Option<Flip> {
     turns.into_iter().min_by(|one, other| one.size().total_cmp(&other.size()))
 }
 
+/// Whether a bound could be wider or narrower. A property is there or not.
+fn has_margin(bound: &Bound) -> bool {
+    bound.unit != "properties more"
+}
+
 /// A bound whose margin is multiplied. The margin of a ratio is its distance from 1. `None` if the bound is
 /// at the end of the figure's range, and so has no margin.
 fn scaled_margin(bound: &Bound, factor: f64) -> Option<f64> {
     let value = match bound.unit.as_str() {
         "ratio" | "times" => 1.0 + (bound.value - 1.0) * factor,
-        // A property is there or not.
-        "properties more" => return None,
+        _ if !has_margin(bound) => return None,
         _ => bound.value * factor,
     };
     let is_ratio_of_nothing = ["ratio", "times"].contains(&&*bound.unit) && value <= 0.0;
@@ -222,7 +226,7 @@ pub(super) fn smallest_flip(rows: &[Row], benefits_needed: usize) -> Option<Flip
 
 /// The changes of a row's margin and of its measurement that give it another state: whether it is the margin, the
 /// present value, the new one, the new state.
-fn changes(row: &Row, effect: &RowEffect) -> Vec<(bool, f64, f64, RowState)> {
+pub(super) fn changes(row: &Row, effect: &RowEffect) -> Vec<(bool, f64, f64, RowState)> {
     let bound = &row.bound;
     // Counts change by one, other figures by as little as can be written.
     let is_count = [effect.value, effect.low, effect.high, bound.value]
@@ -252,7 +256,7 @@ fn changes(row: &Row, effect: &RowEffect) -> Vec<(bool, f64, f64, RowState)> {
         let other = Bound { value: margin, ..bound.clone() };
         let shifted = RowEffect { value: effect.value + shift, low: effect.low + shift, high: effect.high + shift };
         // A bound or a figure alone may not change a row that rests on several sessions.
-        if is_plain || row.state_at(&other, effect) == state {
+        if has_margin(bound) && (is_plain || row.state_at(&other, effect) == state) {
             found.push((true, bound.value, margin, state));
         }
         if is_plain || row.state_at(bound, &shifted) == state {

@@ -771,6 +771,21 @@ fn a_property_that_the_baseline_has_too_does_not_hide_another_one() {
 }
 
 #[test]
+fn a_number_of_properties_is_no_margin_that_could_be_wider() {
+    let title = "Survival of the loss of the machine";
+    let mut run = roaming();
+    let mut flips = Vec::new();
+    for outcome in [Outcome::Ok, Outcome::WrongData] {
+        evidence::machine_loss(&mut run, outcome);
+        let rows = of("roaming-agents", &run, "sqlite").rows;
+        let row = rows.iter().find(|row| row.title == title).unwrap();
+        let changes = verdict::changes(row, &row.effect.unwrap());
+        flips.extend(changes.into_iter().map(|(is_margin, from, to, _)| (is_margin, from, to)));
+    }
+    assert_eq!(flips, [(false, 1.0, 0.0), (false, 0.0, 1.0)]);
+}
+
+#[test]
 fn a_row_of_kills_is_kept_only_by_enough_of_them() {
     let title = "Records lost in kills of a cron job's daemon";
     for (kills, lost, state, words) in [
