@@ -61,6 +61,11 @@ fn is_destroyed(outcome: &FaultOutcome) -> bool {
     looks.any(|look| DESTROYED.contains(&look.as_str()))
 }
 
+/// Whether the kill itself did not end well. The harness writes no such line; one by other means shows no kept record.
+fn is_bad(kill: &Fault) -> bool {
+    kill.outcome != Outcome::Ok
+}
+
 impl Evidence<'_> {
     fn outcomes(&self, arm: &str) -> Vec<&FaultOutcome> {
         self.runs.iter().flat_map(|run| run.outcomes(arm)).collect()
@@ -100,9 +105,9 @@ impl Evidence<'_> {
         };
         for kill in &kills {
             let count = match figure {
-                FaultFigure::LostRecords => kill.lost,
+                FaultFigure::LostRecords => kill.lost.max(u64::from(is_bad(kill))),
                 FaultFigure::FailedCalls => kill.failed_calls,
-                FaultFigure::ManualRecoveries => u64::from(!kill.recovered),
+                FaultFigure::ManualRecoveries => u64::from(!kill.recovered || is_bad(kill)),
                 FaultFigure::Hangs => u64::from(kill.outcome == Outcome::Hang),
                 FaultFigure::UpdatesLost => 0,
                 FaultFigure::RecoveryMs => kill.recovery_ms,
@@ -220,7 +225,7 @@ impl Evidence<'_> {
         for kill in kills.iter().filter(|kill| kill.killed) {
             points += 1;
             // The records of a store that did not come back are not kept.
-            failed += u64::from(kill.lost > 0 || !kill.recovered);
+            failed += u64::from(kill.lost > 0 || !kill.recovered || is_bad(kill));
         }
         if points == 0 && !kills.is_empty() && kills.iter().all(|kill| kill.lost == 0) {
             let words = "no daemon to kill".to_owned();

@@ -786,6 +786,23 @@ fn a_number_of_properties_is_no_margin_that_could_be_wider() {
 }
 
 #[test]
+fn a_kill_that_did_not_end_well_is_not_counted_as_one_that_lost_nothing() {
+    for outcome in [Outcome::Hang, Outcome::WrongData, Outcome::Crash, Outcome::Errno] {
+        for (policy, make, gate) in [
+            ("coding-agent", coding as fn() -> Run, "Records lost in kills"),
+            ("cron-controller", cron, "Records lost in kills of a cron job's daemon"),
+        ] {
+            let mut run = make();
+            evidence::cron_kills(&mut run, 60);
+            run.faults.iter_mut().filter(|fault| fault.arm == "sqlite").for_each(|fault| fault.outcome = outcome);
+            let found = of(policy, &run, "sqlite");
+            let states = [gate, "Starts after a kill that need a hand"].map(|title| row(&found, title).state);
+            assert_eq!((states, found.verdict), ([RowState::Unmet; 2], Archive), "{policy}, {outcome}");
+        }
+    }
+}
+
+#[test]
 fn a_row_of_kills_is_kept_only_by_enough_of_them() {
     let title = "Records lost in kills of a cron job's daemon";
     for (kills, lost, state, words) in [
