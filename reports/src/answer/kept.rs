@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rundir::Outcome;
-use rundir::faults::{Audit, KILLED_DAEMON, POWER_LOSS};
+use rundir::faults::{Audit, CrashPoints, KILLED_DAEMON, POWER_LOSS};
 use schemars::JsonSchema;
 use serde::Serialize;
 use stats::failure_bound;
@@ -66,7 +66,8 @@ impl PassCount {
             all if all <= SHOWN => format!(": {}", self.by_arm.join("; ")),
             all => {
                 let shown = self.by_arm[..SHOWN].join("; ");
-                format!(": {shown}; {} more arms", all - SHOWN)
+                let more = plural((all - SHOWN) as u64, "more arm", "more arms");
+                format!(": {shown}; {more}")
             }
         };
         format!("Failures: {failed} of {tried} passes{arms}.")
@@ -84,18 +85,28 @@ pub struct StoreLosses {
     pub power_cuts: u64,
     /// Acknowledged records that were not kept as promised, in kills and in power cuts.
     pub lost: [u64; 2],
+    /// Kills and power cuts after which the store did not recover, so that no record could be read.
+    pub not_recovered: u64,
     /// The first record that was not kept, and what acknowledged it; `None` if all were kept or no record was named.
     pub example: Option<String>,
 }
 
 impl StoreLosses {
-    /// The records of an audit that were not kept, or cannot be read.
+    /// The records of an audit that were not kept.
     fn count(&mut self, audit: &Audit) -> u64 {
-        let lost = audit.broken() + audit.unreadable;
-        if lost > 0 && self.example.is_none() {
+        let lost = audit.broken();
+        if lost + audit.unreadable > 0 && self.example.is_none() {
             self.example = audit.examples.first().cloned();
         }
         lost
+    }
+}
+
+/// Points of a series after which the store did not recover. Their records are not lost one by one.
+fn not_recovered(series: &CrashPoints) -> u64 {
+    match series.audit.broken() {
+        0 => series.broken.unwrap_or(0),
+        _ => u64::from(series.audit.unreadable > 0),
     }
 }
 
@@ -110,19 +121,29 @@ pub(super) fn losses(runs: &[RunEvidence<'_>]) -> (Vec<StoreLosses>, Vec<String>
         if is_known || !keeps_files || arm.unavailable.is_some() {
             continue;
         }
-        let mut losses = StoreLosses { arm: arm.name.clone(), kills: 0, power_cuts: 0, lost: [0, 0], example: None };
+        let mut losses = StoreLosses {
+            arm: arm.name.clone(),
+            kills: 0,
+            power_cuts: 0,
+            lost: [0, 0],
+            not_recovered: 0,
+            example: None,
+        };
         for run in runs {
             for kill in run.kills(&arm.name).filter(|kill| kill.killed) {
                 losses.kills += 1;
                 losses.lost[0] += kill.lost;
+                losses.not_recovered += u64::from(!kill.recovered);
             }
             for points in run.crash_points(KILLED_DAEMON, &arm.name) {
                 losses.kills += points.points;
                 losses.lost[0] += losses.count(&points.audit);
+                losses.not_recovered += not_recovered(points);
             }
             for points in run.crash_points(POWER_LOSS, &arm.name) {
                 losses.power_cuts += points.points;
                 losses.lost[1] += losses.count(&points.audit);
+                losses.not_recovered += not_recovered(points);
             }
         }
         match losses.kills + losses.power_cuts {
@@ -146,16 +167,19 @@ pub(super) fn losses_words(losses: &[StoreLosses], not_tried: &[String]) -> Stri
         let words: Vec<String> = kills.into_iter().chain(cuts).collect();
         words.join(" and ")
     };
-    let is_kept = |losses: &&StoreLosses| losses.lost == [0, 0];
+    let is_kept = |losses: &&StoreLosses| losses.lost == [0, 0] && losses.not_recovered == 0;
     for lost in losses.iter().filter(|losses| !is_kept(losses)) {
-        let example = lost.example.as_ref().map(|example| format!(" ({example})"));
-        sentences.push(format!(
-            "{} LOST {} in {}{}.",
-            lost.arm,
-            plural(lost.lost[0] + lost.lost[1], "acknowledged record", "acknowledged records"),
-            kinds(lost),
-            example.unwrap_or_default()
-        ));
+        let records = Some(lost.lost[0] + lost.lost[1]).filter(|records| *records > 0);
+        let records =
+            records.map(|records| format!("LOST {}", plural(records, "acknowledged record", "acknowledged records")));
+        let gone = match lost.not_recovered {
+            0 => None,
+            1 => Some("DID NOT RECOVER once".to_owned()),
+            times => Some(format!("DID NOT RECOVER {} times", count(times))),
+        };
+        let parts: Vec<String> = records.into_iter().chain(gone).collect();
+        let example = lost.example.as_ref().map(|example| format!(" ({example})")).unwrap_or_default();
+        sentences.push(format!("{} {} in {}{example}.", lost.arm, parts.join(" and "), kinds(lost)));
     }
     let kept: Vec<&StoreLosses> = losses.iter().filter(is_kept).collect();
     // Stores with the same bounds stand together.

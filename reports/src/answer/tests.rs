@@ -286,19 +286,6 @@ fn an_answer_that_keeps_the_baseline_says_which_probed_need_would_change_it() {
 }
 
 #[test]
-fn a_busy_run_leaves_a_tail_open_and_blames_the_machine() {
-    let row = "\n[[cost]]\ntitle = \"Tail of reads\"\nmeasure.tail = { workload = \"micro/read\", state = \"hot\", metric = \"read\" }\nunit = \"ms more\"\nat_most = 10\n";
-    let text = format!("{POLICY}{row}");
-    let mut run = good();
-    assert_eq!(overview_by(&text, &run).uses[0].kind, AdviceKind::Choose);
-    testing::make_busy(&mut run);
-    let answer = overview_by(&text, &run).uses.remove(0);
-    assert_eq!(answer.advice, "Not decided: the machine was busy.");
-    assert!(!answer.lacks_evidence);
-    assert_eq!(answer.command, run.plan.command);
-}
-
-#[test]
 fn of_equal_candidates_the_one_with_less_to_run_is_named_and_noise_names_none() {
     let run = |factor: f64, has_bucket: bool| {
         let mut run = good();
@@ -374,6 +361,7 @@ fn losses_and_failures_are_sentences_with_counts_and_bounds() {
         kills,
         power_cuts,
         lost,
+        not_recovered: 0,
         example: None,
     };
     let none = [0, 0];
@@ -435,6 +423,24 @@ fn losses_and_failures_are_sentences_with_counts_and_bounds() {
     assert_eq!(passes(&run), "Failures: 3 of 167 passes: sqlite 2 errno and 1 timeout.");
     run.samples.clear();
     assert_eq!(passes(&run), "No pass was made.");
+}
+
+#[test]
+fn a_store_that_did_not_recover_lost_more_than_0_records() {
+    let mut run = good();
+    let cuts = run.crash_points.iter_mut().find(|points| points.backend == "sqlite").unwrap();
+    (cuts.points, cuts.broken) = (1, Some(1));
+    cuts.audit = Audit { unreadable: 10, ..Audit::unknown("it did not recover") };
+    let found = overview(&run);
+    let words = kept::losses_words(&found.losses, &found.not_killed);
+    assert_eq!(words, "sqlite DID NOT RECOVER once in ● 1 kill and ◐ 1 simulated power cut.");
+    run.faults[1].recovered = false;
+    run.faults[1].lost = 3;
+    let found = overview(&run);
+    let words = kept::losses_words(&found.losses, &found.not_killed);
+    let expected =
+        "sqlite LOST 3 acknowledged records and DID NOT RECOVER 2 times in ● 1 kill and ◐ 1 simulated power cut.";
+    assert_eq!(words, expected);
 }
 
 #[test]
