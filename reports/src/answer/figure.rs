@@ -95,6 +95,14 @@ impl AnswerFigure {
         format!("{} ({} {})", lower(&self.title), self.mark, self.text)
     }
 
+    /// The figure behind its title without its interval, for a line with little room.
+    pub(super) fn short_words(&self) -> String {
+        match self.value {
+            Some(value) => format!("{} ({} {})", lower(&self.title), self.mark, amount(value, &self.unit)),
+            None => self.words(),
+        }
+    }
+
     /// The time as a ratio to the baseline: `×1.62 [1.58, 1.66] in git status (21.0 ms instead of 13.0 ms)`.
     pub(super) fn time_words(&self) -> Option<String> {
         let [ratio, low, high] = self.ratio?;
@@ -134,7 +142,7 @@ pub(super) fn places(half: f64) -> usize {
 /// The ratio of the cell of a row with the ends of its interval, and the typical times of the baseline and the candidate in
 /// nanoseconds: of the run with the most epochs. `None` if the policy compares with another arm than that run, or if there
 /// is no interval.
-fn compared(decision: &Decision, row: &Row, runs: &[RunEvidence<'_>]) -> Option<([f64; 3], [f64; 2])> {
+pub(super) fn compared(decision: &Decision, row: &Row, runs: &[RunEvidence<'_>]) -> Option<([f64; 3], [f64; 2])> {
     let key = row.cell.as_ref()?;
     row.effect?;
     let cells = runs

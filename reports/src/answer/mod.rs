@@ -34,7 +34,7 @@ pub struct Overview {
     pub identical_arms: String,
     /// Notes that a reader needs before any figure.
     pub notes: Vec<String>,
-    /// The answer for each use, in the order of the policies.
+    /// The answer for each use; decided uses come first.
     pub uses: Vec<UseAnswer>,
     /// Calls with hot caches.
     pub calls: CallTable,

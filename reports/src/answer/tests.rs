@@ -286,6 +286,44 @@ fn an_answer_that_keeps_the_baseline_says_which_probed_need_would_change_it() {
 }
 
 #[test]
+fn a_busy_run_leaves_a_tail_open_and_blames_the_machine() {
+    let row = "\n[[cost]]\ntitle = \"Tail of reads\"\nmeasure.tail = { workload = \"micro/read\", state = \"hot\", metric = \"read\" }\nunit = \"ms more\"\nat_most = 10\n";
+    let text = format!("{POLICY}{row}");
+    let mut run = good();
+    assert_eq!(overview_by(&text, &run).uses[0].kind, AdviceKind::Choose);
+    testing::make_busy(&mut run);
+    let answer = overview_by(&text, &run).uses.remove(0);
+    assert_eq!(answer.advice, "Not decided: the machine was busy.");
+    assert!(!answer.lacks_evidence);
+    assert_eq!(answer.command, run.plan.command);
+}
+
+#[test]
+fn a_use_whose_figures_are_open_does_not_lack_evidence() {
+    let row = "\n[[gate]]\ntitle = \"Few kills\"\nmeasure.durability = { loss = \"killed-daemon\" }\nunit = \"share\"\nat_most = 0.05\n";
+    let answer = overview_by(&format!("{POLICY}{row}"), &good()).uses.remove(0);
+    assert_eq!(answer.advice, "Not decided: too few kills of sqlite for “few kills”.");
+    assert!(!answer.lacks_evidence);
+    let mut run = good();
+    run.faults.clear();
+    let answer = overview_by(&format!("{POLICY}{row}"), &run).uses.remove(0);
+    assert!(answer.lacks_evidence, "{}", answer.advice);
+}
+
+#[test]
+fn a_time_that_is_shorter_than_the_baselines_is_no_cost() {
+    let row = "\n[[cost]]\ntitle = \"Time of a read\"\nmeasure.latency = { workload = \"micro/read\", state = \"hot\", metric = \"read\" }\nunit = \"ms\"\nat_most = 1000\n";
+    let costs = |factor: f64| {
+        let mut run = good();
+        testing::scale(&mut run, "sqlite", factor);
+        let answer = overview_by(&format!("{POLICY}{row}"), &run).uses.remove(0);
+        answer.costs.into_iter().map(|cost| cost.title).collect::<Vec<_>>()
+    };
+    assert!(costs(1.0).contains(&"Time of a read".to_owned()));
+    assert!(!costs(0.05).contains(&"Time of a read".to_owned()));
+}
+
+#[test]
 fn of_equal_candidates_the_one_with_less_to_run_is_named_and_noise_names_none() {
     let run = |factor: f64, has_bucket: bool| {
         let mut run = good();
@@ -441,6 +479,56 @@ fn a_store_that_did_not_recover_lost_more_than_0_records() {
     let expected =
         "sqlite LOST 3 acknowledged records and DID NOT RECOVER 2 times in ● 1 kill and ◐ 1 simulated power cut.";
     assert_eq!(words, expected);
+}
+
+#[test]
+fn a_screen_counts_one_arm_as_one_and_cuts_placements_behind_a_clause() {
+    let mut run = good();
+    for name in ["one", "two", "three"] {
+        second_arm(&mut run, name);
+        testing::passes(&mut run, "micro/read", name).next().unwrap().outcome = Outcome::Errno;
+    }
+    testing::passes(&mut run, "micro/read", "sqlite").next().unwrap().outcome = Outcome::Errno;
+    let mut found = overview(&run);
+    assert!(found.passes.words().ends_with("; 1 more arm."), "{}", found.passes.words());
+    found.calls.placements = format!("By placement: read ×1{}.", "; write ×1, up to ×9".repeat(9));
+    let screen = found.terminal(&[]);
+    let line = screen.lines().find(|line| line.contains("By placement")).unwrap();
+    assert!(line.ends_with("; write ×1, up to ×9; …"), "{line}");
+    while found.calls.arms.len() < 20 {
+        found.calls.arms.push("another".to_owned());
+    }
+    let more = |found: &Overview| {
+        let screen = found.terminal(&[]);
+        screen.lines().find(|line| line.contains("in the report.")).unwrap_or_default().trim().to_owned()
+    };
+    let counts: Vec<String> = (0..20)
+        .map(|_| {
+            let words = more(&found);
+            found.calls.arms.pop();
+            words
+        })
+        .collect();
+    assert!(counts.contains(&"1 more arm is in the report.".to_owned()), "{counts:?}");
+}
+
+#[test]
+fn decided_uses_come_first_and_a_short_line_keeps_the_figures() {
+    let run = testing::run();
+    let (summary, contexts) = (summarise(&run).unwrap(), contexts(&run, &Prices::built_in().unwrap()).unwrap());
+    let evidence = Evidence::of(&run, &summary, &contexts);
+    let mut decisions = testing::decisions();
+    let last = decisions.last().unwrap().policy.clone();
+    let of_last = decisions.iter_mut().filter(|decision| decision.policy == last);
+    of_last.for_each(|decision| decision.verdict = crate::decide::PolicyVerdict::Archive);
+    let found = Overview::of(&decisions, &evidence.runs);
+    assert_eq!(found.uses[0].policy, last);
+    let is_open: Vec<bool> = found.uses.iter().map(|answer| answer.kind == AdviceKind::NotDecided).collect();
+    assert!(is_open.contains(&true) && is_open.contains(&false) && is_open.is_sorted(), "{is_open:?}");
+    let mut answer = overview(&good()).uses.remove(0);
+    answer.advice = "Work on it. ".repeat(12);
+    let short = answer.lines(81, 3).join(" ");
+    assert!(short.contains("Benefits: more state is kept when the power goes (◐ 50 % more)."), "{short}");
 }
 
 #[test]

@@ -106,7 +106,11 @@ impl UseAnswer {
                 let words: Vec<String> = self.figures.iter().take(most).map(AnswerFigure::words).collect();
                 return Some(format!("Benefits: {}.", words.join("; ")));
             }
-            AdviceKind::Choose | AdviceKind::ChooseIf => return Some(format!("{reason}.")),
+            // Little room is no reason to leave the figures out.
+            AdviceKind::Choose | AdviceKind::ChooseIf => {
+                let words: Vec<String> = self.figures.iter().map(AnswerFigure::short_words).collect();
+                return Some(format!("Benefits: {}.", words.join("; ")));
+            }
             // A failed gate stands in the reason.
             _ if self.states_figure() => Vec::new(),
             _ => {
@@ -388,11 +392,11 @@ fn call_lines(table: &CallTable) -> Vec<String> {
     lines.extend(rows.iter().map(|row| line(row)));
     match head.len() - widths.len() {
         0 => {}
+        1 => lines.push(" 1 more arm is in the report.".to_owned()),
         more => lines.push(format!(" {more} more arms are in the report.")),
     }
     if !table.placements.is_empty() {
-        let placements = at_most(&table.placements, WIDTH - 1, 1);
-        lines.extend(placements.iter().map(|line| format!(" {line}")));
+        lines.push(format!(" {}", clauses(&table.placements, WIDTH - 1)));
     }
     lines
 }
@@ -436,6 +440,15 @@ fn at_most(text: &str, width: usize, most: usize) -> Vec<String> {
         }
     }
     lines
+}
+
+/// The first clauses of a sentence that fit into a line. A sign stands for the others.
+fn clauses(sentence: &str, width: usize) -> String {
+    if sentence.width() <= width {
+        return sentence.to_owned();
+    }
+    let ends = sentence.rmatch_indices("; ").map(|(at, _)| format!("{}; …", &sentence[..at]));
+    ends.into_iter().find(|line| line.width() <= width).unwrap_or_else(|| cut(sentence, width))
 }
 
 /// A command that no line break may divide, unless it is wider than a line.

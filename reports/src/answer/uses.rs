@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::figure::AnswerFigure;
+use super::figure::{AnswerFigure, compared};
 use crate::decide::{CANDIDATE, Decision, PolicyVerdict, Row, RowRole, RowState, amount, arm_words, remedies};
 use crate::evidence::RunEvidence;
 use crate::provenance::Provenance;
@@ -95,7 +95,7 @@ pub struct UseAnswer {
     pub planned: bool,
 }
 
-/// The answers, in the order of the policies.
+/// The answers: decided uses first, each group in the order of the policies.
 pub(super) fn uses(decisions: &[Decision], runs: &[RunEvidence<'_>]) -> Vec<UseAnswer> {
     let mut policies: Vec<&str> = Vec::new();
     for decision in decisions {
@@ -107,7 +107,10 @@ pub(super) fn uses(decisions: &[Decision], runs: &[RunEvidence<'_>]) -> Vec<UseA
         let of_policy = decisions.iter().filter(|decision| decision.policy == policy);
         UseAnswer::of(&of_policy.collect::<Vec<_>>(), runs)
     });
-    answers.collect()
+    let mut answers: Vec<UseAnswer> = answers.collect();
+    // Stable: the others stay in the order of the policies.
+    answers.sort_by_key(|answer| answer.kind == AdviceKind::NotDecided);
+    answers
 }
 
 /// The number of daemons, mounts and needs of an arm, plus one if it has a bucket: a team must run or rent its server.
@@ -182,6 +185,11 @@ fn is_worse(row: &Row) -> bool {
     })
 }
 
+/// Whether a row about the candidate's own time is of a cell in which it is faster than the baseline.
+fn is_faster(decision: &Decision, row: &Row, runs: &[RunEvidence<'_>]) -> bool {
+    compared(decision, row, runs).is_some_and(|([ratio, ..], _)| ratio < 1.0)
+}
+
 fn has_role(row: &Row, role: RowRole, states: &[RowState]) -> bool {
     row.role == role && states.contains(&row.state)
 }
@@ -248,7 +256,7 @@ impl UseAnswer {
         let mut costs: Vec<&Row> = best
             .of_role(RowRole::Cost)
             .filter(|row| row.provenance != Provenance::Declared)
-            .filter(|row| is_worse(row) && !is_carrying(row))
+            .filter(|row| is_worse(row) && !is_faster(best, row, runs) && !is_carrying(row))
             .collect();
         costs.sort_by(|one, other| distance(other).total_cmp(&distance(one)));
         let figures = |rows: &[&Row]| {
@@ -286,7 +294,8 @@ impl UseAnswer {
                 AdviceKind::NotDecided => command(best, runs),
                 _ => String::new(),
             },
-            lacks_evidence: kind == AdviceKind::NotDecided && !best.missing.is_empty(),
+            lacks_evidence: kind == AdviceKind::NotDecided
+                && best.rows.iter().any(|row| row.state == RowState::Missing),
             planned: decisions.iter().all(|decision| decision.planned),
         })
     }

@@ -2,7 +2,7 @@
 
 use super::part::UseBlock;
 use crate::answer::Overview;
-use crate::decide::Decision;
+use crate::decide::{Decision, PolicyVerdict};
 
 /// Words of an answer on the first screen.
 const MOST_WORDS: usize = 55;
@@ -18,7 +18,7 @@ pub(super) struct Use<'a> {
     pub(super) decisions: Vec<&'a Decision>,
 }
 
-/// The uses in the order of the decisions.
+/// The uses: decided ones first, each group in the order of the decisions.
 pub(super) fn uses(decisions: &[Decision]) -> Vec<Use<'_>> {
     let mut uses: Vec<Use<'_>> = Vec::new();
     for decision in decisions {
@@ -27,6 +27,10 @@ pub(super) fn uses(decisions: &[Decision]) -> Vec<Use<'_>> {
             None => uses.push(Use { policy: &decision.policy, decisions: vec![decision] }),
         }
     }
+    uses.sort_by_key(|found| {
+        let has = |wanted: &[PolicyVerdict]| found.decisions.iter().any(|decision| wanted.contains(&decision.verdict));
+        has(&[PolicyVerdict::NotDecided]) && !has(&[PolicyVerdict::Adopt, PolicyVerdict::AdoptIf])
+    });
     uses
 }
 
