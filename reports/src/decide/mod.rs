@@ -83,6 +83,12 @@ impl Decision {
         }
     }
 
+    /// Whether the candidate can be adopted at all: it offers every gate, and as many benefits as the policy asks for.
+    pub(crate) fn fits(&self) -> bool {
+        let benefits = self.of_role(RowRole::Benefit).filter(|row| !row.is_not_offered).count();
+        self.of_role(RowRole::Gate).all(|row| !row.is_not_offered) && benefits >= self.benefits_needed
+    }
+
     /// The rows of a role.
     pub fn of_role(&self, role: RowRole) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |row| row.role == role)

@@ -153,6 +153,9 @@ pub struct Row {
     /// Whether a benefit counts only for teams that need it.
     #[serde(skip)]
     pub is_for_need: bool,
+    /// Whether the candidate does not offer what the row is about.
+    #[serde(skip)]
+    pub is_not_offered: bool,
 }
 
 /// The figure of a benefit in another session.
@@ -358,6 +361,7 @@ pub(super) fn bare(role: RowRole, title: &str, bound: Bound, state: RowState, ca
         properties: Vec::new(),
         sessions: Vec::new(),
         is_for_need: false,
+        is_not_offered: false,
     }
 }
 
@@ -401,7 +405,10 @@ pub(super) fn without(role: RowRole, title: &str, bound: Bound, found: Found) ->
         // A benefit or a gate that the candidate cannot offer is not met. A cost that was not measured is not inside its
         // margin.
         Found::NotOffered(why) if role == RowRole::Cost => (RowState::Open, why),
-        Found::NotOffered(why) => (RowState::Unmet, format!("not offered: {why}")),
+        Found::NotOffered(why) => {
+            let words = format!("not offered: {why}");
+            return Row { is_not_offered: true, ..bare(role, title, bound, RowState::Unmet, words) };
+        }
         Found::Failed(why) => (RowState::Failed, why),
         Found::Void(why) => (RowState::Void, why),
         Found::Value(reading) => return of_reading(role, title, bound, reading),

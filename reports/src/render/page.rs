@@ -23,6 +23,7 @@ use super::shell::shell;
 use super::stems;
 use super::tasks::tasks;
 use super::why::why;
+use crate::measure::MODEL_ARMS;
 use crate::provenance::Provenance;
 use crate::summary::{Cost, is_simulated};
 use crate::text::{columns, count, time};
@@ -112,6 +113,10 @@ pub(super) fn pictured<'a>(report: &'a Report<'_>) -> Vec<Vec<&'a crate::decide:
             let of_answer = |decision: &&crate::decide::Decision| decision.candidate == answer.candidate;
             found.decisions.sort_by_key(|decision| !of_answer(decision));
         }
+        // What a candidate does not offer is no comparison. The page Why has it.
+        if found.decisions.iter().any(|decision| decision.fits()) {
+            found.decisions.retain(|decision| decision.fits());
+        }
         found.decisions
     });
     with_answer.collect()
@@ -131,7 +136,14 @@ fn legend(report: &Report<'_>, uses: &[Use<'_>]) -> Part {
     names.truncate(MOST_NAMES);
     let entries = names.into_iter().map(|name| {
         let summary = report.run.plan.arm(name).map(|arm| arm.backend.summary.as_str());
-        let summary = summary.unwrap_or("of another run");
+        let is_context = report.contexts.costs.iter().any(|cost| cost.policy == name);
+        let is_model = report.run.model_files.is_some() && MODEL_ARMS.contains(&name);
+        let summary = match (summary, is_context, is_model) {
+            (Some(summary), ..) => summary,
+            (None, true, _) => "a policy for what stays in the model's context",
+            (None, false, true) => "files that a language model makes up",
+            (None, false, false) => "of another run",
+        };
         // The page on the method has the whole sentence.
         let clause = summary.split([';', ':', ',', '.']).next().unwrap_or(summary);
         (name.to_owned(), first_words(clause, WORDS))
@@ -643,4 +655,49 @@ fn method(report: &Report<'_>, parts: &mut Vec<Part>) {
     )));
     backends(report, parts);
     costs(report, parts);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Inputs;
+    use super::*;
+    use crate::decide::RowRole;
+
+    #[test]
+    fn a_candidate_that_does_not_offer_what_a_use_asks_for_has_no_picture() {
+        let mut inputs = Inputs::judged();
+        inputs.change_decisions(|decisions| {
+            decisions.retain(|decision| decision.policy == "coding-agent");
+            let mut other = decisions[0].clone();
+            other.candidate = "other".to_owned();
+            let benefits = other.rows.iter_mut().filter(|row| row.role == RowRole::Benefit);
+            benefits.for_each(|row| row.is_not_offered = true);
+            decisions.push(other);
+        });
+        let names = |inputs: &Inputs| {
+            let report = inputs.report();
+            let shown = pictured(&report).into_iter().flatten();
+            shown.map(|decision| decision.candidate.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&inputs), ["sqlite"]);
+        // A picture of none would say less.
+        inputs.change_decisions(|decisions| decisions.retain(|decision| decision.candidate == "other"));
+        assert_eq!(names(&inputs), ["other"]);
+    }
+
+    #[test]
+    fn the_legend_calls_no_candidate_of_this_run_one_of_another() {
+        let inputs = Inputs::judged();
+        let report = inputs.report();
+        let Legend(entries) = legend(&report, &uses(&report.decisions)) else {
+            panic!("no legend");
+        };
+        let words = |name: &str| {
+            let found = entries.iter().find(|(entry, _)| entry == name);
+            found.unwrap_or_else(|| panic!("no {name} in {entries:?}")).1.clone()
+        };
+        assert_eq!(words("evict"), "a policy for what stays in the model's context");
+        assert_eq!(words("llm-generate"), "files that a language model makes up");
+        assert!(entries.iter().all(|(_, words)| words != "of another run"), "{entries:?}");
+    }
 }
