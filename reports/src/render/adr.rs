@@ -62,13 +62,14 @@ pub fn decision_record(decisions: &[Decision], runs: &[&Run]) -> String {
     }
     text += "\n## Consequences\n\n";
     for decision in decisions {
+        let is_adopted = matches!(decision.verdict, PolicyVerdict::Adopt | PolicyVerdict::AdoptIf);
         let mut lines = Vec::new();
         let mut add = |what: &str, role, state| {
             let titles = titles(decision, role, state).into_iter();
             lines.extend(titles.map(|title| format!("  - {what}: {}", markdown(&title))));
         };
-        add("gained", RowRole::Benefit, RowState::Met);
-        add("accepted cost", RowRole::Cost, RowState::Met);
+        add(if is_adopted { "gained" } else { "benefit shown" }, RowRole::Benefit, RowState::Met);
+        add(if is_adopted { "accepted cost" } else { "cost inside its margin" }, RowRole::Cost, RowState::Met);
         add("cost above its margin", RowRole::Cost, RowState::Unmet);
         add("failed gate", RowRole::Gate, RowState::Unmet);
         for role in [RowRole::Gate, RowRole::Benefit, RowRole::Cost] {

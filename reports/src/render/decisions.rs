@@ -427,6 +427,27 @@ mod tests {
     }
 
     #[test]
+    fn a_record_accepts_costs_only_of_what_is_adopted() {
+        let mut decisions = testing::decisions();
+        decisions.retain(|decision| decision.of_role(RowRole::Cost).any(|row| row.state == RowState::Met));
+        decisions.truncate(1);
+        let words = |decisions: &[Decision], verdict: PolicyVerdict| {
+            let decisions: Vec<Decision> =
+                decisions.iter().cloned().map(|decision| Decision { verdict, ..decision }).collect();
+            let record = decision_record(&decisions, &[&testing::run()]);
+            ["accepted cost:", "cost inside its margin:"].map(|words| record.contains(words))
+        };
+        for (verdict, expected) in [
+            (PolicyVerdict::Adopt, [true, false]),
+            (PolicyVerdict::AdoptIf, [true, false]),
+            (PolicyVerdict::Archive, [false, true]),
+            (PolicyVerdict::NotDecided, [false, true]),
+        ] {
+            assert_eq!(words(&decisions, verdict), expected, "{verdict:?}");
+        }
+    }
+
+    #[test]
     fn half_a_line_ends_at_a_word() {
         let long = "words and more words ".repeat(9);
         let short = shortened(&long);
