@@ -803,6 +803,22 @@ fn a_kill_that_did_not_end_well_is_not_counted_as_one_that_lost_nothing() {
 }
 
 #[test]
+fn no_built_in_tail_is_one_of_the_kernels_caches() {
+    let mut tails = 0;
+    for name in built_in() {
+        let (file, text) = find(&name).unwrap();
+        let policy = Policy::parse(&file, &text).unwrap();
+        for row in policy.rows().into_iter().flat_map(|(_, rows)| rows) {
+            if let crate::measure::Measure::Tail(cell) = &row.measure {
+                tails += 1;
+                assert_ne!(cell.state, "hot", "{name}: {}", row.title);
+            }
+        }
+    }
+    assert_eq!(tails, 1);
+}
+
+#[test]
 fn a_row_of_kills_is_kept_only_by_enough_of_them() {
     let title = "Records lost in kills of a cron job's daemon";
     for (kills, lost, state, words) in [
