@@ -6,6 +6,7 @@ use stats::{Difference, Series, SeriesKey, baselines, holm, margin, median};
 
 use crate::compare::ALPHA;
 use crate::evidence::RunEvidence;
+use crate::summary::FailedPasses;
 
 /// The ranks of a run's arms.
 #[derive(Clone, Debug, Serialize)]
@@ -28,6 +29,16 @@ pub(crate) struct RankedCell {
     pub metric: String,
     /// The arms, the fastest first.
     pub arms: Vec<Ranked>,
+    /// Arms with failed passes: the times of the others are no time of the arm.
+    pub not_ranked: Vec<NotRanked>,
+}
+
+/// An arm with failed passes in a cell.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct NotRanked {
+    pub arm: String,
+    pub failed: u64,
+    pub passes: u64,
 }
 
 /// An arm in a cell.
@@ -85,7 +96,13 @@ pub fn rank(run: &RunEvidence<'_>) -> Result<Ranking, String> {
     for key in keys {
         let arms = &run.table().0[key];
         let compared = names.iter().filter_map(|name| Some((*name, arms.get(*name)?)));
-        let compared: Vec<(&str, &Series)> = compared.collect();
+        let (failing, compared): (Vec<(&str, &Series)>, Vec<(&str, &Series)>) =
+            compared.partition(|(name, _)| failed_passes(run, key, name).count() > 0);
+        let not_ranked = failing.into_iter().map(|(name, _)| {
+            let found = failed_passes(run, key, name);
+            NotRanked { arm: name.to_owned(), failed: found.count(), passes: found.tried }
+        });
+        let not_ranked: Vec<NotRanked> = not_ranked.collect();
         let values = compared.iter().map(|(_, series)| series.values().copied().collect());
         let typical: Vec<f64> = values.filter_map(|mut values: Vec<f64>| median(&mut values)).collect();
         let Some(fastest) = typical.iter().copied().reduce(f64::min) else {
@@ -115,6 +132,7 @@ pub fn rank(run: &RunEvidence<'_>) -> Result<Ranking, String> {
             state: key.state.clone(),
             metric: key.metric.clone(),
             arms: arms.collect(),
+            not_ranked,
         });
     }
     let p: Vec<(f64, f64)> = pairs.iter().map(|pair| pair.difference.p_beyond(pair.edge)).collect();
@@ -144,6 +162,11 @@ pub fn rank(run: &RunEvidence<'_>) -> Result<Ranking, String> {
         detectable: median(&mut detectable.collect::<Vec<_>>()),
         is_busy: run.summary.health.is_busy,
     })
+}
+
+/// The passes of an arm in the workload and cache state of a cell.
+fn failed_passes(run: &RunEvidence<'_>, key: &SeriesKey, arm: &str) -> FailedPasses {
+    FailedPasses::of(run.passes(&key.workload, arm).filter(|pass| pass.state == key.state))
 }
 
 fn arms(run: &RunEvidence<'_>, names: &[&str], cells: &[RankedCell]) -> Vec<RankedArm> {
@@ -199,6 +222,23 @@ mod tests {
         testing::scale(&mut equal, "sqlite", 0.5);
         let found = ranking(&equal);
         assert!(is_tied(&found));
+    }
+
+    #[test]
+    fn an_arm_with_failed_passes_in_a_cell_has_no_rank_there() {
+        let mut run = testing::run();
+        testing::scale(&mut run, "sqlite", 0.1);
+        assert_eq!(ranking(&run).arms[0].first, 2, "the faster arm");
+        let passes = testing::passes(&mut run, "micro/read", "sqlite").enumerate();
+        passes.filter(|(at, _)| at % 2 == 1).for_each(|(_, pass)| pass.outcome = rundir::Outcome::Errno);
+        let found = ranking(&run);
+        let cell = found.cells.iter().find(|cell| cell.workload == "micro/read").unwrap();
+        let ranked: Vec<&str> = cell.arms.iter().map(|ranked| ranked.arm.as_str()).collect();
+        assert_eq!(ranked, ["direct"]);
+        let text = crate::render::ranking_text(&found).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains("no rank: sqlite (14 of 28 passes failed)"), "{text}");
+        let of_sqlite = found.arms.iter().find(|arm| arm.arm == "sqlite").unwrap();
+        assert_eq!((of_sqlite.first, of_sqlite.cells), (1, 1));
     }
 
     #[test]

@@ -10,7 +10,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use rundir::Run;
+use rundir::{Outcome, Run};
 use serde::Serialize;
 use stats::{
     Difference, Interval, LEVEL, MIN_EPOCHS, Margin, Ratios, SeriesKey, Verdict, baselines, compared_with, holm,
@@ -98,6 +98,10 @@ pub(crate) struct CellChange {
     pub old_ns: f64,
     /// The arm's own time in the new runs, in nanoseconds.
     pub new_ns: f64,
+    /// Failed passes and all passes of the old run: the times are of the others.
+    pub old_failed: (u64, u64),
+    /// The same of the new runs.
+    pub new_failed: (u64, u64),
     pub ratio: f64,
     /// Its 99 % interval, not corrected for the number of cells; widened if a machine was busy.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -123,7 +127,16 @@ impl CellChange {
 
     /// The arm's own times in words.
     pub fn times(&self) -> String {
-        format!("{}, was {}", time(self.new_ns), time(self.old_ns))
+        let [new, old] = [self.new_failed, self.old_failed].map(failed_words);
+        format!("{}{new}, was {}{old}", time(self.new_ns), time(self.old_ns))
+    }
+}
+
+/// The share of failed passes behind a time of the others; empty if none failed.
+pub(crate) fn failed_words((failed, passes): (u64, u64)) -> String {
+    match failed {
+        0 => String::new(),
+        failed => format!(", {failed} of {passes} failed"),
     }
 }
 
@@ -235,6 +248,13 @@ pub fn compare(
             }
         }
     }
+    let (old_failed, new_failed) = (failed(std::slice::from_ref(old)), failed(new));
+    for pair in &mut pairs {
+        let change = &mut pair.change;
+        let place = (&*change.arm, &*change.workload, &*change.state);
+        let counts = [&old_failed, &new_failed].map(|counts| counts.get(&place).copied().unwrap_or_default());
+        [change.old_failed, change.new_failed] = counts;
+    }
     let (baseline, aa_arm) = baselines(&old.run.plan);
     let is_baseline = |pair: &Pair| pair.change.arm == baseline;
     let (drift, pairs): (Vec<Pair>, Vec<Pair>) = pairs.into_iter().partition(is_baseline);
@@ -264,7 +284,7 @@ pub fn compare(
         identical,
         counts,
         counts_compared,
-        failures: failures(old, new),
+        failures: failures(&old_failed, &new_failed),
         claims: claims(judged.0, judged.1),
         missing,
         mixed,
@@ -341,6 +361,8 @@ fn pair(old: &RunEvidence<'_>, new: &[RunEvidence<'_>], key: &SeriesKey, arm: &s
             new: new_ratio.exp(),
             old_ns: own_ns(&[old], key, arm)?,
             new_ns: own_ns(&new.iter().collect::<Vec<_>>(), key, arm)?,
+            old_failed: (0, 0),
+            new_failed: (0, 0),
             ratio: (new_ratio - old_ratio).exp(),
             interval: difference.map(|found| found.interval(ALPHA).map(f64::exp)),
             margin: margin(&old.run.plan, key, typical(old, key)?),
@@ -394,31 +416,23 @@ fn judge(pairs: Vec<Pair>) -> Vec<CellChange> {
     judged.collect()
 }
 
-/// Passes that failed, and all passes, by arm, workload and state.
-fn failed<'a>(run: &'a RunEvidence<'_>) -> BTreeMap<(&'a str, &'a str, &'a str), (u64, u64)> {
-    let mut all = BTreeMap::new();
-    for sample in &run.run.samples {
-        if sample.outcome == rundir::Outcome::Skipped {
-            continue;
-        }
-        let place = (&*sample.arm, &*sample.workload, &*sample.state);
-        let counts: &mut (u64, u64) = all.entry(place).or_default();
-        counts.0 += u64::from(sample.outcome != rundir::Outcome::Ok);
+/// Failed passes and all passes, by arm, workload and cache state.
+type FailedCounts<'a> = BTreeMap<(&'a str, &'a str, &'a str), (u64, u64)>;
+
+fn failed<'a>(runs: &[RunEvidence<'a>]) -> FailedCounts<'a> {
+    let mut all = FailedCounts::new();
+    let passes = runs.iter().flat_map(|run| &run.run.samples);
+    for sample in passes.filter(|sample| sample.outcome != Outcome::Skipped) {
+        let counts = all.entry((&*sample.arm, &*sample.workload, &*sample.state)).or_default();
+        counts.0 += u64::from(sample.outcome != Outcome::Ok);
         counts.1 += 1;
     }
     all
 }
 
-fn failures(old: &RunEvidence<'_>, new: &[RunEvidence<'_>]) -> Vec<FailureChange> {
-    let before = failed(old);
-    let mut after: BTreeMap<(&str, &str, &str), (u64, u64)> = BTreeMap::new();
-    for (place, counts) in new.iter().flat_map(failed) {
-        let sum = after.entry(place).or_default();
-        sum.0 += counts.0;
-        sum.1 += counts.1;
-    }
-    let changes = after.into_iter().filter_map(|(place, new)| {
-        let old = before.get(&place).copied()?;
+fn failures(old: &FailedCounts<'_>, new: &FailedCounts<'_>) -> Vec<FailureChange> {
+    let changes = new.iter().filter_map(|(place, new)| {
+        let (old, new) = (old.get(place).copied()?, *new);
         (old.0 + new.0 > 0).then(|| FailureChange {
             arm: place.0.to_owned(),
             workload: place.1.to_owned(),

@@ -70,6 +70,33 @@ fn a_machine_that_drifts_as_a_whole_changes_no_arm() {
     }
 }
 
+/// Lets every second pass of `sqlite` in `micro/read` fail.
+fn fail_every_second_pass(run: &mut Run) {
+    let passes = testing::passes(run, "micro/read", "sqlite").enumerate();
+    passes.filter(|(at, _)| at % 2 == 1).for_each(|(_, pass)| pass.outcome = Outcome::Errno);
+}
+
+#[test]
+fn a_time_of_the_passes_that_ended_well_is_printed_with_the_share_of_the_others() {
+    let (mut old, mut new) = (testing::seeded(1), testing::seeded(2));
+    let words = |found: &Compared| {
+        // The terminal has the same rows, in lines that are broken.
+        let rows = comparison_markdown(found);
+        [rows.matches(", 14 of 28 failed |").count(), rows.matches(" failed |").count()]
+    };
+    let headline = |found: &Compared| comparison_text(found).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(words(&found(&old, &[&new], false).unwrap()), [0, 0]);
+    fail_every_second_pass(&mut new);
+    let worse = found(&old, &[&new], false).unwrap();
+    assert_eq!(words(&worse), [1, 1], "{}", comparison_markdown(&worse));
+    assert!(headline(&worse).contains("1 cells fail more often."), "{}", headline(&worse));
+    fail_every_second_pass(&mut old);
+    let both = found(&old, &[&new], false).unwrap();
+    assert_eq!(words(&both), [2, 2], "{}", comparison_markdown(&both));
+    assert!(comparison_text(&both).contains(", 14"), "{}", comparison_text(&both));
+    assert!(headline(&both).contains("0 cells fail more often, 1 as often or less often."), "{}", headline(&both));
+}
+
 #[test]
 fn several_new_runs_count_as_one() {
     let old = testing::seeded(1);

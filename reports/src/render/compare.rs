@@ -6,7 +6,7 @@ use stats::Verdict;
 
 use super::markdown::markdown;
 use super::part::Part::{self, Files, Folded, Heading, List, Table, Text};
-use crate::compare::{CellChange, Compared, CountChange, Gate};
+use crate::compare::{CellChange, Compared, CountChange, Gate, failed_words};
 use crate::rank::Ranking;
 use crate::text::{columns, count as count_words, paragraph, table, time};
 
@@ -28,8 +28,8 @@ fn row(cell: &CellChange) -> Vec<String> {
         cell.metric.clone(),
         cell.workload.clone(),
         cell.state.clone(),
-        format!("×{:.2}, {}", cell.old, time(cell.old_ns)),
-        format!("×{:.2}, {}", cell.new, time(cell.new_ns)),
+        format!("×{:.2}, {}{}", cell.old, time(cell.old_ns), failed_words(cell.old_failed)),
+        format!("×{:.2}, {}{}", cell.new, time(cell.new_ns), failed_words(cell.new_failed)),
         change,
     ]
 }
@@ -54,14 +54,18 @@ fn headline(found: &Compared) -> String {
             format!("{exact} exact counts compared, {} rose.", risen.count())
         }
     };
-    let failing = found.failures.iter().filter(|change| change.is_worse());
+    let failing = found.failures.iter().filter(|change| change.is_worse()).count();
+    let others = match found.failures.len() - failing {
+        0 => String::new(),
+        others => format!(", {others} as often or less often"),
+    };
     let detectable = found.detectable().map_or(String::new(), |ratio| {
         format!(" A change to ×{ratio:.2} of a cell would have been found with a chance of 80 % (median).")
     });
     format!(
-        "{busy}{counts} {} {} cells fail more often. {} confirmed claims were lost.{detectable}",
+        "{busy}{counts} {} {} cells fail more often{others}. {} confirmed claims were lost.{detectable}",
         times_words(found),
-        failing.count(),
+        failing,
         found.failing(Gate::Claims).len()
     )
 }
@@ -304,6 +308,10 @@ fn ranking_rows(found: &Ranking) -> Vec<Vec<String>> {
             .arms
             .iter()
             .map(|ranked| format!("{}. {} {} ×{:.2}", ranked.rank, ranked.arm, time(ranked.typical_ns), ranked.ratio));
+        let failing = cell.not_ranked.iter();
+        let failing =
+            failing.map(|arm| format!("no rank: {} ({} of {} passes failed)", arm.arm, arm.failed, arm.passes));
+        let arms = arms.chain(failing);
         vec![cell.metric.clone(), cell.workload.clone(), cell.state.clone(), arms.collect::<Vec<_>>().join(", ")]
     });
     cells.collect()
