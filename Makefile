@@ -27,7 +27,7 @@ build: setup ## Build target/release/ctxbench
 bench: build ## Run the default suite (seven to eight minutes), print the answer and the report's path
 	@$(CTXBENCH) run $(ARGS)
 
-evidence: build ## Collect the data that every policy and most claims need; at most 55 minutes (make evidence ARGS=--plan)
+evidence: build ## Collect the data that every policy and most claims need; at most 90 minutes (make evidence ARGS=--plan)
 	@scripts/evidence $(ARGS)
 
 report: build ## Write the newest run's report again and print the answer and its path
