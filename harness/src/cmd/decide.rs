@@ -17,8 +17,8 @@ use crate::reporting::policies;
 
 /// Decide by policies: adopt, adopt if, archive or not decided.
 ///
-/// Gates come first: wrong data, the loss of an acknowledged record, a crash, a hang or a failed set-up rules out
-/// adoption. Then come the benefits that a policy asks for, then the costs that it tolerates. Prints the answer for
+/// Gates come first: a pass with wrong data, an unexpected error number, a timeout, a hang, a crash or a failed set-up
+/// rules out adoption, and so does the loss of an acknowledged record. Then come the benefits that a policy asks for, then the costs that it tolerates. Prints the answer for
 /// each use, and all verdicts. For one policy and one candidate, it prints every row, the smallest change that flips
 /// the verdict, and the commands that produce missing evidence.
 #[derive(Debug, Args)]
