@@ -95,14 +95,19 @@ pub fn rank(run: &RunEvidence<'_>) -> Result<Ranking, String> {
     let (mut cells, mut pairs) = (Vec::new(), Vec::new());
     for key in keys {
         let arms = &run.table().0[key];
-        let compared = names.iter().filter_map(|name| Some((*name, arms.get(*name)?)));
-        let (failing, compared): (Vec<(&str, &Series)>, Vec<(&str, &Series)>) =
-            compared.partition(|(name, _)| failed_passes(run, key, name).count() > 0);
-        let not_ranked = failing.into_iter().map(|(name, _)| {
+        let measured = names.iter().filter(|name| arms.contains_key(**name));
+        let not_ranked = measured.filter_map(|name| {
             let found = failed_passes(run, key, name);
-            NotRanked { arm: name.to_owned(), failed: found.count(), passes: found.tried }
+            (found.count() > 0).then(|| NotRanked {
+                arm: (*name).to_owned(),
+                failed: found.count(),
+                passes: found.tried,
+            })
         });
         let not_ranked: Vec<NotRanked> = not_ranked.collect();
+        let is_ranked = |name: &&&str| not_ranked.iter().all(|failing| failing.arm != **name);
+        let compared = names.iter().filter(is_ranked).filter_map(|name| Some((*name, arms.get(*name)?)));
+        let compared: Vec<(&str, &Series)> = compared.collect();
         let values = compared.iter().map(|(_, series)| series.values().copied().collect());
         let typical: Vec<f64> = values.filter_map(|mut values: Vec<f64>| median(&mut values)).collect();
         let Some(fastest) = typical.iter().copied().reduce(f64::min) else {
