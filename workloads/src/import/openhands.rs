@@ -185,6 +185,9 @@ impl Reader {
         };
         let shown = text(event, "content").unwrap_or_default().to_owned();
         let extras = &event["extras"];
+        // The agent's editor states the replaced text and the new one, unless it says that the file existed.
+        let is_replacement = text(extras, "impl_source") == Some("oh_aci") && extras["prev_exist"] != true;
+        let file = |name: &str| text(extras, name).filter(|_| !is_replacement).map(str::to_owned);
         let code = extras["metadata"]["exit_code"]
             .as_i64()
             .or_else(|| extras["exit_code"].as_i64())
@@ -202,8 +205,9 @@ impl Reader {
                 printed: code.map(|_| unframed(&shown)),
                 shown,
                 failed,
-                before: text(extras, "old_content").filter(|old| !old.is_empty()).map(str::to_owned),
-                after: text(extras, "new_content").map(str::to_owned),
+                before: file("old_content").filter(|old| !old.is_empty()),
+                after: file("new_content"),
+                ..Answer::default()
             },
         );
     }
@@ -264,6 +268,7 @@ impl Reader {
                         failed,
                         before: text(observation, "old_content").map(str::to_owned),
                         after: text(observation, "new_content").map(str::to_owned),
+                        ..Answer::default()
                     },
                 );
             }
@@ -323,7 +328,7 @@ fn number(id: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::import::testing::{calls, imported, imported_all, usages};
+    use crate::import::testing::{calls, coverage, files, imported, imported_all, usages};
 
     fn answer(id: &str, tool: &str, arguments: &str) -> Value {
         json!({"tool_call_id": id, "function_name": tool, "model_response": {
@@ -365,6 +370,24 @@ mod tests {
         assert_eq!(usages(&session)[0], "m 100+0 5");
         let times: Vec<u64> = session.calls().map(|call| call.at).collect();
         assert_eq!(times[..2], [0, 2000]);
+    }
+
+    #[test]
+    fn an_edit_that_states_the_replaced_text_keeps_the_file_that_a_read_showed() {
+        let args = json!({"command": "str_replace", "path": "/w/p/a.c", "old_str": "int y;", "new_str": "int z;"});
+        let row = json!({"history": [
+            {"id": 1, "source": "agent", "action": "read", "args": {"path": "/w/p/a.c"},
+             "tool_call_metadata": answer("t1", "str_replace_editor", "{\"command\":\"view\"}")},
+            {"id": 2, "source": "agent", "cause": 1, "observation": "read", "content": "Here:\n     1\tint x;\n     2\tint y;\n"},
+            {"id": 3, "source": "agent", "action": "edit", "args": {"path": "/w/p/a.c"},
+             "tool_call_metadata": answer("t2", "str_replace_editor", &args.to_string())},
+            {"id": 4, "source": "agent", "cause": 3, "observation": "edit", "content": "Done.", "extras": {"path": "/w/p/a.c",
+             "prev_exist": false, "old_content": "int y;", "new_content": "int z;", "impl_source": "oh_aci"}},
+        ]});
+        let session = imported("openhands", &row.to_string());
+        assert_eq!(files(&session), ["a.c Full int x;\nint y;\n"]);
+        let coverage = coverage(&session);
+        assert_eq!((coverage.replayed, coverage.edits_equal, coverage.read_bytes_equal), (2, 1, 14));
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! Shows what an importer made of a fixture.
 
+use super::coverage::Coverage;
 use super::detect::read;
 use super::shell::ShellCommand;
+use super::timeline::{Blobs, TraceOrigin, trace};
 use super::{ImportedSession, Recorded, RecordedCall, RecordedResult, SeenContent};
+use crate::trace::{Fidelity, Trace, TraceSource};
 
 /// The sessions of a recording that is detected as `format`.
 pub(super) fn imported_all(format: &str, text: &str) -> Vec<ImportedSession> {
@@ -16,6 +19,34 @@ pub(super) fn imported(format: &str, text: &str) -> ImportedSession {
     let mut sessions = imported_all(format, text);
     assert_eq!(sessions.len(), 1);
     sessions.remove(0)
+}
+
+/// The trace of a session, with all of its text.
+pub(super) fn traced(session: &ImportedSession) -> (Trace, Blobs) {
+    let source = TraceSource {
+        format: "test".to_owned(),
+        repo: None,
+        commit: None,
+        path: "test".to_owned(),
+        sha256: "0".to_owned(),
+        licence: None,
+    };
+    trace(session, &TraceOrigin { id: "test".to_owned(), source }, Fidelity::Content).unwrap()
+}
+
+/// How much of a session its trace replays.
+pub(super) fn coverage(session: &ImportedSession) -> Coverage {
+    Coverage::of(&traced(session).0)
+}
+
+/// The files at the start of a session's trace: path, how much is known, and content.
+pub(super) fn files(session: &ImportedSession) -> Vec<String> {
+    let (trace, blobs) = traced(session);
+    let shown = trace.files.iter().map(|file| {
+        let content = String::from_utf8_lossy(&blobs[&file.content.sha256]);
+        format!("{} {:?} {content}", file.path, file.known)
+    });
+    shown.collect()
 }
 
 /// Each call, in words: tool, operation, path, and what its result shows.
@@ -55,6 +86,10 @@ fn shown(call: &RecordedCall, result: Option<&RecordedResult>) -> String {
             SeenContent::Edited { before, replacements, .. } => {
                 let known = before.as_ref().map_or("", |_| " of a known file");
                 format!(": {} replacements{known}", replacements.len())
+            }
+            SeenContent::Patched { replacements, hunks, .. } if replacements.is_empty() => {
+                let hunks = hunks.iter().map(|hunk| format!("{}: {}", hunk.first, hunk.lines.join(" ")));
+                format!(": line {}", hunks.collect::<Vec<_>>().join(", "))
             }
             SeenContent::Patched { replacements, .. } => {
                 format!(": {} replacements", replacements.len())
