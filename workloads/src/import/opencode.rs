@@ -135,6 +135,7 @@ fn tool(recorder: &mut Recorder, part: &Value) {
             failed: status == Some("error") || code != 0,
             before: text(&metadata["filediff"], "before").map(str::to_owned),
             after: text(&metadata["filediff"], "after").map(str::to_owned),
+            ..Answer::default()
         },
     );
 }

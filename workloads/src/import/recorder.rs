@@ -11,7 +11,9 @@ use super::roots::{Roots, is_absolute};
 use super::shell::{self, ShellCommand};
 use super::spill::{Spill, SpilledText, SpilledValue, spillable};
 use super::tools::{self, Meaning};
-use super::{Clock, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, ReportedTotal, SeenContent};
+use super::{
+    Clock, Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, ReportedTotal, SeenContent,
+};
 use crate::trace::{CallError, Extra, MAIN_LANE, Op, TokenUsage};
 
 /// Collects the events of one session, in order.
@@ -77,6 +79,8 @@ pub(super) struct Answer {
     pub(super) before: Option<String>,
     /// Its content after it, if the source has it.
     pub(super) after: Option<String>,
+    /// The lines that an edit replaces by their numbers, if it does.
+    pub(super) hunks: Vec<Hunk>,
 }
 
 spillable!(Answer);
@@ -492,6 +496,10 @@ fn with_answer(call: &RawCall, args: &Value, mut answer: Answer) -> Meaning {
         let step = |old: &str| Replacement { old: old.to_owned(), new: after.clone(), all: false };
         meaning.seen =
             SeenContent::Edited { path: path.clone(), before: None, replacements: vec![step(before), step(&after)] };
+    }
+    if let (true, Some(path), false) = (is_edit, &meaning.path, answer.hunks.is_empty()) {
+        let hunks = std::mem::take(&mut answer.hunks);
+        meaning.seen = SeenContent::Patched { path: path.clone(), replacements: Vec::new(), hunks };
     }
     match &mut meaning.seen {
         SeenContent::Edited { before, .. } | SeenContent::Written { before, .. } => {

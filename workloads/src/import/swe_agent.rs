@@ -1,7 +1,7 @@
 //! Importer for SWE-agent's trajectories (`.traj`): actions as text, or as tool calls in the history.
-//! The agent looks at files through a window, and edits by line numbers: both need the file as it is known at that point.
+//! The agent looks at files through a window, and edits by line numbers: an edit's old lines are those that windows have shown.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::BufRead;
 
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use super::detect::Head;
 use super::json::{arguments, content, document, token_count};
 use super::recorder::{Answer, Recorder};
 use super::tools::numbered;
-use super::{ImportedSession, Importer, ReportedTotal, text};
+use super::{Hunk, ImportedSession, Importer, ReportedTotal, text};
 use crate::trace::TokenUsage;
 
 /// SWE-agent.
@@ -107,13 +107,13 @@ impl Reader {
             true => (text(function, "name").unwrap_or_default().to_owned(), arguments(&function["arguments"])),
             false => parsed(&action),
         };
-        let (args, before) = self.windows.understand(&tool, args, &state, &observation, failed);
+        let (args, hunks) = self.windows.understand(&tool, args, &state, &observation, failed);
         match is_call {
             true => self.recorder.call(&id, &tool, args, dir),
             false => self.recorder.call_in_text(&id, &tool, args, dir),
         }
         self.recorder.end_answer();
-        let answer = Answer { shown: observation, failed, before, ..Answer::default() };
+        let answer = Answer { shown: observation, failed, hunks, ..Answer::default() };
         self.recorder.answered(&id, answer);
     }
 }
@@ -228,16 +228,24 @@ fn words(line: &str) -> Vec<String> {
     all
 }
 
-/// Files as the agent's window has shown them.
+/// Files as the agent's windows have shown them, by absolute path.
 #[derive(Default)]
 struct Windows {
-    /// The lines of each file that is known as a whole.
-    files: HashMap<String, Vec<String>>,
+    files: HashMap<String, ShownLines>,
+}
+
+/// The lines of a file that windows have shown.
+#[derive(Default)]
+struct ShownLines {
+    /// By number, from 1.
+    known: BTreeMap<u64, String>,
+    /// The number of lines of the whole file.
+    total: u64,
 }
 
 impl Windows {
-    /// Turns the arguments of a windowed command into those of a read, a write or an edit. Returns the file before an edit,
-    /// too, if it is known.
+    /// Turns the arguments of a windowed command into those of a read, a write or an edit. Returns the lines that an edit
+    /// replaces, too, if they are known.
     fn understand(
         &mut self,
         tool: &str,
@@ -245,11 +253,13 @@ impl Windows {
         state: &Value,
         observation: &str,
         failed: bool,
-    ) -> (Value, Option<String>) {
+    ) -> (Value, Vec<Hunk>) {
         let header = header(observation);
-        let after = text(state, "open_file").filter(|file| *file != "n/a");
-        let open = header.map(|(file, _)| file).or(after).map(str::to_owned);
-        let mut before = None;
+        let named = |name: &str| text(state, name).filter(|value| *value != "n/a");
+        let open = header.map(|(file, _)| file).or(named("open_file")).map(str::to_owned);
+        let file = open.as_deref().map(|open| absolute(named("working_dir").unwrap_or_default(), open));
+        let total = header.map(|(_, total)| total);
+        let mut hunks = Vec::new();
         if let Some(pattern) = args.get("dir").cloned() {
             args["path"] = pattern;
         }
@@ -259,7 +269,7 @@ impl Windows {
                     args["path"] = json!(open);
                 }
                 let shown = numbered(observation);
-                if let (Some(shown), Some((_, total))) = (&shown, header) {
+                if let (Some(shown), Some(total)) = (&shown, total) {
                     let count = shown.lines.len() as u64;
                     if shown.first != 1 || count != total {
                         args["start_line"] = json!(shown.first);
@@ -267,55 +277,84 @@ impl Windows {
                     }
                 }
             }
-            "create" => {
-                if let Some(name) = text(&args, "filename").map(str::to_owned) {
-                    args["content"] = json!("\n");
-                    self.files.insert(open.clone().unwrap_or(name), vec![String::new()]);
-                }
-            }
+            "create" if text(&args, "filename").is_some() => args["content"] = json!("\n"),
             "edit" if !failed => {
                 if args["path"].is_null() {
                     args["path"] = json!(open);
                 }
-                before = self.edited(open.as_deref(), &mut args);
+                let lines = file.as_ref().and_then(|file| self.files.get_mut(file));
+                hunks.extend(lines.and_then(|lines| lines.edit(&args, total)));
             }
             _ => {}
         }
-        if let (Some(file), Some(shown), Some((_, total))) = (open, numbered(observation), header) {
-            if shown.first == 1 && shown.lines.len() as u64 == total {
-                let lines = shown.lines.iter().map(|line| (*line).to_owned());
-                self.files.insert(file, lines.collect());
-            } else if !failed
-                && tool != "edit"
-                && self.files.get(&file).is_some_and(|known| known.len() as u64 != total)
-            {
-                self.files.remove(&file);
+        if let (Some(file), Some(total), false) = (file, total, failed) {
+            let lines = self.files.entry(file).or_default();
+            if lines.total != total {
+                *lines = ShownLines { total, ..ShownLines::default() };
+            }
+            if let Some(shown) = numbered(observation) {
+                lines.show(shown.first, &shown.lines);
             }
         }
-        (args, before)
+        (args, hunks)
+    }
+}
+
+impl ShownLines {
+    /// Takes over the lines of a window. Lines that differ from the known ones say that a program has changed the file.
+    fn show(&mut self, first: u64, lines: &[&str]) {
+        let differs = |(number, line): (u64, &&str)| self.known.get(&number).is_some_and(|known| known != line);
+        if (first..).zip(lines).any(differs) {
+            self.known.clear();
+        }
+        self.known.extend((first..).zip(lines.iter().map(|line| (*line).to_owned())));
     }
 
-    /// Turns an edit of lines into a replacement of text.
-    fn edited(&mut self, file: Option<&str>, args: &mut Value) -> Option<String> {
-        let first = args["start_line"].as_u64()?.max(1) as usize;
-        let last = args["end_line"].as_u64()? as usize;
-        let new = text(args, "replacement_text")?.to_owned();
-        let lines = self.files.get_mut(file?)?;
-        if first > lines.len() + 1 {
+    /// Replaces lines. Returns the place, if the old lines are known and the file then has `total` lines.
+    fn edit(&mut self, args: &Value, total: Option<u64>) -> Option<Hunk> {
+        let first = args["start_line"].as_u64()?.max(1);
+        let last = args["end_line"].as_u64()?.min(self.total);
+        let replacement = text(args, "replacement_text")?;
+        if first > self.total + 1 {
             return None;
         }
-        let joined = |lines: &[String]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
-        let before = joined(lines);
-        let new: Vec<String> = new.split('\n').map(str::to_owned).collect();
-        lines.splice(first - 1..last.min(lines.len()).max(first - 1), new);
-        let after = joined(lines);
-        // The second of two steps changes nothing: the timeline narrows both to the difference.
-        args["edits"] = json!([
-            { "old_text": before, "new_text": after },
-            { "old_text": after, "new_text": after },
-        ]);
-        Some(before)
+        let old: Vec<String> = (first..=last).map(|number| self.known.get(&number).cloned()).collect::<Option<_>>()?;
+        let kept = self.total - old.len() as u64;
+        // Versions of the agent differ in the meaning of a newline at the end, and of an empty text.
+        let without_end = replacement.strip_suffix('\n');
+        let readings = [Some(replacement), without_end].into_iter().flatten();
+        let readings = readings.map(|text| text.split('\n').collect::<Vec<_>>());
+        let mut readings = readings.chain(replacement.is_empty().then(Vec::new));
+        let new = readings.find(|new| total.is_none_or(|total| kept + new.len() as u64 == total))?;
+        let (removed, added) = (old.len() as u64, new.len() as u64);
+        let after = std::mem::take(&mut self.known).into_iter().filter_map(|(number, line)| match number {
+            number if number < first => Some((number, line)),
+            number if number < first + removed => None,
+            number => Some((number - removed + added, line)),
+        });
+        self.known = after.collect();
+        self.known.extend((first..).zip(new.iter().map(|line| (*line).to_owned())));
+        self.total = kept + added;
+        let removals = old.iter().map(|line| format!("-{line}"));
+        let lines = removals.chain(new.iter().map(|line| format!("+{line}"))).collect();
+        Some(Hunk { first, lines })
     }
+}
+
+/// The path of a file as seen from a directory, without `.` and `..`.
+fn absolute(dir: &str, file: &str) -> String {
+    let whole = if file.starts_with('/') { file.to_owned() } else { format!("{dir}/{file}") };
+    let mut parts: Vec<&str> = Vec::new();
+    for part in whole.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => {
+                parts.pop();
+            }
+            name => parts.push(name),
+        }
+    }
+    format!("/{}", parts.join("/"))
 }
 
 /// The file and its number of lines in `[File: /w/a.py (9 lines total)]`.
@@ -323,13 +362,13 @@ fn header(observation: &str) -> Option<(&str, u64)> {
     let (_, rest) = observation.split_once("[File: ")?;
     let (file, rest) = rest.split_once(" (")?;
     let (lines, _) = rest.split_once(" lines total)]")?;
-    Some((file, lines.parse().ok()?))
+    Some((file, u64::from(lines.parse::<u32>().ok()?)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::import::testing::{calls, imported};
+    use crate::import::testing::{calls, coverage, files, imported};
 
     const WINDOW: &str = "[File: /w/p/a.py (2 lines total)]\n1:x = 1\n2:print(x)\n";
 
@@ -357,7 +396,7 @@ mod tests {
         let session = imported("swe-agent", &text.to_string());
         let expected = [
             "open read a.py: whole x = 1\nprint(x)\n",
-            "edit edit a.py: 2 replacements of a known file",
+            "edit edit a.py: line 1: -x = 1 +x = 2",
             "search_dir search .: lists a.py",
             "bash exec: python a.py in /w/p -> 2\n",
             "submit plan",
@@ -379,6 +418,61 @@ mod tests {
         }
         let text = json!({"trajectory": steps, "history": history, "info": {}});
         assert_eq!(calls(&imported("swe-agent", &text.to_string())), expected);
+    }
+
+    fn session(steps: &[Value]) -> ImportedSession {
+        imported("swe-agent", &json!({"trajectory": steps, "history": [], "info": {}}).to_string())
+    }
+
+    #[test]
+    fn a_window_shows_indented_and_empty_lines_and_counts_newlines() {
+        let shown = |x: u8| format!("[File: a.py (4 lines total)]\n1:def f():\n2:    return {x}\n3:\n4:\n");
+        let steps = [step("open ./a.py", &shown(1)), step("edit 2:2\n    return 2\nend_of_edit", &shown(2))];
+        let session = session(&steps);
+        assert_eq!(files(&session), ["a.py Full def f():\n    return 1\n\n\n"]);
+        let coverage = coverage(&session);
+        assert_eq!((coverage.replayed, coverage.edits_equal, coverage.read_bytes_equal), (2, 1, 24));
+    }
+
+    #[test]
+    fn an_edit_of_a_part_that_a_window_showed_is_replayed() {
+        let window = |lines: &str, total: u64| {
+            format!("[File: /w/p/a.py ({total} lines total)]\n(98 more lines above)\n{lines}(99 more lines below)")
+        };
+        let old = window("99:class A:\n100:\n101:    x = 1\n", 200);
+        let steps = [
+            step("open a.py 100", &old.replace("/w/p/a.py", "a.py")),
+            step(
+                "edit 101:101\n    x = 2\n    y = 3\nend_of_edit",
+                &window("99:class A:\n100:\n101:    x = 2\n102:    y = 3\n", 201),
+            ),
+            step("edit 102:102\nend_of_edit", &window("99:class A:\n100:\n101:    x = 2\n", 200)),
+            step("edit 7:7\nunseen\nend_of_edit", &window("99:class A:\n", 200)),
+        ];
+        let session = session(&steps);
+        assert_eq!(
+            calls(&session)[1..],
+            [
+                "edit edit a.py: line 101: -    x = 1 +    x = 2 +    y = 3",
+                "edit edit a.py: line 102: -    y = 3",
+                "edit edit a.py"
+            ]
+        );
+        let coverage = coverage(&session);
+        assert_eq!((coverage.replayed, coverage.edits, coverage.edits_equal), (3, 3, 2));
+        let [file] = &files(&session)[..] else { panic!("{:?}", files(&session)) };
+        assert_eq!((file.lines().count(), file.lines().nth(100)), (201, Some("    x = 1")));
+    }
+
+    #[test]
+    fn a_new_file_is_edited_under_each_of_its_names() {
+        let created = step("create b.py", "[File: b.py (1 lines total)]\n1:\n");
+        let edited = step(
+            "edit 1:1\nx = 1\n\ny = 2\nend_of_edit",
+            "[File: /w/p/b.py (3 lines total)]\n1:x = 1\n2:\n3:y = 2\nFile updated.",
+        );
+        let coverage = coverage(&session(&[created, edited]));
+        assert_eq!((coverage.replayed, coverage.edits_equal), (2, 1));
     }
 
     #[test]

@@ -1342,8 +1342,12 @@ fn places_of_lines(before: &str, hunks: &[Hunk], tabs: bool) -> Option<Vec<(usiz
 }
 
 /// The ranges that an edit replaces: start, old length, new text. They are ordered and do not overlap.
-/// With `hunks`, the one text that is replaced contains the changed lines of one of these places.
+/// With `hunks`, the one text that is replaced contains the changed lines of one of these places. Without replacements, the
+/// edit is that of the lines of `hunks`.
 fn places(before: &str, replacements: &[Replacement], hunks: &[Hunk]) -> Option<Vec<(usize, usize, String)>> {
+    if replacements.is_empty() {
+        return places_of_lines(before, hunks, false);
+    }
     if let [one] = replacements {
         if one.old.is_empty() || !before.contains(&one.old) {
             return None;

@@ -218,10 +218,14 @@ fn range(args: &Value) -> Option<(u64, u64)> {
     (offset.is_some() || limit.is_some()).then(|| (offset.unwrap_or(1).max(1), limit.unwrap_or(rest)))
 }
 
+/// SWE-agent's tools that show a window of a file below a header with its number of newlines.
+const WINDOWS: &[&str] = &["open", "goto", "scrollup", "scrolldown"];
+
 /// The content that the result of a read shows, with or without numbers before the lines.
 fn shown_file(tool: &str, path: &str, shown: &str, range: Option<(u64, u64)>) -> SeenContent {
     // `1. x` can be a line of a file, too, unless the tool always writes numbers.
-    let writes_numbers = ["view", "open", "goto", "scrollup", "scrolldown"].contains(&tool)
+    let writes_numbers = tool == "view"
+        || WINDOWS.contains(&tool)
         || ["<file>", "<content>", "[File: "].iter().any(|frame| shown.contains(frame));
     let numbered = numbered(shown).filter(|found| found.is_certain || writes_numbers);
     if shown.is_empty() || is_cut(shown) && numbered.is_none() {
@@ -242,16 +246,18 @@ fn shown_file(tool: &str, path: &str, shown: &str, range: Option<(u64, u64)>) ->
     let last = first + lines.len() as u64 - 1;
     let total = stated_total(shown);
     let reaches_end = total.is_none_or(|total| last >= total);
+    let counts_newlines = WINDOWS.contains(&tool) && shown.contains(WINDOW_HEADER);
     let is_whole = first == 1 && range.is_none() && reaches_end && !is_cut(shown);
     let mut content = lines.join("\n");
     if is_whole {
-        // A last line without text stands for the newline at the end.
-        if !content.is_empty() && !content.ends_with('\n') {
+        // A last line without text stands for the newline at the end, unless the tool counts newlines.
+        if counts_newlines || !content.is_empty() && !content.ends_with('\n') {
             content.push('\n');
         }
         return SeenContent::Whole { path, content };
     }
-    SeenContent::Part { path, content, total_lines: total.unwrap_or(last).max(last) }
+    let total_lines = total.unwrap_or(last).max(last) + u64::from(counts_newlines);
+    SeenContent::Part { path, content, total_lines }
 }
 
 /// Whether a result says that it leaves a part out.
@@ -308,6 +314,9 @@ pub(super) struct Numbered<'a> {
     is_certain: bool,
 }
 
+/// The start of the header above SWE-agent's windows, whose lines have no blank after the number's colon.
+const WINDOW_HEADER: &str = "[File: ";
+
 /// Lines around the numbered ones that a tool may write.
 const FRAME_LINES: usize = 6;
 
@@ -343,7 +352,11 @@ pub(super) fn numbered(shown: &str) -> Option<Numbered<'_>> {
         });
     }
     keep_longer(run, &mut best);
-    let (_, best) = best?;
+    let (separator, mut best) = best?;
+    let begins_with_blank = |line: &&str| line.is_empty() || line.starts_with(' ');
+    if separator == ":" && !shown.contains(WINDOW_HEADER) && best.lines.iter().all(begins_with_blank) {
+        best.lines.iter_mut().for_each(|line| *line = line.strip_prefix(' ').unwrap_or(line));
+    }
     let others = count - best.lines.len();
     (best.first > 0 && (others <= FRAME_LINES || others < best.lines.len())).then_some(best)
 }
@@ -357,7 +370,8 @@ fn number_of(line: &str) -> Option<(u64, &str, &str)> {
     }
     let number = trimmed[..digits].parse().ok()?;
     let rest = &trimmed[digits..];
-    let separators = ["\t", "→", "| ", " | ", "|", ": ", ":", ". "];
+    // The blank after a colon may be the text's first.
+    let separators = ["\t", "→", "| ", " | ", "|", ":", ". "];
     separators
         .iter()
         .find_map(|separator| {
@@ -707,10 +721,14 @@ mod tests {
             assert_eq!(shown_file("read", "a", shown, None), whole("x\ny\n"), "{shown}");
         }
         assert_eq!(shown_file("view", "a", "1. x\n2. y", None), whole("x\ny\n"));
+        assert_eq!(shown_file("view", "a", "1: x\n2: y", None), whole("x\ny\n"));
+        let indented = "[File: /w/a (4 lines total)]\n1:if x:\n2:    y\n3:\n4:\n";
+        assert_eq!(shown_file("open", "a", indented, None), whole("if x:\n    y\n\n\n"));
         // A file can have such lines of its own.
         assert_eq!(shown_file("readfile", "a", "1. x\n2. y", None), whole("1. x\n2. y"));
         assert_eq!(shown_file("read", "a", "x\ny", None), whole("x\ny"));
-        let part = SeenContent::Part { path: "a".to_owned(), content: "x\ny".to_owned(), total_lines: 94 };
+        // SWE-agent's header counts newlines.
+        let part = SeenContent::Part { path: "a".to_owned(), content: "x\ny".to_owned(), total_lines: 95 };
         let shown = "[File: /w/a (94 lines total)]\n7:x\n8:y\n(86 more lines below)";
         assert_eq!(shown_file("open", "a", shown, Some((7, 2))), part);
         let cut = "IMPORTANT: The file content has been truncated.\nx";
