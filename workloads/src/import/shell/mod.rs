@@ -274,6 +274,27 @@ mod tests {
     }
 
     #[test]
+    fn programs_on_windows_have_the_steps_that_they_have_elsewhere() {
+        for (line, expected) in [
+            ("git status; git -C sub log 2>&1", "VersionControl /w; VersionControl /w/sub"),
+            ("cd sub; cargo.exe test 2>&1 | Select-Object -Last 5", "Build /w/sub"),
+            ("python -m pytest -q", "Build /w"),
+            ("rg -n -g *.rs 'x y' src", "search /w/src"),
+            ("rg x", "search /w"),
+            ("gc a 2>$null | rg x", "read /w/a"),
+        ] {
+            let work = work(Platform::PowerShell, line, "some output", true);
+            assert_eq!(work.uncertain, None, "{line}");
+            assert_eq!(steps(&work), expected, "{line}");
+        }
+        let failed = |line: &str, output: &str| steps(&work(Platform::PowerShell, line, output, false));
+        assert_eq!(failed("cd sub; npm test", "1 failed"), "Build /w/sub");
+        assert_eq!(failed("npm test", "npm : The term 'npm' is not recognized as the name of a cmdlet"), "");
+        assert_eq!(failed("rg x", ""), "search /w");
+        assert_eq!(failed("gc a; npm test", "1 failed"), "");
+    }
+
+    #[test]
     fn a_long_command_is_parsed_in_time() {
         let parts = [
             "cat a && ",

@@ -55,16 +55,17 @@ const READERS: &[(&str, &str)] = &[
 /// Programs whose first argument is an expression and no file.
 const WITH_EXPRESSION: &str = "awk jq tr";
 
-const VERSION_CONTROL: &str = "git hg jj svn";
+/// Version control.
+pub(super) const VERSION_CONTROL: &str = "git hg jj svn";
 
 /// Builds, tests, linters, formatters and package managers.
-const BUILDS: &str = "apk apt apt-get bazel biome black brew bun bundle cargo clippy-driver cmake composer conda coverage ctest deno dnf dotnet \
+pub(super) const BUILDS: &str = "apk apt apt-get bazel biome black brew bun bundle cargo clippy-driver cmake composer conda coverage ctest deno dnf dotnet \
     eslint flake8 g++ gcc clang go gofmt golangci-lint gradle gradlew isort javac jest just make mise mix mocha mvn \
     mypy ninja npm npx nx nox phpunit pip pip3 pnpm poetry pre-commit prettier pylint pyright pytest rake rspec ruff rubocop rustc \
     rustfmt stylelint swift tox tsc turbo uv vite vitest xcodebuild yarn yum zig";
 
 /// Modules of `python -m` that are builds or tests.
-const BUILD_MODULES: &str =
+pub(super) const BUILD_MODULES: &str =
     "black build compileall coverage flake8 isort mypy nox pip py_compile pylint pytest ruff tox unittest venv";
 
 /// Programs that run the command that follows them.

@@ -1,10 +1,11 @@
 //! PowerShell's commands on files.
 
+use super::posix::{BUILD_MODULES, BUILDS, VERSION_CONTROL};
 use super::programs::lists;
-use super::steps::{ShellCommand, ShellStep, ShellWork};
+use super::steps::{ProgramClass, ShellCommand, ShellStep, ShellWork};
 
 /// The longest command that is parsed, in bytes.
-const LONGEST: usize = 1 << 20;
+pub(super) const LONGEST: usize = 1 << 20;
 
 /// Parameters of the commands below that take no value.
 const SWITCHES: &str =
@@ -12,46 +13,113 @@ const SWITCHES: &str =
 
 /// Commands that print, or change nothing.
 const WITHOUT_FILES: &str = "echo format-list format-table ft fl get-date get-location measure-object out-null out-string pwd \
-    select-object sort-object start-sleep where-object write-host write-output";
+    more netstat select-object sort sort-object start-sleep taskkill tasklist timeout ver where where-object write-host \
+    write-output";
+
+/// Options of `rg` and of version control that take a value.
+const VALUED: &str = "-A -B -C -c -e -f -g -m -t -T --context --glob --iglob --max-count --regexp --type";
+
+/// Commands that go to a directory.
+const LOCATIONS: &str = "set-location cd chdir sl push-location pushd";
 
 /// Words of a command that could not do its work.
 const FAILURES: &[&str] = &["Cannot find path", "CategoryInfo", "is denied", "does not exist", "already exists"];
 
-type Certain<T> = Result<T, &'static str>;
+/// Words of a shell that did not find a program.
+const NOT_FOUND: &[&str] = &["is not recognized as", "cannot find the path"];
+
+pub(super) type Certain<T> = Result<T, &'static str>;
 
 /// A command with its words, and whether it reads the output of the one before it.
-struct Simple {
-    words: Vec<Word>,
-    is_piped: bool,
+pub(super) struct Simple {
+    pub(super) words: Vec<Word>,
+    pub(super) is_piped: bool,
 }
 
 #[derive(Default)]
-struct Word {
-    text: String,
-    is_quoted: bool,
-    /// Whether PowerShell expands it.
-    is_expanded: bool,
+pub(super) struct Word {
+    pub(super) text: String,
+    pub(super) is_quoted: bool,
+    /// Whether the shell expands it.
+    pub(super) is_expanded: bool,
 }
 
 /// The operations of a command.
 pub(super) fn operations(command: &ShellCommand, output: &str, ok: bool) -> ShellWork {
+    performed(split(&command.line), &command.cwd, output, ok)
+}
+
+/// The operations of commands that a shell of Windows ran one after the other.
+pub(super) fn performed(commands: Certain<Vec<Simple>>, cwd: &str, output: &str, ok: bool) -> ShellWork {
     let mut work = ShellWork::default();
-    let mut cwd = command.cwd.clone();
-    let failed = !ok || FAILURES.iter().any(|failure| output.contains(failure));
-    let made = if failed {
-        Err("a command that failed")
-    } else {
-        split(&command.line).and_then(|all| all.iter().try_for_each(|simple| program(simple, &mut cwd, &mut work)))
+    let mut cwd = cwd.to_owned();
+    let made = match commands {
+        Ok(all) if has_worked(&all, output, ok) => {
+            all.iter().try_for_each(|simple| program(simple, &mut cwd, &mut work))
+        }
+        Err(why) if ok => Err(why),
+        _ => Err("a command that failed"),
     };
     let why = match made {
         Err(why) => Some(why),
-        Ok(()) if work.steps.is_empty() => Some("a command without files"),
+        Ok(()) if work.steps.is_empty() && work.programs.is_empty() => Some("a command without files"),
         Ok(()) => None,
     };
     match why {
         Some(why) => ShellWork { dirs: work.dirs, ..ShellWork::uncertain(why) },
         None => work,
     }
+}
+
+/// Whether commands have done their work on files. Failed builds, and searches without a match, have.
+fn has_worked(all: &[Simple], output: &str, ok: bool) -> bool {
+    let says = |words: &[&str]| words.iter().any(|words| output.contains(words));
+    let mut working = all.iter().filter(|simple| !simple.is_piped && !lists(LOCATIONS, &simple.name()));
+    let reads_anyway = |simple: &Simple| simple.name() == "rg" || simple.is_build();
+    match (working.next(), working.next()) {
+        (Some(one), None) if reads_anyway(one) => !says(NOT_FOUND),
+        _ => ok && !says(FAILURES),
+    }
+}
+
+impl Simple {
+    /// The name of the program in lower case, without its directory and its extension.
+    fn name(&self) -> String {
+        let name = self.words.first().map_or(String::new(), |word| word.text.to_lowercase());
+        let name = name.rsplit(['/', '\\']).next().unwrap_or_default();
+        let extension = [".exe", ".cmd", ".bat"].iter().find_map(|extension| name.strip_suffix(extension));
+        extension.unwrap_or(name).to_owned()
+    }
+
+    fn is_build(&self) -> bool {
+        let name = self.name();
+        let module = self.words.iter().skip_while(|word| word.text != "-m").nth(1);
+        let is_module = module.is_some_and(|module| lists(BUILD_MODULES, &module.text));
+        lists(BUILDS, &name) || name.starts_with("py") && is_module
+    }
+
+    /// The words after the program that are neither options nor values of [`VALUED`].
+    fn operands(&self) -> Vec<&Word> {
+        let mut operands = Vec::new();
+        let mut rest = self.words.iter().skip(1);
+        while let Some(word) = rest.next() {
+            let is_option = word.text.starts_with('-') && !word.is_quoted;
+            if is_option && lists(VALUED, &word.text) {
+                rest.next();
+            } else if !is_option {
+                operands.push(word);
+            }
+        }
+        operands
+    }
+}
+
+/// Where a redirection ends that writes no file, after its `>`: to `$null`, `nul` or another output.
+pub(super) fn after_sink(rest: &str) -> Option<&str> {
+    let target = rest.trim_start_matches('>').trim_start_matches(' ');
+    let sinks = ["&1", "&2", "$null", "nul", "NUL"];
+    let after = sinks.iter().find_map(|sink| target.strip_prefix(sink))?;
+    after.chars().next().is_none_or(|next| next.is_whitespace() || ";|&)".contains(next)).then_some(after)
 }
 
 fn split(line: &str) -> Certain<Vec<Simple>> {
@@ -110,7 +178,13 @@ fn split(line: &str) -> Certain<Vec<Simple>> {
             }
             '|' if !after.starts_with('|') => all.push(Simple { words: Vec::new(), is_piped: true }),
             '&' | '|' => return Err("a command for the case of a failure"),
-            '(' | ')' | '{' | '}' | '@' | '`' | '>' | '<' => return Err("an expression"),
+            '>' => {
+                // The number before it is the output's.
+                word = word.filter(|word| !["1", "2", "*"].contains(&word.text.as_str()) || word.is_quoted);
+                rest = after_sink(after).ok_or("an output whose text is unknown")?;
+                continue;
+            }
+            '(' | ')' | '{' | '}' | '@' | '`' | '<' => return Err("an expression"),
             '$' => {
                 let started = word.get_or_insert_default();
                 started.is_expanded = true;
@@ -152,13 +226,93 @@ fn parameters(words: &[Word]) -> Certain<Vec<(String, String)>> {
     Ok(found)
 }
 
+/// The path of a file as seen from a directory.
+fn seen_from(cwd: &str, path: &str) -> Certain<String> {
+    if path.contains(['*', '?', '[']) {
+        return Err("a pattern of file names");
+    }
+    let is_absolute = super::is_absolute(path) || path.starts_with(['\\', '~']);
+    Ok(match is_absolute || cwd.is_empty() {
+        true => path.to_owned(),
+        false => format!("{cwd}/{path}"),
+    })
+}
+
+/// The path that a word names.
+fn path_of(word: &Word, cwd: &str) -> Certain<String> {
+    match word.is_expanded {
+        true => Err("a variable in a path"),
+        false => seen_from(cwd, &word.text),
+    }
+}
+
+/// A fixed step for version control or a build.
+fn fixed(simple: &Simple, name: &str, cwd: &str, work: &mut ShellWork) -> Certain<()> {
+    let is_version_control = lists(VERSION_CONTROL, name);
+    let dir = simple.words.iter().skip_while(|word| word.text != "-C").nth(1).filter(|_| is_version_control);
+    let dir = match dir {
+        Some(dir) => {
+            let dir = path_of(dir, cwd)?;
+            work.dirs.push(dir.clone());
+            dir
+        }
+        None => cwd.to_owned(),
+    };
+    let class = if is_version_control { ProgramClass::VersionControl } else { ProgramClass::Build };
+    let step = (class, dir);
+    if work.programs.last() != Some(&step) {
+        work.programs.push(step);
+    }
+    Ok(())
+}
+
+/// `rg`, which searches the current directory if it gets no path.
+fn search(simple: &Simple, cwd: &str, work: &mut ShellWork) -> Certain<()> {
+    let has_pattern = simple.words.iter().any(|word| lists("-e -f --files --regexp", &word.text));
+    let operands = simple.operands();
+    let paths = operands.get(usize::from(!has_pattern)..).unwrap_or_default();
+    if paths.is_empty() {
+        work.steps.push(ShellStep::Search(cwd.to_owned()));
+    }
+    for path in paths {
+        work.steps.push(ShellStep::Search(path_of(path, cwd)?));
+    }
+    Ok(())
+}
+
+/// `findstr`: with `/s`, it searches the current directory for files that a pattern names.
+fn find_text(simple: &Simple, cwd: &str, work: &mut ShellWork) -> Certain<()> {
+    let is_switch = |word: &&Word| word.text.starts_with('/');
+    let switches = || simple.words.iter().skip(1).filter(is_switch).map(|word| word.text.to_lowercase());
+    if switches().any(|switch| switch == "/s") {
+        work.steps.push(ShellStep::Search(cwd.to_owned()));
+        return Ok(());
+    }
+    let has_pattern = switches().any(|switch| switch.starts_with("/c:") || switch.starts_with("/g:"));
+    let operands = simple.words.iter().skip(1).filter(|word| !is_switch(word));
+    for word in operands.skip(usize::from(!has_pattern)) {
+        work.steps.push(ShellStep::Read(path_of(word, cwd)?));
+    }
+    Ok(())
+}
+
 fn program(simple: &Simple, cwd: &mut String, work: &mut ShellWork) -> Certain<()> {
-    let Some((first, rest)) = simple.words.split_first() else {
+    let Some((_, rest)) = simple.words.split_first() else {
         return Ok(());
     };
-    let name = first.text.to_lowercase();
-    if lists(WITHOUT_FILES, &name) || simple.is_piped && name == "select-string" {
+    let name = simple.name();
+    let is_filter = simple.is_piped && lists("select-string sls rg findstr", &name);
+    if lists(WITHOUT_FILES, &name) || is_filter {
         return Ok(());
+    }
+    if lists(VERSION_CONTROL, &name) || simple.is_build() {
+        return fixed(simple, &name, cwd, work);
+    }
+    if name == "rg" {
+        return search(simple, cwd, work);
+    }
+    if name == "findstr" {
+        return find_text(simple, cwd, work);
     }
     let all = parameters(rest)?;
     let has = |switch: &str| all.iter().any(|(name, _)| name == switch);
@@ -169,18 +323,7 @@ fn program(simple: &Simple, cwd: &mut String, work: &mut ShellWork) -> Certain<(
     let plain: Vec<String> = all.iter().filter(|(name, _)| name.is_empty()).map(|(_, value)| value.clone()).collect();
     let absolute = |path: &str| -> Certain<Vec<String>> {
         let paths = path.split(',').map(str::trim).filter(|path| !path.is_empty());
-        paths
-            .map(|path| {
-                if path.contains(['*', '?', '[']) {
-                    return Err("a pattern of file names");
-                }
-                let is_absolute = super::is_absolute(path) || path.starts_with(['\\', '~']);
-                Ok(match is_absolute || cwd.is_empty() {
-                    true => path.to_owned(),
-                    false => format!("{cwd}/{path}"),
-                })
-            })
-            .collect()
+        paths.map(|path| seen_from(cwd, path)).collect()
     };
     const PATHS: &str = "-path -literalpath -filepath";
     let path = value(PATHS).or_else(|| plain.first().cloned());
@@ -261,7 +404,7 @@ fn program(simple: &Simple, cwd: &mut String, work: &mut ShellWork) -> Certain<(
                 });
             }
         }
-        "set-location" | "cd" | "sl" | "push-location" => {
+        _ if lists(LOCATIONS, &name) => {
             let dir = absolute(&needed()?)?.pop().unwrap_or_default();
             work.dirs.push(dir.clone());
             *cwd = dir;
