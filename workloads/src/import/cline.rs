@@ -313,7 +313,7 @@ fn fields(body: &str) -> Map<String, Value> {
 
 #[cfg(test)]
 mod tests {
-    use crate::import::testing::{calls, imported, stated, usages};
+    use crate::import::testing::{calls, coverage, imported, stated, usages};
     use serde_json::json;
 
     #[test]
@@ -376,6 +376,28 @@ mod tests {
                 "execute_command exec: cat src/a.txt -> (Exit)",
             ]
         );
+    }
+
+    #[test]
+    fn a_session_on_windows_has_commands_of_cmd() {
+        let user = |text: &str| json!({"role": "user", "content": [{"type": "text", "text": text}]});
+        let said = |text: &str| json!({"role": "assistant", "content": [{"type": "text", "text": text}]});
+        let run = |command: &str| said(&format!("<execute_command>\n<command>{command}</command>\n</execute_command>"));
+        let ask = |id: &str, name: &str, input: serde_json::Value| json!({"role": "assistant", "content": [{"type": "tool_use", "id": id, "name": name, "input": input}]});
+        let history = json!([
+            user("<task>\nChange it.\n</task>"),
+            ask("t1", "write_to_file", json!({"absolutePath": r"C:\Apps\p\src\a.txt", "content": "one\n"})),
+            user("[write_to_file for 'a.txt'] Result:\nThe content was successfully saved."),
+            run(r"cd /d c:\Apps\p && type src\a.txt"),
+            user("[execute_command for 'type'] Result:\nCommand executed.\nOutput:\none\n"),
+            run(r"ren c:\Apps\p\src\a.txt b.txt"),
+            user("[execute_command for 'ren'] Result:\nCommand executed."),
+            ask("t2", "write_to_file", json!({"content": "two\n"})),
+            user("[write_to_file for 'b.txt'] Result:\nThe content was successfully saved."),
+        ]);
+        let coverage = coverage(&imported("cline", &history.to_string()));
+        assert_eq!((coverage.recorded, coverage.replayed), (4, 3), "{:?}", coverage.causes);
+        assert_eq!(coverage.causes.into_iter().collect::<Vec<_>>(), [("a call that names no file".to_owned(), 1)]);
     }
 
     #[test]

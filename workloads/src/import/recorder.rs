@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::records::Damage;
 use super::roots::{Roots, is_absolute};
-use super::shell::{self, ShellCommand};
+use super::shell::{self, Platform, ShellCommand};
 use super::spill::{Spill, SpilledText, SpilledValue, spillable};
 use super::tools::{self, Meaning};
 use super::{
@@ -407,6 +407,7 @@ impl Recorder {
                 && !main.is_empty()
             {
                 let from = call.dir.as_deref().unwrap_or(&main);
+                let platform = platform.unwrap_or_else(|| system_shell(&line, &session.roots));
                 let command = ShellCommand { cwd: session.roots.absolute(&main, from), line, platform };
                 for dir in shell::operations(&command, "", true).dirs {
                     session.roots.add(&dir);
@@ -445,7 +446,10 @@ impl Recorder {
                             self.spill.keep(Value::Object(input).to_string())
                         }
                     };
-                    let shell = meaning.command.map(|(line, platform)| ShellCommand { line, cwd: from, platform });
+                    let shell = meaning.command.map(|(line, platform)| {
+                        let platform = platform.unwrap_or_else(|| system_shell(&line, &session.roots));
+                        ShellCommand { line, cwd: from, platform }
+                    });
                     session.events.push(Recorded::Call(RecordedCall {
                         lane: call.lane,
                         path,
@@ -483,6 +487,14 @@ fn understood(call: &RawCall, answer: Option<&KeptAnswer>) -> Result<(Meaning, V
         Some(answer) => with_answer(call, &args, answer.load()?),
     };
     Ok((meaning, args))
+}
+
+/// The language of a command for the system's own shell.
+fn system_shell(line: &str, roots: &Roots) -> Platform {
+    match roots.is_windows() {
+        true => shell::windows_platform(line),
+        false => Platform::Posix,
+    }
 }
 
 fn with_answer(call: &RawCall, args: &Value, mut answer: Answer) -> Meaning {

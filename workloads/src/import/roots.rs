@@ -45,6 +45,11 @@ impl Roots {
         }
     }
 
+    /// Whether the session ran on Windows.
+    pub fn is_windows(&self) -> bool {
+        self.is_windows
+    }
+
     /// Whether no directory is known.
     pub fn is_empty(&self) -> bool {
         self.roots.is_empty()

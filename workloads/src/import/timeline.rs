@@ -9,6 +9,7 @@ use super::roots::Roots;
 use super::shell::{self, ProgramClass, ShellStep, ShellWork, programs};
 use super::sketch::{Sketch, old_lines, same, tabbed};
 use super::spill::{Spill, Spillable, SpilledValue};
+use super::tools;
 use super::{Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, SeenContent};
 use crate::path::WorkspacePath;
 use crate::trace::{
@@ -532,7 +533,12 @@ impl<'a> Writer<'a> {
         let path = match (&call.path, seen.path()) {
             (_, Some(path)) | (Some(path), None) => path,
             (None, None) if works_on_files(call.op) => {
-                return Err("a path outside the session's directories");
+                // A lost text ends the import elsewhere.
+                let names_path = call.arguments().is_ok_and(|args| tools::names_path(&args));
+                return Err(match names_path {
+                    true => "a path outside the session's directories",
+                    false => "a call that names no file",
+                });
             }
             (None, None) => {
                 return Err(match call.op {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::phrases::Phrases;
 use super::shell::Platform;
 use super::{Replacement, SeenContent};
-use crate::trace::{CallError, Op};
+use crate::trace::{CallError, Extra, Op};
 
 /// What a call did. Paths are as the session wrote them.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,8 +23,8 @@ pub(super) struct Meaning {
     pub(super) seen: SeenContent,
     /// Why the call failed.
     pub(super) err: Option<CallError>,
-    /// The shell command, and its language.
-    pub(super) command: Option<(String, Platform)>,
+    /// The shell command, and its language; `None` for that of the system's own shell.
+    pub(super) command: Option<(String, Option<Platform>)>,
 }
 
 impl Default for Meaning {
@@ -56,6 +56,8 @@ const SEARCH: &str = "grep greptool grepsearch searchfilecontent search codebase
 const SHELL: &str = "bash shell runshellcommand execute executecommand execcommand localshell localshellcall terminal \
     runterminalcmd runterminalcommand runinterminal runcommand shellcommand executebash containerexec exec cmd bashtool \
     commandexecution run terminalcommand sh";
+/// Those of them that run a POSIX shell on Windows, too.
+const POSIX_SHELL: &str = "bash bashtool executebash sh";
 const POWERSHELL: &str = "powershell pwsh runpowershell";
 const PLAN: &str = "updateplan todowrite todoread writetodos updatetodolist todo think finish attemptcompletion exitplanmode \
     enterplanmode askfollowupquestion planmoderespond reportintent managetodolist tasktracker askuser submit \
@@ -97,6 +99,11 @@ fn kind(tool: &str, args: &Value) -> Option<&'static str> {
     })
 }
 
+/// Whether arguments name a file or a directory.
+pub(super) fn names_path(args: &Extra) -> bool {
+    PATHS.iter().any(|name| args.get(*name).is_some_and(Value::is_string))
+}
+
 /// The first of these arguments that is a text.
 fn text<'a>(args: &'a Value, names: &[&str]) -> Option<&'a str> {
     names.iter().find_map(|name| args.get(name)?.as_str())
@@ -109,11 +116,12 @@ fn number(args: &Value, names: &[&str]) -> Option<u64> {
     })
 }
 
-const PATHS: [&str; 16] = [
+const PATHS: [&str; 17] = [
     "file_path",
     "filePath",
     "path",
     "absolute_path",
+    "absolutePath",
     "file",
     "filename",
     "file_name",
@@ -132,7 +140,7 @@ const PATHS: [&str; 16] = [
 pub(super) fn meaning(tool: &str, args: &Value, result: Option<(&str, bool)>) -> Meaning {
     let Some(kind) = kind(tool, args) else {
         return match text(args, &["command", "cmd"]) {
-            Some(_) => shell(args, result, Platform::Posix),
+            Some(_) => shell(args, result, None),
             None => Meaning { err: failure(Op::Other, result), ..Meaning::default() },
         };
     };
@@ -144,8 +152,8 @@ pub(super) fn meaning(tool: &str, args: &Value, result: Option<(&str, bool)>) ->
         LIST => list(args, result, is_recursive(tool, args)),
         GLOB => list(args, result, true),
         SEARCH => search(args, result),
-        SHELL => shell(args, result, Platform::Posix),
-        POWERSHELL => shell(args, result, Platform::PowerShell),
+        SHELL => shell(args, result, lists(POSIX_SHELL, &bare(tool)).then_some(Platform::Posix)),
+        POWERSHELL => shell(args, result, Some(Platform::PowerShell)),
         EDITOR => editor(args, result),
         PLAN => plain(Op::Plan, result),
         NET => plain(Op::Net, result),
@@ -502,7 +510,7 @@ fn patch(args: &Value, result: Option<(&str, bool)>) -> Meaning {
     Meaning {
         op: Op::Exec,
         err: failure(Op::Edit, result),
-        command: Some((patch_command(patch), Platform::Posix)),
+        command: Some((patch_command(patch), Some(Platform::Posix))),
         ..Meaning::default()
     }
 }
@@ -576,8 +584,11 @@ fn found_file(line: &str) -> Option<&str> {
     }
 }
 
-fn shell(args: &Value, result: Option<(&str, bool)>, platform: Platform) -> Meaning {
-    let line = command_line(args);
+fn shell(args: &Value, result: Option<(&str, bool)>, platform: Option<Platform>) -> Meaning {
+    let (line, platform) = match command_line(args) {
+        Some((line, own)) => (Some(line), platform.or(own)),
+        None => (None, None),
+    };
     let op = match &line {
         Some(line) => super::shell_op(line),
         None => Op::Exec,
@@ -585,21 +596,22 @@ fn shell(args: &Value, result: Option<(&str, bool)>, platform: Platform) -> Mean
     Meaning { op, err: failure(Op::Exec, result), command: line.map(|line| (line, platform)), ..Meaning::default() }
 }
 
-/// The line that a shell tool is given: a text, or words such as `["bash", "-lc", "ls"]`.
-fn command_line(args: &Value) -> Option<String> {
+/// The line that a shell tool is given: a text, or words such as `["bash", "-lc", "ls"]`, which are a POSIX command.
+fn command_line(args: &Value) -> Option<(String, Option<Platform>)> {
     let names = ["command", "cmd", "commands", "script", "CommandLine", "code"];
     let given = names.iter().find_map(|name| args.get(name)).unwrap_or(args);
     match given {
-        Value::String(line) => Some(line.clone()),
+        Value::String(line) => Some((line.clone(), None)),
         Value::Array(words) => {
             let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
-            match words[..] {
-                [] => None,
+            let line = match words[..] {
+                [] => return None,
                 [shell, flag, line] if is_shell(shell) && flag.starts_with('-') && flag.ends_with('c') => {
-                    Some(line.to_owned())
+                    line.to_owned()
                 }
-                _ => Some(words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")),
-            }
+                _ => words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
+            };
+            Some((line, Some(Platform::Posix)))
         }
         _ => None,
     }
@@ -669,6 +681,7 @@ mod tests {
         for (tool, args, op, path) in [
             ("Read", json!({"file_path": "/w/a"}), Op::Read, "/w/a"),
             ("read_file", json!({"absolute_path": "/w/a"}), Op::Read, "/w/a"),
+            ("write_to_file", json!({"absolutePath": "/w/a", "content": "x"}), Op::Write, "/w/a"),
             ("mcp__files__read_text_file", json!({"path": "a"}), Op::Read, "a"),
             ("files_read_file", json!({"path": "a"}), Op::Read, "a"),
             ("functions.view", json!({"path": "a"}), Op::Read, "a"),
@@ -693,14 +706,14 @@ mod tests {
 
     #[test]
     fn a_shell_tool_holds_its_line_however_it_is_written() {
-        for (args, line) in [
-            (json!({"command": "ls -l"}), "ls -l"),
-            (json!({"cmd": "ls"}), "ls"),
-            (json!({"command": ["bash", "-lc", "ls | wc"]}), "ls | wc"),
-            (json!({"command": ["cat", "a b"]}), "cat 'a b'"),
+        for (args, line, platform) in [
+            (json!({"command": "ls -l"}), "ls -l", None),
+            (json!({"cmd": "ls"}), "ls", None),
+            (json!({"command": ["bash", "-lc", "ls | wc"]}), "ls | wc", Some(Platform::Posix)),
+            (json!({"command": ["cat", "a b"]}), "cat 'a b'", Some(Platform::Posix)),
         ] {
             let found = of("shell", args, "");
-            assert_eq!(found.command, Some((line.to_owned(), Platform::Posix)));
+            assert_eq!(found.command, Some((line.to_owned(), platform)));
         }
         assert_eq!(of("bash", json!({"command": "git log"}), "").op, Op::Vcs);
         let patch = of("apply_patch", json!({"input": "*** Begin Patch\n*** End Patch\n"}), "Done!");

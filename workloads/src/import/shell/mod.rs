@@ -1,5 +1,6 @@
 //! Shell commands of a recording: parsed, never executed.
 
+mod cmd;
 mod patch;
 mod posix;
 mod powershell;
@@ -17,6 +18,7 @@ pub fn operations(command: &ShellCommand, output: &str, ok: bool) -> ShellWork {
     let mut work = match command.platform {
         Platform::Posix => posix::operations(command, output, ok),
         Platform::PowerShell => powershell::operations(command, output, ok),
+        Platform::Cmd => cmd::operations(command, output, ok),
     };
     if super::tools::is_cut_output(output) {
         // A cut output lists only a part, and may hide that a write failed.
@@ -26,6 +28,17 @@ pub fn operations(command: &ShellCommand, output: &str, ok: bool) -> ShellWork {
         }
     }
     work
+}
+
+/// The language of a command on Windows whose tool names no shell. PowerShell's commands are named `Verb-Noun`, and its
+/// variables begin with `$`.
+pub(super) fn windows_platform(line: &str) -> Platform {
+    let is_capital = |text: &str| text.starts_with(|first: char| first.is_ascii_uppercase());
+    let is_cmdlet = |word: &str| word.split_once('-').is_some_and(|(verb, noun)| is_capital(verb) && is_capital(noun));
+    match line.contains('$') || line.split(|c: char| c.is_whitespace() || "(|;{".contains(c)).any(is_cmdlet) {
+        true => Platform::PowerShell,
+        false => Platform::Cmd,
+    }
 }
 
 #[cfg(test)]
@@ -295,6 +308,36 @@ mod tests {
     }
 
     #[test]
+    fn commands_of_cmd_become_file_operations() {
+        for (line, expected) in [
+            (r"cd /d C:\p && type src\a.txt", r"read C:\p/src\a.txt"),
+            ("dir /b", "list-l /w"),
+            ("dir /s /b src", "walk /w/src"),
+            (r#"type "a b.txt" c 2>nul"#, "read /w/a b.txt; read /w/c"),
+            ("del /f /q a b", "remove /w/a; remove /w/b"),
+            (r"ren src\a.txt b.txt", r"move /w/src\a.txt /w/src\b.txt"),
+            ("copy /y a b & move c d", "copy /w/a /w/b; move /w/c /w/d"),
+            ("mkdir d", "mkdir /w/d"),
+            (r#"findstr /n /i "it's x" a.txt"#, "read /w/a.txt"),
+            (r#"findstr /s /i "x" src\*.ts"#, "search /w"),
+            (r#"npx tsc --noEmit 2>&1 | findstr /i "error""#, "Build /w"),
+            ("git status", "VersionControl /w"),
+        ] {
+            let work = work(Platform::Cmd, line, "some output", true);
+            assert_eq!(work.uncertain, None, "{line}");
+            assert_eq!(steps(&work), expected, "{line}");
+        }
+        for line in
+            ["type %X%", "type *.txt", "foo || del a", "echo x > a", "(type a)", "type a^b", "x.exe", "tasklist"]
+        {
+            let work = work(Platform::Cmd, line, "", true);
+            assert!(work.uncertain.is_some(), "{line}: {}", steps(&work));
+        }
+        assert_eq!(windows_platform(r"cd c:\p && dir"), Platform::Cmd);
+        assert_eq!(windows_platform("cd a; Get-Content b"), Platform::PowerShell);
+    }
+
+    #[test]
     fn a_long_command_is_parsed_in_time() {
         let parts = [
             "cat a && ",
@@ -319,7 +362,7 @@ mod tests {
         for part in parts {
             let long = part.repeat((1 << 19) / part.len());
             for start in ["", "cat ", "sed -i '", "apply_patch \"", "echo "] {
-                for platform in [Platform::Posix, Platform::PowerShell] {
+                for platform in [Platform::Posix, Platform::PowerShell, Platform::Cmd] {
                     let began = Instant::now();
                     work(platform, &format!("{start}{long}"), &long, true);
                     // A quadratic parser takes minutes.
@@ -341,7 +384,7 @@ mod tests {
             ok in any::<bool>(),
         ) {
             let line = parts.concat();
-            for platform in [Platform::Posix, Platform::PowerShell] {
+            for platform in [Platform::Posix, Platform::PowerShell, Platform::Cmd] {
                 let made = work(platform, &line, &output, ok);
                 let is_empty = made.steps.is_empty() && made.programs.is_empty();
                 prop_assert_eq!(made.uncertain.is_some(), is_empty);

@@ -13,6 +13,8 @@ pub enum Platform {
     Posix,
     /// PowerShell.
     PowerShell,
+    /// Windows' `cmd.exe`.
+    Cmd,
 }
 
 /// A shell command as an agent wrote it.
