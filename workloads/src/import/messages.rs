@@ -244,8 +244,35 @@ pub(super) fn usage(usage: &Value) -> TokenUsage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::import::testing::{calls, imported, imported_all, usages};
+    use crate::import::testing::{calls, coverage, files, imported, imported_all, usages};
     use serde_json::json;
+
+    #[test]
+    fn a_file_that_a_command_prints_has_the_printed_text() {
+        let mut messages = vec![json!({"role": "user", "content": "Look."})];
+        for (id, (command, shown)) in [
+            ("cat a.txt", "one\ntwo\n"),
+            ("sed -n '2,3p' b.txt", "2\n3\n"),
+            ("echo three >> a.txt", ""),
+            ("cat a.txt", "one\ntwo\nthree"),
+            ("nl -ba b.txt | head -n 3 | tail -n +2", "     2\t2\n     3\tthree\n"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let function = json!({"name": "bash", "arguments": json!({"command": command}).to_string()});
+            let call = json!({"id": format!("c{id}"), "type": "function", "function": function});
+            messages.push(json!({"role": "assistant", "content": null, "tool_calls": [call]}));
+            messages.push(json!({"role": "tool", "tool_call_id": format!("c{id}"), "content": shown}));
+        }
+        let session = imported("messages", &json!({"messages": messages}).to_string());
+        let files = files(&session);
+        assert_eq!(files[0], "a.txt Full one\ntwo\n");
+        assert!(files[1].starts_with("b.txt Partial ") && files[1].ends_with("\n2\n3"), "{files:?}");
+        let coverage = coverage(&session);
+        // The last line of b.txt has changed.
+        assert_eq!((coverage.replayed, coverage.read_bytes, coverage.read_bytes_equal), (5, 30, 25));
+    }
 
     #[test]
     fn openai_messages_give_their_calls_even_if_an_identity_is_used_again() {

@@ -6,7 +6,7 @@ use inputs::sha256;
 
 use super::disguise::Disguise;
 use super::roots::Roots;
-use super::shell::{self, ProgramClass, ShellStep, ShellWork, programs};
+use super::shell::{self, ProgramClass, ShellStep, ShellWork, ShownText, programs};
 use super::sketch::{Sketch, old_lines, same, tabbed};
 use super::spill::{Spill, Spillable, SpilledValue};
 use super::tools;
@@ -271,6 +271,9 @@ fn placed(mut work: ShellWork, roots: &mut Roots) -> ShellWork {
     for (_, dir) in &mut work.programs {
         place(dir);
     }
+    if let Some(shown) = &mut work.shown {
+        place(&mut shown.path);
+    }
     let listed = std::mem::take(&mut work.listed).into_iter();
     work.listed =
         listed.filter_map(|(path, size)| Some((roots.place(&path)?, size))).filter(|(path, _)| path != ".").collect();
@@ -320,6 +323,7 @@ impl<'a> Writer<'a> {
                     sketch(&mut surveys, call, &seen);
                     if let Some(work) = shell_work(call, result, &mut roots)? {
                         survey_shell(&mut surveys, &work);
+                        self.survey_shown(&mut surveys, &work);
                     }
                 }
                 _ => {}
@@ -351,6 +355,20 @@ impl<'a> Writer<'a> {
         }
         files.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(files)
+    }
+
+    /// Adds the text that a shell command printed of a file.
+    fn survey_shown(&mut self, surveys: &mut BTreeMap<String, Survey>, work: &ShellWork) {
+        let Some(shown) = &work.shown else {
+            return;
+        };
+        let Some(survey) = partly_known(surveys, &shown.path) else {
+            return;
+        };
+        match shown.whole() {
+            Some(text) if !survey.is_changed => survey.first = First::Full(self.spill.keep(text)),
+            _ => survey.sketch.part(shown.first, &shown.text, shown.total_lines().unwrap_or(0)),
+        }
     }
 
     /// The state of a file, in memory as long as there is room.
@@ -783,6 +801,9 @@ impl<'a> Writer<'a> {
         let mut undo = Vec::new();
         self.new_dirs.clear();
         let made = self.try_steps(work, &mut undo);
+        if let (Ok(_), Some(shown)) = (&made, &work.shown) {
+            self.shown(shown);
+        }
         if made.is_err() {
             for dir in self.new_dirs.drain(..) {
                 self.dirs.remove(&dir);
@@ -792,6 +813,28 @@ impl<'a> Writer<'a> {
             }
         }
         made
+    }
+
+    /// Checks the text that a shell command printed against the known text, and takes over what differs.
+    fn shown(&mut self, shown: &ShownText) {
+        let known = self.text_of(&shown.path).unwrap_or_default();
+        if let Some(text) = shown.whole() {
+            self.seen.read_bytes += shown.text.len() as u64;
+            if known.trim() == text.trim() || self.learn(&shown.path, &text) {
+                self.seen.equal_bytes += shown.text.len() as u64;
+            }
+            return;
+        }
+        let skipped = known.split('\n').skip(usize::try_from(shown.first - 1).unwrap_or(usize::MAX));
+        let cut = match shown.is_trimmed && !shown.text.starts_with('\n') {
+            true => skipped.take_while(|line| line.trim().is_empty()).count() as u64,
+            false => 0,
+        };
+        let first = shown.first.saturating_add(cut);
+        let lines = known.split('\n').count() as u64;
+        let printed = shown.text.split('\n').count() as u64;
+        let total = shown.total_lines().unwrap_or(lines.max(first.saturating_add(printed)));
+        self.part(&shown.path, first, &shown.text, total);
     }
 
     fn try_steps(&mut self, work: &ShellWork, undo: &mut Undo) -> Result<Replayed, &'static str> {

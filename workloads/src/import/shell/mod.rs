@@ -5,12 +5,13 @@ mod patch;
 mod posix;
 mod powershell;
 pub(super) mod programs;
+mod shown;
 mod steps;
 mod words;
 
 use super::roots::is_absolute;
 
-pub use steps::{Platform, ProgramClass, ShellCommand, ShellStep, ShellWork};
+pub use steps::{Platform, ProgramClass, ShellCommand, ShellStep, ShellWork, ShownText};
 
 /// The file operations of a command that ended with status 0 (`ok`) and printed `output`. The effects of a command on
 /// files must be certain from its text and output; otherwise the work says why they are not.
@@ -23,6 +24,7 @@ pub fn operations(command: &ShellCommand, output: &str, ok: bool) -> ShellWork {
     if super::tools::is_cut_output(output) {
         // A cut output lists only a part, and may hide that a write failed.
         work.listed.clear();
+        work.shown = None;
         if !work.steps.iter().all(ShellStep::only_reads) {
             return ShellWork { dirs: work.dirs, ..ShellWork::uncertain("an output that was cut") };
         }
@@ -256,6 +258,48 @@ mod tests {
         assert_eq!(listed("grep -rl x src", "src/a\n"), "/w/src/a");
         assert_eq!(listed("find . | wc -l", "12\n"), "");
         assert_eq!(listed("cat a.c", "a.c:1:x"), "");
+    }
+
+    #[test]
+    fn an_output_shows_a_file_or_a_part_of_it() {
+        let shown = |line: &str, output: &str| {
+            posix(line, output).shown.map_or("nothing".to_owned(), |shown| {
+                let end = if shown.reaches_end { " to the end" } else { "" };
+                format!("{} {}{end} {}", shown.path, shown.first, shown.text)
+            })
+        };
+        for (line, output, expected) in [
+            ("cat a", "x\n\n", "/w/a 1 to the end x\n"),
+            ("cat a", "x", "/w/a 1 to the end x"),
+            ("cd sub && cat a 2>/dev/null", "x\n", "/w/sub/a 1 to the end x"),
+            ("head -n 2 a", "x\ny\n", "/w/a 1 x\ny"),
+            ("head -2 a", "x\n", "/w/a 1 to the end x"),
+            ("head a", "x", "/w/a 1 to the end x"),
+            ("sed -n '3,4p' a", "x\ny\n", "/w/a 3 x\ny"),
+            ("sed -n '3,9p' a", "x\n", "/w/a 3 to the end x"),
+            // The agent may have cut off two empty lines.
+            ("sed -n '3,5p' a", "x", "/w/a 3 x"),
+            ("sed -n '3,$p' a", "x\n", "/w/a 3 to the end x"),
+            ("tail -n +7 a", "x\n", "/w/a 7 to the end x"),
+            ("cat a | head -n 1", "x\n", "/w/a 1 x"),
+            ("tail -n +3 a | sed -n 2,3p", "x\ny\n", "/w/a 4 x\ny"),
+            ("nl -ba a | sed -n '2,3p'", "     2\tx\n     3\t\n", "/w/a 2 x\n"),
+            ("cat -n a", "     1\tx\n", "/w/a 1 to the end x"),
+            ("nl a", "     1\tx\n", "nothing"),
+            ("nl -ba a | sed -n 2,3p", "     5\tx\n", "nothing"),
+            ("cat a b", "x\n", "nothing"),
+            ("cat a; cat b", "x\n", "nothing"),
+            ("cat a | grep x", "x\n", "nothing"),
+            ("head -n 1 a", "x\ny\n", "nothing"),
+            ("cat a", "x\n... [3 lines truncated] ...\ny\n", "nothing"),
+            ("cat a", "Command: cat a\nOutput: x\n", "nothing"),
+            ("cat a", "", "nothing"),
+            ("tail -n 3 a", "x\n", "nothing"),
+            ("sed -n '0,18446744073709551615p' a", "x\n", "nothing"),
+        ] {
+            assert_eq!(shown(line, output), expected, "{line}");
+        }
+        assert_eq!(posix("wc -c a", "17 a\n").listed, [("/w/a".to_owned(), Some(17))]);
     }
 
     #[test]

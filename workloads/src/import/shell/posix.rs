@@ -2,6 +2,7 @@
 
 use super::patch;
 use super::programs::lists;
+use super::shown::{counted, shown};
 use super::steps::{ProgramClass, ShellCommand, ShellStep, ShellWork};
 use super::words::{Expansion, Joint, Redirection, RedirectionKind, Simple, Word, assignment, split};
 use crate::import::Replacement;
@@ -95,6 +96,13 @@ pub(super) fn operations(command: &ShellCommand, output: &str, ok: bool) -> Shel
     }
     if reader.work.steps.is_empty() && reader.work.programs.is_empty() {
         return ShellWork { dirs: reader.work.dirs, ..ShellWork::uncertain("a command without files") };
+    }
+    if ok && let ([ShellStep::Read(path)], []) = (&reader.work.steps[..], &reader.work.programs[..]) {
+        let path = path.clone();
+        let all = split(&command.line).unwrap_or_default();
+        let printing: Vec<&Simple> = all.iter().skip_while(|simple| goes(simple)).collect();
+        reader.work.shown = shown(&printing, &path, output);
+        reader.work.listed.extend(counted(&printing, output).map(|bytes| (path, Some(bytes))));
     }
     reader.work
 }
@@ -640,7 +648,7 @@ fn is_message(simple: &Simple) -> bool {
 }
 
 /// The words of a command after assignments and programs that run another, such as `timeout 5`.
-fn without_wrappers(words: &[Word]) -> &[Word] {
+pub(super) fn without_wrappers(words: &[Word]) -> &[Word] {
     let mut rest = words;
     while let Some((first, after)) = rest.split_first() {
         if assignment(&first.text).is_some() {

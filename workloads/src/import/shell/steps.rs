@@ -114,6 +114,34 @@ pub enum ProgramClass {
     Build,
 }
 
+/// A part of a file, or all of it, that a shell command printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownText {
+    /// The file.
+    pub path: String,
+    /// The number of the first printed line, from 1.
+    pub first: u64,
+    /// The printed lines, without the last newline.
+    pub text: String,
+    /// Whether the last printed line is the file's last.
+    pub reaches_end: bool,
+    /// Whether the agent may have cut off empty lines at the start and at the end.
+    pub is_trimmed: bool,
+}
+
+impl ShownText {
+    /// The whole file, if all of it is shown.
+    pub fn whole(&self) -> Option<String> {
+        (self.first == 1 && self.reaches_end).then(|| format!("{}\n", self.text))
+    }
+
+    /// The number of lines of the file, one more than its newlines, if it is known.
+    pub fn total_lines(&self) -> Option<u64> {
+        let lines = self.text.split('\n').count() as u64;
+        self.reaches_end.then(|| self.first.saturating_add(lines))
+    }
+}
+
 /// The effects of a shell command on files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ShellWork {
@@ -123,6 +151,8 @@ pub struct ShellWork {
     pub programs: Vec<(ProgramClass, String)>,
     /// Files that the output lists, with their sizes if it tells them.
     pub listed: Vec<(String, Option<u64>)>,
+    /// The text that the output shows, if the command does nothing but print a file.
+    pub shown: Option<ShownText>,
     /// Directories that the command goes to.
     pub dirs: Vec<String>,
     /// Why the command cannot be replayed; `None` if the operations above are all that it did.
