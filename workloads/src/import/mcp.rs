@@ -174,7 +174,33 @@ fn inner<'a>(record: &'a Value, depth: usize, messages: &mut Vec<&'a Value>) {
 
 #[cfg(test)]
 mod tests {
-    use crate::import::testing::{calls, imported};
+    use crate::import::testing::{calls, coverage, imported};
+    use serde_json::json;
+
+    #[test]
+    fn every_tool_of_the_file_server_that_works_on_files_is_replayed() {
+        let calls = [
+            ("read_text_file", json!({"path": "/w/p/a.txt"}), "one\n"),
+            ("write_file", json!({"path": "/w/p/b.txt", "content": "two\n"}), "Successfully wrote"),
+            (
+                "read_multiple_files",
+                json!({"paths": ["/w/p/a.txt", "/w/p/b.txt", "/w/p/c.txt"]}),
+                "/w/p/a.txt:\none\n\n---\n/w/p/b.txt:\ntwo\n\n---\n/w/p/c.txt: Error - ENOENT",
+            ),
+            ("create_directory", json!({"path": "/w/p/d"}), "Successfully created"),
+            ("move_file", json!({"source": "/w/p/a.txt", "destination": "/w/p/d/it's.txt"}), "Successfully moved"),
+            ("get_file_info", json!({"path": "/w/p/d/it's.txt"}), "size: 4"),
+        ];
+        let mut text = String::new();
+        for (id, (name, arguments, shown)) in calls.into_iter().enumerate() {
+            let params = json!({"name": name, "arguments": arguments});
+            text += &format!("{}\n", json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}));
+            let result = json!({"content": [{"type": "text", "text": shown}]});
+            text += &format!("{}\n", json!({"jsonrpc": "2.0", "id": id, "result": result}));
+        }
+        let coverage = coverage(&imported("mcp", &text));
+        assert_eq!((coverage.recorded, coverage.file_work, coverage.replayed), (6, 6, 6), "{:?}", coverage.causes);
+    }
 
     #[test]
     fn messages_alone_or_in_a_log_give_the_calls_of_a_file_server() {

@@ -564,6 +564,9 @@ impl<'a> Writer<'a> {
                     Op::Plan => "a plan",
                     Op::Net => "a call of the network",
                     Op::Agent => "a call of another agent",
+                    _ if call.arguments().is_ok_and(|args| tools::names_path(&args)) => {
+                        "an unknown tool that names a file"
+                    }
                     _ => "another tool",
                 });
             }

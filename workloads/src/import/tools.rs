@@ -58,6 +58,11 @@ const SHELL: &str = "bash shell runshellcommand execute executecommand execcomma
     commandexecution run terminalcommand sh";
 /// Those of them that run a POSIX shell on Windows, too.
 const POSIX_SHELL: &str = "bash bashtool executebash sh";
+/// Tools of MCP's file server that a shell command stands for.
+const MOVE: &str = "movefile";
+const MAKE_DIR: &str = "createdirectory";
+const STAT: &str = "getfileinfo";
+const READ_MANY: &str = "readmultiplefiles";
 const POWERSHELL: &str = "powershell pwsh runpowershell";
 const PLAN: &str = "updateplan todowrite todoread writetodos updatetodolist todo think finish attemptcompletion exitplanmode \
     enterplanmode askfollowupquestion planmoderespond reportintent managetodolist tasktracker askuser submit \
@@ -85,7 +90,10 @@ fn bare(tool: &str) -> String {
 
 /// The tool's kind, by its name, or by its name without a server's prefix: `files_read_file`.
 fn kind(tool: &str, args: &Value) -> Option<&'static str> {
-    let all = [READ, WRITE, EDIT, PATCH, LIST, GLOB, SEARCH, SHELL, POWERSHELL, PLAN, NET, AGENT, EDITOR, WAIT];
+    let all = [
+        READ, WRITE, EDIT, PATCH, LIST, GLOB, SEARCH, MOVE, MAKE_DIR, STAT, READ_MANY, SHELL, POWERSHELL, PLAN, NET,
+        AGENT, EDITOR, WAIT,
+    ];
     let named = |name: &str| {
         // MCP's file server finds names with `search_files`, Cline and Roo find text.
         if name == "searchfiles" {
@@ -154,6 +162,7 @@ pub(super) fn meaning(tool: &str, args: &Value, result: Option<(&str, bool)>) ->
         SEARCH => search(args, result),
         SHELL => shell(args, result, lists(POSIX_SHELL, &bare(tool)).then_some(Platform::Posix)),
         POWERSHELL => shell(args, result, Some(Platform::PowerShell)),
+        MOVE | MAKE_DIR | STAT | READ_MANY => as_command(kind, args, result),
         EDITOR => editor(args, result),
         PLAN => plain(Op::Plan, result),
         NET => plain(Op::Net, result),
@@ -614,6 +623,36 @@ fn command_line(args: &Value) -> Option<(String, Option<Platform>)> {
             Some((line, Some(Platform::Posix)))
         }
         _ => None,
+    }
+}
+
+/// The shell command that does the same as a tool of MCP's file server.
+fn as_command(kind: &str, args: &Value, result: Option<(&str, bool)>) -> Meaning {
+    let path = text(args, &PATHS);
+    let (program, paths) = match kind {
+        MOVE => ("mv", [text(args, &["source"]), text(args, &["destination"])].into_iter().collect()),
+        MAKE_DIR => ("mkdir -p", path.map(|path| vec![path])),
+        STAT => ("stat", path.map(|path| vec![path])),
+        _ => {
+            let shown = result.map_or("", |(shown, _)| shown);
+            let has_failed = |path: &str| shown.contains(&format!("{path}: Error"));
+            let paths = args.get("paths").and_then(Value::as_array);
+            (
+                "cat",
+                paths.map(|paths| paths.iter().filter_map(Value::as_str).filter(|path| !has_failed(path)).collect()),
+            )
+        }
+    };
+    let Some(paths) = paths.filter(|paths: &Vec<&str>| !paths.is_empty()) else {
+        return plain(Op::Other, result);
+    };
+    let words: Vec<String> = paths.iter().map(|path| quoted(path)).collect();
+    let line = format!("{program} -- {}", words.join(" "));
+    Meaning {
+        op: Op::Exec,
+        err: failure(Op::Exec, result),
+        command: Some((line, Some(Platform::Posix))),
+        ..Meaning::default()
     }
 }
 
