@@ -280,10 +280,17 @@ impl Reader {
             let mut operands = operands(rest, valued);
             let has_program = lists(WITH_EXPRESSION, name) && !rest.iter().any(|word| word.text == "-f");
             if has_program && !operands.is_empty() {
-                operands.remove(0);
+                let program = operands.remove(0);
+                if name == "awk" && runs_or_writes(&program.text) {
+                    return Err("a script");
+                }
             }
             if name == "tr" {
                 operands.clear();
+            }
+            if name == "tail" {
+                // `+2` is an old spelling of `-n +2`.
+                operands.retain(|word| word.text.strip_prefix('+').is_none_or(|number| number.parse::<u64>().is_err()));
             }
             let keeps_lines = lists("cat head less more sort tail uniq", name) && operands.is_empty();
             if !keeps_lines {
@@ -627,6 +634,42 @@ impl Reader {
             words => self.files(words),
         }
     }
+}
+
+/// Whether a program of `awk` writes a file or runs a command: `print > "a"`, `print | "sort"`, `system("rm a")`.
+fn runs_or_writes(program: &str) -> bool {
+    let (mut depth, mut is_text, mut is_print, mut word) = (0_u32, false, false, String::new());
+    let mut letters = program.chars().peekable();
+    while let Some(letter) = letters.next() {
+        if is_text {
+            match letter {
+                '\\' => drop(letters.next()),
+                '"' => is_text = false,
+                _ => {}
+            }
+            continue;
+        }
+        if letter.is_ascii_alphanumeric() || letter == '_' {
+            word.push(letter);
+            continue;
+        }
+        match word.as_str() {
+            "system" => return true,
+            "print" | "printf" => is_print = true,
+            _ => {}
+        }
+        word.clear();
+        match letter {
+            '"' => is_text = true,
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            ';' | '}' | '\n' => (depth, is_print) = (0, false),
+            '|' if letters.next_if_eq(&'|').is_some() => {}
+            '>' | '|' if is_print && depth == 0 => return true,
+            _ => {}
+        }
+    }
+    false
 }
 
 /// The last component of a program's path.
