@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stats::SeriesKey;
 
-use crate::decide::{Decision, Row, RowEffect, RowRole, amount, digits};
+use crate::decide::{Decision, Row, RowEffect, amount, digits};
 use crate::evidence::RunEvidence;
 use crate::summary::{MAKESPAN, is_simulated};
 use crate::text::{lower, time};
@@ -26,7 +26,7 @@ pub struct AnswerFigure {
     pub high: Option<f64>,
     /// The unit.
     pub unit: String,
-    /// The bound of the row, in words behind `needed` or `tolerated`.
+    /// The bound of the row, in words behind `limit`, `needed` or `tolerated`.
     pub needed: String,
     /// Whether the figure keeps the bound, in the words of the row's role.
     pub state: String,
@@ -76,10 +76,7 @@ impl AnswerFigure {
             low: finite(effect.map(|effect| effect.low)),
             high: finite(effect.map(|effect| effect.high)),
             unit: row.bound.unit.clone(),
-            needed: match row.role {
-                RowRole::Cost => format!("tolerated {}", row.bound.words()),
-                _ => format!("needed {}", row.bound.words()),
-            },
+            needed: row.bound_words(),
             state: row.role.state(row.state).to_owned(),
             provenance: row.provenance.name().to_owned(),
             mark: row.provenance.mark().to_owned(),

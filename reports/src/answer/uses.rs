@@ -34,9 +34,9 @@ pub enum AdviceKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Confidence {
-    /// Neither half nor twice any one limit changes it, nor any one figure at the end of its interval.
+    /// Neither half nor twice any one bound changes it, nor any one figure at the end of its interval.
     Sure,
-    /// Half or twice a limit changes it, or a figure at the end of its interval, or it chooses a candidate although the
+    /// Half or twice a bound changes it, or a figure at the end of its interval, or it chooses a candidate although the
     /// policy names something that no row measures.
     Fragile,
     /// The evidence does not decide.
@@ -125,7 +125,7 @@ fn weight(candidate: &str, runs: &[RunEvidence<'_>]) -> usize {
 
 /// Candidates with the same verdict, the strongest first, which an answer is about.
 ///
-/// The strongest lacks the fewest things that the policy asks for: gates, then benefits, then costs inside their margins.
+/// The strongest lacks the fewest things that the policy asks for: gates, then benefits, then tolerated costs.
 /// Of those that lack equally many, one whose figures are surely nearer to their bounds comes first. Two figures with
 /// intervals that overlap are equally near: noise must not choose the candidate of an answer. Then the one with less to
 /// run comes first, then the first of the plan.
@@ -413,8 +413,8 @@ fn otherwise(kind: AdviceKind, best: &Decision, decisions: &[&Decision]) -> Stri
     }
     let flips = decisions.iter().filter(|decision| kind == AdviceKind::Keep || decision.candidate == best.candidate);
     let flips = flips.filter_map(|decision| Some((decision, decision.flip.as_ref()?)));
-    // A bound of 0 has no margin that could be halved or doubled.
-    let flips = flips.filter(|(_, flip)| !flip.is_margin || flip.from != 0.0);
+    // A bound of 0 cannot be halved or doubled.
+    let flips = flips.filter(|(_, flip)| !flip.is_bound || flip.from != 0.0);
     let smallest = flips.min_by(|one, other| one.1.size().total_cmp(&other.1.size()));
     match (kind, smallest) {
         (AdviceKind::NotDecided, _) | (_, None) => String::new(),
@@ -426,7 +426,7 @@ fn otherwise(kind: AdviceKind, best: &Decision, decisions: &[&Decision]) -> Stri
                 PolicyVerdict::NotDecided => "be undecided",
             };
             let title = lower(&flip.row);
-            let what = match flip.is_margin {
+            let what = match flip.is_bound {
                 true => format!("the bound of “{title}”"),
                 false => format!("“{title}”"),
             };

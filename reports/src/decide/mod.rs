@@ -56,9 +56,9 @@ pub struct Decision {
     pub(crate) figure: Option<String>,
     /// The conditions of *adopt if*.
     pub(crate) conditions: Vec<String>,
-    /// The smallest change of one margin or one measurement that flips the verdict.
+    /// The smallest change of one bound or one measurement that flips the verdict.
     pub(crate) flip: Option<Flip>,
-    /// The change of a margin by a factor of two, or of a measurement by half of its interval, that turns the verdict, which
+    /// The change of a bound by a factor of two, or of a measurement by half of its interval, that turns the verdict, which
     /// is then fragile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fragile: Option<Flip>,
@@ -228,29 +228,28 @@ fn why(rows: &[Row], verdict: PolicyVerdict, deciding: &[usize], conditions: &[S
     };
     let figure = first.effect;
     let figure = figure.map(|effect| amount(effect.value, &first.bound.unit));
-    let figure =
-        figure.map_or_else(|| first.candidate.clone(), |figure| format!("{figure}, needs {}", first.bound.words()));
+    let figure = figure.map_or_else(|| first.candidate.clone(), |figure| format!("{figure}, {}", first.bound_words()));
     match (verdict, first.role) {
         (PolicyVerdict::Adopt, _) => {
-            format!("benefits shown: {}; costs inside the margins", titles.join(" and "))
+            format!("benefits shown: {}; all costs tolerated", titles.join(" and "))
         }
         (PolicyVerdict::AdoptIf, _) => conditions.join(" and "),
-        (PolicyVerdict::Archive, RowRole::Benefit) => format!("no benefit: {}", titles.join(", ")),
+        (PolicyVerdict::Archive, RowRole::Benefit) => format!("no benefit: {}", titles.join("; ")),
         (PolicyVerdict::Archive, _) => format!("{}: {figure}", first.title),
         (PolicyVerdict::NotDecided, _) if first.state == RowState::Missing => {
-            format!("no evidence: {}", titles.join(", "))
+            format!("no evidence: {}", titles.join("; "))
         }
         (PolicyVerdict::NotDecided, _) if first.state == RowState::Void => {
             format!("{}: {}", first.title, first.candidate)
         }
-        (PolicyVerdict::NotDecided, _) => format!("open: {}", titles.join(", ")),
+        (PolicyVerdict::NotDecided, _) => format!("open: {}", titles.join("; ")),
     }
 }
 
 fn would_flip(flip: Option<&Flip>, missing: &[Gap]) -> String {
     match (flip, missing) {
         (Some(flip), []) => flip.words(),
-        (None, []) => "no change of a single margin or figure".to_owned(),
+        (None, []) => "no change of a single bound or figure".to_owned(),
         (_, [first, ..]) => format!("measuring {} ({})", first.what, first.command),
     }
 }

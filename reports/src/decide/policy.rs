@@ -25,14 +25,14 @@ pub struct Policy {
     pub name: String,
     /// The question that it answers.
     pub question: String,
-    /// The reasons for its rows and margins.
+    /// The reasons for its rows and bounds.
     pub essay: String,
     /// The words in which an answer states what to do.
     #[serde(default)]
     pub advice: PolicyAdvice,
     /// The arm that candidates are compared with; if the present practice is not an arm, the practice in words.
     pub baseline: String,
-    /// The least number of benefits that a candidate must show. Every cost must be inside its margin.
+    /// The least number of benefits that a candidate must show. Every cost must be tolerated.
     pub benefits_needed: usize,
     /// The candidates that it fits.
     pub candidates: Candidates,
@@ -203,7 +203,7 @@ pub struct Criterion {
     /// Whether a cost that no run measured decides nothing, so that a measurement can only lower the verdict.
     #[serde(default)]
     pub if_measured: bool,
-    /// The condition under which a cost above its margin is tolerable.
+    /// The condition under which a cost beyond its bound is tolerable.
     pub condition: Option<Condition>,
 }
 
@@ -232,7 +232,7 @@ pub enum Condition {
         /// The measured amount of it.
         used: f64,
         /// When the cost is tolerable, in words after `if`, with `{measured}` and `{used}` in place of the row's figure
-        /// and of the amount; without it, the words state the amount at which the cost reaches its limit.
+        /// and of the amount; without it, the words state the amount at which the cost reaches its bound.
         #[serde(default, rename = "if")]
         holds_if: String,
     },
@@ -266,7 +266,7 @@ pub struct SourceRow {
     /// The measure that tests it; smaller is better.
     pub measure: Measure,
     /// The difference to the baseline that counts as none, as a ratio.
-    #[serde(default = "no_margin")]
+    #[serde(default = "no_difference")]
     pub same_within: f64,
     /// The candidate's figure according to the source: both ends, in the measure's unit.
     pub figure: Option<(f64, f64)>,
@@ -274,7 +274,7 @@ pub struct SourceRow {
     pub baseline_figure: Option<(f64, f64)>,
 }
 
-fn no_margin() -> f64 {
+fn no_difference() -> f64 {
     1.0
 }
 

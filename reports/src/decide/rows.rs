@@ -30,11 +30,11 @@ inputs::named! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RowState {
-    /// The whole interval keeps the bound: passed, shown, inside the margin.
+    /// The whole interval keeps the bound: passed, shown, tolerated.
     Met,
     /// A benefit that keeps the bound, and counts under a condition: for teams that need it, or in sessions like one of them.
     Conditional,
-    /// The whole interval breaks the bound: failed, not shown, above the margin.
+    /// The whole interval breaks the bound: failed, not shown, not tolerated.
     Unmet,
     /// A pass of the candidate failed in a workload that the row reads. The passes that ended well say nothing.
     Failed,
@@ -59,8 +59,8 @@ impl RowRole {
             (RowRole::Benefit, RowState::Met) => "shown",
             (_, RowState::Conditional) => "shown under a condition",
             (RowRole::Benefit, RowState::Unmet) => "not shown",
-            (RowRole::Cost, RowState::Met) => "inside the margin",
-            (RowRole::Cost, RowState::Unmet) => "above the margin",
+            (RowRole::Cost, RowState::Met) => "tolerated",
+            (RowRole::Cost, RowState::Unmet) => "not tolerated",
             (_, RowState::Failed) => "FAILED passes",
             (_, RowState::Open) => "not decided",
             (_, RowState::Void) => "void, not decided",
@@ -170,6 +170,16 @@ pub struct OtherSession {
 }
 
 impl Row {
+    /// Its bound in words: what a gate's limit is, what a benefit needs, what of a cost is tolerated.
+    pub fn bound_words(&self) -> String {
+        let kind = match self.role {
+            RowRole::Gate => "limit:",
+            RowRole::Cost => "tolerated",
+            RowRole::Benefit | RowRole::Listed => "needed",
+        };
+        format!("{kind} {}", self.bound.words())
+    }
+
     /// The state of a figure of this row under a bound.
     ///
     /// A benefit that is not shown in every session counts under a condition.
@@ -402,8 +412,8 @@ pub(super) fn without(role: RowRole, title: &str, bound: Bound, found: Found) ->
             let words = format!("no evidence: {}", gap.what);
             return Row { gap: Some(gap), ..bare(role, title, bound, RowState::Missing, words) };
         }
-        // A benefit or a gate that the candidate cannot offer is not met. A cost that was not measured is not inside its
-        // margin.
+        // A benefit or a gate that the candidate cannot offer is not met. A cost that was not measured is not
+        // tolerated.
         Found::NotOffered(why) if role == RowRole::Cost => (RowState::Open, why),
         Found::NotOffered(why) => {
             let words = format!("not offered: {why}");

@@ -34,13 +34,13 @@ impl PolicyVerdict {
     }
 }
 
-/// A change of one margin or one measurement that flips a verdict.
+/// A change of one bound or one measurement that flips a verdict.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Flip {
     /// The row's title.
     pub row: String,
-    /// Whether the margin changes, rather than the measurement.
-    pub is_margin: bool,
+    /// Whether the bound changes, rather than the measurement.
+    pub is_bound: bool,
     pub from: f64,
     /// The value at which the verdict flips.
     pub to: f64,
@@ -61,7 +61,7 @@ impl Flip {
     }
 
     pub fn words(&self) -> String {
-        let what = if self.is_margin { "margin" } else { "measurement" };
+        let what = if self.is_bound { "bound" } else { "measurement" };
         format!(
             "{}: a {what} of {} instead of {} makes it {}",
             self.row,
@@ -134,8 +134,8 @@ fn of_states(rows: &[Row], states: &[RowState], benefits_needed: usize) -> (Poli
     }
 }
 
-/// The change of one margin by a factor of two, or of one measurement by half of its interval, that turns the verdict;
-/// the smallest if several do. A stricter margin that leaves a row open does not count as a flip.
+/// The change of one bound by a factor of two, or of one measurement by half of its interval, that turns the verdict;
+/// the smallest if several do. A stricter bound that leaves a row open does not count as a flip.
 pub(super) fn fragility(rows: &[Row], benefits_needed: usize) -> Option<Flip> {
     let (verdict, _) = conclude(rows, benefits_needed);
     if verdict == PolicyVerdict::NotDecided {
@@ -144,18 +144,18 @@ pub(super) fn fragility(rows: &[Row], benefits_needed: usize) -> Option<Flip> {
     let mut turns = Vec::new();
     for (at, row) in rows.iter().enumerate() {
         let Some(effect) = row.effect else { continue };
-        let mut change = |is_margin: bool, (from, to): (f64, f64), unit: &str, state: RowState| {
+        let mut change = |is_bound: bool, (from, to): (f64, f64), unit: &str, state: RowState| {
             let mut states: Vec<RowState> = rows.iter().map(|row| row.state).collect();
             states[at] = state;
             let (becomes, _) = of_states(rows, &states, benefits_needed);
-            let is_open = is_margin && becomes == PolicyVerdict::NotDecided;
+            let is_open = is_bound && becomes == PolicyVerdict::NotDecided;
             if becomes != verdict && !is_open {
-                turns.push(Flip { row: row.title.clone(), is_margin, from, to, unit: unit.to_owned(), becomes });
+                turns.push(Flip { row: row.title.clone(), is_bound, from, to, unit: unit.to_owned(), becomes });
             }
         };
         let unit = row.bound.unit.as_str();
         for factor in [0.5, 2.0] {
-            let Some(value) = scaled_margin(&row.bound, factor) else {
+            let Some(value) = scaled(&row.bound, factor) else {
                 continue;
             };
             let bound = Bound { value, ..row.bound.clone() };
@@ -185,16 +185,16 @@ pub(super) fn fragility(rows: &[Row], benefits_needed: usize) -> Option<Flip> {
 }
 
 /// Whether a bound could be wider or narrower. A property is there or not.
-fn has_margin(bound: &Bound) -> bool {
+fn can_change(bound: &Bound) -> bool {
     bound.unit != "properties more"
 }
 
-/// A bound whose margin is multiplied. The margin of a ratio is its distance from 1. `None` if the bound is
-/// at the end of the figure's range, and so has no margin.
-fn scaled_margin(bound: &Bound, factor: f64) -> Option<f64> {
+/// A bound that is multiplied; of a ratio, its distance from 1 is. `None` if the result is no bound or the bound is at the
+/// end of the figure's range.
+fn scaled(bound: &Bound, factor: f64) -> Option<f64> {
     let value = match bound.unit.as_str() {
         "ratio" | "times" => 1.0 + (bound.value - 1.0) * factor,
-        _ if !has_margin(bound) => return None,
+        _ if !can_change(bound) => return None,
         _ => bound.value * factor,
     };
     let is_ratio_of_nothing = ["ratio", "times"].contains(&&*bound.unit) && value <= 0.0;
@@ -202,20 +202,20 @@ fn scaled_margin(bound: &Bound, factor: f64) -> Option<f64> {
     (!is_ratio_of_nothing && !is_whole).then_some(value)
 }
 
-/// The smallest change of one margin or one measurement that flips the verdict; `None` if none does. A margin that asks for
+/// The smallest change of one bound or one measurement that flips the verdict; `None` if none does. A bound that asks for
 /// more evidence flips nothing.
 pub(super) fn smallest_flip(rows: &[Row], benefits_needed: usize) -> Option<Flip> {
     let (verdict, _) = conclude(rows, benefits_needed);
     let mut smallest: Option<Flip> = None;
     for (at, row) in rows.iter().enumerate() {
         let Some(effect) = row.effect else { continue };
-        for (is_margin, from, to, state) in changes(row, &effect) {
+        for (is_bound, from, to, state) in changes(row, &effect) {
             let mut states: Vec<RowState> = rows.iter().map(|row| row.state).collect();
             states[at] = state;
             let (becomes, _) = of_states(rows, &states, benefits_needed);
-            let flip = Flip { row: row.title.clone(), is_margin, from, to, unit: row.bound.unit.clone(), becomes };
+            let flip = Flip { row: row.title.clone(), is_bound, from, to, unit: row.bound.unit.clone(), becomes };
             let is_smaller = smallest.as_ref().is_none_or(|known| flip.size() < known.size());
-            let is_open = is_margin && becomes == PolicyVerdict::NotDecided;
+            let is_open = is_bound && becomes == PolicyVerdict::NotDecided;
             if becomes != verdict && is_smaller && !is_open {
                 smallest = Some(flip);
             }
@@ -224,7 +224,7 @@ pub(super) fn smallest_flip(rows: &[Row], benefits_needed: usize) -> Option<Flip
     smallest
 }
 
-/// The changes of a row's margin and of its measurement that give it another state: whether it is the margin, the
+/// The changes of a row's bound and of its measurement that give it another state: whether it is the bound, the
 /// present value, the new one, the new state.
 pub(super) fn changes(row: &Row, effect: &RowEffect) -> Vec<(bool, f64, f64, RowState)> {
     let bound = &row.bound;
@@ -245,19 +245,19 @@ pub(super) fn changes(row: &Row, effect: &RowEffect) -> Vec<(bool, f64, f64, Row
     };
     let mut found = Vec::new();
     let is_plain = row.sessions.is_empty();
-    let mut to = |state: RowState, margin: f64, shift: f64| {
+    let mut to = |state: RowState, other: f64, shift: f64| {
         let state = match state {
             RowState::Met if row.is_for_need => RowState::Conditional,
             state => state,
         };
-        if state == row.state || !margin.is_finite() || !shift.is_finite() {
+        if state == row.state || !other.is_finite() || !shift.is_finite() {
             return;
         }
-        let other = Bound { value: margin, ..bound.clone() };
+        let changed = Bound { value: other, ..bound.clone() };
         let shifted = RowEffect { value: effect.value + shift, low: effect.low + shift, high: effect.high + shift };
         // A bound or a figure alone may not change a row that rests on several sessions.
-        if has_margin(bound) && (is_plain || row.state_at(&other, effect) == state) {
-            found.push((true, bound.value, margin, state));
+        if can_change(bound) && (is_plain || row.state_at(&changed, effect) == state) {
+            found.push((true, bound.value, other, state));
         }
         if is_plain || row.state_at(bound, &shifted) == state {
             found.push((false, effect.value, shifted.value, state));

@@ -285,10 +285,6 @@ impl Measure {
             Measure::Latency(cell) | Measure::Tail(cell) => {
                 vec![(&cell.workload, Some((&cell.state, &cell.metric)))]
             }
-            Measure::Passes { workload }
-            | Measure::Results { workload }
-            | Measure::Lag { workload }
-            | Measure::Hosts { workload, .. } => vec![(workload, None)],
             Measure::Score(score) => {
                 let other = score.baseline_workload.iter();
                 let mut all = vec![(score.workload.as_str(), None)];

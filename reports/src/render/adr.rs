@@ -69,8 +69,8 @@ pub fn decision_record(decisions: &[Decision], runs: &[&Run]) -> String {
             lines.extend(titles.map(|title| format!("  - {what}: {}", markdown(&title))));
         };
         add(if is_adopted { "gained" } else { "benefit shown" }, RowRole::Benefit, RowState::Met);
-        add(if is_adopted { "accepted cost" } else { "cost inside its margin" }, RowRole::Cost, RowState::Met);
-        add("cost above its margin", RowRole::Cost, RowState::Unmet);
+        add(if is_adopted { "accepted cost" } else { "tolerated cost" }, RowRole::Cost, RowState::Met);
+        add("cost not tolerated", RowRole::Cost, RowState::Unmet);
         add("failed gate", RowRole::Gate, RowState::Unmet);
         for role in [RowRole::Gate, RowRole::Benefit, RowRole::Cost] {
             add("failed passes", role, RowState::Failed);

@@ -129,7 +129,7 @@ pub(super) fn policies(decisions: &[Decision], parts: &mut Vec<Part>) {
         };
         parts.push(Heading(2, format!("Policy {policy}")));
         parts.push(Text(format!(
-            "{} Compared with {}. Needs {} of {} benefits, and every cost inside its margin. Policy {}….",
+            "{} Compared with {}. Needs {} of {} benefits, and every cost must be tolerated. Policy {}….",
             first.question,
             first.baseline,
             first.benefits_needed,
@@ -158,7 +158,7 @@ fn rows(decision: &Decision) -> Vec<Part> {
         cells
     });
     let head = columns(&format!(
-        " | row | {} | {} | figure | needed | state | in the user's unit | evidence",
+        " | row | {} | {} | figure | bound | state | in the user's unit | evidence",
         decision.baseline, decision.candidate
     ));
     let mut parts = vec![Table(head, rows.collect())];
@@ -189,7 +189,7 @@ fn row_lines(row: &Row) -> String {
     let mut text = paragraph(&first, INDENT, &format!("{}: {state}", row.title));
     let bound = match row.role {
         RowRole::Listed => String::new(),
-        _ => format!("needed {}", row.bound.words()),
+        _ => row.bound_words(),
     };
     let figure = [row.figure(), bound];
     let figure: Vec<&str> = figure.iter().map(String::as_str).collect();
@@ -327,7 +327,7 @@ pub fn partial_answer(decision: &Decision, workloads: &[String]) -> Option<Strin
     let own = decision.rows.iter().filter(is_own).map(|row| {
         let state = row.role.state(row.state);
         let title = &row.title;
-        format!("{title} {}, needed {}: {state}", row.figure(), row.bound.words())
+        format!("{title} {}, {}: {state}", row.figure(), row.bound_words())
     });
     let own: Vec<String> = own.collect();
     let open = [RowState::Missing, RowState::Open, RowState::Void];
@@ -390,10 +390,7 @@ pub(super) fn titles(decision: &Decision, role: RowRole, state: RowState) -> Vec
     let rows = decision.of_role(role).filter(|row| row.state == state);
     rows.map(|row| match row.figure() {
         figure if figure.is_empty() => format!("{}: {}", row.title, row.candidate),
-        figure => {
-            let bound = row.bound.words();
-            format!("{}: {figure}, needed {bound} ({})", row.title, row.candidate)
-        }
+        figure => format!("{}: {figure}, {} ({})", row.title, row.bound_words(), row.candidate),
     })
     .collect()
 }

@@ -85,7 +85,7 @@ fn first_screen(report: &Report<'_>, parts: &mut Vec<Part>) {
         parts.push(Text("This run was made without a policy, so it has figures, but no answer for a use.".to_owned()));
         return parts.push(Chart(stems::LATENCY, LATENCY_SHOWS));
     }
-    parts.push(Text("Right of a picture's line is worse; the tolerated cost is shaded. \"sure\": no halved or doubled limit, and no end of a figure's interval, changes the answer; \"fragile\": one does, or something is not measured.".to_owned()));
+    parts.push(Text("Right of a picture's line is worse; the tolerated cost is shaded. \"sure\": no halved or doubled bound, and no end of a figure's interval, changes the answer; \"fragile\": one does, or something is not measured.".to_owned()));
     parts.push(Text(format!("Marks: {}.", Provenance::legend())));
     let shown = all.iter().take(MOST_USES).enumerate();
     parts.push(Uses(shown.filter_map(|(panel, answer)| answer.block(report.overview, panel)).collect()));

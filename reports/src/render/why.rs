@@ -10,7 +10,7 @@ use crate::summary::cell_anchor;
 use crate::text::columns;
 
 /// The words of this page, once for all uses.
-const WORDS: &str = "A gate must hold before anything is compared. A benefit is a reason to change, a cost a reason not to. \"adopt\": every gate holds, enough benefits are shown, no cost is above its limit. \"adopt if\": the same under a condition. \"archive\": keep what you have. \"not decided\": the evidence does not decide. The whole interval of a figure is compared with its limit. \"declared\" figures are statements of the makers; they decide nothing.";
+const WORDS: &str = "Every row has a bound: the limit of a gate, which must hold before anything is compared; the needed value of a benefit, which is a reason to change; the tolerated value of a cost, which is a reason not to. \"adopt\": every gate holds, enough benefits are shown, every cost is tolerated. \"adopt if\": the same under a condition. \"archive\": keep what you have. \"not decided\": the evidence does not decide. The whole interval of a figure is compared with its bound. \"declared\" figures are statements of the makers; they decide nothing.";
 
 pub(super) fn why(report: &Report<'_>) -> Vec<Part> {
     let uses = uses(&report.decisions);

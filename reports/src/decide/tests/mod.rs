@@ -143,7 +143,7 @@ fn the_named_flip_really_flips() {
             let row = rows.iter_mut().find(|row| row.title == flip.row).unwrap();
             let effect = row.effect.unwrap();
             let shift = flip.to - flip.from;
-            match flip.is_margin {
+            match flip.is_bound {
                 true => row.bound.value = flip.to,
                 false => {
                     row.effect = Some(RowEffect {
@@ -178,7 +178,7 @@ fn a_flip_of_a_count_names_the_next_whole_number() {
     let found = of("coding-agent", &run, "sqlite");
     let flip = found.flip.unwrap();
     assert_eq!((flip.row.as_str(), flip.becomes), ("Common tools that fail", AdoptIf));
-    assert!([(true, 0.0, 3.0), (false, 3.0, 0.0)].contains(&(flip.is_margin, flip.from, flip.to)));
+    assert!([(true, 0.0, 3.0), (false, 3.0, 0.0)].contains(&(flip.is_bound, flip.from, flip.to)));
 }
 
 #[test]
@@ -246,7 +246,7 @@ fn one_epoch_or_two_leave_every_latency_open() {
     assert_eq!(found.verdict, NotDecided);
     assert_eq!(
         found.why,
-        "open: Time of git's daily steps, Time to clone, add and remove a repository, Waiting for files in a recorded session, Time to install packages with npm"
+        "open: Time of git's daily steps; Time to clone, add and remove a repository; Waiting for files in a recorded session; Time to install packages with npm"
     );
 }
 
@@ -683,7 +683,7 @@ fn a_baseline_without_a_promise_is_not_taken_to_keep_nothing() {
 }
 
 #[test]
-fn a_cost_that_was_not_measured_on_the_candidate_is_not_inside_its_margin() {
+fn a_cost_that_was_not_measured_on_the_candidate_is_not_tolerated() {
     let mut run = memory();
     let passes = testing::passes(&mut run, "micro/find-by-request-1000", "sqlite");
     for pass in passes {

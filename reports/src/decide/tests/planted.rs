@@ -177,7 +177,7 @@ const POLICIES: [&str; 7] =
 /// The verdict of each policy after each planting: `+` adopt, `-` archive, `?` not decided, ` ` no such candidate.
 ///
 /// What makes files up has no baseline that is an arm, and is asked for no fault. What `long-context` decides on is no
-/// arm: a planting in one place leaves the plain directory to keep the files in. Only `coding-agent` has a margin that is
+/// arm: a planting in one place leaves the plain directory to keep the files in. Only `coding-agent` has a bound that is
 /// relative.
 const EXPECTED: [(&str, &str); PLANTINGS.len()] = [
     ("one wrong byte", "-----+-"),
@@ -240,12 +240,12 @@ fn a_fragile_verdict_names_its_row_and_at_most_two_are_fragile() {
         Some(format!("{policy}: {}: {}", found.verdict_words(), fragile.words()))
     });
     // Of at most two.
-    insta::assert_snapshot!(all.collect::<Vec<_>>().join("\n"), @"exploration: adopt (fragile: Tokens of a generated file over those of a written one): Tokens of a generated file over those of a written one: a margin of 1.5 times instead of 2 times makes it adopt if");
+    insta::assert_snapshot!(all.collect::<Vec<_>>().join("\n"), @"exploration: adopt (fragile: Tokens of a generated file over those of a written one): Tokens of a generated file over those of a written one: a bound of 1.5 times instead of 2 times makes it adopt if");
 }
 
 #[test]
-fn a_margin_of_half_or_twice_the_size_that_turns_a_verdict_makes_it_fragile() {
-    // ×2 is tolerated; ×1.2, ×1.74, ×2.4 and ×6 are measured. At ×2.4 two rows are above their margins, and one margin
+fn a_bound_of_half_or_twice_the_size_that_turns_a_verdict_makes_it_fragile() {
+    // ×2 is tolerated; ×1.2, ×1.74, ×2.4 and ×6 are measured. At ×2.4 two costs are not tolerated, and one bound
     // alone changes nothing.
     for (factor, verdict) in
         [(1.0, "adopt if"), (1.45, "adopt if (fragile: Time of git's daily steps)"), (2.0, "archive"), (5.0, "archive")]
