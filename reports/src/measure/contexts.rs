@@ -69,7 +69,9 @@ impl Evidence<'_> {
             };
             let provenance = match cost.basis {
                 Basis::Published => Provenance::Arithmetic,
-                _ => Provenance::Measured,
+                // The policy adds calls that no agent made.
+                Basis::Simulated => Provenance::Simulated,
+                Basis::Recorded | Basis::Generated | Basis::PartlyStated => Provenance::Measured,
             };
             Some(Reading { provenance, ..Reading::exact(value, format!("{words}{basis}"), &source) })
         });

@@ -70,7 +70,8 @@ impl Evidence<'_> {
             Scale::Fewer | Scale::Saved => (ends.1, ends.0),
             _ => ends,
         };
-        let reading = Reading { value: combine(figure.value, other.value), low, high, ..figure };
+        let provenance = figure.provenance.max(other.provenance);
+        let reading = Reading { value: combine(figure.value, other.value), low, high, provenance, ..figure };
         Ok(Figure::of(reading, other.words))
     }
 }
