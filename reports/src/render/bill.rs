@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use super::part::Part::{self, Heading, List, Table, Text};
 use super::report::Report;
 use crate::prices::Prices;
-use crate::summary::Cost;
 use crate::text::{columns, count};
 
 /// The calls that a price in the table is for.
@@ -19,63 +18,63 @@ pub(super) fn bill(report: &Report<'_>, parts: &mut Vec<Part>) {
             *largest = bytes.max(*largest);
         }
     }
-    let has_requests = |cost: &Cost| cost.store_counts.contains_key("s3_put");
     // A test reads the built-in list.
     let Ok(prices) = Prices::built_in() else {
         return;
     };
-    let (Some(bucket), true) = (prices.bucket(), !at_rest.is_empty() || report.summary.costs.iter().any(has_requests))
-    else {
+    let Some(bucket) = prices.bucket() else {
         return;
     };
     let rows = report.summary.costs.iter().filter_map(|cost| {
-        let key = [&*cost.workload, &*cost.state, &*cost.arm];
-        let stored = at_rest.get(&key).copied();
         let of = |names: &[&str]| -> f64 {
             let counts = names.iter().filter_map(|name| cost.store_counts.get(*name));
             counts.sum()
         };
-        let (writes, reads) = (of(&["s3_put", "s3_list"]), of(&["s3_get", "s3_head"]));
-        let has_requests = has_requests(cost);
-        let requests = |number: f64| match has_requests {
-            true => format!("{number:.3}"),
-            false => "–".to_owned(),
-        };
-        let dollars = match has_requests {
-            true => format!("{:.2}", CALLS * bucket.of_requests(writes, reads)),
-            false => "0 (no requests)".to_owned(),
-        };
-        let month = |bytes: u64| format!("{:.6}", bucket.of_stored(bytes));
-        let or_none = |text: Option<String>| text.unwrap_or_else(|| "–".to_owned());
-        let sent = has_requests.then(|| of(&["s3_bytes_sent"]));
+        let (writes, reads, sent) = (of(&["s3_put", "s3_list"]), of(&["s3_get", "s3_head"]), of(&["s3_bytes_sent"]));
+        // A call that sends nothing costs nothing, and has no row.
+        if writes + reads + sent == 0.0 {
+            return None;
+        }
         // Bare requests replace objects: what they send does not add up.
-        let stays = sent.filter(|_| !cost.arm.starts_with("s3-bare"));
-        (stored.is_some() || has_requests).then(|| {
-            let names = key.map(str::to_owned).into_iter();
-            let cells = [
-                requests(writes),
-                requests(reads),
-                dollars,
-                or_none(sent.map(|bytes| count(bytes.round() as u64))),
-                or_none(stays.map(|bytes| {
-                    let bytes = (CALLS * bytes).round() as u64;
-                    format!("{:.4}", bucket.of_stored(bytes))
-                })),
-                or_none(stored.map(count)),
-                or_none(stored.map(month)),
-            ];
-            names.chain(cells).collect()
-        })
+        let stays = Some(sent).filter(|_| !cost.arm.starts_with("s3-bare"));
+        let month = stays.map(|bytes| format!("{:.4}", bucket.of_stored((CALLS * bytes).round() as u64)));
+        Some(vec![
+            cost.workload.clone(),
+            cost.state.clone(),
+            cost.arm.clone(),
+            format!("{writes:.3}"),
+            format!("{reads:.3}"),
+            format!("{:.2}", CALLS * bucket.of_requests(writes, reads)),
+            count(sent.round() as u64),
+            month.unwrap_or_else(|| "–".to_owned()),
+        ])
     });
+    let requests: Vec<Vec<String>> = rows.collect();
+    let rows = report.summary.costs.iter().filter_map(|cost| {
+        let key = [&*cost.workload, &*cost.state, &*cost.arm];
+        let stored = *at_rest.get(&key)?;
+        let cells = [count(stored), format!("{:.6}", bucket.of_stored(stored))];
+        Some(key.map(str::to_owned).into_iter().chain(cells).collect())
+    });
+    let stored: Vec<Vec<String>> = rows.collect();
+    if requests.is_empty() && stored.is_empty() {
+        return;
+    }
     parts.push(Heading(3, "Requests to S3 and bytes at rest".to_owned()));
-    parts.push(Text("What a million calls would cost in US dollars by their counted requests. Beside it are the bytes that a call sends to the bucket, repeated requests and replaced objects included: the most that it can leave there, with the price of a month. The last columns have the blocks that an arm's files occupy on the local disk at the end of a cell (the maximum over epochs), and the price of as many bytes for a month in the bucket.".to_owned()));
     parts.push(List(vec![bucket.label()]));
-    let head = columns(
-        "workload | state | arm | PUT and LIST a call | GET and HEAD a call | \
-         $ for a million calls | bytes to the bucket a call | $ a month for those of a million calls | \
-         bytes at rest on the disk | $ a month for as many in S3",
-    );
-    parts.push(Table(head, rows.collect()));
+    if !requests.is_empty() {
+        parts.push(Text("What a million calls would cost in US dollars by their counted requests. Beside it are the bytes that a call sends to the bucket, repeated requests and replaced objects included: the most that it can leave there, with the price of a month. Cells whose calls send no request are left out.".to_owned()));
+        let head = columns(
+            "workload | state | arm | PUT and LIST a call | GET and HEAD a call | \
+             $ for a million calls | bytes to the bucket a call | $ a month for those of a million calls",
+        );
+        parts.push(Table(head, requests));
+    }
+    if !stored.is_empty() {
+        parts.push(Text("The blocks that an arm's files occupy on the local disk at the end of a cell (the maximum over epochs), and the price of as many bytes for a month in the bucket.".to_owned()));
+        let head = columns("workload | state | arm | bytes at rest on the disk | $ a month for as many in S3");
+        parts.push(Table(head, stored));
+    }
 }
 
 #[cfg(test)]
@@ -106,12 +105,23 @@ mod tests {
         }
         let text = page(&run);
         for row in [
-            "| micro/read | hot | sqlite | 2.000 | 5.000 | 12.00 | 1,500 | 0.0345 | 1,000,000,000 | 0.023000 |",
-            "| micro/read | hot | direct | – | – | 0 (no requests) | – | – | 1,000,000,000 | 0.023000 |",
+            "| micro/read | hot | sqlite | 2.000 | 5.000 | 12.00 | 1,500 | 0.0345 |",
+            "| micro/read | hot | sqlite | 1,000,000,000 | 0.023000 |",
+            "| micro/read | hot | direct | 1,000,000,000 | 0.023000 |",
             "$ 0.005 for 1,000 PUT or LIST",
         ] {
             assert!(text.contains(row), "{row} is not in {text}");
         }
         assert!(!text.contains("agent/session"), "{text}");
+        let rows = text.lines().filter(|row| row.starts_with("| micro/read | hot | direct |"));
+        assert_eq!(rows.count(), 1, "an arm that sends no request has no row of them: {text}");
+        for cell in &mut run.cells {
+            cell.stored_bytes = None;
+            if let Some(daemon) = &mut cell.counted.daemon {
+                let store = daemon.store.iter_mut().filter(|(name, _)| name.starts_with("s3_"));
+                store.for_each(|(_, sum)| *sum = 0);
+            }
+        }
+        assert_eq!(page(&run).trim(), "", "calls that send nothing have no row");
     }
 }
