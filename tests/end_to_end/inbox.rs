@@ -56,6 +56,14 @@ fn every_arm_answers_the_tasks_and_the_inbox_policy_is_decided() {
             }
         }
     }
+    for workload in &WORKLOADS[1..] {
+        let passes = samples_of(&samples, workload, "direct");
+        let mut scored = passes.iter().filter_map(|sample| sample["scores"].get("programs"));
+        let scores = scored.next().unwrap_or_else(|| panic!("no program answered {workload}"));
+        for name in words("definition-tokens call-tokens result-tokens calls") {
+            assert!(scores[name]["sum"].as_u64() > Some(0), "{workload}: {name} of {scores}");
+        }
+    }
     let dir = out.to_str().unwrap();
     for candidate in ["view-mail", "direct"] {
         let decided = run(["decide", dir, "--policy", "inbox", "--candidate", candidate]);

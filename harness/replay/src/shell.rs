@@ -1,9 +1,10 @@
 //! Performs shell words by the file system calls that the programs make, without starting them: what is compared is the
-//! file system, and a process costs every arm the same.
+//! file system, and a process costs every arm the same. Only programs of ours, which the files of an arm bring, are started.
 
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::Path;
+use std::process::Command;
 
 use workloads::tasks::command::{Shows, TaskCommand};
 
@@ -52,6 +53,7 @@ pub fn perform(root: &Path, command: &TaskCommand) -> Result<String, String> {
             written.map_err(|error| said("cat", path, &error))?;
             Ok(String::new())
         }
+        TaskCommand::Run { .. } => run(root, &command.text()),
         TaskCommand::Move { dir, suffix, to } => {
             let names = names(root, "mv", dir)?;
             let mut matching = names.iter().filter(|name| name.ends_with(suffix.as_str())).peekable();
@@ -64,6 +66,17 @@ pub fn perform(root: &Path, command: &TaskCommand) -> Result<String, String> {
             }
             Ok(String::new())
         }
+    }
+}
+
+/// The output of a command line of ours, in a shell that knows nothing of the caller's environment but the search path.
+fn run(root: &Path, line: &str) -> Result<String, String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let shell = Command::new("sh").args(["-c", line]).current_dir(root).env_clear().env("PATH", path).output();
+    let output = shell.map_err(|error| said("sh", line, &error))?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(format!("{line}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim_end())),
     }
 }
 
@@ -147,7 +160,7 @@ fn below(root: &Path, dir: &str, files: &mut Vec<String>) -> Result<(), String> 
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command as Program;
+    use workloads::tasks::command::TaskProgram;
 
     use super::*;
 
@@ -197,7 +210,7 @@ mod tests {
             TaskCommand::Write { path: "a/new.md".to_owned(), content: "new\n".to_owned() },
         ] {
             let output =
-                Program::new("sh").args(["-c", &command.text()]).current_dir(root).env("LC_ALL", "C").output().unwrap();
+                Command::new("sh").args(["-c", &command.text()]).current_dir(root).env("LC_ALL", "C").output().unwrap();
             let printed = String::from_utf8(output.stdout).unwrap();
             let performed = perform(root, &command).unwrap();
             // `grep -r` goes by the order of the directory, which a file system may choose.
@@ -215,6 +228,38 @@ mod tests {
         perform(root, &moved).unwrap();
         assert!(root.join("b/two words.md").exists() && !root.join("a/two words.md").exists());
         assert!(perform(root, &moved).unwrap_err().contains("No such file"));
+        for program in TaskProgram::ALL {
+            fs::create_dir_all(root.join("bin")).unwrap();
+            fs::write(root.join(program.path()), program.text()).unwrap();
+        }
+        let task = |state: &str, on: &str| format!("{{\n  \"state\": \"{state}\",\n  \"depends_on\": [{on}]\n}}\n");
+        for (path, text) in [
+            ("tasks/build.json", task("done", "")),
+            ("tasks/check.json", task("open", "\"build\"")),
+            ("tasks/deploy.json", task("open", "\"build\", \"check\"")),
+            ("tasks/odd one.json", "{}\n".to_owned()),
+            ("logs/api.log", "2 api ERROR\n4 api INFO\n".to_owned()),
+            ("logs/web.log", "1 web INFO\n3 web ERROR\n".to_owned()),
+        ] {
+            fs::create_dir_all(root.join(path).parent().unwrap()).unwrap();
+            fs::write(root.join(path), text).unwrap();
+        }
+        let run = |program, text: Option<&str>, last| {
+            perform(root, &TaskCommand::Run { program, text: text.map(str::to_owned), last })
+        };
+        assert_eq!(
+            run(TaskProgram::Health, None, None).unwrap(),
+            "{\"tasks\":3,\"open\":2,\"blocked\":1,\"unreadable\":1}\ndone: build\nopen: check deploy\n\
+             check depends on: build\ndeploy depends on: build check\n"
+        );
+        assert_eq!(
+            run(TaskProgram::AllLogs, None, None).unwrap(),
+            "1 web INFO\n2 api ERROR\n3 web ERROR\n4 api INFO\n"
+        );
+        assert_eq!(run(TaskProgram::AllLogs, Some(" ERROR"), Some(1)).unwrap(), "3 web ERROR\n");
+        fs::remove_dir_all(root.join("tasks")).unwrap();
+        let failed = run(TaskProgram::Health, None, None).unwrap_err();
+        assert!(failed.starts_with("sh bin/health: exit status: "), "{failed}");
         let missing = perform(root, &TaskCommand::Read(place("none"))).unwrap_err();
         assert!(missing.starts_with("cat: none: No such file"), "{missing}");
     }

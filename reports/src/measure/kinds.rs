@@ -268,7 +268,9 @@ impl Measure {
         match self {
             Measure::Score(score) => {
                 let is_other = |own: &String, other: &Option<String>| other.as_ref().is_some_and(|other| other != own);
-                is_other(&score.workload, &score.baseline_workload) || is_other(&score.method, &score.baseline_method)
+                is_other(&score.workload, &score.baseline_workload)
+                    || is_other(&score.method, &score.baseline_method)
+                    || score.or_baseline_method.is_some()
             }
             Measure::Context(context) => context.against.is_some() && context.policy != context.against,
             _ => false,
@@ -317,6 +319,10 @@ impl Measure {
                 let other = score.baseline_workload.as_ref().filter(|_| as_baseline);
                 vec![(other.unwrap_or(&score.workload), None)]
             }
+            Measure::Hosts { workload, copies, .. } => match copies {
+                Some(copies) if as_baseline => vec![(&copies.copy.workload, Some(&copies.copy.state))],
+                _ => vec![(workload, None)],
+            },
             _ => {
                 let cells = self.cells().into_iter();
                 cells.map(|(workload, cell)| (workload, cell.map(|(state, _)| state))).collect()
@@ -343,6 +349,10 @@ impl Measure {
                 Some(("figure", message))
             }
             Measure::Score(score) if score.counts.is_empty() => Some(("counts", "needs at least one count".to_owned())),
+            Measure::Score(score) if score.or_baseline_method.is_some() && !score.is_of_cost() => {
+                let message = "goes with counts of tokens or calls, of which fewer are better";
+                Some(("or_baseline_method", message.to_owned()))
+            }
             Measure::Score(score) => Some(("counts", unknown_count(&score.counts)?)),
             Measure::Questions(QuestionShare { count, .. }) | Measure::ScoreGrowth(ScoreGrowth { count, .. })
                 if unknown_count(std::slice::from_ref(count)).is_some() =>

@@ -7,7 +7,7 @@ use rundir::{Plan, Run, Sample, Score};
 use super::part::Part::{self, Heading, Table, Text};
 use super::report::Report;
 use crate::provenance::Provenance;
-use crate::summary::TASK;
+use crate::summary::{PROGRAMS, TASK};
 use crate::text::{columns, count, time};
 
 /// The kind of a scripted task's calls.
@@ -21,7 +21,7 @@ pub(super) fn tasks(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Heading(3, "What a task costs".to_owned()));
-    parts.push(Text("Scripted: no model chose the steps. The same tasks through shell words over files, through SQL tools in the agent's process, and through an MCP server; every answer was compared with the reference. Tokens (o200k) of a task: the definitions of the tools and the prompt's description of the files, once; the calls as a model writes them; their results. An arm with files has the definition of one shell tool.".to_owned()));
+    parts.push(Text("Scripted: no model chose the steps. The same tasks through shell words over files, through SQL tools in the agent's process, and through an MCP server; every answer was compared with the reference. Tokens (o200k) of a task: the definitions of the tools and the prompt's description of the files, once; the calls as a model writes them; their results. An arm with files has the definition of one shell tool. “direct, with programs”: small programs beside the plain files print health and all logs, and the prompt describes them; they are not timed.".to_owned()));
     parts.push(Text("Lag: from a commit until a reader sees it, the median of passes. For files that are copied from the source, it is the computed wait for the next copy by the stated schedule, plus the measured time of the copy. A stale answer misses a commit from before the question.".to_owned()));
     let head = columns(
         "workload | arm | tokens a task | definitions | calls | results | calls a task | \
@@ -35,9 +35,10 @@ fn rows(report: &Report<'_>) -> Vec<Vec<String>> {
     let arms = plan.arms.iter().filter(|arm| arm.same_as.is_none());
     let arms: Vec<&str> = arms.map(|arm| arm.name.as_str()).collect();
     let cells = plan.workloads.iter().flat_map(|workload| arms.iter().map(move |arm| (workload.name.as_str(), *arm)));
-    cells
-        .filter_map(|(workload, arm)| {
-            let all = scores(report.run, workload, arm);
+    let methods = cells.flat_map(|cell| [TASK, PROGRAMS].map(|method| (cell, method)));
+    methods
+        .filter_map(|((workload, arm), method)| {
+            let all = scores(report.run, workload, arm, method);
             let first = all.first()?;
             let of = |name: &str| first.get(name).copied().unwrap_or_default();
             let total = TOKENS.map(|name| of(name).sum).iter().sum();
@@ -49,24 +50,28 @@ fn rows(report: &Report<'_>) -> Vec<Vec<String>> {
                 false => text,
             };
             let stale = of("stale-answers");
-            let mut row = vec![workload.to_owned(), arm.to_owned()];
+            let (name, time_of_call) = match method {
+                PROGRAMS => (format!("{arm}, with programs"), "–".to_owned()),
+                _ => (arm.to_owned(), report.typical(workload, arm, TOOL_CALL)),
+            };
+            let mut row = vec![workload.to_owned(), name];
             row.push(each(Score { sum: total, of: tasks }));
             row.extend(TOKENS.map(|name| each(of(name))));
             row.push(of("calls").mean().map_or("–".to_owned(), |calls| format!("{calls:.1}")));
             let lag = stats::median(&mut lags).map(|lag| marked(time(lag * 1000.0)));
             row.push(lag.unwrap_or("–".to_owned()));
             row.push(marked(format!("{} of {}", stale.sum, stale.of)));
-            row.push(report.typical(workload, arm, TOOL_CALL));
+            row.push(time_of_call);
             Some(row)
         })
         .collect()
 }
 
-/// The scores of all passes of a cell that have some.
-fn scores<'a>(run: &'a Run, workload: &str, arm: &str) -> Vec<&'a BTreeMap<String, Score>> {
+/// The scores of a method in all passes of a cell that have some.
+fn scores<'a>(run: &'a Run, workload: &str, arm: &str, method: &str) -> Vec<&'a BTreeMap<String, Score>> {
     let is_wanted = |sample: &&Sample| sample.workload == workload && sample.arm == arm;
     let samples = run.samples.iter().filter(is_wanted);
-    samples.filter_map(|sample| sample.scores.get(TASK)).collect()
+    samples.filter_map(|sample| sample.scores.get(method)).collect()
 }
 
 fn each(score: Score) -> String {
@@ -96,15 +101,18 @@ mod tests {
                 ("lag-us", of(lag, 2)),
             ];
             let counts = counts.map(|(name, score)| (name.to_owned(), score));
-            sample.scores.insert(TASK.to_owned(), counts.into());
+            sample.scores.insert(TASK.to_owned(), counts.clone().into());
+            sample.scores.insert(PROGRAMS.to_owned(), counts[..5].iter().cloned().collect());
         }
         let mut found = Vec::new();
         testing::parts(&run, |report, _| {
             found = rows(report);
             assert!(report.summary.found.is_empty(), "a task does not count as a search");
         });
-        assert_eq!(found.len(), 1);
+        assert_eq!(found.len(), 2);
         let expected = [workload.as_str(), "sqlite", "600", "300", "100", "200", "2.5", "150 µs", "1 of 4"];
         assert_eq!(found[0][..9], expected);
+        assert_eq!(found[1][1..3], ["sqlite, with programs", "600"]);
+        assert_eq!([&found[1][7], &found[1][9]], ["–", "–"], "no time of a program counts");
     }
 }

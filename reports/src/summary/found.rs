@@ -9,6 +9,9 @@ use serde::Serialize;
 /// The method of tasks, which search nothing: `render::tasks` shows them.
 pub(crate) const TASK: &str = "task";
 
+/// The method of tasks that programs beside plain files answer.
+pub(crate) const PROGRAMS: &str = "programs";
+
 /// The scores of one search method on one arm.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Found {
@@ -45,7 +48,7 @@ pub fn found(run: &Run) -> Vec<Found> {
                 continue;
             };
             let others: Vec<&Sample> = passes.collect();
-            for (method, scores) in first.scores.iter().filter(|(name, _)| *name != TASK) {
+            for (method, scores) in first.scores.iter().filter(|(name, _)| ![TASK, PROGRAMS].contains(&name.as_str())) {
                 let same = |other: &&Sample| other.scores.get(method) == Some(scores);
                 all.push(Found {
                     workload: workload.name.clone(),

@@ -20,7 +20,7 @@ pub use ending::{Ending, Failing};
 use ending::{endings, failing};
 pub use failed::FailedPasses;
 pub use found::Found;
-pub(crate) use found::TASK;
+pub(crate) use found::{PROGRAMS, TASK};
 use groups::Groups;
 pub use health::{AaCell, Health, SectionHealth};
 use health::{health, withhold};

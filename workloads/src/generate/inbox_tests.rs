@@ -97,7 +97,7 @@ impl Console for Shell {
                 self.files.insert(format!("{to}/{name}"), text);
                 Ok(String::new())
             }
-            TaskCommand::List(_) => Err("a copy has no computed directories".to_owned()),
+            TaskCommand::List(_) | TaskCommand::Run { .. } => Err("a copy computes nothing".to_owned()),
         }
     }
 

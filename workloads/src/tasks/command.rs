@@ -11,6 +11,36 @@ pub enum Shows {
     File,
 }
 
+/// A program that a team keeps beside its files, for what the files alone do not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskProgram {
+    /// The health of the tasks, the tasks of each state, and what each task depends on.
+    Health,
+    /// The lines of all logs, by time.
+    AllLogs,
+}
+
+impl TaskProgram {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Health, Self::AllLogs];
+
+    /// Its file below the workspace.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Health => "bin/health",
+            Self::AllLogs => "bin/all-logs",
+        }
+    }
+
+    /// Its text, for a POSIX shell.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Health => include_str!("health.sh"),
+            Self::AllLogs => include_str!("all-logs.sh"),
+        }
+    }
+}
+
 /// One command. A place is a file, `dir/*`: everything in a directory, or `dir/*/name`: what has this name in each of those.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskCommand {
@@ -37,6 +67,15 @@ pub enum TaskCommand {
         path: String,
         /// Its content, which ends with a newline.
         content: String,
+    },
+    /// `sh bin/program`: a program of the workspace, or of its output the lines with a text.
+    Run {
+        /// The program.
+        program: TaskProgram,
+        /// The text of the lines to print (`| grep -F`); all lines without it.
+        text: Option<String>,
+        /// Only the last of so many lines (`| tail -n`).
+        last: Option<usize>,
     },
     /// `mv dir/*'suffix' to/`: moves the files whose names end so.
     Move {
@@ -75,6 +114,11 @@ impl TaskCommand {
             }
             TaskCommand::Write { path, content } => {
                 format!("cat > {} <<'END'\n{content}END", quoted(path))
+            }
+            TaskCommand::Run { program, text, last } => {
+                let grep = text.as_ref().map_or(String::new(), |text| format!(" | grep -F {}", quoted(text)));
+                let tail = last.map_or(String::new(), |last| format!(" | tail -n {last}"));
+                format!("sh {}{grep}{tail}", program.path())
             }
             TaskCommand::Move { dir, suffix, to } => {
                 format!("mv {}/*{} {}/", quoted(dir), quoted(suffix), quoted(to))
@@ -131,6 +175,10 @@ mod tests {
         assert_eq!(text(moved), "mv inbox/ann/*' 1012.eml' archive/");
         let list = TaskCommand::List(vec!["a b/*/c d".to_owned(), "a/*".to_owned()]);
         assert_eq!(text(list), "ls 'a b'/*'/c d' a/*");
+        let run = TaskCommand::Run { program: TaskProgram::AllLogs, text: Some("it's down".to_owned()), last: Some(1) };
+        assert_eq!(text(run), r"sh bin/all-logs | grep -F 'it'\''s down' | tail -n 1");
+        let run = TaskCommand::Run { program: TaskProgram::Health, text: None, last: None };
+        assert_eq!(text(run), "sh bin/health");
         let write = TaskCommand::Write { path: "drafts/1.eml".to_owned(), content: "To: ann\n".to_owned() };
         assert_eq!(text(write), "cat > drafts/1.eml <<'END'\nTo: ann\nEND");
     }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::command::{Shows, TaskCommand};
+use super::command::{Shows, TaskCommand, TaskProgram};
 use super::{Asks, Find, SourceChange, last_value, triaged};
 
 /// How an agent reaches the data.
@@ -14,6 +14,8 @@ use super::{Asks, Find, SourceChange, last_value, triaged};
 pub enum Form {
     /// By shell words, over files that were copied from the source.
     Copy,
+    /// By shell words, over such files with programs beside them that compute what the files alone do not say.
+    Programs,
     /// By shell words, over a view with computed files and questions.
     View,
     /// By the tools `query` and `execute`.
@@ -31,10 +33,14 @@ const LAYOUT: &str = "The workspace: inbox/SENDER/DATE SUBJECT ID.eml; the same 
 /// The additional description of a view.
 const VIEW: &str = " Computed on read: `:about?WORDS` lists mail with these words; tasks-by-state/STATE/ and tasks/NAME/depends-on/ list tasks; health/tasks.json counts open and blocked ones; logs/all.log has the lines of all services.";
 
+/// The additional description of the programs beside plain files.
+const PROGRAMS: &str = " `sh bin/health` counts open and blocked tasks, and lists the tasks of each state and what each task depends on; `sh bin/all-logs` prints the lines of all services.";
+
 /// The definitions of the tools of a form in the prompt; `None` where the tools bring their own.
 pub fn definitions(form: Form) -> Option<String> {
     match form {
         Form::Copy => Some(format!("[{SHELL}]\n{LAYOUT}")),
+        Form::Programs => Some(format!("[{SHELL}]\n{LAYOUT}{PROGRAMS}")),
         Form::View => Some(format!("[{SHELL}]\n{LAYOUT}{VIEW}")),
         Form::Sql => None,
     }
@@ -74,10 +80,11 @@ pub fn perform(asks: &Asks, form: Form, console: &mut dyn Console) -> Result<Str
         (Asks::Find(find), Form::Sql) => find_by_sql(find, console),
         (Asks::Find(find), _) => find_in_files(find, form == Form::View, console),
         (Asks::Triage, Form::Copy) => triage_in_files(console),
+        (Asks::Triage, Form::Programs) => triage_by_program(console),
         (Asks::Triage, Form::View) => triage_in_view(console),
         (Asks::Triage, Form::Sql) => triage_by_sql(console),
         (Asks::Cause { service }, Form::Sql) => cause_by_sql(service, console),
-        (Asks::Cause { service }, _) => cause_in_files(service, form == Form::View, console),
+        (Asks::Cause { service }, _) => cause_in_files(service, form, console),
     }
 }
 
@@ -208,9 +215,7 @@ fn triage_in_files(console: &mut dyn Console) -> Result<String, String> {
 
 fn triage_in_view(console: &mut dyn Console) -> Result<String, String> {
     let health = console.shell(&TaskCommand::Read(vec!["health/tasks.json".to_owned()]))?;
-    let counted: Value = serde_json::from_str(&health).map_err(|error| error.to_string())?;
-    let blocked = counted["blocked"].as_u64();
-    let blocked = blocked.ok_or_else(|| no_answer("count", &health))?;
+    let blocked = blocked_in(&health)?;
     let output =
         console.shell(&TaskCommand::List(vec!["tasks-by-state/*".to_owned(), "tasks/*/depends-on".to_owned()]))?;
     let mut states: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
@@ -228,6 +233,36 @@ fn triage_in_view(console: &mut dyn Console) -> Result<String, String> {
             _ => return Err(no_answer("directory", section)),
         }
     }
+    Ok(triaged(blocked, ready(&states, &waits_for)))
+}
+
+fn triage_by_program(console: &mut dyn Console) -> Result<String, String> {
+    let output = console.shell(&TaskCommand::Run { program: TaskProgram::Health, text: None, last: None })?;
+    let (health, lists) = output.split_once('\n').ok_or_else(|| no_answer("health", &output))?;
+    let blocked = blocked_in(health)?;
+    let mut states: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut waits_for: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for line in lists.lines() {
+        let (of, names) = line.split_once(':').ok_or_else(|| no_answer("list", line))?;
+        let names = names.split_whitespace();
+        match of.strip_suffix(" depends on") {
+            Some(task) => {
+                waits_for.insert(task, names.collect());
+            }
+            None => states.entry(of).or_default().extend(names),
+        }
+    }
+    Ok(triaged(blocked, ready(&states, &waits_for)))
+}
+
+/// The count of blocked tasks in a line of health.
+fn blocked_in(health: &str) -> Result<u64, String> {
+    let counted: Value = serde_json::from_str(health).map_err(|error| format!("{error} in {health}"))?;
+    counted["blocked"].as_u64().ok_or_else(|| no_answer("count", health))
+}
+
+/// The open tasks all of whose dependencies are done.
+fn ready(states: &BTreeMap<&str, BTreeSet<&str>>, waits_for: &BTreeMap<&str, Vec<&str>>) -> BTreeSet<String> {
     let none = BTreeSet::new();
     let done = states.get("done").unwrap_or(&none);
     let open = states.get("open").unwrap_or(&none).iter();
@@ -235,7 +270,7 @@ fn triage_in_view(console: &mut dyn Console) -> Result<String, String> {
         let others = waits_for.get(**name).map_or(&[][..], Vec::as_slice);
         others.iter().all(|other| done.contains(other))
     });
-    Ok(triaged(blocked, ready.map(|name| (*name).to_owned()).collect()))
+    ready.map(|name| (*name).to_owned()).collect()
 }
 
 fn triage_by_sql(console: &mut dyn Console) -> Result<String, String> {
@@ -256,24 +291,27 @@ fn parts(line: &str) -> Option<[&str; 5]> {
     Some([at, service, level, request.strip_prefix("request=")?, next()?])
 }
 
-fn cause_in_files(service: &str, is_view: bool, console: &mut dyn Console) -> Result<String, String> {
-    let all = |text: String, last| TaskCommand::Grep {
-        texts: vec![text],
-        place: if is_view { "logs/all.log" } else { "logs" }.to_owned(),
-        is_recursive: !is_view,
-        // Each line names its service, so that file names would only cost tokens.
-        shows: Shows::Line,
-        last,
+fn cause_in_files(service: &str, form: Form, console: &mut dyn Console) -> Result<String, String> {
+    let all = |text: String, last| match form {
+        Form::Programs => TaskCommand::Run { program: TaskProgram::AllLogs, text: Some(text), last },
+        _ => TaskCommand::Grep {
+            texts: vec![text],
+            place: if form == Form::View { "logs/all.log" } else { "logs" }.to_owned(),
+            is_recursive: form != Form::View,
+            // Each line names its service, so that file names would only cost tokens.
+            shows: Shows::Line,
+            last,
+        },
     };
-    let output = console.shell(&match is_view {
-        true => all(format!(" {service} ERROR "), Some(1)),
-        false => TaskCommand::Grep {
+    let output = console.shell(&match form {
+        Form::Copy => TaskCommand::Grep {
             texts: vec![" ERROR ".to_owned()],
             place: format!("logs/{service}.log"),
             is_recursive: false,
             shows: Shows::Line,
             last: Some(1),
         },
+        _ => all(format!(" {service} ERROR "), Some(1)),
     })?;
     let [_, _, _, request, _] = parts(output.trim_end()).ok_or_else(|| no_answer("line", &output))?;
     let output = console.shell(&all(format!("request={request} "), None))?;

@@ -8,6 +8,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use rusqlite::{Connection, OpenFlags};
+use workloads::tasks::command::TaskProgram;
 use workloads::tasks::{Draft, LogLine, MailMessage, Task, TaskState};
 
 /// The copies in a directory.
@@ -26,8 +27,11 @@ impl Copies {
         if root.exists() {
             fs::remove_dir_all(root)?;
         }
-        for name in ["archive", "drafts", "inbox", "logs", "tasks", "threads"] {
+        for name in ["archive", "bin", "drafts", "inbox", "logs", "tasks", "threads"] {
             fs::create_dir_all(root.join(name))?;
+        }
+        for program in TaskProgram::ALL {
+            fs::write(root.join(program.path()), program.text())?;
         }
         let db = Connection::open_with_flags(db, OpenFlags::SQLITE_OPEN_READ_ONLY);
         Ok(Self {

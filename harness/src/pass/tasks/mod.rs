@@ -20,6 +20,9 @@ use source::{Writer, writer};
 /// The method of the scores, as policies name it.
 const METHOD: &str = "task";
 
+/// The method of the scores of programs beside plain files, as policies name it.
+const PROGRAMS: &str = "programs";
+
 /// Pause between polls for a change.
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
@@ -65,8 +68,33 @@ struct TaskPass<'a> {
     next_copy_s: u64,
     /// When changes were committed that no copy has yet.
     uncopied_s: Vec<u64>,
-    counts: BTreeMap<&'static str, u64>,
+    counts: Counts,
+    /// The counts of programs that a team keeps beside plain files; `None` for a backend or a workload without them.
+    of_programs: Option<Counts>,
     tasks: &'a Tasks,
+}
+
+/// Counts over all questions, by name.
+#[derive(Debug, Default)]
+struct Counts(BTreeMap<&'static str, u64>);
+
+impl Counts {
+    fn add(&mut self, name: &'static str, more: u64) {
+        *self.0.entry(name).or_default() += more;
+    }
+
+    fn of(&self, name: &str) -> u64 {
+        self.0.get(name).copied().unwrap_or(0)
+    }
+
+    /// Counts the calls of a task and their texts.
+    fn calls(&mut self, made: &Made) {
+        self.add("calls", made.took.len() as u64);
+        for (call, result) in &made.texts {
+            self.add("call-tokens", tokens::count(call));
+            self.add("result-tokens", tokens::count(result));
+        }
+    }
 }
 
 impl Pass<'_> {
@@ -128,7 +156,20 @@ impl Pass<'_> {
             }
             note_calls(&made, outcome, times, passed);
             if self.reads_back {
-                task_pass.count(&made);
+                task_pass.counts.calls(&made);
+            }
+            // Their tokens do not depend on what holds the files, and starting them would disturb a timed arm with a daemon.
+            if self.reads_back && outcome == Outcome::Ok && self.backend.mounts == 0 {
+                let mut console = TaskConsole {
+                    pass: self,
+                    clock,
+                    watchdog,
+                    root: &root,
+                    tools: None,
+                    made: Made::default(),
+                    failed: None,
+                };
+                (outcome, reason) = task_pass.ask_programs(question, &mut console);
             }
             if outcome != Outcome::Ok {
                 passed.note(outcome, reason);
@@ -147,7 +188,10 @@ impl Pass<'_> {
         if self.reads_back {
             let stated = workspaces.first.domain_tools().map(|tools| tools.definitions().to_owned());
             let stated = definitions(task_pass.form).or(stated).unwrap_or_default();
-            passed.sample.scores.insert(METHOD.to_owned(), task_pass.scores(&stated));
+            passed.sample.scores.insert(METHOD.to_owned(), task_pass.scores(&task_pass.counts, &stated));
+            if let (Some(counts), Some(stated)) = (&task_pass.of_programs, definitions(Form::Programs)) {
+                passed.sample.scores.insert(PROGRAMS.to_owned(), task_pass.scores(counts, &stated));
+            }
         }
     }
 }
@@ -199,7 +243,7 @@ impl<'a> TaskPass<'a> {
         };
         let now = context.tasks.world.clone();
         let copies = match form {
-            Form::Copy => {
+            Form::Copy | Form::Programs => {
                 let mut copies = Copies::start(source.path(), &copied_to(workspaces))?;
                 copies.update()?;
                 Some((copies, now.clone()))
@@ -213,7 +257,8 @@ impl<'a> TaskPass<'a> {
             now,
             next_copy_s: context.tasks.copies_every_s,
             uncopied_s: Vec::new(),
-            counts: BTreeMap::new(),
+            counts: Counts::default(),
+            of_programs: None,
             tasks: context.tasks,
         })
     }
@@ -221,13 +266,29 @@ impl<'a> TaskPass<'a> {
     /// Where the agent's shell works.
     fn root(&self, workspaces: &Workspaces) -> PathBuf {
         match self.form {
-            Form::Copy => copied_to(workspaces),
+            Form::Copy | Form::Programs => copied_to(workspaces),
             Form::View | Form::Sql => workspaces.first.root().to_owned(),
         }
     }
 
-    fn add(&mut self, name: &'static str, more: u64) {
-        *self.counts.entry(name).or_default() += more;
+    /// Answers a question by the programs beside plain files, and counts their tokens. No time of them counts.
+    fn ask_programs<C: Clock>(
+        &mut self,
+        question: &TaskQuestion,
+        console: &mut TaskConsole<'_, C>,
+    ) -> (Outcome, String) {
+        if self.form != Form::Copy || self.tasks.needs_mail() {
+            return (Outcome::Ok, String::new());
+        }
+        let answer = perform(&question.asks, Form::Programs, console);
+        let (outcome, reason, is_stale) = self.compared(question, answer);
+        let counts = self.of_programs.get_or_insert_default();
+        counts.calls(&console.made);
+        counts.add("stale-answers", u64::from(is_stale));
+        match outcome {
+            Outcome::Ok => (outcome, reason),
+            _ => (outcome, format!("{:?} by the programs in bin: {reason}", question.asks)),
+        }
     }
 
     /// Commits the change before a question, makes the copies that are due, and measures how late the change is seen.
@@ -244,7 +305,7 @@ impl<'a> TaskPass<'a> {
             let at = Instant::now();
             committed.map_err(|error| (Outcome::Infra, format!("committing a change: {error}")))?;
             self.now.apply(change);
-            self.add("changes", 1);
+            self.counts.add("changes", 1);
             if self.copies.is_some() {
                 self.uncopied_s.push(commit_s);
             } else {
@@ -255,7 +316,7 @@ impl<'a> TaskPass<'a> {
                     }
                     std::thread::sleep(POLL_INTERVAL);
                 }
-                self.add("lag-us", (at.elapsed().as_micros() as u64).max(1));
+                self.counts.add("lag-us", (at.elapsed().as_micros() as u64).max(1));
             }
         }
         self.copy_until(question.at_s)
@@ -282,37 +343,37 @@ impl<'a> TaskPass<'a> {
         let due = self.next_copy_s;
         let late = std::mem::take(&mut self.uncopied_s).into_iter();
         let lag: u64 = late.map(|commit_s| (due - commit_s) * 1_000_000 + took).sum();
-        self.add("lag-us", lag);
-        self.add("copies", 1);
+        self.counts.add("lag-us", lag);
+        self.counts.add("copies", 1);
         self.next_copy_s += self.tasks.copies_every_s;
         Ok(())
     }
 
-    /// Compares an answer with the reference: of now, or else of what a copy shows.
+    /// The outcome of an answer; counts a stale one.
     fn outcome_of(&mut self, question: &TaskQuestion, answer: Result<String, String>) -> (Outcome, String) {
+        let (outcome, reason, is_stale) = self.compared(question, answer);
+        if is_stale {
+            self.counts.add("stale-answers", 1);
+        }
+        (outcome, reason)
+    }
+
+    /// Compares an answer with the reference: of now, or else of what a copy shows, in which case it is stale.
+    fn compared(&self, question: &TaskQuestion, answer: Result<String, String>) -> (Outcome, String, bool) {
         let answer = match answer {
             Ok(answer) => answer,
-            Err(reason) => return (Outcome::Errno, reason),
+            Err(reason) => return (Outcome::Errno, reason, false),
         };
         let expected = self.now.answer(&question.asks);
         if expected.as_ref() == Some(&answer) {
-            return (Outcome::Ok, String::new());
+            return (Outcome::Ok, String::new(), false);
         }
         let copied = self.copies.as_ref();
         if copied.and_then(|(_, shown)| shown.answer(&question.asks)) == Some(answer.clone()) {
-            self.add("stale-answers", 1);
-            return (Outcome::Ok, String::new());
+            return (Outcome::Ok, String::new(), true);
         }
         let expected = expected.unwrap_or_default();
-        (Outcome::WrongData, format!("answered {answer:?}, expected {expected:?}"))
-    }
-
-    fn count(&mut self, made: &Made) {
-        self.add("calls", made.took.len() as u64);
-        for (call, result) in &made.texts {
-            self.add("call-tokens", tokens::count(call));
-            self.add("result-tokens", tokens::count(result));
-        }
+        (Outcome::WrongData, format!("answered {answer:?}, expected {expected:?}"), false)
     }
 
     /// Makes the last copy, and checks the drafts and the filed mail.
@@ -341,18 +402,18 @@ impl<'a> TaskPass<'a> {
         Ok(())
     }
 
-    fn scores(&self, definitions: &str) -> BTreeMap<String, Score> {
+    /// The scores of one way to answer; the copies and their lag are those of the pass.
+    fn scores(&self, counts: &Counts, definitions: &str) -> BTreeMap<String, Score> {
         let questions = self.tasks.questions.len() as u64;
-        let count = |name: &str| self.counts.get(name).copied().unwrap_or(0);
-        let changes = count("changes");
+        let changes = self.counts.of("changes");
         // The definitions stand in the prompt of each task: once a task, because a prompt cache serves them again.
         let of_definitions = tokens::count(definitions) * questions;
         let counted = ["call-tokens", "result-tokens", "calls", "stale-answers"];
-        let counted = counted.map(|name| (name, count(name), questions));
-        let others = [("definition-tokens", of_definitions, questions), ("lag-us", count("lag-us"), changes)];
+        let counted = counted.map(|name| (name, counts.of(name), questions));
+        let others = [("definition-tokens", of_definitions, questions), ("lag-us", self.counts.of("lag-us"), changes)];
         // What copies show is late by a schedule, and not by a clock: a report marks it as simulated.
         let copies = self.copies.as_ref();
-        let copies = copies.map(|_| ("copies", count("copies"), questions));
+        let copies = copies.map(|_| ("copies", self.counts.of("copies"), questions));
         let all = counted.into_iter().chain(others).chain(copies);
         all.map(|(name, sum, of)| (name.to_owned(), Score { sum, of })).collect()
     }

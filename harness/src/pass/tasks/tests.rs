@@ -96,6 +96,35 @@ fn copies_and_sql_tools_answer_every_question() {
 }
 
 #[test]
+fn programs_beside_plain_files_answer_each_question_of_a_controller_and_are_counted() {
+    let tokens = |passed: &Passed, method: &str| {
+        let scores = &passed.sample.scores[method];
+        ["definition-tokens", "call-tokens", "result-tokens"].map(|name| scores[name].sum)
+    };
+    for (workload, calls) in [("agent/inbox-triage", 8), ("agent/inbox-log", 16)] {
+        let passed = passed(named("direct"), tasks(workload));
+        assert_eq!(passed.worst_outcome, None, "{workload}");
+        let found = &passed.sample.scores[PROGRAMS];
+        assert_eq!((found["calls"].sum, found["calls"].of), (calls, 8), "{workload}");
+        // A program reads the same copies, and is asked after the same changes.
+        assert_eq!(found["stale-answers"], passed.sample.scores[METHOD]["stale-answers"], "{workload}");
+        assert!(tokens(&passed, PROGRAMS).iter().all(|count| *count > 80), "{workload}");
+        // No time of them is in a latency.
+        assert_eq!(passed.sample.calls["tool-call"].count, score(&passed, "calls").0, "{workload}");
+        if workload == "agent/inbox-triage" {
+            let [_, _, plain] = tokens(&passed, METHOD);
+            let [_, _, computed] = tokens(&passed, PROGRAMS);
+            assert!(2 * computed < plain, "{computed} of {plain}");
+        }
+    }
+    // Mail has no program, and neither has an arm without plain files.
+    for (arm, workload) in [("direct", "agent/inbox-find"), ("tools-sql", "agent/inbox-triage")] {
+        let passed = passed(named(arm), tasks(workload));
+        assert!(!passed.sample.scores.contains_key(PROGRAMS), "{workload} on {arm}");
+    }
+}
+
+#[test]
 fn a_copy_that_is_never_renewed_is_stale_and_one_before_each_question_is_not() {
     let stale = |every_s| {
         let mut tasks = tasks("agent/inbox-find");

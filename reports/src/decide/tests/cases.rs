@@ -27,6 +27,13 @@ pub(super) fn cases() -> Vec<Case> {
                     log(run, 5, 5);
                     power_loss(run, 10, 10);
                 }),
+                (Archive, "a program beside the files prints the same health", |run| {
+                    log(run, 5, 5);
+                    programs_print(run, "agent/inbox-triage", 10);
+                }),
+                (NotDecided, "no program beside the files was tried", |run| {
+                    run.samples.iter_mut().for_each(|pass| drop(pass.scores.remove("programs")))
+                }),
                 (NotDecided, "no daemon was killed", |run| run.faults.clear()),
                 (AdoptIf, "a triage takes fifty times as long", |run| testing::scale(run, "sqlite", 50.0)),
                 (Archive, "a record is lost", |run| run.faults[1].lost = 1),

@@ -84,6 +84,13 @@ pub(super) fn log(run: &mut Run, direct: u64, sqlite: u64) {
         let counts = [("definition-tokens", 5), ("call-tokens", 5), ("result-tokens", tokens)];
         score(run, "agent/inbox-log", arm, "task", &counts);
     }
+    programs_print(run, "agent/inbox-log", direct);
+}
+
+/// The tokens of the results that programs beside plain files print.
+pub(super) fn programs_print(run: &mut Run, workload: &str, tokens: u64) {
+    let counts = [("definition-tokens", 5), ("call-tokens", 5), ("result-tokens", tokens), ("calls", 1)];
+    score(run, workload, "direct", "programs", &counts);
 }
 
 /// Scores the triage of tasks, logs and mail, which reads their health.
@@ -92,6 +99,7 @@ pub(super) fn triage(run: &mut Run, direct: u64, sqlite: u64) {
         let counts = [("definition-tokens", 5), ("call-tokens", 5), ("result-tokens", tokens), ("calls", 1)];
         score(run, "agent/inbox-triage", arm, "task", &counts);
     }
+    programs_print(run, "agent/inbox-triage", direct);
 }
 
 /// Sets the power losses: so many of ten records are present after each.

@@ -228,6 +228,49 @@ fn every_figure_has_the_mark_of_its_origin() {
 }
 
 #[test]
+fn a_context_policy_is_simulated_because_it_adds_calls_to_a_session() {
+    let found = of("long-context", &evidence::long_context(), "evict");
+    for title in ["Largest prompt", "Dollars", "Dollars in a session that reads"] {
+        let figure = row(&found, title).figure();
+        assert!(figure.starts_with("◐ "), "{title}: {figure}");
+    }
+    // Copies by a schedule are arithmetic: no run waits for one.
+    let found = of("roaming-agents", &roaming(), "sqlite");
+    let delay = row(&found, "Delay until the other host reads a note");
+    assert!(delay.figure().starts_with("∑ ×0.0"), "{}", delay.figure());
+    assert!(delay.baseline.starts_with("30.0 s: half of the 60 s between copies, and "), "{}", delay.baseline);
+    let longest = row(&found, "Longest time that a note is on one machine alone");
+    assert!(longest.baseline.starts_with("60.0 s: the 60 s between copies, and "), "{}", longest.baseline);
+}
+
+#[test]
+fn a_controller_is_compared_with_the_cheaper_of_plain_files_and_programs() {
+    let tokens = |programs: u64| {
+        let mut run = cron();
+        evidence::programs_print(&mut run, "agent/inbox-triage", programs);
+        let found = of("cron-controller", &run, "sqlite");
+        let row = row(&found, "Tokens for health computed on read");
+        (row.effect.unwrap().value, row.baseline.clone())
+    };
+    // 20 tokens on `sqlite`, 110 from plain files.
+    let (ratio, baseline) = tokens(390);
+    assert!((ratio - 20.0 / 110.0).abs() < 1e-9 && baseline.contains("(task: "), "{ratio}: {baseline}");
+    let (ratio, baseline) = tokens(15);
+    assert!((ratio - 20.0 / 25.0).abs() < 1e-9 && baseline.contains("(programs: "), "{ratio}: {baseline}");
+}
+
+#[test]
+fn a_listed_fact_is_a_sentence_with_the_figures_of_both() {
+    let title = "Planted notes that are found";
+    let says = |run: &Run| row(&of("agent-memory", run, "sqlite"), title).says.clone();
+    let sentence = "On planted notes, grep found 100 of 100 in 293 tokens each, recall 95 of 100 in 400 tokens each";
+    assert_eq!(says(&memory()), sentence);
+    let mut run = memory();
+    testing::passes(&mut run, "micro/find-in-files-1000", "direct").for_each(|pass| pass.scores.clear());
+    assert_eq!(says(&run), "", "half of a fact is none");
+}
+
+#[test]
 fn missing_evidence_names_the_command_that_makes_it() {
     let run = testing::run();
     let found = of("coding-agent", &run, "sqlite");
@@ -552,6 +595,18 @@ fn a_malformed_policy_names_file_line_and_field() {
         error(
             "measure.probes = { aspect = \"tool\", names = [\"cat\", \"ls\"] }\nunit = \"probes\"\nat_most = 0",
             "measure.durability = { loss = \"power-loss\" }\nunit = \"share\"\nat_most = 1.0",
+        ),
+        error(
+            LATENCY,
+            "measure.score = { workload = \"micro/read\", method = \"a\", or_baseline_method = \"b\", counts = [\"stale\"] }",
+        ),
+        error(
+            LATENCY,
+            "measure.hosts = { workload = \"micro/read\", figure = \"unseen-notes\", copies = { every_s = 60, copy = { workload = \"micro/read\", state = \"hot\", metric = \"read\" } } }",
+        ),
+        error(
+            LATENCY,
+            "measure.hosts = { workload = \"micro/read\", figure = \"handoff-ms\", copies = { every_s = 0, copy = { workload = \"micro/read\", state = \"hot\", metric = \"read\" } } }",
         ),
         error("can = [\"persistent\"]", "contexts = [\"evict\"]"),
         error("at_most = 0.9", "at_most = 0.9\nbaseline = \"itself\""),
