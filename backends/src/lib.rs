@@ -9,5 +9,6 @@ mod fio;
 mod memory;
 pub mod null;
 pub mod registry;
+mod rsync;
 pub mod state;
 pub mod tools;

@@ -21,6 +21,7 @@ use crate::direct::Direct;
 use crate::fio::Fio;
 use crate::memory::{MemoryMount, MemoryOptions};
 use crate::null::{NullMount, NullOptions};
+use crate::rsync::Rsync;
 use crate::state::State;
 use crate::tools::SqlTools;
 
@@ -83,6 +84,7 @@ impl Registry {
             self.s3(S3Variant::Close),
             Box::new(S3Bare::on(DistantServer::default_here(), &self.services)),
             Box::new(Fio),
+            Box::new(Rsync),
         ]
         .into_iter()
         .chain(self.task_arms())

@@ -253,6 +253,7 @@ pub fn arm(live: &LiveArm) -> Arm {
             persistent: described.capabilities.persistent,
             counts_requests: described.capabilities.counts_requests,
             has_bucket: live.backend.promises().machine_loss.is_some(),
+            is_practice: described.capabilities.is_practice,
             promises: promised(&*live.backend),
             daemons: described.daemons,
             mounts: described.mounts,
@@ -403,6 +404,9 @@ fn skip_reason(arm: &LiveArm, workload: &Workload, state: CacheState, can_drop_c
             0 => format!("{name} keeps its files on one machine: no other host sees them"),
             _ => format!("{name} allows one mount at a time: a second mount is refused, or shows none of the files"),
         });
+    }
+    if described.capabilities.is_practice && workload.script.waits_for_second_host() {
+        return Some(format!("{name} copies by a schedule, which no run waits for: the delay of a note is arithmetic"));
     }
     if state == CacheState::Cold && !described.capabilities.persistent {
         return Some(format!("{name} loses its data when its daemon stops"));

@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    Scratch, Succeeds, as_root, has, lines, measure, mountable, mounts_under, no_process_of, rooted, stalling, stderr,
-    text_of,
+    Scratch, Succeeds, as_root, has, lines, measure, mountable, mounts_under, no_process_of, rooted, run, stalling,
+    stderr, stdout, text_of,
 };
 use serde_json::Value;
 
@@ -153,6 +153,37 @@ fn a_run_records_a_stalled_second_host_as_a_hang_and_continues() {
     assert_eq!(sample(&samples, "s3-close-embedded", "notes")["outcome"], "ok");
     // A daemon per host and epoch, and one that was tried first.
     no_process_of(&told, 1 + 3 * 2);
+}
+
+#[test]
+fn rsync_in_both_directions_loses_the_lines_of_one_of_two_writers() {
+    let scratch = Scratch::new();
+    if Command::new("rsync").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: rsync is not installed");
+        return;
+    }
+    let lines = "[two_writers]\nlines = 6\npause_ms = 0\nseed = 1\n";
+    let lines = workload(&scratch, "lines", lines);
+    let (out, output) = play(&scratch, &[&lines, Path::new("program/rsync-few")], &["rsync"], "10");
+    let samples = samples(&out);
+    for sample in &samples {
+        assert_eq!(sample["outcome"], "ok", "{sample}{}", stderr(&output));
+    }
+    let settled = &sample(&samples, "rsync", "lines")["settled"];
+    let counts = ["lines", "on_both", "lost", "conflict_copies"].map(|name| settled[name].as_u64().unwrap());
+    // One host's file replaces the other's, and no copy of it stays.
+    assert_eq!((counts, &settled["agree"]), ([12, 6, 6, 0], &Value::Bool(true)), "{settled}");
+    let mut copies = samples.iter().filter(|sample| sample["workload"] == "program/rsync-few");
+    assert!(copies.any(|sample| sample["arm"] == "direct" && sample["calls"]["mirror"]["count"] == 1));
+    // No run waits for a schedule.
+    let other = Scratch::new();
+    let notes = workload(&other, "notes", "[handoff]\nnotes = 1\nbytes = 200\npause_ms = 0\nseed = 1\n");
+    let (_, mut command) = measure(&other, "--no-probes --policy none --backend rsync");
+    let refused = command.arg("--workload").arg(notes).output().unwrap();
+    has(&stderr(&refused), &["rsync copies by a schedule, which no run waits for"]);
+    // It is no candidate of any policy.
+    let decided = run(["decide", out.to_str().unwrap(), "--policy", "cron-controller"]);
+    assert!(!stdout(&decided).contains("rsync"), "{}", stdout(&decided));
 }
 
 #[test]

@@ -191,7 +191,8 @@ mod tests {
         assert!(budgets.sum::<f64>() <= 315.0, "45 s are for kills and power cuts");
         let programs = |section: &SuiteSection| {
             let mut workloads = section.workloads.iter();
-            workloads.any(|entry| entry.name.starts_with("program/"))
+            // A copy of a hundred notes takes milliseconds.
+            workloads.any(|entry| entry.name.starts_with("program/") && entry.name != "program/rsync-few")
         };
         let has_empty_caches = |section: &SuiteSection| {
             let mut states = section.workloads.iter().flat_map(|entry| &entry.states);

@@ -413,6 +413,12 @@ impl Script {
         ops.any(|op| op.host() == Host::Second)
     }
 
+    /// Whether a call waits until the second host sees a write of the first.
+    pub fn waits_for_second_host(&self) -> bool {
+        let mut ops = self.calls.iter().flat_map(|call| &call.ops);
+        ops.any(|op| matches!(op, FileOp::SeenByOther { .. }))
+    }
+
     /// Whether several processes work concurrently.
     pub fn has_clients(&self) -> bool {
         let mut kinds = self.calls.iter().map(|call| call.kind);

@@ -33,6 +33,8 @@ pub struct Capabilities {
     pub starts_empty: bool,
     /// A second host can mount the same files at the same time: [`Workspace::second_host`].
     pub several_hosts: bool,
+    /// It stands for what a team does without a backend: rows of policies compare with it, and it is no candidate.
+    pub is_practice: bool,
 }
 
 /// A requirement of a backend, such as a program on the machine.

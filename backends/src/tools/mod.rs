@@ -58,6 +58,7 @@ impl Backend for SqlTools {
                 guesses_content: false,
                 starts_empty: false,
                 several_hosts: false,
+                is_practice: false,
             },
             daemons: matches!(self, SqlTools::OverMcp).into(),
             mounts: 0,

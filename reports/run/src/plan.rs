@@ -564,9 +564,10 @@ pub struct Arm {
 }
 
 impl Arm {
-    /// Whether a policy can decide on it: not on an identical arm, and not on one that is slower on purpose.
+    /// Whether a policy can decide on it: not on an identical arm, on one that is slower on purpose, or on a practice that
+    /// candidates are compared with.
     pub fn can_be_candidate(&self) -> bool {
-        self.same_as.is_none() && self.slowed_percent.is_none()
+        self.same_as.is_none() && self.slowed_percent.is_none() && !self.backend.is_practice
     }
 }
 
@@ -593,6 +594,9 @@ pub struct ArmBackend {
     /// Whether a requested sync of its mount waits for a bucket, which survives the loss of the machine.
     #[serde(default)]
     pub has_bucket: bool,
+    /// Whether it stands for what a team does without a backend, so that it is no candidate.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_practice: bool,
     /// The call after which data survives, by loss; a loss is missing if nothing is promised for it.
     #[serde(default)]
     pub promises: BTreeMap<String, String>,

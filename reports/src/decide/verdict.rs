@@ -186,7 +186,7 @@ pub(super) fn fragility(rows: &[Row], benefits_needed: usize) -> Option<Flip> {
 
 /// Whether a bound could be wider or narrower. A property is there or not.
 fn can_change(bound: &Bound) -> bool {
-    bound.unit != "properties more"
+    !["properties more", "properties"].contains(&&*bound.unit)
 }
 
 /// A bound that is multiplied; of a ratio, its distance from 1 is. `None` if the result is no bound or the bound is at the

@@ -17,8 +17,17 @@ pub enum HostFigure {
     LostLines,
     /// The median time until the second host saw a note, in milliseconds.
     HandoffMs,
+    /// The longest of these times, in milliseconds: so long may a note be on one host alone.
+    LongestHandoffMs,
     /// Notes that the second host did not see within the call timeout.
     UnseenNotes,
+}
+
+impl HostFigure {
+    /// Whether it is a time until the other host sees a note.
+    pub(super) fn is_delay(self) -> bool {
+        matches!(self, HostFigure::HandoffMs | HostFigure::LongestHandoffMs)
+    }
 }
 
 /// Whether notes were seen, but none of them on a quiet machine. The time is then unknown; it is not infinite.
@@ -30,7 +39,7 @@ impl Evidence<'_> {
     pub(super) fn hosts(&self, workload: &str, figure: HostFigure, arm: &str) -> Found {
         let found = match figure {
             HostFigure::LinesOutside | HostFigure::LostLines => self.lines(workload, figure, arm),
-            HostFigure::HandoffMs => self.handoff_time(workload, arm),
+            HostFigure::HandoffMs | HostFigure::LongestHandoffMs => self.handoff_time(workload, figure, arm),
             HostFigure::UnseenNotes => {
                 let of_runs = self.runs.iter().filter_map(|run| run.handoffs(workload, arm));
                 let of_runs: Vec<&Handoffs> = of_runs.collect();
@@ -73,13 +82,15 @@ impl Evidence<'_> {
         Some(Found::exact(value as f64 / found.passes.max(1) as f64, words, &source(workload)))
     }
 
-    /// The median time of each run, in milliseconds.
-    fn handoff_time(&self, workload: &str, arm: &str) -> Option<Found> {
+    /// The median or the longest time of each run, in milliseconds.
+    fn handoff_time(&self, workload: &str, figure: HostFigure, arm: &str) -> Option<Found> {
+        let is_longest = figure == HostFigure::LongestHandoffMs;
+        let which = if is_longest { "longest" } else { "median" };
         let of_runs = self.runs.iter().filter_map(|run| run.handoffs(workload, arm));
         let (untimed, timed): (Vec<&Handoffs>, Vec<&Handoffs>) = of_runs.partition(|found| is_untimed(found));
-        let times = timed.into_iter().map(|found| match found.median_ns {
+        let times = timed.into_iter().map(|found| match if is_longest { found.max_ns } else { found.median_ns } {
             Some(ns) => {
-                let words = format!("{} (median of {} notes)", time(ns as f64), found.seen);
+                let words = format!("{} ({which} of {} notes)", time(ns as f64), found.seen);
                 Reading::exact(ns as f64 / 1e6, words, &source(workload))
             }
             None => {

@@ -9,7 +9,7 @@ use super::costs::CostMeasure;
 use super::faults::{FaultFigure, Loss};
 use super::growth::{ScoreGrowth, TimeGrowth};
 use super::hosts::HostFigure;
-use super::latency::{Latency, MixStep};
+use super::latency::{Latency, MixStep, ScheduledCopies};
 use super::model_files::FileMeasure;
 use super::probes::{Aspect, PROPERTIES};
 use super::scores::{Per, QuestionShare, ScoreMeasure, unknown_count};
@@ -65,7 +65,12 @@ pub enum Measure {
     /// The share of kills or power cuts at which a promised record was lost.
     Durability { loss: Loss },
     /// Two hosts on one memory.
-    Hosts { workload: String, figure: HostFigure },
+    Hosts {
+        workload: String,
+        figure: HostFigure,
+        /// The copies by a schedule that make up the baseline's delay, if no other host sees its files.
+        copies: Option<ScheduledCopies>,
+    },
     /// An operator's burden: things to run and to know.
     Burden {
         /// The parts, added up.
@@ -122,6 +127,7 @@ impl Measure {
             Measure::Context(_)
             | Measure::Results { .. }
             | Measure::Mix { .. }
+            | Measure::Hosts { copies: Some(_), .. }
             | Measure::Faults { crashes_a_year: Some(_), .. } => Provenance::Arithmetic,
             Measure::Latency(_)
             | Measure::Passes { .. }
@@ -192,7 +198,7 @@ impl Measure {
             Measure::Growth(_) | Measure::ScoreGrowth(_) => "exponent",
             Measure::Hosts { figure, .. } => match figure {
                 HostFigure::LinesOutside | HostFigure::LostLines => "lines",
-                HostFigure::HandoffMs => "ms",
+                HostFigure::HandoffMs | HostFigure::LongestHandoffMs => "ms",
                 HostFigure::UnseenNotes => "notes",
             },
             Measure::Burden { .. } => "items",
@@ -282,10 +288,17 @@ impl Measure {
         match self {
             Measure::Mix { steps, .. } => {
                 let steps = steps.iter().map(|step| &step.cell);
-                steps.map(|cell| (&*cell.workload, Some((&*cell.state, &*cell.metric)))).collect()
+                steps.map(Latency::cell).collect()
             }
             Measure::Latency(cell) | Measure::Tail(cell) => {
-                vec![(&cell.workload, Some((&cell.state, &cell.metric)))]
+                vec![cell.cell()]
+            }
+            Measure::Passes { workload } | Measure::Results { workload } | Measure::Lag { workload } => {
+                vec![(workload, None)]
+            }
+            Measure::Hosts { workload, copies, .. } => {
+                let copy = copies.iter().map(|copies| copies.copy.cell());
+                std::iter::once((workload.as_str(), None)).chain(copy).collect()
             }
             Measure::Score(score) => {
                 let other = score.baseline_workload.iter();
@@ -338,6 +351,12 @@ impl Measure {
             {
                 let message = format!("unknown state {state:?}; use hot, lukewarm or cold");
                 Some(("state", message))
+            }
+            Measure::Hosts { figure, copies: Some(_), .. } if !figure.is_delay() => {
+                Some(("copies", "goes with handoff-ms or longest-handoff-ms".to_owned()))
+            }
+            Measure::Hosts { copies: Some(copies), .. } if !(copies.every_s > 0.0 && copies.every_s.is_finite()) => {
+                Some(("copies", "`every_s` must be above 0".to_owned()))
             }
             Measure::Faults { scenarios, .. } if scenarios.is_empty() => {
                 Some(("scenarios", "needs at least one scenario".to_owned()))

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use stats::{Comparison, Interval, SeriesKey, compare_arms};
 
 use super::compared::saved;
+use super::hosts::HostFigure;
 use super::{Evidence, Figure, Found, Reading, Scale, pooled, run_gap};
 use crate::evidence::RunEvidence;
 use crate::provenance::Provenance;
@@ -31,6 +32,13 @@ pub struct Latency {
     pub metric: String,
 }
 
+impl Latency {
+    /// The workload, with the cache state and the metric.
+    pub(super) fn cell(&self) -> (&str, Option<(&str, &str)>) {
+        (&self.workload, Some((&self.state, &self.metric)))
+    }
+}
+
 /// A step of a program, and how often a session runs it.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -39,7 +47,41 @@ pub struct MixStep {
     pub times: f64,
 }
 
+/// Copies by a schedule: what a team does that has no shared memory. Their delay is arithmetic.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScheduledCopies {
+    /// The stated time between the starts of two copies, in seconds.
+    pub every_s: f64,
+    /// The measured time of one copy, on the baseline.
+    pub copy: Latency,
+}
+
 impl<'a> Evidence<'a> {
+    /// The delay of a note by copies of a schedule: on average half of the time between two copies, at most all of it, and
+    /// the time of the copy.
+    pub(super) fn scheduled(&self, copies: &ScheduledCopies, figure: HostFigure, arm: &str) -> Found {
+        let copy = match self.time(&copies.copy, arm) {
+            Found::Value(reading) => reading,
+            other => return other,
+        };
+        let every_s = copies.every_s;
+        let (share, waits) = match figure {
+            HostFigure::LongestHandoffMs => (1.0, format!("the {every_s} s between copies")),
+            _ => (0.5, format!("half of the {every_s} s between copies")),
+        };
+        let wait_ms = share * every_s * 1000.0;
+        let [sum, took] = [wait_ms + copy.value, copy.value].map(|ms| time(ms * 1e6));
+        Found::Value(Reading {
+            value: wait_ms + copy.value,
+            low: wait_ms + copy.low,
+            high: wait_ms + copy.high,
+            words: format!("{sum}: {waits}, and {took} for a copy"),
+            source: copy.source,
+            provenance: Provenance::Arithmetic,
+        })
+    }
+
     /// The candidate's own time in milliseconds.
     pub(super) fn time(&self, latency: &Latency, arm: &str) -> Found {
         if latency.metric == READY {

@@ -196,9 +196,21 @@ pub(super) fn cases() -> Vec<Case> {
                 (NotDecided, "no loss of a machine was tried", |run| {
                     run.probes.retain(|probe| probe.name != "survives-machine-loss")
                 }),
-                (AdoptIf, "lines end in conflict copies", |run| {
+                (AdoptIf, "more lines end in conflict copies than rsync loses", |run| {
                     settle(run, |settled| (settled.on_both, settled.only_in_copies) = (40, 10))
                 }),
+                (Adopt, "as many lines end in conflict copies as rsync loses", |run| {
+                    settle(run, |settled| (settled.on_both, settled.only_in_copies) = (44, 6))
+                }),
+                (AdoptIf, "rsync loses no line, and four are in conflict copies", |run| {
+                    rsync_loses(run, 0);
+                    settle(run, |settled| (settled.on_both, settled.only_in_copies) = (46, 4))
+                }),
+                (NotDecided, "rsync is not installed", |run| {
+                    run.samples.retain(|pass| pass.arm != "rsync" && pass.workload != "program/rsync-few");
+                    run.cells.retain(|cell| cell.arm != "rsync" && cell.workload != "program/rsync-few");
+                }),
+                (Archive, "a note is seen after many seconds", |run| slow_tail(run, "agent/handoff-few", 200_000)),
                 (Archive, "a record is lost in a kill", |run| run.faults[1].lost = 1),
                 (Archive, "every sixth kill loses a record", |run| kills(run, "sqlite", 10)),
                 (Archive, "the next start needs a hand", |run| run.faults[1].recovered = false),

@@ -376,17 +376,31 @@ pub(super) fn roaming() -> Run {
     rename_workload(&mut run, "micro/read", "agent/handoff-few");
     copy_workload(&mut run, "agent/session", "agent/two-writers-few", "edit");
     copy_workload(&mut run, "agent/session", "agent/sync-100", "sync-new");
+    copy_workload(&mut run, "agent/session", "program/rsync-few", "mirror");
     write_heavy(&mut run);
+    testing::copy_arm(&mut run, "direct", "rsync");
+    let arms = run.plan.arms.iter_mut();
+    arms.filter(|arm| arm.name == "rsync").for_each(|arm| arm.backend.is_practice = true);
+    run.samples.retain(|pass| pass.arm != "rsync" || pass.workload == "agent/two-writers-few");
+    run.cells.retain(|cell| cell.arm != "rsync" || cell.workload == "agent/two-writers-few");
     let passes = run.samples.iter_mut();
     for sample in passes.filter(|pass| pass.workload == "agent/two-writers-few") {
         sample.settled = Some(Settled { lines: 50, on_both: 50, agree: true, ..Settled::default() });
     }
+    rsync_loses(&mut run, 6);
     for arm in &mut run.plan.arms {
         arm.backend.promises.insert("killed-daemon".to_owned(), "write".to_owned());
     }
     machine_loss(&mut run, Outcome::Ok);
     kills(&mut run, "sqlite", 0);
     run
+}
+
+/// Lets rsync lose so many lines of two writers in each pass.
+pub(super) fn rsync_loses(run: &mut Run, lost: u64) {
+    for pass in testing::passes(run, "agent/two-writers-few", "rsync") {
+        pass.settled = Some(Settled { lines: 50, on_both: 50 - lost, lost, agree: true, ..Settled::default() });
+    }
 }
 
 /// The recorded sessions whose bills `long-context` reads.
