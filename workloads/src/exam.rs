@@ -51,6 +51,9 @@ impl Method {
         Self::Recall("importance", AnswerBudget::Exam),
     ];
 
+    /// The method that asks the backend about facts that have changed: what a request gets that names none.
+    pub const OF_CHANGES: [Self; 1] = [Self::Recall("balanced", AnswerBudget::Exam)];
+
     /// The methods that ask the backend about a corpus.
     pub const OF_CORPUS: [Self; 2] =
         [Self::Recall("balanced", AnswerBudget::Brief), Self::Recall("balanced", AnswerBudget::Exam)];

@@ -138,16 +138,51 @@ struct Fact {
 /// Generates `size` notes and up to 250 questions about them.
 pub fn notebook(size: usize, seed: u64) -> Notebook {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let subjects = subjects(size.div_ceil(20).max(12), &mut rng);
+    let subjects = subjects(subject_count(size), &mut rng);
     let facts = facts(size, subjects.len(), &mut rng);
+    let mut notebook = written(size, &subjects, &facts, 200, &mut rng);
+    for number in 0..notebook.questions.len() / 4 {
+        notebook.questions.push(unanswerable(number, &facts, &subjects, &mut rng));
+    }
+    notebook.questions.shuffle(&mut rng);
+    notebook
+}
 
+/// The most facts that can change in `size` notes: each is stated twice, and no attribute of a subject belongs to two facts.
+pub fn changed_max(size: usize) -> usize {
+    (subject_count(size) * ATTRIBUTES.len()).min(size / 2)
+}
+
+/// Generates `size` notes with `changed` facts, at most [`changed_max`], each of which changes once, and a question about
+/// each.
+pub fn notebook_of_changes(size: usize, changed: usize, seed: u64) -> Notebook {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let subjects = subjects(subject_count(size), &mut rng);
+    let pairs = pairs(subjects.len(), &mut rng).into_iter();
+    let facts = pairs.take(changed).map(|(subject, attribute)| {
+        let values = (0..2).map(|_| value(&mut rng)).collect();
+        Fact { subject, attribute, values }
+    });
+    let facts: Vec<Fact> = facts.collect();
+    let mut notebook = written(size, &subjects, &facts, changed, &mut rng);
+    notebook.questions.shuffle(&mut rng);
+    notebook
+}
+
+/// Subjects of `size` notes.
+fn subject_count(size: usize) -> usize {
+    size.div_ceil(20).max(12)
+}
+
+/// Writes notes about facts, and questions about the first `asked` of them.
+fn written(size: usize, subjects: &[String], facts: &[Fact], asked: usize, rng: &mut ChaCha8Rng) -> Notebook {
     // The fact of each note, shuffled over time with the values of each fact in order.
     let mut lines: Vec<Option<(usize, usize)>> = Vec::with_capacity(size);
     for (number, fact) in facts.iter().enumerate() {
         lines.extend((0..fact.values.len()).map(|value| Some((number, value))));
     }
     lines.resize(size.max(lines.len()), None);
-    lines.shuffle(&mut rng);
+    lines.shuffle(rng);
     let mut stated = vec![0; facts.len()];
     for line in lines.iter_mut().flatten() {
         line.1 = stated[line.0];
@@ -172,19 +207,14 @@ pub fn notebook(size: usize, seed: u64) -> Notebook {
             });
             Note {
                 path: format!("{:02}/{number:06}.md", number * 12 / lines.len() + 1),
-                text: text(line, &subjects, &facts, near_miss, &mut rng),
+                text: text(line, subjects, facts, near_miss, rng),
                 written: now - age as i64,
             }
         })
         .collect();
 
-    let asked = facts.iter().take(200).map(|fact| asked(fact, &subjects, &mut rng));
-    let mut questions: Vec<Question> = asked.collect();
-    for number in 0..questions.len() / 4 {
-        questions.push(unanswerable(number, &facts, &subjects, &mut rng));
-    }
-    questions.shuffle(&mut rng);
-    Notebook { notes, questions, now }
+    let questions = facts.iter().take(asked).map(|fact| self::asked(fact, subjects, rng));
+    Notebook { notes, questions: questions.collect(), now }
 }
 
 /// Generated names of subjects: a common first word and a unique second one.
@@ -216,10 +246,7 @@ fn made_up(rng: &mut ChaCha8Rng) -> String {
 /// A tenth of the notes, 20 to 200, states facts. Two in five facts change later, up to three times.
 fn facts(size: usize, subjects: usize, rng: &mut ChaCha8Rng) -> Vec<Fact> {
     let count = (size / 10).clamp(20, 200);
-    let mut pairs: Vec<(usize, usize)> =
-        (0..subjects).flat_map(|subject| (0..ATTRIBUTES.len()).map(move |attribute| (subject, attribute))).collect();
-    pairs.shuffle(rng);
-    pairs
+    pairs(subjects, rng)
         .into_iter()
         .take(count)
         .map(|(subject, attribute)| {
@@ -227,11 +254,23 @@ fn facts(size: usize, subjects: usize, rng: &mut ChaCha8Rng) -> Vec<Fact> {
                 true => rng.random_range(2..=4),
                 false => 1,
             };
-            // Lower case, because the capitals S and V are placeholders in a sentence.
-            let values = (0..versions).map(|_| format!("{} {}", made_up(rng), rng.random_range(1..100))).collect();
+            let values = (0..versions).map(|_| value(rng)).collect();
             Fact { subject, attribute, values }
         })
         .collect()
+}
+
+/// Subjects with attributes, in random order.
+fn pairs(subjects: usize, rng: &mut ChaCha8Rng) -> Vec<(usize, usize)> {
+    let of_subject = |subject| (0..ATTRIBUTES.len()).map(move |attribute| (subject, attribute));
+    let mut pairs: Vec<(usize, usize)> = (0..subjects).flat_map(of_subject).collect();
+    pairs.shuffle(rng);
+    pairs
+}
+
+/// A value in lower case: the capitals S and V are placeholders in a sentence.
+fn value(rng: &mut ChaCha8Rng) -> String {
+    format!("{} {}", made_up(rng), rng.random_range(1..100))
 }
 
 /// The text of a note: its fact, if any, among one to four other lines.
@@ -378,6 +417,21 @@ mod tests {
                 assert!(evidence.contains(&question.keyword));
             }
             assert_eq!(kinds.len(), 3);
+        }
+    }
+
+    #[test]
+    fn each_question_about_changes_has_one_outdated_and_one_current_answer() {
+        let notebook = notebook_of_changes(1000, 400, 2);
+        assert_eq!((notebook.notes.len(), notebook.questions.len()), (1000, 400));
+        assert!(changed_max(1000) >= 400 && changed_max(100) == 50);
+        let place = |line: &String| {
+            let mut notes = notebook.notes.iter();
+            notes.position(|note| note.text.lines().any(|found| found == line)).unwrap()
+        };
+        for question in &notebook.questions {
+            assert_eq!((question.answerable, question.superseded.len()), (Answerable::Updated, 1));
+            assert!(place(&question.superseded[0]) < place(question.evidence.as_ref().unwrap()));
         }
     }
 

@@ -638,6 +638,39 @@ fn the_largest_planted_run_fits_a_screen_of_40_lines_and_100_columns() {
 }
 
 #[test]
+fn a_listed_fact_is_in_the_answer_whether_or_not_the_use_is_decided() {
+    let fact = "\n[[listed]]\ntitle = \"Answers\"\nsays = \"On planted notes, grep found {baseline}, recall {candidate}\"\n\
+                measure.score = { workload = \"micro/read\", method = \"recall\", baseline_method = \"grep\", counts = [\"evidence-in-budget\"] }\n";
+    let said = "On planted notes, grep found 100 of 100 in 293 tokens each, recall 97 of 100 in 1,990 tokens each.";
+    for is_decided in [true, false] {
+        let mut run = good();
+        for (arm, method, found, tokens) in [("direct", "grep", 100, 29_300), ("sqlite", "recall", 97, 199_000)] {
+            let scores = [("evidence-in-budget", found), ("tokens", tokens)];
+            let scores = scores.map(|(name, sum)| (name.to_owned(), rundir::Score { sum, of: 100 }));
+            for pass in testing::passes(&mut run, "micro/read", arm) {
+                pass.scores.insert(method.to_owned(), scores.clone().into());
+            }
+        }
+        if !is_decided {
+            run.faults.clear();
+        }
+        let found = overview_by(&format!("{POLICY}{fact}"), &run);
+        let [answer] = &found.uses[..] else { panic!("{:?}", found.uses) };
+        assert_eq!(answer.confidence == Confidence::NotDecided, !is_decided);
+        assert!(answer.sentences().iter().any(|sentence| sentence == said), "{:?}", answer.sentences());
+        // A line of its own keeps it on a screen.
+        let lines = answer_text(&found);
+        assert!(lines.contains(said), "{lines}");
+    }
+}
+
+/// The answers of a screen, in one line.
+fn answer_text(found: &Overview) -> String {
+    let lines = found.answer_lines(3);
+    lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
 fn the_scripted_run_by_all_policies_fits_and_reads_as_recorded() {
     let run = testing::run();
     let summary = summarise(&run).unwrap();

@@ -15,7 +15,7 @@ pub const LINES: usize = 40;
 /// The most columns of a line in a terminal. Only a path or a command may be wider, so that it can be copied.
 pub const WIDTH: usize = 100;
 
-/// The most lines of one use.
+/// The most lines of one use, without a line for the facts that a policy lists.
 const LINES_OF_A_USE: usize = 3;
 /// The column at which the sentences of a use begin.
 const INDENT: usize = 19;
@@ -37,6 +37,7 @@ impl UseAnswer {
     pub fn sentences(&self) -> Vec<String> {
         let mut sentences = vec![self.headline()];
         sentences.extend(self.reasons(usize::MAX));
+        sentences.extend(self.known.iter().cloned());
         sentences.extend(self.cost_words(usize::MAX));
         sentences.extend(self.other_words());
         let command = self.command_words().replace(NO_BREAK, " ");
@@ -63,13 +64,14 @@ impl UseAnswer {
         // What a choice costs comes before what would change it. Of what is not chosen, the reason states the cost.
         let is_chosen = matches!(self.kind, AdviceKind::Choose | AdviceKind::ChooseIf);
         let [of_unmeasured, of_costs, of_change, of_others] = match is_chosen {
-            true => [2, 4, 5, 6],
-            false => [6, 5, 2, 4],
+            true => [3, 5, 6, 7],
+            false => [7, 6, 3, 5],
         };
         // In the order of the text, each with its rank among those that fit.
         let candidates = [
             (0, vec![self.headline()]),
-            (3, versions(&|most| self.reasons(most))),
+            (4, versions(&|most| self.reasons(most))),
+            (2, plain(self.known.join(" "))),
             (of_costs, versions(&|most| self.cost_words(most).filter(|_| most > 0))),
             (of_unmeasured, plain(self.unmeasured_words())),
             (of_change, plain(self.otherwise.clone())),
@@ -229,13 +231,14 @@ impl Overview {
         let mut most = vec![1; self.uses.len()];
         let mut fewest = self.screen(&most, closing);
         let has_room = fewest.len() < LINES;
-        for of_a_use in (2..=LINES_OF_A_USE).filter(|_| has_room) {
-            for at in 0..most.len() {
-                most[at] = of_a_use;
+        let largest = self.most_lines(LINES_OF_A_USE);
+        for of_a_use in (2..=LINES_OF_A_USE + 1).filter(|_| has_room) {
+            for at in (0..most.len()).filter(|at| of_a_use <= largest[*at]) {
+                let before = std::mem::replace(&mut most[at], of_a_use);
                 let longer = self.screen(&most, closing);
                 match longer.len() <= LINES {
                     true => fewest = longer,
-                    false => most[at] -= 1,
+                    false => most[at] = before,
                 }
             }
         }
@@ -297,9 +300,16 @@ impl Overview {
         lines
     }
 
-    /// The answer of each use, in at most `most` lines each, with a title and what the marks mean.
+    /// The answer of each use, in at most `most` lines each and one for listed facts, with a title and what the marks mean.
     pub fn answer_lines(&self, most: usize) -> Vec<String> {
-        self.lines_of_uses(&vec![most; self.uses.len()])
+        self.lines_of_uses(&self.most_lines(most))
+    }
+
+    /// The most lines of each use, in the order in which they are printed: one more for the facts that a policy lists.
+    fn most_lines(&self, most: usize) -> Vec<usize> {
+        let (lacking, answered) = self.by_evidence();
+        let all = answered.into_iter().chain(lacking);
+        all.map(|answer| most + usize::from(!answer.known.is_empty())).collect()
     }
 
     fn lines_of_uses(&self, most: &[usize]) -> Vec<String> {

@@ -77,6 +77,8 @@ pub struct UseAnswer {
     pub undecided: Vec<String>,
     /// Why, in a sentence.
     pub reason: String,
+    /// What the run found about the use, whether or not this decides, in sentences.
+    pub known: Vec<String>,
     /// The figures that carry the answer.
     pub figures: Vec<AnswerFigure>,
     /// What the candidate costs.
@@ -285,6 +287,7 @@ impl UseAnswer {
                 _ => open.iter().map(name).collect(),
             },
             reason,
+            known: known(best, decisions),
             figures: figures(&carrying),
             costs: figures(&costs),
             otherwise: otherwise(kind, best, decisions),
@@ -299,6 +302,16 @@ impl UseAnswer {
             planned: decisions.iter().all(|decision| decision.planned),
         })
     }
+}
+
+/// The sentences of rows that an answer states, about its candidate or else about the first candidate with a figure.
+fn known(best: &Decision, decisions: &[&Decision]) -> Vec<String> {
+    let of = |decision: &Decision| -> Vec<String> {
+        let says = decision.rows.iter().map(|row| &row.says);
+        says.filter(|says| !says.is_empty()).map(|says| format!("{says}.")).collect()
+    };
+    let mut all = std::iter::once(best).chain(decisions.iter().copied()).map(of);
+    all.find(|known| !known.is_empty()).unwrap_or_default()
 }
 
 fn fragility(decisions: &[&Decision]) -> Confidence {

@@ -218,7 +218,7 @@ fn figure_words(row: &Row) -> String {
         base if base.is_empty() => row.candidate.clone(),
         base => format!("{} against {base}", row.candidate),
     };
-    format!("{}: {} ({of_candidate}), needed {}", row.title, figure.unwrap_or_default(), row.bound.words())
+    format!("{}: {} ({of_candidate}), {}", row.title, figure.unwrap_or_default(), row.bound_words())
 }
 
 fn why(rows: &[Row], verdict: PolicyVerdict, deciding: &[usize], conditions: &[String]) -> String {

@@ -61,6 +61,10 @@ pub struct Policy {
 pub struct ListedRow {
     pub title: String,
     pub measure: Measure,
+    /// The sentence of an answer about this fact, without its full stop, with `{candidate}` and `{baseline}` in place of both
+    /// figures; empty if no answer states it.
+    #[serde(default)]
+    pub says: String,
 }
 
 /// The places of candidates that are none: at least one must keep every row.
@@ -74,8 +78,11 @@ pub struct Places {
     pub rows: Vec<Criterion>,
 }
 
-/// The place of the candidate's name in [`PolicyAdvice::choose`].
+/// The place of the candidate's name in [`PolicyAdvice::choose`], and of its figure in [`ListedRow::says`].
 pub const CANDIDATE: &str = "{candidate}";
+
+/// The place of the baseline's figure in [`ListedRow::says`].
+pub(super) const BASELINE: &str = "{baseline}";
 
 /// The words in which an answer states what to do. Words that are left out are made from the policy's names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -370,6 +377,10 @@ impl Policy {
             }
         }
         for (at, row) in policy.listed.iter().enumerate() {
+            if !row.says.is_empty() && !row.says.contains(CANDIDATE) {
+                let path = [PathStep::Field("listed"), PathStep::Item(at), PathStep::Field("says")];
+                return wrong(&path, format!("must have the figure of the candidate as {CANDIDATE}"));
+            }
             if let Some((field, message)) = row.measure.problem() {
                 let path = [
                     PathStep::Field("listed"),

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use stats::SeriesKey;
 
-use super::policy::{Condition, Criterion, ITSELF, ListedRow, Policy};
+use super::policy::{BASELINE, CANDIDATE, Condition, Criterion, ITSELF, ListedRow, Policy};
 use crate::measure::{
     Evidence, Figure, Found, Gap, Measure, Reading, Scale, ScoreMeasure, TURN_NS, amount, digits, spread,
 };
@@ -150,6 +150,9 @@ pub struct Row {
     /// The figure in the other sessions in which a benefit is asked for; empty for other rows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sessions: Vec<OtherSession>,
+    /// The sentence of an answer about the row, whatever the verdict, such as a listed fact; empty without one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub says: String,
     /// Whether a benefit counts only for teams that need it.
     #[serde(skip)]
     pub is_for_need: bool,
@@ -316,6 +319,13 @@ pub(super) fn row(
     if row.state == RowState::Missing && criterion.if_measured {
         (row.state, row.gap) = (RowState::Unmeasured, None);
     }
+    if let (Measure::Score(score), Scale::Own, Some(effect), RowState::Open) =
+        (&criterion.measure, criterion.scale(), row.effect, row.state)
+        && let Some(words) = score.deciding_words(effect.value, row.bound.value)
+    {
+        row.says = format!("“{}” is open: {words}", lower(&row.title));
+        row.candidate += &format!("; {words}");
+    }
     // More kills narrow the bound of a share.
     let asked = match &criterion.measure {
         Measure::Durability { .. } => Some(row.bound.words()),
@@ -337,19 +347,28 @@ pub(super) fn row(
 /// A fact that decides nothing, with that of the baseline beside it.
 pub(super) fn listed(evidence: &Evidence<'_>, row: &ListedRow, candidate: &str, baseline: &str) -> Row {
     let bound = Bound { is_most: true, value: f64::INFINITY, unit: row.measure.kind().to_owned() };
+    let of_candidate = evidence.read(&row.measure, candidate, false);
+    let of_baseline = evidence.read(&row.measure, baseline, true);
+    let says = match (&of_candidate, &of_baseline) {
+        (Found::Value(own), Found::Value(other)) => {
+            let says = row.says.replace(CANDIDATE, own.figure_words());
+            says.replace(BASELINE, other.figure_words())
+        }
+        _ => String::new(),
+    };
     let provenance = row.measure.provenance();
     let words = |found: Found| match found {
         Found::Value(reading) => (provenance.marked(&reading.words), reading.source),
         Found::Missing(gap) => (format!("no evidence: {}", gap.what), String::new()),
         Found::NotOffered(why) | Found::Failed(why) | Found::Void(why) => (why, String::new()),
     };
-    let (found, source) = words(evidence.read(&row.measure, candidate, false));
-    let baseline = words(evidence.read(&row.measure, baseline, true)).0;
+    let (found, source) = words(of_candidate);
+    let baseline = words(of_baseline).0;
     let state = match provenance {
         Provenance::Declared => RowState::Declared,
         _ => RowState::Unmeasured,
     };
-    Row { baseline, evidence: source, provenance, ..bare(RowRole::Listed, &row.title, bound, state, found) }
+    Row { baseline, evidence: source, provenance, says, ..bare(RowRole::Listed, &row.title, bound, state, found) }
 }
 
 /// A row without a figure.
@@ -370,6 +389,7 @@ pub(super) fn bare(role: RowRole, title: &str, bound: Bound, state: RowState, ca
         gap: None,
         properties: Vec::new(),
         sessions: Vec::new(),
+        says: String::new(),
         is_for_need: false,
         is_not_offered: false,
     }

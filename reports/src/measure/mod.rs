@@ -68,6 +68,11 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
+    /// Its words without the explanation that ends them in parentheses.
+    pub(crate) fn figure_words(&self) -> &str {
+        self.words.split_once(" (").map_or(&self.words, |(figure, _)| figure)
+    }
+
     /// An exact count.
     pub(crate) fn exact(value: f64, words: String, source: &str) -> Self {
         Self { value, low: value, high: value, words, source: source.to_owned(), provenance: Provenance::Measured }

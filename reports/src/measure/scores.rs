@@ -61,12 +61,53 @@ pub struct ScoreMeasure {
 }
 
 impl ScoreMeasure {
+    /// Whether fewer of all its counts are better.
+    pub(super) fn is_of_cost(&self) -> bool {
+        self.counts.iter().all(|count| OF_COST.contains(&count.as_str()))
+    }
+
+    /// The number of questions that would decide a share which a bound leaves open, in words; `None` for other counts.
+    pub(crate) fn deciding_words(&self, share: f64, bound: f64) -> Option<String> {
+        self.is_share().then(|| match deciding_questions(share, bound) {
+            Some(questions) => format!("about {} questions with the same share would decide", count(questions)),
+            None => "no feasible number of questions with the same share would decide".to_owned(),
+        })
+    }
+
     /// Whether it is the share of questions that have one count.
     pub(super) fn is_share(&self) -> bool {
         let is_one = |count: &[String]| matches!(count, [count] if OF_QUESTIONS.contains(&count.as_str()));
         self.per == Per::Question && is_one(&self.counts)
     }
 }
+
+/// The number of questions, to two digits, at which the same share would be on one side of a bound; `None` if no feasible
+/// number of them decides.
+fn deciding_questions(share: f64, bound: f64) -> Option<u64> {
+    const FEWEST: u64 = 10;
+    const MOST: u64 = 1_000_000;
+    let decides = |of: u64| {
+        let ends = share_interval((share * of as f64).round() as u64, of, 1.0 - LEVEL);
+        ends.high <= bound || ends.low > bound
+    };
+    let mut most = FEWEST;
+    while !decides(most) {
+        most = Some(2 * most).filter(|more| *more <= MOST)?;
+    }
+    let mut least = most / 2;
+    while most - least > 1 {
+        let middle = least.midpoint(most);
+        match decides(middle) {
+            true => most = middle,
+            false => least = middle,
+        }
+    }
+    let size = 10_u64.pow(most.ilog10().saturating_sub(1));
+    Some(most.div_ceil(size) * size)
+}
+
+/// The counts of which fewer are better.
+const OF_COST: [&str; 5] = ["tokens", "definition-tokens", "call-tokens", "result-tokens", "calls"];
 
 /// What follows from copies by a schedule is simulated: nothing sleeps until the next copy.
 fn provenance(counts: &BTreeMap<String, Sum>, names: &[String]) -> Provenance {
@@ -138,11 +179,15 @@ impl Evidence<'_> {
             };
             if let Some(of) = of.filter(|of| *of > 0.0) {
                 let value = sum as f64 / of;
-                let words = match score.per {
-                    Per::Question => {
+                let tokens = counts.get("tokens").and_then(|tokens| tokens.mean());
+                let words = match (score.per, tokens.filter(|_| score.is_share())) {
+                    (Per::Question, Some(tokens)) => {
+                        format!("{sum} of {of} in {} tokens each ({name})", count(tokens.round() as u64))
+                    }
+                    (Per::Question, None) => {
                         format!("{} a question ({name}: {}/{of})", short(value), count(sum))
                     }
-                    Per::ThousandTokens => {
+                    (Per::ThousandTokens, _) => {
                         format!("{} per 1,000 tokens ({name}: {sum} in {of:.1} thousand)", short(value))
                     }
                 };
@@ -238,5 +283,20 @@ fn short(value: f64) -> String {
         size if size >= 99.95 => count(value.round() as u64),
         size if size >= 9.995 => format!("{value:.1}"),
         _ => format!("{value:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_decided_by_the_fewest_questions_whose_interval_excludes_the_bound() {
+        // No outdated answer in 104 questions is at most five in a hundred.
+        assert_eq!(deciding_questions(0.0, 0.05), Some(110));
+        let few = deciding_questions(0.02, 0.05).unwrap();
+        let many = deciding_questions(0.0575, 0.05).unwrap();
+        assert!((250..600).contains(&few) && (5_000..12_000).contains(&many), "{few}, {many}");
+        assert_eq!(deciding_questions(0.05, 0.05), None);
     }
 }

@@ -131,7 +131,7 @@ fn failed_gate(decision: &Decision) -> Option<&Row> {
     gates.find(|row| matches!(row.state, RowState::Unmet | RowState::Failed))
 }
 
-/// The row of a role that says most: the cost that is furthest above its limit, and the benefit that is nearest to what
+/// The row of a role that says most: the cost that is furthest beyond its bound, and the benefit that is nearest to what
 /// is needed, or the first without a figure.
 fn telling(decision: &Decision, role: RowRole) -> Option<&Row> {
     let rows = || decision.of_role(role);

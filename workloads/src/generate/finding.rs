@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::{check_range, corpus, path};
 use crate::exam::{Asked, Exam, Method};
-use crate::notes::{Notebook, notebook};
+use crate::notes::{Notebook, changed_max, notebook, notebook_of_changes};
 use crate::script::{CallKind, FileOp, Script};
 
 /// The maximum number of notes.
@@ -24,6 +24,8 @@ pub struct Finding {
     /// Number of generated notes.
     #[serde(default)]
     notes: usize,
+    /// The number of facts, each of which changes once; only they are asked about, and only by the balanced recall.
+    changed: Option<usize>,
     /// The name of a corpus of `make corpora`, instead of generated notes.
     corpus: Option<String>,
     /// The maximum number of tokens of an answer.
@@ -53,13 +55,22 @@ impl Finding {
     /// The notes and questions; `text` is that of the corpus.
     fn notebook(&self, text: Option<&str>) -> Result<Notebook, String> {
         if let (Some(name), Some(text)) = (&self.corpus, text) {
-            if self.notes != 0 || self.by != By::Request {
-                return Err("field `finding.corpus`: goes with `by = \"request\"` and without `notes`".to_owned());
+            if self.notes != 0 || self.changed.is_some() || self.by != By::Request {
+                return Err(
+                    "field `finding.corpus`: goes with `by = \"request\"` and without `notes` and `changed`".to_owned()
+                );
             }
             return corpus::notebook(name, text);
         }
         check_range("finding.notes", &self.notes, 100..=NOTES_MAX)?;
-        Ok(notebook(self.notes, self.seed))
+        let Some(changed) = self.changed else {
+            return Ok(notebook(self.notes, self.seed));
+        };
+        if self.by != By::Request {
+            return Err("field `finding.changed`: goes with `by = \"request\"`".to_owned());
+        }
+        check_range("finding.changed", &changed, 1..=changed_max(self.notes))?;
+        Ok(notebook_of_changes(self.notes, changed, self.seed))
     }
 
     pub(crate) fn script(&self, text: Option<&str>) -> Result<Script, String> {
@@ -95,9 +106,10 @@ impl Finding {
                 let first = first.ok_or("there are no notes")?;
                 let mut script = Script::new(files);
                 script.ages_ns = ages;
-                let methods = match self.corpus {
-                    Some(_) => &Method::OF_CORPUS[..],
-                    None => &Method::BY_REQUEST[..],
+                let methods = match (&self.corpus, self.changed) {
+                    (Some(_), _) => &Method::OF_CORPUS[..],
+                    (None, Some(_)) => &Method::OF_CHANGES[..],
+                    (None, None) => &Method::BY_REQUEST[..],
                 };
                 for method in methods {
                     // The scores of the other rankings need no call of their own.
@@ -137,7 +149,7 @@ mod tests {
     use super::*;
 
     fn finding(by: By, notes: usize) -> Finding {
-        Finding { by, notes, corpus: None, max_tokens: 2000, seed: 1 }
+        Finding { by, notes, changed: None, corpus: None, max_tokens: 2000, seed: 1 }
     }
 
     #[test]
@@ -149,6 +161,17 @@ mod tests {
         let questions = notebook(100, 1).questions.len();
         assert_eq!(asked.count(), Method::BY_REQUEST.len() * questions);
         assert_eq!(by_request.ages_ns.len(), by_request.files.len());
+    }
+
+    #[test]
+    fn changed_facts_are_asked_about_by_one_recall_each_and_no_more_of_them_than_notes_can_state() {
+        let of_changes = |by, changed| Finding { changed: Some(changed), ..finding(by, 100) };
+        let script = of_changes(By::Request, 50).script(None).unwrap();
+        assert_eq!(script.calls.iter().filter(|call| call.kind.is_some()).count(), 50);
+        for (by, changed) in [(By::Request, 51), (By::Request, 0), (By::Files, 50)] {
+            let error = of_changes(by, changed).script(None).unwrap_err();
+            assert!(error.contains("finding.changed"), "{error}");
+        }
     }
 
     #[test]

@@ -182,8 +182,8 @@ pub(super) fn cases() -> Vec<Case> {
                 (Archive, "a search fails", |run| fail_a_pass(run, "micro/find-in-files-1000", "sqlite")),
                 (AdoptIf, "a session is short", |run| set_session(run, "agent/claude-code-write-heavy", Some(1000))),
                 (Adopt, "a process for each note, as declared", |run| run.plan.arms[2].backend.daemons = 9),
-                (Archive, "it answers with what no longer holds", |run| recalls(run, &[("stale", 200)])),
-                (NotDecided, "six in a hundred answers are outdated", |run| recalls(run, &[("stale", 60)])),
+                (Archive, "it answers with what no longer holds", |run| recalls_changed(run, 200)),
+                (NotDecided, "six in a hundred answers are outdated", |run| recalls_changed(run, 60)),
             ],
         ),
         (

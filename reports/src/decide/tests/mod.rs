@@ -740,7 +740,7 @@ fn a_baseline_without_a_promise_is_not_taken_to_keep_nothing() {
 #[test]
 fn a_cost_that_was_not_measured_on_the_candidate_is_not_tolerated() {
     let mut run = memory();
-    let passes = testing::passes(&mut run, "micro/find-by-request-1000", "sqlite");
+    let passes = testing::passes(&mut run, evidence::CHANGED, "sqlite");
     for pass in passes {
         for counts in pass.scores.values_mut() {
             counts.remove("stale");
@@ -967,7 +967,7 @@ fn a_share_of_questions_has_the_interval_of_its_sample() {
         (80, 390, RowState::Unmet),
     ] {
         let mut run = memory();
-        let passes = testing::passes(&mut run, "micro/find-by-request-1000", "sqlite");
+        let passes = testing::passes(&mut run, evidence::CHANGED, "sqlite");
         for pass in passes {
             let counts = pass.scores.get_mut(":recall balanced").unwrap();
             let outdated = rundir::Score { sum: outdated, of: of_questions };
@@ -976,6 +976,8 @@ fn a_share_of_questions_has_the_interval_of_its_sample() {
         let found = of("agent-memory", &run, "sqlite");
         let row = row(&found, "Outdated answers of the default recall");
         assert_eq!(row.state, state, "{outdated} of {of_questions}: {:?}", row.effect);
+        let is_said = row.says.starts_with("“outdated answers of the default recall” is open: about ");
+        assert_eq!(is_said, state == RowState::Open, "{outdated} of {of_questions}: {}", row.says);
         let method = format!("(:recall balanced: {outdated}/{of_questions})");
         assert!(row.candidate.contains(&method), "{}", row.candidate);
         let effect = row.effect.unwrap();
