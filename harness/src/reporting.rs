@@ -250,7 +250,8 @@ mod tests {
             OwnPolicy::named(name).unwrap().check_names(std::iter::empty())
         };
         checked("", "").unwrap();
-        let at = format!("{name}:33: field `gate[0].measure.probes.names`: unknown \"grepp\"; ");
+        let line = 1 + text.lines().position(|line| line.contains("\"grep\"")).unwrap();
+        let at = format!("{name}:{line}: field `gate[0].measure.probes.names`: unknown \"grepp\"; ");
         let refused = checked("\"grep\"", "\"grepp\"").unwrap_err().to_string();
         assert!(refused.starts_with(&at), "{refused}");
         assert!(refused.contains("the nearest are grep"), "{refused}");

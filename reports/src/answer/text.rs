@@ -218,9 +218,10 @@ fn joined(sentences: &[Option<&str>]) -> String {
 impl Overview {
     /// The uses that the sentences of [`Self::unanswered`] name, and the others.
     fn by_evidence(&self) -> (Vec<&UseAnswer>, Vec<&UseAnswer>) {
-        let lacking = self.uses.iter().filter(|answer| answer.lacks_evidence);
-        match lacking.count() > LISTED_WITHOUT_EVIDENCE {
-            true => self.uses.iter().partition(|answer| answer.lacks_evidence),
+        // An answer that states what the run knows keeps its own lines.
+        let is_named = |answer: &&UseAnswer| answer.lacks_evidence && answer.known.is_empty();
+        match self.uses.iter().filter(is_named).count() > LISTED_WITHOUT_EVIDENCE {
+            true => self.uses.iter().partition(is_named),
             false => (Vec::new(), self.uses.iter().collect()),
         }
     }

@@ -432,7 +432,7 @@ mod tests {
             let decisions: Vec<Decision> =
                 decisions.iter().cloned().map(|decision| Decision { verdict, ..decision }).collect();
             let record = decision_record(&decisions, &[&testing::run()]);
-            ["accepted cost:", "cost inside its margin:"].map(|words| record.contains(words))
+            ["accepted cost:", "tolerated cost:"].map(|words| record.contains(words))
         };
         for (verdict, expected) in [
             (PolicyVerdict::Adopt, [true, false]),
