@@ -19,6 +19,8 @@ pub const WIDTH: usize = 100;
 const LINES_OF_A_USE: usize = 3;
 /// The column at which the sentences of a use begin.
 const INDENT: usize = 19;
+/// The lines that a use gets beyond the others, if its policy lists facts.
+const LINES_OF_FACTS: usize = 2;
 /// A blank at which no line is broken.
 const NO_BREAK: &str = "\u{a0}";
 /// Uses without evidence that are answered one by one. More of them are named in one sentence.
@@ -47,6 +49,11 @@ impl UseAnswer {
             sentences.push("The policy was not fixed before every run, so this proves less.".to_owned());
         }
         sentences
+    }
+
+    /// How many lines more the facts need that the policy lists.
+    pub(crate) fn lines_of_facts(&self) -> usize {
+        if self.known.is_empty() { 0 } else { LINES_OF_FACTS }
     }
 
     /// The sentences in at most `most` lines of `width` columns. Sentences that do not fit are left out, the least
@@ -301,16 +308,16 @@ impl Overview {
         lines
     }
 
-    /// The answer of each use, in at most `most` lines each and one for listed facts, with a title and what the marks mean.
+    /// The answer of each use, in at most `most` lines each and some for listed facts, with a title and what the marks mean.
     pub fn answer_lines(&self, most: usize) -> Vec<String> {
         self.lines_of_uses(&self.most_lines(most))
     }
 
-    /// The most lines of each use, in the order in which they are printed: one more for the facts that a policy lists.
+    /// The most lines of each use, in the order in which they are printed.
     fn most_lines(&self, most: usize) -> Vec<usize> {
         let (lacking, answered) = self.by_evidence();
         let all = answered.into_iter().chain(lacking);
-        all.map(|answer| most + usize::from(!answer.known.is_empty())).collect()
+        all.map(|answer| most + answer.lines_of_facts()).collect()
     }
 
     fn lines_of_uses(&self, most: &[usize]) -> Vec<String> {

@@ -50,7 +50,7 @@ impl Use<'_> {
         let mut answers = overview.uses.iter();
         let answer = answers.find(|answer| answer.policy == self.policy)?;
         // The confidence stands beside the title.
-        let text = answer.lines(COLUMNS, LINES).join(" ");
+        let text = answer.lines(COLUMNS, LINES + answer.lines_of_facts()).join(" ");
         let rest = text.strip_prefix(&answer.headline()).unwrap_or_default();
         let sentences = [answer.advice.clone(), rest.trim().to_owned()];
         let sentences = sentences.into_iter().filter(|text| !text.is_empty());
