@@ -5,7 +5,7 @@ use crate::answer::Overview;
 use crate::decide::{Decision, PolicyVerdict};
 
 /// Words of an answer on the first screen.
-const MOST_WORDS: usize = 55;
+const MOST_WORDS: usize = 60;
 /// The room of an answer, in which `answer` leaves out whole sentences, the least needed first.
 const COLUMNS: usize = 100;
 const LINES: usize = 3;
