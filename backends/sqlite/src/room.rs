@@ -140,7 +140,7 @@ impl Room {
     /// # Errors
     /// `ENOSPC` if the disk is full.
     pub(super) fn take(&self, length: u64, frees: bool) -> Result<()> {
-        self.length.store(length, Ordering::Release);
+        let before = self.length.swap(length, Ordering::AcqRel);
         let (placed, needed) = (self.placed.load(Ordering::Acquire), length + RESERVE);
         if needed <= placed {
             return Ok(());
@@ -159,6 +159,8 @@ impl Room {
                 return Ok(());
             }
         }
+        // Nothing is committed, so a checkpoint must not look for so much space.
+        self.length.store(before, Ordering::Release);
         let reason = "no place for the new pages of the database";
         Err(StoreError::storage(Errno::NOSPC, reason))
     }
@@ -177,8 +179,10 @@ impl Room {
     pub(super) fn copied(&self) {
         let start = self.database.metadata().map_or(0, |file| file.len());
         // A commit may have come in between, and have lost its place.
-        let end = start.max(self.length.load(Ordering::Acquire)) + RESERVE;
-        let placed = if self.place(start, end) { end } else { 0 };
+        let length = start.max(self.length.load(Ordering::Acquire));
+        // A part of the reserve is better than none.
+        let ends = [RESERVE, RESERVE / 2, RESERVE / 4, 0].map(|reserve| length + reserve);
+        let placed = ends.into_iter().find(|end| self.place(start, *end)).unwrap_or(0);
         self.placed.store(placed, Ordering::Release);
     }
 }
