@@ -336,6 +336,13 @@ fn decides(out: &Path) {
     environment["cpu"] = "another processor".into();
     fs::write(other.join("env.json"), environment.to_string()).unwrap();
     let other = other.to_str().unwrap();
+    let copied = decide(&[other]);
+    assert_eq!(copied.status.code(), Some(1));
+    has(&stderr(&copied), &["the same run twice"]);
+    let plan = Path::new(other).join("plan.toml");
+    let text = fs::read_to_string(&plan).unwrap();
+    let seed = text.lines().find(|line| line.starts_with("seed = ")).unwrap();
+    fs::write(&plan, text.replacen(seed, "seed = 8", 1)).unwrap();
     let refused = decide(&[other]);
     assert_eq!(refused.status.code(), Some(1));
     has(&stderr(&refused), &["different processors"]);
