@@ -13,7 +13,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use parking_lot::RwLock;
 use rustix::fs::{
     AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, XattrFlags, fchmod, fchown, fgetxattr,
-    flistxattr, fsetxattr, fstat, mkdirat, openat, openat2, readlink, renameat, statat, symlinkat, unlinkat,
+    flistxattr, fsetxattr, fstat, ftruncate, mkdirat, openat, openat2, readlink, renameat, statat, symlinkat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -134,9 +134,20 @@ impl DirectoryTree {
         let path = self.path_of(old)?;
         // A file that may not be written is not replaced either.
         let old = self.beneath(&path, OFlags::WRONLY | OFlags::NONBLOCK)?;
-        let (dir, name) = self.place(&path)?;
+        match self.rename_over(&old, &stat, &path, content) {
+            // Its directory may not be written, or it is a mount of its own.
+            Err(Errno::ACCESS | Errno::PERM | Errno::BUSY) => {
+                ftruncate(&old, 0)?;
+                fill(old, content)
+            }
+            replaced => replaced,
+        }
+    }
+
+    fn rename_over(&self, old: &OwnedFd, stat: &Stat, path: &str, content: &[u8]) -> Result<(), Errno> {
+        let (dir, name) = self.place(path)?;
         let (new_name, new) = create_beside(&dir)?;
-        let replaced = copy_attributes(&old, &stat, &new)
+        let replaced = copy_attributes(old, stat, &new)
             .and_then(|()| fill(new, content))
             .and_then(|()| renameat(&dir, &new_name, &dir, name));
         if replaced.is_err() {
@@ -336,8 +347,11 @@ fn create_beside(dir: &OwnedFd) -> Result<(String, OwnedFd), Errno> {
 
 /// Gives a new file the owner, the extended attributes and the mode of an old one.
 fn copy_attributes(old: &OwnedFd, stat: &Stat, new: &OwnedFd) -> Result<(), Errno> {
-    // Only root may give a file away.
-    let _ = fchown(new, Some(Uid::from_raw(stat.st_uid)), Some(Gid::from_raw(stat.st_gid)));
+    // Only root may give a file away; others may give it to a group of theirs.
+    let group = Some(Gid::from_raw(stat.st_gid));
+    if fchown(new, Some(Uid::from_raw(stat.st_uid)), group).is_err() {
+        let _ = fchown(new, None, group);
+    }
     let (mut names, mut value) = (vec![0; XATTR_MAX], vec![0; XATTR_MAX]);
     let length = match flistxattr(old, &mut names) {
         Err(Errno::OPNOTSUPP) => 0,
