@@ -234,10 +234,12 @@ mod tests {
         }
         let task = |state: &str, on: &str| format!("{{\n  \"state\": \"{state}\",\n  \"depends_on\": [{on}]\n}}\n");
         for (path, text) in [
+            ("tasks/alone.json", task("open", "")),
             ("tasks/build.json", task("done", "")),
             ("tasks/check.json", task("open", "\"build\"")),
             ("tasks/deploy.json", task("open", "\"build\", \"check\"")),
             ("tasks/odd one.json", "{}\n".to_owned()),
+            ("tasks/wait.json", task("open", "\"odd one\"")),
             ("logs/api.log", "2 api ERROR\n4 api INFO\n".to_owned()),
             ("logs/web.log", "1 web INFO\n3 web ERROR\n".to_owned()),
         ] {
@@ -249,8 +251,8 @@ mod tests {
         };
         assert_eq!(
             run(TaskProgram::Health, None, None).unwrap(),
-            "{\"tasks\":3,\"open\":2,\"blocked\":1,\"unreadable\":1}\ndone: build\nopen: check deploy\n\
-             check depends on: build\ndeploy depends on: build check\n"
+            "{\"tasks\":5,\"open\":4,\"blocked\":2,\"unreadable\":1}\ndone: build\nopen: alone check deploy wait\n\
+             check depends on: build\ndeploy depends on: build check\nwait depends on: odd one\n"
         );
         assert_eq!(
             run(TaskProgram::AllLogs, None, None).unwrap(),

@@ -14,8 +14,8 @@ END {
         if (state[name] == "done") continue
         open++
         waits = 0
-        count = split(needs[name], others, " ")
-        for (other = 1; other <= count; other++) waits = waits || state[others[other]] != "done"
+        count = (name in needs) ? split(needs[name], others, " ") : 0
+        for (other = 1; other <= count; other++) waits = waits || !(others[other] in state) || state[others[other]] != "done"
         blocked += waits
     }
     printf "{\"tasks\":%d,\"open\":%d,\"blocked\":%d,\"unreadable\":%d}\n", tasks - unreadable, open, blocked, unreadable
