@@ -4,7 +4,7 @@ use rundir::SAMPLES;
 use serde::Deserialize;
 
 use super::{Evidence, Found, Reading, pooled, run_gap};
-use crate::summary::{Handoffs, SharedFiles};
+use crate::summary::Handoffs;
 use crate::text::time;
 
 /// A figure of two hosts.
@@ -59,27 +59,21 @@ impl Evidence<'_> {
         }
     }
 
-    /// The lines of all passes of all runs. Lines a pass, as runs differ in the number of passes.
+    /// The lines of each run. Lines a pass, as runs differ in the number of passes.
     fn lines(&self, workload: &str, figure: HostFigure, arm: &str) -> Option<Found> {
         let of_runs = self.runs.iter().filter_map(|run| run.shared_files(workload, arm));
-        let found = of_runs.cloned().reduce(|all, run| SharedFiles {
-            passes: all.passes + run.passes,
-            lines: all.lines + run.lines,
-            on_both: all.on_both + run.on_both,
-            only_in_copies: all.only_in_copies + run.only_in_copies,
-            on_one: all.on_one + run.on_one,
-            lost: all.lost + run.lost,
-            ..all
-        })?;
-        let words = format!(
-            "of {} lines {} in the file on both hosts, {} in conflict copies, {} on one host, {} lost",
-            found.lines, found.on_both, found.only_in_copies, found.on_one, found.lost
-        );
-        let value = match figure {
-            HostFigure::LostLines => found.lost,
-            _ => found.only_in_copies + found.on_one + found.lost,
-        };
-        Some(Found::exact(value as f64 / found.passes.max(1) as f64, words, &source(workload)))
+        let lines = of_runs.map(|found| {
+            let words = format!(
+                "of {} lines {} in the file on both hosts, {} in conflict copies, {} on one host, {} lost",
+                found.lines, found.on_both, found.only_in_copies, found.on_one, found.lost
+            );
+            let value = match figure {
+                HostFigure::LostLines => found.lost,
+                _ => found.only_in_copies + found.on_one + found.lost,
+            };
+            Reading::exact(value as f64 / found.passes.max(1) as f64, words, &source(workload))
+        });
+        pooled(lines.collect()).map(Found::Value)
     }
 
     /// The median or the longest time of each run, in milliseconds.
