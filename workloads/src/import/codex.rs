@@ -322,7 +322,9 @@ impl Fork {
             self.has_dated_turns = true;
             return turn >= self.id.as_str();
         }
-        let after = milliseconds(&record["timestamp"]).zip(self.began_ms).map(|(now, began)| now.saturating_sub(began));
+        // Without times, nothing tells a copy from the fork's own records.
+        let Some(began) = self.began_ms else { return true };
+        let after = milliseconds(&record["timestamp"]).map(|now| now.saturating_sub(began));
         !self.has_dated_turns && after.is_some_and(|after| after > COPIED_MS)
     }
 }

@@ -1,6 +1,8 @@
 //! What a tool call did to files, by the tool's name, its arguments and its result.
 //! Agents call the same few tools by many names. A tool that is not known here is counted and not replayed.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::phrases::Phrases;
@@ -635,7 +637,9 @@ fn as_command(kind: &str, args: &Value, result: Option<(&str, bool)>) -> Meaning
         STAT => ("stat", path.map(|path| vec![path])),
         _ => {
             let shown = result.map_or("", |(shown, _)| shown);
-            let has_failed = |path: &str| shown.contains(&format!("{path}: Error"));
+            let of_lines = shown.lines().filter_map(|line| line.split_once(": Error"));
+            let failed: HashSet<&str> = of_lines.map(|(path, _)| path.trim()).collect();
+            let has_failed = |path: &str| failed.contains(path);
             let paths = args.get("paths").and_then(Value::as_array);
             (
                 "cat",

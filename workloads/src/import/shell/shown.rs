@@ -48,13 +48,13 @@ pub(super) fn shown(all: &[&Simple], path: &str, output: &str) -> Option<ShownTe
     let mut printed = lines(&texts(first, true)?)?;
     for simple in rest {
         let next = lines(&texts(simple, false)?)?;
+        // The numbers would be of other lines than the file's.
+        if next.are_numbered && (printed.are_numbered || printed.first != 1) {
+            return None;
+        }
         let of_input = |line: u64| printed.first.saturating_add(line - 1);
         let last = [printed.last, next.last.map(of_input)].into_iter().flatten().min();
-        printed = Lines {
-            first: of_input(next.first),
-            last,
-            are_numbered: printed.are_numbered || next.are_numbered && printed.first == 1,
-        };
+        printed = Lines { first: of_input(next.first), last, are_numbered: printed.are_numbered || next.are_numbered };
     }
     let text = output.strip_suffix('\n').unwrap_or(output);
     let count = text.split('\n').count() as u64;

@@ -248,7 +248,8 @@ pub(super) fn data(arg: &str, most: usize) -> (Vec<u8>, bool) {
         all.extend(bytes);
         if after.starts_with("...") {
             is_cut = true;
-            let length = after.split_once("iov_len=").and_then(|(_, length)| {
+            let own = after.split_once("iov_base=").map_or(after, |(own, _)| own);
+            let length = own.split_once("iov_len=").and_then(|(_, length)| {
                 let digits = length.bytes().take_while(u8::is_ascii_digit).count();
                 length[..digits].parse::<usize>().ok()
             });
