@@ -302,7 +302,7 @@ pub(super) fn aspect(
     db: &Db,
     paths: &PathCache,
     [all, asked]: [&Scope; 2],
-    attr: &Attr,
+    (attr, file): (&Attr, &[u8]),
     aspect: Aspect,
     now: Timestamp,
 ) -> Result<String> {
@@ -321,13 +321,13 @@ pub(super) fn aspect(
         Aspect::Tags => Ok(if tags.is_empty() { "no tags\n".to_owned() } else { tags.replace(',', "\n") + "\n" }),
         Aspect::Ttl => Ok(life + "\n"),
         Aspect::History => {
-            // Earlier events of this inode number belong to another file. Those of its last place belong to the notes
-            // that it has replaced: editors and agents write a new file, and rename it.
+            // Earlier events of this inode number belong to another file. Those of its name belong to the notes that it
+            // has replaced: editors and agents write a new file, and rename it.
             let mut statement = db.statement(
-                "SELECT at, what, dir, name, size, author FROM memory_event WHERE (ino = ?1 AND at >= ?2) OR (dir, name) = \
-                 (SELECT dir, name FROM memory_event WHERE ino = ?1 AND at >= ?2 ORDER BY id DESC LIMIT 1) ORDER BY id DESC",
+                "SELECT at, what, dir, name, size, author FROM memory_event \
+                 WHERE (ino = ?1 AND at >= ?2) OR (dir = ?3 AND name = ?4) ORDER BY id DESC",
             )?;
-            let mut rows = statement.query([signed(attr.ino), attr.btime.0])?;
+            let mut rows = statement.query((signed(attr.ino), attr.btime.0, signed(asked.dir), file))?;
             let (mut text, mut shown) = (String::new(), 0);
             while shown < SHOWN
                 && let Some(row) = rows.next()?

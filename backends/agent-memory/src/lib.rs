@@ -338,7 +338,7 @@ impl AgentMemory {
             let all = self.scope(&db, ROOT)?;
             let asked = self.scope(&db, dir)?;
             let scopes = [&all, &asked];
-            describe::aspect(&db, &self.index.paths, scopes, &attr, aspect, now)?.into_bytes()
+            describe::aspect(&db, &self.index.paths, scopes, (&attr, file), aspect, now)?.into_bytes()
         } else {
             return Ok(None);
         };

@@ -272,3 +272,21 @@ fn a_file_with_a_reused_inode_number_has_no_old_history() {
     // The history of the directory still has its events.
     has(&memory.ask(ROOT, ":history"), &["removed /gone.md"]);
 }
+
+#[test]
+fn a_note_that_is_replaced_by_a_rename_keeps_the_history_of_its_place() {
+    let (_dir, path) = place();
+    let memory = Memory::open(&path, None);
+    memory.write(ROOT, "a.md", "alpha\n");
+    memory.write(ROOT, "other.md", "alpha\n");
+    memory.ask(ROOT, ":stats");
+    memory.pass(DAY);
+    memory.write(ROOT, ".a.md.new", "beta\n");
+    // The index may have seen the new file under its first name.
+    memory.ask(ROOT, ":stats");
+    memory.rename((ROOT, ".a.md.new"), (ROOT, "a.md"));
+    let history = memory.ask(ROOT, "a.md:history");
+    let days: Vec<&str> = history.lines().map(|line| &line[..10]).collect();
+    assert!(history.contains(" /a.md ") && days.first() != days.last(), "{history}");
+    lacks(&history, &["other.md"]);
+}
