@@ -4,7 +4,7 @@ use rundir::SAMPLES;
 use serde::Deserialize;
 
 use super::{Evidence, Found, Reading, pooled, run_gap};
-use crate::summary::Handoffs;
+use crate::summary::{Handoffs, SharedFiles};
 use crate::text::time;
 
 /// A figure of two hosts.
@@ -38,7 +38,17 @@ fn is_untimed(found: &Handoffs) -> bool {
 impl Evidence<'_> {
     pub(super) fn hosts(&self, workload: &str, figure: HostFigure, arm: &str) -> Found {
         let found = match figure {
-            HostFigure::LinesOutside | HostFigure::LostLines => self.lines(workload, figure, arm),
+            HostFigure::LinesOutside => self.lines_outside(workload, arm),
+            // A line that one run has lost is lost, whatever the others say.
+            HostFigure::LostLines => {
+                let of_runs = self.runs.iter().filter_map(|run| run.shared_files(workload, arm));
+                let of_runs: Vec<&SharedFiles> = of_runs.collect();
+                let lost: u64 = of_runs.iter().map(|found| found.lost).sum();
+                let lines: u64 = of_runs.iter().map(|found| found.lines).sum();
+                let passes = of_runs.iter().map(|found| found.passes).sum::<u64>().max(1);
+                let words = format!("{lost} of {lines} lines lost");
+                (!of_runs.is_empty()).then(|| Found::exact(lost as f64 / passes as f64, words, &source(workload)))
+            }
             HostFigure::HandoffMs | HostFigure::LongestHandoffMs => self.handoff_time(workload, figure, arm),
             HostFigure::UnseenNotes => {
                 let of_runs = self.runs.iter().filter_map(|run| run.handoffs(workload, arm));
@@ -59,19 +69,16 @@ impl Evidence<'_> {
         }
     }
 
-    /// The lines of each run. Lines a pass, as runs differ in the number of passes.
-    fn lines(&self, workload: &str, figure: HostFigure, arm: &str) -> Option<Found> {
+    /// Lines a pass that are not in the shared file, of each run, as runs differ in the number of passes.
+    fn lines_outside(&self, workload: &str, arm: &str) -> Option<Found> {
         let of_runs = self.runs.iter().filter_map(|run| run.shared_files(workload, arm));
         let lines = of_runs.map(|found| {
             let words = format!(
                 "of {} lines {} in the file on both hosts, {} in conflict copies, {} on one host, {} lost",
                 found.lines, found.on_both, found.only_in_copies, found.on_one, found.lost
             );
-            let value = match figure {
-                HostFigure::LostLines => found.lost,
-                _ => found.only_in_copies + found.on_one + found.lost,
-            };
-            Reading::exact(value as f64 / found.passes.max(1) as f64, words, &source(workload))
+            let outside = found.only_in_copies + found.on_one + found.lost;
+            Reading::exact(outside as f64 / found.passes.max(1) as f64, words, &source(workload))
         });
         pooled(lines.collect()).map(Found::Value)
     }
