@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use arms::backend::Tools;
 use backends::state::StateFiles;
+use inputs::border;
 use parking_lot::Mutex;
 use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
@@ -164,7 +165,7 @@ impl FileTools {
                 }
                 let mut text = "Files in virtual workspace:".to_owned();
                 for (path, size) in found {
-                    text += &format!("\n  {} ({size} bytes)", one_line(&path));
+                    text += &format!("\n  {} ({size} bytes)", border::line(&path));
                 }
                 if has_more {
                     text += &format!("\n(only {LIST_MAX} files are shown; give `dir`)");
@@ -253,7 +254,7 @@ impl FileTools {
                         break 'files;
                     }
                     let shown: String = line.chars().take(LINE_MAX).collect();
-                    lines.push(format!("{}:{number}:{shown}", one_line(&name)));
+                    lines.push(format!("{}:{number}:{shown}", border::line(&name)));
                 }
             }
         }
@@ -271,18 +272,6 @@ impl FileTools {
         }
         Ok(lines.join("\n"))
     }
-}
-
-/// A path on one line: with `\u000a` and the like for the characters that would begin another.
-fn one_line(path: &str) -> String {
-    let mut line = String::with_capacity(path.len());
-    for c in path.chars() {
-        match c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') {
-            true => line += &format!("\\u{:04x}", u32::from(c)),
-            false => line.push(c),
-        }
-    }
-    line
 }
 
 /// As much of a numbered text as a read shows: whole lines, or the beginning of a first line that is longer.

@@ -33,6 +33,11 @@ pub fn terminal(text: &str) -> Cow<'_, str> {
     shown(text, |c| matches!(c, '\n' | '\t'))
 }
 
+/// For one line of a text that a program or a model reads.
+pub fn line(text: &str) -> Cow<'_, str> {
+    shown(text, |_| false)
+}
+
 /// For a cell of a table in a terminal: one line.
 pub fn terminal_cell(text: &str) -> String {
     terminal(text).replace(['\n', '\t'], " ")
