@@ -88,7 +88,7 @@ fn member(archive: &mut ZipArchive<BufReader<File>>, name: &str, most: u64) -> a
 mod tests {
     use std::io::Seek;
 
-    use workloads::import::detect;
+    use importers::detect;
     use zip::ZipWriter;
     use zip::write::SimpleFileOptions;
 

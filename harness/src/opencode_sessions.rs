@@ -143,13 +143,13 @@ fn entries(dir: &Path) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use workloads::import::detect;
+    use importers::detect;
 
     fn calls(document: &str) -> usize {
         let (importer, sessions) = detect::read(document.as_bytes(), None).unwrap();
         assert_eq!(importer.id(), "opencode");
         let events = sessions.iter().flat_map(|session| &session.events);
-        events.filter(|event| matches!(event, workloads::import::Recorded::Call(_))).count()
+        events.filter(|event| matches!(event, importers::Recorded::Call(_))).count()
     }
 
     const PART: &str = r#"{"type":"tool","callID":"c","tool":"bash","state":{"status":"completed","input":{"command":"ls"},"output":"a\n"}}"#;

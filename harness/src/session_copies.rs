@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use workloads::import::{ImportedSession, Recorded};
+use importers::{ImportedSession, Recorded};
 use workloads::trace::TokenUsage;
 
 /// The answers and calls of the sessions that were read. A copy keeps its time.

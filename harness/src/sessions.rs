@@ -8,12 +8,12 @@ use crate::eval_archive;
 use anyhow::{Context, anyhow};
 use clap::builder::PossibleValuesParser;
 use flate2::read::MultiGzDecoder;
+use importers::{IMPORTERS, ImportedSession, Importer, Recorded, ReportedTotal, claude_code, detect};
 use inputs::files::{self, RECORDING};
 use inputs::sha256_of;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use tempfile::NamedTempFile;
-use workloads::import::{IMPORTERS, ImportedSession, Importer, Recorded, ReportedTotal, claude_code, detect};
 use workloads::trace::TokenUsage;
 
 /// The path that means standard input.

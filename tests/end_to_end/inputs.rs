@@ -198,7 +198,7 @@ fn blocks(scratch: &Scratch) -> Vec<[String; 3]> {
 #[test]
 fn a_recorded_session_is_imported_and_judged_by_the_toml_of_the_docs() {
     let scratch = Scratch::new();
-    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../workloads/src/import/fixtures");
+    let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../workloads/importers/src/fixtures");
     let [out, nonsense, target] = ["mine.trace.jsonl", "nonsense.jsonl", "never.jsonl"]
         .map(|name| scratch.path().join(name).display().to_string());
     let import = |from: &str, to: &str| format!("trace import --format claude-code {from} --out {to}");

@@ -104,7 +104,7 @@ fn an_interrupted_try_says_what_it_stopped_and_leaves_nothing() {
 fn tokens_are_counted_without_a_replay_and_a_session_comes_from_anywhere() {
     let scratch = Scratch::new();
     let dir = scratch.path();
-    let rollout = include_str!("../../workloads/src/import/fixtures/codex-rollout.jsonl");
+    let rollout = include_str!("../../workloads/importers/src/fixtures/codex-rollout.jsonl");
     let codex = written(dir, "home/.codex/sessions/2026/02/01/rollout-1.jsonl", rollout);
     written(dir, "home/.codex/sessions/2026/02/01/other.jsonl", "{}");
     let home = dir.join("home");
@@ -117,7 +117,7 @@ fn tokens_are_counted_without_a_replay_and_a_session_comes_from_anywhere() {
     has(&stdout(&output), &["standard input", "format codex"]);
     let output = ctxbench(["try", "--no-replay"]).arg(home.join(".codex/**/roll*.jsonl")).succeeds();
     has(&stdout(&output), &["format codex"]);
-    let pi = include_str!("../../workloads/src/import/fixtures/pi.jsonl");
+    let pi = include_str!("../../workloads/importers/src/fixtures/pi.jsonl");
     written(dir, "many/a.jsonl", pi);
     written(dir, "many/b.jsonl", rollout);
     written(dir, "many/c.json", "{\"alpha\":1}");

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use importers::{IMPORTERS, TraceOrigin, detect, trace};
 use workloads::compile::compile;
-use workloads::import::{IMPORTERS, TraceOrigin, detect, trace};
 use workloads::trace::{Fidelity, Trace, TraceSource};
 
 use crate::{fuzz, mutation};
@@ -42,7 +42,7 @@ fn provenance() -> TraceOrigin {
 
 #[test]
 fn a_recording_becomes_a_trace_or_is_refused() {
-    let seeds = seeds(&["workloads/src/import/fixtures"], &[".jsonl", ".json", ".md", ".strace"]);
+    let seeds = seeds(&["workloads/importers/src/fixtures"], &[".jsonl", ".json", ".md", ".strace"]);
     let formats = seeds.iter().map(|seed| detect::read(&seed[..], None).unwrap().0.id());
     let formats: std::collections::BTreeSet<&str> = formats.collect();
     assert_eq!(formats.len(), IMPORTERS.len(), "a format without a fixture: {formats:?}");

@@ -12,7 +12,6 @@ pub mod exam;
 pub mod fault;
 pub mod filler;
 pub mod generate;
-pub mod import;
 pub mod model;
 mod notes;
 pub mod path;

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
+use importers::{Blobs, TraceOrigin, trace};
 use jiff::{Span, SpanRelativeTo};
 use reports::prices::{Cache, ModelPrices, Prices};
 use reports::render::{columns, count, number_of, table};
@@ -15,7 +16,6 @@ use workloads::compile::compile;
 use workloads::context::{ContextPolicy, INLINE, context};
 use workloads::conversation::of_trace;
 use workloads::definition::SessionSource;
-use workloads::import::{Blobs, TraceOrigin, trace};
 use workloads::render::{RenderedAgain, rendered_again};
 use workloads::trace::{Fidelity, Trace, TraceSource};
 

@@ -7,11 +7,11 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
+use importers::coverage::Coverage;
+use importers::{ImportedSession, TraceOrigin, trace};
 use inputs::files::{self, TRACE};
 use reports::render::{number_of, put};
 use workloads::compile::{ComparedBytes, CountedCalls, compared, counted};
-use workloads::import::coverage::Coverage;
-use workloads::import::{ImportedSession, TraceOrigin, trace};
 use workloads::render::rendered_again;
 use workloads::script::Script;
 use workloads::trace::{Event, Fidelity, Known, Trace, TraceSource};

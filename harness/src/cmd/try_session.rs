@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow, bail};
 use backends::registry::Registry;
 use clap::{Args, Parser};
+use importers::coverage::Coverage;
+use importers::{ImportedSession, Recorded, TraceOrigin, trace};
 use reports::decide::find;
 use reports::prices::{Prices, ReportedTokens};
 use reports::render::{count, number_of, partial_answer, put};
@@ -14,8 +16,6 @@ use reports::reported::{LedgerEstimate, ModelBill, ReportedCall, bill, estimate}
 use tokens::{Account, Terms};
 use workloads::compile::counted;
 use workloads::conversation::{of_subagents, of_trace};
-use workloads::import::coverage::Coverage;
-use workloads::import::{ImportedSession, Recorded, TraceOrigin, trace};
 use workloads::trace::{Fidelity, TokenUsage, Trace, TraceSource};
 
 use super::format::ScreenFormat;

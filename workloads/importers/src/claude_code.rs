@@ -1,0 +1,877 @@
+//! Importer for Claude Code's session files and `claude -p --output-format stream-json`, one JSON object per line.
+//! An API response spans several lines with the same `message.id`, each with the usage so far.
+//! Resumed and forked files copy history under new `uuid`s, so a call counts once by its `tool_use` id.
+//! Subagents' turns are in `progress.data.message`, in lines with `agentId`, or with `parent_tool_use_id`.
+//! `toolUseResult` is a plain string on error.
+
+use std::collections::{HashMap, HashSet};
+use std::io::BufRead;
+
+use serde_json::Value;
+
+use super::detect::Head;
+use super::json::token_count;
+use super::records::{Damage, each_line};
+use super::roots::is_windows;
+use super::shell::{self, Platform, ShellCommand};
+use super::spill::{Spill, SpilledText};
+use super::{
+    Clock, Hunk, ImportedSession, Importer, Recorded, RecordedCall, RecordedResult, Replacement, ReportedTotal,
+    SeenContent, shell_op, text,
+};
+use inputs::sha256;
+use workloads::trace::{CallError, Extra, Op, TokenUsage};
+
+/// The maximum number of lines that Claude Code's Read returns without a range.
+const READ_LIMIT: u64 = 2000;
+
+/// Claude Code.
+#[derive(Debug)]
+pub struct ClaudeCode;
+
+impl Importer for ClaudeCode {
+    fn id(&self) -> &'static str {
+        "claude-code"
+    }
+
+    fn reads(&self) -> &'static str {
+        "Claude Code session files (`~/.claude/projects/*/*.jsonl`) and `claude -p --output-format stream-json`"
+    }
+
+    fn detects(&self, head: &Head) -> bool {
+        let kinds = ["user", "assistant", "system", "summary", "progress", "file-history-snapshot"];
+        let is_kind = kinds.iter().any(|kind| head.is("type", kind));
+        let is_session = head.has("sessionId") && (head.has("message.content") || head.has("uuid"));
+        // Sessions that were cut down may not name their session.
+        let is_bare = head.has("message.content")
+            && head.has("message.role")
+            && ["uuid", "parentUuid", "cwd"].iter().any(|field| head.has(field));
+        let is_stream = head.has("session_id") && (head.has("message.content") || head.is("subtype", "init"));
+        let is_summary = head.is("type", "summary") && head.has("leafUuid");
+        let is_snapshot = head.is("type", "file-history-snapshot") || head.is("type", "queue-operation");
+        is_kind && (is_session || is_stream || is_bare) || is_summary || is_snapshot
+    }
+
+    fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
+        read(recording, &mut []).map(|session| vec![session])
+    }
+}
+/// Types of records that hold no call and no message.
+const WITHOUT_CALLS: &str = "agent-color agent-name agent-setting ai-title attribution-snapshot \
+    attachment content-replacement custom-title file-history-snapshot frame-link last-prompt marble-origami-commit \
+    marble-origami-snapshot mode permission-mode pr-link progress queue-operation rate_limit_event speculation-accept \
+    stream_event summary system tag task-summary tool_progress tool_use_summary worktree-state";
+
+/// Reads a session file, and the files of its subagents in `SESSION/subagents/`, in the order of time.
+///
+/// # Errors
+/// If no line belongs to a Claude Code session, or a file cannot be read.
+pub fn read(session: &mut dyn BufRead, subagents: &mut [Box<dyn BufRead>]) -> Result<ImportedSession, String> {
+    let mut reader = Reader::default();
+    let mut damage = Damage::default();
+    let mut beside: Vec<(Option<i64>, Value)> = Vec::new();
+    for file in subagents {
+        let mut last = None;
+        damage += each_line(&mut **file, |record| {
+            // A record without a time follows the one before it.
+            last = time(&record).or(last);
+            beside.push((last, record));
+        })?;
+    }
+    beside.sort_by_key(|(time, _)| *time);
+    let mut beside = beside.into_iter().peekable();
+    damage += each_line(session, |record| {
+        if let Some(now) = time(&record) {
+            while let Some((_, earlier)) = beside.next_if(|(time, _)| *time < Some(now)) {
+                reader.line(&earlier);
+            }
+        }
+        reader.line(&record);
+    })?;
+    beside.for_each(|(_, record)| reader.line(&record));
+    reader.session.unreadable_lines = damage.unreadable;
+    reader.session.mended_lines = damage.mended;
+    reader.session.started_ms = reader.clock.0;
+    for (searches, is_fast) in reader.surcharges.values() {
+        reader.session.web_searches = reader.session.web_searches.saturating_add(*searches);
+        reader.session.fast_answers += u64::from(*is_fast);
+    }
+    if reader.session.events.is_empty() {
+        return Err("no line of it is a message of a Claude Code session".to_owned());
+    }
+    if let Err(error) = reader.place_paths() {
+        reader.session.lost = Some(error);
+    }
+    Ok(reader.session)
+}
+
+#[derive(Default)]
+struct Reader {
+    session: ImportedSession,
+    spill: Spill,
+    seen_uuids: HashSet<TextDigest>,
+    /// The index in `events` and the number of each API response, by its message id.
+    responses: HashMap<String, (usize, u64)>,
+    /// Blocks of text and thinking, each with its response.
+    blocks: HashSet<(usize, TextDigest)>,
+    /// The user's messages, each with its time.
+    messages: HashSet<TextDigest>,
+    tools: HashMap<String, Tool>,
+    /// Web searches of a response and whether it was in fast mode, by its index in `events`.
+    surcharges: HashMap<usize, (u64, bool)>,
+    cwd: String,
+    clock: Clock,
+}
+
+/// The first half of a text's SHA-256: a session may have more texts than memory.
+type TextDigest = [u8; 32];
+
+fn digest(text: &str) -> TextDigest {
+    let hex = sha256(text);
+    let mut half = TextDigest::default();
+    half.copy_from_slice(&hex.as_bytes()[..32]);
+    half
+}
+
+/// A call whose result may follow.
+struct Tool {
+    name: String,
+    input: Value,
+    cwd: String,
+    is_answered: bool,
+}
+
+impl Reader {
+    fn line(&mut self, line: &Value) {
+        if let Some(uuid) = text(line, "uuid")
+            && !self.seen_uuids.insert(digest(uuid))
+        {
+            return;
+        }
+        if let Some(cwd) = text(line, "cwd")
+            && cwd != self.cwd
+        {
+            self.session.roots.add(cwd);
+            cwd.clone_into(&mut self.cwd);
+        }
+        let version = text(line, "version").or_else(|| text(line, "claude_code_version"));
+        if let Some(version) = version
+            && self.session.agent.is_empty()
+        {
+            self.session.agent = format!("claude-code {version}");
+        }
+        match text(line, "type") {
+            Some("assistant" | "user") => {
+                let sidechain = line.get("isSidechain").and_then(Value::as_bool);
+                let lane = match (sidechain, text(line, "agentId"), text(line, "parent_tool_use_id")) {
+                    (Some(true), Some(agent), _) => format!("sub:{agent}"),
+                    (Some(true), None, _) => "sub:sidechain".to_owned(),
+                    (_, _, Some(parent)) => format!("sub:{parent}"),
+                    _ => "main".to_owned(),
+                };
+                self.message(line, &lane);
+            }
+            Some("progress") => {
+                let data = &line["data"];
+                if data["message"].is_object() {
+                    let id = text(data, "agentId").or_else(|| text(line, "parentToolUseID"));
+                    let lane = format!("sub:{}", id.unwrap_or("unknown"));
+                    // A turn reported again with more progress is the same turn.
+                    if let Some(uuid) = text(&data["message"], "uuid")
+                        && !self.seen_uuids.insert(digest(uuid))
+                    {
+                        return;
+                    }
+                    self.message(&data["message"], &lane);
+                }
+            }
+            Some("system") => match text(line, "subtype") {
+                Some("compact_boundary") => {
+                    let time = text(line, "timestamp").unwrap_or_default();
+                    let key = digest(&format!("{time}\0compact_boundary"));
+                    if time.is_empty() || self.messages.insert(key) {
+                        let pre_tok = line["compactMetadata"]["preTokens"].as_u64().unwrap_or(0);
+                        self.session.events.push(Recorded::Compact { pre_tok });
+                    }
+                }
+                Some("init") if self.session.model.is_empty() => {
+                    self.session.model = text(line, "model").unwrap_or_default().to_owned();
+                }
+                _ => {}
+            },
+            Some("attachment") if line["isSidechain"].as_bool() != Some(true) => {
+                let added = attached(&line["attachment"]);
+                let images = u64::from(is_image(&line["attachment"]));
+                let time = text(line, "timestamp").unwrap_or_default();
+                self.enters(time, &added, true, images);
+            }
+            Some("result") => self.stated(line),
+            Some(known) if shell::programs::lists(WITHOUT_CALLS, known) => {}
+            other => {
+                let name = other.unwrap_or("none").to_owned();
+                *self.session.unknown_records.entry(name).or_default() += 1;
+            }
+        }
+    }
+
+    fn message(&mut self, line: &Value, lane: &str) {
+        let at = self.at(line);
+        let message = &line["message"];
+        match text(line, "type") {
+            Some("assistant") => self.assistant(line, message, lane, at),
+            Some("user") => self.user(line, message, lane),
+            _ => {}
+        }
+    }
+
+    fn assistant(&mut self, line: &Value, message: &Value, lane: &str, at: u64) {
+        if let Some(model) = text(message, "model")
+            && self.session.model.is_empty()
+            && model != "<synthetic>"
+        {
+            self.session.model = model.to_owned();
+        }
+        let (place, api) = self.response(line, message, lane, at);
+        for block in message["content"].as_array().into_iter().flatten() {
+            let written = text(block, "text").unwrap_or_default();
+            let thought = text(block, "thinking").unwrap_or_default();
+            let hidden = ["signature", "data"].map(|key| text(block, key).unwrap_or_default());
+            let signature = hidden.concat();
+            // Copied history repeats the blocks of a response.
+            let key = (place, digest(&format!("{written}\0{thought}\0{signature}")));
+            if written.len() + thought.len() + signature.len() > 0
+                && self.blocks.insert(key)
+                && let Some(Recorded::Api { text, thinking, thinking_bytes, .. }) = self.session.events.get_mut(place)
+            {
+                text.append(written, &mut self.spill);
+                thinking.append(thought, &mut self.spill);
+                *thinking_bytes += signed_bytes(signature.len() as u64);
+            }
+            if text(block, "type") == Some("tool_use")
+                && let (Some(id), Some(tool)) = (text(block, "id"), text(block, "name"))
+                && !self.tools.contains_key(id)
+            {
+                let input = block["input"].clone();
+                let known =
+                    Tool { name: tool.to_owned(), input: input.clone(), cwd: self.cwd.clone(), is_answered: false };
+                self.tools.insert(id.to_owned(), known);
+                let call = self.call(id, api, lane, tool, input, at);
+                self.session.events.push(Recorded::Call(call));
+            }
+        }
+    }
+
+    /// What `claude -p` states at its end: tokens by model, and dollars, of all queries so far. The lines of answers were
+    /// written when these began, and lack most of the output.
+    fn stated(&mut self, result: &Value) {
+        let models = result["modelUsage"].as_object().into_iter().flatten();
+        let models = models.map(|(model, used)| {
+            let count = |key: &str| token_count(&used[key]);
+            let usage = TokenUsage {
+                uncached: count("inputTokens"),
+                cache_read: count("cacheReadInputTokens"),
+                cache_write_5m: count("cacheCreationInputTokens"),
+                output: count("outputTokens"),
+                ..TokenUsage::default()
+            };
+            // Answers name the model without the size of its context.
+            let model = model.trim_end_matches("[1m]").to_owned();
+            ReportedTotal { model, usage: Some(usage), dollars: None }
+        });
+        let dollars = result["total_cost_usd"].as_f64().filter(|dollars| dollars.is_finite() && *dollars >= 0.0);
+        let all = dollars.map(|_| ReportedTotal { dollars, ..ReportedTotal::default() });
+        self.session.totals = models.chain(all).collect();
+    }
+
+    /// Counts an API response once, although it spans several lines, and keeps the usage of the last line.
+    /// Returns the index of its event, and its number.
+    fn response(&mut self, line: &Value, message: &Value, lane: &str, at: u64) -> (usize, u64) {
+        let (place, number) = self.response_place(line, message, lane, at);
+        let used = &message["usage"];
+        let searches = token_count(&used["server_tool_use"]["web_search_requests"]);
+        let is_fast = text(used, "speed") == Some("fast");
+        if searches > 0 || is_fast {
+            // A later line of the response has the count so far.
+            self.surcharges.insert(place, (searches, is_fast));
+        }
+        (place, number)
+    }
+
+    fn response_place(&mut self, line: &Value, message: &Value, lane: &str, at: u64) -> (usize, u64) {
+        let usage = usage(&message["usage"]);
+        let id = text(message, "id").or_else(|| text(line, "requestId"));
+        let id = id.unwrap_or_default();
+        if let Some((place, number)) = self.responses.get(id)
+            && !id.is_empty()
+        {
+            if let Some(Recorded::Api { usage: known, .. }) = self.session.events.get_mut(*place)
+                && usage.output >= known.output
+            {
+                *known = usage;
+            }
+            return (*place, *number);
+        }
+        let number = self.responses.len() as u64;
+        let key = if id.is_empty() { format!("unnamed {number}") } else { id.to_owned() };
+        let place = self.session.events.len();
+        self.responses.insert(key, (place, number));
+        self.session.events.push(Recorded::Api {
+            at,
+            usage,
+            model: text(message, "model").filter(|model| *model != "<synthetic>").unwrap_or_default().to_owned(),
+            lane: lane.to_owned(),
+            text: SpilledText::default(),
+            thinking: SpilledText::default(),
+            thinking_bytes: 0,
+        });
+        (place, number)
+    }
+
+    fn call(&mut self, id: &str, api: u64, lane: &str, tool: &str, input: Value, at: u64) -> RecordedCall {
+        let op = op(tool, &input);
+        let named = ["file_path", "path", "notebook_path"].into_iter().find_map(|key| text(&input, key));
+        let path = match (op, named) {
+            (Op::Read | Op::Write | Op::Edit, Some(path)) => Some(self.absolute(&self.cwd, path)),
+            // A search or list without a path refers to the current directory.
+            (Op::Search | Op::List, path) => Some(match path {
+                Some(path) => self.absolute(&self.cwd, path),
+                None if self.cwd.is_empty() => ".".to_owned(),
+                None => self.cwd.clone(),
+            }),
+            _ => None,
+        };
+        let platform = match tool {
+            "Bash" => Some(Platform::Posix),
+            "PowerShell" => Some(Platform::PowerShell),
+            _ => None,
+        };
+        // The result of a command in the background is not its end.
+        let is_done = input["run_in_background"].as_bool() != Some(true);
+        let shell = platform.filter(|_| is_done).and_then(|platform| {
+            let command = ShellCommand { line: text(&input, "command")?.to_owned(), cwd: self.cwd.clone(), platform };
+            Some(self.spill.keep(command))
+        });
+        let range = (op == Op::Read)
+            .then(|| {
+                let first = input["offset"].as_u64();
+                let count = input["limit"].as_u64();
+                (first.is_some() || count.is_some()).then(|| (first.unwrap_or(1).max(1), count.unwrap_or(READ_LIMIT)))
+            })
+            .flatten();
+        let args = match input {
+            Value::Object(fields) => fields,
+            other => Extra::from_iter([("input".to_owned(), other)]),
+        };
+        let args = self.spill.keep(Value::Object(args).to_string());
+        RecordedCall {
+            lane: lane.to_owned(),
+            path,
+            range,
+            args,
+            shell,
+            recursive: tool == "Glob",
+            ..RecordedCall::new(id.to_owned(), api, tool, op, at)
+        }
+    }
+
+    fn user(&mut self, line: &Value, message: &Value, lane: &str) {
+        let content = &message["content"];
+        let time = text(line, "timestamp").unwrap_or_default();
+        if let Some(said) = content.as_str() {
+            if lane == "main" {
+                self.enters(time, said, false, 0);
+            }
+            return;
+        }
+        for block in content.as_array().into_iter().flatten() {
+            match text(block, "type") {
+                Some("tool_result") => {
+                    self.result(line, block);
+                    let shown = block["content"].as_array().into_iter().flatten();
+                    let images = shown.filter(|part| is_image(part)).count() as u64;
+                    if lane == "main" && images > 0 {
+                        let id = text(block, "tool_use_id").unwrap_or_default();
+                        let key = digest(&format!("images of {id}"));
+                        if self.messages.insert(key) {
+                            self.add_text("", true, images);
+                        }
+                    }
+                }
+                Some("text") if lane == "main" => {
+                    self.enters(time, text(block, "text").unwrap_or_default(), false, 0);
+                }
+                Some("image") if lane == "main" => {
+                    let source = block["source"].to_string();
+                    let key = digest(&format!("{time}\0{source}"));
+                    if time.is_empty() || self.messages.insert(key) {
+                        self.add_text("", true, 1);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A message of the user, or text that the client adds. Copied history repeats it with its time.
+    fn enters(&mut self, time: &str, said: &str, by_client: bool, images: u64) {
+        let key = digest(&format!("{time}\0{said}"));
+        if (!by_client || !said.is_empty() || images > 0) && (time.is_empty() || self.messages.insert(key)) {
+            self.add_text(said, by_client, images);
+        }
+    }
+
+    fn add_text(&mut self, added: &str, by_client: bool, images: u64) {
+        let text = self.spill.keep(added.to_owned());
+        self.session.events.push(Recorded::User { text, by_client, images });
+    }
+
+    fn result(&mut self, line: &Value, block: &Value) {
+        let Some(id) = text(block, "tool_use_id") else {
+            return;
+        };
+        let Some(tool) = self.tools.get_mut(id) else {
+            return;
+        };
+        if std::mem::replace(&mut tool.is_answered, true) {
+            return;
+        }
+        let (name, cwd) = (tool.name.clone(), tool.cwd.clone());
+        let input = tool.input.take();
+        let shown = shown(&block["content"]);
+        let structured = &line["toolUseResult"];
+        let failed = block["is_error"].as_bool() == Some(true) || structured.is_string();
+        let err = failed.then(|| error(structured.as_str().unwrap_or(&shown)));
+        let seen = if failed { SeenContent::Nothing } else { self.seen(&name, &input, &cwd, structured, &shown) };
+        if !failed {
+            self.named_directories(&name, &input, &cwd, structured);
+        }
+        self.session.events.push(Recorded::Result(RecordedResult {
+            id: id.to_owned(),
+            err,
+            shown: self.spill.keep(shown),
+            seen: self.spill.keep(seen),
+        }));
+    }
+
+    /// Adds the directories that a call names to the roots.
+    fn named_directories(&mut self, tool: &str, input: &Value, cwd: &str, structured: &Value) {
+        match (tool, text(input, "path"), text(input, "command")) {
+            ("Grep" | "Glob" | "LS", Some(path), _) => {
+                let path = self.absolute(cwd, path);
+                self.session.roots.add(&path);
+            }
+            ("Bash", _, Some(line)) => {
+                let command = ShellCommand { line: line.to_owned(), cwd: cwd.to_owned(), platform: Platform::Posix };
+                for dir in shell::operations(&command, "", true).dirs {
+                    self.session.roots.add(&dir);
+                }
+            }
+            _ => {}
+        }
+        if let Some(path) = text(structured, "worktreePath") {
+            self.session.roots.add(path);
+        }
+    }
+
+    /// What a result shows. Paths are absolute here; [`Self::place_paths`] gives them their places.
+    fn seen(&self, tool: &str, input: &Value, cwd: &str, structured: &Value, shown: &str) -> SeenContent {
+        let path_of = |value: &Value, key: &str| text(value, key).map(|path| self.absolute(cwd, path));
+        match tool {
+            "Read" => self.seen_read(input, cwd, structured, shown),
+            "Write" => {
+                let path = path_of(structured, "filePath").or_else(|| path_of(input, "file_path"));
+                let content = text(structured, "content").or_else(|| text(input, "content"));
+                let (Some(path), Some(content)) = (path, content.map(str::to_owned)) else {
+                    return SeenContent::Nothing;
+                };
+                let before = text(structured, "originalFile").map(str::to_owned);
+                let existed = match text(structured, "type") {
+                    Some(kind) => kind == "update",
+                    None => shown.contains("has been updated"),
+                };
+                if existed && before.is_none() {
+                    SeenContent::Replaced { path, content }
+                } else {
+                    SeenContent::Written { path, before, content }
+                }
+            }
+            "Edit" | "MultiEdit" => {
+                let path = path_of(structured, "filePath").or_else(|| path_of(input, "file_path"));
+                let replacements: Vec<Replacement> = match input["edits"].as_array() {
+                    Some(edits) => edits.iter().filter_map(replacement).collect(),
+                    None => replacement(input).into_iter().collect(),
+                };
+                let Some(path) = path.filter(|_| !replacements.is_empty()) else {
+                    return SeenContent::Nothing;
+                };
+                let before = ["originalFile", "originalFileContents"].into_iter().find_map(|key| text(structured, key));
+                match before {
+                    Some(before) => edited(path, before, replacements),
+                    None => SeenContent::Patched { path, replacements, hunks: hunks(&structured["structuredPatch"]) },
+                }
+            }
+            "NotebookEdit" => {
+                let path = path_of(structured, "notebook_path").or_else(|| path_of(input, "notebook_path"));
+                let before = text(structured, "original_file");
+                match (path, before, text(structured, "updated_file")) {
+                    (Some(path), Some(before), Some(after)) if !before.is_empty() => {
+                        let whole = Replacement { old: before.to_owned(), new: after.to_owned(), all: false };
+                        SeenContent::Edited { path, before: Some(before.to_owned()), replacements: vec![whole] }
+                    }
+                    _ => SeenContent::Nothing,
+                }
+            }
+            "Grep" | "Glob" => {
+                let mut files: Vec<&str> =
+                    structured["filenames"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+                if files.is_empty() && text(structured, "mode") == Some("content") {
+                    let content = text(structured, "content").unwrap_or_default();
+                    files.extend(content.lines().filter_map(grep_file));
+                }
+                let files = files.into_iter().map(|path| self.absolute(cwd, path));
+                SeenContent::Listed(files.collect())
+            }
+            _ => SeenContent::Nothing,
+        }
+    }
+
+    fn seen_read(&self, input: &Value, cwd: &str, structured: &Value, shown: &str) -> SeenContent {
+        let file = &structured["file"];
+        let path = text(file, "filePath").or_else(|| text(input, "file_path"));
+        let Some(path) = path.map(|path| self.absolute(cwd, path)) else {
+            return SeenContent::Nothing;
+        };
+        if let Some(content) = text(file, "content") {
+            let start = file["startLine"].as_u64().unwrap_or(1);
+            let lines = content.matches('\n').count() as u64 + 1;
+            let total_lines = file["totalLines"].as_u64().unwrap_or(lines);
+            return if start <= 1 && lines == total_lines {
+                SeenContent::Whole { path, content: content.to_owned() }
+            } else {
+                SeenContent::Part { path, content: content.to_owned(), total_lines }
+            };
+        }
+        // A subagent's results have no structure, only the displayed lines with numbers.
+        let numbered: Vec<(u64, &str)> = shown.lines().filter_map(numbered_line).collect();
+        let Some((last, _)) = numbered.last() else {
+            return SeenContent::Nothing;
+        };
+        let total_lines = *last;
+        let lines: Vec<&str> = numbered.into_iter().map(|(_, text)| text).collect();
+        SeenContent::Part { path, content: lines.join("\n"), total_lines }
+    }
+
+    fn absolute(&self, cwd: &str, path: &str) -> String {
+        self.session.roots.absolute(cwd, path)
+    }
+
+    /// Gives each path its place in the workspace. All roots are known only after the last line. A call is outside if its
+    /// path or that of its result is.
+    fn place_paths(&mut self) -> Result<(), String> {
+        let session = &mut self.session;
+        let roots = &mut session.roots;
+        let mut outside: HashSet<String> = HashSet::new();
+        for event in &mut session.events {
+            match event {
+                Recorded::Call(call) => {
+                    let path = call.path.take();
+                    call.path = path.as_ref().and_then(|path| roots.place(path));
+                    if path.is_some() && call.path.is_none() {
+                        outside.insert(call.id.clone());
+                    }
+                }
+                Recorded::Result(result) => {
+                    let mut seen = result.seen.load()?;
+                    if let SeenContent::Listed(paths) = &mut seen {
+                        let placed = paths.iter().filter_map(|path| roots.place(path));
+                        *paths = placed.filter(|path| path != ".").collect();
+                    } else if let Some(path) = seen.path_mut() {
+                        let place = roots.place(path).filter(|_| !outside.contains(&result.id));
+                        match place {
+                            Some(place) => *path = place,
+                            None => {
+                                outside.insert(result.id.clone());
+                                seen = SeenContent::Nothing;
+                            }
+                        }
+                    } else {
+                        continue;
+                    }
+                    result.seen = self.spill.keep(seen);
+                }
+                Recorded::User { .. } | Recorded::Api { .. } | Recorded::Compact { .. } => {}
+            }
+        }
+        for event in &mut session.events {
+            if let Recorded::Call(call) = event
+                && outside.contains(&call.id)
+            {
+                call.path = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Milliseconds since the first line that has a time.
+    fn at(&mut self, line: &Value) -> u64 {
+        self.clock.at(time(line))
+    }
+}
+
+fn op(tool: &str, input: &Value) -> Op {
+    match tool {
+        "Read" | "NotebookRead" => Op::Read,
+        "Write" => Op::Write,
+        "Edit" | "MultiEdit" | "NotebookEdit" => Op::Edit,
+        "Grep" => Op::Search,
+        "Glob" | "LS" => Op::List,
+        "Bash" => shell_op(text(input, "command").unwrap_or_default()),
+        "BashOutput" | "KillShell" | "KillBash" | "PowerShell" => Op::Exec,
+        "TodoWrite" | "TodoRead" | "ExitPlanMode" | "EnterPlanMode" | "TaskCreate" | "TaskUpdate" | "TaskList"
+        | "TaskGet" | "AskUserQuestion" => Op::Plan,
+        "WebFetch" | "WebSearch" => Op::Net,
+        "Task" | "Agent" | "Skill" => Op::Agent,
+        _ => Op::Other,
+    }
+}
+
+fn usage(usage: &Value) -> TokenUsage {
+    let count = |key: &str| usage[key].as_u64().unwrap_or(0);
+    let split = &usage["cache_creation"];
+    let hour = split["ephemeral_1h_input_tokens"].as_u64().unwrap_or(0);
+    TokenUsage {
+        uncached: count("input_tokens"),
+        cache_read: count("cache_read_input_tokens"),
+        cache_write_5m: count("cache_creation_input_tokens").saturating_sub(hour),
+        cache_write_1h: hour,
+        output: count("output_tokens"),
+        reasoning: 0,
+    }
+}
+
+/// Bytes of thinking that a signature of this length encrypts, in base64 after a header. The header is of the sessions that
+/// show all their thinking (233) and of those that hide it (about 350).
+fn signed_bytes(signature: u64) -> u64 {
+    const HEADER: u64 = 300;
+    signature.saturating_sub(HEADER) / 4 * 3
+}
+
+/// Attachments that the client shows to the user only.
+const NOT_FOR_THE_MODEL: &str =
+    "auto_mode command_permissions hook_cancelled hook_non_blocking_error hook_system_message";
+
+/// The fields of an attachment whose texts the client adds to the context.
+const ATTACHED: [&str; 14] = [
+    "content",
+    "file",
+    "text",
+    "subject",
+    "description",
+    "status",
+    "prompt",
+    "snippet",
+    "stdout",
+    "diagnostics",
+    "message",
+    "addedBlocks",
+    "addedLines",
+    "addedNames",
+];
+
+/// The text that an attachment adds to the context.
+fn attached(attachment: &Value) -> String {
+    if text(attachment, "type").is_some_and(|kind| shell::programs::lists(NOT_FOR_THE_MODEL, kind)) {
+        return String::new();
+    }
+    let mut added = String::new();
+    // What `content` holds is what the hook printed.
+    let has_content = attachment["content"].as_str().is_some_and(|text| !text.is_empty());
+    let fields = ATTACHED.iter().filter(|field| !has_content || **field != "stdout");
+    fields.for_each(|field| add_texts(&attachment[*field], &mut added));
+    added
+}
+
+/// Adds the texts of a value, one a line.
+fn add_texts(value: &Value, added: &mut String) {
+    match value {
+        Value::String(text) => {
+            added.push_str(text);
+            added.push('\n');
+        }
+        Value::Array(values) => values.iter().for_each(|value| add_texts(value, added)),
+        Value::Object(_) => ATTACHED.iter().for_each(|field| add_texts(&value[*field], added)),
+        _ => {}
+    }
+}
+
+/// Whether a block, or an attached file, is an image.
+fn is_image(block: &Value) -> bool {
+    let kind = text(block, "type");
+    kind == Some("image") || kind == Some("file") && text(&block["content"], "type") == Some("image")
+}
+
+/// An edit whose content before is known.
+fn edited(path: String, before: &str, replacements: Vec<Replacement>) -> SeenContent {
+    SeenContent::Edited { path, before: Some(before.to_owned()), replacements }
+}
+
+fn hunks(patch: &Value) -> Vec<Hunk> {
+    let hunks = patch.as_array().into_iter().flatten();
+    hunks
+        .filter_map(|hunk| {
+            let lines = hunk["lines"].as_array()?.iter().filter_map(Value::as_str);
+            Some(Hunk { first: hunk["oldStart"].as_u64()?.max(1), lines: lines.map(str::to_owned).collect() })
+        })
+        .collect()
+}
+
+fn replacement(edit: &Value) -> Option<Replacement> {
+    Some(Replacement {
+        old: text(edit, "old_string")?.to_owned(),
+        new: text(edit, "new_string")?.to_owned(),
+        all: edit["replace_all"].as_bool() == Some(true),
+    })
+}
+
+/// The text of a result block, which is a string or a list of text blocks.
+fn shown(content: &Value) -> String {
+    match content {
+        Value::String(text) => text.clone(),
+        Value::Array(blocks) => {
+            let texts = blocks.iter().filter_map(|block| text(block, "text"));
+            texts.collect::<Vec<_>>().join("\n")
+        }
+        _ => String::new(),
+    }
+}
+
+fn error(message: &str) -> CallError {
+    let says = |part: &str| message.contains(part);
+    if says("user doesn't want") || says("user rejected") {
+        CallError::Rejected
+    } else if says("does not exist") {
+        CallError::NotFound
+    } else if says("String to replace not found") {
+        CallError::NoMatch
+    } else if says("matches of the string to replace") {
+        CallError::MultiMatch
+    } else if says("has not been read yet") || says("has been modified since") {
+        CallError::Stale
+    } else if says("Exit code") {
+        CallError::Exit
+    } else {
+        CallError::Other
+    }
+}
+
+/// The file in a line of `grep -n` output: `path:12:text`, or `path-12-text` around a match.
+fn grep_file(line: &str) -> Option<&str> {
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    let drive = if is_windows(line) { 2 } else { 0 };
+    let (path, rest) = line[drive..].split_once(':')?;
+    let path = &line[..drive + path.len()];
+    let (number, _) = rest.split_once(':')?;
+    // A Windows path may contain spaces; elsewhere a space tells text from a path.
+    let has_space = drive == 0 && path.contains(char::is_whitespace);
+    (is_number(number) && !path.is_empty() && !has_space).then_some(path)
+}
+
+/// Number and text of a line in Read's format: the number, right-aligned before an arrow or alone before a tab.
+fn numbered_line(line: &str) -> Option<(u64, &str)> {
+    let (number, text) = line.split_once(['→', '\t'])?;
+    Some((number.trim().parse().ok()?, text))
+}
+
+/// The time of a record, in milliseconds since 1970.
+fn time(record: &Value) -> Option<i64> {
+    let time = text(record, "timestamp")?;
+    Some(time.parse::<jiff::Timestamp>().ok()?.as_millisecond())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn traps() -> ImportedSession {
+        read(&mut include_bytes!("fixtures/claude-code-traps.jsonl").as_slice(), &mut []).unwrap()
+    }
+
+    #[test]
+    fn a_response_over_several_lines_counts_once_with_its_last_usage() {
+        let session = traps();
+        let apis = session.events.iter().filter_map(|event| match event {
+            Recorded::Api { usage, .. } => Some(*usage),
+            _ => None,
+        });
+        let apis: Vec<_> = apis.collect();
+        assert_eq!(apis.len(), 6, "m1 to m6, m5 by the subagent");
+        let expected = TokenUsage {
+            uncached: 10,
+            cache_read: 100,
+            cache_write_5m: 20,
+            cache_write_1h: 10,
+            output: 9,
+            reasoning: 0,
+        };
+        assert_eq!(apis[0], expected);
+    }
+
+    #[test]
+    fn copied_history_counts_once_and_broken_lines_are_counted() {
+        let session = traps();
+        let users = session.events.iter();
+        let users = users.filter(|event| matches!(event, Recorded::User { .. }));
+        assert_eq!(users.count(), 1);
+        assert_eq!(session.unreadable_lines, 1);
+    }
+
+    #[test]
+    fn a_subagent_has_a_lane_of_its_own() {
+        let session = traps();
+        let others = session.calls().filter(|call| call.lane != "main");
+        let others: Vec<_> = others.map(|call| (&*call.id, &*call.lane)).collect();
+        assert_eq!(others, [("t7", "sub:a7")]);
+    }
+
+    #[test]
+    fn the_importer_extracts_file_content_from_results() {
+        let session = traps();
+        let seen = session.results().map(|result| (&*result.id, result));
+        let seen: HashMap<_, _> = seen.collect();
+        assert!(matches!(seen["t1"].seen.load().unwrap(), SeenContent::Whole { path, .. } if path == "src/main.go"));
+        assert_eq!(seen["t2"].seen.load().unwrap(), SeenContent::Listed(vec!["docs/a.md".to_owned()]));
+        assert_eq!(seen["t5"].err, Some(CallError::NotFound));
+        assert_eq!(seen["t6"].err, Some(CallError::NoMatch));
+        let part = SeenContent::Part {
+            path: "docs/a.md".to_owned(),
+            content: "line two\na secret".to_owned(),
+            total_lines: 3,
+        };
+        assert_eq!(seen["t7"].seen.load().unwrap(), part);
+        let written = seen["t8"].seen.load().unwrap();
+        assert!(matches!(written, SeenContent::Written { before: None, .. }));
+        assert_eq!(seen["t9"].seen.load().unwrap(), SeenContent::Nothing, "outside the workspace");
+    }
+
+    #[test]
+    fn errors_and_lines_of_grep_are_told_apart() {
+        let many = "Error: Found 3 matches of the string to replace";
+        for (message, expected) in [
+            (many, CallError::MultiMatch),
+            ("Error: File has not been read yet.", CallError::Stale),
+            ("Error: The user doesn't want to proceed", CallError::Rejected),
+            ("Error: Exit code 1", CallError::Exit),
+        ] {
+            assert_eq!(error(message), expected);
+        }
+        assert_eq!(grep_file("a/b.go:12:text: more"), Some("a/b.go"));
+        assert_eq!(grep_file("some text: not a file: 12:"), None);
+        assert_eq!(grep_file("no"), None);
+    }
+
+    #[test]
+    fn a_file_without_a_session_is_refused() {
+        assert!(read(&mut "".as_bytes(), &mut []).is_err());
+        assert!(read(&mut "{\"type\":\"summary\"}\nnonsense\n".as_bytes(), &mut []).is_err());
+    }
+}

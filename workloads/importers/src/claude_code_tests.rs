@@ -1,0 +1,575 @@
+//! Sessions of Claude Code as its versions write them, in our own words.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::coverage::Coverage;
+use super::{ImportedSession, Recorded, TraceOrigin, claude_code, trace};
+use workloads::compile::{compared, compile};
+use workloads::script::{CallKind, FileOp, Script};
+use workloads::trace::{Effect, Event, Fidelity, Trace, TraceSource};
+
+/// A session that is written line by line.
+#[derive(Default)]
+struct Session {
+    lines: Vec<Value>,
+    cwd: String,
+}
+
+impl Session {
+    fn new(cwd: &str) -> Self {
+        let cwd = cwd.to_owned();
+        let lines = Vec::new();
+        Self { lines, cwd }
+    }
+
+    fn line(&mut self, mut line: Value) -> &mut Self {
+        let number = self.lines.len();
+        line["uuid"] = format!("u{number}").into();
+        line["cwd"] = self.cwd.as_str().into();
+        line["version"] = "2.1.200".into();
+        line["timestamp"] = format!("2026-01-01T00:{:02}:{:02}Z", number / 60, number % 60).into();
+        self.lines.push(line);
+        self
+    }
+
+    /// A call and its result.
+    fn call(&mut self, tool: &str, input: Value, shown: &str, structured: Value) -> &mut Self {
+        let id = format!("t{}", self.lines.len());
+        let usage = json!({"input_tokens": 10, "output_tokens": 5});
+        let call = json!({"type": "tool_use", "id": id, "name": tool, "input": input});
+        self.line(json!({"type": "assistant", "message": {"id": format!("m{id}"), "content": [call], "usage": usage}}));
+        let failed = structured.is_string();
+        let result = json!({"type": "tool_result", "tool_use_id": id, "content": shown, "is_error": failed});
+        self.line(json!({"type": "user", "message": {"content": [result]}, "toolUseResult": structured}))
+    }
+
+    fn read(&mut self, path: &str, content: &str) -> &mut Self {
+        let lines = content.split('\n').count();
+        self.call(
+            "Read",
+            json!({"file_path": path}),
+            "",
+            json!({"file": {"filePath": path, "content": content, "startLine": 1, "totalLines": lines}}),
+        )
+    }
+
+    fn read_part(&mut self, path: &str, first: u64, content: &str, total: u64) -> &mut Self {
+        let count = content.split('\n').count();
+        self.call(
+            "Read",
+            json!({"file_path": path, "offset": first, "limit": count}),
+            "",
+            json!({"file": {"filePath": path, "content": content, "startLine": first, "totalLines": total}}),
+        )
+    }
+
+    fn write(&mut self, path: &str, content: &str) -> &mut Self {
+        self.call(
+            "Write",
+            json!({"file_path": path, "content": content}),
+            "",
+            json!({"type": "create", "filePath": path, "content": content, "originalFile": null}),
+        )
+    }
+
+    /// An edit whose original is not recorded.
+    fn edit(&mut self, path: &str, old: &str, new: &str, hunks: Value) -> &mut Self {
+        self.call(
+            "Edit",
+            json!({"file_path": path, "old_string": old, "new_string": new}),
+            "",
+            json!({"filePath": path, "originalFile": null, "structuredPatch": hunks}),
+        )
+    }
+
+    fn bash(&mut self, command: &str, output: &str) -> &mut Self {
+        self.call("Bash", json!({ "command": command }), output, json!({"stdout": output, "stderr": ""}))
+    }
+
+    fn text(&self) -> String {
+        let lines = self.lines.iter().map(|line| format!("{line}\n"));
+        lines.collect()
+    }
+
+    fn imported(&self) -> ImportedSession {
+        claude_code::read(&mut self.text().as_bytes(), &mut []).unwrap()
+    }
+
+    /// The trace, its script, and the causes of calls that are not replayed.
+    fn replayed(&self) -> (Trace, Script, Vec<String>) {
+        replayed(&self.imported())
+    }
+}
+
+fn replayed(session: &ImportedSession) -> (Trace, Script, Vec<String>) {
+    let source = TraceSource {
+        format: "claude-code".to_owned(),
+        repo: None,
+        commit: None,
+        path: "s.jsonl".to_owned(),
+        sha256: "0".to_owned(),
+        licence: None,
+    };
+    let id = "s".to_owned();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("s.trace.jsonl");
+    let (trace, blobs) = trace(session, &TraceOrigin { id, source }, Fidelity::Content).unwrap();
+    std::fs::create_dir(dir.path().join("blobs")).unwrap();
+    for (digest, bytes) in blobs {
+        std::fs::write(dir.path().join("blobs").join(digest), bytes).unwrap();
+    }
+    let text = trace.to_jsonl().unwrap();
+    let trace = Trace::parse(Path::new("s"), &text).unwrap();
+    let (script, bytes) = compared(&file, &trace).unwrap();
+    assert_eq!(bytes.reads, bytes.equal_reads);
+    let causes = Coverage::of(&trace).causes;
+    let causes = causes.into_iter().map(|(cause, count)| format!("{count} {cause}"));
+    (trace, script, causes.collect())
+}
+
+/// The content of a file after all calls.
+fn content(script: &Script, path: &str) -> Option<String> {
+    let mut model = workloads::model::ReferenceModel::of(script);
+    for op in script.calls.iter().flat_map(|call| &call.ops) {
+        model.apply(op);
+    }
+    let path = workloads::path::WorkspacePath::new(path).unwrap();
+    let bytes = model.file(&path)?;
+    Some(String::from_utf8_lossy(bytes).into_owned())
+}
+
+fn paths(session: &ImportedSession) -> Vec<Option<&str>> {
+    session.calls().map(|call| call.path.as_deref()).collect()
+}
+
+#[test]
+fn history_under_new_uuids_counts_once() {
+    let mut once = Session::new("/p");
+    once.line(json!({"type": "user", "message": {"content": "Mend it."}}));
+    once.line(json!({"type": "assistant", "message": {"id": "m0", "content": [{"type": "text", "text": "I look."}], "usage": {"output_tokens": 3}}}));
+    once.read("/p/a", "one\n").write("/p/b", "two\n");
+    let mut twice = once.text();
+    let copied = once.lines.iter().map(|line| {
+        let mut line = line.clone();
+        line["uuid"] = format!("copy-{}", line["uuid"]).into();
+        line["sessionId"] = "fork".into();
+        format!("{line}\n")
+    });
+    twice.extend(copied);
+    let expected = format!("{:?}", once.imported().events);
+    let session = claude_code::read(&mut twice.as_bytes(), &mut []).unwrap();
+    assert_eq!(format!("{:?}", session.events), expected);
+    assert_eq!(session.calls().count(), 2);
+}
+
+#[test]
+fn an_edit_without_the_original_is_placed_by_its_patch() {
+    let lines: Vec<String> = (1..=400).map(|n| format!("\tline {n}")).collect();
+    let part = lines[99..120].join("\n");
+    let mut session = Session::new("/p");
+    session.read_part("/p/big", 100, &part, 401);
+    // The text occurs many times; the place says which one. Tabs are shown as two spaces.
+    session.edit(
+        "/p/big",
+        "line 1",
+        "LINE 1",
+        json!([{"oldStart": 104, "lines": ["   line 104", "-  line 105", "+  LINE 105", "   line 106"]}]),
+    );
+    // A place that no read has shown.
+    session.edit(
+        "/p/big",
+        "\tline 300\n",
+        "\tx\n\ty\n",
+        json!([{"oldStart": 299, "lines": ["   line 299", "-  line 300", "+  x", "+  y", "   line 301"]}]),
+    );
+    session.read_part("/p/big", 299, "\tline 299\n\tx\n\ty\n\tline 301", 402);
+    let (trace, script, causes) = session.replayed();
+    assert_eq!(causes, [""; 0]);
+    let after = content(&script, "big").unwrap();
+    let after: Vec<&str> = after.split('\n').collect();
+    assert_eq!(after.len(), 402);
+    assert_eq!((after[99], after[104], after[118]), ("\tline 100", "\tLINE 105", "\tline 119"));
+    assert_eq!(after[298..302], ["\tline 299", "\tx", "\ty", "\tline 301"]);
+    let coverage = Coverage::of(&trace);
+    assert_eq!(coverage.read_bytes, coverage.read_bytes_equal);
+    assert_eq!((coverage.edits, coverage.edits_equal), (2, 2));
+    assert!(!trace.events.iter().any(|event| matches!(event, Event::Ext(_))));
+}
+
+#[test]
+fn an_edit_of_a_file_that_a_program_has_changed_is_placed_after_that_change() {
+    let mut session = Session::new("/p");
+    session.read("/p/a", "one\ntwo\nthree\n");
+    session.edit("/p/a", "2", "zwei", json!([{"oldStart": 1, "lines": [" one", "-2", "+zwei", " three"]}]));
+    session.read("/p/a", "one\nzwei\nthree\n");
+    let (trace, script, causes) = session.replayed();
+    assert_eq!(causes, [""; 0]);
+    assert_eq!(content(&script, "a").unwrap(), "one\nzwei\nthree\n");
+    let changes = trace.events.iter().filter(|event| matches!(event, Event::Ext(_)));
+    assert_eq!(changes.count(), 1);
+}
+
+#[test]
+fn a_write_of_a_file_without_its_original_does_not_remove_it() {
+    let mut session = Session::new("/p");
+    session.call(
+        "Write",
+        json!({"file_path": "/p/a", "content": "new"}),
+        "",
+        json!({"type": "update", "filePath": "/p/a", "content": "new", "originalFile": null}),
+    );
+    let (trace, script, _) = session.replayed();
+    assert_eq!(trace.files.len(), 1);
+    assert_eq!(content(&script, "a").unwrap(), "new");
+    assert_eq!(script.timed_calls(), [(CallKind::Write, 1)].into());
+}
+
+#[test]
+fn an_edit_of_a_notebook_is_replayed_if_both_contents_are_recorded() {
+    let mut session = Session::new("/p");
+    let input = json!({"notebook_path": "/p/n.ipynb", "new_source": "x"});
+    session.call(
+        "NotebookEdit",
+        input.clone(),
+        "",
+        json!({"notebook_path": "/p/n.ipynb", "original_file": "{\"a\":1}", "updated_file": "{\"a\":2}"}),
+    );
+    session.call("NotebookEdit", input, "", json!({"notebook_path": "/p/n.ipynb"}));
+    let (_, script, causes) = session.replayed();
+    assert_eq!(content(&script, "n.ipynb").unwrap(), "{\"a\":2}");
+    assert_eq!(causes, ["1 an effect that the recording does not show"]);
+}
+
+#[test]
+fn directories_that_lines_and_calls_name_are_roots() {
+    let mut session = Session::new("/home/u/p/sub");
+    session.read("/home/u/p/sub/a", "a");
+    session.cwd = "/home/u/p".to_owned();
+    session.read("/home/u/p/b", "b").read("sub/a", "a");
+    session.cwd = "/home/u/tree".to_owned();
+    session.read("c", "c");
+    session.read("/private/tmp/x", "x").read("/home/u/.claude/plans/p.md", "p");
+    session.bash("cd /srv/other && cat d", "d\n").read("/srv/other/e", "e");
+    session.read("/etc/passwd", "no").read("/home/u/else/f", "no");
+    let (_, script, causes) = session.replayed();
+    assert_eq!(causes, ["2 a path outside the session's directories"]);
+    let session = session.imported();
+    let expected = [
+        Some("sub/a"),
+        Some("b"),
+        Some("sub/a"),
+        Some(".roots/home/u/tree/c"),
+        Some(".roots/tmp/x"),
+        Some(".roots/home/u/.claude/plans/p.md"),
+        None,
+        Some(".roots/srv/other/e"),
+        None,
+        None,
+    ];
+    assert_eq!(paths(&session), expected);
+    assert_eq!(script.timed_calls()[&CallKind::Shell], 1);
+}
+
+#[test]
+fn a_session_on_windows_keeps_its_tree_and_its_searches() {
+    let mut session = Session::new(r"C:\Users\Ann Lee\proj");
+    session.read(r"C:\Users\Ann Lee\proj\src\a.txt", "one\n");
+    session.edit(r"c:\users\ann lee\proj/src/A.TXT", "one", "two", json!([]));
+    session.call(
+        "Grep",
+        json!({"pattern": "x", "output_mode": "content"}),
+        "",
+        json!({"mode": "content", "filenames": [], "content": "C:\\Users\\Ann Lee\\proj\\src\\b c.txt:3:x"}),
+    );
+    session.call("PowerShell", json!({"command": r"Get-Content src\a.txt"}), "two", json!({"stdout": "two"}));
+    let (trace, script, causes) = session.replayed();
+    assert_eq!(causes, [""; 0]);
+    let files = trace.files.iter().map(|file| file.path.as_str());
+    assert_eq!(files.collect::<Vec<_>>(), ["src/a.txt", "src/b c.txt"]);
+    assert_eq!(content(&script, "src/a.txt").unwrap(), "two\n");
+}
+
+#[test]
+fn a_stream_has_its_agent_and_its_subagents() {
+    let call = |id: &str, parent: Value| {
+        json!({"type": "assistant", "parent_tool_use_id": parent, "session_id": "s", "message": {"id": format!("m{id}"), "model": "m", "content": [
+            {"type": "tool_use", "id": id, "name": "Read", "input": {"file_path": "/p/a"}}]}})
+    };
+    let init =
+        json!({"type": "system", "subtype": "init", "cwd": "/p", "model": "m-1", "claude_code_version": "2.1.200"});
+    let odd = json!({"type": "hologram"});
+    let result = json!({"type": "result", "subtype": "success"});
+    let lines = [init, call("t1", Value::Null), call("t2", "t0".into()), odd.clone(), odd, result];
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let session = claude_code::read(&mut text.as_bytes(), &mut []).unwrap();
+    assert_eq!((session.agent.as_str(), session.model.as_str()), ("claude-code 2.1.200", "m-1"));
+    let lanes: Vec<&str> = session.calls().map(|call| call.lane.as_str()).collect();
+    assert_eq!(lanes, ["main", "sub:t0"]);
+    assert_eq!(paths(&session), [Some("a"), Some("a")]);
+    assert_eq!(session.unknown_records, [("hologram".to_owned(), 2)].into());
+}
+
+#[test]
+fn lines_of_a_subagents_read_are_numbered_before_a_tab_or_an_arrow() {
+    for (shown, by_tab) in [("1\talpha\n2\tbeta\n3\tgamma", true), ("     1→alpha\n     2→beta\n     3→gamma", false)]
+    {
+        let mut session = Session::new("/p");
+        session.call("Read", json!({"file_path": "/p/a"}), shown, Value::Null);
+        let (trace, script, _) = session.replayed();
+        assert_eq!(trace.files[0].content.bytes, 16, "{shown}");
+        assert_eq!(script.calls[0].numbers_by_tab, by_tab);
+        let path = trace.files[0].path.clone();
+        assert_eq!(script.calls[0].ops, [FileOp::Read(path)]);
+    }
+}
+
+#[test]
+fn a_call_that_contradicts_the_files_costs_one_call() {
+    let mut session = Session::new("/p");
+    session.read("/p/conf", "x").write("/p/conf/a", "one").read("/p/conf/a", "one");
+    session.write("/p/dir/a", "a").write("/p/dir", "no").write("/p/c", "c");
+    session.read(&format!("/p/{}", "long".repeat(1000)), "x");
+    let (_, script, causes) = session.replayed();
+    assert_eq!(causes, ["3 a file in place of a directory, or the other way round", "1 a name that no file can have"]);
+    assert_eq!(content(&script, "c").unwrap(), "c");
+}
+
+#[test]
+fn a_result_of_another_file_than_the_calls_costs_one_call() {
+    let whole = |path: &str, content: &str| {
+        let lines = content.split('\n').count();
+        json!({"file": {"filePath": path, "content": content, "startLine": 1, "totalLines": lines}})
+    };
+    let part = json!({"file": {"filePath": "/p/b", "content": "x", "startLine": 3, "totalLines": 9}});
+    let written = |path: &str, before: Value| json!({"type": "create", "filePath": path, "content": "new", "originalFile": before});
+    let edited = |path: &str, before: Value| {
+        let hunks = json!([{"oldStart": 1, "lines": ["-one", "+1"]}]);
+        json!({"filePath": path, "originalFile": before, "structuredPatch": hunks})
+    };
+    let read = ("Read", json!({"file_path": "/p/a"}));
+    let write = ("Write", json!({"file_path": "/p/a", "content": "new"}));
+    let edit = ("Edit", json!({"file_path": "/p/a", "old_string": "one", "new_string": "1"}));
+    let other = "1 a result of another file than the call's";
+    let outside = "1 a path outside the session's directories";
+    for (call, structured, cause) in [
+        (&read, whole("/p/b", "other"), other),
+        (&read, whole("/p/sub/deep/b", "other"), other),
+        (&read, whole("/p/a/b", "other"), other),
+        (&read, whole("/elsewhere/b", "other"), outside),
+        (&read, part, other),
+        (&write, written("/p/b", Value::Null), other),
+        (&write, written("/p/b", "before".into()), other),
+        (&write, written("/elsewhere/b", Value::Null), outside),
+        (&edit, edited("/p/b", "one\n".into()), other),
+        (&edit, edited("/p/b", Value::Null), other),
+        (&edit, edited("/elsewhere/b", Value::Null), outside),
+    ] {
+        let (tool, input) = call;
+        let mut session = Session::new("/p");
+        session.write("/p/a", "one\n").write("/p/b", "two\n");
+        session.call(tool, input.clone(), "", structured.clone());
+        // What the call did to the files is not known: the next reads say how they are.
+        session.read("/p/b", "after\n").read("/p/a", "one\n");
+        session.edit("/p/a", "one", "1", Value::Null);
+        let (_, script, causes) = session.replayed();
+        assert_eq!(causes, [cause], "{structured}");
+        assert_eq!(content(&script, "a").unwrap(), "1\n", "{structured}");
+        assert_eq!(content(&script, "b").unwrap(), "after\n", "{structured}");
+    }
+    // The input is outside, the result inside.
+    for structured in [written("/p/b", Value::Null), edited("/p/b", "two\n".into()), whole("/p/b", "other")] {
+        for (tool, input) in [&read, &write, &edit] {
+            let mut session = Session::new("/p");
+            session.write("/p/b", "two\n");
+            let mut input = input.clone();
+            input["file_path"] = "/elsewhere/a".into();
+            session.call(tool, input, "", structured.clone());
+            session.read("/p/b", "two\n");
+            let (_, script, causes) = session.replayed();
+            assert_eq!(causes, [outside], "{structured}");
+            assert_eq!(content(&script, "b").unwrap(), "two\n", "{structured}");
+        }
+    }
+    // The same file in another spelling is the same.
+    let mut session = Session::new("/p");
+    session.call("Write", json!({"file_path": "/p/x/../a", "content": "new"}), "", written("/p/a", Value::Null));
+    let (_, script, causes) = session.replayed();
+    assert_eq!(causes, Vec::<String>::new());
+    assert_eq!(content(&script, "a").unwrap(), "new");
+}
+
+#[test]
+fn shell_commands_replay_as_file_operations() {
+    let mut session = Session::new("/p");
+    session.bash("mkdir -p d && cat > d/a <<'EOF'\none\ntwo\nEOF", "");
+    session.bash("sed -i 's/one/1/g' d/a; echo three >> d/a", "");
+    session.read("/p/d/a", "1\ntwo\nthree\n");
+    session.bash("cp -r d e && mv e/a b && rm -rf d", "");
+    session.bash("cat b", "1\ntwo\nthree");
+    session.bash("git status && make", "clean");
+    session.bash("apply_patch <<'EOF'\n*** Begin Patch\n*** Update File: b\n@@\n-two\n+2\n*** End Patch\nEOF", "Done");
+    // The second part cannot be replayed, so the first is not either.
+    session.bash("rm b; cat unknown/*", "");
+    session.bash("touch new; rm no/such", "");
+    session.bash("./deploy.sh > log", "");
+    let (trace, script, causes) = session.replayed();
+    assert_eq!(content(&script, "b").unwrap(), "1\n2\nthree\n");
+    assert_eq!(content(&script, "d/a"), None);
+    let expected = [(CallKind::Read, 1), (CallKind::Shell, 6), (CallKind::ModelledProgram, 1)];
+    assert_eq!(script.timed_calls(), expected.into());
+    assert_eq!(causes, ["1 a pattern of file names", "1 a program whose work on files is not known"]);
+    assert_eq!(script.not_replayed, [("exec".to_owned(), 2)].into());
+    let known = trace.files.iter().map(|file| file.path.as_str());
+    assert_eq!(known.collect::<Vec<_>>(), ["no/such"]);
+}
+
+#[test]
+fn a_command_that_fails_midway_leaves_the_files_as_they_were() {
+    let mut session = Session::new("/p");
+    session.write("/p/a", "a").write("/p/x/b", "b");
+    session.bash("rm a && echo z > x", "");
+    session.read("/p/a", "a");
+    let (_, script, causes) = session.replayed();
+    assert_eq!(causes, ["1 a file in place of a directory, or the other way round"]);
+    assert_eq!(content(&script, "a").unwrap(), "a");
+    assert_eq!(script.timed_calls()[&CallKind::Read], 1);
+}
+
+#[test]
+fn a_session_with_many_copied_reads_has_the_effects_of_one() {
+    let mut session = Session::new("/p");
+    session.write("/p/a", "one\n");
+    session.call(
+        "MultiEdit",
+        json!({"file_path": "/p/a", "edits": [
+        {"old_string": "one", "new_string": "two"}, {"old_string": "two", "new_string": "three"}]}),
+        "",
+        json!({"filePath": "/p/a", "originalFileContents": "one\n"}),
+    );
+    let (trace, script, _) = session.replayed();
+    assert_eq!(content(&script, "a").unwrap(), "three\n");
+    let edits = trace
+        .events
+        .iter()
+        .filter(|event| matches!(event, Event::Call(call) if matches!(call.effect, Some(Effect::Edit(_)))));
+    assert_eq!(edits.count(), 1);
+}
+
+#[test]
+fn twenty_thousand_listed_files_are_imported_in_time() {
+    let names: Vec<String> = (0..20_000).map(|n| format!("/p/d{}/f{n}", n % 100)).collect();
+    let mut session = Session::new("/p");
+    session.call("Glob", json!({"pattern": "**"}), "", json!({ "filenames": names }));
+    let session = session.imported();
+    let files = session.results().count();
+    assert_eq!(files, 1);
+    let began = std::time::Instant::now();
+    let source = TraceSource {
+        format: "claude-code".to_owned(),
+        repo: None,
+        commit: None,
+        path: "s".to_owned(),
+        sha256: "0".to_owned(),
+        licence: None,
+    };
+    let id = "s".to_owned();
+    let (made, _) = trace(&session, &TraceOrigin { id, source }, Fidelity::Shape).unwrap();
+    assert_eq!(made.files.len(), 20_000);
+    compile(Path::new("s"), &made).unwrap();
+    // A debug build takes most of it to make 80 MB of filler; quadratic checks took minutes.
+    assert!(began.elapsed() < std::time::Duration::from_secs(60));
+    assert!(session.events.iter().any(|event| matches!(event, Recorded::Call(_))));
+}
+
+/// The events `user` and `api` of a session.
+fn context(session: &ImportedSession) -> Vec<String> {
+    let origin = TraceOrigin {
+        id: "s".to_owned(),
+        source: TraceSource {
+            format: "claude-code".to_owned(),
+            repo: None,
+            commit: None,
+            path: "s".to_owned(),
+            sha256: "0".to_owned(),
+            licence: None,
+        },
+    };
+    let (trace, _) = trace(session, &origin, Fidelity::Shape).unwrap();
+    let shown = trace.events.iter().filter_map(|event| match event {
+        Event::User(user) => {
+            Some(format!("{} {} {}", if user.by_client { "client" } else { "user" }, user.turn, user.tok))
+        }
+        Event::Api(api) => Some(format!("api {} {}", api.thinking_tok.unwrap_or_default(), api.model)),
+        _ => None,
+    });
+    shown.collect()
+}
+
+#[test]
+fn attachments_images_and_hidden_thinking_are_in_the_context() {
+    let mut session = Session::new("/w/p");
+    let attach = |attachment: Value| json!({"type": "attachment", "attachment": attachment});
+    let usage = json!({"input_tokens": 10, "output_tokens": 5});
+    let answer = |id: &str, model: &str, block: Value| json!({"type": "assistant", "message": {"id": id, "model": model, "content": [block], "usage": usage}});
+    let thinks = |signature: usize, text: &str| json!({"type": "thinking", "thinking": text, "signature": "A".repeat(signature)});
+    session
+        .line(json!({"type": "user", "message": {"content": "Look."}}))
+        .line(attach(json!({"type": "hook_system_message", "content": "The user sees this."})))
+        .line(attach(json!({"type": "nested_memory", "path": "/w/p/A.md", "content": {"path": "/w/p/A.md", "content": "one two three"}})))
+        .line(attach(json!({"type": "deferred_tools_delta", "addedNames": ["one", "two"], "removedNames": ["three"]})))
+        .line(attach(json!({"type": "hook_success", "content": "one", "stdout": "one", "command": "x"})))
+        // 3,000 bytes of thinking, none of which is shown; then thinking that is shown in full.
+        .line(answer("m1", "claude-opus-5", thinks(4300, "")))
+        .line(answer("m2", "claude-haiku-4-5", thinks(312, "one two three four")))
+        .line(json!({"type": "user", "message": {"content": [{"type": "image", "source": {"type": "base64", "data": "AAAA"}}]}}));
+    let lines: Vec<String> = session.lines.iter().map(Value::to_string).collect();
+    // A resumed file repeats its history under new identities.
+    let again = lines.iter().map(|line| line.replace("\"uuid\":\"u", "\"uuid\":\"v"));
+    let text = lines.iter().cloned().chain(again).collect::<Vec<_>>().join("\n");
+    let session = claude_code::read(&mut text.as_bytes(), &mut []).unwrap();
+    assert_eq!(
+        context(&session),
+        ["user 0 2", "client 1 4", "client 1 4", "client 1 2", "api 735 ", "api 4 claude-haiku-4-5", "client 1 800",]
+    );
+}
+
+#[test]
+fn the_end_of_a_query_states_tokens_and_dollars() {
+    let line = |line: Value| format!("{line}\n");
+    let end = |output: u64, dollars: f64| {
+        line(json!({"type": "result", "session_id": "s", "total_cost_usd": dollars, "modelUsage": {
+            "claude-opus-4-6[1m]": {"inputTokens": 30, "outputTokens": output, "cacheReadInputTokens": 7, "cacheCreationInputTokens": 5, "costUSD": dollars}}}))
+    };
+    let usage = json!({"input_tokens": 3, "output_tokens": 2});
+    let text = line(json!({"type": "system", "subtype": "init", "cwd": "/w/p", "session_id": "s", "uuid": "u0"}))
+        + &line(json!({"type": "assistant", "session_id": "s", "uuid": "u1", "message": {
+            "id": "m1", "role": "assistant", "model": "claude-opus-4-6", "content": [], "usage": usage}}))
+        + &end(40, 0.5)
+        + &end(400, 1.25);
+    let session = claude_code::read(&mut text.as_bytes(), &mut []).unwrap();
+    let totals = session.totals.iter().map(|total| {
+        (
+            total.model.as_str(),
+            total.usage.map(|usage| (usage.uncached, usage.cache_read, usage.cache_write_5m, usage.output)),
+            total.dollars,
+        )
+    });
+    let totals: Vec<_> = totals.collect();
+    assert_eq!(totals, [("claude-opus-4-6", Some((30, 7, 5, 400)), None), ("", None, Some(1.25))]);
+}
+
+#[test]
+fn web_searches_and_answers_in_fast_mode_count_once_a_response() {
+    let answer = |id: &str, speed: &str, searches: u64| {
+        let usage = json!({"input_tokens": 3, "output_tokens": 2, "speed": speed, "server_tool_use": {"web_search_requests": searches}});
+        let line = json!({"type": "assistant", "sessionId": "s", "message": {
+            "id": id, "role": "assistant", "model": "claude-opus-4-6", "content": [], "usage": usage}});
+        format!("{line}\n")
+    };
+    let text =
+        [answer("m1", "fast", 0), answer("m1", "fast", 2), answer("m2", "standard", 3), answer("m3", "standard", 0)];
+    let session = claude_code::read(&mut text.concat().as_bytes(), &mut []).unwrap();
+    assert_eq!((session.web_searches, session.fast_answers), (5, 1));
+}

@@ -1,0 +1,607 @@
+//! Importer for Codex: session files (`rollout-*.jsonl`, of all versions) and the events of `codex exec --json`.
+//! The usage comes in `token_count` events, which repeat the last one when only the limits of the account changed.
+
+use std::collections::HashMap;
+use std::io::BufRead;
+
+use serde_json::{Value, json};
+
+use super::detect::Head;
+use super::json::{arguments, content, milliseconds, token_count};
+use super::recorder::{Answer, Recorder, ResultPlace};
+use super::records::each_line;
+use super::{ImportedSession, Importer, text};
+use workloads::trace::TokenUsage;
+
+/// Codex.
+#[derive(Debug)]
+pub struct Codex;
+
+impl Importer for Codex {
+    fn id(&self) -> &'static str {
+        "codex"
+    }
+
+    fn reads(&self) -> &'static str {
+        "Codex session files (`~/.codex/sessions/**/rollout-*.jsonl`) and `codex exec --json`"
+    }
+
+    fn detects(&self, head: &Head) -> bool {
+        let kinds = ["session_meta", "response_item", "event_msg", "turn_context"];
+        let is_rollout = head.has("payload") && kinds.iter().any(|kind| head.is("type", kind));
+        let calls = ["function_call", "function_call_output", "local_shell_call"];
+        // A list of such items is of the Responses API.
+        let is_old = head.is("record_type", "state")
+            || head.is_lines && head.has("call_id") && calls.iter().any(|kind| head.is("type", kind));
+        is_rollout || is_old || head.is("type", "thread.started")
+    }
+
+    fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
+        let mut reader = Reader {
+            recorder: Recorder::new("codex"),
+            history: History::Unknown,
+            total: None,
+            prompt: 0,
+            numbers: 0,
+            running: HashMap::new(),
+            waits: HashMap::new(),
+        };
+        let lost = each_line(recording, |record| reader.record(&record))?;
+        reader.recorder.unreadable(lost);
+        Ok(vec![reader.recorder.finish()])
+    }
+}
+
+struct Reader {
+    recorder: Recorder,
+    history: History,
+    /// The totals that were reported last.
+    total: Option<TokenUsage>,
+    /// Tokens of the last prompt.
+    prompt: u64,
+    numbers: u64,
+    /// The programs that run longer than their call, by the number of their terminal.
+    running: HashMap<u64, RunningProgram>,
+    /// Calls that wait for a program or feed it, with its terminal.
+    waits: HashMap<String, u64>,
+}
+
+/// Whose records are being read. A fork begins with a copy of the records of the session that it continues.
+enum History {
+    /// Before the first record on the session.
+    Unknown,
+    /// Those of the other session.
+    Copied(Fork),
+    /// The session's own.
+    Own,
+}
+
+/// A session that continues another one.
+struct Fork {
+    id: String,
+    /// The time of its first record, in milliseconds since the Unix epoch.
+    began_ms: Option<i64>,
+    /// Whether the copied turns have identities that tell their age.
+    has_dated_turns: bool,
+}
+
+/// How long after the first record of a fork copies can be written, in milliseconds.
+const COPIED_MS: i64 = 1000;
+
+/// A program that runs longer than its call.
+struct RunningProgram {
+    result: ResultPlace,
+    printed: String,
+}
+
+/// The most bytes of the output of a running program that are put together.
+const LONGEST_OUTPUT: usize = 64 << 20;
+
+impl Reader {
+    fn record(&mut self, record: &Value) {
+        match &mut self.history {
+            History::Unknown if text(record, "type") == Some("session_meta") => {
+                self.history = match fork(record) {
+                    Some(fork) => History::Copied(fork),
+                    None => History::Own,
+                };
+            }
+            History::Copied(fork) => {
+                if !fork.begins_own(record) {
+                    // The counter goes on from the total of the other session.
+                    self.advance(&record["payload"]["info"]);
+                    return;
+                }
+                self.history = History::Own;
+            }
+            History::Unknown | History::Own => {}
+        }
+        self.recorder.time(milliseconds(&record["timestamp"]));
+        let payload = &record["payload"];
+        match text(record, "type") {
+            Some("session_meta") => self.meta(payload),
+            Some("turn_context") => {
+                self.recorder.model(text(payload, "model").unwrap_or_default());
+                self.recorder.directory(text(payload, "cwd").unwrap_or_default());
+            }
+            Some("response_item") => self.item(payload),
+            Some("event_msg") if text(payload, "type") == Some("token_count") => {
+                self.count(&payload["info"]);
+            }
+            Some("compacted") => self.recorder.compact(self.prompt),
+            Some("item.completed") => self.exec_item(&record["item"]),
+            Some("turn.completed") => self.recorder.usage(usage(&record["usage"])),
+            Some(_) if !payload.is_object() => self.item(record),
+            None if record["instructions"].is_string() || record["git"].is_object() => {
+                self.meta(record);
+            }
+            _ => {}
+        }
+    }
+
+    fn meta(&mut self, meta: &Value) {
+        if let Some(version) = text(meta, "cli_version") {
+            self.recorder.agent(format!("codex {version}"));
+        }
+        self.recorder.directory(text(meta, "cwd").unwrap_or_default());
+        let prompt = text(&meta["base_instructions"], "text").or_else(|| text(meta, "instructions"));
+        self.recorder.system(prompt.unwrap_or_default());
+    }
+
+    fn item(&mut self, item: &Value) {
+        let id = text(item, "call_id").or_else(|| text(item, "id")).unwrap_or_default();
+        match text(item, "type") {
+            Some("message") => match text(item, "role") {
+                Some("assistant") => self.recorder.said(&content(&item["content"]), ""),
+                _ => self.recorder.user(&content(&item["content"])),
+            },
+            Some("reasoning") => {
+                let thinking = content(&item["summary"]) + &content(&item["content"]);
+                self.recorder.said("", &thinking);
+            }
+            Some("function_call") => {
+                let name = text(item, "name").unwrap_or("unknown");
+                let args = arguments(&item["arguments"]);
+                let dir = text(&args, "workdir").map(str::to_owned);
+                self.name_directory(dir.as_deref());
+                if let ("write_stdin", Some(terminal)) = (name, args["session_id"].as_u64()) {
+                    self.waits.insert(id.to_owned(), terminal);
+                }
+                self.recorder.call(id, name, args, dir.as_deref());
+            }
+            Some("tool_search_call") => {
+                let args = arguments(&item["arguments"]);
+                self.recorder.call(id, "tool_search", args, None);
+            }
+            Some("local_shell_call") => {
+                let action = &item["action"];
+                let dir = text(action, "working_directory");
+                self.name_directory(dir);
+                self.recorder.call(id, "local_shell", action.clone(), dir);
+            }
+            Some("custom_tool_call") => {
+                let name = text(item, "name").unwrap_or("unknown");
+                let input = text(item, "input").unwrap_or_default();
+                let (name, args) = match name {
+                    "exec" => script(input),
+                    name => (name, json!({ "input": input })),
+                };
+                let dir = text(&args, "workdir").map(str::to_owned);
+                self.recorder.call(id, name, args, dir.as_deref());
+            }
+            Some(
+                "function_call_output" | "custom_tool_call_output" | "local_shell_call_output" | "tool_search_output",
+            ) => {
+                self.answered(id, output(&item["output"]));
+            }
+            Some("web_search_call") => {
+                self.numbers += 1;
+                let id = format!("web-search-{}", self.numbers);
+                self.recorder.call(&id, "web_search", item["action"].clone(), None);
+            }
+            Some("compaction" | "context_compaction") => self.recorder.compact(self.prompt),
+            _ => {}
+        }
+    }
+
+    /// The result of a call. The last one of those that wait for a program ends the call that started it.
+    fn answered(&mut self, id: &str, answer: Answer) {
+        let printed = answer.printed.clone().unwrap_or_default();
+        let (terminal, failed) = (terminal(&answer.shown), answer.failed);
+        let result = self.recorder.answered(id, answer);
+        let Some(number) = self.waits.remove(id) else {
+            if let Some(number) = terminal {
+                let program = RunningProgram { result, printed };
+                self.running.insert(number, program);
+            }
+            return;
+        };
+        let Some(program) = self.running.get_mut(&number) else {
+            return;
+        };
+        if program.printed.len() + printed.len() <= LONGEST_OUTPUT {
+            program.printed.push_str(&printed);
+        }
+        if terminal.is_none()
+            && let Some(program) = self.running.remove(&number)
+        {
+            self.recorder.ended(program.result, program.printed, failed);
+        }
+    }
+
+    /// A directory in which a command ran is a directory of the session.
+    fn name_directory(&mut self, dir: Option<&str>) {
+        if let Some(dir) = dir
+            && super::roots::is_absolute(dir)
+        {
+            self.recorder.directory(dir);
+        }
+    }
+
+    fn count(&mut self, info: &Value) {
+        for usage in self.advance(info) {
+            self.recorder.usage(usage);
+        }
+    }
+
+    /// Sets the counter of tokens to a new total. Returns the usage of the last call, and that of calls before it that
+    /// were not reported.
+    fn advance(&mut self, info: &Value) -> [TokenUsage; 2] {
+        let total = &info["total_token_usage"];
+        let all = usage(total);
+        if !info.is_object() || total.is_object() && self.total == Some(all) {
+            return <[TokenUsage; 2]>::default();
+        }
+        let last = &info["last_token_usage"];
+        let known = self.total.unwrap_or_default();
+        let grown = less(all, known);
+        let last = match last.is_object() {
+            true => usage(last),
+            false => grown,
+        };
+        // A session that begins with the total of another one has no calls of its own in it.
+        let unreported = match self.total {
+            Some(_) => less(grown, last),
+            None => TokenUsage::default(),
+        };
+        self.total = Some(all);
+        self.prompt = last.uncached + last.cache_read;
+        [last, unreported]
+    }
+
+    /// An item of `codex exec --json`.
+    fn exec_item(&mut self, item: &Value) {
+        let id = text(item, "id").unwrap_or_default();
+        let id = self.recorder.new_id(id);
+        let said = text(item, "text").unwrap_or_default();
+        match text(item, "type") {
+            Some("agent_message" | "assistant_message") => self.recorder.said(said, ""),
+            Some("reasoning") => self.recorder.said("", said),
+            Some("command_execution") => {
+                let command = text(item, "command").unwrap_or_default();
+                let line = unwrapped(command);
+                self.recorder.call(&id, "command_execution", json!({ "command": line }), None);
+                let failed = item["exit_code"].as_i64() != Some(0);
+                let shown = text(item, "aggregated_output").unwrap_or_default();
+                self.recorder.result(&id, shown, failed);
+            }
+            Some(kind @ ("file_change" | "mcp_tool_call" | "web_search")) => {
+                let tool = text(item, "tool").unwrap_or(kind);
+                let args = match &item["arguments"] {
+                    Value::Null => item["changes"].clone(),
+                    args => arguments(args),
+                };
+                self.recorder.call(&id, tool, args, None);
+                let failed = text(item, "status") == Some("failed");
+                let shown = content(&item["result"]["content"]);
+                self.recorder.result(&id, shown, failed);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// The fork that begins with this record.
+fn fork(record: &Value) -> Option<Fork> {
+    let meta = &record["payload"];
+    let parent = text(meta, "forked_from_id");
+    parent.or_else(|| text(&meta["source"]["subagent"]["thread_spawn"], "parent_thread_id"))?;
+    Some(Fork {
+        id: text(meta, "id").unwrap_or_default().to_owned(),
+        began_ms: milliseconds(&record["timestamp"]),
+        has_dated_turns: false,
+    })
+}
+
+impl Fork {
+    /// Whether the fork's own records begin with this one: it is of a turn that is newer than the fork. Without
+    /// identities that tell the age, copies keep their time or have that of the copying.
+    fn begins_own(&mut self, record: &Value) -> bool {
+        let turn = text(&record["payload"], "turn_id").unwrap_or_default();
+        if is_dated(turn) && is_dated(&self.id) {
+            self.has_dated_turns = true;
+            return turn >= self.id.as_str();
+        }
+        // Without times, nothing tells a copy from the fork's own records.
+        let Some(began) = self.began_ms else { return true };
+        let after = milliseconds(&record["timestamp"]).map(|now| now.saturating_sub(began));
+        !self.has_dated_turns && after.is_some_and(|after| after > COPIED_MS)
+    }
+}
+
+/// Whether an identity is a UUID that begins with its time: version 7.
+fn is_dated(id: &str) -> bool {
+    id.len() == 36 && id.as_bytes()[14] == b'7'
+}
+
+/// `ls` for `/bin/bash -lc 'ls'`.
+fn unwrapped(command: &str) -> &str {
+    let Some((shell, line)) = command.split_once(" -lc ") else {
+        return command;
+    };
+    let quoted = |quote: char| line.strip_prefix(quote)?.strip_suffix(quote);
+    let is_shell = shell.ends_with("bash") || shell.ends_with("zsh") || shell.ends_with("sh");
+    match quoted('\'').or_else(|| quoted('"')) {
+        Some(inner) if is_shell && !inner.contains(['\'', '\\', '"']) => inner,
+        None if is_shell && !line.contains(['\'', '"']) => line,
+        _ => command,
+    }
+}
+
+/// The one call of a script, in which newer versions write calls: `await tools.exec_command({ cmd: "ls" })`.
+fn script(input: &str) -> (&'static str, Value) {
+    let whole = || ("script", json!({ "input": input }));
+    if input.matches("tools.").count() != 1 {
+        return whole();
+    }
+    if let Some((_, rest)) = input.split_once("tools.exec_command(") {
+        let field = |name: &str| {
+            let named = [format!("{name}:"), format!("\"{name}\":")];
+            let (_, rest) = named.iter().find_map(|name| rest.split_once(name.as_str()))?;
+            literal(rest.trim_start())
+        };
+        let Some(cmd) = field("cmd") else {
+            return whole();
+        };
+        return match field("workdir") {
+            Some(dir) => ("exec_command", json!({ "cmd": cmd, "workdir": dir })),
+            None => ("exec_command", json!({ "cmd": cmd })),
+        };
+    }
+    let patch = input.split_once("tools.apply_patch(");
+    match patch.and_then(|(_, rest)| literal(rest.trim_start())) {
+        Some(patch) => ("apply_patch", json!({ "input": patch })),
+        None => whole(),
+    }
+}
+
+/// The text of a literal of JavaScript that nothing is put into.
+fn literal(source: &str) -> Option<String> {
+    let mut chars = source.chars();
+    let quote = chars.next().filter(|quote| "\"'`".contains(*quote))?;
+    let mut text = String::new();
+    loop {
+        match chars.next()? {
+            c if c == quote => return Some(text),
+            '$' if quote == '`' => return None,
+            '\\' => match chars.next()? {
+                'n' => text.push('\n'),
+                't' => text.push('\t'),
+                'r' => text.push('\r'),
+                '\n' => {}
+                'u' | 'x' => return None,
+                c => text.push(c),
+            },
+            c => text.push(c),
+        }
+    }
+}
+
+/// The terminal of a program that was running when its call returned.
+fn terminal(shown: &str) -> Option<u64> {
+    let (frame, _) = shown.split_once("Output:\n").unwrap_or((shown, ""));
+    let (_, rest) = frame.split_once("Process running with session ID ")?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+/// The result of a call: a text, or JSON with output and exit code, in a frame that changed from version to version.
+fn output(output: &Value) -> Answer {
+    let shown = content(output);
+    let parsed = arguments(&Value::String(shown.clone()));
+    if let (Some(printed), Some(code)) = (text(&parsed, "output"), parsed["metadata"]["exit_code"].as_i64()) {
+        return Answer { printed: Some(printed.to_owned()), failed: code != 0, shown, ..Answer::default() };
+    }
+    let stated = output["success"].as_bool().map(|success| !success);
+    let (frame, printed) = match shown.split_once("Output:\n") {
+        Some((frame, printed)) if frame.len() < 600 => (frame, Some(printed.to_owned())),
+        _ => ("", None),
+    };
+    let code = ["Exit code: ", "Process exited with code "].iter().find_map(|words| {
+        let (_, rest) = frame.split_once(words)?;
+        rest.split_whitespace().next()?.parse::<i64>().ok()
+    });
+    let starts = ["failed", "apply_patch verification failed", "execution error", "exec_command failed", "aborted"];
+    let is_running = frame.contains("Process running with session ID");
+    let failed = match (code, stated) {
+        (Some(code), _) => code != 0,
+        (None, Some(failed)) => failed,
+        (None, None) => is_running || starts.iter().any(|start| shown.starts_with(start)),
+    };
+    Answer { shown, printed, failed, ..Answer::default() }
+}
+
+/// What `more` has beyond `known`.
+fn less(more: TokenUsage, known: TokenUsage) -> TokenUsage {
+    TokenUsage {
+        uncached: more.uncached.saturating_sub(known.uncached),
+        cache_read: more.cache_read.saturating_sub(known.cache_read),
+        output: more.output.saturating_sub(known.output),
+        reasoning: more.reasoning.saturating_sub(known.reasoning),
+        ..TokenUsage::default()
+    }
+}
+
+fn usage(usage: &Value) -> TokenUsage {
+    let count = |name: &str| token_count(&usage[name]);
+    let cached = count("cached_input_tokens");
+    TokenUsage {
+        uncached: count("input_tokens").saturating_sub(cached),
+        cache_read: cached,
+        output: count("output_tokens"),
+        reasoning: count("reasoning_output_tokens"),
+        ..TokenUsage::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{calls, imported, usages};
+
+    #[test]
+    fn a_total_that_grows_by_more_than_the_last_call_has_a_call_without_a_report() {
+        let count = |total: u64, last: u64| json!({"type": "event_msg", "payload": {"type": "token_count", "info": {"total_token_usage": {"input_tokens": total, "output_tokens": total / 10}, "last_token_usage": {"input_tokens": last, "output_tokens": last / 10}}}});
+        let lines = [
+            json!({"type": "session_meta", "payload": {"id": "s", "cwd": "/w/p", "cli_version": "0.98.0"}}),
+            json!({"type": "response_item", "payload": {"type": "tool_search_call", "call_id": "c1", "arguments": {"query": "x"}}}),
+            json!({"type": "response_item", "payload": {"type": "tool_search_output", "call_id": "c1", "tools": []}}),
+            // The first total may be that of the session that this one continues.
+            count(5000, 100),
+            count(5000, 100),
+            count(5350, 200),
+        ];
+        let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let session = imported("codex", &lines);
+        assert_eq!(usages(&session), [" 100+0 10", " 200+0 20", " 150+0 15"]);
+        assert_eq!(session.calls().count(), 1);
+    }
+
+    /// A fork with a copied turn and a turn of its own, whose identities are `turns`; the seconds are those of the copied
+    /// records and of the own ones.
+    fn fork(meta: Value, turns: [&str; 2], seconds: [&str; 2]) -> Vec<Value> {
+        let mut meta = meta;
+        meta["id"] = json!("019d7e3d-0164-79d1-af76-000000000000");
+        meta["cwd"] = json!("/w/p");
+        let mut lines = vec![json!({"timestamp": "2026-04-11T20:30:20.000Z", "type": "session_meta", "payload": meta})];
+        for (turn, second, totals) in
+            [(turns[0], seconds[0], [(1000, 1000), (3000, 2000)]), (turns[1], seconds[1], [(3000, 2000), (3500, 500)])]
+        {
+            let mut add = |kind: &str, payload: Value| {
+                let time = format!("2026-04-11T20:30:{second}Z");
+                lines.push(json!({"timestamp": time, "type": kind, "payload": payload}));
+            };
+            add("turn_context", json!({"turn_id": turn, "cwd": "/w/p", "model": format!("gpt-{second}")}));
+            for (total, last) in totals {
+                let id = format!("{turn} {total}");
+                let args = json!({"cmd": format!("cat {total}")}).to_string();
+                add(
+                    "response_item",
+                    json!({"type": "function_call", "name": "exec_command", "call_id": id, "arguments": args}),
+                );
+                let info = json!({"total_token_usage": {"input_tokens": total, "output_tokens": total / 10},
+                    "last_token_usage": {"input_tokens": last, "output_tokens": last / 10}});
+                add("event_msg", json!({"type": "token_count", "info": info}));
+                add("response_item", json!({"type": "function_call_output", "call_id": id, "output": "Output:\nx"}));
+            }
+        }
+        lines
+    }
+
+    #[test]
+    fn a_fork_has_no_calls_and_no_usage_of_the_session_that_it_continues() {
+        let parent = || json!({"forked_from_id": "019d7d08-46c9-7f73-affe-000000000000"});
+        let spawned = json!({"source": {"subagent": {"thread_spawn": {"parent_thread_id": "p"}}}});
+        let (older, newer) = ("019d7d08-f1d2-78a1-ae52-000000000000", "019d7e3d-018b-70c0-afd0-000000000000");
+        for (meta, turns, seconds) in [
+            (parent(), [older, newer], ["20.001", "20.002"]),
+            (spawned, [older, newer], ["09.000", "21.000"]),
+            (parent(), ["1", "2"], ["20.400", "21.400"]),
+        ] {
+            let lines = fork(meta, turns, seconds);
+            let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+            let session = imported("codex", &text);
+            // The first count of the fork repeats the last one of the copy.
+            let model = format!("gpt-{}", seconds[1]);
+            assert_eq!(usages(&session), [format!("{model} 500+0 50")], "{turns:?}");
+            assert_eq!(session.model, model);
+            let calls = calls(&session);
+            assert_eq!(calls, ["exec_command exec: cat 3000 in /w/p -> x", "exec_command exec: cat 3500 in /w/p -> x"]);
+        }
+        // The same records are all of a session that is no fork.
+        let lines = fork(json!({}), [older, newer], ["20.001", "20.002"]);
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        assert_eq!(imported("codex", &text).calls().count(), 4);
+    }
+
+    #[test]
+    fn a_rollout_gives_its_calls_with_directory_and_output_and_each_usage_once() {
+        let session = imported("codex", include_str!("fixtures/codex-rollout.jsonl"));
+        assert_eq!(session.agent, "codex 0.98.0");
+        assert_eq!(session.model, "gpt-5.5");
+        assert_eq!(
+            calls(&session),
+            [
+                "exec_command exec: sed -n '1,3p' src/a.rs in /w/p -> fn a() {}\n",
+                "apply_patch exec: apply_patch <<'END_OF_PATCH'",
+                "shell exec: ls docs in /w/p/sub -> b.md\n",
+                "exec_command exec: false in /w/p -> (Exit)",
+                "exec_command exec: cat src/a.rs in /w/p -> fn b() {}\n",
+                "web_search net",
+            ]
+        );
+        assert_eq!(usages(&session), ["gpt-5.5 200+800 50", "gpt-5.5 100+1000 20"]);
+    }
+
+    #[test]
+    fn a_program_that_runs_longer_than_its_call_ends_with_the_last_wait_for_it() {
+        let call = |id: &str, name: &str, args: Value| {
+            json!({"type": "response_item", "payload": {
+                "type": "function_call", "name": name, "call_id": id, "arguments": args.to_string()}})
+        };
+        let result = |id: &str, frame: &str, printed: &str| {
+            json!({"type": "response_item", "payload": {"type": "function_call_output", "call_id": id,
+                "output": format!("Wall time: 1.0 seconds\n{frame}\nOutput:\n{printed}")}})
+        };
+        let wait = |terminal: u64| json!({"session_id": terminal, "chars": ""});
+        let running = |terminal: u64| format!("Process running with session ID {terminal}");
+        let session = [
+            json!({"type": "session_meta", "payload": {"cwd": "/w", "cli_version": "0.98.0"}}),
+            call("a", "exec_command", json!({"cmd": "cargo test"})),
+            result("a", &running(7), "one\n"),
+            call("b", "exec_command", json!({"cmd": "sleep 9 && cat a"})),
+            result("b", &running(8), ""),
+            call("c", "write_stdin", wait(7)),
+            result("c", &running(7), "two\n"),
+            call("d", "write_stdin", wait(7)),
+            result("d", "Process exited with code 0", "three\n"),
+            call("e", "write_stdin", wait(8)),
+            result("e", "Process exited with code 1", ""),
+            call("f", "exec_command", json!({"cmd": "cat b"})),
+            result("f", &running(9), ""),
+        ];
+        let text: Vec<String> = session.iter().map(Value::to_string).collect();
+        let session = imported("codex", &text.join("\n"));
+        let calls = calls(&session);
+        assert_eq!(calls[0], "exec_command exec: cargo test in /w -> one\ntwo\nthree\n");
+        assert_eq!(calls[1], "exec_command exec: sleep 9 && cat a in /w -> (Exit)");
+        // Of a program that is still running at the end, nothing is certain.
+        assert_eq!(calls[5], "exec_command exec: cat b in /w -> (Exit)");
+    }
+
+    #[test]
+    fn the_first_versions_and_exec_events_are_read_too() {
+        let old = imported("codex", include_str!("fixtures/codex-old.jsonl"));
+        assert_eq!(calls(&old), ["shell exec: cat a.txt -> one\n"]);
+        let events = imported("codex", include_str!("fixtures/codex-exec.jsonl"));
+        assert_eq!(calls(&events), ["command_execution exec: ls -> a.txt\n"]);
+        assert_eq!(usages(&events), [" 100+20 7"]);
+    }
+
+    #[test]
+    fn a_script_with_one_call_is_that_call() {
+        let (tool, args) = script("const r = await tools.exec_command({ cmd: \"cat \\\"a b\\\"\", workdir: '/w' });");
+        assert_eq!((tool, args), ("exec_command", json!({"cmd": "cat \"a b\"", "workdir": "/w"})));
+        assert_eq!(script("await tools.exec_command({cmd: `ls ${dir}`})").0, "script");
+        assert_eq!(script("tools.a(); tools.b();").0, "script");
+    }
+}

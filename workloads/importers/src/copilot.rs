@@ -1,0 +1,175 @@
+//! Importer for the events of Copilot CLI's sessions (`~/.copilot/session-state/*/events.jsonl`).
+//! Usage is in `assistant.usage` events, if they are kept, or else by model in the event at the session's end.
+
+use std::io::BufRead;
+
+use serde_json::Value;
+
+use super::detect::Head;
+use super::json::{arguments, content, milliseconds, token_count};
+use super::recorder::{Answer, Recorder};
+use super::records::each_line;
+use super::{ImportedSession, Importer, ReportedTotal, text};
+use workloads::trace::TokenUsage;
+
+/// Copilot CLI.
+#[derive(Debug)]
+pub struct Copilot;
+
+impl Importer for Copilot {
+    fn id(&self) -> &'static str {
+        "copilot"
+    }
+
+    fn reads(&self) -> &'static str {
+        "Copilot CLI sessions (`~/.copilot/session-state/*/events.jsonl`)"
+    }
+
+    fn detects(&self, head: &Head) -> bool {
+        let kinds =
+            ["session.start", "user.message", "assistant.message", "assistant.turn_start", "tool.execution_start"];
+        head.has("data") && kinds.iter().any(|kind| head.is("type", kind))
+    }
+
+    fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
+        let mut recorder = Recorder::new("copilot");
+        let lost = each_line(recording, |record| event(&mut recorder, &record))?;
+        recorder.unreadable(lost);
+        Ok(vec![recorder.finish()])
+    }
+}
+
+fn event(recorder: &mut Recorder, event: &Value) {
+    let time = [&event["timestamp"], &event["ts"]].into_iter().find_map(milliseconds);
+    recorder.time(time);
+    let data = &event["data"];
+    let lane = text(data, "parentToolCallId");
+    match text(event, "type") {
+        Some("session.start" | "session.resume") => {
+            if let Some(version) = text(data, "copilotVersion") {
+                recorder.agent(format!("copilot {version}"));
+            }
+            let context = &data["context"];
+            recorder.directory(text(context, "cwd").unwrap_or_default());
+            recorder.directory(text(context, "gitRoot").unwrap_or_default());
+            recorder.model(text(data, "selectedModel").or_else(|| text(data, "model")).unwrap_or_default());
+        }
+        Some("session.model_change") => recorder.model(text(data, "newModel").unwrap_or_default()),
+        Some("system.message") => recorder.system(&content(&data["content"])),
+        Some("user.message") => {
+            recorder.lane(None);
+            recorder.user(text(data, "transformedContent").or_else(|| text(data, "content")).unwrap_or_default());
+        }
+        Some("assistant.reasoning") => recorder.said("", text(data, "content").unwrap_or_default()),
+        Some("assistant.message") => {
+            recorder.lane(lane);
+            recorder.model(text(data, "model").unwrap_or_default());
+            recorder.said(text(data, "content").unwrap_or_default(), text(data, "reasoningText").unwrap_or_default());
+            for request in data["toolRequests"].as_array().into_iter().flatten() {
+                let name = text(request, "name").unwrap_or("unknown");
+                if let Some(id) = text(request, "toolCallId") {
+                    recorder.call(id, name, arguments(&request["arguments"]), None);
+                }
+            }
+        }
+        Some("assistant.usage") => {
+            recorder.model(text(data, "model").unwrap_or_default());
+            recorder.usage(usage(data));
+        }
+        Some("tool.execution_start") => {
+            let name = text(data, "toolName").unwrap_or("unknown");
+            if let Some(id) = text(data, "toolCallId") {
+                recorder.call(id, name, arguments(&data["arguments"]), None);
+            }
+        }
+        Some("tool.execution_complete") => {
+            if let Some(id) = text(data, "toolCallId") {
+                recorder.answered(id, result(data));
+            }
+        }
+        Some("session.compaction_complete") => {
+            recorder.compact(token_count(&data["preCompactionTokens"]));
+        }
+        Some("session.shutdown") => {
+            for (model, metrics) in data["modelMetrics"].as_object().into_iter().flatten() {
+                recorder.total(ReportedTotal {
+                    model: model.clone(),
+                    usage: Some(usage(&metrics["usage"])),
+                    dollars: None,
+                });
+            }
+        }
+        _ => {}
+    }
+}
+
+fn result(data: &Value) -> Answer {
+    let result = match &data["result"] {
+        Value::Null => &data["error"]["message"],
+        result => result,
+    };
+    let shown = content(result);
+    // A shell command ends with `<exited with exit code 0>`.
+    let end = shown.trim_end().rsplit_once("<exited with exit code ");
+    let code = end.and_then(|(_, code)| code.strip_suffix('>')?.parse::<i64>().ok());
+    let printed = end.filter(|_| code.is_some()).map(|(printed, _)| printed.to_owned());
+    Answer {
+        failed: data["success"].as_bool() == Some(false) || code.is_some_and(|code| code != 0),
+        printed,
+        shown,
+        ..Answer::default()
+    }
+}
+
+/// A usage record; its input includes what the cache serves.
+fn usage(usage: &Value) -> TokenUsage {
+    let count = |name: &str| token_count(&usage[name]);
+    let (input, read, write) = (count("inputTokens"), count("cacheReadTokens"), count("cacheWriteTokens"));
+    TokenUsage {
+        uncached: input.checked_sub(read + write).unwrap_or(input),
+        cache_read: read,
+        cache_write_5m: write,
+        output: count("outputTokens"),
+        reasoning: count("reasoningTokens"),
+        ..TokenUsage::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{calls, imported};
+    use serde_json::json;
+
+    #[test]
+    fn events_give_calls_once_and_the_usage_of_each_model() {
+        let event = |kind: &str, data: Value| json!({"type": kind, "data": data, "id": "e", "timestamp": "2026-03-01T10:00:00Z", "parentId": null});
+        let request = |id: &str, name: &str, args: Value| json!({"toolCallId": id, "name": name, "arguments": args});
+        let view = json!({"path": "/w/p/a.txt"});
+        let lines: String = [
+            event("session.start", json!({"sessionId": "s", "producer": "copilot-agent", "copilotVersion": "1.0.5", "context": {"cwd": "/w/p"}})),
+            event("user.message", json!({"content": "Look."})),
+            event("assistant.message", json!({"content": "", "model": "claude-sonnet-4.6", "toolRequests": [request("t1", "view", view.clone()),
+                request("t2", "bash", json!({"command": "cat a.txt"}))]})),
+            event("tool.execution_start", json!({"toolCallId": "t1", "toolName": "view", "arguments": view})),
+            event("tool.execution_complete", json!({"toolCallId": "t1", "success": true, "result": {"content": "1. one\n2. two"}})),
+            event("tool.execution_complete", json!({"toolCallId": "t2", "success": true, "result": {"content": "one\ntwo\n<exited with exit code 0>"}})),
+            event("session.shutdown", json!({"modelMetrics": {"claude-sonnet-4.6": {"usage": {
+                "inputTokens": 100, "outputTokens": 9, "cacheReadTokens": 60, "cacheWriteTokens": 10}}}})),
+        ]
+        .iter()
+        .map(|event| format!("{event}\n"))
+        .collect();
+        let session = imported("copilot", &lines);
+        assert_eq!(session.agent, "copilot 1.0.5");
+        assert_eq!(
+            calls(&session),
+            ["view read a.txt: whole one\ntwo\n", "bash exec: cat a.txt in /w/p -> one\ntwo\n"]
+        );
+        let [total] = &session.totals[..] else {
+            panic!("{:?}", session.totals);
+        };
+        let usage = total.usage.unwrap();
+        assert_eq!((usage.uncached, usage.cache_read, usage.cache_write_5m, usage.output), (30, 60, 10, 9));
+    }
+}

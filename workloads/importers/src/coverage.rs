@@ -1,0 +1,75 @@
+//! How much of a recorded session its trace replays.
+
+use std::collections::BTreeMap;
+
+use workloads::trace::{CAUSE, Event, Op, Trace};
+
+/// Causes of calls that do not work on files.
+const NO_FILE_WORK: &[&str] = &[
+    "a call of another agent",
+    "a call of the network",
+    "a call that was not allowed",
+    "a command without files",
+    "a plan",
+    "a program of the network",
+    "another tool",
+];
+
+/// The calls and bytes of a recorded session that its trace replays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Coverage {
+    /// Calls of the recording.
+    pub recorded: u64,
+    /// Calls whose file operations are replayed.
+    pub replayed: u64,
+    /// Those of them in which a walk or a search of the tree stands for a program.
+    pub modelled: u64,
+    /// Calls that work on files, replayed or not.
+    pub file_work: u64,
+    /// Calls that are not replayed, by cause.
+    pub causes: BTreeMap<String, u64>,
+    /// Bytes of files that the recorded reads showed.
+    pub read_bytes: u64,
+    /// Those of them that the trace's files have before any correction by the read itself.
+    pub read_bytes_equal: u64,
+    /// Edits that succeeded.
+    pub edits: u64,
+    /// Those of them before which the trace's file has the recorded text without a correction by the edit itself.
+    pub edits_equal: u64,
+}
+
+impl Coverage {
+    /// The coverage of a trace.
+    pub fn of(trace: &Trace) -> Self {
+        let count = |name: &str| trace.head.x.get(name).and_then(|count| count.as_u64());
+        let mut coverage = Self {
+            read_bytes: count("read_bytes").unwrap_or(0),
+            read_bytes_equal: count("read_bytes_equal").unwrap_or(0),
+            edits: count("edits").unwrap_or(0),
+            edits_equal: count("edits_equal").unwrap_or(0),
+            ..Self::default()
+        };
+        let calls = trace.events.iter().filter_map(|event| match event {
+            Event::Call(call) => Some(&**call),
+            _ => None,
+        });
+        for call in calls {
+            coverage.recorded += 1;
+            if call.path.is_some() || !call.steps.is_empty() {
+                coverage.replayed += 1;
+                coverage.file_work += 1;
+                coverage.modelled += u64::from(call.is_model);
+                continue;
+            }
+            let cause = call.x.get(CAUSE).and_then(|cause| cause.as_str());
+            // A trace of an earlier version says no cause.
+            let cause = cause.unwrap_or("not said");
+            let is_plan = matches!(call.op, Op::Plan | Op::Net | Op::Agent);
+            if !is_plan && !NO_FILE_WORK.contains(&cause) {
+                coverage.file_work += 1;
+            }
+            *coverage.causes.entry(cause.to_owned()).or_default() += 1;
+        }
+        coverage
+    }
+}

@@ -1,0 +1,466 @@
+//! Importers: recorded sessions to traces.
+//! A reader parses one agent's format into an [`ImportedSession`]: calls, results, and the files they show.
+//! [`trace()`] turns any session into a [`workloads::trace::Trace`]. It infers the initial files and the
+//! changes outside the recorded calls, and removes or replaces text that may not be published.
+
+mod aider;
+pub mod claude_code;
+#[cfg(test)]
+mod claude_code_tests;
+mod cline;
+mod codex;
+mod copilot;
+pub mod coverage;
+mod cursor;
+pub mod detect;
+mod disguise;
+mod droid;
+#[cfg(test)]
+mod example;
+mod file_text;
+mod gemini;
+mod gemini_telemetry;
+mod inspect_ai;
+pub mod json;
+mod kiro;
+mod mcp;
+mod messages;
+mod mini_swe_agent;
+mod opencode;
+mod openhands;
+mod otel;
+mod phrases;
+mod pi;
+mod recorder;
+pub mod records;
+mod responses;
+pub mod roots;
+pub mod shell;
+mod sketch;
+mod spill;
+mod strace;
+mod swe_agent;
+#[cfg(test)]
+mod testing;
+mod timeline;
+mod tools;
+
+use std::io::BufRead;
+
+use std::collections::{BTreeMap, HashSet};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use roots::Roots;
+use shell::ShellCommand;
+use spill::spillable;
+
+use workloads::trace::{CallError, Extra, MAIN_LANE, Op, TokenUsage};
+
+pub use spill::{Spillable, SpilledText, SpilledValue};
+pub use timeline::{Blobs, TraceOrigin, trace};
+
+/// Reads recordings of one format.
+pub trait Importer: Sync {
+    /// The name of the format, in options and in traces.
+    fn id(&self) -> &'static str;
+
+    /// What it reads: the agent, and the file.
+    fn reads(&self) -> &'static str;
+
+    /// What such a recording lacks, if it lacks something; a text such as `no results of tools`.
+    fn lacks(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Whether a file with this head is of the format.
+    fn detects(&self, head: &detect::Head) -> bool;
+
+    /// Reads the sessions of a recording. A record that cannot be read costs that record.
+    ///
+    /// # Errors
+    /// If the file is not of the format.
+    fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String>;
+}
+
+/// The importers. The first one that detects a file reads it.
+pub static IMPORTERS: &[&dyn Importer] = &[
+    &codex::Codex,
+    &cursor::Cursor,
+    &claude_code::ClaudeCode,
+    &mini_swe_agent::MiniSweAgent,
+    &swe_agent::SweAgent,
+    &opencode::OpenCode,
+    &gemini::Gemini,
+    &gemini_telemetry::GeminiTelemetry,
+    &copilot::Copilot,
+    &openhands::OpenHands,
+    &inspect_ai::InspectAi,
+    &pi::Pi,
+    &droid::Droid,
+    &kiro::Kiro,
+    &otel::OpenTelemetry,
+    &responses::Responses,
+    &mcp::Mcp,
+    &cline::Cline,
+    &messages::Messages,
+    &strace::Strace,
+    &aider::Aider,
+];
+
+/// A recorded session, independent of its format.
+#[derive(Clone, Debug, Default)]
+pub struct ImportedSession {
+    /// The agent and its version.
+    pub agent: String,
+    /// The model it ran on.
+    pub model: String,
+    /// The system prompt, if the source has it.
+    pub system: Option<String>,
+    /// Whether the system prompt is the whole prompt before the first message: the agent sends no tool schemas.
+    pub is_whole_prompt: bool,
+    /// The events, in order.
+    pub events: Vec<Recorded>,
+    /// Number of lines of the source that could not be parsed.
+    pub unreadable_lines: u64,
+    /// Lines of the source that were read after a repair.
+    pub mended_lines: u64,
+    /// Records of the source whose type the importer does not know, by type.
+    pub unknown_records: BTreeMap<String, u64>,
+    /// The time of the first event, in milliseconds since the Unix epoch, if the source has it.
+    pub started_ms: Option<i64>,
+    /// Tokens and dollars that the source states for the whole session, by model.
+    pub totals: Vec<ReportedTotal>,
+    /// Web searches that the provider ran. It bills them beside the tokens.
+    pub web_searches: u64,
+    /// Answers in fast mode, whose tokens cost more.
+    pub fast_answers: u64,
+    /// The directories that the session names. They give the paths of shell commands their places in the workspace.
+    pub roots: Roots,
+    /// Why a text of the session is lost, if one is: it has no trace then.
+    pub lost: Option<String>,
+}
+
+/// What a source states for a whole session and one model.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ReportedTotal {
+    /// The model; empty if the source does not say.
+    pub model: String,
+    /// Its tokens. If the calls of the model report theirs, too, these are not counted again.
+    pub usage: Option<TokenUsage>,
+    /// Its dollars.
+    pub dollars: Option<f64>,
+}
+
+/// A recorded event.
+#[derive(Clone, Debug)]
+pub enum Recorded {
+    /// A message of the user, or text that the client adds.
+    User {
+        /// The text.
+        text: SpilledValue<String>,
+        /// Whether the client added it by itself, such as a reminder, an attached file or a list of tools.
+        by_client: bool,
+        /// Images in it.
+        images: u64,
+    },
+    /// A call of the model's API.
+    Api {
+        /// Milliseconds since the session's start.
+        at: u64,
+        /// The reported usage.
+        usage: TokenUsage,
+        /// The model; empty if the source does not say.
+        model: String,
+        /// `main`, or `sub:<id>`.
+        lane: String,
+        /// The text of the answer.
+        text: SpilledText,
+        /// The thinking in the answer, if the source contains it.
+        thinking: SpilledText,
+        /// Bytes of all thinking in the answer, if the source has its signature: its text may be a summary, or missing.
+        thinking_bytes: u64,
+    },
+    /// A tool call.
+    Call(RecordedCall),
+    /// The result of a tool call.
+    Result(RecordedResult),
+    /// A compaction of the context.
+    Compact {
+        /// Tokens of the context before it.
+        pre_tok: u64,
+    },
+}
+
+/// A call of a tool.
+#[derive(Clone, Debug)]
+pub struct RecordedCall {
+    /// The call's identifier in the source.
+    pub id: String,
+    /// The API call it belongs to, counted from 0.
+    pub api: u64,
+    /// `main`, or `sub:<id>`.
+    pub lane: String,
+    /// The tool.
+    pub tool: String,
+    /// The kind of the call.
+    pub op: Op,
+    /// The path inside the workspace, `.` for the workspace itself.
+    pub path: Option<String>,
+    /// The first requested line, from 1, and the number of lines.
+    pub range: Option<(u64, u64)>,
+    /// The original arguments: an object as JSON, or nothing.
+    pub args: SpilledValue<String>,
+    /// Whether the model wrote the call in its text instead of tool arguments.
+    pub is_in_text: bool,
+    /// The shell command, if the call is one: its file operations are replayed where they are certain.
+    pub shell: Option<SpilledValue<ShellCommand>>,
+    /// For a list: whether it covers the whole tree instead of one directory.
+    pub recursive: bool,
+    /// Milliseconds since the session's start.
+    pub at: u64,
+}
+
+impl RecordedCall {
+    /// A call of the main lane without path and arguments.
+    fn new(id: String, api: u64, tool: &str, op: Op, at: u64) -> Self {
+        Self {
+            id,
+            api,
+            lane: MAIN_LANE.to_owned(),
+            tool: tool.to_owned(),
+            op,
+            path: None,
+            range: None,
+            args: SpilledValue::default(),
+            is_in_text: false,
+            shell: None,
+            recursive: false,
+            at,
+        }
+    }
+
+    /// The original arguments.
+    ///
+    /// # Errors
+    /// If the text of the session is lost.
+    pub fn arguments(&self) -> Result<Extra, String> {
+        let text = self.args.load()?;
+        if text.is_empty() {
+            return Ok(Extra::new());
+        }
+        // Arguments that were nested as deep as JSON may be are one text.
+        let input = |_| Extra::from_iter([("input".to_owned(), text.clone().into())]);
+        Ok(serde_json::from_str(&text).unwrap_or_else(input))
+    }
+}
+
+/// The result of a tool call.
+#[derive(Clone, Debug)]
+pub struct RecordedResult {
+    /// The identifier of its call.
+    pub id: String,
+    /// Why the call failed; `None` if it succeeded.
+    pub err: Option<CallError>,
+    /// The text that the agent saw.
+    pub shown: SpilledValue<String>,
+    /// The file content that it shows.
+    pub seen: SpilledValue<SeenContent>,
+}
+
+/// The file content that a result shows. Paths are inside the workspace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SeenContent {
+    /// No known file content.
+    #[default]
+    Nothing,
+    /// A file's whole content.
+    Whole {
+        /// The file.
+        path: String,
+        /// Its content.
+        content: String,
+    },
+    /// Some lines of a file.
+    Part {
+        /// The file.
+        path: String,
+        /// Their text, without the last newline.
+        content: String,
+        /// Lines in the whole file, counted as one more than its newlines.
+        total_lines: u64,
+    },
+    /// An edit.
+    Edited {
+        /// The file.
+        path: String,
+        /// Its content before, if the source has it.
+        before: Option<String>,
+        /// The replacements of the edit.
+        replacements: Vec<Replacement>,
+    },
+    /// An edit of a file whose content before the source does not have.
+    Patched {
+        /// The file.
+        path: String,
+        /// The replacements of the edit, in turn.
+        replacements: Vec<Replacement>,
+        /// The changed places, in order; empty if the source does not have them.
+        hunks: Vec<Hunk>,
+    },
+    /// A write of an existing file whose content before the source does not have.
+    Replaced {
+        /// The file.
+        path: String,
+        /// Its content after.
+        content: String,
+    },
+    /// A write.
+    Written {
+        /// The file.
+        path: String,
+        /// Its content before; `None` if it was created.
+        before: Option<String>,
+        /// Its content after.
+        content: String,
+    },
+    /// Existing files.
+    Listed(Vec<String>),
+    /// The output of a shell command, if the agent saw more than that.
+    Printed(String),
+}
+
+spillable!(SeenContent);
+
+impl SeenContent {
+    /// The file whose content it is.
+    fn path(&self) -> Option<&String> {
+        match self {
+            Self::Nothing | Self::Listed(_) | Self::Printed(_) => None,
+            Self::Whole { path, .. }
+            | Self::Part { path, .. }
+            | Self::Edited { path, .. }
+            | Self::Patched { path, .. }
+            | Self::Replaced { path, .. }
+            | Self::Written { path, .. } => Some(path),
+        }
+    }
+
+    /// The same, to change it.
+    fn path_mut(&mut self) -> Option<&mut String> {
+        match self {
+            Self::Nothing | Self::Listed(_) | Self::Printed(_) => None,
+            Self::Whole { path, .. }
+            | Self::Part { path, .. }
+            | Self::Edited { path, .. }
+            | Self::Patched { path, .. }
+            | Self::Replaced { path, .. }
+            | Self::Written { path, .. } => Some(path),
+        }
+    }
+
+    /// Whether it is of another file than the call. Such a recording is wrong, and no file is known by it.
+    fn contradicts(&self, call: &RecordedCall) -> bool {
+        let asked = call.path.as_ref();
+        asked.is_some_and(|asked| self.path().is_some_and(|shown| shown != asked))
+    }
+}
+
+impl RecordedResult {
+    /// The output of a shell command.
+    ///
+    /// # Errors
+    /// If the text of the session is lost.
+    pub fn output(&self) -> Result<String, String> {
+        match self.seen.load()? {
+            SeenContent::Printed(output) => Ok(output),
+            _ => self.shown.load(),
+        }
+    }
+}
+
+/// One replacement of an edit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replacement {
+    /// The text to find.
+    pub old: String,
+    /// The replacement text.
+    pub new: String,
+    /// Whether to replace every occurrence instead of the first.
+    pub all: bool,
+}
+
+/// A changed place of a file, with the lines around it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hunk {
+    /// The first line in the file before the edit, from 1.
+    pub first: u64,
+    /// The lines, each after ` `, `-` or `+`. Leading tabs may be shown as two spaces each.
+    pub lines: Vec<String>,
+}
+
+/// The clock of a session, which starts at its first time.
+#[derive(Default)]
+struct Clock(Option<i64>);
+
+impl Clock {
+    /// Milliseconds since the session's start, of a time in milliseconds.
+    fn at(&mut self, time: Option<i64>) -> u64 {
+        let since = time.map(|time| time.saturating_sub(*self.0.get_or_insert(time)));
+        since.map_or(0, |since| u64::try_from(since).unwrap_or(0))
+    }
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
+    value.get(key)?.as_str()
+}
+
+impl ImportedSession {
+    /// Whether reads show a tab after a line's number, as newer versions of Claude Code do, and not an arrow.
+    fn numbers_lines_by_tab(&self) -> bool {
+        let reads: HashSet<&str> = self
+            .events
+            .iter()
+            .filter_map(|event| match event {
+                Recorded::Call(call) if call.op == Op::Read => Some(call.id.as_str()),
+                _ => None,
+            })
+            .collect();
+        let shown = self.events.iter().filter_map(|event| match event {
+            Recorded::Result(result) if reads.contains(result.id.as_str()) => Some(&result.shown),
+            _ => None,
+        });
+        let mut marks = shown.filter_map(|shown| {
+            let shown = shown.load().ok()?;
+            let rest = shown.trim_start().trim_start_matches(|c: char| c.is_ascii_digit());
+            rest.chars().next().filter(|mark| matches!(mark, '\t' | '→'))
+        });
+        marks.next() == Some('\t')
+    }
+}
+
+#[cfg(test)]
+impl ImportedSession {
+    fn calls(&self) -> impl Iterator<Item = &RecordedCall> {
+        self.events.iter().filter_map(|event| match event {
+            Recorded::Call(call) => Some(call),
+            _ => None,
+        })
+    }
+
+    fn results(&self) -> impl Iterator<Item = &RecordedResult> {
+        self.events.iter().filter_map(|event| match event {
+            Recorded::Result(result) => Some(result),
+            _ => None,
+        })
+    }
+}
+
+/// The kind of a shell command.
+fn shell_op(command: &str) -> Op {
+    match command.trim_start().starts_with("git ") {
+        true => Op::Vcs,
+        false => Op::Exec,
+    }
+}

@@ -1,0 +1,328 @@
+//! Importer for plain conversations: OpenAI chat messages and Anthropic messages, with tool calls or without.
+//! Its messages are those of several agents' files, whose importers use [`message`].
+
+use std::io::BufRead;
+
+use serde_json::Value;
+
+use super::detect::Head;
+use super::json::{arguments, content, document, milliseconds, token_count};
+use super::recorder::Recorder;
+use super::records::each_record;
+use super::{ImportedSession, Importer, text};
+use workloads::trace::TokenUsage;
+
+/// Conversations of OpenAI's and Anthropic's APIs.
+#[derive(Debug)]
+pub struct Messages;
+
+impl Importer for Messages {
+    fn id(&self) -> &'static str {
+        "messages"
+    }
+
+    fn reads(&self) -> &'static str {
+        "OpenAI chat messages and Anthropic messages: a list, an object with `messages`, or one of either a line"
+    }
+
+    fn detects(&self, head: &Head) -> bool {
+        ["role", "messages.role", "request.messages.role"].iter().any(|role| {
+            let base = role.trim_end_matches("role");
+            let is_role = |name: &str| head.is(role, name);
+            (is_role("assistant") || is_role("user"))
+                && ["content", "tool_calls"].iter().any(|field| head.has(&format!("{base}{field}")))
+        })
+    }
+
+    fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
+        let start = recording.fill_buf().map_err(|error| format!("cannot be read: {error}"))?;
+        let is_list = start.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
+        let mut sessions = Vec::new();
+        let mut lines = Recorder::new("unknown agent");
+        let mut each = |record: &Value| match record_messages(record) {
+            Some(messages) => {
+                let mut recorder = Recorder::new("unknown agent");
+                about(&mut recorder, record);
+                let messages = messages.iter();
+                messages.for_each(|one| message(&mut recorder, one));
+                answer(&mut recorder, record);
+                sessions.push(recorder.finish());
+            }
+            None => message(&mut lines, record),
+        };
+        if is_list {
+            let whole = document(recording)?;
+            whole.as_array().into_iter().flatten().for_each(each);
+        } else {
+            // One document is one line, or many lines that are not records.
+            let lost = each_record(recording, |record| each(&record))?;
+            lines.unreadable(lost);
+        }
+        if !lines.is_empty() {
+            sessions.push(lines.finish());
+        }
+        Ok(sessions)
+    }
+}
+
+/// The messages of an object that holds a conversation, a request, or a logged call.
+fn record_messages(record: &Value) -> Option<&Vec<Value>> {
+    let places = [record, &record["request"], &record["request"]["body"], &record["body"]];
+    places.into_iter().find_map(|place| place["messages"].as_array())
+}
+
+/// Model, system prompt and agent, where a record has them.
+fn about(recorder: &mut Recorder, record: &Value) {
+    for place in [record, &record["request"], &record["request"]["body"], &record["body"]] {
+        recorder.model(text(place, "model").unwrap_or_default());
+        recorder.system(&content(&place["system"]));
+    }
+    for name in ["cwd", "working_directory", "workspace"] {
+        recorder.directory(text(record, name).unwrap_or_default());
+    }
+}
+
+/// The answer that a logged call has beside its request.
+fn answer(recorder: &mut Recorder, record: &Value) {
+    let response = match &record["response"]["body"] {
+        Value::Null => &record["response"],
+        body => body,
+    };
+    let answers = response["choices"].as_array().into_iter().flatten();
+    let messages: Vec<&Value> = answers.map(|choice| &choice["message"]).collect();
+    let messages = match messages[..] {
+        [] if response["content"].is_array() => vec![response],
+        _ => messages,
+    };
+    for one in messages {
+        recorder.model(text(response, "model").unwrap_or_default());
+        message(recorder, one);
+        recorder.usage(usage(&response["usage"]));
+    }
+}
+
+/// A message in any of the usual forms.
+pub(super) fn message(recorder: &mut Recorder, message: &Value) {
+    let time = ["timestamp", "created_at", "ts"].into_iter().find_map(|name| message.get(name));
+    recorder.time(time.and_then(milliseconds));
+    let body = &message["content"];
+    match text(message, "role") {
+        Some("system" | "developer") => recorder.system(&content(body)),
+        Some("user" | "human") => user(recorder, body),
+        Some("assistant" | "ai" | "model") => assistant(recorder, message),
+        Some("tool" | "function" | "toolResult" | "tool_result") => {
+            let id = ["tool_call_id", "toolCallId", "tool_use_id", "name"];
+            let id = id.into_iter().find_map(|name| text(message, name));
+            recorder.result(id.unwrap_or_default(), content(body), is_failed(message));
+        }
+        _ => {}
+    }
+}
+
+fn user(recorder: &mut Recorder, body: &Value) {
+    let Some(blocks) = body.as_array() else {
+        return recorder.user(&content(body));
+    };
+    for block in blocks {
+        match text(block, "type") {
+            Some("tool_result") => {
+                let id = text(block, "tool_use_id").unwrap_or_default();
+                recorder.result(id, content(&block["content"]), is_failed(block));
+            }
+            _ => recorder.user(text(block, "text").unwrap_or_default()),
+        }
+    }
+}
+
+/// An answer of the model: its text, its thinking, its calls and its usage.
+pub(super) fn assistant(recorder: &mut Recorder, message: &Value) {
+    let extra = &message["extra"]["response"];
+    let metadata = &message["response_metadata"];
+    for place in [message, extra, metadata] {
+        recorder.model(text(place, "model").or_else(|| text(place, "model_name")).unwrap_or_default());
+    }
+    recorder.answer();
+    let thinking = ["reasoning_content", "reasoning", "thinking"];
+    let thinking = thinking.into_iter().find_map(|name| text(message, name));
+    recorder.said("", thinking.unwrap_or_default());
+    match &message["content"] {
+        Value::Array(blocks) => blocks.iter().for_each(|block| answer_block(recorder, block)),
+        body => recorder.said(&content(body), ""),
+    }
+    for call in message["tool_calls"].as_array().into_iter().flatten() {
+        let function = match &call["function"] {
+            function @ Value::Object(_) => function,
+            _ => call,
+        };
+        let name = text(function, "name").or_else(|| text(call, "function")).or_else(|| text(call, "type"));
+        let args = ["arguments", "args", "input"].into_iter().find_map(|name| function.get(name));
+        let id = recorder.new_id(text(call, "id").unwrap_or_default());
+        recorder.call(&id, name.unwrap_or("unknown"), args.map(arguments).unwrap_or_default(), None);
+    }
+    let old = &message["function_call"];
+    if let Some(name) = text(old, "name") {
+        let id = recorder.new_id(name);
+        recorder.call(&id, name, arguments(&old["arguments"]), None);
+    }
+    let reported = [message, extra, metadata].into_iter().map(|place| usage(&place["usage"]));
+    let reported = reported.chain([usage(&message["usage_metadata"])]);
+    let known = reported.into_iter().find(|usage| *usage != TokenUsage::default());
+    recorder.usage(known.unwrap_or_default());
+    recorder.end_answer();
+}
+
+fn answer_block(recorder: &mut Recorder, block: &Value) {
+    match text(block, "type") {
+        Some("tool_use" | "toolCall" | "tool_call" | "tool-call") => {
+            let names = ["name", "toolName"];
+            let name = names.into_iter().find_map(|name| text(block, name)).unwrap_or("unknown");
+            let args = ["input", "arguments", "args"].into_iter().find_map(|name| block.get(name));
+            let id = text(block, "id").or_else(|| text(block, "toolCallId")).unwrap_or_default();
+            let id = recorder.new_id(id);
+            recorder.call(&id, name, args.map(arguments).unwrap_or_default(), None);
+        }
+        Some("thinking" | "reasoning") => {
+            let thinking = ["thinking", "reasoning", "text"].into_iter().find_map(|name| text(block, name));
+            recorder.said("", thinking.unwrap_or_default());
+        }
+        _ => recorder.said(text(block, "text").unwrap_or_default(), ""),
+    }
+}
+
+/// Whether a result says that the call failed.
+pub(super) fn is_failed(result: &Value) -> bool {
+    let is_true = |name: &str| result[name].as_bool() == Some(true);
+    let error = &result["error"];
+    is_true("is_error")
+        || is_true("isError")
+        || text(result, "status") == Some("error")
+        || error.is_object()
+        || error.as_str().is_some_and(|error| !error.is_empty())
+}
+
+/// A usage record of any provider.
+pub(super) fn usage(usage: &Value) -> TokenUsage {
+    let count = |names: &[&str]| {
+        let values =
+            names.iter().filter_map(|name| usage.pointer(name).filter(|count| count.is_u64())).map(token_count);
+        values.into_iter().next()
+    };
+    let input = count(&["/prompt_tokens", "/input_tokens", "/input", "/inputTokens"]).unwrap_or(0);
+    let output = count(&["/completion_tokens", "/output_tokens", "/output", "/outputTokens"]);
+    // OpenAI counts cached tokens in the prompt; Anthropic counts them beside it.
+    let inside = count(&[
+        "/prompt_tokens_details/cached_tokens",
+        "/input_tokens_details/cached_tokens",
+        "/input_token_details/cache_read",
+    ]);
+    let beside = count(&["/cache_read_input_tokens", "/cacheRead", "/input_tokens_cache_read"]);
+    let written = count(&["/cache_creation_input_tokens", "/cacheWrite", "/input_tokens_cache_write"]);
+    let written = written.unwrap_or(0);
+    let hour = count(&["/cache_creation/ephemeral_1h_input_tokens"]).unwrap_or(0).min(written);
+    // litellm translates Anthropic's usage into OpenAI's and keeps both.
+    let is_openai = usage["prompt_tokens"].is_u64();
+    let cached = inside.or(beside).unwrap_or(0);
+    let uncached = match inside.is_some() || is_openai {
+        true => input.saturating_sub(cached).saturating_sub(if is_openai { written } else { 0 }),
+        false => input,
+    };
+    TokenUsage {
+        uncached,
+        cache_read: cached,
+        cache_write_5m: written - hour,
+        cache_write_1h: hour,
+        output: output.unwrap_or(0),
+        reasoning: count(&[
+            "/completion_tokens_details/reasoning_tokens",
+            "/output_tokens_details/reasoning_tokens",
+            "/reasoning_tokens",
+        ])
+        .unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{calls, coverage, files, imported, imported_all, usages};
+    use serde_json::json;
+
+    #[test]
+    fn a_file_that_a_command_prints_has_the_printed_text() {
+        let mut messages = vec![json!({"role": "user", "content": "Look."})];
+        for (id, (command, shown)) in [
+            ("cat a.txt", "one\ntwo\n"),
+            ("sed -n '2,3p' b.txt", "2\n3\n"),
+            ("echo three >> a.txt", ""),
+            ("cat a.txt", "one\ntwo\nthree"),
+            ("nl -ba b.txt | head -n 3 | tail -n +2", "     2\t2\n     3\tthree\n"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let function = json!({"name": "bash", "arguments": json!({"command": command}).to_string()});
+            let call = json!({"id": format!("c{id}"), "type": "function", "function": function});
+            messages.push(json!({"role": "assistant", "content": null, "tool_calls": [call]}));
+            messages.push(json!({"role": "tool", "tool_call_id": format!("c{id}"), "content": shown}));
+        }
+        let session = imported("messages", &json!({"messages": messages}).to_string());
+        let files = files(&session);
+        assert_eq!(files[0], "a.txt Full one\ntwo\n");
+        assert!(files[1].starts_with("b.txt Partial ") && files[1].ends_with("\n2\n3"), "{files:?}");
+        let coverage = coverage(&session);
+        // The last line of b.txt has changed.
+        assert_eq!((coverage.replayed, coverage.read_bytes, coverage.read_bytes_equal), (5, 30, 25));
+    }
+
+    #[test]
+    fn openai_messages_give_their_calls_even_if_an_identity_is_used_again() {
+        let call = |name: &str, args: Value| {
+            json!({"role": "assistant", "content": null, "tool_calls": [
+                {"id": "call_0", "type": "function", "function": {"name": name, "arguments": args.to_string()}}]})
+        };
+        let result = |text: &str| json!({"role": "tool", "tool_call_id": "call_0", "content": text});
+        let messages = json!([
+            {"role": "system", "content": "You have files."},
+            {"role": "user", "content": "Look."},
+            call("read_file", json!({"path": "/w/p/a.txt"})), result("one\n"),
+            call("write_file", json!({"path": "/w/p/d/b.txt", "content": "two\n"})), result("ok"),
+            {"role": "assistant", "content": "Done.", "usage": {"prompt_tokens": 30, "completion_tokens": 4,
+                "prompt_tokens_details": {"cached_tokens": 10}}, "model": "gpt-5.5"},
+        ]);
+        let expected = ["read_file read a.txt: whole one\n", "write_file write d/b.txt: written two\n"];
+        for text in [
+            messages.to_string(),
+            json!({"messages": messages}).to_string(),
+            serde_json::to_string_pretty(&json!({"messages": messages})).unwrap(),
+            messages.as_array().unwrap().iter().map(|m| format!("{m}\n")).collect(),
+        ] {
+            let session = imported("messages", &text);
+            assert_eq!(calls(&session), expected, "{text}");
+            assert_eq!(usages(&session), ["gpt-5.5 20+10 4"]);
+        }
+        let two = format!("{0}\n{0}\n", json!({"messages": messages}));
+        assert_eq!(imported_all("messages", &two).len(), 2);
+    }
+
+    #[test]
+    fn anthropic_messages_give_their_calls() {
+        let text = json!({"model": "claude-sonnet-4-6", "messages": [
+            {"role": "user", "content": "Look."},
+            {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "I look."},
+                {"type": "tool_use", "id": "t1", "name": "bash", "input": {"command": "ls"}}],
+                "usage": {"input_tokens": 3, "cache_read_input_tokens": 100, "cache_creation_input_tokens": 7, "output_tokens": 5}},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "a.txt"}]}]},
+        ]});
+        let session = imported("messages", &text.to_string());
+        assert_eq!(calls(&session), ["bash exec: ls -> a.txt"]);
+        assert_eq!(usages(&session), ["claude-sonnet-4-6 3+100+7 5"]);
+    }
+
+    #[test]
+    fn a_usage_of_litellm_counts_the_cache_once() {
+        let both = json!({"prompt_tokens": 110, "completion_tokens": 5, "cache_read_input_tokens": 100,
+            "cache_creation_input_tokens": 7, "prompt_tokens_details": {"cached_tokens": 100}});
+        let usage = usage(&both);
+        assert_eq!((usage.uncached, usage.cache_read, usage.cache_write_5m), (3, 100, 7));
+    }
+}

@@ -1,0 +1,218 @@
+//! Importer for OpenCode: a session as `opencode export` writes it, and the events of `opencode run --format json`.
+//! A step of the agent is one call of the model; it ends with its usage.
+
+use std::io::BufRead;
+
+use serde_json::Value;
+
+use super::detect::Head;
+use super::json::{content, milliseconds, token_count};
+use super::recorder::{Answer, Recorder};
+use super::records::each_record;
+use super::{ImportedSession, Importer, text};
+use workloads::trace::TokenUsage;
+
+/// OpenCode.
+#[derive(Debug)]
+pub struct OpenCode;
+
+impl Importer for OpenCode {
+    fn id(&self) -> &'static str {
+        "opencode"
+    }
+
+    fn reads(&self) -> &'static str {
+        "OpenCode sessions (`opencode export SESSION`, `opencode run --format json`)"
+    }
+
+    fn detects(&self, head: &Head) -> bool {
+        head.has("messages.parts.type") && head.has("messages.info.role")
+            || head.has("sessionID") && head.has("part.type")
+            || head.has("parts.type") && head.has("info.role")
+    }
+
+    fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
+        let mut recorder = Recorder::new("opencode");
+        let lost = each_record(recording, |record| match &record {
+            Value::Array(messages) => {
+                messages.iter().for_each(|one| message(&mut recorder, one));
+            }
+            file if file["messages"].is_array() => {
+                let info = &file["info"];
+                if let Some(version) = text(info, "version") {
+                    recorder.agent(format!("opencode {version}"));
+                }
+                recorder.directory(text(info, "directory").unwrap_or_default());
+                let messages = file["messages"].as_array().into_iter().flatten();
+                messages.for_each(|one| message(&mut recorder, one));
+            }
+            event => {
+                recorder.time(milliseconds(&event["timestamp"]));
+                part(&mut recorder, &event["part"], false);
+            }
+        })?;
+        recorder.unreadable(lost);
+        Ok(vec![recorder.finish()])
+    }
+}
+
+fn message(recorder: &mut Recorder, message: &Value) {
+    let info = &message["info"];
+    recorder.time(milliseconds(&info["time"]["created"]));
+    for name in ["root", "cwd"] {
+        recorder.directory(text(&info["path"], name).unwrap_or_default());
+    }
+    let parts: Vec<&Value> = message["parts"].as_array().into_iter().flatten().collect();
+    if text(info, "role") == Some("user") {
+        for part in parts {
+            recorder.user(text(part, "text").unwrap_or_default());
+        }
+        return;
+    }
+    if info["summary"].as_bool() == Some(true) {
+        recorder.compact(0);
+    }
+    recorder.model(text(info, "modelID").unwrap_or_default());
+    let has_steps = parts.iter().any(|part| text(part, "type") == Some("step-finish"));
+    recorder.answer();
+    let mut is_first = true;
+    for each in parts {
+        // The first step is the answer that has just begun.
+        if text(each, "type") == Some("step-start") && !std::mem::take(&mut is_first) {
+            recorder.answer();
+        }
+        part(recorder, each, true);
+    }
+    if !has_steps {
+        recorder.usage(usage(&info["tokens"]));
+    }
+    // The cost of the message is the sum of its steps.
+    recorder.cost(&info["cost"]);
+    recorder.end_answer();
+}
+
+fn part(recorder: &mut Recorder, part: &Value, is_export: bool) {
+    match text(part, "type") {
+        Some("text") => recorder.said(text(part, "text").unwrap_or_default(), ""),
+        Some("reasoning") => recorder.said("", text(part, "text").unwrap_or_default()),
+        Some("step-start") if !is_export => recorder.answer(),
+        Some("step-finish") => {
+            recorder.model(text(part, "modelID").unwrap_or_default());
+            recorder.usage(usage(&part["tokens"]));
+            if !is_export {
+                recorder.cost(&part["cost"]);
+            }
+            recorder.end_answer();
+        }
+        Some("compaction") => recorder.compact(0),
+        Some("tool") => tool(recorder, part),
+        _ => {}
+    }
+}
+
+fn tool(recorder: &mut Recorder, part: &Value) {
+    let state = &part["state"];
+    let status = text(state, "status");
+    if !matches!(status, Some("completed" | "error")) {
+        return;
+    }
+    let id = recorder.new_id(text(part, "callID").or_else(|| text(part, "id")).unwrap_or_default());
+    let input = state["input"].clone();
+    let dir = text(&input, "workdir").map(str::to_owned);
+    recorder.time(milliseconds(&state["time"]["start"]));
+    recorder.call(&id, text(part, "tool").unwrap_or("unknown"), input, dir.as_deref());
+    let metadata = &state["metadata"];
+    let code = metadata["exit"].as_i64().unwrap_or(0);
+    let shown = match status {
+        Some("error") => content(&state["error"]),
+        _ => content(&state["output"]),
+    };
+    recorder.answered_at_end(
+        &id,
+        Answer {
+            printed: text(metadata, "output").map(str::to_owned).filter(|_| metadata["exit"].is_i64()),
+            shown,
+            failed: status == Some("error") || code != 0,
+            before: text(&metadata["filediff"], "before").map(str::to_owned),
+            after: text(&metadata["filediff"], "after").map(str::to_owned),
+            ..Answer::default()
+        },
+    );
+}
+
+fn usage(tokens: &Value) -> TokenUsage {
+    let count = token_count;
+    let reasoning = count(&tokens["reasoning"]);
+    let output = count(&tokens["output"]);
+    let usage = TokenUsage {
+        uncached: count(&tokens["input"]),
+        cache_read: count(&tokens["cache"]["read"]),
+        cache_write_5m: count(&tokens["cache"]["write"]),
+        output,
+        reasoning,
+        ..TokenUsage::default()
+    };
+    // Whether the output holds the reasoning depends on version and provider; the provider's total says so.
+    let known = usage.uncached + usage.cache_read + usage.cache_write_5m + output;
+    let is_inside = count(&tokens["total"]) == known && output >= reasoning;
+    TokenUsage { output: if is_inside { output } else { output + reasoning }, ..usage }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Recorded;
+    use crate::testing::{calls, imported, stated, usages};
+    use serde_json::json;
+
+    #[test]
+    fn an_export_gives_its_steps_with_usage_and_calls() {
+        let tool = |id: &str, tool: &str, input: Value, output: &str, metadata: Value| json!({"type": "tool", "callID": id, "tool": tool, "state": {"status": "completed", "input": input, "output": output, "metadata": metadata}});
+        let read = "<file>\n00001| one\n00002| two\n\n(End of file - total 2 lines)\n</file>";
+        let diff = json!({"filediff": {"before": "one\ntwo\n"}});
+        let file = json!({"info": {"id": "s", "version": "1.1.0", "directory": "/w/p"}, "messages": [
+            {"info": {"role": "user"}, "parts": [{"type": "text", "text": "Change it."}]},
+            {"info": {"role": "assistant", "modelID": "claude-sonnet-4-6", "providerID": "anthropic", "cost": 0.75}, "parts": [
+                {"type": "step-start"}, {"type": "text", "text": "I look."},
+                tool("c1", "read", json!({"filePath": "/w/p/a.txt"}), read, json!({})),
+                tool("c1", "read", json!({"filePath": "/w/p/a.txt"}), read, json!({})),
+                {"type": "step-finish", "cost": 0.5, "tokens": {"input": 10, "output": 5, "reasoning": 2, "cache": {"read": 90, "write": 4}}},
+                {"type": "step-start"},
+                tool("c2", "edit", json!({"filePath": "/w/p/a.txt", "oldString": "one", "newString": "1"}), "ok", diff),
+                tool("c3", "bash", json!({"command": "ls", "workdir": "/w/p"}), "a.txt\n", json!({"output": "a.txt\n", "exit": 0})),
+                {"type": "step-finish", "cost": 0.25, "tokens": {"total": 108, "input": 1, "output": 3, "reasoning": 2, "cache": {"read": 104, "write": 0}}},
+            ]},
+        ]});
+        let session = imported("opencode", &file.to_string());
+        assert_eq!(session.agent, "opencode 1.1.0");
+        assert_eq!(
+            calls(&session),
+            [
+                "read read a.txt: whole one\ntwo\n",
+                "read read a.txt: whole one\ntwo\n",
+                "edit edit a.txt: 1 replacements of a known file",
+                "bash exec: ls in /w/p -> a.txt\n",
+            ]
+        );
+        assert_eq!(usages(&session), ["claude-sonnet-4-6 10+90+4 7", "claude-sonnet-4-6 1+104 3"]);
+        assert_eq!(stated(&session), Some(0.75), "the cost of the message is that of its steps");
+        let answers = session.events.iter().filter(|event| matches!(event, Recorded::Api { .. }));
+        assert_eq!(answers.count(), 2, "a step is one call of the model");
+        let events: Vec<Value> = ["step_start", "tool_use", "step_finish"]
+            .into_iter()
+            .zip([
+                json!({"type": "step-start"}),
+                tool("c1", "bash", json!({"command": "ls"}), "a\n", json!({})),
+                json!({"type": "step-finish", "cost": 0.125, "tokens": {"input": 3, "output": 1, "cache": {"read": 0, "write": 0}}}),
+            ])
+            .map(|(kind, part)| json!({"type": kind, "sessionID": "s", "part": part}))
+            .collect();
+        let lines: String = events.iter().map(|event| format!("{event}\n")).collect();
+        let session = imported("opencode", &lines);
+        assert_eq!(
+            (calls(&session), usages(&session)),
+            (vec!["bash exec: ls -> a\n".to_owned()], vec![" 3+0 1".to_owned()])
+        );
+        assert_eq!(stated(&session), Some(0.125));
+    }
+}

@@ -1,0 +1,573 @@
+//! Builds a session from the parts that most formats have: messages, answers, tool calls with JSON arguments, and
+//! results as text. What a call did to files follows from its tool, arguments and result: [`super::tools`].
+
+use std::collections::{HashMap, HashSet};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::records::Damage;
+use super::roots::{Roots, is_absolute};
+use super::shell::{self, Platform, ShellCommand};
+use super::spill::{Spill, SpilledText, SpilledValue, spillable};
+use super::tools::{self, Meaning};
+use super::{
+    Clock, Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, ReportedTotal, SeenContent,
+};
+use workloads::trace::{CallError, Extra, MAIN_LANE, Op, TokenUsage};
+
+/// Collects the events of one session, in order.
+pub(super) struct Recorder {
+    session: ImportedSession,
+    spill: Spill,
+    items: Vec<Item>,
+    /// Directories that the session names; the first one is the workspace.
+    dirs: Vec<String>,
+    clock: Clock,
+    at: u64,
+    model: String,
+    lane: String,
+    /// The index in `items` of the answer that the model is giving.
+    open: Option<usize>,
+    /// The index in `items` of the last answer.
+    last: Option<usize>,
+    /// Results that follow at the end of the open answer.
+    held: Vec<(String, Answer)>,
+    answers: u64,
+    has_model: bool,
+    ids: HashSet<String>,
+    /// For sources that use an identity again: the identity here of each one's last call.
+    renamed: HashMap<String, String>,
+    /// The sum of the dollars that the source states for each call of the model.
+    dollars: f64,
+}
+
+enum Item {
+    Event(Recorded),
+    Call(RawCall),
+    Result { id: String, answer: KeptAnswer },
+}
+
+/// The result of a call outside of memory.
+#[derive(Clone)]
+struct KeptAnswer {
+    shown: SpilledValue<String>,
+    /// The answer without `shown`.
+    others: SpilledValue<Answer>,
+}
+
+impl KeptAnswer {
+    fn load(&self) -> Result<Answer, String> {
+        Ok(Answer { shown: self.shown.load()?, ..self.others.load()? })
+    }
+}
+
+/// Where the result of a call is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ResultPlace(usize);
+
+/// The result of a call, as the source has it.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub(super) struct Answer {
+    /// The text that the agent saw.
+    pub(super) shown: String,
+    /// The output of the program or the content of the file in that text, if it contains more.
+    pub(super) printed: Option<String>,
+    /// Whether the call failed.
+    pub(super) failed: bool,
+    /// The file's content before an edit or a write, if the source has it.
+    pub(super) before: Option<String>,
+    /// Its content after it, if the source has it.
+    pub(super) after: Option<String>,
+    /// The lines that an edit replaces by their numbers, if it does.
+    pub(super) hunks: Vec<Hunk>,
+}
+
+spillable!(Answer);
+
+struct RawCall {
+    id: String,
+    api: u64,
+    lane: String,
+    tool: String,
+    /// The arguments as JSON.
+    args: SpilledValue<String>,
+    dir: Option<String>,
+    is_in_text: bool,
+    at: u64,
+}
+
+impl Recorder {
+    /// A session of this agent.
+    pub(super) fn new(agent: impl Into<String>) -> Self {
+        Self {
+            session: ImportedSession { agent: agent.into(), ..ImportedSession::default() },
+            spill: Spill::default(),
+            items: Vec::new(),
+            dirs: Vec::new(),
+            clock: Clock::default(),
+            at: 0,
+            model: String::new(),
+            lane: MAIN_LANE.to_owned(),
+            open: None,
+            last: None,
+            held: Vec::new(),
+            answers: 0,
+            has_model: true,
+            ids: HashSet::new(),
+            renamed: HashMap::new(),
+            dollars: 0.0,
+        }
+    }
+
+    /// A recording that holds tool calls, but no answer of a model.
+    pub(super) fn without_model(agent: impl Into<String>) -> Self {
+        Self { has_model: false, ..Self::new(agent) }
+    }
+
+    /// Sets the agent and its version.
+    pub(super) fn agent(&mut self, agent: String) {
+        self.session.agent = agent;
+    }
+
+    /// Sets the system prompt.
+    pub(super) fn system(&mut self, text: &str) {
+        if self.session.system.is_none() && !text.is_empty() {
+            self.session.system = Some(text.to_owned());
+        }
+    }
+
+    /// Declares that the system prompt is the whole prompt before the first message.
+    pub(super) fn prompt_is_whole(&mut self) {
+        self.session.is_whole_prompt = true;
+    }
+
+    /// Sets the time of what follows, in milliseconds since the Unix epoch.
+    pub(super) fn time(&mut self, milliseconds: Option<i64>) {
+        if milliseconds.is_some() {
+            self.at = self.clock.at(milliseconds);
+        }
+    }
+
+    /// Sets the model of the answers that follow.
+    pub(super) fn model(&mut self, model: &str) {
+        if model.is_empty() || model == self.model {
+            return;
+        }
+        if self.session.model.is_empty() {
+            self.session.model = model.to_owned();
+        }
+        self.model = model.to_owned();
+        if let Some(Item::Event(Recorded::Api { model: of, .. })) = self.open.and_then(|open| self.items.get_mut(open))
+            && of.is_empty()
+        {
+            *of = model.to_owned();
+        }
+    }
+
+    /// Names a directory in which the session works; the first one is the workspace.
+    pub(super) fn directory(&mut self, dir: &str) {
+        if !dir.is_empty() && !self.dirs.iter().any(|known| known == dir) {
+            self.dirs.push(dir.to_owned());
+        }
+    }
+
+    /// Sets the lane of what follows: `None` for the agent that the user talks to.
+    pub(super) fn lane(&mut self, subagent: Option<&str>) {
+        let lane = subagent.map_or(MAIN_LANE.to_owned(), |id| format!("sub:{id}"));
+        if lane != self.lane {
+            self.end_answer();
+            self.lane = lane;
+        }
+    }
+
+    /// A message of the user; of a subagent, the message is the caller's.
+    pub(super) fn user(&mut self, text: &str) {
+        self.end_answer();
+        if self.lane == MAIN_LANE && !text.is_empty() {
+            let text = self.spill.keep(text.to_owned());
+            self.items.push(Item::Event(Recorded::User { text, by_client: false, images: 0 }));
+        }
+    }
+
+    /// The model begins an answer.
+    pub(super) fn answer(&mut self) {
+        self.end_answer();
+        if !self.has_model {
+            return;
+        }
+        self.open = Some(self.items.len());
+        self.last = self.open;
+        self.answers += 1;
+        self.items.push(Item::Event(Recorded::Api {
+            at: self.at,
+            usage: TokenUsage::default(),
+            model: self.model.clone(),
+            lane: self.lane.clone(),
+            text: SpilledText::default(),
+            thinking: SpilledText::default(),
+            thinking_bytes: 0,
+        }));
+    }
+
+    /// Ends the answer: what follows belongs to the next one.
+    pub(super) fn end_answer(&mut self) {
+        self.open = None;
+        for (id, answer) in std::mem::take(&mut self.held) {
+            self.add_result(id, answer);
+        }
+    }
+
+    fn continue_answer(&mut self) {
+        if self.open.is_none() {
+            self.answer();
+        }
+    }
+
+    /// Text of an answer, and thinking.
+    pub(super) fn said(&mut self, more: &str, more_thinking: &str) {
+        if more.is_empty() && more_thinking.is_empty() {
+            return;
+        }
+        self.continue_answer();
+        let open = self.open.and_then(|open| self.items.get_mut(open));
+        if let Some(Item::Event(Recorded::Api { text, thinking, .. })) = open {
+            text.append(more, &mut self.spill);
+            thinking.append(more_thinking, &mut self.spill);
+        }
+    }
+
+    /// The reported usage of the last answer. A second report begins another answer, which has nothing but its usage.
+    pub(super) fn usage(&mut self, reported: TokenUsage) {
+        if reported == TokenUsage::default() {
+            return;
+        }
+        let unreported =
+            |item: &Item| matches!(item, Item::Event(Recorded::Api { usage, .. }) if *usage == TokenUsage::default());
+        let last = self.last.filter(|last| self.items.get(*last).is_some_and(unreported));
+        if last.is_none() {
+            self.answer();
+        }
+        let last = self.last.and_then(|last| self.items.get_mut(last));
+        if let Some(Item::Event(Recorded::Api { usage, .. })) = last {
+            *usage = reported;
+        }
+    }
+
+    /// A tool call of the answer. `dir` is the directory that the call names for itself.
+    pub(super) fn call(&mut self, id: &str, tool: &str, args: Value, dir: Option<&str>) {
+        self.any_call(id, tool, args, dir, false);
+    }
+
+    /// A tool call that the model wrote in its text.
+    pub(super) fn call_in_text(&mut self, id: &str, tool: &str, args: Value, dir: Option<&str>) {
+        self.any_call(id, tool, args, dir, true);
+    }
+
+    fn any_call(&mut self, id: &str, tool: &str, args: Value, dir: Option<&str>, in_text: bool) {
+        // One identity a call: a history that is repeated counts once.
+        if !self.ids.insert(id.to_owned()) {
+            return;
+        }
+        if self.has_model {
+            self.continue_answer();
+        }
+        self.items.push(Item::Call(RawCall {
+            id: id.to_owned(),
+            api: self.answers.saturating_sub(1),
+            lane: self.lane.clone(),
+            tool: tool.to_owned(),
+            args: self.spill.keep(args.to_string()),
+            dir: dir.map(str::to_owned),
+            is_in_text: in_text,
+            at: self.at,
+        }));
+    }
+
+    /// A new identity for a call of a source that uses them again, or has none. [`Recorder::result`] finds it by the old one.
+    pub(super) fn new_id(&mut self, id: &str) -> String {
+        let mut fresh = id.to_owned();
+        let mut number = 1;
+        while fresh.is_empty() || self.ids.contains(&fresh) {
+            number += 1;
+            fresh = match number > 1000 {
+                true => format!("{id} of {}", self.items.len()),
+                false => format!("{id} {number}"),
+            };
+        }
+        self.renamed.insert(id.to_owned(), fresh.clone());
+        fresh
+    }
+
+    /// The result of a call, as the agent saw it.
+    pub(super) fn result(&mut self, id: &str, shown: impl Into<String>, failed: bool) {
+        self.answered(id, Answer { shown: shown.into(), failed, ..Answer::default() });
+    }
+
+    /// The result of a call of the open answer, which may make more calls: the result follows at its end.
+    pub(super) fn answered_at_end(&mut self, id: &str, answer: Answer) {
+        let id = self.known_as(id);
+        self.held.push((id, answer));
+    }
+
+    /// The result of a call. Returns its place, for [`Recorder::ended`].
+    pub(super) fn answered(&mut self, id: &str, answer: Answer) -> ResultPlace {
+        self.open = None;
+        let id = self.known_as(id);
+        self.add_result(id, answer)
+    }
+
+    /// The identity here of the last call that the source knows by this one.
+    fn known_as(&self, id: &str) -> String {
+        self.renamed.get(id).cloned().unwrap_or(id.to_owned())
+    }
+
+    fn add_result(&mut self, id: String, mut answer: Answer) -> ResultPlace {
+        let shown = std::mem::take(&mut answer.shown);
+        let answer = KeptAnswer { shown: self.spill.keep(shown), others: self.spill.keep(answer) };
+        self.items.push(Item::Result { id, answer });
+        ResultPlace(self.items.len() - 1)
+    }
+
+    /// A call whose result said that its program was running has ended: what the program has printed in all, and whether
+    /// it failed. What the agent saw at the time stays.
+    pub(super) fn ended(&mut self, place: ResultPlace, printed: String, failed: bool) {
+        let others = self.spill.keep(Answer { printed: Some(printed), failed, ..Answer::default() });
+        if let Some(Item::Result { answer, .. }) = self.items.get_mut(place.0) {
+            answer.others = others;
+        }
+    }
+
+    /// Tokens and dollars that the source states for the whole session.
+    pub(super) fn total(&mut self, total: ReportedTotal) {
+        self.session.totals.push(total);
+    }
+
+    /// Dollars that the source states for calls of the model. Their sum becomes a total.
+    pub(super) fn cost(&mut self, dollars: &Value) {
+        let dollars = dollars.as_f64().filter(|dollars| dollars.is_finite() && *dollars > 0.0);
+        self.dollars += dollars.unwrap_or(0.0);
+    }
+
+    /// A compaction of the context.
+    pub(super) fn compact(&mut self, pre_tok: u64) {
+        self.end_answer();
+        self.items.push(Item::Event(Recorded::Compact { pre_tok }));
+    }
+
+    /// Counts lines that could not be read, or only after a repair.
+    pub(super) fn unreadable(&mut self, damage: Damage) {
+        self.session.unreadable_lines += damage.unreadable;
+        self.session.mended_lines += damage.mended;
+    }
+
+    /// Whether anything was recorded.
+    pub(super) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// The session.
+    pub(super) fn finish(mut self) -> ImportedSession {
+        self.end_answer();
+        if self.dollars > 0.0 {
+            self.total(ReportedTotal { dollars: Some(self.dollars), ..ReportedTotal::default() });
+        }
+        self.session.started_ms = self.clock.0;
+        let items = std::mem::take(&mut self.items);
+        if let Err(error) = self.place(items) {
+            self.session.lost = Some(error);
+        }
+        self.session
+    }
+
+    /// Turns what was collected into events, now that all directories are known.
+    fn place(&mut self, items: Vec<Item>) -> Result<(), String> {
+        // A call is understood with its result. The result keeps its place.
+        let mut results: HashMap<String, KeptAnswer> = HashMap::new();
+        for item in &items {
+            if let Item::Result { id, answer } = item
+                && !results.contains_key(id)
+            {
+                results.insert(id.clone(), answer.clone());
+            }
+        }
+        let session = &mut self.session;
+        let mut main = self.dirs.first().cloned().unwrap_or_default();
+        for dir in &self.dirs {
+            session.roots.add(dir);
+        }
+        // A directory to which a command goes is a directory of the session.
+        let mut paths = Vec::new();
+        for item in &items {
+            let Item::Call(call) = item else {
+                continue;
+            };
+            let (meaning, _) = understood(call, results.get(&call.id))?;
+            if let Some((line, platform)) = meaning.command
+                && !main.is_empty()
+            {
+                let from = call.dir.as_deref().unwrap_or(&main);
+                let platform = platform.unwrap_or_else(|| system_shell(&line, &session.roots));
+                let command = ShellCommand { cwd: session.roots.absolute(&main, from), line, platform };
+                for dir in shell::operations(&command, "", true).dirs {
+                    session.roots.add(&dir);
+                }
+            }
+            paths.extend(meaning.path.filter(|_| self.dirs.is_empty()));
+        }
+        if session.roots.is_empty()
+            && let Some(dir) = common_directory(paths.iter().map(String::as_str))
+        {
+            session.roots.add(&dir);
+            main = dir;
+        }
+        let mut seen: HashMap<String, (Option<CallError>, SpilledValue<SeenContent>)> = HashMap::new();
+        for item in items {
+            match item {
+                Item::Event(event) => session.events.push(event),
+                Item::Call(call) => {
+                    let (meaning, args) = understood(&call, results.get(&call.id))?;
+                    let from = call.dir.as_deref().unwrap_or(&main);
+                    let from = session.roots.absolute(&main, from);
+                    let place = |roots: &mut Roots, path: &str| {
+                        let path = path.strip_prefix("file://").unwrap_or(path);
+                        let path = roots.absolute(&from, path);
+                        roots.place(&path)
+                    };
+                    let path = meaning.path.as_deref();
+                    let path = path.and_then(|path| place(&mut session.roots, path));
+                    let shows = placed(meaning.seen, path.as_deref(), |path| place(&mut session.roots, path));
+                    seen.insert(call.id.clone(), (meaning.err, self.spill.keep(shows)));
+                    let args = match args {
+                        Value::Object(_) => call.args,
+                        Value::Null => SpilledValue::default(),
+                        other => {
+                            let input = Extra::from_iter([("input".to_owned(), other)]);
+                            self.spill.keep(Value::Object(input).to_string())
+                        }
+                    };
+                    let shell = meaning.command.map(|(line, platform)| {
+                        let platform = platform.unwrap_or_else(|| system_shell(&line, &session.roots));
+                        ShellCommand { line, cwd: from, platform }
+                    });
+                    session.events.push(Recorded::Call(RecordedCall {
+                        lane: call.lane,
+                        path,
+                        range: meaning.range,
+                        recursive: meaning.recursive,
+                        args,
+                        is_in_text: call.is_in_text,
+                        shell: shell.map(|shell| self.spill.keep(shell)),
+                        ..RecordedCall::new(call.id, call.api, &call.tool, meaning.op, call.at)
+                    }));
+                }
+                Item::Result { id, .. } => {
+                    if let Some((err, seen)) = seen.remove(&id)
+                        && let Some(answer) = results.get(&id)
+                    {
+                        session.events.push(Recorded::Result(RecordedResult {
+                            id,
+                            err,
+                            shown: answer.shown.clone(),
+                            seen,
+                        }));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a call did, by its result; and its arguments.
+fn understood(call: &RawCall, answer: Option<&KeptAnswer>) -> Result<(Meaning, Value), String> {
+    let args = serde_json::from_str(&call.args.load()?).map_err(|error| error.to_string())?;
+    let meaning = match answer {
+        None => tools::meaning(&call.tool, &args, None),
+        Some(answer) => with_answer(call, &args, answer.load()?),
+    };
+    Ok((meaning, args))
+}
+
+/// The language of a command for the system's own shell.
+fn system_shell(line: &str, roots: &Roots) -> Platform {
+    match roots.is_windows() {
+        true => shell::windows_platform(line),
+        false => Platform::Posix,
+    }
+}
+
+fn with_answer(call: &RawCall, args: &Value, mut answer: Answer) -> Meaning {
+    let printed = answer.printed.take();
+    let text = printed.as_deref().unwrap_or(&answer.shown);
+    let mut meaning = tools::meaning(&call.tool, args, Some((text, answer.failed)));
+    let is_edit = meaning.op == Op::Edit && meaning.err.is_none();
+    if let (true, Some(path), Some(before), Some(after)) = (is_edit, &meaning.path, &answer.before, answer.after.take())
+    {
+        // The second of two steps changes nothing: the timeline narrows both to the difference.
+        let step = |old: &str| Replacement { old: old.to_owned(), new: after.clone(), all: false };
+        meaning.seen =
+            SeenContent::Edited { path: path.clone(), before: None, replacements: vec![step(before), step(&after)] };
+    }
+    if let (true, Some(path), false) = (is_edit, &meaning.path, answer.hunks.is_empty()) {
+        let hunks = std::mem::take(&mut answer.hunks);
+        meaning.seen = SeenContent::Patched { path: path.clone(), replacements: Vec::new(), hunks };
+    }
+    match &mut meaning.seen {
+        SeenContent::Edited { before, .. } | SeenContent::Written { before, .. } => {
+            *before = answer.before.take();
+        }
+        SeenContent::Nothing if meaning.command.is_some() => {
+            if let Some(printed) = printed {
+                meaning.seen = SeenContent::Printed(printed);
+            }
+        }
+        _ => {}
+    }
+    meaning
+}
+
+/// The deepest directory that holds all absolute paths.
+fn common_directory<'a>(paths: impl Iterator<Item = &'a str>) -> Option<String> {
+    let separators = ['/', '\\'];
+    let mut common: Option<Vec<&str>> = None;
+    for path in paths.filter(|path| is_absolute(path)) {
+        let mut parts: Vec<&str> = path.split(separators).collect();
+        parts.pop();
+        common = Some(match common {
+            None => parts,
+            Some(known) => {
+                let same = known.iter().zip(&parts).take_while(|(a, b)| a == b);
+                let same = same.count();
+                known.into_iter().take(same).collect()
+            }
+        });
+    }
+    let common = common?.join("/");
+    (!common.is_empty()).then_some(common)
+}
+
+/// What a result shows, with paths in the workspace. `path` is the call's, already placed.
+fn placed(seen: SeenContent, path: Option<&str>, place: impl FnMut(&str) -> Option<String>) -> SeenContent {
+    if matches!(seen, SeenContent::Printed(_)) {
+        return seen;
+    }
+    let Some(inside) = path.map(str::to_owned) else {
+        return SeenContent::Nothing;
+    };
+    let mut seen = seen;
+    if let SeenContent::Listed(paths) = &mut seen {
+        let all = std::mem::take(paths);
+        let all = all.iter().map(String::as_str).filter_map(place);
+        paths.extend(all.filter(|path| path != "."));
+    } else if let Some(path) = seen.path_mut() {
+        *path = inside;
+    }
+    match seen {
+        // The source does not have the file before the edit.
+        SeenContent::Edited { path, before: None, replacements } => {
+            SeenContent::Patched { path, replacements, hunks: Vec::new() }
+        }
+        seen => seen,
+    }
+}

@@ -1,0 +1,308 @@
+//! The directories that a session names, and the place of each path below them in the trace's workspace.
+//! A path in the main root keeps its place; one in another root is in `.roots/` with its whole path.
+//! A path in no root has no place.
+
+use std::collections::HashMap;
+
+/// Bytes of the longest path that Linux takes (`PATH_MAX`).
+const LONGEST: usize = 4096;
+
+/// The directory of the workspace that contains the other roots.
+const OTHERS: &str = ".roots";
+
+/// Directories in which any session may keep files: scratch space and the agents' own state.
+const SCRATCH: &[&[&str]] = &[&["tmp"], &["var", "tmp"], &["var", "folders"], &["dev", "shm"]];
+
+/// Directories in the user's home that contain an agent's own plans, memories and results.
+const STATE: &[&str] = &[
+    ".agents", ".claude", ".codex", ".gemini", ".copilot", ".cursor", ".factory", ".kiro", ".pi", ".config", ".cache",
+];
+
+/// The roots of a session.
+#[derive(Clone, Debug, Default)]
+pub struct Roots {
+    /// The components of each root, in the order of their addition.
+    roots: Vec<Vec<String>>,
+    /// Whether the session ran on Windows, where `\` separates components and case does not matter.
+    is_windows: bool,
+    /// On Windows, the first spelling of each path in the workspace, by its lower case.
+    spellings: HashMap<String, String>,
+}
+
+impl Roots {
+    /// Adds a directory that the session names. A relative path is not a root. `/` and the directories at the top
+    /// are roots only if the session begins there.
+    pub fn add(&mut self, dir: &str) {
+        if is_windows(dir) {
+            self.is_windows = true;
+        }
+        let Some(parts) = self.parts(dir) else {
+            return;
+        };
+        let is_top = parts.len() < 2 && !self.roots.is_empty();
+        if !is_top && !self.roots.iter().any(|root| self.is_within(&parts, root)) {
+            self.roots.push(parts);
+        }
+    }
+
+    /// Whether the session ran on Windows.
+    pub fn is_windows(&self) -> bool {
+        self.is_windows
+    }
+
+    /// Whether no directory is known.
+    pub fn is_empty(&self) -> bool {
+        self.roots.is_empty()
+    }
+
+    /// `path` as seen from the directory `cwd`.
+    pub fn absolute(&self, cwd: &str, path: &str) -> String {
+        let path = match (path.strip_prefix('~'), self.home()) {
+            (Some(rest), Some(home)) if rest.is_empty() || rest.starts_with(['/', '\\']) => {
+                return format!("{home}{rest}");
+            }
+            _ => path,
+        };
+        if is_absolute(path) || cwd.is_empty() {
+            path.to_owned()
+        } else if self.is_windows && path.starts_with(['/', '\\']) {
+            let drive: String = cwd.chars().take(2).collect();
+            format!("{drive}{path}")
+        } else {
+            format!("{cwd}/{path}")
+        }
+    }
+
+    /// The place of an absolute path, or one relative to the main root, in the workspace: `.` for the main root.
+    /// `None` if the path leaves all roots.
+    pub fn place(&mut self, path: &str) -> Option<String> {
+        if path.len() > LONGEST {
+            // No file has this name: `WorkspacePath` refuses it.
+            return Some(path.to_owned());
+        }
+        let parts = match self.parts(path) {
+            Some(parts) => parts,
+            // A home that is not known is in no root.
+            None if is_absolute(path) || path == "~" || path.starts_with("~/") => return None,
+            None => {
+                let mut parts = self.main().unwrap_or_default();
+                let depth = parts.len();
+                for part in self.split(path) {
+                    match part {
+                        "" | "." => {}
+                        ".." => {
+                            parts.pop()?;
+                        }
+                        name => parts.push(name.to_owned()),
+                    }
+                }
+                if self.roots.is_empty() {
+                    return Some(joined(&parts[depth.min(parts.len())..]));
+                }
+                parts
+            }
+        };
+        if let Some(main) = self.main()
+            && self.is_within(&parts, &main)
+        {
+            return Some(self.spelt(joined(&parts[main.len()..])));
+        }
+        let is_inside = self.roots.iter().any(|root| self.is_within(&parts, root));
+        if is_inside || is_scratch(&parts) || self.is_state(&parts) {
+            return Some(self.spelt(format!("{OTHERS}/{}", joined(&parts))));
+        }
+        None
+    }
+
+    /// The first root, or a later one that contains it.
+    fn main(&self) -> Option<Vec<String>> {
+        let first = self.roots.first()?;
+        let around = self.roots.iter().filter(|root| self.is_within(first, root));
+        around.min_by_key(|root| root.len()).cloned()
+    }
+
+    /// The user's home, if a root names it.
+    fn home(&self) -> Option<String> {
+        self.roots.iter().find_map(|root| match &root[..] {
+            [home, user, ..] if home == "home" || home == "Users" => Some(format!("/{home}/{user}")),
+            [first, ..] if first == "root" => Some("/root".to_owned()),
+            [drive, users, user, ..] if users.eq_ignore_ascii_case("users") => Some(format!("{drive}:/{users}/{user}")),
+            _ => None,
+        })
+    }
+
+    fn is_state(&self, parts: &[String]) -> bool {
+        let Some(home) = self.home().and_then(|home| self.parts(&home)) else {
+            return false;
+        };
+        let below = parts.get(home.len());
+        self.is_within(parts, &home) && below.is_some_and(|name| STATE.contains(&name.as_str()))
+    }
+
+    fn is_within(&self, path: &[String], root: &[String]) -> bool {
+        let same = |a: &String, b: &String| match self.is_windows {
+            true => a.to_lowercase() == b.to_lowercase(),
+            false => a == b,
+        };
+        path.len() >= root.len() && path.iter().zip(root).all(|(a, b)| same(a, b))
+    }
+
+    fn split<'a>(&self, path: &'a str) -> impl Iterator<Item = &'a str> + use<'a> {
+        let is_windows = self.is_windows || is_windows(path);
+        path.split(move |c| c == '/' || is_windows && c == '\\')
+    }
+
+    /// The components of an absolute path, without `.` and `..`. A drive is a component of one letter.
+    fn parts(&self, path: &str) -> Option<Vec<String>> {
+        if !is_absolute(path) || path.contains('\0') {
+            return None;
+        }
+        let path = path.strip_prefix(r"\\?\").unwrap_or(path);
+        let mut parts: Vec<String> = Vec::new();
+        for (at, part) in self.split(path).enumerate() {
+            match part {
+                "" | "." => {}
+                ".." => {
+                    parts.pop()?;
+                }
+                drive if at == 0 && is_windows(drive) => {
+                    parts.push(drive[..1].to_lowercase());
+                }
+                name => parts.push(name.to_owned()),
+            }
+        }
+        // macOS: `/tmp` and `/var` are links into `/private`.
+        let is_private = parts.first().is_some_and(|first| first == "private");
+        if is_private && parts.get(1).is_some_and(|next| next == "tmp" || next == "var") {
+            parts.remove(0);
+        }
+        // Git Bash names drive C `/c`, WSL `/mnt/c`.
+        if self.is_windows && path.starts_with('/') {
+            let is_drive = |part: Option<&String>| {
+                part.is_some_and(|part| part.len() == 1 && part.as_bytes()[0].is_ascii_alphabetic())
+            };
+            if parts.first().is_some_and(|first| first == "mnt") && is_drive(parts.get(1)) {
+                parts.remove(0);
+            }
+            if is_drive(parts.first()) {
+                parts[0] = parts[0].to_lowercase();
+            }
+        }
+        Some(parts)
+    }
+
+    /// On Windows, the first spelling of a path.
+    fn spelt(&mut self, path: String) -> String {
+        if !self.is_windows || path == "." {
+            return path;
+        }
+        let mut spelt = String::new();
+        for part in path.split('/') {
+            if !spelt.is_empty() {
+                spelt.push('/');
+            }
+            spelt.push_str(part);
+            let known = self.spellings.entry(spelt.to_lowercase());
+            spelt.clone_from(known.or_insert_with(|| spelt.clone()));
+        }
+        spelt
+    }
+}
+
+fn joined(parts: &[String]) -> String {
+    match parts {
+        [] => ".".to_owned(),
+        parts => parts.join("/"),
+    }
+}
+
+fn is_scratch(parts: &[String]) -> bool {
+    SCRATCH.iter().any(|dir| parts.len() >= dir.len() && parts.iter().zip(*dir).all(|(part, name)| part == name))
+}
+
+/// Whether a path begins with a drive, such as `C:\`, or is a share, such as `\\host\share`.
+pub fn is_windows(path: &str) -> bool {
+    let bytes = path.as_bytes();
+    let has_drive = bytes.len() >= 2
+        && bytes[0].is_ascii_alphabetic()
+        && bytes[1] == b':'
+        && bytes.get(2).is_none_or(|next| b"/\\".contains(next));
+    has_drive || path.starts_with(r"\\")
+}
+
+/// Whether a path begins at the top of a file system.
+pub fn is_absolute(path: &str) -> bool {
+    path.starts_with('/') || is_windows(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use workloads::path::WorkspacePath;
+
+    fn roots(dirs: &[&str]) -> Roots {
+        let mut roots = Roots::default();
+        for dir in dirs {
+            roots.add(dir);
+        }
+        roots
+    }
+
+    #[test]
+    fn every_directory_that_a_session_names_is_a_root_of_the_workspace() {
+        let mut top = roots(&["/"]);
+        assert_eq!(top.place("/etc/a").unwrap(), "etc/a");
+        let mut roots = roots(&["/home/u/p/sub", "/home/u/p", "/home/u/tree-2", "/", "/etc"]);
+        for (path, expected) in [
+            ("/home/u/p/sub/a.txt", Some("sub/a.txt")),
+            ("/home/u/p", Some(".")),
+            ("a.txt", Some("a.txt")),
+            ("/home/u/p/x/../b", Some("b")),
+            ("/home/u/tree-2/a", Some(".roots/home/u/tree-2/a")),
+            ("/private/tmp/x/a", Some(".roots/tmp/x/a")),
+            ("/tmp/x/a", Some(".roots/tmp/x/a")),
+            ("/home/u/.claude/plans/a.md", Some(".roots/home/u/.claude/plans/a.md")),
+            ("/home/u/other/a", None),
+            ("/etc/passwd", None),
+            ("~/x", None),
+            ("/home/u/p/../../../../x", None),
+            ("../tree-3/a", None),
+        ] {
+            assert_eq!(roots.place(path).as_deref(), expected, "{path}");
+        }
+        assert_eq!(roots.absolute("/w", "a"), "/w/a");
+        assert_eq!(roots.absolute("/w", "~/a"), "/home/u/a");
+    }
+
+    #[test]
+    fn a_windows_path_keeps_its_tree_in_any_spelling() {
+        let mut roots = roots(&[r"C:\Users\Ann Lee\proj"]);
+        for (path, expected) in [
+            (r"C:\Users\Ann Lee\proj\src\A.txt", Some("src/A.txt")),
+            (r"c:/users/ann lee\PROJ/SRC/a.TXT", Some("src/A.txt")),
+            (r"\\?\C:\Users\Ann Lee\proj\b", Some("b")),
+            ("/c/Users/Ann Lee/proj/src/c", Some("src/c")),
+            (r"src\d", Some("src/d")),
+            (r"C:\Users\Ann Lee\.claude\x", Some(".roots/c/Users/Ann Lee/.claude/x")),
+            (r"D:\proj\x", None),
+            (r"C:\Windows\x", None),
+        ] {
+            assert_eq!(roots.place(path).as_deref(), expected, "{path}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_place_is_inside_the_workspace(
+            dirs in prop::collection::vec("(/|C:\\\\|)[ab./\\\\]{0,8}", 0..4),
+            path in "(/|/tmp/|c:/|~|)[ab.~/\\\\]{0,12}",
+        ) {
+            let dirs: Vec<&str> = dirs.iter().map(String::as_str).collect();
+            let mut roots = roots(&dirs);
+            if let Some(place) = roots.place(&path) {
+                prop_assert!(WorkspacePath::new(place.clone()).is_ok(), "{place:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,457 @@
+//! Shell commands of a recording: parsed, never executed.
+
+mod cmd;
+mod patch;
+mod posix;
+mod powershell;
+pub(super) mod programs;
+mod shown;
+mod steps;
+mod words;
+
+use super::roots::is_absolute;
+
+pub use steps::{Platform, ProgramClass, ShellCommand, ShellStep, ShellWork, ShownText};
+
+/// The file operations of a command that ended with status 0 (`ok`) and printed `output`. The effects of a command on
+/// files must be certain from its text and output; otherwise the work says why they are not.
+pub fn operations(command: &ShellCommand, output: &str, ok: bool) -> ShellWork {
+    let mut work = match command.platform {
+        Platform::Posix => posix::operations(command, output, ok),
+        Platform::PowerShell => powershell::operations(command, output, ok),
+        Platform::Cmd => cmd::operations(command, output, ok),
+    };
+    if super::file_text::is_cut_output(output) {
+        // A cut output lists only a part, and may hide that a write failed.
+        work.listed.clear();
+        work.shown = None;
+        if !work.steps.iter().all(ShellStep::only_reads) {
+            return ShellWork { dirs: work.dirs, ..ShellWork::uncertain("an output that was cut") };
+        }
+    }
+    work
+}
+
+/// The language of a command on Windows whose tool names no shell. PowerShell's commands are named `Verb-Noun`, and its
+/// variables begin with `$`.
+pub(super) fn windows_platform(line: &str) -> Platform {
+    let is_capital = |text: &str| text.starts_with(|first: char| first.is_ascii_uppercase());
+    let is_cmdlet = |word: &str| word.split_once('-').is_some_and(|(verb, noun)| is_capital(verb) && is_capital(noun));
+    match line.contains('$') || line.split(|c: char| c.is_whitespace() || "(|;{".contains(c)).any(is_cmdlet) {
+        true => Platform::PowerShell,
+        false => Platform::Cmd,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Replacement;
+
+    fn work(platform: Platform, line: &str, output: &str, ok: bool) -> ShellWork {
+        let command = ShellCommand { line: line.to_owned(), cwd: "/w".to_owned(), platform };
+        operations(&command, output, ok)
+    }
+
+    fn posix(line: &str, output: &str) -> ShellWork {
+        work(Platform::Posix, line, output, true)
+    }
+
+    /// The steps of a command, in short.
+    fn steps(work: &ShellWork) -> String {
+        let shown = work.steps.iter().map(|step| match step {
+            ShellStep::Read(path) => format!("read {path}"),
+            ShellStep::Stat(path) => format!("stat {path}"),
+            ShellStep::List { path, attributes } => {
+                format!("{} {path}", if *attributes { "list-l" } else { "list" })
+            }
+            ShellStep::Walk(path) => format!("walk {path}"),
+            ShellStep::Search(path) => format!("search {path}"),
+            ShellStep::Write { path, content } => format!("write {path} {content:?}"),
+            ShellStep::Append { path, content } => format!("append {path} {content:?}"),
+            ShellStep::Edit { path, replacements } => {
+                let texts = replacements.iter().map(|each| format!("{:?}>{:?}", each.old, each.new));
+                format!("edit {path} {}", texts.collect::<Vec<_>>().join(","))
+            }
+            ShellStep::Rewrite(path) => format!("rewrite {path}"),
+            ShellStep::Copy { from, to } => format!("copy {from} {to}"),
+            ShellStep::Move { from, to } => format!("move {from} {to}"),
+            ShellStep::Remove { path, force } => {
+                format!("{} {path}", if *force { "remove-f" } else { "remove" })
+            }
+            ShellStep::MakeDir(path) => format!("mkdir {path}"),
+            ShellStep::Touch(path) => format!("touch {path}"),
+        });
+        let mut shown: Vec<String> = shown.collect();
+        shown.extend(work.programs.iter().map(|(class, dir)| format!("{class:?} {dir}")));
+        shown.join("; ")
+    }
+
+    #[test]
+    fn certain_effects_of_a_command_become_file_operations() {
+        for (line, expected) in [
+            ("cat a b/c", "read /w/a; read /w/b/c"),
+            ("head -n 20 a | tail -5", "read /w/a"),
+            ("tail -n5 'a b.txt'", "read /w/a b.txt"),
+            ("sed -n '1,20p' a", "read /w/a"),
+            ("nl -ba a | sed -n '1,5p'", "read /w/a"),
+            ("wc -l < a", "read /w/a"),
+            ("tail +2 a", "read /w/a"),
+            ("awk '$1 > 5 || /x/ { print ($2 > 3), \">|\" } END { print n; if (n > 1) exit }' a", "read /w/a"),
+            ("ls", "list /w"),
+            ("ls -la src 2>/dev/null", "list-l /w/src"),
+            ("ls -R .", "walk /w/."),
+            ("find . -name '*.rs' | head -3", "walk /w/."),
+            ("grep -rn 'a b' src | wc -l", "search /w/src"),
+            ("grep -n -A 3 x a", "read /w/a"),
+            ("rg -n x", "search /w"),
+            ("rg --files src", "search /w/src"),
+            ("cp -r a b", "copy /w/a /w/b"),
+            ("mv a b c/", "move /w/a /w/c/; move /w/b /w/c/"),
+            ("rm -rf a && mkdir -p a/b", "remove-f /w/a; mkdir /w/a/b"),
+            ("rm a", "remove /w/a"),
+            ("touch a", "touch /w/a"),
+            ("echo x > a", "write /w/a \"x\\n\""),
+            ("echo -n 'x y' >> a", "append /w/a \"x y\""),
+            ("printf 'a\\n%s' b > c", "write /w/c \"a\\nb\""),
+            ("echo x | tee -a a", "append /w/a \"x\\n\""),
+            ("> a", "write /w/a \"\""),
+            ("cat > a << 'EOF'\n$x `y`\n  z\nEOF\nrm b", "write /w/a \"$x `y`\\n  z\\n\"; remove /w/b"),
+            ("cat <<-EOF >a\n\tx\n\tEOF", "write /w/a \"x\\n\""),
+            ("tee a <<< x", "write /w/a \"x\\n\""),
+            ("sed -i 's/a\\.b/c/g' f", "edit /w/f \"a.b\">\"c\""),
+            ("sed -i '' -e 's|x|y|g' f", "edit /w/f \"x\">\"y\""),
+            ("sed -i 's/a.*b/c/g' f", "rewrite /w/f"),
+            ("cd sub && cat a", "read /w/sub/a"),
+            ("cd /x; cat a", "read /x/a"),
+            ("FOO=1 timeout 5 cat a", "read /w/a"),
+            ("bash -lc \"cat a && ls b\"", "read /w/a; list /w/b"),
+            ("cat a || echo none", "read /w/a"),
+            ("git status && git -C /x log", "VersionControl /w; VersionControl /x"),
+            (
+                "git add a && git commit -m \"$(cat <<'EOF'\nOne (of two).\n\n$x `y`\nEOF\n)\" && cat a",
+                "read /w/a; VersionControl /w",
+            ),
+            ("f=$(cat <<EOF\na\nEOF\n); cat \"sub/$f\"", "read /w/sub/a"),
+            ("echo \"$(date -u)\" $(pwd 2>/dev/null); cat a", "read /w/a"),
+            ("cargo test 2>&1 | tail -5", "Build /w"),
+            ("python3 -m pytest -q", "Build /w"),
+            ("cat ~/.claude/a", "read ~/.claude/a"),
+            ("d=/x/y; f=\"$d/a b\"; wc -l \"$f\"", "read /x/y/a b"),
+            ("d=sub && cat ${d}/a", "read /w/sub/a"),
+            ("cat a \\\n  b # c", "read /w/a; read /w/b"),
+            (
+                "apply_patch <<'EOF'\n*** Begin Patch\n*** Add File: n\n+x\n*** Update File: u\n@@\n a\n-b\n+c\n*** Delete File: d\n*** End Patch\nEOF",
+                "write /w/n \"x\\n\"; edit /w/u \"a\\nb\\n\">\"a\\nc\\n\"; remove /w/d",
+            ),
+        ] {
+            let work = posix(line, "some output");
+            assert_eq!(work.uncertain, None, "{line}");
+            assert_eq!(steps(&work), expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_command_whose_work_is_not_certain_has_no_operation() {
+        for line in [
+            "cat $FILE",
+            "mv --exchange a b",
+            "d='a b'; cat $d",
+            "d=a; read d; cat $d",
+            "d=$HOME; cat \"$d\"",
+            "true | d=a; cat $d",
+            "d=a; cat '$d'/\"$e\"",
+            "cat *.rs",
+            "cat \"$(ls)\"",
+            "cat $(pwd)/a",
+            "cat \"$(cat b)\"",
+            "echo $(rm b); cat a",
+            "echo $(date > b); cat a",
+            "echo $(echo *); cat a",
+            "echo $(echo $(date)); cat a",
+            "echo $(date; cat a",
+            "echo $((1 + 2)); cat a",
+            "cat $(cat <<EOF\na b\nEOF\n)",
+            "d=$(date); cat $d",
+            "cat a || echo \"none at $(date)\"",
+            "cat a || echo \"no $x\"",
+            "for f in a; do cat $f; done",
+            "cat a &",
+            "(cat a)",
+            "make_it > a",
+            "ls > a",
+            "python3 x.py",
+            "cat a || rm b",
+            "find . -delete",
+            "find . -exec rm {} +",
+            "cat <<EOF > a\n$x\nEOF",
+            "cat <<EOF > a\nno end",
+            "echo \"$x\" > a",
+            "echo 'a\\nb' > a",
+            "cat 'a",
+            "cat {a,b}",
+            "cat",
+            "grep x",
+            "sort -o b a",
+            "chmod +x a",
+            "curl x",
+            "./run.sh",
+            "if true; then cat a; fi",
+            "f() { cat a; }",
+            "cat <(ls)",
+            "sed -i.bak 's/a/b/g' f",
+            "sed 's/a/b/w out' f",
+            "awk '{ print $1, f(\"(\") > \"out\" }' a",
+            "awk '{ printf \"%s\", $1 | \"sort\" }' a",
+            "awk '{ system(\"rm \" $1) }' a",
+            "cp a",
+            "echo hi",
+            "true && sleep 1",
+            "",
+            "x=1",
+            "ls missing 2>/dev/null; cat a 2>/dev/null",
+            "apply_patch x",
+        ] {
+            let output = if line.contains("missing") { "" } else { "x" };
+            let work = posix(line, output);
+            assert!(work.uncertain.is_some(), "{line}: {}", steps(&work));
+            assert!(work.steps.is_empty() && work.programs.is_empty(), "{line}");
+        }
+        // Only where the status is not that of every command do words tell of a failure.
+        let says = "cat: a: No such file or directory";
+        for line in ["cat a | head", "cat a; ls", "cat a && ls | wc -l"] {
+            assert!(posix(line, says).uncertain.is_some(), "{line}");
+        }
+        assert_eq!(steps(&posix("cd src && cat a", says)), "read /w/src/a");
+        assert!(posix("cat a || echo none", "none").uncertain.is_some());
+        assert!(work(Platform::Posix, "cat a", "", false).uncertain.is_some());
+        // A cut output hides no read, but may hide that a write failed.
+        let cut = "a\n…12 tokens truncated…\nb";
+        assert_eq!(steps(&posix("rg -n x src", cut)), "search /w/src");
+        assert!(posix("rm a && ls", cut).uncertain.is_some());
+        // Failed tests have read the tree. A program that does not exist has not.
+        let failed = |line: &str, output: &str| steps(&work(Platform::Posix, line, output, false));
+        assert_eq!(failed("cd sub && cargo test 2>&1 | tail", "1 failed"), "Build /w/sub");
+        assert_eq!(failed("cargo test", "cargo: command not found"), "");
+        assert_eq!(failed("cd sub && rg x", ""), "search /w/sub");
+        assert_eq!(failed("make && cat a", ""), "");
+        assert_eq!(posix("git -C ../other log", "x").dirs, ["/w/../other"]);
+        // Without a match, grep has read its file all the same.
+        assert_eq!(steps(&work(Platform::Posix, "grep x a", "", false)), "read /w/a");
+    }
+
+    #[test]
+    fn an_output_names_files() {
+        let listed = |line: &str, output: &str| {
+            let files = posix(line, output).listed.into_iter();
+            let files = files.map(|(path, size)| match size {
+                Some(size) => format!("{path}={size}"),
+                None => path,
+            });
+            files.collect::<Vec<_>>().join(" ")
+        };
+        let long = "total 8\n-rw-r--r-- 1 u g 17 Feb  9 09:20 a b.txt\ndrwxr-xr-x@ 4 u g 128 Feb  9 09:38 d\n";
+        assert_eq!(listed("ls -la x", long), "/w/x/a b.txt=17");
+        let one = "-rw-r--r--@ 1 u g 17 Feb  9 09:20 x/a\n";
+        assert_eq!(listed("ls -l x/a", one), "/w/x/a=17");
+        assert_eq!(listed("cd /v && find . -type f | head", "./a\n./b/c\n"), "/v/./a /v/./b/c");
+        assert_eq!(listed("grep -rn x .", "./a.c:3:x\n./a.c:4:x\n./b.c:1:x"), "/w/./a.c /w/./b.c");
+        assert_eq!(listed("grep -rl x src", "src/a\n"), "/w/src/a");
+        assert_eq!(listed("find . | wc -l", "12\n"), "");
+        assert_eq!(listed("cat a.c", "a.c:1:x"), "");
+    }
+
+    #[test]
+    fn an_output_shows_a_file_or_a_part_of_it() {
+        let shown = |line: &str, output: &str| {
+            posix(line, output).shown.map_or("nothing".to_owned(), |shown| {
+                let end = if shown.reaches_end { " to the end" } else { "" };
+                format!("{} {}{end} {}", shown.path, shown.first, shown.text)
+            })
+        };
+        for (line, output, expected) in [
+            ("cat a", "x\n\n", "/w/a 1 to the end x\n"),
+            ("cat a", "x", "/w/a 1 to the end x"),
+            ("cd sub && cat a 2>/dev/null", "x\n", "/w/sub/a 1 to the end x"),
+            ("head -n 2 a", "x\ny\n", "/w/a 1 x\ny"),
+            ("head -2 a", "x\n", "/w/a 1 to the end x"),
+            ("head a", "x", "/w/a 1 to the end x"),
+            ("sed -n '3,4p' a", "x\ny\n", "/w/a 3 x\ny"),
+            ("sed -n '3,9p' a", "x\n", "/w/a 3 to the end x"),
+            // The agent may have cut off two empty lines.
+            ("sed -n '3,5p' a", "x", "/w/a 3 x"),
+            ("sed -n '3,$p' a", "x\n", "/w/a 3 to the end x"),
+            ("tail -n +7 a", "x\n", "/w/a 7 to the end x"),
+            ("cat a | head -n 1", "x\n", "/w/a 1 x"),
+            ("tail -n +3 a | sed -n 2,3p", "x\ny\n", "/w/a 4 x\ny"),
+            ("nl -ba a | sed -n '2,3p'", "     2\tx\n     3\t\n", "/w/a 2 x\n"),
+            ("cat -n a", "     1\tx\n", "/w/a 1 to the end x"),
+            ("nl a", "     1\tx\n", "nothing"),
+            ("sed -n '3,5p' a | nl -ba", "     1\tx\n", "nothing"),
+            ("tail -n +3 a | cat -n", "     1\tx\n", "nothing"),
+            ("cat -n a | nl -ba", "     1\t     1\tx\n", "nothing"),
+            ("nl -ba a | sed -n 2,3p", "     5\tx\n", "nothing"),
+            ("cat a b", "x\n", "nothing"),
+            ("cat a; cat b", "x\n", "nothing"),
+            ("cat a | grep x", "x\n", "nothing"),
+            ("head -n 1 a", "x\ny\n", "nothing"),
+            ("cat a", "x\n... [3 lines truncated] ...\ny\n", "nothing"),
+            ("cat a", "Command: cat a\nOutput: x\n", "nothing"),
+            ("cat a", "", "nothing"),
+            ("tail -n 3 a", "x\n", "nothing"),
+            ("sed -n '0,18446744073709551615p' a", "x\n", "nothing"),
+        ] {
+            assert_eq!(shown(line, output), expected, "{line}");
+        }
+        assert_eq!(posix("wc -c a", "17 a\n").listed, [("/w/a".to_owned(), Some(17))]);
+    }
+
+    #[test]
+    fn powershells_file_commands_become_file_operations() {
+        for (line, expected) in [
+            ("Get-Content -Path 'a b.txt' -Head 5", "read /w/a b.txt"),
+            ("gc a | Select-Object -First 3", "read /w/a"),
+            ("Set-Content -Path a -Value 'it''s'", "write /w/a \"it's\\r\\n\""),
+            ("Set-Content a @'\nx\ny\n'@ -NoNewline", "write /w/a \"x\\ny\""),
+            ("Add-Content a x", "append /w/a \"x\\r\\n\""),
+            ("Get-ChildItem -Recurse -Path src", "walk /w/src"),
+            ("ls; dir b", "list-l /w; list-l /w/b"),
+            ("Remove-Item -Recurse -Force a", "remove /w/a"),
+            ("Copy-Item a -Destination C:\\t\\b", "copy /w/a C:\\t\\b"),
+            ("Move-Item -Path a b", "move /w/a /w/b"),
+            ("New-Item -ItemType Directory -Force -Path d", "mkdir /w/d"),
+            ("New-Item d/f -Value x", "write /w/d/f \"x\""),
+            ("cd C:\\p; Test-Path a", "stat C:\\p/a"),
+        ] {
+            let work = work(Platform::PowerShell, line, "", true);
+            assert_eq!(work.uncertain, None, "{line}");
+            assert_eq!(steps(&work), expected, "{line}");
+        }
+        for line in ["gc $x", "gc *.txt", "if ($x) { rm a }", "gc a > b", "x.exe", "gc 'a", "ls | sc a", "foo || rm a"]
+        {
+            let work = work(Platform::PowerShell, line, "", true);
+            assert!(work.uncertain.is_some(), "{line}: {}", steps(&work));
+        }
+    }
+
+    #[test]
+    fn programs_on_windows_have_the_steps_that_they_have_elsewhere() {
+        for (line, expected) in [
+            ("git status; git -C sub log 2>&1", "VersionControl /w; VersionControl /w/sub"),
+            ("cd sub; cargo.exe test 2>&1 | Select-Object -Last 5", "Build /w/sub"),
+            ("python -m pytest -q", "Build /w"),
+            ("rg -n -g *.rs 'x y' src", "search /w/src"),
+            ("rg x", "search /w"),
+            ("gc a 2>$null | rg x", "read /w/a"),
+        ] {
+            let work = work(Platform::PowerShell, line, "some output", true);
+            assert_eq!(work.uncertain, None, "{line}");
+            assert_eq!(steps(&work), expected, "{line}");
+        }
+        let failed = |line: &str, output: &str| steps(&work(Platform::PowerShell, line, output, false));
+        assert_eq!(failed("cd sub; npm test", "1 failed"), "Build /w/sub");
+        assert_eq!(failed("npm test", "npm : The term 'npm' is not recognized as the name of a cmdlet"), "");
+        assert_eq!(failed("rg x", ""), "search /w");
+        assert_eq!(failed("gc a; npm test", "1 failed"), "");
+    }
+
+    #[test]
+    fn commands_of_cmd_become_file_operations() {
+        for (line, expected) in [
+            (r"cd /d C:\p && type src\a.txt", r"read C:\p/src\a.txt"),
+            ("dir /b", "list-l /w"),
+            ("dir /s /b src", "walk /w/src"),
+            (r#"type "a b.txt" c 2>nul"#, "read /w/a b.txt; read /w/c"),
+            ("del /f /q a b", "remove /w/a; remove /w/b"),
+            (r"ren src\a.txt b.txt", r"move /w/src\a.txt /w/src\b.txt"),
+            ("copy /y a b & move c d", "copy /w/a /w/b; move /w/c /w/d"),
+            ("mkdir d", "mkdir /w/d"),
+            (r#"findstr /n /i "it's x" a.txt"#, "read /w/a.txt"),
+            (r#"findstr /s /i "x" src\*.ts"#, "search /w"),
+            (r#"npx tsc --noEmit 2>&1 | findstr /i "error""#, "Build /w"),
+            ("git status", "VersionControl /w"),
+        ] {
+            let work = work(Platform::Cmd, line, "some output", true);
+            assert_eq!(work.uncertain, None, "{line}");
+            assert_eq!(steps(&work), expected, "{line}");
+        }
+        for line in
+            ["type %X%", "type *.txt", "foo || del a", "echo x > a", "(type a)", "type a^b", "x.exe", "tasklist"]
+        {
+            let work = work(Platform::Cmd, line, "", true);
+            assert!(work.uncertain.is_some(), "{line}: {}", steps(&work));
+        }
+        assert_eq!(windows_platform(r"cd c:\p && dir"), Platform::Cmd);
+        assert_eq!(windows_platform("cd a; Get-Content b"), Platform::PowerShell);
+    }
+
+    #[test]
+    fn a_long_command_is_parsed_in_time() {
+        let parts = [
+            "cat a && ",
+            "'x' ",
+            "\"x\" ",
+            "$(",
+            "$(pwd) ",
+            "((",
+            "{ ",
+            "<<A ",
+            "\\\n",
+            "a|",
+            "> a ",
+            "cat <<A\nx\nA\n",
+            "-e ",
+            "s/a/b/g;",
+            "*** Begin Patch\n",
+            "bash -c '",
+            "@'\n",
+            "`",
+        ];
+        for part in parts {
+            let long = part.repeat((1 << 19) / part.len());
+            for start in ["", "cat ", "sed -i '", "apply_patch \"", "echo "] {
+                for platform in [Platform::Posix, Platform::PowerShell, Platform::Cmd] {
+                    let began = Instant::now();
+                    work(platform, &format!("{start}{long}"), &long, true);
+                    // A quadratic parser takes minutes, and a busy machine a few seconds.
+                    assert!(began.elapsed() < Duration::from_secs(60), "{start}{part}");
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_a_command_or_none(
+            parts in prop::collection::vec(prop::sample::select(vec![
+                "cat ", "rm -rf ", "cp ", "mv ", "sed -i ", "s/a/b/g ", "echo ", "ls -l ", "grep -r ", "find ", "cd ", "tee ",
+                "apply_patch ", "bash -c ", "a ", "/b/../c ", "-n ", "é ", "'", "\"", "\\", "$", "$(", "`", "{", "}", "(", ")", "<<E\n", "E\n",
+                "<", ">", ">>", "2>&1", "|", "||", "&&", "&", ";", "\n", "#", "*", "@'\n", "~", "-", "-- ",
+            ]), 0..20),
+            output in ".{0,40}",
+            ok in any::<bool>(),
+        ) {
+            let line = parts.concat();
+            for platform in [Platform::Posix, Platform::PowerShell, Platform::Cmd] {
+                let made = work(platform, &line, &output, ok);
+                let is_empty = made.steps.is_empty() && made.programs.is_empty();
+                prop_assert_eq!(made.uncertain.is_some(), is_empty);
+            }
+        }
+    }
+
+    #[test]
+    fn a_literal_replacement_is_one_text() {
+        let work = posix("sed -i 's/a\\/b/c&/g' f", "x");
+        assert_eq!(steps(&work), "rewrite /w/f");
+        let work = posix("sed -i 's#a/b#c#g' f", "x");
+        let replacement = Replacement { old: "a/b".to_owned(), new: "c".to_owned(), all: true };
+        let path = "/w/f".to_owned();
+        let replacements = vec![replacement];
+        assert_eq!(work.steps, [ShellStep::Edit { path, replacements }]);
+    }
+}

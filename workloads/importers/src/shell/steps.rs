@@ -1,0 +1,167 @@
+//! The file operations of a shell command, before they meet a session's files.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Replacement;
+use crate::spill::spillable;
+
+/// The language of a shell command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Platform {
+    /// `sh`, `bash`, `zsh`.
+    #[default]
+    Posix,
+    /// PowerShell.
+    PowerShell,
+    /// Windows' `cmd.exe`.
+    Cmd,
+}
+
+/// A shell command as an agent wrote it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShellCommand {
+    /// The text of the command.
+    pub line: String,
+    /// The absolute directory in which it began.
+    pub cwd: String,
+    /// Its language.
+    pub platform: Platform,
+}
+
+spillable!(ShellCommand);
+
+/// A file operation of a shell command. Paths are absolute, or relative if the command's directory is unknown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ShellStep {
+    /// Reads a whole file. `cat`, `head`, `sed -n` and the like all do.
+    Read(String),
+    /// Reads the attributes of a file, or of a directory.
+    Stat(String),
+    /// Lists a directory; of a file, reads the attributes.
+    List {
+        /// The directory.
+        path: String,
+        /// Whether the attributes of the entries are read, too.
+        attributes: bool,
+    },
+    /// Lists a tree.
+    Walk(String),
+    /// Lists a tree and reads its files; of a file, reads it.
+    Search(String),
+    /// Writes a whole file.
+    Write {
+        /// The file.
+        path: String,
+        /// Its new content.
+        content: String,
+    },
+    /// Adds to the end of a file, which it creates.
+    Append {
+        /// The file.
+        path: String,
+        /// The added text.
+        content: String,
+    },
+    /// Replaces texts in a file.
+    Edit {
+        /// The file.
+        path: String,
+        /// The replacements, in turn.
+        replacements: Vec<Replacement>,
+    },
+    /// Reads a file and writes it with a content that the command does not tell, such as `sed -i` with a pattern.
+    Rewrite(String),
+    /// Copies a file or a tree.
+    Copy {
+        /// The source.
+        from: String,
+        /// The destination: a name, or an existing directory.
+        to: String,
+    },
+    /// Renames a file or a tree.
+    Move {
+        /// The old name.
+        from: String,
+        /// The new name, or an existing directory.
+        to: String,
+    },
+    /// Removes a file, or the files of a tree.
+    Remove {
+        /// The file or directory.
+        path: String,
+        /// Whether the command ignores a missing file.
+        force: bool,
+    },
+    /// Creates a directory and its missing ancestors.
+    MakeDir(String),
+    /// Creates an empty file, or sets the times of an existing one.
+    Touch(String),
+}
+
+impl ShellStep {
+    /// Whether the operation changes no file.
+    pub(super) fn only_reads(&self) -> bool {
+        matches!(self, Self::Read(_) | Self::Stat(_) | Self::List { .. } | Self::Walk(_) | Self::Search(_))
+    }
+}
+
+/// Programs whose work on files a fixed step of ours stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProgramClass {
+    /// Version control: a walk of the tree stands for it.
+    VersionControl,
+    /// Builds, tests, linters, package managers: a search of the tree, which reads every file, stands for it.
+    Build,
+}
+
+/// A part of a file, or all of it, that a shell command printed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownText {
+    /// The file.
+    pub path: String,
+    /// The number of the first printed line, from 1.
+    pub first: u64,
+    /// The printed lines, without the last newline.
+    pub text: String,
+    /// Whether the last printed line is the file's last.
+    pub reaches_end: bool,
+    /// Whether the agent may have cut off empty lines at the start and at the end.
+    pub is_trimmed: bool,
+}
+
+impl ShownText {
+    /// The whole file, if all of it is shown.
+    pub fn whole(&self) -> Option<String> {
+        (self.first == 1 && self.reaches_end).then(|| format!("{}\n", self.text))
+    }
+
+    /// The number of lines of the file, one more than its newlines, if it is known.
+    pub fn total_lines(&self) -> Option<u64> {
+        let lines = self.text.split('\n').count() as u64;
+        self.reaches_end.then(|| self.first.saturating_add(lines))
+    }
+}
+
+/// The effects of a shell command on files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShellWork {
+    /// The operations, in order.
+    pub steps: Vec<ShellStep>,
+    /// The programs for which a fixed step stands, with the directory of each, in order.
+    pub programs: Vec<(ProgramClass, String)>,
+    /// Files that the output lists, with their sizes if it tells them.
+    pub listed: Vec<(String, Option<u64>)>,
+    /// The text that the output shows, if the command does nothing but print a file.
+    pub shown: Option<ShownText>,
+    /// Directories that the command goes to.
+    pub dirs: Vec<String>,
+    /// Why the command cannot be replayed; `None` if the operations above are all that it did.
+    pub uncertain: Option<&'static str>,
+}
+
+impl ShellWork {
+    /// A command that cannot be replayed.
+    pub fn uncertain(why: &'static str) -> Self {
+        Self { uncertain: Some(why), ..Self::default() }
+    }
+}

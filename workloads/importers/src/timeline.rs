@@ -1,0 +1,1608 @@
+//! Turns a recorded session into a trace by following the content of each file over time.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use inputs::sha256;
+
+use super::disguise::Disguise;
+use super::roots::Roots;
+use super::shell::{self, ProgramClass, ShellStep, ShellWork, ShownText, programs};
+use super::sketch::{Sketch, old_lines, same, tabbed};
+use super::spill::{Spill, Spillable, SpilledValue};
+use super::tools;
+use super::{Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, SeenContent};
+use workloads::path::WorkspacePath;
+use workloads::trace::{
+    Api, CAUSE, CallError, CallResult, Compact, Effect, End, Event, External, Extra, Fidelity, FileStep, InitialFile,
+    Known, Op, Span, SystemPrompt, TokenUsage, Trace, TraceCall, TraceContent, TraceHead, TraceSource, UsageSource,
+    User, VERSION, Why,
+};
+
+/// The assumed size in bytes of a file known only by name, if the session shows no whole file.
+const UNSEEN_BYTES: u64 = 4096;
+
+/// The assumed bytes per line of a file with unknown content.
+const UNSEEN_LINE_BYTES: u64 = 35;
+
+/// The maximum assumed length of a file that a session shows in part: a session may state any number of lines.
+const PARTLY_SEEN_MAX: u64 = 64 << 20;
+
+/// The most files of a tree that one shell command may copy, move or remove in a trace.
+const TREE_MAX: usize = 1000;
+
+/// Tokens of an image, estimated from the growth of reported prompts.
+const IMAGE_TOKENS: u64 = 800;
+
+/// `o200k` tokens of a byte of thinking, from the reported output of sessions whose thinking is hidden.
+const TOKENS_PER_THINKING_BYTE: f64 = 0.245;
+
+/// The most bytes of files' current contents that stay in memory.
+const HELD_MAX: usize = 16 << 20;
+
+/// Contents by SHA-256.
+pub type Blobs = BTreeMap<String, Vec<u8>>;
+
+/// The origin of a session.
+#[derive(Clone, Debug)]
+pub struct TraceOrigin {
+    /// The trace's name.
+    pub id: String,
+    /// The source, with the format's name.
+    pub source: TraceSource,
+}
+
+/// Turns a session into a trace and the blobs it refers to (none for `shape`).
+///
+/// # Errors
+/// If a text of the session is lost.
+pub fn trace(
+    session: &ImportedSession,
+    provenance: &TraceOrigin,
+    fidelity: Fidelity,
+) -> Result<(Trace, Blobs), String> {
+    if let Some(lost) = &session.lost {
+        return Err(lost.clone());
+    }
+    let mut writer = Writer {
+        disguise: Disguise::new(fidelity, &provenance.id),
+        calls: HashMap::new(),
+        state: BTreeMap::new(),
+        dirs: HashSet::new(),
+        new_dirs: Vec::new(),
+        roots: session.roots.clone(),
+        spill: Spill::default(),
+        held: 0,
+        lost: None,
+        events: Vec::new(),
+        turns: 0,
+        model: &session.model,
+        apis: 0,
+        last_answered: None,
+        last_exec: None,
+        seen: Seen::default(),
+    };
+    let files = writer.first_state(session)?;
+    for recorded in &session.events {
+        writer.event(recorded)?;
+    }
+    if let Some(lost) = writer.lost {
+        return Err(lost);
+    }
+    writer.close_open_calls();
+    let mut x = Extra::new();
+    let seen = &writer.seen;
+    for (name, count) in [
+        ("unreadable_lines", session.unreadable_lines),
+        ("mended_lines", session.mended_lines),
+        ("unknown_records", session.unknown_records.values().sum::<u64>()),
+        ("read_bytes", seen.read_bytes),
+        ("read_bytes_equal", seen.equal_bytes),
+        ("edits", seen.edits),
+        ("edits_equal", seen.equal_edits),
+    ] {
+        if count > 0 {
+            x.insert(name.to_owned(), count.into());
+        }
+    }
+    if session.numbers_lines_by_tab() {
+        x.insert("line_numbers".to_owned(), "tab".into());
+    }
+    let trace = Trace {
+        head: TraceHead {
+            v: VERSION,
+            id: provenance.id.clone(),
+            source: provenance.source.clone(),
+            agent: session.agent.clone(),
+            model: session.model.clone(),
+            cwd: "/ws".to_owned(),
+            fidelity,
+            tokenizer: tokens::NAME.to_owned(),
+            prompt: session
+                .system
+                .as_ref()
+                .map(|text| SystemPrompt { tok: tokens::count(text), is_whole: session.is_whole_prompt }),
+            x,
+        },
+        files,
+        events: writer.events,
+        end: End { exit: "unknown".to_owned() },
+    };
+    Ok((trace, writer.disguise.blobs))
+}
+
+/// A file's initial state, by the first statement of the session about it.
+#[derive(Clone, Debug)]
+enum First {
+    /// The file did not exist.
+    Absent,
+    /// The file had this content.
+    Full(SpilledValue<String>),
+    /// The file existed, with this number of bytes and lines if they can be estimated.
+    Partial(Option<(u64, u64)>),
+}
+
+/// The session's information about a file's initial state.
+#[derive(Clone, Debug)]
+struct Survey {
+    first: First,
+    sketch: Sketch,
+    /// Whether the session has changed the file.
+    is_changed: bool,
+    /// Whether a call reads, writes or edits it: a name alone may be a directory's.
+    is_certain: bool,
+}
+
+/// How many of the bytes that the session shows are in the trace, byte for byte.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// Bytes that reads showed.
+    read_bytes: u64,
+    /// Those of them that the trace's file has at their place when it is read, without a change from outside.
+    equal_bytes: u64,
+    /// Edits that succeeded.
+    edits: u64,
+    /// Those of them whose file has, without a change from outside, the recorded text at the edited place.
+    equal_edits: u64,
+}
+
+/// The current state of a file.
+#[derive(Clone, Debug)]
+struct FileState {
+    /// Its content in the session, with filler in place of lines that the session does not show; `None` while unknown.
+    original: Option<SpilledValue<String>>,
+    /// Whether the session shows all of `original`.
+    is_exact: bool,
+    /// Its content in the trace.
+    shown: SpilledValue<Vec<u8>>,
+}
+
+impl FileState {
+    /// Its bytes in memory.
+    fn held(&self) -> usize {
+        let original = self.original.as_ref();
+        original.map_or(0, SpilledValue::bytes_in_memory) + self.shown.bytes_in_memory()
+    }
+}
+
+/// Former states of files, in the order of their changes.
+type Undo = Vec<(String, Option<FileState>)>;
+
+/// The replay of a call.
+enum Replayed {
+    /// The call's operation on this file or directory, with this change.
+    Path(String, Option<Effect>),
+    /// File operations of a shell command.
+    Steps { steps: Vec<FileStep>, is_model: bool },
+}
+
+struct OpenCall<'a> {
+    call: &'a RecordedCall,
+    index: u64,
+    /// The index of its event, which the result completes.
+    place: usize,
+}
+
+struct Writer<'a> {
+    disguise: Disguise,
+    calls: HashMap<&'a str, OpenCall<'a>>,
+    /// The current files, by original path.
+    state: BTreeMap<String, FileState>,
+    /// The current directories, by original path, without the workspace itself.
+    dirs: HashSet<String>,
+    /// Those of `dirs` that the current call has made.
+    new_dirs: Vec<String>,
+    /// Gives the paths of shell commands their places.
+    roots: Roots,
+    spill: Spill,
+    /// Bytes of `state` in memory.
+    held: usize,
+    /// Why a text of the session is lost, if one is.
+    lost: Option<String>,
+    events: Vec<Event>,
+    turns: u64,
+    /// The session's model.
+    model: &'a str,
+    apis: u64,
+    last_answered: Option<u64>,
+    last_exec: Option<Why>,
+    seen: Seen,
+}
+
+/// What a call's shell command did, if the call is one. Its paths are places in the workspace.
+fn shell_work(call: &RecordedCall, result: &RecordedResult, roots: &mut Roots) -> Result<Option<ShellWork>, String> {
+    let Some(command) = &call.shell else {
+        return Ok(None);
+    };
+    let has_run = !matches!(result.err, Some(CallError::Rejected));
+    let work = match has_run {
+        true => shell::operations(&command.load()?, &result.output()?, result.err.is_none()),
+        false => ShellWork::uncertain("a call that was not allowed"),
+    };
+    Ok(Some(placed(work, roots)))
+}
+
+/// Gives each path of a command its place in the workspace.
+fn placed(mut work: ShellWork, roots: &mut Roots) -> ShellWork {
+    let mut is_outside = false;
+    let mut place = |path: &mut String| match roots.place(&roots.absolute("", path)) {
+        Some(place) => *path = place,
+        None => is_outside = true,
+    };
+    for step in &mut work.steps {
+        match step {
+            ShellStep::Read(path)
+            | ShellStep::Stat(path)
+            | ShellStep::List { path, .. }
+            | ShellStep::Walk(path)
+            | ShellStep::Search(path)
+            | ShellStep::Write { path, .. }
+            | ShellStep::Append { path, .. }
+            | ShellStep::Edit { path, .. }
+            | ShellStep::Rewrite(path)
+            | ShellStep::Remove { path, .. }
+            | ShellStep::MakeDir(path)
+            | ShellStep::Touch(path) => place(path),
+            ShellStep::Copy { from, to } | ShellStep::Move { from, to } => {
+                place(from);
+                place(to);
+            }
+        }
+    }
+    for (_, dir) in &mut work.programs {
+        place(dir);
+    }
+    if let Some(shown) = &mut work.shown {
+        place(&mut shown.path);
+    }
+    let listed = std::mem::take(&mut work.listed).into_iter();
+    work.listed =
+        listed.filter_map(|(path, size)| Some((roots.place(&path)?, size))).filter(|(path, _)| path != ".").collect();
+    if is_outside && work.uncertain.is_none() {
+        return ShellWork { dirs: work.dirs, ..ShellWork::uncertain("a path outside the session's directories") };
+    }
+    work
+}
+
+impl<'a> Writer<'a> {
+    /// Infers the initial files, and sets the state to them.
+    fn first_state(&mut self, session: &ImportedSession) -> Result<Vec<InitialFile>, String> {
+        let mut roots = session.roots.clone();
+        let mut surveys: BTreeMap<String, Survey> = BTreeMap::new();
+        let mut calls = HashMap::new();
+        for recorded in &session.events {
+            match recorded {
+                Recorded::Call(call) => {
+                    calls.insert(call.id.as_str(), call);
+                }
+                Recorded::Result(result) => {
+                    let Some(call) = calls.get(result.id.as_str()) else {
+                        continue;
+                    };
+                    let seen = result.seen.load()?;
+                    if seen.contradicts(call) {
+                        continue;
+                    }
+                    for (path, state, is_certain) in said(call, result, &seen) {
+                        let survey = surveys.get(&path);
+                        let is_better = survey.is_none_or(|survey| {
+                            let is_better = matches!(
+                                (&survey.first, &state),
+                                (First::Partial(_), First::Full(_)) | (First::Partial(None), First::Partial(Some(_)))
+                            );
+                            !survey.is_changed && is_better
+                        });
+                        let state = match state {
+                            First::Full(text) if is_better => First::Full(self.spill.keep(text.load()?)),
+                            state => state,
+                        };
+                        let survey = state_once(&mut surveys, path, &state, is_certain);
+                        if is_better {
+                            survey.first = state;
+                        }
+                    }
+                    sketch(&mut surveys, call, &seen);
+                    if let Some(work) = shell_work(call, result, &mut roots)? {
+                        survey_shell(&mut surveys, &work);
+                        self.survey_shown(&mut surveys, &work);
+                    }
+                }
+                _ => {}
+            }
+        }
+        remove_directories(&mut surveys);
+        let unseen = median_size(&surveys);
+        let mut files = Vec::new();
+        for (path, survey) in surveys {
+            let (original, is_exact) = match &survey.first {
+                First::Absent => continue,
+                First::Full(text) => (Some(text.load()?), true),
+                First::Partial(_) => (survey.sketch.text(), false),
+            };
+            let (content, shown) = match (&original, survey.first) {
+                (None, First::Partial(size)) => {
+                    let (bytes, lines) = size.unwrap_or((unseen, unseen / UNSEEN_LINE_BYTES));
+                    self.disguise.filler(bytes, lines)
+                }
+                (original, _) => self.disguise.content(original.as_deref().unwrap_or_default()),
+            };
+            let known = if is_exact { Known::Full } else { Known::Partial };
+            let Ok(shown_path) = WorkspacePath::new(self.disguise.path(&path)) else {
+                continue;
+            };
+            files.push(InitialFile { path: shown_path, known, content });
+            let state = self.file_state(original, is_exact, shown);
+            self.put(&path, state);
+        }
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(files)
+    }
+
+    /// Adds the text that a shell command printed of a file.
+    fn survey_shown(&mut self, surveys: &mut BTreeMap<String, Survey>, work: &ShellWork) {
+        let Some(shown) = &work.shown else {
+            return;
+        };
+        let Some(survey) = partly_known(surveys, &shown.path) else {
+            return;
+        };
+        match shown.whole() {
+            Some(text) if !survey.is_changed => survey.first = First::Full(self.spill.keep(text)),
+            _ => survey.sketch.part(shown.first, &shown.text, shown.total_lines().unwrap_or(0)),
+        }
+    }
+
+    /// The state of a file, in memory as long as there is room.
+    fn file_state(&mut self, original: Option<String>, is_exact: bool, shown: Vec<u8>) -> FileState {
+        let bytes = original.as_ref().map_or(0, String::len) + shown.len();
+        let (original, shown) = match self.held + bytes <= HELD_MAX {
+            true => (original.map(SpilledValue::in_memory), shown.into()),
+            false => (original.map(|text| self.spill.keep(text)), self.spill.keep(shown)),
+        };
+        FileState { original, is_exact, shown }
+    }
+
+    /// A text. If it is lost, the session has no trace.
+    fn loaded<T: Spillable + Default>(&mut self, value: &SpilledValue<T>) -> T {
+        value.load().unwrap_or_else(|error| {
+            self.lost = Some(error);
+            T::default()
+        })
+    }
+
+    /// The text of a file, if it is known.
+    fn text_of(&mut self, path: &str) -> Option<String> {
+        let original = self.state.get(path)?.original.clone()?;
+        Some(self.loaded(&original))
+    }
+
+    fn event(&mut self, recorded: &'a Recorded) -> Result<(), String> {
+        match recorded {
+            Recorded::User { text, by_client, images } => {
+                let turn = self.turns;
+                self.turns += u64::from(!by_client);
+                let tok = tokens::count(&text.load()?) + images * IMAGE_TOKENS;
+                self.events.push(Event::User(User { turn, tok, by_client: *by_client }));
+            }
+            Recorded::Api { at, usage, lane, text, thinking, thinking_bytes, model } => {
+                let k = self.apis;
+                self.apis += 1;
+                let lane = self.disguise.lane(lane);
+                self.events.push(Event::Api(Api {
+                    k,
+                    at: *at,
+                    usage: *usage,
+                    usage_src: UsageSource::Reported,
+                    lane,
+                    text_tok: Some(tokens::count(&text.load()?)),
+                    thinking_tok: Some(self.thinking(&thinking.load()?, *thinking_bytes, usage, model)),
+                    model: match model == self.model {
+                        true => String::new(),
+                        false => model.clone(),
+                    },
+                }));
+            }
+            Recorded::Compact { pre_tok } => {
+                self.events.push(Event::Compact(Compact { k: self.apis.saturating_sub(1), pre_tok: *pre_tok }))
+            }
+            Recorded::Call(call) => {
+                let index = self.calls.len() as u64;
+                let place = self.events.len();
+                let record = self.call_record(call, index)?;
+                self.events.push(Event::Call(Box::new(record)));
+                let open = OpenCall { call, index, place };
+                self.calls.insert(&call.id, open);
+            }
+            Recorded::Result(result) => self.result(result)?,
+        }
+        Ok(())
+    }
+
+    /// Tokens of an answer's thinking. Its text may be a summary, or missing.
+    fn thinking(&self, thinking: &str, bytes: u64, usage: &TokenUsage, model: &str) -> u64 {
+        let model = if model.is_empty() { self.model } else { model };
+        let stated = usage.reasoning as f64 / tokens::factor(model).per_o200k;
+        let signed = bytes as f64 * TOKENS_PER_THINKING_BYTE;
+        tokens::count(thinking).max(stated.max(signed).round() as u64)
+    }
+
+    fn call_record(&mut self, call: &RecordedCall, index: u64) -> Result<TraceCall, String> {
+        let arguments = call.arguments()?;
+        let mut args = self.disguise.args(&arguments);
+        if call.recursive {
+            args.insert("recursive".to_owned(), true.into());
+        }
+        let mut x = Extra::new();
+        if works_on_files(call.op) && call.path.is_none() {
+            x.insert("outside".to_owned(), true.into());
+        }
+        let commands = self.commands(call, &arguments);
+        Ok(TraceCall {
+            i: index,
+            k: call.api,
+            lane: self.disguise.lane(&call.lane),
+            tool: self.disguise.tool(&call.tool),
+            op: call.op,
+            path: None,
+            range: call.range,
+            args,
+            commands,
+            tok: Some(call_tokens(call, arguments)),
+            effect: None,
+            steps: Vec::new(),
+            is_model: false,
+            at: call.at,
+            x,
+        })
+    }
+
+    fn commands(&self, call: &RecordedCall, arguments: &Extra) -> Vec<String> {
+        let line = arguments.get("command").and_then(|line| line.as_str());
+        match (call.op, line) {
+            (Op::Exec | Op::Vcs, Some(line)) => programs::commands(line, self.disguise.keeps_names()),
+            _ => Vec::new(),
+        }
+    }
+
+    fn result(&mut self, result: &RecordedResult) -> Result<(), String> {
+        let Some(open) = self.calls.get(result.id.as_str()) else {
+            return Ok(());
+        };
+        let (call, index, place) = (open.call, open.index, open.place);
+        let mut record = CallResult {
+            i: index,
+            ok: result.err.is_none(),
+            err: result.err,
+            bytes: result.shown.bytes() as u64,
+            tok: tokens::count(&result.shown.load()?),
+            sha256: None,
+            post_sha256: None,
+            x: Extra::new(),
+        };
+        let seen = result.seen.load()?;
+        let work = shell_work(call, result, &mut self.roots)?;
+        let replayed = match work {
+            Some(work) => self.shell_steps(&work),
+            None => self.replayed(call, result, &seen, &mut record),
+        };
+        if result.err.is_none() && call.op == Op::Edit {
+            self.seen.edits += 1;
+        }
+        match call.op {
+            Op::Exec => self.last_exec = Some(Why::Exec),
+            Op::Vcs => self.last_exec = Some(Why::Vcs),
+            _ => {}
+        }
+        let shown = match &replayed {
+            Ok(Replayed::Path(path, _)) => WorkspacePath::new(self.disguise.path(path)).ok(),
+            _ => None,
+        };
+        if let Some(Event::Call(call)) = self.events.get_mut(place) {
+            match replayed {
+                Ok(Replayed::Path(_, effect)) => {
+                    call.path = shown;
+                    call.effect = effect;
+                }
+                Ok(Replayed::Steps { steps, is_model }) => {
+                    call.steps = steps;
+                    call.is_model = is_model;
+                }
+                Err(cause) => {
+                    call.x.insert(CAUSE.to_owned(), cause.into());
+                }
+            }
+        }
+        self.last_answered = Some(index);
+        self.events.push(Event::Result(record));
+        Ok(())
+    }
+
+    /// The replay of a call, or the reason why it is not replayed.
+    fn replayed(
+        &mut self,
+        call: &RecordedCall,
+        result: &RecordedResult,
+        seen: &SeenContent,
+        record: &mut CallResult,
+    ) -> Result<Replayed, &'static str> {
+        // A state that the trace does not follow would make a later call wrong: what speaks against the call comes first.
+        if seen.contradicts(call) {
+            return Err("a result of another file than the call's");
+        }
+        let path = match (&call.path, seen.path()) {
+            (_, Some(path)) | (Some(path), None) => path,
+            (None, None) if works_on_files(call.op) => {
+                // A lost text ends the import elsewhere.
+                let names_path = call.arguments().is_ok_and(|args| tools::names_path(&args));
+                return Err(match names_path {
+                    true => "a path outside the session's directories",
+                    false => "a call that names no file",
+                });
+            }
+            (None, None) => {
+                return Err(match call.op {
+                    Op::Exec | Op::Vcs => "a shell command that is not parsed",
+                    Op::Plan => "a plan",
+                    Op::Net => "a call of the network",
+                    Op::Agent => "a call of another agent",
+                    _ if call.arguments().is_ok_and(|args| tools::names_path(&args)) => {
+                        "an unknown tool that names a file"
+                    }
+                    _ => "another tool",
+                });
+            }
+        };
+        self.place(path)?;
+        const NOT_SHOWN: &str = "an effect that the recording does not show";
+        let changed_by = match seen {
+            SeenContent::Written { .. } | SeenContent::Replaced { .. } => Some(Op::Write),
+            SeenContent::Edited { .. } | SeenContent::Patched { .. } => Some(Op::Edit),
+            _ => None,
+        };
+        if changed_by.is_some_and(|op| op != call.op || result.err.is_some()) {
+            return Err(NOT_SHOWN);
+        }
+        let effect = self.effect(call, seen, record)?;
+        if result.err.is_none() && matches!(call.op, Op::Write | Op::Edit) && effect.is_none() {
+            return Err(NOT_SHOWN);
+        }
+        self.can_be_replayed(path, call.op, result.err)?;
+        Ok(Replayed::Path(path.clone(), effect))
+    }
+
+    /// Follows what a result shows. Returns the call's change of its file.
+    fn effect(
+        &mut self,
+        call: &RecordedCall,
+        seen: &SeenContent,
+        record: &mut CallResult,
+    ) -> Result<Option<Effect>, &'static str> {
+        Ok(match seen {
+            SeenContent::Nothing | SeenContent::Printed(_) | SeenContent::Listed(_) => None,
+            SeenContent::Whole { path, content } => {
+                self.can_be(path)?;
+                self.seen.read_bytes += content.len() as u64;
+                if self.learn(path, content) {
+                    self.seen.equal_bytes += content.len() as u64;
+                }
+                let shown = self.state.get(path).map(|state| state.shown.clone());
+                record.sha256 = shown.map(|shown| sha256(self.loaded(&shown)));
+                None
+            }
+            SeenContent::Part { path, content, total_lines } => {
+                self.can_be(path)?;
+                let first = call.range.map_or(1, |(first, _)| first);
+                self.part(path, first, content, *total_lines);
+                None
+            }
+            SeenContent::Replaced { path, content } => {
+                self.can_be(path)?;
+                Some(self.written(path, content, record))
+            }
+            SeenContent::Written { path, before, content } => {
+                self.can_be(path)?;
+                match before {
+                    Some(before) => {
+                        self.learn(path, before);
+                    }
+                    None => self.learn_absent(path),
+                }
+                Some(self.written(path, content, record))
+            }
+            SeenContent::Edited { path, before, replacements } => {
+                self.can_be(path)?;
+                if let Some(before) = before {
+                    let is_known = self.learn(path, before);
+                    self.seen.equal_edits += u64::from(is_known);
+                }
+                Some(self.edited(path, replacements, &[], record)?)
+            }
+            SeenContent::Patched { path, replacements, hunks } => {
+                self.can_be(path)?;
+                self.patched(path, replacements, hunks);
+                Some(self.edited(path, replacements, hunks, record)?)
+            }
+        })
+    }
+
+    fn written(&mut self, path: &str, content: &str, record: &mut CallResult) -> Effect {
+        let (written, shown) = self.disguise.content(content);
+        record.post_sha256 = Some(written.sha256.clone());
+        let state = self.file_state(Some(content.to_owned()), true, shown);
+        self.put(path, state);
+        Effect::Write(written)
+    }
+
+    fn edited(
+        &mut self,
+        path: &str,
+        replacements: &[Replacement],
+        hunks: &[Hunk],
+        record: &mut CallResult,
+    ) -> Result<Effect, &'static str> {
+        let (spans, after) = self.edit(path, replacements, hunks).ok_or("an edit of a text that is not known")?;
+        record.post_sha256 = Some(after);
+        Ok(Effect::Edit(spans))
+    }
+
+    /// Checks a partial read against the known text, and takes over what differs as a change from outside.
+    fn part(&mut self, path: &str, first: u64, content: &str, total_lines: u64) {
+        self.seen.read_bytes += content.len() as u64;
+        let Some(known) = self.text_of(path) else {
+            return;
+        };
+        let lines: Vec<&str> = known.split('\n').collect();
+        let shown: Vec<&str> = content.split('\n').collect();
+        let start = usize::try_from(first.max(1) - 1).unwrap_or(usize::MAX);
+        let current = lines.iter().skip(start).take(shown.len());
+        let equal = current.zip(&shown).filter(|(a, b)| a == b);
+        let equal: usize = equal.map(|(line, _)| line.len() + 1).sum();
+        // The last line has no newline here.
+        let equal = equal.min(content.len());
+        self.seen.equal_bytes += equal as u64;
+        let is_inside = start.saturating_add(shown.len()) as u64 <= total_lines;
+        let is_of_size = total_lines <= 2 * lines.len() as u64 + 1000;
+        if equal == content.len() || !(is_inside && is_of_size) {
+            return;
+        }
+        let mut changed: Vec<&str> = lines;
+        changed.resize(total_lines as usize, "");
+        changed.splice(start..start + shown.len(), shown);
+        let changed = changed.join("\n");
+        let is_exact = self.state.get(path).is_some_and(|state| state.is_exact);
+        self.learn(path, &changed);
+        if let Some(state) = self.state.get_mut(path) {
+            state.is_exact = is_exact;
+        }
+    }
+
+    /// Takes over the text of an edit's places as a change from outside, where the known text differs.
+    fn patched(&mut self, path: &str, replacements: &[Replacement], hunks: &[Hunk]) {
+        let Some(known) = self.text_of(path) else {
+            return;
+        };
+        let mut lines: Vec<String> = known.split('\n').map(str::to_owned).collect();
+        let is_there = |lines: &[String], hunk: &Hunk| {
+            let start = usize::try_from(hunk.first.saturating_sub(1)).unwrap_or(usize::MAX);
+            let mut current = lines.iter().skip(start);
+            old_lines(hunk).all(|old| current.next().is_some_and(|line| same(line, old)))
+        };
+        let is_placed = hunks.iter().all(|hunk| is_there(&lines, hunk));
+        if is_placed && places(&known, replacements, hunks).is_some() {
+            self.seen.equal_edits += 1;
+            return;
+        }
+        // The text may have moved. Then the edit is placed by its text alone.
+        if hunks.is_empty() || places(&known, replacements, &[]).is_some() {
+            return;
+        }
+        let tabs = has_tabs(replacements);
+        for hunk in hunks {
+            let start = usize::try_from(hunk.first.saturating_sub(1)).unwrap_or(usize::MAX);
+            let old: Vec<String> =
+                old_lines(hunk).map(|line| if tabs { tabbed(line) } else { line.to_owned() }).collect();
+            if start > lines.len() + 1000 {
+                return;
+            }
+            let end = start + old.len();
+            if lines.len() < end {
+                lines.resize(end, String::new());
+            }
+            for (line, old) in lines[start..end].iter_mut().zip(old) {
+                if !same(line, &old) {
+                    *line = old;
+                }
+            }
+        }
+        self.learn(path, &lines.join("\n"));
+        if let Some(state) = self.state.get_mut(path) {
+            state.is_exact = false;
+        }
+    }
+
+    fn put(&mut self, path: &str, state: FileState) {
+        self.make_dirs(path);
+        self.replace(path, Some(state));
+    }
+
+    /// Replaces the state of a file. Returns the one before.
+    fn replace(&mut self, path: &str, state: Option<FileState>) -> Option<FileState> {
+        self.held += state.as_ref().map_or(0, FileState::held);
+        let before = match state {
+            Some(state) => self.state.insert(path.to_owned(), state),
+            None => self.state.remove(path),
+        };
+        self.held -= before.as_ref().map_or(0, FileState::held);
+        before
+    }
+
+    /// Adds the directories above `path`.
+    fn make_dirs(&mut self, path: &str) {
+        for (at, _) in path.match_indices('/') {
+            if self.dirs.insert(path[..at].to_owned()) {
+                self.new_dirs.push(path[..at].to_owned());
+            }
+        }
+    }
+
+    fn is_dir(&self, path: &str) -> bool {
+        path == "." || self.dirs.contains(path)
+    }
+
+    /// Whether a file may be at `path`: a file among its directories, or a directory there, excludes it.
+    fn can_be(&self, path: &str) -> Result<(), &'static str> {
+        let mut above = path.match_indices('/').map(|(at, _)| &path[..at]);
+        if above.any(|dir| self.state.contains_key(dir)) || self.is_dir(path) {
+            return Err("a file in place of a directory, or the other way round");
+        }
+        Ok(())
+    }
+
+    /// Whether the call has the recorded outcome on the known files.
+    fn can_be_replayed(&self, path: &str, op: Op, err: Option<CallError>) -> Result<(), &'static str> {
+        let is_file = self.state.contains_key(path);
+        let is_dir = self.is_dir(path);
+        let (can, cause) = match (op, err) {
+            (Op::Read | Op::Edit, None) => (is_file, "a file that is not known"),
+            (Op::Write, None) => (!is_dir, "a file in place of a directory, or the other way round"),
+            (Op::Search, None) => (is_file || is_dir, "a directory without known files"),
+            (Op::List, None) => (is_dir, "a directory without known files"),
+            (Op::Read | Op::Search | Op::List, Some(CallError::NotFound)) => {
+                (!is_file && !is_dir, "a failure that the known files do not have")
+            }
+            (Op::Edit, Some(CallError::NoMatch | CallError::MultiMatch)) => (is_file, "a file that is not known"),
+            (_, Some(CallError::Rejected)) => (false, "a call that was not allowed"),
+            _ => (false, "a call that failed before it touched a file"),
+        };
+        if can { Ok(()) } else { Err(cause) }
+    }
+
+    /// The steps of a shell command. If one of them cannot be replayed, none is, and the files stay as they are.
+    fn shell_steps(&mut self, work: &ShellWork) -> Result<Replayed, &'static str> {
+        if let Some(why) = work.uncertain {
+            return Err(why);
+        }
+        let mut undo = Vec::new();
+        self.new_dirs.clear();
+        let made = self.try_steps(work, &mut undo);
+        if let (Ok(_), Some(shown)) = (&made, &work.shown) {
+            self.shown(shown);
+        }
+        if made.is_err() {
+            for dir in self.new_dirs.drain(..) {
+                self.dirs.remove(&dir);
+            }
+            for (path, state) in undo.into_iter().rev() {
+                self.replace(&path, state);
+            }
+        }
+        made
+    }
+
+    /// Checks the text that a shell command printed against the known text, and takes over what differs.
+    fn shown(&mut self, shown: &ShownText) {
+        let known = self.text_of(&shown.path).unwrap_or_default();
+        if let Some(text) = shown.whole() {
+            self.seen.read_bytes += shown.text.len() as u64;
+            if known.trim() == text.trim() || self.learn(&shown.path, &text) {
+                self.seen.equal_bytes += shown.text.len() as u64;
+            }
+            return;
+        }
+        let skipped = known.split('\n').skip(usize::try_from(shown.first - 1).unwrap_or(usize::MAX));
+        let cut = match shown.is_trimmed && !shown.text.starts_with('\n') {
+            true => skipped.take_while(|line| line.trim().is_empty()).count() as u64,
+            false => 0,
+        };
+        let first = shown.first.saturating_add(cut);
+        let lines = known.split('\n').count() as u64;
+        let printed = shown.text.split('\n').count() as u64;
+        let total = shown.total_lines().unwrap_or(lines.max(first.saturating_add(printed)));
+        self.part(&shown.path, first, &shown.text, total);
+    }
+
+    fn try_steps(&mut self, work: &ShellWork, undo: &mut Undo) -> Result<Replayed, &'static str> {
+        let mut steps = Vec::new();
+        for step in &work.steps {
+            self.shell_step(step, &mut steps, undo)?;
+        }
+        for (class, dir) in &work.programs {
+            if !self.is_dir(dir) {
+                return Err("a directory without known files");
+            }
+            let dir = self.place(dir)?;
+            steps.push(match class {
+                ProgramClass::VersionControl => FileStep::Walk(dir),
+                ProgramClass::Build => FileStep::Search(dir),
+            });
+        }
+        if steps.is_empty() {
+            return Err("a command without files");
+        }
+        let is_model = !work.programs.is_empty();
+        // Most commands have one step, and a list that grows takes the room of four.
+        steps.shrink_to_fit();
+        Ok(Replayed::Steps { steps, is_model })
+    }
+
+    fn shell_step(&mut self, step: &ShellStep, steps: &mut Vec<FileStep>, undo: &mut Undo) -> Result<(), &'static str> {
+        const UNKNOWN_DIR: &str = "a directory without known files";
+        const UNKNOWN_FILE: &str = "a file that is not known";
+        let is_file = |writer: &Self, path: &str| writer.state.contains_key(path);
+        match step {
+            ShellStep::Read(path) => {
+                let known = is_file(self, path);
+                steps.push(FileStep::Read(self.place_if(known, path, UNKNOWN_FILE)?));
+            }
+            ShellStep::Stat(path) => {
+                let known = is_file(self, path) || self.is_dir(path);
+                steps.push(FileStep::Stat(self.place_if(known, path, UNKNOWN_FILE)?));
+            }
+            ShellStep::List { path, .. } | ShellStep::Walk(path) if is_file(self, path) => {
+                steps.push(FileStep::Stat(self.place(path)?));
+            }
+            ShellStep::List { path, attributes } => {
+                let known = self.is_dir(path);
+                let (path, attributes) = (self.place_if(known, path, UNKNOWN_DIR)?, *attributes);
+                steps.push(FileStep::List { path, attributes });
+            }
+            ShellStep::Walk(path) => {
+                let known = self.is_dir(path);
+                steps.push(FileStep::Walk(self.place_if(known, path, UNKNOWN_DIR)?));
+            }
+            ShellStep::Search(path) if is_file(self, path) => {
+                steps.push(FileStep::Read(self.place(path)?));
+            }
+            ShellStep::Search(path) => {
+                let known = self.is_dir(path);
+                steps.push(FileStep::Search(self.place_if(known, path, UNKNOWN_DIR)?));
+            }
+            ShellStep::Write { path, content } => {
+                self.can_be(path)?;
+                let place = self.place(path)?;
+                let (written, shown) = self.disguise.content(content);
+                let state = self.file_state(Some(content.clone()), true, shown);
+                self.change(path, Some(state), undo);
+                steps.push(FileStep::Write { path: place, content: written });
+            }
+            ShellStep::Append { path, content } => {
+                self.can_be(path)?;
+                let place = self.place(path)?;
+                let (added, bytes) = self.disguise.content(content);
+                let (original, is_exact, shown) = match self.state.get(path).cloned() {
+                    Some(state) => {
+                        let original = state.original.map(|text| self.loaded(&text) + content);
+                        let mut shown = self.loaded(&state.shown);
+                        shown.extend(bytes);
+                        (original, state.is_exact, shown)
+                    }
+                    None => (Some(content.clone()), true, bytes),
+                };
+                let state = self.file_state(original, is_exact, shown);
+                self.change(path, Some(state), undo);
+                steps.push(FileStep::Append { path: place, content: added });
+            }
+            ShellStep::Edit { path, replacements } => {
+                let known = is_file(self, path);
+                let place = self.place_if(known, path, UNKNOWN_FILE)?;
+                self.note(path, undo);
+                match self.edit(path, replacements, &[]) {
+                    Some((spans, _)) => steps.push(FileStep::Edit { path: place, spans }),
+                    // The text to replace is in a part that the session does not show.
+                    None => {
+                        self.doubt(path);
+                        steps.push(FileStep::Rewrite(place));
+                    }
+                }
+            }
+            ShellStep::Rewrite(path) => {
+                let known = is_file(self, path);
+                let place = self.place_if(known, path, UNKNOWN_FILE)?;
+                self.note(path, undo);
+                self.doubt(path);
+                steps.push(FileStep::Rewrite(place));
+            }
+            ShellStep::Copy { from, to } => {
+                for (from, to) in self.tree(from, Some(to))? {
+                    self.can_be(&to)?;
+                    let state = self.state.get(&from).cloned();
+                    let (from, place) = (self.place(&from)?, self.place(&to)?);
+                    self.change(&to, state, undo);
+                    steps.push(FileStep::Copy { from, to: place });
+                }
+            }
+            ShellStep::Move { from, to } => {
+                for (old, to) in self.tree(from, Some(to))? {
+                    self.can_be(&to)?;
+                    let state = self.state.get(&old).cloned();
+                    let (from, place) = (self.place(&old)?, self.place(&to)?);
+                    self.change(&old, None, undo);
+                    self.change(&to, state, undo);
+                    steps.push(FileStep::Move { from, to: place });
+                }
+            }
+            ShellStep::Remove { path, force } => {
+                let is_there = is_file(self, path) || self.is_dir(path);
+                if !is_there && *force {
+                    return Ok(());
+                }
+                if path == "." {
+                    return Err("a removal of the whole workspace");
+                }
+                for (path, _) in self.tree(path, None)? {
+                    let place = self.place(&path)?;
+                    self.change(&path, None, undo);
+                    steps.push(FileStep::Remove(place));
+                }
+            }
+            ShellStep::MakeDir(path) => {
+                if is_file(self, path) {
+                    return Err("a file in place of a directory, or the other way round");
+                }
+                let mut above = path.match_indices('/').map(|(at, _)| &path[..at]);
+                if above.any(|dir| self.state.contains_key(dir)) {
+                    return Err("a file in place of a directory, or the other way round");
+                }
+                if path == "." {
+                    return Ok(());
+                }
+                let place = self.place(path)?;
+                self.make_dirs(&format!("{path}/"));
+                steps.push(FileStep::MakeDir(place));
+            }
+            ShellStep::Touch(path) if is_file(self, path) || self.is_dir(path) => {
+                steps.push(FileStep::Stat(self.place(path)?));
+            }
+            ShellStep::Touch(path) => {
+                self.can_be(path)?;
+                let place = self.place(path)?;
+                let state = self.file_state(Some(String::new()), true, Vec::new());
+                self.change(path, Some(state), undo);
+                steps.push(FileStep::Create(place));
+            }
+        }
+        Ok(())
+    }
+
+    /// The files of `from`, itself or below it, each with its name at `to`.
+    fn tree(&self, from: &str, to: Option<&str>) -> Result<Vec<(String, String)>, &'static str> {
+        let name = from.rsplit('/').next().unwrap_or(from);
+        let to = match to {
+            Some(".") => name.to_owned(),
+            Some(to) if self.dirs.contains(to) => format!("{to}/{name}"),
+            Some(to) => to.to_owned(),
+            None => String::new(),
+        };
+        if self.state.contains_key(from) {
+            return Ok(vec![(from.to_owned(), to)]);
+        }
+        if from == "." || !self.is_dir(from) {
+            return Err("a file that is not known");
+        }
+        let below = format!("{from}/");
+        let files = self.state.range(below.clone()..);
+        let files = files.map(|(path, _)| path);
+        let files: Vec<(String, String)> = files
+            .take_while(|path| path.starts_with(&below))
+            .take(TREE_MAX + 1)
+            .map(|path| (path.clone(), format!("{to}{}", &path[from.len()..])))
+            .collect();
+        if files.len() > TREE_MAX {
+            return Err("a tree of very many files");
+        }
+        let is_within = |to: &String| to.starts_with(&below);
+        if files.iter().any(|(_, to)| is_within(to)) {
+            return Err("a tree that is copied into itself");
+        }
+        Ok(files)
+    }
+
+    fn place(&mut self, path: &str) -> Result<WorkspacePath, &'static str> {
+        WorkspacePath::new(self.disguise.path(path)).map_err(|_| "a name that no file can have")
+    }
+
+    fn place_if(&mut self, known: bool, path: &str, cause: &'static str) -> Result<WorkspacePath, &'static str> {
+        if known { self.place(path) } else { Err(cause) }
+    }
+
+    fn note(&self, path: &str, undo: &mut Undo) {
+        undo.push((path.to_owned(), self.state.get(path).cloned()));
+    }
+
+    fn change(&mut self, path: &str, state: Option<FileState>, undo: &mut Undo) {
+        self.note(path, undo);
+        match state {
+            Some(state) => self.put(path, state),
+            None => {
+                self.replace(path, None);
+            }
+        }
+    }
+
+    /// Records that the session no longer shows a file's content.
+    fn doubt(&mut self, path: &str) {
+        if let Some(state) = self.state.get_mut(path) {
+            state.is_exact = false;
+        }
+    }
+
+    /// Records that the file has `content` now. If the known state differs, this adds an external change.
+    /// Returns whether it was the same.
+    fn learn(&mut self, path: &str, content: &str) -> bool {
+        if self.text_of(path).as_deref() == Some(content) {
+            if let Some(state) = self.state.get_mut(path) {
+                state.is_exact = true;
+            }
+            return true;
+        }
+        let (record, shown) = self.disguise.content(content);
+        self.changed(path, Some(record));
+        let state = self.file_state(Some(content.to_owned()), true, shown);
+        self.put(path, state);
+        false
+    }
+
+    /// Records that the file does not exist now.
+    fn learn_absent(&mut self, path: &str) {
+        if self.replace(path, None).is_some() {
+            self.changed(path, None);
+        }
+    }
+
+    fn changed(&mut self, path: &str, content: Option<TraceContent>) {
+        let Ok(path) = WorkspacePath::new(self.disguise.path(path)) else {
+            return;
+        };
+        self.events.push(Event::Ext(External {
+            after: self.last_answered,
+            path,
+            content,
+            why: self.last_exec.unwrap_or(Why::Unknown),
+        }));
+    }
+
+    /// Applies an edit. Returns its spans, and the SHA-256 of the trace's file after it.
+    fn edit(&mut self, path: &str, replacements: &[Replacement], hunks: &[Hunk]) -> Option<(Vec<Span>, String)> {
+        let before = self.text_of(path)?;
+        let state = self.state.get(path)?;
+        let (is_exact, shown) = (state.is_exact, state.shown.clone());
+        let mut shown = self.loaded(&shown);
+        let places = places(&before, replacements, hunks)
+            .or_else(|| places(&before, replacements, &[]))
+            .or_else(|| places_of_lines(&before, hunks, has_tabs(replacements)))?;
+        let mut spans = Vec::with_capacity(places.len());
+        // From the end, so that earlier offsets stay valid.
+        let mut after = before;
+        for (at, old, new) in places.into_iter().rev() {
+            let (content, new_shown) = self.disguise.content(&new);
+            shown.splice(at..at + old, new_shown);
+            after.replace_range(at..at + old, &new);
+            spans.push(Span { at: at as u64, old: old as u64, new: content });
+        }
+        spans.reverse();
+        let digest = sha256(&shown);
+        let state = self.file_state(Some(after), is_exact, shown);
+        self.put(path, state);
+        Some((spans, digest))
+    }
+
+    /// Adds a result to each call without one, because a trace has no open calls but a truncated session may.
+    fn close_open_calls(&mut self) {
+        let answered = self.events.iter().filter_map(|event| match event {
+            Event::Result(result) => Some(result.i),
+            _ => None,
+        });
+        let answered: HashSet<u64> = answered.collect();
+        let mut open: Vec<(u64, usize)> = self.calls.values().map(|open| (open.index, open.place)).collect();
+        open.retain(|(index, _)| !answered.contains(index));
+        open.sort_unstable();
+        for (i, place) in open {
+            if let Some(Event::Call(call)) = self.events.get_mut(place) {
+                call.x.insert(CAUSE.to_owned(), "a call without a result".into());
+            }
+            self.events.push(Event::Result(CallResult {
+                i,
+                ok: false,
+                err: Some(CallError::Other),
+                bytes: 0,
+                tok: 0,
+                sha256: None,
+                post_sha256: None,
+                x: Extra::from_iter([("unanswered".to_owned(), true.into())]),
+            }));
+        }
+    }
+}
+
+/// The tokens of a call in the model's output.
+fn call_tokens(call: &RecordedCall, arguments: Extra) -> u64 {
+    if call.is_in_text {
+        return 0;
+    }
+    let written = serde_json::json!({ "name": call.tool, "input": arguments });
+    tokens::count(&written.to_string())
+}
+
+/// The initial states of files that a result proves, each with whether it is certain that they are files.
+fn said(call: &RecordedCall, result: &RecordedResult, seen: &SeenContent) -> Vec<(String, First, bool)> {
+    let full = |content: &String| First::Full(SpilledValue::in_memory(content.clone()));
+    match seen {
+        SeenContent::Whole { path, content } => {
+            vec![(path.clone(), full(content), true)]
+        }
+        SeenContent::Part { path, content, total_lines } => {
+            let lines = content.matches('\n').count() as u64 + 1;
+            let bytes = content.len() as u64 + 1;
+            let all = u128::from(bytes) * u128::from(*total_lines) / u128::from(lines);
+            let all = all.min(u128::from(PARTLY_SEEN_MAX)) as u64;
+            let size = (all, total_lines.saturating_sub(1).min(all));
+            vec![(path.clone(), First::Partial(Some(size)), true)]
+        }
+        SeenContent::Edited { path, before, .. } => {
+            let state = before.as_ref().map_or(First::Partial(None), full);
+            vec![(path.clone(), state, true)]
+        }
+        SeenContent::Patched { path, .. } | SeenContent::Replaced { path, .. } => {
+            vec![(path.clone(), First::Partial(None), true)]
+        }
+        SeenContent::Written { path, before, .. } => {
+            let state = before.as_ref().map_or(First::Absent, full);
+            vec![(path.clone(), state, true)]
+        }
+        SeenContent::Listed(paths) => paths.iter().map(|path| (path.clone(), First::Partial(None), false)).collect(),
+        SeenContent::Nothing | SeenContent::Printed(_) => match (&call.path, call.op, result.err) {
+            (Some(path), Op::Read, Some(CallError::NotFound)) => {
+                vec![(path.clone(), First::Absent, false)]
+            }
+            (Some(path), Op::Read, None) => vec![(path.clone(), First::Partial(None), true)],
+            _ => Vec::new(),
+        },
+    }
+}
+
+/// The survey of a file, which begins with `state` if nothing was said of the file before.
+fn state_once<'a>(
+    surveys: &'a mut BTreeMap<String, Survey>,
+    path: String,
+    state: &First,
+    is_certain: bool,
+) -> &'a mut Survey {
+    let survey = surveys.entry(path).or_insert_with(|| Survey {
+        first: state.clone(),
+        sketch: Sketch::new(),
+        is_changed: false,
+        is_certain: false,
+    });
+    survey.is_certain |= is_certain;
+    survey
+}
+
+/// Adds the lines that a result shows to the sketch of its file.
+fn sketch(surveys: &mut BTreeMap<String, Survey>, call: &RecordedCall, seen: &SeenContent) {
+    match seen {
+        SeenContent::Whole { path, content } => {
+            if let Some(survey) = partly_known(surveys, path) {
+                let lines = content.matches('\n').count() as u64 + 1;
+                survey.sketch.part(1, content, lines);
+            }
+        }
+        SeenContent::Part { path, content, total_lines } => {
+            if let Some(survey) = partly_known(surveys, path) {
+                let first = call.range.map_or(1, |(first, _)| first);
+                survey.sketch.part(first, content, *total_lines);
+            }
+        }
+        SeenContent::Patched { path, replacements, hunks } => {
+            if let Some(survey) = surveys.get_mut(path) {
+                survey.sketch.patch(hunks, has_tabs(replacements));
+                survey.is_changed = true;
+                if hunks.is_empty() {
+                    survey.sketch.close();
+                }
+            }
+        }
+        SeenContent::Edited { path, .. } | SeenContent::Written { path, .. } | SeenContent::Replaced { path, .. } => {
+            if let Some(survey) = surveys.get_mut(path) {
+                survey.is_changed = true;
+                survey.sketch.close();
+            }
+        }
+        SeenContent::Nothing | SeenContent::Printed(_) | SeenContent::Listed(_) => {}
+    }
+}
+
+/// A file of whose first content only parts are known. The content of others is not put together from parts.
+fn partly_known<'a>(surveys: &'a mut BTreeMap<String, Survey>, path: &str) -> Option<&'a mut Survey> {
+    let survey = surveys.get_mut(path);
+    survey.filter(|survey| matches!(survey.first, First::Partial(_)))
+}
+
+/// Adds what a shell command proves of initial files.
+fn survey_shell(surveys: &mut BTreeMap<String, Survey>, work: &ShellWork) {
+    let exists = First::Partial(None);
+    for step in &work.steps {
+        let (path, state, is_changed) = match step {
+            ShellStep::Read(path) => (path, &exists, false),
+            ShellStep::Edit { path, .. } | ShellStep::Rewrite(path) => (path, &exists, true),
+            ShellStep::Remove { path, force: false } => (path, &exists, true),
+            ShellStep::Write { path, .. }
+            | ShellStep::Append { path, .. }
+            | ShellStep::Touch(path)
+            | ShellStep::Remove { path, force: true } => (path, &First::Absent, true),
+            ShellStep::MakeDir(path) => {
+                state_once(surveys, path.clone(), &First::Absent, false);
+                continue;
+            }
+            ShellStep::Copy { from, to } | ShellStep::Move { from, to } => {
+                let below = format!("{from}/");
+                let tree = surveys.range(below.clone()..).map(|(path, _)| path);
+                let tree = tree.take_while(|path| path.starts_with(&below));
+                let copies: Vec<String> =
+                    tree.take(TREE_MAX).map(|path| format!("{to}{}", &path[from.len()..])).collect();
+                for path in copies {
+                    state_once(surveys, path, &First::Absent, false);
+                }
+                let is_move = matches!(step, ShellStep::Move { .. });
+                let survey = state_once(surveys, from.clone(), &exists, false);
+                if is_move {
+                    survey.is_changed = true;
+                    survey.sketch.close();
+                }
+                (to, &First::Absent, true)
+            }
+            _ => continue,
+        };
+        let is_certain = !matches!(step, ShellStep::Remove { .. } | ShellStep::Copy { .. } | ShellStep::Move { .. });
+        let survey = state_once(surveys, path.clone(), state, is_certain);
+        if is_changed {
+            survey.is_changed = true;
+            survey.sketch.close();
+        }
+    }
+    for (path, size) in &work.listed {
+        let size = size.map(|bytes| {
+            let bytes = bytes.min(PARTLY_SEEN_MAX);
+            (bytes, bytes / UNSEEN_LINE_BYTES)
+        });
+        let survey = state_once(surveys, path.clone(), &First::Partial(size), false);
+        if !survey.is_changed && matches!(survey.first, First::Partial(None)) {
+            survey.first = First::Partial(size);
+        }
+    }
+}
+
+/// Removes the files below which others are: the less certain of two that exclude each other.
+fn remove_directories(surveys: &mut BTreeMap<String, Survey>) {
+    let is_there = |survey: &Survey| !matches!(survey.first, First::Absent);
+    let mut wrong = HashSet::new();
+    for (path, survey) in surveys.iter() {
+        for (at, _) in path.match_indices('/') {
+            let above = &path[..at];
+            let Some(file) = surveys.get(above).filter(|file| is_there(file)) else {
+                continue;
+            };
+            if survey.is_certain && !file.is_certain {
+                wrong.insert(above.to_owned());
+            } else if is_there(survey) {
+                wrong.insert(path.clone());
+            }
+        }
+    }
+    surveys.retain(|path, _| path != "." && !wrong.contains(path));
+}
+
+/// The median size of the files with known content, in bytes.
+fn median_size(surveys: &BTreeMap<String, Survey>) -> u64 {
+    let mut sizes: Vec<u64> = surveys
+        .values()
+        .filter_map(|survey| match &survey.first {
+            First::Full(text) => Some(text.bytes() as u64),
+            _ => None,
+        })
+        .collect();
+    sizes.sort_unstable();
+    sizes.get(sizes.len() / 2).copied().unwrap_or(UNSEEN_BYTES)
+}
+
+fn works_on_files(op: Op) -> bool {
+    matches!(op, Op::Read | Op::Write | Op::Edit | Op::List | Op::Search)
+}
+
+/// Whether texts of an edit begin lines with tabs.
+fn has_tabs(replacements: &[Replacement]) -> bool {
+    let texts = replacements.iter().flat_map(|each| [&each.old, &each.new]);
+    texts.into_iter().any(|text| text.starts_with('\t') || text.contains("\n\t"))
+}
+
+/// The ranges of whole lines that an edit's places replace, by their numbers.
+fn places_of_lines(before: &str, hunks: &[Hunk], tabs: bool) -> Option<Vec<(usize, usize, String)>> {
+    let mut starts = vec![0];
+    starts.extend(before.match_indices('\n').map(|(at, _)| at + 1));
+    let start_of = |line: u64| {
+        let line = usize::try_from(line).ok()?;
+        let end = (line == starts.len()).then_some(before.len());
+        starts.get(line).copied().or(end)
+    };
+    let mut places: Vec<(usize, usize, String)> = Vec::new();
+    for hunk in hunks {
+        let mut line = hunk.first.saturating_sub(1);
+        let mut open: Option<(usize, String)> = None;
+        for text in hunk.lines.iter().map(String::as_str).chain([" "]) {
+            let rest = text.get(1..).unwrap_or("");
+            match text.chars().next() {
+                Some('-') => {
+                    open.get_or_insert((start_of(line)?, String::new()));
+                    line = line.checked_add(1)?;
+                }
+                Some('+') => {
+                    let (_, new) = open.get_or_insert((start_of(line)?, String::new()));
+                    new.push_str(&if tabs { tabbed(rest) } else { rest.to_owned() });
+                    new.push('\n');
+                }
+                Some('\\') => {}
+                _ => {
+                    if let Some((start, new)) = open.take() {
+                        let end = start_of(line)?;
+                        places.push((start, end - start, new));
+                    }
+                    line = line.checked_add(1)?;
+                }
+            }
+        }
+    }
+    let is_ordered = places.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0);
+    (is_ordered && !places.is_empty()).then_some(places)
+}
+
+/// The ranges that an edit replaces: start, old length, new text. They are ordered and do not overlap.
+/// With `hunks`, the one text that is replaced contains the changed lines of one of these places. Without replacements, the
+/// edit is that of the lines of `hunks`.
+fn places(before: &str, replacements: &[Replacement], hunks: &[Hunk]) -> Option<Vec<(usize, usize, String)>> {
+    if replacements.is_empty() {
+        return places_of_lines(before, hunks, false);
+    }
+    if let [one] = replacements {
+        if one.old.is_empty() || !before.contains(&one.old) {
+            return None;
+        }
+        if !one.all && !hunks.is_empty() {
+            let (mut line, mut counted) = (1, 0);
+            let mut found = before.match_indices(&one.old);
+            let found = found.find(|(at, old)| {
+                line += before[counted..*at].matches('\n').count() as u64;
+                counted = *at;
+                let last = line + old.matches('\n').count() as u64;
+                hunks.iter().any(|hunk| {
+                    let (from, to) = changed_lines(hunk);
+                    line <= from && to <= last
+                })
+            });
+            return found.map(|(at, old)| vec![(at, old.len(), one.new.clone())]);
+        }
+        let most = if one.all { usize::MAX } else { 1 };
+        let found = before.match_indices(&one.old).take(most);
+        return Some(found.map(|(at, old)| (at, old.len(), one.new.clone())).collect());
+    }
+    // Several edits in one call are applied in turn, and their result becomes one replaced range.
+    let mut after = before.to_owned();
+    for each in replacements {
+        if each.old.is_empty() || !after.contains(&each.old) {
+            return None;
+        }
+        after = if each.all { after.replace(&each.old, &each.new) } else { after.replacen(&each.old, &each.new, 1) };
+    }
+    let start = common(before.chars(), after.chars());
+    let end = common(before[start..].chars().rev(), after[start..].chars().rev());
+    let new = after[start..after.len() - end].to_owned();
+    Some(vec![(start, before.len() - start - end, new)])
+}
+
+/// The first and the last line that a place changes, from 1. An insertion is between two lines, and changes one of them.
+fn changed_lines(hunk: &Hunk) -> (u64, u64) {
+    let mut line = hunk.first;
+    let mut removed: Option<(u64, u64)> = None;
+    let mut inserted = None;
+    for text in &hunk.lines {
+        match text.chars().next() {
+            Some('-') => {
+                removed = Some((removed.map_or(line, |(first, _)| first), line));
+                line = line.saturating_add(1);
+            }
+            Some('+') => inserted = inserted.or(Some(line)),
+            Some('\\') => {}
+            _ => line = line.saturating_add(1),
+        }
+    }
+    let inserted = inserted.map(|line| (line, line.saturating_sub(1)));
+    removed.or(inserted).unwrap_or((hunk.first, hunk.first))
+}
+
+/// The bytes of the characters with which both begin.
+fn common(one: impl Iterator<Item = char>, other: impl Iterator<Item = char>) -> usize {
+    let same = one.zip(other).take_while(|(a, b)| a == b);
+    same.map(|(a, _)| a.len_utf8()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claude_code;
+    use std::path::Path;
+    use workloads::compile::compile;
+    use workloads::script::CallKind;
+
+    fn imported(fidelity: Fidelity) -> (Trace, Blobs) {
+        let session =
+            claude_code::read(&mut include_bytes!("fixtures/claude-code-traps.jsonl").as_slice(), &mut []).unwrap();
+        let provenance = TraceOrigin {
+            id: "traps".to_owned(),
+            source: TraceSource {
+                format: "claude-code".to_owned(),
+                repo: None,
+                commit: None,
+                path: "traps.jsonl".to_owned(),
+                sha256: "0".to_owned(),
+                licence: None,
+            },
+        };
+        trace(&session, &provenance, fidelity).unwrap()
+    }
+
+    #[test]
+    fn a_shape_holds_none_of_the_sessions_words() {
+        let (trace, blobs) = imported(Fidelity::Shape);
+        let text = trace.to_jsonl().unwrap();
+        assert!(blobs.is_empty());
+        for word in ["secret", "package", "main.go", "gofmt", "notes", "fix it", "docs"] {
+            assert!(!text.contains(word), "{word:?} in {text}");
+        }
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn a_file_with_any_stated_number_of_lines_has_a_bounded_size() {
+        let call = RecordedCall::new("c".to_owned(), 0, "Read", Op::Read, 0);
+        let result = RecordedResult {
+            id: "c".to_owned(),
+            err: None,
+            shown: String::new().into(),
+            seen: SeenContent::Nothing.into(),
+        };
+        let seen = SeenContent::Part { path: "a".to_owned(), content: "some text".to_owned(), total_lines: u64::MAX };
+        let sizes = said(&call, &result, &seen);
+        let [(_, First::Partial(Some((bytes, lines))), true)] = sizes[..] else {
+            panic!("{sizes:?}");
+        };
+        assert_eq!((bytes, lines), (PARTLY_SEEN_MAX, PARTLY_SEEN_MAX));
+    }
+
+    #[test]
+    fn files_are_there_as_they_were_first_seen() {
+        let (trace, _) = imported(Fidelity::Content);
+        let files = trace.files.iter();
+        let files = files.map(|file| (file.path.as_str(), file.known, file.content.bytes));
+        // A search named docs/a.md, then a read showed two of its three lines of 8 bytes.
+        let partial = ("docs/a.md", Known::Partial, 26);
+        let expected = [partial, ("src/main.go", Known::Full, 29)];
+        assert_eq!(files.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_change_from_outside_is_inferred_from_the_next_known_state() {
+        let (trace, blobs) = imported(Fidelity::Content);
+        let mut changes = trace.events.iter().filter_map(|event| match event {
+            Event::Ext(change) => Some(change),
+            _ => None,
+        });
+        let (Some(change), None) = (changes.next(), changes.next()) else {
+            panic!("{:?}", trace.events);
+        };
+        assert_eq!(change.path.as_str(), "src/main.go");
+        assert_eq!(change.why, Why::Exec);
+        let content = &blobs[&change.content.as_ref().unwrap().sha256];
+        assert_eq!(content, b"package main\n\nfunc main() {\n}\n");
+    }
+
+    #[test]
+    fn both_fidelities_replay_the_same_calls() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("traps.trace.jsonl");
+        let (content, blobs) = imported(Fidelity::Content);
+        std::fs::create_dir(dir.path().join("blobs")).unwrap();
+        for (digest, bytes) in blobs {
+            std::fs::write(dir.path().join("blobs").join(digest), bytes).unwrap();
+        }
+        let full = compile(&file, &content).unwrap();
+        let shape = compile(Path::new("shape"), &imported(Fidelity::Shape).0).unwrap();
+        let calls = [
+            (CallKind::Read, 3),
+            (CallKind::Write, 1),
+            (CallKind::Edit, 2),
+            (CallKind::Search, 1),
+            (CallKind::ModelledProgram, 1),
+        ];
+        assert_eq!(full.timed_calls(), calls.into());
+        assert_eq!(shape.timed_calls(), calls.into());
+        let expected = ["read", "vcs"].map(|op| (op.to_owned(), 1));
+        assert_eq!(full.not_replayed, expected.into());
+        assert_eq!(shape.not_replayed, full.not_replayed);
+    }
+
+    #[test]
+    fn a_tampered_trace_is_refused() {
+        let (trace, _) = imported(Fidelity::Shape);
+        let error = |change: fn(&mut Trace)| {
+            let mut trace = trace.clone();
+            change(&mut trace);
+            compile(Path::new("t.jsonl"), &trace).unwrap_err().to_string()
+        };
+        let other_sha256 = error(|trace| trace.files[0].content.sha256 = "0".repeat(64));
+        let no_result = error(|trace| {
+            let is_third = |event: &Event| matches!(event, Event::Result(result) if result.i == 3);
+            trace.events.retain(|event| !is_third(event));
+        });
+        let no_files = error(|trace| trace.files.clear());
+        for (message, expected) in [
+            (other_sha256, "content has SHA-256"),
+            (no_result, "call 3: has no result record"),
+            (no_files, "succeeded in the recording, but"),
+        ] {
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn places_of_edits() {
+        let edit = |old: &str, new: &str, all| Replacement { old: old.to_owned(), new: new.to_owned(), all };
+        let place = |start, old, new: &str| (start, old, new.to_owned());
+        let two = [edit("one", "1", false), edit("1 two", "1 2", false)];
+        let both = vec![place(0, 1, "bb"), place(2, 1, "bb")];
+        for (text, edits, expected) in [
+            ("a-a", &[edit("a", "bb", true)][..], Some(both)),
+            ("a-a", &[edit("a", "b", false)], Some(vec![place(0, 1, "b")])),
+            ("a", &[edit("x", "b", false)], None),
+            ("say one two!", &two, Some(vec![place(4, 7, "1 2")])),
+        ] {
+            assert_eq!(places(text, edits, &[]), expected, "{text}");
+        }
+    }
+}

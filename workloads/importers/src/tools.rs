@@ -1,0 +1,687 @@
+//! What a tool call did to files, by the tool's name, its arguments and its result.
+//! Agents call the same few tools by many names. A tool that is not known here is counted and not replayed.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::file_text::{Numbered, WINDOW_HEADER, is_cut, numbered, stated_total};
+use super::shell::Platform;
+use super::{Replacement, SeenContent};
+use workloads::trace::{CallError, Extra, Op};
+
+/// What a call did. Paths are as the session wrote them.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Meaning {
+    /// The kind of the call.
+    pub(super) op: Op,
+    /// The file or directory.
+    pub(super) path: Option<String>,
+    /// The first requested line, from 1, and the number of lines.
+    pub(super) range: Option<(u64, u64)>,
+    /// For a list: whether it covers the tree.
+    pub(super) recursive: bool,
+    /// The content that the result shows.
+    pub(super) seen: SeenContent,
+    /// Why the call failed.
+    pub(super) err: Option<CallError>,
+    /// The shell command, and its language; `None` for that of the system's own shell.
+    pub(super) command: Option<(String, Option<Platform>)>,
+}
+
+impl Default for Meaning {
+    fn default() -> Self {
+        Self {
+            op: Op::Other,
+            path: None,
+            range: None,
+            recursive: false,
+            seen: SeenContent::Nothing,
+            err: None,
+            command: None,
+        }
+    }
+}
+
+/// Tools with one meaning, without `_`, `-` and capitals.
+const READ: &str = "read readfile view viewfile openfile open goto scrollup scrolldown readtextfile fsread cat notebookread getfilecontents filereader \
+    readmediafile viewimage readnotebook";
+const WRITE: &str =
+    "write writefile create createfile writetofile savefile fswrite writetextfile createnewfile filewrite";
+const EDIT: &str = "edit editfile strreplace replace replaceinfile searchreplace applydiff multiedit searchandreplace \
+    replacestringinfile multireplacestringinfile fileedit insertcontent insert editnotebookfile notebookedit insertline";
+const PATCH: &str = "applypatch";
+const LIST: &str = "ls list listdirectory listdir listfiles directorytree listdirectorywithsizes readfolder";
+const GLOB: &str = "glob find findfile filesearch globtool findfiles globfilesearch";
+const SEARCH: &str = "grep greptool grepsearch searchfilecontent search codebasesearch ripgrep searchdir searchfile \
+    searchtext searchinfiles findinfiles rg greptext searchcode";
+const SHELL: &str = "bash shell runshellcommand execute executecommand execcommand localshell localshellcall terminal \
+    runterminalcmd runterminalcommand runinterminal runcommand shellcommand executebash containerexec exec cmd bashtool \
+    commandexecution run terminalcommand sh";
+/// Those of them that run a POSIX shell on Windows, too.
+const POSIX_SHELL: &str = "bash bashtool executebash sh";
+/// Tools of MCP's file server that a shell command stands for.
+const MOVE: &str = "movefile";
+const MAKE_DIR: &str = "createdirectory";
+const STAT: &str = "getfileinfo";
+const READ_MANY: &str = "readmultiplefiles";
+const POWERSHELL: &str = "powershell pwsh runpowershell";
+const PLAN: &str = "updateplan todowrite todoread writetodos updatetodolist todo think finish attemptcompletion exitplanmode \
+    enterplanmode askfollowupquestion planmoderespond reportintent managetodolist tasktracker askuser submit \
+    requestuserinput updatetodos sequentialthinking taskcreate taskupdate tasklist taskget askuserquestion";
+/// Tools that wait for a command that is running, feed it, or stop it.
+const WAIT: &str = "writestdin readbash writebash stopbash listbash readpowershell writepowershell stoppowershell listpowershell \
+    bashoutput killbash killshell taskoutput taskstop commandstatus getterminaloutput readterminal";
+const NET: &str = "webfetch websearch googlewebsearch fetch fetchurl browseraction browse urlfetch fetchwebpage webbrowser \
+    websearchcall";
+const AGENT: &str =
+    "task agent skill newtask spawnagent delegate subagent usesubagents runsubagent activateskill delegatetoagent";
+const EDITOR: &str = "strreplaceeditor strreplacebasededittool texteditor fileeditor editor fileeditortool";
+
+fn lists(all: &str, word: &str) -> bool {
+    all.split_whitespace().any(|listed| listed == word)
+}
+
+/// A tool's name without its server, `_`, `-` and capitals: `mcp__files__read_file` is `readfile`.
+fn bare(tool: &str) -> String {
+    let name = tool.rsplit("__").next().unwrap_or(tool);
+    let name = name.rsplit(['.', '/', ':']).next().unwrap_or(name);
+    let name = name.chars().filter(|c| !"_- ".contains(*c));
+    name.flat_map(char::to_lowercase).collect()
+}
+
+/// The tool's kind, by its name, or by its name without a server's prefix: `files_read_file`.
+fn kind(tool: &str, args: &Value) -> Option<&'static str> {
+    let all = [
+        READ, WRITE, EDIT, PATCH, LIST, GLOB, SEARCH, MOVE, MAKE_DIR, STAT, READ_MANY, SHELL, POWERSHELL, PLAN, NET,
+        AGENT, EDITOR, WAIT,
+    ];
+    let named = |name: &str| {
+        // MCP's file server finds names with `search_files`, Cline and Roo find text.
+        if name == "searchfiles" {
+            return Some(if args.get("regex").is_some() { SEARCH } else { GLOB });
+        }
+        all.into_iter().find(|names| lists(names, name))
+    };
+    named(&bare(tool)).or_else(|| {
+        let (_, rest) = tool.split_once(['_', '-'])?;
+        named(&bare(rest))
+    })
+}
+
+/// Whether arguments name a file or a directory.
+pub(super) fn names_path(args: &Extra) -> bool {
+    PATHS.iter().any(|name| args.get(*name).is_some_and(Value::is_string))
+}
+
+/// The first of these arguments that is a text.
+fn text<'a>(args: &'a Value, names: &[&str]) -> Option<&'a str> {
+    names.iter().find_map(|name| args.get(name)?.as_str())
+}
+
+fn number(args: &Value, names: &[&str]) -> Option<u64> {
+    names.iter().find_map(|name| {
+        let value = args.get(name)?;
+        value.as_u64().or_else(|| value.as_str()?.trim().parse().ok()).map(|number: u64| number.min(1 << 50))
+    })
+}
+
+const PATHS: [&str; 17] = [
+    "file_path",
+    "filePath",
+    "path",
+    "absolute_path",
+    "absolutePath",
+    "file",
+    "filename",
+    "file_name",
+    "target_file",
+    "relative_path",
+    "relative_workspace_path",
+    "notebook_path",
+    "dir_path",
+    "directory",
+    "dirPath",
+    "DirectoryPath",
+    "uri",
+];
+
+/// What a call did. `result` is the text that the agent saw, and whether the call failed; `None` if there is none.
+pub(super) fn meaning(tool: &str, args: &Value, result: Option<(&str, bool)>) -> Meaning {
+    let Some(kind) = kind(tool, args) else {
+        return match text(args, &["command", "cmd"]) {
+            Some(_) => shell(args, result, None),
+            None => Meaning { err: failure(Op::Other, result), ..Meaning::default() },
+        };
+    };
+    match kind {
+        READ => read(bare(tool).as_str(), args, result),
+        WRITE => write(args, result),
+        EDIT => edit(args, result),
+        PATCH => patch(args, result),
+        LIST => list(args, result, is_recursive(tool, args)),
+        GLOB => list(args, result, true),
+        SEARCH => search(args, result),
+        SHELL => shell(args, result, lists(POSIX_SHELL, &bare(tool)).then_some(Platform::Posix)),
+        POWERSHELL => shell(args, result, Some(Platform::PowerShell)),
+        MOVE | MAKE_DIR | STAT | READ_MANY => as_command(kind, args, result),
+        EDITOR => editor(args, result),
+        PLAN => plain(Op::Plan, result),
+        NET => plain(Op::Net, result),
+        AGENT => plain(Op::Agent, result),
+        _ => plain(Op::Other, result),
+    }
+}
+
+fn plain(op: Op, result: Option<(&str, bool)>) -> Meaning {
+    Meaning { op, err: failure(op, result), ..Meaning::default() }
+}
+
+fn is_recursive(tool: &str, args: &Value) -> bool {
+    bare(tool) == "directorytree"
+        || ["recursive", "is_recursive"]
+            .iter()
+            .filter_map(|name| args.get(name))
+            .any(|value| value.as_bool() == Some(true) || value.as_str() == Some("true"))
+}
+
+/// The editor with commands of the Anthropic API, which OpenHands and others have, too.
+fn editor(args: &Value, result: Option<(&str, bool)>) -> Meaning {
+    match text(args, &["command"]) {
+        Some("view") => {
+            let shown = result.map_or("", |(shown, _)| shown);
+            let head: String = shown.chars().take(200).collect();
+            match head.contains("files and directories up to") {
+                true => list(args, result, true),
+                false => read("view", args, result),
+            }
+        }
+        Some("create") => write(args, result),
+        Some("str_replace" | "insert" | "undo_edit") => edit(args, result),
+        _ => plain(Op::Other, result),
+    }
+}
+
+fn read(tool: &str, args: &Value, result: Option<(&str, bool)>) -> Meaning {
+    let path = text(args, &PATHS).map(str::to_owned);
+    let range = range(args);
+    let err = failure(Op::Read, result);
+    let seen = match (&path, result) {
+        (Some(path), Some((shown, _))) if err.is_none() => shown_file(tool, path, shown, range),
+        _ => SeenContent::Nothing,
+    };
+    Meaning { op: Op::Read, path, range, seen, err, ..Meaning::default() }
+}
+
+/// The requested lines.
+fn range(args: &Value) -> Option<(u64, u64)> {
+    let rest = 2000;
+    if let Some(view) = args.get("view_range").and_then(Value::as_array) {
+        let first = view.first()?.as_u64()?.max(1);
+        let last = view.get(1).and_then(Value::as_i64).unwrap_or(-1);
+        let last = u64::try_from(last).ok();
+        return Some((first, last.map_or(rest, |last| (last + 1).saturating_sub(first))));
+    }
+    let first = ["start_line", "startLine", "line_start", "start_line_one_indexed", "StartLine"];
+    let last = ["end_line", "endLine", "line_end", "end_line_one_indexed_inclusive", "EndLine"];
+    if let Some(first) = number(args, &first) {
+        let first = first.max(1);
+        let last = number(args, &last);
+        return Some((first, last.map_or(rest, |last| (last + 1).saturating_sub(first))));
+    }
+    if let Some(head) = number(args, &["head"]) {
+        return Some((1, head));
+    }
+    let offset = number(args, &["offset"]);
+    let limit = number(args, &["limit"]);
+    (offset.is_some() || limit.is_some()).then(|| (offset.unwrap_or(1).max(1), limit.unwrap_or(rest)))
+}
+
+/// SWE-agent's tools that show a window of a file below a header with its number of newlines.
+const WINDOWS: &[&str] = &["open", "goto", "scrollup", "scrolldown"];
+
+/// The content that the result of a read shows, with or without numbers before the lines.
+fn shown_file(tool: &str, path: &str, shown: &str, range: Option<(u64, u64)>) -> SeenContent {
+    // `1. x` can be a line of a file, too, unless the tool always writes numbers.
+    let writes_numbers = tool == "view"
+        || WINDOWS.contains(&tool)
+        || ["<file>", "<content>", "[File: "].iter().any(|frame| shown.contains(frame));
+    let numbered = numbered(shown).filter(|found| found.is_certain || writes_numbers);
+    if shown.is_empty() || is_cut(shown) && numbered.is_none() {
+        return SeenContent::Nothing;
+    }
+    let path = path.to_owned();
+    let Some(Numbered { first, lines, .. }) = numbered else {
+        // Without numbers, only a whole file can be recognised.
+        return match range {
+            None => SeenContent::Whole { path, content: shown.to_owned() },
+            Some(_) => SeenContent::Part {
+                path,
+                content: shown.trim_end_matches('\n').to_owned(),
+                total_lines: stated_total(shown).unwrap_or(shown.matches('\n').count() as u64 + 1),
+            },
+        };
+    };
+    let last = first + lines.len() as u64 - 1;
+    let total = stated_total(shown);
+    let reaches_end = total.is_none_or(|total| last >= total);
+    let counts_newlines = WINDOWS.contains(&tool) && shown.contains(WINDOW_HEADER);
+    let is_whole = first == 1 && range.is_none() && reaches_end && !is_cut(shown);
+    let mut content = lines.join("\n");
+    if is_whole {
+        // A last line without text stands for the newline at the end, unless the tool counts newlines.
+        if counts_newlines || !content.is_empty() && !content.ends_with('\n') {
+            content.push('\n');
+        }
+        return SeenContent::Whole { path, content };
+    }
+    let total_lines = total.unwrap_or(last).max(last) + u64::from(counts_newlines);
+    SeenContent::Part { path, content, total_lines }
+}
+
+fn write(args: &Value, result: Option<(&str, bool)>) -> Meaning {
+    let path = text(args, &PATHS).map(str::to_owned);
+    let content = text(args, &["content", "file_text", "contents", "text", "fileText", "code_edit", "data"]);
+    let err = failure(Op::Write, result);
+    let seen = match (&path, content) {
+        (Some(path), Some(content)) if err.is_none() && result.is_some() => {
+            SeenContent::Written { path: path.clone(), before: None, content: content.to_owned() }
+        }
+        _ => SeenContent::Nothing,
+    };
+    Meaning { op: Op::Write, path, seen, err, ..Meaning::default() }
+}
+
+fn edit(args: &Value, result: Option<(&str, bool)>) -> Meaning {
+    let path = text(args, &PATHS).map(str::to_owned);
+    let err = failure(Op::Edit, result);
+    let replacements = replacements(args);
+    // Replacing nothing by a text creates the file.
+    if let ([only], Some(path)) = (&replacements[..], &path)
+        && only.old.is_empty()
+        && err.is_none()
+        && result.is_some()
+    {
+        return Meaning {
+            op: Op::Write,
+            path: Some(path.clone()),
+            seen: SeenContent::Written { path: path.clone(), before: None, content: only.new.clone() },
+            ..Meaning::default()
+        };
+    }
+    let seen = match (&path, result) {
+        (Some(path), Some(_)) if err.is_none() && !replacements.is_empty() => {
+            SeenContent::Edited { path: path.clone(), before: None, replacements }
+        }
+        _ => SeenContent::Nothing,
+    };
+    Meaning { op: Op::Edit, path, seen, err, ..Meaning::default() }
+}
+
+const OLD: [&str; 6] = ["old_string", "oldString", "old_str", "oldText", "old_text", "search"];
+const NEW: [&str; 6] = ["new_string", "newString", "new_str", "newText", "new_text", "replace"];
+
+/// The replacements of an edit, in turn.
+fn replacements(args: &Value) -> Vec<Replacement> {
+    let one = |edit: &Value| {
+        let old = text(edit, &OLD)?;
+        let all = ["replace_all", "replaceAll", "allow_multiple"].iter();
+        let all = all.filter_map(|name| edit.get(name)).any(|all| all.as_bool() == Some(true));
+        let new = text(edit, &NEW).unwrap_or_default();
+        Some(Replacement {
+            old: old.to_owned(),
+            new: new.to_owned(),
+            all: all || number(edit, &["expected_replacements"]).is_some_and(|count| count > 1),
+        })
+    };
+    for list in ["edits", "replacements", "operations"] {
+        if let Some(edits) = args.get(list).and_then(Value::as_array) {
+            return edits.iter().filter_map(one).collect();
+        }
+    }
+    if let Some(edit) = one(args) {
+        return vec![edit];
+    }
+    let diff = text(args, &["diff", "content"]).unwrap_or_default();
+    search_blocks(diff)
+}
+
+/// The blocks of Cline's and Roo's diffs: `<<<<<<< SEARCH`, `=======`, `>>>>>>> REPLACE`.
+fn search_blocks(diff: &str) -> Vec<Replacement> {
+    let mut all = Vec::new();
+    let mut old: Option<Vec<&str>> = None;
+    let mut new: Option<Vec<&str>> = None;
+    let is_marker = |line: &str, mark: char| line.len() >= 3 && line.starts_with(&mark.to_string().repeat(3));
+    let joined = |lines: Vec<&str>| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+    for line in diff.lines() {
+        match (&mut old, &mut new) {
+            (None, _) if (is_marker(line, '<') || is_marker(line, '-')) && line.contains("SEARCH") => {
+                old = Some(Vec::new());
+            }
+            (Some(_), None) if is_marker(line, '=') => new = Some(Vec::new()),
+            (Some(lines), None) => {
+                // Roo states the place of a block.
+                let is_place = lines.is_empty() && line.starts_with(":start_line:")
+                    || lines.is_empty() && line.starts_with(":end_line:");
+                if !(is_place || lines.is_empty() && line == "-------") {
+                    lines.push(line);
+                }
+            }
+            (Some(_), Some(lines)) => {
+                let ends = (is_marker(line, '>') || is_marker(line, '+')) && line.contains("REPLACE");
+                if ends {
+                    if let (Some(old), Some(new)) = (old.take(), new.take()) {
+                        all.push(Replacement { old: joined(old), new: joined(new), all: false });
+                    }
+                } else {
+                    lines.push(line);
+                }
+            }
+            (None, _) => {}
+        }
+    }
+    all
+}
+
+/// A patch of several files is a shell command of the same name.
+fn patch(args: &Value, result: Option<(&str, bool)>) -> Meaning {
+    let patch = text(args, &["input", "patch", "patchText", "patch_text", "diff"]);
+    let Some(patch) = patch.or_else(|| args.as_str()) else {
+        return plain(Op::Edit, result);
+    };
+    Meaning {
+        op: Op::Exec,
+        err: failure(Op::Edit, result),
+        command: Some((patch_command(patch), Some(Platform::Posix))),
+        ..Meaning::default()
+    }
+}
+
+/// The shell command that applies a patch.
+fn patch_command(patch: &str) -> String {
+    let patch = patch.trim_end_matches('\n');
+    format!("apply_patch <<'END_OF_PATCH'\n{patch}\nEND_OF_PATCH")
+}
+
+fn list(args: &Value, result: Option<(&str, bool)>, recursive: bool) -> Meaning {
+    let path = text(args, &PATHS).map_or(".", |path| if path.is_empty() { "." } else { path });
+    let err = failure(Op::List, result);
+    let seen = match result {
+        Some((shown, _)) if err.is_none() && recursive => SeenContent::Listed(listed(shown, path)),
+        _ => SeenContent::Nothing,
+    };
+    Meaning { op: Op::List, path: Some(path.to_owned()), recursive, seen, err, ..Meaning::default() }
+}
+
+/// The files that a list of paths names, one a line.
+fn listed(shown: &str, dir: &str) -> Vec<String> {
+    let is_file = |line: &&str| {
+        let name = line.rsplit(['/', '\\']).next().unwrap_or_default();
+        let has_extension = name.rsplit_once('.').is_some_and(|(_, end)| !end.is_empty());
+        has_extension && !line.contains([' ', ':', '<', '"', '(']) && line.len() < 400
+    };
+    let lines = shown.lines().map(|line| line.trim().trim_start_matches("./"));
+    let files = lines.filter(is_file).take(2000);
+    files
+        .map(|file| match file.starts_with('/') || dir == "." {
+            true => file.to_owned(),
+            false if file.starts_with(dir.trim_start_matches("./")) => file.to_owned(),
+            false => format!("{}/{file}", dir.trim_end_matches('/')),
+        })
+        .collect()
+}
+
+fn search(args: &Value, result: Option<(&str, bool)>) -> Meaning {
+    let path = text(args, &PATHS).map_or(".", |path| if path.is_empty() { "." } else { path });
+    let err = failure(Op::Search, result);
+    let seen = match result {
+        Some((shown, _)) if err.is_none() => {
+            let files = shown.lines().filter_map(found_file);
+            let mut files: Vec<String> = files.map(str::to_owned).collect();
+            files.dedup();
+            SeenContent::Listed(files)
+        }
+        _ => SeenContent::Nothing,
+    };
+    Meaning { op: Op::Search, path: Some(path.to_owned()), seen, err, ..Meaning::default() }
+}
+
+/// The file in a line of a search: `path:12:text`, or the path alone.
+fn found_file(line: &str) -> Option<&str> {
+    let line = line.trim_end();
+    let is_path = |path: &str| {
+        !path.is_empty()
+            && path.len() < 400
+            && !path.contains(char::is_whitespace)
+            && path.rsplit('/').next().is_some_and(|name| name.contains('.'))
+    };
+    match line.split_once(':') {
+        Some((path, rest)) if is_path(path) => {
+            let number = rest.split_once([':', '-']).map_or(rest, |(number, _)| number);
+            let is_number = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+            is_number.then_some(path)
+        }
+        None if is_path(line) && line.contains('/') => Some(line),
+        _ => None,
+    }
+}
+
+fn shell(args: &Value, result: Option<(&str, bool)>, platform: Option<Platform>) -> Meaning {
+    let (line, platform) = match command_line(args) {
+        Some((line, own)) => (Some(line), platform.or(own)),
+        None => (None, None),
+    };
+    let op = match &line {
+        Some(line) => super::shell_op(line),
+        None => Op::Exec,
+    };
+    Meaning { op, err: failure(Op::Exec, result), command: line.map(|line| (line, platform)), ..Meaning::default() }
+}
+
+/// The line that a shell tool is given: a text, or words such as `["bash", "-lc", "ls"]`, which are a POSIX command.
+fn command_line(args: &Value) -> Option<(String, Option<Platform>)> {
+    let names = ["command", "cmd", "commands", "script", "CommandLine", "code"];
+    let given = names.iter().find_map(|name| args.get(name)).unwrap_or(args);
+    match given {
+        Value::String(line) => Some((line.clone(), None)),
+        Value::Array(words) => {
+            let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
+            let line = match words[..] {
+                [] => return None,
+                [shell, flag, line] if is_shell(shell) && flag.starts_with('-') && flag.ends_with('c') => {
+                    line.to_owned()
+                }
+                _ => words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
+            };
+            Some((line, Some(Platform::Posix)))
+        }
+        _ => None,
+    }
+}
+
+/// The shell command that does the same as a tool of MCP's file server.
+fn as_command(kind: &str, args: &Value, result: Option<(&str, bool)>) -> Meaning {
+    let path = text(args, &PATHS);
+    let (program, paths) = match kind {
+        MOVE => ("mv", [text(args, &["source"]), text(args, &["destination"])].into_iter().collect()),
+        MAKE_DIR => ("mkdir -p", path.map(|path| vec![path])),
+        STAT => ("stat", path.map(|path| vec![path])),
+        _ => {
+            let shown = result.map_or("", |(shown, _)| shown);
+            let of_lines = shown.lines().filter_map(|line| line.split_once(": Error"));
+            let failed: HashSet<&str> = of_lines.map(|(path, _)| path.trim()).collect();
+            let has_failed = |path: &str| failed.contains(path);
+            let paths = args.get("paths").and_then(Value::as_array);
+            (
+                "cat",
+                paths.map(|paths| paths.iter().filter_map(Value::as_str).filter(|path| !has_failed(path)).collect()),
+            )
+        }
+    };
+    let Some(paths) = paths.filter(|paths: &Vec<&str>| !paths.is_empty()) else {
+        return plain(Op::Other, result);
+    };
+    let words: Vec<String> = paths.iter().map(|path| quoted(path)).collect();
+    let line = format!("{program} -- {}", words.join(" "));
+    Meaning {
+        op: Op::Exec,
+        err: failure(Op::Exec, result),
+        command: Some((line, Some(Platform::Posix))),
+        ..Meaning::default()
+    }
+}
+
+fn is_shell(program: &str) -> bool {
+    let name = program.rsplit('/').next().unwrap_or(program);
+    matches!(name, "bash" | "sh" | "zsh" | "dash")
+}
+
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./=:,+@%".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+/// Why a call failed, by what the agent saw.
+fn failure(op: Op, result: Option<(&str, bool)>) -> Option<CallError> {
+    let (shown, failed) = result?;
+    if !failed {
+        return None;
+    }
+    let says = |words: &[&str]| {
+        let start: String = shown.chars().take(600).collect();
+        let start = start.to_lowercase();
+        words.iter().any(|word| start.contains(word))
+    };
+    if says(&["rejected", "denied by", "user doesn't want", "declined"]) {
+        return Some(CallError::Rejected);
+    }
+    if op == Op::Exec {
+        return Some(CallError::Exit);
+    }
+    if says(&[
+        "not found in file",
+        "no match",
+        "could not find",
+        "0 occurrences",
+        "did not appear verbatim",
+        "failed to edit, could not",
+    ]) && op == Op::Edit
+    {
+        return Some(CallError::NoMatch);
+    }
+    if says(&["multiple", "not unique", "more than once"]) && op == Op::Edit {
+        return Some(CallError::MultiMatch);
+    }
+    if says(&["no such file", "does not exist", "not found", "enoent", "cannot find"]) {
+        return Some(CallError::NotFound);
+    }
+    Some(CallError::Other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn of(tool: &str, args: Value, shown: &str) -> Meaning {
+        meaning(tool, &args, Some((shown, false)))
+    }
+
+    #[test]
+    fn tools_of_many_agents_are_the_same_few_operations() {
+        for (tool, args, op, path) in [
+            ("Read", json!({"file_path": "/w/a"}), Op::Read, "/w/a"),
+            ("read_file", json!({"absolute_path": "/w/a"}), Op::Read, "/w/a"),
+            ("write_to_file", json!({"absolutePath": "/w/a", "content": "x"}), Op::Write, "/w/a"),
+            ("mcp__files__read_text_file", json!({"path": "a"}), Op::Read, "a"),
+            ("files_read_file", json!({"path": "a"}), Op::Read, "a"),
+            ("functions.view", json!({"path": "a"}), Op::Read, "a"),
+            ("write_to_file", json!({"path": "a", "content": "x"}), Op::Write, "a"),
+            ("replace", json!({"file_path": "a", "old_string": "x", "new_string": "y"}), Op::Edit, "a"),
+            ("list_directory", json!({"path": "d"}), Op::List, "d"),
+            ("glob", json!({"pattern": "*"}), Op::List, "."),
+            ("search_files", json!({"path": "d", "regex": "x"}), Op::Search, "d"),
+            ("search_files", json!({"path": "d", "pattern": "x"}), Op::List, "d"),
+            ("str_replace_editor", json!({"command": "view", "path": "a"}), Op::Read, "a"),
+            ("str_replace_editor", json!({"command": "create", "path": "a", "file_text": ""}), Op::Write, "a"),
+        ] {
+            let found = of(tool, args, "ok");
+            assert_eq!((found.op, found.path.as_deref()), (op, Some(path)), "{tool}");
+        }
+        for (tool, op) in
+            [("update_plan", Op::Plan), ("web_fetch", Op::Net), ("task", Op::Agent), ("deploy", Op::Other)]
+        {
+            assert_eq!(of(tool, json!({}), "ok").op, op, "{tool}");
+        }
+    }
+
+    #[test]
+    fn a_shell_tool_holds_its_line_however_it_is_written() {
+        for (args, line, platform) in [
+            (json!({"command": "ls -l"}), "ls -l", None),
+            (json!({"cmd": "ls"}), "ls", None),
+            (json!({"command": ["bash", "-lc", "ls | wc"]}), "ls | wc", Some(Platform::Posix)),
+            (json!({"command": ["cat", "a b"]}), "cat 'a b'", Some(Platform::Posix)),
+        ] {
+            let found = of("shell", args, "");
+            assert_eq!(found.command, Some((line.to_owned(), platform)));
+        }
+        assert_eq!(of("bash", json!({"command": "git log"}), "").op, Op::Vcs);
+        let patch = of("apply_patch", json!({"input": "*** Begin Patch\n*** End Patch\n"}), "Done!");
+        assert!(patch.command.unwrap().0.starts_with("apply_patch <<"));
+    }
+
+    #[test]
+    fn the_lines_of_a_read_are_recognised_in_each_agents_numbering() {
+        let whole = |content: &str| SeenContent::Whole { path: "a".to_owned(), content: content.to_owned() };
+        for shown in [
+            "     1\tx\n     2\ty\n",
+            "     1→x\n     2→y",
+            "<file>\n00001| x\n00002| y\n\n(End of file - total 2 lines)\n</file>",
+            "1 | x\n2 | y",
+            "[File: /w/a (2 lines total)]\r\n1:x\r\n2:y",
+            "Here's the result of running `cat -n` on a:\n     1\tx\n     2\ty\n     3\t\n",
+        ] {
+            assert_eq!(shown_file("read", "a", shown, None), whole("x\ny\n"), "{shown}");
+        }
+        assert_eq!(shown_file("view", "a", "1. x\n2. y", None), whole("x\ny\n"));
+        assert_eq!(shown_file("view", "a", "1: x\n2: y", None), whole("x\ny\n"));
+        let indented = "[File: /w/a (4 lines total)]\n1:if x:\n2:    y\n3:\n4:\n";
+        assert_eq!(shown_file("open", "a", indented, None), whole("if x:\n    y\n\n\n"));
+        // A file can have such lines of its own.
+        assert_eq!(shown_file("readfile", "a", "1. x\n2. y", None), whole("1. x\n2. y"));
+        assert_eq!(shown_file("read", "a", "x\ny", None), whole("x\ny"));
+        // SWE-agent's header counts newlines.
+        let part = SeenContent::Part { path: "a".to_owned(), content: "x\ny".to_owned(), total_lines: 95 };
+        let shown = "[File: /w/a (94 lines total)]\n7:x\n8:y\n(86 more lines below)";
+        assert_eq!(shown_file("open", "a", shown, Some((7, 2))), part);
+        let cut = "IMPORTANT: The file content has been truncated.\nx";
+        assert_eq!(shown_file("read", "a", cut, None), SeenContent::Nothing);
+    }
+
+    #[test]
+    fn edits_are_replacements_however_they_are_written() {
+        let diff = "<<<<<<< SEARCH\n:start_line:3\n-------\nold\n=======\nnew\n>>>>>>> REPLACE\n";
+        for (args, old, new) in [
+            (json!({"path": "a", "old_str": "o", "new_str": "n"}), "o", "n"),
+            (json!({"path": "a", "edits": [{"oldText": "o", "newText": "n"}]}), "o", "n"),
+            (json!({"path": "a", "diff": diff}), "old\n", "new\n"),
+        ] {
+            let SeenContent::Edited { replacements, .. } = of("edit", args, "ok").seen else {
+                panic!("not an edit");
+            };
+            let [found] = &replacements[..] else {
+                panic!("{replacements:?}");
+            };
+            assert_eq!((&*found.old, &*found.new, found.all), (old, new, false));
+        }
+        let created = of("replace", json!({"file_path": "a", "old_string": "", "new_string": "n"}), "ok");
+        assert!(matches!(created.seen, SeenContent::Written { .. }), "{created:?}");
+        let failed = json!({"path": "a", "old_str": "o", "new_str": "n"});
+        let failed = meaning("edit", &failed, Some(("Could not find the string", true)));
+        assert_eq!((failed.err, failed.seen), (Some(CallError::NoMatch), SeenContent::Nothing));
+    }
+}
