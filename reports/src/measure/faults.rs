@@ -86,14 +86,19 @@ impl Evidence<'_> {
         let seen = outcomes.iter().map(|outcome| outcome.scenario.as_str());
         let mut seen: BTreeSet<&str> = seen.collect();
         seen.extend(kills.iter().map(|kill| kill.scenario.as_str()));
-        let mut wanted = scenarios.iter();
-        let lacking = wanted.find(|name| !seen.contains(name.as_str()) && !self.is_unfit(name, arm));
+        let mut untried = scenarios.iter().filter(|name| !seen.contains(name.as_str()));
+        let lacking = untried.find(|name| !self.has_no_daemon(arm) || self.unfit(name, arm).is_none());
         if let Some(name) = lacking {
+            if let Some(why) = self.unfit(name, arm) {
+                return Found::Void(format!("void: fault {name} was not tried on {arm}: {why}"));
+            }
             let command = match name.as_str() {
                 CRON_KILL => format!("ctxbench run --backend {arm}"),
                 _ => format!("ctxbench fault --scenario {name} --backend {arm}"),
             };
-            return missing(format!("fault {name} on {arm}"), command);
+            let was_missed = name == CRON_KILL && self.runs.iter().any(|run| run.kills(arm).next().is_some());
+            let why = if was_missed { ": a run found no process to kill" } else { "" };
+            return missing(format!("fault {name} on {arm}{why}"), command);
         }
         // The worst injection of each scenario: the same fault once more must not change the figure.
         let mut total = 0;
@@ -175,9 +180,15 @@ impl Evidence<'_> {
         Found::Value(Reading { high: f64::from(u8::from(is_hidden)), words, ..exact })
     }
 
-    /// The kills of a cron job's daemon of an arm.
+    /// The kills of a cron job's daemon of an arm. One that killed nothing is evidence only about an arm without a daemon.
     fn cron_kills(&self, arm: &str) -> Vec<&Fault> {
-        self.runs.iter().flat_map(|run| run.kills(arm)).collect()
+        let kills = self.runs.iter().flat_map(|run| run.kills(arm));
+        kills.filter(|kill| kill.killed || self.has_no_daemon(arm)).collect()
+    }
+
+    /// Whether an arm has no daemon that a fault could hit.
+    fn has_no_daemon(&self, arm: &str) -> bool {
+        self.arm(arm).is_some_and(|planned| planned.backend.daemons == 0)
     }
 
     /// The crash points of a loss at which the data was not kept, and all of them.
@@ -206,10 +217,13 @@ impl Evidence<'_> {
         }
     }
 
-    /// Whether a run found that a scenario does not apply to an arm, such as a killed daemon without one.
-    fn is_unfit(&self, scenario: &str, arm: &str) -> bool {
+    /// Why a run did not try a scenario on an arm that it does not fit, such as a killed daemon without one.
+    fn unfit(&self, scenario: &str, arm: &str) -> Option<&str> {
         let mut all = self.runs.iter().flat_map(|run| &run.run.fault_outcomes);
-        all.any(|outcome| outcome.scenario == scenario && outcome.backend == arm && outcome.status == Status::Unfit)
+        let unfit = all.find(|outcome| {
+            (&*outcome.scenario, &*outcome.backend, outcome.status) == (scenario, arm, Status::Unfit)
+        })?;
+        Some(unfit.reason.as_deref().unwrap_or("it does not fit"))
     }
 
     /// The share of kills or power cuts at which a promised record was lost, with its upper 95 % bound.
@@ -227,18 +241,17 @@ impl Evidence<'_> {
             // The records of a store that did not come back are not kept.
             failed += u64::from(kill.lost > 0 || !kill.recovered || is_bad(kill));
         }
-        if points == 0 && !kills.is_empty() && kills.iter().all(|kill| kill.lost == 0) {
-            let words = "no daemon to kill".to_owned();
-            return Found::exact(0.0, words, "faults.jsonl");
-        }
         if points == 0 {
-            // Without a daemon none can be killed.
+            // Without a daemon none can be killed: a run has tried, or has found that the fault does not fit.
             let all = self.runs.iter().flat_map(|run| &run.run.crash_points);
-            let mut own = all.filter(|points| points.backend == arm && points.loss == loss);
-            let unfit = own.find(|points| points.status == Status::Unfit && loss == KILLED_DAEMON);
-            if let Some(unfit) = unfit {
-                let words = unfit.reason.clone().unwrap_or_default();
-                return Found::exact(0.0, words, "crash-points.jsonl");
+            let mut own = all.filter(|points| (&*points.backend, &*points.loss) == (arm, loss));
+            let was_tried = match kills.is_empty() {
+                true => own.any(|points| points.status == Status::Unfit),
+                false => kills.iter().all(|kill| kill.lost == 0),
+            };
+            if was_tried && loss == KILLED_DAEMON && self.has_no_daemon(arm) {
+                let words = "no daemon to kill".to_owned();
+                return Found::exact(0.0, words, "faults.jsonl, crash-points.jsonl");
             }
             return match self.no_promise(loss, arm) {
                 Some(why) => Found::NotOffered(why),
@@ -326,7 +339,7 @@ impl Evidence<'_> {
     pub(super) fn recovery_steps(&self, arm: &str) -> Option<BTreeSet<String>> {
         let of_disk = self.outcomes("direct");
         let tried = |scenario: &str| {
-            of_disk.iter().any(|outcome| outcome.scenario == scenario) || self.is_unfit(scenario, "direct")
+            of_disk.iter().any(|outcome| outcome.scenario == scenario) || self.unfit(scenario, "direct").is_some()
         };
         let outcomes = self.outcomes(arm).into_iter();
         let comparable = outcomes.filter(|outcome| tried(&outcome.scenario));

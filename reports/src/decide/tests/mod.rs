@@ -716,6 +716,23 @@ fn the_same_fault_once_more_changes_no_figure() {
 }
 
 #[test]
+fn a_fault_that_does_not_fit_a_daemon_is_not_a_fault_without_errors() {
+    let text = POLICY.replace("cron-kill", "kill-idle");
+    let mut run = testing::run();
+    for arm in ["direct", "sqlite"] {
+        let mut outcome = FaultOutcome::ran("kill-idle", "daemon", arm, 1);
+        (outcome.status, outcome.reason) = (Status::Unfit, Some("not our daemon".to_owned()));
+        run.fault_outcomes.push(outcome);
+    }
+    let faults = |run: &Run| row(&of_text(&text, run, "sqlite"), "Faults").clone();
+    let untried = faults(&run);
+    assert_eq!(untried.state, RowState::Void);
+    assert_eq!(untried.candidate, "void: fault kill-idle was not tried on sqlite: not our daemon");
+    run.plan.arms[2].backend.daemons = 0;
+    assert_eq!(faults(&run).state, RowState::Met, "nothing of it can be killed");
+}
+
+#[test]
 fn a_baseline_without_a_promise_is_not_taken_to_keep_nothing() {
     let kept = "More state is kept when the power goes";
     let text = find("coding-agent").unwrap().1
@@ -928,6 +945,11 @@ fn the_kills_of_a_cron_jobs_daemon_count_for_its_durability() {
     let lost = kill(&run);
     assert_eq!(lost.state, RowState::Unmet, "{}", lost.candidate);
     run.faults.iter_mut().for_each(|fault| fault.killed = false);
+    assert_eq!(kill(&run).state, RowState::Missing, "its daemon lived");
+    let found = of("coding-agent", &run, "sqlite");
+    let start = row(&found, "Starts after a kill that need a hand");
+    assert_eq!(start.gap.as_ref().unwrap().what, "fault cron-kill on sqlite: a run found no process to kill");
+    run.plan.arms[2].backend.daemons = 0;
     assert_eq!(kill(&run).candidate, "no daemon to kill");
 }
 
@@ -1063,6 +1085,8 @@ fn the_bound_of_lost_records_falls_with_the_number_of_kills() {
         let points = CrashPoints::not_run("sqlite", loss, Status::Unfit, "no daemon");
         run.crash_points.push(points);
     }
+    assert_eq!(kill(&run).state, RowState::Missing, "its daemon was not killed");
+    run.plan.arms[2].backend.daemons = 0;
     assert_eq!(kill(&run).state, RowState::Met);
     let found = of("coding-agent", &run, "sqlite");
     let cut = row(&found, "Records lost in power cuts");

@@ -11,7 +11,7 @@ use super::*;
 /// A planted change: its name, and what it does to the evidence about a candidate and its baseline.
 type Planting = (&'static str, fn(&mut Run, &str, &str));
 
-const PLANTINGS: [Planting; 23] = [
+const PLANTINGS: [Planting; 25] = [
     ("one wrong byte", |run, candidate, _| {
         fail(run, candidate, 1000, Outcome::WrongData);
     }),
@@ -87,6 +87,16 @@ const PLANTINGS: [Planting; 23] = [
         run.faults.clear();
         run.fault_outcomes.clear();
         run.crash_points.clear();
+    }),
+    ("nothing was killed", |run, candidate, _| {
+        let faults = run.faults.iter_mut().filter(|fault| fault.arm == candidate);
+        faults.for_each(|fault| fault.killed = false);
+        run.crash_points.retain(|points| (&*points.backend, &*points.loss) != (candidate, "killed-daemon"));
+    }),
+    ("kills that do not fit the candidate", |run, candidate, _| {
+        run.faults.retain(|fault| fault.arm != candidate);
+        run.crash_points.retain(|points| (&*points.backend, &*points.loss) != (candidate, "killed-daemon"));
+        run.crash_points.push(CrashPoints::not_run(candidate, "killed-daemon", Status::Unfit, "not our daemon"));
     }),
     ("more faults, each with a manual step, candidate alone", |run, candidate, _| {
         for step in STEPS {
@@ -196,6 +206,8 @@ const EXPECTED: [(&str, &str); PLANTINGS.len()] = [
     ("everything 2 × slower", "++-++++"),
     ("another quiet run", "++±++++"),
     ("no faults", "??????+"),
+    ("nothing was killed", "?????++"),
+    ("kills that do not fit the candidate", "?????++"),
     ("more faults, each with a manual step, candidate alone", "++±++++"),
     ("the same on direct", "++±++++"),
     ("every fault twice", "++±++++"),
