@@ -577,6 +577,18 @@ impl Policy {
                 return Err(unknown(file, text, &path, name, &names.workloads));
             }
         }
+        for (role, rows) in self.rows() {
+            for (at, row) in rows.iter().enumerate() {
+                if let Measure::Probes { aspect, names: named } = &row.measure
+                    && let Some(known) = names.probes.get(aspect.name()).filter(|_| named.is_empty())
+                    && row.at_most.is_some_and(|most| most >= known.len() as f64)
+                {
+                    let path = [item(role, at), vec![PathStep::Field("at_most")]].concat();
+                    let message = format!("every candidate keeps this bound: there are {} probes", known.len());
+                    return Err(toml_error(file, text, &path, &message));
+                }
+            }
+        }
         for (path, measure) in self.measures() {
             let wrong = |field: &'static str, name: &str, known: &BTreeSet<String>| {
                 let own = [PathStep::Field("measure"), PathStep::Any, PathStep::Field(field)];
@@ -769,6 +781,9 @@ fn one_sided(row: &Criterion) -> Option<(&'static str, String)> {
     let (field, problem) = match (row.at_most, row.at_least) {
         (Some(bound), _) if bound < low => ("at_most", "no candidate can keep"),
         (Some(bound), _) if bound <= 0.0 && scale == Scale::Ratio => ("at_most", "no candidate can keep"),
+        (Some(bound), _) if bound <= 0.0 && row.measure.is_timed() && row.unit == "ms" => {
+            ("at_most", "every call takes some time, so that no candidate can keep")
+        }
         // A number of kills bounds a share, and never shows that it is 0.
         (Some(bound), _) if bound <= 0.0 && is_bounded => ("at_most", "no candidate can keep"),
         (Some(bound), _) if bound >= high => ("at_most", "every candidate keeps"),

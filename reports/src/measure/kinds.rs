@@ -250,6 +250,7 @@ impl Measure {
 
     /// The least and the largest figure that a candidate can have.
     pub(crate) fn range(&self, scale: Scale) -> (f64, f64) {
+            Measure::Score(score) => score.most(),
         let most = match self {
             Measure::Probes { names, .. } if !names.is_empty() => names.len() as f64,
             Measure::Property { of } => of.len() as f64,

@@ -14,6 +14,9 @@ use crate::text::count;
 /// The score of the time until a task's reader sees a commit.
 const LAG: &str = "lag-us";
 
+/// The count of answers of a task that were right before the last commit.
+const STALE_ANSWERS: &str = "stale-answers";
+
 /// The names of scores that a policy or claim can count.
 pub const SCORES: [&str; 15] = [
     "evidence-in-budget",
@@ -29,7 +32,7 @@ pub const SCORES: [&str; 15] = [
     "call-tokens",
     "result-tokens",
     "calls",
-    "stale-answers",
+    STALE_ANSWERS,
     LAG,
 ];
 
@@ -74,6 +77,16 @@ impl ScoreMeasure {
         })
     }
 
+    /// The largest figure that it can have: a question has each count of [`OF_QUESTIONS`] once at most.
+    pub(super) fn most(&self) -> f64 {
+        let mut counts = self.counts.iter();
+        let is_once = |count: &String| OF_QUESTIONS.contains(&count.as_str()) || count == STALE_ANSWERS;
+        match self.per == Per::Question && counts.all(is_once) {
+            true => self.counts.len() as f64,
+            false => f64::INFINITY,
+        }
+    }
+
     /// Whether it is the share of questions that have one count.
     pub(super) fn is_share(&self) -> bool {
         let is_one = |count: &[String]| matches!(count, [count] if OF_QUESTIONS.contains(&count.as_str()));
@@ -111,7 +124,7 @@ const OF_COST: [&str; 5] = ["tokens", "definition-tokens", "call-tokens", "resul
 
 /// What follows from copies by a schedule is simulated: nothing sleeps until the next copy.
 fn provenance(counts: &BTreeMap<String, Sum>, names: &[String]) -> Provenance {
-    let is_scheduled = |name: &String| [LAG, "stale-answers"].contains(&name.as_str());
+    let is_scheduled = |name: &String| [LAG, STALE_ANSWERS].contains(&name.as_str());
     match counts.contains_key(COPIES) && names.iter().any(is_scheduled) {
         true => Provenance::Simulated,
         false => Provenance::Measured,

@@ -620,6 +620,15 @@ fn a_malformed_policy_names_file_line_and_field() {
         ),
         error("figure = \"failed-calls\"", "figure = \"updates-lost\""),
         error(LATENCY, "measure.context = { workload = \"micro/read\", figure = \"resent\" }"),
+        error(
+            &format!("{LATENCY}\nunit = \"ratio\"\nat_most = 0.9"),
+            "measure.score = { workload = \"micro/read\", method = \"a\", counts = [\"stale\"] }\nunit = \"per question\"\nat_most = 1.0",
+        ),
+        error("unit = \"ratio\"\nat_most = 0.9", "unit = \"ms\"\nat_most = 0"),
+        error(
+            "names = [\"cat\", \"ls\"] }\nunit = \"probes\"\nat_most = 0",
+            "names = [] }\nunit = \"probes\"\nat_most = 2",
+        ),
         error("unit = \"ratio\"\nat_most = 0.9", "unit = \"percent saved\"\nat_least = 101"),
         find("nonsense").unwrap_err().to_string(),
     ];
