@@ -284,7 +284,7 @@ inputs::named! {
         RemoveTree = "remove-tree", Import = "import", Transactions = "transactions",
         Log = "log", Gc = "gc", FindSize = "find-size", DiskUsage = "disk-usage",
         Mirror = "mirror", MirrorUnchanged = "mirror-unchanged",
-        Environment = "environment", Install = "install", Build = "build", Rebuild = "rebuild",
+        Environment = "environment", Install = "install", Build = "build", Rebuild = "rebuild", Test = "test",
         Save = "save", Follow = "follow", ToolCall = "tool-call",
         Shell = "shell", ModelledProgram = "modelled-program",
     }

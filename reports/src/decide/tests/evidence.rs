@@ -160,6 +160,9 @@ pub(super) fn machine_loss(run: &mut Run, outcome: Outcome) {
 fn more_kinds(run: &mut Run, workload: &str, from: &str, kinds: &[&str]) {
     for kind in kinds.iter().map(|kind| (*kind).to_owned()) {
         for planned in &mut run.plan.workloads {
+        if kind == "build" {
+            more_kinds(run, workload, kind, &["test"]);
+        }
             if planned.name == workload {
                 planned.calls.insert(kind.clone(), planned.calls[from]);
             }
