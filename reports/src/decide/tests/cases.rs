@@ -95,6 +95,9 @@ pub(super) fn cases() -> Vec<Case> {
                 }),
                 (Archive, "the next start needs a hand", |run| run.faults[1].recovered = false),
                 (NotDecided, "the daemon was killed four times", |run| cron_kills(run, 4)),
+                (Archive, "the files are back after a minute", |run| {
+                    run.faults.iter_mut().for_each(|fault| fault.recovery_ms = 60_000)
+                }),
             ],
         ),
         (
@@ -162,6 +165,7 @@ pub(super) fn cases() -> Vec<Case> {
                 (AdoptIf, "a process for each directory, as declared", |run| run.plan.arms[2].backend.daemons = 9),
                 (Archive, "the next start needs a hand", |run| run.faults[1].recovered = false),
                 (Archive, "installing takes ten times as long", |run| slow(run, "program/npm-few", "sqlite", 10.0)),
+                (Archive, "the files are back after a minute", |run| run.faults[1].recovery_ms = 60_000),
             ],
         ),
         (
@@ -184,6 +188,7 @@ pub(super) fn cases() -> Vec<Case> {
                 (Adopt, "a process for each note, as declared", |run| run.plan.arms[2].backend.daemons = 9),
                 (Archive, "it answers with what no longer holds", |run| recalls_changed(run, 200)),
                 (NotDecided, "six in a hundred answers are outdated", |run| recalls_changed(run, 60)),
+                (Archive, "the files are back after a minute", |run| run.faults[1].recovery_ms = 60_000),
             ],
         ),
         (
@@ -245,6 +250,7 @@ pub(super) fn cases() -> Vec<Case> {
                 (AdoptIf, "a session is short", |run| set_session(run, "agent/claude-code-write-heavy", Some(1000))),
                 (Archive, "a sync waits for an unknown reason", |run| slow(run, "agent/sync-100", "sqlite", 12_000.0)),
                 (Adopt, "six more things to run, as declared", |run| run.plan.arms[2].backend.daemons = 6),
+                (Archive, "the files are back after a minute", |run| run.faults[1].recovery_ms = 60_000),
             ],
         ),
         (
