@@ -228,6 +228,33 @@ pub fn copy_arm(run: &mut Run, from: &str, to: &str) {
     run.cells.extend(other.cells);
 }
 
+/// Gives a workload another name.
+pub fn rename_workload(run: &mut Run, from: &str, to: &str) {
+    let workloads = run.plan.workloads.iter_mut();
+    let names = workloads.map(|workload| &mut workload.name);
+    let names = names.chain(run.samples.iter_mut().map(|pass| &mut pass.workload));
+    let names = names.chain(run.cells.iter_mut().map(|cell| &mut cell.workload));
+    let contexts = run.contexts.iter_mut();
+    let names = names.chain(contexts.map(|context| &mut context.workload));
+    for name in names.filter(|name| *name == from) {
+        *name = to.to_owned();
+    }
+}
+
+/// Adds a workload with the passes of another one, whose calls are of one kind.
+pub fn copy_workload(run: &mut Run, from: &str, to: &str, kind: &str) {
+    let mut other = run.clone();
+    other.plan.workloads.retain(|workload| workload.name == from);
+    other.samples.retain(|pass| pass.workload == from);
+    other.cells.retain(|cell| cell.workload == from);
+    let old = other.plan.workloads[0].calls.keys().next().unwrap().clone();
+    rename_calls(&mut other, &old, kind);
+    rename_workload(&mut other, from, to);
+    run.plan.workloads.extend(other.plan.workloads);
+    run.samples.extend(other.samples);
+    run.cells.extend(other.cells);
+}
+
 /// Gives a kind of calls another name.
 pub fn rename_calls(run: &mut Run, from: &str, to: &str) {
     fn rename<T>(by_kind: &mut BTreeMap<String, T>, from: &str, to: &str) {

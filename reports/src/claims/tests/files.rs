@@ -1,8 +1,11 @@
 //! Claim files: what is refused, what is counted, and the built-in ones.
 
-use super::{READ, cases, judged, latency, of_sqlite, parse, reading};
-use crate::claims::{Catalogue, ClaimStatus, check, judge, tally};
+use rundir::{Run, Score};
+
+use super::{READ, cases, changed, judged, latency, of_sqlite, parse, reading};
+use crate::claims::{Catalogue, ClaimResult, ClaimStatus, check, judge, tally};
 use crate::evidence::RunEvidence;
+use crate::summary::summarise;
 use crate::testing;
 
 #[test]
@@ -111,6 +114,55 @@ fn the_built_in_claims_can_be_judged() {
         let needs_command = claim.status == ClaimStatus::NotMeasured;
         assert!(!needs_command || claim.settle.is_some(), "{}", claim.id);
         assert_ne!(claim.status, ClaimStatus::Confirmed, "{}", claim.id);
+    }
+}
+
+/// A built-in claim, judged by the scripted run after a change.
+fn built_in(id: &str, change: impl FnOnce(&mut Run)) -> ClaimResult {
+    let run = changed(change);
+    let (summary, contexts) = (summarise(&run).unwrap(), testing::contexts());
+    let judged = judge(&[RunEvidence::new(&run, &summary, &contexts)]).unwrap();
+    judged.into_iter().find(|claim| claim.id == id).unwrap()
+}
+
+#[test]
+fn what_the_field_says_of_the_cost_of_fuse_is_confirmed_or_refuted_by_its_time() {
+    // The scripted `sqlite` takes twice the time of `direct`.
+    for (id, cells) in [
+        ("computer-metadata", [("micro/stat", "stat"), ("micro/delete", "delete")]),
+        ("agentfense-overhead", [("micro/read-1k", "read"), ("micro/write-1k", "write")]),
+    ] {
+        for (factor, expected) in [(0.25, ClaimStatus::Confirmed), (1.0, ClaimStatus::Refuted)] {
+            let claim = built_in(id, |run| {
+                testing::rename_arm(run, "sqlite", "memory");
+                testing::scale(run, "memory", factor);
+                for (workload, kind) in cells {
+                    testing::copy_workload(run, "micro/read", workload, kind);
+                }
+            });
+            assert_eq!(claim.status, expected, "{id} at ×{factor}: {}", claim.evidence);
+        }
+    }
+}
+
+#[test]
+fn that_grep_finds_more_is_confirmed_or_refuted_by_the_evidence_found() {
+    use ClaimStatus::{Confirmed, NotMeasured, Refuted};
+    for (grep, recall, expected) in [(240, 150, Confirmed), (150, 240, Refuted), (200, 205, NotMeasured)] {
+        let claim = built_in("grep-beats-vectors", |run| {
+            let arm = "agent-memory-meaning";
+            testing::rename_arm(run, "sqlite", arm);
+            for workload in ["micro/corpus-longmemeval", "micro/corpus-locomo"] {
+                testing::copy_workload(run, "micro/read", workload, "recall");
+                for pass in testing::passes(run, workload, arm) {
+                    for (method, sum) in [("grep, most words first", grep), (":recall balanced", recall)] {
+                        let counts = [("evidence-in-budget".to_owned(), Score { sum, of: 250 })];
+                        pass.scores.insert(method.to_owned(), counts.into());
+                    }
+                }
+            }
+        });
+        assert_eq!(claim.status, expected, "{grep} and {recall} of 250: {}", claim.evidence);
     }
 }
 

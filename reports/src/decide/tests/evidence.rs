@@ -4,34 +4,9 @@ use rundir::faults::{Audit, CrashPoints, Status};
 use rundir::{MountedModel, Outcome, Probe, Run, Score, SessionContext, Settled};
 
 use crate::testing;
+pub(super) use crate::testing::{copy_workload, rename_workload};
 
 pub(super) const ASKED: &str = "how often it was asked for what";
-
-pub(super) fn rename_workload(run: &mut Run, from: &str, to: &str) {
-    let workloads = run.plan.workloads.iter_mut();
-    let names = workloads.map(|workload| &mut workload.name);
-    let names = names.chain(run.samples.iter_mut().map(|pass| &mut pass.workload));
-    let names = names.chain(run.cells.iter_mut().map(|cell| &mut cell.workload));
-    let contexts = run.contexts.iter_mut();
-    let names = names.chain(contexts.map(|context| &mut context.workload));
-    for name in names.filter(|name| *name == from) {
-        *name = to.to_owned();
-    }
-}
-
-/// Adds a workload with the passes of another one, whose calls are of one kind.
-pub(super) fn copy_workload(run: &mut Run, from: &str, to: &str, kind: &str) {
-    let mut other = run.clone();
-    other.plan.workloads.retain(|workload| workload.name == from);
-    other.samples.retain(|pass| pass.workload == from);
-    other.cells.retain(|cell| cell.workload == from);
-    let old = other.plan.workloads[0].calls.keys().next().unwrap().clone();
-    testing::rename_calls(&mut other, &old, kind);
-    rename_workload(&mut other, from, to);
-    run.plan.workloads.extend(other.plan.workloads);
-    run.samples.extend(other.samples);
-    run.cells.extend(other.cells);
-}
 
 /// Measures a workload in another cache state.
 fn set_state(run: &mut Run, workload: &str, state: &str) {
@@ -160,9 +135,6 @@ pub(super) fn machine_loss(run: &mut Run, outcome: Outcome) {
 fn more_kinds(run: &mut Run, workload: &str, from: &str, kinds: &[&str]) {
     for kind in kinds.iter().map(|kind| (*kind).to_owned()) {
         for planned in &mut run.plan.workloads {
-        if kind == "build" {
-            more_kinds(run, workload, kind, &["test"]);
-        }
             if planned.name == workload {
                 planned.calls.insert(kind.clone(), planned.calls[from]);
             }
@@ -188,6 +160,9 @@ pub(super) fn programs(run: &mut Run, factor: f64) {
         ("program/parallel", "concurrent"),
     ] {
         copy_workload(run, "program/npm-few", workload, kind);
+        if kind == "build" {
+            more_kinds(run, workload, kind, &["test"]);
+        }
         slow(run, workload, "sqlite", factor);
     }
 }
