@@ -53,11 +53,11 @@ pub struct Compare {
 /// A gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum FailOn {
-    /// A cell is slower beyond the margin, or a larger share of its passes fails.
+    /// A cell is slower beyond the margin, a larger share of its passes fails, or it was not measured again.
     Worse,
     /// An exact count has risen (requests, system calls, statements), or none could be compared.
     Counts,
-    /// A confirmed claim is refuted, or conditional.
+    /// A confirmed claim is refuted, conditional, or without evidence.
     Claims,
 }
 

@@ -81,6 +81,9 @@ pub struct ClaimResult {
     /// Its conditions, and how each stands.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub cases: Vec<CaseResult>,
+    /// Whether a run has figures of it, settled or not.
+    #[serde(skip)]
+    pub(crate) has_figures: bool,
 }
 
 /// A condition of a claim.
@@ -165,6 +168,7 @@ pub(super) fn judge(file: &ClaimFile, claim: &Claim, runs: &[RunEvidence<'_>]) -
         evidence: result.evidence,
         factor: result.factor,
         settle: result.settle.filter(|_| is_open),
+        has_figures: cases.iter().any(|case| case.has_figures) || (cases.is_empty() && result.has_figures),
         cases,
     }
 }

@@ -9,11 +9,11 @@ inputs::named! {
     /// A kind of change that fails a comparison.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Gate, name {
-        /// A cell is slower beyond the margin, or a larger share of its passes fails.
+        /// A cell is slower beyond the margin, a larger share of its passes fails, or it was not measured again.
         Worse = "worse",
         /// An exact count has risen.
         Counts = "count",
-        /// A confirmed claim is refuted, or conditional.
+        /// A confirmed claim is refuted, conditional, or without evidence.
         Claims = "claim",
     }
 }
@@ -55,7 +55,8 @@ impl Compared {
                         change.old.1
                     )
                 });
-                slower.chain(failing).collect()
+                let gone = self.gone.iter().map(|cell| format!("{cell}, which is not a pass"));
+                slower.chain(failing).chain(gone).collect()
             }
             Gate::Counts => {
                 let risen = self.counts.iter().filter(|change| change.is_worse());

@@ -52,6 +52,9 @@ pub struct Compared {
     pub(crate) claims: Vec<ClaimChange>,
     /// Cells that only one side has.
     pub(crate) missing: Vec<String>,
+    /// Those that the plan of both sides has, and only the old run measured.
+    #[serde(skip)]
+    pub(crate) gone: Vec<String>,
     /// The differences between machines or plans, if the user compares them all the same.
     pub(crate) mixed: Vec<String>,
     /// The runs whose machine was busy, and what that means.
@@ -165,12 +168,16 @@ pub(crate) struct ClaimChange {
     pub old: ClaimStatus,
     pub new: ClaimStatus,
     pub evidence: String,
+    /// Whether the new runs, of the same plan, have no figure of it.
+    #[serde(skip)]
+    pub is_gone: bool,
 }
 
 impl ClaimChange {
-    /// Whether a claim was confirmed and is no longer, by evidence.
+    /// Whether a claim was confirmed and is no longer, by evidence or because there is none.
     pub fn is_lost(&self) -> bool {
-        self.old == ClaimStatus::Confirmed && matches!(self.new, ClaimStatus::Refuted | ClaimStatus::Conditional)
+        let is_other = matches!(self.new, ClaimStatus::Refuted | ClaimStatus::Conditional);
+        self.old == ClaimStatus::Confirmed && (is_other || self.is_gone)
     }
 }
 
@@ -241,6 +248,7 @@ pub fn compare(
             }
         }
     }
+    let gone = if mixed.is_empty() { missing.clone() } else { Vec::new() };
     for key in first.table().0.keys().filter(|key| key.is_main()) {
         for arm in &first.run.plan.arms {
             if has(first, key, &arm.name) && !has(old, key, &arm.name) {
@@ -285,8 +293,9 @@ pub fn compare(
         counts,
         counts_compared,
         failures: failures(&old_failed, &new_failed),
-        claims: claims(judged.0, judged.1),
+        claims: claims(judged.0, judged.1, mixed.is_empty()),
         missing,
+        gone,
         mixed,
         busy,
         notes,
@@ -444,7 +453,7 @@ fn failures(old: &FailedCounts<'_>, new: &FailedCounts<'_>) -> Vec<FailureChange
     changes.collect()
 }
 
-fn claims(old: &[ClaimResult], new: &[ClaimResult]) -> Vec<ClaimChange> {
+fn claims(old: &[ClaimResult], new: &[ClaimResult], is_one_plan: bool) -> Vec<ClaimChange> {
     let changes = new.iter().filter_map(|now| {
         let before = old.iter().find(|claim| claim.id == now.id)?;
         (before.status != now.status).then(|| ClaimChange {
@@ -452,6 +461,7 @@ fn claims(old: &[ClaimResult], new: &[ClaimResult]) -> Vec<ClaimChange> {
             old: before.status,
             new: now.status,
             evidence: now.evidence.clone(),
+            is_gone: is_one_plan && !now.has_figures,
         })
     });
     changes.collect()

@@ -212,6 +212,25 @@ fn a_busy_machine_decides_what_is_far_apart_and_is_said_once() {
 }
 
 #[test]
+fn a_cell_or_a_claim_that_was_not_measured_again_does_not_pass() {
+    let old = testing::seeded(1);
+    let mut new = testing::seeded(2);
+    let failing = |old: &Run, new: &Run, allow_mixed: bool| {
+        let found = found(old, &[new], allow_mixed).unwrap();
+        [Gate::Worse, Gate::Claims].map(|gate| found.failing(gate).join("; "))
+    };
+    let nothing = [String::new(), String::new()];
+    assert_eq!(failing(&old, &new, false), nothing);
+    new.samples.retain(|pass| (&*pass.arm, &*pass.workload) != ("sqlite", "micro/read"));
+    let gone = "sqlite read micro/read, hot: only the old run has it, which is not a pass";
+    assert_eq!(failing(&old, &new, false), [gone, "c: not measured, was confirmed"]);
+    // The old run need not have what is new, nor a run of another plan the same cells.
+    assert_eq!(failing(&new, &old, false), nothing);
+    new.plan.suite = "other".to_owned();
+    assert_eq!(failing(&old, &new, true), nothing);
+}
+
+#[test]
 fn a_comparison_without_a_count_does_not_pass() {
     let old = testing::seeded(1);
     let mut new = testing::seeded(2);
