@@ -1,9 +1,8 @@
-//! An operator's burden: what a backend's makers declare, and the steps after faults.
+//! An operator's burden: what a backend's makers declare.
 
 use serde::Deserialize;
 
 use super::{Evidence, Found, missing};
-use crate::provenance::Provenance;
 
 /// A part of an operator's burden.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -18,21 +17,6 @@ pub enum BurdenPart {
     Dependencies,
     /// Lines of this project's code that the files depend on.
     LinesOfCode,
-    /// Faults after which the operator must do something.
-    RecoverySteps,
-}
-
-impl BurdenPart {
-    pub(super) fn provenance(self) -> Provenance {
-        match self {
-            BurdenPart::RecoverySteps => Provenance::Measured,
-            BurdenPart::Processes
-            | BurdenPart::Mounts
-            | BurdenPart::Privileges
-            | BurdenPart::LinesOfCode
-            | BurdenPart::Dependencies => Provenance::Declared,
-        }
-    }
 }
 
 impl Evidence<'_> {
@@ -67,13 +51,6 @@ impl Evidence<'_> {
                     continue;
                 }
                 BurdenPart::Dependencies => (dependencies.len(), dependencies.join(", ")),
-                BurdenPart::RecoverySteps => match self.recovery_steps(arm) {
-                    Some(steps) => (steps.len(), plural(steps.len() as u32, "recovery step")),
-                    None => {
-                        unknown.push("recovery steps");
-                        continue;
-                    }
-                },
             };
             sum += count;
             if count > 0 {
@@ -94,8 +71,7 @@ impl Evidence<'_> {
             true => "nothing".to_owned(),
             false => parts.join(", "),
         };
-        let source = "plan.toml: arms.backend; fault-outcomes.jsonl: recovery";
-        Found::exact(sum as f64, words, source)
+        Found::exact(sum as f64, words, "plan.toml: arms.backend")
     }
 }
 

@@ -334,29 +334,6 @@ impl Evidence<'_> {
         Found::Value(Reading { provenance: self.origin_of_losses(loss, arm), ..kept })
     }
 
-    /// The manual steps after faults, without those that a plain directory needs in the same scenario, such as a repaired
-    /// disk. A scenario that `direct` did not try is not compared: `None` if none is left.
-    pub(super) fn recovery_steps(&self, arm: &str) -> Option<BTreeSet<String>> {
-        let of_disk = self.outcomes("direct");
-        let tried = |scenario: &str| {
-            of_disk.iter().any(|outcome| outcome.scenario == scenario) || self.unfit(scenario, "direct").is_some()
-        };
-        let outcomes = self.outcomes(arm).into_iter();
-        let comparable = outcomes.filter(|outcome| tried(&outcome.scenario));
-        let comparable: Vec<&FaultOutcome> = comparable.collect();
-        if comparable.is_empty() {
-            return None;
-        }
-        let mut own = BTreeSet::new();
-        for outcome in comparable {
-            let same = of_disk.iter().copied();
-            let same = same.filter(|other| other.scenario == outcome.scenario);
-            let of_disk = steps(&same.collect::<Vec<_>>());
-            own.extend(&steps(&[outcome]) - &of_disk);
-        }
-        Some(own)
-    }
-
     /// Acknowledged records that an arm lost or damaged, in any fault or with two hosts; `Missing` without an audit.
     pub(crate) fn lost_records(&self, arm: &str) -> Found {
         let (mut looked, mut lost, mut checked) = (false, 0u64, 0u64);
@@ -423,31 +400,10 @@ fn crash_points(arm: &str) -> String {
     format!("ctxbench fault --crash-points 1000 --backend {arm}")
 }
 
-/// The manual steps after faults that left the store's own bytes alone.
-fn steps(outcomes: &[&FaultOutcome]) -> BTreeSet<String> {
-    let outcomes = outcomes.iter().filter(|outcome| !is_destroyed(outcome));
-    let manual = outcomes.filter(|outcome| outcome.needs_hand());
-    manual.filter_map(|outcome| Some(outcome.recovery.as_ref()?.step.clone().unwrap_or_default())).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use rundir::faults::{Recovery, Return};
-
     use super::*;
     use crate::testing;
-
-    #[test]
-    fn a_step_after_a_fault_that_destroyed_the_store_is_none_of_the_backends() {
-        let outcome = |look: &str, step: &str| {
-            let mut outcome = FaultOutcome::ran("a fault", "storage", "sqlite", 1);
-            outcome.audits.insert(look.to_owned(), Audit::default());
-            outcome.recovery = Some(Recovery { how: Return::AfterStep, ms: 1, step: Some(step.to_owned()) });
-            outcome
-        };
-        let (kept, gone) = (outcome("killed-daemon", "remount"), outcome("log-gone", "go on"));
-        assert_eq!(steps(&[&kept, &gone]), BTreeSet::from(["remount".to_owned()]));
-    }
 
     #[test]
     fn records_that_a_fault_destroyed_in_the_store_are_not_lost_and_those_that_a_kill_took_are() {

@@ -119,10 +119,7 @@ impl Measure {
     /// Where its figure comes from: the weakest of its inputs.
     pub fn provenance(&self) -> Provenance {
         match self {
-            Measure::Burden { of } => {
-                let parts = of.iter().map(|part| part.provenance());
-                parts.max().unwrap_or(Provenance::Declared)
-            }
+            Measure::Burden { .. } => Provenance::Declared,
             // A stated rate of crashes was not measured, and neither were the weights of steps in recorded sessions.
             Measure::Context(_)
             | Measure::Results { .. }
@@ -250,10 +247,10 @@ impl Measure {
 
     /// The least and the largest figure that a candidate can have.
     pub(crate) fn range(&self, scale: Scale) -> (f64, f64) {
-            Measure::Score(score) => score.most(),
         let most = match self {
             Measure::Probes { names, .. } if !names.is_empty() => names.len() as f64,
             Measure::Property { of } => of.len() as f64,
+            Measure::Score(score) => score.most(),
             _ if self.kind() == "share" => 1.0,
             _ => f64::INFINITY,
         };

@@ -581,7 +581,7 @@ fn a_malformed_policy_names_file_line_and_field() {
         error("at_most = 0.9", "at_most = 0.9\ncondition = { calls-a-turn = 0.1 }"),
         error("measure.latency", "measure.delay"),
         error(LATENCY, "measure.property = { of = [\"one-file\"] }"),
-        error(LATENCY, "measure.burden = { of = [\"recovery-steps\", \"mounts\"] }"),
+        error(LATENCY, "measure.burden = { of = [\"privileges\", \"mounts\"] }"),
         error("measure.conformance = { groups = [\"rename\"] }", "measure.burden = { of = [\"mounts\"] }"),
         error("unit = \"ratio\"\n", ""),
         error("at_most = 0.9", "at_most = 0.0"),
@@ -675,36 +675,11 @@ fn a_context_policy_as_baseline_is_not_an_arm_and_an_unknown_arm_is_listed() {
     assert_eq!(parsed(latency, "ratio"), (false, "inline".to_owned()));
 }
 
-/// The policy `coding-agent` with a cost of recovery steps alone.
-fn with_recovery_steps() -> String {
-    let row = "[[cost]]\ntitle = \"Steps\"\nmeasure.burden = { of = [\"recovery-steps\"] }\nunit = \"items more\"\nat_most = 0\n";
-    format!("{}\n{row}", find("coding-agent").unwrap().1)
-}
-
 /// An outcome of a storage fault after which a manual step was needed.
 fn storage_fault(scenario: &str, backend: &str, step: &str) -> FaultOutcome {
     let mut outcome = FaultOutcome::ran(scenario, "storage", backend, 1);
     outcome.recovery = Some(Recovery { how: Return::AfterStep, ms: 1, step: Some(step.to_owned()) });
     outcome
-}
-
-#[test]
-fn recovery_steps_are_compared_with_direct_in_the_same_scenario_or_not_at_all() {
-    let text = with_recovery_steps();
-    let steps = |run: &Run| row(&of_text(&text, run, "sqlite"), "Steps").clone();
-    let mut run = coding();
-    assert_eq!(steps(&run).state, RowState::Missing, "no fault was tried");
-    // The disk's own step counts neither way as long as `direct` was not there.
-    run.fault_outcomes = vec![storage_fault("disk", "sqlite", "e2fsck")];
-    assert_eq!(steps(&run).state, RowState::Missing);
-    run.fault_outcomes.push(storage_fault("another disk", "direct", "e2fsck"));
-    assert_eq!(steps(&run).state, RowState::Missing);
-    run.fault_outcomes.push(storage_fault("disk", "direct", "e2fsck"));
-    assert_eq!(steps(&run).state, RowState::Met);
-    // The same step in a scenario in which `direct` needs none is the backend's.
-    run.fault_outcomes
-        .extend([storage_fault("kill", "sqlite", "e2fsck"), FaultOutcome::ran("kill", "process", "direct", 1)]);
-    assert_eq!(steps(&run).state, RowState::Unmet);
 }
 
 #[test]
