@@ -20,7 +20,7 @@ use crate::{AgentMemory, Embeddings};
 pub struct AgentMemoryOptions {
     #[command(flatten)]
     database: DatabaseOptions,
-    /// The agent whose memory this is [default: no namespaces].
+    /// The agent whose notes are private on this mount [default: none, and no note is private].
     #[arg(long, value_name = "NAME")]
     agent_id: Option<String>,
     /// Directory of the sentence model for recall by meaning, or `none` for full text alone [default:

@@ -101,10 +101,10 @@ pub struct S3Options {
     /// Which files are also written as objects that other S3 tools can read.
     #[arg(long, value_enum, default_value_t = Mirror::Markdown)]
     mirror: Mirror,
-    /// Milliseconds between two polls for commits of others.
+    /// Milliseconds between two polls for commits of other hosts.
     #[arg(long, value_name = "MS", default_value_t = POLL_MS, value_parser = clap::value_parser!(u64).range(10..))]
     poll: u64,
-    /// Milliseconds that a change waits for others to join its commit.
+    /// Milliseconds that a change waits for further changes to join its commit.
     #[arg(long, value_name = "MS", default_value_t = DELAY_MS, value_parser = clap::value_parser!(u64).range(10..))]
     delay: u64,
     #[command(flatten)]

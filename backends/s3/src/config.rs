@@ -72,9 +72,9 @@ pub struct S3Config {
     pub access_key: AccessKey,
     /// The event that `close` and `fsync` wait for.
     pub sync: SyncMode,
-    /// The time between two polls for commits of others.
+    /// The time between two polls for commits of other hosts.
     pub poll: Duration,
-    /// How long a change waits for others to join its commit.
+    /// How long a change waits for further changes to join its commit.
     pub delay: Duration,
     /// Time limit of a request that moves little; longer bodies have more time.
     pub timeout: Duration,

@@ -26,7 +26,7 @@ pub struct ViewOptions {
     #[arg(long, value_name = "PLACE")]
     source: String,
     /// Let programs change rows through the mount, where the definition allows it. Refused for a definition that allows no
-    /// change, as vsm: change its source instead.
+    /// change, such as vsm: change its source instead.
     #[arg(long)]
     writable: bool,
 }

@@ -13,13 +13,13 @@ use reports::render::{comparison_junit, comparison_markdown, comparison_text, ra
 use crate::evidence::{PriceList, SummarisedRun, measured_run_dir};
 use crate::progress_line::ProgressLine;
 
-/// Compare runs of two times or commits, or rank the arms of one run.
+/// Compare old and new runs, or rank the arms of one run.
 ///
 /// With one run, all pairs of its arms are compared round by round, with a correction for the number of pairs; arms
 /// that cannot be told apart beyond the margin share a rank. With several runs, times are compared as ratios to the
 /// baseline of the same run; exact counts, failed passes and the status of claims are compared directly. The first line
-/// says whether a machine was busy, how many counts were compared and rose, how many times could be decided, and which
-/// change would have been detected.
+/// says whether a machine was busy, how many counts were compared, how many of them rose, for how many of the times the
+/// runs decide, and which change would have been detected.
 /// Verdicts are corrected for the number of cells. Runs of different machines or plans are refused, and the error names
 /// the difference.
 #[derive(Debug, Args)]

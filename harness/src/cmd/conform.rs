@@ -49,7 +49,7 @@ pub struct Conform {
     /// Test this directory instead, whatever file system it is on.
     #[arg(long, value_name = "DIR")]
     path: Option<PathBuf>,
-    /// The same directory through another mount of the same files.
+    /// The directory of a second mount of the same files, for the features that need two mounts.
     #[arg(long, value_name = "DIR", requires = "path")]
     also: Option<PathBuf>,
     /// Test only features whose group or name contains this text.

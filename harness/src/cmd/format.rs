@@ -17,7 +17,7 @@ pub enum OutputFormat {
 /// A form of output of commands that write a page, too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ScreenFormat {
-    /// One screen for the terminal.
+    /// For the terminal.
     #[default]
     Text,
     /// For programs.

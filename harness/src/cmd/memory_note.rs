@@ -19,7 +19,7 @@ use mcp::call_memory;
   ctxbench remember /tmp/avm 'Market regime: risk-off' --namespace market    # for all agents
   ctxbench remember /tmp/avm 'earnings on Thursday' --ttl 7d")]
 pub struct Remember {
-    /// The mount, or a directory of the agent's private ones.
+    /// The mount, or a directory below the agent's private directory.
     dir: PathBuf,
     /// The text of the note.
     text: String,
@@ -29,10 +29,10 @@ pub struct Remember {
     /// From 0 to 1 [default: 0.5].
     #[arg(long)]
     importance: Option<f64>,
-    /// Words by which `tags:WORD` finds the note, between commas; may be given several times.
+    /// Tags, separated by commas; a search for `tags:TAG` finds the note. May be given several times.
     #[arg(long, alias = "tag", value_name = "WORDS", value_delimiter = ',')]
     tags: Vec<String>,
-    /// How long search and recall find the note: seconds, or a number with s, m, h, d or w, as 7d [default: for ever].
+    /// How long search and recall find the note: seconds, or a number with s, m, h, d or w, such as 7d [default: no end].
     #[arg(long)]
     ttl: Option<String>,
     /// Share the note with other agents: write it into memory/shared/NAME/, which is made if it is missing.

@@ -17,12 +17,11 @@ use crate::history::check_history;
 use crate::progress_line::ProgressLine;
 use crate::reporting::ReportInputs;
 
-/// Make one run of the shards of a plan.
+/// Merge the shards of a plan into one run.
 ///
 /// The shards are the directories of `ctxbench run --shard 0/N` to `N-1/N`, made with one plan, seed and build, on one or
-/// several machines. The merged run has all their records, unchanged but for the numbers of epochs and passes: its histograms
-/// and counts are those of the shards. It is a run like any other: `report`, `decide`, `claims`, `compare` and `verify` take
-/// it. Every cell was measured on one machine, with its own `direct` pair. If the shards ran on different machines, every
+/// several machines. The merged run has all their records, with new numbers of epochs and passes only: its histograms
+/// and counts are those of the shards. `report`, `decide`, `claims`, `compare` and `verify` take it like any other run. Every cell was measured on one machine, with its own `direct` pair. If the shards ran on different machines, every
 /// output says so first, and states the A/A check of each machine.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

@@ -64,7 +64,7 @@ pub struct Mount {
     /// it.
     #[arg(long, global = true)]
     daemon: bool,
-    /// Append the log to this file: a new one or one of text, no link and no device [default: standard error; with --daemon
+    /// Append the log to this new file or text file; links and devices are refused [default: standard error; with --daemon
     /// DIR.log].
     #[arg(long, global = true, value_name = "FILE", value_parser = absolute_path())]
     pub(super) log: Option<PathBuf>,

@@ -46,10 +46,11 @@ pub struct Report {
     /// Use the evidence of this run as well: a fault, conformance or other run of the same machine; may be given several times.
     #[arg(long, value_name = "RUN")]
     with: Vec<PathBuf>,
-    /// Also write the report's excerpt into this file, between its marks, as in a README.
+    /// Also write the answer in short into this file, such as a README, between the lines `<!-- ctxbench report: begin -->`
+    /// and `<!-- ctxbench report: end -->`.
     #[arg(long, value_name = "FILE")]
     excerpt: Option<PathBuf>,
-    /// Target of the links in the excerpt: the directory that contains a copy of the report.
+    /// Where the links of --excerpt lead: the directory with a copy of the report.
     #[arg(long, value_name = "PLACE", default_value = "docs/example", requires = "excerpt")]
     excerpt_links: String,
     /// Also write a short page about the run into this file, as in docs/results: command, machine, ratios and findings.

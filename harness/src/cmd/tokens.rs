@@ -71,7 +71,7 @@ pub struct Tokens {
     /// Use the prices of this day [default: today].
     #[arg(long, value_name = "YYYY-MM-DD", value_parser = day)]
     on: Option<String>,
-    /// Say by the nine rules of source 5 whether results belong into files, and what the policy `evict` would save.
+    /// Say by nine published rules (source 5 of docs/BIAS.md) whether results belong in files, and what `evict` would save.
     #[arg(long)]
     advise: bool,
     /// Print JSON.

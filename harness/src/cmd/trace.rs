@@ -66,7 +66,7 @@ enum Action {
 struct Import {
     /// The recorded session; may be compressed with gzip or zstd; `-` is standard input.
     session: PathBuf,
-    /// Its format [default: detected from its content].
+    /// The session's format [default: detected from its content].
     #[arg(long, value_name = "FORMAT", value_parser = format_names())]
     format: Option<String>,
     /// Number of the session in a file that holds several, from 1.

@@ -26,11 +26,10 @@ use crate::reporting::ReportInputs;
 /// A difference is printed with its file, row and field, the stated and the recomputed value. Nothing is measured, and the
 /// run directory is not changed.
 ///
-/// What it cannot find: records that were invented consistently, a figure of a pass that was changed within what its
-/// histogram allows, a count that no other record repeats, such as `system_calls` or `bytes_read` (a report that was made
-/// before the change differs; one that was made after it does not), a run that was repeated until its result pleased, a
-/// plan and command that were changed together, and receipts (machine, versions) that are not true. It does not repeat the
-/// measurement: `ctxbench reproduce` does.
+/// It cannot find records that were invented consistently, a changed figure that its histogram still allows, or a changed
+/// count that no other record repeats, such as `system_calls` or `bytes_read`, if the report was made after the change.
+/// It does not know whether the run was repeated until its result pleased, whether plan and command were changed together,
+/// or whether the stated machine and versions are true. It measures nothing: `ctxbench reproduce` does.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench verify                                    # the newest run under results
@@ -38,8 +37,8 @@ use crate::reporting::ReportInputs;
   ctxbench verify results/mine --with results/fault  # a report that was made with other evidence
   ctxbench verify results/mine --format json
 
-The report of another version of ctxbench has other words: its figures and verdicts are compared, and its prose is not.
-The output names the files. To compare every word, verify with the version that wrote the report.
+If another version of ctxbench wrote the report, only its figures and verdicts are compared, and the output names the
+files. To compare every word, verify with that version.
 
 Exit codes: 0 no difference, 1 at least one, or a file cannot be read.")]
 pub struct Verify {

@@ -20,7 +20,7 @@ use crate::scratch::{EpochScratch, ScratchDisk};
 ///
 /// Checks FUSE, scratch space, privileges, the S3 server and third-party file systems. For each missing thing it says
 /// what cannot be measured without it, and how to get it. If CTXBENCH_S3_ENDPOINT names a server, the doctor tries each
-/// kind of request that a mount needs, which creates one small object below agents/ctxbench-doctor/ and takes some
+/// kind of request that a mount needs, which creates one small object below agents/ctxbench-doctor/ and takes a few
 /// seconds. With --store it checks a database instead, as fsck checks a disk. It changes nothing in the database, which
 /// may be mounted.
 #[derive(Debug, Args)]

@@ -12,10 +12,10 @@ use s3_store::BucketOptions;
 
 use super::remote::Remote;
 
-/// Delete objects that only states older than a given age need. No other command deletes from a log.
+/// Delete objects that no state younger than a given age needs. No other command deletes from a log.
 ///
-/// A run first records the oldest commit that stays readable. A run at least one day later deletes the objects before
-/// it, so that no request in flight depends on them. Run this command daily or weekly, with an access key that may
+/// The first run only records the oldest commit that stays readable. A run at least one day later deletes the objects that
+/// older commits alone need, when no request in flight depends on them. Run this command daily or weekly, with an access key that may
 /// delete.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

@@ -23,7 +23,7 @@ pub struct Log {
     /// A file or directory of the memory, relative to its root [default: everything].
     #[arg(default_value = "", hide_default_value = true)]
     path: String,
-    /// How to print the commits; `json` prints an object in a line for each.
+    /// How to print the commits; `json` prints one object a line.
     #[arg(long, value_enum, default_value_t)]
     format: ScreenFormat,
     #[command(flatten)]

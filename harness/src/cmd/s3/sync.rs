@@ -15,7 +15,7 @@ use fuse::attribute;
   ctxbench s3 sync ~/memory
   ctxbench s3 sync && echo 'safe to shut down'    # the mount of the current directory")]
 pub struct Sync {
-    /// Anything in the mount.
+    /// A file or directory in the mount.
     #[arg(default_value = ".")]
     path: PathBuf,
 }
