@@ -19,20 +19,21 @@ pub struct List {
     essays: bool,
 }
 
+/// The indent of lines below the name of a backend.
+const BELOW_NAME: &str = "                        ";
+
 impl List {
     pub fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
-        let rows: Vec<Vec<String>> = registry
-            .all()
-            .map(|backend| {
-                let described = backend.describe();
-                let here = match backend.versions() {
-                    Ok(_) => "yes".to_owned(),
-                    Err(reason) => reason.to_string(),
-                };
-                vec![described.name, described.summary, described.durability, here]
-            })
-            .collect();
-        println!("{}", table(&["backend", "what it is", "what survives", "usable here"], &rows));
+        println!("backends: what each is, its durability, and why it is not usable here");
+        for backend in registry.all() {
+            let described = backend.describe();
+            print!("{}", paragraph(&format!("  {:<21} ", described.name), BELOW_NAME, &described.summary));
+            print!("{}", paragraph(BELOW_NAME, BELOW_NAME, &format!("durability: {}", described.durability)));
+            if let Err(reason) = backend.versions() {
+                print!("{}", paragraph(BELOW_NAME, BELOW_NAME, &format!("NOT USABLE HERE: {reason}")));
+            }
+        }
+        println!("");
         let mut rows = Vec::new();
         let mut essays = String::new();
         for name in catalogue::workload_names() {
