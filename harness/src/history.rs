@@ -121,7 +121,7 @@ fn check_epochs(part: &Part<'_>, found: &mut Vec<Discrepancy>) {
         let row = format!("{of_shard}section {}", section.name);
         let stated = format!("{} epochs", has.count());
         let why = format!(
-            "at most {} epochs in {} s, of which there is time for more: the run was cut short (`ctxbench run --resume` continues it)",
+            "up to {} epochs in {} s: the run ended while there was time for another epoch (`ctxbench run --resume` continues it)",
             section.epochs,
             plan.budget_ms(section) / 1000
         );
@@ -163,7 +163,7 @@ fn check_cells(
     if let Some(missing) = cells.get(first.len()).filter(|_| has_ended) {
         let (workload, state) = cell_name(plan, missing);
         let row = passes.last().map_or(String::new(), |(line, pass)| pass_row(*line, pass));
-        let why = format!("passes of {workload}, {state} behind it: the epoch has ended");
+        let why = format!("passes of {workload}, {state} after it, because the epoch has ended");
         found.push(Discrepancy::new(SAMPLES, row, "workload", "the last cell", why));
     }
 }

@@ -406,7 +406,9 @@ fn skip_reason(arm: &LiveArm, workload: &Workload, state: CacheState, can_drop_c
         });
     }
     if described.capabilities.is_practice && workload.script.waits_for_second_host() {
-        return Some(format!("{name} copies by a schedule, which no run waits for: the delay of a note is arithmetic"));
+        return Some(format!(
+            "{name} copies by a schedule, which no run waits for, so the delay of a note is computed and not measured"
+        ));
     }
     if state == CacheState::Cold && !described.capabilities.persistent {
         return Some(format!("{name} loses its data when its daemon stops"));

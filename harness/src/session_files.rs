@@ -187,7 +187,7 @@ pub fn session_files(arguments: &[PathBuf]) -> anyhow::Result<Vec<SessionPlace>>
             files[before..].sort();
             if files.len() == before {
                 bail!(
-                    "{}: has no file whose name is that of a session ({})\n  fix: name the file itself",
+                    "{}: no file in it has the name of a session ({})\n  fix: name the file itself",
                     argument.display(),
                     ENDS.join(", ")
                 );

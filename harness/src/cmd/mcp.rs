@@ -38,7 +38,7 @@ pub struct Mcp {
     /// Let `sql` change rows: adds the tool `execute`.
     #[arg(long)]
     writable: bool,
-    /// The agent whose memory `agent-memory` serves: `remember` writes private notes, and other agents' are hidden. With
+    /// The agent whose memory `agent-memory` serves: `remember` writes private notes, and those of other agents are hidden. With
     /// `s3`, the agent whose memory in the bucket is served [default: the user's name].
     #[arg(long, value_name = "NAME")]
     agent_id: Option<String>,
@@ -93,7 +93,7 @@ fn served_elsewhere(name: &str, dir: &Path) -> String {
     let (files, dir) = (dir.join(FILES), dir.display());
     let files = files.display();
     format!(
-        "cannot open {name} in {dir}: another process has it open, and has mounted it on {files}; one process at a time can\n  \
+        "cannot open {name} in {dir}: another process has it open, and has mounted it on {files}; only one process at a time can open it\n  \
          fix: end that process first, or give this one another directory; `ctxbench mcp files {files}` offers the tools over \
          the other process's mount, as its agent"
     )

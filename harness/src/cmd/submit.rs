@@ -16,10 +16,11 @@ use super::verify::Verify;
 use crate::evidence::{PriceList, run_dir};
 use crate::reporting::ReportInputs;
 
-/// Make one small file of a run, to publish or to follow over time.
+/// Write a summary file of a run, to publish it or to follow it over time.
 ///
 /// The file has the answers, every figure with its interval, the machine, the command, and the SHA-256 of each file of
-/// records. A reader of the file can compare the hashes with a run directory that comes later, and run `ctxbench verify`.
+/// records. With the hashes, a reader can check a run directory that is published later, and then run
+/// `ctxbench verify` on it.
 /// The run is verified before the file is written: a run with a difference is refused.
 /// The command and the machine's description are in the file: read it before you publish it.
 #[derive(Debug, Args)]
@@ -89,7 +90,7 @@ impl Submit {
             Reader::Bencher => report_inputs.bencher()?,
         };
         if hashes(&dir)? != before {
-            bail!("{}: its records changed meanwhile\n  fix: submit a run that has ended", dir.display());
+            bail!("{}: its records changed while they were read\n  fix: submit a run that has ended", dir.display());
         }
         put(&self.out, &text).with_context(|| format!("writing {}", self.out.display()))?;
         eprintln!("{}: {} KB, of {}", self.out.display(), text.len().div_ceil(1000), dir.display());

@@ -54,8 +54,8 @@ const POLICIES: [(&str, &str); 2] =
 /// Import, replay and decide for your own recorded sessions.
 ///
 /// Finds the format of each session, counts its tokens and dollars, replays its file operations on a plain directory
-/// and on the `sqlite` store, measures git and kills there, too, and decides whether the files and the large results of these sessions should be kept
-/// elsewhere. No text of a session gets into the results: contents and names are replaced by filler of the same size.
+/// and on the `sqlite` store, measures git there, and kills the store's daemon. Then decides whether the files and the large
+/// results of these sessions should be kept elsewhere. No text of a session gets into the results: contents and names are replaced by filler of the same size.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench try ~/.claude/projects/my-project/session.jsonl
@@ -263,12 +263,12 @@ impl TrySession {
         }
         let removed = std::fs::remove_dir_all(&dir);
         let left = match &removed {
-            Ok(()) => "nothing is left behind".to_owned(),
-            Err(error) => format!("{} is left behind, and cannot be removed: {error}", dir.display()),
+            Ok(()) => "its results were removed, and nothing is left behind".to_owned(),
+            Err(error) => format!("cannot remove {}: {error}; remove it yourself", dir.display()),
         };
         // An error is reported by itself.
         if measured.is_ok() {
-            eprintln!("interrupted: the replay was stopped and its results were removed; {left}");
+            eprintln!("interrupted: the replay was stopped; {left}");
         } else if removed.is_err() {
             eprintln!("{left}");
         }

@@ -54,7 +54,7 @@ pub(super) fn mount_in(dir: &OwnDirectory, bytes: u64) -> anyhow::Result<PathBuf
     // Direct I/O: otherwise every page is cached twice, once for the file system and once for its image.
     let attach = ["--find", "--show", "--direct-io=on"];
     let device = run(tool("losetup").args(attach).arg(&image))
-        .context("attaching a loop device (a container needs --privileged)")?;
+        .context("cannot attach a loop device (a container needs --privileged)")?;
     let mounted = mount_device(&device, &at);
     // Frees a mounted device with its mount, and any other device now.
     let released = run(tool("losetup").arg("--detach").arg(&device));
@@ -74,7 +74,7 @@ fn mount_device(device: &str, at: &Path) -> anyhow::Result<()> {
         "the loop device uses no direct I/O, because the file system of the scratch directory does not support it"
     );
     mount(device, at, "ext4", MountFlags::empty(), None)
-        .with_context(|| format!("mounting {device} on {} (a container needs --privileged)", at.display()))?;
+        .with_context(|| format!("cannot mount {device} on {} (a container needs --privileged)", at.display()))?;
     // Mounts of daemons in it must not propagate to other namespaces, which would keep it busy.
     mount_change(at, MountPropagationFlags::PRIVATE)
         .with_context(|| format!("making the mount on {} private", at.display()))

@@ -66,8 +66,8 @@ pub struct Run {
     /// Continue an interrupted run, by its own plan.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["suite", "workload", "state", "backend", "budget", "epochs", "rounds", "margin", "margin_us", "seed", "out", "call_timeout", "placement", "policy", "no_probes", "no_model_files", "shard"])]
     resume: Option<PathBuf>,
-    /// Measure part I of N of the plan's cells, from 0, as on one of several machines. Every part needs the same options,
-    /// with --seed; `ctxbench merge` makes one run of them. Each cell has its own `direct` pair, and a section's budget is
+    /// Measure part I of N of the plan's cells, to spread a run over several machines. Parts count from 0, and need the same
+    /// options and --seed; `ctxbench merge` makes one run of them. Each cell has its own `direct` pair, and a section's budget is
     /// shared among its cells. [default: JOB_COMPLETION_INDEX of JOB_COMPLETIONS, or SLURM_ARRAY_TASK_ID of
     /// SLURM_ARRAY_TASK_COUNT, if they are set].
     #[arg(long, value_name = "I/N", value_parser = shard::parse)]
@@ -89,13 +89,13 @@ pub struct Options {
     /// Measure only these cache states.
     #[arg(long, value_enum)]
     state: Vec<State>,
-    /// Measure only these backends. `direct` is always measured, and twice.
+    /// Measure only these backends. `direct` is always measured, twice.
     #[arg(long, value_name = "NAME")]
     backend: Vec<String>,
     /// Seconds that the passes may take, shared among the sections in proportion to their own budgets. A section needs
     /// at least three epochs with one timed round of each cell; a budget that is too short for this is refused. Probes,
-    /// kills, power cuts and model files follow and are not part of it; the command says first how long all of it takes,
-    /// and --no-probes and --no-model-files leave them out [default: the suite's, else 250 a section].
+    /// kills, power cuts and model files take time beyond the budget; --no-probes and --no-model-files skip them. The
+    /// command first prints how long everything takes [default: the suite's, else 250 a section].
     #[arg(long, value_name = "SECONDS", value_parser = positive)]
     budget: Option<f64>,
     /// Maximum number of epochs of each section [default: the suite's, else 8].
@@ -104,7 +104,7 @@ pub struct Options {
     /// Maximum number of rounds of a cell in an epoch [default: the suite's, else 60].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// Differences smaller than this are treated as equal, in percent.
+    /// Treat differences of at most this many percent as equal.
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = positive)]
     margin: f64,
     /// The same margin in microseconds a call; the wider of the two margins counts [default: the suite's, else 1].
@@ -371,7 +371,7 @@ impl Options {
             }
         }
         if failures > 0 {
-            eprintln!("passes that did not end well: {failures}; the first one for each reason is above");
+            eprintln!("failed passes: {failures}; the first one for each reason is above");
         }
         probers.retain(|prober| !probed.contains(&prober.arm));
         let mut killing = Duration::ZERO;
