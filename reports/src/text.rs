@@ -1,7 +1,7 @@
 //! Formats of numbers, and plain tables and paragraphs for a terminal.
 
 use inputs::border;
-use stats::{Comparison, MarginKind, Verdict};
+use stats::{Comparison, Interval, MarginKind, Verdict};
 use unicode_width::UnicodeWidthStr;
 
 /// The most columns of a line for a terminal. Only a path or a command may be wider, so that it can be copied.
@@ -75,6 +75,24 @@ pub(crate) fn difference(ratio: f64) -> String {
 /// The verdict on times that are too short to matter, in words.
 pub(crate) const BELOW_WHAT_MATTERS: &str = "below what matters";
 
+/// An interval behind its figure, ` [1.52, 1.69]`; empty if both ends are written like the figure.
+pub(crate) fn interval_words(figure: &str, low: &str, high: &str) -> String {
+    match figure == low && figure == high {
+        true => String::new(),
+        false => format!(" [{low}, {high}]"),
+    }
+}
+
+/// A ratio with two places and its interval: `×1.60 [1.52, 1.69]`.
+pub(crate) fn ratio_with_interval(ratio: f64, interval: Option<Interval>) -> String {
+    let [figure, low, high] = match interval {
+        Some(interval) => [ratio, interval.low, interval.high],
+        None => [ratio; 3],
+    }
+    .map(|end| format!("{end:.2}"));
+    format!("×{figure}{}", interval_words(&figure, &low, &high))
+}
+
 /// A share in percent with one significant digit if it is small: 0.000003 is `0.0003 %`.
 pub(crate) fn small_share(share: f64) -> String {
     let percent = 100.0 * share;
@@ -88,10 +106,6 @@ pub(crate) fn small_share(share: f64) -> String {
 
 /// A comparison in a table: ratio, interval and verdict. Without a ratio where no ratio matters.
 pub fn ratio(comparison: &Comparison) -> String {
-    let interval = match comparison.interval {
-        Some(interval) => format!(" [{:.2}, {:.2}]", interval.low, interval.high),
-        None => String::new(),
-    };
     let verdict = match (comparison.verdict, comparison.margin.kind) {
         (Verdict::BelowWhatMatters, _) => return BELOW_WHAT_MATTERS.to_owned(),
         (Verdict::Same, MarginKind::Absolute) => "too little to matter (under the margin of a call)".to_owned(),
@@ -103,7 +117,7 @@ pub fn ratio(comparison: &Comparison) -> String {
         },
         (verdict, _) => verdict.name().to_owned(),
     };
-    format!("×{:.2}{interval} {verdict}", comparison.ratio)
+    format!("{} {verdict}", ratio_with_interval(comparison.ratio, comparison.interval))
 }
 
 /// The columns that a head names, separated by ` | `.
@@ -275,6 +289,14 @@ mod tests {
         assert_eq!(compared(2.0, relative), "×2.00 [1.78, 2.24] worse");
         let wide = margin(97.0, MarginKind::Session);
         assert_eq!(compared(0.47, wide), "below what matters");
+    }
+
+    #[test]
+    fn an_interval_that_is_written_like_its_figure_is_left_out() {
+        let interval = |low, high| Some(Interval { low, high });
+        let words = [interval(1.52, 1.69), interval(1.599, 1.601), interval(1.6, 1.61), None];
+        let words = words.map(|interval| ratio_with_interval(1.6, interval));
+        assert_eq!(words, ["×1.60 [1.52, 1.69]", "×1.60", "×1.60 [1.60, 1.61]", "×1.60"]);
     }
 
     #[test]

@@ -85,11 +85,20 @@ impl CallCell {
             Some(interval) => {
                 let half = (interval.high - ratio).max(ratio - interval.low);
                 let places = places(half);
-                format!("×{ratio:.places$} ±{half:.places$}{failed}")
+                format!("×{ratio:.places$}{}{failed}", half_words(half, places))
             }
             None => format!("×{ratio:.2}, no interval{failed}"),
         };
         Self { ratio: Some(ratio), low, high, text }
+    }
+}
+
+/// Half of an interval behind its ratio, ` ±0.02`; empty if it is 0 in these places.
+pub(crate) fn half_words(half: f64, places: usize) -> String {
+    let words = format!("{half:.places$}");
+    match words.chars().all(|c| matches!(c, '0' | '.')) {
+        true => String::new(),
+        false => format!(" ±{words}"),
     }
 }
 

@@ -7,7 +7,7 @@ use stats::SeriesKey;
 use crate::decide::{Decision, Row, RowEffect, amount, digits};
 use crate::evidence::RunEvidence;
 use crate::summary::{MAKESPAN, is_simulated};
-use crate::text::{lower, time};
+use crate::text::{interval_words, lower, time};
 
 /// A figure that carries an answer. Ends without a bound are `null` in JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -26,7 +26,7 @@ pub struct AnswerFigure {
     pub high: Option<f64>,
     /// The unit.
     pub unit: String,
-    /// The bound of the row, in words behind `limit`, `needed` or `tolerated`.
+    /// The bound of the row, in words: `limit: …`, `needed: …` or `tolerated …`.
     pub needed: String,
     /// Whether the figure keeps the bound, in the words of the row's role.
     pub state: String,
@@ -92,6 +92,11 @@ impl AnswerFigure {
         format!("{} ({} {})", lower(&self.title), self.mark, self.text)
     }
 
+    /// The figure behind its title, with the bound that it breaks or leaves open.
+    pub(super) fn words_with_bound(&self) -> String {
+        format!("{} ({} {}; {})", lower(&self.title), self.mark, self.text, self.needed)
+    }
+
     /// The figure behind its title without its interval, for a line with little room.
     pub(super) fn short_words(&self) -> String {
         match self.value {
@@ -116,10 +121,12 @@ impl AnswerFigure {
 /// A ratio with its interval, all three with the places that the interval earns.
 pub(super) fn ratio_words(ratio: f64, low: f64, high: f64) -> String {
     if ratio < 0.1 || is_wide(ratio, low, high) {
-        return format!("×{} [{}, {}]", digits(ratio), digits(low), digits(high));
+        let [figure, low, high] = [ratio, low, high].map(digits);
+        return format!("×{figure}{}", interval_words(&figure, &low, &high));
     }
     let places = places((high - ratio).max(ratio - low));
-    format!("×{ratio:.places$} [{low:.places$}, {high:.places$}]")
+    let [figure, low, high] = [ratio, low, high].map(|end| format!("{end:.places$}"));
+    format!("×{figure}{}", interval_words(&figure, &low, &high))
 }
 
 /// Whether the wider half of an interval is at least half of its ratio.
@@ -198,16 +205,17 @@ fn with_interval(effect: &RowEffect, unit: &str) -> String {
         true => 100.0,
         false => 1.0,
     };
-    let ends = format!("[{}, {}]", digits(effect.low * percent), digits(effect.high * percent));
     // The interval stands behind the number, before the words of the unit.
     let number = match percent > 1.0 {
         true => value.split_inclusive(' ').take(2).collect::<String>(),
         false => value.split(' ').next().unwrap_or_default().to_owned(),
     };
     let number = number.trim_end();
+    let figure = number.trim_end_matches(" %");
+    let ends = interval_words(figure, &digits(effect.low * percent), &digits(effect.high * percent));
     let rest = value[number.len()..].trim_start();
     match rest.is_empty() {
-        true => format!("{number} {ends}"),
-        false => format!("{number} {ends} {rest}"),
+        true => format!("{number}{ends}"),
+        false => format!("{number}{ends} {rest}"),
     }
 }

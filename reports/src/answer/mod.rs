@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+pub(crate) use calls::half_words;
 pub use calls::{CallCell, CallRow, CallTable};
 pub use figure::AnswerFigure;
 pub use kept::{PassCount, StoreLosses};

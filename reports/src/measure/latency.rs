@@ -12,7 +12,7 @@ use super::{Evidence, Figure, Found, Reading, Scale, pooled, run_gap};
 use crate::evidence::RunEvidence;
 use crate::provenance::Provenance;
 use crate::summary::{Cell, FailedPasses, MAKESPAN};
-use crate::text::time;
+use crate::text::{interval_words, ratio_with_interval, time};
 
 /// The turn of a workload that no agent recorded, in nanoseconds: the median turn of 281 Claude Code sessions
 /// (docs/METHODOLOGY.md).
@@ -264,10 +264,8 @@ fn timed(run: &RunEvidence<'_>, latency: &Latency, scale: Scale, arm: &str, base
         }
         None => (f64::NEG_INFINITY, f64::INFINITY),
     };
-    let mut words = format!("{}, ×{ratio:.2}", cell_words(candidate));
-    if let Some(interval) = interval.filter(|_| arm != baseline) {
-        words += &format!(" [{:.2}, {:.2}]", interval.low, interval.high);
-    }
+    let of_ratio = interval.filter(|_| arm != baseline);
+    let mut words = format!("{}, {}", cell_words(candidate), ratio_with_interval(ratio, of_ratio));
     if let Some(why) = withheld {
         words += &format!("; no verdict: {why}");
     }
@@ -367,8 +365,9 @@ fn step_words(steps: &[MixStep]) -> String {
 
 fn cell_words(cell: &Cell) -> String {
     let interval = cell.interval;
-    let interval = interval.map(|ends| format!(" [{}, {}]", time(ends.low), time(ends.high)));
-    format!("{}{}, {}", time(cell.typical_ns), interval.unwrap_or_default(), cell.failed.words())
+    let typical = time(cell.typical_ns);
+    let interval = interval.map(|ends| interval_words(&typical, &time(ends.low), &time(ends.high)));
+    format!("{typical}{}, {}", interval.unwrap_or_default(), cell.failed.words())
 }
 
 fn source(latency: &Latency) -> String {

@@ -1,5 +1,7 @@
 //! Units of figures in words. Measures name their units in `kinds`.
 
+use crate::text::interval_words;
+
 /// The figures from `low` to `high` in words.
 pub(crate) fn range_words((low, high): (f64, f64)) -> String {
     match (low.is_finite(), high.is_finite()) {
@@ -13,8 +15,8 @@ pub(crate) fn range_words((low, high): (f64, f64)) -> String {
 /// An amount with its interval, if it has one.
 pub(crate) fn spread(value: f64, (low, high): (f64, f64), unit: &str) -> String {
     let [value, from, to] = [value, low, high].map(|end| amount(end, unit));
-    match low.is_finite() && high.is_finite() && low < high {
-        true => format!("{value} [{from}, {to}]"),
+    match low.is_finite() && high.is_finite() {
+        true => format!("{value}{}", interval_words(&value, &from, &to)),
         false => value,
     }
 }
@@ -81,6 +83,14 @@ pub(crate) fn digits(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_spread_has_an_interval_only_if_its_ends_can_be_told_from_the_figure() {
+        assert_eq!(spread(0.02871, (0.0287, 0.0288), "ratio"), "×0.0287 [×0.0287, ×0.0288]");
+        assert_eq!(spread(0.01451, (0.014_49, 0.014_53), "ratio"), "×0.0145");
+        assert_eq!(spread(5.1, (5.1, 5.1), "ms"), "5.1 ms");
+        assert_eq!(spread(5.1, (5.1, f64::INFINITY), "ms"), "5.1 ms");
+    }
 
     #[test]
     fn an_amount_of_one_has_a_unit_of_one() {

@@ -9,7 +9,7 @@ use stats::Comparison;
 use super::part::{CellGroup, CellRow, Part};
 use super::report::Report;
 use crate::summary::Cell;
-use crate::text::{columns, count, time};
+use crate::text::{columns, count, ratio_with_interval, time};
 
 /// The folder with a file of passes for each workload and cache state.
 pub(super) const PASSES: &str = "passes";
@@ -105,12 +105,11 @@ fn row(cell: &Cell) -> Vec<String> {
 
 /// A ratio with its interval and its verdict, without the reasons that the tables of ratios have.
 fn compared(found: &Comparison) -> String {
-    let interval = found.interval.map(|interval| format!(" [{:.2}, {:.2}]", interval.low, interval.high));
     let verdict = match found.withheld {
         Some(_) => "no verdict",
         None => found.verdict.name(),
     };
-    format!("×{:.2}{} {verdict}", found.ratio, interval.unwrap_or_default())
+    format!("{} {verdict}", ratio_with_interval(found.ratio, found.interval))
 }
 
 /// A cell's typical time, or both of its levels, with the share of failed passes.

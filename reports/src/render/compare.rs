@@ -8,20 +8,18 @@ use super::markdown::markdown;
 use super::part::Part::{self, Files, Folded, Heading, List, Table, Text};
 use crate::compare::{CellChange, Compared, CountChange, Gate, failed_words};
 use crate::rank::Ranking;
-use crate::text::{columns, count as count_words, paragraph, table, time};
+use crate::text::{columns, count as count_words, paragraph, ratio_with_interval, table, time};
 
 const CELL_HEAD: &str = "arm | metric | workload | state | old | new | new over old";
 
 fn row(cell: &CellChange) -> Vec<String> {
-    let interval =
-        cell.interval.map_or(String::new(), |interval| format!(" [{:.2}, {:.2}]", interval.low, interval.high));
     let verdict = match &cell.withheld {
         Some(why) => format!("no verdict: {why}"),
         None => cell.verdict.name().to_owned(),
     };
     let change = match (cell.verdict, &cell.withheld) {
         (Verdict::BelowWhatMatters, None) => verdict,
-        _ => format!("×{:.2}{interval} {verdict}", cell.ratio),
+        _ => format!("{} {verdict}", ratio_with_interval(cell.ratio, cell.interval)),
     };
     vec![
         cell.arm.clone(),

@@ -8,6 +8,7 @@ use super::drawing::{
     write_bold,
 };
 use super::marks::Mark;
+use crate::answer::half_words;
 
 const ROW: i32 = 17;
 /// Pixels above the rows and below them.
@@ -121,7 +122,7 @@ fn figure(row: &RatioRow) -> String {
     };
     let half = row.interval.map(|(low, high)| (high - low) / 2.0);
     let half = half.map_or(String::new(), |half| match half < row.ratio {
-        true => format!(" ±{half:.places$}"),
+        true => half_words(half, places),
         false => " (wide)".to_owned(),
     });
     let failed = if row.has_failures { "†" } else { "" };
@@ -165,6 +166,8 @@ mod tests {
         let one = panel(&[("sqlite", 1.318, Some((1.31, 1.33))), ("far", 432.0, None)]);
         assert_eq!(figure(&one.rows[0]), "×1.32 ±0.01");
         assert_eq!(figure(&one.rows[1]), "×432");
+        // A narrow interval is not printed as ±0.00.
+        assert_eq!(figure(&panel(&[("sqlite", 1.318, Some((1.317, 1.319)))]).rows[0]), "×1.32");
         let picture = ratio_picture(&[one]).unwrap().unwrap().for_page();
         for text in ["×1.32 ±0.01", "direct 3.3 µs", "time of a call ÷ direct", "href=\"#cell\""] {
             assert!(picture.contains(text), "{text} is not in {picture}");
