@@ -297,7 +297,7 @@ fn decides(out: &Path) {
     assert_eq!(all.status.code(), Some(11), "{}", stderr(&all));
     let policies = ["cron-controller", "roaming-agents"];
     has(&stdout(&all), &policies);
-    has(&stdout(&all), &["to measure "]);
+    has(&stdout(&all), &["Missing: "]);
     let one = ["--policy", "cron-controller", "--candidate", "sqlite"];
     let output = decide(&one);
     let printed = stdout(&output);

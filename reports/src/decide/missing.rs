@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::Decision;
+use super::rows::{Row, RowState};
+use super::{Decision, arm_words};
 use crate::measure::Gap;
+use crate::text::lower;
 
 /// A command and the evidence that it makes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
@@ -27,11 +29,13 @@ const BACKEND: &str = " --backend ";
 /// are one command.
 pub fn remedies(decisions: &[Decision]) -> Vec<Remedy> {
     let mut by_command: BTreeMap<String, (StringSet, StringSet)> = BTreeMap::new();
-    for gap in decisions.iter().flat_map(|decision| &decision.missing) {
-        let (base, backends) = parts(gap);
-        let (all_backends, makes) = by_command.entry(base).or_default();
-        all_backends.extend(backends);
-        makes.insert(gap.what.clone());
+    for decision in decisions {
+        for gap in &decision.missing {
+            let (base, backends) = parts(gap);
+            let (all_backends, makes) = by_command.entry(base).or_default();
+            all_backends.extend(backends);
+            makes.insert(gap_words(&decision.rows, &decision.candidate, gap));
+        }
     }
     let mut by_backends: BTreeMap<(String, StringSet), (Vec<String>, StringSet)> = BTreeMap::new();
     for (base, (backends, makes)) in by_command {
@@ -54,6 +58,21 @@ pub fn remedies(decisions: &[Decision]) -> Vec<Remedy> {
         .collect()
 }
 
+/// Missing evidence for a reader: the first row of a candidate that lacks it, or the words of the gap if they give a reason.
+pub(super) fn gap_words(rows: &[Row], candidate: &str, gap: &Gap) -> String {
+    let candidate = arm_words(candidate);
+    let row = rows.iter().find(|row| row.gap.as_ref() == Some(gap));
+    match (gap.what.split_once(": "), row) {
+        (Some((need, _)), _) if need.starts_with("needs ") => format!("{candidate}, which {}", gap.what),
+        // There are kills, and too few of them to keep the bound.
+        (None, Some(row)) if row.state == RowState::Open => {
+            format!("more kills or power cuts for “{}” of {candidate}", lower(&row.title))
+        }
+        (None, Some(row)) => format!("“{}” of {candidate}", lower(&row.title)),
+        _ => gap.what.clone(),
+    }
+}
+
 /// A command without its backends, and the backends.
 fn parts(gap: &Gap) -> (String, Vec<String>) {
     let owned = |names: &mut dyn Iterator<Item = &str>| names.map(str::to_owned).collect();
@@ -68,6 +87,27 @@ fn parts(gap: &Gap) -> (String, Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decide::rows::{Bound, RowRole, without};
+    use crate::measure::Found;
+
+    #[test]
+    fn missing_evidence_is_named_by_the_title_of_its_row() {
+        let makes = |what: &str| {
+            let gap = Gap { what: what.to_owned(), command: "ctxbench run --workload a".to_owned() };
+            let bound = Bound { is_most: true, value: 0.0, unit: "probes".to_owned() };
+            let row = without(RowRole::Gate, "Answers found", bound, Found::Missing(gap.clone()));
+            let decision = Decision {
+                candidate: "s3-embedded".to_owned(),
+                rows: vec![row],
+                missing: vec![gap],
+                ..Decision::default()
+            };
+            remedies(&[decision]).remove(0).makes.remove(0)
+        };
+        assert_eq!(makes("evidence-in-budget of micro/corpus, method :recall"), "“answers found” of s3");
+        assert_eq!(makes("needs a capable model: x is small"), "s3, which needs a capable model: x is small");
+        assert_eq!(makes("s3 cannot be used here: no server"), "s3 cannot be used here: no server");
+    }
 
     #[test]
     fn commands_that_differ_in_backends_or_workloads_only_are_one() {

@@ -158,7 +158,7 @@ fn decide_on(policy: &Policy, text: &str, evidence: &Evidence<'_>, candidate: &s
         benefits_needed: policy.benefits_needed,
         why: why(&rows, verdict, &deciding, &conditions),
         figure,
-        would_flip: would_flip(flip.as_ref(), &missing),
+        would_flip: would_flip(flip.as_ref(), &rows, candidate, &missing),
         fragile: fragility(&rows, policy.benefits_needed),
         places,
         sources: sources::test(evidence, policy, candidate),
@@ -246,10 +246,12 @@ fn why(rows: &[Row], verdict: PolicyVerdict, deciding: &[usize], conditions: &[S
     }
 }
 
-fn would_flip(flip: Option<&Flip>, missing: &[Gap]) -> String {
+fn would_flip(flip: Option<&Flip>, rows: &[Row], candidate: &str, missing: &[Gap]) -> String {
     match (flip, missing) {
         (Some(flip), []) => flip.words(),
-        (None, []) => "no change of a single bound or figure".to_owned(),
-        (_, [first, ..]) => format!("measuring {} ({})", first.what, first.command),
+        (None, []) => "no change of one bound or one figure".to_owned(),
+        (_, [first, ..]) => {
+            format!("a measurement of {} ({})", missing::gap_words(rows, candidate, first), first.command)
+        }
     }
 }

@@ -132,8 +132,9 @@ impl Evidence<'_> {
     /// Why the model of these files decides nothing; `None` for a capable one.
     fn incapable_because(found: &ModelFiles) -> Option<String> {
         let smallest = smallest_in_name(&found.model)?;
-        (smallest < CAPABLE)
-            .then(|| format!("needs a capable model: {} has {} million parameters", found.model, smallest / 1e6))
+        (smallest < CAPABLE).then(|| {
+            format!("needs a capable model: {} ({} million parameters) is too small", found.model, smallest / 1e6)
+        })
     }
 
     pub(super) fn model_files(&self, measure: &FileMeasure, arm: &str) -> Found {

@@ -12,6 +12,8 @@ use crate::answer::Overview;
 use crate::decide::{Decision, PolicyVerdict, Row, RowRole, RowState, remedies};
 use crate::text::{columns, paragraph, table};
 
+/// The verdicts that are no plain words.
+const VERDICTS: &str = "adopt: change to the candidate. archive: keep what you have, and file the idea.";
 /// Figures below the matrix.
 const FIGURES: usize = 3;
 /// The most lines of a use among decisions in a terminal.
@@ -102,7 +104,7 @@ pub(super) fn first_screen(decisions: &[Decision], parts: &mut Vec<Part>) {
     parts.push(Heading(2, "Which context backend, for what, at what cost".to_owned()));
     parts.push(matrix(decisions));
     parts.push(List(carrying(decisions)));
-    parts.push(Text("adopt: replace the baseline; archive: keep what you have.".to_owned()));
+    parts.push(Text(VERDICTS.to_owned()));
     let gaps = gaps(decisions);
     if !gaps.is_empty() {
         let title = "Missing evidence, and the commands that make it".to_owned();
@@ -129,7 +131,7 @@ pub(super) fn policies(decisions: &[Decision], parts: &mut Vec<Part>) {
         };
         parts.push(Heading(2, format!("Policy {policy}")));
         parts.push(Text(format!(
-            "{} Compared with {}. Needs {} of {} benefits, and every cost must be tolerated. Policy {}….",
+            "{} Candidates are compared with {}. A candidate needs at least {} of {} benefits, and every cost must be tolerated. Policy {}….",
             first.question,
             first.baseline,
             first.benefits_needed,
@@ -219,7 +221,7 @@ pub(super) fn gaps(decisions: &[Decision]) -> Vec<String> {
                 more => format!("; {more} more"),
             };
             let shown = remedy.makes.iter().take(SHOWN).cloned().collect::<Vec<_>>();
-            format!("to measure {}{more}, run `{}`", shown.join("; "), remedy.command)
+            format!("Missing: {}{more}. Run `{}`.", shown.join("; "), remedy.command)
         })
         .collect()
 }
@@ -258,7 +260,7 @@ fn source_rows(decisions: &[&Decision]) -> Vec<Vec<String>> {
 
 /// The verdicts of each policy with the candidates that got them, in lines for a terminal.
 fn verdict_lines(decisions: &[Decision]) -> String {
-    let mut text = "adopt: change to it. archive: keep what you have.\n".to_owned();
+    let mut text = format!("{VERDICTS}\n");
     let verdicts = [PolicyVerdict::Adopt, PolicyVerdict::AdoptIf, PolicyVerdict::NotDecided, PolicyVerdict::Archive];
     for policy in names(decisions, |decision| &decision.policy) {
         for verdict in verdicts {
