@@ -136,7 +136,7 @@ fn overview(run: &Run) -> Overview {
 /// A planted change of [`good`], the expected kind of advice and its confidence.
 type Planting = (&'static str, AdviceKind, Confidence, fn(&mut Run));
 
-const PLANTINGS: [Planting; 18] = [
+const PLANTINGS: [Planting; 19] = [
     ("as made", AdviceKind::Choose, Confidence::Sure, |_| {}),
     ("two equal candidates", AdviceKind::Choose, Confidence::Sure, |run| second_arm(run, "other")),
     ("two candidates, one fails a tool", AdviceKind::Choose, Confidence::Sure, |run| {
@@ -159,6 +159,10 @@ const PLANTINGS: [Planting; 18] = [
     ("a tool fails", AdviceKind::Keep, Confidence::Sure, |run| fail_tool(run, "sqlite")),
     ("no benefit", AdviceKind::Keep, Confidence::Sure, |run| {
         power_cuts(run, 10, 10);
+    }),
+    ("a benefit that is too small", AdviceKind::Keep, Confidence::Sure, |run| {
+        power_cuts(run, 10, 10);
+        testing::scale(run, "sqlite", 0.4);
     }),
     ("no benefit, and two candidates", AdviceKind::Keep, Confidence::Sure, |run| {
         power_cuts(run, 10, 10);
@@ -286,6 +290,25 @@ fn an_answer_that_keeps_the_baseline_says_which_probed_need_would_change_it() {
 }
 
 #[test]
+fn a_benefit_below_its_bound_is_called_small_and_none_is_called_none() {
+    let mut run = good();
+    power_cuts(&mut run, 10, 10);
+    second_arm(&mut run, "other");
+    testing::scale(&mut run, "sqlite", 0.4);
+    let answer = overview(&run).uses.remove(0);
+    assert_eq!(answer.reason, "sqlite, the closest candidate, shows a smaller benefit than needed.");
+    assert_eq!((answer.without_benefit.as_slice(), answer.small_benefit.len()), (["other".to_owned()].as_slice(), 0));
+    let said = answer.sentences().join(" ");
+    // The bound of a benefit is no limit.
+    assert!(said.contains("; needed: ×0.5 or less)") && !said.contains("needed at most"), "{said}");
+    assert!(said.contains("other shows no benefit."), "{said}");
+    testing::scale(&mut run, "other", 0.4);
+    let answer = overview(&run).uses.remove(0);
+    let said = answer.sentences().join(" ");
+    assert!(said.contains("other shows a smaller benefit than needed."), "{said}");
+}
+
+#[test]
 fn a_busy_run_leaves_a_tail_open_and_blames_the_machine() {
     let row = "\n[[cost]]\ntitle = \"Tail of reads\"\nmeasure.tail = { workload = \"micro/read\", state = \"hot\", metric = \"read\" }\nunit = \"ms more\"\nat_most = 10\n";
     let text = format!("{POLICY}{row}");
@@ -370,7 +393,7 @@ fn files_of_a_small_model_are_answered_by_the_command_that_asks_a_capable_one() 
     let said = screen.split_whitespace().collect::<Vec<_>>().join(" ");
     assert_eq!(said.matches(command).count(), 1, "{screen}");
     let sentences = answer.sentences().join(" ");
-    assert!(sentences.contains("has 135 million parameters"), "{sentences}");
+    assert!(sentences.contains("(135 million parameters) is too small"), "{sentences}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::calls::CallTable;
 use super::kept::losses_words;
-use super::uses::{AdviceKind, UseAnswer};
+use super::uses::{AdviceKind, SMALL_BENEFIT, UseAnswer};
 use super::{AnswerFigure, Confidence, Overview};
 use crate::provenance::Provenance;
 use crate::text::lower;
@@ -124,8 +124,7 @@ impl UseAnswer {
             _ if self.states_figure() => Vec::new(),
             _ => {
                 let figures = self.figures.iter().take(most);
-                let words = figures.map(|figure| format!("{}, {}", figure.words(), figure.needed));
-                words.collect()
+                figures.map(AnswerFigure::words_with_bound).collect()
             }
         };
         Some(match shown.is_empty() {
@@ -158,7 +157,8 @@ impl UseAnswer {
         // What is not chosen is named.
         let is_chosen = matches!(self.kind, AdviceKind::Choose | AdviceKind::ChooseIf);
         let start = match times.is_empty() || is_chosen {
-            true => "Costs: ".to_owned(),
+            true if is_chosen => "Costs: ".to_owned(),
+            true => format!("Costs of {candidate}: "),
             false => format!("{candidate} takes "),
         };
         let times = (!times.is_empty()).then(|| times.join(", "));
@@ -186,11 +186,13 @@ impl UseAnswer {
             }
         };
         let mut parts = Vec::new();
-        let (without, others): (Vec<&String>, Vec<&String>) =
-            self.others.iter().partition(|name| self.without_benefit.contains(name));
-        if !without.is_empty() {
-            let verb = if without.len() == 1 { "shows" } else { "show" };
-            parts.push(format!("{} {verb} no benefit.", listed(&without)));
+        let mut others: Vec<&String> = self.others.iter().collect();
+        for (lacking, what) in [(&self.without_benefit, "no benefit"), (&self.small_benefit, SMALL_BENEFIT)] {
+            let named: Vec<&String> = others.extract_if(.., |name| lacking.contains(name)).collect();
+            if !named.is_empty() {
+                let verb = if named.len() == 1 { "shows" } else { "show" };
+                parts.push(format!("{} {verb} {what}.", listed(&named)));
+            }
         }
         if !others.is_empty() {
             let verdict = match self.kind {
@@ -479,11 +481,8 @@ fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     let mut line = String::new();
     // A number stays with its sign of percent.
-    let mut text = terminal_cell(text).replace(" %", &format!("{NO_BREAK}%"));
-    // A mark stays with its figure.
-    for mark in Provenance::ALL.map(Provenance::mark) {
-        text = text.replace(&format!("{mark} "), &format!("{mark}{NO_BREAK}"));
-    }
+    let text = terminal_cell(text).replace(" %", &format!("{NO_BREAK}%"));
+    let text = Provenance::unbroken(&text);
     let words = text.split(' ').filter(|word| !word.is_empty());
     // A word that is wider than a line is first broken at its own blanks.
     let words = words.flat_map(|word| match word.width() > width {

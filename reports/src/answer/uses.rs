@@ -73,6 +73,8 @@ pub struct UseAnswer {
     pub others: Vec<String>,
     /// Those of the others that pass the gates and show no benefit, where the baseline is kept.
     pub without_benefit: Vec<String>,
+    /// Those of the others that pass the gates and show a smaller benefit than needed, where the baseline is kept.
+    pub small_benefit: Vec<String>,
     /// Candidates of the use without a verdict, beside `candidate`.
     pub undecided: Vec<String>,
     /// Why, in a sentence.
@@ -187,6 +189,20 @@ fn is_worse(row: &Row) -> bool {
     })
 }
 
+/// A benefit that is there, and does not reach its bound.
+pub(super) const SMALL_BENEFIT: &str = "a smaller benefit than needed";
+
+/// Whether a candidate is surely better than the baseline in a benefit whose bound it does not reach.
+fn has_small_benefit(decision: &Decision) -> bool {
+    rows(decision, RowRole::Benefit, &[RowState::Unmet]).any(|row| {
+        let equal = if row.bound.unit == "ratio" { 1.0 } else { 0.0 };
+        row.effect.is_some_and(|effect| match row.bound.is_most {
+            true => effect.high < equal,
+            false => effect.low > equal,
+        })
+    })
+}
+
 /// Whether a row about the candidate's own time is of a cell in which it is faster than the baseline.
 fn is_faster(decision: &Decision, row: &Row, runs: &[RunEvidence<'_>]) -> bool {
     compared(decision, row, runs).is_some_and(|([ratio, ..], _)| ratio < 1.0)
@@ -266,6 +282,15 @@ impl UseAnswer {
             rows.map(|row| AnswerFigure::of(best, row, runs)).collect()
         };
         let name = |decision: &&Decision| decision.candidate.clone();
+        let lacking = |is_small: bool| -> Vec<String> {
+            let lacking = others.iter().filter(|other| {
+                kind == AdviceKind::Keep
+                    && !has(other, RowRole::Gate, &FAILED)
+                    && !has(other, RowRole::Benefit, &SHOWN)
+                    && has_small_benefit(other) == is_small
+            });
+            lacking.map(name).collect()
+        };
         Some(Self {
             policy: best.policy.clone(),
             title: best.advice.title.clone(),
@@ -274,14 +299,8 @@ impl UseAnswer {
             advice: advice(kind, best, is_busy),
             candidate: best.candidate.clone(),
             others: others.iter().map(name).collect(),
-            without_benefit: match kind {
-                AdviceKind::Keep => others
-                    .iter()
-                    .filter(|other| !has(other, RowRole::Gate, &FAILED) && !has(other, RowRole::Benefit, &SHOWN))
-                    .map(name)
-                    .collect(),
-                _ => Vec::new(),
-            },
+            without_benefit: lacking(false),
+            small_benefit: lacking(true),
             undecided: match kind {
                 AdviceKind::NotDecided => Vec::new(),
                 _ => open.iter().map(name).collect(),
@@ -362,8 +381,9 @@ fn reason<'a>(kind: AdviceKind, best: &'a Decision, is_only: bool, is_busy: bool
                     false => format!("{candidate}, the closest candidate,"),
                 };
                 let count = match shown.len() {
+                    0 if has_small_benefit(best) => SMALL_BENEFIT.to_owned(),
                     0 => "no benefit".to_owned(),
-                    shown => format!("{shown} of {} needed benefits", best.benefits_needed),
+                    shown => format!("{shown} of the {} benefits that are needed", best.benefits_needed),
                 };
                 return (format!("{whose} shows {count}."), unmet);
             }
@@ -405,7 +425,9 @@ fn obstacle(best: &Decision, is_busy: bool) -> (String, String) {
                 Some((need, details)) if need.starts_with("needs ") => {
                     (format!("{candidate} {need}"), details.to_owned())
                 }
-                _ => (format!("“{title}” not measured for {candidate}"), format!("Missing: {what}")),
+                // Other words give a reason only behind a colon.
+                Some(_) => (format!("“{title}” is not measured for {candidate}"), what.to_owned()),
+                None => (format!("“{title}” is not measured for {candidate}"), String::new()),
             }
         }
         RowState::Void => ("the comparison is void".to_owned(), format!("{candidate}: “{title}” is {}", row.candidate)),
@@ -438,17 +460,16 @@ fn otherwise(kind: AdviceKind, best: &Decision, decisions: &[&Decision]) -> Stri
                 PolicyVerdict::Archive => "not be chosen",
                 PolicyVerdict::NotDecided => "be undecided",
             };
-            let title = lower(&flip.row);
-            let what = match flip.is_bound {
-                true => format!("the bound of “{title}”"),
-                false => format!("“{title}”"),
+            let (title, candidate) = (lower(&flip.row), arm_words(&decision.candidate));
+            let [to, from] = [flip.to, flip.from].map(|value| amount(value, &flip.unit));
+            let role = decision.rows.iter().find(|row| row.title == flip.row).map(|row| row.role);
+            let condition = match (flip.is_bound, role) {
+                (true, Some(RowRole::Benefit)) => format!("{to} instead of {from} were enough for “{title}”"),
+                (true, Some(RowRole::Cost)) => format!("{to} instead of {from} were tolerated for “{title}”"),
+                (true, _) => format!("the limit of “{title}” were {to} instead of {from}"),
+                (false, _) => format!("“{title}” were {to} instead of {from}"),
             };
-            format!(
-                "{} would {becomes} if {what} were {} instead of {}.",
-                arm_words(&decision.candidate),
-                amount(flip.to, &flip.unit),
-                amount(flip.from, &flip.unit)
-            )
+            format!("{candidate} would {becomes} if {condition}.")
         }
     }
 }

@@ -175,12 +175,15 @@ pub struct OtherSession {
 impl Row {
     /// Its bound in words: what a gate's limit is, what a benefit needs, what of a cost is tolerated.
     pub fn bound_words(&self) -> String {
-        let kind = match self.role {
-            RowRole::Gate => "limit:",
-            RowRole::Cost => "tolerated",
-            RowRole::Benefit | RowRole::Listed => "needed",
-        };
-        format!("{kind} {}", self.bound.words())
+        match self.role {
+            RowRole::Gate => format!("limit: {}", self.bound.words()),
+            RowRole::Cost => format!("tolerated {}", self.bound.words()),
+            // "Needed at most" would name a limit, and no benefit.
+            RowRole::Benefit | RowRole::Listed if self.bound.is_most && self.bound.value.is_finite() => {
+                format!("needed: {} or less", amount(self.bound.value, &self.bound.unit))
+            }
+            RowRole::Benefit | RowRole::Listed => format!("needed: {}", self.bound.words()),
+        }
     }
 
     /// The state of a figure of this row under a bound.

@@ -61,9 +61,9 @@ impl Flip {
     }
 
     pub fn words(&self) -> String {
-        let what = if self.is_bound { "bound" } else { "measurement" };
+        let what = if self.is_bound { "the bound" } else { "the figure" };
         format!(
-            "{}: a {what} of {} instead of {} makes it {}",
+            "{}: if {what} were {} instead of {}, the verdict would be “{}”",
             self.row,
             amount(self.to, &self.unit),
             amount(self.from, &self.unit),

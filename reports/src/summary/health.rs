@@ -104,8 +104,8 @@ impl Health {
         }
     }
 
-    /// How far identical arms came out apart, and the smallest difference that the run can show, in a sentence without its
-    /// full stop. Every page and command says it in these words.
+    /// How far identical arms came out apart, and the smallest difference that the run can show, in sentences without the
+    /// last full stop. Every page and command says it in these words.
     pub fn identical_arms(&self) -> String {
         let known = self.aa.iter();
         let known = known.filter(|cell| cell.comparison.epochs.len() >= MIN_EPOCHS);
@@ -123,26 +123,26 @@ impl Health {
         let worst = known.max_by(|one, other| one.comparison.apart().total_cmp(&other.comparison.apart()));
         let worst = worst.map_or(String::new(), |cell| {
             let apart = difference(cell.comparison.apart());
-            format!(", by {apart} in the worst ({} {})", cell.workload, cell.state)
+            format!(", {apart} in the worst ({}, {})", cell.workload, cell.state)
         });
         let mut shown: Vec<f64> = all.iter().filter_map(|one| one.smallest_shown).collect();
         let identical = median(&mut shown).map(difference);
         let shown = match (self.smallest_shown.map(difference), identical) {
             (Some(shown), Some(identical)) => {
                 format!(
-                    "to be told apart, a candidate must differ by {shown} (median cell; identical arms: {identical})"
+                    "The median cell shows differences from {shown} on for a candidate, from {identical} on for identical arms"
                 )
             }
             (None, Some(identical)) => {
-                format!("to be told apart, they must differ by {identical} (median cell)")
+                format!("The median cell shows differences from {identical} on")
             }
-            _ => "which difference the median cell can show is unknown".to_owned(),
+            _ => "Which difference the median cell can show is unknown".to_owned(),
         };
         let called = match self.aa_called_different {
             0 => String::new(),
             called => format!("; {called} of {} cells call them different", self.aa.len()),
         };
-        format!("Two identical arms differed by {} in the median cell{worst}; {shown}{called}", difference(middle))
+        format!("Two identical arms came out {} apart in the median cell{worst}. {shown}{called}", difference(middle))
     }
 
     /// The verdicts of the run in a sentence without its full stop.

@@ -88,7 +88,7 @@ fn precision_is_said_in_one_sentence_from_the_run() {
     health.smallest_shown = Some(1.167);
     assert_eq!(
         health.identical_arms(),
-        "Two identical arms differed by 0.3 % in the median cell, by 1.1 % in the worst (micro/read hot); to be told apart, a candidate must differ by 16.7 % (median cell; identical arms: 1.5 %)"
+        "Two identical arms came out 0.3 % apart in the median cell, 1.1 % in the worst (micro/read, hot). The median cell shows differences from 16.7 % on for a candidate, from 1.5 % on for identical arms"
     );
     health.aa_called_different = 1;
     let called = health.identical_arms();

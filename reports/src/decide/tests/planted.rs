@@ -252,7 +252,7 @@ fn a_fragile_verdict_names_its_row_and_at_most_two_are_fragile() {
         Some(format!("{policy}: {}: {}", found.verdict_words(), fragile.words()))
     });
     // Of at most two.
-    insta::assert_snapshot!(all.collect::<Vec<_>>().join("\n"), @"exploration: adopt (fragile: Tokens of a generated file over those of a written one): Tokens of a generated file over those of a written one: a bound of 1.5 times instead of 2 times makes it adopt if");
+    insta::assert_snapshot!(all.collect::<Vec<_>>().join("\n"), @"exploration: adopt (fragile: Tokens of a generated file over those of a written one): Tokens of a generated file over those of a written one: if the bound were 1.5 times instead of 2 times, the verdict would be “adopt if”");
 }
 
 #[test]
