@@ -42,6 +42,14 @@ impl Provenance {
         format!("{} {text}", self.mark())
     }
 
+    /// A text in which every mark stays on the line of its figure.
+    pub(crate) fn unbroken(text: &str) -> String {
+        Self::ALL.iter().fold(text.to_owned(), |text, provenance| {
+            let mark = provenance.mark();
+            text.replace(&format!("{mark} "), &format!("{mark}\u{a0}"))
+        })
+    }
+
     /// What the marks mean, in a line.
     pub fn legend() -> String {
         let marks = Self::ALL.map(|provenance| provenance.marked(provenance.name()));

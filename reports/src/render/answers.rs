@@ -2,7 +2,7 @@
 
 use super::part::UseBlock;
 use crate::answer::Overview;
-use crate::decide::{Decision, PolicyVerdict};
+use crate::decide::{Decision, PolicyVerdict, arm_words};
 
 /// Words of an answer on the first screen.
 const MOST_WORDS: usize = 60;
@@ -34,6 +34,12 @@ pub(super) fn uses(decisions: &[Decision]) -> Vec<Use<'_>> {
     uses
 }
 
+/// An arm as the first screen names it: a reader chooses a plain directory or `s3`, and not the server of a run.
+pub(super) fn arm_title(name: &str) -> &str {
+    let words = arm_words(name);
+    words.strip_prefix("a ").unwrap_or(words)
+}
+
 /// The anchor of a use's reasons.
 pub(super) fn why_anchor(policy: &str) -> String {
     super::part::anchor(&why_title(policy))
@@ -52,6 +58,10 @@ impl Use<'_> {
         // The confidence stands beside the title.
         let text = answer.lines(COLUMNS, LINES + answer.lines_of_facts()).join(" ");
         let rest = text.strip_prefix(&answer.headline()).unwrap_or_default();
+        let rest = match answer.command.is_empty() {
+            true => rest.to_owned(),
+            false => rest.replace(&answer.command, &format!("`{}`", answer.command)),
+        };
         let sentences = [answer.advice.clone(), rest.trim().to_owned()];
         let sentences = sentences.into_iter().filter(|text| !text.is_empty());
         Some(UseBlock {

@@ -23,7 +23,7 @@ use crate::text::{count, time};
 /// Pixels from one label to the next.
 const LABEL: i32 = 14;
 /// The most pixels of a label.
-const LABELS: i32 = 130;
+const LABELS: i32 = 144;
 /// Lines of a panel; the tables have the others.
 const MOST_LINES: usize = 12;
 /// Points of a line that have marks.

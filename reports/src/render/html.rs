@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, HashSet};
 use inputs::border::html as shown;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use super::answers::arm_title;
 use super::drawing::{DrawError, Picture};
 use super::marks::Marks;
 use super::part::{CellGroup, Linked, MatrixCell, Part, UseBlock, anchor};
 use super::stems::USES;
+use crate::provenance::Provenance;
 
 const STYLE: &str = "
 :root { color-scheme: light dark; --ink: #1d2125; --soft: #555c63; --paper: #fcfcfa; --line: #d5d8dc; --faint: #f1f2f0; --accent: #0a5f9e; }
@@ -273,14 +275,14 @@ impl Page<'_> {
     fn answer(&self, answer: &UseBlock) -> Markup {
         let picture = self.charts.get(USES).and_then(|picture| picture.0.get(answer.panel));
         let (advice, reasons) = match answer.sentences.split_first() {
-            Some((advice, reasons)) => (advice.as_str(), reasons.join(" ")),
-            None => ("", String::new()),
+            Some((advice, reasons)) => (Provenance::unbroken(advice), Provenance::unbroken(&reasons.join(" "))),
+            None => (String::new(), String::new()),
         };
         html! {
             article.use {
                 h2 { (shown(&answer.title)) small { (shown(&answer.confidence)) } }
                 p {
-                    b { (code(advice)) } " " (code(&reasons)) " "
+                    b { (code(&advice)) } " " (code(&reasons)) " "
                     @if self.anchors.contains(&answer.why) {
                         a href=(format!("#{}", answer.why)) { "Why" }
                     }
@@ -302,7 +304,7 @@ impl Page<'_> {
                 @for (mark, name, what) in drawn {
                     li {
                         @if let Some(mark) = mark { (PreEscaped(mark)) }
-                        b { (shown(name)) } " " (shown(what))
+                        b { (shown(arm_title(name))) } " " (shown(what))
                     }
                 }
             }

@@ -23,6 +23,7 @@ use super::shell::shell;
 use super::stems;
 use super::tasks::tasks;
 use super::why::why;
+use crate::decide::arm_words;
 use crate::measure::MODEL_ARMS;
 use crate::provenance::Provenance;
 use crate::summary::{Cost, is_simulated};
@@ -31,6 +32,8 @@ use rundir::{Basis, Outcome, Placement, cache_state};
 
 /// The question that a report answers.
 const QUESTION: &str = "Where should an agent keep its files?";
+/// How to read the figures, pictures and confidences of the first screen.
+const HOW_TO_READ: &str = "×0.8 means 0.8 times what a use has today. That is the middle line of its picture: left of it is better, right of it worse, and the tolerated cost is shaded. \"sure\": the advice stays if one bound is halved or doubled, or one figure is at an end of its interval. \"fragile\": it would change, or something that matters is not measured.";
 /// Uses on the first screen; the page Why has the others.
 const MOST_USES: usize = 8;
 /// Notes on the first screen; the page How it was measured has the others.
@@ -85,7 +88,7 @@ fn first_screen(report: &Report<'_>, parts: &mut Vec<Part>) {
         parts.push(Text("This run was made without a policy, so it has figures, but no answer for a use.".to_owned()));
         return parts.push(Chart(stems::LATENCY, LATENCY_SHOWS));
     }
-    parts.push(Text("Right of a picture's line is worse; the tolerated cost is shaded. \"sure\": no halved or doubled bound, and no end of a figure's interval, changes the answer; \"fragile\": one does, or something is not measured.".to_owned()));
+    parts.push(Text(HOW_TO_READ.to_owned()));
     parts.push(Text(format!("Marks: {}.", Provenance::legend())));
     let shown = all.iter().take(MOST_USES).enumerate();
     parts.push(Uses(shown.filter_map(|(panel, answer)| answer.block(report.overview, panel)).collect()));
@@ -124,7 +127,7 @@ pub(super) fn pictured<'a>(report: &'a Report<'_>) -> Vec<Vec<&'a crate::decide:
 
 /// The arms and candidates, each with its description.
 fn legend(report: &Report<'_>, uses: &[Use<'_>]) -> Part {
-    const WORDS: usize = 10;
+    const WORDS: usize = 12;
     const MOST_NAMES: usize = 14;
     let candidates = uses.iter().flat_map(|answer| &answer.decisions);
     let mut names = vec![report.summary.baseline.as_str()];
@@ -140,15 +143,31 @@ fn legend(report: &Report<'_>, uses: &[Use<'_>]) -> Part {
         let is_model = report.run.model_files.is_some() && MODEL_ARMS.contains(&name);
         let summary = match (summary, is_context, is_model) {
             (Some(summary), ..) => summary,
-            (None, true, _) => "a policy for what stays in the model's context",
+            (None, true, _) => context_words(name),
             (None, false, true) => "files that a language model makes up",
             (None, false, false) => "of another run",
         };
         // The page on the method has the whole sentence.
         let clause = summary.split([';', ':', ',', '.']).next().unwrap_or(summary);
-        (name.to_owned(), first_words(clause, WORDS))
+        let mut words = first_words(clause, WORDS);
+        if arm_words(name) != name && name != report.summary.baseline {
+            words += &format!("; {name} in tables, for the server of this run");
+        }
+        (name.to_owned(), words)
     });
     Legend(entries.collect())
+}
+
+/// What a context policy does with large results, in a few words.
+fn context_words(policy: &str) -> &'static str {
+    match policy {
+        "inline" => "every result stays in the prompt",
+        "evict" => "the tool layer keeps large results out of the prompt",
+        "offload" => "the model writes large results to files",
+        "offload-clearing" => "as offload and cuts them from the prompt",
+        "recall" => "the oldest results are cut from the prompt",
+        _ => "a policy for what stays in the prompt",
+    }
 }
 
 /// The pages below the first screen.
@@ -183,7 +202,7 @@ fn sections(report: &Report<'_>) -> Vec<Section> {
                 }
                 parts.push(Chart(
                     stems::FAILURES,
-                    "What breaks and what is lost: the share of attempts that worked. Skipped attempts do not count.",
+                    "What breaks and what is lost: the share of attempts that worked, by kind of attempt. Skipped attempts do not count.",
                 ));
                 endings(report, parts);
                 tools(report, parts);
@@ -223,7 +242,7 @@ fn sections(report: &Report<'_>) -> Vec<Section> {
 }
 
 fn speed(report: &Report<'_>, parts: &mut Vec<Part>) {
-    parts.push(Text(ratio_words(report)));
+    parts.extend(ratio_words(report));
     parts.push(Chart(stems::LATENCY, LATENCY_SHOWS));
     parts.push(ratio_rows(report, |cell| {
         !cell.workload.starts_with("agent/") && !cell.workload.starts_with("program/")
@@ -520,7 +539,7 @@ fn origins(report: &Report<'_>) -> String {
         return "Every time of a call in this report is measured: none is simulated or recorded.".to_owned();
     }
     format!(
-        "Every time of a call in this report is measured, with these exceptions, which no figure of another arm includes: {}.",
+        "All times of calls in this report are measured, except for these, which no figure of another arm includes: {}.",
         other.join("; ")
     )
 }
@@ -696,7 +715,7 @@ mod tests {
             let found = entries.iter().find(|(entry, _)| entry == name);
             found.unwrap_or_else(|| panic!("no {name} in {entries:?}")).1.clone()
         };
-        assert_eq!(words("evict"), "a policy for what stays in the model's context");
+        assert_eq!(words("evict"), "the tool layer keeps large results out of the prompt");
         assert_eq!(words("llm-generate"), "files that a language model makes up");
         assert!(entries.iter().all(|(_, words)| words != "of another run"), "{entries:?}");
     }

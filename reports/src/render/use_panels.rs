@@ -5,11 +5,13 @@
 
 use plotters::prelude::*;
 
+use super::answers::arm_title;
 use super::drawing::{
     Area, Chart, DrawError, Frame, INK, PANEL, Picture, SMALL, Side, TEXT, draw, fit, line, width, write, write_bold,
 };
 use super::marks::{Mark, Marks};
-use crate::decide::{Decision, Row, RowRole, RowState};
+use crate::decide::{Decision, Row, RowRole, RowState, arm_words};
+use crate::text::number_of;
 
 /// The most candidates of a picture; the page on the policy has the others.
 const MOST_ROWS: usize = 3;
@@ -99,14 +101,10 @@ impl RowText {
         let title = format!("{sign} {}", row.title);
         let lines = match width(&title, SMALL) <= room {
             true => vec![title],
-            false => {
-                let ends = title.rmatch_indices(' ').map(|(end, _)| end);
-                let mut ends = ends.filter(|end| width(&title[..*end], SMALL) <= whole);
-                match ends.next() {
-                    Some(end) => vec![title[..end].to_owned(), fit(&title[end + 1..], room, SMALL)],
-                    None => vec![fit(&title, room, SMALL)],
-                }
-            }
+            false => match line_break(&title, whole, room) {
+                Some(end) => vec![title[..end].to_owned(), fit(&title[end + 1..], room, SMALL)],
+                None => vec![fit(&title, room, SMALL)],
+            },
         };
         Self { figure, lines }
     }
@@ -123,6 +121,18 @@ impl RowText {
         }
         write(area, &self.figure, Side::Right, (TEXT_RIGHT, y - LINE), SMALL)
     }
+}
+
+/// The blank at which a title is broken into two lines of so many pixels: of those that cut the second line least, the
+/// one that leaves both lines most alike.
+fn line_break(title: &str, first: i32, second: i32) -> Option<usize> {
+    let ends = title.match_indices(' ').map(|(end, _)| {
+        let widths = [&title[..end], &title[end + 1..]].map(|line| width(line, SMALL));
+        ((widths[1] - second).max(0), (widths[0] - widths[1]).abs(), widths[0], end)
+    });
+    // A sign alone is no line.
+    let ends = ends.filter(|(_, _, width, end)| *width <= first && *end > "✓".len());
+    ends.min().map(|(.., end)| end)
 }
 
 /// The gate that failed, if one did.
@@ -149,10 +159,10 @@ fn is_shown(row: &Row) -> bool {
     matches!(row.state, RowState::Met | RowState::Conditional)
 }
 
-/// The benefits of a candidate in a few words.
+/// The benefits of a candidate in a few words. More may be shown than are needed.
 fn benefits(decision: &Decision) -> String {
     let shown = decision.of_role(RowRole::Benefit).filter(|row| is_shown(row));
-    format!("benefits {} of {}", shown.count(), decision.benefits_needed)
+    format!("{}, {} needed", number_of(shown.count(), "benefit"), decision.benefits_needed)
 }
 
 /// Draws a panel for each use, in order.
@@ -186,7 +196,7 @@ fn panel(candidates: &[&Decision], marks: &Marks) -> Result<Chart, DrawError> {
         for (bound, words) in [(-1.0, "benefit needed"), (1.0, "cost tolerated")] {
             write(area, words, Side::Middle, (x(bound), bottom + 10), SMALL)?;
         }
-        let middle = fit(&format!("as {baseline}"), 130, SMALL);
+        let middle = fit(&format!("like {}", arm_words(baseline)), 160, SMALL);
         write(area, &middle, Side::Middle, (x(0.0), bottom + 26), SMALL)?;
         if left_out > 0 {
             let words = format!("{left_out} more under Why");
@@ -209,7 +219,7 @@ fn candidate(
     let heading = format!("{}, {}", gates(decision), benefits(decision));
     mark.draw(area, (9, top + 11))?;
     let room = right - width(&heading, SMALL) - 34;
-    let name = fit(&decision.candidate, room.max(60) * 9 / 10, TEXT);
+    let name = fit(arm_title(&decision.candidate), room.max(60) * 9 / 10, TEXT);
     write_bold(area, &name, Side::Left, (19, top + 11), TEXT)?;
     let heading = fit(&heading, right - 30 - width(&name, TEXT) * 10 / 9, SMALL);
     write(area, &heading, Side::Right, (right, top + 11), SMALL)?;
@@ -276,6 +286,27 @@ mod tests {
         // One step more where none is tolerated is beyond the bound.
         assert_eq!(with(RowRole::Cost, "steps more", 1.0, true, 0.0).value, 2.0);
         assert_eq!(with(RowRole::Cost, "steps more", 0.0, true, 0.0).value, 0.0);
+    }
+
+    #[test]
+    fn a_picture_names_the_arms_that_a_reader_chooses_and_counts_benefits() {
+        let mut decision = testing::decisions().into_iter().find(|one| one.policy == "coding-agent").unwrap();
+        decision.candidate = "s3-embedded".to_owned();
+        let marks = Marks::of_names(["s3-embedded"].into_iter());
+        let drawn = use_pictures(&[vec![&decision]], &marks).unwrap().for_page();
+        let needed = format!(", {} needed", decision.benefits_needed);
+        for text in ["s3<", "like a plain directory", needed.as_str()] {
+            assert!(drawn.contains(text), "{text} is not in {drawn}");
+        }
+        assert!(!drawn.contains("embedded"), "{drawn}");
+    }
+
+    #[test]
+    fn a_long_title_has_two_lines_of_like_length() {
+        let title = "✗ Time to clone, add and remove a repository";
+        let end = line_break(title, 301, 220).unwrap();
+        assert_eq!((&title[..end], &title[end + 1..]), ("✗ Time to clone, add", "and remove a repository"));
+        assert_eq!(line_break("✓ Tokens", 301, 20), None);
     }
 
     #[test]
