@@ -13,10 +13,18 @@ pub(super) fn contexts(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Heading(3, "What the context costs".to_owned()));
-    parts.push(Text("The tokens of recorded and generated sessions are exact counts of their texts (`o200k`). Only what precedes a recorded session's first message is inferred. \"Partly stated\": for a part, the published session gives numbers without text. \"Simulated\": the session as it would have been under that policy, with calls that no model made; what the policy reads back is an assumption. \"Enter once\": the tokens of everything when it enters the context for the first time, the model's own output included. \"Sent in all\": the prompts of all calls together, which are billed without a cache. \"Uncached\": the part of them that a prompt cache of five minutes does not serve. A file counts once when it is read. What a model writes counts as output, and as input of every later call.".to_owned()));
+    parts.push(Text("The tokens of recorded and generated sessions are exact counts of their texts (`o200k`), except for what precedes a recorded session's first message, which is inferred. A file counts once when it is read. What a model writes counts as output, and as input of every later call.".to_owned()));
+    let words = [
+        "\"Partly stated\": the published session gives only numbers, and no text, for a part of itself.",
+        "\"Simulated\": the session as it would have been under that policy, with calls that no model made. How much the policy reads back is an assumption.",
+        "\"Enter once\": each token counts once, when it enters the context, the model's own output included.",
+        "\"Sent in all\": the prompts of all calls together, which are billed in full without a cache.",
+        "\"Uncached\": the part of them that a prompt cache of five minutes does not serve.",
+    ];
+    parts.push(List(words.map(str::to_owned).into()));
     parts.push(Chart(
         stems::TOKENS,
-        "What a context costs over a session: the tokens in the prompt of each call, by context policy. Behind each name are the dollars of the session on the first model of the table of dollars. Where a line falls, content was cleared, stored as a file, or compacted.",
+        "What a context costs over a session: the tokens in the prompt of each call, by context policy. Behind each name stands the session's price in dollars, on the first model of the table of dollars. A line falls where content was cleared, stored as a file, or compacted.",
     ));
     parts.push(accounts(&found.costs));
     subagents(&found.costs, parts);
@@ -236,7 +244,7 @@ fn residuals(report: &Report<'_>, parts: &mut Vec<Part>) {
         "session | model | calls | median residual | median size | worst | \
          median size without the constant | before the first message",
     );
-    parts.push(Text("The ledger compared with the usage that the API reported. The residual of a call is its prompt in the ledger, divided by the reported one, minus 1. No recording contains the system prompt and tool schemas. If they are inferred, their size is the part of the first call's reported prompt that was not recorded; no other call is fitted, and the first call is not compared.".to_owned()));
+    parts.push(Text("How exact are these counts, the ledger? The table compares them with the usage that the API reported. The residual of a call is its counted prompt, divided by the reported one, minus 1. No recording contains the system prompt and the tool schemas: their size is inferred from the first call alone, which is therefore not compared.".to_owned()));
     parts.push(Table(head, rows.collect()));
     cache_residuals(found, parts);
     let compacted = found.iter().filter_map(|residual| {
@@ -286,7 +294,7 @@ fn cache_residuals(found: &[Reconciled], parts: &mut Vec<Part>) {
          nothing read from the cache: reported | both | USD of prompts: ledger | reported | \
          residual",
     );
-    parts.push(Text("The same for the prompt cache, over all calls except the first one, which may hit a prefix that another session left there. The ledger is least exact for tokens that are billed in full. Dollars are those of the prompts, at the recorded model's prices with a cache of five minutes.".to_owned()));
+    parts.push(Text("The same for the prompt cache. The first call is left out, because it may hit a prefix that another session left in the cache. The counts are least exact for tokens that are billed in full. Dollars are those of the prompts, at the recorded model's prices, with a cache of five minutes.".to_owned()));
     parts.push(Table(head, rows));
 }
 

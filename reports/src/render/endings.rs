@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::part::Part::{self, Folded, Heading, List, Table, Text};
 use super::report::Report;
 use crate::conformance::CONFORMANCE;
+use crate::decide::digits;
 use crate::text::{columns, count, time};
 use rundir::{Fault, Outcome};
 
@@ -122,14 +123,14 @@ pub(super) fn endings(report: &Report<'_>, parts: &mut Vec<Part>) {
             list(&ending.passes),
             list(&ending.calls),
             match ending.failure_bound() {
-                Some(bound) => format!("≤ {:.4} %", bound * 100.0),
+                Some(bound) => format!("≤ {} %", digits(bound * 100.0)),
                 None => "—".to_owned(),
             },
         ]
     });
     let head = columns("arm | passes | timed calls | failing passes, at most (95 %)");
     parts.push(Table(head, rows.collect()));
-    parts.push(Text("Every read, listing and size was compared with the reference model after the timed section. A skipped pass does not count as passed.".to_owned()));
+    parts.push(Text("After the timed section of a pass, every read, listing and size was compared with the reference model. A skipped pass does not count as passed.".to_owned()));
     failing(report, parts);
     let mut reasons = Vec::new();
     for ending in &report.summary.endings {

@@ -6,6 +6,7 @@ use super::part::{Linked, LinkedRow};
 use super::report::Report;
 use super::stems;
 use super::tasks::TOOL_CALL;
+use crate::decide::arm_words;
 use crate::provenance::Provenance;
 use crate::summary::{Cell, MAKESPAN, is_simulated};
 use crate::text::{columns, percent, ratio, time};
@@ -13,7 +14,7 @@ use rundir::Plan;
 use stats::Comparison;
 
 /// The caption of the chart of operations.
-pub(super) const LATENCY_SHOWS: &str = "What one operation costs, caches hot where measured: the time of a call over the baseline's, which is beside each title. The line is 1; a bar is the 99 % interval, and the number after ± half of it (wide: more than the ratio). Shaded: treated as equal. †: some passes failed; no time includes them. Ratios beyond ×64 are at the edge.";
+pub(super) const LATENCY_SHOWS: &str = "What one operation costs: the time of a call, divided by the baseline's time, which is beside each title. Caches are hot where that was measured. The vertical line is ×1; a bar is the 99 % interval, and the number behind ± is half of it (\"wide\": more than the ratio). Inside the shaded margin, arms are treated as equal. †: some passes failed, and no time includes them. Ratios beyond ×64 are drawn at the edge.";
 
 /// The arms with columns of their own, without the baseline.
 pub(super) fn compared<'a>(report: &'a Report<'_>) -> Vec<&'a str> {
@@ -111,18 +112,30 @@ fn tail(cell: Option<&Cell>) -> String {
 }
 
 /// The words of the tables of ratios, once for all of them.
-pub(super) fn ratio_words(report: &Report<'_>) -> String {
-    format!(
-        "A figure is the time of a call divided by that of {} in the same round, as the mean of one robust estimate an epoch, with its interval. In hot cells, a pass counts by the median of its calls; the row \"tail\" is the mean less this median, in time a call: what rare slow calls add. With empty caches, and in a busy run, a pass counts by its mean. The interval misses the true ratio in at most 1 % of runs. \"better\", \"worse\": the whole interval is past the margin. \"same\": the whole interval is inside the margin; \"too little to matter\": the whole interval is inside a margin that is a time or a share of a session. \"below what matters\": the margin is wider than ×2, and the interval lies inside it. \"undecided\": the interval contains an edge of the margin; beside it stands the smallest difference that this run can show, which a longer --budget and more --epochs make smaller. The margin was fixed before the run: {}. \"kernel cache\": no call reached the daemon. \"⇅\": the passes have two levels, and both are shown. A/A: how far identical arms came out apart. Every figure links to its cell, which has its passes and its command.",
-        report.summary.baseline,
+pub(super) fn ratio_words(report: &Report<'_>) -> [Part; 2] {
+    let text = format!(
+        "A figure is the time of a call, divided by that of {} in the same round. In brackets is its interval over epochs, which misses the true ratio in at most 1 % of runs; without brackets, both ends round to the figure. Every figure links to its cell, which has its passes and its command.",
+        arm_words(&report.summary.baseline)
+    );
+    let margin = format!(
+        "The margin was fixed before the run: {}. Differences inside it are treated as equal.",
         margins(report)
-    )
+    );
+    let words = [
+        &margin,
+        "\"better\", \"worse\": the whole interval is outside of the margin. \"same\": the whole interval is inside it. \"too little to matter\": the same, where the margin is a time or a share of a session.",
+        "\"below what matters\": the margin is wider than ×2, and the whole interval is inside it.",
+        "\"undecided\": the interval contains an edge of the margin. The smallest difference that this run can show stands beside it; a longer --budget and more --epochs make that smaller.",
+        "With hot caches, a pass counts by the median of its calls. The row \"tail\" is their mean less their median: what rare slow calls add to a call. With empty caches, and in a busy run, a pass counts by its mean.",
+        "\"kernel cache\": no call reached the daemon. \"⇅\": the passes have two levels, and both are shown. A/A: how far identical arms came out apart.",
+    ];
+    [Text(text), List(words.map(str::to_owned).into())]
 }
 
 /// The ratios of single operations and of programs' steps.
 pub(super) fn ratios(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(Heading(2, "Ratios to the plain directory".to_owned()));
-    parts.push(Text(ratio_words(report)));
+    parts.extend(ratio_words(report));
     parts.push(ratio_rows(report, |cell| !cell.workload.starts_with("agent/")));
 }
 
@@ -130,7 +143,7 @@ pub(super) fn ratios(report: &Report<'_>, parts: &mut Vec<Part>) {
 pub(super) fn margins(report: &Report<'_>) -> String {
     let margins = &report.run.plan.margins;
     format!(
-        "{:.0} %, {} a call, or {:.1} % of a recorded session, whichever is widest",
+        "the widest of {:.0} %, {} a call, and {:.1} % of a recorded session",
         margins.relative * 100.0,
         time(margins.absolute_ns),
         margins.session_share * 100.0
@@ -144,7 +157,7 @@ pub(super) fn states(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Heading(3, "Hot, lukewarm, cold".to_owned()));
-    parts.push(Text("Hot: everything has just been used. Lukewarm: the kernel's caches are empty, and the daemon keeps its own. Cold: the daemon has just been started, too. Each state is proved by the requests that reached the daemon, or by the bytes that came from the disk. The caches are emptied once for all arms.".to_owned()));
+    parts.push(Text("Hot: all caches are full. Lukewarm: the kernel's caches are empty, but those of the daemon are full. Cold: the kernel's caches are empty, and the daemon has just started. Each state is proved by the requests that reached the daemon, or by the bytes that came from the disk. The caches of all arms are emptied together.".to_owned()));
     parts.push(Chart(
         stems::STATES,
         "How much the state of the caches matters: the time of the same work in each state. The scale is logarithmic, and each panel has its own.",
@@ -160,7 +173,7 @@ pub(super) fn sessions(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(Text("How long an agent waited for files in a whole session; the model's time is left out.".to_owned()));
     parts.push(Chart(
         stems::SESSIONS,
-        "Which arm costs what in a session: its wait for files divided by that on the baseline. Read it like the chart of operations.",
+        "How long a session waits for files on each arm, divided by its wait on the baseline. Read it like the chart of operations.",
     ));
     let is_task = |cell: &Cell| {
         let planned = report.run.plan.workload(&cell.workload);
@@ -172,7 +185,7 @@ pub(super) fn sessions(report: &Report<'_>, parts: &mut Vec<Part>) {
         parts.push(ratio_rows(report, is_session));
     }
     if cells.iter().any(is_task) {
-        parts.push(Text("Scripted tasks, in which no model chose the steps: the wait for all shell commands, or tool calls, of a pass.".to_owned()));
+        parts.push(Text("Scripted tasks, in which no model chose the steps: the wait for all shell commands, or for all tool calls, of a pass.".to_owned()));
         parts.push(ratio_rows(report, |cell| cell.metric == MAKESPAN && is_task(cell)));
     }
     let mut rows = Vec::new();
@@ -199,7 +212,7 @@ pub(super) fn sessions(report: &Report<'_>, parts: &mut Vec<Part>) {
             "session | state | arm | waited for files | recorded turns, summed | turns | \
              share of the session",
         );
-        parts.push(Text("The same as a share of the recorded session, which is the sum of the times from one answer of the model to the next, tools included and breaks of more than ten minutes left out. No backend can win or lose more than this share of an agent's time.".to_owned()));
+        parts.push(Text("The same as a share of the recorded session. A session lasts from its first answer of the model to its last, tools included; breaks of more than ten minutes are left out. No backend can win or lose more than this share of an agent's time.".to_owned()));
         parts.push(Table(head, rows));
     }
     let replayed = report.run.plan.workloads.iter().filter(|w| !w.not_replayed.is_empty());

@@ -15,7 +15,7 @@ pub(super) fn model_files(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Text(format!(
-        "By {}, {}: answers **{}**. Few reads of small files, shortened for the model's speed; no other section and no verdict uses a figure of this section. The whole page is model-files.md, beside this one; `make model-files` measures more.",
+        "By {}, {}. Its answers are {}. The session has few reads of small files, because the model is slow. No other section and no verdict uses these figures. The file model-files.md beside this page has all of them; `make model-files` measures more.",
         found.model, found.engine, found.origin
     )));
     let rows = found.fidelity.iter().map(|at| {

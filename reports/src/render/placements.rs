@@ -27,7 +27,7 @@ pub(super) fn placements(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Heading(2, "Without the wake-up of another processor".to_owned()));
-    parts.push(Text("The same cells in two placements: as the scheduler places client and daemon on all processors, which every other table shows, and with both on one processor (states that end in -shared-cpu). The last column is the part of the first ratio that the second does not have: what waking the other processor adds. On a machine or in a container with one processor, the second ratio holds.".to_owned()));
+    parts.push(Text("The same cells in two placements. \"All processors\": the scheduler places client and daemon, as in every other table. \"One processor\": both share one (cache states that end in -shared-cpu), as on a machine or in a container with one processor. The last column is the difference: what waking another processor adds.".to_owned()));
     let head = columns("workload | metric | arm | all processors | one processor | the wake-up");
     parts.push(Table(head, rows));
 }

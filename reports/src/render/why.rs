@@ -5,12 +5,21 @@ use super::answers::{uses, why_title};
 use super::part::Part::{self, Folded, Heading, List, Table, Text};
 use super::part::{Linked, LinkedRow};
 use super::report::Report;
-use crate::decide::{Decision, Row, RowRole};
+use crate::decide::{Decision, Row, RowRole, arm_words};
 use crate::summary::cell_anchor;
-use crate::text::columns;
+use crate::text::{columns, number_of};
 
 /// The words of this page, once for all uses.
-const WORDS: &str = "Every row has a bound: the limit of a gate, which must hold before anything is compared; the needed value of a benefit, which is a reason to change; the tolerated value of a cost, which is a reason not to. \"adopt\": every gate holds, enough benefits are shown, every cost is tolerated. \"adopt if\": the same under a condition. \"archive\": keep what you have. \"not decided\": the evidence does not decide. The whole interval of a figure is compared with its bound. \"declared\" figures are statements of the makers; they decide nothing.";
+const WORDS: &str = "A policy asks for three kinds of rows. A gate must hold before anything is compared, a benefit is a reason to change, and a cost is a reason not to change. Each row has a bound, which was written before the run; the whole interval of a figure must keep it.";
+
+/// The verdicts and words of the tables.
+const VERDICTS: [&str; 5] = [
+    "\"adopt\": change to the candidate. Every gate holds, enough benefits are shown, and every cost is tolerated.",
+    "\"adopt if\": the same, where the condition beside it holds.",
+    "\"archive\": keep what you have, and file the idea. A gate fails, too few benefits are shown, or a cost is not tolerated.",
+    "\"not decided\": the evidence does not decide; the last column names what would.",
+    "\"declared\" figures are statements of a backend's makers; they decide nothing.",
+];
 
 pub(super) fn why(report: &Report<'_>) -> Vec<Part> {
     let uses = uses(&report.decisions);
@@ -19,18 +28,18 @@ pub(super) fn why(report: &Report<'_>) -> Vec<Part> {
             "This run was made without a policy, so it has no answer for a use (`ctxbench report --policy all` decides by the built-in policies).".to_owned(),
         )];
     }
-    let mut parts = vec![Text(WORDS.to_owned())];
+    let mut parts = vec![Text(WORDS.to_owned()), List(VERDICTS.map(str::to_owned).into())];
     for found in &uses {
         let Some(first) = found.decisions.first() else {
             continue;
         };
         parts.push(Heading(3, why_title(found.policy)));
         parts.push(Text(format!(
-            "{} Compared with {}; {} of {} benefits needed.",
+            "{} Candidates are compared with {}. A candidate needs at least {} of {} here.",
             first.question,
-            first.baseline,
+            arm_words(&first.baseline),
             first.benefits_needed,
-            first.of_role(RowRole::Benefit).count(),
+            number_of(first.of_role(RowRole::Benefit).count(), "benefit"),
         )));
         parts.push(verdicts(&found.decisions));
         parts.push(rows(&found.decisions));
@@ -180,6 +189,14 @@ mod tests {
     use super::*;
     use crate::decide::RowState;
     use crate::testing;
+
+    #[test]
+    fn every_verdict_of_the_tables_is_explained_above_them() {
+        for verdict in testing::decisions().iter().map(|decision| decision.verdict) {
+            let quoted = format!("\"{}\": ", verdict.name());
+            assert!(VERDICTS.iter().any(|words| words.starts_with(&quoted)), "{quoted}");
+        }
+    }
 
     #[test]
     fn a_cell_does_not_repeat_its_state() {
