@@ -92,6 +92,8 @@ fn compacted(mut svg: String) -> String {
         ("opacity=\"0.3\" stroke=\"currentColor\"", "class=\"h\""),
         ("text-anchor=\"middle\" font-size=\"11\"", "class=\"m\""),
         ("text-anchor=\"end\" font-size=\"11\"", "class=\"e\""),
+        ("font-size=\"11\"", "class=\"s\""),
+        ("font-size=\"13\" font-weight=\"bold\"", "class=\"t\""),
         (" xmlns=\"http://www.w3.org/2000/svg\"", ""),
         ("\">\n", "\">"),
         ("\n</", "</"),
@@ -302,18 +304,19 @@ impl Frame {
         self.bottom - (share * f64::from(self.bottom - self.top)).round() as i32
     }
 
-    /// Draws a line for each tick from top to bottom, with those labels below that do not touch the label before.
+    /// Draws a line for each tick from top to bottom, with those labels below that touch no label of a tick before it.
     pub(super) fn below(&self, area: &Area<'_>, ticks: &[(f64, String)]) -> Result<(), DrawError> {
         let (panel, _) = area.dim_in_pixel();
-        let mut free = 0;
+        let mut written: Vec<(i32, i32)> = Vec::new();
         for (share, label) in ticks {
             let x = self.x(*share);
             line(area, [(x, self.top), (x, self.bottom)], INK.mix(0.13))?;
             let half = width(label, SMALL) / 2 + 1;
             let middle = x.max(half).min(panel as i32 - half);
-            if middle - half >= free {
+            let ends = (middle - half, middle + half);
+            if written.iter().all(|other| ends.0 >= other.1 + 6 || ends.1 + 6 <= other.0) {
                 write(area, label, Side::Middle, (middle, self.bottom + 10), SMALL)?;
-                free = middle + half + 6;
+                written.push(ends);
             }
         }
         Ok(())

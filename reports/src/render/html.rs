@@ -26,7 +26,7 @@ ul { padding-left: 1.2rem; } h1 + p { color: var(--soft); font-size: .9rem; max-
 .use h2 { font-size: 1.1rem; margin: 0; } .use h2 small { font-weight: 400; color: var(--soft); margin-left: .4rem; }
 .use p { margin: .4rem 0 .8rem; } .use p b { font-weight: 600; }
 .legend { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; padding: 0; list-style: none; font-size: .85rem; } .legend svg { vertical-align: -.15em; margin-right: .3rem; }
-svg { color: var(--ink); fill: currentColor; font: 12px sans-serif; dominant-baseline: central; } .g { stroke: currentColor; opacity: .13; } .h { stroke: currentColor; opacity: .3; } .m, .e { text-anchor: middle; font-size: 11px; } .e { text-anchor: end; } polyline { fill: none; } svg a { fill: var(--accent); text-decoration: underline; }
+svg { color: var(--ink); fill: currentColor; font: 12px sans-serif; dominant-baseline: central; } .g { stroke: currentColor; opacity: .13; } .h { stroke: currentColor; opacity: .3; } .m, .e { text-anchor: middle; font-size: 11px; } .s { font-size: 11px; } .t { font-size: 13px; font-weight: bold; } .e { text-anchor: end; } polyline { fill: none; } svg a { fill: var(--accent); text-decoration: underline; }
 figure { display: flex; flex-wrap: wrap; gap: 1rem 1.5rem; margin: 1rem 0; overflow-x: auto; } figure svg, .use svg { flex: none; display: block; }
 figcaption { font-size: .85rem; flex: 0 0 100%; max-width: none; padding-right: max(0px, 100% - 46rem); color: var(--soft); }
 details.page { border-top: 1px solid var(--line); } details.page > summary { padding: .6rem 0; } details.page:last-of-type { border-bottom: 1px solid var(--line); }
@@ -42,6 +42,7 @@ th button::after { content: ' \\21C5'; opacity: .6; } [aria-sort=ascending] butt
 .filter { font: inherit; color: inherit; background: var(--paper); border: 1px solid var(--soft); border-radius: .2rem; padding: .2rem .5rem; margin-top: 1rem; max-width: 100%; }
 .adopt, .adopt-if, .archive, .not-decided { padding: 0 .3rem; border-radius: .2rem; border: 1px solid var(--ink); white-space: nowrap; }
 .adopt { background: var(--ink); color: var(--paper); } .adopt-if { background: var(--faint); } .not-decided { border-style: dashed; font-weight: 400; }
+@media (min-width: 40rem) { .names td:first-child { white-space: nowrap; max-width: none; } }
 @media (max-width: 40rem) {
 .scroll table { width: max-content; } .scroll .matrix { width: auto; } td { max-width: 15rem; }
 .matrix thead { position: absolute; clip-path: inset(50%); } .matrix tr, .matrix td, .matrix tbody th { display: block; max-width: none; }
@@ -213,7 +214,7 @@ impl Page<'_> {
             },
             Part::Table(head, rows) => table(
                 head,
-                rows.len(),
+                class(rows.iter().map(|row| row.first().map_or("", String::as_str))),
                 html! {
                     @for row in rows {
                         tr { @for cell in row { td { (code(cell)) } } }
@@ -222,7 +223,7 @@ impl Page<'_> {
             ),
             Part::Linked(head, rows) => table(
                 head,
-                rows.len(),
+                class(rows.iter().map(|row| row.cells.first().map_or("", |cell| cell.text.as_str()))),
                 html! {
                     @for row in rows {
                         tr id=[Some(&row.anchor).filter(|anchor| !anchor.is_empty())] {
@@ -313,10 +314,10 @@ impl Page<'_> {
 }
 
 /// A table that scrolls beside the page's text.
-fn table(head: &[String], rows: usize, body: Markup) -> Markup {
+fn table(head: &[String], class: String, body: Markup) -> Markup {
     html! {
         div.scroll {
-            table class=[class(rows)] {
+            table class=[Some(class).filter(|class| !class.is_empty())] {
                 thead { tr { @for cell in head { th scope="col" { (shown(cell)) } } } }
                 tbody { (body) }
             }
@@ -324,14 +325,19 @@ fn table(head: &[String], rows: usize, body: Markup) -> Markup {
     }
 }
 
-/// The class of a table that can be sorted, or filtered, too.
-fn class(rows: usize) -> Option<&'static str> {
+/// The classes of a table by its first column: it can be sorted, or filtered, too, and its rows begin with names, which no
+/// line breaks.
+fn class<'a>(first: impl Iterator<Item = &'a str> + Clone) -> String {
     const LONG: usize = 8;
-    match rows {
-        0 | 1 => None,
-        2..LONG => Some("sortable"),
-        _ => Some("sortable filtered"),
+    let mut classes = match first.clone().count() {
+        0 | 1 => Vec::new(),
+        2..LONG => vec!["sortable"],
+        _ => vec!["sortable", "filtered"],
+    };
+    if first.clone().all(|cell| !cell.contains(' ')) {
+        classes.push("names");
     }
+    classes.join(" ")
 }
 
 fn matrix(head: &[String], rows: &[(String, Vec<MatrixCell>)]) -> Markup {
@@ -391,5 +397,17 @@ fn code(text: &str) -> Markup {
         @for (at, piece) in text.split('`').enumerate() {
             @if at % 2 == 1 { code { (shown(piece)) } } @else { (shown(piece)) }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_whose_rows_begin_with_names_does_not_break_them() {
+        assert_eq!(class(["agent/claude-code-write-heavy", "micro/stat"].into_iter()), "sortable names");
+        assert_eq!(class(["a sentence", "micro/stat"].into_iter()), "sortable");
+        assert_eq!(class(["name"; 9].into_iter()), "sortable filtered names");
     }
 }

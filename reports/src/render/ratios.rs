@@ -53,8 +53,14 @@ pub(super) fn ratio_picture(panels: &[RatioPanel]) -> Result<Option<Picture>, Dr
         let (low, high) = row.interval.unwrap_or((row.ratio, row.ratio));
         [low, row.ratio, high].map(|end| end.clamp(ENDS.0, ENDS.1))
     });
+    let ends: Vec<f64> = ends.collect();
+    // An axis that nearly reaches a power of ten ends at it.
+    let far = [0.1, 10.0].into_iter().filter(|power| {
+        let is_near = |end: &f64| (*power < 1.0 && *end <= power * 2.0) || (*power > 1.0 && *end >= power / 2.0);
+        ends.iter().any(is_near)
+    });
     // The line at 1 and one tick beside it are on every axis.
-    let Some(axis) = LogAxis::of(ends.chain([0.8, 2.2])) else {
+    let Some(axis) = LogAxis::of(ends.iter().copied().chain(far).chain([0.8, 2.2])) else {
         return Ok(None);
     };
     let drawn: Result<Vec<Chart>, DrawError> = panels.iter().map(|panel| ratio_panel(panel, &axis)).collect();
@@ -83,8 +89,10 @@ fn ratio_panel(panel: &RatioPanel, axis: &LogAxis) -> Result<Chart, DrawError> {
             let same = [(sides[0], inside[0].1), (sides[1], inside[1].1)];
             area.draw(&Rectangle::new(same, INK.mix(0.09).filled()))?;
         }
-        let ticks = axis.ticks().into_iter();
-        let ticks: Vec<(f64, String)> = ticks.map(|tick| (axis.share(tick), format!("×{tick}"))).collect();
+        let mut ticks = axis.ticks();
+        // The baseline has its label first, then powers of ten.
+        ticks.sort_by_key(|tick| (*tick != 1.0, (tick.log10() - tick.log10().round()).abs() > 1e-9));
+        let ticks: Vec<(f64, String)> = ticks.into_iter().map(|tick| (axis.share(tick), format!("×{tick}"))).collect();
         frame.below(area, &ticks)?;
         let one = frame.x(axis.share(1.0));
         line(area, [(one, TOP - 3), (one, bottom)], INK.mix(0.8))?;
@@ -171,6 +179,17 @@ mod tests {
         let picture = ratio_picture(&[one]).unwrap().unwrap().for_page();
         for text in ["×1.32 ±0.01", "direct 3.3 µs", "time of a call ÷ direct", "href=\"#cell\""] {
             assert!(picture.contains(text), "{text} is not in {picture}");
+        }
+    }
+
+    #[test]
+    fn the_baseline_and_powers_of_ten_have_labels() {
+        for (low, high) in [(0.05, 7.6), (0.05, 25.0), (0.9, 5.6), (0.1, 44.0)] {
+            let rows = [("low", low, None), ("high", high, None)];
+            let picture = ratio_picture(&[panel(&rows)]).unwrap().unwrap().for_page();
+            for label in [Some("×1"), Some("×10"), (low < 0.2).then_some("×0.1")].into_iter().flatten() {
+                assert!(picture.contains(&format!(">{label}<")), "{label} is missing: {picture}");
+            }
         }
     }
 
