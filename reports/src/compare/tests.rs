@@ -176,7 +176,7 @@ fn two_epochs_get_no_verdict() {
         assert!(is_open, "{cell:?}");
     }
     let text = comparison_text(&found);
-    assert!(text.contains(" None of 2 times could be decided: too few epochs"), "{text}");
+    assert!(text.contains(" None of 2 times has a verdict: too few epochs"), "{text}");
 }
 
 #[test]
@@ -325,7 +325,7 @@ fn a_comparison_is_written_for_a_pull_request_and_for_ci() {
     let bad = worse();
     let page = comparison_markdown(&bad);
     assert!(
-        page.starts_with("## ctxbench compare\n\n10 exact counts compared, 2 rose. 2 of 2 times could be decided: 2 worse, 0 better, 0 same."),
+        page.starts_with("## ctxbench compare\n\n10 exact counts compared, 2 rose. 2 of 2 times have a verdict: 2 worse, 0 better, 0 same."),
         "{page}"
     );
     assert!(page.contains("would have been found with a chance of 80 %"));

@@ -58,7 +58,7 @@ fn headline(found: &Compared) -> String {
         others => format!(", {others} as often or less often"),
     };
     let detectable = found.detectable().map_or(String::new(), |ratio| {
-        format!(" A change to ×{ratio:.2} of a cell would have been found with a chance of 80 % (median).")
+        format!(" In the median cell, a change to ×{ratio:.2} would have been found with a chance of 80 %.")
     });
     format!(
         "{busy}{counts} {} {} cells fail more often{others}. {} confirmed claims were lost.{detectable}",
@@ -76,9 +76,9 @@ fn times_words(found: &Compared) -> String {
     let decided = match (all, all - count(Verdict::Undecided)) {
         (0, _) if below > 0 => "No time is long enough to matter.".to_owned(),
         (0, _) => "No time could be compared: the runs have no measured cell in common.".to_owned(),
-        (_, 0) => format!("None of {all} times could be decided{}.", why_undecided(found)),
+        (_, 0) => format!("None of {all} times has a verdict{}.", why_undecided(found)),
         (all, decided) => format!(
-            "{decided} of {all} times could be decided: {} worse, {} better, {} same.",
+            "{decided} of {all} times have a verdict: {} worse, {} better, {} same.",
             count(Verdict::Worse),
             count(Verdict::Better),
             count(Verdict::Same)
