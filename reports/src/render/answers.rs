@@ -56,7 +56,9 @@ impl Use<'_> {
         let mut answers = overview.uses.iter();
         let answer = answers.find(|answer| answer.policy == self.policy)?;
         // The confidence stands beside the title.
-        let text = answer.lines(COLUMNS, LINES + answer.lines_of_facts()).join(" ");
+        let most = LINES + answer.lines_of_facts();
+        let text = fitted(|lines| answer.lines(COLUMNS, lines).join(" "), most);
+        let text = text.unwrap_or_else(|| answer.headline());
         let rest = text.strip_prefix(&answer.headline()).unwrap_or_default();
         let rest = match answer.command.is_empty() {
             true => rest.to_owned(),
@@ -72,6 +74,12 @@ impl Use<'_> {
             panel,
         })
     }
+}
+
+/// The text of the most lines that has at most [`MOST_WORDS`] words; fewer lines have fewer of the least needed sentences.
+fn fitted(text: impl Fn(usize) -> String, most: usize) -> Option<String> {
+    let mut texts = (1..=most).rev().map(text);
+    texts.find(|text| text.split_whitespace().count() <= MOST_WORDS)
 }
 
 /// Whole sentences of at most [`MOST_WORDS`] words together; the page Why has the others. Only a first sentence that is
@@ -124,6 +132,13 @@ mod tests {
             let advice = &block.sentences[0];
             assert!(!advice.contains(&block.confidence) || block.confidence == "not decided", "{advice}");
         }
+    }
+
+    #[test]
+    fn an_answer_with_too_many_words_loses_lines_and_not_all_of_them() {
+        let text = |lines: usize| "word ".repeat(25 * lines);
+        assert_eq!(fitted(text, 5).unwrap().split_whitespace().count(), 50);
+        assert_eq!(fitted(|_| "word ".repeat(MOST_WORDS + 1), 5), None);
     }
 
     #[test]

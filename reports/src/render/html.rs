@@ -207,7 +207,7 @@ impl Page<'_> {
             Part::Heading(1, title) => html! { h1 { (shown(title)) } },
             Part::Heading(2, title) => html! { h2 id=(anchor(title)) { (shown(title)) } },
             Part::Heading(_, title) => html! { h3 id=(anchor(title)) { (shown(title)) } },
-            Part::Text(text) => html! { p { (code(text)) } },
+            Part::Text(text) => html! { p { (code(&Provenance::unbroken(text))) } },
             Part::List(items) => html! { ul { @for item in items { li { (code(item)) } } } },
             Part::Files(files) => html! {
                 ul { @for (words, path) in files { li { a href=(path) { (words) } } } }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::answers::{Use, first_words, uses};
+use super::answers::{Use, arm_title, first_words, uses};
 use super::bill::bill;
 use super::cells_page::cells;
 use super::claims::claims;
@@ -23,7 +23,6 @@ use super::shell::shell;
 use super::stems;
 use super::tasks::tasks;
 use super::why::why;
-use crate::decide::arm_words;
 use crate::measure::MODEL_ARMS;
 use crate::provenance::Provenance;
 use crate::summary::{Cost, is_simulated};
@@ -127,7 +126,7 @@ pub(super) fn pictured<'a>(report: &'a Report<'_>) -> Vec<Vec<&'a crate::decide:
 
 /// The arms and candidates, each with its description.
 fn legend(report: &Report<'_>, uses: &[Use<'_>]) -> Part {
-    const WORDS: usize = 12;
+    const WORDS: usize = 14;
     const MOST_NAMES: usize = 14;
     let candidates = uses.iter().flat_map(|answer| &answer.decisions);
     let mut names = vec![report.summary.baseline.as_str()];
@@ -149,9 +148,10 @@ fn legend(report: &Report<'_>, uses: &[Use<'_>]) -> Part {
         };
         // The page on the method has the whole sentence.
         let clause = summary.split([';', ':', ',', '.']).next().unwrap_or(summary);
-        let mut words = first_words(clause, WORDS);
-        if arm_words(name) != name && name != report.summary.baseline {
-            words += &format!("; {name} in tables, for the server of this run");
+        // The title of a plain directory says what it is.
+        let mut words = first_words(clause.strip_prefix("a plain directory ").unwrap_or(clause), WORDS);
+        if arm_title(name) != name {
+            words += &format!("; in tables: {name}");
         }
         (name.to_owned(), words)
     });

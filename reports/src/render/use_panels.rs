@@ -18,7 +18,7 @@ const MOST_ROWS: usize = 3;
 /// Pixels of a candidate's name, of a line of text under it, of a scale, and between two candidates.
 const NAME: i32 = 18;
 const LINE: i32 = 14;
-const SCALE: i32 = 13;
+const SCALE: i32 = 15;
 const GAP: i32 = 10;
 /// The ends of the scale; figures beyond them are drawn at the end.
 const ENDS: (f64, f64) = (-2.0, 2.0);
@@ -236,7 +236,7 @@ fn candidate(
         let text = RowText::of(first);
         text.write(area, y)?;
         y += text.height();
-        let (above, below, middle) = (y + 2, y + SCALE, y + SCALE / 2 + 1);
+        let (above, below, middle) = (y + 4, y + SCALE, y + SCALE / 2 + 2);
         // What is tolerated, the baseline, and the other bound.
         if role == RowRole::Cost {
             let tolerated = [(x(0.0), above), (x(1.0), below)];

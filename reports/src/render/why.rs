@@ -88,7 +88,7 @@ fn verdicts(decisions: &[&Decision]) -> Part {
 
 /// The criteria, each with the figures of all candidates.
 fn rows(decisions: &[&Decision]) -> Part {
-    let mut head = columns("part | criterion | asked");
+    let mut head = columns("part | criterion | bound");
     let baseline = decisions.first().map_or("", |decision| decision.baseline.as_str());
     head.push(baseline.to_owned());
     head.extend(decisions.iter().map(|decision| decision.candidate.clone()));
@@ -97,10 +97,16 @@ fn rows(decisions: &[&Decision]) -> Part {
     for row in decisions.iter().flat_map(|decision| &decision.rows) {
         let is_known = titles.iter().any(|(known, _)| is_same(known, row));
         if !is_known {
-            titles.push((row, row.bound.words()));
+            titles.push((
+                row,
+                match row.role {
+                    RowRole::Listed => "–".to_owned(),
+                    _ => row.bound_words(),
+                },
+            ));
         }
     }
-    let rows = titles.into_iter().map(|(criterion, asked)| {
+    let rows = titles.into_iter().map(|(criterion, bound)| {
         let of_all = decisions.iter().map(|decision| {
             let mut rows = decision.rows.iter();
             rows.find(|row| is_same(criterion, row))
@@ -110,7 +116,7 @@ fn rows(decisions: &[&Decision]) -> Part {
         let mut cells = vec![
             Linked::plain(criterion.role.name()),
             Linked::plain(criterion.title.clone()),
-            Linked::plain(asked),
+            Linked::plain(bound),
             Linked::plain(base.map_or("–".to_owned(), |row| row.baseline.clone())),
         ];
         cells.extend(of_all.iter().map(|row| match row {

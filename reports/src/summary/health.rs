@@ -129,12 +129,10 @@ impl Health {
         let identical = median(&mut shown).map(difference);
         let shown = match (self.smallest_shown.map(difference), identical) {
             (Some(shown), Some(identical)) => {
-                format!(
-                    "The median cell shows differences from {shown} on for a candidate, from {identical} on for identical arms"
-                )
+                format!("The median cell can show a difference of {shown} (between identical arms: {identical})")
             }
             (None, Some(identical)) => {
-                format!("The median cell shows differences from {identical} on")
+                format!("The median cell can show a difference of {identical}")
             }
             _ => "Which difference the median cell can show is unknown".to_owned(),
         };

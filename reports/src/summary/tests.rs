@@ -88,7 +88,7 @@ fn precision_is_said_in_one_sentence_from_the_run() {
     health.smallest_shown = Some(1.167);
     assert_eq!(
         health.identical_arms(),
-        "Two identical arms came out 0.3 % apart in the median cell, 1.1 % in the worst (micro/read, hot). The median cell shows differences from 16.7 % on for a candidate, from 1.5 % on for identical arms"
+        "Two identical arms came out 0.3 % apart in the median cell, 1.1 % in the worst (micro/read, hot). The median cell can show a difference of 16.7 % (between identical arms: 1.5 %)"
     );
     health.aa_called_different = 1;
     let called = health.identical_arms();
