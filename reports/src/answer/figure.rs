@@ -6,6 +6,7 @@ use stats::SeriesKey;
 
 use crate::decide::{Decision, Row, RowEffect, amount, digits};
 use crate::evidence::RunEvidence;
+use crate::measure::spread;
 use crate::summary::{MAKESPAN, is_simulated};
 use crate::text::{interval_words, lower, time};
 
@@ -201,21 +202,5 @@ fn with_interval(effect: &RowEffect, unit: &str) -> String {
     if unit == "ratio" {
         return ratio_words(effect.value, effect.low, effect.high);
     }
-    let percent = match unit.contains("share") {
-        true => 100.0,
-        false => 1.0,
-    };
-    // The interval stands behind the number, before the words of the unit.
-    let number = match percent > 1.0 {
-        true => value.split_inclusive(' ').take(2).collect::<String>(),
-        false => value.split(' ').next().unwrap_or_default().to_owned(),
-    };
-    let number = number.trim_end();
-    let figure = number.trim_end_matches(" %");
-    let ends = interval_words(figure, &digits(effect.low * percent), &digits(effect.high * percent));
-    let rest = value[number.len()..].trim_start();
-    match rest.is_empty() {
-        true => format!("{number}{ends}"),
-        false => format!("{number}{ends} {rest}"),
-    }
+    spread(effect.value, (effect.low, effect.high), unit)
 }

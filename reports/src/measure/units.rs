@@ -14,11 +14,16 @@ pub(crate) fn range_words((low, high): (f64, f64)) -> String {
 
 /// An amount with its interval, if it has one.
 pub(crate) fn spread(value: f64, (low, high): (f64, f64), unit: &str) -> String {
-    let [value, from, to] = [value, low, high].map(|end| amount(end, unit));
-    match low.is_finite() && high.is_finite() {
-        true => format!("{value}{}", interval_words(&value, &from, &to)),
-        false => value,
+    let words = amount(value, unit);
+    if !(low.is_finite() && high.is_finite()) {
+        return words;
     }
+    let percent = if unit.contains("share") { 100.0 } else { 1.0 };
+    let [figure, low, high] = [value, low, high].map(|end| digits(end * percent));
+    // The interval stands behind the number and its sign of percent, before the words of the unit.
+    let number = words.find(' ').unwrap_or(words.len());
+    let at = if words[number..].starts_with(" %") { number + " %".len() } else { number };
+    format!("{}{}{}", &words[..at], interval_words(&figure, &low, &high), &words[at..])
 }
 
 /// An amount with its unit.
@@ -86,7 +91,10 @@ mod tests {
 
     #[test]
     fn a_spread_has_an_interval_only_if_its_ends_can_be_told_from_the_figure() {
-        assert_eq!(spread(0.02871, (0.0287, 0.0288), "ratio"), "×0.0287 [×0.0287, ×0.0288]");
+        assert_eq!(spread(0.02871, (0.0287, 0.0288), "ratio"), "×0.0287 [0.0287, 0.0288]");
+        assert_eq!(spread(109.0, (80.6, 149.0), "ms more"), "109 [80.6, 149] ms more");
+        assert_eq!(spread(0.0, (0.0, 0.05), "share of kills"), "0 % [0, 5] of kills");
+        assert_eq!(spread(53.8, (50.0, 60.0), "percent saved"), "53.8 % [50, 60] saved");
         assert_eq!(spread(0.01451, (0.014_49, 0.014_53), "ratio"), "×0.0145");
         assert_eq!(spread(5.1, (5.1, 5.1), "ms"), "5.1 ms");
         assert_eq!(spread(5.1, (5.1, f64::INFINITY), "ms"), "5.1 ms");

@@ -291,7 +291,11 @@ pub fn decisions_text(overview: &Overview, decisions: &[Decision]) -> String {
     let mut text = paragraph("", "", &decision.question);
     text += &format!("candidate: {}\n\n", terminal_cell(&decision.candidate));
     text.extend(decision.rows.iter().map(row_lines));
-    text += &format!("\nverdict: {}\n", decision.verdict.name());
+    let meaning = match decision.verdict {
+        PolicyVerdict::Archive => " (keep what you have, and file the idea)",
+        _ => "",
+    };
+    text += &format!("\nverdict: {}{meaning}\n", decision.verdict.name());
     let below = "    ";
     text += &paragraph("  because: ", below, &decision.why);
     for condition in &decision.conditions {
@@ -423,6 +427,14 @@ mod tests {
         insta::assert_snapshot!(decisions_text(&overview(), &decisions));
         let record = decision_record(&decisions, &[&testing::run()]);
         insta::assert_snapshot!("record", record);
+    }
+
+    #[test]
+    fn a_terminal_says_what_archive_means() {
+        let mut decision = testing::decisions().remove(0);
+        decision.verdict = PolicyVerdict::Archive;
+        let text = decisions_text(&overview(), &[decision]);
+        assert!(text.contains("verdict: archive (keep what you have, and file the idea)\n"), "{text}");
     }
 
     #[test]
