@@ -298,7 +298,8 @@ fn planned_workload(
         not_replayed: script.not_replayed.clone(),
         commands: script.commands.clone(),
         result_tokens: result_tokens.get(&workload.name).copied(),
-        session_ms: (!turns.is_empty()).then(|| turns.iter().sum()),
+        // All turns of a recording without times are 0 long.
+        session_ms: Some(turns.iter().sum()).filter(|ms| *ms > 0),
         turns: (!turns.is_empty()).then_some(turns.len() as u64),
     }
 }

@@ -65,6 +65,8 @@ fn a_recorded_session_is_answered_in_one_command() {
             "By these sessions alone, sqlite against direct:",
         ],
     );
+    // The recording has no times, and the sessions are no workloads of `run`.
+    assert!(!shown.contains("inf") && !shown.contains("run --workload agent/session"), "{shown}");
     let runs: Vec<_> = fs::read_dir(&results).unwrap().collect();
     assert_eq!(runs.len(), 1, "{runs:?}");
     let run = runs.into_iter().next().unwrap().unwrap().path();

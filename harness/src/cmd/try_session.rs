@@ -55,7 +55,9 @@ const POLICIES: [(&str, &str); 2] =
 ///
 /// Finds the format of each session, counts its tokens and dollars, replays its file operations on a plain directory
 /// and on the `sqlite` store, measures git there, and kills the store's daemon. Then decides whether the files and the large
-/// results of these sessions should be kept elsewhere. No text of a session gets into the results: contents and names are replaced by filler of the same size.
+/// results of these sessions should be kept elsewhere. Other stores are left out: 60 kills and 60 power cuts of each would
+/// take longer than a minute and a half in all.
+/// No text of a session gets into the results: contents and names are replaced by filler of the same size.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench try ~/.claude/projects/my-project/session.jsonl
@@ -80,7 +82,7 @@ pub struct TrySession {
     no_replay: bool,
     /// Seconds that the replay may take, with git and single reads from 30 s on. Probes, kills and power cuts follow, and
     /// take about 15 s more.
-    #[arg(long, value_name = "SECONDS", default_value_t = 45.0, value_parser = super::run::positive)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = super::run::positive)]
     budget: f64,
     /// Directory in which the command creates a directory with the results.
     #[arg(long, value_name = "DIR", default_value = "results")]
@@ -316,6 +318,8 @@ impl TrySession {
         ];
         let parsed = RunOptions::try_parse_from(words).context("making the options of the run")?;
         let mut options = parsed.options;
+        // Paths of sessions name their users.
+        options.command = Some(format!("ctxbench try SESSION --budget {}", self.budget));
         // Rows on kills and power cuts read only candidates.
         let candidates = BACKENDS.into_iter().filter(|name| *name != BASELINE);
         options.crashed = Some(candidates.map(str::to_owned).collect());
@@ -721,7 +725,7 @@ mod tests {
         };
         assert_eq!(sections(5.0), ["/x/session.toml"]);
         let expected = ["/x/session.toml", "program/git", "micro/read-1k"];
-        assert_eq!(sections(45.0), expected);
+        assert_eq!(sections(60.0), expected);
     }
 
     fn tried_files(files: &[&Path]) -> Vec<Tried> {

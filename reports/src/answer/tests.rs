@@ -322,6 +322,22 @@ fn a_busy_run_leaves_a_tail_open_and_blames_the_machine() {
 }
 
 #[test]
+fn sessions_of_the_user_are_measured_longer_by_their_own_command() {
+    let mut run = good();
+    run.plan.command = "ctxbench try SESSION --budget 60".to_owned();
+    // Three epochs that differ leave the bound in the interval.
+    let row = "\n[[cost]]\ntitle = \"Time of a read\"\nmeasure.latency = { workload = \"micro/read\", state = \"hot\", metric = \"read\" }\nunit = \"ratio\"\nat_most = BOUND\n";
+    let ratio = overview_by(&format!("{POLICY}{}", row.replace("BOUND", "1000")), &run).calls.rows[0].cells[0].ratio;
+    let text = format!("{POLICY}{}", row.replace("BOUND", &ratio.unwrap().to_string()));
+    let answer = overview_by(&text, &run).uses.remove(0);
+    assert_eq!(answer.kind, AdviceKind::NotDecided, "{}", answer.advice);
+    assert_eq!(answer.command, "ctxbench try SESSION --budget 120");
+    run.plan.command = "ctxbench run --suite default".to_owned();
+    let answer = overview_by(&text, &run).uses.remove(0);
+    assert!(answer.command.starts_with("ctxbench run --workload micro/read"), "{}", answer.command);
+}
+
+#[test]
 fn a_use_whose_figures_are_open_does_not_lack_evidence() {
     let row = "\n[[gate]]\ntitle = \"Few kills\"\nmeasure.durability = { loss = \"killed-daemon\" }\nunit = \"share\"\nat_most = 0.05\n";
     let answer = overview_by(&format!("{POLICY}{row}"), &good()).uses.remove(0);

@@ -13,6 +13,8 @@ use crate::text::lower;
 
 /// Figures of a kind in an answer.
 const FIGURES: usize = 3;
+/// The beginning of the command that measures sessions of the user. Its workloads are files in a run's directory.
+const TRY: &str = "ctxbench try ";
 /// Epochs of a command that measures an open cell longer: more than a default run has.
 const EPOCHS: u32 = 20;
 
@@ -433,6 +435,7 @@ fn obstacle(best: &Decision, is_busy: bool) -> (String, String) {
         RowState::Void => ("the comparison is void".to_owned(), format!("{candidate}: “{title}” is {}", row.candidate)),
         _ if row.gap.is_some() => (format!("too few kills of {candidate} for “{title}”"), row.candidate.clone()),
         _ if is_busy => ("the machine was busy".to_owned(), String::new()),
+        _ if row.effect.is_none() => (format!("“{title}” of {candidate} is not known"), row.candidate.clone()),
         _ if row.effect.is_some_and(|effect| effect.high.is_infinite()) => {
             (format!("too few undisturbed epochs for “{title}” of {candidate}"), String::new())
         }
@@ -496,15 +499,25 @@ fn needs(shown: &[&Row]) -> Vec<String> {
 
 /// The command that would decide: the one that makes missing evidence, or one that measures the open cell longer.
 fn command(best: &Decision, runs: &[RunEvidence<'_>]) -> String {
-    if let Some(remedy) = remedies(std::slice::from_ref(best)).into_iter().next() {
-        return remedy.command;
-    }
+    let remedy = remedies(std::slice::from_ref(best)).into_iter().next();
     let Some(first) = runs.first() else {
-        return String::new();
+        return remedy.map(|remedy| remedy.command).unwrap_or_default();
     };
     let plan = &first.run.plan;
+    let is_try = plan.command.starts_with(TRY);
+    if let Some(remedy) = remedy {
+        let sessions = plan.workloads.iter().filter(|workload| workload.file.is_some());
+        let mut names = sessions.map(|workload| format!("--workload {}", workload.name));
+        return match is_try && names.any(|name| remedy.command.contains(&name)) {
+            true => longer(&plan.command),
+            false => remedy.command,
+        };
+    }
     if first.summary.health.is_busy {
         return plan.command.clone();
+    }
+    if is_try {
+        return longer(&plan.command);
     }
     let open = [RowRole::Gate, RowRole::Benefit, RowRole::Cost];
     let mut open = open.into_iter().flat_map(|role| rows(best, role, &OPEN));
@@ -519,4 +532,16 @@ fn command(best: &Decision, runs: &[RunEvidence<'_>]) -> String {
         }
         None => plan.command.clone(),
     }
+}
+
+/// The command of sessions, with twice its budget.
+fn longer(command: &str) -> String {
+    let mut words: Vec<String> = command.split(' ').map(str::to_owned).collect();
+    let budget = words.iter().position(|word| word == "--budget").and_then(|at| words.get_mut(at + 1));
+    if let Some(budget) = budget
+        && let Ok(seconds) = budget.parse::<f64>()
+    {
+        *budget = format!("{}", 2.0 * seconds);
+    }
+    words.join(" ")
 }

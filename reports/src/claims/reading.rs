@@ -26,7 +26,7 @@ fn without(found: Found) -> Finding {
         Found::Missing(gap) => return Finding::Missing(format!("this run has no {}", gap.what)),
         Found::Value(reading) => (reading.words, false),
         Found::NotOffered(words) | Found::Failed(words) => (words, true),
-        Found::Void(words) => (words, false),
+        Found::Void(words) | Found::Unknown(words) => (words, false),
     };
     Finding::Open { words, is_final }
 }

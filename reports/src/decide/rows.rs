@@ -363,7 +363,7 @@ pub(super) fn listed(evidence: &Evidence<'_>, row: &ListedRow, candidate: &str, 
     let words = |found: Found| match found {
         Found::Value(reading) => (provenance.marked(&reading.words), reading.source),
         Found::Missing(gap) => (format!("no evidence: {}", gap.what), String::new()),
-        Found::NotOffered(why) | Found::Failed(why) | Found::Void(why) => (why, String::new()),
+        Found::NotOffered(why) | Found::Unknown(why) | Found::Failed(why) | Found::Void(why) => (why, String::new()),
     };
     let (found, source) = words(of_candidate);
     let baseline = words(of_baseline).0;
@@ -438,6 +438,7 @@ pub(super) fn without(role: RowRole, title: &str, bound: Bound, found: Found) ->
         // A benefit or a gate that the candidate cannot offer is not met. A cost that was not measured is not
         // tolerated.
         Found::NotOffered(why) if role == RowRole::Cost => (RowState::Open, why),
+        Found::Unknown(why) => (RowState::Open, why),
         Found::NotOffered(why) => {
             let words = format!("not offered: {why}");
             return Row { is_not_offered: true, ..bare(role, title, bound, RowState::Unmet, words) };

@@ -46,7 +46,9 @@ pub(super) fn test(evidence: &Evidence<'_>, policy: &Policy, candidate: &str) ->
                 (stands, found)
             }
             Err(Found::Missing(gap)) => (Stands::Open, format!("no evidence: {}", gap.what)),
-            Err(Found::NotOffered(why) | Found::Failed(why) | Found::Void(why)) => (Stands::Open, why),
+            Err(Found::NotOffered(why) | Found::Unknown(why) | Found::Failed(why) | Found::Void(why)) => {
+                (Stands::Open, why)
+            }
             // Values are not errors.
             Err(Found::Value(reading)) => (Stands::Open, reading.words),
         };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rundir::{PlannedWorkload, SAMPLES};
+use rundir::{Outcome, PlannedWorkload, SAMPLES, Sample};
 use serde::Deserialize;
 use stats::{Comparison, Interval, SeriesKey, compare_arms};
 
@@ -36,6 +36,12 @@ impl Latency {
     /// The workload, with the cache state and the metric.
     pub(super) fn cell(&self) -> (&str, Option<(&str, &str)>) {
         (&self.workload, Some((&self.state, &self.metric)))
+    }
+
+    /// Whether a pass has a time of it, disturbed or not.
+    fn is_timed_in(&self, pass: &Sample) -> bool {
+        let has_metric = self.metric == MAKESPAN || pass.calls.contains_key(&self.metric);
+        has_metric && !pass.warm_up && pass.outcome == Outcome::Ok && pass.state == self.state
     }
 }
 
@@ -106,7 +112,7 @@ impl<'a> Evidence<'a> {
         });
         match most_precise(readings.collect()) {
             Some((_, reading)) => Found::Value(reading),
-            None => run_gap(&latency.workload, &[arm], not_measured(latency, arm)),
+            None => self.without_time(latency, &[arm], not_measured(latency, arm)),
         }
     }
 
@@ -127,6 +133,32 @@ impl<'a> Evidence<'a> {
         }
     }
 
+    /// Whether an arm was timed in a workload, and no run knows how long a session of it is.
+    fn has_no_turns(&self, latency: &Latency, arm: &str) -> bool {
+        let mut timed = self.runs.iter().filter(|run| cell(run, latency, arm).is_some()).peekable();
+        let has_turns =
+            |run: &RunEvidence<'_>| run.run.plan.workload(&latency.workload).and_then(recorded_ns).is_some();
+        timed.peek().is_some() && !timed.any(has_turns)
+    }
+
+    /// Passes that give no time are unknown; without them, the evidence is missing.
+    fn without_time(&self, latency: &Latency, arms: &[&str], what: String) -> Found {
+        let is_tried = |run: &RunEvidence<'_>| {
+            run.run.plan.compares(&latency.workload, &latency.state)
+                && arms.iter().all(|arm| run.passes(&latency.workload, arm).any(|pass| latency.is_timed_in(pass)))
+        };
+        match self.runs.iter().any(is_tried) {
+            true => Found::Unknown(format!(
+                "measured, but in no round was {} of {} ({}) undisturbed on {}",
+                latency.metric,
+                latency.workload,
+                latency.state,
+                arms.join(" and ")
+            )),
+            false => run_gap(&latency.workload, arms, what),
+        }
+    }
+
     /// The time that one call in a hundred takes or exceeds, in milliseconds. It has no interval; on a busy machine it may
     /// have been any time.
     pub(super) fn tail(&self, latency: &Latency, arm: &str) -> Found {
@@ -140,13 +172,15 @@ impl<'a> Evidence<'a> {
                 false => exact,
             })
         });
-        match pooled(readings.collect()) {
-            Some(reading) => Found::Value(reading),
-            None => {
-                let what = format!("the 99th percentile of {}", not_measured(latency, arm));
-                run_gap(&latency.workload, &[arm], what)
-            }
+        if let Some(reading) = pooled(readings.collect()) {
+            return Found::Value(reading);
         }
+        if self.runs.iter().any(|run| cell(run, latency, arm).is_some()) {
+            let words = "measured, but too few calls ran without other work beside them for a 99th percentile";
+            return Found::Unknown(words.to_owned());
+        }
+        let what = format!("the 99th percentile of {}", not_measured(latency, arm));
+        self.without_time(latency, &[arm], what)
     }
 
     /// The summed time of steps, in milliseconds.
@@ -224,7 +258,11 @@ impl<'a> Evidence<'a> {
         let readings = all.iter().map(|(epochs, figure)| (*epochs, figure.reading.clone()));
         match most_precise(readings.collect()) {
             Some((at, reading)) => Ok(Figure { reading, ..all.swap_remove(at).1 }),
-            None => Err(run_gap(&latency.workload, &[arm, baseline], not_measured(latency, arm))),
+            None if scale == Scale::SessionShare && self.has_no_turns(latency, arm) => Err(Found::Unknown(format!(
+                "measured, but {} has no recorded turns, of which its time could be a share",
+                latency.workload
+            ))),
+            None => Err(self.without_time(latency, &[arm, baseline], not_measured(latency, arm))),
         }
     }
 }
@@ -251,7 +289,7 @@ fn timed(run: &RunEvidence<'_>, latency: &Latency, scale: Scale, arm: &str, base
             Scale::Saved => saved(ratio),
             Scale::More => added(ratio) / 1e6,
             Scale::Fewer => -added(ratio) / 1e6,
-            Scale::SessionShare => added(ratio) * of_pass / (workload.session_ms? as f64 * 1e6),
+            Scale::SessionShare => added(ratio) * of_pass / recorded_ns(workload)?.0,
             Scale::TurnShare => added(ratio) * of_pass / session_ns(workload),
             Scale::Own => return None,
         })
@@ -269,9 +307,14 @@ fn timed(run: &RunEvidence<'_>, latency: &Latency, scale: Scale, arm: &str, base
     if let Some(why) = withheld {
         words += &format!("; no verdict: {why}");
     }
+    let mut provenance = Provenance::of_arm(arm);
+    if let (Scale::SessionShare, Some((_, Some(turns)))) = (scale, recorded_ns(workload)) {
+        words += &format!("; the recording has no times: {turns} turns of {} are assumed", time(TURN_NS));
+        provenance = provenance.max(Provenance::Arithmetic);
+    }
     let epochs = interval.map_or(0, |_| candidate.epochs.min(base.epochs));
     let timed = Figure {
-        reading: Reading { value, low, high, words, source: source(latency), provenance: Provenance::of_arm(arm) },
+        reading: Reading { value, low, high, words, source: source(latency), provenance },
         baseline: cell_words(base),
         added_ns: Some(added(ratio) / calls_of_pass),
         session: session(workload, candidate.typical_ns * of_pass),
@@ -303,7 +346,17 @@ fn cell<'a>(run: &RunEvidence<'a>, latency: &Latency, arm: &str) -> Option<&'a C
 
 /// The duration of a workload's turns, in nanoseconds: the recorded ones, or one turn.
 fn session_ns(workload: &PlannedWorkload) -> f64 {
-    workload.session_ms.map_or(TURN_NS, |ms| ms as f64 * 1e6)
+    recorded_ns(workload).map_or(TURN_NS, |(ns, _)| ns)
+}
+
+/// The duration of a recorded session in nanoseconds; that of as many typical turns if the recording has no times, with their
+/// number. `None` for other workloads.
+fn recorded_ns(workload: &PlannedWorkload) -> Option<(f64, Option<u64>)> {
+    let recorded = workload.session_ms.filter(|ms| *ms > 0);
+    match recorded {
+        Some(ms) => Some((ms as f64 * 1e6, None)),
+        None => workload.turns.map(|turns| (turns as f64 * TURN_NS, Some(turns))),
+    }
 }
 
 fn session(workload: &PlannedWorkload, waited_ns: f64) -> Option<String> {

@@ -94,6 +94,8 @@ pub(crate) enum Found {
     Value(Reading),
     /// No run measured it.
     Missing(Gap),
+    /// Runs measured it, but their passes bound no figure, with the reason.
+    Unknown(String),
     /// The candidate does not offer the measured property, with the reason.
     NotOffered(String),
     /// A pass of the candidate failed in a workload that the measure reads.

@@ -319,8 +319,8 @@ pub fn decisions_text(overview: &Overview, decisions: &[Decision]) -> String {
     text
 }
 
-/// Of a decision that lacks evidence: what the cells of these workloads say, and which rows are open. `None` if it is decided,
-/// or these workloads have no figure in it.
+/// Of a decision that lacks evidence: what the cells of these workloads say, which rows were measured and are open, and which no
+/// pass measured. `None` if it is decided, or these workloads have no figure in it.
 pub fn partial_answer(decision: &Decision, workloads: &[String]) -> Option<String> {
     const SHOWN: usize = 4;
     if decision.verdict != PolicyVerdict::NotDecided {
@@ -336,23 +336,28 @@ pub fn partial_answer(decision: &Decision, workloads: &[String]) -> Option<Strin
         format!("{title} {}, {}: {state}", row.figure(), row.bound_words())
     });
     let own: Vec<String> = own.collect();
-    let open = [RowState::Missing, RowState::Open, RowState::Void];
-    let open = decision.rows.iter().filter(|row| open.contains(&row.state));
-    let open: Vec<&str> = open.map(|row| row.title.as_str()).collect();
-    if own.is_empty() || open.is_empty() {
+    let listed = |title: &str, states: &[RowState]| {
+        let rows = decision.rows.iter().filter(|row| states.contains(&row.state));
+        let titles: Vec<&str> = rows.map(|row| row.title.as_str()).collect();
+        let more = match titles.len().saturating_sub(SHOWN) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let shown = titles.iter().take(SHOWN).copied().collect::<Vec<_>>().join(", ");
+        (!titles.is_empty()).then(|| format!(" {title}: {shown}{more}."))
+    };
+    let open = listed("Measured, but open", &[RowState::Open, RowState::Void]);
+    let missing = listed("Not measured", &[RowState::Missing]);
+    if own.is_empty() || (open.is_none() && missing.is_none()) {
         return None;
     }
-    let more = match open.len().saturating_sub(SHOWN) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let shown = &open[..open.len().min(SHOWN)];
     let text = format!(
-        "By these sessions alone, {} against {}: {}. Open: {}{more}. `ctxbench run` measures them.",
+        "By these sessions alone, {} against {}: {}.{}{}",
         decision.candidate,
         decision.baseline,
         own.join("; "),
-        shown.join(", ")
+        open.unwrap_or_default(),
+        missing.unwrap_or_default()
     );
     Some(paragraph("", "", &text))
 }

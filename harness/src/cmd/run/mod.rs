@@ -152,6 +152,9 @@ pub struct Options {
     /// The only stores whose daemons are killed and whose power is cut; `None` for all.
     #[arg(skip)]
     pub crashed: Option<Vec<String>>,
+    /// The command line that plans the same run, if these options do not state it.
+    #[arg(skip)]
+    pub command: Option<String>,
     #[command(flatten)]
     pub prices: PriceList,
     #[command(flatten, next_help_heading = "Files that a language model generates")]

@@ -51,6 +51,9 @@ impl Options {
 
     /// The command line that plans the same run.
     pub(super) fn command(&self, seed: u64, call_timeout: f64) -> String {
+        if let Some(command) = &self.command {
+            return command.clone();
+        }
         let mut words = vec!["ctxbench run".to_owned(), format!("--suite {}", self.suite)];
         words.extend(self.workload.iter().map(|name| format!("--workload {name}")));
         for state in &self.state {

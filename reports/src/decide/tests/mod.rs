@@ -19,12 +19,15 @@ use super::rows::RowEffect;
 use super::sources::Stands;
 use super::verdict::PolicyVerdict::{Adopt, AdoptIf, Archive, NotDecided};
 use super::*;
+use crate::answer::Overview;
 use crate::context::contexts;
 use crate::evidence::RunEvidence;
 use crate::prices::Prices;
 use crate::provenance::Provenance;
+use crate::render::partial_answer;
 use crate::summary::summarise;
 use crate::testing;
+use crate::text::lower;
 
 /// The decisions of a policy's text on a run.
 fn decisions_of_text(text: &str, run: &Run) -> Vec<Decision> {
@@ -911,6 +914,80 @@ fn a_row_of_kills_is_kept_only_by_enough_of_them() {
     let found = of("cron-controller", &run, "view-vsm");
     let command = &row(&found, title).gap.as_ref().unwrap().command;
     assert_eq!(command, "ctxbench run --backend view-vsm");
+}
+
+/// A row, why its figure is unknown although passes measured it, and the change that makes it so.
+type UnknownFigure = (&'static str, &'static str, fn(&mut Run));
+
+const UNKNOWN_FIGURES: [UnknownFigure; 4] = [
+    ("Time of git's daily steps", "in no round", |run| {
+        // Each round has a disturbed pass, of one arm or of the other.
+        for (arm, disturbed) in [("sqlite", 0), ("direct", 1)] {
+            let passes = testing::passes(run, "program/git", arm);
+            let passes = passes.filter(|pass| pass.round % 2 == disturbed);
+            passes.for_each(|pass| pass.load.busy = Some("other work".to_owned()));
+        }
+    }),
+    ("Time to clone, add and remove a repository", "in no round", |run| {
+        let passes = testing::passes(run, "program/git", "sqlite");
+        passes.for_each(|pass| pass.load.busy = Some("other work".to_owned()));
+    }),
+    ("99th percentile of first reads", "too few calls", |run| {
+        let cells = run.cells.iter_mut().filter(|cell| cell.workload == "micro/read-1k");
+        cells.for_each(|cell| cell.latencies.clear());
+    }),
+    ("Waiting for files in a recorded session", "no recorded turns", |run| {
+        evidence::set_session(run, "agent/claude-code-write-heavy", None);
+        run.plan.workloads.iter_mut().for_each(|planned| planned.turns = None);
+    }),
+];
+
+#[test]
+fn a_figure_that_measured_passes_do_not_bound_is_open_and_never_missing() {
+    for (title, why, change) in UNKNOWN_FIGURES {
+        let mut run = coding();
+        // The run as a whole was quiet.
+        run.plan.limits.busy_share = 1.0;
+        change(&mut run);
+        let found = of("coding-agent", &run, "sqlite");
+        let row = row(&found, title);
+        assert_eq!((row.state, row.effect), (RowState::Open, None), "{title}: {row:?}");
+        assert!(row.candidate.starts_with("measured, but") && row.candidate.contains(why), "{}", row.candidate);
+        assert_eq!((found.verdict, &found.missing), (NotDecided, &Vec::new()), "{title}");
+        let summary = summarise(&run).unwrap();
+        let contexts = contexts(&run, &Prices::built_in().unwrap()).unwrap();
+        let evidence = RunEvidence::new(&run, &summary, &contexts);
+        let answer = Overview::of(std::slice::from_ref(&found), &[evidence]).uses.remove(0);
+        // The disturbed passes of git leave each of its rows open; the first one is named.
+        let is_named = title.contains("clone") || title.contains("git") || answer.advice.contains(&lower(title));
+        assert!(is_named && answer.advice.ends_with("” of sqlite is not known."), "{}", answer.advice);
+        assert!(!answer.lacks_evidence, "{title}");
+        let sessions = ["agent/claude-code-write-heavy".to_owned()];
+        if let Some(text) = partial_answer(&found, &sessions) {
+            let text = text.replace('\n', " ");
+            assert!(text.contains("Measured, but open: ") && text.contains(title), "{text}");
+            assert!(!text.contains("Not measured"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn the_turns_of_a_recording_without_times_are_assumed_and_said_to_be() {
+    let mut run = coding();
+    let workload = "agent/claude-code-write-heavy";
+    let share = |run: &Run| {
+        let found = of("coding-agent", run, "sqlite");
+        row(&found, "Waiting for files in a recorded session").clone()
+    };
+    evidence::set_session(&mut run, workload, Some(36_000));
+    let recorded = share(&run);
+    evidence::set_session(&mut run, workload, None);
+    let planned = run.plan.workloads.iter_mut().find(|planned| planned.name == workload);
+    planned.unwrap().turns = Some(10);
+    let assumed = share(&run);
+    assert_eq!((assumed.effect, assumed.state), (recorded.effect, recorded.state));
+    assert!(assumed.candidate.contains("the recording has no times: 10 turns of "), "{}", assumed.candidate);
+    assert_eq!((recorded.provenance, assumed.provenance), (Provenance::Measured, Provenance::Arithmetic));
 }
 
 #[test]
