@@ -43,7 +43,7 @@ impl Importer for Cline {
     }
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
-        let file = document(recording)?;
+        let (file, damage) = document(recording)?;
         let messages = file.as_array().ok_or("is not a list of messages")?;
         let mut reader = Reader { recorder: Recorder::new("cline"), open: Vec::new(), question: None };
         if messages.iter().any(|message| message["say"].is_string()) {
@@ -52,6 +52,7 @@ impl Importer for Cline {
             messages.iter().for_each(|message| reader.message(message));
         }
         reader.end_command();
+        reader.recorder.unreadable(damage);
         Ok(vec![reader.recorder.finish()])
     }
 }

@@ -31,7 +31,7 @@ impl Importer for InspectAi {
     }
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
-        let file = document(recording)?;
+        let (file, damage) = document(recording)?;
         let eval = &file["eval"];
         let model = text(eval, "model").unwrap_or_default();
         let samples = match file["samples"].as_array() {
@@ -51,6 +51,11 @@ impl Importer for InspectAi {
             recorder.model(model);
             totals(&mut recorder, &file["stats"]["model_usage"]);
             sessions.push(recorder.finish());
+        }
+        // The last sample is the one that was cut off.
+        if let Some(last) = sessions.last_mut() {
+            last.unreadable_lines += damage.unreadable;
+            last.mended_lines += damage.mended;
         }
         Ok(sessions)
     }

@@ -5,17 +5,18 @@ use std::io::BufRead;
 
 use serde_json::Value;
 
+use super::records::Damage;
 use super::text;
 
-/// Reads a whole document.
+/// Reads a whole document. Of one that is cut off, the last element of its innermost list is missing.
 ///
 /// # Errors
 /// If it is not valid JSON.
-pub fn document(input: &mut dyn BufRead) -> Result<Value, String> {
+pub fn document(input: &mut dyn BufRead) -> Result<(Value, Damage), String> {
     let mut bytes = Vec::new();
     let read = input.read_to_end(&mut bytes);
     read.map_err(|error| format!("cannot be read: {error}"))?;
-    super::records::document(&bytes)
+    super::records::damaged_document(&bytes)
 }
 
 /// Reads a whole file as text.

@@ -34,7 +34,7 @@ impl Importer for Kiro {
     }
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
-        let file = document(recording)?;
+        let (file, damage) = document(recording)?;
         let mut recorder = Recorder::new("kiro");
         let model = text(&file["model_info"], "model_id").or_else(|| text(&file, "selectedModel"));
         recorder.model(model.or_else(|| text(&file, "model")).unwrap_or_default());
@@ -59,6 +59,7 @@ impl Importer for Kiro {
             }
             answer(&mut recorder, &turn["assistant"]);
         }
+        recorder.unreadable(damage);
         Ok(vec![recorder.finish()])
     }
 }

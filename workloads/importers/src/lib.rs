@@ -33,6 +33,7 @@ mod phrases;
 mod pi;
 mod recorder;
 pub mod records;
+mod repair;
 mod responses;
 pub mod roots;
 pub mod shell;

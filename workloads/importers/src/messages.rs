@@ -36,6 +36,7 @@ impl Importer for Messages {
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
         let start = recording.fill_buf().map_err(|error| format!("cannot be read: {error}"))?;
+        let start = start.strip_prefix(b"\xef\xbb\xbf").unwrap_or(start);
         let is_list = start.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'[');
         let mut sessions = Vec::new();
         let mut lines = Recorder::new("unknown agent");
@@ -51,8 +52,9 @@ impl Importer for Messages {
             None => message(&mut lines, record),
         };
         if is_list {
-            let whole = document(recording)?;
+            let (whole, damage) = document(recording)?;
             whole.as_array().into_iter().flatten().for_each(each);
+            lines.unreadable(damage);
         } else {
             // One document is one line, or many lines that are not records.
             let lost = each_record(recording, |record| each(&record))?;

@@ -35,7 +35,7 @@ impl Importer for MiniSweAgent {
     }
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
-        let file = document(recording)?;
+        let (file, damage) = document(recording)?;
         let info = &file["info"];
         let version = text(info, "mini_version").unwrap_or("unknown");
         let mut recorder = Recorder::new(format!("mini-swe-agent {version}"));
@@ -97,6 +97,7 @@ impl Importer for MiniSweAgent {
             // The agent sends no tool definitions; a command is part of the text.
             recorder.prompt_is_whole();
         }
+        recorder.unreadable(damage);
         Ok(vec![recorder.finish()])
     }
 }

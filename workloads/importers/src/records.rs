@@ -1,10 +1,12 @@
 //! Reads recordings record by record: JSON lines, some of which may be damaged, or one document. Only one line is in
-//! memory at a time. It repairs a byte order mark, glued records, and half of a surrogate pair.
+//! memory at a time. It repairs a byte order mark, glued records, half of a surrogate pair, and what [`super::repair`] names.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, Read};
 
-use serde_json::{Deserializer, Value};
+use serde_json::{Deserializer, Map, Value, json};
+
+use super::repair::{closed, repaired};
 
 /// The longest line of a recording, in bytes.
 const LONGEST_LINE: u64 = 256 << 20;
@@ -24,7 +26,7 @@ const BEGINNINGS_KNOWN: usize = 64;
 pub struct Damage {
     /// Lines with text that belongs to no record.
     pub unreadable: u64,
-    /// Lines whose records were read after a repair: a lone surrogate, several records on one line.
+    /// Lines whose records were read after a repair, such as of a lone surrogate or of several records on one line.
     pub mended: u64,
 }
 
@@ -73,10 +75,20 @@ pub fn each_record(input: &mut dyn BufRead, mut each: impl FnMut(Value)) -> Resu
             return Ok(Damage::default());
         }
         let text = String::from_utf8_lossy(&bytes);
-        return match begins_with_record(&text) {
-            true => Ok(one_after_the_other(&text, &mut each)),
-            false => each_line(&mut bytes.as_slice(), each),
-        };
+        if begins_with_record(&text) {
+            return Ok(one_after_the_other(&text, &mut each));
+        }
+        // A first line that was cut off is followed by lines that are records.
+        let mut lines = text.lines().filter(|line| !line.trim().is_empty());
+        let first = lines.next().unwrap_or_default().trim_start_matches('\u{feff}').trim();
+        let has_records = || text.lines().any(|line| serde_json::from_str::<Map<String, Value>>(line).is_ok());
+        if matches!(first, "{" | "[") || lines.next().is_none() || !has_records() {
+            if let Ok((document, damage)) = damaged_document(&bytes) {
+                each(document);
+                return Ok(damage);
+            }
+        }
+        return each_line(&mut bytes.as_slice(), each);
     }
     while next_line(input, &mut bytes)? {
         lines.line(&bytes, &mut each);
@@ -140,6 +152,27 @@ pub(super) fn document(bytes: &[u8]) -> Result<Value, String> {
         .map_err(|error| format!("is not JSON: {error}"))
 }
 
+/// Parses a document, which may be damaged or cut off.
+///
+/// # Errors
+/// If it is not the beginning of JSON.
+pub(super) fn damaged_document(bytes: &[u8]) -> Result<(Value, Damage), String> {
+    let error = match document(bytes) {
+        Ok(document) => return Ok((document, Damage::default())),
+        Err(error) => error,
+    };
+    let text = String::from_utf8_lossy(bytes);
+    let whole = without_lone_surrogates(text.trim_start_matches('\u{feff}'));
+    if let Ok(document) = serde_json::from_str(&repaired(&whole)) {
+        return Ok((document, Damage { mended: 1, unreadable: 0 }));
+    }
+    let cut = closed(&whole).and_then(|text| serde_json::from_str(&text).ok());
+    match cut.filter(|document| *document != json!({}) && *document != json!([])) {
+        Some(document) => Ok((document, Damage { mended: 0, unreadable: 1 })),
+        None => Err(error),
+    }
+}
+
 /// The lines of a file that have been read.
 #[derive(Default)]
 struct Lines {
@@ -151,7 +184,8 @@ struct Lines {
 impl Lines {
     fn line(&mut self, bytes: &[u8], each: &mut dyn FnMut(Value)) {
         let line = String::from_utf8_lossy(bytes);
-        let line = line.trim_start_matches('\u{feff}').trim();
+        // A disk that lost its data leaves zeros.
+        let line = line.trim_start_matches('\u{feff}').trim_matches(|c: char| c.is_whitespace() || c == '\0');
         if line.is_empty() {
             return;
         }
@@ -163,7 +197,7 @@ impl Lines {
             return;
         }
         let whole = without_lone_surrogates(line);
-        if let Some(records) = all(&whole) {
+        if let Some(records) = all(&whole).or_else(|| all(&repaired(&whole))) {
             self.damage.mended += 1;
             records.into_iter().for_each(each);
             return;
@@ -266,11 +300,40 @@ mod tests {
             ("{\"x\":\"cut{\"a\":2}\n{\"a\":3}", "2 3", damage(1, 1)),
             ("{\"x\":\n{\"a\":3}", "3", damage(1, 0)),
             ("{\"a\":1}{\"x\":\"cut", "1", damage(1, 1)),
+            ("{\"a\":1}\n\0\0{\"a\":2}\0\0{\"a\":3}\0\n\0\0\0\0", "1 2 3", damage(0, 1)),
         ] {
             let (found, stated) = records(text);
             let expected: Vec<String> = expected.split(' ').map(|n| format!("{{\"a\":{n}}}")).collect();
             assert_eq!((found, stated), (expected, state), "{text}");
         }
+    }
+
+    #[test]
+    fn a_record_that_is_nearly_json_is_read() {
+        let (found, damage) = records("{\"a\":NaN}\n{\"b\":\"\t\0\\x\"}\n");
+        assert_eq!(found, [r#"{"a":null}"#, r#"{"b":"\t\u0000\\x"}"#]);
+        assert_eq!(damage, Damage { unreadable: 0, mended: 2 });
+        let deep = format!("{{\"a\":1,\"b\":{}{}}}", "[".repeat(500), "]".repeat(500));
+        assert_eq!(records(&deep).1, Damage { unreadable: 0, mended: 1 });
+    }
+
+    #[test]
+    fn a_document_without_its_end_keeps_what_is_whole() {
+        let whole = "{\"n\": NaN, \"steps\": [{\"a\": 1},\n{\"a\": 2},\n{\"a\": 3}]}";
+        for (text, steps, damage) in [
+            (whole.to_owned(), 3, Damage { unreadable: 0, mended: 1 }),
+            (whole.replace("NaN", "0"), 3, Damage::default()),
+            (whole[..whole.len() - 6].to_owned(), 2, Damage { unreadable: 1, mended: 0 }),
+            (whole[..whole.len() - 6].replace(['\n', ' '], ""), 2, Damage { unreadable: 1, mended: 0 }),
+            (whole[..whole.len() - 6].replace('{', "{\n"), 2, Damage { unreadable: 1, mended: 0 }),
+        ] {
+            let (document, found) = damaged_document(text.as_bytes()).unwrap();
+            assert_eq!((document["steps"].as_array().unwrap().len(), found), (steps, damage), "{text}");
+            let mut records = Vec::new();
+            assert_eq!(each_record(&mut text.as_bytes(), |record| records.push(record)), Ok(damage), "{text}");
+            assert_eq!(records, [document], "{text}");
+        }
+        assert!(damaged_document(b"no JSON").is_err() && damaged_document(b"{\"a\" 1").is_err());
     }
 
     #[test]

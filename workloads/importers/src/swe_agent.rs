@@ -33,7 +33,7 @@ impl Importer for SweAgent {
     }
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
-        let file = document(recording)?;
+        let (file, damage) = document(recording)?;
         let told = match file["history"].as_array() {
             Some(history) if file["trajectory"].is_null() => told_steps(history),
             _ => Vec::new(),
@@ -77,6 +77,7 @@ impl Importer for SweAgent {
             usage: (usage != TokenUsage::default()).then_some(usage),
             dollars: info["instance_cost"].as_f64().filter(|dollars| *dollars > 0.0),
         });
+        reader.recorder.unreadable(damage);
         Ok(vec![reader.recorder.finish()])
     }
 }
