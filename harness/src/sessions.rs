@@ -74,11 +74,12 @@ impl Recording {
         let most = packed.saturating_mul(MOST_UNPACKED).max(ALWAYS_UNPACKED);
         let unpacking = || format!("unpacking {name}");
         let copy = match start[..] {
-            [0x1f, 0x8b, ..] => {
-                Some(copied(MultiGzDecoder::new(file), most, RECORDING.bytes()).with_context(unpacking)?)
-            }
-            [0x28, 0xb5, 0x2f, 0xfd] => {
-                Some(copied(ZstdFrames::new(file), most, RECORDING.bytes()).with_context(unpacking)?)
+            [0x1f, 0x8b, ..] => Some(unpacked(MultiGzDecoder::new(file), most, &name).with_context(unpacking)?),
+            [0x28, 0xb5, 0x2f, 0xfd] => Some(unpacked(ZstdFrames::new(file), most, &name).with_context(unpacking)?),
+            // What PowerShell redirects to a file is UTF-16.
+            [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => {
+                let limit = RECORDING.bytes();
+                Some(copied(Utf16::new(file, start[0] == 0xfe), limit, limit).with_context(reading)?)
             }
             _ if start == eval_archive::MAGIC => {
                 let archive = file.into_inner();
@@ -149,17 +150,101 @@ impl Recording {
     }
 }
 
+/// Unpacks a file. Of one that is damaged or cut off, what could be unpacked stays, and a warning says so.
+fn unpacked(packed: impl Read, most: u64, name: &str) -> io::Result<NamedTempFile> {
+    let mut readable = Readable { source: packed, bytes: 0, is_damaged: false };
+    let copy = copied(&mut readable, most, RECORDING.bytes())?;
+    if readable.is_damaged {
+        eprintln!("warning: {name} is damaged or cut off: only its first {} unpacked bytes are read", readable.bytes);
+    }
+    Ok(copy)
+}
+
+/// What can be read of a source: an error behind its first bytes is its end.
+struct Readable<R> {
+    source: R,
+    bytes: u64,
+    is_damaged: bool,
+}
+
+impl<R: Read> Read for Readable<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.source.read(buffer) {
+            Ok(read) => {
+                self.bytes += read as u64;
+                Ok(read)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted || self.bytes == 0 => Err(error),
+            Err(_) => {
+                self.is_damaged = true;
+                Ok(0)
+            }
+        }
+    }
+}
+
+/// Reads UTF-16 as UTF-8.
+struct Utf16<R> {
+    source: R,
+    is_big_endian: bool,
+    /// Units of the last character read, if more of it follows: a byte, and half of a pair.
+    odd: Option<u8>,
+    half: Option<u16>,
+    text: io::Cursor<Vec<u8>>,
+}
+
+impl<R: Read> Utf16<R> {
+    fn new(source: R, is_big_endian: bool) -> Self {
+        Self { source, is_big_endian, odd: None, half: None, text: io::Cursor::default() }
+    }
+
+    /// Reads more text. Returns `false` at the end.
+    fn fill(&mut self) -> io::Result<bool> {
+        let mut bytes: Vec<u8> = self.odd.take().into_iter().collect();
+        let read = self.source.by_ref().take(1 << 16).read_to_end(&mut bytes)?;
+        let mut pairs = bytes.chunks_exact(2);
+        let unit = |pair: &[u8]| match self.is_big_endian {
+            true => u16::from_be_bytes([pair[0], pair[1]]),
+            false => u16::from_le_bytes([pair[0], pair[1]]),
+        };
+        let mut units: Vec<u16> = self.half.take().into_iter().chain(pairs.by_ref().map(unit)).collect();
+        if read > 0 {
+            self.odd = pairs.remainder().first().copied();
+            self.half = units.pop_if(|unit| (0xd800..0xdc00).contains(unit));
+        }
+        let chars = char::decode_utf16(units).map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER));
+        self.text = io::Cursor::new(chars.collect::<String>().into_bytes());
+        Ok(read > 0)
+    }
+}
+
+impl<R: Read> Read for Utf16<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let read = self.text.read(buffer)?;
+            if read > 0 || buffer.is_empty() || !self.fill()? {
+                return Ok(read + self.text.read(&mut buffer[read..])?);
+            }
+        }
+    }
+}
+
 /// Reads the frames of a file that is packed with zstd, one after the other.
 struct ZstdFrames<R> {
     source: R,
     decoder: FrameDecoder,
     /// Whether the decoder is in a frame.
     is_open: bool,
+    /// Why the rest of the file cannot be unpacked.
+    damage: Option<io::Error>,
 }
+
+/// An empty last block of a frame, and a checksum.
+const LAST_BLOCK: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
 
 impl<R> ZstdFrames<R> {
     fn new(source: R) -> Self {
-        Self { source, decoder: FrameDecoder::new(), is_open: false }
+        Self { source, decoder: FrameDecoder::new(), is_open: false, damage: None }
     }
 }
 
@@ -169,13 +254,24 @@ impl<R: BufRead> Read for ZstdFrames<R> {
             if self.is_open {
                 while self.decoder.can_collect() < buffer.len() && !self.decoder.is_finished() {
                     let wanted = BlockDecodingStrategy::UptoBytes(buffer.len());
-                    self.decoder.decode_blocks(&mut self.source, wanted).map_err(io::Error::other)?;
+                    let Err(error) = self.decoder.decode_blocks(&mut self.source, wanted) else {
+                        continue;
+                    };
+                    self.damage = Some(io::Error::other(error));
+                    // The decoder gives its window only at the end of a frame.
+                    let ended = self.decoder.decode_blocks(&mut LAST_BLOCK.as_slice(), BlockDecodingStrategy::All);
+                    if ended.is_err() {
+                        break;
+                    }
                 }
                 let read = self.decoder.read(buffer)?;
                 if read > 0 || buffer.is_empty() {
                     return Ok(read);
                 }
                 self.is_open = false;
+            }
+            if let Some(error) = self.damage.take() {
+                return Err(error);
             }
             if self.source.fill_buf()?.is_empty() {
                 return Ok(0);
@@ -340,15 +436,49 @@ mod tests {
         assert_eq!(Recording::open(&path).unwrap().text().unwrap(), "a\u{fffd}b\n");
     }
 
-    #[test]
-    fn text_after_a_packed_frame_is_an_error() {
+    /// The text that can be read of a file with these bytes.
+    fn readable(bytes: &[u8]) -> anyhow::Result<String> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.zst");
-        let mut packed = ruzstd::encoding::compress_to_vec(&b"{}\n"[..], ruzstd::encoding::CompressionLevel::Fastest);
-        packed.extend(b"not packed");
-        std::fs::write(&path, packed).unwrap();
-        let refused = format!("{:#}", Recording::open(&path).err().unwrap());
-        assert!(refused.starts_with("unpacking ") && refused.contains("a.zst"), "{refused}");
+        std::fs::write(&path, bytes).unwrap();
+        Recording::open(&path)?.text()
+    }
+
+    fn zst(text: &str) -> Vec<u8> {
+        ruzstd::encoding::compress_to_vec(text.as_bytes(), ruzstd::encoding::CompressionLevel::Fastest)
+    }
+
+    fn gz(text: &str) -> Vec<u8> {
+        let mut packer = GzEncoder::new(Vec::new(), Compression::fast());
+        packer.write_all(text.as_bytes()).unwrap();
+        packer.finish().unwrap()
+    }
+
+    #[test]
+    fn a_packed_file_that_is_cut_off_or_damaged_keeps_what_can_be_unpacked() {
+        // Numbers, so that each block has something to pack.
+        let text: String = (0..80_000_u64).map(|n| format!("{{\"a\":{}}}\n", n.wrapping_mul(n) % 99_991)).collect();
+        for packed in [gz(&text), zst(&text)] {
+            let cut = readable(&packed[..packed.len() * 9 / 10]).unwrap();
+            assert!(text.starts_with(&cut) && cut.len() > text.len() / 2, "{}", cut.len());
+            let with_text = [&packed[..], b"not packed"].concat();
+            assert_eq!(readable(&with_text).unwrap(), text);
+            let refused = format!("{:#}", readable(&packed[..5]).unwrap_err());
+            assert!(refused.starts_with("unpacking ") && refused.contains("a.zst"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn utf_16_is_read_as_text() {
+        // Longer than what is read at once, with a pair across its end.
+        let text = format!("\u{feff}{}\u{1f600}é\n", "x".repeat((1 << 15) - 2));
+        let units: Vec<u16> = text.encode_utf16().collect();
+        for bytes in [u16::to_le_bytes, u16::to_be_bytes] {
+            let mut written: Vec<u8> = units.iter().flat_map(|unit| bytes(*unit)).collect();
+            assert_eq!(readable(&written).unwrap(), text);
+            written.push(b'x');
+            assert_eq!(readable(&written).unwrap(), text);
+        }
     }
 
     /// A line of Claude Code: an answer with a call of a million tokens in all.
