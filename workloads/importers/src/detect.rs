@@ -5,6 +5,7 @@ use std::io::{BufRead, Cursor, Read};
 
 use serde::de::IgnoredAny;
 
+use super::repair::repaired;
 use super::{IMPORTERS, ImportedSession, Importer};
 
 /// Bytes of a file of lines that are looked at.
@@ -42,9 +43,11 @@ impl Head {
     /// The head of a file.
     pub fn new(bytes: &[u8]) -> Self {
         let text = String::from_utf8_lossy(bytes);
-        let text = text.trim_start_matches('\u{feff}').trim_start();
+        // A disk that lost its data leaves zeros.
+        let text = text.trim_start_matches(|c: char| c.is_whitespace() || matches!(c, '\u{feff}' | '\0'));
         let mut head = Self::default();
-        let is_object = |line: &str| line.starts_with('{') && serde_json::from_str::<IgnoredAny>(line).is_ok();
+        let is_json = |text: &str| serde_json::from_str::<IgnoredAny>(text).is_ok();
+        let is_object = |line: &str| line.starts_with('{') && (is_json(line) || is_json(&repaired(line)));
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
         let first = lines.next().unwrap_or_default();
         let others = lines.clone().take(LINES).count();
