@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use super::Hunk;
+use super::spill::{Spill, SpilledValue, spillable};
 use workloads::filler::fill;
 
 /// The most lines of a file that is put together from parts.
@@ -15,17 +18,27 @@ const BYTES_MAX: u64 = 4 << 20;
 const LINE_BYTES: u64 = 35;
 
 /// A known line.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Line {
     text: String,
     /// Whether its leading tabs may be shown as spaces.
     is_expanded: bool,
 }
 
+/// Known lines, by their numbers from 0.
+type Lines = BTreeMap<u64, Line>;
+
+spillable!(Lines);
+
 /// The lines of a file's first content, and where they are now.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sketch {
-    lines: BTreeMap<u64, Line>,
+    /// Its lines, unless they are in `stored`.
+    lines: Lines,
+    /// Its lines outside of memory.
+    stored: Option<SpilledValue<Lines>>,
+    /// Why its lines are lost, if they are.
+    pub(super) lost: Option<String>,
     /// The number of lines: one more than the newlines; 0 while no read tells it.
     total: u64,
     /// The current lines, in order: ranges of first lines, and inserted lines.
@@ -46,6 +59,21 @@ struct Range {
 impl Sketch {
     pub(super) fn new() -> Self {
         Self { now: vec![Range { first: Some(0), count: u64::MAX }], ..Self::default() }
+    }
+
+    /// Moves its lines out of memory, until they are needed.
+    pub(super) fn store(&mut self, spill: &mut Spill) {
+        if !self.lines.is_empty() {
+            self.stored = Some(spill.keep(std::mem::take(&mut self.lines)));
+        }
+    }
+
+    fn load(&mut self) {
+        match self.stored.take().map(|stored| stored.load()) {
+            Some(Ok(lines)) => self.lines = lines,
+            Some(Err(error)) => self.lost = Some(error),
+            None => {}
+        }
     }
 
     /// Takes no more lines.
@@ -105,6 +133,7 @@ impl Sketch {
             return;
         };
         self.uses_tabs |= !is_expanded && text.starts_with('\t');
+        self.load();
         let text = text.to_owned();
         match self.lines.get_mut(&first) {
             None => {
@@ -176,7 +205,8 @@ impl Sketch {
     }
 
     /// The first content: the known lines, and filler for the others. `None` if it is too large, or no line is known.
-    pub(super) fn text(&self) -> Option<String> {
+    pub(super) fn text(&mut self) -> Option<String> {
+        self.load();
         let (last, _) = self.lines.last_key_value()?;
         let total = self.total.max(last + 1);
         let known: u64 = self.lines.values().map(|line| line.text.len() as u64).sum();
@@ -256,7 +286,10 @@ mod tests {
     #[test]
     fn parts_and_places_of_edits_become_one_first_content() {
         let mut sketch = Sketch::new();
+        let mut spill = Spill::default();
         sketch.part(2, "b\nc", 7);
+        sketch.store(&mut spill);
+        assert!(sketch.lines.is_empty());
         sketch.patch(&[hunk(3, &[" c", "-d", "+D", "+D2", " e"])], false);
         // Two lines further down now: the fifth line was the fourth.
         sketch.part(6, "e\nf\n", 8);

@@ -39,6 +39,9 @@ const TOKENS_PER_THINKING_BYTE: f64 = 0.245;
 /// The most bytes of files' current contents that stay in memory.
 const HELD_MAX: usize = 16 << 20;
 
+/// Bytes of results after which the lines of partly known files move out of memory.
+const SKETCHED_MAX: usize = 4 << 20;
+
 /// Contents by SHA-256.
 pub type Blobs = BTreeMap<String, Vec<u8>>;
 
@@ -289,6 +292,7 @@ impl<'a> Writer<'a> {
         let mut roots = session.roots.clone();
         let mut surveys: BTreeMap<String, Survey> = BTreeMap::new();
         let mut calls = HashMap::new();
+        let mut sketched = 0;
         for recorded in &session.events {
             match recorded {
                 Recorded::Call(call) => {
@@ -325,6 +329,11 @@ impl<'a> Writer<'a> {
                         survey_shell(&mut surveys, &work);
                         self.survey_shown(&mut surveys, &work);
                     }
+                    sketched += result.shown.bytes() + result.seen.bytes();
+                    if sketched > SKETCHED_MAX {
+                        sketched = 0;
+                        surveys.values_mut().for_each(|survey| survey.sketch.store(&mut self.spill));
+                    }
                 }
                 _ => {}
             }
@@ -332,12 +341,15 @@ impl<'a> Writer<'a> {
         remove_directories(&mut surveys);
         let unseen = median_size(&surveys);
         let mut files = Vec::new();
-        for (path, survey) in surveys {
+        for (path, mut survey) in surveys {
             let (original, is_exact) = match &survey.first {
                 First::Absent => continue,
                 First::Full(text) => (Some(text.load()?), true),
                 First::Partial(_) => (survey.sketch.text(), false),
             };
+            if let Some(lost) = survey.sketch.lost {
+                return Err(lost);
+            }
             let (content, shown) = match (&original, survey.first) {
                 (None, First::Partial(size)) => {
                     let (bytes, lines) = size.unwrap_or((unseen, unseen / UNSEEN_LINE_BYTES));
