@@ -82,11 +82,10 @@ pub fn each_record(input: &mut dyn BufRead, mut each: impl FnMut(Value)) -> Resu
         let mut lines = text.lines().filter(|line| !line.trim().is_empty());
         let first = lines.next().unwrap_or_default().trim_start_matches('\u{feff}').trim();
         let has_records = || text.lines().any(|line| serde_json::from_str::<Map<String, Value>>(line).is_ok());
-        if matches!(first, "{" | "[") || lines.next().is_none() || !has_records() {
-            if let Ok((document, damage)) = damaged_document(&bytes) {
-                each(document);
-                return Ok(damage);
-            }
+        let is_document = matches!(first, "{" | "[") || lines.next().is_none() || !has_records();
+        if is_document && let Ok((document, damage)) = damaged_document(&bytes) {
+            each(document);
+            return Ok(damage);
         }
         return each_line(&mut bytes.as_slice(), each);
     }
