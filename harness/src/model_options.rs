@@ -12,7 +12,9 @@ use arms::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions}
 use clap::{Args, ValueEnum};
 use fuse::daemon_log;
 use inputs::variable;
-use llm::generate::{AnswerCache, CommandGenerator, GenerateOptions, Generator, Generators, parse_tree};
+use llm::generate::{
+    AnswerCache, CONTEXT_DEFAULT, CONTEXT_MAX, CommandGenerator, GenerateOptions, Generator, Generators, parse_tree,
+};
 use llm::history::HistoryOptions;
 use llm::{Asker, AskerOptions, GENERATE, GenerateStore, HISTORY, HistoryStore, LogFile};
 use models::{
@@ -137,6 +139,10 @@ pub struct GenerateMountOptions {
     /// or DIR.llmfs.cache if HOME is not set].
     #[arg(long, value_name = "FOLDER")]
     cache_folder: Option<PathBuf>,
+    /// Maximum number of bytes of files already generated that the prompt of another file shows, those that belong to it
+    /// first; 0 for none.
+    #[arg(long, value_name = "BYTES", default_value_t = CONTEXT_DEFAULT, value_parser = context_bytes)]
+    context_bytes: usize,
     /// A file that defines a generator: a command that gets path and prompt, and prints the content (docs/LLM.md). May
     /// be given several times.
     #[arg(long, value_name = "FILE")]
@@ -155,6 +161,10 @@ where
         true => Ok(number),
         false => Err(otherwise.to_owned()),
     }
+}
+
+fn context_bytes(text: &str) -> Result<usize, String> {
+    within(text, 0..=CONTEXT_MAX, "it must be from 0 to 131072")
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -506,6 +516,7 @@ impl GenerateMountOptions {
             save: Some(save),
             generators,
             cache: AnswerCache::new(folder, &asking.identity, !self.no_cache),
+            context_bytes: self.context_bytes,
         };
         Ok((options, asking))
     }

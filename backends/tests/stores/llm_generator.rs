@@ -16,7 +16,7 @@ impl Generator for Count {
 
     fn generate(&self, file: &FileToMake<'_>) -> Result<Made> {
         let tree = file.around.tree();
-        let files = tree.iter().filter(|line| !line.is_directory).count();
+        let files = tree.iter().filter(|line| !line.is_directory()).count();
         Ok(format!("{files} files, seen from {}\n", file.path).into())
     }
 }

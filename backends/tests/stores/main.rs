@@ -16,6 +16,7 @@ mod conformance;
 mod damage;
 mod greeting;
 mod llm;
+mod llm_context;
 mod llm_generator;
 mod nesting;
 mod s3_bucket;

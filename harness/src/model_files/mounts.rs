@@ -249,7 +249,8 @@ pub(super) fn generate(
 ) -> anyhow::Result<MountedModel> {
     let tree = write_tree(at)?;
     let cache = at.join("cache").display().to_string();
-    let cached = ["--prompt", PROMPT, "--cache-folder", &cache];
+    // Without other files in its prompt, so that the answer does not depend on the order of the reads.
+    let cached = ["--prompt", PROMPT, "--context-bytes", "0", "--cache-folder", &cache];
     let prompt = [&cached[..], &["--tree", &tree]].concat();
     let mount = Mount::new(Some(budget), "llm-generate", at, &prompt)?;
     let save = EDITOR.replace("FILE", "config.toml");
@@ -342,7 +343,7 @@ pub(super) fn rereads(
     line.show(0.0, None, "llm-generate: a generated file read again, against memory");
     let (ours, theirs) = (at.join("generate"), at.join("memory"));
     let tree = write_tree(&ours)?;
-    let prompt = ["--prompt", PROMPT, "--tree", &tree, "--no-cache"];
+    let prompt = ["--prompt", PROMPT, "--context-bytes", "0", "--tree", &tree, "--no-cache"];
     let generate = Mount::new(Some(budget), "llm-generate", &ours, &prompt)?;
     let memory = Mount::new(None, "memory", &theirs, &[])?;
     let Ok(content) = std::fs::read(generate.dir.join("main.py")) else {

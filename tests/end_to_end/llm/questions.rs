@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::{answering, behaving, said, saying, sh, xattr};
-use crate::common::{Mount, text_of};
+use crate::common::{Mount, has, lacks, stderr, text_of};
 use models::Behaviour;
 
 #[test]
@@ -113,6 +113,37 @@ fn a_mount_asks_a_local_server_without_a_proxy() {
     let mount = Mount::of(command, &lab.path("mnt"));
     assert_eq!(said(&mount.dir, "cat a.txt"), "Write the file /a.txt.\n");
     mount.end();
+}
+
+#[test]
+fn a_prompt_shows_generated_files_and_sha256sum_says_which_have_changed_since() {
+    let Some(lab) = answering() else { return };
+    let mount = lab.generate(&[]);
+    let dir = &mount.dir;
+    said(dir, "cat src/util.py src/main.py");
+    let asked = |at: usize| lab.server.requests()[at]["messages"][1]["content"].as_str().unwrap().to_owned();
+    lacks(&asked(0), &["already written"]);
+    has(&asked(1), &["/src/util.py:\n```\nWrite the file /src/util.py.\n```\n"]);
+    std::fs::write(lab.path("seen"), xattr(&dir.join("src/main.py"), "user.llmfs.context")).unwrap();
+    let check = "sha256sum -c ../seen 2>&1";
+    assert_eq!(said(dir, check), "src/util.py: OK\n");
+    assert!(xattr(&dir.join("src/main.py"), "user.llmfs.context-tokens").parse::<u64>().unwrap() > 10);
+    has(&lab.log(), &["content /src/main.py: ", "bytes of the prompt are other generated files, about "]);
+    let before = said(dir, "cat src/main.py");
+    said(dir, "echo '# mine' >> src/util.py");
+    let changed = sh(dir, check);
+    has(&String::from_utf8_lossy(&changed.stdout), &["src/util.py: FAILED"]);
+    assert_eq!(said(dir, "cat src/main.py"), before);
+    assert_eq!(lab.server.calls(), 2);
+    mount.end();
+
+    std::fs::remove_file(lab.path("mnt.llmfs.json")).unwrap();
+    let mount = lab.generate(&["--no-cache", "--context-bytes", "0"]);
+    said(&mount.dir, "cat src/util.py src/main.py");
+    lacks(&asked(3), &["already written"]);
+    mount.end();
+    let refused = lab.command("llm-generate", &["--context-bytes", "131073"]).output().unwrap();
+    has(&stderr(&refused), &["--context-bytes", "from 0 to 131072"]);
 }
 
 #[test]

@@ -1,13 +1,16 @@
 //! Running generators: their view of the file system, storing their results, and saving the file system.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
 use fuse::store::{Caller, Errno, Ino, Kind, ROOT, Result, Store, StoreError, Timestamp, XattrMode};
-use models::Cancel;
+use models::{Cancel, Usage};
 
+use super::context::ContextFile;
 use super::{
     AnswerCache, CommandContext, FileToMake, GENERATOR, Kernel, Made, PROMPT_MAX, Setting, Shared, TreeLine, Written,
+    context,
 };
 use crate::ERROR;
 use crate::asker::Purpose;
@@ -18,9 +21,12 @@ const MODEL: &str = "user.llmfs.model";
 const TOKENS: &str = "user.llmfs.tokens";
 const GENERATED_AT: &str = "user.llmfs.generated-at";
 const CUT_OFF: &str = "user.llmfs.cut-off";
+const CONTEXT: &str = "user.llmfs.context";
+const CONTEXT_TOKENS: &str = "user.llmfs.context-tokens";
 
 /// The extended attributes that describe how a file was generated.
-pub(super) const ATTRIBUTES: [&str; 6] = [GENERATOR, MODEL, TOKENS, GENERATED_AT, CUT_OFF, ERROR];
+pub(super) const ATTRIBUTES: [&str; 8] =
+    [GENERATOR, MODEL, TOKENS, GENERATED_AT, CUT_OFF, CONTEXT, CONTEXT_TOKENS, ERROR];
 
 impl Shared {
     /// Generates the content of a waiting file and stores it, unless a caller wrote to the file meanwhile.
@@ -91,17 +97,26 @@ impl Shared {
         self.files.write(now, ino, 0, &made.content)?;
         let tokens = made.usage.map(|usage| usage.prompt + usage.output);
         let at = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ");
+        let has_context = !made.context.is_empty();
+        let has_context_tokens = has_context && made.usage.is_some();
         let attributes = [
-            made.model.clone().map(|model| (MODEL, model)),
-            tokens.map(|tokens| (TOKENS, tokens.to_string())),
-            Some((GENERATED_AT, at.to_string())),
-            made.is_cut_off.then(|| (CUT_OFF, "1".to_owned())),
+            (MODEL, made.model.clone()),
+            (TOKENS, tokens.map(|tokens| tokens.to_string())),
+            (GENERATED_AT, Some(at.to_string())),
+            (CUT_OFF, made.is_cut_off.then(|| "1".to_owned())),
+            (CONTEXT, has_context.then(|| context::record(&made.context))),
+            (CONTEXT_TOKENS, has_context_tokens.then(|| made.context_tokens.to_string())),
+            (ERROR, None),
         ];
-        for (name, value) in attributes.into_iter().flatten() {
-            self.set_attribute(now, ino, name, &value)?;
+        for (name, value) in attributes {
+            match value {
+                Some(value) => self.set_attribute(now, ino, name, &value)?,
+                // The attribute is missing unless the file was generated, or failed, before.
+                None => {
+                    let _ = self.files.removexattr(now, ino, name.as_bytes());
+                }
+            }
         }
-        // The attribute is missing unless an earlier attempt failed.
-        let _ = self.files.removexattr(now, ino, ERROR.as_bytes());
         Ok(())
     }
 
@@ -117,19 +132,43 @@ impl Shared {
 
     fn cached(
         &self,
-        purpose: Purpose,
         path: &str,
         request: &models::Request,
+        context_bytes: usize,
         cancel: &Cancel,
     ) -> std::result::Result<Written, Failed> {
+        let purpose = Purpose::Content;
+        let bytes: usize = request.messages.iter().map(|message| message.content.len()).sum();
+        let share = context_bytes as f64 / bytes.max(1) as f64;
+        let context_tokens = |usage: Usage| (usage.prompt as f64 * share).round() as u64;
         if let Some(kept) = self.cache.get(request) {
             let purpose = purpose.name();
             self.asker.log(&format!("{purpose} {path}: answered from the cache"));
-            return Ok(Written { text: kept.text, finish: kept.finish, usage: kept.usage, is_cached: true });
+            return Ok(Written {
+                text: kept.text,
+                finish: kept.finish,
+                usage: kept.usage,
+                is_cached: true,
+                context_tokens: context_tokens(kept.usage),
+            });
         }
         let reply = self.asker.ask(purpose, path, request, cancel)?;
         self.cache.put(request, &reply);
-        Ok(Written { text: reply.text, finish: reply.finish, usage: reply.usage, is_cached: false })
+        let context_tokens = context_tokens(reply.usage);
+        if context_bytes > 0 {
+            self.context_tokens.fetch_add(context_tokens, Ordering::Relaxed);
+            self.asker.log(&format!(
+                "{} {path}: {context_bytes} bytes of the prompt are other generated files, about {context_tokens} tokens",
+                purpose.name()
+            ));
+        }
+        Ok(Written {
+            text: reply.text,
+            finish: reply.finish,
+            usage: reply.usage,
+            is_cached: false,
+            context_tokens,
+        })
     }
 
     /// The first `PROMPT_MAX + 1` bytes of a file, which is enough to detect an overlong setting.
@@ -161,25 +200,32 @@ impl Shared {
                 continue;
             }
             let path = format!("{path}/{name}");
-            let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
             let target = match attr.kind {
-                Kind::Symlink => Some(text(self.files.readlink(attr.ino)?)),
+                Kind::Symlink => Some(String::from_utf8_lossy(&self.files.readlink(attr.ino)?).into_owned()),
                 _ => None,
             };
-            let generator = self.files.getxattr(attr.ino, GENERATOR.as_bytes());
             lines.push(TreeLine {
                 path: path.clone(),
-                is_directory: attr.kind == Kind::Directory,
+                attr,
                 target,
-                generator: generator.ok().map(text),
+                attributes: self.attributes(attr.ino),
                 is_pending: self.waiting.read().contains_key(&attr.ino),
-                size: attr.size,
             });
             if attr.kind == Kind::Directory {
                 self.walk(attr.ino, &path, lines)?;
             }
         }
         Ok(())
+    }
+
+    /// The extended attributes of a node whose names and values are UTF-8.
+    fn attributes(&self, ino: Ino) -> BTreeMap<String, String> {
+        let names = self.files.listxattr(ino).unwrap_or_default();
+        let attribute = |name: Vec<u8>| {
+            let value = self.files.getxattr(ino, &name).ok()?;
+            Some((String::from_utf8(name).ok()?, String::from_utf8(value).ok()?))
+        };
+        names.into_iter().filter_map(attribute).collect()
     }
 
     pub(super) fn save(&self) -> Result<()> {
@@ -229,7 +275,22 @@ impl CommandContext for Shared {
         None
     }
 
-    fn ask(&self, path: &str, system: &str, question: String, cancel: &Cancel) -> Result<Written> {
+    fn context(&self, path: &str, most: usize) -> Vec<ContextFile> {
+        let most = most.min(self.context_bytes);
+        match most {
+            0 => Vec::new(),
+            _ => self.context_files(path, &self.tree(), most),
+        }
+    }
+
+    fn ask(
+        &self,
+        path: &str,
+        system: &str,
+        question: String,
+        context_bytes: usize,
+        cancel: &Cancel,
+    ) -> Result<Written> {
         let model = self.setting(path, Setting::Model);
         let model = model.unwrap_or_else(|| self.asker.model().to_owned());
         // Refuse an overlong prompt even if the question does not contain it.
@@ -243,7 +304,7 @@ impl CommandContext for Shared {
             return Err(StoreError::storage(Errno::FBIG, why));
         }
         let request = self.asker.request(&model, system, question, None);
-        Ok(self.cached(Purpose::Content, path, &request, cancel)?)
+        Ok(self.cached(path, &request, context_bytes, cancel)?)
     }
 
     fn cache(&self) -> &AnswerCache {

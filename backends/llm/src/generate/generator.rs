@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fuse::store::{Errno, Result, StoreError};
+use fuse::store::{Attr, Errno, Kind, Result, StoreError};
 use models::{Cancel, Finish, Usage};
 
+use super::GENERATOR;
+use super::context::ContextFile;
 use super::settings::Setting;
 
 /// An entry of the tree, as a generator sees it.
@@ -14,16 +16,26 @@ use super::settings::Setting;
 pub struct TreeLine {
     /// Path from the root, such as `/src/main.py`.
     pub path: String,
-    /// Whether it is a directory.
-    pub is_directory: bool,
+    /// What `stat` says; a waiting file has size 0.
+    pub attr: Attr,
     /// The target of a symbolic link.
     pub target: Option<String>,
-    /// The name of its generator, if it has one.
-    pub generator: Option<String>,
+    /// Its extended attributes whose names and values are UTF-8.
+    pub attributes: BTreeMap<String, String>,
     /// Whether it waits for generation.
     pub is_pending: bool,
-    /// Size in bytes; 0 for a waiting file.
-    pub size: u64,
+}
+
+impl TreeLine {
+    /// Whether it is a directory.
+    pub fn is_directory(&self) -> bool {
+        self.attr.kind == Kind::Directory
+    }
+
+    /// The name of its generator, if it has one.
+    pub fn generator(&self) -> Option<&str> {
+        self.attributes.get(GENERATOR).map(String::as_str)
+    }
 }
 
 /// A model's answer to a generator.
@@ -37,6 +49,8 @@ pub struct Written {
     pub usage: Usage,
     /// Whether the answer is from the cache.
     pub is_cached: bool,
+    /// Tokens of the request that other files took, estimated by their share of its bytes.
+    pub context_tokens: u64,
 }
 
 /// The file system, as a generator sees it.
@@ -47,11 +61,22 @@ pub trait CommandContext {
     /// The value of a setting for the file at `path`, by the lookup order of source 2.
     fn setting(&self, path: &str, setting: Setting) -> Option<String>;
 
-    /// Asks the model, or returns the cached answer to the same request.
+    /// The generated files that the prompt of the file at `path` shows, nearest first, within the limit of the mount
+    /// and within `most` bytes.
+    fn context(&self, path: &str, most: usize) -> Vec<ContextFile>;
+
+    /// Asks the model, or returns the cached answer to the same request. `context_bytes` of the question are other files.
     ///
     /// # Errors
     /// The error number for the reader, and the reason.
-    fn ask(&self, path: &str, system: &str, question: String, cancel: &Cancel) -> Result<Written>;
+    fn ask(
+        &self,
+        path: &str,
+        system: &str,
+        question: String,
+        context_bytes: usize,
+        cancel: &Cancel,
+    ) -> Result<Written>;
 
     /// The cache of answers.
     fn cache(&self) -> &super::AnswerCache;
@@ -80,6 +105,10 @@ pub struct Made {
     pub usage: Option<Usage>,
     /// Whether the answer ended at the token limit.
     pub is_cut_off: bool,
+    /// The other files that the generator was shown.
+    pub context: Vec<ContextFile>,
+    /// As in [`Written`].
+    pub context_tokens: u64,
 }
 
 impl From<String> for Made {

@@ -7,6 +7,7 @@
 mod answer;
 mod cache;
 mod command;
+mod context;
 mod generation;
 mod generator;
 mod layout;
@@ -28,6 +29,7 @@ use parking_lot::{Mutex, RwLock};
 
 pub use cache::AnswerCache;
 pub use command::CommandGenerator;
+pub use context::{CONTEXT_DEFAULT, CONTEXT_MAX, ContextFile};
 pub use generator::{CommandContext, FileToMake, Generator, Generators, Made, TreeLine, Written};
 pub use saved::SavedError;
 pub use settings::Setting;
@@ -63,6 +65,8 @@ pub struct GenerateOptions {
     pub generators: Generators,
     /// The cache of model answers.
     pub cache: AnswerCache,
+    /// The most bytes of other generated files in a prompt, up to [`CONTEXT_MAX`]; 0 for none.
+    pub context_bytes: usize,
 }
 
 /// Why a file system cannot be opened.
@@ -142,6 +146,10 @@ struct Shared {
     not_saved: Vec<Ino>,
     is_saved: AtomicBool,
     generated: AtomicU64,
+    /// The most bytes of other generated files in a prompt.
+    context_bytes: usize,
+    /// Tokens that these took in the requests of this mount, estimated.
+    context_tokens: AtomicU64,
     saving: Mutex<()>,
     kernel: OnceLock<Kernel>,
 }
@@ -183,6 +191,8 @@ impl GenerateStore {
             not_saved: Vec::new(),
             is_saved: AtomicBool::new(is_loaded),
             generated: AtomicU64::new(0),
+            context_bytes: options.context_bytes.min(CONTEXT_MAX),
+            context_tokens: AtomicU64::new(0),
             saving: Mutex::default(),
             kernel: OnceLock::new(),
         };

@@ -5,10 +5,11 @@ use std::fmt::Write;
 use fuse::store::{Errno, Result, StoreError};
 use models::Finish;
 
-use super::AnswerCache;
 use super::answer::{is_blank, unfenced};
+use super::{AnswerCache, context};
 use super::generator::{FileToMake, Generator, Generators, Made, TreeLine, read_only};
 use super::settings::Setting;
+use crate::asker::QUESTION_MAX;
 use crate::names::shown;
 
 /// The most tree entries in a prompt.
@@ -48,7 +49,7 @@ no explanation, no Markdown fence around it.";
         }
         question.push_str("Its files:\n");
         let tree = file.around.tree();
-        let files = tree.iter().filter(|line| !line.is_directory);
+        let files = tree.iter().filter(|line| !line.is_directory());
         for line in files.clone().take(SHOWN_ENTRIES) {
             let _ = writeln!(question, "{}", shown(line.path.as_bytes()));
         }
@@ -57,11 +58,17 @@ no explanation, no Markdown fence around it.";
             let _ = writeln!(question, "and {more} more");
         }
         let path = shown(file.path.as_bytes());
+        let mut order = String::new();
         if let Some(about) = file.about {
-            let _ = writeln!(question, "{path} is about: {about}");
+            let _ = writeln!(order, "{path} is about: {about}");
         }
-        let _ = write!(question, "Write the file {path}.");
-        let written = file.around.ask(file.path, WRITER, question, file.cancel)?;
+        let _ = write!(order, "Write the file {path}.");
+        let room = QUESTION_MAX.saturating_sub(WRITER.len() + question.len() + order.len() + context::HEAD.len());
+        let context = file.around.context(file.path, room);
+        let shown_context = context::in_prompt(&context);
+        question.push_str(&shown_context);
+        question.push_str(&order);
+        let written = file.around.ask(file.path, WRITER, question, shown_context.len(), file.cancel)?;
         if is_blank(&written.text) {
             return Err(StoreError::storage(Errno::IO, "the model wrote nothing"));
         }
@@ -70,6 +77,8 @@ no explanation, no Markdown fence around it.";
             model: file.around.setting(file.path, Setting::Model),
             usage: Some(written.usage),
             is_cut_off: written.finish == Finish::Length,
+            context,
+            context_tokens: written.context_tokens,
         })
     }
 }
@@ -126,18 +135,18 @@ fn tree(file: &FileToMake<'_>) -> String {
 }
 
 fn tree_line(line: &TreeLine) -> String {
-    let slash = if line.is_directory { "/" } else { "" };
+    let slash = if line.is_directory() { "/" } else { "" };
     let mut text = format!("{}{slash}", shown(line.path.as_bytes()));
     if let Some(target) = &line.target {
         let _ = write!(text, " -> {}", shown(target.as_bytes()));
     }
-    if let Some(generator) = &line.generator {
+    if let Some(generator) = line.generator() {
         let _ = write!(text, " [{generator}]");
     }
     if line.is_pending {
         text.push_str(" not read yet");
-    } else if !line.is_directory && line.target.is_none() {
-        let _ = write!(text, " {} bytes", line.size);
+    } else if !line.is_directory() && line.target.is_none() {
+        let _ = write!(text, " {} bytes", line.attr.size);
     }
     text
 }
@@ -145,7 +154,7 @@ fn tree_line(line: &TreeLine) -> String {
 /// `readme`: explains the mount, lists the tree, and counts the waiting files.
 fn readme(file: &FileToMake<'_>) -> String {
     let tree = file.around.tree();
-    let is_file = |line: &&TreeLine| !line.is_directory && line.target.is_none();
+    let is_file = |line: &&TreeLine| !line.is_directory() && line.target.is_none();
     let files: Vec<&TreeLine> = tree.iter().filter(is_file).collect();
     let pending = files.iter().filter(|line| line.is_pending).count();
     let setting = |setting| {

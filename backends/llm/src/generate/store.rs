@@ -248,6 +248,8 @@ impl Store for GenerateStore {
         counters.insert("cache-hits", hits);
         counters.insert("cache-misses", misses);
         counters.insert("cache-saved-tokens", self.shared.cache.saved_tokens());
+        let context = self.shared.context_tokens.load(Ordering::Relaxed);
+        counters.insert("context-tokens-estimated", context);
         counters.insert("generated", self.shared.generated.load(Ordering::Relaxed));
         counters.insert("waiting", self.shared.waiting.read().len() as u64);
         counters

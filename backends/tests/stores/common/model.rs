@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use llm::generate::{AnswerCache, GenerateError, GenerateOptions, Generators, TreeEntry};
+use llm::generate::{AnswerCache, CONTEXT_DEFAULT, GenerateError, GenerateOptions, Generators, TreeEntry};
 use llm::history::HistoryOptions;
 use llm::{Asker, AskerOptions, GenerateStore, HistoryStore, LogFile};
 use models::{Budget, Cancel, Finish, Meter, Model, ModelError, Origin, Reply, Request, Timing, Usage};
@@ -65,6 +65,7 @@ pub fn options() -> GenerateOptions {
         save: None,
         generators: Generators::standard(),
         cache: AnswerCache::new("/nonexistent".into(), "nowhere", false),
+        context_bytes: CONTEXT_DEFAULT,
     }
 }
 
