@@ -143,8 +143,8 @@ pub struct GenerateMountOptions {
     /// first; 0 for none.
     #[arg(long, value_name = "BYTES", default_value_t = CONTEXT_DEFAULT, value_parser = context_bytes)]
     context_bytes: usize,
-    /// A file that defines a generator: a command that gets path and prompt, and prints the content (docs/LLM.md). May
-    /// be given several times.
+    /// A file that defines a generator: a command that gets path and prompt, or the tree, and prints the content, and
+    /// patterns of the files that it writes (docs/LLM.md). May be given several times.
     #[arg(long, value_name = "FILE")]
     generator: Vec<PathBuf>,
     #[command(flatten)]
@@ -500,6 +500,12 @@ impl GenerateMountOptions {
         let commands =
             self.generator.iter().map(|file| CommandGenerator::read(file, launcher()?).map_err(anyhow::Error::from));
         let commands = commands.collect::<anyhow::Result<Vec<_>>>()?;
+        for (at, (command, file)) in commands.iter().zip(&self.generator).enumerate() {
+            if let Some(first) = commands[..at].iter().position(|other| other.name() == command.name()) {
+                let (name, file, first) = (command.name(), file.display(), self.generator[first].display());
+                bail!("{file}: field `name`: {first} also defines {name}\n  fix: give one of them another name");
+            }
+        }
         let asking = self.model.asker(at)?;
         for (command, file) in commands.into_iter().zip(&self.generator) {
             let (name, file) = (command.name(), file.display());

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use super::{Lab, has_local_model, said, saying, set_xattr, xattr};
-use crate::common::{Mount, can_mount, ctxbench, has, mountable, text_of};
+use crate::common::{Mount, can_mount, ctxbench, has, mountable, stderr, text_of};
 use models::Behaviour;
 
 const WINDOWS: &str =
@@ -51,6 +51,66 @@ fn a_command_writes_files_from_path_and_prompt_and_no_model_is_asked() {
     has(&said(&mount.dir, "cat .llmfs/tree"), &["[chapters]"]);
     mount.end();
     has(&lab.log(), &["generator chapters: the command of"]);
+}
+
+/// Says what it finds in the document that it gets.
+const INDEX: &str = r#"#!/usr/bin/env python3
+import json, sys
+it = json.load(sys.stdin)
+node = it["node"]
+files = [entry["path"] for entry in it["tree"] if entry["kind"] == "file"]
+links = [entry["target"] for entry in it["tree"] if entry["kind"] == "symlink"]
+print(sys.argv[1] == it["path"] == node["path"], it["prompt"], it["about"], node["is_waiting"], oct(node["mode"]))
+print(node["attributes"]["user.llmfs.prompt"], node["attributes"]["user.colour"], len(files), links)
+print([(file["path"], file["text"], file["size"]) for file in it["context"]])
+"#;
+
+#[test]
+fn a_command_writes_the_files_of_its_patterns_from_tree_node_and_attributes() {
+    let Some(lab) = saying("by the model\n") else { return };
+    let script = lab.path("index.py");
+    std::fs::write(&script, INDEX).unwrap();
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+    let define = |files: &str| {
+        let file = lab.path("index.toml");
+        let text = format!("name = 'index'\ncommand = ['./index.py']\ninput = 'json'\nfiles = {files}\n");
+        std::fs::write(&file, text).unwrap();
+        file.display().to_string()
+    };
+    let generator = define("['src/*.py']");
+    let mount = lab.generate(&["--prompt", "a program", "--generator", &generator]);
+    let dir = &mount.dir;
+    has(&said(dir, "cat .llmfs/tree"), &["/src/main.py [index] not read yet", "/a.txt [default] not read yet"]);
+    set_xattr(&dir.join("src/main.py"), "user.colour", "blue").unwrap();
+    // It does not see files that wait.
+    assert_eq!(said(dir, "cat b.txt"), "by the model\n");
+    let expected = "True a program prints hello True 0o644\nprints hello blue 9 ['src/main.py']\n\
+                    [('/b.txt', 'by the model\\n', 13)]\n";
+    assert_eq!(said(dir, "cat src/main.py"), expected);
+    has(&xattr(&dir.join("src/main.py"), "user.llmfs.context"), &["  b.txt\n"]);
+    assert_eq!(lab.server.calls(), 1, "its files ask no model");
+    mount.end();
+
+    // The next mount lacks the generator; the last one has another pattern.
+    let mount = lab.mount("llm-generate", &[]);
+    assert_eq!(said(&mount.dir, "cat src/main.py"), expected);
+    let waiting = mount.dir.join("src/util.py");
+    assert!(std::fs::read(&waiting).is_err());
+    has(&xattr(&waiting, "user.llmfs.error"), &["no generator \"index\"", "--generator"]);
+    mount.end();
+    let mount = lab.mount("llm-generate", &["--generator", &define("['/?.txt']")]);
+    has(&said(&mount.dir, "cat .llmfs/tree"), &["/a.txt [index] not read yet", "/b.txt [default] 13 bytes"]);
+    mount.end();
+
+    let refused = |generators: &[&str], parts: &[&str]| {
+        let more: Vec<&str> = generators.iter().flat_map(|file| ["--generator", *file]).collect();
+        let output = lab.command("llm-generate", &more).output().unwrap();
+        assert!(!output.status.success());
+        has(&stderr(&output), parts);
+    };
+    refused(&[&define("[\n'a.md',\n'b[',\n]")], &["index.toml:6: field `files[1]`: the pattern \"b[\""]);
+    let good = define("['a.md']");
+    refused(&[&good, &good], &["index.toml also defines index"]);
 }
 
 #[test]

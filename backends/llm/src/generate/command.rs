@@ -1,8 +1,9 @@
-//! Generators loaded from a file: a command that is given path and prompt, and prints the content.
+//! Generators loaded from a file: a command that is given path and prompt, or the tree, and prints the content.
 //!
 //! The command is started as it is written, never by a shell, so a path cannot become code. It asks no model of the
 //! mount; what it asks itself is its own.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Seek, Write};
@@ -12,12 +13,14 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use arms::child::{head, kill_group};
-use fuse::store::{Errno, Result, StoreError};
-use inputs::InputError;
+use fuse::store::{Errno, Kind, Result, StoreError};
+use inputs::{InputError, PathStep};
 use models::Cancel;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use super::generator::{FileToMake, Generator, Made};
+use super::generator::{FileToMake, Generator, Generators, Made, TreeLine};
+use super::rule::Rule;
 use super::settings::Setting;
 use crate::names::shown;
 
@@ -27,6 +30,9 @@ const CONTENT_MAX: u64 = 16 << 20;
 /// The most bytes of standard error in a reason.
 const REASON_MAX: u64 = 1024;
 
+/// The generator of files without another one.
+const DEFAULT: &str = "default";
+
 /// Poll interval while the command runs.
 const POLL: Duration = Duration::from_millis(2);
 
@@ -35,8 +41,77 @@ const POLL: Duration = Duration::from_millis(2);
 struct Definition {
     name: String,
     command: Vec<String>,
+    #[serde(default)]
+    files: Vec<String>,
+    #[serde(default)]
+    input: Input,
     #[serde(default = "timeout_default")]
     timeout_seconds: f64,
+}
+
+/// What a command gets on its standard input.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Input {
+    /// The prompt of the directory, an empty line, and the prompt of the file, if they exist.
+    #[default]
+    Prompts,
+    /// An [`InputDocument`].
+    Json,
+}
+
+/// The file system, as a command with the input `json` gets it.
+#[derive(Serialize)]
+struct InputDocument<'a> {
+    path: &'a str,
+    /// The prompt of the directory.
+    prompt: Option<String>,
+    /// The prompt of the file.
+    about: Option<&'a str>,
+    node: Option<InputNode<'a>>,
+    tree: Vec<InputNode<'a>>,
+    /// Generated files, as the prompt of a model shows them.
+    context: Vec<serde_json::Value>,
+}
+
+/// An entry of the tree.
+#[derive(Serialize)]
+struct InputNode<'a> {
+    path: &'a str,
+    kind: &'static str,
+    size: u64,
+    /// Permission bits.
+    mode: u16,
+    uid: u32,
+    gid: u32,
+    /// Seconds since 1970.
+    mtime: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<&'a str>,
+    is_waiting: bool,
+    attributes: &'a BTreeMap<String, String>,
+}
+
+impl<'a> InputNode<'a> {
+    fn new(line: &'a TreeLine) -> Self {
+        Self {
+            path: &line.path,
+            kind: match line.attr.kind {
+                Kind::File => "file",
+                Kind::Directory => "directory",
+                Kind::Symlink => "symlink",
+                _ => "special",
+            },
+            size: line.attr.size,
+            mode: line.attr.permissions,
+            uid: line.attr.uid,
+            gid: line.attr.gid,
+            mtime: line.attr.mtime.0.div_euclid(1_000_000_000),
+            target: line.target.as_deref(),
+            is_waiting: line.is_pending,
+            attributes: &line.attributes,
+        }
+    }
 }
 
 fn timeout_default() -> f64 {
@@ -48,10 +123,10 @@ fn timeout_default() -> f64 {
 /// ```toml
 /// name = "outline"                       # for `user.llmfs.generator`; `default` writes all files of the tree
 /// command = ["./outline.py", "--short"]  # with a slash: from this file's directory; the file's path is added
+/// files = ["*.md", "docs/**/*.txt"]      # the files of the tree that it writes; see `Rule`
+/// input = "json"                         # prompt, node and tree on its standard input; "prompts" for prompts alone
 /// timeout-seconds = 30                   # from 0.1 to 3600
 /// ```
-///
-/// Its standard input has the prompt of the directory, an empty line, and the prompt of the file, if they exist.
 #[derive(Debug)]
 pub struct CommandGenerator {
     name: String,
@@ -59,6 +134,9 @@ pub struct CommandGenerator {
     words: Vec<OsString>,
     /// The directory of the definition, in which the command runs.
     dir: PathBuf,
+    /// The files of the tree that it writes.
+    rules: Vec<Rule>,
+    input: Input,
     timeout: Duration,
 }
 
@@ -68,15 +146,29 @@ impl CommandGenerator {
     /// # Errors
     /// File, line and field of the mistake.
     pub fn read(file: &Path, launcher: impl IntoIterator<Item = OsString>) -> std::result::Result<Self, InputError> {
-        let wrong = |field: &str, why: &str| InputError::whole(file, format!("field `{field}`: {why}"));
         let text = inputs::read(file)?;
         let definition: Definition = inputs::parse_toml(file, &text)?;
+        let wrong = |field: &str, why: &str| inputs::toml_error(file, &text, &[PathStep::Field(field)], why);
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
-        if definition.name.is_empty() || !definition.name.chars().all(is_name) {
+        let name = definition.name.as_str();
+        if name.is_empty() || !name.chars().all(is_name) {
             return Err(wrong("name", "must consist of letters, digits, `-` and `_`"));
+        }
+        if name != DEFAULT && Generators::standard().get(name).is_some() {
+            let why = format!("{name} is a built-in generator; choose another name, or `{DEFAULT}` to replace the model");
+            return Err(wrong("name", &why));
         }
         if !(0.1..=3600.0).contains(&definition.timeout_seconds) {
             return Err(wrong("timeout-seconds", "must be from 0.1 to 3600"));
+        }
+        if name == DEFAULT && !definition.files.is_empty() {
+            return Err(wrong("files", "`default` writes all files of the tree; choose another name, or leave it out"));
+        }
+        let mut rules = Vec::new();
+        for (at, pattern) in definition.files.iter().enumerate() {
+            let step = [PathStep::Field("files"), PathStep::Item(at)];
+            let rule = pattern.parse().map_err(|why: String| inputs::toml_error(file, &text, &step, &why))?;
+            rules.push(rule);
         }
         let dir = std::path::absolute(file).map_err(|error| InputError::whole(file, error))?;
         let dir = dir.parent().unwrap_or(Path::new("/")).to_owned();
@@ -93,17 +185,19 @@ impl CommandGenerator {
             name: definition.name,
             words: words.chain(command.map(OsString::from)).collect(),
             dir,
+            rules,
+            input: definition.input,
             timeout: Duration::from_secs_f64(definition.timeout_seconds),
         })
     }
 
-    /// Runs the command for the file at `path` and returns what it printed.
-    fn run(&self, path: &str, prompt: &str, cancel: &Cancel) -> Result<Vec<u8>> {
+    /// Runs the command for the file at `path`, with this standard input, and returns what it printed.
+    fn run(&self, path: &str, input: &[u8], cancel: &Cancel) -> Result<Vec<u8>> {
         let io = |error: io::Error| self.failed(Errno::IO, &error.to_string());
         // Files, not pipes: a process that the command leaves behind would keep a pipe open.
-        let mut input = tempfile::tempfile().map_err(io)?;
-        input.write_all(prompt.as_bytes()).map_err(io)?;
-        input.rewind().map_err(io)?;
+        let mut stdin = tempfile::tempfile().map_err(io)?;
+        stdin.write_all(input).map_err(io)?;
+        stdin.rewind().map_err(io)?;
         let output = tempfile::tempfile().map_err(io)?;
         let complaints = tempfile::tempfile().map_err(io)?;
         let (program, arguments) = self.words.split_first().ok_or(Errno::INVAL)?;
@@ -111,7 +205,7 @@ impl CommandGenerator {
             .args(arguments)
             .arg(path)
             .current_dir(&self.dir)
-            .stdin(input)
+            .stdin(stdin)
             .stdout(output.try_clone().map_err(io)?)
             .stderr(complaints.try_clone().map_err(io)?)
             .process_group(0)
@@ -164,16 +258,41 @@ impl Generator for CommandGenerator {
         &self.name
     }
 
+    fn writes(&self, path: &str) -> bool {
+        self.rules.iter().any(|rule| rule.matches(path))
+    }
+
     fn generate(&self, file: &FileToMake<'_>) -> Result<Made> {
-        let of_directory = file.around.setting(file.path, Setting::Prompt);
-        let prompts = of_directory.into_iter().chain(file.about.map(str::to_owned));
-        let prompts: Vec<String> = prompts.map(|prompt| prompt + "\n").collect();
-        let content = self.run(file.path, &prompts.join("\n"), file.cancel)?;
+        let prompt = file.around.setting(file.path, Setting::Prompt);
+        let mut context = Vec::new();
+        let input = match self.input {
+            Input::Prompts => {
+                let prompts = prompt.into_iter().chain(file.about.map(str::to_owned));
+                let prompts: Vec<String> = prompts.map(|prompt| prompt + "\n").collect();
+                prompts.join("\n").into_bytes()
+            }
+            Input::Json => {
+                let tree = file.around.tree();
+                context = file.around.context(file.path, usize::MAX);
+                let shown = context.iter();
+                let shown = shown.map(|it| json!({"path": it.path, "text": it.text, "size": it.size}));
+                let document = InputDocument {
+                    path: file.path,
+                    prompt,
+                    about: file.about,
+                    node: tree.iter().find(|line| line.path == file.path).map(InputNode::new),
+                    tree: tree.iter().map(InputNode::new).collect(),
+                    context: shown.collect(),
+                };
+                serde_json::to_vec(&document).map_err(|error| self.failed(Errno::IO, &error.to_string()))?
+            }
+        };
+        let content = self.run(file.path, &input, file.cancel)?;
         if content.is_empty() {
             let why = format!("it printed nothing for {}", shown(file.path.as_bytes()));
             return Err(self.failed(Errno::IO, &why));
         }
-        Ok(Made { content, ..Made::default() })
+        Ok(Made { content, context, ..Made::default() })
     }
 }
 
@@ -190,7 +309,7 @@ mod tests {
     fn run_until(cancel: &Cancel, text: &str, path: &str, prompt: &str) -> Result<Vec<u8>> {
         let dir = tempfile::tempdir().unwrap();
         let generator = defined(dir.path(), text).unwrap();
-        generator.run(path, prompt, cancel)
+        generator.run(path, prompt.as_bytes(), cancel)
     }
 
     fn run(text: &str, path: &str, prompt: &str) -> Result<Vec<u8>> {
@@ -202,9 +321,15 @@ mod tests {
         for (text, said) in [
             ("name = 'a'\ncommand = ['b']\ncolour = 1", "g.toml:3"),
             ("name = 'a'", "command"),
-            ("name = 'a b'\ncommand = ['b']", "field `name`"),
-            ("name = 'a'\ncommand = []", "field `command`"),
-            ("name = 'a'\ncommand = ['b']\ntimeout-seconds = 0", "field `timeout-seconds`"),
+            ("name = 'a b'\ncommand = ['b']", "g.toml:1: field `name`"),
+            ("command = ['b']\nname = 'cache_list'", "g.toml:2: field `name`: cache_list is a built-in generator"),
+            ("name = 'a'\ncommand = []", "g.toml:2: field `command`"),
+            ("name = 'a'\ncommand = ['b']\ntimeout-seconds = 0", "g.toml:3: field `timeout-seconds`"),
+            ("name = 'a'\ncommand = ['b']\ninput = 'xml'", "g.toml:3: field `input`: unknown variant `xml`"),
+            ("name = 'default'\ncommand = ['b']\nfiles = ['*.md']", "g.toml:3: field `files`: `default` writes all"),
+            ("name = 'a'\ncommand = ['b']\nfiles = [\n  '*.md',\n  'a[b',\n]", "g.toml:5: field `files[1]`: "),
+            ("name = 'a'\ncommand = ['b']\nfiles = ['']", "g.toml:3: field `files[0]`: "),
+            ("name = 'a'\ncommand = ['b']\nfiles = '*.md'", "g.toml:3: field `files`"),
         ] {
             let dir = tempfile::tempdir().unwrap();
             let error = defined(dir.path(), text).unwrap_err().to_string();

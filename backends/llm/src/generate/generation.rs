@@ -124,7 +124,7 @@ impl Shared {
         let path = self.names.read().path(ino);
         let path = path.ok_or_else(|| StoreError::storage(Errno::IO, "a file without a name cannot be generated"))?;
         let makes = self.generators.get(generator).ok_or_else(|| {
-            let why = format!("this mount has no generator {generator:?}");
+            let why = format!("this mount has no generator {generator:?}; give its definition with --generator");
             StoreError::storage(Errno::IO, why)
         })?;
         makes.generate(&FileToMake { path: &path, about, around: self, cancel })

@@ -127,6 +127,11 @@ pub trait Generator: Send + Sync {
         false
     }
 
+    /// Whether it writes the file of the tree at `path`, from the root, instead of `default`.
+    fn writes(&self, _path: &str) -> bool {
+        false
+    }
+
     /// Makes the content of a file.
     ///
     /// # Errors
@@ -147,13 +152,13 @@ pub(super) fn read_only() -> StoreError {
     StoreError::storage(Errno::ACCESS, "this file is read-only")
 }
 
-/// The generators of a mount, by name.
+/// The generators of a mount, in the order in which they were added.
 #[derive(Clone, Default)]
-pub struct Generators(BTreeMap<String, Arc<dyn Generator>>);
+pub struct Generators(Vec<Arc<dyn Generator>>);
 
 impl std::fmt::Debug for Generators {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
+        f.debug_set().entries(self.names()).finish()
     }
 }
 
@@ -161,17 +166,25 @@ impl Generators {
     /// Adds a generator. It replaces one of the same name.
     #[must_use]
     pub fn with(mut self, generator: impl Generator + 'static) -> Self {
-        self.0.insert(generator.name().to_owned(), Arc::new(generator));
+        self.0.retain(|other| other.name() != generator.name());
+        self.0.push(Arc::new(generator));
         self
     }
 
     /// The generator called `name`.
     pub fn get(&self, name: &str) -> Option<Arc<dyn Generator>> {
-        self.0.get(name).cloned()
+        self.0.iter().find(|generator| generator.name() == name).cloned()
     }
 
-    /// The names of all generators.
+    /// The name of the first generator that writes the file of the tree at `path` instead of `default`.
+    pub(super) fn of_path(&self, path: &str) -> Option<&str> {
+        self.0.iter().find(|generator| generator.writes(path)).map(|generator| generator.name())
+    }
+
+    /// The names of all generators, sorted.
     pub fn names(&self) -> Vec<&str> {
-        self.0.keys().map(String::as_str).collect()
+        let mut names: Vec<&str> = self.0.iter().map(|generator| generator.name()).collect();
+        names.sort_unstable();
+        names
     }
 }

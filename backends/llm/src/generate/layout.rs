@@ -180,4 +180,17 @@ never hold two dots.";
         }
         Ok(())
     }
+
+    /// Gives each file that waits for `default` the generator that writes files of its path.
+    pub(super) fn assign_generators(&self) -> Result<()> {
+        let names = self.names.read();
+        for (ino, waits) in self.waiting.write().iter_mut() {
+            let path = names.path(*ino).filter(|_| waits.generator == "default");
+            if let Some(generator) = path.and_then(|path| self.generators.of_path(&path)) {
+                self.set_attribute(&self.owner, *ino, GENERATOR, generator)?;
+                waits.generator = generator.to_owned();
+            }
+        }
+        Ok(())
+    }
 }

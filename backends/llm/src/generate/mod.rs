@@ -12,6 +12,7 @@ mod generation;
 mod generator;
 mod layout;
 mod load;
+mod rule;
 mod save;
 mod saved;
 mod settings;
@@ -205,6 +206,7 @@ impl GenerateStore {
             };
             shared.lay_out(&entries)?;
         }
+        shared.assign_generators()?;
         Ok(Self { shared: Arc::new(shared), flights: Arc::default(), shown: Mutex::default() })
     }
 
