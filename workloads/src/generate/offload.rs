@@ -1,10 +1,12 @@
-//! The worked example of source 5: two queries, two large results saved to files, and a comparison.
+//! The worked examples of source 5: queries, results saved to files, a part of them read back, and an answer. Some begin
+//! with a plan, and some save an analysis before they answer.
 //! The results are JSON of a given size, so that their tokens are counted.
 //! The system prompt and the model's text have the token numbers that source 5 states, because it has no text.
 
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
+use serde_json::json;
 use tokens::{Conversation, Fixed, Part, PartKind, Step};
 
 use super::plain;
@@ -34,8 +36,35 @@ pub struct OffloadComparison {
     query_tokens: u64,
     /// Tokens of the model's answer, as published.
     answer_tokens: u64,
+    /// The steps of the plan that the model writes first, by `write_todos`; none by default.
+    #[serde(default)]
+    todos: Vec<String>,
+    /// What the model writes about the results, saves, and reads again before it answers.
+    analysis: Option<Analysis>,
     /// Published accounts, in their own units.
     published: Vec<Published>,
+}
+
+/// A text that the model writes about results.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Analysis {
+    file: WorkspacePath,
+    bytes: usize,
+}
+
+impl Analysis {
+    /// Sentences about the topics of the meetings, of exactly `bytes` bytes.
+    fn text(&self, rng: &mut ChaCha8Rng) -> String {
+        let mut text = String::new();
+        while text.len() < self.bytes {
+            text += &pick(rng, SENTENCES).replace("{}", pick(rng, TOPICS));
+            text.push('\n');
+        }
+        // The sentences are ASCII.
+        text.truncate(self.bytes);
+        text
+    }
 }
 
 /// A published account.
@@ -64,6 +93,12 @@ impl OffloadComparison {
             "read_back`: must be a share from 0 to 1"
         } else if self.repeats == 0 {
             "repeats`: must be at least 1"
+        } else if self.todos.len() > 100 {
+            "todos`: must be at most 100"
+        } else if self.analysis.as_ref().is_some_and(|it| !(1..=1_000_000).contains(&it.bytes)) {
+            "analysis.bytes`: must be from 1 to 1,000,000"
+        } else if self.analysis.as_ref().is_some_and(|it| self.files.contains(&it.file)) {
+            "analysis.file`: a result has this name"
         } else {
             return Ok(());
         };
@@ -79,11 +114,30 @@ impl OffloadComparison {
         results.collect()
     }
 
-    /// The file operations: each result is saved, the files are listed, and a part of each is read back.
+    /// The plan, as `write_todos` takes it; `None` without steps.
+    fn plan(&self) -> Option<serde_json::Value> {
+        let todos = (1..).zip(&self.todos);
+        let todos = todos.map(|(id, content)| json!({"id": id.to_string(), "content": content, "status": "pending"}));
+        (!self.todos.is_empty()).then(|| todos.collect())
+    }
+
+    fn analysis(&self) -> Option<(WorkspacePath, String)> {
+        let analysis = self.analysis.as_ref()?;
+        let text = analysis.text(&mut ChaCha8Rng::seed_from_u64(self.seed));
+        Some((analysis.file.clone(), text))
+    }
+
+    /// The file operations: the plan and each result are saved, the files are listed, a part of each result is read back,
+    /// and the analysis is saved and read.
     pub(crate) fn script(&self) -> Script {
         let results = self.results();
+        let plan = self.plan().map(|plan| format!("{plan:#}\n").into_bytes());
+        let analysis = self.analysis().map(|(path, text)| (path, text.into_bytes()));
         let mut script = Script::new(vec![(plain("plan.md"), format!("# {}\n", self.question).into_bytes().into())]);
         for _ in 0..self.repeats {
+            if let Some(plan) = &plan {
+                script.call(CallKind::Write, vec![FileOp::write(plain("todos.json"), plan.clone())]);
+            }
             for (path, content) in &results {
                 let write = FileOp::write(path.clone(), Bytes::clone(content));
                 script.call(CallKind::Write, vec![write]);
@@ -100,6 +154,10 @@ impl OffloadComparison {
                     ..Call::default()
                 });
             }
+            if let Some((path, text)) = &analysis {
+                script.call(CallKind::Write, vec![FileOp::write(path.clone(), text.clone())]);
+                script.call(CallKind::Read, vec![FileOp::Read(path.clone())]);
+            }
         }
         script
     }
@@ -107,12 +165,27 @@ impl OffloadComparison {
     /// The session without any saved result.
     pub(crate) fn conversation(&self) -> Conversation {
         let mut steps = vec![Step { enters: vec![part(PartKind::User, &self.question)], ..Step::default() }];
-        for (_, content) in self.results() {
+        let mut call = |emits: Part, result: &str| {
             if let Some(asking) = steps.last_mut() {
-                asking.emits = vec![Part::new(PartKind::Arguments, self.query_tokens)];
+                asking.emits = vec![emits];
             }
-            let text = String::from_utf8_lossy(&content).into_owned();
-            steps.push(Step { gap_ms: TURN_MS, enters: vec![result_part(&text)], ..Step::default() });
+            steps.push(Step { gap_ms: TURN_MS, enters: vec![result_part(result)], ..Step::default() });
+        };
+        let tool = |name: &str, input: serde_json::Value| json!({"name": name, "input": input}).to_string();
+        if let Some(plan) = self.plan() {
+            let written = tool("write_todos", json!({ "todos": plan }));
+            let saved = format!("Saved todos.json: {} pending, 0 in progress, 0 completed", self.todos.len());
+            call(part(PartKind::Content, &written), &saved);
+        }
+        for (_, content) in self.results() {
+            call(Part::new(PartKind::Arguments, self.query_tokens), &String::from_utf8_lossy(&content));
+        }
+        if let Some((path, text)) = self.analysis() {
+            let lines = text.matches('\n').count() + 1;
+            let written = tool("write_file", json!({"file_path": path, "content": text}));
+            call(part(PartKind::Content, &written), &format!("✅ Saved {path} ({} bytes, {lines} lines)", text.len()));
+            let read = tool("read_file", json!({ "file_path": path }));
+            call(part(PartKind::Arguments, &read), &text);
         }
         if let Some(last) = steps.last_mut() {
             last.emits = vec![Part::new(PartKind::Text, self.answer_tokens)];
@@ -230,6 +303,46 @@ mod tests {
             assert_eq!(content.len(), 50_000);
             let json: serde_json::Value = serde_json::from_slice(content).unwrap();
             assert!(json["results"].as_array().unwrap().len() > 150);
+        }
+    }
+
+    #[test]
+    fn the_examples_of_source_5_have_its_plan_its_files_and_its_sizes() {
+        let of = |name: &str| {
+            let workload = workload(name).unwrap();
+            let calls = workload.script.calls.iter().flat_map(|call| &call.ops);
+            let written = calls.filter_map(|op| match op {
+                FileOp::Write { path, content, .. } => Some((path.to_string(), content.to_vec())),
+                _ => None,
+            });
+            (written.take(4).collect::<Vec<_>>(), workload.conversation().unwrap())
+        };
+        let results = |conversation: &tokens::Conversation| -> Vec<u64> {
+            let steps = conversation.steps.iter().skip(1);
+            steps.flat_map(|step| &step.enters).map(|part| part.tokens).collect()
+        };
+        // Example 1: a result below 2,000 tokens, by which the source says to do without files.
+        let (written, simple) = of("agent/offload-simple");
+        assert_eq!(written[0].0, "last_meeting.json");
+        assert!(matches!(results(&simple)[..], [1_000..2_000]), "{:?}", results(&simple));
+        // Example 3, and the plan pattern: a plan, two large results, and in the example a saved analysis.
+        for (name, files) in [
+            (
+                "agent/offload-synthesis",
+                &["todos.json", "intl_engagement_meetings.json", "decisions_raw.json", "intl_engagement_decisions.txt"][..],
+            ),
+            ("agent/offload-plan", &["todos.json", "july.json", "october.json"]),
+        ] {
+            let (written, conversation) = of(name);
+            let names: Vec<&str> = written.iter().take(files.len()).map(|(name, _)| name.as_str()).collect();
+            assert_eq!(names, files);
+            let plan: serde_json::Value = serde_json::from_slice(&written[0].1).unwrap();
+            let steps = plan.as_array().unwrap();
+            assert!(steps.len() >= 5 && steps.iter().all(|step| step["status"] == "pending"), "{plan}");
+            let results = results(&conversation);
+            assert!(results[0] < 50, "the plan's receipt: {results:?}");
+            assert!(results[1] > 5_000 && results[2] > 5_000, "{results:?}");
+            assert_eq!(results.len(), if name.ends_with("plan") { 3 } else { 5 });
         }
     }
 
