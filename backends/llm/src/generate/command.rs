@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, Seek, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -216,7 +216,7 @@ impl CommandGenerator {
         kill_group(&mut process);
         let status = ended?;
         if !status.success() {
-            let said = head(complaints, REASON_MAX).map_err(io)?;
+            let said = tail(complaints, REASON_MAX).map_err(io)?;
             let said = String::from_utf8_lossy(&said).trim().to_owned();
             let why = format!("{status}: {said}");
             return Err(self.failed(Errno::IO, why.trim_end_matches(": ")));
@@ -251,6 +251,15 @@ impl CommandGenerator {
         let why = format!("the command of generator {}: {why}", self.name);
         StoreError::storage(errno, why)
     }
+}
+
+/// The last bytes of a file, at most `most`: the last line of a traceback says what failed.
+fn tail(mut file: File, most: u64) -> io::Result<Vec<u8>> {
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(most)))?;
+    let mut bytes = Vec::new();
+    file.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 impl Generator for CommandGenerator {
@@ -351,6 +360,9 @@ mod tests {
         let reason = error.reason.clone().unwrap();
         assert_eq!(error.errno, Errno::IO);
         assert!(reason.contains("exit status: 3: bad luck"), "{reason}");
+        let verbose = "name = 'a'\ncommand = ['sh', '-c', 'yes | head -c 5000 >&2; echo last words >&2; exit 3']";
+        let reason = run(verbose, "/x", "").unwrap_err().reason.unwrap();
+        assert!(reason.ends_with("last words") && reason.len() < 1200, "{reason}");
         let dir = tempfile::tempdir().unwrap();
         let (pids, begun) = (dir.path().join("pids"), Instant::now());
         let script = format!("sleep 1000 & echo $$ $! > {}; sleep 1000", pids.display());
