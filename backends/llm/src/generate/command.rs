@@ -167,7 +167,7 @@ impl CommandGenerator {
         let mut rules = Vec::new();
         for (at, pattern) in definition.files.iter().enumerate() {
             let step = [PathStep::Field("files"), PathStep::Item(at)];
-            let rule = pattern.parse().map_err(|why: String| inputs::toml_error(file, &text, &step, &why))?;
+            let rule = pattern.parse::<Rule>().map_err(|why: String| inputs::toml_error(file, &text, &step, &why))?;
             rules.push(rule);
         }
         let dir = std::path::absolute(file).map_err(|error| InputError::whole(file, error))?;

@@ -101,10 +101,11 @@ fn split(path: &str) -> (&str, &str) {
 
 /// The number of steps between two directories.
 fn distance(a: &str, b: &str) -> usize {
-    let parts = |dir: &'_ str| dir.split('/').filter(|part| !part.is_empty()).map(str::to_owned).collect::<Vec<_>>();
-    let (a, b) = (parts(a), parts(b));
-    let common = a.iter().zip(&b).take_while(|(a, b)| a == b).count();
-    a.len() + b.len() - 2 * common
+    fn parts(dir: &str) -> impl Iterator<Item = &str> {
+        dir.split('/').filter(|part| !part.is_empty())
+    }
+    let common = parts(a).zip(parts(b)).take_while(|(a, b)| a == b).count();
+    parts(a).count() + parts(b).count() - 2 * common
 }
 
 /// Where `other` comes among the files that the prompt of `path` shows: first those of the same stem under another
