@@ -207,7 +207,9 @@ impl FileTools {
                 written.map_err(|error| error.to_string())
             }
             Self::Tree { tree, .. } => {
-                let saved = format!("Saved {path} ({} bytes)", content.len());
+                // The receipt of an agent's state.
+                let lines = asked.content.matches('\n').count() + 1;
+                let saved = format!("✅ Saved {path} ({} bytes, {lines} lines)", content.len());
                 written(path, tree.write(path, content, false), saved)
             }
         }
@@ -409,6 +411,16 @@ mod tests {
         assert_eq!(listed, "Files in virtual workspace:\n  a\\u000a  b.md (1 bytes) (3 bytes)");
         let found = tools.search(&SearchArguments { text: "one".to_owned(), dir: ".".to_owned() });
         assert_eq!(found.unwrap(), "a\\u000a  b.md (1 bytes):1:one");
+    }
+
+    #[test]
+    fn a_write_into_a_directory_has_the_receipt_of_source_5_as_one_into_a_state_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let tree = FileTools::Tree { tree: DirectoryTree::open(dir.path()).unwrap(), home: ".".to_owned() };
+        for tools in [tree, FileTools::State(Mutex::default())] {
+            let write = WriteArguments { path: "july.json".to_owned(), content: "[1,\n\"é\"]\n".to_owned() };
+            assert_eq!(tools.write(&write).unwrap(), "✅ Saved july.json (10 bytes, 3 lines)");
+        }
     }
 
     #[test]
