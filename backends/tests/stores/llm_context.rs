@@ -70,7 +70,10 @@ fn the_prompt_of_a_test_shows_its_generated_module_and_the_test_records_it() {
     let last = || asked.lock().unwrap().last().unwrap().clone();
     assert_eq!(text(&store, "src/x.py"), MODULE);
     lacks(&last(), &["already written"]);
-    assert_eq!((attribute(&store, "src/x.py", "context"), attribute(&store, "src/x.py", "context-tokens")), (None, None));
+    assert_eq!(
+        (attribute(&store, "src/x.py", "context"), attribute(&store, "src/x.py", "context-tokens")),
+        (None, None)
+    );
 
     assert_eq!(text(&store, "tests/test_x.py"), TEST);
     let shown = format!("/src/x.py:\n```\n{MODULE}```\n");
@@ -82,6 +85,10 @@ fn the_prompt_of_a_test_shows_its_generated_module_and_the_test_records_it() {
     let context = "These files are already written. The new file must fit them:\n".len() + shown.len();
     assert_eq!(attribute(&store, "tests/test_x.py", "context-tokens").unwrap(), context.to_string());
     assert_eq!(store.counters()["context-tokens-estimated"], context as u64);
+    has(
+        &text(&store, ".llmfs/README"),
+        &["2 requests; ", &format!("of which about {context} for other files; 2 output")],
+    );
 
     // A change of the module changes neither the test nor its record, and asks no model.
     let module = find(&store, "src/x.py");
@@ -110,12 +117,15 @@ fn a_prompt_shows_other_files_within_its_limit_and_says_what_it_cut() {
     let paths = ["src/x.py", "long.md", "notes.md", "tests/test_x.py"];
     for (limit, has_module, has_long) in [(0, false, false), (1_000, true, true), (100, true, false)] {
         let (store, asked) = store(GenerateOptions { context_bytes: limit, ..files(&paths) });
-        paths.map(|path| text(&store, path));
+        for path in paths {
+            text(&store, path);
+        }
         let last = asked.lock().unwrap().last().unwrap().clone();
         assert_eq!(last.contains(MODULE), has_module, "{limit}: {last}");
         assert_eq!(last.contains("/long.md ("), has_long, "{limit}: {last}");
         let before = last.split("These files").next().unwrap().len();
-        let after = "Write the file /tests/test_x.py.".len() + "These files are already written. The new file must fit them:\n".len();
+        let after = "Write the file /tests/test_x.py.".len()
+            + "These files are already written. The new file must fit them:\n".len();
         assert!(last.len() <= before + after + limit, "{limit}: {last}");
         let record = attribute(&store, "tests/test_x.py", "context").unwrap_or_default();
         assert_eq!(record.contains("bytes:\n"), has_long, "{record}");
@@ -128,7 +138,8 @@ fn a_prompt_shows_other_files_within_its_limit_and_says_what_it_cut() {
 fn a_remount_shows_the_saved_files_and_keeps_their_records() {
     let dir = tempfile::tempdir().unwrap();
     let save = Some(dir.path().join("save.json"));
-    let (first, _) = store(GenerateOptions { save: save.clone(), ..files(&["src/x.py", "src/y.py", "tests/test_x.py"]) });
+    let (first, _) =
+        store(GenerateOptions { save: save.clone(), ..files(&["src/x.py", "src/y.py", "tests/test_x.py"]) });
     text(&first, "src/x.py");
     text(&first, "tests/test_x.py");
     let record = attribute(&first, "tests/test_x.py", "context");

@@ -329,7 +329,8 @@ mod tests {
         for (name, files) in [
             (
                 "agent/offload-synthesis",
-                &["todos.json", "intl_engagement_meetings.json", "decisions_raw.json", "intl_engagement_decisions.txt"][..],
+                &["todos.json", "intl_engagement_meetings.json", "decisions_raw.json", "intl_engagement_decisions.txt"]
+                    [..],
             ),
             ("agent/offload-plan", &["todos.json", "july.json", "october.json"]),
         ] {

@@ -155,7 +155,8 @@ impl CommandGenerator {
             return Err(wrong("name", "must consist of letters, digits, `-` and `_`"));
         }
         if name != DEFAULT && Generators::standard().get(name).is_some() {
-            let why = format!("{name} is a built-in generator; choose another name, or `{DEFAULT}` to replace the model");
+            let why =
+                format!("{name} is a built-in generator; choose another name, or `{DEFAULT}` to replace the model");
             return Err(wrong("name", &why));
         }
         if !(0.1..=3600.0).contains(&definition.timeout_seconds) {

@@ -191,8 +191,7 @@ mod tests {
         let mut all = ["/z.md", "/src/x.py", "/tests/test_a.py", "/docs/deep/test_x.py", "/src/y.py", "/tests/b/c.py"];
         all.sort_by_cached_key(|other| rank("/tests/test_x.py", other));
         // A file of the same name elsewhere is no partner: each directory may have its `__init__.py`.
-        let expected =
-            ["/src/x.py", "/tests/test_a.py", "/tests/b/c.py", "/z.md", "/src/y.py", "/docs/deep/test_x.py"];
+        let expected = ["/src/x.py", "/tests/test_a.py", "/tests/b/c.py", "/z.md", "/src/y.py", "/docs/deep/test_x.py"];
         assert_eq!(all, expected);
     }
 

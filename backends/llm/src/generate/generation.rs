@@ -162,13 +162,7 @@ impl Shared {
                 purpose.name()
             ));
         }
-        Ok(Written {
-            text: reply.text,
-            finish: reply.finish,
-            usage: reply.usage,
-            is_cached: false,
-            context_tokens,
-        })
+        Ok(Written { text: reply.text, finish: reply.finish, usage: reply.usage, is_cached: false, context_tokens })
     }
 
     /// The first `PROMPT_MAX + 1` bytes of a file, which is enough to detect an overlong setting.
@@ -309,5 +303,16 @@ impl CommandContext for Shared {
 
     fn cache(&self) -> &AnswerCache {
         &self.cache
+    }
+
+    fn usage(&self) -> String {
+        let meter = self.asker.meter();
+        let totals = meter.totals();
+        let context = self.context_tokens.load(Ordering::Relaxed);
+        let cost = meter.dollars().map_or(String::new(), |dollars| format!("; US$ {dollars:.6}"));
+        format!(
+            "{} requests; {} prompt tokens, of which about {context} for other files; {} output tokens{cost}",
+            totals.calls, totals.prompt_tokens, totals.output_tokens
+        )
     }
 }

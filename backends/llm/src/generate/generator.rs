@@ -69,17 +69,14 @@ pub trait CommandContext {
     ///
     /// # Errors
     /// The error number for the reader, and the reason.
-    fn ask(
-        &self,
-        path: &str,
-        system: &str,
-        question: String,
-        context_bytes: usize,
-        cancel: &Cancel,
-    ) -> Result<Written>;
+    fn ask(&self, path: &str, system: &str, question: String, context_bytes: usize, cancel: &Cancel)
+    -> Result<Written>;
 
     /// The cache of answers.
     fn cache(&self) -> &super::AnswerCache;
+
+    /// The requests, tokens and cost of this mount, in words.
+    fn usage(&self) -> String;
 }
 
 /// A file to generate.

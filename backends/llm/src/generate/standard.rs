@@ -6,9 +6,9 @@ use fuse::store::{Errno, Result, StoreError};
 use models::Finish;
 
 use super::answer::{is_blank, unfenced};
-use super::{AnswerCache, context};
 use super::generator::{FileToMake, Generator, Generators, Made, TreeLine, read_only};
 use super::settings::Setting;
+use super::{AnswerCache, context};
 use crate::asker::QUESTION_MAX;
 use crate::names::shown;
 
@@ -163,7 +163,8 @@ fn readme(file: &FileToMake<'_>) -> String {
     };
     let mut text = format!(
         "# A file system that a model generates\n\n\
-         Prompt: {}\nModel: {}\nFiles: {}, of which {pending} have not been read and hold nothing yet\n\n\
+         Prompt: {}\nModel: {}\nFiles: {}, of which {pending} have not been read and hold nothing yet\n\
+         Asked since the mount: {}\n\n\
          A file is written by the model when it is first read, and then kept. Until then its size is 0: `cat`,\n\
          `cp`, `grep`, `wc` and `head` read it all the same; what believes the size (`tar`, `rsync`, `git`) finds it\n\
          empty. To have all of it: `find . -type f -exec cat {{}} + >/dev/null`.\n\n\
@@ -173,6 +174,7 @@ fn readme(file: &FileToMake<'_>) -> String {
         setting(Setting::Prompt),
         setting(Setting::Model),
         files.len(),
+        file.around.usage(),
     );
     for line in &tree {
         let _ = writeln!(text, "    {}", tree_line(line));
