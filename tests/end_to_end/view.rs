@@ -54,16 +54,139 @@ fn tools_see_a_controller_computed_from_its_plain_files() {
     assert_eq!(found, "tasks/build.json\n");
     assert!(fs::write(dir.join("tasks/new.json"), "{}").is_err());
     mount.end();
-    // Nothing of it can be changed, and the command says so.
-    let place = dir.to_str().unwrap();
-    let line = format!("mount view {place} --definition vsm --writable --source {source}");
-    let said = refused(&words(&line));
-    let parts = ["--writable", "all its files are read-only", "fix:", source];
-    has(&said, &parts);
+}
+
+/// The files of source 1, section 5, in the places that it names.
+const LAYOUT: [(&str, &str); 7] = [
+    ("sandbox/tasks/build.json", "{\"state\": \"open\", \"depends_on\": [\"plan\"]}\n"),
+    ("sandbox/tasks/plan.json", "{\"state\": \"open\"}\n"),
+    ("sandbox/tasks/test.json", "{\"state\": \"open\"}\n"),
+    ("state/state.json", "{\"cycle\": 6}\n"),
+    (".claude/projects/-home-me/memory/MEMORY.md", "# The disk fills up\n"),
+    ("inbox/new/1.M1.host", "From: ann\nSubject: Budget\n\nIs it enough?\n"),
+    ("logs/1.log", "one\n"),
+];
+
+#[test]
+fn a_shell_works_on_a_controllers_own_files_through_a_writable_view() {
+    let Some(scratch) = mountable() else { return };
+    let (dir, plain) = (scratch.dir("vsm"), scratch.dir("controller"));
+    write_files(&plain, &LAYOUT);
+    for empty in ["inbox/cur", "inbox/tmp", "outbox/new", "outbox/cur", "outbox/tmp"] {
+        fs::create_dir_all(plain.join(empty)).unwrap();
+    }
+    let options = ["--definition", "vsm", "--writable", "--source", plain.to_str().unwrap()];
+    let mount = Mount::new("view", &dir, &options);
+    for (command, path, expected) in [
+        ("echo '{\"cycle\": 7}' > state/state.json", "state/state.json", "{\"cycle\": 7}\n"),
+        ("sed -i s/7/8/ state/state.json", "state/state.json", "{\"cycle\": 8}\n"),
+        (": > state/stop", "state/stop", ""),
+        ("sed -i 's/\"open\"/\"active\"/' tasks/test.json", "sandbox/tasks/test.json", "{\"state\": \"active\"}\n"),
+        (
+            "mkdir tasks-by-state/done; mv tasks-by-state/open/plan.json tasks-by-state/done/",
+            "sandbox/tasks/plan.json",
+            "{\"state\": \"done\"}\n",
+        ),
+        (
+            "mkdir -p tasks/test/depends-on; ln -s ../../build.json tasks/test/depends-on/",
+            "sandbox/tasks/test.json",
+            "{\"depends_on\": [\"build\"], \"state\": \"active\"}\n",
+        ),
+        ("echo two >> logs/1.log", "logs/1.log", "one\ntwo\n"),
+        (
+            "echo '# More' >> observations/MEMORY.md",
+            ".claude/projects/-home-me/memory/MEMORY.md",
+            "# The disk fills up\n# More\n",
+        ),
+        ("mv inbox/new/1.M1.host inbox/cur/1.M1.host:2,S", "inbox/cur/1.M1.host:2,S", LAYOUT[5].1),
+        (
+            "echo Ten > outbox/tmp/2.M2.host; sync outbox/tmp/2.M2.host; mv outbox/tmp/2.M2.host outbox/new/",
+            "outbox/new/2.M2.host",
+            "Ten\n",
+        ),
+        (
+            "cp state/state.json state/copy.json; mv state/copy.json state/old.json",
+            "state/old.json",
+            "{\"cycle\": 8}\n",
+        ),
+    ] {
+        said(&dir, command);
+        assert_eq!(text_of(&plain, path), expected, "{command}");
+    }
+    let modes = said(&plain, "stat -c %a sandbox/tasks/test.json sandbox/tasks/build.json | uniq | wc -l");
+    assert_eq!(modes, "1\n", "sed keeps the mode");
+    assert_eq!(
+        said(&dir, "ls tasks inbox outbox tasks-by-state/done"),
+        "inbox:\n1.M1.host:2,S\n\noutbox:\n2.M2.host\n\ntasks:\nbuild\nbuild.json\nplan.json\ntest\ntest.json\n\ntasks-by-state/done:\nplan.json\n"
+    );
+    let health = "{\"tasks\":3,\"open\":2,\"blocked\":1,\"unreadable\":0}\n";
+    assert_eq!(text_of(&dir, "health/tasks.json"), health);
+    said(&dir, "rm tasks/test/depends-on/build.json state/old.json inbox/*");
+    assert_eq!(text_of(&plain, "sandbox/tasks/test.json"), "{\"depends_on\": [], \"state\": \"active\"}\n");
+    assert!(!plain.join("state/old.json").exists() && fs::read_dir(plain.join("inbox/cur")).unwrap().next().is_none());
+    // Read-only is what is computed, and the log says why.
+    for refused in [
+        "echo x > health/tasks.json",
+        "rm logs/all.log",
+        "touch health/x",
+        "ln -s x state/x",
+        "mkdir state/x",
+        "mv health/tasks.json state/",
+    ] {
+        assert!(!sh(&dir, refused).status.success(), "{refused}");
+    }
+    let left = said(&plain, "find . -name '.ctxbench*' -o -name 'sed*'");
+    assert_eq!(left, "");
+    has(&mount.end_with_log(), &["its definition has no statement for it"]);
+}
+
+/// The calls of a cycle of `agent/vsm-cycle`, on the view and on a copy of the controller's directory.
+#[test]
+fn a_cycle_of_the_controller_leaves_the_files_that_it_leaves_in_a_plain_directory() {
+    let Some(scratch) = mountable() else { return };
+    let (dir, plain, copy) = (scratch.dir("vsm"), scratch.dir("controller"), scratch.dir("copy"));
+    let files = [
+        ("tasks/task-1.json", "{}\n"),
+        ("state/state.json", "{}\n"),
+        ("observations/obs-1.md", "# seen\n"),
+        ("inbox/new/1.M1.vsm", "mail"),
+    ];
+    for root in [&plain, &copy] {
+        write_files(root, &files);
+        said(root, "mkdir -p inbox/cur inbox/tmp outbox/new outbox/cur outbox/tmp logs");
+    }
+    let options = ["--definition", "vsm", "--writable", "--source", plain.to_str().unwrap()];
+    let mount = Mount::new("view", &dir, &options);
+    let cycle = "set -e
+        for cycle in 1 2 3; do
+            cat state/state.json tasks/task-1.json $(find inbox/new inbox/cur -type f) > /dev/null
+            if [ -e inbox/new/1.M1.vsm ]; then mv inbox/new/1.M1.vsm inbox/cur/1.M1.vsm:2,S; fi
+            echo \"# $cycle\" > observations/obs-2-$cycle.md
+            echo \"{\\\"cycle\\\": $cycle}\" > tasks/task-1.json.tmp; mv tasks/task-1.json.tmp tasks/task-1.json
+            echo answer > outbox/tmp/$cycle.vsm; sync outbox/tmp/$cycle.vsm; mv outbox/tmp/$cycle.vsm outbox/new/
+            for step in 1 2 3; do echo $step >> logs/cycle-$cycle.log; done
+            stat state/state.json > /dev/null; ls -l tasks inbox/new outbox/new > /dev/null; cat logs/cycle-$cycle.log
+            echo $cycle > state/state.json.tmp; mv state/state.json.tmp state/state.json
+        done";
+    assert_eq!(said(&dir, cycle), said(&copy, cycle));
+    let left = "find . -type f | sort | xargs grep -H .; find . -type f | xargs stat -c '%n %a' | sort";
+    assert_eq!(said(&plain, left), said(&copy, left));
+    mount.end();
+}
+
+#[test]
+fn a_view_whose_definition_changes_nothing_is_not_mounted_for_writing() {
+    let Some(scratch) = mountable() else { return };
+    let (dir, definition) = (scratch.dir("view"), scratch.path().join("read.toml"));
+    let text = "name = 'read'\nessay = ''\n[source]\nkind = 'directory'\n\n[[computed]]\npath = 'names'\nrows = 'SELECT name FROM file'\n";
+    fs::write(&definition, text).unwrap();
+    let [place, definition, source] = [&dir, &definition, scratch.path()].map(|path| path.to_str().unwrap());
+    let said = refused(&words(&format!("mount view {place} --definition {definition} --writable --source {source}")));
+    has(&said, &["--writable", "all its files are read-only", "fix:", source]);
     assert!(mounts_under(&dir).is_empty());
 }
 
-/// The six directories of source 1 at work: commands and answers as docs/VIEW.md shows them.
+/// The six directories of source 1 at work: commands and answers as docs/VSM.md shows them.
 #[test]
 fn the_transcript_in_the_docs_is_what_a_shell_shows() {
     let Some(scratch) = mountable() else { return };
@@ -75,7 +198,7 @@ fn the_transcript_in_the_docs_is_what_a_shell_shows() {
     ];
     write_files(&scratch.path().join("controller"), &CONTROLLER);
     write_files(&scratch.path().join("controller"), &more);
-    replays(&scratch, "VIEW.md", "vsm");
+    replays(&scratch, "VSM.md", "vsm");
 }
 
 /// A writable view of a mailbox, on `mail`.

@@ -25,8 +25,8 @@ pub struct ViewOptions {
     /// A database file, a directory or a URL, as the definition says. PostgreSQL's password comes from PGPASSWORD.
     #[arg(long, value_name = "PLACE")]
     source: String,
-    /// Let programs change rows through the mount, where the definition allows it. Refused for a definition that allows no
-    /// change, such as vsm: change its source instead.
+    /// Let programs change rows, or files of a directory, through the mount, where the definition allows it. Refused for a
+    /// definition that allows no change, such as issues: change its source instead.
     #[arg(long)]
     writable: bool,
 }

@@ -8,9 +8,10 @@ use fuse::store::NAME_MAX;
 use inputs::InputError;
 
 use crate::definition::{
-    ComputedDefinition, DirectoryDefinition, FileDefinition, LinkDefinition, Names, QuestionDefinition, ViewDefinition,
+    ComputedDefinition, DirectoryDefinition, FileDefinition, LinkDefinition, Names, QuestionDefinition, SourceKind,
+    ViewDefinition,
 };
-use crate::source::Source;
+use crate::source::{Described, FileChange, NAME, Source, TARGET};
 use crate::template::{MARK, Part, Template};
 use crate::{ATTRIBUTE, REASON};
 
@@ -111,14 +112,20 @@ impl ViewDefinition {
     ///
     /// # Errors
     /// With file and line: of an unknown column, an ambiguous name, a template without a key, a path that two things share.
-    pub(super) fn check(&self, file: &Path, text: &str, source: &mut dyn Source) -> Result<(), InputError> {
-        self.find_fault(source).map_err(|wrong| match line_of(text, &wrong) {
+    pub(super) fn check(
+        &self,
+        file: &Path,
+        text: &str,
+        kind: SourceKind,
+        source: &mut dyn Source,
+    ) -> Result<(), InputError> {
+        self.find_fault(kind, source).map_err(|wrong| match line_of(text, &wrong) {
             Some(line) => InputError::at(file, line, wrong.message),
             None => InputError::whole(file, wrong.message),
         })
     }
 
-    fn find_fault(&self, source: &mut dyn Source) -> Result<(), Wrong<'_>> {
+    fn find_fault(&self, kind: SourceKind, source: &mut dyn Source) -> Result<(), Wrong<'_>> {
         const PART_MAX: usize = NAME_MAX - ROOM;
         let mut paths = BTreeSet::new();
         for path in self.paths() {
@@ -153,12 +160,19 @@ impl ViewDefinition {
                 return Err(wrong(&it.key, message));
             }
         }
+        for dir in &self.unlisted {
+            let is_below = |path: &&String| path.strip_prefix(dir.as_str()).is_some_and(|rest| rest.starts_with('/'));
+            if last(dir).contains('{') || !self.paths().any(|path| is_below(&path)) {
+                let message = format!("unlisted: {dir:?} is no directory with a fixed name");
+                return Err(wrong(dir, message));
+            }
+        }
         for it in &self.directories {
             let checked = self.check_directory(it, source);
             checked.map_err(within(&it.path))?;
         }
         for it in &self.files {
-            let checked = self.check_file(it, source);
+            let checked = self.check_file(it, kind, source);
             checked.map_err(within(&it.path))?;
         }
         for it in &self.computed {
@@ -166,7 +180,7 @@ impl ViewDefinition {
             checked.map_err(within(&it.path))?;
         }
         for it in &self.links {
-            let checked = self.check_link(it, source);
+            let checked = self.check_link(it, kind, source);
             checked.map_err(within(&it.path))?;
         }
         for it in &self.questions {
@@ -180,7 +194,11 @@ impl ViewDefinition {
         let mut above = self.columns_above(&it.path)?;
         let column = only_column(&it.path)?;
         check_query(source, &it.rows, &above, &[column])?;
-        add_parameter(&mut above, column, &it.path)
+        add_parameter(&mut above, column, &it.path)?;
+        match &it.make {
+            None => Ok(()),
+            Some(make) => check_query(source, make, &above, &[]).map(|_| ()),
+        }
     }
 
     fn check_computed<'a>(&'a self, it: &'a ComputedDefinition, source: &mut dyn Source) -> Result<(), Wrong<'a>> {
@@ -191,12 +209,28 @@ impl ViewDefinition {
         check_lines(source, &it.rows, &above)
     }
 
-    fn check_link<'a>(&'a self, it: &'a LinkDefinition, source: &mut dyn Source) -> Result<(), Wrong<'a>> {
+    fn check_link<'a>(
+        &'a self,
+        it: &'a LinkDefinition,
+        kind: SourceKind,
+        source: &mut dyn Source,
+    ) -> Result<(), Wrong<'a>> {
         let above = self.columns_above(&it.path)?;
         let target = Template::parse(&it.target).map_err(|error| wrong(&it.target, format!("target: {error}")))?;
-        let mut wanted = vec![only_column(&it.path)?];
+        let column = only_column(&it.path)?;
+        let mut wanted = vec![column];
         wanted.extend(target.columns());
-        check_query(source, &it.rows, &above, &wanted).map(|_| ())
+        check_query(source, &it.rows, &above, &wanted)?;
+        for (what, sql) in it.write.statements() {
+            if kind != SourceKind::Directory || what == "update" {
+                let message = format!("{what}: a link of this source has no such statement");
+                return Err(wrong(sql, message));
+            }
+            let columns = source.describe(sql, false).map_err(|error| wrong(sql, format!("{what}: {error}")))?;
+            let is_known = |name: &str| name == column || above.contains(name) || (what, name) == ("insert", TARGET);
+            check_statement(sql, what, &columns, &["path", "content"], is_known)?;
+        }
+        Ok(())
     }
 
     fn check_question<'a>(&'a self, it: &'a QuestionDefinition, source: &mut dyn Source) -> Result<(), Wrong<'a>> {
@@ -289,7 +323,12 @@ impl ViewDefinition {
         names
     }
 
-    fn check_file<'a>(&'a self, it: &'a FileDefinition, source: &mut dyn Source) -> Result<(), Wrong<'a>> {
+    fn check_file<'a>(
+        &'a self,
+        it: &'a FileDefinition,
+        kind: SourceKind,
+        source: &mut dyn Source,
+    ) -> Result<(), Wrong<'a>> {
         let above = &self.columns_above(&it.path)?;
         let name = Template::parse(last(&it.path)).map_err(|error| wrong(&it.path, format!("path: {error}")))?;
         match it.unique {
@@ -330,18 +369,20 @@ impl ViewDefinition {
                 return Err(wrong(&it.body, message));
             }
         }
+        let names_files = kind == SourceKind::Directory;
         for (what, sql) in it.write.statements() {
-            let parameters =
-                source.describe(sql, true).map_err(|error| wrong(sql, format!("{what}: {error}")))?.parameters;
-            let from_body = |name: &String| in_body.contains(name.as_str());
-            let unknown = parameters.iter().find(|name| match what {
-                "insert" => !above.contains(*name) && !from_body(name),
-                _ => !known.contains(*name),
-            });
-            if let Some(unknown) = unknown {
-                let message = format!("{what}: parameter `:{unknown}` is not one of its columns");
-                return Err(wrong(sql, message));
-            }
+            let described =
+                source.describe(sql, !names_files).map_err(|error| wrong(sql, format!("{what}: {error}")))?;
+            let is_known = |name: &str| match what {
+                "insert" => above.contains(name) || in_body.contains(name) || (names_files && name == NAME),
+                // A change of a file that is too long to be shown has no row.
+                "delete" | "receive" if names_files => {
+                    above.contains(name) || name == it.key || (what, name) == ("receive", NAME)
+                }
+                _ => known.contains(name),
+            };
+            let wanted = if names_files { FileChange::columns(what) } else { &[] };
+            check_statement(sql, what, &described, wanted, is_known)?;
         }
         Ok(())
     }
@@ -456,6 +497,25 @@ fn check_query<'a>(
         return Err(wrong(sql, message));
     }
     Ok(columns)
+}
+
+/// Checks the parameters of a statement that changes something, and the columns that it must have.
+fn check_statement<'a>(
+    sql: &'a str,
+    what: &str,
+    described: &Described,
+    wanted: &[&str],
+    is_known: impl Fn(&str) -> bool,
+) -> Result<(), Wrong<'a>> {
+    if let Some(unknown) = described.parameters.iter().find(|name| !is_known(name)) {
+        let message = format!("{what}: parameter `:{unknown}` is not one of its columns");
+        return Err(wrong(sql, message));
+    }
+    let has = |wanted: &&&str| described.columns.iter().any(|column| column.name == **wanted);
+    match wanted.iter().find(|wanted| !has(wanted)) {
+        None => Ok(()),
+        Some(missing) => Err(wrong(sql, format!("{what}: no column `{missing}`, which names the file or its content"))),
+    }
 }
 
 fn check_lines<'a>(source: &mut dyn Source, sql: &'a str, above: &BTreeSet<String>) -> Result<(), Wrong<'a>> {

@@ -45,6 +45,9 @@ pub struct ViewDefinition {
     /// Names that no directory lists, and that answer a question.
     #[serde(default, rename = "question")]
     pub questions: Vec<QuestionDefinition>,
+    /// Paths of directories that are found by their names, and that no directory lists.
+    #[serde(default)]
+    pub unlisted: Vec<String>,
 }
 
 /// Where the rows are.
@@ -173,6 +176,8 @@ pub struct DirectoryDefinition {
     pub path: String,
     /// The query for the rows. `:column` stands for the column of a directory above.
     pub rows: String,
+    /// A query that has a row if a program may create the directory whose name is the column.
+    pub make: Option<String>,
 }
 
 /// Files, one for each row.
@@ -201,7 +206,8 @@ pub struct FileDefinition {
 }
 
 /// Statements that change rows. Parameters are the columns of the row as the change found it, with the values of the
-/// new content in place of the old ones, and the columns of directories above.
+/// new content in place of the old ones, and the columns of directories above. Of a `directory`, they are queries whose row
+/// names the file that a call changes.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Write {
@@ -248,6 +254,9 @@ pub struct LinkDefinition {
     pub rows: String,
     /// Where a link points.
     pub target: String,
+    /// The changes that are permitted, only of a `directory`, and without `update`.
+    #[serde(default)]
+    pub write: Write,
 }
 
 /// Names that no directory lists, and that answer a question.

@@ -1,6 +1,6 @@
 //! State of changes: the content of each open file that writes, and notes on rows. Nothing here queries the source.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hash};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,6 +35,17 @@ pub(super) enum Phase {
     Outdated,
 }
 
+/// Why a draft is committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Occasion {
+    /// A close, which need not be the last one: what was only cut is not committed.
+    Close,
+    /// A sync: the commit is durable.
+    Sync,
+    /// The last close, or a change by path.
+    End,
+}
+
 /// The content of one open file, on its way to its row.
 #[derive(Debug)]
 pub(super) struct Draft {
@@ -42,6 +53,8 @@ pub(super) struct Draft {
     /// The row that the content replaces; `None` for a new file.
     pub(super) row: Option<Row>,
     pub(super) bytes: Vec<u8>,
+    /// How many of the first bytes are the row's, if everything after them was appended.
+    pub(super) kept: Option<usize>,
 }
 
 /// An open file that writes. No other one has its content.
@@ -59,6 +72,11 @@ impl Writer {
         Self { ino, draft: Mutex::new(draft), is_removed: AtomicBool::new(false) }
     }
 
+    /// Marks that the content reaches no row.
+    pub(super) fn remove(&self) {
+        self.is_removed.store(true, Ordering::SeqCst);
+    }
+
     pub(super) fn is_removed(&self) -> bool {
         self.is_removed.load(Ordering::SeqCst)
     }
@@ -68,6 +86,7 @@ impl Writer {
 #[derive(Debug)]
 struct NewFile {
     node: Node,
+    permissions: u16,
     /// When it was created, or last closed.
     since: Instant,
 }
@@ -97,6 +116,10 @@ pub(super) struct Writing {
     /// The hash of the content of each file that may be changed, as a program last read it.
     pub(super) read: HashMap<Ino, u64>,
     pub(super) reasons: HashMap<Ino, String>,
+    /// The files that are open for reading, where a sync through one has an effect.
+    pub(super) readers: HashMap<u64, Ino>,
+    /// Directories that programs have created, and that need not have a row yet: where they are, level and name.
+    pub(super) directories: BTreeSet<(Ino, usize, Vec<u8>)>,
 }
 
 pub(super) fn hash(value: &impl Hash) -> u64 {
@@ -132,12 +155,18 @@ impl Writing {
     }
 
     /// Adds a file without a row, and drops those that no program waits for any more.
-    pub(super) fn add_new(&mut self, name: &[u8], node: Node) {
+    pub(super) fn add_new(&mut self, name: &[u8], node: Node, permissions: u16) {
         let mut files = std::mem::take(&mut self.new_files);
         files.retain(|_, file| self.is_awaited(file));
         let since = Instant::now();
-        files.insert((node.parent, name.to_vec()), NewFile { node, since });
+        files.insert((node.parent, name.to_vec()), NewFile { node, permissions, since });
         self.new_files = files;
+    }
+
+    /// The permissions of a file without a row.
+    pub(super) fn permissions_of_new(&mut self, file: &NodeKind) -> Option<&mut u16> {
+        let mut files = self.new_files.values_mut();
+        files.find(|it| it.node.what == *file).map(|it| &mut it.permissions)
     }
 
     /// Drops the name of a file without a row, unless another file has the name by now.
@@ -150,6 +179,7 @@ impl Writing {
 
     /// Ends an open file, and drops its uncommitted content.
     pub(super) fn release(&mut self, handle: u64) {
+        self.readers.remove(&handle);
         if let Some(writer) = self.writers.remove(&handle) {
             let mut files = self.new_files.values_mut();
             if let Some(file) = files.find(|file| file.node.ino() == writer.ino) {
@@ -212,9 +242,10 @@ mod tests {
             let what = NodeKind::New { files: 0, name: name.clone(), number };
             let node = Node { what, above: Default::default(), parent: ROOT };
             let ino = node.ino();
-            writing.add_new(&name, node);
+            writing.add_new(&name, node, 0o644);
             assert_eq!(writing.new_files.len(), 1, "the one before has waited");
-            let refused = Draft { phase: Phase::Refused(Errno::INVAL), row: None, bytes: b"no header".to_vec() };
+            let refused =
+                Draft { phase: Phase::Refused(Errno::INVAL), row: None, bytes: b"no header".to_vec(), kept: None };
             let writer = Arc::new(Writer::new(ino, refused));
             writing.writers.insert(number, writer);
             let file = (ROOT, name.clone());

@@ -7,6 +7,7 @@ mod check;
 mod content;
 pub mod definition;
 mod draft;
+mod files;
 mod listing;
 mod nodes;
 mod rows;
@@ -29,7 +30,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 pub use backend::{ViewMount, ViewOptions};
 use content::Contents;
 use definition::ViewDefinition;
-use draft::{Phase, Writing};
+use draft::{Occasion, Phase, Writing};
 use listing::Listings;
 use nodes::{Node, NodeKind, Nodes, ParentValues};
 use source::Pool;
@@ -86,8 +87,7 @@ impl std::fmt::Debug for ViewStore {
 }
 
 impl ViewStore {
-    /// Opens the view that `text`, from `file`, defines, of the source at `place`: a path, or a URL. Rows can be changed
-    /// with `may_write`, where the definition says how.
+    /// Opens the view that `text`, from `file`, defines, of the source at `place`: a path, or a URL.
     ///
     /// # Errors
     /// [`ViewOpenError`], if the definition is wrong or the source cannot be reached.
@@ -110,11 +110,11 @@ impl ViewStore {
         let sources = source::open(&definition.source, place, may_write).map_err(unreachable)?;
         let mut tree = {
             let mut source = sources.take().map_err(|error| unreachable(error.into_reason()))?;
-            definition.check(file, text, &mut *source)?;
-            Tree::new(definition, &mut *source).map_err(|reason| InputError::whole(file, reason))?
+            definition.check(file, text, kind, &mut *source)?;
+            Tree::new(definition, kind, &mut *source).map_err(|reason| InputError::whole(file, reason))?
         };
         if !may_write {
-            tree.files.iter_mut().for_each(|files| files.write = definition::Write::default());
+            tree.permit_no_change();
         }
         Ok(Self { owner: *owner, tree, sources, state: Mutex::default(), settled: Condvar::new() })
     }
@@ -171,7 +171,18 @@ impl Store for ViewStore {
             Some(size) => self.resize_row(ino, size)?,
             // Accept and ignore times, which programs set after writing a file: the row has its own.
             None if (change.permissions, change.uid, change.gid) == (None, None, None) => {}
-            None => return Err(Errno::PERM.into()),
+            None => {
+                let attr = self.getattr(ino)?;
+                // `mv` and `cp -p` give a file the owner that it has already.
+                let has_owner =
+                    change.uid.is_none_or(|it| it == attr.uid) && change.gid.is_none_or(|it| it == attr.gid);
+                if !has_owner || !self.changes_files() {
+                    return Err(Errno::PERM.into());
+                }
+                if let Some(permissions) = change.permissions {
+                    self.permit(ino, permissions)?;
+                }
+            }
         }
         self.getattr(ino)
     }
@@ -186,11 +197,19 @@ impl Store for ViewStore {
     }
 
     fn create(&self, _caller: &Caller, parent: Ino, name: &[u8], node: &NewNode<'_>) -> Result<Attr> {
-        self.begin_new(parent, name, node.kind)
+        match node.kind {
+            Kind::Symlink if self.changes_files() => self.make_link(parent, name, node.target),
+            Kind::Directory if self.changes_files() => self.make_directory(parent, name),
+            _ => self.begin_new(parent, name, node),
+        }
     }
 
     fn unlink(&self, _caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
         self.delete(parent, name)
+    }
+
+    fn rmdir(&self, _caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
+        self.remove_directory(parent, name)
     }
 
     fn rename(&self, _caller: &Caller, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Result<Option<Ino>> {
@@ -248,19 +267,19 @@ impl Store for ViewStore {
     }
 
     fn fsync(&self, _ino: Ino, _data_only: bool) -> Result<()> {
-        Ok(())
+        self.sync_names()
     }
 
     fn sync(&self) -> Result<()> {
-        self.commit_all()
+        self.commit_all().and(self.sync_names())
     }
 
     fn wants_close(&self) -> bool {
-        self.tree.files.iter().any(|files| files.write.is_any())
+        self.tree.permits_changes()
     }
 
     fn close(&self, handle: u64, _ino: Ino) -> Result<()> {
-        self.commit(handle, false)
+        self.commit(handle, Occasion::Close)
     }
 
     fn is_slow(&self, ino: Ino, call: Slow) -> bool {
@@ -289,7 +308,7 @@ impl OpenFiles for ViewStore {
     fn open(&self, ino: Ino, writes: bool) -> Result<u64> {
         match writes {
             true => self.open_writer(ino),
-            false => Ok(self.state().contents.open()),
+            false => Ok(self.open_reader(ino)),
         }
     }
 
@@ -314,10 +333,16 @@ impl OpenFiles for ViewStore {
     }
 
     fn fsync_handle(&self, handle: u64) -> Result<()> {
-        self.commit(handle, true)
+        match self.changes_files() {
+            true => self.sync_file(handle),
+            false => self.commit(handle, Occasion::Sync),
+        }
     }
 
     fn release(&self, handle: u64) {
+        if self.changes_files() {
+            self.commit_empty(handle);
+        }
         let mut state = self.state();
         state.contents.release(handle);
         state.writing.release(handle);

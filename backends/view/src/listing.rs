@@ -11,8 +11,8 @@ use fuse::store::{Attr, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, NAME_MAX, Resu
 
 use crate::ViewStore;
 use crate::nodes::{FileRow, Node, NodeKind, ParentValues, Value};
-use crate::source::{Parameter, PooledConnection};
-use crate::tree::{AFTER, Fixed, Level, NAMES_PAGE, PAGE, Values};
+use crate::source::{Parameter, PooledConnection, VALUE};
+use crate::tree::{AFTER, Fixed, Level, NAMES_PAGE, Named, PAGE, Values};
 
 /// The most partly read pages of files that are kept.
 const OPEN_LISTINGS: usize = 16;
@@ -185,6 +185,9 @@ impl<'a> Lister<'a> {
             return Ok(ControlFlow::Continue(()));
         };
         for (place, (name, fixed)) in level.fixed.iter().enumerate().skip(start) {
+            if level.unlisted.contains(name) {
+                continue;
+            }
             let what = match fixed {
                 Fixed::Level(level) => NodeKind::Level(*level),
                 Fixed::Computed(computed) => NodeKind::Computed(*computed),
@@ -278,6 +281,27 @@ impl<'a> Lister<'a> {
         });
         view.state().listings.keep_names(Arc::clone(&page));
         Ok(page)
+    }
+
+    /// Directories that programs have created, and that have no row yet.
+    fn created(&mut self, section: usize, level: &Level, named: &Named) -> Result<ControlFlow<()>> {
+        let Some(start) = self.start(section) else {
+            return Ok(ControlFlow::Continue(()));
+        };
+        let created = self.view.created_directories(self.dir, named.level);
+        for (place, text) in created.into_iter().enumerate().skip(start) {
+            let (view, above) = (self.view, ParentValues::clone(&self.node.above));
+            let asked = [(VALUE, Parameter::Text(&text))];
+            if view.first(self.source()?, &named.find, &above, &asked)?.is_some() {
+                continue;
+            }
+            let name = view.value_name(level, &text);
+            let child = view.named(self.dir, &self.node, named.level, Value { text, number: None });
+            if self.offer((section, place as u64), &name, child, None)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     fn files(&mut self, section: usize, files: usize) -> Result<ControlFlow<()>> {
@@ -401,6 +425,12 @@ impl ViewStore {
         for files in &level.files {
             section += 1;
             if lister.files(section, *files)?.is_break() {
+                return Ok(());
+            }
+        }
+        for named in &level.named {
+            section += 1;
+            if lister.created(section, level, named)?.is_break() {
                 return Ok(());
             }
         }

@@ -15,6 +15,8 @@ pub(super) struct FileRow {
     pub(super) key: i64,
     pub(super) size: u64,
     pub(super) modified: Option<Timestamp>,
+    /// Of a file of a directory.
+    pub(super) permissions: Option<u16>,
     pub(super) name: Vec<u8>,
 }
 
@@ -177,6 +179,8 @@ impl ViewStore {
         let mut attr = self.attr(ino, Kind::File, shown.size, shown.modified);
         if self.tree.files[files].write.update.is_none() {
             attr.permissions = 0o444;
+        } else if let Some(permissions) = shown.permissions {
+            attr.permissions = permissions;
         }
         attr
     }

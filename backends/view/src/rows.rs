@@ -113,8 +113,9 @@ impl ViewStore {
         let key = number(row.next()).filter(|key| (0..KEY_END).contains(key))?;
         let size = number(row.next()).unwrap_or(0).unsigned_abs();
         let modified = row.next().flatten().and_then(|text| time(&text));
+        let permissions = number(row.next()).map(|mode| mode as u16 & 0o7777);
         let values: Vec<Text> = row.collect();
-        Some(FileRow { key, size, modified, name: self.name(files, key, &values) })
+        Some(FileRow { key, size, modified, permissions, name: self.name(files, key, &values) })
     }
 
     /// The name of a row's file.
@@ -155,7 +156,7 @@ impl ViewStore {
     }
 
     /// The value that a name in a directory stands for.
-    fn value_of(&self, level: &Level, name: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn value_of(&self, level: &Level, name: &[u8]) -> Option<Vec<u8>> {
         let value = unescape(name.strip_prefix(MARK.as_bytes()).unwrap_or(name))?;
         (self.value_name(level, &value) == name).then_some(value)
     }
@@ -221,7 +222,15 @@ impl ViewStore {
             None if level.is_fixed() => Err(Errno::NOENT.into()),
             None => match self.find_alias((parent, &dir), name)? {
                 Some(attr) => Ok(attr),
-                None => self.find_row(&mut self.sources.take()?, (parent, &dir), level, name),
+                None => {
+                    let mut source = self.sources.take()?;
+                    match self.find_row(&mut source, (parent, &dir), level, name) {
+                        Err(error) if error.errno == Errno::NOENT && self.changes_files() => {
+                            self.find_unshown(&mut source, (parent, &dir), level, name)
+                        }
+                        found => found,
+                    }
+                }
             },
         }
     }
@@ -299,6 +308,12 @@ impl ViewStore {
             if let Some(row) = self.first(source, &named.find, &dir.above, &asked)? {
                 let number = row.into_iter().next().flatten();
                 let value = Value { text: value, number };
+                return self.known(source, self.named(parent, dir, named.level, value));
+            }
+        }
+        for named in &level.named {
+            if self.state().writing.directories.contains(&(parent, named.level, value.clone())) {
+                let value = Value { text: value, number: None };
                 return self.known(source, self.named(parent, dir, named.level, value));
             }
         }

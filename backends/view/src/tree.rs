@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::check::{KeyPlace, column_of, key_place, last};
-use crate::definition::{KEY_END, Names, QuestionDefinition, ViewDefinition, Write};
+use crate::definition::{
+    DirectoryDefinition, FileDefinition, KEY_END, Names, QuestionDefinition, SourceKind, ViewDefinition, Write,
+};
 use crate::source::{Column, Source};
 use crate::template::Template;
 
@@ -36,6 +38,8 @@ pub(super) struct Level {
     /// The column that names it, unless its name is fixed.
     pub(super) column: Option<String>,
     pub(super) fixed: Vec<(String, Fixed)>,
+    /// Fixed names that a listing leaves out.
+    pub(super) unlisted: Vec<String>,
     /// Levels whose names are rows.
     pub(super) named: Vec<Named>,
     pub(super) files: Vec<usize>,
@@ -66,6 +70,8 @@ pub(super) struct Named {
     /// The number whose text is [`VALUE`], if it does not equal the text, else NULL; no row if the value does not
     /// exist.
     pub(super) find: Query,
+    /// Has a row if a program may create the directory whose name is the column of `level`.
+    pub(super) make: Option<Query>,
 }
 
 /// Files, one a row.
@@ -79,9 +85,9 @@ pub(super) struct Files {
     pub(super) key: KeyPlace,
     pub(super) key_column: String,
     pub(super) body: Template,
-    /// Key, size, time, and the columns of the name, of a page of rows after [`AFTER`].
+    /// Key, size, time, permissions, and the columns of the name, of a page of rows after [`AFTER`].
     pub(super) list: Query,
-    /// The same without size and time.
+    /// The same without size, time and permissions.
     pub(super) names: Query,
     /// The same as `list` of the row [`KEY`].
     pub(super) one: Query,
@@ -98,6 +104,8 @@ pub(super) struct Files {
     /// The columns of `row`.
     pub(super) columns: Vec<String>,
     pub(super) write: Write,
+    /// The key of the file at the place that `write.insert` gives to a new file, where the source is a directory.
+    pub(super) place: Option<Query>,
 }
 
 /// Links, one a row.
@@ -107,6 +115,9 @@ pub(super) struct Links {
     /// The columns of the target of the row whose name is [`VALUE`].
     pub(super) find: Query,
     pub(super) target: Template,
+    /// The column that names them.
+    pub(super) column: String,
+    pub(super) write: Write,
 }
 
 /// Names that answer a question.
@@ -153,6 +164,26 @@ pub(super) struct Tree {
     pub(super) computed: Vec<Query>,
     pub(super) links: Vec<Links>,
     pub(super) questions: Vec<Question>,
+    /// All files of a directory, by key, for those that no row of the definition shows. `None`: the source is no directory.
+    pub(super) unshown: Option<usize>,
+}
+
+/// The files of a directory that no row of a definition shows: a program has created one, and may rename it into the view.
+fn unshown() -> FileDefinition {
+    FileDefinition {
+        path: "{name}".to_owned(),
+        key: "key".to_owned(),
+        unique: true,
+        rows: "SELECT * FROM file".to_owned(),
+        body: "{content}".to_owned(),
+        modified: Some("modified".to_owned()),
+        attributes: Vec::new(),
+        write: Write {
+            update: Some("SELECT path, :content AS content FROM file WHERE key = :key".to_owned()),
+            delete: Some("SELECT path FROM file WHERE key = :key".to_owned()),
+            ..Write::default()
+        },
+    }
 }
 
 fn quoted(column: &str) -> String {
@@ -166,6 +197,9 @@ pub(super) struct Query {
     pub(super) path: Arc<str>,
     pub(super) sql: String,
 }
+
+/// Definitions of directories by path.
+type Directories<'a> = BTreeMap<&'a str, &'a DirectoryDefinition>;
 
 /// Makes queries over the rows of one path.
 struct Rows {
@@ -233,61 +267,33 @@ impl Rows {
 
 impl Tree {
     /// Makes the levels of a definition that [`ViewDefinition::check`] has passed.
-    pub(super) fn new(definition: ViewDefinition, source: &mut dyn Source) -> Result<Self, String> {
+    pub(super) fn new(definition: ViewDefinition, kind: SourceKind, source: &mut dyn Source) -> Result<Self, String> {
         let mut tree = Self {
             levels: vec![Level::default()],
             files: Vec::new(),
             computed: Vec::new(),
             links: Vec::new(),
             questions: Vec::new(),
+            unshown: None,
         };
-        let directories: BTreeMap<&str, &str> =
-            (definition.directories.iter()).map(|it| (it.path.as_str(), it.rows.as_str())).collect();
+        let directories: Directories<'_> = definition.directories.iter().map(|it| (it.path.as_str(), it)).collect();
         for it in &definition.directories {
             tree.level(&it.path, &directories, source)?;
         }
         for it in definition.files {
             let level = tree.level_above(&it.path, &directories, source)?;
-            let rows = Rows::new(&it.path, &it.rows, source)?;
-            let name = Template::parse(last(&it.path))?;
-            let body = Template::parse(&it.body)?;
-            let mut size = body.literal_bytes().to_string();
-            for column in body.columns() {
-                let length = &rows.column(column)?.length;
-                size.push_str(&format!(" + coalesce({length}, 0)"));
-            }
-            let modified = it.modified.as_deref().map_or(Ok("NULL"), |column| rows.text(column))?;
-            let (key, named) = (quoted(&it.key), rows.texts(name.columns())?);
-            let key_text = rows.text(&it.key)?;
-            let shown = format!("{key_text}, {size}, {modified}, {named}");
-            // `it.` orders by the column, not by its text, to which PostgreSQL gives the same name.
-            let page = format!("WHERE {key} > :{AFTER} AND {key} < {KEY_END} ORDER BY it.{key} LIMIT {PAGE}");
-            let one = format!("WHERE {key} = :{KEY}");
-            let name_column = name.columns().next().unwrap_or_default();
-            let has_name = &rows.column(name_column)?.is_value;
-            let (columns, row) = rows.whole();
             tree.levels[level].files.push(tree.files.len());
-            tree.files.push(Files {
-                level,
-                key: match it.unique {
-                    true => KeyPlace::Unique,
-                    false => key_place(&name, &it.key)?,
-                },
-                by_name: rows.query(&shown, &format!("WHERE {has_name} LIMIT 1")),
-                list: rows.query(&shown, &page),
-                names: rows.query(&format!("{key_text}, 0, NULL, {named}"), &page),
-                one: rows.query(&shown, &one),
-                read: rows.query(&rows.texts(body.columns())?, &one),
-                row: rows.query(&row, &one),
-                attribute_values: rows.query(&rows.texts(it.attributes.iter().map(String::as_str))?, &one),
-                attributes: it.attributes,
-                columns,
-                possible: Names::new(&name, Some(&it.key)),
-                key_column: it.key,
-                name,
-                body,
-                write: it.write,
-            });
+            tree.add_files(level, it, kind, source)?;
+        }
+        if kind == SourceKind::Directory {
+            for files in &mut tree.files {
+                files.place = files.write.insert.as_deref().map(|insert| Query {
+                    path: Arc::clone(&files.row.path),
+                    sql: format!("SELECT file.key FROM ({insert}\n) AS it JOIN file ON file.path = it.path LIMIT 1"),
+                });
+            }
+            tree.unshown = Some(tree.files.len());
+            tree.add_files(0, unshown(), kind, source)?;
         }
         for it in definition.computed {
             let level = tree.level_above(&it.path, &directories, source)?;
@@ -307,6 +313,8 @@ impl Tree {
                 list: rows.values(rows.text(column)?, ""),
                 find: rows.query(&rows.texts(target.columns())?, &is_it),
                 target,
+                column: column.to_owned(),
+                write: it.write,
             });
         }
         for it in definition.questions {
@@ -327,7 +335,81 @@ impl Tree {
                 target,
             });
         }
+        for path in &definition.unlisted {
+            let level = tree.level_above(path, &directories, source)?;
+            tree.levels[level].unlisted.push(last(path).to_owned());
+        }
         Ok(tree)
+    }
+
+    fn add_files(
+        &mut self,
+        level: usize,
+        it: FileDefinition,
+        kind: SourceKind,
+        source: &mut dyn Source,
+    ) -> Result<(), String> {
+        let rows = Rows::new(&it.path, &it.rows, source)?;
+        let name = Template::parse(last(&it.path))?;
+        let body = Template::parse(&it.body)?;
+        let mut size = body.literal_bytes().to_string();
+        for column in body.columns() {
+            let length = &rows.column(column)?.length;
+            size.push_str(&format!(" + coalesce({length}, 0)"));
+        }
+        let modified = it.modified.as_deref().map_or(Ok("NULL"), |column| rows.text(column))?;
+        let (key, named) = (quoted(&it.key), rows.texts(name.columns())?);
+        let key_text = rows.text(&it.key)?;
+        // Only the table of a directory has files with permissions.
+        let mode = match kind {
+            SourceKind::Directory => rows.text("mode").unwrap_or("NULL"),
+            _ => "NULL",
+        };
+        let shown = format!("{key_text}, {size}, {modified}, {mode}, {named}");
+        // `it.` orders by the column, not by its text, to which PostgreSQL gives the same name.
+        let page = format!("WHERE {key} > :{AFTER} AND {key} < {KEY_END} ORDER BY it.{key} LIMIT {PAGE}");
+        let one = format!("WHERE {key} = :{KEY}");
+        let name_column = name.columns().next().unwrap_or_default();
+        let has_name = &rows.column(name_column)?.is_value;
+        let (columns, row) = rows.whole();
+        self.files.push(Files {
+            level,
+            key: match it.unique {
+                true => KeyPlace::Unique,
+                false => key_place(&name, &it.key)?,
+            },
+            by_name: rows.query(&shown, &format!("WHERE {has_name} LIMIT 1")),
+            list: rows.query(&shown, &page),
+            names: rows.query(&format!("{key_text}, 0, NULL, NULL, {named}"), &page),
+            one: rows.query(&shown, &one),
+            read: rows.query(&rows.texts(body.columns())?, &one),
+            row: rows.query(&row, &one),
+            attribute_values: rows.query(&rows.texts(it.attributes.iter().map(String::as_str))?, &one),
+            attributes: it.attributes,
+            columns,
+            possible: Names::new(&name, Some(&it.key)),
+            key_column: it.key,
+            name,
+            body,
+            write: it.write,
+            place: None,
+        });
+        Ok(())
+    }
+
+    /// Makes the view read-only.
+    pub(super) fn permit_no_change(&mut self) {
+        let files = self.files.iter_mut().map(|files| &mut files.write);
+        let links = self.links.iter_mut().map(|links| &mut links.write);
+        files.chain(links).for_each(|write| *write = Write::default());
+        self.levels.iter_mut().flat_map(|level| &mut level.named).for_each(|named| named.make = None);
+    }
+
+    /// Whether anything may be changed. Files that no row shows do not count: only a change can make one.
+    pub(super) fn permits_changes(&self) -> bool {
+        let unshown = self.unshown.unwrap_or(self.files.len());
+        let files = self.files[..unshown].iter().map(|files| &files.write);
+        files.chain(self.links.iter().map(|links| &links.write)).any(Write::is_any)
     }
 
     /// Whether a name in a directory is fixed, or a question.
@@ -352,7 +434,7 @@ impl Tree {
     fn level_above(
         &mut self,
         path: &str,
-        directories: &BTreeMap<&str, &str>,
+        directories: &Directories<'_>,
         source: &mut dyn Source,
     ) -> Result<usize, String> {
         match path.rsplit_once('/') {
@@ -362,12 +444,7 @@ impl Tree {
     }
 
     /// The level with a path; creates it if it is missing.
-    fn level(
-        &mut self,
-        path: &str,
-        directories: &BTreeMap<&str, &str>,
-        source: &mut dyn Source,
-    ) -> Result<usize, String> {
+    fn level(&mut self, path: &str, directories: &Directories<'_>, source: &mut dyn Source) -> Result<usize, String> {
         let above = self.level_above(path, directories, source)?;
         let name = last(path);
         let made = self.levels.len();
@@ -377,8 +454,9 @@ impl Tree {
                 if let Some(named) = self.levels[above].named.iter().find(is_it) {
                     return Ok(named.level);
                 }
-                let rows = directories.get(path).copied().unwrap_or_default();
-                let rows = Rows::new(path, rows, source)?;
+                let definition = directories.get(path);
+                let rows = Rows::new(path, definition.map_or("", |it| &it.rows), source)?;
+                let make = definition.and_then(|it| it.make.as_ref());
                 let named = rows.column(column)?;
                 let (text, is_value) = (&named.text, &named.is_value);
                 let number = named.number.as_deref().unwrap_or("NULL");
@@ -386,6 +464,7 @@ impl Tree {
                     level: made,
                     list: rows.values(text, &format!(", {number}")),
                     find: rows.query(number, &format!("WHERE {is_value} LIMIT 1")),
+                    make: make.map(|sql| Query { path: path.into(), sql: sql.clone() }),
                 });
                 self.levels.push(Level { column: Some(column.to_owned()), ..Level::default() });
             }

@@ -5,12 +5,11 @@
 //! draft. Readers see the row. Of two writers, the source refuses the one whose draft began with an outdated row.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use fuse::store::{Attr, Errno, Ino, Kind, RenameMode, Result, StoreError, Timestamp};
+use fuse::store::{Attr, Errno, Ino, Kind, NewNode, RenameMode, Result, StoreError, Timestamp};
 
 use crate::content::{BODY_MAX, within_limit};
-use crate::draft::{Alias, Draft, Phase, Row, Writer, hash, room};
+use crate::draft::{Alias, Draft, Occasion, Phase, Row, Writer, hash, room};
 use crate::rows::parameters;
 use crate::source::{BoundStatement, Changed, Parameter, PooledConnection, Text};
 use crate::tree::{Files, KEY, NUMBER};
@@ -20,7 +19,7 @@ use crate::{Node, NodeKind, ParentValues, State, ViewStore};
 type Change<'a> = (&'a str, &'a [(String, Text)], &'a ParentValues);
 
 /// Marks files that a call begins to change, commits or removes. Other such calls wait until it is dropped.
-struct Busy<'a> {
+pub(super) struct Busy<'a> {
     view: &'a ViewStore,
     files: Vec<NodeKind>,
 }
@@ -37,22 +36,22 @@ impl Drop for Busy<'_> {
 
 impl State {
     /// Marks the writers of a removed or replaced file: their content reaches no row.
-    fn remove_writers(&self, file: &NodeKind) {
+    pub(super) fn remove_writers(&self, file: &NodeKind) {
         for writer in self.writing.writers.values() {
             let node = self.nodes.get(writer.ino);
             if node.is_some_and(|node| node.what == *file) {
-                writer.is_removed.store(true, Ordering::SeqCst);
+                writer.remove();
             }
         }
     }
 }
 
-fn invalid(reason: impl ToString) -> StoreError {
+pub(super) fn invalid(reason: impl ToString) -> StoreError {
     StoreError::storage(Errno::INVAL, reason)
 }
 
 /// The error after another writer has changed the row.
-fn conflict() -> StoreError {
+pub(super) fn conflict() -> StoreError {
     let reason = "the row has changed since it was read: read the file again, and repeat the change";
     StoreError::storage(Errno::STALE, reason)
 }
@@ -71,7 +70,7 @@ fn one_row(changed: Changed) -> Result<Changed> {
 }
 
 /// The value of a column as a parameter: a number, if the column has no type and the row has a number in it.
-fn value<'a>(row: &'a [(String, Text)], column: &str, text: &'a Text) -> Parameter<'a> {
+pub(super) fn value<'a>(row: &'a [(String, Text)], column: &str, text: &'a Text) -> Parameter<'a> {
     let number = |text: &[u8]| {
         let text = std::str::from_utf8(text).ok();
         text.is_some_and(|it| it.ends_with(|end: char| end.is_ascii_digit()) && it.parse::<f64>().is_ok())
@@ -95,7 +94,7 @@ impl Files {
     }
 
     /// The content of a row's file.
-    fn render(&self, row: &[(String, Text)]) -> Result<Vec<u8>> {
+    pub(super) fn render(&self, row: &[(String, Text)]) -> Result<Vec<u8>> {
         within_limit(self.body.render(self.body_values(row)))
     }
 
@@ -116,7 +115,7 @@ fn of_a_directory(name: &[u8]) -> StoreError {
 
 impl ViewStore {
     /// All columns of a file's row.
-    fn row(&self, files: usize, key: i64, above: &ParentValues) -> Result<Row> {
+    pub(super) fn row(&self, files: usize, key: i64, above: &ParentValues) -> Result<Row> {
         let files = &self.tree.files[files];
         let key = [(KEY, Parameter::Integer(key))];
         let row = self.first(&mut self.sources.take()?, &files.row, above, &key)?;
@@ -153,16 +152,17 @@ impl ViewStore {
 
     /// The initial draft of a change of a file; `None` if the file cannot be changed.
     pub(super) fn draft(&self, node: &Node) -> Result<Option<Draft>> {
-        let (phase, row, bytes) = match node.what {
+        let (phase, row, bytes, kept) = match node.what {
             NodeKind::File { files, key } if self.may_update(node) => {
                 let row = self.row(files, key, &node.above)?;
                 let bytes = self.explained(node.ino(), self.tree.files[files].editable(&row))?;
-                (Phase::Clean, Some(row), bytes)
+                let kept = Some(bytes.len());
+                (Phase::Clean, Some(row), bytes, kept)
             }
-            NodeKind::New { .. } => (Phase::Cut, None, Vec::new()),
+            NodeKind::New { .. } => (Phase::Cut, None, Vec::new(), Some(0)),
             _ => return Ok(None),
         };
-        Ok(Some(Draft { phase, row, bytes }))
+        Ok(Some(Draft { phase, row, bytes, kept }))
     }
 
     /// Updates the hashes of a row that this mount has changed: those of its aliases, and that of the content last
@@ -207,7 +207,7 @@ impl ViewStore {
 
     /// Waits until no call changes the files, and makes later changes of them wait. `None` if the files must be looked
     /// up again: after a wait, or because a new file has a row by now.
-    fn hold(&self, files: &[(Ino, &Node)]) -> Option<Busy<'_>> {
+    pub(super) fn hold(&self, files: &[(Ino, &Node)]) -> Option<Busy<'_>> {
         let mut state = self.state();
         let is_busy = |state: &State| {
             let mut files = files.iter();
@@ -262,7 +262,7 @@ impl ViewStore {
 
     /// Changes the draft of an open file.
     fn change(&self, handle: u64, change: impl FnOnce(&Writer, &mut Draft) -> Result<()>) -> Result<()> {
-        let writer = self.writer(handle).ok_or(Errno::ROFS)?;
+        let writer = self.writer(handle).ok_or_else(|| self.read_only("the file's content"))?;
         let mut draft = writer.draft.lock();
         match writer.is_removed() {
             true => Err(removed()),
@@ -287,6 +287,7 @@ impl ViewStore {
                 _ => {}
             }
             draft.bytes.resize(size, 0);
+            draft.kept = None;
             draft.phase = match size {
                 0 => Phase::Cut,
                 _ => Phase::Written,
@@ -300,22 +301,31 @@ impl ViewStore {
         let handle = self.open_writer(ino)?;
         let resized = self.resize(handle, size);
         let has_row = !matches!(self.node(ino)?.what, NodeKind::New { .. });
-        let committed = resized.and_then(|()| self.commit(handle, has_row));
+        let occasion = if has_row || self.changes_files() { Occasion::End } else { Occasion::Close };
+        let committed = resized.and_then(|()| self.commit(handle, occasion));
         self.state().writing.release(handle);
         committed
     }
 
     /// Writes at an offset, or at the end.
     pub(super) fn write_draft(&self, handle: u64, offset: Option<u64>, data: &[u8]) -> Result<()> {
-        self.change(handle, |_, draft| {
+        self.change(handle, |writer, draft| {
             match draft.phase {
+                // Another program has appended, too: its lines stay.
+                Phase::Outdated if offset.is_none() && self.changes_files() => {
+                    let node = self.node(writer.ino)?;
+                    *draft = self.draft(&node)?.ok_or(Errno::ROFS)?;
+                }
                 Phase::Outdated => return Err(conflict()),
                 // The insert may have made the row: another commit could make a second one.
                 Phase::Refused(Errno::IO) if draft.row.is_none() => return Err(Errno::IO.into()),
                 _ => {}
             }
             let start = match offset {
-                Some(offset) => usize::try_from(offset).map_err(|_| Errno::FBIG)?,
+                Some(offset) => {
+                    draft.kept = None;
+                    usize::try_from(offset).map_err(|_| Errno::FBIG)?
+                }
                 None => draft.bytes.len(),
             };
             let end = start.checked_add(data.len()).filter(|end| *end <= BODY_MAX).ok_or(Errno::FBIG)?;
@@ -329,15 +339,18 @@ impl ViewStore {
     }
 
     /// Begins a new file. Its row is created when it is closed.
-    pub(super) fn begin_new(&self, parent: Ino, name: &[u8], kind: Kind) -> Result<Attr> {
+    pub(super) fn begin_new(&self, parent: Ino, name: &[u8], new: &NewNode<'_>) -> Result<Attr> {
         let (dir, level) = self.level(parent)?;
         let may_insert = |files: &&usize| self.tree.files[**files].write.insert.is_some();
-        let files = level.files.iter().find(may_insert).ok_or(Errno::ROFS)?;
-        if kind != Kind::File {
+        let files = level.files.iter().find(may_insert).ok_or_else(|| self.read_only("new files in the directory"))?;
+        if new.kind != Kind::File {
             return Err(Errno::PERM.into());
         }
-        if !self.tree.may_name(level, name) {
-            return Err(of_a_directory(name));
+        match self.changes_files() {
+            // Any file of a directory: if no row shows it, a program may rename it to a name that a row gives.
+            true => self.given_name(name).map(|_| ())?,
+            false if !self.tree.may_name(level, name) => return Err(of_a_directory(name)),
+            false => {}
         }
         match self.lookup_any(parent, name) {
             Ok(_) => return Err(Errno::EXIST.into()),
@@ -351,7 +364,7 @@ impl ViewStore {
         state.writing.created += 1;
         let what = NodeKind::New { files: *files, name: name.to_vec(), number: state.writing.created };
         let node = dir.child(parent, what);
-        state.writing.add_new(name, node.clone());
+        state.writing.add_new(name, node.clone(), new.permissions);
         let ino = state.nodes.know(node);
         Ok(self.attr(ino, Kind::File, 0, Some(Timestamp::now())))
     }
@@ -366,9 +379,9 @@ impl ViewStore {
         Ok(self.attr(ino, Kind::File, 0, Some(Timestamp::now())))
     }
 
-    /// Commits the draft of an open file. With `is_asked`, also that of a file that was only truncated. Tries a refused
-    /// draft again if the source was locked or unreachable; returns the same error otherwise.
-    pub(super) fn commit(&self, handle: u64, is_asked: bool) -> Result<()> {
+    /// Commits the draft of an open file. Tries a refused draft again if the source was locked or unreachable; returns the
+    /// same error otherwise.
+    pub(super) fn commit(&self, handle: u64, occasion: Occasion) -> Result<()> {
         let Some(writer) = self.writer(handle) else {
             return Ok(());
         };
@@ -384,7 +397,7 @@ impl ViewStore {
         let is_new = matches!(node.what, NodeKind::New { .. });
         match draft.phase {
             Phase::Written => {}
-            Phase::Cut if is_asked => {}
+            Phase::Cut if occasion != Occasion::Close => {}
             Phase::Refused(Errno::BUSY) => {}
             Phase::Refused(Errno::IO) if !is_new => {}
             Phase::Refused(errno) => return Err(errno.into()),
@@ -392,10 +405,21 @@ impl ViewStore {
         }
         // The phase that a panic leaves.
         draft.phase = Phase::Refused(Errno::IO);
+        let is_durable = occasion == Occasion::Sync;
         let done = match (&node.what, &draft.row) {
+            (NodeKind::File { files, key }, Some(row)) if self.changes_files() => {
+                self.replace_file((*files, *key), &node.above, (row, &draft), is_durable)
+            }
             (NodeKind::File { files, .. }, Some(row)) => self.update(*files, &node.above, row, &draft.bytes),
+            (NodeKind::New { .. }, _) if self.changes_files() => {
+                self.create_file(&node, &writer, &draft.bytes, is_durable)
+            }
             (NodeKind::New { files, name, .. }, _) => self.insert(&node, &writer, (*files, name), &draft.bytes),
             // Another open file has made the row.
+            (NodeKind::File { files, key }, None) if self.changes_files() => {
+                let row = self.row(*files, *key, &node.above);
+                row.and_then(|row| self.replace_file((*files, *key), &node.above, (&row, &draft), is_durable))
+            }
             (NodeKind::File { .. }, None) => Err(conflict()),
             _ => Err(Errno::ROFS.into()),
         };
@@ -429,13 +453,13 @@ impl ViewStore {
     pub(super) fn commit_all(&self) -> Result<()> {
         let writers = self.state().writing.writers.clone();
         let written = (writers.iter()).filter(|(_, it)| it.draft.lock().phase == Phase::Written);
-        let commits = written.map(|(handle, _)| self.commit(*handle, false));
+        let commits = written.map(|(handle, _)| self.commit(*handle, Occasion::Close));
         // Commit the rest also after an error.
         commits.fold(Ok(()), Result::and)
     }
 
     /// The update statement, and the row with the values of new content.
-    fn updated(&self, files: usize, row: &[(String, Text)], bytes: &[u8]) -> Result<(&str, Row)> {
+    pub(super) fn updated(&self, files: usize, row: &[(String, Text)], bytes: &[u8]) -> Result<(&str, Row)> {
         let files = &self.tree.files[files];
         let sql = files.write.update.as_deref().ok_or(Errno::ROFS)?;
         let described = self.sources.take()?.describe(sql, true).map_err(invalid)?;
@@ -475,7 +499,7 @@ impl ViewStore {
                 self.state().nodes.replace(writer.ino, row);
                 self.remember(node.parent, name, (files, key), &node.above);
             }
-            None => writer.is_removed.store(true, Ordering::SeqCst),
+            None => writer.remove(),
         }
         // Remove the new file only after its row is known, so that a look-up always finds one of the two.
         self.state().writing.remove_new((node.parent, name), &node.what);
@@ -495,16 +519,25 @@ impl ViewStore {
             NodeKind::New { .. } => {
                 self.state().writing.remove_new((parent, name), &node.what);
             }
+            NodeKind::File { files, key } if self.changes_files() => {
+                let removed = self.remove_file(&node, (files, key));
+                self.explained(parent, removed)?;
+                self.state().writing.forget_row(ino, (files, key));
+            }
+            NodeKind::Link { .. } if self.changes_files() => {
+                self.remove_link(&node)?;
+                return Ok(Some(ino));
+            }
             NodeKind::File { files, key } => {
                 let sql = self.tree.files[files].write.delete.as_deref();
-                let sql = sql.ok_or(Errno::ROFS)?;
+                let sql = sql.ok_or_else(|| self.read_only("the file's name"))?;
                 let row = self.row(files, key, &node.above)?;
                 let deleted = self.run(&[(sql, &row, &node.above)]).and_then(one_row);
                 self.explained(parent, deleted)?;
                 self.state().writing.forget_row(ino, (files, key));
             }
             NodeKind::Level(_) => return Err(Errno::ISDIR.into()),
-            _ => return Err(Errno::ROFS.into()),
+            _ => return Err(self.read_only("the file")),
         }
         self.state().remove_writers(&node.what);
         Ok(Some(ino))
@@ -535,6 +568,9 @@ impl ViewStore {
     ) -> Result<Option<Ino>> {
         if matches!(mode, RenameMode::Exchange | RenameMode::Whiteout) {
             return Err(Errno::INVAL.into());
+        }
+        if self.changes_files() {
+            return self.move_file((from, from_name), (to, to_name), mode);
         }
         let (ino, node, _busy) = loop {
             let ino = self.lookup_any(from, from_name)?.ino;
@@ -628,7 +664,7 @@ impl ViewStore {
         Ok(None)
     }
 
-    fn explained<T>(&self, dir: Ino, result: Result<T>) -> Result<T> {
+    pub(super) fn explained<T>(&self, dir: Ino, result: Result<T>) -> Result<T> {
         if let Err(StoreError { reason: Some(reason), .. }) = &result {
             self.state().writing.explain(dir, reason);
         }

@@ -4,6 +4,7 @@
 
 mod databases;
 mod definitions;
+mod files;
 mod limits;
 mod names;
 mod postgresql;
@@ -16,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use databases::{Mail, mails};
-use fuse::store::{Errno, Ino, Kind, OpenFiles, ROOT, RenameMode, Result, Slow, Store};
+use fuse::store::{Change, Errno, Ino, Kind, NewNode, OpenFiles, ROOT, RenameMode, Result, Slow, Store};
 use view::{ViewOpenError, ViewStore, definition};
 
 use crate::common::*;

@@ -3,6 +3,9 @@
 //! Changes that inotify does not report (by `mmap`, or by another host on a network file system) are seen within a
 //! second. A symbolic link to a file or directory of the source is followed, one that leads out of it is not.
 
+mod change;
+mod json;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::Metadata;
 use std::io::{ErrorKind, Read};
@@ -21,7 +24,9 @@ use rusqlite::{Connection, ToSql, params};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 
 use super::sqlite::{Sqlite, TOO_LONG, Tables};
+use super::{FileChange, FileRow};
 use crate::definition::SourceDefinition;
+use change::{Files, UNFINISHED};
 
 /// The `content` of a longer file is an error.
 const CONTENT_MAX: u64 = 64 << 20;
@@ -33,7 +38,7 @@ const LINKED_MAX: usize = 1000;
 const WALK_EVERY: Duration = Duration::from_secs(1);
 
 /// `key` numbers the paths; it is not the inode number, which hard links share. `path` is relative, `dir` the path
-/// without the name, `stem` the name before its last dot. `modified` is in seconds. `json` is the content if it is
+/// without the name, `stem` the name before its last dot. `modified` is in seconds, `mode` has the permission bits. `json` is the content if it is
 /// JSON. `reason` is why a file cannot be read.
 const SCHEMA: &str = "
 CREATE TABLE entry (
@@ -44,6 +49,7 @@ CREATE TABLE entry (
   stem     TEXT NOT NULL,
   size     INTEGER NOT NULL,
   modified REAL NOT NULL,
+  mode     INTEGER NOT NULL,
   content  TEXT,
   reason   TEXT,
   json     TEXT AS (CASE WHEN json_valid(content) THEN content END)
@@ -51,7 +57,7 @@ CREATE TABLE entry (
 CREATE INDEX entry_name ON entry (dir, name);
 CREATE INDEX entry_stem ON entry (dir, stem);
 CREATE VIEW file AS SELECT
-  key, path, dir, name, stem, size, modified, CASE WHEN reason IS NULL THEN content ELSE unreadable(reason) END AS content, json
+  key, path, dir, name, stem, size, modified, mode, CASE WHEN reason IS NULL THEN content ELSE unreadable(reason) END AS content, json
 FROM entry;";
 
 /// How old the last change of a file must be for the next change to get a different time.
@@ -117,6 +123,7 @@ struct File {
     path: PathBuf,
     size: u64,
     modified: f64,
+    mode: u32,
     /// Or why it cannot be read.
     content: std::result::Result<Vec<u8>, String>,
 }
@@ -152,13 +159,15 @@ struct Directory {
     walked: Option<Instant>,
     stale: Duration,
     timeout: Duration,
+    files: Files,
 }
 
-/// The directory at `root` as a source. Waits for the first walk, however long that takes: no call waits yet.
+/// The directory at `root` as a source. Waits for the first walk, however long that takes: no call waits yet. With
+/// `may_write`, its files can be changed.
 ///
 /// # Errors
 /// Why it cannot be read, in words.
-pub(super) fn open(root: &Path, definition: &SourceDefinition) -> std::result::Result<Sqlite, String> {
+pub(super) fn open(root: &Path, definition: &SourceDefinition, may_write: bool) -> std::result::Result<Sqlite, String> {
     let notices = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC);
     let notices = Arc::new(notices.map_err(|error| format!("inotify: {error}"))?);
     let (asks, asked) = channel();
@@ -191,8 +200,9 @@ pub(super) fn open(root: &Path, definition: &SourceDefinition) -> std::result::R
         walked: None,
         stale: definition.stale(),
         timeout: definition.timeout(),
+        files: Files::new(root),
     };
-    Sqlite::temporary(SCHEMA, Box::new(directory), definition.timeout())
+    Sqlite::temporary(SCHEMA, Box::new(directory), may_write, definition.timeout())
 }
 
 /// The content of the file at a path without links, or why it cannot be read. `None` if it is gone, or a part of its path
@@ -287,6 +297,11 @@ impl Walker {
                 Err(error) => return Ok(Err(away(dir, error))),
             };
             for entry in entries {
+                if let Ok(entry) = &entry
+                    && entry.file_name().as_bytes().starts_with(UNFINISHED)
+                {
+                    continue;
+                }
                 let looked = SystemTime::now();
                 let found = entry.and_then(|entry| Ok((entry.metadata()?, entry)));
                 let (file, entry) = match found {
@@ -357,6 +372,7 @@ impl Walker {
             path: path.strip_prefix(&self.root).unwrap_or(path).to_owned(),
             size: file.len(),
             modified: file.mtime() as f64 + file.mtime_nsec() as f64 / 1e9,
+            mode: file.mode() & 0o7777,
             content,
         }))?;
         Ok(true)
@@ -449,7 +465,7 @@ fn insert(connection: &Connection, file: File) -> rusqlite::Result<()> {
     let name = file.path.file_name().unwrap_or_default().as_bytes();
     let stem = &name[..name.iter().rposition(|byte| *byte == b'.').unwrap_or(name.len())];
     let mut insert =
-        connection.prepare_cached("INSERT OR REPLACE INTO entry VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)")?;
+        connection.prepare_cached("INSERT OR REPLACE INTO entry VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)")?;
     let (content, reason) = match file.content.map(String::from_utf8) {
         Ok(Ok(text)) => (Value::Text(text), None),
         Ok(Err(error)) => (Value::Blob(error.into_bytes()), None),
@@ -471,6 +487,7 @@ fn insert(connection: &Connection, file: File) -> rusqlite::Result<()> {
         Bytes(stem),
         file.size as i64,
         file.modified,
+        file.mode,
         content,
         reason,
     ])?;
@@ -485,6 +502,12 @@ fn add_functions(connection: &Connection) -> rusqlite::Result<()> {
         let failure = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR);
         let reason = asked.get(0)?;
         Err::<Value, _>(rusqlite::Error::SqliteFailure(failure, Some(reason)))
+    })?;
+    let flags = flags | FunctionFlags::SQLITE_DETERMINISTIC;
+    connection.create_scalar_function("json_put", 3, flags, |asked| {
+        let text = |at: usize| asked.get_raw(at).as_str().ok();
+        let (object, key, value) = (text(0), text(1), text(2));
+        Ok(object.zip(key).zip(value).and_then(|((object, key), value)| json::put(object, key, value)))
     })
 }
 
@@ -515,6 +538,17 @@ impl Tables for Directory {
         self.walked = Some(Instant::now());
         Ok(())
     }
+
+    fn change_file(&mut self, change: FileChange, rows: &[FileRow], sync: bool) -> Result<Option<PathBuf>> {
+        // Also a failed change may have been seen by a walk.
+        self.has_passed = true;
+        self.walked = None;
+        self.files.change(change, rows, sync)
+    }
+
+    fn sync_names(&mut self) -> Result<()> {
+        self.files.sync()
+    }
 }
 
 #[cfg(test)]
@@ -534,7 +568,7 @@ mod tests {
         }
         let (file, text) = find("vsm").unwrap();
         let definition = ViewDefinition::parse(&file, &text).unwrap();
-        let mut source = open(dir.path(), &definition.source).unwrap();
+        let mut source = open(dir.path(), &definition.source, false).unwrap();
         let open = std::fs::read_dir("/proc/self/fd").unwrap();
         // SQLite removes the name at once.
         let temporary = open
@@ -600,6 +634,7 @@ mod tests {
             walked: None,
             stale: Duration::ZERO,
             timeout,
+            files: Files::new(Path::new("/source")),
         };
         let connection = Connection::open_in_memory().unwrap();
         add_functions(&connection).unwrap();
@@ -614,8 +649,14 @@ mod tests {
             assert!(began.elapsed() < Duration::from_secs(2));
         }
         assert_eq!(asked.try_iter().count(), 1, "one walk hangs");
-        let file =
-            File { key: 1, path: PathBuf::from("state/one"), size: 3, modified: 0.0, content: Ok(b"one".to_vec()) };
+        let file = File {
+            key: 1,
+            path: PathBuf::from("state/one"),
+            size: 3,
+            modified: 0.0,
+            mode: 0o644,
+            content: Ok(b"one".to_vec()),
+        };
         tells.send(Step::Changed(file)).unwrap();
         tells.send(Step::End(Ok(()))).unwrap();
         let watched = tempfile::tempdir().unwrap();

@@ -153,7 +153,7 @@ pub(super) fn open(url: &str, definition: &SourceDefinition) -> std::result::Res
         looked: None,
         hung: None,
     };
-    Sqlite::temporary(&schema, Box::new(interface), definition.timeout())
+    Sqlite::temporary(&schema, Box::new(interface), false, definition.timeout())
 }
 
 fn failed(url: &reqwest::Url, error: impl ToString) -> StoreError {

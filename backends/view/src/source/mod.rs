@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use fuse::store::Result;
+use fuse::store::{Errno, Result};
 
 use crate::definition::{SourceDefinition, SourceKind};
 
@@ -27,6 +27,12 @@ use sqlite::Sqlite;
 
 /// The parameter with the value that a name stands for.
 pub(super) const VALUE: &str = "_value";
+
+/// The parameter with the name that a program gives to a file of a directory.
+pub(super) const NAME: &str = "_name";
+
+/// The parameter with the target that a program gives to a link of a directory.
+pub(super) const TARGET: &str = "_target";
 
 /// Parameters by name, without the colon.
 pub(super) type Parameters<'a> = &'a [(&'a str, Parameter<'a>)];
@@ -75,6 +81,45 @@ pub(super) struct Changed {
     pub(super) key: Option<i64>,
 }
 
+/// An operation on a file of a directory. The statement that names the file is a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FileChange {
+    /// Creates a file with the columns `path` and `content`.
+    Create { permissions: u16 },
+    /// Replaces the file at `path`.
+    Replace,
+    /// Appends to the file at `path` what follows so many bytes of `content`.
+    Append { from: usize },
+    /// Removes the file at `path`.
+    Remove,
+    /// Moves the file at the column `moved` to `path`.
+    Move { replaces: bool },
+    /// Sets the permissions of the file at `path`.
+    Permit { permissions: u16 },
+    /// Makes the file at `path` durable, and all changes of names.
+    Sync,
+}
+
+impl FileChange {
+    /// The columns that a statement of a definition's `write` has.
+    pub(super) fn columns(statement: &str) -> &'static [&'static str] {
+        match statement {
+            "delete" => &["path"],
+            "receive" => &["moved", "path"],
+            _ => &["path", "content"],
+        }
+    }
+}
+
+/// The row of a statement that names a file.
+#[derive(Debug, Default)]
+struct FileRow {
+    /// Relative to the directory.
+    path: PathBuf,
+    moved: Option<PathBuf>,
+    content: Text,
+}
+
 /// One connection to the source of a view's rows.
 pub(super) trait Source: Send {
     /// Makes the next queries see all commits until now. The caller waits until `deadline` at most.
@@ -113,6 +158,23 @@ pub(super) trait Source: Send {
     /// `EINVAL` with the source's reason for a value that it refuses, `EBUSY` if another writer holds it until the timeout,
     /// `EROFS` if it is open for reading.
     fn change(&mut self, statements: &[BoundStatement<'_>]) -> Result<Changed>;
+
+    /// Carries out an operation on a file that the row of a query names; after [`Source::begin`]. The result has the key of
+    /// the file afterwards, and no row if the query has none. With `sync`, the change is durable.
+    ///
+    /// # Errors
+    /// `EROFS` if the source has no files or is open for reading, else those of Linux.
+    fn change_file(&mut self, _change: FileChange, _statement: BoundStatement<'_>, _sync: bool) -> Result<Changed> {
+        Err(Errno::ROFS.into())
+    }
+
+    /// Makes all changes of names durable, where the source's files are changed.
+    ///
+    /// # Errors
+    /// That of the failed sync.
+    fn sync_names(&mut self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// How many connections a database gets at most.
@@ -135,7 +197,7 @@ pub(super) fn open(definition: &SourceDefinition, place: &str, may_write: bool) 
             Pool::new(CONNECTIONS, timeout, move || Ok(Box::new(opener()?)))
         }
         SourceKind::Directory => {
-            let directory = directory::open(Path::new(place), definition)?;
+            let directory = directory::open(Path::new(place), definition, may_write)?;
             Pool::of(timeout, Box::new(directory))
         }
         SourceKind::Http => Pool::of(timeout, Box::new(http::open(place, definition)?)),

@@ -1,6 +1,8 @@
 //! Rows of an SQLite database: one of other programs, or a temporary one whose [`Tables`] are kept up to date.
 
+use std::ffi::OsString;
 use std::ops::ControlFlow;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,9 +13,11 @@ use fuse::store::{Errno, Result, StoreError};
 use rusqlite::config::DbConfig;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
 use rusqlite::types::{ToSqlOutput, Value, ValueRef};
-use rusqlite::{Connection, ErrorCode, OpenFlags, Statement, ToSql, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Statement, ToSql, TransactionBehavior};
 
-use super::{BoundStatement, Changed, Column, Described, Parameter, Parameters, Source, Text, VALUE};
+use super::{
+    BoundStatement, Changed, Column, Described, FileChange, FileRow, Parameter, Parameters, Source, Text, VALUE,
+};
 
 /// The prefix of the message of an error that becomes `EFBIG`.
 pub(super) const TOO_LONG: &str = "EFBIG: ";
@@ -36,6 +40,22 @@ pub(super) trait Tables: Send {
     /// # Errors
     /// `EIO` if the source is away or too slow.
     fn refresh(&mut self, connection: &Connection, deadline: Instant) -> Result<()>;
+
+    /// As [`Source::change_file`], with the rows of the statement; the path of the file afterwards, in the column `path`.
+    ///
+    /// # Errors
+    /// As there.
+    fn change_file(&mut self, _change: FileChange, _rows: &[FileRow], _sync: bool) -> Result<Option<PathBuf>> {
+        Err(Errno::ROFS.into())
+    }
+
+    /// As [`Source::sync_names`].
+    ///
+    /// # Errors
+    /// As there.
+    fn sync_names(&mut self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// An SQLite database as a source.
@@ -190,6 +210,7 @@ impl Sqlite {
     pub(super) fn temporary(
         schema: &str,
         tables: Box<dyn Tables>,
+        may_write: bool,
         timeout: Duration,
     ) -> std::result::Result<Self, String> {
         let allows_writing = Arc::new(AtomicBool::new(false));
@@ -207,7 +228,7 @@ impl Sqlite {
         let mut source = Self {
             connection: Some(make().map_err(|error| error.to_string())?),
             origin: Origin::Tables(tables),
-            may_write: false,
+            may_write,
             allows_writing,
             deadline,
             files: 0,
@@ -215,6 +236,21 @@ impl Sqlite {
         let began = source.begin(Instant::now() + timeout);
         began.map_err(StoreError::into_reason)?;
         Ok(source)
+    }
+
+    /// The key of a file that was just created or moved. `None` if it is gone, or if the table is not up to date: the change
+    /// has happened nevertheless.
+    fn key_of(&mut self, path: &Path) -> Option<i64> {
+        let begun = self.begin(Instant::now() + self.deadline.timeout);
+        let asked = begun.and_then(|()| {
+            let key = "SELECT key FROM entry WHERE path = CAST(?1 AS TEXT)";
+            let path = path.as_os_str().as_bytes();
+            Ok(self.connection()?.query_row(key, [path], |row| row.get(0)).optional()?)
+        });
+        asked.unwrap_or_else(|error| {
+            tracing::warn!(path = %path.display(), %error, "a file was changed and could not be read again");
+            None
+        })
     }
 
     fn connection(&self) -> Result<&Connection> {
@@ -402,7 +438,54 @@ impl Source for Sqlite {
             _ => self.deadline.explain(error),
         })
     }
+
+    fn change_file(
+        &mut self,
+        change: FileChange,
+        (sql, parameters): BoundStatement<'_>,
+        sync: bool,
+    ) -> Result<Changed> {
+        if !self.may_write {
+            return Err(Errno::ROFS.into());
+        }
+        let columns = self.describe(sql, false).map_err(|reason| StoreError::storage(Errno::INVAL, reason))?.columns;
+        let at = |name: &str| columns.iter().position(|column| column.name == name);
+        let [path, moved, content] = ["path", "moved", "content"].map(at);
+        let mut rows = Vec::new();
+        self.query(sql, parameters, &mut |mut row| {
+            let mut take = |at: Option<usize>| row.get_mut(at?)?.take();
+            let name = |bytes: Vec<u8>| PathBuf::from(OsString::from_vec(bytes));
+            if let Some(path) = take(path) {
+                rows.push(FileRow { path: name(path), moved: take(moved).map(name), content: take(content) });
+            }
+            match rows.len() < PLACES {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            }
+        })?;
+        let Origin::Tables(tables) = &mut self.origin else {
+            return Err(Errno::ROFS.into());
+        };
+        let Some(path) = tables.change_file(change, &rows, sync)? else {
+            return Ok(Changed { rows: 0, key: None });
+        };
+        let key = match change {
+            FileChange::Create { .. } | FileChange::Move { .. } => self.key_of(&path),
+            _ => None,
+        };
+        Ok(Changed { rows: 1, key })
+    }
+
+    fn sync_names(&mut self) -> Result<()> {
+        match &mut self.origin {
+            Origin::Tables(tables) if self.may_write => tables.sync_names(),
+            _ => Ok(()),
+        }
+    }
 }
+
+/// How many places a statement can name for a file.
+const PLACES: usize = 16;
 
 /// Runs statements in one transaction, which is rolled back if one of them changes no row.
 fn run_all(connection: &Connection, statements: &[BoundStatement<'_>]) -> rusqlite::Result<Changed> {
