@@ -13,7 +13,7 @@ use clap::Args;
 use fuse::store::Store;
 
 use crate::source::without_password;
-use crate::{ViewStore, definition};
+use crate::{Also, ViewSettings, ViewStore, definition};
 
 /// Rows of a database, files of a directory or answers of an HTTP interface, shown as a definition says: see
 /// docs/VIEW.md.
@@ -25,6 +25,10 @@ pub struct ViewOptions {
     /// A database file, a directory or a URL, as the definition says. PostgreSQL's password comes from PGPASSWORD.
     #[arg(long, value_name = "PLACE")]
     source: String,
+    /// Show another directory at a path below a source that is a directory, such as
+    /// observations=/home/me/.claude/projects/-home-me/memory. Can be repeated.
+    #[arg(long, value_name = "NAME=DIR")]
+    also: Vec<Also>,
     /// Let programs change rows, or files of a directory, through the mount, where the definition allows it. Refused for a
     /// definition that allows no change, such as issues: change its source instead.
     #[arg(long)]
@@ -46,7 +50,8 @@ impl StoreOptions for ViewOptions {
             false => self.source.into(),
         };
         let source = source.to_string_lossy();
-        let view = ViewStore::open((&file, &text), &source, self.writable, at.owner)?;
+        let settings = ViewSettings { may_write: self.writable, also: self.also };
+        let view = ViewStore::open((&file, &text), &source, settings, at.owner)?;
         if self.writable && !view.wants_close() {
             return Err(nothing_to_write(&self.definition, &source).into());
         }
@@ -167,7 +172,8 @@ mod tests {
         let owner = Caller { uid: 0, gid: 0, now: Timestamp::now() };
         let text = mail_definition().unwrap();
         let place = source.path().to_str().unwrap();
-        let view = ViewStore::open((Path::new("mail.toml"), &text), place, true, &owner).unwrap();
+        let settings = ViewSettings { may_write: true, ..ViewSettings::default() };
+        let view = ViewStore::open((Path::new("mail.toml"), &text), place, settings, &owner).unwrap();
         for name in ["inbox", "tasks", "tasks-by-state", "health", "logs"] {
             view.lookup(ROOT, name.as_bytes()).unwrap_or_else(|error| panic!("{name}: {error:?}"));
         }

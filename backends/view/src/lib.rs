@@ -34,7 +34,7 @@ use draft::{Occasion, Phase, Writing};
 use listing::Listings;
 use nodes::{Node, NodeKind, Nodes, ParentValues};
 use source::Pool;
-pub use source::find_postgresql;
+pub use source::{Also, find_postgresql};
 use tree::Tree;
 
 /// The prefix of extended attributes.
@@ -70,6 +70,15 @@ pub enum ViewOpenError {
     },
 }
 
+/// What a view permits and shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ViewSettings {
+    /// Rows and files can be changed, where the definition says how.
+    pub may_write: bool,
+    /// More directories, only for a `directory`.
+    pub also: Vec<Also>,
+}
+
 /// A view, mounted.
 pub struct ViewStore {
     owner: Caller,
@@ -94,9 +103,10 @@ impl ViewStore {
     pub fn open(
         (file, text): (&Path, &str),
         place: &str,
-        may_write: bool,
+        settings: ViewSettings,
         owner: &Caller,
     ) -> std::result::Result<Self, ViewOpenError> {
+        let may_write = settings.may_write;
         let definition = ViewDefinition::parse(file, text)?;
         let unreachable = |reason: String| {
             let place = source::without_password(place);
@@ -107,7 +117,7 @@ impl ViewStore {
         };
         let kind = definition.source.kind_of(place).map_err(unreachable)?;
         definition.check_source(file, text, kind)?;
-        let sources = source::open(&definition.source, place, may_write).map_err(unreachable)?;
+        let sources = source::open(&definition.source, place, &settings).map_err(unreachable)?;
         let mut tree = {
             let mut source = sources.take().map_err(|error| unreachable(error.into_reason()))?;
             definition.check(file, text, kind, &mut *source)?;

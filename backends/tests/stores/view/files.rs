@@ -339,6 +339,39 @@ fn no_name_and_no_link_leads_out_of_the_controllers_directory() {
 }
 
 #[test]
+fn a_directory_elsewhere_is_shown_and_written_below_the_source() {
+    let (dir, elsewhere) = (layout(), tempfile::tempdir().unwrap());
+    let (root, home) = (dir.path(), elsewhere.path());
+    write_files(home, &[("memory/seen.md", "# seen\n"), ("secret", "secret")]);
+    write_files(root, &[("observations/hidden.md", "hidden")]);
+    symlink("../secret", home.join("memory/out.md")).unwrap();
+    symlink(root.join("state/state.json"), home.join("memory/other.md")).unwrap();
+    symlink("seen.md", home.join("memory/same.md")).unwrap();
+    let also = format!("observations={}", home.join("memory").display()).parse().unwrap();
+    let settings = ViewSettings { may_write: true, also: vec![also], ..ViewSettings::default() };
+    let definition = shipped("vsm");
+    let place = root.to_str().unwrap();
+    let open = |settings| ViewStore::open((Path::new("x.toml"), &definition), place, settings, &caller(1));
+    let store = open(settings).unwrap();
+    assert_eq!(list(&store, "observations"), ["MEMORY.md", "same.md", "seen.md"]);
+    write_at(&store, "observations/new.md", "new").unwrap();
+    append(&store, "observations/same.md", "more\n").unwrap();
+    rename(&store, "observations/new.md", "observations/renamed.md").unwrap();
+    assert_eq!(text(home, "memory/seen.md"), "# seen\nmore\n");
+    assert_eq!(text(home, "memory/renamed.md"), "new");
+    assert_eq!(text(root, "observations/hidden.md"), "hidden");
+    for name in ["out.md", "other.md"] {
+        assert_eq!(errno(write_at(&store, &format!("observations/{name}"), "x")), Errno::EXIST, "{name}");
+    }
+    let missing = format!("logs={}", home.join("missing").display()).parse().unwrap();
+    let said = refusal(open(ViewSettings { also: vec![missing], ..ViewSettings::default() }));
+    has(&said, &["missing: it is not a directory"]);
+    for wrong in ["logs", "=x", "../logs=x", "/logs=x"] {
+        assert!(wrong.parse::<view::Also>().is_err(), "{wrong}");
+    }
+}
+
+#[test]
 fn a_write_that_fails_changes_nothing() {
     let dir = layout();
     let root = dir.path();

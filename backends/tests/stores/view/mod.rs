@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use databases::{Mail, mails};
 use fuse::store::{Change, Errno, Ino, Kind, NewNode, OpenFiles, ROOT, RenameMode, Result, Slow, Store};
-use view::{ViewOpenError, ViewStore, definition};
+use view::{ViewOpenError, ViewSettings, ViewStore, definition};
 
 use crate::common::*;
 
@@ -26,7 +26,8 @@ type Opened = std::result::Result<ViewStore, ViewOpenError>;
 
 /// A view by the definition `text`, as if it were in the file `x.toml`.
 fn opened(text: &str, place: &str, may_write: bool) -> Opened {
-    ViewStore::open((Path::new("x.toml"), text), place, may_write, &caller(1))
+    let settings = ViewSettings { may_write, ..ViewSettings::default() };
+    ViewStore::open((Path::new("x.toml"), text), place, settings, &caller(1))
 }
 
 /// Why there is no such view.

@@ -24,7 +24,7 @@ use rusqlite::{Connection, ToSql, params};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 
 use super::sqlite::{Sqlite, TOO_LONG, Tables};
-use super::{FileChange, FileRow};
+use super::{Also, FileChange, FileRow};
 use crate::definition::SourceDefinition;
 use change::{Files, UNFINISHED};
 
@@ -134,6 +134,7 @@ const STEPS: usize = 4;
 /// Walks the directory on its own thread, so that a hanging file system blocks no call.
 struct Walker {
     root: PathBuf,
+    also: Vec<Also>,
     notices: Arc<Inotify>,
     rows: HashMap<PathBuf, PathRow>,
     /// The key of the newest path.
@@ -167,13 +168,22 @@ struct Directory {
 ///
 /// # Errors
 /// Why it cannot be read, in words.
-pub(super) fn open(root: &Path, definition: &SourceDefinition, may_write: bool) -> std::result::Result<Sqlite, String> {
+pub(super) fn open(
+    root: &Path,
+    also: Vec<Also>,
+    definition: &SourceDefinition,
+    may_write: bool,
+) -> std::result::Result<Sqlite, String> {
+    if let Some(missing) = also.iter().find(|it| !it.dir.is_dir()) {
+        return Err(format!("{}: it is not a directory", missing.dir.display()));
+    }
     let notices = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC);
     let notices = Arc::new(notices.map_err(|error| format!("inotify: {error}"))?);
     let (asks, asked) = channel();
     let (tells, steps) = sync_channel(STEPS);
     let mut walker = Walker {
         root: root.to_owned(),
+        also: also.clone(),
         notices: Arc::clone(&notices),
         rows: HashMap::new(),
         last_key: 0,
@@ -200,7 +210,7 @@ pub(super) fn open(root: &Path, definition: &SourceDefinition, may_write: bool) 
         walked: None,
         stale: definition.stale(),
         timeout: definition.timeout(),
-        files: Files::new(root),
+        files: Files::new(root, also),
     };
     Sqlite::temporary(SCHEMA, Box::new(directory), may_write, definition.timeout())
 }
@@ -234,6 +244,8 @@ struct Visit {
     real: PathBuf,
     /// Whether a link leads to it.
     is_linked: bool,
+    /// The directory that links below it may not leave, without links.
+    root: Arc<Path>,
 }
 
 /// The metadata and the path of what the link at `link` leads to; `None` if that is not below `root`, which is a path without
@@ -264,7 +276,16 @@ impl Walker {
             Ok(root) => root,
             Err(error) => return Ok(Err(away(&self.root, error))),
         };
-        let mut dirs = VecDeque::from([Visit { shown: self.root.clone(), real: root.clone(), is_linked: false }]);
+        let top: Arc<Path> = root.as_path().into();
+        let mut dirs =
+            VecDeque::from([Visit { shown: self.root.clone(), real: root.clone(), is_linked: false, root: top }]);
+        for also in &self.also {
+            // One that is away for now shows no files.
+            if let Ok(real) = also.dir.canonicalize() {
+                let (shown, root) = (self.root.join(&also.name), real.as_path().into());
+                dirs.push_back(Visit { shown, real, is_linked: false, root });
+            }
+        }
         let mut linked = 0;
         while let Some(visit) = dirs.pop_back() {
             let dir = &visit.real;
@@ -314,17 +335,21 @@ impl Walker {
                 let is_link = file.is_symlink();
                 let (file, real) = match is_link {
                     false => (file, real),
-                    true => match target(&root, &real) {
+                    true => match target(&visit.root, &real) {
                         Some(found) => found,
                         None => continue,
                     },
                 };
                 if file.is_dir() {
+                    if self.also.iter().any(|also| path == self.root.join(&also.name)) {
+                        continue;
+                    }
                     // A link to a directory above would show itself, and links below links could multiply without end.
                     if is_link && (visit.is_linked || dir.starts_with(&real)) {
                         continue;
                     }
-                    let next = Visit { shown: path, real, is_linked: visit.is_linked || is_link };
+                    let is_linked = visit.is_linked || is_link;
+                    let next = Visit { shown: path, real, is_linked, root: Arc::clone(&visit.root) };
                     match next.is_linked {
                         // The source's own directories first: no number of links hides them.
                         true => dirs.push_front(next),
@@ -568,7 +593,7 @@ mod tests {
         }
         let (file, text) = find("vsm").unwrap();
         let definition = ViewDefinition::parse(&file, &text).unwrap();
-        let mut source = open(dir.path(), &definition.source, false).unwrap();
+        let mut source = open(dir.path(), Vec::new(), &definition.source, false).unwrap();
         let open = std::fs::read_dir("/proc/self/fd").unwrap();
         // SQLite removes the name at once.
         let temporary = open
@@ -594,6 +619,7 @@ mod tests {
         let (steps, told) = sync_channel(STEPS);
         let mut walker = Walker {
             root: dir.path().to_owned(),
+            also: Vec::new(),
             notices: Arc::new(Inotify::init(InitFlags::IN_NONBLOCK).unwrap()),
             rows: HashMap::new(),
             last_key: 0,
@@ -634,7 +660,7 @@ mod tests {
             walked: None,
             stale: Duration::ZERO,
             timeout,
-            files: Files::new(Path::new("/source")),
+            files: Files::new(Path::new("/source"), Vec::new()),
         };
         let connection = Connection::open_in_memory().unwrap();
         add_functions(&connection).unwrap();

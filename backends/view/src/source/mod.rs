@@ -12,11 +12,13 @@ mod postgresql;
 mod sqlite;
 
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
+use std::str::FromStr;
 use std::time::Instant;
 
 use fuse::store::{Errno, Result};
 
+use crate::ViewSettings;
 use crate::definition::{SourceDefinition, SourceKind};
 
 pub(super) use crate::template::Text;
@@ -79,6 +81,30 @@ pub(super) struct Changed {
     pub(super) rows: usize,
     /// The first column of the first row that the first statement returned.
     pub(super) key: Option<i64>,
+}
+
+/// A directory that a `directory` source shows at a path of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Also {
+    /// The path below the source.
+    pub name: PathBuf,
+    /// The directory.
+    pub dir: PathBuf,
+}
+
+impl FromStr for Also {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let (name, dir) =
+            text.split_once('=').ok_or("write NAME=DIR, as in .claude/projects/me/memory=/home/me/notes")?;
+        let (name, dir) = (PathBuf::from(name), std::path::absolute(dir).map_err(|error| error.to_string())?);
+        let is_plain = name.components().all(|part| matches!(part, Component::Normal(_)));
+        match is_plain && !name.as_os_str().is_empty() {
+            true => Ok(Self { name, dir }),
+            false => Err(format!("{}: NAME is a path below the source, without `..`", name.display())),
+        }
+    }
 }
 
 /// An operation on a file of a directory. The statement that names the file is a query.
@@ -184,8 +210,16 @@ const CONNECTIONS: usize = 8;
 ///
 /// # Errors
 /// Why the source cannot be reached, in words.
-pub(super) fn open(definition: &SourceDefinition, place: &str, may_write: bool) -> std::result::Result<Pool, String> {
+pub(super) fn open(
+    definition: &SourceDefinition,
+    place: &str,
+    settings: &ViewSettings,
+) -> std::result::Result<Pool, String> {
+    let may_write = settings.may_write;
     let kind = definition.kind_of(place)?;
+    if !settings.also.is_empty() && kind != SourceKind::Directory {
+        return Err("it is no directory, to which --also could add another one".to_owned());
+    }
     let timeout = definition.timeout();
     match kind {
         SourceKind::Sqlite => {
@@ -197,7 +231,7 @@ pub(super) fn open(definition: &SourceDefinition, place: &str, may_write: bool) 
             Pool::new(CONNECTIONS, timeout, move || Ok(Box::new(opener()?)))
         }
         SourceKind::Directory => {
-            let directory = directory::open(Path::new(place), definition, may_write)?;
+            let directory = directory::open(Path::new(place), settings.also.clone(), definition, may_write)?;
             Pool::of(timeout, Box::new(directory))
         }
         SourceKind::Http => Pool::of(timeout, Box::new(http::open(place, definition)?)),

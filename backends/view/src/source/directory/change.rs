@@ -18,7 +18,7 @@ use rustix::fs::{
 };
 
 use super::CONTENT_MAX;
-use crate::source::{FileChange, FileRow};
+use crate::source::{Also, FileChange, FileRow};
 
 /// How the name of a file begins that is not complete yet. Views do not show such files.
 pub(super) const UNFINISHED: &[u8] = b".ctxbench-view-";
@@ -34,6 +34,7 @@ struct Place {
 /// The directory whose files change.
 pub(super) struct Files {
     root: PathBuf,
+    also: Vec<Also>,
     /// Directories in which names have changed since they were synced.
     unsynced: BTreeSet<PathBuf>,
 }
@@ -52,21 +53,24 @@ fn is_regular(stat: &Stat) -> bool {
 }
 
 impl Files {
-    pub(super) fn new(root: &Path) -> Self {
-        Self { root: root.to_owned(), unsynced: BTreeSet::new() }
+    pub(super) fn new(root: &Path, also: Vec<Also>) -> Self {
+        Self { root: root.to_owned(), also, unsynced: BTreeSet::new() }
     }
 
-    /// The source's path without links.
-    fn root(&self) -> Result<PathBuf> {
-        self.root.canonicalize().map_err(|error| super::away(&self.root, error))
+    /// The directory that a path may not leave, without links, and the rest of the path below it.
+    fn root_of<'a>(&self, path: &'a Path) -> Result<(PathBuf, &'a Path)> {
+        let also = self.also.iter().find_map(|also| Some((&also.dir, path.strip_prefix(&also.name).ok()?)));
+        let (root, below) = also.unwrap_or((&self.root, path));
+        let root = root.canonicalize().map_err(|error| super::away(root, error))?;
+        Ok((root, below))
     }
 
     /// The name at a path of the source, in its directory, which must exist.
     fn place(&self, path: &Path) -> Result<Place> {
         let is_plain = path.components().all(|part| matches!(part, Component::Normal(_)));
-        let root = self.root()?;
-        match is_plain && path.file_name().is_some() {
-            true => place(&root, path, path),
+        let (root, below) = self.root_of(path)?;
+        match is_plain && below.file_name().is_some() {
+            true => place(&root, below, path),
             false => Err(refused(Errno::INVAL, path, "it is not a path below the source")),
         }
     }
@@ -76,7 +80,7 @@ impl Files {
         let mut found = self.place(path)?;
         let mut stat = found.stat().map_err(failed(path))?;
         if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
-            let root = self.root()?;
+            let (root, _) = self.root_of(path)?;
             let outside = || refused(Errno::ROFS, path, "the link leads to no file of the source");
             let (_, target) = super::target(&root, &found.real.join(&found.name)).ok_or_else(outside)?;
             found = place(&root, target.strip_prefix(&root).map_err(|_| outside())?, path)?;
