@@ -201,6 +201,28 @@ fn the_transcript_in_the_docs_is_what_a_shell_shows() {
     replays(&scratch, "VSM.md", "vsm");
 }
 
+#[test]
+fn plain_names_are_not_split_by_xargs() {
+    let Some(scratch) = mountable() else { return };
+    let db = scratch.path().join("mail.db");
+    let database = Connection::open(&db).unwrap();
+    database.execute_batch(MESSAGES).unwrap();
+    let row = "INSERT INTO messages VALUES (2, 1, 'O''Hara \"Bob\"', 'me', '2026-03-02T10:00:00Z', 'Re: a\\b', 'x', 'inbox', 0, 1)";
+    database.execute_batch(row).unwrap();
+    let dir = scratch.dir("mail");
+    let options = ["--definition", "mail", "--plain-names", "--source", db.to_str().unwrap()];
+    let mount = Mount::new("view", &dir, &options);
+    assert_eq!(
+        said(&dir, "ls inbox/ann dates/2026-03-02"),
+        "dates/2026-03-02:\nO%27Hara%20%22Bob%22_Re:%20a%5Cb_2.eml\n\ninbox/ann:\n2026-03-01_Budget_1.eml\n"
+    );
+    let found = said(&dir, "find dates inbox threads -type f | xargs cat | grep -c ^Subject");
+    assert_eq!(found, "6\n");
+    // A path that an answer gives is there.
+    assert_eq!(said(&dir, "cut -d: -f1 ':about?re'  | head -1 | xargs head -1"), "From: O'Hara \"Bob\"\n");
+    mount.end();
+}
+
 /// A writable view of a mailbox, on `mail`.
 fn mount_mail(scratch: &Scratch, source: &str) -> Mount {
     let options = ["--definition", "mail", "--writable", "--source", source];

@@ -33,6 +33,10 @@ pub struct ViewOptions {
     /// definition that allows no change, such as issues: change its source instead.
     #[arg(long)]
     writable: bool,
+    /// Make names that `xargs` splits nowhere: a blank, a quote or a backslash becomes `_` in the text of the definition, and
+    /// `%` and two digits in a value.
+    #[arg(long)]
+    plain_names: bool,
 }
 
 impl StoreOptions for ViewOptions {
@@ -50,7 +54,7 @@ impl StoreOptions for ViewOptions {
             false => self.source.into(),
         };
         let source = source.to_string_lossy();
-        let settings = ViewSettings { may_write: self.writable, also: self.also };
+        let settings = ViewSettings { may_write: self.writable, has_plain_names: self.plain_names, also: self.also };
         let view = ViewStore::open((&file, &text), &source, settings, at.owner)?;
         if self.writable && !view.wants_close() {
             return Err(nothing_to_write(&self.definition, &source).into());

@@ -11,6 +11,7 @@ use crate::ViewStore;
 use crate::draft::{Phase, hash};
 use crate::nodes::{Node, NodeKind, ParentValues};
 use crate::source::{Parameter, PooledConnection, Text, VALUE, Version};
+use crate::template::Naming;
 use crate::tree::{KEY, Query, Target};
 
 /// The longest content of a file.
@@ -90,9 +91,9 @@ pub(super) fn within_limit(text: Vec<u8>) -> Result<Vec<u8>> {
 
 impl Target {
     /// The path, and what follows it, in one line.
-    fn line(&self, row: &[Text]) -> Vec<u8> {
+    fn line(&self, row: &[Text], naming: Naming) -> Vec<u8> {
         let (path, note) = row.split_at(self.path.columns().count().min(row.len()));
-        let mut line = self.path.render_path(path);
+        let mut line = self.path.render_path(path, naming);
         if let Some(template) = &self.note {
             line.extend(b": ");
             let values = note.iter().map(|it| it.as_deref().unwrap_or_default());
@@ -118,7 +119,7 @@ impl ViewStore {
         let mut text = Vec::new();
         self.query(source, query, above, more, &mut |mut row| {
             text.extend(match target {
-                Some(target) => target.line(&row),
+                Some(target) => target.line(&row, self.tree.naming),
                 None => row.pop().flatten().unwrap_or_default(),
             });
             text.push(b'\n');
@@ -293,6 +294,6 @@ impl ViewStore {
         let links = &self.tree.links[*links];
         let value = [(VALUE, Parameter::Text(value))];
         let row = self.first(source, &links.find, &node.above, &value)?;
-        Ok(links.target.render_path(&row.ok_or(Errno::NOENT)?))
+        Ok(links.target.render_path(&row.ok_or(Errno::NOENT)?, self.tree.naming))
     }
 }

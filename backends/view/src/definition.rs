@@ -15,6 +15,8 @@ use serde::{Deserialize, Deserializer};
 
 pub(super) use names::Names;
 
+use crate::template::{Naming, SEPARATES};
+
 /// The exclusive upper bound of keys: a listing's cookie has no room for larger ones.
 pub(super) const KEY_END: i64 = 1 << 53;
 
@@ -48,6 +50,9 @@ pub struct ViewDefinition {
     /// Paths of directories that are found by their names, and that no directory lists.
     #[serde(default)]
     pub unlisted: Vec<String>,
+    /// How values become names.
+    #[serde(skip)]
+    pub(super) naming: Naming,
 }
 
 /// Where the rows are.
@@ -297,6 +302,18 @@ impl ViewDefinition {
     /// With file, line and field.
     pub fn parse(file: &Path, text: &str) -> Result<Self, InputError> {
         parse_toml(file, text)
+    }
+
+    /// Makes names that survive `xargs`: in the text of paths, `_` takes the place of blanks, quotes and backslashes.
+    pub(super) fn make_names_plain(&mut self) {
+        self.naming = Naming::Plain;
+        let directories = self.directories.iter_mut().map(|it| &mut it.path);
+        let files = self.files.iter_mut().map(|it| &mut it.path);
+        let computed = self.computed.iter_mut().map(|it| &mut it.path);
+        let links = self.links.iter_mut().flat_map(|it| [&mut it.path, &mut it.target]);
+        let questions = self.questions.iter_mut().flat_map(|it| [Some(&mut it.path), it.target.as_mut()]).flatten();
+        let paths = directories.chain(files).chain(computed).chain(links).chain(questions).chain(&mut self.unlisted);
+        paths.for_each(|path| *path = path.replace(SEPARATES, "_"));
     }
 
     /// Refuses fields that a source of this kind does not have.

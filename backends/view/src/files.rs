@@ -57,7 +57,7 @@ impl ViewStore {
                 "{shown:?}: in a view, `%` and two hexadecimal digits stand for a byte, and only for one that no name can have"
             ))
         };
-        let given = unescape(name).ok_or_else(wrong)?;
+        let given = unescape(name, self.tree.naming).ok_or_else(wrong)?;
         match given.contains(&b'/') || given.contains(&0) || matches!(&given[..], b"" | b"." | b"..") {
             true => Err(invalid(format!("{shown:?}: no file can have the name that this stands for"))),
             false => Ok(given),

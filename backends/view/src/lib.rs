@@ -70,11 +70,13 @@ pub enum ViewOpenError {
     },
 }
 
-/// What a view permits and shows.
+/// What a view permits, and how it names files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ViewSettings {
     /// Rows and files can be changed, where the definition says how.
     pub may_write: bool,
+    /// Names have no blanks, quotes and backslashes.
+    pub has_plain_names: bool,
     /// More directories, only for a `directory`.
     pub also: Vec<Also>,
 }
@@ -106,8 +108,11 @@ impl ViewStore {
         settings: ViewSettings,
         owner: &Caller,
     ) -> std::result::Result<Self, ViewOpenError> {
-        let may_write = settings.may_write;
-        let definition = ViewDefinition::parse(file, text)?;
+        let ViewSettings { may_write, has_plain_names, .. } = settings;
+        let mut definition = ViewDefinition::parse(file, text)?;
+        if has_plain_names {
+            definition.make_names_plain();
+        }
         let unreachable = |reason: String| {
             let place = source::without_password(place);
             // A reason for the log names the source itself.

@@ -128,7 +128,7 @@ impl ViewStore {
         let key = key.to_string().into_bytes();
         let parts = files.name.columns().zip(values).map(|(column, value)| match column == files.key_column {
             true => key.clone().into(),
-            false => escape_short(value.as_deref().unwrap_or_default(), room),
+            false => escape_short(value.as_deref().unwrap_or_default(), room, self.tree.naming),
         });
         let parts: Vec<_> = parts.collect();
         files.name.render(parts.iter().map(|part| &**part))
@@ -139,25 +139,25 @@ impl ViewStore {
         let level = &self.tree.levels[files.level];
         let render = |part: &[u8]| files.name.render([part]);
         let is_taken = |name: &[u8]| self.tree.is_taken(level, name);
-        let plain = value.map(|value| marked_if(is_taken, &escape(value), render));
+        let plain = value.map(|value| marked_if(is_taken, &escape(value, self.tree.naming), render));
         if let Some(plain) = plain.filter(|plain| plain.len() <= NAME_MAX) {
             return plain;
         }
         let end = format!("{MARK}{key}");
         let room = NAME_MAX.saturating_sub(files.name.literal_bytes() + end.len());
-        let start = escape_short(value.unwrap_or_default(), room);
+        let start = escape_short(value.unwrap_or_default(), room, self.tree.naming);
         render(&[&*start, end.as_bytes()].concat())
     }
 
     /// The name of a value's directory or link. It differs from the plain name if something else has that name.
     pub(super) fn value_name(&self, level: &Level, value: &[u8]) -> Vec<u8> {
         let is_taken = |name: &[u8]| self.tree.is_taken(level, name) || self.tree.may_be_file(level, name);
-        marked_if(is_taken, &escape(value), <[u8]>::to_vec)
+        marked_if(is_taken, &escape(value, self.tree.naming), <[u8]>::to_vec)
     }
 
     /// The value that a name in a directory stands for.
     pub(super) fn value_of(&self, level: &Level, name: &[u8]) -> Option<Vec<u8>> {
-        let value = unescape(name.strip_prefix(MARK.as_bytes()).unwrap_or(name))?;
+        let value = unescape(name.strip_prefix(MARK.as_bytes()).unwrap_or(name), self.tree.naming)?;
         (self.value_name(level, &value) == name).then_some(value)
     }
 
@@ -185,7 +185,7 @@ impl ViewStore {
         if let Some(key) = key_after_mark(part) {
             return self.show(source, files, key, above);
         }
-        let Some(value) = unescape(part.strip_prefix(MARK.as_bytes()).unwrap_or(part)) else {
+        let Some(value) = unescape(part.strip_prefix(MARK.as_bytes()).unwrap_or(part), self.tree.naming) else {
             return Ok(None);
         };
         let value = [(VALUE, Parameter::Text(&value))];

@@ -7,6 +7,26 @@ use fuse::store::NAME_MAX;
 /// A value in its text form; `None` is NULL. It need not be UTF-8.
 pub(super) type Text = Option<Vec<u8>>;
 
+/// How a value becomes a name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Naming {
+    /// As it reads best: blanks and quotes stay.
+    #[default]
+    Readable,
+    /// Without what `xargs` takes for an end or a quote.
+    Plain,
+}
+
+impl Naming {
+    fn is_kept(self, char: char) -> bool {
+        let is_plain = !SEPARATES.contains(&char);
+        char != '/' && char != '%' && !char.is_control() && (self == Self::Readable || is_plain)
+    }
+}
+
+/// What `xargs` takes for an end of a name or a quote; it ends a name at control characters, too.
+pub(super) const SEPARATES: [char; 4] = [' ', '\'', '"', '\\'];
+
 /// A part of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Part {
@@ -91,7 +111,7 @@ impl Template {
     }
 
     /// The path with `values` in the order of [`Template::columns`]: each of its parts is the name that a directory shows.
-    pub(super) fn render_path(&self, values: &[Text]) -> Vec<u8> {
+    pub(super) fn render_path(&self, values: &[Text], naming: Naming) -> Vec<u8> {
         // For each part of the path: the bytes of its literals, and the number of its columns.
         let mut names = vec![(0, 0)];
         let mut name_of_column = Vec::new();
@@ -115,9 +135,9 @@ impl Template {
             match names[*name] {
                 // Only a name with a key is cut.
                 (literal, columns) if columns > 1 && !is_key => {
-                    escape_short(value, room(literal, columns - 1)).into_owned()
+                    escape_short(value, room(literal, columns - 1), naming).into_owned()
                 }
-                _ => escape(value),
+                _ => escape(value, naming),
             }
         });
         let values: Vec<Vec<u8>> = values.collect();
@@ -189,8 +209,8 @@ fn find(text: &[u8], part: &[u8]) -> Option<usize> {
 pub(super) const MARK: &str = "%~";
 
 /// A value as a part of a name: `%` and two hexadecimal digits for a byte that a name cannot have, or should not: `/`,
-/// control characters, `%` itself, and bytes that are not UTF-8. A lone `%` is the empty value.
-pub(super) fn escape(value: &[u8]) -> Vec<u8> {
+/// control characters, `%` itself, bytes that are not UTF-8, and what `naming` leaves out. A lone `%` is the empty value.
+pub(super) fn escape(value: &[u8], naming: Naming) -> Vec<u8> {
     if value.is_empty() {
         return b"%".to_vec();
     }
@@ -199,7 +219,7 @@ pub(super) fn escape(value: &[u8]) -> Vec<u8> {
     for chunk in value.utf8_chunks() {
         for char in chunk.valid().chars() {
             let is_dots = matches!(value, b"." | b"..");
-            if char == '/' || char == '%' || char.is_control() || is_dots {
+            if is_dots || !naming.is_kept(char) {
                 let mut buffer = [0; 4];
                 char.encode_utf8(&mut buffer).bytes().for_each(|byte| hex(&mut out, byte));
             } else {
@@ -212,7 +232,7 @@ pub(super) fn escape(value: &[u8]) -> Vec<u8> {
 }
 
 /// The inverse of [`escape`]; `None` for a name that [`escape`] never returns.
-pub(super) fn unescape(name: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn unescape(name: &[u8], naming: Naming) -> Option<Vec<u8>> {
     if name == b"%" {
         return Some(Vec::new());
     }
@@ -228,7 +248,7 @@ pub(super) fn unescape(name: &[u8]) -> Option<Vec<u8>> {
             out.push(*byte);
         }
     }
-    (escape(&out) == name).then_some(out)
+    (escape(&out, naming) == name).then_some(out)
 }
 
 /// Bytes of a name that are kept for its key.
@@ -260,8 +280,8 @@ pub(super) fn decode(name: &[u8]) -> Vec<u8> {
 }
 
 /// A value as a part of a file's name of at most `most` bytes, cut where it is longer: the key tells such names apart.
-pub(super) fn escape_short(value: &[u8], most: usize) -> Cow<'static, [u8]> {
-    let mut name = escape(value);
+pub(super) fn escape_short(value: &[u8], most: usize, naming: Naming) -> Cow<'static, [u8]> {
+    let mut name = escape(value, naming);
     if name.len() > most {
         let mut cut = most.saturating_sub('…'.len_utf8());
         // Do not cut inside a character or inside an escape.
@@ -308,8 +328,8 @@ mod tests {
     fn a_long_value_is_cut_between_characters() {
         for length in 1..40 {
             let value = "ä/€x".repeat(length);
-            let whole = escape(value.as_bytes());
-            let name = escape_short(value.as_bytes(), 40);
+            let whole = escape(value.as_bytes(), Naming::Readable);
+            let name = escape_short(value.as_bytes(), 40, Naming::Readable);
             if whole.len() <= 40 {
                 assert_eq!(*name, *whole);
                 continue;
@@ -343,18 +363,25 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_value_is_a_name_and_comes_back(value in prop::collection::vec(any::<u8>(), 0..40)) {
-            let name = escape(&value);
-            prop_assert!(!name.contains(&b'/') && !name.contains(&0) && !name.is_empty());
-            prop_assert!(name != b"." && name != b"..");
-            prop_assert!(std::str::from_utf8(&name).is_ok());
-            prop_assert_eq!(unescape(&name), Some(value));
+        fn every_value_is_a_name_and_comes_back(
+            value in prop::collection::vec(prop_oneof![any::<u8>(), prop::sample::select(b" '\"\\%".to_vec())], 0..40),
+        ) {
+            for naming in [Naming::Readable, Naming::Plain] {
+                let name = escape(&value, naming);
+                prop_assert!(!name.contains(&b'/') && !name.contains(&0) && !name.is_empty());
+                prop_assert!(name != b"." && name != b"..");
+                let text = std::str::from_utf8(&name).unwrap();
+                prop_assert!(naming == Naming::Readable || !text.contains(SEPARATES));
+                prop_assert_eq!(unescape(&name, naming), Some(value.clone()));
+            }
         }
 
         #[test]
         fn no_two_names_are_one_value(name in prop::collection::vec(any::<u8>(), 0..8)) {
-            if let Some(value) = unescape(&name) {
-                prop_assert_eq!(escape(&value), name);
+            for naming in [Naming::Readable, Naming::Plain] {
+                if let Some(value) = unescape(&name, naming) {
+                    prop_assert_eq!(escape(&value, naming), &name[..]);
+                }
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::definition::{
     DirectoryDefinition, FileDefinition, KEY_END, Names, QuestionDefinition, SourceKind, ViewDefinition, Write,
 };
 use crate::source::{Column, Source};
-use crate::template::Template;
+use crate::template::{Naming, Template};
 
 /// The parameter that holds the key of a row, in the statements made here.
 pub(super) const KEY: &str = "_key";
@@ -166,6 +166,7 @@ pub(super) struct Tree {
     pub(super) questions: Vec<Question>,
     /// All files of a directory, by key, for those that no row of the definition shows. `None`: the source is no directory.
     pub(super) unshown: Option<usize>,
+    pub(super) naming: Naming,
 }
 
 /// The files of a directory that no row of a definition shows: a program has created one, and may rename it into the view.
@@ -275,6 +276,7 @@ impl Tree {
             links: Vec::new(),
             questions: Vec::new(),
             unshown: None,
+            naming: definition.naming,
         };
         let directories: Directories<'_> = definition.directories.iter().map(|it| (it.path.as_str(), it)).collect();
         for it in &definition.directories {

@@ -110,7 +110,10 @@ fn rows_are_files_in_directories_that_queries_name() {
         mail.add(8, "inbox", "bob", "Re: Budget", "no");
         mail.add(9, "archive", "bob", "Old", "");
         let store = mail.view(false);
-        assert_eq!(list(&store, ""), ["archive", "drafts", "inbox", "threads"]);
+        assert_eq!(list(&store, ""), ["archive", "dates", "drafts", "inbox", "threads"]);
+        assert_eq!(list(&store, "dates"), ["2026-03-01"]);
+        let mails = ["ann@x.org Budget 7.eml", "bob Old 9.eml", "bob Re: Budget 8.eml"];
+        assert_eq!(list(&store, "dates/2026-03-01"), mails);
         assert_eq!(list(&store, "inbox"), ["ann@x.org", "bob"]);
         assert_eq!(list(&store, "inbox/ann@x.org"), ["2026-03-01 Budget 7.eml"]);
         assert_eq!(list(&store, "archive"), ["2026-03-01 bob Old 9.eml"]);

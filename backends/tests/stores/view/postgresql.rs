@@ -172,7 +172,7 @@ fn a_server_that_ends_is_an_error_in_time_and_comes_back_by_itself() {
     }
     let took = began.elapsed();
     assert!(took < Duration::from_secs(10), "{took:?}");
-    assert_eq!(list(&store, "").len(), 4, "names stay");
+    assert_eq!(list(&store, "").len(), 5, "names stay");
     cluster.start_anew();
     let again = cluster.mail_named(&mail.name);
     again.add(7, "inbox", "ann@x.org", "Budget", "again");
