@@ -219,6 +219,11 @@ impl Store for ViewStore {
         }
     }
 
+    fn link(&self, _caller: &Caller, _ino: Ino, _parent: Ino, _name: &[u8]) -> Result<Attr> {
+        // A file system without hard links. Programs that deliver mail then rename it instead.
+        Err(if self.wants_close() { Errno::PERM.into() } else { Errno::ROFS.into() })
+    }
+
     fn unlink(&self, _caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
         self.delete(parent, name)
     }

@@ -216,6 +216,9 @@ fn a_renamed_mail_is_moved_in_its_maildir() {
     assert_eq!(list(&store, "inbox/cur"), ["0.M0.host:2,S"]);
     write_at(&store, "outbox/tmp/5.M5.host", "half").unwrap();
     assert_eq!(list(&store, "outbox"), Vec::<String>::new());
+    // Programs that link a mail into `new` rename it after this error.
+    let (half, new) = (go(&store, "outbox/tmp/5.M5.host").unwrap(), go(&store, "outbox/new").unwrap());
+    assert_eq!(errno(store.link(&caller(2), half, new, b"5.M5.host")), Errno::PERM);
     rename(&store, "outbox/tmp/5.M5.host", "outbox/new/5.M5.host").unwrap();
     assert_eq!(text(root, "outbox/new/5.M5.host"), "half");
     assert_eq!(list(&store, "outbox"), ["5.M5.host"]);
