@@ -209,7 +209,8 @@ impl Succeeds for Command {
 
 pub fn ctxbench<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(CTXBENCH);
-    command.args(arguments).stdin(Stdio::null());
+    // No test asks a real metadata service for keys.
+    command.args(arguments).stdin(Stdio::null()).env("AWS_EC2_METADATA_DISABLED", "true");
     command
 }
 
@@ -337,7 +338,7 @@ impl Server {
     /// A command with this server's keys.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        command.args(arguments).stdin(Stdio::null());
+        command.args(arguments).stdin(Stdio::null()).env("AWS_EC2_METADATA_DISABLED", "true");
         let Announcement { endpoint, access_key, secret_key, .. } = &self.announcement;
         set_server(&mut command, endpoint, access_key, secret_key);
         command

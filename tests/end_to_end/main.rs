@@ -23,6 +23,7 @@ mod programs;
 mod python;
 mod run;
 mod s3;
+mod s3_places;
 mod scale;
 mod sdk;
 mod servers;

@@ -43,6 +43,9 @@ impl BodyLimit {
 /// The answer of a server that reports an error.
 pub const ERROR: BodyLimit = BodyLimit::new("an error", 64 * KIB);
 
+/// An access key, or the token or the name of a role that it is asked for with.
+pub const KEY: BodyLimit = BodyLimit::new("an access key", 64 * KIB);
+
 /// One page of the keys of a bucket: a thousand keys of 1,024 bytes each, percent-encoded, and their attributes.
 pub const LISTING_PAGE: BodyLimit = BodyLimit::new("a page of a listing", 16 * MIB);
 

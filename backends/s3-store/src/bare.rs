@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
 use s3::client::{Bucket, MirrorClient, Precondition};
-use s3::config::{AccessKey, MirrorMode, S3Config, Secret, SyncMode};
+use s3::config::{MirrorMode, S3Config, Secret, SyncMode};
+use s3::credentials::{AccessKey, Credentials};
 
 use arms::backend::{
     Access, Backend, Capabilities, Description, FileClient, Need, Unavailable, Versions, Workspace, WorkspaceConfig,
@@ -88,12 +89,12 @@ impl Backend for S3Bare {
             agent: "agent".to_owned(),
             writer: "bare".to_owned(),
             path_style: true,
-            access_key: AccessKey {
+            credentials: Credentials::Key(AccessKey {
                 id,
                 secret: Secret(secret),
                 token: None,
                 source: "the server that is measured".to_owned(),
-            },
+            }),
             sync: SyncMode::Close,
             mirror: MirrorMode::Off,
             poll: REQUEST_LIMIT,

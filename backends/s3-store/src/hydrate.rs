@@ -171,7 +171,8 @@ mod tests {
 
     use fuse::interrupt::on_behalf_of;
     use fuse::store::{Caller, Kind, NewNode, ROOT, Store, Timestamp};
-    use s3::config::{AccessKey, MirrorMode, S3Config, Secret, SyncMode};
+    use s3::config::{MirrorMode, S3Config, Secret, SyncMode};
+    use s3::credentials::{AccessKey, Credentials};
     use servers::{Embedded, Proxy, ServerAccess};
 
     use tokio::runtime::Runtime;
@@ -192,12 +193,12 @@ mod tests {
             agent: "alice".to_owned(),
             writer: writer.to_owned(),
             path_style: true,
-            access_key: AccessKey {
+            credentials: Credentials::Key(AccessKey {
                 id: access.access_key.clone(),
                 secret: Secret(access.secret_key.clone()),
                 token: None,
                 source: "the test".to_owned(),
-            },
+            }),
             sync: SyncMode::Local,
             poll: Duration::from_secs(3600),
             delay: Duration::from_secs(3600),

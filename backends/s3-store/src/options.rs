@@ -8,7 +8,8 @@ use arms::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions}
 use clap::{Args, ValueEnum};
 use inputs::files::{self, DEFINITION, read_all};
 use inputs::variable;
-use s3::config::{ConfigError, MirrorMode, S3Config, Secret, SyncMode, check_name, find_access_key, seal_key};
+use s3::config::{ConfigError, MirrorMode, S3Config, Secret, SyncMode, check_name, seal_key};
+use s3::credentials::Credentials;
 use sqlite::backend::WithoutLog;
 
 use crate::{OpenOptions, S3Store};
@@ -44,8 +45,8 @@ pub enum BucketOptionsError {
     Config(#[from] ConfigError),
 }
 
-/// Which bucket, and whose memory in it. Access keys come from `AWS_ACCESS_KEY_ID` and
-/// `AWS_SECRET_ACCESS_KEY`, or a profile of `~/.aws/credentials`.
+/// Which bucket, and whose memory in it. Access keys come from `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`, a profile
+/// of `~/.aws/credentials`, or a role of AWS.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "The bucket")]
 pub struct BucketOptions {
@@ -201,7 +202,7 @@ impl BucketOptions {
         let bucket = self.bucket.clone();
         let bucket = bucket.or_else(|| variable("CTXBENCH_S3_BUCKET"));
         Ok(S3Config {
-            access_key: find_access_key(&endpoint, &variable)?,
+            credentials: Credentials::find(&endpoint, &region, &variable)?,
             endpoint,
             region,
             bucket: bucket.unwrap_or_else(|| "ctxbench".to_owned()),

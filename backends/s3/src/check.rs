@@ -7,13 +7,14 @@ use std::time::Duration;
 use futures::{StreamExt, stream};
 use rusty_s3::actions::ListObjectsV2;
 
-use crate::bucket::{Bucket, S3OpenError, bucket_address};
 use crate::client::{Client, MirrorClient};
 use crate::config::{MirrorMode, S3Config};
 use crate::history::Result;
 use crate::mirror::{Origin, files, origin};
 use crate::objects::{Fault, Objects};
 use crate::reader::{SessionError, Walk, checkpoint, fetch, floors, oldest};
+use crate::server::{Server, bucket_address};
+use crate::stored::S3OpenError;
 use crate::tree::{Chunk, Tree};
 
 /// Time limit of one request: a user with a wrong address waits this long for the error.
@@ -22,14 +23,16 @@ const CHECK_LIMIT: Duration = Duration::from_secs(5);
 /// Checks address, access key, clock and bucket, by at most two requests. Nothing is written.
 pub async fn check_access(config: &S3Config) -> Result<(), S3OpenError> {
     let limited = S3Config { timeout: config.timeout.min(CHECK_LIMIT), ..config.clone() };
-    let bucket = Bucket::new(&limited)?;
+    let server = Server::new(&limited)?;
+    let key = config.credentials.key().await;
+    key.map_err(|error| S3OpenError::new(format!("no access key for {}: {error}", config.endpoint), error.fix))?;
     let address = bucket_address(config, config.path_style)?;
-    let Err((error, may_be_style)) = ask(&bucket, &address, config).await else {
+    let Err((error, may_be_style)) = ask(&server, &address, config).await else {
         return Ok(());
     };
     if may_be_style
         && let Ok(other) = bucket_address(config, !config.path_style)
-        && ask(&bucket, &other, config).await.is_ok()
+        && ask(&server, &other, config).await.is_ok()
     {
         let (place, fix) = match config.path_style {
             true => ("host name, not in the path", "add --virtual-host"),
@@ -43,9 +46,9 @@ pub async fn check_access(config: &S3Config) -> Result<(), S3OpenError> {
 }
 
 /// Asks for one key. An error comes with whether the bucket may belong in the other place of the address.
-async fn ask(bucket: &Bucket, address: &rusty_s3::Bucket, config: &S3Config) -> Result<(), (S3OpenError, bool)> {
+async fn ask(server: &Server, address: &rusty_s3::Bucket, config: &S3Config) -> Result<(), (S3OpenError, bool)> {
     let (endpoint, name) = (&config.endpoint, &config.bucket);
-    let answer = bucket.ask(address).await.map_err(|error| {
+    let answer = server.ask(address).await.map_err(|error| {
         let (what, fix) = match error.is_untrusted {
             true => {
                 ("has an untrusted certificate", "set SSL_CERT_FILE to the certificate of the authority that signed it")

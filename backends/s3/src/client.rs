@@ -5,11 +5,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bytes::Bytes;
-use http::header;
 use network::limits;
 use network::limits::BodyLimit;
 
-pub use crate::bucket::{Bucket, Listed};
+pub use crate::bucket::{Bucket, Listed, Precondition};
 use crate::config::S3Config;
 use crate::objects::{Fault, Key, Objects, Put};
 use crate::seal::{Seal, SealError, is_sealed};
@@ -88,17 +87,14 @@ impl Objects for Client {
             let (kind, most) = (limit.kind, limit.bytes);
             return Err(refused_of(format!("it has {length} bytes, and {kind} may have at most {most}")));
         }
-        let mut request = self.bucket.put(&name, &sealed);
-        if let (None, Key::Blob(hash, _)) = (&self.seal, key) {
-            request = request.extension(hash);
-        }
-        let request = request.header(header::IF_NONE_MATCH, "*");
-        let answer = self.bucket.send(request, sealed).await?;
-        match answer.status {
-            // Also after a retry of a request that created it: the session knows its own commit by the nonce.
-            304 | 412 => Ok(Put::Exists),
-            _ if answer.is_success() => Ok(Put::Created),
-            _ => Err(answer.fault(&format!("PUT {name}"))),
+        let digest = match (&self.seal, key) {
+            (None, Key::Blob(hash, _)) => Some(hash),
+            _ => None,
+        };
+        match self.bucket.write(&name, sealed, &[], Precondition::Absent, digest).await? {
+            true => Ok(Put::Created),
+            // Maybe by an earlier attempt of this request: the session knows its own commit by the nonce.
+            false => Ok(Put::Exists),
         }
     }
 
@@ -107,24 +103,22 @@ impl Objects for Client {
         let unreadable = |reason: &str| Fault::Unreadable(format!("{name}: {reason}"));
         // A sealed object opens as a whole only.
         let asked = range.as_ref().filter(|_| self.seal.is_none());
-        let Some(answer) = self.bucket.get(&name, asked, limit(key)).await? else {
+        let Some(object) = self.bucket.get(&name, asked, limit(key)).await? else {
             return Ok(None);
         };
-        // `rclone serve s3` answers a part with status 200.
-        let is_part = answer.headers.contains_key(header::CONTENT_RANGE);
         let body = match &self.seal {
             Some(seal) => {
-                let opened = seal.open(&name, answer.body);
+                let opened = seal.open(&name, object.body);
                 opened.map_err(|error| unreadable(&error.to_string()))?
             }
-            None if !is_part && is_sealed(&answer.body) => {
+            None if !object.is_part && is_sealed(&object.body) => {
                 let fix = "it is encrypted: give the key with CTXBENCH_S3_KEY or --key-file";
                 return Err(unreadable(fix));
             }
-            None => answer.body,
+            None => object.body,
         };
         match range {
-            Some(range) if !is_part => {
+            Some(range) if !object.is_part => {
                 let part = body.get(range.start as usize..range.end as usize);
                 let part = part.map(|part| Some(body.slice_ref(part)));
                 part.ok_or_else(|| unreadable("it is truncated"))
@@ -147,17 +141,6 @@ pub struct MirrorObject {
     pub metadata: BTreeMap<String, String>,
     /// Its entity tag, as the server gave it.
     pub etag: Option<String>,
-}
-
-/// The precondition for writing an object of a mirror.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Precondition<'a> {
-    /// Anything or nothing.
-    None,
-    /// No object.
-    Absent,
-    /// The object with this entity tag.
-    Etag(&'a str),
 }
 
 /// Writes, reads and deletes objects of a mirror, by their keys below `agents/<agent>/`. Nothing that it reads is taken
@@ -196,21 +179,7 @@ impl MirrorClient {
         precondition: Precondition<'_>,
     ) -> Result<bool, Fault> {
         let key = self.changeable(key)?;
-        let mut request = self.bucket.put(&key, &body);
-        for (name, value) in metadata {
-            request = request.header(format!("x-amz-meta-{name}"), value);
-        }
-        request = match precondition {
-            Precondition::None => request,
-            Precondition::Absent => request.header(header::IF_NONE_MATCH, "*"),
-            Precondition::Etag(etag) => request.header(header::IF_MATCH, etag),
-        };
-        let answer = self.bucket.send(request, body).await?;
-        match answer.status {
-            412 if precondition != Precondition::None => Ok(false),
-            _ if answer.is_success() => Ok(true),
-            _ => Err(answer.fault(&format!("PUT {key}"))),
-        }
+        self.bucket.write(&key, body, metadata, precondition, None).await
     }
 
     /// Reads an object that any tool may have written. `None` if there is none.
@@ -225,18 +194,11 @@ impl MirrorClient {
 
     async fn get_within(&self, key: &str, limit: BodyLimit) -> Result<Option<MirrorObject>, Fault> {
         let key = self.key(key);
-        let Some(answer) = self.bucket.get(&key, None, limit).await? else {
+        let Some(object) = self.bucket.get(&key, None, limit).await? else {
             return Ok(None);
         };
-        let metadata = answer.headers.iter().filter_map(|(name, value)| {
-            let name = name.as_str().strip_prefix("x-amz-meta-")?;
-            Some((name.to_owned(), value.to_str().ok()?.to_owned()))
-        });
-        Ok(Some(MirrorObject {
-            metadata: metadata.collect(),
-            etag: answer.header("etag").map(str::to_owned),
-            body: answer.body,
-        }))
+        let etag = self.bucket.etag(&object);
+        Ok(Some(MirrorObject { metadata: object.metadata, etag, body: object.body }))
     }
 
     /// The objects whose keys begin with `start`, without those of the log; in order of their keys, without `start`.

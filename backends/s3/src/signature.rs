@@ -11,7 +11,7 @@ use reqwest::Request;
 use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, HeaderName, HeaderValue};
 use url::{Position, Url};
 
-use crate::config::AccessKey;
+use crate::credentials::AccessKey;
 use crate::tree::Hash;
 
 const ALGORITHM: &str = "AWS4-HMAC-SHA256";

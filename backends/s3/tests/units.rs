@@ -9,7 +9,8 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 use reqwest::{Method, Request};
 use s3::bucket::is_this_machine;
-use s3::config::{AccessKey, MirrorMode, Secret, check_name, find_access_key, seal_key};
+use s3::config::{MirrorMode, Secret, check_name, seal_key};
+use s3::credentials::{AccessKey, Credentials};
 use s3::mirror::{Origin, escape, files, origin, plan, unescape};
 use s3::seal::{Seal, SealError};
 use s3::signature::sign;
@@ -86,7 +87,10 @@ fn an_access_key_comes_from_the_environment_before_a_profile() {
     let path = file.display().to_string();
     let from = |pairs: &[(&str, &str)]| {
         let value = |name: &str| pairs.iter().find(|(key, _)| *key == name);
-        find_access_key("x", &|name| value(name).map(|(_, value)| (*value).to_owned()))
+        Credentials::find("x", "us-east-1", &|name| value(name).map(|(_, value)| (*value).to_owned())).map(|found| {
+            let Credentials::Key(key) = found else { panic!("{found:?}") };
+            key
+        })
     };
     let file = ("AWS_SHARED_CREDENTIALS_FILE", path.as_str());
     let both = from(&[("AWS_ACCESS_KEY_ID", "E"), ("AWS_SECRET_ACCESS_KEY", "S"), file]);
@@ -97,7 +101,8 @@ fn an_access_key_comes_from_the_environment_before_a_profile() {
     assert_eq!(other.secret.0, "d=");
     let shown = format!("{other:?}");
     assert!(!shown.contains("d="), "a secret is never shown");
-    let none = from(&[("HOME", "/nonexistent")]).unwrap_err().to_string();
+    let nothing = [("HOME", "/nonexistent"), ("AWS_EC2_METADATA_DISABLED", "true")];
+    let none = from(&nothing).unwrap_err().to_string();
     assert!(none.contains("AWS_ACCESS_KEY_ID"), "{none}");
 }
 

@@ -7,7 +7,7 @@ use crate::hosts::*;
 use std::collections::BTreeMap;
 
 use fuse::store::{Errno, Kind, ROOT, RenameMode, Store};
-use s3::config::{S3Config, Secret};
+use s3::config::S3Config;
 use s3_store::{OpenOptions, S3Store};
 use servers::Quirk;
 use sqlite::SqliteStore;
@@ -37,7 +37,7 @@ fn an_unusable_bucket_is_reported_before_anything_is_mounted() {
         (good(), "leave out --virtual-host"),
     ];
     cases[2].0.bucket = "nothing-here".to_owned();
-    cases[3].0.access_key.secret = Secret("not-the-secret".to_owned());
+    cases[3].0.credentials = credentials(&memory.access.access_key, "not-the-secret");
     cases[4].0.path_style = false;
     for (config, reason) in cases {
         let told = refusal(&memory, config, OpenOptions::default());

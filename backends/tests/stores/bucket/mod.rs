@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::common::{s3_builder, serve_embedded};
-use crate::hosts::config_of;
+use crate::hosts::{config_of, credentials};
 use bytes::Bytes;
 use object_store::aws::AmazonS3;
 use object_store::path::Path;
@@ -27,6 +27,7 @@ mod hostile;
 mod mirror;
 mod policy;
 mod requests;
+mod roles;
 
 /// A server with a bucket, and the configuration of an agent's memory in it.
 struct World {

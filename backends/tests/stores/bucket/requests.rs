@@ -109,10 +109,10 @@ async fn a_wrong_address_key_or_bucket_is_named() {
     };
     let error = changed(&|config| config.bucket = "nobody".to_owned()).await;
     assert!(error.to_string().contains("there is no bucket nobody"), "{error}");
-    let error = changed(&|config| config.access_key.secret = Secret("wrong".to_owned())).await;
+    let error = changed(&|config| config.credentials = credentials(&world.access.access_key, "wrong")).await;
     assert!(error.to_string().contains("the access key from the test"), "{error}");
     assert!(!format!("{error} {error:?}").contains("wrong"), "{error}");
-    let error = changed(&|config| config.access_key.id = "two words".to_owned()).await;
+    let error = changed(&|config| config.credentials = credentials("two words", "wrong")).await;
     assert!(error.to_string().contains("the access key from the test"), "{error}");
     let error = changed(&|config| config.endpoint = "http://127.0.0.1:1".to_owned()).await;
     assert!(error.to_string().contains("does not answer"), "{error}");

@@ -12,7 +12,8 @@ use object_store::aws::AmazonS3;
 use object_store::path::Path as Key;
 use object_store::{ObjectStore, ObjectStoreExt};
 use s3::client::{Bucket, Client};
-use s3::config::{AccessKey, MirrorMode, S3Config, Secret, SyncMode};
+use s3::config::{MirrorMode, S3Config, Secret, SyncMode};
+use s3::credentials::{AccessKey, Credentials};
 use s3::tree::Hash;
 use s3_store::{OpenError, OpenOptions, S3Store};
 use servers::{Embedded, FaultProxy, Operation, Quirk, RequestFault, Rule, ServerAccess, When};
@@ -51,6 +52,12 @@ pub fn service() -> &'static Service {
     SERVICE.get_or_init(|| Service::start(Quirk::None))
 }
 
+/// An access key.
+pub fn credentials(id: &str, secret: &str) -> Credentials {
+    let (secret, source) = (Secret(secret.to_owned()), "the test".to_owned());
+    Credentials::Key(AccessKey { id: id.to_owned(), secret, token: None, source })
+}
+
 /// A mount of `agent`'s memory on a server. It polls and uploads only when a test asks for it.
 pub fn config_of(access: &ServerAccess, agent: &str, writer: &str) -> S3Config {
     S3Config {
@@ -61,12 +68,7 @@ pub fn config_of(access: &ServerAccess, agent: &str, writer: &str) -> S3Config {
         agent: agent.to_owned(),
         writer: writer.to_owned(),
         path_style: true,
-        access_key: AccessKey {
-            id: access.access_key.clone(),
-            secret: Secret(access.secret_key.clone()),
-            token: None,
-            source: "the test".to_owned(),
-        },
+        credentials: credentials(&access.access_key, &access.secret_key),
         sync: SyncMode::Local,
         poll: Duration::from_secs(3600),
         delay: Duration::from_secs(3600),

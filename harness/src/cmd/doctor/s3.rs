@@ -105,7 +105,7 @@ fn print_config(config: &S3Config) {
         config.bucket,
         if config.path_style { "path (path style)" } else { "server's name (virtual host)" }
     );
-    println!("s3        access key from {}", config.access_key.source);
+    println!("s3        access key from {}", config.credentials.source());
 }
 
 /// Formats an error and its fix in one line.
