@@ -1,13 +1,78 @@
-//! The `s3` file system with the keys of a role.
+//! The `s3` file system without a server, in a directory that hosts share, and with the keys of a role.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::common::{Mount, Server, Succeeds, ctxbench, lacks, mountable};
+use crate::common::{Mount, Scratch, Server, Succeeds, ctxbench, has, lacks, mountable, stderr, stdout, wait_for};
+
+/// Mounts alice's memory in a directory, with a cache of its own.
+fn mount(scratch: &Scratch, shared: &Path, writer: &str) -> Mount {
+    let dir = scratch.path().join(writer);
+    // A dead mount exists, but a `stat` of it fails.
+    let _ = fs::create_dir_all(&dir);
+    let mut command = ctxbench(["mount", "s3", "--agent-id", "alice", "--poll", "50", "--delay", "20"]);
+    command.args(["--writer", writer, "--endpoint", &format!("file://{}", shared.display()), "--cache"]);
+    command.arg(scratch.path().join(format!("{writer}.db"))).arg(&dir);
+    Mount::of(command, &dir)
+}
+
+#[test]
+fn hosts_share_a_memory_in_a_directory_without_a_server_and_a_key() {
+    let Some(scratch) = mountable() else { return };
+    let shared = scratch.dir("shared");
+    let endpoint = format!("file://{}", shared.display());
+    let command = |words: &[&str]| {
+        let mut command = ctxbench(["s3"]);
+        command.args(words).args(["--agent-id", "alice", "--endpoint", &endpoint]);
+        command.env_remove("AWS_ACCESS_KEY_ID").env("HOME", "/nonexistent");
+        command
+    };
+    let missing = command(&["log"]).output().unwrap();
+    assert!(!missing.status.success());
+    has(&stderr(&missing), &["there is no directory", "mkdir -p"]);
+    fs::create_dir(shared.join("ctxbench")).unwrap();
+
+    let (a, b) = (mount(&scratch, &shared, "a"), mount(&scratch, &shared, "b"));
+    fs::write(a.dir.join("journal.log"), "from a\n").unwrap();
+    wait_for("the note", || fs::read_to_string(b.dir.join("journal.log")).is_ok_and(|text| text == "from a\n"));
+    let append = |mount: &Mount, line: &str| {
+        let file = fs::File::options().append(true).open(mount.dir.join("journal.log"));
+        file.unwrap().write_all(line.as_bytes()).unwrap();
+    };
+    append(&a, "a again\n");
+    append(&b, "b too\n");
+    let both = |mount: &Mount| {
+        let text = fs::read_to_string(mount.dir.join("journal.log")).unwrap();
+        ["from a\n", "a again\n", "b too\n"].iter().all(|line| text.contains(line))
+    };
+    wait_for("both lines on both hosts", || both(&a) && both(&b));
+    // A killed host has lost nothing, and a directory that is away for a while is as a server that is.
+    fs::write(a.dir.join("plan.md"), "step 1\n").unwrap();
+    wait_for("the plan", || b.dir.join("plan.md").exists());
+    a.crash();
+    fs::rename(shared.join("ctxbench"), shared.join("away")).unwrap();
+    fs::write(b.dir.join("plan.md"), "step 2\n").unwrap();
+    let sync = ctxbench(["s3", "sync"]).arg(&b.dir).output().unwrap();
+    assert!(!sync.status.success(), "{}", stdout(&sync));
+    fs::rename(shared.join("away"), shared.join("ctxbench")).unwrap();
+    ctxbench(["s3", "sync"]).arg(&b.dir).succeeds();
+    let a = mount(&scratch, &shared, "a");
+    wait_for("the second step", || fs::read_to_string(a.dir.join("plan.md")).is_ok_and(|text| text == "step 2\n"));
+    a.end();
+    b.end();
+
+    let shown = command(&["show", "plan.md"]).output().unwrap();
+    assert_eq!(stdout(&shown), "step 2\n");
+    let checked = command(&["check"]).output().unwrap();
+    assert!(checked.status.success(), "{}", stdout(&checked) + &stderr(&checked));
+    let mirror = fs::read_to_string(shared.join("ctxbench/agents/alice/plan.md")).unwrap();
+    has(&mirror, &["---\nctxbench:\n  version: ", "step 2\n"]);
+}
 
 /// The agent of a container's host: gives the keys of a server for a few seconds each, and counts how often.
 fn key_agent(server: &Server, seconds: i64) -> (String, Arc<AtomicUsize>) {

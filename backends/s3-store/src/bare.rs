@@ -12,6 +12,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use s3::client::{Bucket, MirrorClient, Precondition};
 use s3::config::{MirrorMode, S3Config, Secret, SyncMode};
 use s3::credentials::{AccessKey, Credentials};
+use s3::directory::is_directory;
 
 use arms::backend::{
     Access, Backend, Capabilities, Description, FileClient, Need, Unavailable, Versions, Workspace, WorkspaceConfig,
@@ -80,7 +81,14 @@ impl Backend for S3Bare {
     fn open(&self, config: &WorkspaceConfig) -> io::Result<Box<dyn Workspace>> {
         let servers = &self.services.s3;
         let address = servers.address(&config.program, self.server)?;
-        let (id, secret) = address.credentials()?;
+        let credentials = match is_directory(&address.endpoint) {
+            true => Credentials::None,
+            false => {
+                let (id, secret) = address.credentials()?;
+                let (secret, source) = (Secret(secret), "the server that is measured".to_owned());
+                Credentials::Key(AccessKey { id, secret, token: None, source })
+            }
+        };
         let bucket = S3Config {
             endpoint: address.endpoint,
             region: address.region,
@@ -89,12 +97,7 @@ impl Backend for S3Bare {
             agent: "agent".to_owned(),
             writer: "bare".to_owned(),
             path_style: true,
-            credentials: Credentials::Key(AccessKey {
-                id,
-                secret: Secret(secret),
-                token: None,
-                source: "the server that is measured".to_owned(),
-            }),
+            credentials,
             sync: SyncMode::Close,
             mirror: MirrorMode::Off,
             poll: REQUEST_LIMIT,

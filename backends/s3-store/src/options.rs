@@ -10,6 +10,7 @@ use inputs::files::{self, DEFINITION, read_all};
 use inputs::variable;
 use s3::config::{ConfigError, MirrorMode, S3Config, Secret, SyncMode, check_name, seal_key};
 use s3::credentials::Credentials;
+use s3::directory::is_directory;
 use sqlite::backend::WithoutLog;
 
 use crate::{OpenOptions, S3Store};
@@ -50,7 +51,8 @@ pub enum BucketOptionsError {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "The bucket")]
 pub struct BucketOptions {
-    /// The server [default: $CTXBENCH_S3_ENDPOINT, or AWS by its region].
+    /// The server, or a directory that hosts share, as file:///mnt/shared [default: $CTXBENCH_S3_ENDPOINT, or AWS by its
+    /// region].
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
     /// The region [default: $AWS_REGION, or us-east-1].
@@ -202,7 +204,10 @@ impl BucketOptions {
         let bucket = self.bucket.clone();
         let bucket = bucket.or_else(|| variable("CTXBENCH_S3_BUCKET"));
         Ok(S3Config {
-            credentials: Credentials::find(&endpoint, &region, &variable)?,
+            credentials: match is_directory(&endpoint) {
+                true => Credentials::None,
+                false => Credentials::find(&endpoint, &region, &variable)?,
+            },
             endpoint,
             region,
             bucket: bucket.unwrap_or_else(|| "ctxbench".to_owned()),

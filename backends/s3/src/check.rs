@@ -9,6 +9,7 @@ use rusty_s3::actions::ListObjectsV2;
 
 use crate::client::{Client, MirrorClient};
 use crate::config::{MirrorMode, S3Config};
+use crate::directory::Directory;
 use crate::history::Result;
 use crate::mirror::{Origin, files, origin};
 use crate::objects::{Fault, Objects};
@@ -20,9 +21,13 @@ use crate::tree::{Chunk, Tree};
 /// Time limit of one request: a user with a wrong address waits this long for the error.
 const CHECK_LIMIT: Duration = Duration::from_secs(5);
 
-/// Checks address, access key, clock and bucket, by at most two requests. Nothing is written.
+/// Checks address, access key, clock and bucket, by at most two requests, or that a directory can be written. Nothing is
+/// left behind.
 pub async fn check_access(config: &S3Config) -> Result<(), S3OpenError> {
     let limited = S3Config { timeout: config.timeout.min(CHECK_LIMIT), ..config.clone() };
+    if let Some(directory) = Directory::of(&limited)? {
+        return directory.check().await;
+    }
     let server = Server::new(&limited)?;
     let key = config.credentials.key().await;
     key.map_err(|error| S3OpenError::new(format!("no access key for {}: {error}", config.endpoint), error.fix))?;

@@ -47,6 +47,8 @@ pub enum Credentials {
     Key(AccessKey),
     /// The temporary keys of a role. Clones share the newest.
     Role(Arc<RoleKeys>),
+    /// A directory needs none.
+    None,
 }
 
 /// How long before its end a key is renewed.
@@ -164,6 +166,7 @@ impl Credentials {
         match self {
             Self::Key(key) => key.source.clone(),
             Self::Role(role) => role.service.place(),
+            Self::None => "nowhere: a directory needs none".to_owned(),
         }
     }
 
@@ -172,6 +175,10 @@ impl Credentials {
         match self {
             Self::Key(key) => Ok(key.clone()),
             Self::Role(role) => role.key().await,
+            Self::None => {
+                let fix = "give an access key";
+                Err(KeyError { place: self.source(), reason: "a server needs one".to_owned(), fix })
+            }
         }
     }
 

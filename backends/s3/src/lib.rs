@@ -10,6 +10,7 @@ pub mod checkout;
 pub mod client;
 pub mod config;
 pub mod credentials;
+pub mod directory;
 pub mod gc;
 pub mod history;
 pub mod merge;

@@ -17,7 +17,7 @@ use crate::config::MirrorMode;
 use crate::history::{At, HistoryError, Result, walk_to};
 use crate::objects::{Fault, Objects};
 use crate::reader::{SessionError, Walk, read};
-use crate::text;
+use crate::text::{self, is_markdown};
 use crate::tree::{Body, CHUNK, Content, Hash, Node, NodeId, ROOT, Tree};
 use crate::view::is_possible;
 
@@ -97,11 +97,6 @@ pub fn escape(name: &[u8]) -> String {
 /// The name in a component of a key; a `%` that escapes nothing stands for itself.
 pub fn unescape(component: &str) -> Vec<u8> {
     percent_encoding::percent_decode_str(component).collect()
-}
-
-/// Whether a file or key has front matter.
-fn is_markdown(name: &[u8]) -> bool {
-    name.to_ascii_lowercase().ends_with(b".md")
 }
 
 /// The files that are mirrored, by key.

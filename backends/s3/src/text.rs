@@ -6,6 +6,11 @@ const LINES_MAX: usize = 10_000;
 /// Names of journals without an extension, in lower case.
 const JOURNALS: [&str; 3] = ["diary", "journal", "log"];
 
+/// Whether a file or key is Markdown, which has front matter in the mirror.
+pub(crate) fn is_markdown(name: &[u8]) -> bool {
+    name.to_ascii_lowercase().ends_with(b".md")
+}
+
 /// Whether programs add lines at the end of a file of that name: logs, plain text, a day's notes (`2026-11-24.md`) and
 /// `journal.md`. Other Markdown is a document: two of them in one file would be none.
 pub fn is_journal(name: &[u8]) -> bool {

@@ -42,14 +42,15 @@ fn on_every_store_of_any_bytes(check: Check) {
     run(check, &sqlite.unwrap(), ROOT);
     let notes = AgentMemory::open(&dir.path().join("m.db"), &caller(1), None);
     run(check, &notes.unwrap(), ROOT);
-    let memory = hosts::Memory::new();
-    let host = memory.mount("host");
-    run(check, &host, ROOT);
-    // Whatever the check has left, a host that has never mounted the memory reads it from the bucket.
-    host.upload().unwrap();
-    hosts::is_settled(&host);
-    assert_eq!(hosts::state(&memory.fresh()), hosts::state(&host));
-    memory.check();
+    for memory in hosts::Memory::everywhere() {
+        let host = memory.mount("host");
+        run(check, &host, ROOT);
+        // Whatever the check has left, a host that has never mounted the memory reads it from the bucket.
+        host.upload().unwrap();
+        hosts::is_settled(&host);
+        assert_eq!(hosts::state(&memory.fresh()), hosts::state(&host));
+        memory.check();
+    }
 }
 
 /// The root of a generated file system lists `.llmfs`, so this directory serves as the root.

@@ -53,59 +53,61 @@ fn the_host_that_is_killed() {
 
 #[test]
 fn a_killed_host_loses_nothing_that_it_acknowledged() {
-    let memory = Memory::new();
-    let other = memory.mount("other");
-    let log = write(&other, "log", b"");
-    other.upload().unwrap();
-    drop(memory.mount("killed"));
-    let (access, cache) = (&memory.access, memory.cache("killed"));
-    let cache = cache.display().to_string();
-    let keys = [&access.endpoint, &access.access_key, &access.secret_key];
-    let mounts = [&keys[..], &[&memory.agent, &cache]].concat();
-    let mounts = mounts.into_iter().cloned().collect::<Vec<_>>().join(" ");
-    let mut expected = 0;
-    for round in 0..12 {
-        let mut killed = Command::new(std::env::current_exe().unwrap())
-            .args(["--ignored", "--exact", "--nocapture"])
-            .arg("s3_crashes::the_host_that_is_killed")
-            .env(MOUNTS, &mounts)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut said = BufReader::new(killed.stdout.take().unwrap()).lines().map_while(Result::ok);
-        let has = said.find_map(|line| line.strip_prefix("has ")?.parse::<usize>().ok());
-        let has = has.unwrap();
-        // The last call may have been done without an answer.
-        let may_be = expected..=expected + 1;
-        assert!(may_be.contains(&has), "{has} of {expected} lines");
-        append(&other, log, format!("other {round}\n").as_bytes());
+    for memory in Memory::everywhere() {
+        let other = memory.mount("other");
+        let log = write(&other, "log", b"");
         other.upload().unwrap();
-        let acknowledged = said.by_ref().filter_map(|line| line.strip_prefix("did ")?.parse::<usize>().ok());
-        expected = acknowledged.take(2 + round * 7 % 40).last().map_or(has, |last| last + 1);
-        killed.kill().unwrap();
-        killed.wait().unwrap();
-        // The lines that it printed before its end.
-        expected += said.filter(|line| line.starts_with("did ")).count();
+        drop(memory.mount("killed"));
+        let (access, cache) = (&memory.access, memory.cache("killed"));
+        let cache = cache.display().to_string();
+        let keys = [&access.endpoint, &access.access_key, &access.secret_key];
+        let mounts = [&keys[..], &[&memory.agent, &cache]].concat();
+        let mounts = mounts.into_iter().cloned().collect::<Vec<_>>().join(" ");
+        let mut expected = 0;
+        for round in 0..12 {
+            let mut killed = Command::new(std::env::current_exe().unwrap())
+                .args(["--ignored", "--exact", "--nocapture"])
+                .arg("s3_crashes::the_host_that_is_killed")
+                .env(MOUNTS, &mounts)
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let mut said = BufReader::new(killed.stdout.take().unwrap()).lines().map_while(Result::ok);
+            let has = said.find_map(|line| line.strip_prefix("has ")?.parse::<usize>().ok());
+            let has = has.unwrap();
+            // The last call may have been done without an answer.
+            let may_be = expected..=expected + 1;
+            assert!(may_be.contains(&has), "{has} of {expected} lines");
+            append(&other, log, format!("other {round}\n").as_bytes());
+            other.upload().unwrap();
+            let acknowledged = said.by_ref().filter_map(|line| line.strip_prefix("did ")?.parse::<usize>().ok());
+            expected = acknowledged.take(2 + round * 7 % 40).last().map_or(has, |last| last + 1);
+            killed.kill().unwrap();
+            killed.wait().unwrap();
+            // The lines that it printed before its end.
+            expected += said.filter(|line| line.starts_with("did ")).count();
+        }
+        let killed = memory.mount("killed");
+        exchange(&killed, &other);
+        let text = text(&other, "log");
+        let of = |who: &str| -> Vec<String> {
+            let written = text.lines().filter(|line| line.starts_with(who));
+            written.map(str::to_owned).collect()
+        };
+        let count = of("killed").len();
+        let may_be = expected..=expected + 1;
+        assert!(may_be.contains(&count), "{count} of {expected} lines");
+        let all =
+            |who: &str, count: usize| -> Vec<String> { (0..count).map(|number| format!("{who} {number}")).collect() };
+        assert_eq!(of("killed"), all("killed", count), "each once and in order");
+        assert_eq!(of("other"), all("other", 12));
+        assert_eq!(text.lines().count(), count + 12);
+        assert_eq!(state(&other), state(&killed));
+        assert_eq!(state(&memory.fresh()), state(&killed));
+        is_settled(&killed);
+        is_settled(&other);
+        memory.check();
     }
-    let killed = memory.mount("killed");
-    exchange(&killed, &other);
-    let text = text(&other, "log");
-    let of = |who: &str| -> Vec<String> {
-        let written = text.lines().filter(|line| line.starts_with(who));
-        written.map(str::to_owned).collect()
-    };
-    let count = of("killed").len();
-    let may_be = expected..=expected + 1;
-    assert!(may_be.contains(&count), "{count} of {expected} lines");
-    let all = |who: &str, count: usize| -> Vec<String> { (0..count).map(|number| format!("{who} {number}")).collect() };
-    assert_eq!(of("killed"), all("killed", count), "each once and in order");
-    assert_eq!(of("other"), all("other", 12));
-    assert_eq!(text.lines().count(), count + 12);
-    assert_eq!(state(&other), state(&killed));
-    assert_eq!(state(&memory.fresh()), state(&killed));
-    is_settled(&killed);
-    is_settled(&other);
-    memory.check();
 }
 
 /// A commit that is in the log, but whose host does not know it: this request and all later ones get no answer.
@@ -209,90 +211,93 @@ fn a_request_that_arrives_late_does_nothing() {
 
 #[test]
 fn a_kill_loses_no_acknowledged_commit() {
-    let memory = Memory::new();
-    let a = memory.mount("a");
-    write(&a, "log", b"");
-    write(&a, "gone", b"gone");
-    for round in 0..6 {
-        append(&a, find(&a, "log"), format!("{round}\n").as_bytes());
+    for memory in Memory::everywhere() {
+        let a = memory.mount("a");
+        write(&a, "log", b"");
+        write(&a, "gone", b"gone");
+        for round in 0..6 {
+            append(&a, find(&a, "log"), format!("{round}\n").as_bytes());
+            a.upload().unwrap();
+            write(&a, &format!("file{round}"), &[round; 100]);
+            a.upload().unwrap();
+            // A kill now: SQLite has committed little of this.
+            let name = format!("killed{round}");
+            copy_cache(&memory.cache("a"), &memory.cache(&name));
+            let killed = memory.mount(&name);
+            killed.upload().unwrap();
+            assert_eq!(killed.counters()["s3_commits"], 0, "round {round}");
+            assert_eq!(state(&killed), state(&a));
+            is_settled(&killed);
+        }
+        unlink(&a, "gone");
+        rename(&a, "file0", "file1", RenameMode::Replace);
         a.upload().unwrap();
-        write(&a, &format!("file{round}"), &[round; 100]);
-        a.upload().unwrap();
-        // A kill now: SQLite has committed little of this.
-        let name = format!("killed{round}");
-        copy_cache(&memory.cache("a"), &memory.cache(&name));
-        let killed = memory.mount(&name);
-        killed.upload().unwrap();
-        assert_eq!(killed.counters()["s3_commits"], 0, "round {round}");
+        copy_cache(&memory.cache("a"), &memory.cache("killed"));
+        let killed = memory.mount("killed");
+        append(&killed, find(&killed, "log"), b"afterwards\n");
+        exchange(&killed, &a);
         assert_eq!(state(&killed), state(&a));
+        assert_eq!(state(&memory.fresh()), state(&a));
         is_settled(&killed);
+        memory.check();
     }
-    unlink(&a, "gone");
-    rename(&a, "file0", "file1", RenameMode::Replace);
-    a.upload().unwrap();
-    copy_cache(&memory.cache("a"), &memory.cache("killed"));
-    let killed = memory.mount("killed");
-    append(&killed, find(&killed, "log"), b"afterwards\n");
-    exchange(&killed, &a);
-    assert_eq!(state(&killed), state(&a));
-    assert_eq!(state(&memory.fresh()), state(&a));
-    is_settled(&killed);
-    memory.check();
 }
 
 #[test]
 fn a_copy_of_a_cache_is_a_host_of_its_own() {
-    let memory = Memory::new();
-    let a = memory.mount("original");
-    write(&a, "log", b"committed\n");
-    a.upload().unwrap();
-    append(&a, find(&a, "log"), b"unsent\n");
-    write(&a, "unsent", b"unsent");
-    drop(a);
-    copy_cache(&memory.cache("original"), &memory.cache("copy"));
-    let (a, b) = (memory.mount("original"), memory.mount("copy"));
-    a.upload().unwrap();
-    for (host, who) in [(&a, "original"), (&b, "copy")] {
-        host.pull().unwrap();
-        append(host, find(host, "log"), format!("{who}\n").as_bytes());
-        write(host, &format!("of {who}"), who.as_bytes());
-        host.upload().unwrap();
+    for memory in Memory::everywhere() {
+        let a = memory.mount("original");
+        write(&a, "log", b"committed\n");
+        a.upload().unwrap();
+        append(&a, find(&a, "log"), b"unsent\n");
+        write(&a, "unsent", b"unsent");
+        drop(a);
+        copy_cache(&memory.cache("original"), &memory.cache("copy"));
+        let (a, b) = (memory.mount("original"), memory.mount("copy"));
+        a.upload().unwrap();
+        for (host, who) in [(&a, "original"), (&b, "copy")] {
+            host.pull().unwrap();
+            append(host, find(host, "log"), format!("{who}\n").as_bytes());
+            write(host, &format!("of {who}"), who.as_bytes());
+            host.upload().unwrap();
+        }
+        a.pull().unwrap();
+        for host in [&a, &b, &memory.fresh()] {
+            assert_eq!(text(host, "log"), "committed\nunsent\noriginal\ncopy\n");
+            let all = ["log", "of copy", "of original", "unsent"];
+            assert_eq!(names(host, ROOT), all);
+            is_settled(host);
+        }
+        memory.check();
     }
-    a.pull().unwrap();
-    for host in [&a, &b, &memory.fresh()] {
-        assert_eq!(text(host, "log"), "committed\nunsent\noriginal\ncopy\n");
-        let all = ["log", "of copy", "of original", "unsent"];
-        assert_eq!(names(host, ROOT), all);
-        is_settled(host);
-    }
-    memory.check();
 }
 
 #[test]
 fn an_inode_number_of_a_file_that_others_removed_makes_no_other_file_that_one() {
-    let memory = Memory::new();
-    let a = memory.mount("a");
-    let mut hosts = ["b", "c"].map(|writer| Some(memory.mount(writer)));
-    write(&a, "f", b"f");
-    a.upload().unwrap();
-    for host in hosts.iter().flatten() {
-        host.pull().unwrap();
-    }
-    unlink(&a, "f");
-    a.upload().unwrap();
-    for (host, writer) in hosts.iter_mut().zip(["b", "c"]) {
-        host.take().unwrap().pull().unwrap();
-        let again = memory.mount(writer);
-        write(&again, writer, writer.as_bytes());
-        again.upload().unwrap();
-        *host = Some(again);
-    }
-    for host in hosts.iter().flatten().chain([&a]) {
-        host.pull().unwrap();
-        for name in ["b", "c"] {
-            assert_eq!(text(host, name), name);
+    for memory in Memory::everywhere() {
+        let a = memory.mount("a");
+        let mut hosts = ["b", "c"].map(|writer| Some(memory.mount(writer)));
+        write(&a, "f", b"f");
+        a.upload().unwrap();
+        for host in hosts.iter().flatten() {
+            host.pull().unwrap();
         }
-        is_settled(host);
+        unlink(&a, "f");
+        a.upload().unwrap();
+        for (host, writer) in hosts.iter_mut().zip(["b", "c"]) {
+            host.take().unwrap().pull().unwrap();
+            let again = memory.mount(writer);
+            write(&again, writer, writer.as_bytes());
+            again.upload().unwrap();
+            *host = Some(again);
+        }
+        for host in hosts.iter().flatten().chain([&a]) {
+            host.pull().unwrap();
+            for name in ["b", "c"] {
+                assert_eq!(text(host, name), name);
+            }
+            is_settled(host);
+        }
     }
 }
 
@@ -333,30 +338,31 @@ fn a_cache_can_be_mounted_while_the_server_is_away_and_everything_arrives_later(
 
 #[test]
 fn unsent_changes_of_every_kind_outlive_a_remount() {
-    let memory = Memory::new();
-    let a = memory.mount("a");
-    for name in ["changed", "moved", "gone"] {
-        write(&a, name, &pattern(300 << 10, 1));
+    for memory in Memory::everywhere() {
+        let a = memory.mount("a");
+        for name in ["changed", "moved", "gone"] {
+            write(&a, name, &pattern(300 << 10, 1));
+        }
+        let dir = mkdir(&a, ROOT, "dir");
+        create(&a, dir, "in", Kind::File);
+        a.upload().unwrap();
+        append(&a, find(&a, "changed"), b"more");
+        rename(&a, "moved", "there", RenameMode::Replace);
+        unlink(&a, "gone");
+        let gone = a.unlink(&now(), dir, b"in").unwrap().unwrap();
+        a.reclaim(gone).unwrap();
+        let gone = a.rmdir(&now(), ROOT, b"dir").unwrap().unwrap();
+        a.reclaim(gone).unwrap();
+        let seen = state(&a);
+        drop(a);
+        let a = memory.mount("a");
+        assert!(a.pending().unwrap() > 0);
+        assert_eq!(state(&a), seen);
+        a.upload().unwrap();
+        assert_eq!(state(&memory.fresh()), seen);
+        is_settled(&a);
+        memory.check();
     }
-    let dir = mkdir(&a, ROOT, "dir");
-    create(&a, dir, "in", Kind::File);
-    a.upload().unwrap();
-    append(&a, find(&a, "changed"), b"more");
-    rename(&a, "moved", "there", RenameMode::Replace);
-    unlink(&a, "gone");
-    let gone = a.unlink(&now(), dir, b"in").unwrap().unwrap();
-    a.reclaim(gone).unwrap();
-    let gone = a.rmdir(&now(), ROOT, b"dir").unwrap().unwrap();
-    a.reclaim(gone).unwrap();
-    let seen = state(&a);
-    drop(a);
-    let a = memory.mount("a");
-    assert!(a.pending().unwrap() > 0);
-    assert_eq!(state(&a), seen);
-    a.upload().unwrap();
-    assert_eq!(state(&memory.fresh()), seen);
-    is_settled(&a);
-    memory.check();
 }
 
 #[test]

@@ -545,8 +545,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
     #[test]
-    fn hosts_that_change_the_same_files_at_random_have_the_same_in_the_end(turns in turns()) {
-        let memory = Memory::new();
+    fn hosts_that_change_the_same_files_at_random_have_the_same_in_the_end(turns in turns(), is_shared in any::<bool>()) {
+        let memory = if is_shared { Memory::in_directory() } else { Memory::new() };
         let writers = ["alice", "bob"];
         let mut hosts = writers.map(|writer| Some((memory.mount(writer), vec![ROOT])));
         for (at, turn) in turns.iter().enumerate() {

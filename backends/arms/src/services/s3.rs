@@ -164,8 +164,14 @@ impl Address {
     /// Access key and secret; those of the external server come from the environment.
     ///
     /// # Errors
-    /// If a variable of the environment is not set.
+    /// If a variable of the environment is not set, or a directory is in the place of a server.
     pub fn credentials(&self) -> io::Result<(String, String)> {
+        if self.endpoint.starts_with("file:") {
+            return Err(io::Error::other(format!(
+                "{} is a directory, and this backend needs a server\n  fix: unset {ENDPOINT}, or start a server with `ctxbench s3 serve`",
+                self.endpoint
+            )));
+        }
         if let Some(keys) = &self.keys {
             return Ok(keys.clone());
         }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::common::{s3_builder, serve_embedded};
-use crate::hosts::{config_of, credentials};
+use crate::hosts::{config_of, credentials, shared_directory};
 use bytes::Bytes;
 use object_store::aws::AmazonS3;
 use object_store::path::Path;
@@ -21,6 +21,7 @@ use s3::objects::{Fault, Key, Objects, Put};
 use s3::tree::{Body, CHUNK, Hash, Node, Tree};
 use servers::{Embedded, FaultProxy, Operation, Quirk, RequestFault, Rule, ServerAccess, When};
 
+mod directory;
 mod gc;
 mod history;
 mod hostile;

@@ -14,6 +14,7 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use s3::client::{Bucket, Client};
 use s3::config::{MirrorMode, S3Config, Secret, SyncMode};
 use s3::credentials::{AccessKey, Credentials};
+use s3::directory::is_directory;
 use s3::tree::Hash;
 use s3_store::{OpenError, OpenOptions, S3Store};
 use servers::{Embedded, FaultProxy, Operation, Quirk, RequestFault, Rule, ServerAccess, When};
@@ -68,13 +69,26 @@ pub fn config_of(access: &ServerAccess, agent: &str, writer: &str) -> S3Config {
         agent: agent.to_owned(),
         writer: writer.to_owned(),
         path_style: true,
-        credentials: credentials(&access.access_key, &access.secret_key),
+        credentials: match is_directory(&access.endpoint) {
+            true => Credentials::None,
+            false => credentials(&access.access_key, &access.secret_key),
+        },
         sync: SyncMode::Local,
         poll: Duration::from_secs(3600),
         delay: Duration::from_secs(3600),
         timeout: Duration::from_secs(20),
         mirror: MirrorMode::Off,
         seal: None,
+    }
+}
+
+/// A directory in place of a server.
+pub fn shared_directory(dir: &Path) -> ServerAccess {
+    ServerAccess {
+        endpoint: format!("file://{}", dir.display()),
+        region: servers::REGION.to_owned(),
+        access_key: "none".to_owned(),
+        secret_key: "none".to_owned(),
     }
 }
 
@@ -100,6 +114,20 @@ impl Memory {
             proxy: None,
             dir: tempfile::tempdir().unwrap(),
         }
+    }
+
+    /// In a directory that the hosts share, without a server.
+    pub fn in_directory() -> Self {
+        let mut memory = Self::new();
+        let shared = memory.dir.path().join("shared");
+        std::fs::create_dir_all(shared.join(servers::BUCKET)).unwrap();
+        memory.access = shared_directory(&shared);
+        memory
+    }
+
+    /// One on a server, and one in a directory.
+    pub fn everywhere() -> [Self; 2] {
+        [Self::new(), Self::in_directory()]
     }
 
     /// As [`Memory::new`], behind a proxy.

@@ -7,6 +7,7 @@ use arms::services::s3::{ENDPOINT, Wanted};
 use s3::bucket::S3OpenError;
 use s3::checkout::Checkout;
 use s3::config::S3Config;
+use s3::directory::is_directory;
 use s3::session::{Broken, SessionError};
 use s3_store::BucketOptions;
 use servers::ServerKind;
@@ -51,7 +52,7 @@ fn print_given() -> Result<(), String> {
     let checked = match BucketOptions::of_environment(AGENT).config() {
         Ok(config) => {
             print_config(&config);
-            check(&config)
+            check(&config).map(|()| is_directory(&config.endpoint))
         }
         Err(error) => {
             let endpoint = std::env::var(ENDPOINT).unwrap_or_default();
@@ -60,7 +61,11 @@ fn print_given() -> Result<(), String> {
         }
     };
     match checked {
-        Ok(()) => {
+        Ok(true) => {
+            println!("ok        S3 server: none is needed; one of several hosts creates an object in the directory");
+            Ok(())
+        }
+        Ok(false) => {
             println!(
                 "ok        S3 server: it answers, accepts the access key, agrees on the time, has the bucket, and honours If-None-Match"
             );
@@ -99,6 +104,10 @@ fn check(config: &S3Config) -> Result<(), String> {
 
 fn print_config(config: &S3Config) {
     println!("s3        {} (from {ENDPOINT})", config.endpoint);
+    if is_directory(&config.endpoint) {
+        println!("s3        bucket {}, a directory in it; no access key is needed", config.bucket);
+        return;
+    }
     println!(
         "s3        region {}, bucket {} in the {}",
         config.region,
