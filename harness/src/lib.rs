@@ -41,6 +41,7 @@ mod progress;
 mod progress_line;
 mod quiet;
 mod reporting;
+mod results_bucket;
 mod run;
 mod schedule;
 mod scratch;

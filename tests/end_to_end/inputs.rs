@@ -264,9 +264,9 @@ fn a_directory_without_a_run_is_refused() {
 
 #[test]
 fn a_run_is_not_written_to_a_directory_that_is_called_as_a_url() {
-    for option in ["--out", "--results"] {
-        let message = refused(&["run", "--budget", "0.001", option, "s3://bucket/x"]);
-        has(&message, &[option, "a local directory, not to s3://"]);
+    for (option, scheme) in [("--out", "gs"), ("--results", "s3")] {
+        let message = refused(&["run", "--budget", "0.001", option, &format!("{scheme}://bucket/x")]);
+        has(&message, &[option, &format!("a local directory, not to {scheme}://")]);
     }
 }
 

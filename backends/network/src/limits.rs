@@ -67,6 +67,12 @@ pub const MIRROR_OBJECT: BodyLimit = BodyLimit::new("an object of a mirror", 9 *
 /// An object of a mirror that another tool wrote, which an import takes in.
 pub const FOREIGN_OBJECT: BodyLimit = BodyLimit::new("an object of another tool", 1024 * MIB);
 
+/// The list of a shard's records in a bucket of results.
+pub const RESULTS_MANIFEST: BodyLimit = BodyLimit::new("the manifest of a shard", MIB);
+
+/// A piece of a file of records in a bucket of results.
+pub const RESULTS_PIECE: BodyLimit = BodyLimit::new("a piece of a shard's records", 32 * MIB);
+
 /// An answer of a language model.
 pub const MODEL_ANSWER: BodyLimit = BodyLimit::new("an answer of a model", 16 * MIB);
 

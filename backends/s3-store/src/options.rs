@@ -224,6 +224,17 @@ impl BucketOptions {
         })
     }
 
+    /// A bucket for results of runs, on the server that the environment names. The names of agent and writer are in no key.
+    ///
+    /// # Errors
+    /// See [`BucketOptionsError`].
+    pub fn results(bucket: &str, prefix: &str) -> Result<S3Config, BucketOptionsError> {
+        const RESULTS: &str = "results";
+        let options =
+            Self { bucket: Some(bucket.to_owned()), prefix: prefix.to_owned(), ..Self::of_environment(RESULTS) };
+        options.config_of(Some(RESULTS.to_owned()))
+    }
+
     fn seal(&self) -> Result<Option<Secret<[u8; 32]>>, BucketOptionsError> {
         if let Some(file) = &self.key_file {
             // A FIFO is fine: a shell makes one of the output of a password manager.

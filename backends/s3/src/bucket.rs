@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use network::limits::BodyLimit;
+use network::limits::{self, BodyLimit};
 
 use crate::config::S3Config;
 use crate::directory::Directory;
@@ -93,9 +93,14 @@ impl Bucket {
 
     /// All objects whose keys begin with `prefix`, in order. Fails if there are more than a bucket of ours has.
     pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<Listed>, Fault> {
+        self.list_at_most(prefix, limits::LISTED_KEYS).await
+    }
+
+    /// The same for a prefix that holds at most this many objects. No page is asked for after one that has more.
+    pub(crate) async fn list_at_most(&self, prefix: &str, most: usize) -> Result<Vec<Listed>, Fault> {
         match &*self.0 {
-            Place::Server(server) => server.list(prefix).await,
-            Place::Directory(directory) => directory.list(prefix).await,
+            Place::Server(server) => server.list(prefix, most).await,
+            Place::Directory(directory) => directory.list(prefix, most).await,
         }
     }
 

@@ -1,5 +1,5 @@
 //! Permissions on a bucket, by type: [`Client`] creates and reads objects of the log, [`MirrorClient`] writes only
-//! outside of logs, [`Sweeper`] only deletes from one.
+//! outside of logs, [`Sweeper`] only deletes from one, [`ResultsClient`] creates and reads the results of runs.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -233,5 +233,42 @@ impl Sweeper {
     pub(crate) async fn delete(&self, key: &str) -> Result<(), Fault> {
         let key = format!("{}{key}", self.0.prefix);
         self.0.bucket.delete(&key).await
+    }
+}
+
+/// The results of runs below a prefix: creates, reads and lists objects, and does nothing else.
+#[derive(Clone, Debug)]
+pub struct ResultsClient {
+    bucket: Bucket,
+    prefix: String,
+}
+
+impl ResultsClient {
+    /// The results below the configured prefix in `bucket`.
+    pub fn new(bucket: &Bucket, config: &S3Config) -> Self {
+        Self { bucket: bucket.clone(), prefix: config.prefix.clone() }
+    }
+
+    /// Creates an object unless one has that key (`If-None-Match: *`). Fails with a [`Fault`]; after [`Fault::Unknown`] it
+    /// may exist.
+    pub async fn create(&self, key: &str, body: Bytes) -> Result<Put, Fault> {
+        let key = format!("{}{key}", self.prefix);
+        match self.bucket.write(&key, body, &[], Precondition::Absent, None).await? {
+            true => Ok(Put::Created),
+            false => Ok(Put::Exists),
+        }
+    }
+
+    /// Reads an object of at most `limit`. `None` if there is none. Fails with a [`Fault`].
+    pub async fn get(&self, key: &str, limit: BodyLimit) -> Result<Option<Bytes>, Fault> {
+        let key = format!("{}{key}", self.prefix);
+        let answer = self.bucket.get(&key, None, limit).await?;
+        Ok(answer.map(|answer| answer.body))
+    }
+
+    /// The objects whose keys begin with `start`, without it, in order. Fails with a [`Fault`], also if there are more than
+    /// `most`.
+    pub async fn list(&self, start: &str, most: usize) -> Result<Vec<Listed>, Fault> {
+        self.bucket.list_at_most(&format!("{}{start}", self.prefix), most).await
     }
 }

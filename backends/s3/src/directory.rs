@@ -174,10 +174,10 @@ impl Directory {
     }
 
     /// As `Bucket::list`.
-    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<Listed>, Fault> {
+    pub(crate) async fn list(&self, prefix: &str, most: usize) -> Result<Vec<Listed>, Fault> {
         self.requests.count("s3_list", 1);
         let prefix = prefix.to_owned();
-        self.call(format!("LIST {prefix}"), LISTING, move |folder| folder.list(&prefix)).await
+        self.call(format!("LIST {prefix}"), LISTING, move |folder| folder.list(&prefix, most)).await
     }
 
     /// As `Bucket::delete`.
@@ -452,7 +452,7 @@ impl Folder {
         Ok(Some(Object { body: body.into(), is_part, metadata, etag: None }))
     }
 
-    fn list(&self, prefix: &str) -> Result<Vec<Listed>, Fault> {
+    fn list(&self, prefix: &str, most: usize) -> Result<Vec<Listed>, Fault> {
         let (directory, rest) = prefix.rsplit_once('/').map_or(("", prefix), |(directory, rest)| (directory, rest));
         let parents = match directory {
             "" => Vec::new(),
@@ -466,7 +466,7 @@ impl Folder {
         if let Some(path) = self.descend(prefix, &parents, false)?
             && let Some(start) = path.last()
         {
-            let mut listing = Listing { prefix, rest, listed: &mut listed };
+            let mut listing = Listing { prefix, rest, most, listed: &mut listed };
             listing.walk(start.as_fd(), "", KEY_MAX.saturating_sub(prefix.len()))?;
         }
         listed.sort_unstable_by(|one, other| one.key.cmp(&other.key));
@@ -602,6 +602,8 @@ struct Listing<'a> {
     prefix: &'a str,
     /// The beginning of every key below the directory.
     rest: &'a str,
+    /// How many objects there may be.
+    most: usize,
     listed: &'a mut Vec<Listed>,
 }
 
@@ -645,9 +647,9 @@ impl Listing<'_> {
 
     fn add(&mut self, key: &str, stat: &Stat) -> Result<(), Fault> {
         let Some(key) = key.strip_prefix(self.rest) else { return Ok(()) };
-        if self.listed.len() >= limits::LISTED_KEYS {
-            let (prefix, keys) = (self.prefix, limits::LISTED_KEYS);
-            return Err(Fault::Unknown(format!("LIST {prefix}: the listing has more than {keys} keys")));
+        if self.listed.len() >= self.most {
+            let (prefix, most) = (self.prefix, self.most);
+            return Err(Fault::Unreadable(format!("LIST {prefix}: there are more than {most} objects")));
         }
         let size = u64::try_from(stat.st_size).unwrap_or(0);
         self.listed.push(Listed { key: key.to_owned(), size, modified: modified(stat) });

@@ -337,8 +337,8 @@ impl Server {
     }
 
     /// All objects whose keys begin with `prefix`, in order; one request for each thousand. Fails if the listing does not
-    /// end: if it repeats itself, or has more pages or keys than a bucket of ours.
-    pub(crate) async fn list(&self, prefix: &str) -> Result<Vec<Listed>, Fault> {
+    /// end: if it repeats itself, or has more pages or keys than a bucket of ours; or if there are more than `most`.
+    pub(crate) async fn list(&self, prefix: &str, most: usize) -> Result<Vec<Listed>, Fault> {
         let mut listed = Vec::new();
         let mut progress = ListingProgress::default();
         let mut token: Option<String> = None;
@@ -375,6 +375,9 @@ impl Server {
                     modified: nanoseconds(object.last_modified.as_deref()),
                 })
             }));
+            if listed.len() > most {
+                return Err(Fault::Unreadable(format!("LIST {prefix}: there are more than {most} objects")));
+            }
             if token.is_none() {
                 return Ok(listed);
             }

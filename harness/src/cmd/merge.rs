@@ -9,6 +9,7 @@ use clap::Args;
 use reports::compare::machine_differences;
 use rundir::{MergedShard, Plan, Run, Shard, Writer};
 use serde_json::Value;
+use tempfile::TempDir;
 
 use super::format::ScreenFormat;
 use super::run::{conclude, shard_option};
@@ -16,6 +17,7 @@ use crate::evidence::PriceList;
 use crate::history::check_history;
 use crate::progress_line::ProgressLine;
 use crate::reporting::ReportInputs;
+use crate::results_bucket::{ResultsAddress, ResultsBucket};
 
 /// Merge the shards of a plan into one run.
 ///
@@ -28,10 +30,12 @@ use crate::reporting::ReportInputs;
   ctxbench run --seed 7 --shard 0/2 --out results/part-0
   ctxbench run --seed 7 --shard 1/2 --out results/part-1
   ctxbench merge results/part-0 results/part-1 --out results/whole
+  ctxbench merge s3://bucket/run --out results/whole      # all shards that `ctxbench run --out s3://bucket/run` uploaded
 
 Exit codes: 0 merged; 1 a shard is missing, incomplete, given twice, or of another plan, seed or build.")]
 pub struct Merge {
-    /// The directories of all shards, in any order.
+    /// The directories of all shards, in any order. s3://BUCKET/PREFIX stands for the shards that `ctxbench run --out` has
+    /// uploaded there; they are downloaded into $TMPDIR, and removed at the end.
     #[arg(value_name = "RUN", required = true)]
     runs: Vec<PathBuf>,
     /// The directory of the merged run, which must not contain a run yet.
@@ -46,25 +50,46 @@ pub struct Merge {
 
 impl Merge {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let shards = self.shards()?;
+        let mut downloads = Vec::new();
+        let shards = Self::shards(&self.dirs(&mut downloads)?)?;
         for warning in other_machines(&shards) {
             eprintln!("warning: {warning}");
         }
         write(&shards, &self.out).with_context(|| format!("merging into {}", self.out.display()))?;
         drop(shards);
+        for directory in downloads {
+            directory.close().context("removing the downloaded shards")?;
+        }
         let report_inputs = ReportInputs::of(&self.out, &[], None, &self.prices)?;
         conclude(&report_inputs, self.format)?;
         Ok(ExitCode::SUCCESS)
     }
 
+    /// The directories of the shards. Those in a bucket are downloaded into a new one of `downloads`.
+    fn dirs(&self, downloads: &mut Vec<TempDir>) -> anyhow::Result<Vec<PathBuf>> {
+        let mut dirs = Vec::new();
+        for run in &self.runs {
+            let Some(address) = ResultsAddress::of_argument(run) else {
+                dirs.push(run.clone());
+                continue;
+            };
+            let bucket = ResultsBucket::new(&address.map_err(anyhow::Error::msg)?)?;
+            let into = tempfile::Builder::new().prefix("ctxbench-merge-").tempdir();
+            let into = into.context("creating a temporary directory")?;
+            dirs.extend(bucket.download(into.path())?);
+            downloads.push(into);
+        }
+        Ok(dirs)
+    }
+
     /// All shards of one plan, in their order.
-    fn shards(&self) -> anyhow::Result<Vec<Run>> {
+    fn shards(dirs: &[PathBuf]) -> anyhow::Result<Vec<Run>> {
         let line = ProgressLine::still();
         let mut places = BTreeSet::new();
         let mut shards: BTreeMap<u32, Run> = BTreeMap::new();
         let mut of: Option<(&PathBuf, u32)> = None;
-        for (done, dir) in self.runs.iter().enumerate() {
-            line.step(done, self.runs.len(), &format!("reading {}", dir.display()));
+        for (done, dir) in dirs.iter().enumerate() {
+            line.step(done, dirs.len(), &format!("reading {}", dir.display()));
             let place = dir.canonicalize().with_context(|| dir.display().to_string())?;
             if !places.insert(place) {
                 bail!("{}: the same run twice (name it once)", dir.display());

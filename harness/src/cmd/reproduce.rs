@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use backends::registry::Registry;
 use clap::Args;
 use reports::render::{columns, table};
@@ -11,7 +11,7 @@ use reports::reproduction::{Reproduction, reproduction};
 use rundir::Run;
 
 use super::busy::Detached;
-use super::run::{Options, RunOutcome};
+use super::run::{Options, RunOutcome, RunPlace};
 use crate::interrupt::{Interrupt, end_process_at_signals};
 
 /// How much the planted arms are slowed down, in percent.
@@ -82,12 +82,18 @@ impl Reproduce {
             options.no_probes = true;
             options.no_model_files = true;
             options.seed = self.options.seed.map(|seed| seed + u64::from(number));
-            let results = self.options.out.as_ref().unwrap_or(&self.options.results);
-            options.out = Some(results.join(format!(
+            let results = match &self.options.out {
+                Some(RunPlace::Directory(dir)) => dir,
+                Some(RunPlace::Bucket(address)) => {
+                    bail!("{address} takes shards only\n  fix: give a directory with --out")
+                }
+                None => &self.options.results,
+            };
+            options.out = Some(RunPlace::Directory(results.join(format!(
                 "{}-reproduce-{}",
                 jiff::Timestamp::now().strftime("%Y%m%d-%H%M%S"),
                 number + 1
-            )));
+            ))));
             let is_loaded = self.load && number + 1 == self.runs;
             eprintln!("run {} of {}{}", number + 1, self.runs, if is_loaded { ", under load" } else { "" });
             let load = is_loaded.then(Detached::start).transpose()?;

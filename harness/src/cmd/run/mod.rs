@@ -38,6 +38,7 @@ use crate::probe::Prober;
 use crate::progress::Progress;
 use crate::progress_line::ProgressLine;
 use crate::reporting::ReportInputs;
+use crate::results_bucket::{ResultsAddress, ResultsBucket};
 use crate::run::{RunEnd, Runner};
 use crate::schedule::all_cells;
 use crate::scratch::EpochScratch;
@@ -58,6 +59,7 @@ use crate::scratch::EpochScratch;
   ctxbench run --backend direct --backend sqlite --state hot
   ctxbench run --resume results/20261121-120000-default
   ctxbench run --seed 7 --shard 0/3 --out results/part-0   # a third of the cells; then 1/3 and 2/3, and `ctxbench merge`
+  ctxbench run --seed 7 --shard 0/3 --out s3://bucket/run  # the same; the records go into a bucket
 
 Exit codes: 0 complete, 1 failed, 130 interrupted.")]
 pub struct Run {
@@ -116,9 +118,11 @@ pub struct Options {
     /// Directory in which each run creates its own directory.
     #[arg(long, value_name = "DIR", default_value = "results", value_parser = local_path())]
     pub results: PathBuf,
-    /// The run's directory, which must not contain a run yet [default: a directory under --results, named by the time].
-    #[arg(long, value_name = "DIR", conflicts_with = "results", value_parser = local_path())]
-    pub out: Option<PathBuf>,
+    /// The run's directory, which must not contain a run yet. The records of a shard can also go to s3://BUCKET/PREFIX,
+    /// on the server and with the keys that `ctxbench mount s3` would use; its directory is then under --results
+    /// [default: a directory under --results, named by the time].
+    #[arg(long, value_name = "DIR", conflicts_with = "results", value_parser = run_place())]
+    pub out: Option<RunPlace>,
     /// Keep the measured workspaces in this directory, whatever file system it is on. Without this option, root gets a
     /// new journaled ext4 image for each epoch in $CTXBENCH_SCRATCH or /var/tmp, and other users get a plain directory
     /// there.
@@ -206,19 +210,37 @@ pub fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A path that no reader takes for a URL: a run is written to a directory of this machine.
-fn local_path() -> impl TypedValueParser<Value = PathBuf> {
-    PathBufValueParser::new().try_map(|path| {
-        let text = path.to_string_lossy();
-        let scheme = text.split_once("://").map(|(scheme, _)| scheme.to_owned());
-        let is_scheme = |it: &String| !it.is_empty() && it.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
-        match scheme.filter(is_scheme) {
-            Some(scheme) => Err(format!(
-                "a run is written to a local directory, not to {scheme}://; give a directory, and copy it there after the run"
-            )),
-            None => Ok(path),
-        }
+/// Where a run goes.
+#[derive(Clone, Debug)]
+pub enum RunPlace {
+    /// A directory of this machine.
+    Directory(PathBuf),
+    /// A bucket, after it was measured in a directory under `--results`.
+    Bucket(ResultsAddress),
+}
+
+fn run_place() -> impl TypedValueParser<Value = RunPlace> {
+    PathBufValueParser::new().try_map(|path| match ResultsAddress::of_argument(&path) {
+        Some(address) => address.map(RunPlace::Bucket),
+        None => local(path).map(RunPlace::Directory),
     })
+}
+
+fn local_path() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(local)
+}
+
+/// A path that no reader takes for a URL: a run is written to a directory of this machine.
+fn local(path: PathBuf) -> Result<PathBuf, String> {
+    let text = path.to_string_lossy();
+    let scheme = text.split_once("://").map(|(scheme, _)| scheme.to_owned());
+    let is_scheme = |it: &String| !it.is_empty() && it.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+    match scheme.filter(is_scheme) {
+        Some(scheme) => Err(format!(
+            "a run is written to a local directory, not to {scheme}://; give a directory, and copy it there after the run"
+        )),
+        None => Ok(path),
+    }
 }
 
 fn not_negative(text: &str) -> Result<f64, String> {
@@ -243,6 +265,7 @@ impl Run {
         if self.resume.is_none() {
             self.options.shard = shard::chosen(self.shard, self.options.seed)?;
         }
+        let upload = self.options.upload()?;
         let interrupt = Interrupt::catch().context("setting up signal handling")?;
         let dir = match self.options.measure(registry, &interrupt, self.resume.as_deref())? {
             RunOutcome::Complete(dir) => dir,
@@ -262,6 +285,15 @@ impl Run {
             eprintln!("interrupted; the run is complete: `ctxbench report {}` writes its report", dir.display());
             return Ok(ExitCode::from(130));
         }
+        if let Some((bucket, shard)) = upload {
+            bucket.upload(&dir, shard).with_context(|| {
+                format!(
+                    "the shard is complete in {}, which `ctxbench merge` also takes, but not uploaded",
+                    dir.display()
+                )
+            })?;
+            eprintln!("shard {shard}: its records are in {}", bucket.address());
+        }
         let report_inputs = ReportInputs::of(&dir, &[], None, &self.options.prices)?;
         conclude(&report_inputs, self.format)?;
         Ok(ExitCode::SUCCESS)
@@ -275,6 +307,19 @@ pub fn conclude(report_inputs: &ReportInputs, format: ScreenFormat) -> anyhow::R
 }
 
 impl Options {
+    /// The bucket that the records go to, and the shard that they are. Fails if it cannot take them.
+    fn upload(&self) -> anyhow::Result<Option<(ResultsBucket, Shard)>> {
+        let Some(RunPlace::Bucket(address)) = &self.out else { return Ok(None) };
+        let Some(shard) = self.shard else {
+            bail!(
+                "{address} takes the shards of a run\n  fix: give --shard I/N, or a directory; --shard 0/1 has all cells"
+            );
+        };
+        let bucket = ResultsBucket::new(address)?;
+        bucket.check_free(shard)?;
+        Ok(Some((bucket, shard)))
+    }
+
     /// Plans a run, or resumes the one in `resume`, and measures it.
     pub fn measure(
         &self,

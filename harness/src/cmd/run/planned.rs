@@ -17,7 +17,7 @@ use workloads::definition::{CacheState, SessionSource, Workload};
 use workloads::render::result_tokens;
 use workloads::suite::{ONE_SECTION, Suite, SuiteSection, SuiteWorkload};
 
-use super::Options;
+use super::{Options, RunPlace};
 use crate::cell::pass_bytes;
 use crate::environment::{self, environment};
 use crate::interrupt::Interrupt;
@@ -221,8 +221,8 @@ impl Options {
             }
         }
         let dir = match &self.out {
-            Some(dir) => dir.clone(),
-            None => {
+            Some(RunPlace::Directory(dir)) => dir.clone(),
+            Some(RunPlace::Bucket(_)) | None => {
                 let suite = Path::new(&self.suite).file_stem().unwrap_or_default();
                 environment::new_run_dir(&self.results, &plan.created, &suite.to_string_lossy())?
             }
