@@ -27,6 +27,7 @@ mod s3_places;
 mod scale;
 mod sdk;
 mod servers;
+mod shards;
 mod tls;
 mod tokens;
 mod try_session;

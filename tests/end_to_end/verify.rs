@@ -21,7 +21,7 @@ fn small() -> String {
 }
 
 /// A histogram of a few calls. Passes on a busy machine have none, so the test brings its own.
-const OTHER_CALLS: &str = "HISTFAAAACV4nJNpmSzMwMDAwgABzFCaEch0M9ixgMH+A0SgtYuJCQBjsQVi";
+pub const OTHER_CALLS: &str = "HISTFAAAACV4nJNpmSzMwMDAwgABzFCaEch0M9ixgMH+A0SgtYuJCQBjsQVi";
 
 /// What `verify` prints as JSON, and whether it found nothing.
 fn verified(dir: &Path) -> (bool, Value) {
@@ -66,7 +66,7 @@ fn other_digit(text: &str, after: &str) -> String {
 }
 
 /// Writes lines of JSON.
-fn put_lines(dir: &Path, name: &str, lines: &[Value]) {
+pub fn put_lines(dir: &Path, name: &str, lines: &[Value]) {
     let text = lines.iter().map(|line| format!("{line}\n"));
     fs::write(dir.join(name), text.collect::<String>()).unwrap();
 }
@@ -281,7 +281,7 @@ fn merge(shards: &[&Path], out: &Path) -> Command {
 }
 
 /// The exact counts of each cell and arm, over all epochs.
-fn counts(dir: &Path) -> BTreeMap<String, [u64; 3]> {
+pub fn counts(dir: &Path) -> BTreeMap<String, [u64; 3]> {
     let mut counts: BTreeMap<String, [u64; 3]> = BTreeMap::new();
     for cell in lines(dir, "cells.jsonl") {
         let name = format!("{} {} {}", cell["workload"], cell["state"], cell["arm"]);

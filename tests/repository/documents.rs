@@ -187,7 +187,8 @@ fn every_documented_command_has_its_options() {
         .into_iter()
         .map(|document| (document.clone(), std::fs::read_to_string(document).unwrap()))
         .collect();
-    for workflow in ["docs/ci/ctxbench.yml", ".github/workflows/ci.yml"] {
+    for workflow in ["docs/ci/ctxbench.yml", "docs/scale/github.yml", "docs/scale/slurm.sh", ".github/workflows/ci.yml"]
+    {
         let workflow = top().join(workflow);
         let lines = std::fs::read_to_string(&workflow).unwrap();
         texts.push((workflow, format!("```sh\n{lines}```")));
