@@ -1,12 +1,16 @@
 //! Backends that a user defines in a TOML file, without code.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
+
 use crate::common::{
-    CTXBENCH, Scratch, Succeeds, as_root, has, lacks, lines, measure, mounts_under, no_process_of, refused, rooted,
-    stalling, stderr, stdout, suite, suite_run, text_of, words,
+    CTXBENCH, Scratch, Succeeds, as_root, ctxbench, has, lacks, lines, measure, mounts_under, no_process_of, refused,
+    rooted, signal, stalling, stderr, stdout, suite, suite_run, text_of, words,
 };
 
 /// The only TOML block of the page on adding a foreign file system.
@@ -59,6 +63,39 @@ fn several_clients_leave_a_foreign_directory_as_it_was() {
         assert_eq!(sample["calls"]["concurrent"]["count"], 1, "{sample}");
     }
     assert_eq!(fs::read_dir(&theirs).unwrap().count(), 0);
+}
+
+#[test]
+fn a_call_of_an_open_loop_that_starts_late_counts_from_its_scheduled_start() {
+    let scratch = Scratch::new();
+    let own = scratch.dir("0");
+    for file in 0..4 {
+        fs::write(own.join(file.to_string()), [0; 16]).unwrap();
+    }
+    let clients =
+        r#"{"processes": 1, "files": 4, "bytes": 16, "calls": 500, "writes": 10, "every_us": 1000, "seed": 1}"#;
+    let mut worker = ctxbench(["worker"]);
+    worker.arg(scratch.path()).args(["0", clients]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut worker = worker.spawn().unwrap();
+    let mut told = BufReader::new(worker.stdout.take().unwrap());
+    let mut line = String::new();
+    told.read_line(&mut line).unwrap();
+    assert_eq!(line, "ready\n");
+    worker.stdin.take().unwrap().write_all(b"go").unwrap();
+    // All calls whose start is scheduled in this pause are late, not only the one that is under way.
+    std::thread::sleep(Duration::from_millis(50));
+    signal(&worker, Signal::STOP);
+    std::thread::sleep(Duration::from_millis(300));
+    signal(&worker, Signal::CONT);
+    line.clear();
+    told.read_line(&mut line).unwrap();
+    assert!(worker.wait().unwrap().success());
+    let mut words = line.split_whitespace();
+    assert_eq!(words.next(), Some("done"));
+    let times: Vec<u64> = words.map(|word| word.parse().unwrap()).collect();
+    let late = times.iter().filter(|time| **time > 50_000_000).count();
+    assert_eq!(times.len(), 500);
+    assert!((150..490).contains(&late), "{late} of 500 calls were late");
 }
 
 /// A bind mount that requests the S3 server, and writes what it received next to its site.

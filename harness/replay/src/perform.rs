@@ -44,6 +44,8 @@ pub struct ResultBuffer {
     dirents: Vec<MaybeUninit<u8>>,
     /// System calls that operations have made so far.
     pub system_calls: u64,
+    /// The time that stands for the last call instead of its service time: that of processes in an open loop.
+    pub response_ns: Option<u64>,
 }
 
 /// A listed file or directory.
@@ -76,6 +78,7 @@ impl ResultBuffer {
             entries: Vec::with_capacity(2048),
             dirents: vec![MaybeUninit::uninit(); DIRENT_BUFFER],
             system_calls: 0,
+            response_ns: None,
         }
     }
 
@@ -304,7 +307,7 @@ pub fn perform(prepared: &PreparedOp<'_>, buffer: &mut ResultBuffer) -> Result<O
         }
         FileOp::Together { .. } => {
             let workers = prepared.workers.as_ref().ok_or(Errno::CHILD)?;
-            workers.run()?;
+            buffer.response_ns = workers.run()?;
         }
         FileOp::AddLine { line, .. } => return add_line(path, line, buffer),
         FileOp::Run(command) => return run(command, path, buffer),

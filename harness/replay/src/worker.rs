@@ -1,9 +1,13 @@
 //! A client process of a workload with several clients, which [`Workers`](crate::workers::Workers) starts.
+//!
+//! In an open loop, a call's response time counts from its scheduled start: a call that waits for the end of the one before
+//! it has waited, too.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use workloads::script::clients::Clients;
 
@@ -16,7 +20,7 @@ struct Target {
 }
 
 /// Reads the files of `process` in `dir` once, says [`READY`], waits until it is told to go, makes its calls, says
-/// [`DONE`].
+/// [`DONE`] and the response times of an open loop in nanoseconds.
 ///
 /// # Errors
 /// A failed call, or a file that does not hold what was written to it last; with its path.
@@ -41,7 +45,12 @@ pub fn work(dir: &Path, process: u32, clients: &Clients) -> io::Result<()> {
     if told != GO {
         return Ok(());
     }
-    for call in calls {
+    let (begun, mut done) = (Instant::now(), DONE.to_owned());
+    for (number, call) in (0..).zip(calls) {
+        let due = clients.due(process, number);
+        if let Some(due) = due {
+            std::thread::sleep(due.saturating_sub(begun.elapsed()));
+        }
         let file = call.file as usize;
         match call.write {
             Some(byte) => {
@@ -58,8 +67,11 @@ pub fn work(dir: &Path, process: u32, clients: &Clients) -> io::Result<()> {
                 }
             }
         }
+        if let Some(due) = due {
+            done += &format!(" {}", begun.elapsed().saturating_sub(due).as_nanos());
+        }
     }
-    say(DONE)
+    say(&done)
 }
 
 impl Target {

@@ -130,7 +130,8 @@ impl<C: Clock> Replay<'_, C> {
                     ended = self.clock.now_ns();
                 }
             }
-            took.push(ended.saturating_sub(started));
+            let response = self.buffer.response_ns.take();
+            took.push(response.unwrap_or(ended.saturating_sub(started)));
         }
         let cpu = system::thread_cpu().saturating_sub(cpu_before);
         self.watchdog.leave();

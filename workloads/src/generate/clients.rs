@@ -15,6 +15,9 @@ impl Clients {
         ] {
             check_range(&format!("clients.{field}"), &value, 1..=most)?;
         }
+        if let Some(every_us) = self.every_us {
+            check_range("clients.every_us", &every_us, 1..=1_000_000)?;
+        }
         if self.writes > 100 {
             return Err("field `clients.writes`: must be at most 100".to_owned());
         }
@@ -57,6 +60,18 @@ mod tests {
                 assert_eq!(model.file(&path), Some(&clients().content(last)));
             }
         }
+    }
+
+    #[test]
+    fn the_scheduled_calls_of_all_processes_are_evenly_spaced() {
+        assert_eq!(clients().due(0, 1), None);
+        let open = Clients { every_us: Some(300), ..clients() };
+        let mut due: Vec<u128> = (0..3)
+            .flat_map(|process| (0..4).map(move |call| (process, call)))
+            .filter_map(|(process, call)| Some(open.due(process, call)?.as_micros()))
+            .collect();
+        due.sort_unstable();
+        assert_eq!(due, (0..12).map(|at| at * 100).collect::<Vec<u128>>());
     }
 
     #[test]

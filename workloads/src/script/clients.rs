@@ -1,5 +1,7 @@
 //! Concurrent client processes, each of which reads and overwrites its own files in one workspace.
 
+use std::time::Duration;
+
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
@@ -23,6 +25,10 @@ pub struct Clients {
     /// Whether to open each file once, outside the clock, instead of for every call.
     #[serde(default)]
     pub keep_open: bool,
+    /// In an open loop: the microseconds from the scheduled start of a call of a process to that of its next one, whether
+    /// the first has ended or not. `None`: a process makes its next call when the last one has ended.
+    #[serde(default)]
+    pub every_us: Option<u32>,
     /// The seed of each process's choices.
     pub seed: u64,
 }
@@ -45,6 +51,12 @@ impl Clients {
     /// The content of a file filled with `byte`.
     pub fn content(&self, byte: u8) -> Bytes {
         vec![byte; self.bytes as usize].into()
+    }
+
+    /// The scheduled start of a call of a process, from the start of all; `None` without a schedule. Processes take turns.
+    pub fn due(&self, process: u32, call: u32) -> Option<Duration> {
+        let every = Duration::from_micros(self.every_us?.into());
+        Some(every * call + every * process / self.processes.max(1))
     }
 
     /// The calls of a process, in order; they are equal in every pass.
