@@ -2,7 +2,7 @@
 
 use rundir::SAMPLES;
 use serde::Deserialize;
-use stats::{LEVEL, Pooled, SeriesKey, combine, logs, pool};
+use stats::{LEVEL, Pooled, SeriesKey, combine, exponent_weights, logs, pool};
 
 use super::{Evidence, Found, Reading, pooled, runs_gap};
 use crate::evidence::RunEvidence;
@@ -129,12 +129,4 @@ pub(crate) fn exponent(points: &[(f64, f64)]) -> f64 {
     let weights = exponent_weights(points.iter().map(|(size, _)| *size));
     let parts = weights.iter().zip(&logs);
     parts.map(|(weight, log)| weight * (log - mean)).sum()
-}
-
-/// The weights with which logarithms of values at `sizes` add up to the least-squares exponent.
-fn exponent_weights(sizes: impl Iterator<Item = f64>) -> Vec<f64> {
-    let logs: Vec<f64> = sizes.map(f64::ln).collect();
-    let mean = logs.iter().sum::<f64>() / logs.len() as f64;
-    let squares: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
-    logs.iter().map(|log| (log - mean) / squares).collect()
 }

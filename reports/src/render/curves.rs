@@ -12,6 +12,7 @@ use super::drawing::{
     Area, Chart, DrawError, Frame, MOST_PANELS, PANEL, Picture, SMALL, Side, TITLE, draw, fit, line, spread, width,
     write, write_bold,
 };
+use super::growth::sized;
 use super::marks::{Mark, Marks};
 use super::report::Report;
 use super::titles::{short_name, with_many_metrics};
@@ -179,8 +180,7 @@ pub(super) fn growth(report: &Report<'_>, marks: &Marks) -> Vec<Panel> {
     let mut groups: BTreeMap<(String, &str, &str), Points<'_>> = BTreeMap::new();
     let cells = report.summary.cells.iter();
     for cell in cells.filter(|cell| cell.metric != MAKESPAN) {
-        let sized = cell.workload.rsplit_once('-');
-        let Some((name, Ok(size))) = sized.map(|(name, size)| (name, size.parse::<u32>())) else {
+        let Some((name, size)) = sized(&cell.workload) else {
             continue;
         };
         let key = (name.to_owned(), cell.state.as_str(), cell.metric.as_str());
@@ -190,7 +190,7 @@ pub(super) fn growth(report: &Report<'_>, marks: &Marks) -> Vec<Panel> {
         let mut panel = Panel {
             title: format!("{}-…: {metric}, {state}", short_name(&name)),
             anchor: cells.first()?.1.anchor(),
-            across: Across::Logarithmic("number of files or notes"),
+            across: Across::Logarithmic("number of files, notes or processes"),
             up: "time of a call",
             label: time_tick,
             is_logarithmic: true,

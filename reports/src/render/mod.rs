@@ -27,6 +27,7 @@ mod fault_words;
 mod faults;
 mod files;
 mod found;
+mod growth;
 mod heat;
 mod histogram_logs;
 #[cfg(test)]

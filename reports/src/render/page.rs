@@ -11,6 +11,7 @@ use super::contexts::contexts;
 use super::decisions;
 use super::endings::{conformance, endings, tools};
 use super::found::found;
+use super::growth::growth;
 use super::hosts::{hosts, syncs};
 use super::latencies::{LATENCY_SHOWS, compared, margins, ratio_rows, ratio_words, ratios, sessions, states};
 use super::model_files::model_files;
@@ -249,8 +250,9 @@ fn speed(report: &Report<'_>, parts: &mut Vec<Part>) {
     }));
     parts.push(Chart(
         stems::GROWTH,
-        "How the time of a call grows with the number of files or notes; both scales are logarithmic.",
+        "How the time of a call grows with the number of files, notes or processes; both scales are logarithmic.",
     ));
+    growth(report, parts);
     states(report, parts);
     placements(report, parts);
     sessions(report, parts);
@@ -326,6 +328,7 @@ pub(super) fn results(report: &Report<'_>) -> Vec<Part> {
     conformance(report, &mut parts);
     programs(report, &mut parts);
     ratios(report, &mut parts);
+    growth(report, &mut parts);
     sessions(report, &mut parts);
     shell(report, &mut parts);
     syncs(report, &mut parts);

@@ -6,6 +6,7 @@ mod combination;
 mod compare;
 mod comparisons;
 mod epochs;
+mod growth;
 mod modes;
 mod percentile_support;
 mod ratios;
@@ -22,6 +23,7 @@ pub use comparisons::{
     is_median, log_ratios, logs, margin, ratios_by_level,
 };
 pub use epochs::{Interval, LEVEL, MIN_EPOCHS, Pooled, hodges_lehmann, mean_with_interval, median, pool};
+pub use growth::{Growth, GrowthShape, SizedTime, exponent_weights, growth};
 pub use modes::{Modes, modes};
 pub use percentile_support::{calls_needed, has_enough_calls};
 pub use ratios::{Difference, Disturbance, Ratios};
