@@ -9,7 +9,7 @@ CTXBENCH := target/release/ctxbench
 # More options for the command: make bench ARGS='--backend sqlite --budget 60'
 ARGS ?=
 
-.PHONY: help setup build bench evidence report test check conform microbench load peers python-daemons minio mcp postgres embeddings corpora s3 simulate fuzz hosts model model-files programs scale speed calibrate reproduce aa fault release-docs results site static packages clean
+.PHONY: help setup build bench evidence report test check conform microbench load peers python-daemons minio mcp postgres embeddings corpora s3 simulate fuzz hosts model model-files programs growth scale speed calibrate reproduce aa fault release-docs results site static packages clean
 
 help: ## List the targets
 	@echo 'ctxbench: how should an LLM agent hold its context as files?'
@@ -95,6 +95,9 @@ hosts: build ## Measure delays and lost updates of two hosts on one memory; ours
 
 programs: build ## Measure the programs that agents' shells run: git, cp, tar, npm, pip, cargo, editors, SQLite (ten minutes)
 	@$(CTXBENCH) run --suite programs $(ARGS)
+
+growth: build ## Measure how times grow with the number of files and of agents, and fit curves (twenty minutes)
+	@$(CTXBENCH) run --suite growth $(ARGS)
 
 scale: build ## Write the report of a run of a million calls, in at most 5 s and 500 MB
 	@CTXBENCH_RELEASE=$$PWD/$(CTXBENCH) cargo test --locked -p harness --test end_to_end a_run_of_a_million_calls -- --ignored --nocapture

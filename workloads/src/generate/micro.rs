@@ -30,6 +30,65 @@ pub struct Micro {
     file_bytes: Option<u32>,
     /// Number of calls of the operation in a pass.
     calls: u32,
+    /// The directories that the initial files are in.
+    #[serde(default)]
+    layout: Layout,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Layout {
+    /// One directory.
+    #[default]
+    Flat,
+    /// Ten files in each directory, so that the depth grows with the logarithm of the number of files.
+    Deep,
+    /// As in a repository: about twelve files in a directory, and each directory in one that was there before it.
+    Tree,
+}
+
+/// The files in a directory of [`Layout::Tree`], as a mean.
+const FILES_OF_TREE: u32 = 12;
+
+/// The levels of directories in [`Layout::Tree`].
+const LEVELS_OF_TREE: usize = 8;
+
+impl Layout {
+    /// The paths of so many files.
+    fn paths(self, files: u32) -> Vec<WorkspacePath> {
+        match self {
+            Layout::Flat => (0..files).map(|number| name("f", number)).collect(),
+            Layout::Deep => (0..files).map(deep).collect(),
+            Layout::Tree => tree(files),
+        }
+    }
+}
+
+/// The path of a file whose directories are the digits of its number: `files/d1/d7/f5` is number 175.
+fn deep(number: u32) -> WorkspacePath {
+    let digits = number.to_string();
+    let (last, above) = (digits.len() - 1, &digits[..digits.len() - 1]);
+    let directories: String = above.chars().map(|digit| format!("d{digit}/")).collect();
+    plain(&format!("files/{directories}f{}", &digits[last..]))
+}
+
+/// Paths in a seeded tree. A prefix of the list is the tree of fewer files.
+fn tree(files: u32) -> Vec<WorkspacePath> {
+    let mut rng = ChaCha8Rng::seed_from_u64(0x7472_6565);
+    let mut directories = vec![("files".to_owned(), 0)];
+    let mut paths = Vec::new();
+    for number in 0..files {
+        if rng.random_range(0..FILES_OF_TREE) == 0 {
+            let (parent, level) = &directories[rng.random_range(0..directories.len())];
+            if *level < LEVELS_OF_TREE {
+                let directory = (format!("{parent}/d{}", directories.len()), level + 1);
+                directories.push(directory);
+            }
+        }
+        let (directory, _) = &directories[rng.random_range(0..directories.len())];
+        paths.push(plain(&format!("{directory}/f{number:04}")));
+    }
+    paths
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -78,15 +137,16 @@ enum Operation {
 impl Micro {
     /// Whether the operation changes no names, so that a backend with fixed names supports it.
     pub(crate) fn fits_fixed_tree(&self) -> bool {
-        matches!(
-            self.operation,
-            Operation::Read
-                | Operation::Write
-                | Operation::Stat
-                | Operation::List
-                | Operation::ListAttributes
-                | Operation::Fsync
-        )
+        self.layout == Layout::Flat
+            && matches!(
+                self.operation,
+                Operation::Read
+                    | Operation::Write
+                    | Operation::Stat
+                    | Operation::List
+                    | Operation::ListAttributes
+                    | Operation::Fsync
+            )
     }
 
     pub(crate) fn script(&self) -> Result<Script, String> {
@@ -114,7 +174,7 @@ impl Micro {
             return Err("field `micro.calls`: cannot delete more than `files`".to_owned());
         }
         let mut rng = ChaCha8Rng::seed_from_u64(0x6d69_6372_6f00);
-        let names: Vec<WorkspacePath> = (0..self.files).map(|n| name("f", n)).collect();
+        let names = self.layout.paths(self.files);
         let file_bytes = self.file_bytes.unwrap_or(self.bytes);
         let files = names.iter().map(|path| {
             let content = content(file_bytes, &mut rng);
@@ -122,7 +182,9 @@ impl Micro {
         });
         let mut script = Script::new(files.collect());
         let dir = plain("files");
-        script.dirs = vec![dir.clone()];
+        if !script.dirs.contains(&dir) {
+            script.dirs.push(dir.clone());
+        }
         let list = |attributes| FileOp::list(dir.clone(), attributes);
         match self.operation {
             // A caller that lists names has not read the files before.
@@ -266,13 +328,42 @@ mod tests {
     use super::*;
 
     fn micro(operation: Operation, files: u32, calls: u32) -> Micro {
-        Micro { operation, files, bytes: 1024, file_bytes: None, calls }
+        Micro { operation, files, bytes: 1024, file_bytes: None, calls, layout: Layout::Flat }
     }
 
     #[test]
     fn the_same_parameters_make_the_same_script() {
         let make = || micro(Operation::Fsync, 8, 20).script().unwrap();
         assert_eq!(make(), make());
+    }
+
+    #[test]
+    fn each_layout_has_as_many_files_in_directories_of_its_kind() {
+        let count = |paths: &[WorkspacePath]| {
+            let mut entries: std::collections::BTreeMap<String, usize> = std::collections::BTreeMap::new();
+            for path in paths {
+                let text = path.to_string();
+                *entries.entry(text.rsplit_once('/').unwrap().0.to_owned()).or_default() += 1;
+            }
+            let unique: std::collections::BTreeSet<&WorkspacePath> = paths.iter().collect();
+            assert_eq!(unique.len(), paths.len());
+            let levels = paths.iter().map(|path| path.to_string().matches('/').count()).max().unwrap();
+            (entries.len(), *entries.values().max().unwrap(), levels)
+        };
+        assert_eq!(count(&Layout::Flat.paths(2000)), (1, 2000, 1));
+        let (directories, most, levels) = count(&Layout::Deep.paths(2000));
+        assert!((190..=210).contains(&directories) && most <= 10 && levels == 4, "{directories} {most} {levels}");
+        let (directories, most, levels) = count(&Layout::Tree.paths(2000));
+        assert!(
+            (120..220).contains(&directories) && most < 200 && (4..=9).contains(&levels),
+            "{directories} {most} {levels}"
+        );
+        for layout in [Layout::Flat, Layout::Deep, Layout::Tree] {
+            assert_eq!(layout.paths(300), layout.paths(2000)[..300]);
+        }
+        let deep = Micro { layout: Layout::Deep, ..micro(Operation::Stat, 200, 10) };
+        assert!(!deep.fits_fixed_tree());
+        assert!(deep.script().unwrap().dirs.contains(&plain("files/d1/d9")));
     }
 
     #[test]
