@@ -119,7 +119,7 @@ pub struct Options {
     #[arg(long, value_name = "DIR", default_value = "results", value_parser = local_path())]
     pub results: PathBuf,
     /// The run's directory, which must not contain a run yet. The records of a shard can also go to s3://BUCKET/PREFIX,
-    /// on the server and with the keys that `ctxbench mount s3` would use; its directory is then under --results
+    /// on the server and with the keys that `ctxbench mount s3` would use; its directory is then a new one under results
     /// [default: a directory under --results, named by the time].
     #[arg(long, value_name = "DIR", conflicts_with = "results", value_parser = run_place())]
     pub out: Option<RunPlace>,
