@@ -93,8 +93,11 @@ impl Growth {
     }
 }
 
+/// The part of a curve that grows, as a function of the size.
+type GrowingPart = fn(f64) -> f64;
+
 /// The shapes that are tried, each with the part of it that grows; simpler ones first.
-const CANDIDATES: [(GrowthShape, fn(f64) -> f64); 5] = [
+const CANDIDATES: [(GrowthShape, GrowingPart); 5] = [
     (GrowthShape::Constant, |_| 0.0),
     (GrowthShape::Logarithmic, f64::ln),
     (GrowthShape::Linear, |size| size),
@@ -141,7 +144,7 @@ pub fn growth(times: &[SizedTime]) -> Option<Growth> {
 }
 
 /// The fitted times of `a + b g(n)`, with neither part below 0. `None` if that is no curve above 0.
-fn fit(times: &[SizedTime], growing: fn(f64) -> f64) -> Option<Vec<f64>> {
+fn fit(times: &[SizedTime], growing: GrowingPart) -> Option<Vec<f64>> {
     let weights: Vec<f64> = times.iter().map(|at| at.error().powi(-2)).collect();
     let sum = |value: &dyn Fn(&SizedTime) -> f64| -> f64 {
         times.iter().zip(&weights).map(|(at, weight)| weight * value(at)).sum()
