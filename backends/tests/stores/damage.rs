@@ -1,17 +1,21 @@
-//! Damage on the disk, under every store on SQLite's tables: a damaged byte is never served as good, and never hides what
-//! comes after it. `CTXBENCH_DAMAGES` is how many damages each kind of file gets.
+//! Damage on the disk, under every store that keeps its files in SQLite's tables or in a log of operations: a damaged byte is
+//! never served as good, and never hides what comes after it. `CTXBENCH_DAMAGES` is how many damages each kind of file gets.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use agent_memory::AgentMemory;
 use fuse::store::{
     Allocate, Attr, Caller, Change, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result, Seek, Store, Timestamp,
     XattrMode,
 };
+use llm::HistoryStore;
+use llm::history::HistoryOptions;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use s3::config::S3Config;
@@ -20,35 +24,92 @@ use servers::Quirk;
 use sqlite::{HEAD, SqliteStore, check, go_on_without_log};
 
 use crate::hosts::{Service, TIMEOUT, config_of, copy_cache};
+use crate::model::{asker, nobody};
 
 const OWNER: Caller = Caller { uid: 0, gid: 0, now: Timestamp(1_700_000_000_000_000_000) };
 
 /// A file of its owner.
 const FILE: NewNode<'static> = NewNode { kind: Kind::File, permissions: 0o600, rdev: 0, target: b"" };
 
-/// What opens a store, or says why it cannot be opened.
-type Open<'a> = &'a dyn Fn(&Path) -> std::result::Result<Box<dyn Store>, String>;
+/// A store that is open.
+trait OpenStore {
+    /// What answers from the files that are damaged.
+    fn store(&self) -> &dyn Store;
 
-fn open_sqlite(path: &Path) -> std::result::Result<Box<dyn Store>, String> {
-    let opened = SqliteStore::open(path, &OWNER);
-    opened.map(|store| Box::new(store) as Box<dyn Store>).map_err(|error| error.to_string())
+    /// What changes go through.
+    fn changed(&self) -> &dyn Store {
+        self.store()
+    }
 }
 
-fn open_agent_memory(path: &Path) -> std::result::Result<Box<dyn Store>, String> {
-    let opened = AgentMemory::open(path, &OWNER, None);
-    opened.map(|store| Box::new(store) as Box<dyn Store>).map_err(|error| error.to_string())
+impl<T: Store> OpenStore for T {
+    fn store(&self) -> &dyn Store {
+        self
+    }
+}
+
+/// A history whose content is that of its log: a model's answers prove nothing about it.
+struct LoggedHistory(HistoryStore);
+
+impl OpenStore for LoggedHistory {
+    fn store(&self) -> &dyn Store {
+        self.0.reference()
+    }
+
+    fn changed(&self) -> &dyn Store {
+        &self.0
+    }
+}
+
+/// An open store, or why it cannot be opened.
+type Opened = std::result::Result<Box<dyn OpenStore>, String>;
+
+/// What opens a store.
+type Open<'a> = &'a (dyn Fn(&Path) -> Opened + Sync);
+
+fn opened<T: OpenStore + 'static, E: ToString>(opened: std::result::Result<T, E>) -> Opened {
+    opened.map(|store| Box::new(store) as Box<dyn OpenStore>).map_err(|error| error.to_string())
+}
+
+fn open_sqlite(path: &Path) -> Opened {
+    opened(SqliteStore::open(path, &OWNER))
+}
+
+fn open_agent_memory(path: &Path) -> Opened {
+    opened(AgentMemory::open(path, &OWNER, None))
+}
+
+fn open_history(path: &Path) -> Opened {
+    let (asker, options) = (asker(nobody(), None), HistoryOptions::default());
+    opened(HistoryStore::open(asker, options, Some(path), &OWNER).map(LoggedHistory))
 }
 
 /// Opens a cache with `config`; where `is_away`, its server is, as after the damage: what the bucket has cannot replace it.
-fn open_s3(config: S3Config, path: &Path, is_away: bool) -> std::result::Result<Box<dyn Store>, String> {
+fn open_s3(config: S3Config, path: &Path, is_away: bool) -> Opened {
     let options = OpenOptions { allow_offline: is_away, ..OpenOptions::default() };
-    let opened = S3Store::open(config, path, &OWNER, options);
-    opened.map(|store| Box::new(store) as Box<dyn Store>).map_err(|error| error.to_string())
+    opened(S3Store::open(config, path, &OWNER, options))
 }
 
 fn damages() -> u32 {
     let asked = std::env::var("CTXBENCH_DAMAGES").ok();
     asked.map_or(25, |count| count.parse().unwrap())
+}
+
+/// How many damages are tried side by side: a cache whose server is away mostly waits for it.
+const THREADS: usize = 4;
+
+/// How long a damaged store may take to be checked, opened and read.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Which damages a check must find.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Check {
+    /// All.
+    All,
+    /// Those that have an effect.
+    Effects,
+    /// There is no check: opening the store reads all of it.
+    Absent,
 }
 
 /// Everything of one node.
@@ -311,30 +372,26 @@ impl Fixture {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.db");
         let mut dice = ChaCha8Rng::seed_from_u64(1);
-        let store = make(&path).unwrap();
-        fill(&*store, &mut dice);
-        drop(store);
-        let was = {
-            let store = open(&path).unwrap();
-            snapshot(&*store, ROOT)
-        };
-        assert_eq!(check(&path).unwrap().problems, Vec::<String>::new());
+        let made = make(&path).unwrap();
+        fill(made.changed(), &mut dice);
+        drop(made);
+        let was = snapshot(open(&path).unwrap().store(), ROOT);
         Self { dir, was }
     }
 
     /// After a kill of a mount of `clean`.
     fn killed(clean: &Self, open: Open<'_>) -> Self {
         let mut dice = ChaCha8Rng::seed_from_u64(2);
-        let store = open(&clean.path()).unwrap();
+        let opened = open(&clean.path()).unwrap();
         for round in 0..20 {
-            go_on(&*store, &mut dice, round);
-            change_tail(&*store, &mut dice, round);
-            store.fsync(ROOT, false).unwrap();
+            go_on(opened.changed(), &mut dice, round);
+            change_tail(opened.changed(), &mut dice, round);
+            opened.changed().fsync(ROOT, false).unwrap();
             std::thread::sleep(Duration::from_millis(250));
-            go_on(&*store, &mut dice, round + 100);
+            go_on(opened.changed(), &mut dice, round + 100);
             let dir = tempfile::tempdir().unwrap();
             copy_cache(&clean.path(), &dir.path().join("a.db"));
-            let fixture = Self { dir, was: snapshot(&*store, ROOT) };
+            let fixture = Self { dir, was: snapshot(opened.store(), ROOT) };
             // A commit in between makes a copy of two moments.
             if fixture.is_of_one_moment(open) {
                 return fixture;
@@ -345,11 +402,12 @@ impl Fixture {
 
     fn is_of_one_moment(&self, open: Open<'_>) -> bool {
         let (_dir, path) = self.copy();
-        let redo = std::fs::read(with(&path, "-redo")).unwrap();
-        let Ok(store) = open(&path) else {
+        // A log of operations has no redo log.
+        let redo = std::fs::read(with(&path, "-redo")).unwrap_or(vec![1; 65]);
+        let Ok(opened) = open(&path) else {
             return false;
         };
-        let mut comparison = Comparison { store: &*store, refused: 0, wrong: Vec::new() };
+        let mut comparison = Comparison { store: opened.store(), refused: 0, wrong: Vec::new() };
         comparison.node("", ROOT, &self.was);
         comparison.wrong.is_empty() && comparison.refused == 0 && redo[64..].iter().any(|byte| *byte > 0)
     }
@@ -434,58 +492,101 @@ fn files(path: &Path, kind: &str) -> Vec<PathBuf> {
     }
 }
 
-/// Damages a copy of the files again and again. A damage that changes an answer must be an error, and found by a check;
-/// where `all_found`, so must any other.
-fn withstand(fixture: &Fixture, open: Open<'_>, kind: &str, all_found: bool) {
-    let (mut served, mut refusals, mut with_errors, mut harmless) = (Vec::new(), 0, 0, 0);
-    for number in 0..damages() {
-        let mut dice = ChaCha8Rng::seed_from_u64(1000 + u64::from(number));
-        let (_dir, path) = fixture.copy();
-        let files = files(&path, kind);
-        let what = damage(&files[dice.random_range(0..files.len())], &mut dice);
-        let case = catch_unwind(AssertUnwindSafe(|| {
-            let is_found = check(&path).map_or(true, |checked| !checked.problems.is_empty());
-            let (mut wrong, refused) = match open(&path) {
-                Err(_) => {
-                    refusals += 1;
-                    (Vec::new(), 1)
-                }
-                Ok(store) => {
-                    let mut comparison = Comparison { store: &*store, refused: 0, wrong: Vec::new() };
-                    comparison.node("", ROOT, &fixture.was);
-                    with_errors += u32::from(comparison.refused > 0);
-                    harmless += u32::from(comparison.refused == 0);
-                    (comparison.wrong, comparison.refused)
-                }
-            };
-            if !is_found && (all_found || refused > 0) {
-                wrong.push("a check does not find it".to_owned());
+/// What became of the damages of one kind of file.
+#[derive(Debug, Default)]
+struct Tally {
+    refused_mounts: u32,
+    with_errors: u32,
+    without_effect: u32,
+    /// Damages that changed an answer, that a check did not find, or that ended in a panic.
+    wrong: Vec<String>,
+}
+
+/// Damages a copy of the files by this number, and tries what is left of it.
+fn damage_one(fixture: &Fixture, open: Open<'_>, kind: &str, must_find: Check, number: u32, tally: &Mutex<Tally>) {
+    let mut dice = ChaCha8Rng::seed_from_u64(1000 + u64::from(number));
+    let (_dir, path) = fixture.copy();
+    let files = files(&path, kind);
+    let what = damage(&files[dice.random_range(0..files.len())], &mut dice);
+    let case = catch_unwind(AssertUnwindSafe(|| {
+        let is_found = must_find == Check::Absent || check(&path).map_or(true, |checked| !checked.problems.is_empty());
+        let (mut wrong, refused) = match open(&path) {
+            Err(_) => {
+                tally.lock().unwrap().refused_mounts += 1;
+                (Vec::new(), 1)
             }
-            wrong
-        }));
-        match case {
-            Ok(wrong) if wrong.is_empty() => {}
-            Ok(wrong) => served.push(format!("damage {number}, {what}: {}", wrong[0])),
-            Err(_) => served.push(format!("damage {number}, {what}: a panic")),
+            Ok(opened) => {
+                let mut comparison = Comparison { store: opened.store(), refused: 0, wrong: Vec::new() };
+                comparison.node("", ROOT, &fixture.was);
+                let mut tally = tally.lock().unwrap();
+                match comparison.refused {
+                    0 => tally.without_effect += 1,
+                    _ => tally.with_errors += 1,
+                }
+                (comparison.wrong, comparison.refused)
+            }
+        };
+        if !is_found && (must_find == Check::All || refused > 0) {
+            wrong.push("a check does not find it".to_owned());
         }
+        wrong
+    }));
+    let wrong = match &case {
+        Ok(wrong) => wrong.first().map(String::as_str),
+        Err(_) => Some("a panic"),
+    };
+    if let Some(wrong) = wrong {
+        tally.lock().unwrap().wrong.push(format!("damage {number}, {what}: {wrong}"));
     }
+}
+
+/// Damages a copy of the files again and again. A damage that changes an answer must be an error, and found by a check.
+fn withstand(fixture: &Fixture, open: Open<'_>, kind: &str, must_find: Check) {
+    let (tally, next, began) = (Mutex::default(), AtomicU32::new(0), Instant::now());
+    // By thread: the damage that it tries.
+    let tried: [Mutex<Option<(u32, Instant)>>; THREADS] = Default::default();
+    std::thread::scope(|threads| {
+        let work = |at: &Mutex<Option<(u32, Instant)>>| {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= damages() {
+                    break;
+                }
+                *at.lock().unwrap() = Some((number, Instant::now()));
+                damage_one(fixture, open, kind, must_find, number, &tally);
+            }
+            *at.lock().unwrap() = None;
+        };
+        let workers: Vec<_> = tried.iter().map(|at| threads.spawn(move || work(at))).collect();
+        while !workers.iter().all(|worker| worker.is_finished()) {
+            std::thread::sleep(Duration::from_millis(50));
+            for (number, since) in tried.iter().filter_map(|at| *at.lock().unwrap()) {
+                if since.elapsed() > PATIENCE {
+                    eprintln!("damage {number} of file {kind:?}: no end after {PATIENCE:?}");
+                    // The thread cannot be ended.
+                    std::process::exit(101);
+                }
+            }
+        }
+    });
+    let Tally { refused_mounts, with_errors, without_effect, wrong } = tally.into_inner().unwrap();
     eprintln!(
-        "{kind:?}: {} damages, {refusals} mounts refused, {with_errors} with EIO, {harmless} without effect",
-        damages()
+        "{kind:?}: {} damages in {:?}, {refused_mounts} mounts refused, {with_errors} with EIO, {without_effect} without effect",
+        damages(),
+        began.elapsed()
     );
-    assert_eq!(served, Vec::<String>::new(), "of file {kind:?}");
+    assert_eq!(wrong, Vec::<String>::new(), "of file {kind:?}");
 }
 
 /// Damages each kind of file of a store after an orderly end, which `clean` is, and after a kill.
 fn withstand_all(clean: &Fixture, open: Open<'_>) {
-    withstand(clean, open, "", true);
-    withstand(clean, open, "-tails", true);
+    assert_eq!(check(&clean.path()).unwrap().problems, Vec::<String>::new());
+    withstand(clean, open, "", Check::All);
+    withstand(clean, open, "-tails", Check::All);
     let killed = Fixture::killed(clean, open);
-    withstand(&killed, open, "-wal", false);
-    withstand(&killed, open, "-redo", false);
-    withstand(&killed, open, "", false);
-    withstand(&killed, open, "-tails", false);
-    withstand(&killed, open, "-sums", false);
+    for kind in ["-wal", "-redo", "", "-tails", "-sums"] {
+        withstand(&killed, open, kind, Check::Effects);
+    }
 }
 
 #[test]
@@ -508,6 +609,16 @@ fn a_cache_of_a_bucket_serves_no_damaged_byte_name_or_attribute() {
     let sent = Fixture::made(&make, &away);
     drop(service);
     withstand_all(&sent, &away);
+}
+
+#[test]
+fn a_history_serves_no_damaged_byte_name_or_attribute() {
+    let clean = Fixture::clean(&open_history);
+    withstand(&clean, &open_history, "", Check::Absent);
+    let killed = Fixture::killed(&clean, &open_history);
+    for kind in ["", "-wal", "-count"] {
+        withstand(&killed, &open_history, kind, Check::Absent);
+    }
 }
 
 #[test]

@@ -251,14 +251,14 @@ impl Memory {
     }
 }
 
-/// Copies the files of a cache that is not mounted.
+/// Copies the files of a store that is not mounted.
 pub fn copy_cache(from: &Path, to: &Path) {
     let with = |path: &Path, suffix: &str| {
         let mut name = path.as_os_str().to_owned();
         name.push(suffix);
         PathBuf::from(name)
     };
-    for suffix in ["", "-wal", "-redo"] {
+    for suffix in ["", "-wal", "-redo", "-count"] {
         let (from, to) = (with(from, suffix), with(to, suffix));
         if from.exists() {
             std::fs::copy(from, to).unwrap();
