@@ -12,6 +12,8 @@ pub(super) struct Counters {
     pub(super) syncs: AtomicU64,
     pub(super) redo_syncs: AtomicU64,
     pub(super) tail_syncs: AtomicU64,
+    /// Of the directory of the tails.
+    pub(super) tail_name_syncs: AtomicU64,
     pub(super) checkpoints: AtomicU64,
 }
 

@@ -642,6 +642,7 @@ impl Store for SqliteStore {
             ("log_syncs", load(&self.counters.syncs)),
             ("redo_syncs", load(&self.counters.redo_syncs)),
             ("tail_syncs", load(&self.counters.tail_syncs)),
+            ("tail_name_syncs", load(&self.counters.tail_name_syncs)),
             ("checkpoints", load(&self.counters.checkpoints)),
         ])
     }

@@ -720,12 +720,13 @@ impl Tails {
 
     /// Makes the names of tails durable, before the next mount counts its own changes.
     pub(super) fn sync_names(&self) -> Result<()> {
-        match self.dir.get() {
-            Some(dir) => dir
-                .sync_all()
-                .map_err(|error| StoreError::storage(Errno::IO, format!("{}: {error}", self.path.display()))),
-            None => Ok(()),
-        }
+        let Some(dir) = self.dir.get() else {
+            return Ok(());
+        };
+        let failed = |error| StoreError::storage(Errno::IO, format!("{}: {error}", self.path.display()));
+        dir.sync_all().map_err(failed)?;
+        Counters::add(&self.counters.tail_name_syncs);
+        Ok(())
     }
 
     /// Removes the leftovers of a crash: tails of removed files, or of files that end before the tail, and space

@@ -28,6 +28,8 @@ pub const LONGEST_SYNC_US: u64 = 60_000;
 pub struct Hits {
     /// Their line in the run directory.
     pub line: CrashPoints,
+    /// Whether some records are long ones.
+    pub has_long: bool,
     /// Unknown files next to the records at the first broken promise.
     pub beside: Option<String>,
     recoveries: Recoveries,
@@ -82,7 +84,7 @@ impl Hits {
             audit: Audit::default(),
             ..CrashPoints::not_run(&bed.outcome.backend, loss, Status::Ran, "")
         };
-        Self { line, beside: None, recoveries: Recoveries::default() }
+        Self { line, has_long: false, beside: None, recoveries: Recoveries::default() }
     }
 
     /// Kills the daemon of an open test bed at a seeded moment of its work, remounts and audits every
@@ -92,6 +94,7 @@ impl Hits {
         let has_bucket = bed.backend.promises().machine_loss.is_some();
         let mut changes = bed.changes(STREAM);
         changes.log = dice.random_range(0..2) == 0;
+        changes.long = self.has_long;
         changes.sync = match dice.random_range(0..8) {
             0 | 1 => SyncClass::Fsync,
             2 if has_bucket => SyncClass::Sync,

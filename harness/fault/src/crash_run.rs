@@ -13,7 +13,7 @@ use super::agent::Job;
 use super::bed::{Injected, ScenarioError, TestBed, infra};
 use super::check::locate;
 use super::crash_points::{Hits, LONGEST_SYNC_US, LONGEST_US, Next, count};
-use super::power_loss::{OpenStore, PowerCuts};
+use super::power_loss::{OpenStore, PowerCuts, store_of};
 use super::record::{LOG_LINES, STRANGERS};
 
 /// Number of kills between two machine losses.
@@ -53,6 +53,7 @@ pub type CrashPointProgress<'a> = &'a mut dyn FnMut(u64);
 pub fn kills(bed: &mut TestBed, goal: Goal, progress: CrashPointProgress<'_>) -> Injected<Vec<CrashPoints>> {
     let began = Instant::now();
     let mut hits = Hits::new(bed, KILLED_DAEMON);
+    hits.has_long = store_of(&bed.outcome.backend).is_some();
     let mut machines = Hits::new(bed, MACHINE_LOSS);
     let ended = all_kills(bed, goal, &mut hits, &mut machines, progress);
     let (status, reason) = match ended {
@@ -65,7 +66,7 @@ pub fn kills(bed: &mut TestBed, goal: Goal, progress: CrashPointProgress<'_>) ->
     hits.line.audit.examples.extend(hits.beside.take());
     hits.line.recovery_ms = hits.recovery_ms();
     hits.line.how = format!(
-        "kill -9 of the daemon, over a real mount, after a delay of 0 to {} ms (0 to {} ms where ctxbench s3 sync is called) that the seed decides, into a stream of changes; which state that hits depends on scheduling. What the kernel's page cache holds survives a kill -9. All records are looked at after each",
+        "kill -9 of the daemon, over a real mount, after a delay of 0 to {} ms (0 to {} ms where ctxbench s3 sync is called) that the seed decides, into a stream of changes (of a sqlite store, a sixth of them past the first 256 KiB of a file); which state that hits depends on scheduling. What the kernel's page cache holds survives a kill -9. All records are looked at after each",
         LONGEST_US / 1000,
         LONGEST_SYNC_US / 1000
     );
@@ -200,7 +201,7 @@ pub fn power_cuts(
         progress(cuts.losses.points);
     }
     Ok(CrashPoints {
-        how: "SIMULATED, without FUSE: by the seed, each page or sector of database and log is as at the last sync of that file or as at the cut; no tails. One point in a hundred calls no fsync, and waits for the sync within five seconds. What was in the page cache when the call returned counts as synced if the store has counted a sync of that log: that the disk was told is not seen".to_owned(),
+        how: "SIMULATED, without FUSE: by the seed, each page or sector of the logs and of the content past 256 KiB is as at the last sync of that file or as at the cut, and the names of these tails as at any moment since the last sync of their directory. One point in a hundred calls no fsync, and waits for the sync within five seconds. What was in the page cache when the call returned counts as synced if the store has counted a sync of that log: that the disk was told is not seen".to_owned(),
         reason,
         seed: bed.seed,
         backend: bed.outcome.backend.clone(),

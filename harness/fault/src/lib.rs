@@ -13,6 +13,7 @@ mod disk;
 mod estimate;
 mod history;
 mod injections;
+mod power_disk;
 mod power_loss;
 mod processes;
 pub mod record;

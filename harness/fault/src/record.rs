@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
+use sqlite::HEAD;
 
 /// Name of the records' directory in a workspace.
 pub const DIR: &str = "records";
@@ -21,6 +22,14 @@ pub const STRANGERS: u64 = 1 << 50;
 
 /// Bytes of a line of the log.
 const LINE: usize = 44;
+
+/// Where the content of a long record begins: what a file has from there on, a `sqlite` store keeps outside its database.
+pub const LONG_AT: u64 = HEAD;
+
+/// The bytes of a version of a long record, at most 128 KiB: one request.
+pub fn long_bytes(version: u64) -> usize {
+    200 + (version * 7919 % 90_000) as usize
+}
 
 /// The state of a record, as it was read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +71,14 @@ pub fn content(seed: u64, number: u64, version: u64, bytes: usize) -> Vec<u8> {
     text += &digest;
     text.push('\n');
     text.into_bytes()
+}
+
+/// As [`identify`], of a record that may be a long one: a hole, and then its content.
+pub fn identify_any(seed: u64, expected: u64, bytes: &[u8]) -> State {
+    match bytes.split_at_checked(LONG_AT as usize) {
+        Some((hole, content)) if hole.iter().all(|byte| *byte == 0) => identify(seed, expected, content),
+        _ => identify(seed, expected, bytes),
+    }
 }
 
 /// Identifies the state of record `expected` from the bytes of its file.
@@ -161,6 +178,19 @@ mod tests {
         assert_eq!(identify(7, 3, b""), State::Empty);
         assert_eq!(number(&name(12)), Some(12));
         assert_eq!(number(".new-12"), None);
+    }
+
+    #[test]
+    fn a_long_record_is_read_after_its_hole() {
+        let whole = content(7, 3, 41, long_bytes(41));
+        let hole = vec![0; LONG_AT as usize];
+        assert_eq!(identify_any(7, 3, &[&hole[..], &whole].concat()), State::Whole(41));
+        assert_eq!(identify_any(7, 3, &whole), State::Whole(41));
+        assert_eq!(identify_any(7, 3, &hole), State::Empty);
+        let mut filled = [&hole[..], &whole].concat();
+        filled[9] = 1;
+        assert!(matches!(identify_any(7, 3, &filled), State::Damaged(_)));
+        assert!((0..90_000).all(|version| long_bytes(version) <= 128 << 10));
     }
 
     #[test]

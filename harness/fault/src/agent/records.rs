@@ -19,7 +19,8 @@ use workloads::fault::SyncClass;
 
 use super::super::history::{RecordChange, acknowledge_lines, begin_line};
 use super::super::record::{
-    DIR, LOG, LOG_LINES, STRANGERS, State, content, identify, log_line, log_states, name, number,
+    DIR, LOG, LOG_LINES, LONG_AT, STRANGERS, State, content, identify_any, log_line, log_states, long_bytes, name,
+    number,
 };
 use super::remote::names;
 use super::{Caller, unlink};
@@ -49,6 +50,8 @@ pub struct Changes {
     pub sync: SyncClass,
     /// Whether each change also appends a line to the log.
     pub log: bool,
+    /// Whether every sixth record is a long one.
+    pub long: bool,
 }
 
 /// A record that was written and whose file is still open.
@@ -61,7 +64,8 @@ pub struct Held {
 
 /// How a record is changed.
 enum How {
-    /// In place, by one write of the record's full length.
+    /// In place, by one write of the record's full length. A long record is truncated before: no store overwrites it as a
+    /// whole.
     Overwrite,
     /// By a new file that is renamed over the record.
     Replace,
@@ -175,6 +179,9 @@ impl Writer<'_> {
             How::Replace => RecordChange::Replace,
             How::Overwrite => RecordChange::Put,
         };
+        if matches!(how, How::Overwrite) && self.is_long(number) {
+            self.note(&begin_line(number, version, RecordChange::Remove))?;
+        }
         self.note(&begin_line(number, version, change))?;
         match how {
             How::Remove => {
@@ -186,9 +193,9 @@ impl Writer<'_> {
             }
             How::Replace => {
                 let new = self.dir.join(format!("{NEW}{number}"));
-                let mut file = self.caller.call("create", || File::create(&new))?;
-                let bytes = content(job.seed, number, version, job.bytes);
-                self.caller.call("write", || file.write_all(&bytes))?;
+                let file = self.caller.call("create", || File::create(&new))?;
+                let (at, bytes) = self.content(number, version);
+                self.caller.call("write", || file.write_all_at(&bytes, at))?;
                 self.finish(file)?;
                 self.caller.call("rename", || fs::rename(&new, &path))?;
             }
@@ -201,14 +208,26 @@ impl Writer<'_> {
         Ok(number)
     }
 
+    fn is_long(&self, number: u64) -> bool {
+        self.job.long && number.is_multiple_of(6)
+    }
+
+    /// The content of a version of a record, and where it lies in its file.
+    fn content(&self, number: u64, version: u64) -> (u64, Vec<u8>) {
+        match self.is_long(number) {
+            true => (LONG_AT, content(self.job.seed, number, version, long_bytes(version))),
+            false => (0, content(self.job.seed, number, version, self.job.bytes)),
+        }
+    }
+
     /// Writes a record in place, and keeps its file open.
     fn overwrite(&mut self, number: u64, version: u64) -> Result<File, Stopped> {
         let path = self.dir.join(name(number));
-        let bytes = content(self.job.seed, number, version, self.job.bytes);
+        let (at, bytes) = self.content(number, version);
         let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false);
+        options.write(true).create(true).truncate(self.is_long(number));
         let file = self.caller.call("open", || options.open(&path))?;
-        self.caller.call("write", || file.write_all_at(&bytes, 0))?;
+        self.caller.call("write", || file.write_all_at(&bytes, at))?;
         self.acknowledge(number, version, Acknowledgement::Write)?;
         Ok(file)
     }
@@ -306,7 +325,7 @@ fn strange(dir: &Path, name: &str, seed: u64) -> String {
     let record = name.split('.').next().and_then(number);
     let held = record.and_then(|number| {
         let bytes = fs::read(dir.join(name)).ok()?;
-        Some(identify(seed, number, &bytes))
+        Some(identify_any(seed, number, &bytes))
     });
     match held {
         Some(State::Whole(version)) => format!("{name} (version {version})"),
@@ -337,7 +356,7 @@ pub(super) fn read(root: &Path, seed: u64, caller: &mut Caller) -> BTreeMap<u64,
             continue;
         };
         let state = match caller.call("read", || fs::read(dir.join(&name))) {
-            Ok(bytes) => identify(seed, number, &bytes),
+            Ok(bytes) => identify_any(seed, number, &bytes),
             Err(error) => State::Unreadable(format!("listed, but: {error}")),
         };
         found.insert(number, state);

@@ -37,6 +37,7 @@ impl TestBed {
             bytes: work.bytes,
             sync: work.sync,
             log: work.log,
+            long: false,
         }
     }
 
