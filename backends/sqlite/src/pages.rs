@@ -793,22 +793,77 @@ mod file {
     ///
     /// # Safety
     /// The memory is mapped, from `start` back to the beginning of its page, and may be written.
-    unsafe fn allocate(start: *mut c_void, bytes: usize) -> c_int {
+    pub(super) unsafe fn allocate(start: *mut c_void, bytes: usize, populate: Populate) -> c_int {
         let before = start.addr() % rustix::param::page_size();
-        // SAFETY: the advice changes no byte of the memory, which is mapped.
-        let advised = unsafe { libc::madvise(start.byte_sub(before), bytes + before, libc::MADV_POPULATE_WRITE) };
-        let error = std::io::Error::last_os_error();
-        match Errno::from_io_error(&error) {
-            _ if advised == 0 => ffi::SQLITE_OK,
+        // SAFETY: the memory is mapped, and may be written.
+        let mut allocated = unsafe { populate(start.byte_sub(before), bytes + before) };
+        if let Err(Errno::INVAL | Errno::NOSYS) = allocated {
+            // SAFETY: as above.
+            allocated = unsafe { populate_pages(start.byte_sub(before), bytes + before) };
+        }
+        match allocated {
+            Ok(()) => ffi::SQLITE_OK,
             // A store would raise `SIGBUS`.
-            Some(Errno::FAULT) => ffi::SQLITE_FULL,
-            // Linux before 5.14 does not know the advice.
-            Some(Errno::INVAL | Errno::NOSYS) => ffi::SQLITE_OK,
-            _ => {
+            Err(Errno::FAULT) => ffi::SQLITE_FULL,
+            Err(error @ (Errno::INVAL | Errno::NOSYS)) => {
+                tracing::warn!(
+                    %error,
+                    "this kernel cannot allocate SQLite's shared memory: if the disk is full and its blocks are smaller than 4 KiB, SIGBUS ends this process"
+                );
+                ffi::SQLITE_OK
+            }
+            Err(error) => {
                 tracing::error!(%error, "allocating SQLite's shared memory");
                 ffi::SQLITE_IOERR_SHMMAP
             }
         }
+    }
+
+    /// Makes the kernel allocate what lies behind mapped memory; the memory keeps its bytes.
+    pub(super) type Populate = unsafe fn(*mut c_void, usize) -> Result<(), Errno>;
+
+    fn answer(returned: i64) -> Result<(), Errno> {
+        match returned {
+            0.. => Ok(()),
+            _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)),
+        }
+    }
+
+    /// By one call, which Linux before 5.14 refuses with `EINVAL`.
+    ///
+    /// # Safety
+    /// The memory is mapped from `start`, the beginning of a page, and may be written.
+    pub(super) unsafe fn populate(start: *mut c_void, bytes: usize) -> Result<(), Errno> {
+        // SAFETY: the advice changes no byte of the memory, which is mapped.
+        answer(unsafe { libc::madvise(start, bytes, libc::MADV_POPULATE_WRITE) }.into())
+    }
+
+    /// Page by page, on any Linux: the kernel adds 0 to a word of each, atomically, and says `EFAULT` where a store would raise
+    /// `SIGBUS`. Another thread or process may change the word at the same time.
+    ///
+    /// # Safety
+    /// As for [`populate`].
+    pub(super) unsafe fn populate_pages(start: *mut c_void, bytes: usize) -> Result<(), Errno> {
+        /// `FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_EQ, 0)`: add 0; the comparison only matters if a thread waits for the word.
+        const ADD_NOTHING: u32 = libc::FUTEX_OP_ADD.cast_unsigned() << 28;
+        let other: u32 = 0;
+        let none: libc::c_long = 0;
+        for offset in (0..bytes).step_by(rustix::param::page_size()) {
+            // SAFETY: both words are mapped, and aligned, since `start` is. No thread waits for either, so none is woken.
+            let returned = unsafe {
+                libc::syscall(
+                    libc::SYS_futex,
+                    &raw const other,
+                    libc::c_long::from(libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG),
+                    none,
+                    none,
+                    start.byte_add(offset),
+                    libc::c_long::from(ADD_NOTHING),
+                )
+            };
+            answer(returned)?;
+        }
+        Ok(())
     }
 
     unsafe extern "C" fn map_memory(
@@ -826,7 +881,7 @@ mod file {
                 return ffi::SQLITE_IOERR;
             };
             let result = match map(theirs, page, bytes, extend, out) {
-                ffi::SQLITE_OK if !(*out).is_null() => allocate(*out, bytes as usize),
+                ffi::SQLITE_OK if !(*out).is_null() => allocate(*out, bytes as usize, populate),
                 result => result,
             };
             if result != ffi::SQLITE_OK && result != ffi::SQLITE_READONLY {
@@ -906,6 +961,7 @@ fn frame_checksum(before: [u32; 2], bytes: &[u8], is_big: bool) -> [u32; 2] {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::os::unix::fs::MetadataExt;
 
     use super::*;
 
@@ -934,6 +990,57 @@ mod tests {
             let with = |path: &Path| crate::files::beside(path, suffix);
             std::fs::copy(with(path), with(to)).unwrap();
         }
+    }
+
+    /// As Linux before 5.14 answers.
+    #[expect(unsafe_code, reason = "it stands for a call that is")]
+    unsafe fn unknown_advice(_: *mut c_void, _: usize) -> Result<(), Errno> {
+        Err(Errno::INVAL)
+    }
+
+    /// What allocating `length` bytes of a mapped file, from `at` on, answers.
+    #[expect(unsafe_code, reason = "it maps a file")]
+    fn allocated(file: &File, mapped: usize, at: usize, length: usize, populate: file::Populate) -> c_int {
+        let map = memmap2::MmapOptions::new().len(mapped).map_raw(file).unwrap();
+        // SAFETY: the range is mapped, and may be written.
+        unsafe { file::allocate(map.as_mut_ptr().byte_add(at).cast(), length, populate) }
+    }
+
+    #[test]
+    fn mapped_memory_is_allocated_without_a_change_of_its_bytes_on_kernels_without_the_advice_too() {
+        for populate in [file::populate as file::Populate, unknown_advice] {
+            let file = tempfile::tempfile_in("/var/tmp").unwrap();
+            file.set_len(16 * PAGE as u64).unwrap();
+            file.write_all_at(b"kept", 5 * PAGE as u64).unwrap();
+            assert!(file.metadata().unwrap().blocks() < 16 * 8);
+            assert_eq!(allocated(&file, 16 * PAGE, 100, 16 * PAGE - 100, populate), ffi::SQLITE_OK);
+            assert!(file.metadata().unwrap().blocks() >= 16 * 8);
+            let mut bytes = vec![0; 16 * PAGE];
+            file.read_exact_at(&mut bytes, 0).unwrap();
+            assert_eq!(bytes.iter().filter(|byte| **byte != 0).count(), 4);
+            assert_eq!(&bytes[5 * PAGE..5 * PAGE + 4], b"kept");
+            // Nothing can be behind the pages past the end of a file: a store would raise `SIGBUS`.
+            assert_eq!(allocated(&file, 20 * PAGE, 14 * PAGE, 4 * PAGE, populate), ffi::SQLITE_FULL);
+        }
+    }
+
+    #[test]
+    fn a_full_disk_refuses_mapped_memory_on_kernels_without_the_advice_too() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let mut mount = std::process::Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=64k", "none"]).arg(dir.path());
+        if !mount.output().is_ok_and(|mounted| mounted.status.success()) {
+            eprintln!("SKIPPED: this needs root");
+            return;
+        }
+        let answers = [file::populate as file::Populate, unknown_advice].map(|populate| {
+            let file = tempfile::tempfile_in(dir.path()).unwrap();
+            file.set_len(128 << 10).unwrap();
+            [4 << 10, 128 << 10].map(|length| allocated(&file, 128 << 10, 0, length, populate))
+        });
+        let unmounted = std::process::Command::new("umount").arg(dir.path()).status();
+        assert!(unmounted.unwrap().success());
+        assert_eq!(answers, [[ffi::SQLITE_OK, ffi::SQLITE_FULL]; 2]);
     }
 
     #[test]
