@@ -96,7 +96,9 @@ impl DirectoryTree {
     /// leaves the old content, or no file where there was none.
     ///
     /// # Errors
-    /// [`Errno`] of the failed call; [`Errno::XDEV`] if the path leaves the tree.
+    /// [`Errno`] of the failed call; [`Errno::XDEV`] if the path leaves the tree; [`Errno::EXIST`] if it is a symbolic link to a
+    /// file that does not exist, as the file-system server of the Model Context Protocol refuses it. A new file is created at
+    /// no path but the one that the caller names.
     pub fn write(&self, path: &str, content: &[u8], new: bool) -> Result<(), Errno> {
         self.make_parents(path)?;
         let _lock = self.lock_of(path).write();
@@ -105,7 +107,14 @@ impl DirectoryTree {
             found => Some(found?),
         };
         match old {
-            None => self.create(path, content),
+            None => match self.create(path, content) {
+                // Another process has made it just now, or it is a link that leads nowhere.
+                Err(Errno::EXIST) if !new => match self.beneath(path, OFlags::PATH) {
+                    Ok(made) => self.replace(&made, content),
+                    Err(_) => Err(Errno::EXIST),
+                },
+                created => created,
+            },
             Some(_) if new => Err(Errno::EXIST),
             Some(old) => self.replace(&old, content),
         }
@@ -310,6 +319,10 @@ pub fn reason(error: Errno) -> String {
     match error {
         Errno::XDEV => "the path leaves the workspace; use a path relative to it".to_owned(),
         Errno::NOENT => "there is no such file; ls_files shows the existing ones".to_owned(),
+        Errno::EXIST => {
+            "it is a symbolic link to a file that does not exist; write to the path that it names, or to another one"
+                .to_owned()
+        }
         other => std::io::Error::from(other).to_string(),
     }
 }
@@ -414,6 +427,30 @@ mod tests {
             std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
         assert_eq!(names, ["a.md", "link"]);
+    }
+
+    #[test]
+    fn a_write_through_a_link_that_leads_nowhere_is_refused_and_creates_nothing() {
+        let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let tree = DirectoryTree::open(dir.path()).unwrap();
+        let out = outside.path().join("new.md");
+        let up = format!("../{}/new.md", outside.path().file_name().unwrap().display());
+        let targets = ["missing.md", "loop-b", out.to_str().unwrap(), &up];
+        for (link, target) in ["within", "loop-a", "out", "up"].into_iter().zip(targets) {
+            std::os::unix::fs::symlink(target, dir.path().join(link)).unwrap();
+        }
+        std::os::unix::fs::symlink("loop-a", dir.path().join("loop-b")).unwrap();
+        let refused = ["within", "loop-a", "out", "up"].map(|link| tree.write(link, b"new", false).unwrap_err());
+        assert_eq!(refused, [Errno::EXIST, Errno::LOOP, Errno::XDEV, Errno::XDEV]);
+        let said = written("within", Err(refused[0]), String::new()).unwrap_err();
+        assert!(said.contains("symbolic link to a file that does not exist"), "{said}");
+        assert!(std::fs::read_dir(outside.path()).unwrap().next().is_none());
+        assert_eq!(tree.list(".", 9).unwrap(), (Vec::new(), false));
+        // Once its target is there, the link is followed, and stays.
+        tree.write("missing.md", b"old", false).unwrap();
+        tree.write("within", b"new", false).unwrap();
+        assert_eq!(tree.read("missing.md").unwrap(), b"new");
+        assert!(dir.path().join("within").is_symlink());
     }
 
     #[test]
