@@ -21,7 +21,8 @@ use workloads::script::{CallKind, FileOp, Script};
 use crate::clock::Clock;
 use crate::interrupt::Interrupt;
 use crate::pass::{
-    self, Counting, Expectations, ExpectationsCache, Pass, Passed, Steps, TaskContext, Workspaces, start_model,
+    self, Counting, Expectations, ExpectationsCache, Pass, Passed, Steps, TaskContext, Workspaces, missing_programs,
+    start_model,
 };
 use crate::quiet::Gauge;
 use crate::supervise::Watchdog;
@@ -430,6 +431,7 @@ impl CellTask {
                 tasks,
                 shown: arm.arm.backend.source(&arm.config.dir),
                 dir: &arm.config.dir,
+                has_programs: missing_programs().is_none(),
             }),
             counting: match (is_hot, is_warm_up) {
                 // The agent does not make the requests for copies and polls between tasks.

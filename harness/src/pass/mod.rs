@@ -39,7 +39,7 @@ use replay::in_process::perform_in_process;
 use replay::tools::{ask, narrowed, observe};
 use replay::workers::Workers;
 use replay::{Observed, OpenFileTable, PreparedOp, ResultBuffer, perform, prepare, verify};
-pub use tasks::{TaskContext, unsupported as unsupported_in_tasks};
+pub use tasks::{TaskContext, missing_programs, unsupported as unsupported_in_tasks};
 pub use workspaces::Workspaces;
 
 /// Pause between reads while one host waits for another host's write.

@@ -1,5 +1,7 @@
 //! The shell commands of the scripts: the text that an agent types, and what it means. The harness performs them.
 
+use std::collections::BTreeSet;
+
 /// The parts of a match that a `grep` prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shows {
@@ -23,6 +25,25 @@ pub enum TaskProgram {
 impl TaskProgram {
     /// All of them.
     pub const ALL: [Self; 2] = [Self::Health, Self::AllLogs];
+
+    /// The programs that they and the filters of their output run, each with its Debian package.
+    pub const NEEDS: [(&str, &str); 6] = [
+        ("awk", "mawk"),
+        ("dirname", "coreutils"),
+        ("grep", "grep"),
+        ("sh", "dash"),
+        ("sort", "coreutils"),
+        ("tail", "coreutils"),
+    ];
+
+    /// The programs of [`TaskProgram::NEEDS`] that are not there, and how to install them; `None` if all are.
+    pub fn missing(is_there: impl Fn(&str) -> bool) -> Option<String> {
+        let missing = Self::NEEDS.into_iter().filter(|(program, _)| !is_there(program));
+        let (programs, packages): (Vec<_>, BTreeSet<_>) = missing.unzip();
+        let packages: Vec<_> = packages.into_iter().collect();
+        (!programs.is_empty())
+            .then(|| format!("not installed: {} (`apt-get install {}`)", programs.join(", "), packages.join(" ")))
+    }
 
     /// Its file below the workspace.
     pub fn path(self) -> &'static str {

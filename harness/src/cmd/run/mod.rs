@@ -33,6 +33,7 @@ use crate::interrupt::{Interrupt, end_process_at_signals};
 use crate::lab::Machine;
 use crate::model_files;
 use crate::model_options::ModelOptions;
+use crate::pass::missing_programs;
 use crate::plan::LiveArm;
 use crate::probe::Prober;
 use crate::progress::Progress;
@@ -379,6 +380,11 @@ impl Options {
         let idle = |workload: &&Arc<Workload>| workload.is_recorded && workload.script.timed_calls().is_empty();
         for workload in workloads.iter().filter(idle) {
             eprintln!("warning: {}: nothing to replay: none of its calls is a file operation", workload.name);
+        }
+        let asks_programs =
+            |workload: &Arc<Workload>| workload.script.tasks.as_ref().is_some_and(|tasks| !tasks.needs_mail());
+        if let Some(missing) = missing_programs().filter(|_| workloads.iter().any(asks_programs)) {
+            eprintln!("warning: {missing}: the tokens of programs beside plain files are not counted");
         }
         let mut probers = probers(&plan, &arms, beside.path(), interrupt)?;
         let crashed = before.as_ref().map(|run| run.crash_points.clone());

@@ -9,6 +9,7 @@ mod source;
 use std::path::PathBuf;
 
 use arms::source::Source;
+use workloads::tasks::command::TaskProgram;
 use workloads::tasks::scripts::{Form, definitions, perform, sees};
 use workloads::tasks::{LEAD_S, TaskQuestion, Tasks, World};
 
@@ -33,6 +34,13 @@ pub struct TaskContext<'a> {
     pub shown: Option<Source>,
     /// The directory of the workspace's own files.
     pub dir: &'a Path,
+    /// Whether this machine has what the programs beside plain files need.
+    pub has_programs: bool,
+}
+
+/// The programs that a team's programs beside plain files need, and that this machine does not have; `None` if it has all.
+pub fn missing_programs() -> Option<String> {
+    TaskProgram::missing(|name| inputs::find_program(name, "").is_some())
 }
 
 /// Why a backend cannot take part in tasks, or in other workloads; `None` if it can.
@@ -69,7 +77,9 @@ struct TaskPass<'a> {
     /// When changes were committed that no copy has yet.
     uncopied_s: Vec<u64>,
     counts: Counts,
-    /// The counts of programs that a team keeps beside plain files; `None` for a backend or a workload without them.
+    /// Whether programs beside plain files are asked, too.
+    has_programs: bool,
+    /// The counts of programs that a team keeps beside plain files; `None` where none was asked.
     of_programs: Option<Counts>,
     tasks: &'a Tasks,
 }
@@ -258,6 +268,7 @@ impl<'a> TaskPass<'a> {
             next_copy_s: context.tasks.copies_every_s,
             uncopied_s: Vec::new(),
             counts: Counts::default(),
+            has_programs: context.has_programs && form == Form::Copy && !context.tasks.needs_mail(),
             of_programs: None,
             tasks: context.tasks,
         })
@@ -277,7 +288,7 @@ impl<'a> TaskPass<'a> {
         question: &TaskQuestion,
         console: &mut TaskConsole<'_, C>,
     ) -> (Outcome, String) {
-        if self.form != Form::Copy || self.tasks.needs_mail() {
+        if !self.has_programs {
             return (Outcome::Ok, String::new());
         }
         let answer = perform(&question.asks, Form::Programs, console);

@@ -19,6 +19,11 @@ fn tasks(workload: &str) -> Tasks {
 
 /// Two passes over one workspace, so that the second one begins with what the first one left. The second one is returned.
 fn passed(backend: Box<dyn Backend>, tasks: Tasks) -> Passed {
+    passed_on(backend, tasks, true)
+}
+
+/// The same on a machine that has what the programs beside plain files need, or has not.
+fn passed_on(backend: Box<dyn Backend>, tasks: Tasks, has_programs: bool) -> Passed {
     let dir = tempfile::tempdir().unwrap();
     let config = workspace_config(dir.path());
     let result = supervise(&Interrupt::never(), move |watchdog| {
@@ -37,6 +42,7 @@ fn passed(backend: Box<dyn Backend>, tasks: Tasks) -> Passed {
                     tasks: script.tasks.as_ref().unwrap(),
                     shown: backend.source(&config.dir),
                     dir: &config.dir,
+                    has_programs,
                 }),
                 backend: &described,
                 has_bucket: false,
@@ -122,6 +128,18 @@ fn programs_beside_plain_files_answer_each_question_of_a_controller_and_are_coun
         let passed = passed(named(arm), tasks(workload));
         assert!(!passed.sample.scores.contains_key(PROGRAMS), "{workload} on {arm}");
     }
+}
+
+#[test]
+fn a_machine_without_awk_measures_plain_files_and_leaves_out_the_programs_beside_them() {
+    let passed = passed_on(named("direct"), tasks("agent/inbox-triage"), false);
+    assert_eq!(passed.worst_outcome, None);
+    assert!(score(&passed, "calls").0 > 0);
+    assert!(!passed.sample.scores.contains_key(PROGRAMS));
+    let missing = TaskProgram::missing(|name| !["awk", "sort", "tail"].contains(&name));
+    let said = "not installed: awk, sort, tail (`apt-get install coreutils mawk`)";
+    assert_eq!(missing.as_deref(), Some(said));
+    assert_eq!(TaskProgram::missing(|_| true), None);
 }
 
 #[test]
