@@ -1,5 +1,7 @@
 //! The constructor of HTTP clients.
 
+use std::ffi::OsStr;
+
 use reqwest::header::LOCATION;
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Response};
@@ -72,7 +74,12 @@ const PLAIN_HTTP: &str = "CTXBENCH_PLAIN_HTTP";
 /// # Errors
 /// What to do instead.
 pub fn refuse_plain_key(url: &reqwest::Url, key: &str) -> Result<(), String> {
-    let is_permitted = std::env::var_os(PLAIN_HTTP).is_some_and(|value| value == "1");
+    check_plain_key(url, key, std::env::var_os(PLAIN_HTTP).as_deref())
+}
+
+/// As [`refuse_plain_key`], where [`PLAIN_HTTP`] has the value `permission`.
+pub(super) fn check_plain_key(url: &reqwest::Url, key: &str, permission: Option<&OsStr>) -> Result<(), String> {
+    let is_permitted = permission.is_some_and(|value| value == "1");
     match plain_host(url).filter(|_| !is_permitted) {
         None => Ok(()),
         Some(host) => {

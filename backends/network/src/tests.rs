@@ -1,10 +1,12 @@
 //! The client against a server that sends too much, too slowly, or elsewhere.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::client::check_plain_key;
 
 /// Serves every connection with `answer`, after its request was read; the address.
 fn serve(answer: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> String {
@@ -123,7 +125,11 @@ fn a_loopback_host_is_known_by_its_address_or_name() {
 
 #[test]
 fn a_key_for_another_host_over_plain_http_is_refused() {
-    let refused = |url: &str| refuse_plain_key(&reqwest::Url::parse(url).unwrap(), "CTXBENCH_VIEW_TOKEN");
+    let checked = |url: &str, permission: Option<&str>| {
+        let url = reqwest::Url::parse(url).unwrap();
+        check_plain_key(&url, "CTXBENCH_VIEW_TOKEN", permission.map(OsStr::new))
+    };
+    let refused = |url: &str| checked(url, None);
     for url in ["https://example.org/", "http://127.0.0.1:80/v1", "http://[::1]/", "http://localhost:11434/v1"] {
         assert_eq!(refused(url), Ok(()), "{url}");
     }
@@ -131,5 +137,9 @@ fn a_key_for_another_host_over_plain_http_is_refused() {
         let reason = refused(url).unwrap_err();
         let says = ["CTXBENCH_VIEW_TOKEN", "in plain text", "use https", "CTXBENCH_PLAIN_HTTP=1"];
         assert!(says.iter().all(|words| reason.contains(words)), "{reason}");
+        for permission in ["0", "", "yes"] {
+            assert!(checked(url, Some(permission)).is_err(), "{permission:?}");
+        }
+        assert_eq!(checked(url, Some("1")), Ok(()));
     }
 }
