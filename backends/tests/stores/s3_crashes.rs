@@ -154,7 +154,6 @@ fn a_commit_whose_answer_was_lost_is_neither_repeated_nor_a_conflict() {
             memory.proxy().clear();
             a = memory.mount("a");
         }
-        memory.proxy().clear();
         if is_changed {
             after(&a);
         }
@@ -163,6 +162,8 @@ fn a_commit_whose_answer_was_lost_is_neither_repeated_nor_a_conflict() {
             append(&b, find(&b, "log"), b"of another\n");
             b.upload().unwrap();
         }
+        // Not before: after a failure, a host tries again by itself, and would commit before the other one.
+        memory.proxy().clear();
         a.upload().unwrap();
         a.pull().unwrap();
         is_settled(&a);
