@@ -287,6 +287,6 @@ mod tests {
             assert_eq!(names(&[named]).unwrap(), ["OpenCode session s1"]);
         }
         fs::create_dir(at("empty")).unwrap();
-        assert!(names(&["empty"]).unwrap_err().to_string().contains("has no file"));
+        assert!(names(&["empty"]).unwrap_err().to_string().contains("no file in it"));
     }
 }

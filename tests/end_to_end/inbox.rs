@@ -80,7 +80,7 @@ fn every_arm_answers_the_tasks_and_the_inbox_policy_is_decided() {
     let row = row.unwrap_or_else(|| panic!("no row of the log in {decided}"));
     assert!(row.contains("×"), "{row}");
     let page = text_of(&out, "report.html");
-    has(&page, &["Scripted: no model chose the steps"]);
+    has(&page, &["Scripted tasks, in which no model chose the steps"]);
 }
 
 #[test]
