@@ -1,5 +1,5 @@
 //! Reads recordings record by record: JSON lines, some of which may be damaged, or one document. Only one line is in
-//! memory at a time. It repairs a byte order mark, glued records, half of a surrogate pair, and what [`super::repair`] names.
+//! memory at a time. It repairs a byte order mark, glued records, half of a surrogate pair, and what `repair` names.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, Read};
