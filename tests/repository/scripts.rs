@@ -148,3 +148,16 @@ fn evidence_is_made_once_and_an_interrupted_part_is_removed() {
     assert!(!part.exists() && dir.join("default/.complete").exists());
     assert!(kill_process(group, Signal::INT).is_err(), "it is left behind");
 }
+
+#[test]
+fn the_site_has_every_document() {
+    let script = fs::read_to_string(top().join("scripts/site")).unwrap();
+    let lists = script.lines().filter(|line| line.trim_start().starts_with("for page in "));
+    let listed: Vec<&str> = lists.flat_map(|line| line.split([' ', ';'])).collect();
+    for entry in fs::read_dir(top().join("docs")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if let Some(page) = name.strip_suffix(".md") {
+            assert!(listed.contains(&page), "scripts/site does not list docs/{name}");
+        }
+    }
+}
