@@ -117,10 +117,10 @@ fn a_run_finds_every_line_of_two_writers() {
     has(&plan, &["direct keeps its files on one machine"]);
     let [both, copies] = ["on_both", "only_in_copies"].map(|what| settled("s3-embedded", what));
     assert_eq!(both + copies, 16, "no line is lost");
-    // A host that rewrites content from before the other host's commit does not append: both versions stay.
+    // A host that rewrites content from before the other host's commit does not append: both versions stay. How often
+    // that happens is a matter of time. A copy may repeat lines that the shared file has, too.
     let conflicts = settled("s3-embedded", "conflict_copies");
-    assert!(conflicts <= copies, "{conflicts} copies for {copies} lines");
-    assert!(both > copies, "{both} and {copies}");
+    assert!(copies == 0 || conflicts > 0, "{copies} lines in {conflicts} copies");
 
     let report = text_of(&out, "report.md");
     let mut rows = report.lines();
