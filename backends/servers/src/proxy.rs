@@ -174,13 +174,11 @@ mod tests {
         begun.elapsed()
     }
 
-    /// The median duration of `times` exchanges on one connection.
-    fn typical(to: SocketAddr, length: usize, times: usize) -> Duration {
+    /// The shortest duration of `times` exchanges on one connection, which no other process lengthens.
+    fn least(to: SocketAddr, length: usize, times: usize) -> Duration {
         let (mut stream, mut answer) = (connect(to), vec![0; length]);
         exchange(&mut stream, &mut answer);
-        let mut took: Vec<Duration> = (0..times).map(|_| exchange(&mut stream, &mut answer)).collect();
-        took.sort();
-        took[times / 2]
+        (0..times).map(|_| exchange(&mut stream, &mut answer)).min().unwrap()
     }
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -188,11 +186,11 @@ mod tests {
     #[test]
     fn an_exchange_takes_one_round_trip_longer() {
         let server = answering(1);
-        let direct = typical(server, 1, 501);
+        let direct = least(server, 1, 501);
         println!("direct: {direct:?}");
         for (rtt, times) in [(0, 501), (1, 301), (5, 101), (20, 31)] {
             let proxy = Proxy::start(0, server, MS(rtt)).unwrap();
-            let added = typical(proxy.address(), 1, times).saturating_sub(direct);
+            let added = least(proxy.address(), 1, times).saturating_sub(direct);
             println!("RTT {rtt} ms: {added:?} added");
             assert!(added >= MS(rtt), "{rtt}: {added:?}");
             assert!(added < MS(rtt + 5), "{rtt}: {added:?}");
@@ -203,9 +201,9 @@ mod tests {
     fn a_long_answer_takes_one_round_trip_longer_not_one_per_chunk() {
         let length = 1 << 20;
         let server = answering(length);
-        let direct = typical(server, length, 21);
+        let direct = least(server, length, 21);
         let proxy = Proxy::start(0, server, MS(20)).unwrap();
-        let added = typical(proxy.address(), length, 21).saturating_sub(direct);
+        let added = least(proxy.address(), length, 21).saturating_sub(direct);
         println!("1 MiB: {direct:?} direct, {added:?} added at an RTT of 20 ms");
         assert!(added >= MS(19), "{added:?}");
         // Sixteen chunks of half a round trip each would be 160 ms.
@@ -215,9 +213,13 @@ mod tests {
     #[test]
     fn a_new_connection_takes_one_more_round_trip() {
         let proxy = Proxy::start(0, answering(1), MS(20)).unwrap();
-        let begun = Instant::now();
-        exchange(&mut connect(proxy.address()), &mut [0]);
-        let took = begun.elapsed();
+        // On a busy machine some take longer, on no machine all of them.
+        let exchanges = (0..50).map(|_| {
+            let begun = Instant::now();
+            exchange(&mut connect(proxy.address()), &mut [0]);
+            begun.elapsed()
+        });
+        let took = exchanges.min().unwrap();
         assert!(took >= MS(40) && took < MS(60), "{took:?}");
     }
 

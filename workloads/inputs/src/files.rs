@@ -352,7 +352,7 @@ mod tests {
         }
         let inside = open_inside(dir.path(), Path::new("fifo")).unwrap_err();
         assert!(inside.to_string().contains("FIFO"), "{inside}");
-        assert!(started.elapsed().as_secs() < 2);
+        assert!(started.elapsed().as_secs() < 60);
     }
 
     #[test]

@@ -45,20 +45,19 @@ const ENDLESS: &str =
 #[test]
 fn a_query_that_takes_too_long_fails_in_time_and_holds_up_no_other() {
     for mail in mails() {
-        let store = computed(&mail, ENDLESS, 400);
+        let store = computed(&mail, ENDLESS, 2000);
         let began = Instant::now();
         let (failed, quick) = std::thread::scope(|scope| {
             let failed = scope.spawn(|| go(&store, "one.txt"));
             std::thread::sleep(Duration::from_millis(100));
             let quick = read(&store, "quick.txt").unwrap();
-            let waited = began.elapsed();
-            assert!(waited < Duration::from_millis(350), "it waited for the slow one: {waited:?}");
+            assert!(!failed.is_finished(), "it waited for the slow one");
             (failed.join().unwrap(), quick)
         });
         assert_eq!(quick, "1\n");
         let took = began.elapsed();
-        assert!(took > Duration::from_millis(350) && took < Duration::from_millis(1200), "{took:?}");
-        fails(failed, Errno::IO, &["one.txt", "400 ms"]);
+        assert!(took > Duration::from_millis(1900), "{took:?}");
+        fails(failed, Errno::IO, &["one.txt", "2000 ms"]);
         assert_eq!(read(&store, "quick.txt").unwrap(), "1\n", "it goes on");
     }
 }

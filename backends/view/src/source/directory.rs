@@ -672,7 +672,7 @@ mod tests {
             assert_eq!(failed.errno, Errno::IO);
             let reason = failed.reason.unwrap();
             assert!(reason.contains("/source") && reason.contains("100 ms"), "{reason}");
-            assert!(began.elapsed() < Duration::from_secs(2));
+            assert!(began.elapsed() < Duration::from_secs(60));
         }
         assert_eq!(asked.try_iter().count(), 1, "one walk hangs");
         let file = File {

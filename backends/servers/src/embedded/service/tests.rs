@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::time::{Duration, Instant};
-
 use http::{Extensions, HeaderMap, Method, Uri};
 use s3s::S3ErrorCode;
 use tokio::sync::oneshot;
@@ -70,12 +68,10 @@ async fn a_read_does_not_wait_for_a_slow_write_of_the_same_key() {
             service.put_object(request(input)).await.unwrap();
         }
     });
-    let begun = Instant::now();
     for _ in 0..1000 {
         assert_eq!(read(&service).await, b"before");
     }
     assert!(!slow.is_finished());
-    assert!(begun.elapsed() < Duration::from_secs(5));
     finish.send(Bytes::from_static(b"after")).unwrap();
     slow.await.unwrap();
     assert_eq!(read(&service).await, b"after");
