@@ -176,7 +176,7 @@ fn a_run_records_a_stalled_peer_as_a_hang_and_continues() {
                 --epochs 3 --rounds 2 --call-timeout 0.5 --backend";
     let (results, mut run) = measure(&scratch, line);
     run.arg(&file).succeeds();
-    assert!(begun.elapsed() < Duration::from_secs(60));
+    assert!(begun.elapsed() < Duration::from_secs(400));
     let samples = lines(&results, "samples.jsonl");
     // Per epoch, both `direct` arms have a warm-up round and two rounds. The peer is excluded after its
     // first round.

@@ -691,7 +691,7 @@ fn a_session_with_nothing_to_replay_is_run_and_reported_in_time() {
     let messages = stderr(&command.arg(file("mine.toml")).succeeds());
     assert!(messages.contains("agent/mine: nothing to replay"), "{messages}");
     ctxbench(["report", &file("run")]).succeeds();
-    assert!(started.elapsed() < Duration::from_secs(120));
+    assert!(started.elapsed() < Duration::from_secs(400));
     let page = text_of(&out, "report.md");
     assert!(page.contains("agent/mine: nothing to replay"), "{page}");
 }
