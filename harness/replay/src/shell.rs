@@ -72,7 +72,8 @@ pub fn perform(root: &Path, command: &TaskCommand) -> Result<String, String> {
 /// The output of a command line of ours, in a shell that knows nothing of the caller's environment but the search path.
 fn run(root: &Path, line: &str) -> Result<String, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let shell = Command::new("sh").args(["-c", line]).current_dir(root).env_clear().env("PATH", path).output();
+    // By its path: a name would make the standard library fork the harness.
+    let shell = Command::new("/bin/sh").args(["-c", line]).current_dir(root).env_clear().env("PATH", path).output();
     let output = shell.map_err(|error| said("sh", line, &error))?;
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
