@@ -91,11 +91,12 @@ impl Registry {
         .collect()
     }
 
-    /// Arms over a source that other programs write, which take part only in workloads of tasks.
+    /// Arms over a source that other programs write: see [`Backend::source`].
     pub fn task_arms(&self) -> Vec<Box<dyn Backend>> {
         vec![
             mounted(ViewMount::Mail, env!("CTXBENCH_LINES_VIEW")),
-            mounted(ViewMount::Controller, env!("CTXBENCH_LINES_VIEW")),
+            mounted(ViewMount::Controller { is_writable: false }, env!("CTXBENCH_LINES_VIEW")),
+            mounted(ViewMount::Controller { is_writable: true }, env!("CTXBENCH_LINES_VIEW")),
             Box::new(SqlTools::InProcess),
             Box::new(SqlTools::OverMcp),
         ]

@@ -331,6 +331,9 @@ impl CellTask {
         if self.workload.script.needs_second_host() {
             workspaces.add_second(&arm.config)?;
         }
+        if arm.described.capabilities.changes_source && self.workload.script.tasks.is_none() {
+            workspaces.source = arm.arm.backend.source(&arm.config.dir).map(|source| source.path().to_owned());
+        }
         arm.empty = workspaces.first.tools().map(|tools| tools.snapshot());
         arm.workspaces = Some(workspaces);
         Ok(())
@@ -522,9 +525,11 @@ impl CellTask {
 }
 
 /// Whether every pass opens a new workspace. A model sees the paths, so they must be the same in every pass. A
-/// second host may show a new directory only after minutes, but it shows the root from the start.
+/// second host may show a new directory only after minutes, but it shows the root from the start. A source has the
+/// directories of a controller, and no others for passes.
 fn is_reopened(script: &Script, backend: &Description) -> bool {
-    backend.capabilities.guesses_content || script.needs_second_host()
+    let capabilities = backend.capabilities;
+    capabilities.guesses_content || capabilities.changes_source || script.needs_second_host()
 }
 
 /// Lets slow arms skip rounds, so that the other arms get enough passes. `passes` must hold the first timed

@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::common::{
-    Cluster, Mount, ROWS, Scratch, Succeeds, beside_writers, cluster, ctxbench, has, in_own_process, lacks, mountable,
-    mounts_under, refused, replays, said, serve_http, sh, stdout, text_of, words, write_files,
+    Cluster, Mount, ROWS, Scratch, Succeeds, beside_writers, cluster, ctxbench, has, in_own_process, lacks, lines, measure,
+    mountable, mounts_under, refused, replays, said, serve_http, sh, stdout, text_of, words, write_files,
 };
 use rusqlite::{Connection, params};
 use rustix::fs::getxattr;
+use serde_json::Value;
 
 const MESSAGES: &str = "
 CREATE TABLE messages (
@@ -172,6 +173,29 @@ fn a_cycle_of_the_controller_leaves_the_files_that_it_leaves_in_a_plain_director
     let left = "find . -type f | sort | xargs grep -H .; find . -type f | xargs stat -c '%n %a' | sort";
     assert_eq!(said(&plain, left), said(&copy, left));
     mount.end();
+}
+
+/// A pass compares each call with the model, and ends as `ok` only if the plain directory has the model's files.
+#[test]
+fn the_cycle_of_a_controller_is_measured_on_the_writable_view() {
+    let Some(scratch) = mountable() else { return };
+    let line = "--workload agent/vsm-cycle --workload micro/stat --backend view-vsm --backend view-vsm-writable \
+                --no-probes --seed 7 --budget 1 --epochs 3 --rounds 1";
+    let states = ["--state", "hot", "--state", "lukewarm", "--state", "cold"];
+    let (out, mut command) = measure(&scratch, line);
+    command.args(states).succeeds();
+    assert!(mounts_under(scratch.path()).is_empty());
+    let samples = lines(&out, "samples.jsonl");
+    let of_view = |sample: &&Value| sample["arm"] == "view-vsm-writable";
+    for state in ["hot", "lukewarm", "cold"] {
+        let mut passes = samples.iter().filter(of_view).filter(|sample| sample["state"] == state);
+        assert!(passes.next().is_some(), "{state}: no pass");
+    }
+    for sample in samples.iter().filter(of_view) {
+        assert_eq!((&sample["outcome"], &sample["workload"]), (&"ok".into(), &"agent/vsm-cycle".into()), "{sample}");
+    }
+    let plan = fs::read_to_string(out.join("plan.toml")).unwrap();
+    has(&plan, &["view-vsm shows data that other programs write", "is in none of them"]);
 }
 
 #[test]

@@ -29,6 +29,8 @@ pub enum Expected {
     },
     /// These entries, in any order.
     Entries(BTreeMap<String, ModelEntry>),
+    /// These entries, in any order, and any directories beside them.
+    EntriesAmongDirectories(BTreeMap<String, ModelEntry>),
     /// These files below the searched directory, with their content.
     Tree {
         /// The files.

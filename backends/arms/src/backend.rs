@@ -35,6 +35,9 @@ pub struct Capabilities {
     pub several_hosts: bool,
     /// It stands for what a team does without a backend: rows of policies compare with it, and it is no candidate.
     pub is_practice: bool,
+    /// Calls change the files of the source that it shows ([`Backend::source`]), in the directories of a controller. It
+    /// lists entries that it computes, too.
+    pub changes_source: bool,
 }
 
 /// A requirement of a backend, such as a program on the machine.
@@ -192,7 +195,8 @@ pub trait Backend: Send + Sync {
     }
 
     /// The data that other programs write and this backend shows, for a workspace in `dir`. A backend with such data
-    /// takes part only in workloads of tasks. `None` for a backend whose files only its agent changes.
+    /// takes part only in workloads of tasks, and in those of a controller if it [changes](Capabilities::changes_source)
+    /// the source. `None` for a backend whose files only its agent changes.
     fn source(&self, dir: &Path) -> Option<Source> {
         let _ = dir;
         None

@@ -59,6 +59,7 @@ impl Backend for SqlTools {
                 starts_empty: false,
                 several_hosts: false,
                 is_practice: false,
+                changes_source: false,
             },
             daemons: matches!(self, SqlTools::OverMcp).into(),
             mounts: 0,

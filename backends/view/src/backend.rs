@@ -1,4 +1,5 @@
-//! The `view-mail` and `view-vsm` backends: views of a mail database, and of a controller's plain directory.
+//! The `view-mail`, `view-vsm` and `view-vsm-writable` backends: views of a mail database, and of a controller's plain
+//! directory.
 
 use std::ffi::OsString;
 use std::io;
@@ -77,14 +78,17 @@ pub enum ViewMount {
     /// A database with mail, tasks and logs, by the shipped definition `mail` and ours for the rest.
     Mail,
     /// A controller's directory, by the shipped definition `vsm`.
-    Controller,
+    Controller {
+        /// Whether programs change the controller's files through the mount.
+        is_writable: bool,
+    },
 }
 
 impl ViewMount {
     fn source_in(self, dir: &Path) -> Source {
         match self {
             ViewMount::Mail => Source::database(dir),
-            ViewMount::Controller => Source::directory(dir),
+            ViewMount::Controller { .. } => Source::directory(dir),
         }
     }
 }
@@ -97,13 +101,20 @@ impl MountedStore for ViewMount {
                 "FUSE over the rows of a SQLite database that other programs write: mail, tasks and logs as files",
                 "after close, what the database promises after a commit",
             ),
-            ViewMount::Controller => (
+            ViewMount::Controller { is_writable: true } => (
+                "view-vsm-writable",
+                "as view-vsm, and the controller works through the mount, which changes the files of the plain directory",
+                "after close, what the plain directory keeps",
+            ),
+            ViewMount::Controller { is_writable: false } => (
                 "view-vsm",
                 "FUSE over a controller's plain directory: its files, and health, logs and dependencies computed on read",
                 "what the plain directory keeps; the controller writes to that directory without the view",
             ),
         };
-        description(name, summary, durability)
+        let mut description = description(name, summary, durability);
+        description.capabilities.changes_source = *self == ViewMount::Controller { is_writable: true };
+        description
     }
 
     fn store(&self) -> String {
@@ -125,11 +136,11 @@ impl MountedStore for ViewMount {
                 std::fs::write(&file, mail_definition()?)?;
                 file.into()
             }
-            ViewMount::Controller => "vsm".into(),
+            ViewMount::Controller { .. } => "vsm".into(),
         };
         let source = self.source_in(&config.dir);
         let mut arguments = vec!["--definition".into(), definition, "--source".into(), source.path().into()];
-        if *self == ViewMount::Mail {
+        if *self != (ViewMount::Controller { is_writable: false }) {
             arguments.push("--writable".into());
         }
         Ok(Launch { arguments, ..Launch::default() })
@@ -143,7 +154,7 @@ impl MountedStore for ViewMount {
     fn offline_read(&self, config: &WorkspaceConfig, name: &str) -> Option<(String, Vec<OsString>)> {
         match self {
             ViewMount::Mail => None,
-            ViewMount::Controller => {
+            ViewMount::Controller { .. } => {
                 let file = self.source_in(&config.dir).path().join(name);
                 Some(("cat".to_owned(), vec![file.into()]))
             }

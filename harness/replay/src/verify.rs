@@ -58,7 +58,16 @@ pub fn verify(
             }
         }
         (Expected::Attributes { size: None }, Observed::Attributes { is_dir: true, .. }) => Ok(()),
-        (Expected::Entries(entries), Observed::Entries(place)) => same_entries(entries, place, buffer).or_else(wrong),
+        (Expected::Entries(entries), Observed::Entries(place)) => {
+            same_entries(entries, sorted(place, buffer)).or_else(wrong)
+        }
+        (Expected::EntriesAmongDirectories(entries), Observed::Entries(place)) => {
+            let mut seen = sorted(place, buffer);
+            seen.retain(|(name, entry)| {
+                !entry.is_dir || str::from_utf8(name).is_ok_and(|name| entries.contains_key(name))
+            });
+            same_entries(entries, seen).or_else(wrong)
+        }
         (Expected::Tree { files, opaque }, Observed::Entries(place)) => {
             let expected = files.iter().map(|(path, bytes)| (path, Some(&bytes[..])));
             same_files(op, expected.collect(), opaque, place, buffer).or_else(wrong)
@@ -109,14 +118,15 @@ fn same_bytes(expected: &[u8], seen: &[u8]) -> Result<(), String> {
     })
 }
 
-fn same_entries(
-    expected: &BTreeMap<String, ModelEntry>,
-    place: &Range<usize>,
-    buffer: &ResultBuffer,
-) -> Result<(), String> {
+/// The entries of a listing by name.
+fn sorted<'a>(place: &Range<usize>, buffer: &'a ResultBuffer) -> Vec<(&'a [u8], &'a ListedEntry)> {
     let mut seen: Vec<(&[u8], &ListedEntry)> =
         buffer.entries[place.clone()].iter().map(|entry| (entry_bytes(buffer, entry), entry)).collect();
     seen.sort_unstable_by_key(|(name, _)| *name);
+    seen
+}
+
+fn same_entries(expected: &BTreeMap<String, ModelEntry>, seen: Vec<(&[u8], &ListedEntry)>) -> Result<(), String> {
     if let Some(twice) = seen.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         return Err(format!("lists {} twice", text(twice[0].0)));
     }
@@ -198,6 +208,31 @@ mod tests {
             (path("a/b/two"), bytes("second")),
             (path("three"), bytes("")),
         ])
+    }
+
+    #[test]
+    fn a_listing_among_directories_still_needs_each_entry_and_no_other_file() {
+        let dir = tempfile::tempdir().unwrap();
+        filled(dir.path());
+        let op = list("a", true);
+        let found = || {
+            let Expected::Entries(entries) = ReferenceModel::of(&script()).apply(&op) else {
+                panic!("a listing has entries")
+            };
+            let mut buffer = ResultBuffer::new();
+            let prepared = prepare(dir.path(), &op, &mut OpenFileTable::new()).unwrap();
+            let observed = perform(&prepared, &mut buffer);
+            verify(&op, &Expected::EntriesAmongDirectories(entries), &observed, &buffer)
+        };
+        std::fs::create_dir(dir.path().join("a/one-depends-on")).unwrap();
+        assert_eq!(found(), Ok(()));
+        std::fs::write(dir.path().join("a/extra"), "").unwrap();
+        assert!(found().unwrap_err().contains("lists extra"));
+        std::fs::remove_file(dir.path().join("a/extra")).unwrap();
+        std::fs::remove_file(dir.path().join("a/one")).unwrap();
+        assert!(found().unwrap_err().contains("returns 1 entries instead of 2"));
+        std::fs::create_dir(dir.path().join("a/one")).unwrap();
+        assert!(found().unwrap_err().contains("one is of the wrong kind"));
     }
 
     fn filled(dir: &Path) {

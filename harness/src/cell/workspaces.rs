@@ -148,9 +148,9 @@ impl CellTask {
             workspaces.subtree = PathBuf::from(subtree_name(arm.subtrees));
             std::fs::create_dir(root.join(&workspaces.subtree))?;
         }
-        let root = workspaces.root(&FileOp::Walk(WorkspacePath::root()));
-        self.steps(&root, watchdog, buffer).fill(script)?;
+        self.steps(&workspaces.files(), watchdog, buffer).fill(script)?;
         if self.workload.asks {
+            let root = workspaces.root(&FileOp::Walk(WorkspacePath::root()));
             wait_until_embedded(&root, watchdog, &self.interrupt)?;
         }
         if self.state != CacheState::Hot {
@@ -204,6 +204,9 @@ impl CellTask {
         let root = workspaces.root(&FileOp::Walk(WorkspacePath::root()));
         let mut model = start_model(script, &arm.described);
         let mut steps = self.steps(&root, watchdog, buffer);
+        if workspaces.source.is_some() {
+            return steps.warm_up_among_others(script);
+        }
         // A model answers each read separately, so reading fills no cache.
         let skip = |op: &FileOp| capabilities.guesses_content && op.reads_content();
         steps.warm_up(script, &mut model, skip)

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use arms::backend::{Access, Description, Workspace};
+use arms::backend::{Access, Capabilities, Description, Workspace};
 use backends::null::FILE_BYTES;
 use fuse::Counters;
 use hdrhistogram::Histogram;
@@ -79,7 +79,13 @@ impl Expectations {
         let calls = script.calls_when(is_hot);
         let mut end = start_model(script, backend);
         let expected = calls.iter().map(|call| {
-            let ops = call.ops.iter().map(|op| end.apply(op));
+            let ops = call.ops.iter().map(|op| match end.apply(op) {
+                // Of the entries that it computes, only directories lie among a controller's own.
+                Expected::Entries(entries) if backend.capabilities.changes_source => {
+                    Expected::EntriesAmongDirectories(entries)
+                }
+                expected => expected,
+            });
             match access == Access::Tools {
                 true => ops.map(|one| narrowed(one, call.lines)).collect(),
                 false => ops.collect(),
@@ -139,8 +145,9 @@ fn restoration(script: &Script, end: &ReferenceModel) -> Option<Restoration> {
 #[derive(Debug, Default)]
 pub struct ExpectationsCache(Mutex<BTreeMap<ExpectationsKey, Arc<Expectations>>>);
 
-/// What expectations depend on: the workload's name, and whether caches are hot, the backend holds data, and tools ask.
-type ExpectationsKey = (String, bool, bool, bool);
+/// What expectations depend on: the workload's name, and whether caches are hot, the backend holds data, tools ask, and
+/// the backend changes a source.
+type ExpectationsKey = (String, bool, bool, bool, bool);
 
 impl ExpectationsCache {
     /// The results of a workload with caches in `state` on a backend.
@@ -151,8 +158,9 @@ impl ExpectationsCache {
         backend: &Description,
         access: Access,
     ) -> Arc<Expectations> {
-        let key =
-            (workload.name.clone(), state == CacheState::Hot, backend.capabilities.holds_data, access == Access::Tools);
+        let Capabilities { holds_data, changes_source, .. } = backend.capabilities;
+        let is_hot = state == CacheState::Hot;
+        let key = (workload.name.clone(), is_hot, holds_data, access == Access::Tools, changes_source);
         // An abandoned cell may have panicked. Its records here are complete.
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let of_key =
@@ -421,7 +429,7 @@ fn content_bytes(expected: &Expected) -> usize {
 fn expected_bytes(expected: &[Expected]) -> usize {
     // Room for the names of a listing.
     let names = |one: &Expected| match one {
-        Expected::Entries(entries) => 64 * entries.len(),
+        Expected::Entries(entries) | Expected::EntriesAmongDirectories(entries) => 64 * entries.len(),
         _ => 0,
     };
     expected.iter().map(|one| content_bytes(one) + names(one)).sum()
@@ -515,6 +523,17 @@ impl Steps<'_> {
     ) -> io::Result<()> {
         let mut ops = script.warm_up.iter().filter(|op| !skip(op));
         ops.try_for_each(|op| self.expect(op, &model.apply(op)))
+    }
+
+    /// As [`Steps::warm_up`], on a backend that shows more than the script's files: each file is read, and each of its
+    /// directories is listed.
+    pub fn warm_up_among_others(&mut self, script: &Script) -> io::Result<()> {
+        let reads = script.files.iter().map(|(path, _)| FileOp::Read(path.clone()));
+        let lists = script.dirs.iter().map(|dir| FileOp::list(dir.clone(), true));
+        for op in reads.chain(lists) {
+            self.perform(&op)?.map_err(|errno| io::Error::other(format!("{}: {errno}", op.describe())))?;
+        }
+        Ok(())
     }
 }
 

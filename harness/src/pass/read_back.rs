@@ -48,8 +48,7 @@ impl Pass<'_> {
                 } else {
                     FileOp::Search(WorkspacePath::root())
                 };
-                let root = workspaces.root(&everything);
-                read_back(&root, &everything, &mut model, buffer)
+                read_back(&workspaces.files(), &everything, &mut model, buffer)
             }
         };
         if let Err(reason) = whole {

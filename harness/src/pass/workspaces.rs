@@ -26,6 +26,8 @@ pub struct Workspaces {
     pub(crate) first: Box<dyn Workspace>,
     /// Relative to the root of each mount; empty for the root itself.
     pub(crate) subtree: PathBuf,
+    /// The source that the calls change through the mount: the first files are made there, and the last ones read.
+    pub(crate) source: Option<PathBuf>,
 }
 
 /// Why the lines could not be counted.
@@ -44,7 +46,7 @@ impl From<io::Error> for Trouble {
 impl Workspaces {
     /// One mount.
     pub fn one(first: Box<dyn Workspace>) -> Self {
-        Self { second: None, first, subtree: PathBuf::new() }
+        Self { second: None, first, subtree: PathBuf::new(), source: None }
     }
 
     /// Mounts the files on a second host.
@@ -78,6 +80,11 @@ impl Workspaces {
             true => root.to_owned(),
             false => root.join(&self.subtree),
         }
+    }
+
+    /// The directory that holds exactly the files of the script, before and after the calls.
+    pub fn files(&self) -> PathBuf {
+        self.source.clone().unwrap_or_else(|| self.root(&FileOp::Walk(WorkspacePath::root())))
     }
 
     /// Why a daemon ended, if one ended unexpectedly.

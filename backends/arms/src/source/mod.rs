@@ -13,8 +13,8 @@ const SCHEMA: &str = include_str!("schema.sql");
 /// The tasks and the log of the database as files, for a view's definition.
 pub const TASKS_AND_LOGS: &str = include_str!("tasks_and_logs.toml");
 
-/// The directories of a controller.
-const DIRECTORIES: [&str; 5] = ["inbox", "logs", "observations", "state", "tasks"];
+/// The directories of a controller, which the view of it shows.
+pub const CONTROLLER_DIRECTORIES: [&str; 6] = ["inbox", "logs", "observations", "outbox", "state", "tasks"];
 
 /// Data that other programs write and a backend shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ impl Source {
                 made.map_err(|error| io::Error::other(format!("making {}: {error}", file.display())))
             }
             Source::Directory(root) => {
-                let mut names = DIRECTORIES.iter();
+                let mut names = CONTROLLER_DIRECTORIES.iter();
                 names.try_for_each(|name| std::fs::create_dir_all(root.join(name)))
             }
         }

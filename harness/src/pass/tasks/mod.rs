@@ -8,7 +8,7 @@ mod source;
 
 use std::path::PathBuf;
 
-use arms::source::Source;
+use arms::source::{CONTROLLER_DIRECTORIES, Source};
 use workloads::tasks::command::TaskProgram;
 use workloads::tasks::scripts::{Form, definitions, perform, sees};
 use workloads::tasks::{LEAD_S, TaskQuestion, Tasks, World};
@@ -48,6 +48,10 @@ pub fn unsupported(script: &Script, name: &str, backend: &dyn arms::backend::Bac
     let capabilities = backend.describe().capabilities;
     match (&script.tasks, backend.source(Path::new(""))) {
         (None, None) => None,
+        (None, Some(Source::Directory(_))) if capabilities.changes_source => outside_controller(script).map(|path| {
+            let known = CONTROLLER_DIRECTORIES.join(", ");
+            format!("{name} shows the directories of a controller ({known}), and {path} is in none of them")
+        }),
         (None, Some(_)) => Some(format!(
             "{name} shows data that other programs write; it takes part only in tasks on mail, tasks and logs"
         )),
@@ -63,6 +67,18 @@ pub fn unsupported(script: &Script, name: &str, backend: &dyn arms::backend::Bac
         }
         (Some(_), None) => None,
     }
+}
+
+/// A path of a script, or of its calls, that is not in a directory of a controller.
+fn outside_controller(script: &Script) -> Option<WorkspacePath> {
+    let ops = || script.calls.iter().flat_map(|call| &call.ops);
+    let runs = script.setup.iter().map(|run| run.directory.clone());
+    let paths = script.files.iter().map(|(path, _)| path).chain(&script.dirs).chain(ops().map(FileOp::path));
+    let is_inside = |path: &WorkspacePath| {
+        let top = path.as_str().split('/').next();
+        top.is_some_and(|top| CONTROLLER_DIRECTORIES.contains(&top))
+    };
+    paths.cloned().chain(runs).find(|path| !is_inside(path))
 }
 
 /// A task pass under way.

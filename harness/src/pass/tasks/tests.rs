@@ -241,6 +241,11 @@ fn only_arms_with_the_data_take_part_in_tasks() {
     }
     assert!(why(&mail, "view-vsm").unwrap().contains("no mail"));
     assert_eq!(why(&triage, "view-vsm"), None);
+    let cycle = catalogue::workload("agent/vsm-cycle").unwrap().script;
+    assert_eq!(why(&cycle, "view-vsm-writable"), None);
+    assert_eq!(why(&triage, "view-vsm-writable"), None);
+    assert!(why(&cycle, "view-vsm").unwrap().contains("other programs"));
+    assert!(why(&other, "view-vsm-writable").unwrap().contains("is in none of them"));
     assert!(why(&mail, "state").unwrap().contains("no directory"));
     assert!(why(&mail, "null").unwrap().contains("does not hold"));
     assert!(why(&other, "view-mail").unwrap().contains("other programs"));
