@@ -1,6 +1,8 @@
 //! A file tree as the log describes it: nodes by global identity, names by directory. Pure data, no I/O.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
+use std::ops::Bound;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use hex_simd::AsciiCase;
@@ -305,13 +307,64 @@ impl Changes {
 #[error("{0}")]
 pub struct Invalid(pub(crate) String);
 
+/// The names of a node: nearly every node has one. They are those of [`Tree::names`], shared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Links {
+    One(Arc<Entry>),
+    /// None or several.
+    Set(Box<BTreeSet<Arc<Entry>>>),
+}
+
+impl Links {
+    fn iter(&self) -> impl Iterator<Item = &Entry> {
+        let (one, set) = match self {
+            Self::One(entry) => (Some(entry), None),
+            Self::Set(entries) => (None, Some(entries.iter())),
+        };
+        one.into_iter().chain(set.into_iter().flatten()).map(|entry| &**entry)
+    }
+
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Set(entries) if entries.is_empty())
+    }
+
+    /// The same names, as a set.
+    fn as_set(&mut self) -> &mut BTreeSet<Arc<Entry>> {
+        if let Self::One(entry) = self {
+            *self = Self::Set(Box::new(BTreeSet::from([Arc::clone(entry)])));
+        }
+        match self {
+            Self::Set(entries) => entries,
+            Self::One(_) => unreachable!("it was replaced"),
+        }
+    }
+
+    fn insert(&mut self, entry: Arc<Entry>) {
+        match self {
+            Self::One(known) if *known == entry => {}
+            Self::Set(entries) if entries.is_empty() => *self = Self::One(entry),
+            _ => drop(self.as_set().insert(entry)),
+        }
+    }
+
+    fn remove(&mut self, entry: &Entry) {
+        let set = self.as_set();
+        set.remove(entry);
+        if set.len() == 1
+            && let Some(last) = set.pop_first()
+        {
+            *self = Self::One(last);
+        }
+    }
+}
+
 /// A whole tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tree {
     nodes: BTreeMap<NodeId, Node>,
-    names: BTreeMap<Entry, NodeId>,
+    names: BTreeMap<Arc<Entry>, NodeId>,
     /// Names by node.
-    links: BTreeMap<NodeId, BTreeSet<Entry>>,
+    links: BTreeMap<NodeId, Links>,
 }
 
 impl Default for Tree {
@@ -325,7 +378,7 @@ impl Default for Tree {
 impl Tree {
     /// Every node and name, as changes of an empty tree.
     pub fn to_changes(&self) -> Changes {
-        let given = |(entry, id): (&Entry, &NodeId)| (entry.clone(), Some(*id));
+        let given = |(entry, id): (&Arc<Entry>, &NodeId)| (Entry::clone(entry), Some(*id));
         Changes { nodes: self.nodes.clone(), names: self.names.iter().map(given).collect() }
     }
 
@@ -351,14 +404,15 @@ impl Tree {
 
     /// The names in a directory.
     pub fn children(&self, dir: NodeId) -> impl Iterator<Item = (&Name, NodeId)> {
-        let names = self.names.range((dir, Name(Vec::new()))..);
+        let first = (dir, Name(Vec::new()));
+        let names = self.names.range::<Entry, _>((Bound::Included(&first), Bound::Unbounded));
         let names = names.take_while(move |(entry, _)| entry.0 == dir);
-        names.map(|((_, name), id)| (name, *id))
+        names.map(|(entry, id)| (&entry.1, *id))
     }
 
     /// The names of a node; the root has none.
     pub fn names_of(&self, id: NodeId) -> impl Iterator<Item = &Entry> {
-        self.links.get(&id).into_iter().flatten()
+        self.links.get(&id).into_iter().flat_map(Links::iter)
     }
 
     /// A path of a node, without a leading `/`; the root's is empty. `None` if it is not there.
@@ -434,24 +488,39 @@ impl Tree {
         }
         let mut unlinked = BTreeSet::new();
         for (entry, to) in &changes.names {
-            let was = match to {
-                Some(id) => self.names.insert(entry.clone(), *id),
+            let shared = to.map(|id| (Arc::new(entry.clone()), id));
+            let was = match &shared {
+                Some((entry, id)) => self.names.insert(Arc::clone(entry), *id),
                 None => self.names.remove(entry),
             };
             if let Some(was) = was {
-                self.links.entry(was).or_default().remove(entry);
+                if let Some(links) = self.links.get_mut(&was) {
+                    links.remove(entry);
+                }
                 unlinked.insert(was);
             }
-            if let Some(id) = to {
-                let links = self.links.entry(*id).or_default();
-                links.insert(entry.clone());
+            if let Some((entry, id)) = shared {
+                match self.links.entry(id) {
+                    btree_map::Entry::Vacant(none) => drop(none.insert(Links::One(entry))),
+                    btree_map::Entry::Occupied(links) => links.into_mut().insert(entry),
+                }
             }
         }
         for id in unlinked.into_iter().chain(changes.nodes.keys().copied()) {
-            if id != ROOT && self.links.get(&id).is_none_or(BTreeSet::is_empty) {
+            if id != ROOT && self.links.get(&id).is_none_or(Links::is_empty) {
                 self.links.remove(&id);
                 self.nodes.remove(&id);
             }
         }
+        if changes.names.len() > self.names.len() / 2 {
+            self.compact();
+        }
+    }
+
+    /// Fills the inner nodes of the maps: insertions in order leave them half empty.
+    fn compact(&mut self) {
+        self.nodes = std::mem::take(&mut self.nodes).into_iter().collect();
+        self.names = std::mem::take(&mut self.names).into_iter().collect();
+        self.links = std::mem::take(&mut self.links).into_iter().collect();
     }
 }
