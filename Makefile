@@ -9,7 +9,7 @@ CTXBENCH := target/release/ctxbench
 # More options for the command: make bench ARGS='--backend sqlite --budget 60'
 ARGS ?=
 
-.PHONY: help setup build bench evidence report test check conform microbench load peers python-daemons minio mcp postgres embeddings corpora s3 simulate fuzz hosts model model-files programs growth scale speed calibrate reproduce aa fault release-docs results site static packages clean
+.PHONY: help setup build bench evidence report test check conform microbench load peers python-daemons minio mcp sdk-packages postgres embeddings corpora s3 simulate fuzz hosts model model-files programs growth scale speed calibrate reproduce aa fault release-docs results site static packages clean
 
 help: ## List the targets
 	@echo 'ctxbench: how should an LLM agent hold its context as files?'
@@ -71,6 +71,9 @@ model-files: build model ## Measure time, errors and cost of files that a langua
 
 mcp: ## Install the official Python SDK of MCP into target/tools/mcp (the tests use it)
 	@scripts/mcp
+
+sdk-packages: ## Install the packages of the SDKs' adapters into target/tools/sdk (the tests use them; a minute, once)
+	@scripts/sdk-packages
 
 postgres: ## Install Debian's PostgreSQL, which the tests of `view` start (seconds)
 	@scripts/postgres
