@@ -2,7 +2,7 @@
 //!
 //! An object is written to a file of its own and synced, and then gets its name: by `link`, which fails if the name exists,
 //! or by `rename`. So every object is whole, one of several hosts creates it, and it survives a power loss before its
-//! writer or a reader goes on. Nothing in the directory is trusted: no link is followed, no FIFO or device is opened.
+//! writer or a reader goes on. An object is compared and replaced under a lock, which other programs do not know. Nothing in the directory is trusted: no link is followed, no FIFO or device is opened.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,13 +11,13 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use network::limits::{self, BodyLimit, SLOWEST};
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat, XattrFlags};
+use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat, XattrFlags};
 use rustix::io::Errno;
 use url::Url;
 
@@ -32,6 +32,12 @@ const SCHEME: &str = "file:";
 
 /// The directory of files that are not whole yet. No key has this name.
 const UNFINISHED: &str = "%new";
+
+/// The file that a host locks while it replaces or removes an object. No key has this name.
+const LOCK: &str = "%lock";
+
+/// The kernel's lock belongs to the process: its threads exclude each other by this one.
+static REPLACING: Mutex<()> = Mutex::new(());
 
 /// When a file that is not whole is one of a writer that died.
 const ABANDONED: Duration = Duration::from_secs(24 * 3600);
@@ -356,13 +362,14 @@ impl Folder {
     /// Writes an object, whether there is one or not; with `etag`, only if there is one with that content.
     fn replace(&self, key: &str, body: &[u8], metadata: &str, etag: Option<&str>) -> Result<bool, Fault> {
         let (parents, name) = names(key)?;
+        let unfinished = self.prepare(key, body, metadata)?;
+        let _lock = self.lock(key)?;
         if let Some(etag) = etag {
             let there = self.get(key, None, limits::FOREIGN_OBJECT)?;
             if there.is_none_or(|there| Hash::of(&there.body).to_string() != etag) {
                 return Ok(false);
             }
         }
-        let unfinished = self.prepare(key, body, metadata)?;
         for _ in 0..ATTEMPTS {
             let path = self.descend(key, &parents, true)?.unwrap_or_default();
             let Some(parent) = path.last() else { break };
@@ -376,6 +383,46 @@ impl Folder {
             }
         }
         Err(Fault::Unknown(format!("{key}: another host removes its directory")))
+    }
+
+    /// Waits until no other host and no other thread replaces or removes an object. The kernel ends the lock of a process
+    /// that dies; NFS sends the lock to its server.
+    fn lock(&self, key: &str) -> Result<Lock, Fault> {
+        let threads = REPLACING.lock().unwrap_or_else(PoisonError::into_inner);
+        let bucket = self.open()?;
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let made = rustix::fs::openat(&bucket, LOCK, flags | OFlags::CREATE | OFlags::EXCL, Mode::from_raw_mode(0o666));
+        let file = match made {
+            Ok(file) => {
+                // Hosts may have several users, whatever the umask of the first. Who may enter the directory may lock.
+                let _ = rustix::fs::fchmod(&file, Mode::from_raw_mode(0o666));
+                Ok(file)
+            }
+            Err(Errno::EXIST) => rustix::fs::openat(&bucket, LOCK, flags, Mode::empty()),
+            Err(error) => Err(error),
+        };
+        let place = self.path.join(LOCK);
+        let place = place.display();
+        let file = file.map_err(|error| match error {
+            Errno::LOOP => Fault::Refused(format!("{key}: {place} is a link, and no lock (remove it)")),
+            error => fault(&format!("{key}: opening {place}"), error),
+        })?;
+        let stat = rustix::fs::fstat(&file).map_err(|error| fault(key, error))?;
+        if !is_file(&stat) {
+            return Err(Fault::Refused(format!("{key}: {place} is no regular file, and no lock (remove it)")));
+        }
+        loop {
+            match rustix::fs::fcntl_lock(&file, FlockOperation::LockExclusive) {
+                Ok(()) => return Ok(Lock { _file: file, _threads: threads }),
+                Err(Errno::INTR) => {}
+                Err(error @ (Errno::NOLCK | Errno::NOTSUP | Errno::NOSYS)) => {
+                    let reason = std::io::Error::from(error);
+                    let fix = "mount the file system with locks, or use --mirror off";
+                    return Err(Fault::Refused(format!("{key}: {place} cannot be locked: {reason} ({fix})")));
+                }
+                Err(error) => return Err(fault(&format!("{key}: locking {place}"), error)),
+            }
+        }
     }
 
     /// Writes a file that has the name of no key, and syncs it.
@@ -477,6 +524,7 @@ impl Folder {
         let (parents, name) = names(key)?;
         let Some(mut path) = self.descend(key, &parents, false)? else { return Ok(()) };
         let Some(parent) = path.last() else { return Ok(()) };
+        let _lock = self.lock(key)?;
         match rustix::fs::unlinkat(parent, &name, AtFlags::empty()) {
             // No object has that key.
             Ok(()) | Err(Errno::NOENT | Errno::ISDIR) => {}
@@ -543,6 +591,12 @@ fn stat_of(key: &str, at: BorrowedFd<'_>, name: &str) -> Result<Option<Stat>, Fa
         Err(Errno::NOENT) => Ok(None),
         Err(error) => Err(fault(key, error)),
     }
+}
+
+/// The right to replace and to remove objects. It ends with the file, which is closed before other threads go on.
+struct Lock {
+    _file: OwnedFd,
+    _threads: MutexGuard<'static, ()>,
 }
 
 /// A whole file that has no key yet. It is removed at the end.

@@ -160,6 +160,55 @@ async fn an_object_is_replaced_only_if_it_is_the_one_that_was_read() {
     assert_eq!(fs::read(shared.file("n.bin")).unwrap(), b"4");
 }
 
+/// Environment of a process of the next test: the directory, and the number of the process.
+const PROCESS: [&str; 2] = ["CTXBENCH_TEST_DIRECTORY", "CTXBENCH_TEST_PROCESS"];
+
+/// Rounds of each process.
+const ROUNDS: usize = 200;
+
+#[test]
+fn two_processes_that_replace_an_object_lose_no_line() {
+    let shared = Shared::new();
+    let start = |process: usize| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let name = "bucket::directory::a_process_adds_its_lines_to_an_object";
+        command.args(["--exact", name, "--ignored"]).env(PROCESS[0], shared.dir.path());
+        command.env(PROCESS[1], process.to_string()).spawn().unwrap()
+    };
+    let processes = [0, 1].map(start);
+    for mut process in processes {
+        assert!(process.wait().unwrap().success());
+    }
+    let lines = fs::read_to_string(shared.file("lines.bin")).unwrap();
+    let mut lines: Vec<&str> = lines.lines().collect();
+    lines.sort_unstable();
+    let mut expected: Vec<String> = (0..2 * ROUNDS).map(|at| format!("{}-{}", at / ROUNDS, at % ROUNDS)).collect();
+    expected.sort_unstable();
+    assert_eq!(lines, expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "a process of two_processes_that_replace_an_object_lose_no_line"]
+async fn a_process_adds_its_lines_to_an_object() {
+    let [dir, process] = PROCESS.map(|name| std::env::var(name).unwrap());
+    let config = config(&shared_directory(dir.as_ref()));
+    let mirror = MirrorClient::new(&Bucket::new(&config).unwrap(), &config);
+    for round in 0..ROUNDS {
+        // Each attempt that another process was faster than is made again.
+        loop {
+            let there = mirror.get("lines.bin").await.unwrap();
+            let (mut body, precondition) = match &there {
+                Some(there) => (there.body.to_vec(), Precondition::Etag(there.etag.as_deref().unwrap())),
+                None => (Vec::new(), Precondition::Absent),
+            };
+            body.extend(format!("{process}-{round}\n").into_bytes());
+            if mirror.put("lines.bin", body.into(), &[], precondition).await.unwrap() {
+                break;
+            }
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn links_and_fifos_in_the_directory_are_refused_and_nothing_behind_them_changes() {
     let shared = Shared::new();
