@@ -1,6 +1,7 @@
 //! The run: measures cells epoch by epoch and records each result at once. The epochs of its sections take turns. A section
 //! ends when its budget is spent or all its epochs are done.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rundir::{Epoch, Outcome, Plan, Run, RunError, SCHEMA_VERSION, Sample, Section, Writer, cache_state};
@@ -10,7 +11,7 @@ use stats::MIN_EPOCHS;
 use crate::cell::Line;
 use crate::interrupt::Interrupt;
 use crate::lab::{CellResult, Lab};
-use crate::schedule::{PlannedCell, all_cells, in_order, next_section, slice};
+use crate::schedule::{PlannedCell, all_cells, in_order, next_section, shortened, slice};
 
 /// How a run ended.
 #[derive(Debug)]
@@ -62,6 +63,8 @@ struct SectionRun {
     /// With the budget of this run.
     section: Section,
     cells: Vec<PlannedCell>,
+    /// By how much each cell overran its slices in this process, by workload and state.
+    overruns: BTreeMap<(usize, usize), Vec<Duration>>,
     /// What its epochs took so far.
     spent: Duration,
     /// Its epochs that count, and those that are void.
@@ -117,6 +120,7 @@ impl<'a> Turns<'a> {
         let sections = sections.map(|(at, section)| SectionRun {
             section: Section { budget_ms: plan.budget_ms(section), ..section.clone() },
             cells: all.iter().filter(|cell| cell.section == at).cloned().collect(),
+            overruns: BTreeMap::new(),
             spent: Duration::ZERO,
             sound: 0,
             void: 0,
@@ -175,7 +179,7 @@ impl<'a> Runner<'a> {
         let ended = self.epochs.iter().map(|epoch| epoch.epoch + 1);
         let mut next = begun.chain(ended).max().unwrap_or(0);
         while let Some(at) = turns.next() {
-            let state = &turns.sections[at];
+            let state = &mut turns.sections[at];
             let turn = state.sound + state.void;
             watcher.epoch(self.plan, &state.section, turn, state.cells.len());
             let slice = slice(&state.section, state.cells.len(), state.sound, state.left());
@@ -193,7 +197,7 @@ impl<'a> Runner<'a> {
     fn epoch(
         &mut self,
         number: u32,
-        state: &SectionRun,
+        state: &mut SectionRun,
         slice: Duration,
         lab: &mut dyn Lab,
         watcher: &mut dyn Watcher,
@@ -213,9 +217,12 @@ impl<'a> Runner<'a> {
                 return Err(RunEnd::Interrupted);
             }
             watcher.begins(self.plan, cell);
+            let overruns = state.overruns.entry((cell.workload, cell.state)).or_default();
+            let slice = shortened(slice, overruns);
             let Some(result) = lab.measure(self.plan, number, cell, slice) else {
                 return Err(RunEnd::Interrupted);
             };
+            overruns.push(result.took.saturating_sub(slice));
             let name = &self.plan.workloads[cell.workload].states[cell.state];
             // Where only counts are wanted, no time is.
             if cache_state(name) == "hot" && !state.section.counts {

@@ -71,6 +71,14 @@ pub fn slice(section: &Section, cells: usize, sound: u32, left: Duration) -> Dur
     to_come.max(planned / 2)
 }
 
+/// The slice of a cell that overran its slices by `overruns` in earlier epochs: in each by its last round, its unmounts and the
+/// removal of its files. Shorter by their mean, so that the cell ends in time and the last epochs get as many rounds as the first
+/// ones; but at least half, so that a cell whose rounds are longer than its part still gets some.
+pub fn shortened(slice: Duration, overruns: &[Duration]) -> Duration {
+    let mean = overruns.iter().sum::<Duration>() / overruns.len().max(1) as u32;
+    slice.saturating_sub(mean).max(slice / 2)
+}
+
 /// The cells in the random order of an epoch.
 pub fn in_order(plan: &Plan, epoch: u32, mut cells: Vec<PlannedCell>) -> Vec<PlannedCell> {
     cells.shuffle(&mut rng(plan, epoch, 0));
@@ -183,5 +191,14 @@ mod tests {
         assert_eq!(slice(4, 1_000), 250);
         assert_eq!(slice(7, 0), 250);
         assert_eq!(slice(8, 0), 250);
+    }
+
+    #[test]
+    fn a_cell_that_overran_gets_a_shorter_slice_and_at_least_half_of_it() {
+        let ms = Duration::from_millis;
+        assert_eq!(shortened(ms(800), &[]), ms(800));
+        assert_eq!(shortened(ms(800), &[ms(100), ms(200)]), ms(650));
+        assert_eq!(shortened(ms(800), &[ms(9_000)]), ms(400));
+        assert_eq!(shortened(ms(800), &[Duration::ZERO]), ms(800));
     }
 }

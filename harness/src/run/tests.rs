@@ -260,6 +260,42 @@ fn a_cell_that_takes_more_than_its_part_takes_nothing_from_the_other() {
 }
 
 #[test]
+fn a_cell_ends_in_time_although_its_last_round_and_unmounts_follow_its_slice() {
+    /// A lab whose cells end 40 ms after their slice.
+    struct Late(Scripted);
+    impl Lab for Late {
+        fn begin_epoch(&mut self, plan: &Plan, section: &Section, turn: u32) -> anyhow::Result<Option<u32>> {
+            self.0.begin_epoch(plan, section, turn)
+        }
+        fn measure(&mut self, plan: &Plan, epoch: u32, cell: &PlannedCell, slice: Duration) -> Option<CellResult> {
+            let result = self.0.measure(plan, epoch, cell, slice)?;
+            Some(CellResult { took: slice + Duration::from_millis(40), ..result })
+        }
+        fn end_epoch(&mut self, epoch: &mut Epoch) {
+            let asked = self.0.asked.iter().filter(|asked| asked.epoch == epoch.epoch);
+            let took = asked.map(|asked| asked.slice.as_millis() as u64 + 40);
+            self.0.epoch_ms = took.sum();
+            self.0.end_epoch(epoch);
+        }
+    }
+    let mut plan = two_cells();
+    plan.schedule.sections[0].budget_ms = 3_200;
+    let dir = tempfile::tempdir().unwrap();
+    let writer = Writer::create(dir.path(), &plan, &environment(), None, &[]).unwrap();
+    let mut lab = Late(Scripted::default());
+    let never = Interrupt::never();
+    let ended = Runner::new(&plan, &writer, &never, None).run(&mut lab, &mut Silent);
+    assert!(matches!(ended, RunEnd::Complete), "{ended:?}");
+    let asked = lab.0.asked.iter().filter(|asked| asked.workload == "micro/stat");
+    let slices: Vec<u128> = asked.map(|asked| asked.slice.as_millis()).collect();
+    // Half of 400 ms for each cell. The overruns of the first epoch are spread over the others.
+    assert_eq!(slices[0], 200);
+    assert!(slices[1..].iter().all(|slice| (154..=155).contains(slice)), "{slices:?}");
+    let took: u64 = Run::read(dir.path()).unwrap().epochs.iter().map(|epoch| epoch.took_ms).sum();
+    assert!((3_190..=3_200).contains(&took), "{took}");
+}
+
+#[test]
 fn no_section_takes_the_budget_of_another() {
     let budgets = |first_ms: u64| {
         let mut plan = two_cells();
