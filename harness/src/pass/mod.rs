@@ -112,6 +112,12 @@ impl Expectations {
         self.touched.changes
     }
 
+    /// Whether one pass that reads all files back speaks for the others of a cell: the calls change no file, and no answer is
+    /// scored, which happens in passes that read back.
+    pub fn is_read_back_once(&self) -> bool {
+        !self.changes() && self.calls().iter().all(|call| call.asked.is_none())
+    }
+
     /// The changes that undo the calls of a successful pass. `None` if a fresh subtree is made in less time, or if the changes
     /// are not known.
     pub fn restoration(&self) -> Option<&Restoration> {

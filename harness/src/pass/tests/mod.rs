@@ -99,6 +99,18 @@ fn passed(script: Script, times: &[u64]) -> Passed {
     Made::of(script, times).passed()
 }
 
+#[test]
+fn files_that_no_call_changes_are_read_back_once() {
+    let once = |script: Script| {
+        let backend = direct().describe();
+        Expectations::new(&Arc::new(script), CacheState::Hot, &backend, Access::Paths).is_read_back_once()
+    };
+    assert!(once(two_reads()));
+    let mut changing = two_reads();
+    changing.call(CallKind::Write, vec![write("b", "replaced", false)]);
+    assert!(!once(changing));
+}
+
 fn tampered(tamper: fn(&Path), exit_reason: Option<&'static str>) -> Passed {
     let backend = BrokenBackend { exit_reason, ..BrokenBackend::default() };
     let made = Made { backend: Arc::new(backend), tamper, ..Made::of(two_reads(), &[100, 200]) };
