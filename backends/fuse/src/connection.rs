@@ -32,6 +32,11 @@ impl MountEntry {
         self.kind == "fuse" || self.kind.starts_with("fuse.")
     }
 
+    /// Whether a process serves its files: a FUSE daemon, or a server on the network.
+    pub fn is_served(&self) -> bool {
+        self.is_fuse() || ["nfs", "nfs4", "cifs", "smb3"].contains(&&*self.kind)
+    }
+
     /// The user that has mounted it; `None` for a mount that is not of FUSE.
     pub fn user(&self) -> Option<u32> {
         let mut options = self.options.split(',');
@@ -311,7 +316,9 @@ mod tests {
         assert_eq!(mount.device, (0, 52));
         assert_eq!(mount.options, "rw,nosuid,rw,user_id=0");
         assert_eq!(mount.user(), Some(0));
-        assert!(mount.is_fuse() && mount.is_ours());
+        assert!(mount.is_fuse() && mount.is_ours() && mount.is_served());
+        let kind = |kind: &str| MountEntry { kind: kind.to_owned(), ..mount.clone() };
+        assert!(kind("nfs4").is_served() && !kind("ext4").is_served() && !kind("fusectl").is_served());
         let connection = Connection::of(&mount).unwrap();
         assert_eq!((connection.number, &connection.at), (52, &mount.at));
         assert_eq!(parse_mount(b""), None);

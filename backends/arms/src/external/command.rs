@@ -47,6 +47,21 @@ fn how(status: ExitStatus) -> String {
     }
 }
 
+/// The variable in the environment of a workspace's programs, and of all that they start, that has the workspace's directory.
+pub(super) const WORKSPACE: &str = "CTXBENCH_WORKSPACE";
+
+/// The processes that a workspace's programs have left running, by their environment. Another user's are not seen.
+pub(super) fn left_running(workspace: &str) -> Vec<u32> {
+    let line = format!("{WORKSPACE}={workspace}");
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
+    let is_left = |pid: &u32| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable == line.as_bytes())
+    };
+    ids.filter(is_left).collect()
+}
+
 /// Variables and environment of a workspace's programs.
 #[derive(Clone, Default)]
 pub(super) struct CommandContext {
@@ -65,6 +80,7 @@ fn command(arguments: &[String], around: &CommandContext) -> io::Result<Command>
         .args(filled)
         .env("PATH", search_path())
         .envs(environment.map(|(name, value)| (name, variables.fill(value))))
+        .env(WORKSPACE, variables.fill("{site}"))
         .stdin(Stdio::null())
         .process_group(0);
     Ok(command)

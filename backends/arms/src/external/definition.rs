@@ -39,7 +39,8 @@ pub struct ExternalDefinition {
     /// It has its own `site`, `mount`, `data` and ports, and runs no `services`, `setup` and `teardown`.
     #[serde(default)]
     pub second_host: bool,
-    /// Processes that must run, besides the agent, while its files are in use.
+    /// Processes that must run, besides the agent, while its files are in use. That it is 0 is tested: without a daemon, no kill
+    /// can lose a record.
     pub daemons: u32,
     /// Requirements of the machine.
     #[serde(default)]
@@ -221,6 +222,14 @@ impl ExternalDefinition {
                     return wrong(format!("field `service.{field}`: the command is empty"));
                 }
             }
+        }
+        let of_processes =
+            [("stays", self.stays), ("services", !self.services.is_empty()), ("service", !self.service.is_empty())];
+        let contradicts = of_processes.iter().find(|(_, has_one)| self.daemons == 0 && *has_one);
+        if let Some((field, _)) = contradicts {
+            return wrong(format!(
+                "field `daemons`: 0, but `{field}` runs a process while the files are in use: state how many run"
+            ));
         }
         let of_environment = [DIRECTORY];
         let in_commands = [&of_environment, OF_SITE, OF_FIRST, OF_SERVER].concat();
@@ -467,6 +476,12 @@ mount = ["mount", "--bind", "{data}", "{mount}"]
         assert!(error(&WHOLE.replace("\"bind\"", "\"Bind it\"")).contains("field `name`"));
         let mistake = error(&WHOLE.replace("{data}", "{date}"));
         assert!(mistake.starts_with("x.toml:8: "), "{mistake}");
+        for process in
+            ["stays = true", "services = [[\"sleep\", \"9\"]]", "[[service]]\nrun = [\"a\"]\nready = [\"b\"]"]
+        {
+            let mistake = error(&format!("{WHOLE}{process}\n"));
+            assert!(mistake.contains("field `daemons`: 0, but `s"), "{mistake}");
+        }
         let unversioned = WHOLE.replace("version = [\"mount\", \"--version\"]\n", "");
         assert!(ExternalDefinition::parse(Path::new("x.toml"), &unversioned).is_ok());
         let service = format!("{WHOLE}[[service]]\nrun = ['a']\nready = []\n");

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fuse::Counters;
-use fuse::connection::{Connection, detach, mount_at};
+use fuse::connection::{Connection, MountEntry, detach, mount_at, mounts};
 use include_dir::{Dir, include_dir};
 use inputs::sha256;
 
@@ -29,7 +29,7 @@ use crate::backend::{
 use crate::child::last_lines;
 use crate::services::Services;
 use crate::services::s3::DistantServer;
-use command::{CommandContext, Running, run, start};
+use command::{CommandContext, Running, left_running, run, start};
 use definition::{ExternalDefinition, Service};
 use variables::Variables;
 
@@ -38,6 +38,9 @@ static SHIPPED: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../external");
 
 /// How long a command may take that only queries, such as one that prints a version.
 const VERSION_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long the processes of a `mount` command without a daemon may take to end after it.
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Poll interval while a mount starts.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
@@ -145,6 +148,18 @@ impl ExternalBackend {
     fn name(&self) -> String {
         self.definition.name_with(self.server)
     }
+
+    /// Whether its files are in a mount of the user's that a process serves. Found by names: a dead mount must not hang this.
+    fn is_in_a_served_mount(&self) -> bool {
+        let Some(root) = &self.definition.root else {
+            return false;
+        };
+        let root = Variables::of_the_environment().fill(root);
+        let mounts = mounts().unwrap_or_default().into_iter();
+        let around = mounts.filter(|mount| Path::new(&root).starts_with(&mount.at));
+        let closest = around.max_by_key(|mount| mount.at.as_os_str().len());
+        closest.is_some_and(|mount| mount.is_served())
+    }
 }
 
 impl Backend for ExternalBackend {
@@ -172,7 +187,7 @@ impl Backend for ExternalBackend {
                 several_hosts: definition.second_host,
                 ..Capabilities::default()
             },
-            daemons: definition.daemons,
+            daemons: definition.daemons.max(u32::from(self.is_in_a_served_mount())),
             mounts: 1,
             needs: needs.chain(server).collect(),
             lines_of_code: 0,
@@ -427,8 +442,31 @@ impl ExternalWorkspace {
             std::thread::sleep(POLL_INTERVAL);
         }
         self.time_to_ready = started.elapsed();
+        self.check_daemons()?;
         self.connection = mount_at(&self.mount_point)?.as_ref().and_then(Connection::of);
         Ok(())
+    }
+
+    /// Refuses a definition that has processes although it says `daemons = 0`: kills of no daemon would count as kept records.
+    fn check_daemons(&self) -> io::Result<()> {
+        if self.definition.daemons > 0 {
+            return Ok(());
+        }
+        let served = mount_at(&self.mount_point)?.filter(MountEntry::is_served);
+        let processes = || left_running(&self.around.variables.fill("{site}"));
+        let started = Instant::now();
+        let mut left = processes();
+        // A helper of `mount` may end a moment after it.
+        while !left.is_empty() && started.elapsed() < ENDS_WITHIN {
+            std::thread::sleep(POLL_INTERVAL);
+            left = processes();
+        }
+        let why = match (served, &left[..]) {
+            (Some(mount), _) => format!("a process serves its mount, which is of type {}", mount.kind),
+            (None, [first, ..]) => format!("its commands have left process {first} running"),
+            (None, []) => return Ok(()),
+        };
+        Err(self.failure(&format!("has `daemons = 0`, but {why} (state in its definition how many run)")))
     }
 
     fn is_ready(&self) -> io::Result<bool> {

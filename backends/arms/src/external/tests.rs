@@ -21,8 +21,14 @@ fn open(text: &str, dir: &Path) -> io::Result<Box<dyn Workspace>> {
 }
 
 fn external(text: &str) -> ExternalBackend {
-    let head = "name = 'x'\nsummary = 's'\ndurability = 'd'\npersistent = true\ndaemons = 1\nversion = ['true']\n";
-    let definition = ExternalDefinition::parse(Path::new("x.toml"), &format!("{head}{text}")).unwrap();
+    with_daemons(1, text)
+}
+
+/// A backend that says how many daemons it has.
+fn with_daemons(count: u32, text: &str) -> ExternalBackend {
+    let head = "name = 'x'\nsummary = 's'\ndurability = 'd'\npersistent = true\nversion = ['true']\n";
+    let text = format!("{head}daemons = {count}\n{text}");
+    let definition = ExternalDefinition::parse(Path::new("x.toml"), &text).unwrap();
     ExternalBackend { definition, server: None, digest: String::new(), file: None, services: Arc::default() }
 }
 
@@ -52,6 +58,27 @@ fn a_file_system_that_does_not_come_up_says_why() {
     assert!(ends.contains("exit code 3") && ends.contains("no licence"), "{ends}");
     let fails = failure("setup = [['false']]\nmount = ['true']");
     assert_eq!(fails, "x could not be set up: false: exit code 1: ");
+}
+
+#[test]
+fn a_definition_that_denies_its_daemon_is_refused() {
+    let opened = |count, mount: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        let text = format!("mount = ['sh', '-c', '{mount}', 'sh', '{{data}}']\nready = ['true']\nroot = '{{data}}'");
+        let opened = with_daemons(count, &text).open(&config(dir.path())).map(drop);
+        if let Ok(pid) = std::fs::read_to_string(dir.path().join("data/pid")) {
+            let pid = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        }
+        opened
+    };
+    // As a daemon does: in a session of its own, after `mount` has ended.
+    let daemon = "setsid sleep 1000 & echo $! > \"$1/pid\"";
+    let refused = opened(0, daemon).unwrap_err().to_string();
+    assert!(refused.contains("has `daemons = 0`, but its commands have left process"), "{refused}");
+    opened(1, daemon).unwrap();
+    // A helper that ends soon after it is none.
+    opened(0, "sleep 0.1 &").unwrap();
 }
 
 #[test]
