@@ -21,6 +21,7 @@ use fuse::store::{Attr, Caller, Ino, Kind, NewNode, ROOT, RenameMode, Store, Tim
 use replay::{Observed, OpenFileTable, ResultBuffer, perform, prepare};
 use rundir::{Run, histogram};
 use rustix::fs::{AtFlags, CWD, statat};
+use rustix::io::Errno;
 use sqlite::SqliteStore;
 use stats::{Disturbance, Margin, MarginKind, Ratios, compare};
 use workloads::path::WorkspacePath;
@@ -88,7 +89,7 @@ fn harness(criterion: &mut Criterion) {
             black_box(&took);
         });
     });
-    let expected = Ok(Observed::Attributes { size: KIB.len() as u64, is_dir: false });
+    let expected: Result<Observed, Errno> = Ok(Observed::Attributes { size: KIB.len() as u64, is_dir: false });
     group.bench_function("stat performed", |bencher| {
         let mut buffer = ResultBuffer::new();
         let mut observed = Vec::new();
