@@ -29,8 +29,8 @@ pub use plan::{
     PlannedScenario, PlannedWorkload, Schedule, Section, Settings, Shard, Skipped, cache_state,
 };
 pub use sample::{
-    CellEpoch, Counted, Cpu, DaemonCounters, Epoch, Fault, Load, Memory, OpcodeRecord, Outcome, Probe, Sample, Score,
-    Settled,
+    CellEpoch, Counted, Cpu, DaemonCounters, Epoch, Fault, LOAD_PROCESS, Load, Memory, OpcodeRecord, Outcome, Probe,
+    Sample, Score, Settled,
 };
 pub use scratch::{Journal, ScratchKind, ScratchReceipt, WriteCache};
 

@@ -220,6 +220,9 @@ impl Counted {
     }
 }
 
+/// The name that the load of `ctxbench reproduce --load` gives its process. Among [`Epoch::neighbours`], it was asked for.
+pub const LOAD_PROCESS: &str = "ctxbench-load";
+
 /// A line of `epochs.jsonl`, written at the end of the epoch.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

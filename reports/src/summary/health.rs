@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use rundir::{Epoch, Journal, Outcome, Plan, Run};
+use rundir::{Epoch, Journal, LOAD_PROCESS, Outcome, Plan, Run};
 use schemars::JsonSchema;
 use serde::Serialize;
 use stats::{Comparison, MIN_EPOCHS, SeriesKey, Table, Verdict, baselines, compared_with, median, ratios_by_level};
@@ -160,15 +160,21 @@ impl Health {
         if !self.is_busy {
             return None;
         }
-        let names = self.neighbours.iter();
+        let is_asked_for = self.neighbours.iter().any(|(name, _)| name == LOAD_PROCESS);
+        let names = self.neighbours.iter().filter(|(name, _)| name != LOAD_PROCESS);
         let names: Vec<String> =
             names.map(|(name, seconds)| format!("{name} ({seconds:.0} s of processor time)")).collect();
-        let stop = match names.is_empty() {
-            true => "the other processes".to_owned(),
-            false => names.join(", "),
+        let names = names.join(", ");
+        let advice = match (is_asked_for, names.is_empty()) {
+            (true, true) => " `reproduce --load` asked for this load.".to_owned(),
+            (true, false) => {
+                format!(" `reproduce --load` asked for a load; beside it, these used the processors: {names}.")
+            }
+            (false, true) => " To get more verdicts, stop the other processes, and measure again.".to_owned(),
+            (false, false) => format!(" To get more verdicts, stop {names}, and measure again."),
         };
         Some(format!(
-            "This machine was busy: other work disturbed {} of {} passes. Intervals are widened by the largest possible effect of that work, and only verdicts that still hold are given. To get more verdicts, stop {stop}, and measure again.",
+            "This machine was busy: other work disturbed {} of {} passes. Intervals are widened by the largest possible effect of that work, and only verdicts that still hold are given.{advice}",
             self.busy_passes, self.passes
         ))
     }

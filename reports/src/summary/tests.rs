@@ -401,6 +401,19 @@ fn a_busy_machine_is_said_once_with_what_to_stop() {
     let words =
         "stop rustc (120 s of processor time), a__31m_b (8 s of processor time), cron (1 s of processor time), and";
     assert!(named.contains(words), "{named}");
+    for (beside, expected) in [
+        ("", "given. `reproduce --load` asked for this load."),
+        ("rustc", "beside it, these used the processors: rustc (40 s of processor time)."),
+    ] {
+        for epoch in &mut run.epochs {
+            let used = [(rundir::LOAD_PROCESS, 50.0), (beside, 10.0)];
+            let used = used.into_iter().filter(|(name, _)| !name.is_empty());
+            epoch.neighbours = used.map(|(name, seconds)| (name.to_owned(), seconds)).collect();
+        }
+        let loaded = note(&run);
+        assert!(loaded.ends_with(expected), "{loaded}");
+        assert!(!loaded.contains("stop") && !loaded.contains(rundir::LOAD_PROCESS), "{loaded}");
+    }
     let summary = summarise(&run).unwrap();
     let mut cells = summary.cells.iter();
     let is_silent = |cell: &Cell| {
