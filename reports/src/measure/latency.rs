@@ -108,9 +108,9 @@ impl<'a> Evidence<'a> {
                 source: source(latency),
                 provenance: Provenance::of_arm(arm),
             };
-            Some((known.map_or(0, |_| cell.epochs), reading))
+            Some((run.summary.health.is_busy, (known.map_or(0, |_| cell.epochs), reading)))
         });
-        match most_precise(readings.collect()) {
+        match most_precise(undisturbed(readings.collect())) {
             Some((_, reading)) => Found::Value(reading),
             None => self.without_time(latency, &[arm], not_measured(latency, arm)),
         }
@@ -254,7 +254,8 @@ impl<'a> Evidence<'a> {
     /// The candidate's time beside the baseline's.
     pub(crate) fn timed(&self, latency: &Latency, scale: Scale, arm: &str, baseline: &str) -> Result<Figure, Found> {
         let runs = self.runs.iter();
-        let mut all: Vec<(usize, Figure)> = runs.filter_map(|run| timed(run, latency, scale, arm, baseline)).collect();
+        let all = runs.filter_map(|run| Some((run.summary.health.is_busy, timed(run, latency, scale, arm, baseline)?)));
+        let mut all: Vec<(usize, Figure)> = undisturbed(all.collect());
         let readings = all.iter().map(|(epochs, figure)| (*epochs, figure.reading.clone()));
         match most_precise(readings.collect()) {
             Some((at, reading)) => Ok(Figure { reading, ..all.swap_remove(at).1 }),
@@ -381,8 +382,18 @@ fn session(workload: &PlannedWorkload, waited_ns: f64) -> Option<String> {
     ))
 }
 
+/// The readings without those of busy runs that have no interval, if a run has one: other work can have changed their values.
+/// Each has the number of its epochs, 0 without an interval.
+fn undisturbed<T>(mut readings: Vec<(bool, (usize, T))>) -> Vec<(usize, T)> {
+    if readings.iter().any(|(_, (epochs, _))| *epochs > 0) {
+        readings.retain(|(is_busy, (epochs, _))| !is_busy || *epochs > 0);
+    }
+    readings.into_iter().map(|(_, reading)| reading).collect()
+}
+
 /// The reading of the run with the most epochs, and its index. Another run widens it if that run has as many epochs, or
-/// if its interval excludes that reading's value: then everything between both is possible.
+/// if its interval excludes that reading's value: then everything between both is possible. A run without an interval widens it
+/// if its value lies outside.
 fn most_precise(readings: Vec<(usize, Reading)>) -> Option<(usize, Reading)> {
     // The order of the runs decides nothing.
     let mut readings: Vec<(usize, (usize, Reading))> = readings.into_iter().enumerate().collect();
@@ -390,7 +401,15 @@ fn most_precise(readings: Vec<(usize, Reading)>) -> Option<(usize, Reading)> {
     let mut readings = readings.into_iter();
     let (at, (most, first)) = readings.next()?;
     let reading = readings.fold(first, |all, (_, (epochs, other))| {
-        let contradicts = other.low > all.value || other.high < all.value;
+        let other = match epochs {
+            // Too few epochs for an interval, or a withheld verdict: its value is possible, and says nothing beyond it.
+            0 if most > 0 => Reading { low: other.value, high: other.value, ..other },
+            _ => other,
+        };
+        let contradicts = match epochs {
+            0 => other.low < all.low || other.high > all.high,
+            _ => other.low > all.value || other.high < all.value,
+        };
         match contradicts || epochs == most {
             true => hull(all, other),
             false => all,
@@ -447,10 +466,15 @@ mod tests {
             (vec![(8, (1.0, 1.2)), (3, (1.5, 3.0))], 0, 1.0, 3.0),
             (vec![(8, (1.0, 1.2)), (7, (1.19, 3.0))], 0, 1.0, 3.0),
             (vec![(3, (0.3, 3.0)), (3, (1.0, 4.0))], 0, 0.3, 4.0),
-            (vec![(0, (0.0, f64::INFINITY)), (3, (1.0, 4.0))], 1, 1.0, 4.0),
+            (vec![(0, (2.0, 2.0)), (3, (1.0, 4.0))], 1, 1.0, 4.0),
+            (vec![(0, (300.0, 300.0)), (3, (1.0, 4.0))], 1, 1.0, 300.0),
+            (vec![(3, (1.0, 4.0)), (0, (0.1, 0.1))], 0, 0.1, 4.0),
         ] {
-            let readings = runs.iter();
-            let readings = readings.map(|(epochs, ends)| (*epochs, reading(ends.0, ends.1)));
+            let readings = runs.iter().map(|(epochs, ends)| {
+                let reading = reading(ends.0, ends.1);
+                let without_ends = Reading { low: 0.0, high: f64::INFINITY, ..reading.clone() };
+                (*epochs, if *epochs == 0 { without_ends } else { reading })
+            });
             let (at, found) = most_precise(readings.collect()).unwrap();
             assert_eq!((at, found.low, found.high), (speaker, low, high), "{runs:?}");
         }

@@ -143,7 +143,12 @@ impl Evidence<'_> {
         let mut others = Vec::new();
         let readings = found.filter_map(|found| found.value().map_err(|other| others.push(other)).ok());
         let readings: Vec<Reading> = readings.collect();
-        match pooled(readings) {
+        let reading = match measure.figure {
+            // A tool that failed in one run has failed, whatever the others say.
+            FileFigure::FailedSteps => readings.into_iter().max_by(Reading::order),
+            _ => pooled(readings),
+        };
+        match reading {
             Some(reading) => Found::Value(reading),
             None => others.into_iter().next().unwrap_or_else(|| files_gap("made-up files", arm)),
         }

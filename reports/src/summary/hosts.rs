@@ -1,7 +1,7 @@
 //! Results of two hosts on the same files, by workload and arm: handoffs and shared files.
 
 use hdrhistogram::Histogram;
-use rundir::{Outcome, Plan};
+use rundir::{Outcome, Placement, Plan, Run, Sample};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -79,10 +79,16 @@ pub(super) fn handoffs(plan: &Plan, groups: &Groups<'_>) -> Result<Vec<Handoffs>
     Ok(found)
 }
 
-pub(super) fn shared_files(plan: &Plan, groups: &Groups<'_>) -> Vec<SharedFiles> {
+/// Void epochs are counted, too: a line that was lost while the machine slept is lost.
+pub(super) fn shared_files(run: &Run) -> Vec<SharedFiles> {
     let mut found = Vec::new();
-    for (workload, arm, states) in groups.by_workload_and_arm(plan) {
-        let passes = states.iter().flat_map(|group| &group.passes);
+    let all: Vec<&Sample> = run.samples.iter().filter(|pass| pass.settled.is_some()).collect();
+    let arms = &run.plan.arms;
+    let places = run.plan.workloads.iter().flat_map(|workload| arms.iter().map(move |arm| (workload, arm)));
+    for (workload, arm) in places {
+        let first = workload.states.first().map(|state| Placement::of_state(state));
+        let passes = all.iter().filter(|pass| pass.workload == workload.name && pass.arm == arm.name);
+        let passes = passes.filter(|pass| Some(Placement::of_state(&pass.state)) == first);
         let settled: Vec<_> = passes.filter_map(|pass| pass.settled).collect();
         if settled.is_empty() {
             continue;

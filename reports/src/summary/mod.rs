@@ -277,7 +277,7 @@ pub fn summarise(run: &Run) -> Result<Summary, String> {
         ready: ready(&groups),
         failing: failing(&groups, &baseline),
         handoffs: handoffs(plan, &groups)?,
-        shared_files: shared_files(plan, &groups),
+        shared_files: shared_files(run),
         endings: endings(plan, &groups),
         baseline,
         aa_arm,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use rundir::{Fault, SCHEMA_VERSION};
+use rundir::{Fault, SCHEMA_VERSION, Settled};
 
 use super::cases::cases;
 use super::evidence::made_up;
@@ -165,8 +165,8 @@ fn scale_steps(run: &mut Run, arm: &str, factor: f64) {
     }
 }
 
-/// The verdict after a planting; `None` if the run then has no such candidate.
-fn planted(policy: &str, candidate: &str, make: fn() -> Run, plant: &Planting) -> Option<PolicyVerdict> {
+/// A run with a planting about a policy's candidate.
+fn planted_run(policy: &str, candidate: &str, make: fn() -> Run, plant: &Planting) -> Run {
     let text = find(policy).unwrap().1;
     let baseline = Policy::parse(Path::new("p.toml"), &text).unwrap().baseline;
     let mut run = make();
@@ -175,9 +175,26 @@ fn planted(policy: &str, candidate: &str, make: fn() -> Run, plant: &Planting) -
     // A context policy is not an arm: the planting changes one of its places.
     let arm = if policy == "long-context" { "sqlite" } else { candidate };
     plant.1(&mut run, arm, baseline);
+    run
+}
+
+/// The verdict after a planting; `None` if the run then has no such candidate.
+fn planted(policy: &str, candidate: &str, make: fn() -> Run, plant: &Planting) -> Option<PolicyVerdict> {
+    let run = planted_run(policy, candidate, make, plant);
+    let text = find(policy).unwrap().1;
     let found = decisions_of_text(&text, &run).into_iter();
     let mut found = found.filter(|decision| decision.candidate == candidate);
     found.next().map(|decision| decision.verdict)
+}
+
+fn sign(verdict: Option<PolicyVerdict>) -> char {
+    match verdict {
+        Some(Adopt) => '+',
+        Some(AdoptIf) => '±',
+        Some(Archive) => '-',
+        Some(NotDecided) => '?',
+        None => ' ',
+    }
 }
 
 /// The policies in the order of the columns of [`EXPECTED`].
@@ -229,19 +246,66 @@ fn each_planting_leads_to_the_verdict_that_it_deserves() {
     for (planting, (name, verdicts)) in PLANTINGS.iter().zip(EXPECTED) {
         assert_eq!(verdicts.chars().count(), POLICIES.len(), "{name}");
         for ((policy, candidate, make, _), expected) in cases.iter().zip(verdicts.chars()) {
-            let found = match planted(policy, candidate, *make, planting) {
-                Some(Adopt) => '+',
-                Some(AdoptIf) => '±',
-                Some(Archive) => '-',
-                Some(NotDecided) => '?',
-                None => ' ',
-            };
+            let found = sign(planted(policy, candidate, *make, planting));
             if found != expected {
                 writeln!(wrong, "{policy}: {name}: {found}, not {expected}").unwrap();
             }
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// Planted into a run of two epochs: too few for an interval.
+const SLOW_AND_SHORT: Planting = ("two epochs, everything 300 × slower", |run, candidate, _| {
+    scale(run, candidate, 300.0);
+    run.samples.retain(|pass| pass.epoch < 2);
+    run.cells.retain(|cell| cell.epoch < 2);
+    run.epochs.retain(|epoch| epoch.epoch < 2);
+});
+
+/// The verdict of each policy on two runs, of which one has the planting: as [`EXPECTED`].
+const IN_ONE_OF_TWO_RUNS: [(&str, &str); 7] = [
+    ("one lost record", "-----+-"),
+    ("errno in 10 %", "-----+-"),
+    ("infra in 10 %", "?????++"),
+    ("no faults", "++±++++"),
+    ("every fault twice", "++±++++"),
+    ("baseline: one wrong byte", "??????+"),
+    (SLOW_AND_SHORT.0, "?????+?"),
+];
+
+#[test]
+fn a_second_run_hides_no_planting_of_the_first() {
+    let mut wrong = String::new();
+    for (name, verdicts) in IN_ONE_OF_TWO_RUNS {
+        let mut plantings = PLANTINGS.iter().chain([&SLOW_AND_SHORT]);
+        let planting = plantings.find(|planting| planting.0 == name).unwrap();
+        for ((policy, candidate, make, _), expected) in cases().into_iter().zip(verdicts.chars()) {
+            let runs = [make(), planted_run(policy, candidate, make, planting)];
+            for order in [[0, 1], [1, 0]] {
+                let found = sign(Some(of_several(policy, candidate, &runs, &order).verdict));
+                if found != expected {
+                    writeln!(wrong, "{policy}: {name}, runs {order:?}: {found}, not {expected}").unwrap();
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+#[test]
+fn a_line_lost_in_a_void_epoch_is_lost() {
+    let (_, candidate, make, _) = cases().into_iter().find(|case| case.0 == "roaming-agents").unwrap();
+    let mut run = make();
+    run.epochs[1].void = Some("the machine slept for 5 s".to_owned());
+    let outside =
+        |run: &Run| row(&of("roaming-agents", run, candidate), "Lines outside the shared file, against rsync").state;
+    let before = outside(&run);
+    let all = testing::passes(&mut run, "agent/two-writers-few", candidate);
+    for pass in all.filter(|pass| pass.epoch == 1) {
+        pass.settled = Some(Settled { lines: 50, lost: 50, ..Settled::default() });
+    }
+    assert_ne!(outside(&run), before);
 }
 
 #[test]
