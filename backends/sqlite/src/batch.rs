@@ -20,6 +20,7 @@ use crate::open_error::{SqliteOpenError, unreadable};
 use crate::record;
 use crate::redo::{self, ReadError, Redo};
 use crate::set_aside;
+use crate::synced::PowerLoss;
 use crate::transaction::locked;
 
 /// How long a transaction may stay open: other programs see a change that much later.
@@ -31,8 +32,9 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Notes that all changes of the redo log are in the tables.
 const END: &str = "UPDATE log SET ended = coalesce(redo, ended), redo = NULL";
 
-/// Makes the changes that a killed daemon recorded and did not commit. Answers how many there were.
-pub(super) fn recover(db: &Db, path: &Path) -> std::result::Result<usize, SqliteOpenError> {
+/// Makes the changes that a killed daemon recorded and did not commit; with `cuts`, cuts files to what is synced of them. Answers
+/// how many changes there were.
+pub(super) fn recover(db: &Db, path: &Path, cuts: bool) -> std::result::Result<usize, SqliteOpenError> {
     let redo = redo_of(path);
     let Some(pending) = pending(&db.connection, path)? else {
         return Ok(0);
@@ -44,8 +46,10 @@ pub(super) fn recover(db: &Db, path: &Path) -> std::result::Result<usize, Sqlite
         );
         unreadable(path, &format!("its redo log cannot be replayed: {error}\n  {fix}"))
     };
+    let power_loss = cuts.then(|| PowerLoss::of(db, path, &pending)).transpose().map_err(wrong)?;
     let work = |db: &Db| {
         pending.iter().try_for_each(|payload| record::redo(db, payload))?;
+        power_loss.iter().try_for_each(|power_loss| power_loss.cut(db))?;
         db.execute(END, ())
     };
     db.transaction(work).map_err(wrong)?;

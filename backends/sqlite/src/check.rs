@@ -22,7 +22,7 @@ use crate::open::{
     must_be_ours, needs_recovery, open_immutable, open_pages, read_only_reason, resolve,
 };
 use crate::open_error::{SqliteOpenError, unreadable};
-use crate::{batch, forget_boot, pages};
+use crate::{HEAD, batch, pages, redo, sum_file};
 
 /// How many findings of one kind are listed one by one.
 const SHOWN: usize = 10;
@@ -313,10 +313,16 @@ pub fn go_on_without_log(path: &Path) -> Result<bool, SqliteOpenError> {
         tracing::warn!("{}: content past the first 256 KiB is missing: inode {short}", path.display());
     }
     // They may be those of a later state.
-    connection.execute_batch("DELETE FROM tail; DELETE FROM tail_sum").map_err(wrong)?;
+    // A power loss must not cut what may be whole.
+    let forget = format!(
+        "BEGIN; DELETE FROM tail; DELETE FROM tail_sum;
+         INSERT INTO tail SELECT ino, 0, size - {HEAD}, 1 FROM inode WHERE mode & 61440 = 32768 AND size > {HEAD}; COMMIT"
+    );
+    connection.execute_batch(&forget).map_err(wrong)?;
     unseal_all(path).map_err(|error| unreadable(path, &error))?;
     // The mount then applies the changes before the damage.
-    forget_boot(path).map_err(|error| unreadable(path, &error))?;
+    let forgotten = sum_file::forget_boot(path).and_then(|()| redo::forget_boot(path));
+    forgotten.map_err(|error| unreadable(path, &error))?;
     let is_damaged = matches!(batch::pending(&connection, path), Err(SqliteOpenError::LogDamaged { .. }));
     if missing_log || is_damaged {
         batch::restore_last_tails(&connection, path)?;

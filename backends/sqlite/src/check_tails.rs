@@ -21,7 +21,7 @@ use crate::record::Sizes;
 use crate::set_aside::{TailName, TailNames};
 use crate::sum_file::{Left, LeftTail};
 use crate::tail_sums::{self, Rows, TailSums};
-use crate::{batch, set_aside};
+use crate::{batch, set_aside, synced};
 
 /// How often a look is repeated that a mount in use may have disturbed, and the pause before.
 const ATTEMPTS: u32 = 20;
@@ -62,7 +62,7 @@ impl NextState {
                 pending => pending.ok().flatten().unwrap_or_default(),
             };
             return Ok(Self {
-                wanted: wanted(&tables, &Sizes::of(&pending))?,
+                wanted: wanted(&tables, &Sizes::of(&pending), synced::is_cut_at_mount(path))?,
                 restored: names.restored(known, known.applied + pending.len() as u64),
                 dir,
                 known,
@@ -91,8 +91,8 @@ impl NextState {
     }
 }
 
-/// The length of the tail of each long file, after the changes of the redo log.
-fn wanted(tables: &Connection, sizes: &Sizes<'_>) -> rusqlite::Result<BTreeMap<Ino, u64>> {
+/// The length of the tail of each long file, after the changes of the redo log, and after a power loss what is synced of it.
+fn wanted(tables: &Connection, sizes: &Sizes<'_>, is_restarted: bool) -> rusqlite::Result<BTreeMap<Ino, u64>> {
     let mut before: BTreeMap<Ino, Option<u64>> = BTreeMap::new();
     let mut long = tables.prepare("SELECT ino, size FROM inode WHERE mode & 61440 = 32768 AND size > ?1")?;
     let mut rows = long.query([signed(HEAD)])?;
@@ -105,8 +105,21 @@ fn wanted(tables: &Connection, sizes: &Sizes<'_>) -> rusqlite::Result<BTreeMap<I
             .query_row([signed(ino)], |row| row.get(0).map(unsigned));
         before.insert(ino, size.optional()?);
     }
-    let after = before.into_iter().filter_map(|(ino, size)| Some((ino, tail_length(sizes.after(ino, size)?))));
-    Ok(after.filter(|(_, wanted)| *wanted > 0).collect())
+    let is_cut = is_restarted && synced::may_cut(tables)?;
+    let mut wanted = BTreeMap::new();
+    for (ino, size) in before {
+        let Some(size) = sizes.after(ino, size).filter(|size| *size > HEAD) else {
+            continue;
+        };
+        let length = match is_cut {
+            true => tail_length(size).min(sizes.synced_after(ino, synced::of(tables, ino)?.0)),
+            false => tail_length(size),
+        };
+        if length > 0 {
+            wanted.insert(ino, length);
+        }
+    }
+    Ok(wanted)
 }
 
 /// Files whose tails hold less than the files are long, or are not there.
@@ -407,6 +420,8 @@ mod tests {
     fn a_check_of_a_mount_in_use_finds_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.db");
+        // The tables, before the first check.
+        drop(SqliteStore::open(&path, &OWNER).unwrap());
         let is_over = AtomicBool::new(false);
         let until = Instant::now() + Duration::from_secs(2 * seeds(1).end());
         let mut checks = 0;
@@ -427,10 +442,6 @@ mod tests {
                 }
             };
             let changes = threads.spawn(change);
-            while !path.exists() {
-                std::thread::sleep(PAUSE);
-            }
-            std::thread::sleep(BETWEEN_LOOKS);
             let mut found = Vec::new();
             while found.is_empty() && Instant::now() < until {
                 found = check(&path).map_or_else(|error| vec![error.to_string()], |checked| checked.problems);

@@ -10,8 +10,8 @@ use rusqlite::{Row, params};
 use crate::HEAD;
 use crate::db::Db;
 use crate::nodes::{self, signed, unsigned};
-use crate::tail_rows;
 use crate::tails::blocks;
+use crate::{synced, tail_rows};
 
 /// Bytes in a chunk.
 pub(crate) const CHUNK: u64 = 32 * 1024;
@@ -209,6 +209,9 @@ pub fn truncate(db: &Db, attr: &mut Attr, size: u64) -> Result<()> {
         return Err(Errno::FBIG.into());
     }
     if size < attr.size {
+        if tail_length(attr.size) > 0 {
+            synced::cut(db, attr.ino, tail_length(size))?;
+        }
         let first_gone = size.div_ceil(CHUNK).max(1);
         let last = (attr.size.min(HEAD) - 1) / CHUNK;
         let is_cut = first_gone <= last;

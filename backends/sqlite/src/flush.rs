@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use crate::db::Db;
 use crate::free_pages::give_back_excess;
 use crate::log::Log;
+use crate::synced;
 use crate::tails::Tails;
 use crate::transaction::locked;
 
@@ -69,7 +70,7 @@ fn run(db: &Mutex<Db>, log: &Log, tails: &Tails, woken: &Receiver<()>, is_stoppe
             continue;
         }
         match flush(db, log, tails) {
-            Ok(()) => tails.free(log.durable()),
+            Ok(noted) => tails.free(log.durable().min(noted)),
             Err(error) => {
                 tracing::error!(%error, "changes older than {EVERY:?} are not durable");
             }
@@ -85,11 +86,14 @@ fn run(db: &Mutex<Db>, log: &Log, tails: &Tails, woken: &Receiver<()>, is_stoppe
     }
 }
 
-/// Makes every change so far durable. Calls wait for the commit alone, as always.
-fn flush(db: &Mutex<Db>, log: &Log, tails: &Tails) -> Result<()> {
+/// Makes every change so far durable. Calls wait for the commit alone, as always. Answers up to which commit it is durable how
+/// long the tails are: what later ones have replaced may be needed.
+fn flush(db: &Mutex<Db>, log: &Log, tails: &Tails) -> Result<u64> {
+    let noted = locked(db).last_commit();
+    synced::note(db, log, tails)?;
     locked(db).commit()?;
-    match log.is_durable() && tails.are_clean() {
-        true => Ok(()),
-        false => log.sync(tails),
+    if !(log.is_durable() && tails.are_clean()) {
+        log.sync(tails)?;
     }
+    Ok(noted)
 }

@@ -39,6 +39,7 @@ mod set_aside;
 mod space;
 mod sum_file;
 mod sum_recorder;
+mod synced;
 pub mod tables;
 mod tail_rows;
 mod tail_sums;
@@ -108,7 +109,7 @@ pub struct SqliteStore {
 /// If they cannot be written.
 pub fn forget_boot(path: &Path) -> std::io::Result<()> {
     sum_file::forget_boot(path)?;
-    redo::forget_boot(path)
+    redo::restart(path)
 }
 
 /// The threads of a store, in the order in which they end.
@@ -171,6 +172,7 @@ impl SqliteStore {
         }
         adopt_copy(path)?;
         let was_killed = files::has_log(path);
+        let is_cut = synced::is_cut_at_mount(path);
         let room = Arc::new(Room::new(ownership.file()));
         if !was_killed {
             room.open().map_err(|error| unreadable(path, &error))?;
@@ -188,7 +190,7 @@ impl SqliteStore {
             db.copy_log();
         }
         batch::restore_tails(&db.connection, path)?;
-        let redone = batch::recover(&db, path)?;
+        let redone = batch::recover(&db, path, is_cut)?;
         if redone > 0 {
             tracing::info!(changes = redone, "replayed the redo log of a killed mount");
         }
@@ -199,6 +201,10 @@ impl SqliteStore {
             .transaction(|db| {
                 create_root(db, owner)?;
                 reclaim::orphans(db)?;
+                if was_killed {
+                    // Their numbers are used again.
+                    tail_rows::clear_gone(db)?;
+                }
                 let max = db.row("SELECT max(ino) FROM inode", (), |row| row.get(0))?;
                 let xattr = db.row("SELECT 1 FROM xattr LIMIT 1", (), |_| Ok(()))?;
                 Ok((nodes::unsigned(max.unwrap_or(1)) + 1, xattr.is_some()))
@@ -211,11 +217,10 @@ impl SqliteStore {
         let _ = db.log.set(Arc::clone(&log));
         log_mark::begin(&db).map_err(store_error)?;
         // A crash's leftovers are removed once it is durable that nothing needs them.
-        let taken_over = match was_killed {
-            true => tails.take_over(),
-            false => Ok(()),
+        let synced = match was_killed {
+            true => synced::note_left(&db, &log),
+            false => log.sync(&tails),
         };
-        let synced = taken_over.and_then(|()| log.sync(&tails));
         if synced.is_err() {
             log_mark::end(&db, true);
         }
@@ -368,6 +373,11 @@ impl SqliteStore {
             Some(committer) => committer.stop(),
             None => Ok(()),
         };
+        if committed.is_ok()
+            && let Err(error) = synced::note(&self.db, &self.log, &self.tails)
+        {
+            tracing::warn!(%error, "a power loss may cut files that have grown just now");
+        }
         let synced = match self.log.is_durable() && self.tails.are_clean() {
             true => Ok(()),
             false => self.log.sync(&self.tails),
@@ -601,6 +611,7 @@ impl Store for SqliteStore {
             return Ok(());
         }
         self.tails.record_sums();
+        synced::note(&self.db, &self.log, &self.tails)?;
         let recorded = {
             let db = self.db();
             let recorded = db.promise();

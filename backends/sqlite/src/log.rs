@@ -201,6 +201,16 @@ impl Log {
         Ok(())
     }
 
+    /// Makes the tails durable that a state needs which has `commits` commits. A sync of a log has to follow.
+    ///
+    /// # Errors
+    /// As [`Log::sync`].
+    pub(super) fn sync_tails(&self, tails: &Tails, commits: u64) -> Result<()> {
+        let _syncing = self.alone()?;
+        let _broken = on_panic(|| self.give_up("a sync panicked"));
+        tails.sync(commits).map_err(|error| self.broken(error.to_string()))
+    }
+
     /// Makes recorded changes durable, before which every committed transaction is. The tails first, as in [`Log::sync`].
     ///
     /// # Errors

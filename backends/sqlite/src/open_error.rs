@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use crate::files::folder;
 
 /// `PRAGMA user_version` of the schema in `schema.sql`.
-pub const SCHEMA_VERSION: i32 = 5;
+pub const SCHEMA_VERSION: i32 = 6;
 
 /// Why a database cannot be opened as a file system. Nothing was changed in it.
 #[derive(Debug, thiserror::Error)]

@@ -1,5 +1,6 @@
 //! A change as the redo log records it, and how it is made in an open transaction.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use fuse::store::{
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::HEAD;
 use crate::db::Db;
 use crate::redo::PAYLOAD_MAX;
-use crate::{content, names, nodes, reclaim, xattrs};
+use crate::{content, names, nodes, reclaim, synced, xattrs};
 
 /// A change of one call, with all that decides its outcome. A change of this type, or of one in it, needs a new
 /// [`super::SCHEMA_VERSION`]: a mount may find the records of an earlier build.
@@ -120,6 +121,10 @@ pub(crate) enum Record<'a> {
         ino: Ino,
         end: u64,
     },
+    /// The tails of inodes are synced up to these lengths.
+    TailsSynced {
+        lengths: Cow<'a, [(Ino, u64)]>,
+    },
 }
 
 impl Record<'_> {
@@ -134,7 +139,8 @@ impl Record<'_> {
             // To any size: an extension is a hole.
             | Record::SetAttr { .. }
             // Its bytes are in a plain file already.
-            | Record::TailWritten { .. } => true,
+            | Record::TailWritten { .. }
+            | Record::TailsSynced { .. } => true,
             Record::Fallocate { how, .. } => *how == Allocate::PunchHole,
             Record::Write { offset, .. } => *offset >= HEAD,
             Record::Create { .. }
@@ -164,6 +170,8 @@ impl Record<'_> {
         let payload = match self {
             Record::Write { data, .. } | Record::Append { data, .. } => data.len(),
             Record::Note { note } => note.len(),
+            // At most 16 bytes each.
+            Record::TailsSynced { lengths } => 16 * lengths.len(),
             _ => 0,
         };
         // Names and values beside it are shorter.
@@ -177,9 +185,15 @@ impl Record<'_> {
     }
 }
 
-/// What the changes of a redo log make of the sizes of files, without making them.
+/// What the changes of a redo log make of the sizes of files, and of how much of their tails is synced, without making them.
 #[derive(Debug, Default)]
-pub(super) struct Sizes<'a>(HashMap<Ino, Vec<Record<'a>>>);
+pub(super) struct Sizes<'a>(HashMap<Ino, Vec<SizeChange<'a>>>);
+
+#[derive(Debug)]
+enum SizeChange<'a> {
+    Made(Record<'a>),
+    Synced(u64),
+}
 
 impl<'a> Sizes<'a> {
     /// Those of the records with these payloads. A record that cannot be read says nothing; [`redo`] refuses it.
@@ -190,6 +204,12 @@ impl<'a> Sizes<'a> {
                 continue;
             };
             let ino = match &record {
+                Record::TailsSynced { lengths } => {
+                    for (ino, length) in lengths.iter() {
+                        sizes.0.entry(*ino).or_default().push(SizeChange::Synced(*length));
+                    }
+                    continue;
+                }
                 Record::SetAttr { ino, change, .. } if change.size.is_some() => *ino,
                 Record::Create { ino, .. }
                 | Record::Reclaim { ino }
@@ -208,7 +228,7 @@ impl<'a> Sizes<'a> {
                 | Record::Note { .. }
                 | Record::Whiteout { .. } => continue,
             };
-            sizes.0.entry(ino).or_default().push(record);
+            sizes.0.entry(ino).or_default().push(SizeChange::Made(record));
         }
         sizes
     }
@@ -221,7 +241,10 @@ impl<'a> Sizes<'a> {
     /// The size of a file afterwards, whose size is `size` in the tables; `None` for an inode that is not there.
     pub(super) fn after(&self, ino: Ino, size: Option<u64>) -> Option<u64> {
         let changes = self.0.get(&ino).into_iter().flatten();
-        changes.fold(size, |size, record| {
+        changes.fold(size, |size, change| {
+            let SizeChange::Made(record) = change else {
+                return size;
+            };
             let before = size.unwrap_or(0);
             let grown = |end: u64| Some(before.max(end));
             match record {
@@ -241,6 +264,18 @@ impl<'a> Sizes<'a> {
                 Record::TailWritten { end, .. } => grown(*end),
                 _ => size,
             }
+        })
+    }
+
+    /// How much of a tail is synced afterwards, of which `synced` bytes are in the tables.
+    pub(super) fn synced_after(&self, ino: Ino, synced: u64) -> u64 {
+        let changes = self.0.get(&ino).into_iter().flatten();
+        changes.fold(synced, |synced, change| match change {
+            SizeChange::Synced(length) => synced.max(*length),
+            SizeChange::Made(Record::SetAttr { change, .. }) => {
+                synced.min(change.size.map_or(u64::MAX, content::tail_length))
+            }
+            SizeChange::Made(_) => synced,
         })
     }
 }
@@ -272,6 +307,7 @@ pub(super) fn redo(db: &Db, payload: &[u8]) -> Result<()> {
             whiteout(db, &caller, (from, from_name), (to, to_name), ino).map(|_| ())
         }
         Record::TailWritten { caller, ino, end } => content::stamp(db, &caller, ino, end),
+        Record::TailsSynced { lengths } => synced::set(db, &lengths),
     }
 }
 

@@ -389,8 +389,23 @@ fn content(path: &Path) -> io::Result<(Vec<u8>, u64)> {
 ///
 /// # Errors
 /// If it cannot be written.
+pub(super) fn restart(path: &Path) -> io::Result<()> {
+    change_header(path, |header| header.boot = u128::MAX)
+}
+
+/// As [`restart`], of a database that may lack its latest changes for another reason.
+///
+/// # Errors
+/// If it cannot be written.
 pub(super) fn forget_boot(path: &Path) -> io::Result<()> {
     change_header(path, |header| header.boot = 0)
+}
+
+/// Whether the machine has restarted since the redo log of the database at `path` was written. No, if that cannot be told.
+pub(super) fn has_restarted(path: &Path) -> bool {
+    let header = content(path).ok().and_then(|(bytes, _)| Header::decode(&bytes));
+    let now = boot();
+    header.is_some_and(|header| header.boot != 0 && now != 0 && header.boot != now)
 }
 
 fn change_header(path: &Path, change: impl FnOnce(&mut Header)) -> io::Result<()> {

@@ -1,4 +1,4 @@
--- The tables of a ctxbench file system, schema version 5. docs/SQLITE.md explains them.
+-- The tables of a ctxbench file system, schema version 6. docs/SQLITE.md explains them.
 -- Times are nanoseconds since 1970; `mode` is st_mode, type bits included.
 CREATE TABLE inode (
   ino    INTEGER PRIMARY KEY,
@@ -40,10 +40,14 @@ CREATE TABLE chunk (
 ) STRICT;
 
 -- Checksums of tails. They count while the owner of the tail's file may execute it: a mount clears that bit before it
--- changes the tail, and sets it when the checksums are here again. `length` is the tail's in bytes.
+-- changes the tail, and sets it when the checksums are here again. `length` is the tail's in bytes. The other columns always
+-- count. `synced`: a sync has made so many bytes of the tail durable, and no truncation has cut them off since. `is_cut`: the
+-- file was truncated since its tail had checksums here.
 CREATE TABLE tail (
   ino    INTEGER PRIMARY KEY,
-  length INTEGER NOT NULL
+  length INTEGER NOT NULL,
+  synced INTEGER NOT NULL,
+  is_cut INTEGER NOT NULL
 ) STRICT;
 
 -- id = ino * 2^24 + index of the group; a CRC-32 (little-endian) for each of its 256 pieces of 32 KiB. Where a group is

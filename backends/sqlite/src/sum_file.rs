@@ -1,7 +1,8 @@
 //! The checksum file: what a mount knows of the tails that it has changed. [`super::tail_sums`] says when it changes.
 //!
 //! A kill of the daemon loses no page of it, so it is never synced. A power loss may lose any of them: the file counts only
-//! until the machine restarts, and only for the mount that wrote it, or the next one. The file consists of blocks, each with
+//! until the machine restarts, and only for the mount that wrote it, or the next one. After a restart, it can show that a tail
+//! has kept all that was appended to it: see [`super::synced`]. The file consists of blocks, each with
 //! the slots of [`SLOTS`] pieces of one tail. A slot is changed in place, in one write that lies in one page.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -10,6 +11,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, OnceLock};
 
@@ -143,6 +145,8 @@ struct FileHeader {
     boot: u128,
     /// The mount that wrote it, by the number of its redo log.
     mount: Option<i64>,
+    /// An earlier mount, which was killed, has written some of it.
+    is_taken_over: bool,
 }
 
 impl FileHeader {
@@ -152,24 +156,30 @@ impl FileHeader {
         bytes[8..24].copy_from_slice(&self.boot.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.mount.unwrap_or(0).to_le_bytes());
         bytes[32] = u8::from(self.mount.is_some());
-        let sum = crc32fast::hash(&bytes[..33]);
-        bytes[33..37].copy_from_slice(&sum.to_le_bytes());
+        bytes[33] = u8::from(self.is_taken_over);
+        let sum = crc32fast::hash(&bytes[..34]);
+        bytes[34..38].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let bytes = bytes.get(..37)?;
-        let is_whole = bytes[..8] == MAGIC && crc32fast::hash(&bytes[..33]) == u32_at(bytes, 33);
+        let bytes = bytes.get(..38)?;
+        let is_whole = bytes[..8] == MAGIC && crc32fast::hash(&bytes[..34]) == u32_at(bytes, 34);
         is_whole.then(|| Self {
             boot: u128::from(u64_at(bytes, 8)) | u128::from(u64_at(bytes, 16)) << 64,
             mount: (bytes[32] == 1).then(|| u64_at(bytes, 24).cast_signed()),
+            is_taken_over: bytes[33] != 0,
         })
     }
 
     /// Whether the file is of the state of a database that says `known`, and lacks nothing that was written to it.
     fn counts(self, known: Known) -> bool {
-        let is_of = self.mount == known.mount || self.mount == known.ended;
-        is_of && self.boot != 0 && self.boot == boot()
+        self.is_of(known) && self.boot != 0 && self.boot == boot()
+    }
+
+    /// Whether the file is of the state of a database that says `known`.
+    fn is_of(self, known: Known) -> bool {
+        self.mount == known.mount || self.mount == known.ended
     }
 }
 
@@ -200,8 +210,25 @@ impl Left {
         Self::parse(&content(&file).ok()?, known)
     }
 
+    /// Reads the checksum file of a database that says `known`, of which a power loss may have taken any part. What it says of
+    /// a piece was so at some time of the last mount. Nothing, if it is not of that mount alone.
+    pub(super) fn read_after_restart(path: &Path, known: Known) -> Self {
+        let opened = open_beside(&sums_of(path), File::options().read(true));
+        let bytes = opened.and_then(|file| content(&file)).unwrap_or_default();
+        let header = FileHeader::decode(&bytes);
+        let counts = |header: FileHeader| header.mount.is_some() && header.is_of(known) && !header.is_taken_over;
+        match header.is_some_and(counts) {
+            true => Self::of_blocks(&bytes),
+            false => Self::default(),
+        }
+    }
+
     fn parse(bytes: &[u8], known: Known) -> Option<Self> {
         FileHeader::decode(bytes).filter(|header| header.counts(known))?;
+        Some(Self::of_blocks(bytes))
+    }
+
+    fn of_blocks(bytes: &[u8]) -> Self {
         let mut found: BTreeMap<(Ino, u64), Vec<(u32, BlockHeader)>> = BTreeMap::new();
         let mut left = Self::default();
         let blocks = (0_u32..).zip(bytes.chunks(BLOCK)).skip(1);
@@ -246,7 +273,7 @@ impl Left {
             }
             left.tails.insert(ino, tail);
         }
-        Some(left)
+        left
     }
 }
 
@@ -316,6 +343,7 @@ pub(super) struct SumFile {
     name: OsString,
     opened: Mutex<Option<Arc<Opened>>>,
     mount: Mutex<Option<i64>>,
+    is_taken_over: AtomicBool,
     /// Tails with a piece whose slot does not have its whole checksum.
     behind: Mutex<BTreeSet<Ino>>,
     wake: OnceLock<SyncSender<()>>,
@@ -328,6 +356,7 @@ impl SumFile {
             name,
             opened: Mutex::default(),
             mount: Mutex::default(),
+            is_taken_over: AtomicBool::new(false),
             behind: Mutex::default(),
             wake: OnceLock::new(),
         }
@@ -362,6 +391,7 @@ impl SumFile {
         };
         let free = Free { blocks: left.free, end: left.end };
         let opened = Arc::new(Opened { file, free: Mutex::new(free) });
+        self.is_taken_over.store(true, Ordering::Release);
         // What is left of an interrupted removal must not count again.
         for block in &opened.free.lock().blocks {
             let _ = opened.write(&[0; HEADER], *block, 0);
@@ -382,7 +412,8 @@ impl SumFile {
     }
 
     fn header(&self) -> [u8; BLOCK] {
-        let header = FileHeader { boot: boot(), mount: *self.mount.lock() };
+        let is_taken_over = self.is_taken_over.load(Ordering::Acquire);
+        let header = FileHeader { boot: boot(), mount: *self.mount.lock(), is_taken_over };
         header.encode()
     }
 

@@ -128,7 +128,7 @@ pub(super) fn seal(db: &Db, sync: impl Fn() -> Result<()>) -> Result<()> {
 }
 
 /// Deletes the checksums of files that are gone.
-fn clear_gone(db: &Db) -> Result<()> {
+pub(super) fn clear_gone(db: &Db) -> Result<()> {
     for delete in [
         "DELETE FROM tail WHERE ino NOT IN (SELECT ino FROM inode)",
         "DELETE FROM tail_sum WHERE id >> 24 NOT IN (SELECT ino FROM tail)",
@@ -141,10 +141,11 @@ fn clear_gone(db: &Db) -> Result<()> {
 /// Replaces the rows of a tail.
 fn write(db: &Db, ino: Ino, sums: &TailSums) -> Result<()> {
     let (length, rows) = sums.rows();
+    let needed = nodes::find(db, ino)?.map_or(0, |attr| attr.size.saturating_sub(HEAD));
     db.execute(
-        "INSERT INTO tail (ino, length) VALUES (?1, ?2)
-         ON CONFLICT (ino) DO UPDATE SET length = excluded.length",
-        [signed(ino), signed(length)],
+        "INSERT INTO tail (ino, length, synced, is_cut) VALUES (?1, ?2, ?3, 0)
+         ON CONFLICT (ino) DO UPDATE SET length = excluded.length, synced = excluded.synced, is_cut = 0",
+        [signed(ino), signed(length), signed(length.min(needed))],
     )?;
     db.execute("DELETE FROM tail_sum WHERE id >= ?1 AND id < ?2", [id(ino, 0), id(ino + 1, 0)])?;
     for (group, bytes) in rows {

@@ -933,6 +933,19 @@ pub(super) fn damaged(file: &File, length: u64, sums: &TailSums) -> io::Result<O
     Ok(found)
 }
 
+/// Whether the bytes of a range of a tail are as a checksum file says that a power loss may have changed.
+pub(super) fn is_as_recorded(file: &File, range: Range<u64>, left: &LeftTail) -> bool {
+    (range.start / PIECE..range.end.div_ceil(PIECE)).all(|piece| {
+        let start = piece * PIECE;
+        let Some(Slot::Prefix { sum, length }) = left.slots.get(&piece).copied() else {
+            return false;
+        };
+        let is_enough = (range.end.min(start + PIECE)..=start + PIECE).contains(&(start + u64::from(length)));
+        let mut bytes = vec![0; length.min(PIECE as u32) as usize];
+        is_enough && file.read_exact_at(&mut bytes, start).is_ok() && crc32fast::hash(&bytes) == sum
+    })
+}
+
 pub(super) fn damage(path: &std::path::Path, at: u64) -> StoreError {
     let reason = format!(
         "{}: the chunk at byte {at} is damaged: wrong checksum; `ctxbench doctor --store` lists the path of the file",

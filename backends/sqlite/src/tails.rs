@@ -28,6 +28,7 @@ use crate::discards::Discards;
 use crate::files::{Beside, SUMS, TAILS, tails_of};
 use crate::set_aside::{ChangeId, TailName};
 use crate::sum_file::SumFile;
+use crate::synced::Growth;
 use crate::tail_sums::{self, TailSums};
 
 /// Tails held open; all are closed when there are more.
@@ -72,6 +73,7 @@ pub(crate) struct Tails {
     /// Those of the tails that have changed, for the case of a kill.
     sum_file: Arc<SumFile>,
     unsynced: Mutex<Unsynced>,
+    growth: Growth,
     /// Held, by inode, while bytes of a tail are read or written: a read sees all of a write, or nothing.
     busy: [RwLock<()>; BUSY],
     /// Held while tails are synced: a second sync must not return before the first has finished.
@@ -164,6 +166,7 @@ impl Tails {
             sums: Mutex::default(),
             sum_file: Arc::new(sum_file),
             unsynced: Mutex::default(),
+            growth: Growth::default(),
             busy: std::array::from_fn(|_| RwLock::default()),
             syncing: Mutex::default(),
             wake: OnceLock::new(),
@@ -413,7 +416,15 @@ impl Tails {
             self.change(ino, cut)
                 .unwrap_or_else(|error| tracing::warn!(%error, "could not free the space past the end of a file"));
         }
+        if written.is_ok() && end > length {
+            self.growth.grew(ino);
+        }
         written
+    }
+
+    /// The tails that have grown since their lengths were noted.
+    pub(super) fn growth(&self) -> &Growth {
+        &self.growth
     }
 
     /// Frees all space reserved ahead, and reserves none from now on: the disk is full.
@@ -479,7 +490,9 @@ impl Tails {
         let tail = self.get_or_create(ino, length == 0)?;
         self.must_hold(ino, &tail, length)?;
         let resize = |to| sums.resize(&tail.file, to, || tail.set_length(to));
-        self.change(ino, || resize(length).and_then(|()| resize(longer)))
+        self.change(ino, || resize(length).and_then(|()| resize(longer)))?;
+        self.growth.grew(ino);
+        Ok(())
     }
 
     /// Truncates a tail to `length`, if there is one: the file no longer has the bytes past it.

@@ -274,11 +274,11 @@ fn an_open_refuses_a_foreign_file_and_leaves_it_unchanged() {
 
     std::fs::remove_file(&path).unwrap();
     drop(open(&path).unwrap());
-    for version in [4, 99] {
+    for version in [5, 99] {
         let other = rusqlite::Connection::open(&path).unwrap();
         other.pragma_update(None, "user_version", version).unwrap();
         drop(other);
-        let words = format!("schema version {version}; this ctxbench knows version 5");
+        let words = format!("schema version {version}; this ctxbench knows version 6");
         for error in [open(&path).err(), check(&path).err()] {
             let error = error.unwrap().to_string();
             has(&error, &[&words]);
