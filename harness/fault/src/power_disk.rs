@@ -73,7 +73,7 @@ pub struct PowerDisk {
     /// The names of the tails since their directory was synced, oldest first.
     names: Vec<Names>,
     tails: BTreeMap<FileId, Tail>,
-    /// How many tails were synced since the last sync of a log.
+    /// How many tails were synced, of which it is not known yet.
     tail_syncs: u64,
 }
 
@@ -135,14 +135,14 @@ impl PowerDisk {
             tails.filter(|tail| is_changed(tail)).count() as u64
         };
         self.tail_syncs += now.tails - before.tails;
-        if (now.log, now.redo) == (before.log, before.redo) {
-            // A sync of the tails ends with one of a log.
-            return Ok(());
-        }
-        // It syncs all that have changed. One that found fewer was made before the last of these changes.
-        let synced = std::mem::take(&mut self.tail_syncs);
+        let is_log_synced = (now.log, now.redo) != (before.log, before.redo);
+        // A sync syncs all that have changed. One that found fewer was made before the last of these changes, or goes on.
+        let synced = self.tail_syncs;
         let (has_all, has_earlier) =
             (synced >= count(|tail| tail.synced != tail.seen), synced >= count(|tail| tail.synced != tail.before));
+        if has_all || has_earlier || is_log_synced {
+            self.tail_syncs = 0;
+        }
         for id in current {
             let Some(tail) = self.tails.get_mut(&id) else {
                 continue;

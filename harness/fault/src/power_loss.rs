@@ -184,17 +184,22 @@ impl PowerCuts {
         }
         // Only a checkpoint writes to the database file.
         let has_copied = disk.has_other_database(&self.place())?;
-        let left = match has_copied {
+        let mut left = match has_copied {
             true => Remains::all(&self.place())?,
             false => disk.cut(&self.place(), &mut dice)?,
         };
+        // A sync while the files were read is in some of them.
+        let is_unclear = has_copied || self.syncs()? != counted;
+        if is_unclear && !has_copied {
+            left = Remains::all(&self.place())?;
+        }
         self.store = None;
         fs::remove_dir_all(self.place())?;
         self.generation += 1;
         fs::create_dir_all(self.place())?;
         left.write(&self.place())?;
         forget_boot(&self.place().join(DATABASE))?;
-        self.audit(point, base, &done, acknowledged, has_copied)
+        self.audit(point, base, &done, acknowledged, is_unclear)
     }
 
     /// Waits for the sync that the store makes by itself.
@@ -245,7 +250,7 @@ impl PowerCuts {
         base: BTreeMap<u64, State>,
         done: &[Changed],
         acknowledged: usize,
-        has_copied: bool,
+        is_unclear: bool,
     ) -> Result<()> {
         if let Err(error) = self.open() {
             // A store must open after every power cut. While it does not, every record counts as
@@ -258,14 +263,14 @@ impl PowerCuts {
             self.losses.audit.add(&audit);
             return Err(error);
         }
-        let found = self.without_leftovers(self.found()?);
-        if has_copied {
+        let found = self.found()?;
+        if is_unclear {
             self.losses.unjudged += 1;
         } else {
             self.losses.points += 1;
             let mut audit = check(&self.history, &found, Some(Acknowledgement::Fsync));
             audit.acknowledged = BTreeMap::from([("fsync".to_owned(), acknowledged as u64)]);
-            self.check_halves(&found, &mut audit)?;
+            self.check_tails(&found, &mut audit)?;
             locate(&mut audit, &format!("point {point}"));
             // What lies past the head of a file is durable by itself, in any order, where no call has synced it.
             let is_ordered = |number: u64| number < RECORDS;
@@ -287,7 +292,7 @@ impl PowerCuts {
         // Opening the next point syncs the recovered state, so it counts as acknowledged.
         self.history.settle(&found, Acknowledgement::Fsync);
         self.history.shorten(Acknowledgement::Fsync);
-        // A lost line must not excuse damage at a later point.
+        // A lost line counts once.
         let lines = self.history.records().range(LOG_LINES..STRANGERS).map(|(number, _)| *number);
         let lost: Vec<u64> = lines.filter(|number| !matches!(found.get(number), Some(State::Whole(_)))).collect();
         for number in lost {
@@ -296,45 +301,18 @@ impl PowerCuts {
         self.repair(&found)
     }
 
-    /// The states with each line that was removed for good as a damaged piece of the log: in the place of a line that was not
-    /// synced, the disk may have bytes from before a truncation. Anywhere else, it is damage.
-    fn without_leftovers(&self, mut found: BTreeMap<u64, State>) -> BTreeMap<u64, State> {
-        let is_removed = |number: &u64| {
-            let steps = self.history.records().get(number).map_or(&[][..], Vec::as_slice);
-            let last = steps.iter().rfind(|step| step.acknowledged >= Some(Acknowledgement::Fsync));
-            match last {
-                Some(step) => step.change == RecordChange::Remove,
-                None => steps.is_empty(),
-            }
-        };
-        let lines = found.range(LOG_LINES..DAMAGED_LINES).map(|(number, _)| *number);
-        let leftovers: Vec<u64> = lines.filter(is_removed).collect();
-        for number in leftovers {
-            found.remove(&number);
-            let what = format!("line {}, which was removed", number - LOG_LINES);
-            found.insert(DAMAGED_LINES + number, State::Damaged(what));
-        }
-        found
-    }
-
-    /// Counts damage that no change in flight explains: of a cell, which a disk writes as a whole, and of a file that is as
-    /// long as its acknowledged version, and as no later one.
-    fn check_halves(&self, found: &BTreeMap<u64, State>, audit: &mut Audit) -> Result<()> {
+    /// Counts damage: a disk writes a cell as a whole, and a mount cuts off what is not synced of a tail. Only a record whose
+    /// version is not synced may be damaged: it has no bytes past its [`LONG_AT`].
+    fn check_tails(&self, found: &BTreeMap<u64, State>, audit: &mut Audit) -> Result<()> {
         for (number, state) in found {
             let State::Damaged(what) = state else {
                 continue;
             };
             let is_torn = match *number {
-                number if CELLS.contains(&number) => true,
                 number if LONG_RECORDS.contains(&number) => {
-                    let size = self.store()?.lookup(ROOT, name(number).as_bytes())?.size;
-                    let steps = self.history.records().get(&number).map_or(&[][..], Vec::as_slice);
-                    let of_size = steps
-                        .iter()
-                        .rfind(|step| step.change.writes() && LONG_AT + long_bytes(step.version) as u64 == size);
-                    of_size.is_some_and(|step| step.acknowledged >= Some(Acknowledgement::Fsync))
+                    self.store()?.lookup(ROOT, name(number).as_bytes())?.size > LONG_AT
                 }
-                _ => false,
+                number => CELLS.contains(&number) || number >= DAMAGED_LINES,
             };
             if is_torn {
                 audit.torn += 1;
@@ -361,16 +339,6 @@ impl PowerCuts {
                 number if CELLS.contains(&number) => self.history.forget(CELLS),
                 number if number >= LOG_LINES => self.history.forget(LOG_LINES..STRANGERS),
                 number => self.history.forget(number..number + 1),
-            }
-        }
-        for (file, step) in [(LOG, log_line(self.seed, 0).len()), (CELL_FILE, CELL)] {
-            let store = self.store()?;
-            let Ok(attr) = store.lookup(ROOT, file) else {
-                continue;
-            };
-            let end = LONG_AT + readable(store, attr.ino, step)?.len() as u64;
-            if end < attr.size {
-                resize(store, attr.ino, end)?;
             }
         }
         Ok(())
@@ -518,43 +486,30 @@ impl PowerCuts {
         for (number, ino) in inodes {
             let is_long = LONG_RECORDS.contains(&number);
             let state = match past(store, ino, if is_long { LONG_AT } else { 0 }) {
+                Ok(bytes) if is_long && bytes.is_empty() && store.getattr(ino)?.size > 0 => {
+                    State::Damaged("its content is cut off".to_owned())
+                }
                 Ok(bytes) => identify(self.seed, number, &bytes),
-                // The disk may have kept the length of an unsynced write, and not its bytes: reading those fails.
-                Err(error) if is_long => State::Damaged(error.to_string()),
                 Err(error) => State::Unreadable(error.to_string()),
             };
             found.insert(number, state);
         }
         if let Ok(attr) = store.lookup(ROOT, LOG) {
-            let lines = readable(store, attr.ino, log_line(self.seed, 0).len())?;
-            found.extend(log_states(self.seed, &lines));
+            match past(store, attr.ino, LONG_AT) {
+                Ok(lines) => found.extend(log_states(self.seed, &lines)),
+                Err(error) => drop(found.insert(LOG_LINES, State::Unreadable(error.to_string()))),
+            }
         }
         if let Ok(attr) = store.lookup(ROOT, CELL_FILE) {
-            let cells = readable(store, attr.ino, CELL)?;
-            for (number, cell) in CELLS.zip(cells.chunks(CELL)) {
-                if cell.iter().any(|byte| *byte != 0) {
-                    found.insert(number, identify(self.seed, number, cell));
+            match past(store, attr.ino, LONG_AT) {
+                Ok(cells) => {
+                    let cells = CELLS.zip(cells.chunks(CELL)).filter(|(_, cell)| cell.iter().any(|byte| *byte != 0));
+                    found.extend(cells.map(|(number, cell)| (number, identify(self.seed, number, cell))));
                 }
+                Err(error) => found.extend(CELLS.map(|number| (number, State::Unreadable(error.to_string())))),
             }
         }
         Ok(found)
-    }
-}
-
-/// The bytes of a file past the first 256 KiB, in parts of `step` bytes, up to the first part that cannot be read.
-fn readable(store: &dyn Store, ino: Ino, step: usize) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    loop {
-        let before = bytes.len();
-        match store.read(ino, LONG_AT + before as u64, step, &mut bytes) {
-            Ok(()) if bytes.len() > before => {}
-            Ok(()) => return Ok(bytes),
-            Err(error) if error.errno == Errno::IO => {
-                bytes.truncate(before);
-                return Ok(bytes);
-            }
-            Err(error) => return Err(error.into()),
-        }
     }
 }
 
@@ -666,6 +621,53 @@ mod tests {
     fn what_is_younger_than_five_seconds_does_not_always() {
         let valid = after_waiting(Duration::ZERO);
         assert!(!valid.iter().all(|is_valid| *is_valid), "nothing was lost that could be");
+    }
+
+    /// The audit of planted states, in which line 1 was synced and then truncated off, line 2 is synced, and line 3 is not.
+    fn audit_of(planted: &[(u64, State)]) -> Audit {
+        let dir = tempfile::tempdir().unwrap();
+        let mut cuts = PowerCuts::new(dir.path(), 7, store_of("sqlite").unwrap()).unwrap();
+        for (line, change, class) in [
+            (1, RecordChange::Put, Acknowledgement::Fsync),
+            (1, RecordChange::Remove, Acknowledgement::Fsync),
+            (2, RecordChange::Put, Acknowledgement::Fsync),
+            (3, RecordChange::Put, Acknowledgement::Write),
+        ] {
+            let version = cuts.begin([LOG_LINES + line], change, &mut Vec::new());
+            cuts.history.acknowledge(LOG_LINES + line, version, class);
+        }
+        // The versions of the lines are not their numbers.
+        let version = |line: u64| cuts.history.records()[&(LOG_LINES + line)][0].version;
+        let whole = |(number, state): &(u64, State)| match state {
+            State::Whole(line) => (*number, State::Whole(version(*line))),
+            state => (*number, state.clone()),
+        };
+        let found: BTreeMap<u64, State> = planted.iter().map(whole).collect();
+        let mut audit = check(&cuts.history, &found, Some(Acknowledgement::Fsync));
+        cuts.check_tails(&found, &mut audit).unwrap();
+        audit
+    }
+
+    #[test]
+    fn the_audit_excuses_a_missing_line_that_was_not_synced_and_no_other_bytes_in_its_place() {
+        let line = |number: u64| (LOG_LINES + number, State::Whole(number));
+        let valid = audit_of(&[line(2)]);
+        assert_eq!((valid.verdict, valid.unpromised), (AuditVerdict::Valid, 1), "{valid:?}");
+        assert_eq!(audit_of(&[line(2), line(3)]).verdict, AuditVerdict::Valid);
+        // A line from before the truncation, after what is synced or instead of it.
+        assert_eq!(audit_of(&[line(2), line(1)]).phantom, 1);
+        let instead = audit_of(&[line(1)]);
+        assert_eq!((instead.phantom, instead.lost), (1, 1));
+        // Zeros, or a part of a line.
+        let zeros = (DAMAGED_LINES, State::Damaged("44 bytes, 44 of them zero".to_owned()));
+        assert_eq!(audit_of(&[line(2), zeros]).torn, 1);
+        // A line that was never written.
+        assert_eq!(audit_of(&[line(2), (LOG_LINES + 9, State::Whole(2))]).phantom, 1);
+        let unread = audit_of(&[(LOG_LINES, State::Unreadable("an error".to_owned()))]);
+        assert_ne!(unread.verdict, AuditVerdict::Valid);
+        // A record whose synced content is cut off; one that was not synced may be.
+        let cut = |number| (number, State::Damaged("its content is cut off".to_owned()));
+        assert_eq!(audit_of(&[line(2), cut(CELLS.start)]).verdict, AuditVerdict::Invalid);
     }
 
     #[test]

@@ -73,9 +73,10 @@ pub fn content(seed: u64, number: u64, version: u64, bytes: usize) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// As [`identify`], of a record that may be a long one: a hole, and then its content.
+/// As [`identify`], of a record that may be a long one: a hole, and then its content. No writer leaves the hole alone.
 pub fn identify_any(seed: u64, expected: u64, bytes: &[u8]) -> State {
     match bytes.split_at_checked(LONG_AT as usize) {
+        Some((_, [])) => State::Damaged("its content is cut off".to_owned()),
         Some((hole, content)) if hole.iter().all(|byte| *byte == 0) => identify(seed, expected, content),
         _ => identify(seed, expected, bytes),
     }
@@ -186,7 +187,8 @@ mod tests {
         let hole = vec![0; LONG_AT as usize];
         assert_eq!(identify_any(7, 3, &[&hole[..], &whole].concat()), State::Whole(41));
         assert_eq!(identify_any(7, 3, &whole), State::Whole(41));
-        assert_eq!(identify_any(7, 3, &hole), State::Empty);
+        assert!(matches!(identify_any(7, 3, &hole), State::Damaged(_)));
+        assert_eq!(identify_any(7, 3, b""), State::Empty);
         let mut filled = [&hole[..], &whole].concat();
         filled[9] = 1;
         assert!(matches!(identify_any(7, 3, &filled), State::Damaged(_)));
