@@ -267,7 +267,7 @@ mod tests {
     use std::fs;
     use std::path::{Path, PathBuf};
 
-    use fuse::store::{Errno, Ino, ROOT, Store};
+    use fuse::store::{Errno, Ino, ROOT, RenameMode, Store};
 
     use super::of;
     use crate::files::beside;
@@ -549,6 +549,24 @@ mod tests {
         copy_files(&second, &place.copy, &other.copy);
         forget_boot(&other.copy).unwrap();
         other.must_have(ino, &all, "a restart");
+    }
+
+    #[test]
+    fn a_file_that_has_replaced_a_discarded_one_is_not_cut() {
+        let place = Place::new();
+        let store = place.open();
+        let old = create(&store, "f0", &bytes(LONG));
+        store.sync().unwrap();
+        let all = [3; LONG];
+        let new = create(&store, "f1", &all);
+        let replaced = store.rename(&OWNER, (ROOT, b"f1"), (ROOT, b"f0"), RenameMode::Replace).unwrap();
+        store.reclaim(replaced.unwrap()).unwrap();
+        store.db().free_discards().unwrap();
+        place.kill(&store);
+        assert!(!place.tail(old).exists());
+        fs::remove_file(beside(&place.copy, "-sums")).unwrap();
+        forget_boot(&place.copy).unwrap();
+        place.must_have(new, &all, "a power loss");
     }
 
     #[test]
