@@ -32,10 +32,18 @@ pub struct Coverage {
     pub read_bytes: u64,
     /// Those of them that the trace's files have before any correction by the read itself.
     pub read_bytes_equal: u64,
+    /// Bytes of `read_bytes` that a change outside of the recorded calls may have written.
+    pub read_bytes_unrecorded: u64,
+    /// Those of them that are in `read_bytes_equal`.
+    pub read_bytes_unrecorded_equal: u64,
     /// Edits that succeeded.
     pub edits: u64,
     /// Those of them before which the trace's file has the recorded text without a correction by the edit itself.
     pub edits_equal: u64,
+    /// Edits of `edits` whose lines a change outside of the recorded calls may have written.
+    pub edits_unrecorded: u64,
+    /// Those of them that are in `edits_equal`.
+    pub edits_unrecorded_equal: u64,
 }
 
 impl Coverage {
@@ -45,8 +53,12 @@ impl Coverage {
         let mut coverage = Self {
             read_bytes: count("read_bytes").unwrap_or(0),
             read_bytes_equal: count("read_bytes_equal").unwrap_or(0),
+            read_bytes_unrecorded: count("read_bytes_unrecorded").unwrap_or(0),
+            read_bytes_unrecorded_equal: count("read_bytes_unrecorded_equal").unwrap_or(0),
             edits: count("edits").unwrap_or(0),
             edits_equal: count("edits_equal").unwrap_or(0),
+            edits_unrecorded: count("edits_unrecorded").unwrap_or(0),
+            edits_unrecorded_equal: count("edits_unrecorded_equal").unwrap_or(0),
             ..Self::default()
         };
         let calls = trace.events.iter().filter_map(|event| match event {

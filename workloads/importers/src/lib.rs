@@ -4,6 +4,7 @@
 //! changes outside the recorded calls, and removes or replaces text that may not be published.
 
 mod aider;
+mod alignment;
 pub mod claude_code;
 #[cfg(test)]
 mod claude_code_tests;
@@ -15,6 +16,7 @@ mod cursor;
 pub mod detect;
 mod disguise;
 mod droid;
+mod evidence;
 #[cfg(test)]
 mod example;
 mod file_text;

@@ -273,7 +273,7 @@ mod tests {
         assert!(files[1].starts_with("b.txt Partial ") && files[1].ends_with("\n2\n3"), "{files:?}");
         let coverage = coverage(&session);
         // The last line of b.txt has changed.
-        assert_eq!((coverage.replayed, coverage.read_bytes, coverage.read_bytes_equal), (5, 30, 25));
+        assert_eq!((coverage.replayed, coverage.read_bytes, coverage.read_bytes_equal), (5, 32, 27));
     }
 
     #[test]

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Hunk;
+use super::alignment::Alignment;
 use super::spill::{Spill, SpilledValue, spillable};
+use super::{Hunk, Replacement};
 use workloads::filler::fill;
 
 /// The most lines of a file that is put together from parts.
@@ -17,6 +18,15 @@ const BYTES_MAX: u64 = 4 << 20;
 /// The assumed bytes per line of a file without a known line.
 const LINE_BYTES: u64 = 35;
 
+/// The number of the first line that was not in the first content.
+const ADDED: u64 = 1 << 32;
+
+/// The most replacements of one edit that are followed.
+const REPLACEMENTS_MAX: usize = 1000;
+
+/// The most edits of text that was not seen that are remembered until a read shows their new text.
+const UNPLACED_MAX: usize = 100;
+
 /// A known line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Line {
@@ -25,7 +35,7 @@ struct Line {
     is_expanded: bool,
 }
 
-/// Known lines, by their numbers from 0.
+/// Known lines. Those of the first content have their numbers there, from 0; later ones have numbers from `ADDED` on.
 type Lines = BTreeMap<u64, Line>;
 
 spillable!(Lines);
@@ -43,7 +53,11 @@ pub(super) struct Sketch {
     total: u64,
     /// The current lines, in order: ranges of first lines, and inserted lines.
     now: Vec<Range>,
-    /// Whether something else has changed the file, so that later lines are not those of its first content.
+    /// The number of the next line that is inserted.
+    next: u64,
+    /// Edits whose old text no read has shown.
+    unplaced: Vec<Replacement>,
+    /// Whether the file was written as a whole, so that later lines are not those of its first content.
     is_closed: bool,
     uses_tabs: bool,
 }
@@ -51,14 +65,14 @@ pub(super) struct Sketch {
 /// Neighbouring current lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Range {
-    /// The first of them in the first content, from 0; `None` for inserted lines.
-    first: Option<u64>,
+    /// The number of the first of them.
+    first: u64,
     count: u64,
 }
 
 impl Sketch {
     pub(super) fn new() -> Self {
-        Self { now: vec![Range { first: Some(0), count: u64::MAX }], ..Self::default() }
+        Self { now: vec![Range { first: 0, count: ADDED }], next: ADDED, ..Self::default() }
     }
 
     /// Moves its lines out of memory, until they are needed.
@@ -81,20 +95,172 @@ impl Sketch {
         self.is_closed = true;
     }
 
-    /// Learns the lines from `first` (from 1) on, of `total` lines of the current file.
-    pub(super) fn part(&mut self, first: u64, content: &str, total: u64) {
-        if first > LINES_MAX {
+    /// Learns the lines from `first` (from 1) on, of `total` lines of the current file, if that is known.
+    pub(super) fn part(&mut self, first: u64, content: &str, total: Option<u64>) {
+        if first > LINES_MAX || self.is_closed {
             return;
         }
-        if !self.is_closed && self.total == 0 {
+        let start = first.max(1) - 1;
+        let shown: Vec<&str> = content.split('\n').collect();
+        self.load();
+        self.place(start, &shown);
+        self.align(start, &shown);
+        if let Some(total) = total
+            && self.total == 0
+        {
             // All that follows the last change is still there.
-            let last = self.now.last().and_then(|range| range.first).unwrap_or(0);
+            let last = self.now.last().map_or(0, |range| range.first);
             let before_last: u64 = self.now.iter().rev().skip(1).map(|range| range.count).sum();
             self.total = total.saturating_sub(before_last).saturating_add(last);
         }
-        for (at, text) in (first.max(1) - 1..).zip(content.split('\n')) {
+        for (at, text) in (start..).zip(shown) {
             self.learn(at, text, false);
         }
+    }
+
+    /// Applies an edit by text. Text that was not seen is placed by a later read.
+    pub(super) fn replace(&mut self, replacements: &[Replacement]) {
+        if self.is_closed {
+            return;
+        }
+        self.load();
+        // Each is looked for behind the one before it, as patches are, then in the whole file.
+        let mut from = 0;
+        for each in replacements {
+            let most = if each.all { REPLACEMENTS_MAX } else { 1 };
+            for count in 0..most {
+                let found = self.find(&each.old, &each.new, from);
+                let found = found.or_else(|| if each.all { None } else { self.find(&each.old, &each.new, 0) });
+                let Some((at, old, new)) = found else {
+                    if count == 0 && self.unplaced.len() < UNPLACED_MAX && each.old != each.new {
+                        self.unplaced.push(each.clone());
+                    }
+                    break;
+                };
+                from = at + new.len() as u64;
+                self.exchange(at, old, &new);
+            }
+        }
+    }
+
+    /// The first current lines from `from` on that hold the text: their place, their count, and the lines after the edit.
+    fn find(&self, old: &str, new: &str, from: u64) -> Option<(u64, u64, Vec<String>)> {
+        if old.is_empty() {
+            return None;
+        }
+        let mut run = String::new();
+        let (mut start, mut end) = (from, from);
+        let known = self.known().into_iter().filter(|(at, _)| *at >= from);
+        for (at, line) in known.chain([(u64::MAX, "")]) {
+            if at != end {
+                if let Some((skipped, count, lines)) = in_run(&run, old, new) {
+                    return Some((start + skipped, count, lines));
+                }
+                run.clear();
+                (start, end) = (at, at);
+            }
+            run.push_str(line);
+            run.push('\n');
+            end = end.saturating_add(1);
+        }
+        None
+    }
+
+    /// Replaces `old` current lines at `at`. Lines with which both begin or end stay.
+    fn exchange(&mut self, at: u64, old: u64, new: &[String]) {
+        let known: BTreeMap<u64, String> =
+            (at..at + old).filter_map(|line| Some((line, self.lines.get(&self.number(line)?)?.text.clone()))).collect();
+        let is_same = |line: u64, text: &String| known.get(&line) == Some(text);
+        let head = (at..at + old).zip(new).take_while(|(line, text)| is_same(*line, text)).count();
+        let rest = new.get(head..).unwrap_or_default();
+        let tail = (at + head as u64..at + old).rev().zip(rest.iter().rev());
+        let tail = tail.take_while(|(line, text)| is_same(*line, text)).count();
+        let start = at + head as u64;
+        for _ in start..at + old - tail as u64 {
+            self.remove(start);
+        }
+        for (line, text) in (start..).zip(&rest[..rest.len() - tail]) {
+            self.insert(line);
+            self.learn(line, text, false);
+        }
+    }
+
+    /// Applies the edits whose new text a read shows, which are edits of lines that were not known.
+    fn place(&mut self, start: u64, shown: &[&str]) {
+        for each in std::mem::take(&mut self.unplaced) {
+            let lines = |text: &str| text.strip_suffix('\n').map(|text| text.split('\n').map(str::to_owned).collect());
+            let (Some(old), Some(new)): (Option<Vec<String>>, Option<Vec<String>>) =
+                (lines(&each.old), lines(&each.new))
+            else {
+                continue;
+            };
+            let found = shown.windows(new.len()).position(|lines| lines == new.as_slice());
+            let Some(at) = found.map(|at| start + at as u64) else {
+                self.unplaced.push(each);
+                continue;
+            };
+            let is_possible = (at..).zip(&old).all(|(at, text)| {
+                let known = self.number(at).and_then(|number| self.lines.get(&number));
+                known.is_none_or(|known| known.text == *text)
+            });
+            if is_possible {
+                for (at, text) in (at..).zip(&old) {
+                    self.learn(at, text, false);
+                }
+                self.exchange(at, old.len() as u64, &new);
+            }
+        }
+    }
+
+    /// Finds out which of the current lines a read shows, if it shows others than expected: something else has changed the
+    /// file.
+    fn align(&mut self, start: u64, shown: &[&str]) {
+        let differs = |(at, text): (u64, &&str)| {
+            let known = self.number(at).and_then(|number| self.lines.get(&number));
+            known.is_some_and(|known| !same(&known.text, text))
+        };
+        if !(start..).zip(shown).any(differs) {
+            return;
+        }
+        let Some(found) = Alignment::new(&self.known(), start, shown) else {
+            // The lines were replaced where they are.
+            for (at, text) in (start..).zip(shown) {
+                self.replace_line(at, text);
+            }
+            return;
+        };
+        for change in found.changes.iter().rev() {
+            for _ in 0..change.old {
+                self.remove(change.at);
+            }
+            for line in 0..change.new {
+                self.insert(change.at + line);
+            }
+        }
+        for (at, text) in (start..).zip(shown) {
+            self.replace_line(at, text);
+        }
+    }
+
+    /// Removes a line that is another one than `text`, and inserts one in its place.
+    fn replace_line(&mut self, at: u64, text: &str) {
+        let known = self.number(at).and_then(|number| self.lines.get(&number));
+        if known.is_some_and(|known| !same(&known.text, text)) {
+            self.remove(at);
+            self.insert(at);
+        }
+    }
+
+    /// The current lines that are known, with their places.
+    fn known(&self) -> Vec<(u64, &str)> {
+        let mut known = Vec::with_capacity(self.lines.len());
+        let mut before = 0;
+        for range in &self.now {
+            let of_range = self.lines.range(range.first..range.first + range.count);
+            known.extend(of_range.map(|(number, line)| (before + (number - range.first), line.text.as_str())));
+            before += range.count;
+        }
+        known
     }
 
     /// Learns the lines of an edit's places, and applies the edit. `tabs`: whether its texts begin lines with tabs.
@@ -129,7 +295,7 @@ impl Sketch {
         if self.is_closed || at >= LINES_MAX {
             return;
         }
-        let Some(first) = self.first_of(at) else {
+        let Some(first) = self.number(at) else {
             return;
         };
         self.uses_tabs |= !is_expanded && text.starts_with('\t');
@@ -145,12 +311,12 @@ impl Sketch {
         }
     }
 
-    /// The line of the first content that is the current line `at`.
-    fn first_of(&self, at: u64) -> Option<u64> {
+    /// The number of the current line `at`.
+    fn number(&self, at: u64) -> Option<u64> {
         let mut before = 0_u64;
         for range in &self.now {
             if at - before < range.count {
-                return range.first.map(|first| first + (at - before));
+                return Some(range.first + (at - before));
             }
             before += range.count;
         }
@@ -167,7 +333,7 @@ impl Sketch {
                 return index;
             }
             if offset < range.count {
-                let rest = Range { first: range.first.map(|first| first + offset), count: range.count - offset };
+                let rest = Range { first: range.first + offset, count: range.count - offset };
                 self.now[index].count = offset;
                 self.now.insert(index + 1, rest);
                 return index + 1;
@@ -195,22 +361,23 @@ impl Sketch {
             return;
         }
         let index = self.split(at);
-        let grows = index > 0 && self.now[index - 1].first.is_none();
-        if grows {
-            self.now[index - 1].count += 1;
-        } else {
-            let inserted = Range { first: None, count: 1 };
-            self.now.insert(index, inserted);
+        let number = self.next;
+        self.next += 1;
+        let previous = index.checked_sub(1).and_then(|index| self.now.get_mut(index));
+        match previous.filter(|range| range.first + range.count == number) {
+            Some(range) => range.count += 1,
+            None => self.now.insert(index, Range { first: number, count: 1 }),
         }
     }
 
     /// The first content: the known lines, and filler for the others. `None` if it is too large, or no line is known.
     pub(super) fn text(&mut self) -> Option<String> {
         self.load();
-        let (last, _) = self.lines.last_key_value()?;
+        let lines = || self.lines.range(..ADDED);
+        let (last, _) = lines().next_back()?;
         let total = self.total.max(last + 1);
-        let known: u64 = self.lines.values().map(|line| line.text.len() as u64).sum();
-        let mean = match self.lines.len() as u64 {
+        let known: u64 = lines().map(|(_, line)| line.text.len() as u64).sum();
+        let mean = match lines().count() as u64 {
             0 => LINE_BYTES,
             count => known / count,
         };
@@ -219,7 +386,7 @@ impl Sketch {
         }
         let mut text = String::new();
         let mut at = 0;
-        for (number, line) in &self.lines {
+        for (number, line) in lines() {
             text.push_str(&unknown(at, number - at, mean));
             text.push_str(&self.with_tabs(line));
             at = number + 1;
@@ -246,6 +413,36 @@ impl Sketch {
 fn unknown(at: u64, count: u64, mean: u64) -> String {
     let filler = fill(at, (mean + 1) * count, count);
     String::from_utf8_lossy(&filler).into_owned()
+}
+
+/// The lines of `text` that hold `old`: how many are before them, their count, and the lines after the edit. A text of whole
+/// lines is found at the beginning of a line, if it is there.
+fn in_run(text: &str, old: &str, new: &str) -> Option<(u64, u64, Vec<String>)> {
+    let at = place_of(text, old, 0)?;
+    let start = text[..at].rfind('\n').map_or(0, |newline| newline + 1);
+    let end = at + old.len();
+    let end = match text[..end].ends_with('\n') {
+        true => end,
+        false => end + text[end..].find('\n')? + 1,
+    };
+    let after = format!("{}{new}{}", &text[start..at], &text[at + old.len()..end]);
+    let count = text[start..end].matches('\n').count() as u64;
+    let lines = match after.is_empty() {
+        true => Vec::new(),
+        false => after.strip_suffix('\n').unwrap_or(&after).split('\n').map(str::to_owned).collect(),
+    };
+    Some((text[..start].matches('\n').count() as u64, count, lines))
+}
+
+/// Where a text to replace is, from the byte `from` on. Whole lines are found at the beginning of a line, if they are there.
+pub(super) fn place_of(text: &str, old: &str, from: usize) -> Option<usize> {
+    let is_line = |at: &usize| *at == 0 || text[..*at].ends_with('\n');
+    let mut places = text.get(from..)?.match_indices(old).map(|(at, _)| from + at);
+    let first = places.next()?;
+    match old.ends_with('\n') && !is_line(&first) {
+        true => Some(places.find(is_line).unwrap_or(first)),
+        false => Some(first),
+    }
 }
 
 /// The lines of a place before its edit.
@@ -287,27 +484,45 @@ mod tests {
     fn parts_and_places_of_edits_become_one_first_content() {
         let mut sketch = Sketch::new();
         let mut spill = Spill::default();
-        sketch.part(2, "b\nc", 7);
+        sketch.part(2, "b\nc", Some(7));
         sketch.store(&mut spill);
         assert!(sketch.lines.is_empty());
         sketch.patch(&[hunk(3, &[" c", "-d", "+D", "+D2", " e"])], false);
         // Two lines further down now: the fifth line was the fourth.
-        sketch.part(6, "e\nf\n", 8);
+        sketch.part(6, "e\nf\n", Some(8));
         sketch.patch(&[hunk(1, &["-a"]), hunk(7, &[" f", "+new"])], false);
         let text = sketch.text().unwrap();
         assert_eq!(text, "a\nb\nc\nd\ne\nf\n");
     }
 
     #[test]
-    fn a_change_by_something_else_ends_what_is_known_of_the_first_content() {
+    fn a_change_by_something_else_leaves_the_other_lines_known() {
         let mut sketch = Sketch::new();
-        sketch.part(1, "a", 3);
-        sketch.part(1, "other", 3);
-        sketch.part(2, "b", 3);
-        let text = sketch.text().unwrap();
-        let lines: Vec<&str> = text.split('\n').collect();
-        assert_eq!((lines[0], lines.len()), ("a", 3));
-        assert_ne!(lines[1], "b");
+        sketch.part(1, "line-1\nline-2\nline-3\nline-4\nline-5", Some(9));
+        sketch.part(1, "line-1\nother\nline-3", None);
+        // Two lines came before the first one that is shown.
+        sketch.part(5, "line-3\nline-4\nline-5\nsix\nseven", None);
+        assert!(sketch.text().unwrap().starts_with("line-1\nline-2\nline-3\nline-4\nline-5\nsix\nseven\n"));
+        // After a write of the whole file, no line is of the first content.
+        sketch.close();
+        sketch.part(10, "eight", None);
+        assert!(!sketch.text().unwrap().contains("eight"));
+    }
+
+    #[test]
+    fn an_edit_by_text_is_placed_among_the_known_lines_or_by_a_later_read() {
+        let edit = |old: &str, new: &str| Replacement { old: old.to_owned(), new: new.to_owned(), all: false };
+        let mut sketch = Sketch::new();
+        sketch.part(3, "c\nd\ne", None);
+        sketch.replace(&[edit("c\nd\n", "c\nD1\nD2\n")]);
+        sketch.part(6, "e\nf", None);
+        // A part of a line.
+        sketch.replace(&[edit("f", "fF")]);
+        sketch.part(7, "fF\ng", None);
+        // Lines that no read has shown yet.
+        sketch.replace(&[edit("a\nb\n", "B\n")]);
+        sketch.part(1, "B\nc\nD1\nD2\ne\nfF\ng\nh", None);
+        assert_eq!(sketch.text().unwrap(), "a\nb\nc\nd\ne\nf\ng\nh");
     }
 
     #[test]
@@ -322,11 +537,11 @@ mod tests {
     #[test]
     fn a_hostile_number_of_lines_gives_no_text() {
         let mut sketch = Sketch::new();
-        sketch.part(u64::MAX, "a", u64::MAX);
+        sketch.part(u64::MAX, "a", Some(u64::MAX));
         sketch.patch(&[hunk(u64::MAX, &["-a", "+b"])], false);
         assert!(sketch.text().is_none());
         let mut sketch = Sketch::new();
-        sketch.part(1, "a", u64::MAX);
+        sketch.part(1, "a", Some(u64::MAX));
         assert!(sketch.text().is_none());
     }
 }

@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use inputs::sha256;
 
+use super::alignment::{Alignment, LineChange};
 use super::disguise::Disguise;
+use super::evidence::{Evidence, UnseenWrites, unseen_writes};
 use super::roots::Roots;
 use super::shell::{self, ProgramClass, ShellStep, ShellWork, ShownText, programs};
-use super::sketch::{Sketch, old_lines, same, tabbed};
+use super::sketch::{Sketch, old_lines, place_of, same, tabbed};
 use super::spill::{Spill, Spillable, SpilledValue};
 use super::tools;
 use super::{Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, SeenContent};
@@ -83,6 +85,7 @@ pub fn trace(
         last_answered: None,
         last_exec: None,
         seen: Seen::default(),
+        evidence: HashMap::new(),
     };
     let files = writer.first_state(session)?;
     for recorded in &session.events {
@@ -100,8 +103,12 @@ pub fn trace(
         ("unknown_records", session.unknown_records.values().sum::<u64>()),
         ("read_bytes", seen.read_bytes),
         ("read_bytes_equal", seen.equal_bytes),
+        ("read_bytes_unrecorded", seen.unrecorded_bytes),
+        ("read_bytes_unrecorded_equal", seen.unrecorded_equal),
         ("edits", seen.edits),
         ("edits_equal", seen.equal_edits),
+        ("edits_unrecorded", seen.unrecorded_edits),
+        ("edits_unrecorded_equal", seen.unrecorded_equal_edits),
     ] {
         if count > 0 {
             x.insert(name.to_owned(), count.into());
@@ -162,10 +169,18 @@ struct Seen {
     read_bytes: u64,
     /// Those of them that the trace's file has at their place when it is read, without a change from outside.
     equal_bytes: u64,
+    /// Bytes of `read_bytes` that a change outside of the recorded calls may have written.
+    unrecorded_bytes: u64,
+    /// Those of them that are in `equal_bytes`.
+    unrecorded_equal: u64,
     /// Edits that succeeded.
     edits: u64,
     /// Those of them whose file has, without a change from outside, the recorded text at the edited place.
     equal_edits: u64,
+    /// Edits of lines that a change outside of the recorded calls may have written.
+    unrecorded_edits: u64,
+    /// Those of them that are in `equal_edits`.
+    unrecorded_equal_edits: u64,
 }
 
 /// The current state of a file.
@@ -229,6 +244,8 @@ struct Writer<'a> {
     last_answered: Option<u64>,
     last_exec: Option<Why>,
     seen: Seen,
+    /// What the recording tells of the lines of files, by original path.
+    evidence: HashMap<String, Evidence>,
 }
 
 /// What a call's shell command did, if the call is one. Its paths are places in the workspace.
@@ -379,7 +396,7 @@ impl<'a> Writer<'a> {
         };
         match shown.whole() {
             Some(text) if !survey.is_changed => survey.first = First::Full(self.spill.keep(text)),
-            _ => survey.sketch.part(shown.first, &shown.text, shown.total_lines().unwrap_or(0)),
+            _ => survey.sketch.part(shown.first, &shown.text, shown.total_lines()),
         }
     }
 
@@ -516,6 +533,7 @@ impl<'a> Writer<'a> {
             Some(work) => self.shell_steps(&work),
             None => self.replayed(call, result, &seen, &mut record),
         };
+        self.doubt_by(call, replayed.is_err())?;
         if result.err.is_none() && call.op == Op::Edit {
             self.seen.edits += 1;
         }
@@ -545,6 +563,24 @@ impl<'a> Writer<'a> {
         }
         self.last_answered = Some(index);
         self.events.push(Event::Result(record));
+        Ok(())
+    }
+
+    /// Takes note that a command may have written to files what the recording does not show.
+    fn doubt_by(&mut self, call: &RecordedCall, is_unknown: bool) -> Result<(), String> {
+        let Some(command) = &call.shell else {
+            return Ok(());
+        };
+        let line = command.load()?.line;
+        let writes = unseen_writes(&line);
+        for (path, evidence) in &mut self.evidence {
+            let name = path.rsplit('/').next().unwrap_or(path);
+            if writes == UnseenWrites::All || is_unknown && line.contains(name) {
+                evidence.doubt();
+            } else if writes == UnseenWrites::Edits {
+                evidence.doubt_edits();
+            }
+        }
         Ok(())
     }
 
@@ -612,10 +648,7 @@ impl<'a> Writer<'a> {
             SeenContent::Nothing | SeenContent::Printed(_) | SeenContent::Listed(_) => None,
             SeenContent::Whole { path, content } => {
                 self.can_be(path)?;
-                self.seen.read_bytes += content.len() as u64;
-                if self.learn(path, content) {
-                    self.seen.equal_bytes += content.len() as u64;
-                }
+                self.whole(path, content);
                 let shown = self.state.get(path).map(|state| state.shown.clone());
                 record.sha256 = shown.map(|shown| sha256(self.loaded(&shown)));
                 None
@@ -623,7 +656,7 @@ impl<'a> Writer<'a> {
             SeenContent::Part { path, content, total_lines } => {
                 self.can_be(path)?;
                 let first = call.range.map_or(1, |(first, _)| first);
-                self.part(path, first, content, *total_lines);
+                self.part(path, first, content, Some(*total_lines));
                 None
             }
             SeenContent::Replaced { path, content } => {
@@ -643,8 +676,9 @@ impl<'a> Writer<'a> {
             SeenContent::Edited { path, before, replacements } => {
                 self.can_be(path)?;
                 if let Some(before) = before {
+                    let follows = self.follows(path, 0, &before.split('\n').collect::<Vec<_>>());
                     let is_known = self.learn(path, before);
-                    self.seen.equal_edits += u64::from(is_known);
+                    self.count_edit(is_known, follows);
                 }
                 Some(self.edited(path, replacements, &[], record)?)
             }
@@ -661,6 +695,8 @@ impl<'a> Writer<'a> {
         record.post_sha256 = Some(written.sha256.clone());
         let state = self.file_state(Some(content.to_owned()), true, shown);
         self.put(path, state);
+        let evidence = Evidence::whole(content.split('\n').count());
+        self.evidence.insert(path.to_owned(), evidence);
         Effect::Write(written)
     }
 
@@ -676,29 +712,85 @@ impl<'a> Writer<'a> {
         Ok(Effect::Edit(spans))
     }
 
+    /// Checks a read of a whole file against the known text, and takes over what differs as a change from outside.
+    fn whole(&mut self, path: &str, content: &str) {
+        let known = self.text_of(path).unwrap_or_default();
+        let is_equal = known == content;
+        let shown: Vec<&str> = content.split('\n').collect();
+        let lines: Vec<&str> = known.split('\n').collect();
+        // Bytes at other places than the known ones are not equal.
+        let of_lines: Vec<bool> = (0..shown.len()).map(|at| is_equal || lines.get(at) == shown.get(at)).collect();
+        self.count(path, 0, &shown, &of_lines, is_equal);
+        self.learn(path, content);
+        if !is_equal {
+            self.evidence.insert(path.to_owned(), Evidence::whole(shown.len()));
+        }
+    }
+
+    /// Whether the lines from `start` on, which a call shows, follow from the recording.
+    fn follows(&mut self, path: &str, start: usize, shown: &[&str]) -> bool {
+        let known = self.text_of(path).unwrap_or_default();
+        let lines: Vec<&str> = known.split('\n').collect();
+        if start > 2 * lines.len() + 1000 {
+            return true;
+        }
+        let is_expected = |(at, line): (usize, &&str)| lines.get(at).is_some_and(|known| same(known, line));
+        let is_expected: Vec<bool> = (start..).zip(shown).map(is_expected).collect();
+        let follows = self.evidence.entry(path.to_owned()).or_default().read(start, &is_expected);
+        follows.into_iter().all(|follows| follows)
+    }
+
+    fn count_edit(&mut self, is_equal: bool, follows: bool) {
+        self.seen.equal_edits += u64::from(is_equal);
+        self.seen.unrecorded_edits += u64::from(!follows);
+        self.seen.unrecorded_equal_edits += u64::from(!follows && is_equal);
+    }
+
+    /// Counts the bytes of a read, which are equal where `is_expected`. With `all_or_none`, they count as equal only all together.
+    fn count(&mut self, path: &str, start: usize, shown: &[&str], is_expected: &[bool], all_or_none: bool) {
+        let follows = self.evidence.entry(path.to_owned()).or_default().read(start, is_expected);
+        for (at, line) in shown.iter().enumerate() {
+            // The last line has no newline here.
+            let bytes = line.len() as u64 + u64::from(at + 1 < shown.len());
+            let equal = if is_expected[at] && all_or_none { bytes } else { 0 };
+            self.seen.read_bytes += bytes;
+            self.seen.equal_bytes += equal;
+            if !follows[at] {
+                self.seen.unrecorded_bytes += bytes;
+                self.seen.unrecorded_equal += equal;
+            }
+        }
+    }
+
     /// Checks a partial read against the known text, and takes over what differs as a change from outside.
-    fn part(&mut self, path: &str, first: u64, content: &str, total_lines: u64) {
-        self.seen.read_bytes += content.len() as u64;
+    fn part(&mut self, path: &str, first: u64, content: &str, total_lines: Option<u64>) {
+        let shown: Vec<&str> = content.split('\n').collect();
+        let start = usize::try_from(first.max(1) - 1).unwrap_or(usize::MAX);
+        let end = start.saturating_add(shown.len());
         let Some(known) = self.text_of(path) else {
+            self.seen.read_bytes += content.len() as u64;
             return;
         };
         let lines: Vec<&str> = known.split('\n').collect();
-        let shown: Vec<&str> = content.split('\n').collect();
-        let start = usize::try_from(first.max(1) - 1).unwrap_or(usize::MAX);
-        let current = lines.iter().skip(start).take(shown.len());
-        let equal = current.zip(&shown).filter(|(a, b)| a == b);
-        let equal: usize = equal.map(|(line, _)| line.len() + 1).sum();
-        // The last line has no newline here.
-        let equal = equal.min(content.len());
-        self.seen.equal_bytes += equal as u64;
-        let is_inside = start.saturating_add(shown.len()) as u64 <= total_lines;
-        let is_of_size = total_lines <= 2 * lines.len() as u64 + 1000;
-        if equal == content.len() || !(is_inside && is_of_size) {
+        let is_inside = total_lines.is_none_or(|total| end as u64 <= total);
+        let is_of_size = end.max(total_lines.unwrap_or(0) as usize) <= 2 * lines.len() + 1000;
+        if !is_of_size {
+            self.seen.read_bytes += content.len() as u64;
             return;
         }
-        let mut changed: Vec<&str> = lines;
-        changed.resize(total_lines as usize, "");
-        changed.splice(start..start + shown.len(), shown);
+        let is_expected: Vec<bool> = (start..).zip(&shown).map(|(at, line)| lines.get(at) == Some(line)).collect();
+        self.count(path, start, &shown, &is_expected, true);
+        if is_expected.iter().all(|expected| *expected) || !is_inside {
+            return;
+        }
+        let (mut changed, changes) = after_changes(lines, start, &shown);
+        let evidence = self.evidence.entry(path.to_owned()).or_default();
+        evidence.align(&changes);
+        evidence.read(start, &vec![true; shown.len()]);
+        changed.splice(start..end, shown);
+        if let Some(total) = total_lines {
+            changed.resize(total as usize, "");
+        }
         let changed = changed.join("\n");
         let is_exact = self.state.get(path).is_some_and(|state| state.is_exact);
         self.learn(path, &changed);
@@ -719,8 +811,14 @@ impl<'a> Writer<'a> {
             old_lines(hunk).all(|old| current.next().is_some_and(|line| same(line, old)))
         };
         let is_placed = hunks.iter().all(|hunk| is_there(&lines, hunk));
-        if is_placed && places(&known, replacements, hunks).is_some() {
-            self.seen.equal_edits += 1;
+        let is_equal = is_placed && places(&known, replacements, hunks).is_some();
+        let mut follows = true;
+        for hunk in hunks {
+            let start = usize::try_from(hunk.first.saturating_sub(1)).unwrap_or(usize::MAX);
+            follows &= self.follows(path, start, &old_lines(hunk).collect::<Vec<_>>());
+        }
+        self.count_edit(is_equal, follows);
+        if is_equal {
             return;
         }
         // The text may have moved. Then the edit is placed by its text alone.
@@ -834,10 +932,9 @@ impl<'a> Writer<'a> {
     fn shown(&mut self, shown: &ShownText) {
         let known = self.text_of(&shown.path).unwrap_or_default();
         if let Some(text) = shown.whole() {
-            self.seen.read_bytes += shown.text.len() as u64;
-            if known.trim() == text.trim() || self.learn(&shown.path, &text) {
-                self.seen.equal_bytes += shown.text.len() as u64;
-            }
+            // The agent may have cut off empty lines.
+            let text = if known.trim() == text.trim() { known } else { text };
+            self.whole(&shown.path, &text);
             return;
         }
         let skipped = known.split('\n').skip(usize::try_from(shown.first - 1).unwrap_or(usize::MAX));
@@ -846,10 +943,7 @@ impl<'a> Writer<'a> {
             false => 0,
         };
         let first = shown.first.saturating_add(cut);
-        let lines = known.split('\n').count() as u64;
-        let printed = shown.text.split('\n').count() as u64;
-        let total = shown.total_lines().unwrap_or(lines.max(first.saturating_add(printed)));
-        self.part(&shown.path, first, &shown.text, total);
+        self.part(&shown.path, first, &shown.text, shown.total_lines());
     }
 
     fn try_steps(&mut self, work: &ShellWork, undo: &mut Undo) -> Result<Replayed, &'static str> {
@@ -914,6 +1008,8 @@ impl<'a> Writer<'a> {
                 let (written, shown) = self.disguise.content(content);
                 let state = self.file_state(Some(content.clone()), true, shown);
                 self.change(path, Some(state), undo);
+                let evidence = Evidence::whole(content.split('\n').count());
+                self.evidence.insert(path.to_owned(), evidence);
                 steps.push(FileStep::Write { path: place, content: written });
             }
             ShellStep::Append { path, content } => {
@@ -939,10 +1035,16 @@ impl<'a> Writer<'a> {
                 self.note(path, undo);
                 match self.edit(path, replacements, &[]) {
                     Some((spans, _)) => steps.push(FileStep::Edit { path: place, spans }),
-                    // The text to replace is in a part that the session does not show.
+                    // A text to replace is in a part that the session does not show.
                     None => {
+                        let known = self.applicable(path, replacements);
+                        let edited = self.edit(path, &known, &[]).filter(|_| !known.is_empty());
                         self.doubt(path);
-                        steps.push(FileStep::Rewrite(place));
+                        self.evidence.entry(path.clone()).or_default().edit(&[]);
+                        steps.push(match edited {
+                            Some((spans, _)) => FileStep::Edit { path: place, spans },
+                            None => FileStep::Rewrite(place),
+                        });
                     }
                 }
             }
@@ -951,6 +1053,7 @@ impl<'a> Writer<'a> {
                 let place = self.place_if(known, path, UNKNOWN_FILE)?;
                 self.note(path, undo);
                 self.doubt(path);
+                self.evidence.entry(path.clone()).or_default().doubt();
                 steps.push(FileStep::Rewrite(place));
             }
             ShellStep::Copy { from, to } => {
@@ -1062,6 +1165,7 @@ impl<'a> Writer<'a> {
 
     fn change(&mut self, path: &str, state: Option<FileState>, undo: &mut Undo) {
         self.note(path, undo);
+        self.evidence.insert(path.to_owned(), Evidence::whole(0));
         match state {
             Some(state) => self.put(path, state),
             None => {
@@ -1121,6 +1225,13 @@ impl<'a> Writer<'a> {
         let places = places(&before, replacements, hunks)
             .or_else(|| places(&before, replacements, &[]))
             .or_else(|| places_of_lines(&before, hunks, has_tabs(replacements)))?;
+        let newlines = |text: &str| text.matches('\n').count() as u64;
+        let changes = places.iter().map(|(at, old, new)| LineChange {
+            at: newlines(&before[..*at]),
+            old: newlines(&before[*at..at + old]),
+            new: newlines(new),
+        });
+        self.evidence.entry(path.to_owned()).or_default().edit(&changes.collect::<Vec<_>>());
         let mut spans = Vec::with_capacity(places.len());
         // From the end, so that earlier offsets stay valid.
         let mut after = before;
@@ -1135,6 +1246,18 @@ impl<'a> Writer<'a> {
         let state = self.file_state(Some(after), is_exact, shown);
         self.put(path, state);
         Some((spans, digest))
+    }
+
+    /// The replacements whose texts the file has, in turn.
+    fn applicable(&mut self, path: &str, replacements: &[Replacement]) -> Vec<Replacement> {
+        let text = self.text_of(path).unwrap_or_default();
+        let mut missing = Vec::new();
+        applied(&text, replacements, |index| {
+            missing.push(index);
+            Some(())
+        });
+        let known = replacements.iter().enumerate().filter(|(index, _)| !missing.contains(index));
+        known.map(|(_, each)| each.clone()).collect()
     }
 
     /// Adds a result to each call without one, because a trace has no open calls but a truncated session may.
@@ -1163,6 +1286,22 @@ impl<'a> Writer<'a> {
             }));
         }
     }
+}
+
+/// The lines after the changes from outside that `shown`, the lines from `start` on, tells of other lines. The places of `shown`
+/// are there.
+fn after_changes<'a>(mut lines: Vec<&'a str>, start: usize, shown: &[&str]) -> (Vec<&'a str>, Vec<LineChange>) {
+    let known: Vec<(u64, &str)> = (0..).zip(lines.iter().copied()).collect();
+    let changes = Alignment::new(&known, start as u64, shown).map(|found| found.changes).unwrap_or_default();
+    for change in changes.iter().rev() {
+        let at = change.at as usize;
+        lines.splice(at..at + change.old as usize, std::iter::repeat_n("", change.new as usize));
+    }
+    // A file ends with a newline, unless a read tells otherwise.
+    if lines.len() <= start + shown.len() {
+        lines.resize(start + shown.len() + 1, "");
+    }
+    (lines, changes)
 }
 
 /// The tokens of a call in the model's output.
@@ -1234,21 +1373,21 @@ fn sketch(surveys: &mut BTreeMap<String, Survey>, call: &RecordedCall, seen: &Se
         SeenContent::Whole { path, content } => {
             if let Some(survey) = partly_known(surveys, path) {
                 let lines = content.matches('\n').count() as u64 + 1;
-                survey.sketch.part(1, content, lines);
+                survey.sketch.part(1, content, Some(lines));
             }
         }
         SeenContent::Part { path, content, total_lines } => {
             if let Some(survey) = partly_known(surveys, path) {
                 let first = call.range.map_or(1, |(first, _)| first);
-                survey.sketch.part(first, content, *total_lines);
+                survey.sketch.part(first, content, Some(*total_lines));
             }
         }
         SeenContent::Patched { path, replacements, hunks } => {
             if let Some(survey) = surveys.get_mut(path) {
-                survey.sketch.patch(hunks, has_tabs(replacements));
                 survey.is_changed = true;
-                if hunks.is_empty() {
-                    survey.sketch.close();
+                match hunks.is_empty() {
+                    true => survey.sketch.replace(replacements),
+                    false => survey.sketch.patch(hunks, has_tabs(replacements)),
                 }
             }
         }
@@ -1307,7 +1446,14 @@ fn survey_shell(surveys: &mut BTreeMap<String, Survey>, work: &ShellWork) {
         let survey = state_once(surveys, path.clone(), state, is_certain);
         if is_changed {
             survey.is_changed = true;
-            survey.sketch.close();
+            match step {
+                ShellStep::Edit { replacements, .. } if matches!(survey.first, First::Partial(_)) => {
+                    survey.sketch.replace(replacements);
+                }
+                // What changed is seen in the next read.
+                ShellStep::Edit { .. } | ShellStep::Rewrite(_) => {}
+                _ => survey.sketch.close(),
+            }
         }
     }
     for (path, size) in &work.listed {
@@ -1430,22 +1576,42 @@ fn places(before: &str, replacements: &[Replacement], hunks: &[Hunk]) -> Option<
             });
             return found.map(|(at, old)| vec![(at, old.len(), one.new.clone())]);
         }
-        let most = if one.all { usize::MAX } else { 1 };
-        let found = before.match_indices(&one.old).take(most);
-        return Some(found.map(|(at, old)| (at, old.len(), one.new.clone())).collect());
+        let all: Vec<usize> = match one.all {
+            true => before.match_indices(&one.old).map(|(at, _)| at).collect(),
+            false => place_of(before, &one.old, 0).into_iter().collect(),
+        };
+        return Some(all.into_iter().map(|at| (at, one.old.len(), one.new.clone())).collect());
     }
     // Several edits in one call are applied in turn, and their result becomes one replaced range.
-    let mut after = before.to_owned();
-    for each in replacements {
-        if each.old.is_empty() || !after.contains(&each.old) {
-            return None;
-        }
-        after = if each.all { after.replace(&each.old, &each.new) } else { after.replacen(&each.old, &each.new, 1) };
-    }
+    let after = applied(before, replacements, |_| None)?;
     let start = common(before.chars(), after.chars());
     let end = common(before[start..].chars().rev(), after[start..].chars().rev());
     let new = after[start..after.len() - end].to_owned();
     Some(vec![(start, before.len() - start - end, new)])
+}
+
+/// The text after replacements in turn. Each is looked for behind the one before it, as patches are, then in the whole text.
+/// `missing` says of the index of one that is not there whether to go on.
+fn applied(before: &str, replacements: &[Replacement], mut missing: impl FnMut(usize) -> Option<()>) -> Option<String> {
+    let mut after = before.to_owned();
+    let mut from = 0;
+    for (index, each) in replacements.iter().enumerate() {
+        let place = match each.old.is_empty() {
+            true => None,
+            false => place_of(&after, &each.old, from).or_else(|| place_of(&after, &each.old, 0)),
+        };
+        match place {
+            Some(_) if each.all => after = after.replace(&each.old, &each.new),
+            Some(at) => {
+                after.replace_range(at..at + each.old.len(), &each.new);
+                from = at + each.new.len();
+            }
+            // A text that only says where the next one is.
+            None if each.old == each.new => {}
+            None => missing(index)?,
+        }
+    }
+    Some(after)
 }
 
 /// The first and the last line that a place changes, from 1. An insertion is between two lines, and changes one of them.
@@ -1613,6 +1779,9 @@ mod tests {
             ("a-a", &[edit("a", "b", false)], Some(vec![place(0, 1, "b")])),
             ("a", &[edit("x", "b", false)], None),
             ("say one two!", &two, Some(vec![place(4, 7, "1 2")])),
+            // A text behind another one, and whole lines.
+            ("a\nf\na\n", &[edit("f\n", "f\n", false), edit("a\n", "b\n", false)], Some(vec![place(4, 1, "b")])),
+            ("xa\na\n", &[edit("a\n", "b\n", false)], Some(vec![place(3, 2, "b\n")])),
         ] {
             assert_eq!(places(text, edits, &[]), expected, "{text}");
         }

@@ -148,6 +148,10 @@ mod tests {
                 "apply_patch <<'EOF'\n*** Begin Patch\n*** Add File: n\n+x\n*** Update File: u\n@@\n a\n-b\n+c\n*** Delete File: d\n*** End Patch\nEOF",
                 "write /w/n \"x\\n\"; edit /w/u \"a\\nb\\n\">\"a\\nc\\n\"; remove /w/d",
             ),
+            (
+                "apply_patch <<'EOF'\n*** Begin Patch\n*** Update File: u\n@@ f()\n a\n+b\n*** End Patch\nEOF",
+                "edit /w/u \"f()\\n\">\"f()\\n\",\"a\\n\">\"a\\nb\\n\"",
+            ),
         ] {
             let work = posix(line, "some output");
             assert_eq!(work.uncertain, None, "{line}");

@@ -37,6 +37,12 @@ pub(super) fn steps(patch: &str, place: impl Fn(&str) -> String) -> Result<Vec<S
             while let Some(line) = lines.next_if(is_in_file) {
                 if line.starts_with("@@") || line.starts_with("*** ") {
                     replacements.extend(hunk.take());
+                    // A line behind which the place is.
+                    let before = line.strip_prefix("@@ ").filter(|before| !before.starts_with('-'));
+                    replacements.extend(before.map(|before| {
+                        let text = format!("{before}\n");
+                        Replacement { old: text.clone(), new: text, all: false }
+                    }));
                     continue;
                 }
                 let hunk =
