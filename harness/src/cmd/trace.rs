@@ -245,11 +245,25 @@ fn coverage(trace: &Trace) -> String {
             share(coverage.read_bytes_equal, coverage.read_bytes)
         );
     }
+    if coverage.read_bytes_unrecorded > 0 {
+        let (unrecorded, equal) = (coverage.read_bytes_unrecorded, coverage.read_bytes_unrecorded_equal);
+        text += &format!(
+            "      after changes that the recording does not show: {unrecorded}; of the others, {}\n",
+            share(coverage.read_bytes_equal.saturating_sub(equal), coverage.read_bytes.saturating_sub(unrecorded))
+        );
+    }
     if coverage.edits > 0 {
         text += &format!(
             "    edits: {}, of which {} apply to the recorded text without a correction\n",
             coverage.edits,
             share(coverage.edits_equal, coverage.edits)
+        );
+    }
+    if coverage.edits_unrecorded > 0 {
+        let (unrecorded, equal) = (coverage.edits_unrecorded, coverage.edits_unrecorded_equal);
+        text += &format!(
+            "      after changes that the recording does not show: {unrecorded}; of the others, {}\n",
+            share(coverage.edits_equal.saturating_sub(equal), coverage.edits.saturating_sub(unrecorded))
         );
     }
     let mut causes: Vec<(&String, &u64)> = coverage.causes.iter().collect();

@@ -204,7 +204,7 @@ impl Backend for ExternalBackend {
             true => "not stated".to_owned(),
             false => run(&self.definition.version, &around, None, VERSION_PATIENCE).map_err(|error| Unavailable {
                 reason: format!("its version cannot be read: {error}"),
-                fix: self.definition.fix(),
+                fix: "correct `version` in its definition, or leave it out".to_owned(),
             })?,
         };
         let first = version.lines().find(|line| !line.trim().is_empty());
