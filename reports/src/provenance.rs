@@ -52,7 +52,11 @@ impl Provenance {
 
     /// What the marks mean, in a line.
     pub fn legend() -> String {
-        let marks = Self::ALL.map(|provenance| provenance.marked(provenance.name()));
+        let marks = Self::ALL.map(|provenance| match provenance {
+            // A run tries what has no amount, such as a snapshot.
+            Provenance::Measured => provenance.marked("measured or tried"),
+            _ => provenance.marked(provenance.name()),
+        });
         marks.join("  ")
     }
 
@@ -71,7 +75,7 @@ mod tests {
 
     #[test]
     fn every_origin_has_a_mark_of_its_own_and_the_legend_explains_each() {
-        assert_eq!(Provenance::legend(), "● measured  ∑ arithmetic  ◐ simulated  ○ declared");
+        assert_eq!(Provenance::legend(), "● measured or tried  ∑ arithmetic  ◐ simulated  ○ declared");
         assert_eq!(Provenance::Declared.marked("1 process"), "○ 1 process");
         // The weakest of several inputs is the largest.
         assert!(Provenance::ALL.is_sorted());

@@ -62,7 +62,7 @@ fn a_recorded_session_is_answered_in_one_command() {
             "Coding agent",
             "Large results",
             "Report (one file",
-            "By these sessions alone, sqlite against direct:",
+            "By these sessions alone, sqlite compared with a plain directory:",
         ],
     );
     // The recording has no times, and the sessions are no workloads of `run`.

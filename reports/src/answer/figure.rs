@@ -7,7 +7,7 @@ use stats::SeriesKey;
 use crate::decide::{Decision, Row, RowEffect, amount, digits};
 use crate::evidence::RunEvidence;
 use crate::measure::spread;
-use crate::summary::{MAKESPAN, is_simulated};
+use crate::summary::is_simulated;
 use crate::text::{interval_words, lower, time};
 
 /// A figure that carries an answer. Ends without a bound are `null` in JSON.
@@ -15,8 +15,9 @@ use crate::text::{interval_words, lower, time};
 pub struct AnswerFigure {
     /// The title of the policy's row.
     pub title: String,
-    /// A few words for what was timed, such as `git status`; the title for other figures.
-    pub label: String,
+    /// The arm, method or practice that it is compared with, in words; empty for a figure without a comparison, and for one
+    /// whose title says it.
+    pub against: String,
     /// The figure with its interval, in words.
     pub text: String,
     /// The figure in the unit of its row.
@@ -59,18 +60,17 @@ impl AnswerFigure {
         if is_simulated(&decision.candidate) {
             text += ", simulated distance";
         }
+        if !row.delays.is_empty() {
+            text += &format!(": {}", row.delays);
+        }
         if !row.sessions.is_empty() {
             text += &format!("; {}", row.in_other_sessions());
         }
         Self {
             title: row.title.clone(),
-            label: match &row.cell {
-                Some(cell) if ratio.is_some() => match row.title.strip_prefix("Waiting in ") {
-                    // A policy's words are plainer than a workload's name.
-                    Some(what) => what.to_owned(),
-                    None => label(cell, runs),
-                },
-                _ => row.title.clone(),
+            against: match row.names_its_baseline() {
+                true => String::new(),
+                false => row.against.clone(),
             },
             text,
             value: finite(effect.map(|effect| effect.value)),
@@ -88,34 +88,50 @@ impl AnswerFigure {
         }
     }
 
-    /// The figure behind its title, with the mark of its origin.
-    pub fn words(&self) -> String {
-        format!("{} ({} {})", lower(&self.title), self.mark, self.text)
+    /// The figure behind its title, with the mark of its origin. `against` is what the sentence already compares with.
+    pub fn words(&self, against: &str) -> String {
+        format!("{} ({} {}{})", lower(&self.title), self.mark, self.text, self.compared_words(against))
     }
 
-    /// The figure behind its title, with the bound that it breaks or leaves open.
-    pub(super) fn words_with_bound(&self) -> String {
-        format!("{} ({} {}; {})", lower(&self.title), self.mark, self.text, self.needed)
+    /// As [`Self::words`], with the bound that the figure breaks or leaves open.
+    pub(super) fn words_with_bound(&self, against: &str) -> String {
+        let compared = self.compared_words(against);
+        format!("{} ({} {}{compared}; {})", lower(&self.title), self.mark, self.text, self.needed)
     }
 
-    /// The figure behind its title without its interval, for a line with little room.
-    pub(super) fn short_words(&self) -> String {
-        match self.value {
-            Some(value) => format!("{} ({} {})", lower(&self.title), self.mark, amount(value, &self.unit)),
-            None => self.words(),
+    /// What the figure is compared with, if the sentence does not say it.
+    fn compared_words(&self, against: &str) -> String {
+        match self.against.is_empty() || self.against == against {
+            true => String::new(),
+            false => format!(" compared with {}", self.against),
         }
     }
 
-    /// The time as a ratio to the baseline: `×1.62 [1.58, 1.66] in git status (21.0 ms instead of 13.0 ms)`.
-    pub(super) fn time_words(&self) -> Option<String> {
-        let [ratio, low, high] = self.ratio?;
-        let [baseline, candidate] = self.times_ns?.map(time);
-        Some(format!(
-            "{} {} in {} ({candidate} instead of {baseline})",
+    /// The figure behind its title without its interval, for a line with little room.
+    pub(super) fn short_words(&self, against: &str) -> String {
+        match self.value {
+            Some(value) => {
+                let compared = self.compared_words(against);
+                format!("{} ({} {}{compared})", lower(&self.title), self.mark, amount(value, &self.unit))
+            }
+            None => self.words(against),
+        }
+    }
+
+    /// A cost behind its title; a time as a ratio and as both times: `waiting for files (● ×1.62 [1.58, 1.66]: 21.0 ms instead of
+    /// 13.0 ms)`.
+    pub(super) fn cost_words(&self, against: &str) -> String {
+        let (Some([ratio, low, high]), Some(times)) = (self.ratio, self.times_ns) else {
+            return self.words(against);
+        };
+        let [baseline, candidate] = times.map(time);
+        format!(
+            "{} ({} {}{}: {candidate} instead of {baseline})",
+            lower(&self.title),
             self.mark,
             ratio_words(ratio, low, high),
-            self.label
-        ))
+            self.compared_words(against)
+        )
     }
 }
 
@@ -162,31 +178,6 @@ pub(super) fn compared(decision: &Decision, row: &Row, runs: &[RunEvidence<'_>])
     let interval = comparison.interval?;
     let times = [best.typical_ns / comparison.ratio, best.typical_ns];
     Some(([comparison.ratio, interval.low, interval.high], times))
-}
-
-/// A cell in a few words: `git status`, `recorded sessions`, `read-1k`.
-fn label(cell: &SeriesKey, runs: &[RunEvidence<'_>]) -> String {
-    let state = match cell.state.as_str() {
-        "hot" => String::new(),
-        state => format!(", {state}"),
-    };
-    let name = cell.workload.rsplit('/').next().unwrap_or(&cell.workload);
-    let mut plans = runs.iter().map(|run| &run.run.plan);
-    let is_session = plans.any(|plan| {
-        let planned = plan.workload(&cell.workload);
-        planned.is_some_and(|planned| planned.session_ms.is_some())
-    });
-    let words = match (cell.metric.as_str(), cell.workload.split('/').next()) {
-        (MAKESPAN, _) if is_session => "a recorded session".to_owned(),
-        (MAKESPAN, _) => name.to_owned(),
-        (metric, Some("program")) => {
-            let program = name.split('-').next().unwrap_or(name);
-            format!("{program} {metric}")
-        }
-        (metric, Some("agent")) => format!("{metric} of {name}"),
-        _ => name.to_owned(),
-    };
-    format!("{words}{state}")
 }
 
 /// A figure with its interval: `×1.62 [1.58, 1.66]`, `0.3 % [0.2, 0.4] of a turn`.

@@ -242,7 +242,7 @@ fn every_figure_of_an_answer_is_one_of_its_decision() {
                 let is_far = answer.candidate.contains('@');
                 assert_eq!(is_simulated, of_power || is_far, "{name}: {}", figure.title);
                 let marked = format!("({} ", figure.mark);
-                assert!(figure.words().contains(&marked), "{}", figure.words());
+                assert!(figure.words("").contains(&marked), "{}", figure.words(""));
             }
         }
     }
@@ -284,7 +284,7 @@ fn an_answer_that_keeps_the_baseline_says_which_probed_need_would_change_it() {
     assert_eq!(answer.kind, AdviceKind::Keep);
     // It lacks one thing, a cost; `sqlite` lacks a benefit, too. A property of the plain directory is not a reason.
     assert_eq!(answer.candidate, "other");
-    assert_eq!(answer.otherwise, "Choose other if you need snapshots (● probed).");
+    assert_eq!(answer.otherwise, "Choose other if you need snapshots (● tried).");
     let said = answer.lines(80, 4).join(" ");
     assert!(said.contains("sqlite shows no benefit."), "{said}");
 }
@@ -296,7 +296,7 @@ fn a_benefit_below_its_bound_is_called_small_and_none_is_called_none() {
     second_arm(&mut run, "other");
     testing::scale(&mut run, "sqlite", 0.4);
     let answer = overview(&run).uses.remove(0);
-    assert_eq!(answer.reason, "sqlite, the closest candidate, shows a smaller benefit than needed.");
+    assert_eq!(answer.reason, "The closest candidate (sqlite) shows a smaller benefit than needed.");
     assert_eq!((answer.without_benefit.as_slice(), answer.small_benefit.len()), (["other".to_owned()].as_slice(), 0));
     let said = answer.sentences().join(" ");
     // The bound of a benefit is no limit.
@@ -719,7 +719,7 @@ fn the_scripted_run_by_all_policies_fits_and_reads_as_recorded() {
     let closing = ["Report: results/scripted/report.html".to_owned()];
     let screen = found.terminal(&closing);
     assert_small(&screen, &closing);
-    for title in ["Coding agent", "Several machines", "Memory"] {
+    for title in ["Coding agent", "Several machines", "Agent notes"] {
         assert!(screen.contains(title), "{title}\n{screen}");
     }
     let one = overview(&good()).terminal(&closing);

@@ -109,32 +109,63 @@ impl UseAnswer {
     /// The reason, with at most `most` of its figures.
     fn reasons(&self, most: usize) -> Option<String> {
         let reason = Some(self.reason.trim_end_matches('.')).filter(|reason| !reason.is_empty())?;
-        let shown: Vec<String> = match self.kind {
-            // The titles stand in the reason.
-            AdviceKind::Choose | AdviceKind::ChooseIf if most > 0 => {
-                let words: Vec<String> = self.figures.iter().take(most).map(AnswerFigure::words).collect();
-                return Some(format!("Benefits: {}.", words.join("; ")));
-            }
-            // Little room is no reason to leave the figures out.
+        let against = self.compared_with(&self.figures);
+        let figures = || self.figures.iter().take(most);
+        match self.kind {
+            // The titles stand in the reason. Little room is no reason to leave the figures out.
             AdviceKind::Choose | AdviceKind::ChooseIf => {
-                let words: Vec<String> = self.figures.iter().map(AnswerFigure::short_words).collect();
-                return Some(format!("Benefits: {}.", words.join("; ")));
+                let is_short = most == 0;
+                let words: Vec<String> = match is_short {
+                    true => self.figures.iter().map(|figure| figure.short_words(against)).collect(),
+                    false => figures().map(|figure| figure.words(against)).collect(),
+                };
+                let compared = if is_short { String::new() } else { self.baseline_words(against) };
+                Some(format!("Benefits{compared}: {}.", words.join("; ")))
             }
             // A failed gate stands in the reason.
-            _ if self.states_figure() => Vec::new(),
-            _ => {
-                let figures = self.figures.iter().take(most);
-                figures.map(AnswerFigure::words_with_bound).collect()
-            }
-        };
-        Some(match shown.is_empty() {
+            _ if self.states_figure() => Some(format!("{reason}.")),
             // The details of a use that is not decided come behind what to do meanwhile.
-            true if most == 0 && self.kind == AdviceKind::NotDecided => {
-                format!("{}.", reason.split(". ").next().unwrap_or(reason))
+            AdviceKind::NotDecided if most == 0 => Some(format!("{}.", reason.split(". ").next().unwrap_or(reason))),
+            AdviceKind::NotDecided => {
+                let words: Vec<String> = figures().map(|figure| figure.words_with_bound("")).collect();
+                Some(format!("{reason}: {}.", words.join("; ")))
             }
-            true => format!("{reason}."),
-            false => format!("{reason}: {}.", shown.join("; ")),
-        })
+            AdviceKind::Keep => {
+                let reason = format!("{reason}{}", self.baseline_words(against));
+                // One bound of all figures is said once.
+                let bounds: Vec<&str> = figures().map(|figure| figure.needed.as_str()).collect();
+                let [first, others @ ..] = &bounds[..] else {
+                    return Some(format!("{reason}."));
+                };
+                let is_common = !others.is_empty() && others.iter().all(|bound| bound == first);
+                let words = figures().map(|figure| match is_common {
+                    true => figure.words(against),
+                    false => figure.words_with_bound(against),
+                });
+                let words: Vec<String> = words.collect();
+                let bound = match is_common {
+                    // The reason has the word.
+                    true => format!(" ({})", first.strip_prefix("needed: ").unwrap_or(first)),
+                    false => String::new(),
+                };
+                Some(format!("{reason}{bound}: {}.", words.join("; ")))
+            }
+        }
+    }
+
+    /// What all figures that compare are compared with; empty if they differ in it.
+    fn compared_with<'a>(&self, figures: &'a [AnswerFigure]) -> &'a str {
+        let mut names = figures.iter().map(|figure| figure.against.as_str()).filter(|against| !against.is_empty());
+        let first = names.next().unwrap_or("");
+        if names.all(|against| against == first) { first } else { "" }
+    }
+
+    /// What a sentence compares with, unless the advice or the reason before it names that.
+    fn baseline_words(&self, against: &str) -> String {
+        match against.is_empty() || self.advice.contains(against) || self.reason.contains(against) {
+            true => String::new(),
+            false => format!(" compared with {against}"),
+        }
     }
 
     /// Whether the reason already states the first figure.
@@ -148,29 +179,31 @@ impl UseAnswer {
 
     /// What the candidate costs, by at most `most` figures.
     fn cost_words(&self, most: usize) -> Option<String> {
-        let costs: Vec<&AnswerFigure> = self.costs.iter().take(most).collect();
+        let against = self.compared_with(&self.costs);
         let (times, others): (Vec<&AnswerFigure>, Vec<&AnswerFigure>) =
-            costs.into_iter().partition(|figure| figure.ratio.is_some());
-        let times: Vec<String> = times.iter().filter_map(|figure| figure.time_words()).collect();
-        let others: Vec<String> = others.iter().map(|figure| figure.words()).collect();
-        let candidate = crate::decide::arm_words(&self.candidate);
+            self.costs.iter().take(most).partition(|figure| figure.ratio.is_some());
+        let costs = times.into_iter().chain(others).map(|figure| figure.cost_words(against));
+        let costs: Vec<String> = costs.collect();
         // What is not chosen is named.
-        let is_chosen = matches!(self.kind, AdviceKind::Choose | AdviceKind::ChooseIf);
-        let start = match times.is_empty() || is_chosen {
-            true if is_chosen => "Costs: ".to_owned(),
-            true => format!("Costs of {candidate}: "),
-            false => format!("{candidate} takes "),
+        let whose = match self.kind {
+            AdviceKind::Choose | AdviceKind::ChooseIf => String::new(),
+            _ => format!(" of {}", crate::decide::arm_words(&self.candidate)),
         };
-        let times = (!times.is_empty()).then(|| times.join(", "));
-        let parts: Vec<String> = times.into_iter().chain(others).collect();
-        (!parts.is_empty()).then(|| format!("{start}{}.", parts.join("; ")))
+        let compared = self.baseline_words(against);
+        (!costs.is_empty()).then(|| format!("Costs{whose}{compared}: {}.", costs.join("; ")))
     }
 
-    /// What no row measures.
+    /// What no row measures, and what this means for how sure the answer is.
     fn unmeasured_words(&self) -> String {
-        match self.unmeasured.as_str() {
-            "" => String::new(),
-            words => format!("Not measured: {words}."),
+        match (self.unmeasured.as_str(), self.kind) {
+            ("", _) => String::new(),
+            (words, AdviceKind::Choose | AdviceKind::ChooseIf) => {
+                format!("Fragile, because no run measured {words}.")
+            }
+            (words, AdviceKind::Keep) => {
+                format!("No run measured {words}, but only a change would need that evidence.")
+            }
+            (words, AdviceKind::NotDecided) => format!("No run measured {words}."),
         }
     }
 
@@ -198,7 +231,7 @@ impl UseAnswer {
             let verdict = match self.kind {
                 AdviceKind::Choose => "Other candidates that pass",
                 AdviceKind::ChooseIf => "Other candidates under a condition",
-                AdviceKind::Keep => "Other candidates without a reason to change",
+                AdviceKind::Keep => "Not chosen either",
                 AdviceKind::NotDecided => "Other candidates that are not decided",
             };
             parts.push(format!("{verdict}: {}.", listed(&others)));

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::figure::{AnswerFigure, compared};
-use crate::decide::{CANDIDATE, Decision, PolicyVerdict, Row, RowRole, RowState, amount, arm_words, remedies};
+use crate::decide::{CANDIDATE, Decision, PolicyVerdict, Row, RowRole, RowState, arm_words, remedies};
 use crate::evidence::RunEvidence;
 use crate::provenance::Provenance;
 use crate::text::lower;
@@ -380,7 +380,7 @@ fn reason<'a>(kind: AdviceKind, best: &'a Decision, is_only: bool, is_busy: bool
                 unmet.sort_by(|one, other| distance(one).total_cmp(&distance(other)));
                 let whose = match is_only {
                     true => candidate.to_owned(),
-                    false => format!("{candidate}, the closest candidate,"),
+                    false => format!("The closest candidate ({candidate})"),
                 };
                 let count = match shown.len() {
                     0 if has_small_benefit(best) => SMALL_BENEFIT.to_owned(),
@@ -457,22 +457,7 @@ fn otherwise(kind: AdviceKind, best: &Decision, decisions: &[&Decision]) -> Stri
     match (kind, smallest) {
         (AdviceKind::NotDecided, _) | (_, None) => String::new(),
         (_, Some((decision, flip))) => {
-            let becomes = match flip.becomes {
-                PolicyVerdict::Adopt => "be chosen",
-                PolicyVerdict::AdoptIf => "be chosen under a condition",
-                PolicyVerdict::Archive => "not be chosen",
-                PolicyVerdict::NotDecided => "be undecided",
-            };
-            let (title, candidate) = (lower(&flip.row), arm_words(&decision.candidate));
-            let [to, from] = [flip.to, flip.from].map(|value| amount(value, &flip.unit));
-            let role = decision.rows.iter().find(|row| row.title == flip.row).map(|row| row.role);
-            let condition = match (flip.is_bound, role) {
-                (true, Some(RowRole::Benefit)) => format!("{to} instead of {from} were enough for “{title}”"),
-                (true, Some(RowRole::Cost)) => format!("{to} instead of {from} were tolerated for “{title}”"),
-                (true, _) => format!("the limit of “{title}” were {to} instead of {from}"),
-                (false, _) => format!("“{title}” were {to} instead of {from}"),
-            };
-            format!("{candidate} would {becomes} if {condition}.")
+            format!("{} if {}.", flip.outcome(arm_words(&decision.candidate)), flip.condition())
         }
     }
 }
@@ -489,7 +474,7 @@ fn needs(shown: &[&Row]) -> Vec<String> {
             true => (*last).to_owned(),
             false => format!("{} or {last}", others.join(", ")),
         };
-        format!("if you need {listed} ({mark} probed)")
+        format!("if you need {listed} ({mark} tried)")
     });
     let titles = shown.iter().filter(|row| row.properties.is_empty());
     let titles: Vec<String> = titles.map(|row| lower(&row.title)).collect();

@@ -63,7 +63,8 @@ pub(super) fn gap_words(rows: &[Row], candidate: &str, gap: &Gap) -> String {
     let candidate = arm_words(candidate);
     let row = rows.iter().find(|row| row.gap.as_ref() == Some(gap));
     match (gap.what.split_once(": "), row) {
-        (Some((need, _)), _) if need.starts_with("needs ") => format!("{candidate}, which {}", gap.what),
+        // The answer of the use has the details, once for all its candidates.
+        (Some((need, _)), _) if need.starts_with("needs ") => format!("{candidate}, which {need}"),
         // There are kills, and too few of them to keep the bound.
         (None, Some(row)) if row.state == RowState::Open => {
             format!("more kills or power cuts for “{}” of {candidate}", lower(&row.title))
@@ -105,7 +106,7 @@ mod tests {
             remedies(&[decision]).remove(0).makes.remove(0)
         };
         assert_eq!(makes("evidence-in-budget of micro/corpus, method :recall"), "“answers found” of s3");
-        assert_eq!(makes("needs a capable model: x is small"), "s3, which needs a capable model: x is small");
+        assert_eq!(makes("needs a capable model: x is small"), "s3, which needs a capable model");
         assert_eq!(makes("s3 cannot be used here: no server"), "s3 cannot be used here: no server");
     }
 

@@ -65,7 +65,7 @@ pub struct Decision {
     /// The places that a context policy can be used with.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) places: Vec<ContextPlace>,
-    /// `flip` in words.
+    /// `flip` in a sentence without its full stop.
     pub(crate) would_flip: String,
     /// The missing evidence, if the verdict is *not decided*.
     pub(crate) missing: Vec<Gap>,
@@ -74,6 +74,14 @@ pub struct Decision {
 }
 
 impl Decision {
+    /// The name of the use, as every output writes it. The policy's own name is for commands.
+    pub fn use_title(&self) -> &str {
+        match self.advice.title.as_str() {
+            "" => &self.policy,
+            title => title,
+        }
+    }
+
     /// The verdict, with the row that makes it fragile.
     pub fn verdict_words(&self) -> String {
         let verdict = self.verdict.name();
@@ -248,10 +256,9 @@ fn why(rows: &[Row], verdict: PolicyVerdict, deciding: &[usize], conditions: &[S
 
 fn would_flip(flip: Option<&Flip>, rows: &[Row], candidate: &str, missing: &[Gap]) -> String {
     match (flip, missing) {
-        (Some(flip), []) => flip.words(),
+        (Some(flip), []) => format!("{} if {}", flip.outcome(arm_words(candidate)), flip.condition()),
         (None, []) => "no change of one bound or one figure".to_owned(),
-        (_, [first, ..]) => {
-            format!("a measurement of {} ({})", missing::gap_words(rows, candidate, first), first.command)
-        }
+        // The list of missing evidence has the command.
+        (_, [first, ..]) => format!("a measurement of {}", missing::gap_words(rows, candidate, first)),
     }
 }

@@ -118,10 +118,12 @@ impl PolicyAdvice {
     }
 }
 
-/// An arm in a sentence. The embedded server is an arrangement of a run, and nothing that a reader chooses.
+/// An arm or practice in a sentence. The embedded server is an arrangement of a run, and nothing that a reader chooses.
 pub(crate) fn arm_words(arm: &str) -> &str {
     match arm {
         "direct" => "a plain directory",
+        "tools-sql" => "SQL tools",
+        "inline" => "every result in the context",
         arm if arm.starts_with("s3") => arm.strip_suffix("-embedded").unwrap_or(arm),
         arm => arm,
     }

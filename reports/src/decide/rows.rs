@@ -3,7 +3,7 @@
 use serde::Serialize;
 use stats::SeriesKey;
 
-use super::policy::{BASELINE, CANDIDATE, Condition, Criterion, ITSELF, ListedRow, Policy};
+use super::policy::{BASELINE, CANDIDATE, Condition, Criterion, ITSELF, ListedRow, Policy, arm_words};
 use crate::measure::{
     Evidence, Figure, Found, Gap, Measure, Reading, Scale, ScoreMeasure, TURN_NS, amount, digits, spread,
 };
@@ -120,6 +120,9 @@ pub struct Row {
     /// Its part in the verdict.
     pub role: RowRole,
     pub title: String,
+    /// The arm, method or practice that its figure is compared with, in words; empty for a figure without a comparison.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub against: String,
     /// The baseline's figure in words; empty without one.
     pub baseline: String,
     /// The candidate's figure in words.
@@ -144,6 +147,9 @@ pub struct Row {
     pub evidence: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gap: Option<Gap>,
+    /// The delays of the candidate and of copies by a schedule, with their intervals; empty for other measures.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub delays: String,
     /// The properties that the candidate has and the baseline has not, in words; empty for other measures.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub properties: Vec<&'static str>,
@@ -184,6 +190,11 @@ impl Row {
             }
             RowRole::Benefit | RowRole::Listed => format!("needed: {}", self.bound.words()),
         }
+    }
+
+    /// Whether its title says what its figure is compared with.
+    pub fn names_its_baseline(&self) -> bool {
+        self.title.contains("against ")
     }
 
     /// The state of a figure of this row under a bound.
@@ -303,6 +314,13 @@ pub(super) fn row(
         },
         Err(found) => without(role, &criterion.title, bound, found),
     };
+    row.against = against(criterion, &policy.baseline);
+    if let (Measure::Hosts { copies: Some(_), .. }, Some(_)) = (&criterion.measure, row.effect) {
+        // Behind the figures stands how they were found.
+        let own = row.candidate.split(" (").next().unwrap_or(&row.candidate);
+        let copies = row.baseline.split(": ").next().unwrap_or(&row.baseline);
+        row.delays = format!("{own} instead of {copies}");
+    }
     // The weaker of the measure's own provenance and that of its evidence.
     let origin = criterion.measure.provenance();
     row.provenance = row.provenance.max(origin).max(Provenance::of_arm(candidate));
@@ -347,6 +365,25 @@ pub(super) fn row(
     row
 }
 
+/// What the figure of a criterion is compared with, in words; empty if it is not compared.
+fn against(criterion: &Criterion, baseline: &str) -> String {
+    if criterion.scale() == Scale::Own {
+        return String::new();
+    }
+    let baseline = criterion.baseline.as_deref().unwrap_or(baseline);
+    let words = arm_words(baseline);
+    match &criterion.measure {
+        Measure::Score(score) => match (&score.baseline_method, &score.or_baseline_method) {
+            (Some(method), _) => method.clone(),
+            (None, Some(_)) => format!("{words} or its programs, whichever takes less"),
+            (None, None) => words.to_owned(),
+        },
+        Measure::Context(context) => arm_words(context.against.as_deref().unwrap_or(baseline)).to_owned(),
+        Measure::Hosts { copies: Some(copies), .. } => format!("copies every {} s", copies.every_s),
+        _ => words.to_owned(),
+    }
+}
+
 /// A fact that decides nothing, with that of the baseline beside it.
 pub(super) fn listed(evidence: &Evidence<'_>, row: &ListedRow, candidate: &str, baseline: &str) -> Row {
     let bound = Bound { is_most: true, value: f64::INFINITY, unit: row.measure.kind().to_owned() };
@@ -379,6 +416,7 @@ pub(super) fn bare(role: RowRole, title: &str, bound: Bound, state: RowState, ca
     Row {
         role,
         title: title.to_owned(),
+        against: String::new(),
         baseline: String::new(),
         candidate,
         effect: None,
@@ -390,6 +428,7 @@ pub(super) fn bare(role: RowRole, title: &str, bound: Bound, state: RowState, ca
         break_even: None,
         evidence: String::new(),
         gap: None,
+        delays: String::new(),
         properties: Vec::new(),
         sessions: Vec::new(),
         says: String::new(),
@@ -432,7 +471,9 @@ fn of_reading(role: RowRole, title: &str, bound: Bound, reading: Reading) -> Row
 pub(super) fn without(role: RowRole, title: &str, bound: Bound, found: Found) -> Row {
     let (state, words) = match found {
         Found::Missing(gap) => {
-            let words = format!("no evidence: {}", gap.what);
+            // The answer of the use has the details of a need, once for all rows and candidates.
+            let need = gap.what.split_once(": ").map(|(need, _)| need).filter(|need| need.starts_with("needs "));
+            let words = format!("no evidence: {}", need.unwrap_or(&gap.what));
             return Row { gap: Some(gap), ..bare(role, title, bound, RowState::Missing, words) };
         }
         // A benefit or a gate that the candidate cannot offer is not met. A cost that was not measured is not

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::rows::{Bound, Row, RowEffect, RowRole, RowState};
 use crate::measure::amount;
+use crate::text::lower;
 
 inputs::named! {
     /// The verdict of a decision.
@@ -39,6 +40,8 @@ impl PolicyVerdict {
 pub struct Flip {
     /// The row's title.
     pub row: String,
+    /// The row's part in the verdict.
+    pub role: RowRole,
     /// Whether the bound changes, rather than the measurement.
     pub is_bound: bool,
     pub from: f64,
@@ -60,15 +63,43 @@ impl Flip {
         }
     }
 
-    pub fn words(&self) -> String {
-        let what = if self.is_bound { "the bound" } else { "the figure" };
-        format!(
-            "{}: if {what} were {} instead of {}, the verdict would be “{}”",
-            self.row,
-            amount(self.to, &self.unit),
-            amount(self.from, &self.unit),
-            self.becomes.name()
-        )
+    /// A flip of a row.
+    fn of(row: &Row, is_bound: bool, (from, to): (f64, f64), becomes: PolicyVerdict) -> Self {
+        let unit = row.bound.unit.clone();
+        Self { row: row.title.clone(), role: row.role, is_bound, from, to, unit, becomes }
+    }
+
+    /// The change in a clause behind "if".
+    pub fn condition(&self) -> String {
+        let title = lower(&self.row);
+        let [to, from] = [self.to, self.from].map(|value| amount(value, &self.unit));
+        // Three digits cannot tell them apart.
+        if to == from {
+            let what = if self.is_bound { "the bound of " } else { "" };
+            let side = if self.to > self.from { "above" } else { "below" };
+            return format!("{what}“{title}” were slightly {side} {from}");
+        }
+        let is_saving = self.unit == "ratio" && self.from < 1.0;
+        match (self.is_bound, self.role) {
+            (true, RowRole::Benefit) if is_saving => {
+                let [to, from] = [self.to, self.from].map(|ratio| amount(1.0 - ratio, "share"));
+                format!("a saving of {to} instead of {from} were enough in “{title}”")
+            }
+            (true, RowRole::Benefit) => format!("{to} instead of {from} were enough for “{title}”"),
+            (true, RowRole::Cost) => format!("{to} instead of {from} were tolerated for “{title}”"),
+            (true, _) => format!("the limit of “{title}” were {to} instead of {from}"),
+            (false, _) => format!("“{title}” were {to} instead of {from}"),
+        }
+    }
+
+    /// What follows for a candidate.
+    pub fn outcome(&self, candidate: &str) -> String {
+        match self.becomes {
+            PolicyVerdict::Adopt => format!("{candidate} would be chosen"),
+            PolicyVerdict::AdoptIf => format!("{candidate} would be chosen under a condition"),
+            PolicyVerdict::Archive => format!("{candidate} would not be chosen"),
+            PolicyVerdict::NotDecided => format!("{candidate} would be undecided"),
+        }
     }
 }
 
@@ -144,30 +175,29 @@ pub(super) fn fragility(rows: &[Row], benefits_needed: usize) -> Option<Flip> {
     let mut turns = Vec::new();
     for (at, row) in rows.iter().enumerate() {
         let Some(effect) = row.effect else { continue };
-        let mut change = |is_bound: bool, (from, to): (f64, f64), unit: &str, state: RowState| {
+        let mut change = |is_bound: bool, change: (f64, f64), state: RowState| {
             let mut states: Vec<RowState> = rows.iter().map(|row| row.state).collect();
             states[at] = state;
             let (becomes, _) = of_states(rows, &states, benefits_needed);
             let is_open = is_bound && becomes == PolicyVerdict::NotDecided;
             if becomes != verdict && !is_open {
-                turns.push(Flip { row: row.title.clone(), is_bound, from, to, unit: unit.to_owned(), becomes });
+                turns.push(Flip::of(row, is_bound, change, becomes));
             }
         };
-        let unit = row.bound.unit.as_str();
         for factor in [0.5, 2.0] {
             let Some(value) = scaled(&row.bound, factor) else {
                 continue;
             };
             let bound = Bound { value, ..row.bound.clone() };
             let state = row.state_at(&bound, &effect);
-            change(true, (row.bound.value, bound.value), unit, state);
+            change(true, (row.bound.value, bound.value), state);
         }
         // A session that lacks the benefit is as good a sample of sessions as the one that shows it.
         if row.state == RowState::Conditional
             && let Some(worst) = row.worst_session()
         {
             let state = row.state_at(&row.bound, &worst.effect);
-            change(false, (effect.value, worst.effect.value), unit, state);
+            change(false, (effect.value, worst.effect.value), state);
         }
         // The upper bound of a loss that was never seen is not an interval around a figure.
         let is_around = effect.low < effect.value && effect.value < effect.high;
@@ -177,7 +207,7 @@ pub(super) fn fragility(rows: &[Row], benefits_needed: usize) -> Option<Flip> {
                 let shifted =
                     RowEffect { value: effect.value + shift, low: effect.low + shift, high: effect.high + shift };
                 let state = row.state_at(&row.bound, &shifted);
-                change(false, (effect.value, shifted.value), unit, state);
+                change(false, (effect.value, shifted.value), state);
             }
         }
     }
@@ -213,7 +243,7 @@ pub(super) fn smallest_flip(rows: &[Row], benefits_needed: usize) -> Option<Flip
             let mut states: Vec<RowState> = rows.iter().map(|row| row.state).collect();
             states[at] = state;
             let (becomes, _) = of_states(rows, &states, benefits_needed);
-            let flip = Flip { row: row.title.clone(), is_bound, from, to, unit: row.bound.unit.clone(), becomes };
+            let flip = Flip::of(row, is_bound, (from, to), becomes);
             let is_smaller = smallest.as_ref().is_none_or(|known| flip.size() < known.size());
             let is_open = is_bound && becomes == PolicyVerdict::NotDecided;
             if becomes != verdict && is_smaller && !is_open {
@@ -244,6 +274,8 @@ pub(super) fn changes(row: &Row, effect: &RowEffect) -> Vec<(bool, f64, f64, Row
         false => (effect.low, effect.high),
     };
     let mut found = Vec::new();
+    // Of a loss that was never seen only the upper end is known. The next figure is that of one loss, which is no shift.
+    let is_unseen = effect.value == 0.0 && effect.low == 0.0 && effect.high > 0.0;
     let is_plain = row.sessions.is_empty();
     let mut to = |state: RowState, other: f64, shift: f64| {
         let state = match state {
@@ -259,7 +291,7 @@ pub(super) fn changes(row: &Row, effect: &RowEffect) -> Vec<(bool, f64, f64, Row
         if can_change(bound) && (is_plain || row.state_at(&changed, effect) == state) {
             found.push((true, bound.value, other, state));
         }
-        if is_plain || row.state_at(bound, &shifted) == state {
+        if !is_unseen && (is_plain || row.state_at(bound, &shifted) == state) {
             found.push((false, effect.value, shifted.value, state));
         }
     };

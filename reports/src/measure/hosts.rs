@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::{Evidence, Found, Reading, pooled, run_gap};
 use crate::summary::{Handoffs, SharedFiles};
-use crate::text::time;
+use crate::text::{interval_words, time};
 
 /// A figure of two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -91,8 +91,14 @@ impl Evidence<'_> {
         let (untimed, timed): (Vec<&Handoffs>, Vec<&Handoffs>) = of_runs.partition(|found| is_untimed(found));
         let times = timed.into_iter().map(|found| match if is_longest { found.max_ns } else { found.median_ns } {
             Some(ns) => {
-                let words = format!("{} ({which} of {} notes)", time(ns as f64), found.seen);
-                Reading::exact(ns as f64 / 1e6, words, &source(workload))
+                // The longest time is one of a note, and no estimate.
+                let ends = found.median_low_ns.zip(found.median_high_ns).filter(|_| !is_longest);
+                let (low, high) = ends.unwrap_or((ns, ns));
+                let [figure, from, to] = [ns, low, high].map(|ns| time(ns as f64));
+                let ends = interval_words(&figure, &from, &to);
+                let words = format!("{figure}{ends} ({which} of {} notes)", found.seen);
+                let exact = Reading::exact(ns as f64 / 1e6, words, &source(workload));
+                Reading { low: low as f64 / 1e6, high: high as f64 / 1e6, ..exact }
             }
             None => {
                 let words = format!("none of {} notes was seen", found.written);
@@ -126,6 +132,8 @@ mod tests {
             written: 9,
             seen,
             median_ns,
+            median_low_ns: median_ns,
+            median_high_ns: median_ns,
             max_ns: median_ns,
         };
         assert!(is_untimed(&found(9, None)));

@@ -77,7 +77,14 @@ impl<'a> Evidence<'a> {
             _ => (0.5, format!("half of the {every_s} s between copies")),
         };
         let wait_ms = share * every_s * 1000.0;
-        let [sum, took] = [wait_ms + copy.value, copy.value].map(|ms| time(ms * 1e6));
+        let ends = |added_ms: f64| {
+            let [figure, low, high] = [copy.value, copy.low, copy.high].map(|ms| time((added_ms + ms) * 1e6));
+            match copy.high.is_finite() {
+                true => format!("{figure}{}", interval_words(&figure, &low, &high)),
+                false => figure,
+            }
+        };
+        let (sum, took) = (ends(wait_ms), ends(0.0));
         Found::Value(Reading {
             value: wait_ms + copy.value,
             low: wait_ms + copy.low,

@@ -36,6 +36,32 @@ pub const SCORES: [&str; 15] = [
     LAG,
 ];
 
+/// What a score counts, in words.
+fn score_words(name: &str) -> &str {
+    match name {
+        "evidence-in-budget" => "answers within the budget of tokens",
+        "found-at-1" => "answers in the first place",
+        "found-at-5" => "answers among the first 5",
+        "found-at-10" => "answers among the first 10",
+        "own-words" => "answers to questions in a note's own words",
+        "other-words" => "answers to questions in other words",
+        "old-first" => "outdated notes before current ones",
+        "stale" => "outdated answers",
+        "definition-tokens" => "tokens of definitions",
+        "call-tokens" => "tokens of calls",
+        "result-tokens" => "tokens of results",
+        STALE_ANSWERS => "stale answers",
+        LAG => "delays of commits",
+        // "tokens" and "calls" are words.
+        name => name,
+    }
+}
+
+/// What several scores count together, in words.
+fn all_words(names: &[String]) -> String {
+    names.iter().map(|name| score_words(name)).collect::<Vec<_>>().join(" and ")
+}
+
 /// The counts that are 0 or 1 of each question of a search, so that their sum over questions is a share with an interval.
 const OF_QUESTIONS: [&str; 8] =
     ["evidence-in-budget", "found-at-1", "found-at-5", "found-at-10", "own-words", "other-words", "old-first", "stale"];
@@ -225,7 +251,7 @@ impl Evidence<'_> {
                 // A run of an earlier version lacks a method of the baseline. That says nothing about the candidate.
                 None if is_measured && !as_baseline => Found::NotOffered(format!("{arm} has no method {method}")),
                 None => {
-                    let what = format!("{} of {workload}, method {method}, on {arm}", score.counts.join(" + "));
+                    let what = format!("{} by {method} in {workload}, on {arm}", all_words(&score.counts));
                     run_gap(workload, &[arm], what)
                 }
             },
@@ -254,7 +280,7 @@ impl Evidence<'_> {
                 high: ends.high,
                 ..Reading::exact(
                     sum as f64 / of as f64,
-                    format!("{sum} of {of}, {name} of {method} in {workload}"),
+                    format!("{sum} of {of} {} by {method} in {workload}", score_words(name)),
                     &format!("{SAMPLES}: scores of {workload}, {name}"),
                 )
             }
@@ -262,7 +288,7 @@ impl Evidence<'_> {
         match pooled(readings.collect()) {
             Some(reading) => Found::Value(reading),
             None => {
-                let what = format!("{name} of {method} in {workload} on {arm}");
+                let what = format!("{} by {method} in {workload}, on {arm}", score_words(name));
                 run_gap(workload, &[arm], what)
             }
         }
@@ -302,6 +328,15 @@ fn short(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_score_has_words_instead_of_its_key() {
+        for name in SCORES {
+            assert!(!score_words(name).contains('-'), "{name}: {}", score_words(name));
+        }
+        let names = ["call-tokens", "result-tokens"].map(str::to_owned);
+        assert_eq!(all_words(&names), "tokens of calls and tokens of results");
+    }
 
     #[test]
     fn a_share_is_decided_by_the_fewest_questions_whose_interval_excludes_the_bound() {

@@ -10,7 +10,7 @@ use rundir::Run;
 pub fn decision_record(decisions: &[Decision], runs: &[&Run]) -> String {
     let mut text = String::new();
     let title = match decisions {
-        [only] => format!("{}: {} {}", only.policy, only.verdict.name(), only.candidate),
+        [only] => format!("{}: {} {}", only.use_title(), only.verdict.name(), only.candidate),
         _ => "Context backends by policy".to_owned(),
     };
     text += &format!("# {}\n\n", markdown(&title));
@@ -57,7 +57,7 @@ pub fn decision_record(decisions: &[Decision], runs: &[&Run]) -> String {
                 format!("{} instead of {} is not decided", decision.candidate, decision.baseline)
             }
         };
-        let decided = format!("{what} ({}): {}.", decision.policy, decision.why);
+        let decided = format!("{what} ({}): {}.", decision.use_title(), decision.why);
         text += &format!("- {}\n", markdown(&decided));
     }
     text += "\n## Consequences\n\n";
@@ -75,9 +75,10 @@ pub fn decision_record(decisions: &[Decision], runs: &[&Run]) -> String {
         for role in [RowRole::Gate, RowRole::Benefit, RowRole::Cost] {
             add("failed passes", role, RowState::Failed);
         }
-        text += &format!("- {}, {}\n{}\n", markdown(&decision.policy), markdown(&decision.candidate), lines.join("\n"));
+        text +=
+            &format!("- {}, {}\n{}\n", markdown(decision.use_title()), markdown(&decision.candidate), lines.join("\n"));
         let flip = markdown(&decision.would_flip);
-        text += &format!("  - it would change by: {flip}\n");
+        text += &format!("  - what would change it: {flip}\n");
     }
     text += "\n## Evidence\n\n";
     text + &decisions_markdown(decisions)

@@ -5,7 +5,7 @@ use crate::answer::Overview;
 use crate::decide::{Decision, PolicyVerdict, arm_words};
 
 /// Words of an answer on the first screen.
-const MOST_WORDS: usize = 60;
+const MOST_WORDS: usize = 58;
 /// The room of an answer, in which `answer` leaves out whole sentences, the least needed first.
 const COLUMNS: usize = 100;
 const LINES: usize = 3;
@@ -15,6 +15,8 @@ const TITLE_WORDS: usize = 6;
 /// A use: its policy, and the decisions on all candidates.
 pub(super) struct Use<'a> {
     pub(super) policy: &'a str,
+    /// Its name, with the policy's if two uses have the same.
+    pub(super) title: String,
     pub(super) decisions: Vec<&'a Decision>,
 }
 
@@ -24,7 +26,17 @@ pub(super) fn uses(decisions: &[Decision]) -> Vec<Use<'_>> {
     for decision in decisions {
         match uses.iter_mut().find(|found| found.policy == decision.policy) {
             Some(found) => found.decisions.push(decision),
-            None => uses.push(Use { policy: &decision.policy, decisions: vec![decision] }),
+            None => uses.push(Use {
+                policy: &decision.policy,
+                title: decision.use_title().to_owned(),
+                decisions: vec![decision],
+            }),
+        }
+    }
+    let titles: Vec<String> = uses.iter().map(|found| found.title.clone()).collect();
+    for found in &mut uses {
+        if titles.iter().filter(|title| **title == found.title).count() > 1 {
+            found.title += &format!(" ({})", found.policy);
         }
     }
     uses.sort_by_key(|found| {
@@ -41,13 +53,13 @@ pub(super) fn arm_title(name: &str) -> &str {
 }
 
 /// The anchor of a use's reasons.
-pub(super) fn why_anchor(policy: &str) -> String {
-    super::part::anchor(&why_title(policy))
+pub(super) fn why_anchor(title: &str) -> String {
+    super::part::anchor(&why_title(title))
 }
 
 /// The heading of a use's reasons.
-pub(super) fn why_title(policy: &str) -> String {
-    format!("Why: {policy}")
+pub(super) fn why_title(title: &str) -> String {
+    format!("Why: {title}")
 }
 
 impl Use<'_> {
@@ -70,7 +82,7 @@ impl Use<'_> {
             title: first_words(&answer.title, TITLE_WORDS),
             confidence: answer.confidence.words().to_owned(),
             sentences: limited(sentences.collect()),
-            why: why_anchor(self.policy),
+            why: why_anchor(&self.title),
             panel,
         })
     }
@@ -126,7 +138,7 @@ mod tests {
         assert_eq!(policies, once);
         for (panel, answer) in uses.iter().enumerate() {
             let block = answer.block(report.overview, panel).unwrap();
-            assert_eq!((block.panel, block.why), (panel, why_anchor(answer.policy)));
+            assert_eq!((block.panel, block.why), (panel, why_anchor(&answer.title)));
             assert!(!block.sentences.is_empty());
             // The confidence stands once.
             let advice = &block.sentences[0];

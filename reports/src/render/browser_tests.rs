@@ -161,9 +161,9 @@ fn chromium() -> Option<PathBuf> {
 }
 
 /// The most words that are visible when a page opens, and the most bytes of it. Here most of the twelve arms are candidates of
-/// most policies, so that the page is larger than that of a default run, which may have 600 KB.
+/// most policies, so that the page is larger than that of a default run.
 const WORDS: u64 = 1200;
-const BYTES: usize = 620_000;
+const BYTES: usize = 600_000;
 
 /// A page with every built-in policy and claim, on the largest planted run.
 fn page(dir: &Path) -> String {

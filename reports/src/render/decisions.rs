@@ -9,7 +9,7 @@ use super::markdown::markdown;
 use super::output::WriteError;
 use super::part::Part::{self, Folded, Heading, List, Matrix, Table, Text};
 use crate::answer::Overview;
-use crate::decide::{Decision, PolicyVerdict, Row, RowRole, RowState, remedies};
+use crate::decide::{Decision, PolicyVerdict, Row, RowRole, RowState, arm_words, remedies};
 use crate::text::{columns, paragraph, table};
 
 /// The verdicts that are no plain words.
@@ -44,7 +44,7 @@ fn candidates(decisions: &[Decision]) -> Vec<&str> {
 /// The matrix: a row for each policy, a column for each candidate.
 fn matrix(decisions: &[Decision]) -> Part {
     let candidates = candidates(decisions);
-    let mut head = columns("policy");
+    let mut head = columns("use");
     head.extend(candidates.iter().map(|name| (*name).to_owned()));
     let policies = names(decisions, |decision| &decision.policy).into_iter();
     let rows = policies.map(|policy| {
@@ -52,9 +52,15 @@ fn matrix(decisions: &[Decision]) -> Part {
             let decision = of(decisions, policy, candidate)?;
             Some((decision.verdict, shortened(&decision.why)))
         });
-        (policy.to_owned(), cells.collect())
+        (title(decisions, policy).to_owned(), cells.collect())
     });
     Matrix(head, rows.collect())
+}
+
+/// The name of the use that a policy decides on.
+fn title<'a>(decisions: &'a [Decision], policy: &'a str) -> &'a str {
+    let mut of_policy = decisions.iter();
+    of_policy.find(|decision| decision.policy == policy).map_or(policy, Decision::use_title)
 }
 
 fn of<'a>(decisions: &'a [Decision], policy: &str, candidate: &str) -> Option<&'a Decision> {
@@ -93,7 +99,7 @@ pub(super) fn carrying(decisions: &[Decision]) -> Vec<String> {
         }
     }
     let lines = found.into_iter();
-    lines.map(|(policy, candidate, figure)| format!("{policy}, {candidate}: {figure}")).collect()
+    lines.map(|(policy, candidate, figure)| format!("{}, {candidate}: {figure}", title(decisions, policy))).collect()
 }
 
 /// The first screen: question, matrix, figures.
@@ -117,7 +123,7 @@ pub(super) fn first_screen(decisions: &[Decision], parts: &mut Vec<Part>) {
             .filter(|name| decisions.iter().any(|decision| decision.policy == *name && !decision.planned));
         parts.push(Text(format!(
             "Not fixed before every run, and so proves less: {}.",
-            unplanned.collect::<Vec<_>>().join(", ")
+            unplanned.map(|policy| title(decisions, policy)).collect::<Vec<_>>().join(", ")
         )));
     }
 }
@@ -129,11 +135,11 @@ pub(super) fn policies(decisions: &[Decision], parts: &mut Vec<Part>) {
         let Some(first) = of_policy.first() else {
             continue;
         };
-        parts.push(Heading(2, format!("Policy {policy}")));
+        parts.push(Heading(2, first.use_title().to_owned()));
         parts.push(Text(format!(
-            "{} Candidates are compared with {}. A candidate needs at least {} of {} benefits, and every cost must be tolerated. Policy {}….",
+            "{} Candidates are compared with {}. A candidate needs at least {} of {} benefits, and every cost must be tolerated. Policy {policy}, {}….",
             first.question,
-            first.baseline,
+            arm_words(&first.baseline),
             first.benefits_needed,
             first.of_role(RowRole::Benefit).count(),
             first.policy_sha256.chars().take(12).collect::<String>()
@@ -141,7 +147,7 @@ pub(super) fn policies(decisions: &[Decision], parts: &mut Vec<Part>) {
         let verdicts = of_policy
             .iter()
             .map(|decision| vec![decision.candidate.clone(), verdict_and_why(decision), decision.would_flip.clone()]);
-        let head = columns("candidate | verdict | the smallest change that flips it");
+        let head = columns("candidate | verdict | what would change it");
         parts.push(Table(head, verdicts.collect()));
         sources(&of_policy, parts);
         for decision in of_policy {
@@ -258,11 +264,12 @@ fn source_rows(decisions: &[&Decision]) -> Vec<Vec<String>> {
     rows.collect()
 }
 
-/// The verdicts of each policy with the candidates that got them, in lines for a terminal.
+/// The verdicts of each use with the candidates that got them, in lines for a terminal.
 fn verdict_lines(decisions: &[Decision]) -> String {
     let mut text = format!("{VERDICTS}\n");
     let verdicts = [PolicyVerdict::Adopt, PolicyVerdict::AdoptIf, PolicyVerdict::NotDecided, PolicyVerdict::Archive];
     for policy in names(decisions, |decision| &decision.policy) {
+        text += &paragraph("  ", "    ", &format!("{} (--policy {policy})", title(decisions, policy)));
         for verdict in verdicts {
             let found = decisions.iter();
             let found: Vec<&str> = found
@@ -270,8 +277,8 @@ fn verdict_lines(decisions: &[Decision]) -> String {
                 .map(|decision| decision.candidate.as_str())
                 .collect();
             if !found.is_empty() {
-                let line = format!("{policy}: {}: {}", verdict.name(), found.join(", "));
-                text += &paragraph("  ", "    ", &line);
+                let line = format!("{}: {}", verdict.name(), found.join(", "));
+                text += &paragraph("    ", "      ", &line);
             }
         }
     }
@@ -288,7 +295,7 @@ pub fn decisions_text(overview: &Overview, decisions: &[Decision]) -> String {
         }
         return text.trim_end().to_owned() + "\n";
     };
-    let mut text = paragraph("", "", &decision.question);
+    let mut text = paragraph("", "", &format!("{}: {}", decision.use_title(), decision.question));
     text += &format!("candidate: {}\n\n", terminal_cell(&decision.candidate));
     text.extend(decision.rows.iter().map(row_lines));
     let meaning = match decision.verdict {
@@ -301,7 +308,7 @@ pub fn decisions_text(overview: &Overview, decisions: &[Decision]) -> String {
     for condition in &decision.conditions {
         text += &paragraph("  if: ", below, condition);
     }
-    text += &paragraph("  what would flip it: ", below, &decision.would_flip);
+    text += &paragraph("  what would change it: ", below, &decision.would_flip);
     for gap in gaps(decisions) {
         text += &paragraph("  ", below, &gap);
     }
@@ -352,9 +359,9 @@ pub fn partial_answer(decision: &Decision, workloads: &[String]) -> Option<Strin
         return None;
     }
     let text = format!(
-        "By these sessions alone, {} against {}: {}.{}{}",
-        decision.candidate,
-        decision.baseline,
+        "By these sessions alone, {} compared with {}: {}.{}{}",
+        arm_words(&decision.candidate),
+        arm_words(&decision.baseline),
         own.join("; "),
         open.unwrap_or_default(),
         missing.unwrap_or_default()

@@ -110,7 +110,27 @@ fn compacted(mut svg: String) -> String {
     {
         svg = format!("{before}{after}");
     }
-    svg
+    unquoted(&svg)
+}
+
+/// A drawing whose attributes have no quotes where HTML lets a page omit them: around letters, digits, `#`, `.` and `-`.
+fn unquoted(svg: &str) -> String {
+    let mut short = String::with_capacity(svg.len());
+    let mut rest = svg;
+    while let Some((before, (value, after))) =
+        rest.split_once("=\"").and_then(|(before, after)| Some((before, after.split_once('"')?)))
+    {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '#' | '.' | '-');
+        short += before;
+        match !value.is_empty() && value.chars().all(is_plain) {
+            // A slash behind the value would be a part of it.
+            true if after.starts_with('/') => short += &format!("={value} "),
+            true => short += &format!("={value}"),
+            false => short += &format!("=\"{value}\""),
+        }
+        rest = after;
+    }
+    short + rest
 }
 
 /// A chart as panels.
@@ -362,6 +382,15 @@ mod tests {
         assert!(file.starts_with("<svg width=\"1080\" height=\"152\""), "{file}");
         assert_eq!(picture.for_page().matches("<svg ").count(), 4);
         assert!(!picture.for_page().contains("#010203"));
+    }
+
+    #[test]
+    fn only_attributes_that_need_no_quotes_lose_them() {
+        let svg = "<rect x=\"1\" fill=\"#7A7A7A\"/><polyline points=\"1,2 3,4\"/><text class=\"s\">a=&quot;b</text><a href=\"#c1\"></a><g id=\"\"/>";
+        assert_eq!(
+            unquoted(svg),
+            "<rect x=1 fill=#7A7A7A /><polyline points=\"1,2 3,4\"/><text class=s>a=&quot;b</text><a href=#c1></a><g id=\"\"/>"
+        );
     }
 
     proptest! {

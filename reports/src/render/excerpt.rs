@@ -12,7 +12,7 @@ const BEGIN: &str = "<!-- ctxbench report: begin -->";
 const END: &str = "<!-- ctxbench report: end -->";
 
 /// The most lines of a use.
-const LINES_OF_A_USE: usize = 3;
+const LINES_OF_A_USE: usize = 4;
 
 /// Replaces the text between the marks by the answer of a report and its chart of operations.
 /// Links to the report's chart and page are relative to `place`.

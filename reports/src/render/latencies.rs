@@ -76,7 +76,7 @@ pub(super) fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) ->
                 Some(number) => {
                     let of_arm = &cells[number];
                     let comparison = of_arm.against_baseline.as_ref().map(ratio);
-                    let label = if of_arm.is_kernel_cache() { " (kernel cache)" } else { "" };
+                    let label = if of_arm.is_kernel_cache() { " (kernel's cache)" } else { "" };
                     let text = format!("{}{label}{}", comparison.unwrap_or("–".to_owned()), of_arm.failed.caveat());
                     Linked::new(text, to(at))
                 }
@@ -127,7 +127,7 @@ pub(super) fn ratio_words(report: &Report<'_>) -> [Part; 2] {
         "\"below what matters\": the margin is wider than ×2, and the whole interval is inside it.",
         "\"undecided\": the interval contains an edge of the margin. The smallest difference that this run can show stands beside it; a longer --budget and more --epochs make that smaller.",
         "With hot caches, a pass counts by the median of its calls. The row \"tail\" is their mean less their median: what rare slow calls add to a call. With empty caches, and in a busy run, a pass counts by its mean.",
-        "\"kernel cache\": no call reached the daemon. \"⇅\": the passes have two levels, and both are shown. A/A: how far identical arms came out apart.",
+        "\"kernel's cache\": it answered the calls, and no request reached the daemon. \"⇅\": the passes have two levels, and both are shown. A/A: how far two measurements of the baseline came out apart.",
     ];
     [Text(text), List(words.map(str::to_owned).into())]
 }

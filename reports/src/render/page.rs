@@ -33,7 +33,7 @@ use rundir::{Basis, Outcome, Placement, cache_state};
 /// The question that a report answers.
 const QUESTION: &str = "Where should an agent keep its files?";
 /// How to read the figures, pictures and confidences of the first screen.
-const HOW_TO_READ: &str = "×0.8 means 0.8 times what a use has today. That is the middle line of its picture: left of it is better, right of it worse, and the tolerated cost is shaded. \"sure\": the advice stays if one bound is halved or doubled, or one figure is at an end of its interval. \"fragile\": it would change, or something that matters is not measured.";
+const HOW_TO_READ: &str = "×0.8 means 0.8 times what a use has today, the middle line of its picture: left is better, right worse; the tolerated cost is shaded. \"sure\": the advice stays if one bound is halved or doubled, or one figure is at an end of its interval. \"fragile\": it would change, or something that matters is not measured.";
 /// Uses on the first screen; the page Why has the others.
 const MOST_USES: usize = 8;
 /// Notes on the first screen; the page How it was measured has the others.
@@ -93,10 +93,9 @@ fn first_screen(report: &Report<'_>, parts: &mut Vec<Part>) {
     let shown = all.iter().take(MOST_USES).enumerate();
     parts.push(Uses(shown.filter_map(|(panel, answer)| answer.block(report.overview, panel)).collect()));
     if let Some(rest) = all.get(MOST_USES..).filter(|rest| !rest.is_empty()) {
-        let names: Vec<&str> = rest.iter().map(|answer| answer.policy).collect();
         parts.push(Folded(
             format!("{} more uses", rest.len()),
-            vec![List(names.into_iter().map(str::to_owned).collect())],
+            vec![List(rest.iter().map(|answer| answer.title.clone()).collect())],
         ));
     }
     parts.push(legend(report, &all));
@@ -288,7 +287,9 @@ pub(super) fn short(report: &Report<'_>) -> Vec<Part> {
                     kept
                 }
                 "Speed" => {
-                    let mut kept = vec![Chart(stems::LATENCY, LATENCY_SHOWS)];
+                    // Figures of this page link to no cell.
+                    let [_, words] = ratio_words(report);
+                    let mut kept = vec![Chart(stems::LATENCY, LATENCY_SHOWS), words];
                     let is_hot = |cell: &crate::summary::Cell| cell.state == "hot" && cell.is_main();
                     kept.push(ratio_rows(report, |cell| {
                         is_hot(cell) && !cell.workload.starts_with("program/")

@@ -127,7 +127,7 @@ fn hosts(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {
     let (handoffs, shared) = (&report.summary.handoffs, &report.summary.shared_files);
     if !handoffs.is_empty() {
         let columns = csv_columns! {
-            handoffs: &Handoffs => workload, arm, written, seen, median_ns, max_ns,
+            handoffs: &Handoffs => workload, arm, written, seen, median_ns, median_low_ns, median_high_ns, max_ns,
         };
         csv(&dir.join("handoffs.csv"), columns, handoffs)?;
     }

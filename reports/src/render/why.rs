@@ -7,7 +7,7 @@ use super::part::{Linked, LinkedRow};
 use super::report::Report;
 use crate::decide::{Decision, Row, RowRole, arm_words};
 use crate::summary::cell_anchor;
-use crate::text::{columns, number_of};
+use crate::text::{columns, lower, number_of};
 
 /// The words of this page, once for all uses.
 const WORDS: &str = "A policy asks for three kinds of rows. A gate must hold before anything is compared, a benefit is a reason to change, and a cost is a reason not to change. Each row has a bound, which was written before the run; the whole interval of a figure must keep it.";
@@ -33,13 +33,14 @@ pub(super) fn why(report: &Report<'_>) -> Vec<Part> {
         let Some(first) = found.decisions.first() else {
             continue;
         };
-        parts.push(Heading(3, why_title(found.policy)));
+        parts.push(Heading(3, why_title(&found.title)));
         parts.push(Text(format!(
-            "{} Candidates are compared with {}. A candidate needs at least {} of {} here.",
+            "{} {} A candidate needs at least {} of {} here. In commands, the use is `--policy {}`.",
             first.question,
-            arm_words(&first.baseline),
+            baselines(first),
             first.benefits_needed,
             number_of(first.of_role(RowRole::Benefit).count(), "benefit"),
+            first.policy,
         )));
         parts.push(verdicts(&found.decisions));
         parts.push(rows(&found.decisions));
@@ -54,6 +55,29 @@ pub(super) fn why(report: &Report<'_>) -> Vec<Part> {
         }
     }
     parts
+}
+
+/// What the figures of a use are compared with, in a sentence.
+fn baselines(decision: &Decision) -> String {
+    let own = arm_words(&decision.baseline);
+    let (named, others): (Vec<&Row>, Vec<&Row>) =
+        decision.rows.iter().filter(|row| !row.against.is_empty()).partition(|row| row.names_its_baseline());
+    let mut by_baseline: Vec<(&str, Vec<String>)> = Vec::new();
+    for row in others.into_iter().filter(|row| row.against != own) {
+        let title = format!("“{}”", lower(&row.title));
+        match by_baseline.iter_mut().find(|(against, _)| *against == row.against) {
+            Some((_, titles)) => titles.push(title),
+            None => by_baseline.push((&row.against, vec![title])),
+        }
+    }
+    let mut words = format!("Candidates are compared with {own}");
+    for (against, titles) in by_baseline {
+        words += &format!("; in {} with {against}", titles.join(" and "));
+    }
+    if !named.is_empty() {
+        words += "; in a row that names another baseline, with that one";
+    }
+    words + "."
 }
 
 /// The anchor behind a row's evidence; a page that lacks it has no link.
@@ -83,7 +107,7 @@ fn verdicts(decisions: &[&Decision]) -> Part {
             decision.would_flip.clone(),
         ]
     });
-    Table(columns("candidate | verdict | because | what would flip it"), rows.collect())
+    Table(columns("candidate | verdict | because | what would change it"), rows.collect())
 }
 
 /// The criteria, each with the figures of all candidates.

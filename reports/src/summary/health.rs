@@ -104,8 +104,8 @@ impl Health {
         }
     }
 
-    /// How far identical arms came out apart, and the smallest difference that the run can show, in sentences without the
-    /// last full stop. Every page and command says it in these words.
+    /// How far two measurements of the baseline came out apart, and the smallest difference that the run can show, in sentences
+    /// without the last full stop. Every page and command says it in these words.
     pub fn identical_arms(&self) -> String {
         let known = self.aa.iter();
         let known = known.filter(|cell| cell.comparison.epochs.len() >= MIN_EPOCHS);
@@ -113,9 +113,9 @@ impl Health {
         let mut apart: Vec<f64> = all.iter().map(|comparison| comparison.apart()).collect();
         let Some(middle) = median(&mut apart) else {
             return match self.aa.is_empty() {
-                true => "Without identical arms, this run cannot say how precise it is".to_owned(),
+                true => "The baseline was not measured twice, so this run cannot say how precise it is".to_owned(),
                 false => format!(
-                    "Fewer than {MIN_EPOCHS} epochs are too few to say how far identical arms differ, and which difference this run can show"
+                    "With fewer than {MIN_EPOCHS} epochs, this run cannot say how far two measurements of the baseline differ, and which difference it can show"
                 ),
             };
         };
@@ -123,24 +123,29 @@ impl Health {
         let worst = known.max_by(|one, other| one.comparison.apart().total_cmp(&other.comparison.apart()));
         let worst = worst.map_or(String::new(), |cell| {
             let apart = difference(cell.comparison.apart());
-            format!(", {apart} in the worst ({}, {})", cell.workload, cell.state)
+            format!(" and by {apart} in the worst ({}, {})", cell.workload, cell.state)
         });
         let mut shown: Vec<f64> = all.iter().filter_map(|one| one.smallest_shown).collect();
         let identical = median(&mut shown).map(difference);
         let shown = match (self.smallest_shown.map(difference), identical) {
-            (Some(shown), Some(identical)) => {
-                format!("The median cell can show a difference of {shown} (between identical arms: {identical})")
-            }
+            (Some(shown), Some(identical)) => format!(
+                "Half of the comparisons can show a difference of {shown} or less (of the baseline with itself: {identical})"
+            ),
             (None, Some(identical)) => {
-                format!("The median cell can show a difference of {identical}")
+                format!("Half of its comparisons with itself can show a difference of {identical} or less")
             }
-            _ => "Which difference the median cell can show is unknown".to_owned(),
+            _ => "Which difference a comparison can show is unknown".to_owned(),
         };
         let called = match self.aa_called_different {
             0 => String::new(),
-            called => format!("; {called} of {} cells call them different", self.aa.len()),
+            called => {
+                format!("; {called} of {} comparisons of the baseline with itself call it different", self.aa.len())
+            }
         };
-        format!("Two identical arms came out {} apart in the median cell{worst}. {shown}{called}", difference(middle))
+        format!(
+            "The baseline, measured twice, differs from itself by {} in the median comparison{worst}. {shown}{called}",
+            difference(middle)
+        )
     }
 
     /// The verdicts of the run in a sentence without its full stop.

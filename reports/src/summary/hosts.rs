@@ -24,8 +24,43 @@ pub struct Handoffs {
     pub seen: u64,
     /// The median time until a write was seen on a quiet machine, in nanoseconds.
     pub median_ns: Option<u64>,
+    /// The lower end of the median's interval over notes, in nanoseconds: at 99 %, or the shortest time of too few notes.
+    pub median_low_ns: Option<u64>,
+    /// The upper end.
+    pub median_high_ns: Option<u64>,
     /// The longest of these times, in nanoseconds.
     pub max_ns: Option<u64>,
+}
+
+/// The ranks of the two of `count` sorted times, from 1 on, between which their true median lies at 99 %, whatever their
+/// distribution is: the sign test. The first and the last of fewer than eight.
+fn median_ranks(count: u64) -> (u64, u64) {
+    /// From here on a normal distribution stands for the binomial one, whose first terms would be 0.
+    const MANY: u64 = 1000;
+    if count > MANY {
+        let count = count as f64;
+        let rank = (count / 2.0 - 2.576 * count.sqrt() / 2.0) as u64;
+        return (rank, count as u64 + 1 - rank);
+    }
+    // The chance that fewer than `rank` of the times are below the true median, for growing ranks.
+    let mut outside = 0.0;
+    let mut of_rank = 0.5_f64.powf(count as f64);
+    let mut rank = 0;
+    while 2.0 * (outside + of_rank) <= 0.01 {
+        outside += of_rank;
+        rank += 1;
+        of_rank *= (count + 1 - rank) as f64 / rank as f64;
+    }
+    let rank = rank.max(1);
+    (rank, count + 1 - rank)
+}
+
+/// The ends of the median's interval.
+fn median_ends(times: &Histogram<u64>) -> (u64, u64) {
+    let (low, high) = median_ranks(times.len());
+    let at = |rank: u64| times.value_at_quantile(rank as f64 / times.len() as f64);
+    // A histogram gives a time up to a thousandth longer than the one that was recorded.
+    (at(low), at(high).min(times.max()))
 }
 
 /// The lines that two hosts appended to one file, for one workload and arm: sums over passes.
@@ -73,6 +108,8 @@ pub(super) fn handoffs(plan: &Plan, groups: &Groups<'_>) -> Result<Vec<Handoffs>
             written: outcomes.filter(|(outcome, _)| **outcome != Outcome::Skipped).map(|(_, count)| count).sum(),
             seen: in_time.map(|calls| calls.count).sum(),
             median_ns: times.as_ref().map(|times| times.value_at_quantile(0.5)),
+            median_low_ns: times.as_ref().map(|times| median_ends(times).0),
+            median_high_ns: times.as_ref().map(|times| median_ends(times).1),
             max_ns: times.as_ref().map(Histogram::max),
         });
     }
@@ -157,7 +194,21 @@ mod tests {
         assert!(direct.median_ns.unwrap() >= 2_000_000);
         let never = of("sqlite");
         assert_eq!((never.written, never.seen), (10 * passes, 0));
-        assert_eq!((never.median_ns, never.max_ns), (None, None));
+        assert_eq!((never.median_ns, never.median_low_ns, never.max_ns), (None, None, None));
+    }
+
+    #[test]
+    fn the_median_of_few_notes_lies_anywhere_between_them_and_that_of_many_in_a_part_of_them() {
+        // The tables of the sign test at 1 %, two-sided.
+        let expected = [(1, (1, 1)), (7, (1, 7)), (8, (1, 8)), (12, (2, 11)), (25, (6, 20)), (100, (37, 64))];
+        for (count, ranks) in expected {
+            assert_eq!(median_ranks(count), ranks, "{count} notes");
+        }
+        assert!(median_ranks(100_000).0 > 49_000);
+        let mut times = histogram();
+        (1..=9).for_each(|ms| times.record(ms * 1_000_000).unwrap());
+        let (low, high) = median_ends(&times);
+        assert!((1_000_000..1_010_000).contains(&low) && (8_990_000..=9_010_000).contains(&high), "{low} {high}");
     }
 
     #[test]

@@ -88,17 +88,20 @@ fn precision_is_said_in_one_sentence_from_the_run() {
     health.smallest_shown = Some(1.167);
     assert_eq!(
         health.identical_arms(),
-        "Two identical arms came out 0.3 % apart in the median cell, 1.1 % in the worst (micro/read, hot). The median cell can show a difference of 16.7 % (between identical arms: 1.5 %)"
+        "The baseline, measured twice, differs from itself by 0.3 % in the median comparison and by 1.1 % in the worst (micro/read, hot). Half of the comparisons can show a difference of 16.7 % or less (of the baseline with itself: 1.5 %)"
     );
     health.aa_called_different = 1;
     let called = health.identical_arms();
-    assert!(called.ends_with("; 1 of 4 cells call them different"), "{called}");
+    assert!(called.ends_with("; 1 of 4 comparisons of the baseline with itself call it different"), "{called}");
     health.aa = cells[3..].to_vec();
     let few = health.identical_arms();
-    assert!(few.starts_with("Fewer than 3 epochs") && !few.contains('%'), "{few}");
+    assert!(few.starts_with("With fewer than 3 epochs") && !few.contains('%'), "{few}");
     health.aa.clear();
     let none = health.identical_arms();
-    assert!(none.starts_with("Without identical arms"), "{none}");
+    for words in [&called, &few, &none] {
+        assert!(!words.contains(" arm") && !words.contains("cell"), "{words}");
+    }
+    assert!(none.starts_with("The baseline was not measured twice"), "{none}");
 }
 
 #[test]

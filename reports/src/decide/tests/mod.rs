@@ -17,6 +17,7 @@ use self::evidence::{coding, cron, memory, probe, roaming, slow};
 use super::policy::Candidates;
 use super::rows::RowEffect;
 use super::sources::Stands;
+use super::verdict::Flip;
 use super::verdict::PolicyVerdict::{Adopt, AdoptIf, Archive, NotDecided};
 use super::*;
 use crate::answer::Overview;
@@ -165,7 +166,7 @@ fn the_named_flip_really_flips() {
                 conclude(&rows, found.benefits_needed).0
             };
             let reached = [0.0, 1e-9, -1e-9].map(nudged);
-            assert!(reached.contains(&flip.becomes), "{policy}: {}: {reached:?}", flip.words());
+            assert!(reached.contains(&flip.becomes), "{policy}: {}: {reached:?}", flip.condition());
             assert_ne!(flip.becomes, found.verdict);
         }
     }
@@ -842,6 +843,54 @@ fn a_number_of_properties_is_no_margin_that_could_be_wider() {
         flips.extend(changes.into_iter().map(|(is_margin, from, to, _)| (is_margin, from, to)));
     }
     assert_eq!(flips, [(false, 1.0, 0.0), (false, 0.0, 1.0)]);
+}
+
+#[test]
+fn a_loss_that_was_never_seen_has_no_figure_that_could_be_shifted() {
+    let run = roaming();
+    let rows = of("roaming-agents", &run, "sqlite").rows;
+    let row = rows.iter().find(|row| row.title == "Records lost in kills").unwrap();
+    let unseen = RowEffect { value: 0.0, low: 0.0, high: 0.046 };
+    let shifts = |effect: RowEffect| {
+        let changes = verdict::changes(&Row { state: row.bound.state(&effect), ..row.clone() }, &effect);
+        changes.into_iter().filter(|(is_bound, ..)| !is_bound).count()
+    };
+    assert_eq!(shifts(unseen), 0, "0.4 % of 66 kills are no kill");
+    assert!(shifts(RowEffect { value: 0.02, low: 0.01, ..unseen }) > 0);
+}
+
+#[test]
+fn a_flip_is_a_clause_with_a_noun_and_two_figures_that_differ() {
+    let flip = |role, unit: &str, is_bound, from, to| Flip {
+        row: "Tokens of a triage".to_owned(),
+        role,
+        is_bound,
+        from,
+        to,
+        unit: unit.to_owned(),
+        becomes: NotDecided,
+    };
+    use RowRole::{Benefit, Cost, Gate};
+    for (flip, expected) in [
+        (
+            flip(Benefit, "ratio", true, 0.9, 0.975),
+            "a saving of 2.5 % instead of 10 % were enough in “tokens of a triage”",
+        ),
+        (
+            flip(Benefit, "properties more", true, 2.0, 1.0),
+            "1 property more instead of 2 properties more were enough for “tokens of a triage”",
+        ),
+        (flip(Cost, "ratio", true, 2.0, 4.0), "×4 instead of ×2 were tolerated for “tokens of a triage”"),
+        (flip(Gate, "probes", true, 0.0, 3.0), "the limit of “tokens of a triage” were 3 probes instead of 0 probes"),
+        (flip(Cost, "ratio", false, 4.0, 2.0), "“tokens of a triage” were ×2 instead of ×4"),
+        (flip(Cost, "ratio", false, 2.0, 2.0001), "“tokens of a triage” were slightly above ×2"),
+        (flip(Cost, "ratio", true, 2.0, 1.9999), "the bound of “tokens of a triage” were slightly below ×2"),
+    ] {
+        assert_eq!(flip.condition(), expected);
+    }
+    let flip = flip(Cost, "ratio", false, 4.0, 2.0);
+    assert_eq!(flip.outcome("s3"), "s3 would be undecided");
+    assert_eq!(Flip { becomes: AdoptIf, ..flip }.outcome("s3"), "s3 would be chosen under a condition");
 }
 
 #[test]

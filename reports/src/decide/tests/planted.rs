@@ -313,10 +313,10 @@ fn a_fragile_verdict_names_its_row_and_at_most_two_are_fragile() {
     let all = cases().into_iter().filter_map(|(policy, candidate, make, _)| {
         let found = of(policy, &make(), candidate);
         let fragile = found.fragile.as_ref()?;
-        Some(format!("{policy}: {}: {}", found.verdict_words(), fragile.words()))
+        Some(format!("{policy}: {}: {}", found.verdict_words(), fragile.condition()))
     });
     // Of at most two.
-    insta::assert_snapshot!(all.collect::<Vec<_>>().join("\n"), @"exploration: adopt (fragile: Tokens of a generated file over those of a written one): Tokens of a generated file over those of a written one: if the bound were 1.5 times instead of 2 times, the verdict would be “adopt if”");
+    insta::assert_snapshot!(all.collect::<Vec<_>>().join("\n"), @"exploration: adopt (fragile: Tokens of a generated file over those of a written one): 1.5 times instead of 2 times were tolerated for “tokens of a generated file over those of a written one”");
 }
 
 #[test]
