@@ -5,6 +5,7 @@
 
 mod aider;
 mod alignment;
+mod atif;
 pub mod claude_code;
 #[cfg(test)]
 mod claude_code_tests;
@@ -92,6 +93,7 @@ pub static IMPORTERS: &[&dyn Importer] = &[
     &codex::Codex,
     &cursor::Cursor,
     &claude_code::ClaudeCode,
+    &atif::Atif,
     &mini_swe_agent::MiniSweAgent,
     &swe_agent::SweAgent,
     &opencode::OpenCode,

@@ -22,7 +22,7 @@ const LINE_BYTES: u64 = 35;
 const ADDED: u64 = 1 << 32;
 
 /// The most replacements of one edit that are followed.
-const REPLACEMENTS_MAX: usize = 1000;
+const REPLACEMENTS_MAX: usize = 100;
 
 /// The most edits of text that was not seen that are remembered until a read shows their new text.
 const UNPLACED_MAX: usize = 100;
@@ -176,11 +176,10 @@ impl Sketch {
         let tail = (at + head as u64..at + old).rev().zip(rest.iter().rev());
         let tail = tail.take_while(|(line, text)| is_same(*line, text)).count();
         let start = at + head as u64;
-        for _ in start..at + old - tail as u64 {
-            self.remove(start);
-        }
-        for (line, text) in (start..).zip(&rest[..rest.len() - tail]) {
-            self.insert(line);
+        self.remove(start, at + old - tail as u64 - start);
+        let rest = &rest[..rest.len() - tail];
+        self.insert(start, rest.len() as u64);
+        for (line, text) in (start..).zip(rest) {
             self.learn(line, text, false);
         }
     }
@@ -222,21 +221,12 @@ impl Sketch {
         if !(start..).zip(shown).any(differs) {
             return;
         }
-        let Some(found) = Alignment::new(&self.known(), start, shown) else {
-            // The lines were replaced where they are.
-            for (at, text) in (start..).zip(shown) {
-                self.replace_line(at, text);
-            }
-            return;
-        };
-        for change in found.changes.iter().rev() {
-            for _ in 0..change.old {
-                self.remove(change.at);
-            }
-            for line in 0..change.new {
-                self.insert(change.at + line);
-            }
+        let alignment = Alignment::new(&self.known(), start, shown);
+        for change in alignment.iter().flat_map(|alignment| alignment.changes.iter().rev()) {
+            self.remove(change.at, change.old);
+            self.insert(change.at, change.new);
         }
+        // Other lines were replaced where they are.
         for (at, text) in (start..).zip(shown) {
             self.replace_line(at, text);
         }
@@ -246,8 +236,8 @@ impl Sketch {
     fn replace_line(&mut self, at: u64, text: &str) {
         let known = self.number(at).and_then(|number| self.lines.get(&number));
         if known.is_some_and(|known| !same(&known.text, text)) {
-            self.remove(at);
-            self.insert(at);
+            self.remove(at, 1);
+            self.insert(at, 1);
         }
     }
 
@@ -279,9 +269,9 @@ impl Sketch {
             let mut at = hunk.first.max(1) - 1;
             for line in &hunk.lines {
                 match line.chars().next() {
-                    Some('-') => self.remove(at),
+                    Some('-') => self.remove(at, 1),
                     Some('+') => {
-                        self.insert(at);
+                        self.insert(at, 1);
                         at += 1;
                     }
                     Some(' ') | None => at += 1,
@@ -343,30 +333,34 @@ impl Sketch {
         self.now.len()
     }
 
-    fn remove(&mut self, at: u64) {
+    fn remove(&mut self, at: u64, count: u64) {
+        if count == 0 {
+            return;
+        }
         if at >= LINES_MAX {
             self.is_closed = true;
             return;
         }
-        let index = self.split(at);
-        self.split(at + 1);
-        if index < self.now.len() {
-            self.now.remove(index);
-        }
+        let first = self.split(at);
+        let end = self.split(at.saturating_add(count));
+        self.now.drain(first..end);
     }
 
-    fn insert(&mut self, at: u64) {
+    fn insert(&mut self, at: u64, count: u64) {
+        if count == 0 {
+            return;
+        }
         if at >= LINES_MAX {
             self.is_closed = true;
             return;
         }
         let index = self.split(at);
         let number = self.next;
-        self.next += 1;
+        self.next += count;
         let previous = index.checked_sub(1).and_then(|index| self.now.get_mut(index));
         match previous.filter(|range| range.first + range.count == number) {
-            Some(range) => range.count += 1,
-            None => self.now.insert(index, Range { first: number, count: 1 }),
+            Some(range) => range.count += count,
+            None => self.now.insert(index, Range { first: number, count }),
         }
     }
 

@@ -573,6 +573,9 @@ impl<'a> Writer<'a> {
         };
         let line = command.load()?.line;
         let writes = unseen_writes(&line);
+        if writes == UnseenWrites::None && !is_unknown {
+            return Ok(());
+        }
         for (path, evidence) in &mut self.evidence {
             let name = path.rsplit('/').next().unwrap_or(path);
             if writes == UnseenWrites::All || is_unknown && line.contains(name) {
@@ -1226,10 +1229,11 @@ impl<'a> Writer<'a> {
             .or_else(|| places(&before, replacements, &[]))
             .or_else(|| places_of_lines(&before, hunks, has_tabs(replacements)))?;
         let newlines = |text: &str| text.matches('\n').count() as u64;
-        let changes = places.iter().map(|(at, old, new)| LineChange {
-            at: newlines(&before[..*at]),
-            old: newlines(&before[*at..at + old]),
-            new: newlines(new),
+        let (mut line, mut counted) = (0, 0);
+        let changes = places.iter().map(|(at, old, new)| {
+            line += newlines(&before[counted..*at]);
+            counted = *at;
+            LineChange { at: line, old: newlines(&before[*at..at + old]), new: newlines(new) }
         });
         self.evidence.entry(path.to_owned()).or_default().edit(&changes.collect::<Vec<_>>());
         let mut spans = Vec::with_capacity(places.len());
