@@ -779,3 +779,12 @@ fn a_signal_ends_a_report_at_once_and_leaves_no_part_of_a_file() {
         assert_eq!(parts, Vec::<String>::new(), "{line}");
     }
 }
+
+#[test]
+fn the_load_of_reproduce_has_the_name_that_reports_know() {
+    let mut load = ctxbench(["busy"]).stdin(Stdio::piped()).spawn().unwrap();
+    let name = format!("/proc/{}/comm", load.id());
+    wait_for("the load names itself", || fs::read_to_string(&name).unwrap().trim() == rundir::LOAD_PROCESS);
+    drop(load.stdin.take());
+    assert!(load.wait().unwrap().success());
+}

@@ -77,7 +77,7 @@ fn a_definition_that_denies_its_daemon_is_refused() {
     let refused = opened(0, daemon).unwrap_err().to_string();
     assert!(refused.contains("has `daemons = 0`, but its commands have left process"), "{refused}");
     opened(1, daemon).unwrap();
-    // A helper that ends soon after it is none.
+    // A helper that ends soon after `mount` is not a daemon.
     opened(0, "sleep 0.1 &").unwrap();
 }
 
