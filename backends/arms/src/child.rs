@@ -78,3 +78,15 @@ pub(crate) fn last_lines(log: &Path) -> String {
     let lines: Vec<&str> = log.trim().lines().collect();
     lines[lines.len().saturating_sub(5)..].join("\n")
 }
+
+/// The processes that have a variable with this value in their environment. Those of other users are not seen.
+pub fn with_variable(name: &str, value: &str) -> Vec<u32> {
+    let variable = format!("{name}={value}");
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
+    let has_it = |pid: &u32| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|one| one == variable.as_bytes())
+    };
+    ids.filter(has_it).collect()
+}

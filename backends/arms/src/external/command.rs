@@ -50,16 +50,9 @@ fn how(status: ExitStatus) -> String {
 /// The variable in the environment of a workspace's programs, and of all that they start, that has the workspace's directory.
 pub(super) const WORKSPACE: &str = "CTXBENCH_WORKSPACE";
 
-/// The processes that a workspace's programs have left running, by their environment. Another user's are not seen.
+/// The processes that a workspace's programs have left running.
 pub(super) fn left_running(workspace: &str) -> Vec<u32> {
-    let line = format!("{WORKSPACE}={workspace}");
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let ids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
-    let is_left = |pid: &u32| {
-        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|variable| variable == line.as_bytes())
-    };
-    ids.filter(is_left).collect()
+    child::with_variable(WORKSPACE, workspace)
 }
 
 /// Variables and environment of a workspace's programs.
