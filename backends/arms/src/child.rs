@@ -80,7 +80,7 @@ pub(crate) fn last_lines(log: &Path) -> String {
 }
 
 /// The processes that have a variable with this value in their environment. Those of other users are not seen.
-pub fn with_variable(name: &str, value: &str) -> Vec<u32> {
+pub(crate) fn with_variable(name: &str, value: &str) -> Vec<u32> {
     let variable = format!("{name}={value}");
     let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let ids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
