@@ -11,7 +11,7 @@ use fuse::store::Result;
 use parking_lot::{Condvar, Mutex};
 use s3::client::{Bucket, Client, MirrorClient};
 use s3::config::{MirrorMode, S3Config};
-use s3::mirror::{Files, MirrorFile, files, plan, plan_all, publish};
+use s3::mirror::{Files, MirrorFile, Published, files, plan, plan_all, publish};
 use s3::objects::Head;
 use s3::replica::Replica;
 use s3::session::SessionError;
@@ -114,7 +114,7 @@ impl Mirror {
             runtime: tokio::runtime::Builder::new_current_thread().enable_all().build()?,
             inner: Arc::downgrade(inner),
             slot: Arc::clone(&slot),
-            published: published.map(|it| it.files),
+            published: published.map(|it| Published::from(&it.files)),
         };
         let work = move || {
             let is_current = publisher.run();
@@ -168,7 +168,7 @@ struct Publisher {
     log: Client,
     runtime: Runtime,
     slot: Arc<(Mutex<Slot>, Condvar)>,
-    published: Option<Files>,
+    published: Option<Published>,
 }
 
 impl Publisher {
@@ -187,7 +187,7 @@ impl Publisher {
                 return self.published.is_some();
             };
             match self.publish(&wanted) {
-                Ok(()) => self.published = Some(wanted.files),
+                Ok(()) => self.published = Some(Published::from(&wanted.files)),
                 Err(error) => {
                     tracing::debug!(%error, "publishing the mirror");
                     if ends {

@@ -91,6 +91,19 @@ fn no_threads(error: std::io::Error) -> OpenError {
     OpenError::Cache(format!("starting threads: {error}"))
 }
 
+/// Gives the system back what reading the tree has taken: the allocator would keep it, and hardly anything needs it later.
+#[cfg(target_env = "gnu")]
+#[expect(unsafe_code, reason = "the standard library has no call for it")]
+fn return_free_memory() {
+    // SAFETY: the call takes a number of bytes to keep, and any thread may make it at any time.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+#[cfg(not(target_env = "gnu"))]
+fn return_free_memory() {}
+
 /// A cache that has met its log.
 struct Joined {
     cache: Cache,
@@ -195,6 +208,7 @@ impl S3Store {
             config,
         });
         let mirror = Mirror::start(&inner, inner.buckets.get(2), published).map_err(no_threads)?;
+        return_free_memory();
         let engine = Engine::start(Arc::clone(&inner), link, (cache, contact), mirror).map_err(no_threads)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)

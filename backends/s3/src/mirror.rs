@@ -117,13 +117,25 @@ pub fn files(tree: &Tree, mode: MirrorMode) -> Files {
     files
 }
 
-/// The plan that turns the mirror of `old` into that of `new`, both from [`files`].
-pub fn plan(old: &Files, new: &Files) -> MirrorPlan {
-    let state = |file: &MirrorFile| (file.digest(), file.modified, file.created);
-    let is_changed = |file: &&MirrorFile| old.get(&file.key).map(state) != Some(state(file));
+/// What a mirror shows of each file, by key: less than a [`MirrorFile`], because a mount holds it as long as it runs.
+#[derive(Clone, Debug, Default)]
+pub struct Published(BTreeMap<Box<str>, State>);
+
+/// The digest of a file, and its times of change and creation.
+type State = (Hash, i64, i64);
+
+impl From<&Files> for Published {
+    fn from(files: &Files) -> Self {
+        Self(files.iter().map(|(key, file)| (key.as_str().into(), file.state())).collect())
+    }
+}
+
+/// The plan that turns the mirror of `old` into that of `new`, which is from [`files`].
+pub fn plan(old: &Published, new: &Files) -> MirrorPlan {
+    let is_changed = |file: &&MirrorFile| old.0.get(file.key.as_str()) != Some(&file.state());
     let writes = new.values().filter(is_changed).cloned();
-    let deletions = old.keys().filter(|key| !new.contains_key(*key));
-    let deletions = deletions.map(|key| (key.clone(), None));
+    let deletions = old.0.keys().filter(|key| !new.contains_key(&***key));
+    let deletions = deletions.map(|key| (key.to_string(), None));
     let writes = writes.map(|file| (file.key.clone(), Some(file)));
     writes.chain(deletions).collect()
 }
@@ -164,6 +176,10 @@ impl MirrorFile {
             created: attributes.btime,
         };
         (content.size <= MIRROR_MAX).then_some(file)
+    }
+
+    fn state(&self) -> State {
+        (self.digest(), self.modified, self.created)
     }
 
     /// The digest of the content.

@@ -16,7 +16,7 @@ use s3::client::{Bucket, Client, MirrorClient, Precondition, Sweeper};
 use s3::config::{MirrorMode, S3Config, Secret};
 use s3::gc::{Collected, GcOptions, collect};
 use s3::history::{At, CommitHistory, Event, HistoryError, log, restore, show};
-use s3::mirror::{Files, Imported, MirrorPlan, files, import, plan, plan_all, publish};
+use s3::mirror::{Files, Imported, MirrorPlan, Published, files, import, plan, plan_all, publish};
 use s3::objects::{Fault, Key, Objects, Put};
 use s3::tree::{Body, CHUNK, Hash, Node, Tree};
 use servers::{Embedded, FaultProxy, Operation, Quirk, RequestFault, Rule, ServerAccess, When};
@@ -167,7 +167,7 @@ fn config(access: &ServerAccess) -> S3Config {
 
 /// The requests that turn the mirror of one tree into that of another.
 fn mirrored(old: &Tree, new: &Tree) -> MirrorPlan {
-    plan(&files(old, MirrorMode::All), &files(new, MirrorMode::All))
+    plan(&Published::from(&files(old, MirrorMode::All)), &files(new, MirrorMode::All))
 }
 
 fn path(key: &str) -> Path {
