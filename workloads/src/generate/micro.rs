@@ -150,8 +150,8 @@ impl Micro {
     }
 
     pub(crate) fn script(&self) -> Result<Script, String> {
-        if self.files > 100_000 {
-            return Err("field `micro.files`: at most 100000".to_owned());
+        if self.files > 1_000_000 {
+            return Err("field `micro.files`: at most 1000000".to_owned());
         }
         let most = u64::from(self.file_bytes.unwrap_or(0).max(self.bytes));
         let asked = most * u64::from(self.files) + u64::from(self.bytes) * u64::from(self.calls);

@@ -9,6 +9,9 @@ use crate::filler::fill;
 use crate::path::WorkspacePath;
 use crate::script::{CallKind, FileOp, Script};
 
+/// The longest history: a pass makes all of it.
+const HISTORY_MAX: u32 = 10_000;
+
 /// The parameters of dirty files.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -19,6 +22,9 @@ pub struct Syncing {
     bytes: u64,
     /// Number of repetitions: create files, sync, overwrite them, sync.
     times: u32,
+    /// How often one more file has been overwritten and synced before, outside the clock.
+    #[serde(default)]
+    history: u32,
     /// The seed of the texts.
     seed: u64,
 }
@@ -32,10 +38,18 @@ impl Syncing {
         ] {
             check_range(&format!("syncing.{field}"), &value, 1..=most)?;
         }
+        if self.history > HISTORY_MAX {
+            return Err(format!("field `syncing.history`: at most {HISTORY_MAX}"));
+        }
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         let mut script = Script::new(Vec::new());
         let dir = path("notes")?;
         script.dirs = vec![dir.clone()];
+        for _ in 0..self.history {
+            let earlier = path("notes/earlier.md")?;
+            let write = FileOp::write(earlier.clone(), fill(rng.next_u64(), self.bytes, self.bytes / 40));
+            script.meanwhile(vec![write, FileOp::SyncAll { dir: dir.clone(), files: vec![earlier] }]);
+        }
         for time in 0..self.times {
             let names = (0..self.files).map(|file| path(format!("notes/{time:02}-{file:04}.md")));
             let files = names.collect::<Result<Vec<_>, _>>()?;
@@ -55,8 +69,11 @@ impl Syncing {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::model::{Expected, ReferenceModel};
+    use crate::script::Call;
 
     fn syncing() -> Syncing {
         toml::from_str("files = 5\nbytes = 1024\ntimes = 2\nseed = 1").unwrap()
@@ -80,5 +97,24 @@ mod tests {
         }
         let (new, overwritten) = (CallKind::SyncNew, CallKind::SyncOverwritten);
         assert_eq!(timed, [new, overwritten, new, overwritten]);
+    }
+
+    #[test]
+    fn a_history_is_synced_version_by_version_before_the_timed_calls() {
+        let long = Syncing { history: 3, ..syncing() }.script().unwrap();
+        let (history, timed) = long.calls.split_at(3);
+        let mut versions = BTreeSet::new();
+        for call in history {
+            let [FileOp::Write { path, content, .. }, FileOp::SyncAll { files, .. }] = &call.ops[..] else {
+                panic!("{call:?}");
+            };
+            assert_eq!((call.kind, &files[..]), (None, std::slice::from_ref(path)));
+            versions.insert(content.clone());
+        }
+        assert_eq!(versions.len(), 3);
+        let kinds = |calls: &[Call]| calls.iter().map(|call| call.kind).collect::<Vec<_>>();
+        assert_eq!(kinds(timed), kinds(&syncing().script().unwrap().calls));
+        let refused = Syncing { history: HISTORY_MAX + 1, ..syncing() }.script().unwrap_err();
+        assert!(refused.contains("syncing.history"), "{refused}");
     }
 }
