@@ -25,8 +25,15 @@ fn passes(tests: &mut Command) -> Output {
 }
 
 /// The packages of frameworks that the SDKs have adapters for.
-const ADAPTED: [&str; 7] =
-    ["anthropic", "deepagents", "langgraph", "openai-agents", "@anthropic-ai/sdk", "@langchain/langgraph", "@openai/agents"];
+const ADAPTED: [&str; 7] = [
+    "anthropic",
+    "deepagents",
+    "langgraph",
+    "openai-agents",
+    "@anthropic-ai/sdk",
+    "@langchain/langgraph",
+    "@openai/agents",
+];
 
 /// Checks that what a line reports as skipped is only a package that users may have. `CTXBENCH_REQUIRE_SDK_PACKAGES`, set in
 /// CI, makes a missing one of an adapter a failure.
@@ -35,7 +42,7 @@ fn is_optional(line: &str) {
     match ADAPTED.into_iter().find(missing) {
         Some(package) => {
             let missing = format!("the package {package} is missing: make sdk-packages ({line})");
-            installed::<(), _>(Err(missing), "CTXBENCH_REQUIRE_SDK_PACKAGES");
+            installed::<()>(Err(missing), "CTXBENCH_REQUIRE_SDK_PACKAGES");
         }
         None => {
             eprintln!("SKIPPED: {line}");

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::common::{
-    Cluster, Mount, ROWS, Scratch, Succeeds, beside_writers, cluster, ctxbench, has, in_own_process, lacks, lines, measure,
-    mountable, mounts_under, refused, replays, said, serve_http, sh, stdout, text_of, words, write_files,
+    Cluster, Mount, ROWS, Scratch, Succeeds, beside_writers, cluster, ctxbench, has, in_own_process, lacks, lines,
+    measure, mountable, mounts_under, refused, replays, said, serve_http, sh, stdout, text_of, words, write_files,
 };
 use rusqlite::{Connection, params};
 use rustix::fs::getxattr;
