@@ -721,8 +721,8 @@ impl<'a> Writer<'a> {
         let is_equal = known == content;
         let shown: Vec<&str> = content.split('\n').collect();
         let lines: Vec<&str> = known.split('\n').collect();
-        // Bytes at other places than the known ones are not equal.
         let of_lines: Vec<bool> = (0..shown.len()).map(|at| is_equal || lines.get(at) == shown.get(at)).collect();
+        // A whole file is equal as a whole, or not.
         self.count(path, 0, &shown, &of_lines, is_equal);
         self.learn(path, content);
         if !is_equal {
@@ -749,13 +749,13 @@ impl<'a> Writer<'a> {
         self.seen.unrecorded_equal_edits += u64::from(!follows && is_equal);
     }
 
-    /// Counts the bytes of a read, which are equal where `is_expected`. With `all_or_none`, they count as equal only all together.
-    fn count(&mut self, path: &str, start: usize, shown: &[&str], is_expected: &[bool], all_or_none: bool) {
+    /// Counts the bytes of a read of the lines from `start` on. If they `can_be_equal`, those where `is_expected` are.
+    fn count(&mut self, path: &str, start: usize, shown: &[&str], is_expected: &[bool], can_be_equal: bool) {
         let follows = self.evidence.entry(path.to_owned()).or_default().read(start, is_expected);
         for (at, line) in shown.iter().enumerate() {
             // The last line has no newline here.
             let bytes = line.len() as u64 + u64::from(at + 1 < shown.len());
-            let equal = if is_expected[at] && all_or_none { bytes } else { 0 };
+            let equal = if is_expected[at] && can_be_equal { bytes } else { 0 };
             self.seen.read_bytes += bytes;
             self.seen.equal_bytes += equal;
             if !follows[at] {

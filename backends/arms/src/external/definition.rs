@@ -342,12 +342,6 @@ impl ExternalDefinition {
             suffix.is_empty().then_some(None)
         }
     }
-
-    /// How to meet all its requirements.
-    pub(super) fn fix(&self) -> String {
-        let fixes: Vec<&str> = self.need.iter().map(|need| need.fix.as_str()).collect();
-        fixes.join("; ")
-    }
 }
 
 impl ExternalDefinition {

@@ -11,7 +11,7 @@ fn every_shipped_file_is_right_and_has_a_name_of_its_own() {
     unique.dedup();
     assert_eq!(unique.len(), names.len());
     for external in shipped(&Arc::default()) {
-        assert!(!external.definition.fix().is_empty(), "{}", external.definition.name);
+        assert!(!external.definition.need.is_empty(), "{}", external.definition.name);
     }
 }
 
@@ -79,6 +79,15 @@ fn a_definition_that_denies_its_daemon_is_refused() {
     opened(1, daemon).unwrap();
     // A helper that ends soon after `mount` is not a daemon.
     opened(0, "sleep 0.1 &").unwrap();
+}
+
+#[test]
+fn a_version_command_that_fails_is_to_be_corrected() {
+    let mut external = external("mount = ['true']");
+    external.definition.version = vec!["false".to_owned()];
+    let unavailable = external.versions().unwrap_err();
+    assert_eq!(unavailable.reason, "its version cannot be read: false: exit code 1");
+    assert_eq!(unavailable.fix, "correct `version` in its definition, or leave it out");
 }
 
 #[test]
