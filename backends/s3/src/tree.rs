@@ -312,7 +312,7 @@ pub struct Invalid(pub(crate) String);
 enum Links {
     One(Arc<Entry>),
     /// None or several.
-    Set(Box<BTreeSet<Arc<Entry>>>),
+    Set(BTreeSet<Arc<Entry>>),
 }
 
 impl Links {
@@ -331,7 +331,7 @@ impl Links {
     /// The same names, as a set.
     fn as_set(&mut self) -> &mut BTreeSet<Arc<Entry>> {
         if let Self::One(entry) = self {
-            *self = Self::Set(Box::new(BTreeSet::from([Arc::clone(entry)])));
+            *self = Self::Set(BTreeSet::from([Arc::clone(entry)]));
         }
         match self {
             Self::Set(entries) => entries,
