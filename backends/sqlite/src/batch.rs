@@ -46,7 +46,8 @@ pub(super) fn recover(db: &Db, path: &Path, cuts: bool) -> std::result::Result<u
         );
         unreadable(path, &format!("its redo log cannot be replayed: {error}\n  {fix}"))
     };
-    let power_loss = cuts.then(|| PowerLoss::of(db, path, &pending)).transpose().map_err(wrong)?;
+    let known = known(&db.connection).map_err(|error| unreadable(path, &error))?;
+    let power_loss = cuts.then(|| PowerLoss::of(db, path, &pending, known)).transpose().map_err(wrong)?;
     let work = |db: &Db| {
         pending.iter().try_for_each(|payload| record::redo(db, payload))?;
         power_loss.iter().try_for_each(|power_loss| power_loss.cut(db))?;

@@ -21,7 +21,7 @@ use crate::record::Sizes;
 use crate::set_aside::{TailName, TailNames};
 use crate::sum_file::{Left, LeftTail};
 use crate::tail_sums::{self, Rows, TailSums};
-use crate::{batch, set_aside, synced};
+use crate::{batch, set_aside, synced, synced_rows};
 
 /// How often a look is repeated that a mount in use may have disturbed, and the pause before.
 const ATTEMPTS: u32 = 20;
@@ -105,14 +105,14 @@ fn wanted(tables: &Connection, sizes: &Sizes<'_>, is_restarted: bool) -> rusqlit
             .query_row([signed(ino)], |row| row.get(0).map(unsigned));
         before.insert(ino, size.optional()?);
     }
-    let is_cut = is_restarted && synced::may_cut(tables)?;
+    let is_cut = is_restarted && synced_rows::may_cut(tables)?;
     let mut wanted = BTreeMap::new();
     for (ino, size) in before {
         let Some(size) = sizes.after(ino, size).filter(|size| *size > HEAD) else {
             continue;
         };
         let length = match is_cut {
-            true => tail_length(size).min(sizes.synced_after(ino, synced::of(tables, ino)?.0)),
+            true => tail_length(size).min(sizes.synced_after(ino, synced_rows::of(tables, ino)?.0)),
             false => tail_length(size),
         };
         if length > 0 {

@@ -11,7 +11,7 @@ use crate::HEAD;
 use crate::db::Db;
 use crate::nodes::{self, signed, unsigned};
 use crate::tails::blocks;
-use crate::{synced, tail_rows};
+use crate::{synced_rows, tail_rows};
 
 /// Bytes in a chunk.
 pub(crate) const CHUNK: u64 = 32 * 1024;
@@ -210,7 +210,7 @@ pub fn truncate(db: &Db, attr: &mut Attr, size: u64) -> Result<()> {
     }
     if size < attr.size {
         if tail_length(attr.size) > 0 {
-            synced::cut(db, attr.ino, tail_length(size))?;
+            synced_rows::cut(db, attr.ino, tail_length(size))?;
         }
         let first_gone = size.div_ceil(CHUNK).max(1);
         let last = (attr.size.min(HEAD) - 1) / CHUNK;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::HEAD;
 use crate::db::Db;
 use crate::redo::PAYLOAD_MAX;
-use crate::{content, names, nodes, reclaim, synced, xattrs};
+use crate::{content, names, nodes, reclaim, synced_rows, xattrs};
 
 /// A change of one call, with all that decides its outcome. A change of this type, or of one in it, needs a new
 /// [`super::SCHEMA_VERSION`]: a mount may find the records of an earlier build.
@@ -307,7 +307,7 @@ pub(super) fn redo(db: &Db, payload: &[u8]) -> Result<()> {
             whiteout(db, &caller, (from, from_name), (to, to_name), ino).map(|_| ())
         }
         Record::TailWritten { caller, ino, end } => content::stamp(db, &caller, ino, end),
-        Record::TailsSynced { lengths } => synced::set(db, &lengths),
+        Record::TailsSynced { lengths } => synced_rows::set(db, &lengths),
     }
 }
 

@@ -13,7 +13,6 @@ use std::path::Path;
 
 use fuse::store::{Ino, Kind, Result};
 use parking_lot::Mutex;
-use rusqlite::{Connection, OptionalExtension};
 
 use crate::content::tail_length;
 use crate::db::Db;
@@ -22,49 +21,12 @@ use crate::log::Log;
 use crate::nodes::{self, signed, unsigned};
 use crate::record::{Record, Sizes};
 use crate::redo::has_restarted;
+use crate::set_aside::Known;
 use crate::sum_file::Left;
+use crate::synced_rows::{may_cut, of, set};
 use crate::tails::Tails;
 use crate::transaction::locked;
-use crate::{HEAD, batch, tail_sums};
-
-/// Tails that have grown since their lengths were noted.
-#[derive(Debug, Default)]
-pub(super) struct Growth {
-    state: Mutex<State>,
-    /// Held by a sync until it has noted the lengths. Never taken by a thread that has the lock of the database.
-    noting: Mutex<()>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    grown: BTreeSet<Ino>,
-    /// The lengths that the sync which is under way makes durable.
-    in_sync: BTreeMap<Ino, u64>,
-    /// One of these tails was truncated meanwhile.
-    is_cut: bool,
-}
-
-impl Growth {
-    /// A tail has grown.
-    pub(super) fn grew(&self, ino: Ino) {
-        self.state.lock().grown.insert(ino);
-    }
-
-    /// The tails that have grown, those in a sync included.
-    fn all(&self) -> BTreeSet<Ino> {
-        let state = self.state.lock();
-        state.grown.iter().chain(state.in_sync.keys()).copied().collect()
-    }
-
-    /// A sync is over; if it `failed`, the next one has to note the lengths.
-    fn end(&self, failed: bool) {
-        let mut state = self.state.lock();
-        let ended = std::mem::take(&mut state.in_sync);
-        if failed {
-            state.grown.extend(ended.into_keys());
-        }
-    }
-}
+use crate::{HEAD, tail_sums};
 
 /// Makes the tails that have grown durable, and notes their lengths. What is noted is durable after the next sync of a log.
 ///
@@ -80,32 +42,6 @@ pub(super) fn note(db: &Mutex<Db>, log: &Log, tails: &Tails) -> Result<()> {
     let noted = log.sync_tails(tails, commit).and_then(|()| locked(db).end_noting(log));
     growth.end(noted.is_err());
     noted
-}
-
-/// Notes a truncation, in its transaction.
-pub(super) fn cut(db: &Db, ino: Ino, length: u64) -> Result<()> {
-    {
-        let state = &mut *db.tails.growth().state.lock();
-        state.is_cut |= state.in_sync.contains_key(&ino);
-    }
-    db.execute(
-        "INSERT INTO tail (ino, length, synced, is_cut) VALUES (?1, 0, 0, 1)
-         ON CONFLICT (ino) DO UPDATE SET synced = min(synced, ?2), is_cut = 1",
-        [signed(ino), signed(length)],
-    )?;
-    Ok(())
-}
-
-/// Notes how much of tails is synced.
-pub(super) fn set(db: &Db, lengths: &[(Ino, u64)]) -> Result<()> {
-    for (ino, length) in lengths {
-        db.execute(
-            "INSERT INTO tail (ino, length, synced, is_cut) VALUES (?1, 0, ?2, 0)
-             ON CONFLICT (ino) DO UPDATE SET synced = max(synced, excluded.synced)",
-            [signed(*ino), signed(*length)],
-        )?;
-    }
-    Ok(())
 }
 
 /// Makes what a killed mount has left durable, and notes the lengths of its tails: from now on, a power loss cuts none of it.
@@ -135,7 +71,7 @@ pub(super) struct PowerLoss {
 impl PowerLoss {
     /// Of a database that lacks these changes of the redo log. Without files on damaged pages, of which each read fails: to meet
     /// one in the transaction would undo it.
-    pub(super) fn of(db: &Db, path: &Path, pending: &[Vec<u8>]) -> Result<Self> {
+    pub(super) fn of(db: &Db, path: &Path, pending: &[Vec<u8>], known: Known) -> Result<Self> {
         if !may_cut(&db.connection)? {
             return Ok(Self { files: BTreeSet::new(), left: Left::default() });
         }
@@ -151,7 +87,7 @@ impl PowerLoss {
         files.extend(db.tails.unsealed()?);
         files.extend(Sizes::of(pending).inodes());
         files.retain(|ino| nodes::find(db, *ino).is_ok() && of(&db.connection, *ino).is_ok());
-        let left = Left::read_after_restart(path, batch::known(&db.connection)?);
+        let left = Left::read_after_restart(path, known);
         Ok(Self { files, left })
     }
 
@@ -184,19 +120,6 @@ impl PowerLoss {
         };
         tail_sums::is_as_recorded(&file, range, left)
     }
-}
-
-/// Whether the sizes of files may change without another store. The cache of a bucket would upload a file that was cut.
-pub(super) fn may_cut(connection: &Connection) -> rusqlite::Result<bool> {
-    let cache = "SELECT 1 FROM sqlite_schema WHERE name = 's3_setting'";
-    Ok(connection.query_row(cache, (), |_| Ok(())).optional()?.is_none())
-}
-
-/// How much of the tail of an inode is synced, and whether it was truncated since it had checksums in the tables.
-pub(super) fn of(connection: &Connection, ino: Ino) -> rusqlite::Result<(u64, bool)> {
-    let mut statement = connection.prepare_cached("SELECT synced, is_cut FROM tail WHERE ino = ?1")?;
-    let found = statement.query_row([signed(ino)], |row| Ok((unsigned(row.get(0)?), row.get(1)?)));
-    Ok(found.optional()?.unwrap_or_default())
 }
 
 impl Db {

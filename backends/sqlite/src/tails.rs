@@ -26,9 +26,9 @@ use rustix::fs::{
 use crate::counters::Counters;
 use crate::discards::Discards;
 use crate::files::{Beside, SUMS, TAILS, tails_of};
+use crate::growth::Growth;
 use crate::set_aside::{ChangeId, TailName};
 use crate::sum_file::SumFile;
-use crate::synced::Growth;
 use crate::tail_sums::{self, TailSums};
 
 /// Tails held open; all are closed when there are more.

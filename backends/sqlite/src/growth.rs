@@ -1,0 +1,45 @@
+//! The tails that have grown since their lengths were noted: see [`super::synced`].
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fuse::store::Ino;
+use parking_lot::Mutex;
+
+/// Tails that have grown since their lengths were noted.
+#[derive(Debug, Default)]
+pub(super) struct Growth {
+    pub(super) state: Mutex<State>,
+    /// Held by a sync until it has noted the lengths. Never taken by a thread that has the lock of the database.
+    pub(super) noting: Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) grown: BTreeSet<Ino>,
+    /// The lengths that the sync which is under way makes durable.
+    pub(super) in_sync: BTreeMap<Ino, u64>,
+    /// One of these tails was truncated meanwhile.
+    pub(super) is_cut: bool,
+}
+
+impl Growth {
+    /// A tail has grown.
+    pub(super) fn grew(&self, ino: Ino) {
+        self.state.lock().grown.insert(ino);
+    }
+
+    /// The tails that have grown, those in a sync included.
+    pub(super) fn all(&self) -> BTreeSet<Ino> {
+        let state = self.state.lock();
+        state.grown.iter().chain(state.in_sync.keys()).copied().collect()
+    }
+
+    /// A sync is over; if it `failed`, the next one has to note the lengths.
+    pub(super) fn end(&self, failed: bool) {
+        let mut state = self.state.lock();
+        let ended = std::mem::take(&mut state.in_sync);
+        if failed {
+            state.grown.extend(ended.into_keys());
+        }
+    }
+}
