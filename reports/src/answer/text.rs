@@ -131,7 +131,9 @@ impl UseAnswer {
                 Some(format!("{reason}: {}.", words.join("; ")))
             }
             AdviceKind::Keep => {
-                let reason = format!("{reason}{}", self.baseline_words(against));
+                // With little room, a figure says more than its baseline.
+                let compared = if most > 1 { self.baseline_words(against) } else { String::new() };
+                let reason = format!("{reason}{compared}");
                 // One bound of all figures is said once.
                 let bounds: Vec<&str> = figures().map(|figure| figure.needed.as_str()).collect();
                 let [first, others @ ..] = &bounds[..] else {
@@ -197,13 +199,10 @@ impl UseAnswer {
     fn unmeasured_words(&self) -> String {
         match (self.unmeasured.as_str(), self.kind) {
             ("", _) => String::new(),
-            (words, AdviceKind::Choose | AdviceKind::ChooseIf) => {
-                format!("Fragile, because no run measured {words}.")
-            }
             (words, AdviceKind::Keep) => {
                 format!("No run measured {words}, but only a change would need that evidence.")
             }
-            (words, AdviceKind::NotDecided) => format!("No run measured {words}."),
+            (words, _) => format!("No run measured {words}."),
         }
     }
 
