@@ -312,7 +312,8 @@ pub struct Invalid(pub(crate) String);
 enum Links {
     One(Arc<Entry>),
     /// None or several.
-    Set(BTreeSet<Arc<Entry>>),
+    #[expect(clippy::box_collection, reason = "without the box, every node is larger by 16 bytes")]
+    Set(Box<BTreeSet<Arc<Entry>>>),
 }
 
 impl Links {
@@ -331,7 +332,7 @@ impl Links {
     /// The same names, as a set.
     fn as_set(&mut self) -> &mut BTreeSet<Arc<Entry>> {
         if let Self::One(entry) = self {
-            *self = Self::Set(BTreeSet::from([Arc::clone(entry)]));
+            *self = Self::Set(Box::new(BTreeSet::from([Arc::clone(entry)])));
         }
         match self {
             Self::Set(entries) => entries,

@@ -74,10 +74,12 @@ impl UseAnswer {
             true => [3, 5, 6, 7],
             false => [7, 6, 3, 5],
         };
+        let mut reasons = versions(&|most| self.reasons(most));
+        reasons.extend(self.first_benefit().filter(|_| is_chosen));
         // In the order of the text, each with its rank among those that fit.
         let candidates = [
             (0, vec![self.headline()]),
-            (4, versions(&|most| self.reasons(most))),
+            (4, reasons),
             (2, plain(self.known.join(" "))),
             (of_costs, versions(&|most| self.cost_words(most).filter(|_| most > 0))),
             (of_unmeasured, plain(self.unmeasured_words())),
@@ -153,6 +155,12 @@ impl UseAnswer {
                 Some(format!("{reason}{bound}: {}.", words.join("; ")))
             }
         }
+    }
+
+    /// The first benefit of a choice in the fewest words: without interval and baseline.
+    fn first_benefit(&self) -> Option<String> {
+        let figure = self.figures.first()?;
+        Some(format!("Benefits: {}.", figure.short_words(&figure.against)))
     }
 
     /// What all figures that compare are compared with; empty if they differ in it.

@@ -82,8 +82,13 @@ impl Flip {
         let is_saving = self.unit == "ratio" && self.from < 1.0;
         match (self.is_bound, self.role) {
             (true, RowRole::Benefit) if is_saving => {
-                let [to, from] = [self.to, self.from].map(|ratio| amount(1.0 - ratio, "share"));
-                format!("a saving of {to} instead of {from} were enough in “{title}”")
+                // To a tenth of a percent.
+                let [to, from] = [self.to, self.from].map(|ratio| ((1.0 - ratio) * 1000.0).round() / 1000.0);
+                let [least, needed] = [to, from].map(|saving| amount(saving, "share"));
+                match to > 0.0 {
+                    true => format!("a saving of {least} instead of {needed} were enough in “{title}”"),
+                    false => format!("no saving instead of {needed} were enough in “{title}”"),
+                }
             }
             (true, RowRole::Benefit) => format!("{to} instead of {from} were enough for “{title}”"),
             (true, RowRole::Cost) => format!("{to} instead of {from} were tolerated for “{title}”"),

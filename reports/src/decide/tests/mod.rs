@@ -873,9 +873,10 @@ fn a_flip_is_a_clause_with_a_noun_and_two_figures_that_differ() {
     use RowRole::{Benefit, Cost, Gate};
     for (flip, expected) in [
         (
-            flip(Benefit, "ratio", true, 0.9, 0.975),
+            flip(Benefit, "ratio", true, 0.9, 0.9749),
             "a saving of 2.5 % instead of 10 % were enough in “tokens of a triage”",
         ),
+        (flip(Benefit, "ratio", true, 0.9, 1.0001), "no saving instead of 10 % were enough in “tokens of a triage”"),
         (
             flip(Benefit, "properties more", true, 2.0, 1.0),
             "1 property more instead of 2 properties more were enough for “tokens of a triage”",
