@@ -15,8 +15,11 @@ use crate::plan::{BASELINE, LiveArm};
 use crate::probe::KILLS_LIMIT;
 use crate::progress_line::ProgressLine;
 
-/// The most time for all kills and power cuts of a run: those of cron jobs' daemons, then those of stores.
-const LIMIT: Duration = Duration::from_secs(45);
+/// How long all kills and power cuts of a run take: those of cron jobs' daemons, then those of stores.
+const USUAL: Duration = Duration::from_secs(45);
+
+/// The most time for them. On a busy or slow machine they take longer, and a policy asks for a number of them.
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// The stores that promise to keep records, and that this shard of the plan tries.
 fn stores<'a>(plan: &'a Plan, arms: &'a [LiveArm]) -> impl Iterator<Item = &'a LiveArm> {
@@ -28,14 +31,14 @@ fn stores<'a>(plan: &'a Plan, arms: &'a [LiveArm]) -> impl Iterator<Item = &'a L
     arms.iter().filter(|arm| plan.tries_arm(&arm.name)).filter(promises)
 }
 
-/// The most time that the kills of cron jobs' daemons of `arms`, and the kills and power cuts of `crashed`, are expected to take.
-pub(super) fn most_time(plan: &Plan, arms: &[LiveArm], crashed: &[LiveArm]) -> Duration {
+/// How long the kills of cron jobs' daemons of `arms`, and the kills and power cuts of `crashed`, are expected to take.
+pub(super) fn usual_time(plan: &Plan, arms: &[LiveArm], crashed: &[LiveArm]) -> Duration {
     let has_cron_kills = |arm: &&LiveArm| {
         plan.probes_arm(&arm.name) && arm.backend.describe().daemons > 0 && !has_crash_points(&*arm.backend)
     };
     let cron_kills = KILLS_LIMIT * arms.iter().filter(has_cron_kills).count() as u32;
     let points = of_points(plan.crash_points, stores(plan, crashed).map(|arm| &*arm.backend));
-    (cron_kills + points).min(LIMIT)
+    (cron_kills + points).min(USUAL)
 }
 
 /// Makes the planned kills and power cuts of each arm that was not in the lines of `before`. Kills of a cron job's daemons took

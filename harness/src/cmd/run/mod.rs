@@ -484,7 +484,7 @@ fn duration_words(plan: &Plan, arms: &[LiveArm], stores: &[LiveArm]) -> String {
     let passes = Duration::from_millis(sections.map(|section| plan.budget_ms(section)).sum());
     let probed = arms.iter().filter(|arm| plan.probes_arm(&arm.name));
     let probes = OF_PROBES * probed.count() as u32;
-    let crashes = crashes::most_time(plan, arms, stores);
+    let crashes = crashes::usual_time(plan, arms, stores);
     let model_files = plan.measures_model_files().then_some(OF_MODEL_FILES);
     let parts = [
         (passes, "of passes"),
