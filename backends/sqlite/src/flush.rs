@@ -89,9 +89,14 @@ fn run(db: &Mutex<Db>, log: &Log, tails: &Tails, woken: &Receiver<()>, is_stoppe
 /// Makes every change so far durable. Calls wait for the commit alone, as always. Answers up to which commit it is durable how
 /// long the tails are: what later ones have replaced may be needed.
 fn flush(db: &Mutex<Db>, log: &Log, tails: &Tails) -> Result<u64> {
-    let noted = locked(db).last_commit();
+    // Without the open transaction, which may grow after the note.
+    let noted = log.commits();
     synced::note(db, log, tails)?;
-    locked(db).commit()?;
+    {
+        let db = locked(db);
+        db.note_rest(log)?;
+        db.commit()?;
+    }
     if !(log.is_durable() && tails.are_clean()) {
         log.sync(tails)?;
     }

@@ -197,13 +197,15 @@ impl SqliteStore {
             tracing::info!(changes = redone, "replayed the redo log of a killed mount");
         }
         let store_error = |error: StoreError| unreadable(path, &error);
+        // Another program may have removed the log of a killed mount, and an unmount may have failed to note lengths.
+        let has_left = was_killed || redone > 0 || !tails.unsealed().map_err(store_error)?.is_empty();
         let known = batch::known(&db.connection).map_err(|error| unreadable(path, &error))?;
         tail_rows::go_on(&db, known);
         let (next_ino, has_xattrs) = db
             .transaction(|db| {
                 create_root(db, owner)?;
                 reclaim::orphans(db)?;
-                if was_killed {
+                if has_left {
                     // Their numbers are used again.
                     tail_rows::clear_gone(db)?;
                 }
@@ -219,7 +221,7 @@ impl SqliteStore {
         let _ = db.log.set(Arc::clone(&log));
         log_mark::begin(&db).map_err(store_error)?;
         // A crash's leftovers are removed once it is durable that nothing needs them.
-        let synced = match was_killed {
+        let synced = match has_left {
             true => synced::note_left(&db, &log),
             false => log.sync(&tails),
         };
@@ -616,6 +618,8 @@ impl Store for SqliteStore {
         synced::note(&self.db, &self.log, &self.tails)?;
         let recorded = {
             let db = self.db();
+            // What has grown meanwhile becomes durable with it.
+            db.note_rest(&self.log)?;
             let recorded = db.promise();
             if recorded.is_none() {
                 db.commit()?;

@@ -167,6 +167,22 @@ impl Db {
         self.change(&record, |db| set(db, &lengths))
     }
 
+    /// As [`note`], with the lock, for the tails that have grown since. No change may be under way.
+    pub(super) fn note_rest(&self, log: &Log) -> Result<()> {
+        let grown = self.tails.growth().all();
+        if grown.is_empty() {
+            return Ok(());
+        }
+        log.sync_tails(&self.tails, self.last_commit())?;
+        let lengths: Vec<(Ino, u64)> = self.tail_lengths(grown).into_iter().collect();
+        if !lengths.is_empty() {
+            let record = Record::TailsSynced { lengths: Cow::Borrowed(&lengths) };
+            self.change(&record, |db| set(db, &lengths))?;
+        }
+        self.tails.growth().state.lock().grown.clear();
+        Ok(())
+    }
+
     /// As [`note`], with the lock. No change may be under way.
     pub(super) fn note_held(&self, log: &Log) -> Result<()> {
         let grown = self.tails.growth().all();
@@ -419,6 +435,59 @@ mod tests {
         copy_files(&after_kill, &place.copy, &other.copy);
         forget_boot(&other.copy).unwrap();
         other.must_have(ino, &all, "power loss");
+    }
+
+    #[test]
+    fn a_mount_notes_what_a_killed_one_left_although_another_program_has_removed_its_log() {
+        let place = Place::new();
+        let store = place.open();
+        let mut all = bytes(LONG);
+        let ino = create(&store, "f0", &all);
+        store.sync().unwrap();
+        store.append(&OWNER, ino, LONG as u64, &[7; 40_000]).unwrap();
+        all.extend([7; 40_000]);
+        store.db().commit().unwrap();
+        place.kill(&store);
+        let other = rusqlite::Connection::open(&place.copy).unwrap();
+        let count: u32 = other.query_row("SELECT count(*) FROM inode", (), |row| row.get(0)).unwrap();
+        assert_eq!(count, 2);
+        other.close().unwrap();
+        assert!(!beside(&place.copy, "-wal").exists(), "the other program has removed it");
+        let second = open(&place.copy);
+        create(&second, "short", b"text");
+        second.sync().unwrap();
+        let lost = Place::new();
+        copy_files(&second, &place.copy, &lost.copy);
+        fs::remove_file(beside(&lost.copy, "-sums")).unwrap();
+        forget_boot(&lost.copy).unwrap();
+        lost.must_have(ino, &all, "a power loss");
+    }
+
+    #[test]
+    fn a_sync_notes_what_has_grown_since_its_tails_were_synced() {
+        let place = Place::new();
+        let store = place.open();
+        let ino = create(&store, "f0", &bytes(LONG));
+        // As if it had grown while another sync was under way.
+        store.db().begin_noting();
+        store.db().note_rest(&store.log).unwrap();
+        assert_eq!(of(&store.db().connection, ino).unwrap().0, TAIL as u64);
+        store.tails.growth().end(false);
+    }
+
+    #[test]
+    fn an_unmount_keeps_the_synced_length_of_a_tail_that_has_lost_bytes() {
+        let place = Place::new();
+        let store = place.open();
+        let ino = create(&store, "f0", &bytes(LONG));
+        store.sync().unwrap();
+        place.lose_power(&store, ino, Some(&[1; 100]));
+        let damaged = SqliteStore::open(&place.copy, &OWNER).unwrap();
+        assert_eq!(of(&damaged.db().connection, ino).unwrap().0, TAIL as u64);
+        drop(damaged);
+        let again = SqliteStore::open(&place.copy, &OWNER).unwrap();
+        assert_eq!(of(&again.db().connection, ino).unwrap().0, TAIL as u64);
+        assert_eq!(again.getattr(ino).unwrap().size, LONG as u64);
     }
 
     #[test]

@@ -144,8 +144,10 @@ fn write(db: &Db, ino: Ino, sums: &TailSums) -> Result<()> {
     let needed = nodes::find(db, ino)?.map_or(0, |attr| attr.size.saturating_sub(HEAD));
     db.execute(
         "INSERT INTO tail (ino, length, synced, is_cut) VALUES (?1, ?2, ?3, 0)
-         ON CONFLICT (ino) DO UPDATE SET length = excluded.length, synced = excluded.synced, is_cut = 0",
-        [signed(ino), signed(length), signed(length.min(needed))],
+         ON CONFLICT (ino) DO UPDATE
+         SET length = excluded.length, synced = max(excluded.synced, min(synced, ?4)), is_cut = 0",
+        // Synced bytes that the disk has lost stay an error.
+        [signed(ino), signed(length), signed(length.min(needed)), signed(needed)],
     )?;
     db.execute("DELETE FROM tail_sum WHERE id >= ?1 AND id < ?2", [id(ino, 0), id(ino + 1, 0)])?;
     for (group, bytes) in rows {
