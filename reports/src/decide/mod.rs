@@ -242,7 +242,7 @@ fn why(rows: &[Row], verdict: PolicyVerdict, deciding: &[usize], conditions: &[S
             format!("benefits shown: {}; all costs tolerated", titles.join(" and "))
         }
         (PolicyVerdict::AdoptIf, _) => conditions.join(" and "),
-        (PolicyVerdict::Archive, RowRole::Benefit) => format!("not enough benefit: {}", titles.join("; ")),
+        (PolicyVerdict::Archive, RowRole::Benefit) => format!("no benefit, or less than needed: {}", titles.join("; ")),
         (PolicyVerdict::Archive, _) => format!("{}: {figure}", first.title),
         (PolicyVerdict::NotDecided, _) if first.state == RowState::Missing => {
             format!("no evidence: {}", titles.join("; "))

@@ -87,7 +87,7 @@ impl Flip {
                 let [least, needed] = [to, from].map(|saving| amount(saving, "share"));
                 match to > 0.0 {
                     true => format!("a saving of {least} instead of {needed} were enough in “{title}”"),
-                    false => format!("no saving instead of {needed} were enough in “{title}”"),
+                    false => format!("no saving were needed in “{title}”, instead of {needed}"),
                 }
             }
             (true, RowRole::Benefit) => format!("{to} instead of {from} were enough for “{title}”"),

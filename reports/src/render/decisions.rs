@@ -13,7 +13,7 @@ use crate::decide::{Decision, PolicyVerdict, Row, RowRole, RowState, arm_words, 
 use crate::text::{columns, paragraph, table};
 
 /// The verdicts that are no plain words.
-const VERDICTS: &str = "adopt: change to the candidate. archive: keep what you have, and file the idea.";
+const VERDICTS: &str = "adopt: change to the candidate. archive: keep what you have, not the candidate.";
 /// Figures below the matrix.
 const FIGURES: usize = 3;
 /// The most lines of a use among decisions in a terminal.
@@ -299,7 +299,7 @@ pub fn decisions_text(overview: &Overview, decisions: &[Decision]) -> String {
     text += &format!("candidate: {}\n\n", terminal_cell(&decision.candidate));
     text.extend(decision.rows.iter().map(row_lines));
     let meaning = match decision.verdict {
-        PolicyVerdict::Archive => " (keep what you have, and file the idea)",
+        PolicyVerdict::Archive => " (keep what you have, not the candidate)",
         _ => "",
     };
     text += &format!("\nverdict: {}{meaning}\n", decision.verdict.name());
@@ -446,7 +446,7 @@ mod tests {
         let mut decision = testing::decisions().remove(0);
         decision.verdict = PolicyVerdict::Archive;
         let text = decisions_text(&overview(), &[decision]);
-        assert!(text.contains("verdict: archive (keep what you have, and file the idea)\n"), "{text}");
+        assert!(text.contains("verdict: archive (keep what you have, not the candidate)\n"), "{text}");
     }
 
     #[test]

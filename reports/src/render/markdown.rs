@@ -61,7 +61,11 @@ pub(super) fn markdown(parts: &[Part]) -> String {
             Part::Uses(uses) => {
                 for answer in uses {
                     let sentences = answer.sentences.join(" ");
-                    let line = format!("**{}** ({}): {sentences}", answer.title, answer.confidence);
+                    // An answer that is not decided says so itself.
+                    let line = match sentences.starts_with("Not decided") {
+                        true => format!("**{}**: {sentences}", answer.title),
+                        false => format!("**{}** ({}): {sentences}", answer.title, answer.confidence),
+                    };
                     text += &format!("- {}\n", border::markdown(&line));
                 }
                 text.push('\n');

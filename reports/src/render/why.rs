@@ -10,13 +10,13 @@ use crate::summary::cell_anchor;
 use crate::text::{columns, lower, number_of};
 
 /// The words of this page, once for all uses.
-const WORDS: &str = "A policy asks for three kinds of rows. A gate must hold before anything is compared, a benefit is a reason to change, and a cost is a reason not to change. Each row has a bound, which was written before the run; the whole interval of a figure must keep it.";
+const WORDS: &str = "A policy asks for three kinds of rows. A gate must hold before anything is compared, a benefit is a reason to change, and a cost is a reason not to change. Each row has a bound, which was written before the run; the whole interval of a figure must meet it.";
 
 /// The verdicts and words of the tables.
 const VERDICTS: [&str; 5] = [
     "\"adopt\": change to the candidate. Every gate holds, enough benefits are shown, and every cost is tolerated.",
     "\"adopt if\": the same, where the condition beside it holds.",
-    "\"archive\": keep what you have, and file the idea. A gate fails, too few benefits are shown, or a cost is not tolerated.",
+    "\"archive\": keep what you have, not the candidate. A gate fails, too few benefits are shown, or a cost is not tolerated.",
     "\"not decided\": the evidence does not decide; the last column names what would.",
     "\"declared\" figures are statements of a backend's makers; they decide nothing.",
 ];

@@ -876,7 +876,7 @@ fn a_flip_is_a_clause_with_a_noun_and_two_figures_that_differ() {
             flip(Benefit, "ratio", true, 0.9, 0.9749),
             "a saving of 2.5 % instead of 10 % were enough in “tokens of a triage”",
         ),
-        (flip(Benefit, "ratio", true, 0.9, 1.0001), "no saving instead of 10 % were enough in “tokens of a triage”"),
+        (flip(Benefit, "ratio", true, 0.9, 1.0001), "no saving were needed in “tokens of a triage”, instead of 10 %"),
         (
             flip(Benefit, "properties more", true, 2.0, 1.0),
             "1 property more instead of 2 properties more were enough for “tokens of a triage”",
