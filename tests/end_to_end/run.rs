@@ -317,7 +317,7 @@ fn decides(out: &Path) {
     assert!(json["answer"]["passes"]["tried"].as_u64() > Some(0), "{json}");
     assert!(json["report"].as_str().unwrap().ends_with("report.html"));
     let record = stdout(&decide(&[&one[..], &["--adr"]].concat()));
-    let title = "# cron-controller: not decided sqlite";
+    let title = "# Cron controller: not decided sqlite";
     assert!(record.starts_with(title), "{record}");
     let missing = decide(&["--candidate", "nonsense"]);
     assert_eq!(missing.status.code(), Some(1));

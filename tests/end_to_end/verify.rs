@@ -413,7 +413,7 @@ fn three_shards_merge_into_the_run_that_one_machine_makes() {
     has(&stderr(&output), &["moved ran on another machine than", "processor: "]);
     let report = json_of(&mixed, "report.json");
     let notes = report["answer"]["notes"].to_string();
-    has(&notes, &["OTHER MACHINES", "shard 0, 1 on ", "shard 2 on Other ", "dentical arms"]);
+    has(&notes, &["OTHER MACHINES", "shard 0, 1 on ", "shard 2 on Other ", "measured twice"]);
     has(&report["answer"]["about"].to_string(), &["2 KINDS OF MACHINES"]);
     has(&text_of(&mixed, "report.html"), &["OTHER MACHINES"]);
     assert_eq!(differences(&mixed), Vec::<String>::new());
