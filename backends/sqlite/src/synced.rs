@@ -160,42 +160,42 @@ impl Db {
             }
             false => taken.into_iter().filter(|(ino, _)| now.contains_key(ino)).collect(),
         };
+        self.record_lengths(&lengths)
+    }
+
+    /// Notes lengths as a change that may wait for its commit.
+    fn record_lengths(&self, lengths: &[(Ino, u64)]) -> Result<()> {
         if lengths.is_empty() {
             return Ok(());
         }
-        let record = Record::TailsSynced { lengths: Cow::Borrowed(&lengths) };
-        self.change(&record, |db| set(db, &lengths))
+        let record = Record::TailsSynced { lengths: Cow::Borrowed(lengths) };
+        self.change(&record, |db| set(db, lengths))
     }
 
-    /// As [`note`], with the lock, for the tails that have grown since. No change may be under way.
+    /// As [`note()`], with the lock, for the tails that have grown since. No change may be under way.
     pub(super) fn note_rest(&self, log: &Log) -> Result<()> {
-        let grown = self.tails.growth().all();
-        if grown.is_empty() {
-            return Ok(());
-        }
-        log.sync_tails(&self.tails, self.last_commit())?;
-        let lengths: Vec<(Ino, u64)> = self.tail_lengths(grown).into_iter().collect();
-        if !lengths.is_empty() {
-            let record = Record::TailsSynced { lengths: Cow::Borrowed(&lengths) };
-            self.change(&record, |db| set(db, &lengths))?;
-        }
-        self.tails.growth().state.lock().grown.clear();
-        Ok(())
+        self.note_with(log, |lengths| self.record_lengths(lengths))
     }
 
-    /// As [`note`], with the lock. No change may be under way.
+    /// As [`Db::note_rest`], with a commit, which may use the reserve of a full disk.
     pub(super) fn note_held(&self, log: &Log) -> Result<()> {
+        self.note_with(log, |lengths| {
+            let is_growth = self.is_growth.replace(false);
+            let noted = self.transaction(|db| set(db, lengths));
+            self.is_growth.set(is_growth);
+            noted
+        })
+    }
+
+    /// Syncs the tails that have grown, and has `note` note their lengths.
+    fn note_with(&self, log: &Log, note: impl FnOnce(&[(Ino, u64)]) -> Result<()>) -> Result<()> {
         let grown = self.tails.growth().all();
         if grown.is_empty() {
             return Ok(());
         }
         log.sync_tails(&self.tails, self.last_commit())?;
         let lengths: Vec<(Ino, u64)> = self.tail_lengths(grown).into_iter().collect();
-        // It may use the reserve of a full disk.
-        let is_growth = self.is_growth.replace(false);
-        let noted = self.transaction(|db| set(db, &lengths));
-        self.is_growth.set(is_growth);
-        noted?;
+        note(&lengths)?;
         self.tails.growth().state.lock().grown.clear();
         Ok(())
     }
@@ -241,6 +241,14 @@ mod tests {
         /// Copies the files that a kill leaves at this moment.
         fn kill(&self, store: &SqliteStore) {
             copy_files(store, &self.path, &self.copy);
+        }
+
+        /// What a power loss leaves of a mount of the copy, if it takes nothing that was written.
+        fn lose_power_of_copy(&self, store: &SqliteStore) -> Self {
+            let left = Self::new();
+            copy_files(store, &self.copy, &left.copy);
+            forget_boot(&left.copy).unwrap();
+            left
         }
 
         /// Copies what a power loss leaves that takes nothing of the logs, and leaves `tail` of the tail of an inode; without
@@ -431,9 +439,7 @@ mod tests {
         place.kill(&store);
         let after_kill = open(&place.copy);
         assert!(read(&after_kill, ino) == all);
-        let other = Place::new();
-        copy_files(&after_kill, &place.copy, &other.copy);
-        forget_boot(&other.copy).unwrap();
+        let other = place.lose_power_of_copy(&after_kill);
         other.must_have(ino, &all, "power loss");
     }
 
@@ -456,10 +462,8 @@ mod tests {
         let second = open(&place.copy);
         create(&second, "short", b"text");
         second.sync().unwrap();
-        let lost = Place::new();
-        copy_files(&second, &place.copy, &lost.copy);
+        let lost = place.lose_power_of_copy(&second);
         fs::remove_file(beside(&lost.copy, "-sums")).unwrap();
-        forget_boot(&lost.copy).unwrap();
         lost.must_have(ino, &all, "a power loss");
     }
 
@@ -537,9 +541,7 @@ mod tests {
         let second = open(&place.copy);
         second.append(&OWNER, ino, all.len() as u64, &[8; 20_000]).unwrap();
         second.tails.record_sums();
-        let other = Place::new();
-        copy_files(&second, &place.copy, &other.copy);
-        forget_boot(&other.copy).unwrap();
+        let other = place.lose_power_of_copy(&second);
         other.must_have(ino, &all, "a restart");
     }
 
