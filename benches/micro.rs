@@ -153,7 +153,7 @@ fn reports(criterion: &mut Criterion) {
     });
     let run = Run::read(&dir).unwrap();
     group.bench_function("summarise a run of a million calls", |bencher| {
-        bencher.iter(|| reports::summary::summarise(&run).unwrap());
+        bencher.iter(|| figures::summary::summarise(&run).unwrap());
     });
     group.finish();
 }

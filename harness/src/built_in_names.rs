@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use backends::registry::Registry;
-use reports::claims::{Catalogue, KnownWorkload};
+use verdicts::claims::{Catalogue, KnownWorkload};
 use workloads::definition::SessionSource;
 use workloads::{catalogue, fault};
 
@@ -58,7 +58,7 @@ impl Catalogue for BuiltIn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use reports::claims::{ClaimFile, built_in, check};
+    use verdicts::claims::{ClaimFile, built_in, check};
 
     #[test]
     fn every_built_in_claim_names_what_exists() {
@@ -77,7 +77,7 @@ mod tests {
         let (text, _) = block.split_once("```").unwrap();
         let file = ClaimFile::parse("HOWTO.md".as_ref(), text).unwrap();
         check(&file, &[&BuiltIn::default()]).unwrap();
-        let judged = reports::claims::judge_file(&file, &[]);
+        let judged = verdicts::claims::judge_file(&file, &[]);
         let command = "ctxbench run --workload micro/read-1k --backend sqlite";
         assert_eq!(judged[0].settle.as_deref(), Some(command));
     }

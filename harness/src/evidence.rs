@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use reports::context::{Contexts, contexts};
-use reports::decide::check_distinct;
-use reports::evidence;
-use reports::prices::Prices;
-use reports::summary::{Summary, summarise};
+use figures::context::{Contexts, contexts};
+use figures::evidence;
+use figures::prices::Prices;
+use figures::summary::{Summary, summarise};
 use rundir::{PLAN, Run};
+use verdicts::decide::check_distinct;
 
 use crate::progress_line::ProgressLine;
 

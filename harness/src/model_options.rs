@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use arms::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions};
 use clap::{Args, ValueEnum};
+use figures::prices::Prices;
 use fuse::daemon_log;
 use inputs::variable;
 use llm::generate::{
@@ -21,7 +22,6 @@ use models::{
     Budget, Cassette, LlamaServer, Meter, Model, OpenAi, OpenAiConfig, Pace, Price, Recorder, check_gguf,
     find_llama_server, find_model, without_secrets,
 };
-use reports::prices::Prices;
 use serde_json::{Map, json};
 use servers::bound_to_this_process;
 

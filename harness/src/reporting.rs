@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use conform::features;
+use figures::evidence::CRON_KILL;
 use inputs::files::{self, PAGE};
 use reports::answer::Overview;
-use reports::claims::{self, Catalogue, ClaimResult};
-use reports::decide::{Decision, Evidence, Names, Policy, built_in, check_compatible, check_distinct, decide, find};
-use reports::evidence::CRON_KILL;
 use reports::render::{Report, bencher, github_action_benchmark, put, results_page, splice, submission, write};
 use rundir::{POLICY, Plan, Run};
+use verdicts::claims::{self, Catalogue, ClaimResult};
+use verdicts::decide::{Decision, Evidence, Names, Policy, built_in, check_compatible, check_distinct, decide, find};
 use workloads::catalogue::workload_names;
 use workloads::script::CallKind;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use reports::context::MODELS;
+use figures::context::MODELS;
 use rundir::{Basis, ModelFactor, SCHEMA_VERSION, SessionContext};
 use tokens::Conversation;
 use workloads::context::{INLINE, context};

@@ -11,7 +11,7 @@ use rundir::{
 };
 use serde::Serialize;
 
-use crate::conformance::CONFORMANCE;
+use figures::conformance::CONFORMANCE;
 
 /// A value of a file that does not follow from the other records of its run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -640,7 +640,7 @@ fn check_probes(run: &Run, found: &mut Vec<Discrepancy>) {
 
 fn check_policy(run: &Run, found: &mut Vec<Discrepancy>) {
     let stated = run.plan.policy.as_ref();
-    let sha256 = run.policy.as_deref().map(crate::decide::identity);
+    let sha256 = run.policy.as_deref().map(verdicts::decide::identity);
     if stated.map(|policy| &policy.sha256) != sha256.as_ref() {
         let stated = stated.map_or("none", |policy| &policy.sha256);
         let sha256 = sha256.unwrap_or_else(|| "none".to_owned());

@@ -32,7 +32,7 @@ fn a_view_definition_is_parsed_or_refused() {
 #[test]
 fn a_policy_is_parsed_or_refused() {
     texts("policies", &seeds("reports/policies"), |file, text| {
-        let _ = reports::decide::Policy::parse(file, text);
+        let _ = verdicts::decide::Policy::parse(file, text);
     });
 }
 
@@ -41,8 +41,8 @@ fn claims_and_prices_are_parsed_or_refused() {
     let mut all = seeds("reports/claims");
     all.extend(seeds("reports"));
     texts("claims-prices", &all, |file, text| {
-        let _ = reports::claims::ClaimFile::parse(file, text);
-        let _ = reports::prices::Prices::parse(file, text);
+        let _ = verdicts::claims::ClaimFile::parse(file, text);
+        let _ = figures::prices::Prices::parse(file, text);
     });
 }
 

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use figures::summary::summarise;
 use rand::RngExt;
-use reports::summary::summarise;
 use rundir::Run;
 
 use crate::{Rng, fuzz, mutation};

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use anyhow::bail;
 use backends::registry::Registry;
 use clap::Args;
-use reports::claims::{Catalogue, ClaimFile, built_in, check, judge_file, tally};
-use reports::compare::machine_differences;
 use reports::render::{claims_markdown, claims_text};
+use verdicts::claims::{Catalogue, ClaimFile, built_in, check, judge_file, tally};
+use verdicts::compare::machine_differences;
 
 use super::format::OutputFormat;
 use crate::built_in_names::BuiltIn;

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::{Args, ValueEnum};
-use reports::claims::judge;
-use reports::compare::{Gate, compare};
-use reports::rank::rank;
 use reports::render::{comparison_junit, comparison_markdown, comparison_text, ranking_markdown, ranking_text};
+use verdicts::claims::judge;
+use verdicts::compare::{Gate, compare};
+use verdicts::rank::rank;
 
 use crate::evidence::{PriceList, SummarisedRun, measured_run_dir};
 use crate::progress_line::ProgressLine;

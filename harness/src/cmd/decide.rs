@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use anyhow::bail;
 use clap::Args;
 use reports::answer::Overview;
-use reports::decide::{Decision, Evidence, PolicyVerdict, check_compatible, decide};
 use reports::render::{decision_record, decisions_markdown, decisions_text};
 use rundir::Run;
+use verdicts::decide::{Decision, Evidence, PolicyVerdict, check_compatible, decide};
 
 use super::format::OutputFormat;
 use crate::evidence::{PriceList, SummarisedRun, measured_run_dir};

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use backends::registry::Registry;
 use clap::Args;
-use reports::decide::{self, Policy};
 use reports::render::{paragraph, table};
+use verdicts::decide::{self, Policy};
 use workloads::catalogue;
 
 /// List backends, workloads, suites and policies.

@@ -6,10 +6,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use reports::compare::machine_differences;
 use rundir::{MergedShard, Plan, Run, Shard, Writer};
 use serde_json::Value;
 use tempfile::TempDir;
+use verdicts::compare::machine_differences;
 
 use super::format::ScreenFormat;
 use super::run::{conclude, shard_option};

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use reports::reproduction::check_same_plan;
 use rundir::{Look, Looks, Run, Writer};
+use verdicts::reproduction::check_same_plan;
 
 /// Joins the runs in `dirs`: their epochs become the epochs of one run, in the new directory `out`.
 ///

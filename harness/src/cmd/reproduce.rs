@@ -7,8 +7,8 @@ use anyhow::{Context, bail};
 use backends::registry::Registry;
 use clap::Args;
 use reports::render::{columns, table};
-use reports::reproduction::{Reproduction, reproduction};
 use rundir::Run;
+use verdicts::reproduction::{Reproduction, reproduction};
 
 use super::busy::Detached;
 use super::run::{Options, RunOutcome, RunPlace};

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
+use figures::prices::{Cache, ModelPrices, Prices};
 use importers::{Blobs, TraceOrigin, trace};
 use jiff::{Span, SpanRelativeTo};
-use reports::prices::{Cache, ModelPrices, Prices};
 use reports::render::{columns, count, number_of, table};
 use serde::Serialize;
 use tokens::{Account, Conversation, PartKind, Residual, Terms, cached_prompts, median, residual};

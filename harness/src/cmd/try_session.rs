@@ -7,13 +7,13 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow, bail};
 use backends::registry::Registry;
 use clap::{Args, Parser};
+use figures::prices::{Prices, ReportedTokens};
+use figures::reported::{LedgerEstimate, ModelBill, ReportedCall, bill, estimate};
 use importers::coverage::Coverage;
 use importers::{ImportedSession, Recorded, TraceOrigin, trace};
-use reports::decide::find;
-use reports::prices::{Prices, ReportedTokens};
 use reports::render::{count, number_of, partial_answer, put};
-use reports::reported::{LedgerEstimate, ModelBill, ReportedCall, bill, estimate};
 use tokens::{Account, Terms};
+use verdicts::decide::find;
 use workloads::compile::counted;
 use workloads::conversation::{of_subagents, of_trace};
 use workloads::trace::{Fidelity, TokenUsage, Trace, TraceSource};
@@ -674,7 +674,7 @@ fn together(tried: &[Tried]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use reports::decide::Policy;
+    use verdicts::decide::Policy;
     use workloads::suite::Suite;
 
     #[test]

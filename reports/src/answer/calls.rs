@@ -6,10 +6,10 @@ use serde::Serialize;
 use stats::{Comparison, SeriesKey};
 
 use super::figure::{is_wide, places, ratio_words};
-use crate::decide::Decision;
-use crate::evidence::RunEvidence;
-use crate::summary::{Cell, FailedPasses, MAKESPAN, Summary};
-use crate::text::time;
+use figures::evidence::RunEvidence;
+use figures::summary::{Cell, FailedPasses, MAKESPAN, Summary};
+use figures::text::time;
+use verdicts::decide::Decision;
 
 /// Rows of the table.
 const ROWS: usize = 6;

@@ -4,11 +4,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stats::SeriesKey;
 
-use crate::decide::{Decision, Row, RowEffect, amount, digits};
-use crate::evidence::RunEvidence;
-use crate::measure::spread;
-use crate::summary::is_simulated;
-use crate::text::{interval_words, lower, time};
+use figures::evidence::RunEvidence;
+use figures::summary::is_simulated;
+use figures::text::{interval_words, lower, time};
+use verdicts::decide::spread;
+use verdicts::decide::{Decision, Row, RowEffect, amount, digits};
 
 /// A figure that carries an answer. Ends without a bound are `null` in JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]

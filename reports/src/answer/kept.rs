@@ -8,11 +8,11 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use stats::failure_bound;
 
-use crate::decide::arm_words;
-use crate::evidence::RunEvidence;
-use crate::provenance::Provenance;
-use crate::summary::FailedPasses;
-use crate::text::count;
+use figures::evidence::RunEvidence;
+use figures::provenance::Provenance;
+use figures::summary::FailedPasses;
+use figures::text::count;
+use verdicts::decide::arm_words;
 
 /// The passes of all arms, and the failed ones by arm.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]

@@ -22,9 +22,9 @@ pub use kept::{PassCount, StoreLosses};
 pub use text::{LINES, WIDTH};
 pub use uses::{AdviceKind, Confidence, UseAnswer};
 
-use crate::decide::{Decision, Remedy, remedies};
-use crate::evidence::RunEvidence;
-use crate::text::number_of;
+use figures::evidence::RunEvidence;
+use figures::text::number_of;
+use verdicts::decide::{Decision, Remedy, remedies};
 
 /// The answer of a report.
 #[derive(Clone, Debug, Default, Serialize, JsonSchema)]

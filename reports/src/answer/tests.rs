@@ -8,11 +8,14 @@ use rundir::{Outcome, Run};
 use unicode_width::UnicodeWidthStr;
 
 use super::*;
-use crate::context::contexts;
-use crate::decide::{Evidence, Policy, decide, identity};
-use crate::prices::Prices;
-use crate::summary::summarise;
-use crate::testing;
+use crate::render::partial_answer;
+use figures::context::contexts;
+use figures::prices::Prices;
+use figures::summary::summarise;
+use figures::testing;
+use figures::text::lower;
+use verdicts::decide::{Evidence, Policy, decide, find, identity};
+use verdicts::testing::evidence::{UNKNOWN_FIGURES, coding};
 
 const POLICY: &str = r#"
 name = "test-use"
@@ -399,7 +402,7 @@ fn an_answer_does_not_name_the_embedded_server_of_a_run() {
 fn files_of_a_small_model_are_answered_by_the_command_that_asks_a_capable_one() {
     let mut run = testing::run();
     run.model_files.as_mut().unwrap().model = "SmolLM2-135M-Instruct".to_owned();
-    let (_, text) = crate::decide::find("exploration").unwrap();
+    let (_, text) = find("exploration").unwrap();
     let found = overview_by(&text, &run);
     let answer = &found.uses[0];
     assert_eq!(answer.headline(), "Not decided: llm-generate needs a capable model.");
@@ -556,10 +559,10 @@ fn decided_uses_come_first_and_a_short_line_keeps_the_figures() {
     let run = testing::run();
     let (summary, contexts) = (summarise(&run).unwrap(), contexts(&run, &Prices::built_in().unwrap()).unwrap());
     let evidence = Evidence::of(&run, &summary, &contexts);
-    let mut decisions = testing::decisions();
+    let mut decisions = verdicts::testing::decisions();
     let last = decisions.last().unwrap().policy.clone();
     let of_last = decisions.iter_mut().filter(|decision| decision.policy == last);
-    of_last.for_each(|decision| decision.verdict = crate::decide::PolicyVerdict::Archive);
+    of_last.for_each(|decision| decision.verdict = verdicts::decide::PolicyVerdict::Archive);
     let found = Overview::of(&decisions, &evidence.runs);
     assert_eq!(found.uses[0].policy, last);
     let is_open: Vec<bool> = found.uses.iter().map(|answer| answer.kind == AdviceKind::NotDecided).collect();
@@ -715,7 +718,7 @@ fn the_scripted_run_by_all_policies_fits_and_reads_as_recorded() {
     let summary = summarise(&run).unwrap();
     let contexts = contexts(&run, &Prices::built_in().unwrap()).unwrap();
     let evidence = Evidence::of(&run, &summary, &contexts);
-    let found = Overview::of(&testing::decisions(), &evidence.runs);
+    let found = Overview::of(&verdicts::testing::decisions(), &evidence.runs);
     let closing = ["Report: results/scripted/report.html".to_owned()];
     let screen = found.terminal(&closing);
     assert_small(&screen, &closing);
@@ -724,4 +727,32 @@ fn the_scripted_run_by_all_policies_fits_and_reads_as_recorded() {
     }
     let one = overview(&good()).terminal(&closing);
     insta::assert_snapshot!(one);
+}
+
+#[test]
+fn a_figure_that_measured_passes_do_not_bound_is_named_as_open() {
+    for (title, _, change) in UNKNOWN_FIGURES {
+        let mut run = coding();
+        // The run as a whole was quiet.
+        run.plan.limits.busy_share = 1.0;
+        change(&mut run);
+        let summary = summarise(&run).unwrap();
+        let contexts = contexts(&run, &Prices::built_in().unwrap()).unwrap();
+        let evidence = Evidence::of(&run, &summary, &contexts);
+        let (file, text) = find("coding-agent").unwrap();
+        let policy = Policy::parse(&file, &text).unwrap();
+        let mut decisions = decide(&policy, &text, &evidence).into_iter();
+        let found = decisions.find(|decision| decision.candidate == "sqlite").unwrap();
+        let answer = Overview::of(std::slice::from_ref(&found), &evidence.runs).uses.remove(0);
+        // The disturbed passes of git leave each of its rows open; the first one is named.
+        let is_named = title.contains("clone") || title.contains("git") || answer.advice.contains(&lower(title));
+        assert!(is_named && answer.advice.ends_with("” of sqlite is not known."), "{}", answer.advice);
+        assert!(!answer.lacks_evidence, "{title}");
+        let sessions = ["agent/claude-code-write-heavy".to_owned()];
+        if let Some(text) = partial_answer(&found, &sessions) {
+            let text = text.replace('\n', " ");
+            assert!(text.contains("Measured, but open: ") && text.contains(title), "{text}");
+            assert!(!text.contains("Not measured"), "{text}");
+        }
+    }
 }

@@ -7,8 +7,8 @@ use super::calls::CallTable;
 use super::kept::losses_words;
 use super::uses::{AdviceKind, SMALL_BENEFIT, UseAnswer};
 use super::{AnswerFigure, Confidence, Overview};
-use crate::provenance::Provenance;
-use crate::text::lower;
+use figures::provenance::Provenance;
+use figures::text::lower;
 
 /// The most lines that an answer takes in a terminal.
 pub const LINES: usize = 40;
@@ -197,7 +197,7 @@ impl UseAnswer {
         // What is not chosen is named.
         let whose = match self.kind {
             AdviceKind::Choose | AdviceKind::ChooseIf => String::new(),
-            _ => format!(" of {}", crate::decide::arm_words(&self.candidate)),
+            _ => format!(" of {}", verdicts::decide::arm_words(&self.candidate)),
         };
         let compared = self.baseline_words(against);
         (!costs.is_empty()).then(|| format!("Costs{whose}{compared}: {}.", costs.join("; ")))
@@ -219,7 +219,7 @@ impl UseAnswer {
         const SHOWN: usize = 3;
         let listed = |names: &[&String]| {
             let shown = names.iter().take(SHOWN);
-            let shown: Vec<&str> = shown.map(|name| crate::decide::arm_words(name)).collect();
+            let shown: Vec<&str> = shown.map(|name| verdicts::decide::arm_words(name)).collect();
             match names.len().saturating_sub(SHOWN) {
                 0 => shown.join(", "),
                 more => format!("{} and {more} more", shown.join(", ")),
@@ -465,7 +465,7 @@ fn call_lines(table: &CallTable) -> Vec<String> {
 fn arm_title(arm: &str) -> String {
     match arm {
         "direct" => "directory".to_owned(),
-        arm => cut(&terminal_cell(crate::decide::arm_words(arm)), 24),
+        arm => cut(&terminal_cell(verdicts::decide::arm_words(arm)), 24),
     }
 }
 

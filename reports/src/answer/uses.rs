@@ -6,10 +6,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::figure::{AnswerFigure, compared};
-use crate::decide::{CANDIDATE, Decision, PolicyVerdict, Row, RowRole, RowState, arm_words, remedies};
-use crate::evidence::RunEvidence;
-use crate::provenance::Provenance;
-use crate::text::lower;
+use figures::evidence::RunEvidence;
+use figures::provenance::Provenance;
+use figures::text::lower;
+use verdicts::decide::{CANDIDATE, Decision, PolicyVerdict, Row, RowRole, RowState, arm_words, remedies};
 
 /// Figures of a kind in an answer.
 const FIGURES: usize = 3;

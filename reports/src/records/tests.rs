@@ -1,7 +1,7 @@
 use rundir::Latencies;
 
 use super::*;
-use crate::testing;
+use figures::testing;
 
 /// A run whose records fit together.
 fn run() -> Run {

@@ -3,8 +3,8 @@
 use inputs::border::markdown;
 
 use super::decisions::{decisions_markdown, titles};
-use crate::decide::{Decision, PolicyVerdict, RowRole, RowState};
 use rundir::Run;
+use verdicts::decide::{Decision, PolicyVerdict, RowRole, RowState};
 
 /// Writes the record of decisions that rest on these runs.
 pub fn decision_record(decisions: &[Decision], runs: &[&Run]) -> String {

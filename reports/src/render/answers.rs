@@ -2,7 +2,7 @@
 
 use super::part::UseBlock;
 use crate::answer::Overview;
-use crate::decide::{Decision, PolicyVerdict, arm_words};
+use verdicts::decide::{Decision, PolicyVerdict, arm_words};
 
 /// Words of an answer on the first screen.
 const MOST_WORDS: usize = 58;

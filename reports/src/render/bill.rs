@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::part::Part::{self, Heading, List, Table, Text};
 use super::report::Report;
-use crate::prices::Prices;
-use crate::text::{columns, count};
+use figures::prices::Prices;
+use figures::text::{columns, count};
 
 /// The calls that a price in the table is for.
 const CALLS: f64 = 1e6;
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
     use crate::render::markdown::markdown;
     use crate::render::testing::parts;
-    use crate::testing;
+    use figures::testing;
     use rundir::Run;
 
     fn page(run: &Run) -> String {

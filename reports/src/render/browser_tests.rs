@@ -177,7 +177,7 @@ fn hostile_page(dir: &Path) -> String {
     let mut run = largest();
     let long = |name: &str| format!("{name}-{}", "W".repeat(60));
     for arm in ["memory", "sqlite", "view-vsm"] {
-        crate::testing::rename_arm(&mut run, arm, &long(arm));
+        figures::testing::rename_arm(&mut run, arm, &long(arm));
     }
     for arm in &mut run.plan.arms {
         arm.backend.summary = WIDE.repeat(200);

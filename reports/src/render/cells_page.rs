@@ -8,8 +8,8 @@ use stats::Comparison;
 
 use super::part::{CellGroup, CellRow, Part};
 use super::report::Report;
-use crate::summary::Cell;
-use crate::text::{columns, count, ratio_with_interval, time};
+use figures::summary::Cell;
+use figures::text::{columns, count, ratio_with_interval, time};
 
 /// The folder with a file of passes for each workload and cache state.
 pub(super) const PASSES: &str = "passes";

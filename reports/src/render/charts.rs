@@ -10,8 +10,8 @@ use super::ratios::{RatioPanel, RatioRow, ratio_picture};
 use super::report::Report;
 use super::stems::{FAILURES, GROWTH, LATENCY, PROGRAMS, SESSIONS, STATES, TOKENS};
 use super::titles::{short_name, with_many_metrics};
-use crate::summary::{Cell, MAKESPAN};
-use crate::text::time;
+use figures::summary::{Cell, MAKESPAN};
+use figures::text::time;
 
 /// The charts of a run's figures, by stem.
 pub(super) fn charts(report: &Report<'_>, marks: &Marks) -> Result<BTreeMap<&'static str, Picture>, String> {

@@ -3,8 +3,8 @@
 use super::markdown::markdown;
 use super::part::Part::{self, Folded, Heading, List, Table, Text};
 use super::report::Report;
-use crate::claims::{ClaimResult, ClaimStatus, by_factor, tally};
-use crate::text::{columns, paragraph, table};
+use figures::text::{columns, paragraph, table};
+use verdicts::claims::{ClaimResult, ClaimStatus, by_factor, tally};
 
 /// How claims are judged, in words.
 const RULES: &str = "A claim is confirmed or refuted if the whole 99 % interval is inside or outside its range; \"about\" means within a factor of two; counts and tokens are exact, and have no interval. \"conditional\": it holds under one condition, but not under another one, or not here. \"arithmetic only\": the source's own figures agree; nothing was measured. \"declared\": a constant of this project or of a backend's makers says so; nothing was tested. What is tested is the figure, on this machine and with our implementation, not the published system itself.";

@@ -6,9 +6,9 @@ use stats::Verdict;
 
 use super::markdown::markdown;
 use super::part::Part::{self, Files, Folded, Heading, List, Table, Text};
-use crate::compare::{CellChange, Compared, CountChange, Gate, failed_words};
-use crate::rank::Ranking;
-use crate::text::{columns, count as count_words, paragraph, ratio_with_interval, table, time};
+use figures::text::{columns, count as count_words, paragraph, ratio_with_interval, table, time};
+use verdicts::compare::{CellChange, Compared, CountChange, Gate, failed_words};
+use verdicts::rank::Ranking;
 
 const CELL_HEAD: &str = "arm | metric | workload | state | old | new | new over old";
 

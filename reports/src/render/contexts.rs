@@ -3,8 +3,8 @@
 use super::part::Part::{self, Chart, Folded, Heading, List, Table, Text};
 use super::report::Report;
 use super::stems;
-use crate::context::{ContextCost, Delay, INLINE, MODELS, Reconciled, WINDOW, Waited};
-use crate::text::{columns, count};
+use figures::context::{ContextCost, Delay, INLINE, MODELS, Reconciled, WINDOW, Waited};
+use figures::text::{columns, count};
 use rundir::Basis;
 
 pub(super) fn contexts(report: &Report<'_>, parts: &mut Vec<Part>) {

@@ -16,10 +16,10 @@ use super::growth::sized;
 use super::marks::{Mark, Marks};
 use super::report::Report;
 use super::titles::{short_name, with_many_metrics};
-use crate::context::{MODELS, o200k};
-use crate::provenance::Provenance;
-use crate::summary::{Cell, MAKESPAN, is_simulated};
-use crate::text::{count, time};
+use figures::context::{MODELS, o200k};
+use figures::provenance::Provenance;
+use figures::summary::{Cell, MAKESPAN, is_simulated};
+use figures::text::{count, time};
 
 /// Pixels from one label to the next.
 const LABEL: i32 = 14;
@@ -343,7 +343,7 @@ fn draw_line(area: &Area<'_>, of_name: &Line, place: impl Fn(&(f64, f64)) -> (i3
 mod tests {
     use super::*;
     use crate::render::testing::Inputs;
-    use crate::testing;
+    use figures::testing;
 
     #[test]
     fn a_session_has_a_line_for_each_policy_with_its_dollars() {

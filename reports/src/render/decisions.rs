@@ -9,8 +9,8 @@ use super::markdown::markdown;
 use super::output::WriteError;
 use super::part::Part::{self, Folded, Heading, List, Matrix, Table, Text};
 use crate::answer::Overview;
-use crate::decide::{Decision, PolicyVerdict, Row, RowRole, RowState, arm_words, remedies};
-use crate::text::{columns, paragraph, table};
+use figures::text::{columns, paragraph, table};
+use verdicts::decide::{Decision, PolicyVerdict, Row, RowRole, RowState, arm_words, remedies};
 
 /// The verdicts that are no plain words.
 const VERDICTS: &str = "adopt: change to the candidate. archive: keep what you have, not the candidate.";
@@ -416,25 +416,25 @@ pub(super) fn titles(decision: &Decision, role: RowRole, state: RowState) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::evidence::RunEvidence;
     use crate::render::decision_record;
-    use crate::testing;
+    use figures::evidence::RunEvidence;
+    use figures::testing;
 
     fn overview() -> Overview {
         let (run, summary) = (testing::run(), testing::summary());
         let contexts = testing::contexts();
         let evidence = RunEvidence::new(&run, &summary, &contexts);
-        Overview::of(&testing::decisions(), &[evidence])
+        Overview::of(&verdicts::testing::decisions(), &[evidence])
     }
 
     #[test]
     fn many_decisions_are_an_answer_with_verdicts_and_commands() {
-        insta::assert_snapshot!(decisions_text(&overview(), &testing::decisions()));
+        insta::assert_snapshot!(decisions_text(&overview(), &verdicts::testing::decisions()));
     }
 
     #[test]
     fn one_decision_has_its_rows_reasons_and_source() {
-        let mut decisions = testing::decisions();
+        let mut decisions = verdicts::testing::decisions();
         decisions.retain(|decision| decision.policy == "cron-controller");
         insta::assert_snapshot!(decisions_text(&overview(), &decisions));
         let record = decision_record(&decisions, &[&testing::run()]);
@@ -443,7 +443,7 @@ mod tests {
 
     #[test]
     fn a_terminal_says_what_archive_means() {
-        let mut decision = testing::decisions().remove(0);
+        let mut decision = verdicts::testing::decisions().remove(0);
         decision.verdict = PolicyVerdict::Archive;
         let text = decisions_text(&overview(), &[decision]);
         assert!(text.contains("verdict: archive (keep what you have, not the candidate)\n"), "{text}");
@@ -451,7 +451,7 @@ mod tests {
 
     #[test]
     fn a_record_accepts_costs_only_of_what_is_adopted() {
-        let mut decisions = testing::decisions();
+        let mut decisions = verdicts::testing::decisions();
         decisions.retain(|decision| decision.of_role(RowRole::Cost).any(|row| row.state == RowState::Met));
         decisions.truncate(1);
         let words = |decisions: &[Decision], verdict: PolicyVerdict| {
@@ -480,7 +480,7 @@ mod tests {
 
     #[test]
     fn the_file_of_decisions_has_every_row() {
-        let (dir, decisions) = (tempfile::tempdir().unwrap(), testing::decisions());
+        let (dir, decisions) = (tempfile::tempdir().unwrap(), verdicts::testing::decisions());
         let file = dir.path().join("decisions.csv");
         write_csv(&file, &decisions).unwrap();
         let rows = decisions.iter().map(|decision| decision.rows.len()).sum::<usize>();

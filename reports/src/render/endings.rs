@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use super::part::Part::{self, Folded, Heading, List, Table, Text};
 use super::report::Report;
-use crate::conformance::CONFORMANCE;
-use crate::decide::digits;
-use crate::text::{columns, count, time};
+use figures::conformance::CONFORMANCE;
+use figures::text::{columns, count, time};
 use rundir::{Fault, Outcome};
+use verdicts::decide::digits;
 
 /// The conformance table: a row per feature, a column per arm. In a run with passes it is folded.
 pub(super) fn conformance(report: &Report<'_>, parts: &mut Vec<Part>) {

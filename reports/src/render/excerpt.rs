@@ -54,7 +54,7 @@ pub fn splice(report: &Report<'_>, text: &str, place: &str) -> Result<String, Wr
 mod tests {
     use super::*;
     use crate::render::testing::Inputs;
-    use crate::testing;
+    use figures::testing;
 
     #[test]
     fn splice_changes_only_the_text_between_the_marks() {

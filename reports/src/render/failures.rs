@@ -11,8 +11,8 @@ use super::drawing::{
 };
 use super::marks::Marks;
 use super::report::Report;
-use crate::conformance::CONFORMANCE;
-use crate::text::count;
+use figures::conformance::CONFORMANCE;
+use figures::text::count;
 
 // Fills of cells, with dark text on each.
 const ALL: RGBColor = RGBColor(122, 200, 175);

@@ -1,7 +1,7 @@
 //! The crash points of a fault run, as a table.
 
 use super::part::Part;
-use crate::text::{columns, count};
+use figures::text::{columns, count};
 use rundir::Run;
 use rundir::faults::{CrashPoints, Status};
 

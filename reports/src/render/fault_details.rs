@@ -2,7 +2,7 @@
 
 use super::fault_words::{data, errno_name, recovery};
 use super::part::Part;
-use crate::text::columns;
+use figures::text::columns;
 use rundir::Run;
 use rundir::faults::{CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, SeenKind, Status};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::fault_words::{data, errno_name, short, worst};
 use super::part::Part;
-use crate::text::columns;
+use figures::text::columns;
 use rundir::Run;
 use rundir::faults::{AuditVerdict, Fact, FaultOutcome, Return, SeenKind, Status};
 

@@ -17,7 +17,7 @@ use super::html::html;
 use super::markdown::markdown;
 use super::output::{WriteError, place, put};
 use super::part::Part;
-use crate::text::columns;
+use figures::text::columns;
 use rundir::Run;
 use rundir::faults::{Audit, AuditVerdict, CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS};
 

@@ -33,7 +33,7 @@ fn run() -> Run {
         hang_limit_s: 30.0,
     };
     let backend = |name: &str| {
-        let mut arm: Arm = crate::testing::arm(name, None);
+        let mut arm: Arm = figures::testing::arm(name, None);
         arm.backend.durability = "in its own words".to_owned();
         arm.backend.promises = BTreeMap::from([(KILLED_DAEMON.to_owned(), "write".to_owned())]);
         arm
@@ -79,7 +79,7 @@ fn run() -> Run {
                 vec![backend("sqlite"), backend("theirs")],
             )
         },
-        environment: crate::testing::environment(),
+        environment: figures::testing::environment(),
         fault_outcomes: vec![error, lost, hang, unfit],
         crash_points: vec![
             CrashPoints {

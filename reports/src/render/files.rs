@@ -76,7 +76,7 @@ mod tests {
 
     use super::*;
     use crate::render::testing::Inputs;
-    use crate::testing;
+    use figures::testing;
 
     fn written() -> (tempfile::TempDir, BTreeMap<String, String>) {
         let inputs = Inputs::judged();

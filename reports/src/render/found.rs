@@ -4,7 +4,7 @@ use rundir::Score;
 
 use super::part::Part::{self, Heading, Table, Text};
 use super::report::Report;
-use crate::text::columns;
+use figures::text::columns;
 
 /// Scores that are shares of questions: their name, and their column's title.
 const SHARES: [(&str, &str); 8] = [

@@ -8,9 +8,9 @@ use stats::{Growth, SizedTime, growth as fitted};
 use super::part::Part::{self, Heading, Table, Text};
 use super::report::Report;
 use super::titles::short_name;
-use crate::provenance::Provenance;
-use crate::summary::{MAKESPAN, is_simulated};
-use crate::text::{columns, count, time};
+use figures::provenance::Provenance;
+use figures::summary::{MAKESPAN, is_simulated};
+use figures::text::{columns, count, time};
 
 /// The family and the size in the name of a workload.
 pub(super) fn sized(workload: &str) -> Option<(&str, u32)> {
@@ -79,7 +79,7 @@ fn two_digits(number: f64) -> u64 {
 mod tests {
     use super::*;
     use crate::render::testing;
-    use crate::testing as scripted;
+    use figures::testing as scripted;
     use rundir::Run;
 
     /// The scripted run with one of its workloads in four sizes, whose calls take as long as the curve says.

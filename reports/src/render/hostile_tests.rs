@@ -18,15 +18,15 @@ use super::{
     write_faults,
 };
 use crate::answer::Overview;
-use crate::claims::judge;
-use crate::compare::compare;
-use crate::context::contexts;
-use crate::decide::{Evidence, Policy, decide, find};
-use crate::evidence::RunEvidence;
-use crate::prices::Prices;
-use crate::rank::rank;
-use crate::summary::summarise;
-use crate::testing;
+use figures::context::contexts;
+use figures::evidence::RunEvidence;
+use figures::prices::Prices;
+use figures::summary::summarise;
+use figures::testing;
+use verdicts::claims::judge;
+use verdicts::compare::compare;
+use verdicts::decide::{Evidence, Policy, decide, find};
+use verdicts::rank::rank;
 
 /// How long a command may take on a small directory. A loop over a hostile number would take for ever.
 const PATIENCE: Duration = Duration::from_secs(60);

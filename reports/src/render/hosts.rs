@@ -2,7 +2,7 @@
 
 use super::part::Part::{self, Heading, List, Table, Text};
 use super::report::Report;
-use crate::text::{columns, count, time};
+use figures::text::{columns, count, time};
 
 pub(super) fn hosts(report: &Report<'_>, parts: &mut Vec<Part>) {
     let summary = report.summary;
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
     use crate::render::markdown::markdown;
     use crate::render::testing::parts;
-    use crate::testing;
+    use figures::testing;
     use rundir::{Run, Settled};
     use std::collections::BTreeMap;
 

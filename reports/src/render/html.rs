@@ -10,7 +10,7 @@ use super::drawing::{DrawError, Picture};
 use super::marks::Marks;
 use super::part::{CellGroup, Linked, MatrixCell, Part, UseBlock, anchor};
 use super::stems::USES;
-use crate::provenance::Provenance;
+use figures::provenance::Provenance;
 
 const STYLE: &str = "
 :root { color-scheme: light dark; --ink: #1d2125; --soft: #555c63; --paper: #fcfcfa; --line: #d5d8dc; --faint: #f1f2f0; --accent: #0a5f9e; }

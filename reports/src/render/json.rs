@@ -6,10 +6,10 @@ use serde::Serialize;
 
 use super::report::Report;
 use crate::answer::Overview;
-use crate::claims::ClaimResult;
-use crate::context::Contexts;
-use crate::decide::Decision;
-use crate::summary::Summary;
+use figures::context::Contexts;
+use figures::summary::Summary;
+use verdicts::claims::ClaimResult;
+use verdicts::decide::Decision;
 
 /// A report of a run of ctxbench, for programs.
 #[derive(Serialize, JsonSchema)]

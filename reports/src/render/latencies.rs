@@ -6,12 +6,12 @@ use super::part::{Linked, LinkedRow};
 use super::report::Report;
 use super::stems;
 use super::tasks::TOOL_CALL;
-use crate::decide::arm_words;
-use crate::provenance::Provenance;
-use crate::summary::{Cell, MAKESPAN, is_simulated};
-use crate::text::{columns, percent, ratio, time};
+use figures::provenance::Provenance;
+use figures::summary::{Cell, MAKESPAN, is_simulated};
+use figures::text::{columns, percent, ratio, time};
 use rundir::Plan;
 use stats::Comparison;
+use verdicts::decide::arm_words;
 
 /// The caption of the chart of operations.
 pub(super) const LATENCY_SHOWS: &str = "What one operation costs: the time of a call, divided by the baseline's time, which is beside each title. Caches are hot where that was measured. The vertical line is ×1; a bar is the 99 % interval, and the number behind ± is half of it (\"wide\": more than the ratio). Inside the shaded margin, arms are treated as equal. †: some passes failed, and no time includes them. Ratios beyond ×64 are drawn at the edge.";

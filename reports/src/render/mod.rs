@@ -11,6 +11,8 @@ mod cells_page;
 mod charts;
 mod claims;
 mod compare;
+#[cfg(test)]
+mod comparison_tests;
 mod contexts;
 mod csv_file;
 mod curves;
@@ -72,5 +74,5 @@ pub use output::{WriteError, abandon_files, put};
 pub use report::Report;
 pub use submission::{bencher, github_action_benchmark, submission};
 
-pub use crate::conformance::CONFORMANCE;
-pub use crate::text::{columns, count, number_of, paragraph, percent, ratio, table, time};
+pub use figures::conformance::CONFORMANCE;
+pub use figures::text::{columns, count, number_of, paragraph, percent, ratio, table, time};

@@ -2,7 +2,7 @@
 
 use super::part::Part::{self, Heading, List, Table, Text};
 use super::report::Report;
-use crate::text::columns;
+use figures::text::columns;
 use rundir::{AskedStep, ModelFiles};
 
 pub(super) fn model_files(report: &Report<'_>, parts: &mut Vec<Part>) {

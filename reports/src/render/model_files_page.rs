@@ -5,8 +5,8 @@ use stats::share_interval;
 
 use super::markdown::markdown;
 use super::part::Part::{self, Heading, Table, Text};
-use crate::prices::{ModelPrices, Prices};
-use crate::text::columns;
+use figures::prices::{ModelPrices, Prices};
+use figures::text::columns;
 
 /// The origin of answers from a recording.
 const RECORDED: &str = "recorded";

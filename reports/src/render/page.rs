@@ -24,11 +24,11 @@ use super::shell::shell;
 use super::stems;
 use super::tasks::tasks;
 use super::why::why;
-use crate::measure::MODEL_ARMS;
-use crate::provenance::Provenance;
-use crate::summary::{Cost, is_simulated};
-use crate::text::{columns, count, time};
+use figures::provenance::Provenance;
+use figures::summary::{Cost, is_simulated};
+use figures::text::{columns, count, time};
 use rundir::{Basis, Outcome, Placement, cache_state};
+use verdicts::decide::MODEL_ARMS;
 
 /// The question that a report answers.
 const QUESTION: &str = "Where should an agent keep its files?";
@@ -107,12 +107,12 @@ fn first_screen(report: &Report<'_>, parts: &mut Vec<Part>) {
 }
 
 /// The decisions on the uses that the first screen has pictures of, in order; the candidate of the answer comes first.
-pub(super) fn pictured<'a>(report: &'a Report<'_>) -> Vec<Vec<&'a crate::decide::Decision>> {
+pub(super) fn pictured<'a>(report: &'a Report<'_>) -> Vec<Vec<&'a verdicts::decide::Decision>> {
     let uses = uses(&report.decisions).into_iter().take(MOST_USES);
     let with_answer = uses.map(|mut found| {
         let mut answers = report.overview.uses.iter();
         if let Some(answer) = answers.find(|answer| answer.policy == found.policy) {
-            let of_answer = |decision: &&crate::decide::Decision| decision.candidate == answer.candidate;
+            let of_answer = |decision: &&verdicts::decide::Decision| decision.candidate == answer.candidate;
             found.decisions.sort_by_key(|decision| !of_answer(decision));
         }
         // What a candidate does not offer is no comparison. The page Why has it.
@@ -290,7 +290,7 @@ pub(super) fn short(report: &Report<'_>) -> Vec<Part> {
                     // Figures of this page link to no cell.
                     let [_, words] = ratio_words(report);
                     let mut kept = vec![Chart(stems::LATENCY, LATENCY_SHOWS), words];
-                    let is_hot = |cell: &crate::summary::Cell| cell.state == "hot" && cell.is_main();
+                    let is_hot = |cell: &figures::summary::Cell| cell.state == "hot" && cell.is_main();
                     kept.push(ratio_rows(report, |cell| {
                         is_hot(cell) && !cell.workload.starts_with("program/")
                     }));
@@ -303,7 +303,7 @@ pub(super) fn short(report: &Report<'_>) -> Vec<Part> {
                     programs(report, &mut kept);
                     kept
                 }
-                "Published claims" => vec![Text(crate::claims::tally(report.claims).words())],
+                "Published claims" => vec![Text(verdicts::claims::tally(report.claims).words())],
                 "All cells" => vec![Text(
                     "Every figure is in report.html, cells.csv and passes.csv beside this file, and its histograms in hist/.".to_owned(),
                 )],
@@ -684,7 +684,7 @@ fn method(report: &Report<'_>, parts: &mut Vec<Part>) {
 mod tests {
     use super::super::testing::Inputs;
     use super::*;
-    use crate::decide::RowRole;
+    use verdicts::decide::RowRole;
 
     #[test]
     fn a_candidate_that_does_not_offer_what_a_use_asks_for_has_no_picture() {

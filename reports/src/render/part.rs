@@ -1,6 +1,6 @@
 //! The parts of a page, which `html` and `markdown` format. `page` has their order.
 
-use crate::decide::PolicyVerdict;
+use verdicts::decide::PolicyVerdict;
 
 /// A part of a page.
 pub(super) enum Part {

@@ -2,7 +2,7 @@
 
 use super::part::Part::{self, Heading, Table, Text};
 use super::report::Report;
-use crate::text::{columns, ratio};
+use figures::text::{columns, ratio};
 
 /// Adds the table, if the run has such cells.
 pub(super) fn placements(report: &Report<'_>, parts: &mut Vec<Part>) {

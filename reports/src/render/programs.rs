@@ -7,7 +7,7 @@ use rundir::Outcome;
 use super::latencies::compared;
 use super::part::Part::{self, Heading, List, Table, Text};
 use super::report::Report;
-use crate::text::{columns, time};
+use figures::text::{columns, time};
 
 /// The start of the names of workloads that run programs.
 const FAMILY: &str = "program/";

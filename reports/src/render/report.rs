@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use rundir::Run;
 
 use crate::answer::Overview;
-use crate::claims::ClaimResult;
-use crate::context::Contexts;
-use crate::decide::Decision;
-use crate::summary::Summary;
-use crate::text::time;
+use figures::context::Contexts;
+use figures::summary::Summary;
+use figures::text::time;
+use verdicts::claims::ClaimResult;
+use verdicts::decide::Decision;
 
 /// A run with all that is reported of it.
 pub struct Report<'a> {

@@ -7,8 +7,8 @@ use rundir::PlannedWorkload;
 
 use super::part::Part::{self, Heading, List, Table, Text};
 use super::report::Report;
-use crate::summary::{Cell, MAKESPAN};
-use crate::text::{columns, time};
+use figures::summary::{Cell, MAKESPAN};
+use figures::text::{columns, time};
 
 /// The workload and step whose time stands for each of some commands.
 const MEASURED: &str = "
@@ -157,7 +157,7 @@ fn line(session: &PlannedWorkload, commands: &Commands<'_>) -> String {
 mod tests {
     use super::*;
     use crate::render::testing::{self, run_of};
-    use crate::testing::rename_calls;
+    use figures::testing::rename_calls;
     use rundir::Run;
 
     /// The parts for the scripted run, whose micro workload takes the place of `git status`.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::report::Report;
 use crate::answer::StoreLosses;
-use crate::summary::Cell;
+use figures::summary::Cell;
 
 /// The version of the format.
 const VERSION: u32 = 1;

@@ -8,10 +8,10 @@ use super::csv_file::{Field, csv, csv_columns};
 use super::decisions;
 use super::output::{WriteError, place};
 use super::report::Report;
-use crate::claims::ClaimResult;
-use crate::context::{ContextCost, MODELS, Reconciled};
-use crate::summary::{Cell, Cost, Handoffs, SharedFiles};
+use figures::context::{ContextCost, MODELS, Reconciled};
+use figures::summary::{Cell, Cost, Handoffs, SharedFiles};
 use rundir::{Calls, Sample, Settled};
+use verdicts::claims::ClaimResult;
 
 /// Writes `*.csv`, and a file of passes for each workload and cache state.
 pub(super) fn tables(report: &Report<'_>, dir: &Path) -> Result<(), WriteError> {

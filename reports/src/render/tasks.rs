@@ -6,9 +6,9 @@ use rundir::{Plan, Run, Sample, Score};
 
 use super::part::Part::{self, Heading, Table, Text};
 use super::report::Report;
-use crate::provenance::Provenance;
-use crate::summary::{PROGRAMS, TASK};
-use crate::text::{columns, count, time};
+use figures::provenance::Provenance;
+use figures::summary::{PROGRAMS, TASK};
+use figures::text::{columns, count, time};
 
 /// The kind of a scripted task's calls.
 pub(super) const TOOL_CALL: &str = "tool-call";
@@ -82,7 +82,7 @@ fn each(score: Score) -> String {
 mod tests {
     use super::*;
     use crate::render::testing;
-    use crate::testing::{rename_calls, run};
+    use figures::testing::{rename_calls, run};
 
     #[test]
     fn tokens_are_of_one_task_and_lag_is_of_one_commit() {

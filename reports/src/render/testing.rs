@@ -5,13 +5,13 @@ use rundir::Run;
 use super::part::Part;
 use super::report::Report;
 use crate::answer::Overview;
-use crate::claims::{ClaimResult, judge};
-use crate::context::{Contexts, contexts};
-use crate::decide::Decision;
-use crate::evidence::RunEvidence;
-use crate::prices::Prices;
-use crate::summary::{Summary, summarise};
-use crate::testing;
+use figures::context::{Contexts, contexts};
+use figures::evidence::RunEvidence;
+use figures::prices::Prices;
+use figures::summary::{Summary, summarise};
+use figures::testing;
+use verdicts::claims::{ClaimResult, judge};
+use verdicts::decide::Decision;
 
 /// A run with everything that a report needs.
 pub(super) struct Inputs {
@@ -43,7 +43,7 @@ impl Inputs {
 
     /// Of a run, with every built-in claim and policy.
     pub(super) fn judged_of(run: Run) -> Self {
-        let decisions = testing::decisions_on(&run);
+        let decisions = verdicts::testing::decisions_on(&run);
         let mut inputs = Self::of(run);
         let evidence = RunEvidence::new(&inputs.run, &inputs.summary, &inputs.contexts);
         inputs.claims = judge(&[evidence]).unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::summary::Cell;
+use figures::summary::Cell;
 
 /// The name of a workload without its family.
 pub(super) fn short_name(workload: &str) -> &str {

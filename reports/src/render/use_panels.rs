@@ -10,8 +10,8 @@ use super::drawing::{
     Area, Chart, DrawError, Frame, INK, PANEL, Picture, SMALL, Side, TEXT, draw, fit, line, width, write, write_bold,
 };
 use super::marks::{Mark, Marks};
-use crate::decide::{Decision, Row, RowRole, RowState, arm_words};
-use crate::text::number_of;
+use figures::text::number_of;
+use verdicts::decide::{Decision, Row, RowRole, RowState, arm_words};
 
 /// The most candidates of a picture; the page on the policy has the others.
 const MOST_ROWS: usize = 3;
@@ -261,11 +261,10 @@ fn candidate(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing;
 
     #[test]
     fn a_figure_lies_between_the_baseline_and_its_bound() {
-        let decisions = testing::decisions();
+        let decisions = verdicts::testing::decisions();
         let mut rows = decisions.iter().flat_map(|decision| &decision.rows);
         let row = rows.find(|row| row.role == RowRole::Cost && row.effect.is_some()).unwrap();
         let with = |role, unit: &str, value: f64, is_most, bound: f64| {
@@ -290,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_picture_names_the_arms_that_a_reader_chooses_and_counts_benefits() {
-        let mut decision = testing::decisions().into_iter().find(|one| one.policy == "coding-agent").unwrap();
+        let mut decision = verdicts::testing::decisions().into_iter().find(|one| one.policy == "coding-agent").unwrap();
         decision.candidate = "s3-embedded".to_owned();
         let marks = Marks::of_names(["s3-embedded"].into_iter());
         let drawn = use_pictures(&[vec![&decision]], &marks).unwrap().for_page();
@@ -311,7 +310,7 @@ mod tests {
 
     #[test]
     fn every_policy_has_a_picture_with_its_gates_in_words() {
-        let decisions = testing::decisions();
+        let decisions = verdicts::testing::decisions();
         let marks = Marks::of_names(decisions.iter().map(|decision| decision.candidate.as_str()));
         let uses: Vec<Vec<&Decision>> = decisions.iter().map(|decision| vec![decision]).collect();
         let picture = use_pictures(&uses, &marks).unwrap();

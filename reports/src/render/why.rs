@@ -5,9 +5,9 @@ use super::answers::{uses, why_title};
 use super::part::Part::{self, Folded, Heading, List, Table, Text};
 use super::part::{Linked, LinkedRow};
 use super::report::Report;
-use crate::decide::{Decision, Row, RowRole, arm_words};
-use crate::summary::cell_anchor;
-use crate::text::{columns, lower, number_of};
+use figures::summary::cell_anchor;
+use figures::text::{columns, lower, number_of};
+use verdicts::decide::{Decision, Row, RowRole, arm_words};
 
 /// The words of this page, once for all uses.
 const WORDS: &str = "A policy asks for three kinds of rows. A gate must hold before anything is compared, a benefit is a reason to change, and a cost is a reason not to change. Each row has a bound, which was written before the run; the whole interval of a figure must meet it.";
@@ -217,12 +217,11 @@ fn sources(decisions: &[&Decision]) -> Option<Part> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decide::RowState;
-    use crate::testing;
+    use verdicts::decide::RowState;
 
     #[test]
     fn every_verdict_of_the_tables_is_explained_above_them() {
-        for verdict in testing::decisions().iter().map(|decision| decision.verdict) {
+        for verdict in verdicts::testing::decisions().iter().map(|decision| decision.verdict) {
             let quoted = format!("\"{}\": ", verdict.name());
             assert!(VERDICTS.iter().any(|words| words.starts_with(&quoted)), "{quoted}");
         }
@@ -231,7 +230,7 @@ mod tests {
     #[test]
     fn a_cell_does_not_repeat_its_state() {
         let mut without_evidence = 0;
-        for decision in testing::decisions() {
+        for decision in verdicts::testing::decisions() {
             for row in &decision.rows {
                 let (state, cell) = (row.role.state(row.state), figure(row));
                 assert!(cell.starts_with(state), "{cell}");

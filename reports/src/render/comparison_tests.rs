@@ -1,0 +1,382 @@
+//! Constructed runs: what a comparison must find, and what it must not.
+
+use rundir::{Outcome, Run};
+use stats::Verdict;
+
+use super::{comparison_junit, comparison_markdown, comparison_text, ranking_text};
+use figures::evidence::RunEvidence;
+use figures::summary::summarise;
+use figures::testing;
+use verdicts::claims::{ClaimFile, ClaimStatus, judge_file};
+use verdicts::compare::{Compared, Gate, compare, differences};
+
+const CLAIM: &str = "source = 's'\n[[claim]]\nid = 'c'\nquote = 'q'\nsays = { below = 0.3, unit = 'ms' }\ntest.reading = { arm = 'sqlite', measure.latency = { workload = 'micro/read', state = 'hot', metric = 'read' } }\n";
+
+fn found(old: &Run, new: &[&Run], allow_mixed: bool) -> Result<Compared, String> {
+    let contexts = testing::contexts();
+    let summarised = |run: &Run| summarise(run).unwrap();
+    let before = summarised(old);
+    let after: Vec<_> = new.iter().map(|run| summarised(run)).collect();
+    let old = RunEvidence::new(old, &before, &contexts);
+    let new = new.iter().zip(&after);
+    let new: Vec<_> = new.map(|(run, summary)| RunEvidence::new(run, summary, &contexts)).collect();
+    let file = ClaimFile::parse("c.toml".as_ref(), CLAIM).unwrap();
+    let before = judge_file(&file, std::slice::from_ref(&old));
+    let after = judge_file(&file, &new);
+    compare(&old, &new, (&before, &after), allow_mixed)
+}
+
+fn assert_all(found: &Compared, verdict: Verdict) {
+    let mut cells = found.cells.iter();
+    assert!(cells.all(|cell| cell.verdict == verdict), "{found:?}");
+}
+
+#[test]
+fn a_planted_slowdown_is_found_and_an_unchanged_arm_is_not_called_changed() {
+    let old = testing::seeded(1);
+    let same = testing::seeded(2);
+    let unchanged = found(&old, &[&same], false).unwrap();
+    assert_eq!(unchanged.cells.len(), 2, "the baseline and the identical arm are apart");
+    assert_eq!((unchanged.drift.len(), unchanged.identical.len()), (2, 2));
+    assert_all(&unchanged, Verdict::Same);
+    assert!(unchanged.counts.is_empty() && unchanged.failures.is_empty() && unchanged.claims.is_empty());
+    let mut slow = testing::seeded(2);
+    testing::scale(&mut slow, "sqlite", 2.0);
+    let slower = found(&old, &[&slow], false).unwrap();
+    assert_all(&slower, Verdict::Worse);
+    let cell = &slower.cells[0];
+    assert!((1.9..2.1).contains(&cell.ratio) && cell.p.unwrap() <= 0.01);
+    let detectable = cell.detectable.unwrap();
+    assert!(detectable > cell.margin.ratio && detectable < cell.ratio);
+    assert!((cell.new_ns / cell.old_ns / 2.0 - 1.0).abs() < 0.2, "{cell:?}");
+    let faster = found(&slow, &[&old], false).unwrap();
+    assert_all(&faster, Verdict::Better);
+    let confirmed = &slower.claims[0];
+    assert_eq!((confirmed.old, confirmed.new), (ClaimStatus::Confirmed, ClaimStatus::Refuted));
+    assert!(confirmed.is_lost() && !faster.claims[0].is_lost());
+}
+
+#[test]
+fn a_machine_that_drifts_as_a_whole_changes_no_arm() {
+    let old = testing::seeded(1);
+    let mut drifted = testing::seeded(2);
+    for arm in ["direct", "direct-again", "sqlite"] {
+        testing::scale(&mut drifted, arm, 1.5);
+    }
+    let found = found(&old, &[&drifted], false).unwrap();
+    assert_all(&found, Verdict::Same);
+    for cell in &found.drift {
+        assert!((1.2..1.9).contains(&cell.ratio), "{cell:?}");
+    }
+}
+
+/// Lets every second pass of `sqlite` in `micro/read` fail.
+fn fail_every_second_pass(run: &mut Run) {
+    let passes = testing::passes(run, "micro/read", "sqlite").enumerate();
+    passes.filter(|(at, _)| at % 2 == 1).for_each(|(_, pass)| pass.outcome = Outcome::Errno);
+}
+
+#[test]
+fn a_time_of_the_passes_that_ended_well_is_printed_with_the_share_of_the_others() {
+    let (mut old, mut new) = (testing::seeded(1), testing::seeded(2));
+    let words = |found: &Compared| {
+        // The terminal has the same rows, in lines that are broken.
+        let rows = comparison_markdown(found);
+        [rows.matches(", 14 of 28 failed |").count(), rows.matches(" failed |").count()]
+    };
+    let headline = |found: &Compared| comparison_text(found).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(words(&found(&old, &[&new], false).unwrap()), [0, 0]);
+    fail_every_second_pass(&mut new);
+    let worse = found(&old, &[&new], false).unwrap();
+    assert_eq!(words(&worse), [1, 1], "{}", comparison_markdown(&worse));
+    assert!(headline(&worse).contains("1 cells fail more often."), "{}", headline(&worse));
+    fail_every_second_pass(&mut old);
+    let both = found(&old, &[&new], false).unwrap();
+    assert_eq!(words(&both), [2, 2], "{}", comparison_markdown(&both));
+    assert!(comparison_text(&both).contains(", 14"), "{}", comparison_text(&both));
+    assert!(headline(&both).contains("0 cells fail more often, 1 as often or less often."), "{}", headline(&both));
+}
+
+#[test]
+fn several_new_runs_count_as_one() {
+    let old = testing::seeded(1);
+    let (one, two) = (testing::seeded(2), testing::seeded(3));
+    let both = found(&old, &[&one, &two], false).unwrap();
+    let alone = found(&old, &[&one], false).unwrap();
+    assert_eq!(both.new.len(), 2);
+    assert_all(&both, Verdict::Same);
+    assert!(both.notes[0].starts_with("4 epochs, and 4 epochs, and 4 epochs."));
+    assert!(alone.notes[0].starts_with("4 epochs, and 4 epochs."));
+}
+
+#[test]
+fn a_count_that_no_epoch_disputes_is_exact_and_another_is_not() {
+    let old = testing::seeded(1);
+    let mut new = testing::seeded(2);
+    let cells = new.cells.iter_mut().filter(|cell| cell.arm == "sqlite" && cell.workload == "micro/read");
+    for (at, cell) in cells.enumerate() {
+        cell.counted.system_calls += cell.counted.calls;
+        let daemon = cell.counted.daemon.as_mut().unwrap();
+        *daemon.store.get_mut("sql_statements").unwrap() += at as u64;
+    }
+    let compared = found(&old, &[&new], false).unwrap();
+    let counts = compared.counts;
+    assert_eq!(counts.len(), 2, "{counts:?}");
+    // System calls of three arms and requests of one in two workloads; the statements of one of them vary.
+    assert_eq!(compared.counts_compared.exact, 2 * (3 + 1) + 1);
+    assert_eq!(compared.counts_compared.varying, 1);
+    assert_eq!((counts[0].name.as_str(), counts[0].old, counts[0].new), ("system calls", 3.0, 4.0));
+    assert!(counts[0].is_worse());
+    assert!(counts[1].name == "sql_statements" && !counts[1].is_exact && !counts[1].is_worse());
+    let back = found(&new, &[&old], false).unwrap().counts;
+    assert!(!back[0].is_worse(), "fewer is not worse");
+}
+
+#[test]
+fn failing_passes_are_compared_by_their_share() {
+    let old = testing::seeded(1);
+    let mut new = testing::seeded(2);
+    let mut passes = new.samples.iter_mut();
+    passes.find(|pass| pass.arm == "sqlite").unwrap().outcome = Outcome::WrongData;
+    let failures = found(&old, &[&new], false).unwrap().failures;
+    assert_eq!(failures.len(), 1);
+    assert!(failures[0].is_worse() && failures[0].old.0 == 0 && failures[0].new.0 == 1);
+    assert!(!found(&new, &[&old], false).unwrap().failures[0].is_worse());
+}
+
+#[test]
+fn runs_of_other_machines_or_plans_are_refused_by_name() {
+    let old = testing::seeded(1);
+    let mut other = testing::seeded(2);
+    other.environment.cpu = "another processor".to_owned();
+    other.plan.workloads[0].sha256 = "1".repeat(64);
+    let error = found(&old, &[&other], false).unwrap_err();
+    assert!(error.contains("and another processor"), "{error}");
+    assert!(error.contains("definition of micro/read: 000000000000 and 111111111111"), "{error}");
+    assert!(error.contains("--mixed"), "{error}");
+    let mixed = found(&old, &[&other], true).unwrap();
+    assert_eq!(mixed.mixed.len(), 2, "{:?}", mixed.mixed);
+    // The build is what a comparison is about.
+    let mut built = testing::seeded(2);
+    built.plan.ctxbench = "0.2.0".to_owned();
+    built.environment.binary_sha256 = "2".repeat(64);
+    assert!(differences(&old, &built).is_empty());
+}
+
+#[test]
+fn two_epochs_get_no_verdict() {
+    let old = testing::seeded(1);
+    let mut short = testing::seeded(2);
+    testing::scale(&mut short, "sqlite", 3.0);
+    short.samples.retain(|pass| pass.epoch < 2);
+    let found = found(&old, &[&short], false).unwrap();
+    assert!(!found.cells.is_empty());
+    for cell in &found.cells {
+        let is_open = cell.verdict == Verdict::Undecided && cell.withheld.is_some();
+        assert!(is_open, "{cell:?}");
+    }
+    let text = comparison_text(&found);
+    assert!(text.contains(" None of 2 times has a verdict: too few epochs"), "{text}");
+}
+
+#[test]
+fn a_busy_machine_decides_what_is_far_apart_and_is_said_once() {
+    let old = testing::seeded(1);
+    let busy = |factor| {
+        let mut busy = testing::seeded(2);
+        testing::scale(&mut busy, "sqlite", factor);
+        testing::make_busy(&mut busy);
+        found(&old, &[&busy], false).unwrap()
+    };
+    assert_all(&busy(4.0), Verdict::Worse);
+    // Half of a pass of `direct` was waiting, and a sixth of one of `sqlite`.
+    for factor in [0.7, 1.0, 1.2] {
+        assert_all(&busy(factor), Verdict::Undecided);
+    }
+    let far = busy(4.0);
+    for (written, head) in [(comparison_text(&far), ""), (comparison_markdown(&far), "## ctxbench compare\n\n")] {
+        let first = format!("{head}The machine was busy in 1 of 2 runs. 10 exact counts compared");
+        assert!(written.starts_with(&first), "{written}");
+        let why = written.find("This machine was busy").unwrap();
+        assert!(why < written.find("sqlite").unwrap(), "{written}");
+        assert_eq!(written.matches("This machine was busy").count(), 1);
+    }
+    let unknown = {
+        let mut busy = testing::seeded(2);
+        testing::scale(&mut busy, "sqlite", 9.0);
+        testing::make_busy(&mut busy);
+        busy.samples.iter_mut().for_each(|pass| pass.cpu = rundir::Cpu::default());
+        found(&old, &[&busy], false).unwrap()
+    };
+    assert_all(&unknown, Verdict::Undecided);
+}
+
+#[test]
+fn a_cell_or_a_claim_that_was_not_measured_again_does_not_pass() {
+    let old = testing::seeded(1);
+    let mut new = testing::seeded(2);
+    let failing = |old: &Run, new: &Run, allow_mixed: bool| {
+        let found = found(old, &[new], allow_mixed).unwrap();
+        [Gate::Worse, Gate::Claims].map(|gate| found.failing(gate).join("; "))
+    };
+    let nothing = [String::new(), String::new()];
+    assert_eq!(failing(&old, &new, false), nothing);
+    new.samples.retain(|pass| (&*pass.arm, &*pass.workload) != ("sqlite", "micro/read"));
+    let gone = "sqlite read micro/read, hot: only the old run has it, which is not a pass";
+    assert_eq!(failing(&old, &new, false), [gone, "c: not measured, was confirmed"]);
+    // The old run need not have what is new, nor a run of another plan the same cells.
+    assert_eq!(failing(&new, &old, false), nothing);
+    new.plan.suite = "other".to_owned();
+    assert_eq!(failing(&old, &new, true), nothing);
+}
+
+#[test]
+fn a_comparison_without_a_count_does_not_pass() {
+    let old = testing::seeded(1);
+    let mut new = testing::seeded(2);
+    let same = found(&old, &[&new], false).unwrap();
+    assert!(same.failing(Gate::Counts).is_empty());
+    assert!(comparison_text(&same).starts_with("10 exact counts compared, 0 rose. 2 of 2 times"));
+    for cell in &mut new.cells {
+        cell.counted.calls = 0;
+    }
+    let none = found(&old, &[&new], false).unwrap();
+    assert_eq!(none.counts_compared.exact, 0);
+    let [why] = &none.failing(Gate::Counts)[..] else {
+        panic!("nothing was checked");
+    };
+    assert!(why.starts_with("no exact count was compared") && why.contains("same suite"), "{why}");
+    for written in [comparison_text(&none), comparison_markdown(&none)] {
+        let words = "No count was compared, which is not a pass.";
+        assert!(written.contains(words) && !written.contains("0 rose"), "{written}");
+    }
+    let junit = comparison_junit(&none).unwrap();
+    assert!(junit.contains("skipped=\"1\""), "{junit}");
+    let mut vary = testing::seeded(2);
+    for (at, cell) in vary.cells.iter_mut().enumerate() {
+        cell.counted.system_calls += at as u64;
+        if let Some(daemon) = &mut cell.counted.daemon {
+            let opcodes = daemon.fuse.values_mut();
+            opcodes.for_each(|opcode| opcode.count += at as u64);
+            daemon.store.values_mut().for_each(|count| *count += at as u64);
+        }
+    }
+    let vary = found(&old, &[&vary], false).unwrap();
+    let text = comparison_text(&vary);
+    let words = "No exact count was compared, which is not a pass: all 10 vary between epochs.";
+    assert!(text.starts_with(words), "{text}");
+    let failing = vary.failing(Gate::Counts);
+    assert!(failing[0].contains("all 10 common counts vary"), "{failing:?}");
+}
+
+#[test]
+fn counts_of_all_new_runs_are_compared() {
+    let old = testing::seeded(1);
+    let (one, mut two) = (testing::seeded(2), testing::seeded(3));
+    for cell in two.cells.iter_mut().filter(|cell| cell.arm == "sqlite") {
+        cell.counted.system_calls += cell.counted.calls;
+    }
+    let both = found(&old, &[&one, &two], false).unwrap();
+    assert_eq!(both.counts.len(), 2, "{:?}", both.counts);
+    assert!(both.counts.iter().all(|change| !change.is_exact), "the new runs disagree");
+}
+
+#[test]
+fn a_cell_that_only_one_run_has_is_named() {
+    let old = testing::seeded(1);
+    let mut new = testing::seeded(2);
+    new.samples.retain(|pass| pass.arm != "sqlite" || pass.workload != "micro/read");
+    for (one, other, side) in [(&old, &new, "old"), (&new, &old, "new")] {
+        let missing = found(one, &[other], false).unwrap().missing;
+        let only = format!("sqlite read micro/read, hot: only the {side} run has it");
+        assert_eq!(missing, [only]);
+    }
+}
+
+/// A comparison with a slower arm, a risen count, a failing pass and a lost claim.
+fn worse() -> Compared {
+    let old = testing::seeded(1);
+    let mut new = testing::seeded(2);
+    testing::scale(&mut new, "sqlite", 2.0);
+    for cell in new.cells.iter_mut().filter(|cell| cell.arm == "sqlite") {
+        cell.counted.system_calls += cell.counted.calls;
+    }
+    let mut passes = new.samples.iter_mut();
+    // Not in the workload of the claim, whose time would then settle nothing.
+    let failing = passes.find(|pass| pass.arm == "sqlite" && pass.workload == "agent/session");
+    failing.unwrap().outcome = Outcome::Errno;
+    found(&old, &[&new], false).unwrap()
+}
+
+#[test]
+fn every_gate_fails_on_its_own_changes_only() {
+    let bad = worse();
+    let failing = [Gate::Worse, Gate::Counts, Gate::Claims].map(|gate| bad.failing(gate).len());
+    // Two cells and one failing pass; system calls in two cells; one claim.
+    assert_eq!(failing, [3, 2, 1], "{bad:?}");
+    let good = found(&testing::seeded(1), &[&testing::seeded(2)], false).unwrap();
+    for gate in [Gate::Worse, Gate::Counts, Gate::Claims] {
+        assert!(good.failing(gate).is_empty());
+    }
+}
+
+#[test]
+fn a_comparison_is_written_for_a_pull_request_and_for_ci() {
+    let bad = worse();
+    let page = comparison_markdown(&bad);
+    assert!(
+        page.starts_with("## ctxbench compare\n\n10 exact counts compared, 2 rose. 2 of 2 times have a verdict: 2 worse, 0 better, 0 same."),
+        "{page}"
+    );
+    assert!(page.contains("would have been found with a chance of 80 %"));
+    let junit = comparison_junit(&bad).unwrap();
+    let text = comparison_text(&bad);
+    for (written, words) in [
+        (&page, "### Exact counts that rose"),
+        (&page, "### Failed passes"),
+        (&page, "### Claims whose status changed"),
+        (&junit, "tests=\"6\" skipped=\"0\" failures=\"6\""),
+        (&junit, "<testsuites name=\"ctxbench compare\""),
+        (&junit, "<testcase name=\"sqlite read micro/read, hot\""),
+        (&page, "no report of the old run yet: ctxbench report results/scripted"),
+        (&text, "no report of the new run yet: ctxbench report results/scripted"),
+        (&text, "worse: sqlite read micro/read, hot: ×"),
+        // Absolute times beside ratios, in every form.
+        (&text, "µs, was "),
+        (&junit, "µs, was "),
+        (&page, " µs | ×"),
+        (&text, "claim: c: refuted, was confirmed"),
+    ] {
+        assert!(written.contains(words), "{words}: {written}");
+    }
+    let json = serde_json::to_value(&bad).unwrap();
+    assert_eq!(json["cells"][0]["verdict"], "worse");
+}
+
+#[test]
+fn each_report_is_linked_by_its_path_and_a_hostile_path_stays_a_target() {
+    let mut linked = worse();
+    linked.old.report = Some("runs/base/report.html".to_owned());
+    linked.new[0].report = Some("a b/) [x](y)/report.html".to_owned());
+    let page = comparison_markdown(&linked);
+    for link in [
+        "- [report of the old run results/scripted](runs/base/report.html)",
+        "](a%20b/%29%20%5Bx%5D%28y%29/report.html)",
+    ] {
+        assert!(page.contains(link), "{page}");
+    }
+    let text = comparison_text(&linked);
+    let place = text.find("report of the old run results/scripted: runs/base/report.html");
+    assert!(place.unwrap() < text.find("arm ").unwrap(), "{text}");
+}
+
+#[test]
+fn a_ranking_names_the_arms_without_a_rank() {
+    let mut run = testing::run();
+    let passes = testing::passes(&mut run, "micro/read", "sqlite").enumerate();
+    passes.filter(|(at, _)| at % 2 == 1).for_each(|(_, pass)| pass.outcome = Outcome::Errno);
+    let (summary, contexts) = (summarise(&run).unwrap(), testing::contexts());
+    let found = verdicts::rank::rank(&RunEvidence::new(&run, &summary, &contexts)).unwrap();
+    let text = ranking_text(&found).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains("no rank: sqlite (14 of 28 passes failed)"), "{text}");
+}

@@ -1,0 +1,142 @@
+//! The commands that make missing evidence, merged over candidates and workloads.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::rows::{Row, RowState};
+use super::{Decision, arm_words};
+use crate::measure::Gap;
+use figures::text::lower;
+
+/// A command and the evidence that it makes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Remedy {
+    /// The command.
+    pub command: String,
+    /// The missing evidence.
+    pub makes: Vec<String>,
+}
+
+type StringSet = BTreeSet<String>;
+
+const CONFORM: &str = "ctxbench conform";
+const RUN: &str = "ctxbench run --workload ";
+const BACKEND: &str = " --backend ";
+
+/// The commands that make the missing evidence of these decisions. Commands that differ in backends or workloads only
+/// are one command.
+pub fn remedies(decisions: &[Decision]) -> Vec<Remedy> {
+    let mut by_command: BTreeMap<String, (StringSet, StringSet)> = BTreeMap::new();
+    for decision in decisions {
+        for gap in &decision.missing {
+            let (base, backends) = parts(gap);
+            let (all_backends, makes) = by_command.entry(base).or_default();
+            all_backends.extend(backends);
+            makes.insert(gap_words(&decision.rows, &decision.candidate, gap));
+        }
+    }
+    let mut by_backends: BTreeMap<(String, StringSet), (Vec<String>, StringSet)> = BTreeMap::new();
+    for (base, (backends, makes)) in by_command {
+        let (base, workload) = match base.strip_prefix(RUN) {
+            Some(workload) => ("ctxbench run".to_owned(), Some(workload.to_owned())),
+            None => (base, None),
+        };
+        let (workloads, all_makes) = by_backends.entry((base, backends)).or_default();
+        workloads.extend(workload);
+        all_makes.extend(makes);
+    }
+    let merged = by_backends.into_iter();
+    merged
+        .map(|((base, backends), (workloads, makes))| {
+            let before = if base == CONFORM { " " } else { BACKEND };
+            let workloads: String = workloads.iter().map(|workload| format!(" --workload {workload}")).collect();
+            let backends: String = backends.iter().map(|backend| format!("{before}{backend}")).collect();
+            Remedy { command: format!("{base}{workloads}{backends}"), makes: makes.into_iter().collect() }
+        })
+        .collect()
+}
+
+/// Missing evidence for a reader: the first row of a candidate that lacks it, or the words of the gap if they give a reason.
+pub(super) fn gap_words(rows: &[Row], candidate: &str, gap: &Gap) -> String {
+    let candidate = arm_words(candidate);
+    let row = rows.iter().find(|row| row.gap.as_ref() == Some(gap));
+    match (gap.what.split_once(": "), row) {
+        // The answer of the use has the details, once for all its candidates.
+        (Some((need, _)), _) if need.starts_with("needs ") => format!("{candidate}, which {need}"),
+        // There are kills, and too few of them to keep the bound.
+        (None, Some(row)) if row.state == RowState::Open => {
+            format!("more kills or power cuts for “{}” of {candidate}", lower(&row.title))
+        }
+        (None, Some(row)) => format!("“{}” of {candidate}", lower(&row.title)),
+        _ => gap.what.clone(),
+    }
+}
+
+/// A command without its backends, and the backends.
+fn parts(gap: &Gap) -> (String, Vec<String>) {
+    let owned = |names: &mut dyn Iterator<Item = &str>| names.map(str::to_owned).collect();
+    if let Some(names) = gap.command.strip_prefix(CONFORM) {
+        return (CONFORM.to_owned(), owned(&mut names.split_whitespace()));
+    }
+    let mut words = gap.command.split(BACKEND);
+    let base = words.next().unwrap_or_default().to_owned();
+    (base, owned(&mut words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decide::rows::{Bound, RowRole, without};
+    use crate::measure::Found;
+
+    #[test]
+    fn missing_evidence_is_named_by_the_title_of_its_row() {
+        let makes = |what: &str| {
+            let gap = Gap { what: what.to_owned(), command: "ctxbench run --workload a".to_owned() };
+            let bound = Bound { is_most: true, value: 0.0, unit: "probes".to_owned() };
+            let row = without(RowRole::Gate, "Answers found", bound, Found::Missing(gap.clone()));
+            let decision = Decision {
+                candidate: "s3-embedded".to_owned(),
+                rows: vec![row],
+                missing: vec![gap],
+                ..Decision::default()
+            };
+            remedies(&[decision]).remove(0).makes.remove(0)
+        };
+        assert_eq!(makes("evidence-in-budget of micro/corpus, method :recall"), "“answers found” of s3");
+        assert_eq!(makes("needs a capable model: x is small"), "s3, which needs a capable model");
+        assert_eq!(makes("s3 cannot be used here: no server"), "s3 cannot be used here: no server");
+    }
+
+    #[test]
+    fn commands_that_differ_in_backends_or_workloads_only_are_one() {
+        let gap = |what: &str, command: &str| Gap { what: what.to_owned(), command: command.to_owned() };
+        let decision = |missing| Decision { missing, ..Decision::default() };
+        let found = remedies(&[
+            decision(vec![
+                gap("a on x", "ctxbench run --workload a --backend x"),
+                gap("b on x", "ctxbench run --workload b --backend x"),
+                gap("conformance of x", "ctxbench conform direct x"),
+                gap("faults of x", "ctxbench fault --backend x"),
+            ]),
+            decision(vec![
+                gap("a on y", "ctxbench run --workload a --backend y"),
+                gap("b on y", "ctxbench run --workload b --backend y"),
+                gap("conformance of y", "ctxbench conform direct y"),
+                gap("faults of x", "ctxbench fault --backend x"),
+            ]),
+        ]);
+        let commands: Vec<&str> = found.iter().map(|remedy| remedy.command.as_str()).collect();
+        assert_eq!(
+            commands,
+            [
+                "ctxbench conform direct x y",
+                "ctxbench fault --backend x",
+                "ctxbench run --workload a --workload b --backend x --backend y",
+            ]
+        );
+        assert_eq!(found[2].makes, ["a on x", "a on y", "b on x", "b on y"]);
+    }
+}

@@ -1,0 +1,427 @@
+//! Injected faults: what they took, what failed, and the steps after them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rundir::faults::{Audit, CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, Status};
+use rundir::{Fault, Outcome};
+use serde::Deserialize;
+
+use super::{Evidence, Found, Reading, missing};
+use figures::evidence::CRON_KILL;
+use figures::provenance::Provenance;
+
+/// A figure of fault outcomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultFigure {
+    /// Acknowledged records that are lost or torn.
+    LostRecords,
+    /// Calls that failed until the backend was back.
+    FailedCalls,
+    /// Faults after which only a manual step, or nothing, brought the backend back.
+    ManualRecoveries,
+    /// Calls that did not end within the limit.
+    Hangs,
+    /// Lines that agents without locks appended with success, and that are gone.
+    UpdatesLost,
+    /// Milliseconds until the files were usable again.
+    RecoveryMs,
+}
+
+impl FaultFigure {
+    /// Whether it counts what no fault should do, so that a few faults without it show little.
+    pub fn is_event(self) -> bool {
+        matches!(self, FaultFigure::LostRecords | FaultFigure::ManualRecoveries | FaultFigure::Hangs)
+    }
+}
+
+inputs::named! {
+    /// The part that is lost.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+    pub enum Loss, name {
+        /// The daemon, or without one the agent.
+        #[serde(rename = "killed-daemon")]
+        Daemon = KILLED_DAEMON,
+        /// Everything that has not reached the disk.
+        #[serde(rename = "power-loss")]
+        Power = POWER_LOSS,
+        /// The machine and its disks.
+        #[serde(rename = "machine-loss")]
+        Machine = MACHINE_LOSS,
+    }
+}
+
+/// The audits after a fault that destroyed bytes of the store. No backend promises those bytes, and the faults of
+/// `direct` destroy none.
+const DESTROYED: [&str; 2] = ["damaged", "log-gone"];
+
+/// Whether the fault has destroyed bytes of the store itself.
+fn is_destroyed(outcome: &FaultOutcome) -> bool {
+    let mut looks = outcome.audits.keys();
+    looks.any(|look| DESTROYED.contains(&look.as_str()))
+}
+
+/// Whether the kill itself did not end well. The harness writes no such line; one by other means shows no kept record.
+fn is_bad(kill: &Fault) -> bool {
+    kill.outcome != Outcome::Ok
+}
+
+impl Evidence<'_> {
+    fn outcomes(&self, arm: &str) -> Vec<&FaultOutcome> {
+        self.runs.iter().flat_map(|run| run.outcomes(arm)).collect()
+    }
+
+    pub(super) fn faults(
+        &self,
+        scenarios: &[String],
+        figure: FaultFigure,
+        crashes_a_year: Option<f64>,
+        within: Option<f64>,
+        arm: &str,
+    ) -> Found {
+        let mut kills = self.cron_kills(arm);
+        kills.retain(|kill| scenarios.contains(&kill.scenario));
+        let mut outcomes = self.outcomes(arm);
+        outcomes.retain(|outcome| scenarios.is_empty() || scenarios.contains(&outcome.scenario));
+        let seen = outcomes.iter().map(|outcome| outcome.scenario.as_str());
+        let mut seen: BTreeSet<&str> = seen.collect();
+        seen.extend(kills.iter().map(|kill| kill.scenario.as_str()));
+        let mut untried = scenarios.iter().filter(|name| !seen.contains(name.as_str()));
+        let lacking = untried.find(|name| !self.has_no_daemon(arm) || self.unfit(name, arm).is_none());
+        if let Some(name) = lacking {
+            if let Some(why) = self.unfit(name, arm) {
+                return Found::Void(format!("void: fault {name} was not tried on {arm}: {why}"));
+            }
+            let command = match name.as_str() {
+                CRON_KILL => format!("ctxbench run --backend {arm}"),
+                _ => format!("ctxbench fault --scenario {name} --backend {arm}"),
+            };
+            let was_missed = name == CRON_KILL && self.runs.iter().any(|run| run.kills(arm).next().is_some());
+            let why = if was_missed { ": a run found no process to kill" } else { "" };
+            return missing(format!("fault {name} on {arm}{why}"), command);
+        }
+        // The worst injection of each scenario: the same fault once more must not change the figure.
+        let mut total = 0;
+        let mut worst: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut add = |scenario, count: u64| {
+            total += count;
+            let known: &mut u64 = worst.entry(scenario).or_default();
+            *known = count.max(*known);
+        };
+        for kill in &kills {
+            let count = match figure {
+                FaultFigure::LostRecords => kill.lost.max(u64::from(is_bad(kill))),
+                FaultFigure::FailedCalls => kill.failed_calls,
+                FaultFigure::ManualRecoveries => u64::from(!kill.recovered || is_bad(kill)),
+                FaultFigure::Hangs => u64::from(kill.outcome == Outcome::Hang),
+                FaultFigure::UpdatesLost => 0,
+                FaultFigure::RecoveryMs => kill.recovery_ms,
+            };
+            add(kill.scenario.as_str(), count);
+        }
+        for outcome in &outcomes {
+            let count = match figure {
+                FaultFigure::LostRecords => outcome.broken(),
+                FaultFigure::FailedCalls => outcome.errors(),
+                FaultFigure::ManualRecoveries => u64::from(outcome.needs_hand()),
+                FaultFigure::Hangs => u64::from(outcome.hang.is_some()),
+                FaultFigure::UpdatesLost => outcome.updates_lost(),
+                FaultFigure::RecoveryMs => outcome.recovery.as_ref().map_or(0, |recovery| recovery.ms),
+            };
+            add(outcome.scenario.as_str(), count);
+        }
+        let what = match figure {
+            FaultFigure::LostRecords => "records lost or torn",
+            FaultFigure::FailedCalls => "calls failed",
+            FaultFigure::ManualRecoveries => "manual recoveries",
+            FaultFigure::Hangs => "hangs",
+            FaultFigure::UpdatesLost => "updates lost",
+            FaultFigure::RecoveryMs => "ms of recovery",
+        };
+        let count: u64 = worst.values().sum();
+        let killed = kills.iter().filter(|kill| kill.killed).count();
+        let slowest = kills.iter().map(|kill| kill.recovery_ms).max();
+        let how = match (killed, slowest) {
+            (_, None) => format!(" in {} scenarios", outcomes.len()),
+            (0, Some(_)) => ", no daemon to kill".to_owned(),
+            (kills, Some(ms)) => format!(" in {kills} kills, usable again within {ms} ms"),
+        };
+        let source = format!("faults.jsonl, fault-outcomes.jsonl: {}", scenarios.join(", "));
+        if let Some(rate) = crashes_a_year {
+            let injected = (kills.len() + outcomes.len()).max(1);
+            let mean = total as f64 / injected as f64;
+            let (yearly, unit) = match figure {
+                FaultFigure::RecoveryMs => (rate * mean / 1000.0, " s"),
+                _ => (rate * mean, ""),
+            };
+            let words = format!("{total} {what}{how}: {yearly:.1}{unit} a year at {rate} crashes");
+            return Found::exact(yearly, words, &source);
+        }
+        let most = match count == total {
+            true => String::new(),
+            false => format!(", at most {count} in one of each"),
+        };
+        let seen = format!("{total} {what}{how}{most}");
+        let exact = Reading::exact(count as f64, seen, &source);
+        let is_of_kills = figure.is_event() && scenarios.iter().all(|name| name == CRON_KILL);
+        if !is_of_kills || count > 0 || killed == 0 {
+            return Found::Value(exact);
+        }
+        // None was seen: one more may be hidden, as long as the bound of its share is not the one that is asked for.
+        let (broken, others) = self.crashes(KILLED_DAEMON, arm);
+        let tried = killed as u64 + others;
+        let bound = stats::failure_bound(broken, tried);
+        let words = format!(
+            "0 {what} in {tried} kills (at most {:.1} % of kills), usable again within {} ms",
+            100.0 * bound,
+            slowest.unwrap_or(0)
+        );
+        let is_hidden = within.is_some_and(|share| bound > share);
+        Found::Value(Reading { high: f64::from(u8::from(is_hidden)), words, ..exact })
+    }
+
+    /// The kills of a cron job's daemon of an arm. One that killed nothing is evidence only about an arm without a daemon.
+    fn cron_kills(&self, arm: &str) -> Vec<&Fault> {
+        let kills = self.runs.iter().flat_map(|run| run.kills(arm));
+        kills.filter(|kill| kill.killed || self.has_no_daemon(arm)).collect()
+    }
+
+    /// Whether an arm has no daemon that a fault could hit.
+    fn has_no_daemon(&self, arm: &str) -> bool {
+        self.arm(arm).is_some_and(|planned| planned.backend.daemons == 0)
+    }
+
+    /// The crash points of a loss at which the data was not kept, and all of them.
+    fn crashes(&self, loss: &str, arm: &str) -> (u64, u64) {
+        let all = self.runs.iter();
+        let all = all.flat_map(|run| run.crash_points(loss, arm));
+        all.fold((0, 0), |(failed, points), series| {
+            // Without a count of points, each broken record may be of another one.
+            let broken = series.broken.unwrap_or(series.audit.broken());
+            let lost = (broken + series.died_by_itself).min(series.points.max(1));
+            (failed + lost, points + series.points.max(series.died_by_itself))
+        })
+    }
+
+    /// The command that makes more kills of an arm. Only a store of this project can be killed at crash points; other
+    /// daemons are killed by every run.
+    pub fn more_kills(&self, arm: &str) -> String {
+        let is_killed_by_runs = self.arm(arm).is_some_and(|planned| {
+            let promises = &planned.backend.promises;
+            let is_view = promises.contains_key(KILLED_DAEMON) && !promises.contains_key(POWER_LOSS);
+            is_view || planned.backend.file.is_some()
+        });
+        match is_killed_by_runs {
+            true => format!("ctxbench run --backend {arm}"),
+            false => crash_points(arm),
+        }
+    }
+
+    /// Why a run did not try a scenario on an arm that it does not fit, such as a killed daemon without one.
+    fn unfit(&self, scenario: &str, arm: &str) -> Option<&str> {
+        let mut all = self.runs.iter().flat_map(|run| &run.run.fault_outcomes);
+        let unfit = all.find(|outcome| {
+            (&*outcome.scenario, &*outcome.backend, outcome.status) == (scenario, arm, Status::Unfit)
+        })?;
+        Some(unfit.reason.as_deref().unwrap_or("it does not fit"))
+    }
+
+    /// The share of kills or power cuts at which a promised record was lost, with its upper 95 % bound.
+    pub(super) fn durability(&self, loss: &str, arm: &str) -> Found {
+        let (mut failed, mut points) = self.crashes(loss, arm);
+        let series = self.runs.iter();
+        let series = series.flat_map(|run| run.crash_points(loss, arm));
+        let own: u64 = series.map(|series| series.died_by_itself).sum();
+        let kills = match loss == KILLED_DAEMON {
+            true => self.cron_kills(arm),
+            false => Vec::new(),
+        };
+        for kill in kills.iter().filter(|kill| kill.killed) {
+            points += 1;
+            // The records of a store that did not come back are not kept.
+            failed += u64::from(kill.lost > 0 || !kill.recovered || is_bad(kill));
+        }
+        if points == 0 {
+            // Without a daemon none can be killed: a run has tried, or has found that the fault does not fit.
+            let all = self.runs.iter().flat_map(|run| &run.run.crash_points);
+            let mut own = all.filter(|points| (&*points.backend, &*points.loss) == (arm, loss));
+            let was_tried = match kills.is_empty() {
+                true => own.any(|points| points.status == Status::Unfit),
+                false => kills.iter().all(|kill| kill.lost == 0),
+            };
+            if was_tried && loss == KILLED_DAEMON && self.has_no_daemon(arm) {
+                let words = "no daemon to kill".to_owned();
+                return Found::exact(0.0, words, "faults.jsonl, crash-points.jsonl");
+            }
+            return match self.no_promise(loss, arm) {
+                Some(why) => Found::NotOffered(why),
+                None => missing(format!("crash points ({loss}) of {arm}"), self.more_kills(arm)),
+            };
+        }
+        let high = stats::failure_bound(failed, points);
+        let own = match own {
+            0 => String::new(),
+            own => format!(", {own} of them by an exit of its own"),
+        };
+        let words = format!("{failed} lost of {points}{own} (at most {:.1} %)", 100.0 * high);
+        Found::Value(Reading {
+            value: failed as f64 / points as f64,
+            low: stats::share_interval(failed, points, 0.1).low,
+            high,
+            words,
+            source: format!("crash-points.jsonl, faults.jsonl: {loss}"),
+            provenance: self.origin_of_losses(loss, arm),
+        })
+    }
+
+    /// That a plan lists the promises of an arm, and none for this loss.
+    fn no_promise(&self, loss: &str, arm: &str) -> Option<String> {
+        let promises = &self.arm(arm)?.backend.promises;
+        let is_silent = !promises.is_empty() && !promises.contains_key(loss);
+        is_silent.then(|| format!("promises nothing for {loss}"))
+    }
+
+    /// How the crash points of an arm were made.
+    fn how(&self, loss: &str, arm: &str) -> BTreeSet<&str> {
+        let points = self.runs.iter();
+        let points = points.flat_map(|run| run.crash_points(loss, arm));
+        points.map(|series| series.how.as_str()).collect()
+    }
+
+    /// Simulated if any of the crash points is: a test cannot take the power of the machine that runs it.
+    fn origin_of_losses(&self, loss: &str, arm: &str) -> Provenance {
+        let how = self.how(loss, arm);
+        match loss == POWER_LOSS || how.iter().any(|how| how.starts_with("SIMULATED")) {
+            true => Provenance::Simulated,
+            false => Provenance::Measured,
+        }
+    }
+
+    pub(super) fn kept(&self, loss: &str, arm: &str, as_baseline: bool) -> Found {
+        // A simulation without a mount and one over a real disk are not compared.
+        let (own, of_direct) = (self.how(loss, arm), self.how(loss, "direct"));
+        if !own.is_empty() && !of_direct.is_empty() && own != of_direct {
+            let what = format!("records after {loss} of {arm}, lost in the same way as on direct");
+            return missing(what, crash_points(arm));
+        }
+        let outcomes = self.outcomes(arm).into_iter();
+        let audits = outcomes.filter_map(|outcome| outcome.audits.get(loss));
+        let points = self.runs.iter();
+        let points = points.flat_map(|run| run.crash_points(loss, arm));
+        let audits: Vec<&Audit> = audits.chain(points.map(|series| &series.audit)).collect();
+        let present: u64 = audits.iter().map(|audit| audit.present).sum();
+        let known = audits.iter().map(|audit| audit.looks() - audit.absent - audit.phantom);
+        let all: u64 = known.sum();
+        if all == 0 {
+            let backend = self.arm(arm).map(|planned| &planned.backend);
+            // A plan that lists promises and none for this loss has no audit to offer.
+            if let Some(why) = self.no_promise(loss, arm) {
+                // What is lost with the machine by the meaning of the words is counted. That no promise was made does not
+                // say that nothing would be left, so that a baseline without one has no figure.
+                if loss == MACHINE_LOSS && backend.is_some_and(|backend| !backend.has_bucket) {
+                    let words = "0: its files are on the lost machine".to_owned();
+                    return Found::exact(0.0, words, "plan.toml: arms.backend.promises");
+                }
+                if !as_baseline {
+                    return Found::NotOffered(why);
+                }
+            }
+            return missing(format!("records after {loss} of {arm}"), crash_points(arm));
+        }
+        let words = format!("{present} of {all} records kept");
+        let source = format!("fault-outcomes.jsonl, crash-points.jsonl: {loss}");
+        let kept = Reading::exact(present as f64 / all as f64, words, &source);
+        Found::Value(Reading { provenance: self.origin_of_losses(loss, arm), ..kept })
+    }
+
+    /// Acknowledged records that an arm lost or damaged, in any fault or with two hosts; `Missing` without an audit.
+    pub fn lost_records(&self, arm: &str) -> Found {
+        let (mut looked, mut lost, mut checked) = (false, 0u64, 0u64);
+        let mut places: Vec<String> = Vec::new();
+        for run in &self.runs {
+            for fault in run.run.faults.iter().filter(|fault| fault.arm == arm) {
+                looked |= !matches!(fault.outcome, Outcome::Infra | Outcome::Skipped);
+                checked += fault.acknowledged;
+                lost += fault.lost;
+                if fault.lost > 0 {
+                    places.push(fault.scenario.clone());
+                }
+            }
+            let outcomes = run.run.fault_outcomes.iter();
+            let outcomes = outcomes.filter(|outcome| outcome.backend == arm && !is_destroyed(outcome));
+            for outcome in outcomes {
+                looked |= outcome.status == Status::Ran;
+                let broken = outcome.broken();
+                let audits = outcome.audits.values();
+                checked += audits.map(|audit| audit.present).sum::<u64>();
+                // The audit has no record for bytes that no task wrote.
+                let other = u64::from(broken == 0 && outcome.cell() == CellKind::Lost);
+                lost += broken + other;
+                if broken + other > 0 {
+                    places.push(outcome.scenario.clone());
+                }
+            }
+            let points = run.run.crash_points.iter();
+            for series in points.filter(|series| series.backend == arm) {
+                looked |= series.status == Status::Ran;
+                checked += series.audit.present;
+                lost += series.audit.broken();
+                if series.audit.broken() > 0 {
+                    places.push(format!("crash points, {}", series.loss));
+                }
+            }
+            let shared = run.summary.shared_files.iter();
+            for files in shared.filter(|files| files.arm == arm) {
+                looked = true;
+                checked += files.lines;
+                lost += files.lost;
+                if files.lost > 0 {
+                    places.push(files.workload.clone());
+                }
+            }
+        }
+        if !looked {
+            let command = format!("ctxbench fault --backend {arm}");
+            return missing(format!("no fault was injected on {arm}"), command);
+        }
+        places.dedup();
+        let place = match places.is_empty() {
+            true => String::new(),
+            false => format!(" ({})", places.join(", ")),
+        };
+        let words = format!("{lost} not kept as promised, {checked} kept{place}");
+        let source = "faults.jsonl, fault-outcomes.jsonl, crash-points.jsonl, samples.jsonl";
+        Found::exact(lost as f64, words, source)
+    }
+}
+
+/// The command that kills an arm and cuts its power.
+fn crash_points(arm: &str) -> String {
+    format!("ctxbench fault --crash-points 1000 --backend {arm}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use figures::testing;
+
+    #[test]
+    fn records_that_a_fault_destroyed_in_the_store_are_not_lost_and_those_that_a_kill_took_are() {
+        for (look, lost) in [("damaged", 0.0), ("log-gone", 0.0), ("killed-daemon", 1.0)] {
+            let mut run = testing::run();
+            let mut outcome = FaultOutcome::ran("a fault", "storage", "sqlite", 1);
+            let audit = Audit { lost: 1, ..Audit::default() };
+            outcome.audits.insert(look.to_owned(), audit);
+            run.faults.clear();
+            run.fault_outcomes = vec![outcome];
+            let (summary, contexts) = (testing::summary(), testing::contexts());
+            let evidence = Evidence::of(&run, &summary, &contexts);
+            match evidence.lost_records("sqlite") {
+                Found::Value(found) => assert_eq!(found.value, lost, "{look}"),
+                // No other fault was injected.
+                Found::Missing(_) => assert_eq!(lost, 0.0, "{look}"),
+                other => panic!("{look}: {other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Two hosts on one memory.
+
+use rundir::SAMPLES;
+use serde::Deserialize;
+
+use super::{Evidence, Found, Reading, pooled, run_gap};
+use figures::summary::{Handoffs, SharedFiles};
+use figures::text::{interval_words, time};
+
+/// A figure of two hosts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HostFigure {
+    /// Lines that are missing from the shared file on a host: lost, on one host, or in a conflict copy.
+    LinesOutside,
+    /// Lines in no file.
+    LostLines,
+    /// The median time until the second host saw a note, in milliseconds.
+    HandoffMs,
+    /// The longest of these times, in milliseconds: so long may a note be on one host alone.
+    LongestHandoffMs,
+    /// Notes that the second host did not see within the call timeout.
+    UnseenNotes,
+}
+
+impl HostFigure {
+    /// Whether it is a time until the other host sees a note.
+    pub(super) fn is_delay(self) -> bool {
+        matches!(self, HostFigure::HandoffMs | HostFigure::LongestHandoffMs)
+    }
+}
+
+/// Whether notes were seen, but none of them on a quiet machine. The time is then unknown; it is not infinite.
+fn is_untimed(found: &Handoffs) -> bool {
+    found.seen > 0 && found.median_ns.is_none()
+}
+
+impl Evidence<'_> {
+    pub(super) fn hosts(&self, workload: &str, figure: HostFigure, arm: &str) -> Found {
+        let found = match figure {
+            HostFigure::LinesOutside => self.lines_outside(workload, arm),
+            // A line that one run has lost is lost, whatever the others say.
+            HostFigure::LostLines => {
+                let of_runs = self.runs.iter().filter_map(|run| run.shared_files(workload, arm));
+                let of_runs: Vec<&SharedFiles> = of_runs.collect();
+                let lost: u64 = of_runs.iter().map(|found| found.lost).sum();
+                let lines: u64 = of_runs.iter().map(|found| found.lines).sum();
+                let passes = of_runs.iter().map(|found| found.passes).sum::<u64>().max(1);
+                let words = format!("{lost} of {lines} lines lost");
+                (!of_runs.is_empty()).then(|| Found::exact(lost as f64 / passes as f64, words, &source(workload)))
+            }
+            HostFigure::HandoffMs | HostFigure::LongestHandoffMs => self.handoff_time(workload, figure, arm),
+            HostFigure::UnseenNotes => {
+                let of_runs = self.runs.iter().filter_map(|run| run.handoffs(workload, arm));
+                let of_runs: Vec<&Handoffs> = of_runs.collect();
+                let written: u64 = of_runs.iter().map(|found| found.written).sum();
+                let unseen: u64 = of_runs.iter().map(|found| found.written.saturating_sub(found.seen)).sum();
+                let words = format!("{unseen} of {written} notes not seen in time");
+                (!of_runs.is_empty()).then(|| Found::exact(unseen as f64, words, &source(workload)))
+            }
+        };
+        match (found, self.left_out(workload, arm)) {
+            (Some(found), _) => found,
+            (None, Some(why)) => Found::NotOffered(why),
+            (None, None) => {
+                let what = format!("two hosts of {arm} in {workload}");
+                run_gap(workload, &[arm], what)
+            }
+        }
+    }
+
+    /// Lines a pass that are not in the shared file, of each run, as runs differ in the number of passes.
+    fn lines_outside(&self, workload: &str, arm: &str) -> Option<Found> {
+        let of_runs = self.runs.iter().filter_map(|run| run.shared_files(workload, arm));
+        let lines = of_runs.map(|found| {
+            let words = format!(
+                "of {} lines {} in the file on both hosts, {} in conflict copies, {} on one host, {} lost",
+                found.lines, found.on_both, found.only_in_copies, found.on_one, found.lost
+            );
+            let outside = found.only_in_copies + found.on_one + found.lost;
+            Reading::exact(outside as f64 / found.passes.max(1) as f64, words, &source(workload))
+        });
+        pooled(lines.collect()).map(Found::Value)
+    }
+
+    /// The median or the longest time of each run, in milliseconds.
+    fn handoff_time(&self, workload: &str, figure: HostFigure, arm: &str) -> Option<Found> {
+        let is_longest = figure == HostFigure::LongestHandoffMs;
+        let which = if is_longest { "longest" } else { "median" };
+        let of_runs = self.runs.iter().filter_map(|run| run.handoffs(workload, arm));
+        let (untimed, timed): (Vec<&Handoffs>, Vec<&Handoffs>) = of_runs.partition(|found| is_untimed(found));
+        let times = timed.into_iter().map(|found| match if is_longest { found.max_ns } else { found.median_ns } {
+            Some(ns) => {
+                // The longest time is one of a note, and no estimate.
+                let ends = found.median_low_ns.zip(found.median_high_ns).filter(|_| !is_longest);
+                let (low, high) = ends.unwrap_or((ns, ns));
+                let [figure, from, to] = [ns, low, high].map(|ns| time(ns as f64));
+                let ends = interval_words(&figure, &from, &to);
+                let words = format!("{figure}{ends} ({which} of {} notes)", found.seen);
+                let exact = Reading::exact(ns as f64 / 1e6, words, &source(workload));
+                Reading { low: low as f64 / 1e6, high: high as f64 / 1e6, ..exact }
+            }
+            None => {
+                let words = format!("none of {} notes was seen", found.written);
+                Reading::exact(f64::INFINITY, words, &source(workload))
+            }
+        });
+        match (pooled(times.collect()), untimed.is_empty()) {
+            (Some(reading), _) => Some(Found::Value(reading)),
+            (None, true) => None,
+            (None, false) => {
+                let what = format!("quiet passes of {arm} in {workload}: all were disturbed");
+                Some(run_gap(workload, &[arm], what))
+            }
+        }
+    }
+}
+
+fn source(workload: &str) -> String {
+    format!("{SAMPLES}: {workload}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_that_were_seen_on_a_busy_machine_only_have_no_time() {
+        let found = |seen, median_ns| Handoffs {
+            workload: "agent/handoff".to_owned(),
+            arm: "s3".to_owned(),
+            written: 9,
+            seen,
+            median_ns,
+            median_low_ns: median_ns,
+            median_high_ns: median_ns,
+            max_ns: median_ns,
+        };
+        assert!(is_untimed(&found(9, None)));
+        assert!(!is_untimed(&found(9, Some(7))));
+        // No note was seen at all: the wait has no end.
+        assert!(!is_untimed(&found(0, None)));
+    }
+}

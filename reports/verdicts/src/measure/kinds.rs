@@ -1,0 +1,430 @@
+//! The measures that a row of a policy can test, and the units in which its bound can be given.
+//! The other modules read their values from runs.
+
+use serde::Deserialize;
+
+use super::burden::BurdenPart;
+use super::contexts::ContextFigure;
+use super::costs::CostMeasure;
+use super::faults::{FaultFigure, Loss};
+use super::growth::{ScoreGrowth, TimeGrowth};
+use super::hosts::HostFigure;
+use super::latency::{Latency, MixStep, ScheduledCopies};
+use super::model_files::FileMeasure;
+use super::probes::{Aspect, PROPERTIES};
+use super::scores::{Per, QuestionShare, ScoreMeasure, unknown_count};
+use figures::context::{ContextCost, DOLLARS, MODELS};
+use figures::evidence::CRON_KILL;
+use figures::provenance::Provenance;
+
+/// A measured or counted quantity of a candidate.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Measure {
+    /// The time of a cell.
+    Latency(Latency),
+    /// Passes of a workload that did not end well.
+    Passes { workload: String },
+    /// Probes that fail.
+    Probes {
+        aspect: Aspect,
+        /// Only these probes; all of the aspect if empty.
+        #[serde(default)]
+        names: Vec<String>,
+    },
+    /// Features that fail on the candidate and work on the baseline.
+    Conformance {
+        /// Groups of features, such as `rename`; all if empty.
+        #[serde(default)]
+        groups: Vec<String>,
+    },
+    /// The outcomes of injected faults.
+    Faults {
+        /// The scenarios, summed.
+        scenarios: Vec<String>,
+        figure: FaultFigure,
+        /// The stated number of such faults a year, by which the mean of a fault is multiplied.
+        crashes_a_year: Option<f64>,
+        /// The largest share of kills at which an event may happen that no kill showed.
+        within: Option<f64>,
+    },
+    /// The share of acknowledged records that a loss leaves in their expected state.
+    Kept { loss: Loss },
+    /// Exact counts of a search method or a task.
+    Score(ScoreMeasure),
+    /// Tokens of a workload's verified results.
+    Results { workload: String },
+    /// Tokens or dollars of a session's context under a context policy.
+    Context(ContextFigure),
+    /// Files that a language model makes up.
+    ModelFiles(FileMeasure),
+    /// The mean time until a task's reader sees a commit of another program, of the slowest pass.
+    Lag { workload: String },
+    /// An exact count of each timed call.
+    Cost(CostMeasure),
+    /// The share of kills or power cuts at which a promised record was lost.
+    Durability { loss: Loss },
+    /// Two hosts on one memory.
+    Hosts {
+        workload: String,
+        figure: HostFigure,
+        /// The copies by a schedule that make up the baseline's delay, if no other host sees its files.
+        copies: Option<ScheduledCopies>,
+    },
+    /// An operator's burden: things to run and to know.
+    Burden {
+        /// The parts, added up.
+        of: Vec<BurdenPart>,
+    },
+    /// Properties besides files that probes found to work.
+    Property {
+        /// The probes' names, such as `snapshot`.
+        of: Vec<String>,
+    },
+    /// The time of several programs' steps, each so often as a session runs it.
+    Mix {
+        /// The steps, added up.
+        steps: Vec<MixStep>,
+    },
+    /// The time that one call in a hundred takes or exceeds.
+    Tail(Latency),
+    /// The share of a sample of questions that a method answers, with its interval.
+    Questions(QuestionShare),
+    /// How the time of a call grows with a size.
+    Growth(TimeGrowth),
+    /// How a count a question grows with a size.
+    ScoreGrowth(ScoreGrowth),
+}
+
+/// How a candidate's figure is put beside the baseline's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// The candidate's own figure.
+    Own,
+    /// Candidate over baseline.
+    Ratio,
+    /// Candidate minus baseline.
+    More,
+    /// Baseline minus candidate.
+    Fewer,
+    /// What the candidate saves against the baseline, in percent.
+    Saved,
+    /// The added wait as a share of the recorded session.
+    SessionShare,
+    /// The added wait as a share of a turn.
+    TurnShare,
+}
+
+impl Measure {
+    /// Where its figure comes from: the weakest of its inputs.
+    pub fn provenance(&self) -> Provenance {
+        match self {
+            Measure::Burden { .. } => Provenance::Declared,
+            // A stated rate of crashes was not measured, and neither were the weights of steps in recorded sessions.
+            Measure::Context(_)
+            | Measure::Results { .. }
+            | Measure::Mix { .. }
+            | Measure::Hosts { copies: Some(_), .. }
+            | Measure::Faults { crashes_a_year: Some(_), .. } => Provenance::Arithmetic,
+            Measure::Latency(_)
+            | Measure::Passes { .. }
+            | Measure::Probes { .. }
+            | Measure::Conformance { .. }
+            | Measure::Faults { .. }
+            | Measure::Kept { .. }
+            | Measure::Score(_)
+            | Measure::Lag { .. }
+            | Measure::Cost(_)
+            | Measure::Durability { .. }
+            | Measure::Property { .. }
+            | Measure::Tail(_)
+            | Measure::ModelFiles(_)
+            | Measure::Questions(_)
+            | Measure::Growth(_)
+            | Measure::ScoreGrowth(_)
+            | Measure::Hosts { .. } => Provenance::Measured,
+        }
+    }
+
+    /// Whether its figure is a constant of this project or of a backend's makers.
+    pub fn is_declared(&self) -> bool {
+        self.provenance() == Provenance::Declared
+    }
+
+    /// Whether its figure is a time of calls, or how one grows, which a busy machine changes.
+    pub fn is_timed(&self) -> bool {
+        matches!(self, Measure::Latency(_) | Measure::Tail(_) | Measure::Mix { .. } | Measure::Growth(_))
+    }
+
+    /// The unit of its figure.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Measure::Latency(_) | Measure::Tail(_) | Measure::Mix { .. } => "ms",
+            Measure::Passes { .. } => "passes",
+            Measure::Probes { .. } => "probes",
+            Measure::Conformance { .. } => "features",
+            Measure::Faults { figure, crashes_a_year: Some(_), .. } => match figure {
+                FaultFigure::LostRecords => "records a year",
+                FaultFigure::FailedCalls => "calls a year",
+                FaultFigure::ManualRecoveries => "recoveries a year",
+                FaultFigure::Hangs => "hangs a year",
+                FaultFigure::UpdatesLost => "updates a year",
+                FaultFigure::RecoveryMs => "seconds a year",
+            },
+            Measure::Faults { figure, .. } => match figure {
+                FaultFigure::LostRecords => "records",
+                FaultFigure::FailedCalls => "calls",
+                FaultFigure::ManualRecoveries => "recoveries",
+                FaultFigure::Hangs => "hangs",
+                FaultFigure::UpdatesLost => "updates",
+                FaultFigure::RecoveryMs => "ms",
+            },
+            Measure::Kept { .. } => "share",
+            Measure::Score(score) => match score.per {
+                Per::Question => "per question",
+                Per::ThousandTokens => "per 1,000 tokens",
+            },
+            Measure::Results { .. } => "tokens",
+            Measure::Lag { .. } => "ms",
+            Measure::Cost(_) => "a call",
+            Measure::Durability { .. } => "share",
+            Measure::Context(context) if context.figure == DOLLARS => "USD",
+            Measure::Context(_) => "tokens",
+            Measure::ModelFiles(files) => files.kind(),
+            Measure::Questions(_) => "share",
+            Measure::Growth(_) | Measure::ScoreGrowth(_) => "exponent",
+            Measure::Hosts { figure, .. } => match figure {
+                HostFigure::LinesOutside | HostFigure::LostLines => "lines",
+                HostFigure::HandoffMs | HostFigure::LongestHandoffMs => "ms",
+                HostFigure::UnseenNotes => "notes",
+            },
+            Measure::Burden { .. } => "items",
+            Measure::Property { .. } => "properties",
+        }
+    }
+
+    /// The scale of a unit; `None` if it is not a unit of this measure.
+    pub fn scale(&self, unit: &str) -> Option<Scale> {
+        let mut scales = self.scales().into_iter();
+        scales.find(|scale| self.unit(*scale) == unit)
+    }
+
+    /// All units of this measure.
+    pub fn units(&self) -> Vec<String> {
+        let scales = self.scales().into_iter();
+        scales.map(|scale| self.unit(scale)).collect()
+    }
+
+    fn scales(&self) -> Vec<Scale> {
+        let mut all = vec![Scale::Own];
+        match self {
+            // Their baseline is not an arm, or is part of the figure.
+            Measure::ModelFiles(_)
+            | Measure::Growth(_)
+            | Measure::ScoreGrowth(_)
+            | Measure::Conformance { .. }
+            | Measure::Passes { .. } => return all,
+            _ => all.extend([Scale::Ratio, Scale::More, Scale::Fewer, Scale::Saved]),
+        }
+        if matches!(self, Measure::Latency(_)) {
+            all.extend([Scale::SessionShare, Scale::TurnShare]);
+        }
+        all
+    }
+
+    fn unit(&self, scale: Scale) -> String {
+        let kind = self.kind();
+        match scale {
+            Scale::Own => kind.to_owned(),
+            Scale::Ratio => "ratio".to_owned(),
+            Scale::More => format!("{kind} more"),
+            Scale::Fewer => format!("{kind} fewer"),
+            Scale::Saved => "percent saved".to_owned(),
+            Scale::SessionShare => "session share".to_owned(),
+            Scale::TurnShare => "turn share".to_owned(),
+        }
+    }
+
+    /// The least and the largest figure that a candidate can have.
+    pub fn range(&self, scale: Scale) -> (f64, f64) {
+        let most = match self {
+            Measure::Probes { names, .. } if !names.is_empty() => names.len() as f64,
+            Measure::Property { of } => of.len() as f64,
+            Measure::Score(score) => score.most(),
+            _ if self.kind() == "share" => 1.0,
+            _ => f64::INFINITY,
+        };
+        match scale {
+            Scale::Own if self.kind() == "exponent" => (f64::NEG_INFINITY, f64::INFINITY),
+            Scale::Own => (0.0, most),
+            Scale::Ratio => (0.0, f64::INFINITY),
+            Scale::Saved => (f64::NEG_INFINITY, 100.0),
+            // Only the properties that the other lacks are counted.
+            Scale::More | Scale::Fewer if matches!(self, Measure::Property { .. }) => (0.0, most),
+            Scale::More | Scale::Fewer => (-most, most),
+            Scale::SessionShare | Scale::TurnShare => (f64::NEG_INFINITY, f64::INFINITY),
+        }
+    }
+
+    /// Whether the candidate and its baseline have different figures although they are one arm: of two methods, two
+    /// workloads or two context policies.
+    pub fn compares_methods(&self) -> bool {
+        match self {
+            Measure::Score(score) => {
+                let is_other = |own: &String, other: &Option<String>| other.as_ref().is_some_and(|other| other != own);
+                is_other(&score.workload, &score.baseline_workload)
+                    || is_other(&score.method, &score.baseline_method)
+                    || score.or_baseline_method.is_some()
+            }
+            Measure::Context(context) => context.against.is_some() && context.policy != context.against,
+            _ => false,
+        }
+    }
+
+    /// The workloads that it names, each with cache state and metric where it names them.
+    pub fn cells(&self) -> Vec<(&str, Option<(&str, &str)>)> {
+        match self {
+            Measure::Mix { steps, .. } => {
+                let steps = steps.iter().map(|step| &step.cell);
+                steps.map(Latency::cell).collect()
+            }
+            Measure::Latency(cell) | Measure::Tail(cell) => {
+                vec![cell.cell()]
+            }
+            Measure::Passes { workload } | Measure::Results { workload } | Measure::Lag { workload } => {
+                vec![(workload, None)]
+            }
+            Measure::Hosts { workload, copies, .. } => {
+                let copy = copies.iter().map(|copies| copies.copy.cell());
+                std::iter::once((workload.as_str(), None)).chain(copy).collect()
+            }
+            Measure::Score(score) => {
+                let other = score.baseline_workload.iter();
+                let mut all = vec![(score.workload.as_str(), None)];
+                all.extend(other.map(|name| (name.as_str(), None)));
+                all
+            }
+            Measure::Growth(growth) => {
+                let cell = Some((&*growth.state, &*growth.metric));
+                let workloads = growth.sizes.workloads();
+                workloads.map(|workload| (workload, cell)).collect()
+            }
+            Measure::ScoreGrowth(growth) => {
+                let workloads = growth.sizes.workloads();
+                workloads.map(|workload| (workload, None)).collect()
+            }
+            Measure::Questions(share) => vec![(&share.workload, None)],
+            Measure::Context(context) => vec![(&context.workload, None)],
+            Measure::Cost(cost) => vec![(&cost.workload, None)],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The workloads whose passes the figure of a candidate, or of its baseline arm, comes from, each with the cache state
+    /// where the measure names one.
+    pub fn read_by(&self, as_baseline: bool) -> Vec<(&str, Option<&str>)> {
+        match self {
+            // Its baseline is a context policy, and no arm.
+            Measure::Context(_) if as_baseline => Vec::new(),
+            Measure::Score(score) => {
+                let other = score.baseline_workload.as_ref().filter(|_| as_baseline);
+                vec![(other.unwrap_or(&score.workload), None)]
+            }
+            Measure::Hosts { workload, copies, .. } => match copies {
+                Some(copies) if as_baseline => vec![(&copies.copy.workload, Some(&copies.copy.state))],
+                _ => vec![(workload, None)],
+            },
+            _ => {
+                let cells = self.cells().into_iter();
+                cells.map(|(workload, cell)| (workload, cell.map(|(state, _)| state))).collect()
+            }
+        }
+    }
+
+    /// The first problem of its fields: the field, and the problem in words.
+    pub fn problem(&self) -> Option<(&'static str, String)> {
+        match self {
+            Measure::Latency(Latency { state, .. }) | Measure::Tail(Latency { state, .. })
+                if !["hot", "lukewarm", "cold"].contains(&state.as_str()) =>
+            {
+                let message = format!("unknown state {state:?}; use hot, lukewarm or cold");
+                Some(("state", message))
+            }
+            Measure::Hosts { figure, copies: Some(_), .. } if !figure.is_delay() => {
+                Some(("copies", "goes with handoff-ms or longest-handoff-ms".to_owned()))
+            }
+            Measure::Hosts { copies: Some(copies), .. } if !(copies.every_s > 0.0 && copies.every_s.is_finite()) => {
+                Some(("copies", "`every_s` must be above 0".to_owned()))
+            }
+            Measure::Faults { scenarios, .. } if scenarios.is_empty() => {
+                Some(("scenarios", "needs at least one scenario".to_owned()))
+            }
+            Measure::Faults { scenarios, figure: FaultFigure::UpdatesLost, .. }
+                if scenarios.iter().all(|name| name == CRON_KILL) =>
+            {
+                let message = format!("{CRON_KILL} counts no updates: the figure is always 0");
+                Some(("figure", message))
+            }
+            Measure::Score(score) if score.counts.is_empty() => Some(("counts", "needs at least one count".to_owned())),
+            Measure::Score(score) if score.or_baseline_method.is_some() && !score.is_of_cost() => {
+                let message = "goes with counts of tokens or calls, of which fewer are better";
+                Some(("or_baseline_method", message.to_owned()))
+            }
+            Measure::Score(score) => Some(("counts", unknown_count(&score.counts)?)),
+            Measure::Questions(QuestionShare { count, .. }) | Measure::ScoreGrowth(ScoreGrowth { count, .. })
+                if unknown_count(std::slice::from_ref(count)).is_some() =>
+            {
+                Some(("count", unknown_count(std::slice::from_ref(count))?))
+            }
+            Measure::Growth(growth) => growth.sizes.problem(),
+            Measure::ScoreGrowth(growth) => growth.sizes.problem(),
+            Measure::ModelFiles(files) => files.problem(),
+            Measure::Context(context)
+                if context.figure != DOLLARS && !ContextCost::FIGURES.contains(&context.figure.as_str()) =>
+            {
+                let known = ContextCost::FIGURES.join(", ");
+                let figure = &context.figure;
+                let message = format!("unknown figure {figure:?}; use one of {known}, {DOLLARS}");
+                Some(("figure", message))
+            }
+            Measure::Context(ContextFigure { figure, model: Some(model), .. }) => {
+                let known = MODELS.join(", ");
+                match (figure.as_str(), MODELS.contains(&model.as_str())) {
+                    (DOLLARS, true) => None,
+                    (DOLLARS, false) => Some(("model", format!("unknown model {model:?}; use one of {known}"))),
+                    _ => Some(("model", "is only for the figure dollars".to_owned())),
+                }
+            }
+            Measure::Burden { of } if of.is_empty() => Some(("of", "needs at least one part".to_owned())),
+            Measure::Property { of } => {
+                if of.is_empty() {
+                    return Some(("of", "needs at least one property".to_owned()));
+                }
+                let unknown = of.iter().find(|name| !PROPERTIES.contains(&name.as_str()))?;
+                let message = format!("unknown property {unknown:?}; use one of {}", PROPERTIES.join(", "));
+                Some(("of", message))
+            }
+            Measure::Mix { steps } => {
+                if steps.is_empty() {
+                    return Some(("steps", "needs at least one step".to_owned()));
+                }
+                let is_wrong = |step: &MixStep| !(step.times > 0.0 && step.times.is_finite());
+                let wrong = steps.iter().any(is_wrong);
+                wrong.then(|| ("steps", "`times` must be above 0".to_owned()))
+            }
+            Measure::Faults { crashes_a_year: Some(rate), .. } if !(*rate > 0.0 && rate.is_finite()) => {
+                Some(("crashes_a_year", "must be above 0".to_owned()))
+            }
+            Measure::Faults { within: Some(share), .. } if !(*share > 0.0 && *share < 1.0) => {
+                Some(("within", "must be a share above 0 and below 1".to_owned()))
+            }
+            Measure::Faults { figure, crashes_a_year, within: Some(_), .. }
+                if !figure.is_event() || crashes_a_year.is_some() =>
+            {
+                let message = "goes with a count of lost-records, manual-recoveries or hangs";
+                Some(("within", message.to_owned()))
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Probes of tools and of visible facts, and the features of a conformance run.
+
+use std::collections::BTreeSet;
+
+use rundir::{Outcome, PROBES, Probe};
+use serde::Deserialize;
+
+use super::{Evidence, Found, Reading, missing};
+use figures::conformance::{CONFORMANCE, tried_features};
+use figures::provenance::Provenance;
+
+/// The properties that a run probes.
+pub(super) const PROPERTIES: [&str; 9] = [
+    "portable",
+    "snapshot",
+    "diff",
+    "versions",
+    "fork",
+    MACHINE_LOSS,
+    "second-process",
+    "watchers",
+    "watchers-other-host",
+];
+
+/// The property of keeping the files when the machine is lost.
+const MACHINE_LOSS: &str = "survives-machine-loss";
+
+/// The aspect of probes of properties.
+const PROPERTY: &str = "property";
+
+inputs::named! {
+    /// The aspect of a probe.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Aspect, name {
+        /// Common tools.
+        Tool = "tool",
+        /// Facts that an operator can see.
+        Visible = "visible",
+    }
+}
+
+/// What the probes of a property found, with their details.
+enum PropertyState<'a> {
+    Works(&'a str),
+    Fails(Outcome, &'a str),
+    Untried,
+}
+
+impl Evidence<'_> {
+    pub(super) fn probes(&self, aspect: Aspect, names: &[String], arm: &str) -> Found {
+        let name = aspect.name();
+        let tried = self.runs.iter().flat_map(|run| run.probes(name, arm));
+        let tried = tried.filter(|probe| names.is_empty() || names.contains(&probe.name));
+        // A tool that fails on a plain directory is broken on this machine: on a mount it may work or not.
+        let broken_tools = match aspect {
+            Aspect::Tool => self.failing("direct", name),
+            Aspect::Visible => BTreeSet::new(),
+        };
+        let (untestable, tried): (Vec<&Probe>, Vec<&Probe>) =
+            tried.partition(|probe| broken_tools.contains(probe.name.as_str()));
+        let broken = tried.iter().find(|probe| probe.outcome == Outcome::Infra);
+        if tried.is_empty() || broken.is_some() {
+            let what = match broken {
+                Some(probe) => format!("probe {} of {arm}: {}", probe.name, probe.detail),
+                None => format!("{name} probes of {arm}"),
+            };
+            let what = what + &untestable_words(&untestable);
+            return missing(what, format!("ctxbench run --backend {arm}"));
+        }
+        // A second run with the same probes does not double what fails.
+        let failing = tried.iter().filter(|probe| probe.outcome != Outcome::Ok);
+        let failing: BTreeSet<&str> = failing.map(|probe| probe.name.as_str()).collect();
+        let failing: Vec<&str> = failing.into_iter().collect();
+        let tried: BTreeSet<&str> = tried.iter().map(|probe| probe.name.as_str()).collect();
+        let verb = match aspect {
+            Aspect::Tool => "work",
+            Aspect::Visible => "are visible",
+        };
+        let words = failing_of(&failing, tried.len(), verb) + &untestable_words(&untestable);
+        let source = format!("{PROBES}: aspect {name}");
+        let untestable: BTreeSet<&str> = untestable.iter().map(|probe| probe.name.as_str()).collect();
+        let value = failing.len() as f64;
+        Found::Value(Reading {
+            value,
+            low: value,
+            high: value + untestable.len() as f64,
+            words,
+            source,
+            provenance: Provenance::Measured,
+        })
+    }
+
+    /// The names of the probes of an aspect that fail on an arm.
+    fn failing(&self, arm: &str, aspect: &str) -> BTreeSet<&str> {
+        let probes = self.runs.iter().flat_map(|run| run.probes(aspect, arm));
+        let failing = probes.filter(|probe| probe.outcome != Outcome::Ok);
+        failing.map(|probe| probe.name.as_str()).collect()
+    }
+
+    /// A probed property of an arm: the worst of its probes, since a property that fails once does not work.
+    fn property_of(&self, name: &str, arm: &str) -> PropertyState<'_> {
+        let all = self.runs.iter().flat_map(|run| &run.run.probes);
+        let of_name = all.filter(|probe| (&*probe.aspect, &*probe.name, &*probe.arm) == (PROPERTY, name, arm));
+        let worst = of_name.max_by(|one, other| (one.outcome, &one.detail).cmp(&(other.outcome, &other.detail)));
+        match worst.map(|probe| (probe.outcome, probe.detail.as_str())) {
+            None | Some((Outcome::Infra, _)) => PropertyState::Untried,
+            Some((Outcome::Skipped, why)) if why.starts_with("not tried") => PropertyState::Untried,
+            Some((Outcome::Ok, detail)) => PropertyState::Works(detail),
+            Some((outcome, detail)) => PropertyState::Fails(outcome, detail),
+        }
+    }
+
+    /// The number of these properties that work. One that was not tried may work or not.
+    pub(super) fn property(&self, names: &[String], arm: &str) -> Found {
+        let (mut works, mut untried) = (Vec::new(), Vec::new());
+        let mut not = Vec::new();
+        for name in names {
+            match self.property_of(name, arm) {
+                PropertyState::Untried => untried.push(name.as_str()),
+                PropertyState::Works(detail) => works.push(format!("{name} ({detail})")),
+                PropertyState::Fails(Outcome::Skipped, why) => not.push(format!("{name}: {why}")),
+                PropertyState::Fails(outcome, detail) => not.push(format!("{name}: {outcome}, {detail}")),
+            }
+        }
+        if works.is_empty() && not.is_empty() {
+            let what = format!("probes of {} of {arm}", untried.join(", "));
+            return missing(what, format!("ctxbench run --backend {arm}"));
+        }
+        let mut words = match works.is_empty() {
+            true => "none works".to_owned(),
+            false => format!("works: {}", works.join(", ")),
+        };
+        for (what, names) in [("not", not.join("; ")), ("not tried", untried.join(", "))] {
+            if !names.is_empty() {
+                words += &format!("; {what}: {names}");
+            }
+        }
+        let value = works.len() as f64;
+        Found::Value(Reading {
+            value,
+            low: value,
+            high: value + untried.len() as f64,
+            words,
+            source: format!("{PROBES}: aspect {PROPERTY}"),
+            provenance: provenance_of(&works),
+        })
+    }
+
+    /// The number of these properties that work on `arm` and not on `other`, with the least and the most that it can be:
+    /// a property of both is none more, whatever else `other` has.
+    pub(super) fn properties_beyond(&self, names: &[String], arm: &str, other: &str) -> [f64; 3] {
+        let [mut surely, mut found, mut possibly] = [0.0; 3];
+        for name in names {
+            let (own, others) = (self.property_of(name, arm), self.property_of(name, other));
+            let can_work = !matches!(own, PropertyState::Fails(..)) && !matches!(others, PropertyState::Works(_));
+            let works = matches!(own, PropertyState::Works(_)) && can_work;
+            possibly += f64::from(u8::from(can_work));
+            found += f64::from(u8::from(works));
+            surely += f64::from(u8::from(works && matches!(others, PropertyState::Fails(..))));
+        }
+        [surely, found, possibly]
+    }
+
+    /// The properties of these that work on an arm and not on its baseline, in words.
+    pub fn more_properties(&self, names: &[String], arm: &str, baseline: &str) -> Vec<&'static str> {
+        let works = |name: &String, arm: &str| matches!(self.property_of(name, arm), PropertyState::Works(_));
+        let more = names.iter().filter(|name| works(name, arm) && !works(name, baseline));
+        more.map(|name| property_words(name)).collect()
+    }
+
+    pub(super) fn conformance(&self, groups: &[String], arm: &str) -> Found {
+        let is_wanted = |name: &str| groups.is_empty() || groups.iter().any(|group| has_feature(group, name));
+        let probes = self.runs.iter().flat_map(|run| &run.run.probes);
+        let not_tried = |what: String| missing(what, format!("ctxbench conform direct {arm}"));
+        // Without this check, a group without a single test would pass.
+        let is_tried = |group: &&String| tried_features(probes.clone(), arm, |name| has_feature(group, name)).is_some();
+        if let Some(group) = groups.iter().find(|group| !is_tried(group)) {
+            return not_tried(format!("conformance of {arm} in the group {group}"));
+        }
+        let Some(tried) = tried_features(probes, arm, is_wanted) else {
+            return not_tried(format!("conformance of {arm}"));
+        };
+        let words = failing_of(&tried.failing, tried.count, "work");
+        let source = format!("{PROBES}: aspect {CONFORMANCE}");
+        Found::exact(tried.failing.len() as f64, words, &source)
+    }
+}
+
+/// Tools that were not counted, and why; empty if all were.
+fn untestable_words(untestable: &[&Probe]) -> String {
+    let names: BTreeSet<&str> = untestable.iter().map(|probe| probe.name.as_str()).collect();
+    match names.is_empty() {
+        true => String::new(),
+        false => {
+            let names: Vec<&str> = names.into_iter().collect();
+            format!("; not testable here, because it fails on direct, too: {}", names.join(", "))
+        }
+    }
+}
+
+/// The provenance of properties that work. A test cannot destroy the machine that runs it.
+fn provenance_of(works: &[String]) -> Provenance {
+    match works.iter().any(|words| words.starts_with(MACHINE_LOSS)) {
+        true => Provenance::Simulated,
+        false => Provenance::Measured,
+    }
+}
+
+/// What a property gives, in a sentence about a need.
+fn property_words(name: &str) -> &'static str {
+    match name {
+        "portable" => "a portable state",
+        "snapshot" => "snapshots",
+        "diff" => "diffs",
+        "versions" => "versions",
+        "fork" => "forks",
+        MACHINE_LOSS => "files that survive the machine",
+        "second-process" => "a second process",
+        "watchers" => "watchers",
+        _ => "watchers on another host",
+    }
+}
+
+/// Whether a feature is of a group: `links: symbolic` is of `links`, and of itself.
+fn has_feature(group: &str, feature: &str) -> bool {
+    let rest = feature.strip_prefix(group);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with([':', ' ', ',']))
+}
+
+fn failing_of(failing: &[&str], all: usize, verb: &str) -> String {
+    const SHOWN: usize = 3;
+    let works = format!("{} of {all} {verb}", all - failing.len());
+    match failing.len() {
+        0 => works,
+        count if count <= SHOWN => format!("{works} (not: {})", failing.join("; ")),
+        count => format!("{works} (not: {}; {} more)", failing[..SHOWN].join("; "), count - SHOWN),
+    }
+}

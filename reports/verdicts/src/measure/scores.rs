@@ -1,0 +1,350 @@
+//! Exact counts of a search method or a task.
+
+use std::collections::BTreeMap;
+
+use rundir::{SAMPLES, Score as Sum};
+use serde::Deserialize;
+use stats::{Interval, LEVEL, share_interval};
+
+use super::{Evidence, Found, Reading, matches, pooled, run_gap};
+use figures::provenance::Provenance;
+use figures::summary::TASK;
+use figures::text::count;
+
+/// The score of the time until a task's reader sees a commit.
+const LAG: &str = "lag-us";
+
+/// The count of answers of a task that were right before the last commit.
+const STALE_ANSWERS: &str = "stale-answers";
+
+/// The names of scores that a policy or claim can count.
+pub const SCORES: [&str; 15] = [
+    "evidence-in-budget",
+    "found-at-1",
+    "found-at-5",
+    "found-at-10",
+    "own-words",
+    "other-words",
+    "old-first",
+    "stale",
+    "tokens",
+    "definition-tokens",
+    "call-tokens",
+    "result-tokens",
+    "calls",
+    STALE_ANSWERS,
+    LAG,
+];
+
+/// What a score counts, in words.
+fn score_words(name: &str) -> &str {
+    match name {
+        "evidence-in-budget" => "answers within the budget of tokens",
+        "found-at-1" => "answers in the first place",
+        "found-at-5" => "answers among the first 5",
+        "found-at-10" => "answers among the first 10",
+        "own-words" => "answers to questions in a note's own words",
+        "other-words" => "answers to questions in other words",
+        "old-first" => "outdated notes before current ones",
+        "stale" => "outdated answers",
+        "definition-tokens" => "tokens of definitions",
+        "call-tokens" => "tokens of calls",
+        "result-tokens" => "tokens of results",
+        STALE_ANSWERS => "stale answers",
+        LAG => "delays of commits",
+        // "tokens" and "calls" are words.
+        name => name,
+    }
+}
+
+/// What several scores count together, in words.
+fn all_words(names: &[String]) -> String {
+    names.iter().map(|name| score_words(name)).collect::<Vec<_>>().join(" and ")
+}
+
+/// The counts that are 0 or 1 of each question of a search, so that their sum over questions is a share with an interval.
+const OF_QUESTIONS: [&str; 8] =
+    ["evidence-in-budget", "found-at-1", "found-at-5", "found-at-10", "own-words", "other-words", "old-first", "stale"];
+
+/// The count of a task whose agent works on copies, which are made by a schedule of a simulated clock.
+const COPIES: &str = "copies";
+
+/// See [`super::Measure::Score`].
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScoreMeasure {
+    pub workload: String,
+    /// The method; a `*` at the end stands for any rest, and the first such method counts.
+    pub method: String,
+    /// The counts, added up.
+    pub counts: Vec<String>,
+    /// The divisor of the sum.
+    #[serde(default)]
+    pub per: Per,
+    /// The baseline's workload, if it is another one.
+    pub baseline_workload: Option<String>,
+    /// The baseline's method, if it is another one.
+    pub baseline_method: Option<String>,
+    /// Another method of the baseline for the same; the one of both with the smaller sum counts.
+    pub or_baseline_method: Option<String>,
+}
+
+impl ScoreMeasure {
+    /// Whether fewer of all its counts are better.
+    pub(super) fn is_of_cost(&self) -> bool {
+        self.counts.iter().all(|count| OF_COST.contains(&count.as_str()))
+    }
+
+    /// The number of questions that would decide a share which a bound leaves open, in words; `None` for other counts.
+    pub fn deciding_words(&self, share: f64, bound: f64) -> Option<String> {
+        self.is_share().then(|| match deciding_questions(share, bound) {
+            Some(questions) => format!("about {} questions with the same share would decide", count(questions)),
+            None => "no feasible number of questions with the same share would decide".to_owned(),
+        })
+    }
+
+    /// The largest figure that it can have: a question has each count of [`OF_QUESTIONS`] once at most.
+    pub(super) fn most(&self) -> f64 {
+        let mut counts = self.counts.iter();
+        let is_once = |count: &String| OF_QUESTIONS.contains(&count.as_str()) || count == STALE_ANSWERS;
+        match self.per == Per::Question && counts.all(is_once) {
+            true => self.counts.len() as f64,
+            false => f64::INFINITY,
+        }
+    }
+
+    /// Whether it is the share of questions that have one count.
+    pub(super) fn is_share(&self) -> bool {
+        let is_one = |count: &[String]| matches!(count, [count] if OF_QUESTIONS.contains(&count.as_str()));
+        self.per == Per::Question && is_one(&self.counts)
+    }
+}
+
+/// The number of questions, to two digits, at which the same share would be on one side of a bound; `None` if no feasible
+/// number of them decides.
+fn deciding_questions(share: f64, bound: f64) -> Option<u64> {
+    const FEWEST: u64 = 10;
+    const MOST: u64 = 1_000_000;
+    let decides = |of: u64| {
+        let ends = share_interval((share * of as f64).round() as u64, of, 1.0 - LEVEL);
+        ends.high <= bound || ends.low > bound
+    };
+    let mut most = FEWEST;
+    while !decides(most) {
+        most = Some(2 * most).filter(|more| *more <= MOST)?;
+    }
+    let mut least = most / 2;
+    while most - least > 1 {
+        let middle = least.midpoint(most);
+        match decides(middle) {
+            true => most = middle,
+            false => least = middle,
+        }
+    }
+    let size = 10_u64.pow(most.ilog10().saturating_sub(1));
+    Some(most.div_ceil(size) * size)
+}
+
+/// The counts of which fewer are better.
+const OF_COST: [&str; 5] = ["tokens", "definition-tokens", "call-tokens", "result-tokens", "calls"];
+
+/// What follows from copies by a schedule is simulated: nothing sleeps until the next copy.
+fn provenance(counts: &BTreeMap<String, Sum>, names: &[String]) -> Provenance {
+    let is_scheduled = |name: &String| [LAG, STALE_ANSWERS].contains(&name.as_str());
+    match counts.contains_key(COPIES) && names.iter().any(is_scheduled) {
+        true => Provenance::Simulated,
+        false => Provenance::Measured,
+    }
+}
+
+/// See [`super::Measure::Questions`].
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuestionShare {
+    pub workload: String,
+    /// The method of search.
+    pub method: String,
+    /// The count, which is 0 or 1 of a question.
+    pub count: String,
+}
+
+/// The divisor of a score.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum Per {
+    /// Questions or tasks.
+    #[default]
+    #[serde(rename = "question")]
+    Question,
+    /// Thousands of tokens that the method returned.
+    #[serde(rename = "1,000 tokens")]
+    ThousandTokens,
+}
+
+impl Evidence<'_> {
+    pub(super) fn score(&self, score: &ScoreMeasure, arm: &str, as_baseline: bool) -> Found {
+        let other = |name: &Option<String>| name.clone().filter(|_| as_baseline);
+        let workload = other(&score.baseline_workload).unwrap_or_else(|| score.workload.clone());
+        let method = other(&score.baseline_method).unwrap_or_else(|| score.method.clone());
+        let found = self.score_by(score, (&workload, &method), arm, as_baseline);
+        match (found, other(&score.or_baseline_method)) {
+            (Found::Value(one), Some(method)) => match self.score_by(score, (&workload, &method), arm, as_baseline) {
+                Found::Value(two) if one.value <= two.value => Found::Value(one),
+                found => found,
+            },
+            (found, _) => found,
+        }
+    }
+
+    fn score_by(&self, score: &ScoreMeasure, (workload, method): (&str, &str), arm: &str, as_baseline: bool) -> Found {
+        let runs = self.runs.iter();
+        let passes = runs.flat_map(|run| run.passes(workload, arm));
+        let scored = passes.map(|pass| &pass.scores);
+        let source = format!("{SAMPLES}: scores of {workload}, {}", score.counts.join(" + "));
+        let mut readings: Vec<Reading> = Vec::new();
+        let mut is_measured = false;
+        for scores in scored.filter(|scores| !scores.is_empty()) {
+            is_measured = true;
+            let found = scores.iter().find(|(name, _)| matches(method, name));
+            let Some((name, counts)) = found else {
+                continue;
+            };
+            let sums = score.counts.iter().map(|count| counts.get(count));
+            let sums: Option<Vec<&Sum>> = sums.collect();
+            let Some(sums) = sums else { continue };
+            let sum: u64 = sums.iter().map(|part| part.sum).sum();
+            let of = match score.per {
+                Per::Question => sums.iter().map(|part| part.of).max().map(|of| of as f64),
+                Per::ThousandTokens => counts.get("tokens").map(|tokens| tokens.sum as f64 / 1000.0),
+            };
+            if let Some(of) = of.filter(|of| *of > 0.0) {
+                let value = sum as f64 / of;
+                let tokens = counts.get("tokens").and_then(|tokens| tokens.mean());
+                let words = match (score.per, tokens.filter(|_| score.is_share())) {
+                    (Per::Question, Some(tokens)) => {
+                        format!("{sum} of {of} in {} tokens each ({name})", count(tokens.round() as u64))
+                    }
+                    (Per::Question, None) => {
+                        format!("{} a question ({name}: {}/{of})", short(value), count(sum))
+                    }
+                    (Per::ThousandTokens, _) => {
+                        format!("{} per 1,000 tokens ({name}: {sum} in {of:.1} thousand)", short(value))
+                    }
+                };
+                // Each pass asks the same questions, so that more passes are no larger sample.
+                let ends = match score.is_share() {
+                    true => share_interval(sum, of as u64, 1.0 - LEVEL),
+                    false => Interval { low: value, high: value },
+                };
+                readings.push(Reading {
+                    low: ends.low,
+                    high: ends.high,
+                    provenance: provenance(counts, &score.counts),
+                    ..Reading::exact(value, words, &source)
+                });
+            }
+        }
+        // Exact where passes agree, but for a share of questions.
+        match pooled(readings) {
+            Some(reading) => Found::Value(reading),
+            None => match self.left_out(workload, arm) {
+                Some(why) => Found::NotOffered(why),
+                // A run of an earlier version lacks a method of the baseline. That says nothing about the candidate.
+                None if is_measured && !as_baseline => Found::NotOffered(format!("{arm} has no method {method}")),
+                None => {
+                    let what = format!("{} by {method} in {workload}, on {arm}", all_words(&score.counts));
+                    run_gap(workload, &[arm], what)
+                }
+            },
+        }
+    }
+}
+
+/// Why `SCORES` has no such count.
+pub(super) fn unknown_count(counts: &[String]) -> Option<String> {
+    let unknown = counts.iter().find(|name| !SCORES.contains(&name.as_str()))?;
+    Some(format!("unknown count {unknown:?}; use one of {}", SCORES.join(", ")))
+}
+
+impl Evidence<'_> {
+    /// The share of a sample of questions that have a count, with its interval.
+    pub(super) fn questions(&self, share: &QuestionShare, arm: &str) -> Found {
+        let (workload, method, name) = (&share.workload, &share.method, &share.count);
+        let found = self.runs.iter().filter_map(|run| {
+            let score = run.searched(workload, arm, method)?.score(name);
+            score.filter(|score| score.of > 0)
+        });
+        let readings = found.map(|Sum { sum, of }| {
+            let ends = share_interval(sum, of, 1.0 - LEVEL);
+            Reading {
+                low: ends.low,
+                high: ends.high,
+                ..Reading::exact(
+                    sum as f64 / of as f64,
+                    format!("{sum} of {of} {} by {method} in {workload}", score_words(name)),
+                    &format!("{SAMPLES}: scores of {workload}, {name}"),
+                )
+            }
+        });
+        match pooled(readings.collect()) {
+            Some(reading) => Found::Value(reading),
+            None => {
+                let what = format!("{} by {method} in {workload}, on {arm}", score_words(name));
+                run_gap(workload, &[arm], what)
+            }
+        }
+    }
+
+    pub(super) fn lag(&self, workload: &str, arm: &str) -> Found {
+        let passes = self.runs.iter().flat_map(|run| run.passes(workload, arm));
+        let tasks = passes.filter_map(|pass| pass.scores.get(TASK));
+        let tasks: Vec<&BTreeMap<String, Sum>> = tasks.collect();
+        let lags_us: Vec<f64> = tasks.iter().filter_map(|counts| counts.get(LAG)?.mean()).collect();
+        if lags_us.is_empty() {
+            return match self.left_out(workload, arm) {
+                Some(why) => Found::NotOffered(why),
+                None => run_gap(workload, &[arm], format!("the lag of {workload} on {arm}")),
+            };
+        }
+        let slowest = lags_us.iter().copied().fold(0.0, f64::max) / 1000.0;
+        let words = format!("{slowest:.3} ms: the mean lag in the slowest of {} passes", lags_us.len());
+        let source = format!("{SAMPLES}: scores of {workload}, {LAG}");
+        let origins = tasks.iter().map(|counts| provenance(counts, &[LAG.to_owned()]));
+        Found::Value(Reading {
+            provenance: origins.max().unwrap_or(Provenance::Measured),
+            ..Reading::exact(slowest, words, &source)
+        })
+    }
+}
+
+/// A number with three digits.
+fn short(value: f64) -> String {
+    match value.abs() {
+        size if size >= 99.95 => count(value.round() as u64),
+        size if size >= 9.995 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_score_has_words_instead_of_its_key() {
+        for name in SCORES {
+            assert!(!score_words(name).contains('-'), "{name}: {}", score_words(name));
+        }
+        let names = ["call-tokens", "result-tokens"].map(str::to_owned);
+        assert_eq!(all_words(&names), "tokens of calls and tokens of results");
+    }
+
+    #[test]
+    fn a_share_is_decided_by_the_fewest_questions_whose_interval_excludes_the_bound() {
+        // No outdated answer in 104 questions is at most five in a hundred.
+        assert_eq!(deciding_questions(0.0, 0.05), Some(110));
+        let few = deciding_questions(0.02, 0.05).unwrap();
+        let many = deciding_questions(0.0575, 0.05).unwrap();
+        assert!((250..600).contains(&few) && (5_000..12_000).contains(&many), "{few}, {many}");
+        assert_eq!(deciding_questions(0.05, 0.05), None);
+    }
+}
