@@ -417,8 +417,9 @@ mod tests {
                 }),
                 sync: SyncMode::Local,
                 poll: Duration::from_secs(3600),
+                glance: Duration::from_secs(3600),
                 delay: Duration::from_secs(3600),
-                timeout: Duration::from_secs(20),
+                timeout: Duration::from_secs(60),
                 mirror: MirrorMode::Off,
                 seal: None,
             };

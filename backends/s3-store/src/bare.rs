@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt, stream};
 use s3::client::{Bucket, MirrorClient, Precondition};
-use s3::config::{MirrorMode, S3Config, Secret, SyncMode};
+use s3::config::{GLANCE_EVERY, MirrorMode, S3Config, Secret, SyncMode};
 use s3::credentials::{AccessKey, Credentials};
 use s3::directory::is_directory;
 
@@ -101,6 +101,7 @@ impl Backend for S3Bare {
             sync: SyncMode::Close,
             mirror: MirrorMode::Off,
             poll: REQUEST_LIMIT,
+            glance: GLANCE_EVERY,
             delay: Duration::ZERO,
             timeout: REQUEST_LIMIT,
             seal: None,

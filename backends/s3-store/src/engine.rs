@@ -29,9 +29,6 @@ use crate::{GIVE_UP_EVERY, Inner, session_error};
 /// The longest pause after failures in a row.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
-/// How often a session that polls checks that its head is still in the log.
-const GLANCE_EVERY: Duration = Duration::from_secs(10);
-
 /// The longest path of a call, with the zero at its end.
 const PATH_MAX: usize = 4096;
 
@@ -94,7 +91,7 @@ impl Engine {
             hurry: Arc::clone(&hurry),
             next_commit: now + inner.config.delay,
             next_poll: now + inner.config.poll,
-            next_glance: now + GLANCE_EVERY,
+            next_glance: now + inner.config.glance,
             failures: 0,
             last_failure: LastFailure::default(),
             is_broken: false,
@@ -439,7 +436,7 @@ impl Running {
         }
         let now = Instant::now();
         if is_due {
-            self.next_glance = now + GLANCE_EVERY;
+            self.next_glance = now + self.inner.config.glance;
         }
         if follows {
             self.inner.counters.polls.fetch_add(1, Ordering::Relaxed);

@@ -8,7 +8,7 @@ use arms::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions}
 use clap::{Args, ValueEnum};
 use inputs::files::{self, DEFINITION, read_all};
 use inputs::variable;
-use s3::config::{ConfigError, MirrorMode, S3Config, Secret, SyncMode, check_name, seal_key};
+use s3::config::{ConfigError, GLANCE_EVERY, MirrorMode, S3Config, Secret, SyncMode, check_name, seal_key};
 use s3::credentials::Credentials;
 use s3::directory::is_directory;
 use sqlite::backend::WithoutLog;
@@ -217,6 +217,7 @@ impl BucketOptions {
             path_style: !(self.virtual_host || is_aws),
             sync: SyncMode::default(),
             poll: Duration::from_millis(POLL_MS),
+            glance: GLANCE_EVERY,
             delay: Duration::from_millis(DELAY_MS),
             timeout: Duration::from_secs(self.timeout),
             mirror: MirrorMode::default(),

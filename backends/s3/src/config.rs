@@ -5,6 +5,9 @@ use std::time::Duration;
 use crate::credentials::Credentials;
 pub use crate::secret::{ConfigError, Secret};
 
+/// How often a mount checks that its newest commit is still in the log.
+pub const GLANCE_EVERY: Duration = Duration::from_secs(10);
+
 /// The event that `close` and `fsync` wait for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SyncMode {
@@ -52,6 +55,8 @@ pub struct S3Config {
     pub sync: SyncMode,
     /// The time between two polls for commits of other hosts.
     pub poll: Duration,
+    /// The time between two checks that the newest commit is still in the log: [`GLANCE_EVERY`], except in tests.
+    pub glance: Duration,
     /// How long a change waits for further changes to join its commit.
     pub delay: Duration,
     /// Time limit of a request that moves little; longer bodies have more time.
