@@ -186,9 +186,9 @@ fn a_commit_whose_answer_was_lost_is_neither_repeated_nor_a_conflict() {
 #[test]
 fn a_request_that_arrives_late_does_nothing() {
     let memory = Memory::behind_proxy();
-    let a = memory.mount("a");
+    let a = memory.mount_as(S3Config { timeout: TIMEOUT, ..memory.config("a") });
     let log = write(&a, "log", b"");
-    a.upload().unwrap();
+    eventually("it is uploaded", || a.upload().is_ok());
     let refused = || {
         let seen = memory.proxy().seen();
         seen.iter().filter(|seen| seen.answered == servers::Answered::Status(412)).count()
@@ -199,7 +199,7 @@ fn a_request_that_arrives_late_does_nothing() {
     memory.set(RequestFault::Hold, &[Operation::Put], When::First(1));
     assert!(a.upload().is_err());
     append(&a, log, b"two\n");
-    a.upload().unwrap();
+    eventually("it is uploaded", || a.upload().is_ok());
     assert_eq!(refused(), before);
     memory.proxy().clear();
     eventually("it has arrived", || refused() > before);

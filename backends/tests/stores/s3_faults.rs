@@ -16,12 +16,8 @@ fn refuse(status: u16, code: &str) -> RequestFault {
 }
 
 /// That commits and polls by itself.
-fn by_itself(memory: &Memory, writer: &str) -> S3Store {
-    memory.mount_as(S3Config {
-        delay: Duration::from_millis(5),
-        poll: Duration::from_millis(5),
-        ..memory.config(writer)
-    })
+fn by_itself(memory: &Memory, config: S3Config) -> S3Store {
+    memory.mount_as(S3Config { delay: Duration::from_millis(5), poll: Duration::from_millis(5), ..config })
 }
 
 #[test]
@@ -77,7 +73,7 @@ fn requests_by_attribute_commit_poll_and_count() {
 #[test]
 fn changes_of_one_host_reach_another_by_themselves() {
     let memory = Memory::behind_proxy();
-    let (a, b) = (by_itself(&memory, "a"), by_itself(&memory, "b"));
+    let [a, b] = ["a", "b"].map(|writer| by_itself(&memory, memory.config(writer)));
     let log = write(&a, "log", b"1\n");
     eventually("b has it", || try_text(&b, "log").as_deref() == Ok("1\n"));
     append(&b, find(&b, "log"), b"2\n");
@@ -115,27 +111,30 @@ fn a_commit_that_failed_is_tried_again_before_its_delay() {
 #[test]
 fn a_mount_with_one_commit_after_another_still_finds_that_its_bucket_was_emptied() {
     let memory = Memory::behind_proxy();
-    let a = memory.mount_as(S3Config { sync: SyncMode::Fsync, ..memory.config("a") });
+    let glance = Duration::from_secs(1);
+    let a = memory.mount_as(S3Config { sync: SyncMode::Fsync, glance, ..memory.config("a") });
     let log = write(&a, "log", b"");
     a.upload().unwrap();
     let next = || {
         append(&a, log, b"line\n");
         a.fsync(log, false)
     };
-    let (started, within) = (Instant::now(), Duration::from_secs(12));
-    while started.elapsed() < within {
+    let started = Instant::now();
+    while started.elapsed() < 2 * glance {
         next().unwrap();
     }
+    let started = Instant::now();
     let asked = spent(&a, || (0..50).for_each(|_| next().unwrap()));
     let asked = only_requests(&asked);
-    // A checkpoint may be among them.
     let gets = asked.get("s3_get").copied().unwrap_or(0);
-    assert!(asked["s3_put"] <= 52 && gets <= 2, "{asked:?}");
+    // A checkpoint may be among them.
+    let most = started.elapsed().as_secs() + 2;
+    assert!(asked["s3_put"] <= 52 && gets <= most, "{asked:?}");
     memory.replace_objects(&[].into());
     let started = Instant::now();
     while next().is_ok() {
         let took = started.elapsed();
-        assert!(took < within * 5, "an emptied bucket was not noticed");
+        assert!(took < Duration::from_secs(60), "an emptied bucket was not noticed");
     }
 }
 
@@ -154,9 +153,11 @@ fn a_failing_server_is_told_in_time_and_everything_arrives_when_it_is_back() {
         let long = pattern(1 << 20, 1);
         write(&before, "unread", &long);
         before.upload().unwrap();
-        let a = by_itself(&memory, "a");
+        let config = memory.config("a");
+        let timeout = if expected == Errno::TIMEDOUT { TIMEOUT } else { config.timeout };
+        let a = by_itself(&memory, S3Config { timeout, ..config });
         let log = write(&a, "log", b"1\n");
-        a.upload().unwrap();
+        eventually("it is uploaded", || a.upload().is_ok());
         match fault {
             None => memory.proxy().partition(true).unwrap(),
             Some(fault) => memory.set(fault, &[], When::Always),
@@ -177,6 +178,7 @@ fn a_failing_server_is_told_in_time_and_everything_arrives_when_it_is_back() {
         memory.proxy().partition(false).unwrap();
         eventually("it is uploaded", || a.pending().unwrap() == 0);
         assert_eq!(text(&memory.fresh(), "log"), "1\n2\n", "{what}");
+        eventually("it is read", || try_text(&a, "unread").is_ok());
         assert!(bytes(&a, find(&a, "unread")) == long);
         is_settled(&a);
     }
@@ -185,7 +187,7 @@ fn a_failing_server_is_told_in_time_and_everything_arrives_when_it_is_back() {
 #[test]
 fn a_mount_ends_in_time_though_the_server_does_not_answer() {
     let memory = Memory::behind_proxy();
-    let a = by_itself(&memory, "a");
+    let a = by_itself(&memory, memory.config("a"));
     memory.set(RequestFault::Hang, &[], When::Always);
     write(&a, "file", b"1");
     eventually("it waits for the server", || memory.fired() > 0);
@@ -266,7 +268,7 @@ fn a_busy_server_is_ridden_out() {
 #[test]
 fn a_file_that_is_written_while_it_is_uploaded_is_a_state_that_it_had() {
     let memory = Memory::behind_proxy();
-    let a = memory.mount_as(S3Config { timeout: Duration::from_secs(60), ..memory.config("a") });
+    let a = memory.mount("a");
     let long = write(&a, "long", &[b'0'; 17 << 20]);
     let short = write(&a, "short", b"0");
     memory.set(RequestFault::Hold, &[Operation::Put], When::Always);
