@@ -52,7 +52,7 @@ async fn garbage_collection_keeps_every_version_inside_the_window() {
     world.commit(&[("old.bin", &big("new "))]).await;
     let floor = world.commit(&[("churn.md", "3")]).await;
     let hour = Duration::from_secs(3600);
-    let cutoff = Instant::now();
+    let cutoff = now();
     tokio::time::sleep(Duration::from_millis(20)).await;
     let fourth = world.commit(&[("churn.md", "4")]).await;
     world.commit(&[("old.bin", &big("last"))]).await;
@@ -60,16 +60,16 @@ async fn garbage_collection_keeps_every_version_inside_the_window() {
 
     let young = world.collect(hour, Duration::ZERO, false).await;
     assert_eq!(young, Collected::default(), "nothing is older than an hour");
-    let dry = world.collect(cutoff.elapsed(), hour, true).await;
+    let dry = world.collect_before(cutoff, hour, true).await;
     assert_eq!((dry.floor, dry.swept), (Some(floor), None));
-    let made = world.collect(cutoff.elapsed(), hour, false).await;
+    let made = world.collect_before(cutoff, hour, false).await;
     assert_eq!((made.floor, made.swept), (Some(floor), None), "a floor deletes nothing at once");
     assert_eq!(made.deleted, Vec::<String>::new());
-    let still = world.collect(cutoff.elapsed(), hour, false).await;
+    let still = world.collect_before(cutoff, hour, false).await;
     assert_eq!((still.floor, still.swept), (None, None), "the grace time is not over");
 
-    let dry = world.collect(cutoff.elapsed(), Duration::ZERO, true).await;
-    let swept = world.collect(cutoff.elapsed(), Duration::ZERO, false).await;
+    let dry = world.collect_before(cutoff, Duration::ZERO, true).await;
+    let swept = world.collect_before(cutoff, Duration::ZERO, false).await;
     assert_eq!(dry, swept, "a dry run says what a run does");
     assert_eq!(swept.swept, Some(floor));
     assert_eq!(swept.stray, Vec::<u64>::new());
@@ -85,7 +85,7 @@ async fn garbage_collection_keeps_every_version_inside_the_window() {
     assert_eq!(deleted("blob/").len(), 2, "{:?}", swept.deleted);
     // A mount that was away too long commits with a number that was used before. The commit is kept and reported.
     client.put_new(Key::Log(3), Bytes::from_static(b"stray")).await.unwrap();
-    let again = world.collect(cutoff.elapsed(), Duration::ZERO, false).await;
+    let again = world.collect_before(cutoff, Duration::ZERO, false).await;
     assert_eq!((again.deleted, again.stray), (Vec::new(), vec![3]));
 
     assert_eq!(world.tree().await, before);

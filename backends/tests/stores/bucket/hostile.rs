@@ -122,7 +122,10 @@ async fn a_byte_now_and_then_is_given_up() {
         }
         assert!(client.checkpoints().await.is_err());
         assert!(begun.elapsed() < Duration::from_secs(60), "{status}");
-        assert_eq!(requests.load(Ordering::Relaxed), 5, "none is repeated");
+        // The server may read a request after the client has given it up.
+        let seen = || requests.load(Ordering::Relaxed);
+        eventually("five requests", || seen() >= 5);
+        assert_eq!(seen(), 5, "none is repeated");
     }
 }
 

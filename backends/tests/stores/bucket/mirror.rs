@@ -68,7 +68,7 @@ async fn an_import_takes_in_what_other_tools_wrote_and_nothing_else() {
     let nothing = world.import(Some(Duration::ZERO)).await;
     assert_eq!(nothing, Imported::default());
     // Longer than an import takes until it compares ages, on a busy machine too.
-    tokio::time::sleep(Duration::from_millis(1500)).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
     // Commits that the mirror does not show yet.
     let late = [("a.md", "newer\n"), ("late.md", "late"), ("clash.md", "theirs")];
     world.commit(&late).await;

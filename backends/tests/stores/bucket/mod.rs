@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::common::{s3_builder, serve_embedded};
-use crate::hosts::{config_of, credentials, shared_directory};
+use crate::hosts::{config_of, credentials, eventually, shared_directory};
 use bytes::Bytes;
 use object_store::aws::AmazonS3;
 use object_store::path::Path;
@@ -147,11 +147,22 @@ impl World {
     }
 
     async fn collect(&self, older_than: Duration, grace: Duration, dry_run: bool) -> Collected {
+        self.collect_as_of(|_| older_than, grace, dry_run).await
+    }
+
+    /// Collects what is older than `cutoff`, in nanoseconds since 1970.
+    async fn collect_before(&self, cutoff: i64, grace: Duration, dry_run: bool) -> Collected {
+        let age = |now: i64| Duration::from_nanos((now - cutoff).try_into().unwrap());
+        self.collect_as_of(age, grace, dry_run).await
+    }
+
+    async fn collect_as_of(&self, older_than: impl Fn(i64) -> Duration, grace: Duration, dry_run: bool) -> Collected {
         let sweeper = Sweeper::new(&self.bucket(), &self.config);
-        let options = GcOptions { older_than, grace, dry_run };
         // The server's times have whole milliseconds.
         tokio::time::sleep(Duration::from_millis(5)).await;
-        collect(&self.client(), &sweeper, options, now()).await.unwrap()
+        let now = now();
+        let options = GcOptions { older_than: older_than(now), grace, dry_run };
+        collect(&self.client(), &sweeper, options, now).await.unwrap()
     }
 }
 
@@ -159,7 +170,6 @@ fn config(access: &ServerAccess) -> S3Config {
     S3Config {
         prefix: "team/".to_owned(),
         delay: Duration::ZERO,
-        timeout: Duration::from_secs(10),
         mirror: MirrorMode::All,
         ..config_of(access, "alice", "alice@host")
     }

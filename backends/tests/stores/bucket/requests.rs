@@ -84,9 +84,10 @@ async fn faults_of_the_connection_are_retried_and_then_unknown() {
     assert!(matches!(put(4).await, Err(Fault::Refused(_))));
     proxy.set(vec![of_puts(RequestFault::Hang)]);
     let seen = proxy.seen().len();
-    let config = S3Config { timeout: Duration::from_millis(300), ..config };
+    let config = S3Config { timeout: Duration::from_secs(1), ..config };
     let impatient = Client::new(&Bucket::new(&config).unwrap(), &config);
     assert!(matches!(impatient.put_new(Key::Log(4), body()).await, Err(Fault::Unknown(_))));
+    eventually("the request at the proxy", || proxy.seen().len() > seen);
     assert_eq!(proxy.seen().len(), seen + 1, "a timeout is not retried");
     proxy.clear();
     assert_eq!(client.get(Key::Log(4), None).await, Ok(None), "a damaged body is refused");
