@@ -112,6 +112,7 @@ impl Mail {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("mail.db");
         let db = Connection::open(&path).unwrap();
+        db.busy_timeout(Duration::from_secs(60)).unwrap();
         db.pragma_update(None, "journal_mode", "WAL").unwrap();
         db.execute_batch(&MESSAGES.replace("{KEY}", "INTEGER PRIMARY KEY")).unwrap();
         Self { place: path.to_str().unwrap().to_owned(), name: "SQLite".to_owned(), db: Database::Sqlite(db), dir }
@@ -141,7 +142,7 @@ impl Mail {
             }
             None => {
                 let db = Connection::open(self.path()).unwrap();
-                db.busy_timeout(Duration::from_secs(5)).unwrap();
+                db.busy_timeout(Duration::from_secs(60)).unwrap();
                 Box::new(move |sql| db.execute_batch(sql).unwrap())
             }
         }

@@ -4,7 +4,7 @@ use super::databases::Mail;
 use super::*;
 
 fn refusal(text: &str) -> String {
-    super::refusal(opened(text, &Mail::new().place, true))
+    super::refusal(opened_unchanged(text, &Mail::new().place, true))
 }
 
 #[test]

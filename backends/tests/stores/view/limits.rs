@@ -16,7 +16,7 @@ fn a_file_that_disappears_is_an_error_and_comes_back_by_itself() {
     std::fs::rename(mail.path(), &aside).unwrap();
     let began = Instant::now();
     fails(read(&store, FIRST), Errno::IO, &["mail.db"]);
-    assert!(began.elapsed() < Duration::from_secs(10));
+    assert!(began.elapsed() < Duration::from_secs(50), "it waited for the file");
     assert!(store.getattr(ROOT).is_ok());
     assert_eq!(list(&store, "").len(), 5, "names stay");
     std::fs::rename(&aside, mail.path()).unwrap();
@@ -45,20 +45,25 @@ const ENDLESS: &str =
 #[test]
 fn a_query_that_takes_too_long_fails_in_time_and_holds_up_no_other() {
     for mail in mails() {
-        let store = computed(&mail, ENDLESS, 2000);
-        let began = Instant::now();
-        let (failed, quick) = std::thread::scope(|scope| {
-            let failed = scope.spawn(|| go(&store, "one.txt"));
-            std::thread::sleep(Duration::from_millis(100));
-            let quick = read(&store, "quick.txt").unwrap();
-            assert!(!failed.is_finished(), "it waited for the slow one");
-            (failed.join().unwrap(), quick)
-        });
-        assert_eq!(quick, "1\n");
-        let took = began.elapsed();
-        assert!(took > Duration::from_millis(1900), "{took:?}");
-        fails(failed, Errno::IO, &["one.txt", "2000 ms"]);
-        assert_eq!(read(&store, "quick.txt").unwrap(), "1\n", "it goes on");
+        // A busy machine may be late: then the slow query has more time.
+        let is_held_up = |&timeout_ms: &u64| {
+            let store = computed(&mail, ENDLESS, timeout_ms);
+            let began = Instant::now();
+            let (failed, quick, is_late) = std::thread::scope(|scope| {
+                let failed = scope.spawn(|| go(&store, "one.txt"));
+                std::thread::sleep(Duration::from_millis(100));
+                let quick = read(&store, "quick.txt");
+                let is_late = failed.is_finished();
+                (failed.join().unwrap(), quick, is_late)
+            });
+            let took = began.elapsed();
+            assert!(took > Duration::from_millis(timeout_ms - 100), "{took:?}");
+            fails(failed, Errno::IO, &["one.txt", &format!("{timeout_ms} ms")]);
+            eventually("it goes on", || read(&store, "quick.txt").is_ok_and(|text| text == "1\n"));
+            is_late || !quick.is_ok_and(|text| text == "1\n")
+        };
+        let late: Vec<u64> = [2000, 10_000, 60_000].into_iter().take_while(is_held_up).collect();
+        assert!(late.len() < 3, "it waited for the slow one");
     }
 }
 
@@ -66,11 +71,14 @@ fn a_query_that_takes_too_long_fails_in_time_and_holds_up_no_other() {
 fn a_computed_file_is_asked_for_once_by_stat_and_read() {
     for mail in mails().iter().filter(|mail| mail.is_sqlite()) {
         mail.add(1, "inbox", "ann", "s", "x");
-        let store = computed(mail, "SELECT count(*) AS n FROM messages", 2000);
+        let store = computed(mail, "SELECT count(*) AS n FROM messages", 60_000);
         let asked = || store.counters()["view_queries"];
-        let before = asked();
-        assert_eq!(read(&store, "one.txt").unwrap(), "1\n");
-        assert_eq!(asked() - before, 1);
+        // The answer to `stat` is kept for 100 ms, which may end before the read on a busy machine.
+        eventually("one query", || {
+            let before = asked();
+            assert_eq!(read(&store, "one.txt").unwrap(), "1\n");
+            asked() - before == 1
+        });
         mail.add(2, "inbox", "ann", "s", "x");
         assert_eq!(read(&store, "one.txt").unwrap(), "2\n", "after a commit");
     }
@@ -79,7 +87,7 @@ fn a_computed_file_is_asked_for_once_by_stat_and_read() {
 #[test]
 fn a_computed_file_that_depends_on_the_time_is_computed_again() {
     let mail = Mail::new();
-    let store = computed(&mail, "SELECT strftime('%f') AS now", 2000);
+    let store = computed(&mail, "SELECT strftime('%f') AS now", 60_000);
     let first = read(&store, "one.txt").unwrap();
     std::thread::sleep(Duration::from_millis(150));
     assert_ne!(read(&store, "one.txt").unwrap(), first);
@@ -122,7 +130,7 @@ fn a_file_that_would_be_too_long_is_an_error() {
             }
             false => "SELECT repeat('0', 10000000) AS x FROM generate_series(1, 30)",
         };
-        let store = computed(&mail, rows, 9000);
+        let store = computed(&mail, rows, 60_000);
         fails(go(&store, "one.txt"), Errno::FBIG, &["256 MiB"]);
     }
 }

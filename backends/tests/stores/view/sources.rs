@@ -244,7 +244,7 @@ fn a_directory_that_takes_too_long_to_read_is_an_error_until_it_does_not() {
     std::fs::remove_dir_all(&many).unwrap();
     let began = Instant::now();
     while read(&store, "state/one.json").is_err() {
-        assert!(began.elapsed() < Duration::from_secs(20));
+        assert!(began.elapsed() < Duration::from_secs(60));
     }
 }
 
@@ -334,7 +334,7 @@ fn answering(answer: String) -> (String, Arc<AtomicUsize>) {
 fn an_issue_that_is_inserted_between_two_pages_doubles_none() {
     let server = Issues::new(4);
     *server.grows_by.lock().unwrap() = Some((9, "New".to_owned()));
-    let store = issues(&server.serve(), 4000).unwrap();
+    let store = issues(&server.serve(), 60_000).unwrap();
     let mut second = list(&store, "open");
     second.retain(|name| name.starts_with("2 "));
     assert_eq!(second.len(), 1);
@@ -346,7 +346,7 @@ fn a_redirection_is_refused_and_the_other_server_is_not_asked() {
     let empty = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]".to_owned();
     let (elsewhere, asked) = answering(empty);
     let (url, _) = answering(format!("HTTP/1.1 302 Found\r\nLocation: {elsewhere}\r\nContent-Length: 0\r\n\r\n"));
-    let refused = refusal(issues(&url, 2000));
+    let refused = refusal(issues(&url, 60_000));
     let host = elsewhere.trim_start_matches("http://").trim_end_matches('/');
     has(&refused, &["redirects are not followed", "(302)", host]);
     assert_eq!(asked.load(Ordering::SeqCst), 0);
@@ -382,7 +382,7 @@ fn a_bad_element_of_a_list_costs_one_row() {
         let body = format!("[{},{each},{}]", good(1), good(2));
         let length = body.len();
         let (url, _) = answering(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}"));
-        let store = issues(&url, 4000).unwrap();
+        let store = issues(&url, 60_000).unwrap();
         assert_eq!(list(&store, "open"), ["1 Good.md", "2 Good.md"], "{each}");
         shows(&store, "open/2 Good.md", &["# Good", "by ann"]);
         assert_eq!(errno(go(&store, "open/5 Fraction.md")), Errno::NOENT);
@@ -409,7 +409,7 @@ fn a_page_of_very_many_rows_keeps_to_the_time_that_a_call_has() {
 fn a_proxy_of_the_environment_is_not_asked() {
     const PROXY: &str = "http_proxy";
     if std::env::var_os(PROXY).is_some() {
-        let store = issues(&Issues::new(1).serve(), 2000).unwrap();
+        let store = issues(&Issues::new(1).serve(), 60_000).unwrap();
         assert_eq!(list(&store, "open").len(), 1);
         return;
     }
@@ -443,18 +443,17 @@ fn a_server_that_hangs_fails_every_waiting_call_within_one_timeout() {
     let list = server.issues.lock().unwrap();
     let began = Instant::now();
     std::thread::scope(|scope| {
-        for _ in 0..6 {
+        for _ in 0..30 {
             scope.spawn(|| {
                 assert_eq!(errno(read(&store, "open/1 Issue 1.md")), Errno::IO);
                 let took = began.elapsed();
-                // One after the other, six calls would take 18 seconds.
-                assert!(took < Duration::from_secs(15), "{took:?}");
+                // One after the other, the calls would take 90 seconds.
+                assert!(took < Duration::from_secs(60), "{took:?}");
             });
         }
     });
     drop(list);
-    std::thread::sleep(Duration::from_millis(300));
-    assert!(read(&store, "open/1 Issue 1.md").is_ok(), "it comes back");
+    eventually("it comes back", || read(&store, "open/1 Issue 1.md").is_ok());
 }
 
 #[test]
@@ -508,7 +507,7 @@ fn a_file_with_the_name_of_a_computed_one_is_shown_beside_it() {
 #[test]
 fn a_json_interface_is_asked_again_by_entity_tag_and_page_by_page() {
     let server = Issues::new(5);
-    let store = issues(&server.serve(), 4000).unwrap();
+    let store = issues(&server.serve(), 60_000).unwrap();
     let expected: Vec<String> = (1..=5).map(|number| format!("{number} Issue {number}.md")).collect();
     assert_eq!(list(&store, "open"), expected);
     assert_eq!(server.sent.load(Ordering::Relaxed), 3);
@@ -537,7 +536,7 @@ fn an_interface_may_be_stale_for_as_long_as_its_definition_says() {
     let url = server.serve();
     let stale = |ms: u64| {
         let timeout = "timeout_ms = 4000";
-        let text = shipped("issues").replace(timeout, &format!("{timeout}\nstale_ms = {ms}"));
+        let text = shipped("issues").replace(timeout, &format!("timeout_ms = 60000\nstale_ms = {ms}"));
         opened(&text, &url, false).unwrap()
     };
     let (long, brief) = (stale(600_000), stale(200));
@@ -556,7 +555,7 @@ fn an_interface_may_be_stale_for_as_long_as_its_definition_says() {
 fn a_list_that_grows_behind_a_full_last_page_is_seen() {
     for count in [1, 2, 3, 4] {
         let server = Issues::new(count);
-        let store = issues(&server.serve(), 4000).unwrap();
+        let store = issues(&server.serve(), 60_000).unwrap();
         assert_eq!(list(&store, "open").len(), count as usize);
         let sent = server.sent.load(Ordering::Relaxed);
         assert_eq!(list(&store, "open").len(), count as usize);
@@ -580,7 +579,7 @@ fn a_page_that_is_too_long_is_an_error() {
 #[test]
 fn a_url_without_a_slash_at_its_end_keeps_its_last_part() {
     let url = Issues::new(1).serve();
-    let store = issues(url.trim_end_matches('/'), 4000).unwrap();
+    let store = issues(url.trim_end_matches('/'), 60_000).unwrap();
     assert_eq!(list(&store, "open"), ["1 Issue 1.md"]);
 }
 
@@ -590,7 +589,7 @@ fn a_link_to_an_issue_with_a_long_title_leads_to_its_file() {
     for (at, title) in ["ä".repeat(150), "a/b".repeat(90), "x".repeat(245)].iter().enumerate() {
         server.issues.lock().unwrap()[at].1.clone_from(title);
     }
-    let store = issues(&server.serve(), 4000).unwrap();
+    let store = issues(&server.serve(), 60_000).unwrap();
     for number in list(&store, "by-author/ann") {
         let link = go(&store, &format!("by-author/ann/{number}")).unwrap();
         let target = String::from_utf8(store.readlink(link).unwrap()).unwrap();
@@ -663,6 +662,6 @@ fn the_link_of_an_unchanged_page_leads_to_the_next_one() {
         let answer = answer.replacen("\r\n", "\r\nConnection: close\r\n", 1);
         format!("HTTP/1.1 {answer}")
     });
-    let store = issues(&url, 4000).unwrap();
+    let store = issues(&url, 60_000).unwrap();
     assert_eq!(list(&store, "open"), ["7 Seven.md"]);
 }
