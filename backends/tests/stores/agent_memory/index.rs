@@ -110,10 +110,14 @@ fn a_note_of_a_sqlite_mount_has_no_author_and_its_own_time() {
 #[test]
 fn an_end_leaves_what_takes_too_long_to_the_next_open_which_knows_the_authors() {
     let (_dir, path) = place();
-    let is_slow = Arc::new(AtomicBool::new(false));
-    let slows = Arc::clone(&is_slow);
-    // Read twice before each batch.
+    let (is_slow, ends) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (slows, may_go_on, own) = (Arc::clone(&is_slow), Arc::clone(&ends), std::thread::current().id());
+    // Read twice before each batch. In the background, none goes on before the end.
     let clock = move || {
+        let is_background = std::thread::current().id() != own;
+        while is_background && slows.load(Ordering::SeqCst) && !may_go_on.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         if slows.load(Ordering::SeqCst) {
             std::thread::sleep(Duration::from_millis(300));
         }
@@ -133,6 +137,7 @@ fn an_end_leaves_what_takes_too_long_to_the_next_open_which_knows_the_authors() 
         store.write(&at, ino, 0, text.as_bytes()).unwrap();
     };
     (0..1000).for_each(|number| write(&store, number, "halving\n"));
+    ends.store(true, Ordering::SeqCst);
     store.finish().unwrap();
     drop(store);
     let left = || {
@@ -228,8 +233,9 @@ fn a_search_during_indexing_waits_for_the_whole_index() {
     };
     std::thread::scope(|scope| {
         let indexes = std::thread::Builder::new().name(INDEXES.to_owned());
-        indexes.spawn_scoped(scope, ask).unwrap();
-        while looked.load(Ordering::SeqCst) < 2 {
+        let indexes = indexes.spawn_scoped(scope, ask).unwrap();
+        // The thread of the memory may have indexed all before.
+        while looked.load(Ordering::SeqCst) < 2 && !indexes.is_finished() {
             std::thread::yield_now();
         }
         // The other thread is at its second batch of 512 notes.
