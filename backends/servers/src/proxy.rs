@@ -181,6 +181,18 @@ mod tests {
         (0..times).map(|_| exchange(&mut stream, &mut answer)).min().unwrap()
     }
 
+    /// The first duration below `limit`, in milliseconds: on a busy machine, many are longer, but not all for a minute.
+    fn added_by(limit: u64, mut measure: impl FnMut() -> Duration) -> Duration {
+        let begun = Instant::now();
+        loop {
+            let took = measure();
+            if took < MS(limit) {
+                return took;
+            }
+            assert!(begun.elapsed() < MS(60_000), "{took:?}");
+        }
+    }
+
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
     #[test]
@@ -190,10 +202,9 @@ mod tests {
         println!("direct: {direct:?}");
         for (rtt, times) in [(0, 501), (1, 301), (5, 101), (20, 31)] {
             let proxy = Proxy::start(0, server, MS(rtt)).unwrap();
-            let added = least(proxy.address(), 1, times).saturating_sub(direct);
+            let added = added_by(rtt + 5, || least(proxy.address(), 1, times).saturating_sub(direct));
             println!("RTT {rtt} ms: {added:?} added");
             assert!(added >= MS(rtt), "{rtt}: {added:?}");
-            assert!(added < MS(rtt + 5), "{rtt}: {added:?}");
         }
     }
 
@@ -203,24 +214,21 @@ mod tests {
         let server = answering(length);
         let direct = least(server, length, 21);
         let proxy = Proxy::start(0, server, MS(20)).unwrap();
-        let added = least(proxy.address(), length, 21).saturating_sub(direct);
+        // Sixteen chunks of half a round trip each would be 160 ms.
+        let added = added_by(60, || least(proxy.address(), length, 21).saturating_sub(direct));
         println!("1 MiB: {direct:?} direct, {added:?} added at an RTT of 20 ms");
         assert!(added >= MS(19), "{added:?}");
-        // Sixteen chunks of half a round trip each would be 160 ms.
-        assert!(added < MS(60), "{added:?}");
     }
 
     #[test]
     fn a_new_connection_takes_one_more_round_trip() {
         let proxy = Proxy::start(0, answering(1), MS(20)).unwrap();
-        // On a busy machine some take longer, on no machine all of them.
-        let exchanges = (0..50).map(|_| {
+        let took = added_by(60, || {
             let begun = Instant::now();
             exchange(&mut connect(proxy.address()), &mut [0]);
             begun.elapsed()
         });
-        let took = exchanges.min().unwrap();
-        assert!(took >= MS(40) && took < MS(60), "{took:?}");
+        assert!(took >= MS(40), "{took:?}");
     }
 
     #[test]
@@ -244,7 +252,7 @@ mod tests {
         drop(proxy);
         let begun = Instant::now();
         while TcpStream::connect(address).is_ok() {
-            assert!(begun.elapsed() < MS(5000), "it still listens");
+            assert!(begun.elapsed() < MS(60_000), "it still listens");
             std::thread::sleep(MS(1));
         }
     }

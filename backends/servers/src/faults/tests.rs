@@ -10,6 +10,17 @@ use super::*;
 /// The answer of the test server.
 const ANSWER: &str = "0123456789abcdef";
 
+/// How long a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn eventually(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "waited in vain for: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// A server that answers each request with [`ANSWER`] or a configured text, and records the requests'
 /// bodies.
 struct Tiny {
@@ -94,7 +105,7 @@ fn behind(rule: Rule) -> (Tiny, FaultProxy) {
 
 fn client(proxy: &FaultProxy) -> BufReader<StdStream> {
     let stream = StdStream::connect(proxy.address()).unwrap();
-    let patience = Some(Duration::from_secs(10));
+    let patience = Some(PATIENCE);
     stream.set_read_timeout(patience).unwrap();
     BufReader::new(stream)
 }
@@ -161,12 +172,12 @@ fn a_delay_takes_as_long_as_it_says() {
 fn a_hanging_request_ends_when_the_rules_change() {
     let (tiny, proxy) = behind(Rule::always(RequestFault::Hang));
     let mut client = client(&proxy);
-    let patience = Some(Duration::from_millis(200));
-    client.get_mut().set_read_timeout(patience).unwrap();
+    client.get_ref().set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     let hung = exchange(&mut client, "GET /b/k", "");
     assert_eq!(kind(hung), io::ErrorKind::WouldBlock);
-    assert_eq!(proxy.fired(), [Fired { met: 1, done: 1 }]);
+    eventually("the request", || proxy.fired() == [Fired { met: 1, done: 1 }]);
     proxy.clear();
+    client.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(client.read(&mut [0; 9]).unwrap(), 0, "the connection ends");
     assert!(tiny.bodies().is_empty(), "the server was never asked");
     assert!(get(&proxy).is_ok());
@@ -176,7 +187,9 @@ fn a_hanging_request_ends_when_the_rules_change() {
 fn the_proxy_forwards_a_held_request_late() {
     let (tiny, proxy) = behind(Rule::always(RequestFault::Hold));
     let mut client = client(&proxy);
+    let is_held = || proxy.fired()[0].done == 1;
     send(&mut client, "PUT /b/k", "late").unwrap();
+    eventually("the request", is_held);
     std::thread::sleep(Duration::from_millis(100));
     assert!(tiny.bodies().is_empty());
     proxy.clear();
@@ -185,16 +198,11 @@ fn the_proxy_forwards_a_held_request_late() {
     // The proxy also forwards a request whose client has disconnected.
     proxy.set(vec![Rule::always(RequestFault::Hold)]);
     send(&mut client, "PUT /b/k", "later").unwrap();
-    std::thread::sleep(Duration::from_millis(100));
+    eventually("the request", is_held);
     drop(client);
     std::thread::sleep(Duration::from_millis(100));
     proxy.clear();
-    for _ in 0..100 {
-        if tiny.bodies().len() == 2 {
-            break;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    eventually("the request at the server", || tiny.bodies().len() == 2);
     assert_eq!(tiny.bodies(), ["late", "later"]);
 }
 
@@ -295,10 +303,10 @@ fn a_partition_resets_and_refuses_connections_until_it_ends() {
     let reset = idle.read(&mut [0]).unwrap_err();
     assert_eq!(reset.kind(), io::ErrorKind::ConnectionReset);
     // A request in flight at the partition may or may not be performed.
-    *tiny.pause.lock() = Duration::from_millis(300);
+    *tiny.pause.lock() = PATIENCE;
     let mut cut = client(&proxy);
     send(&mut cut, "PUT /b/k", "who knows").unwrap();
-    std::thread::sleep(Duration::from_millis(100));
+    eventually("the request at the server", || tiny.bodies().iter().any(|body| body == "who knows"));
     proxy.partition(true).unwrap();
     let last = proxy.seen().pop().unwrap();
     assert_eq!(last.operation, Operation::Put);
