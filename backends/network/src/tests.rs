@@ -33,8 +33,8 @@ async fn get(url: &str) -> reqwest::Response {
     client.get(url).send().await.unwrap()
 }
 
-/// A limit of a mebibyte and 200 ms.
-const LIMIT: BodyLimit = limits::ERROR.within(Duration::from_millis(200));
+/// A limit of a mebibyte.
+const LIMIT: BodyLimit = limits::ERROR.within(Duration::from_secs(120));
 
 #[tokio::test]
 async fn a_body_ends_at_its_limit_whatever_length_the_server_states() {
@@ -77,7 +77,8 @@ async fn a_byte_now_and_then_does_not_keep_a_reader() {
         }
     });
     let began = Instant::now();
-    let read = read_body(get(&url).await, LIMIT).await.unwrap_err();
+    let soon = LIMIT.within(Duration::from_millis(200));
+    let read = read_body(get(&url).await, soon).await.unwrap_err();
     assert!(read.is_late(), "{read}");
     assert!(began.elapsed() < Duration::from_secs(60));
 }

@@ -36,15 +36,22 @@ fn config(dir: &Path) -> WorkspaceConfig {
     WorkspaceConfig {
         dir: dir.to_owned(),
         program: "unused".into(),
-        patience: Duration::from_millis(300),
+        patience: Duration::from_secs(60),
         cpu: None,
         allow_other: false,
     }
 }
 
+/// The patience with what never comes up.
+const SOON: Duration = Duration::from_millis(300);
+
 fn failure(text: &str) -> String {
+    failure_within(Duration::from_secs(60), text)
+}
+
+fn failure_within(patience: Duration, text: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
-    match open(text, dir.path()) {
+    match external(text).open(&WorkspaceConfig { patience, ..config(dir.path()) }) {
         Ok(_) => panic!("it opened"),
         Err(error) => error.to_string(),
     }
@@ -52,7 +59,7 @@ fn failure(text: &str) -> String {
 
 #[test]
 fn a_file_system_that_does_not_come_up_says_why() {
-    let hangs = failure("mount = ['sleep', '1000']\nstays = true");
+    let hangs = failure_within(SOON, "mount = ['sleep', '1000']\nstays = true");
     assert!(hangs.starts_with("x took too long to mount"), "{hangs}");
     let ends = failure("mount = ['sh', '-c', 'echo no licence >&2; exit 3']\nstays = true");
     assert!(ends.contains("exit code 3") && ends.contains("no licence"), "{ends}");
@@ -189,8 +196,15 @@ fn a_file_system_that_dies_or_does_not_end_is_noticed() {
 
     let dies = served.replace("'sleep', '1000'", "'sleep', '0.2'");
     let mut workspace = open(&dies, dir.path()).unwrap();
-    std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(workspace.exit_reason().unwrap(), "x ended: exit code 0");
+    let began = Instant::now();
+    let reason = loop {
+        if let Some(reason) = workspace.exit_reason() {
+            break reason;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    assert_eq!(reason, "x ended: exit code 0");
 }
 
 #[test]
@@ -199,7 +213,7 @@ fn a_service_starts_after_setup_and_the_mount_waits_until_it_is_ready() {
     let service = "setup = [['touch', '{site}/made']]\nmount = ['cat', '{site}/up']\nready = ['true']\nunmount = ['true']\n\
         [[service]]\nrun = ['sh', '-c', 'test -e {site}/made && sleep 0.1 && touch {site}/up && sleep 60']\nready = ['test', '-e', '{site}/up']\n";
     drop(open(service, dir.path()).unwrap());
-    let never = failure("mount = ['true']\n[[service]]\nrun = ['sleep', '60']\nready = ['false']\n");
+    let never = failure_within(SOON, "mount = ['true']\n[[service]]\nrun = ['sleep', '60']\nready = ['false']\n");
     assert!(never.contains("x could not start its service sleep: its command `ready` did not succeed in"), "{never}");
     let ends = failure("mount = ['true']\n[[service]]\nrun = ['sh', '-c', 'exit 3']\nready = ['false']\n");
     assert!(ends.contains("x could not start its service sh, which ended before it was ready: exit code 3"), "{ends}");
