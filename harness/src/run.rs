@@ -63,7 +63,7 @@ struct SectionRun {
     /// With the budget of this run.
     section: Section,
     cells: Vec<PlannedCell>,
-    /// By how much each cell overran its slices in this process, by workload and state.
+    /// By how much each cell overran its slices in this process, by workload and state, without void epochs.
     overruns: BTreeMap<(usize, usize), Vec<Duration>>,
     /// What its epochs took so far.
     spent: Duration,
@@ -212,17 +212,18 @@ impl<'a> Runner<'a> {
             ..Epoch::default()
         };
         let mut hot_timed_us = 0;
+        let mut overruns = Vec::new();
         for cell in &in_order(self.plan, number, state.cells.clone()) {
             if self.interrupt.is_set() {
                 return Err(RunEnd::Interrupted);
             }
             watcher.begins(self.plan, cell);
-            let overruns = state.overruns.entry((cell.workload, cell.state)).or_default();
-            let slice = shortened(slice, overruns);
+            let place = (cell.workload, cell.state);
+            let slice = shortened(slice, state.overruns.get(&place).map_or(&[], Vec::as_slice));
             let Some(result) = lab.measure(self.plan, number, cell, slice) else {
                 return Err(RunEnd::Interrupted);
             };
-            overruns.push(result.took.saturating_sub(slice));
+            overruns.push((place, result.took.saturating_sub(slice)));
             let name = &self.plan.workloads[cell.workload].states[cell.state];
             // Where only counts are wanted, no time is.
             if cache_state(name) == "hot" && !state.section.counts {
@@ -233,6 +234,11 @@ impl<'a> Runner<'a> {
             watcher.ends();
         }
         lab.end_epoch(&mut epoch);
+        if epoch.void.is_none() {
+            for (place, overrun) in overruns {
+                state.overruns.entry(place).or_default().push(overrun);
+            }
+        }
         epoch.hot_timed_ms = hot_timed_us / 1000;
         self.writer.epoch(&epoch)?;
         Ok(epoch)

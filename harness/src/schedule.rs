@@ -72,11 +72,14 @@ pub fn slice(section: &Section, cells: usize, sound: u32, left: Duration) -> Dur
 }
 
 /// The slice of a cell that overran its slices by `overruns` in earlier epochs: in each by its last round, its unmounts and the
-/// removal of its files. Shorter by their mean, so that the cell ends in time and the last epochs get as many rounds as the first
-/// ones; but at least half, so that a cell whose rounds are longer than its part still gets some.
+/// removal of its files. Shorter by their median, so that the cell ends in time and the last epochs get as many rounds as the
+/// first ones, and one call that hung does not shorten it; but at least half, so that a cell whose rounds are longer than its
+/// part still gets some. Of an even number, the lower of the middle two counts.
 pub fn shortened(slice: Duration, overruns: &[Duration]) -> Duration {
-    let mean = overruns.iter().sum::<Duration>() / overruns.len().max(1) as u32;
-    slice.saturating_sub(mean).max(slice / 2)
+    let mut overruns = overruns.to_vec();
+    overruns.sort_unstable();
+    let median = overruns.get(overruns.len().saturating_sub(1) / 2).copied().unwrap_or_default();
+    slice.saturating_sub(median).max(slice / 2)
 }
 
 /// The cells in the random order of an epoch.
@@ -197,8 +200,12 @@ mod tests {
     fn a_cell_that_overran_gets_a_shorter_slice_and_at_least_half_of_it() {
         let ms = Duration::from_millis;
         assert_eq!(shortened(ms(800), &[]), ms(800));
-        assert_eq!(shortened(ms(800), &[ms(100), ms(200)]), ms(650));
+        assert_eq!(shortened(ms(800), &[ms(200), ms(100)]), ms(700));
+        assert_eq!(shortened(ms(800), &[ms(300), ms(100), ms(200)]), ms(600));
         assert_eq!(shortened(ms(800), &[ms(9_000)]), ms(400));
+        // A call that hung in one epoch shortens no later one.
+        assert_eq!(shortened(ms(800), &[ms(9_000), ms(100)]), ms(700));
+        assert_eq!(shortened(ms(800), &[ms(100), ms(9_000), ms(200)]), ms(600));
         assert_eq!(shortened(ms(800), &[Duration::ZERO]), ms(800));
     }
 }

@@ -27,8 +27,8 @@ struct Scripted {
     until: usize,
     /// The time of an arm's calls by workload, arm and epoch, in nanoseconds.
     takes: fn(&str, &str, u32) -> u64,
-    /// The duration of a cell by workload, and of an epoch.
-    cell_ms: fn(&str) -> u64,
+    /// The duration of a cell by workload and epoch, and of an epoch.
+    cell_ms: fn(&str, u32) -> u64,
     epoch_ms: u64,
     /// Whether an epoch is void.
     is_void: fn(u32) -> bool,
@@ -42,7 +42,7 @@ impl Default for Scripted {
             asked: Vec::new(),
             until: usize::MAX,
             takes: |_, _, _| 1000,
-            cell_ms: |_| 4,
+            cell_ms: |_, _| 4,
             epoch_ms: 10,
             is_void: |_| false,
             setup: None,
@@ -110,7 +110,7 @@ impl Lab for Scripted {
             slice,
         });
         let mut result = CellResult {
-            took: Duration::from_millis((self.cell_ms)(&plan.workloads[cell.workload].name)),
+            took: Duration::from_millis((self.cell_ms)(&plan.workloads[cell.workload].name, epoch)),
             ..CellResult::default()
         };
         for arm in &cell.arms {
@@ -243,7 +243,7 @@ fn the_budget_ends_a_run_but_never_before_three_sound_epochs() {
 fn a_cell_that_takes_more_than_its_part_takes_nothing_from_the_other() {
     let mut plan = two_cells();
     plan.schedule.sections[0].budget_ms = 8_000;
-    let slices = |cell_ms: fn(&str) -> u64, epoch_ms| {
+    let slices = |cell_ms: fn(&str, u32) -> u64, epoch_ms| {
         let mut lab =
             Scripted { cell_ms, epoch_ms, takes: |_, arm, epoch| wavering(arm, epoch), ..Scripted::default() };
         complete(&plan, &mut lab);
@@ -252,10 +252,10 @@ fn a_cell_that_takes_more_than_its_part_takes_nothing_from_the_other() {
         slices.collect::<Vec<_>>()
     };
     // One second for each epoch, half of it for each cell.
-    assert_eq!(slices(|_| 500, 1_000), [500; 8]);
+    assert_eq!(slices(|_, _| 500, 1_000), [500; 8]);
     // The first cell takes the budget of three epochs in each: there are fewer epochs, and the second cell keeps half of its
     // part in each of them.
-    let greedy: fn(&str) -> u64 = |workload| if workload == "micro/stat" { 2_900 } else { 300 };
+    let greedy: fn(&str, u32) -> u64 = |workload, _| if workload == "micro/stat" { 2_900 } else { 300 };
     assert_eq!(slices(greedy, 3_200), [500, 342, 250]);
 }
 
@@ -293,6 +293,26 @@ fn a_cell_ends_in_time_although_its_last_round_and_unmounts_follow_its_slice() {
     assert!(slices[1..].iter().all(|slice| (154..=155).contains(slice)), "{slices:?}");
     let took: u64 = Run::read(dir.path()).unwrap().epochs.iter().map(|epoch| epoch.took_ms).sum();
     assert!((3_190..=3_200).contains(&took), "{took}");
+}
+
+#[test]
+fn a_cell_that_took_too_long_in_one_epoch_has_its_whole_slice_in_the_others() {
+    let slices = |cell_ms: fn(&str, u32) -> u64, is_void| {
+        let mut plan = two_cells();
+        plan.schedule.sections[0].budget_ms = 8_000;
+        let mut lab = Scripted { cell_ms, is_void, epoch_ms: 1, ..Scripted::default() };
+        complete(&plan, &mut lab);
+        let asked = lab.asked.iter().filter(|asked| asked.epoch >= 2 && asked.workload == "micro/stat");
+        let slices: Vec<Duration> = asked.map(|asked| asked.slice).collect();
+        slices
+    };
+    // A call hangs in the second epoch.
+    let whole = slices(|_, _| 0, |_| false);
+    assert_eq!(slices(|_, epoch| if epoch == 1 { 60_000 } else { 0 }, |_| false), whole);
+    // The machine sleeps in the first two epochs.
+    let is_void = |epoch| epoch < 2;
+    let whole = slices(|_, _| 0, is_void);
+    assert_eq!(slices(|_, epoch| if epoch < 2 { 60_000 } else { 0 }, is_void), whole);
 }
 
 #[test]
