@@ -45,8 +45,8 @@ pub const SETTLING: Duration = Duration::from_millis(30);
 /// second unless the mount sets another timeout.
 const STAYS_HOT: Duration = Duration::from_millis(500);
 
-/// Passes in rounds that are multiples of this read all files back, and so do warm-up passes. Where calls change no file, the
-/// first round alone does: after it, reading 1,000 files back would take as long as several rounds.
+/// Passes in rounds that are multiples of this read all files back, and so do passes of an arm until one has succeeded. Where
+/// calls change no file, only these do: to read 1,000 files back would take as long as several rounds.
 const READ_BACK_EVERY: u32 = 8;
 
 /// Upper bound of an arm's stride, in rounds.
@@ -132,6 +132,8 @@ struct MountedArm<'a> {
     /// End of the last pass, if it ended well and changed nothing.
     warmed: Option<Instant>,
     kept_bytes: u64,
+    /// Whether a pass that succeeded has read all files back.
+    is_read_back: bool,
     times: BTreeMap<CallKind, Histogram<u64>>,
     counted: Counted,
     ready_ns: Vec<u64>,
@@ -311,6 +313,7 @@ impl CellTask {
             is_filled: false,
             warmed: None,
             kept_bytes: 0,
+            is_read_back: false,
             times: BTreeMap::new(),
             counted: Counted::default(),
             ready_ns: Vec::new(),
@@ -423,8 +426,8 @@ impl CellTask {
             return (Passed::ended(Outcome::Setup, "the workspace is gone"), Load::default());
         };
         workspaces.answer_for(watchdog);
-        let is_first = is_warm_up || round == 0;
-        let reads_back = is_first || (round.is_multiple_of(READ_BACK_EVERY) && !arm.expectations.is_read_back_once());
+        let is_due = round.is_multiple_of(READ_BACK_EVERY) && !arm.expectations.is_read_back_once();
+        let reads_back = !arm.is_read_back || is_due;
         let pass = Pass {
             expectations: &arm.expectations,
             program: &self.program,
@@ -476,6 +479,7 @@ impl CellTask {
         }
         let went_wrong = passed.worst_outcome.is_some();
         arm.is_filled &= !went_wrong;
+        arm.is_read_back |= reads_back && !went_wrong;
         // Reading a file makes the kernel forget its access time, and with it the attributes that the next pass asks for.
         let is_as_before = arm.is_filled && !arm.expectations.changes() && !reads_back;
         arm.warmed = is_as_before.then(Instant::now);

@@ -204,6 +204,22 @@ fn an_arm_with_wrong_data_does_not_affect_the_other_arms() {
 }
 
 #[test]
+fn an_arm_whose_first_pass_fails_is_read_back_after_the_next_one() {
+    // No call reads the file that is wrong.
+    let mut script = two_files();
+    script.call(CallKind::Read, vec![FileOp::Read(path("a"))]);
+    let broken = BrokenBackend {
+        tamper: Some(|subtree| match subtree.ends_with(subtree_name(1)) {
+            true => drop(std::fs::remove_file(subtree.join("a"))),
+            false => std::fs::write(subtree.join("b"), "sXcond").unwrap(),
+        }),
+        ..BrokenBackend::default()
+    };
+    let found = Found::of(task(script, vec![arm("broken", broken)], 3));
+    assert_eq!(found.outcomes("broken"), [Outcome::Errno, Outcome::WrongData, Outcome::WrongData]);
+}
+
+#[test]
 fn a_cell_drops_an_arm_whose_daemon_dies_and_goes_on() {
     let broken =
         BrokenBackend { tamper: Some(REMOVE), exit_reason: Some("the daemon was killed"), ..BrokenBackend::default() };
