@@ -393,26 +393,23 @@ fn undisturbed<T>(mut readings: Vec<(bool, (usize, T))>) -> Vec<(usize, T)> {
     readings.into_iter().map(|(_, reading)| reading).collect()
 }
 
-/// The reading of the run with the most epochs, and its index. Another run widens it if that run has as many epochs, or
-/// if its interval excludes that reading's value: then everything between both is possible. A run without an interval widens it
-/// if its value lies outside.
+/// The reading of the run with the most epochs, and its index. Its range holds the value of each other run, and the whole range
+/// of each run that has as many epochs or whose interval excludes that reading's value: then everything between both is
+/// possible. So a run without an interval never counts for more than the same run with one, however wide.
 fn most_precise(readings: Vec<(usize, Reading)>) -> Option<(usize, Reading)> {
     // The order of the runs decides nothing.
     let mut readings: Vec<(usize, (usize, Reading))> = readings.into_iter().enumerate().collect();
     readings.sort_by(|(_, (epochs, one)), (_, (others, other))| others.cmp(epochs).then_with(|| one.order(other)));
     let mut readings = readings.into_iter();
     let (at, (most, first)) = readings.next()?;
+    let value = first.value;
     let reading = readings.fold(first, |all, (_, (epochs, other))| {
-        let other = match epochs {
-            // Too few epochs for an interval, or a withheld verdict: its value is possible, and says nothing beyond it.
-            0 if most > 0 => Reading { low: other.value, high: other.value, ..other },
-            _ => other,
+        let excludes = epochs > 0 && (other.low > value || other.high < value);
+        let other = match excludes || epochs == most {
+            true => other,
+            false => Reading { low: other.value, high: other.value, ..other },
         };
-        let contradicts = match epochs {
-            0 => other.low < all.low || other.high > all.high,
-            _ => other.low > all.value || other.high < all.value,
-        };
-        match contradicts || epochs == most {
+        match other.low < all.low || other.high > all.high {
             true => hull(all, other),
             false => all,
         }
@@ -461,10 +458,13 @@ mod tests {
     }
 
     #[test]
-    fn the_run_with_the_most_epochs_speaks_unless_another_contradicts_it() {
+    fn the_run_with_the_most_epochs_speaks_and_its_range_holds_the_values_of_the_others() {
         for (runs, speaker, low, high) in [
-            (vec![(3, (0.3, 3.0)), (8, (1.0, 1.2))], 1, 1.0, 1.2),
-            (vec![(8, (1.0, 1.2)), (3, (0.3, 3.0))], 0, 1.0, 1.2),
+            (vec![(3, (0.3, 2.0)), (8, (1.0, 1.2))], 1, 1.0, 1.2),
+            (vec![(8, (1.0, 1.2)), (3, (0.3, 2.0))], 0, 1.0, 1.2),
+            // The value of the second run lies outside, whether it has an interval or not.
+            (vec![(8, (1.0, 1.2)), (3, (0.0, 4.0))], 0, 1.0, 2.0),
+            (vec![(8, (1.0, 1.2)), (0, (0.0, 4.0))], 0, 1.0, 2.0),
             (vec![(8, (1.0, 1.2)), (3, (1.5, 3.0))], 0, 1.0, 3.0),
             (vec![(8, (1.0, 1.2)), (7, (1.19, 3.0))], 0, 1.0, 3.0),
             (vec![(3, (0.3, 3.0)), (3, (1.0, 4.0))], 0, 0.3, 4.0),
