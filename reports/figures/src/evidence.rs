@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use rundir::faults::{CrashPoints, FaultOutcome, Status};
-use rundir::{Fault, ModelFiles, Outcome, Probe, Run, Sample};
+use rundir::{Fault, ModelFiles, Outcome, Probe, Run, Sample, Settled};
 use stats::Table;
 
 use crate::context::{ContextCost, Contexts};
@@ -96,7 +96,14 @@ impl<'a> RunEvidence<'a> {
         all.find(|handoffs| handoffs.arm == arm && handoffs.workload == workload)
     }
 
-    /// The files that two hosts of an arm shared in a workload.
+    /// The passes of an arm in which two hosts shared files, of all epochs: a line that was lost while the machine slept is
+    /// lost.
+    pub fn settled(&self, arm: &str) -> impl Iterator<Item = (&'a str, Settled)> {
+        let passes = self.run.samples.iter().filter(move |pass| pass.arm == arm);
+        passes.filter_map(|pass| Some((&*pass.workload, pass.settled?)))
+    }
+
+    /// The files that two hosts of an arm shared in a workload, without void epochs.
     pub fn shared_files(&self, workload: &str, arm: &str) -> Option<&'a SharedFiles> {
         let mut all = self.summary.shared_files.iter();
         all.find(|files| files.arm == arm && files.workload == workload)

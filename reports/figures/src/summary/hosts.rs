@@ -5,8 +5,8 @@ use rundir::{Outcome, Placement, Plan, Run, Sample};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::all_calls;
 use super::groups::Groups;
+use super::{all_calls, void};
 
 /// The kind of call that hands a note over to the second host.
 const HANDOFF: &str = "handoff";
@@ -63,7 +63,7 @@ fn median_ends(times: &Histogram<u64>) -> (u64, u64) {
     (at(low), at(high).min(times.max()))
 }
 
-/// The lines that two hosts appended to one file, for one workload and arm: sums over passes.
+/// The lines that two hosts appended to one file, for one workload and arm: sums over the passes of valid epochs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct SharedFiles {
     /// The workload.
@@ -116,10 +116,12 @@ pub(super) fn handoffs(plan: &Plan, groups: &Groups<'_>) -> Result<Vec<Handoffs>
     Ok(found)
 }
 
-/// Void epochs are counted, too: a line that was lost while the machine slept is lost.
+/// Lines of void epochs are not compared: those that a baseline lost there must not speak for a candidate.
 pub(super) fn shared_files(run: &Run) -> Vec<SharedFiles> {
     let mut found = Vec::new();
-    let all: Vec<&Sample> = run.samples.iter().filter(|pass| pass.settled.is_some()).collect();
+    let void = void(run);
+    let all = run.samples.iter().filter(|pass| pass.settled.is_some() && !void.contains(&pass.epoch));
+    let all: Vec<&Sample> = all.collect();
     let arms = &run.plan.arms;
     let places = run.plan.workloads.iter().flat_map(|workload| arms.iter().map(move |arm| (workload, arm)));
     for (workload, arm) in places {
@@ -225,6 +227,11 @@ mod tests {
                 conflict_copies: 5,
                 agree: sample.round == 0,
             });
+        }
+        // What was lost while the machine slept is compared with nothing.
+        run.epochs[1].void = Some("the machine slept for 5 s".to_owned());
+        for sample in run.samples.iter_mut().filter(|s| s.arm == "sqlite" && s.epoch == 1) {
+            sample.settled = Some(Settled { lines: 10, lost: 10, ..Settled::default() });
         }
         run.samples.retain(|sample| sample.workload == "agent/session");
         let [found] = &summarise(&run).unwrap().shared_files[..] else {

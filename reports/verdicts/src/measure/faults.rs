@@ -370,13 +370,12 @@ impl Evidence<'_> {
                     places.push(format!("crash points, {}", series.loss));
                 }
             }
-            let shared = run.summary.shared_files.iter();
-            for files in shared.filter(|files| files.arm == arm) {
+            for (workload, settled) in run.settled(arm) {
                 looked = true;
-                checked += files.lines;
-                lost += files.lost;
-                if files.lost > 0 {
-                    places.push(files.workload.clone());
+                checked += settled.lines;
+                lost += settled.lost;
+                if settled.lost > 0 {
+                    places.push(workload.to_owned());
                 }
             }
         }

@@ -1,10 +1,10 @@
 //! Two hosts on one memory.
 
-use rundir::SAMPLES;
+use rundir::{SAMPLES, Settled};
 use serde::Deserialize;
 
 use super::{Evidence, Found, Reading, pooled, run_gap};
-use figures::summary::{Handoffs, SharedFiles};
+use figures::summary::Handoffs;
 use figures::text::{interval_words, time};
 
 /// A figure of two hosts.
@@ -41,13 +41,14 @@ impl Evidence<'_> {
             HostFigure::LinesOutside => self.lines_outside(workload, arm),
             // A line that one run has lost is lost, whatever the others say.
             HostFigure::LostLines => {
-                let of_runs = self.runs.iter().filter_map(|run| run.shared_files(workload, arm));
-                let of_runs: Vec<&SharedFiles> = of_runs.collect();
-                let lost: u64 = of_runs.iter().map(|found| found.lost).sum();
-                let lines: u64 = of_runs.iter().map(|found| found.lines).sum();
-                let passes = of_runs.iter().map(|found| found.passes).sum::<u64>().max(1);
+                let passes = self.runs.iter().flat_map(|run| run.settled(arm));
+                let passes: Vec<Settled> =
+                    passes.filter(|(of, _)| *of == workload).map(|(_, settled)| settled).collect();
+                let lost: u64 = passes.iter().map(|settled| settled.lost).sum();
+                let lines: u64 = passes.iter().map(|settled| settled.lines).sum();
                 let words = format!("{lost} of {lines} lines lost");
-                (!of_runs.is_empty()).then(|| Found::exact(lost as f64 / passes as f64, words, &source(workload)))
+                let of_pass = lost as f64 / passes.len().max(1) as f64;
+                (!passes.is_empty()).then(|| Found::exact(of_pass, words, &source(workload)))
             }
             HostFigure::HandoffMs | HostFigure::LongestHandoffMs => self.handoff_time(workload, figure, arm),
             HostFigure::UnseenNotes => {

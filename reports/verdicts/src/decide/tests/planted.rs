@@ -294,18 +294,27 @@ fn a_second_run_hides_no_planting_of_the_first() {
 }
 
 #[test]
-fn a_line_lost_in_a_void_epoch_is_lost() {
+fn a_line_lost_in_a_void_epoch_is_lost_and_speaks_for_no_other_arm() {
+    const OUTSIDE: &str = "Lines outside the shared file, against rsync";
     let (_, candidate, make, _) = cases().into_iter().find(|case| case.0 == "roaming-agents").unwrap();
-    let mut run = make();
-    run.epochs[1].void = Some("the machine slept for 5 s".to_owned());
-    let outside =
-        |run: &Run| row(&of("roaming-agents", run, candidate), "Lines outside the shared file, against rsync").state;
-    let before = outside(&run);
-    let all = testing::passes(&mut run, "agent/two-writers-few", candidate);
-    for pass in all.filter(|pass| pass.epoch == 1) {
-        pass.settled = Some(Settled { lines: 50, lost: 50, ..Settled::default() });
+    let found = |arm: Option<&str>| {
+        let mut run = make();
+        run.epochs[1].void = Some("the machine slept for 5 s".to_owned());
+        if let Some(arm) = arm {
+            let all = testing::passes(&mut run, "agent/two-writers-few", arm);
+            for pass in all.filter(|pass| pass.epoch == 1) {
+                pass.settled = Some(Settled { lines: 50, lost: 50, ..Settled::default() });
+            }
+        }
+        of("roaming-agents", &run, candidate)
+    };
+    let without = found(None);
+    let expected = &row(&without, OUTSIDE).effect;
+    for arm in [candidate, "rsync"] {
+        assert_eq!(&row(&found(Some(arm)), OUTSIDE).effect, expected, "{arm}");
     }
-    assert_ne!(outside(&run), before);
+    assert_eq!(sign(Some(found(Some("rsync")).verdict)), sign(Some(without.verdict)));
+    assert_eq!(sign(Some(found(Some(candidate)).verdict)), '-');
 }
 
 #[test]
