@@ -403,14 +403,14 @@ impl CellTask {
         let is_warm_up = round < self.first_timed();
         resume(arm);
         if is_hot {
-            let syncs = arm.expectations.syncs();
+            let waits_for_others = arm.expectations.syncs() || self.workload.script.runs_programs();
             let mut prepared = self.freshen(arm, watchdog, buffer);
             let is_warm = arm.warmed.is_some_and(|at| at.elapsed() < STAYS_HOT);
             if !is_warm {
                 prepared = prepared.and_then(|()| self.warm(arm, watchdog, buffer));
             }
-            if syncs {
-                // Other arms' dirty pages must not lengthen this arm's syncs.
+            if waits_for_others {
+                // Other arms' dirty pages must not lengthen this arm's syncs, or the long passes of programs.
                 prepared = prepared.and_then(|()| {
                     watchdog.enter(SETUP_LIMIT);
                     Ok(rustix::fs::syncfs(std::fs::File::open(&self.dir)?)?)
