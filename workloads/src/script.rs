@@ -282,7 +282,7 @@ inputs::named! {
         Add = "add", Commit = "commit", Status = "status", Clone = "clone", Checkout = "checkout",
         CopyTree = "copy-tree", Grep = "grep", Find = "find", Archive = "archive", Extract = "extract",
         RemoveTree = "remove-tree", Import = "import", Transactions = "transactions",
-        Log = "log", Gc = "gc", FindSize = "find-size", DiskUsage = "disk-usage",
+        Log = "log", FindSize = "find-size", DiskUsage = "disk-usage",
         Mirror = "mirror", MirrorUnchanged = "mirror-unchanged",
         Environment = "environment", Install = "install", Build = "build", Rebuild = "rebuild", Test = "test",
         Save = "save", Follow = "follow", ToolCall = "tool-call",

@@ -16,7 +16,6 @@ program/git status: git status
 program/git add: git add
 program/git commit: git commit
 program/git clone: git clone
-program/git gc: git gc
 program/git checkout: git checkout, git reset, git restore, git stash, git switch
 program/git log: git blame, git branch, git cat-file, git diff, git log, git ls-files, git ls-tree, git rev-parse, git show
 program/tree find: fd, file, find, ls, stat, tree
