@@ -588,7 +588,7 @@ mod tests {
     #[test]
     fn a_budget_is_shared_in_proportion_and_options_hold_in_all_sections() {
         let (own, half) = (sections(""), sections("--epochs 4"));
-        assert!(own.len() > 3 && own.iter().any(|section| section.2 == 12));
+        assert!(own.len() > 3 && own.iter().any(|section| section.2 == 14));
         assert!(half.iter().all(|section| section.2 == 4));
         let all: u64 = own.iter().map(|section| section.1).sum();
         let half = sections(&format!("--budget {}", all as f64 / 2000.0));
