@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use arms::backend::{Access, Backend, Description, WorkspaceConfig, drop_machine_caches};
+use arms::backend::{Access, Backend, Description, WorkspaceConfig};
 use arms::services::Services;
 use fuse::cpu;
 use hdrhistogram::Histogram;
@@ -58,8 +58,6 @@ pub const MIN_ROUNDS: u32 = 1;
 #[derive(Clone)]
 pub struct CellArm {
     pub name: String,
-    /// The name of its backend: identical arms share it.
-    pub backend_name: String,
     /// Whether it is a third-party file system.
     pub is_external: bool,
     pub backend: Arc<dyn Backend>,
@@ -210,29 +208,21 @@ impl CellTask {
             if !alive {
                 break;
             }
+            // A repeated round is of all arms.
+            let takes_part = |at: &usize| rounds.0 < MIN_ROUNDS || round % arms[*at].stride == 0;
+            let order: Vec<usize> = order.iter().copied().filter(takes_part).collect();
             if self.state != CacheState::Hot {
-                self.bring_into_state(&mut arms, order, round, watchdog, &mut buffer, lines);
+                self.fill_for_round(&mut arms, &order, round, watchdog, &mut buffer, lines);
             }
             let outside = gauge.before_round();
-            let mut passed_here: Vec<&str> = Vec::new();
-            for at in order {
+            for at in &order {
                 let arm = &mut arms[*at];
-                // A repeated round is of all arms.
-                let is_passed_over = rounds.0 >= MIN_ROUNDS && round % arm.stride != 0;
-                if arm.workspaces.is_none() || is_passed_over {
+                if self.state != CacheState::Hot {
+                    self.empty_caches(arm, round, watchdog, lines);
+                }
+                if arm.workspaces.is_none() {
                     continue;
                 }
-                let backend = self.arms[*at].backend_name.as_str();
-                if self.state != CacheState::Hot && passed_here.contains(&backend) {
-                    // An identical arm has just read the same file-system metadata into the kernel's caches.
-                    watchdog.enter(SETUP_LIMIT);
-                    if let Err(error) = drop_machine_caches(&self.dir) {
-                        tracing::warn!("{error}");
-                    }
-                    watchdog.leave();
-                    std::thread::sleep(SETTLING);
-                }
-                passed_here.push(backend);
                 let pass_began = Instant::now();
                 let is_warm_up = round < first_timed;
                 let (passed, mut load) = self.pass(arm, round, &gauge, watchdog, clock, &mut buffer);

@@ -128,7 +128,6 @@ impl Machine {
         let rounds = section.rounds.saturating_add(u32::from(warms_up));
         let arms = cell.arms.iter().map(|at| CellArm {
             name: plan.arms[*at].name.clone(),
-            backend_name: plan.arms[*at].backend.name.clone(),
             is_external: plan.arms[*at].backend.versions.contains_key(DEFINITION),
             backend: Arc::clone(&self.arms[*at].backend),
             slowed_percent: plan.arms[*at].slowed_percent.unwrap_or(0),

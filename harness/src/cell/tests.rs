@@ -22,7 +22,6 @@ fn a_write() -> Script {
 fn arm(name: &str, backend: impl Into<Option<BrokenBackend>>) -> CellArm {
     CellArm {
         name: name.to_owned(),
-        backend_name: name.to_owned(),
         is_external: false,
         backend: match backend.into() {
             Some(broken) => Arc::new(broken),
@@ -217,6 +216,34 @@ fn an_arm_whose_first_pass_fails_is_read_back_after_the_next_one() {
     };
     let found = Found::of(task(script, vec![arm("broken", broken)], 3));
     assert_eq!(found.outcomes("broken"), [Outcome::Errno, Outcome::WrongData, Outcome::WrongData]);
+}
+
+#[test]
+fn a_cold_arm_gets_its_daemon_just_before_its_pass_and_after_the_pass_of_the_arm_before_it() {
+    if !arms::backend::can_drop_caches() {
+        assert!(std::env::var_os("CTXBENCH_REQUIRE_ROOT").is_none());
+        eprintln!("SKIPPED: this test needs root");
+        return;
+    }
+    static EVENTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    fn note(event: &str, below: &Path) {
+        let arm = below.components().map(|part| part.as_os_str().to_string_lossy());
+        let arm = arm.filter(|part| part.starts_with("arm")).next_back().unwrap().into_owned();
+        EVENTS.lock().unwrap().push(format!("{event} {arm}"));
+    }
+    let noting = || BrokenBackend {
+        starting: Some(|root| note("start", root)),
+        tamper: Some(|subtree| note("pass", subtree)),
+        ..BrokenBackend::default()
+    };
+    let arms = vec![arm("one", noting()), arm("other", noting())];
+    let cold = task(two_reads(), arms, 1);
+    Found::of(CellTask { state: CacheState::Cold, state_name: "cold".to_owned(), warms_up: false, ..cold });
+    let mut events = EVENTS.lock().unwrap().clone();
+    // Filling a workspace asks for its daemon, too.
+    events.drain(..events.iter().position(|event| event.starts_with("start")).unwrap());
+    events.dedup();
+    assert_eq!(events, ["start arm000-00000", "pass arm000-00000", "start arm001-00000", "pass arm001-00000"]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Prepares a cell's workspaces for a pass: fills or restores a subtree and sets the cache state.
 
+use arms::backend::drop_machine_caches;
 use workloads::path::WorkspacePath;
 
 use super::*;
@@ -10,8 +11,8 @@ pub(crate) fn subtree_name(number: u32) -> String {
 }
 
 impl CellTask {
-    /// Fills the workspaces of all arms, then drops the caches once. In cold cells every arm gets a new daemon.
-    pub(super) fn bring_into_state(
+    /// Fills the workspaces of a round's arms and syncs them. In cold cells it stops their daemons.
+    pub(super) fn fill_for_round(
         &self,
         arms: &mut [MountedArm<'_>],
         order: &[usize],
@@ -49,29 +50,29 @@ impl CellTask {
             });
             self.or_give_up(arm, ready, round, watchdog, lines, began);
         }
+        watchdog.leave();
+    }
+
+    /// Drops the kernel's caches before an arm's pass: the arm before it has read metadata of the file system that all arms
+    /// share. In a cold cell the arm then gets a new daemon.
+    pub(super) fn empty_caches(&self, arm: &mut MountedArm<'_>, round: u32, watchdog: &Watchdog, lines: &Sender<Line>) {
+        let began = Instant::now();
+        let Some(workspaces) = &mut arm.workspaces else {
+            return;
+        };
         // If dropping the caches hangs, the mount that causes it is unknown: the watchdog must kill none.
         watchdog.independent();
         watchdog.enter(SETUP_LIMIT);
-        let dropped = drop_machine_caches(&self.dir);
-        for at in order {
-            let arm = &mut arms[*at];
-            let Some(workspaces) = &mut arm.workspaces else {
-                continue;
-            };
-            let started = match &dropped {
-                Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
-                Ok(()) if is_cold => {
-                    watchdog.enter(SETUP_LIMIT);
-                    workspaces.first.start()
-                }
-                Ok(()) => Ok(()),
-            };
-            if is_cold && started.is_ok() {
+        let mut emptied = drop_machine_caches(&self.dir);
+        if self.state == CacheState::Cold && emptied.is_ok() {
+            watchdog.enter(SETUP_LIMIT);
+            emptied = workspaces.first.start();
+            if emptied.is_ok() {
                 let ready = workspaces.first.time_to_ready();
                 arm.note_ready(ready);
             }
-            self.or_give_up(arm, started, round, watchdog, lines, began);
         }
+        self.or_give_up(arm, emptied, round, watchdog, lines, began);
         watchdog.leave();
         std::thread::sleep(SETTLING);
     }

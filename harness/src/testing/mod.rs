@@ -95,6 +95,8 @@ pub struct BrokenBackend {
     pub tamper: Option<fn(&Path)>,
     /// As `tamper`, for the root, if passes have no subtree.
     pub tamper_root: Option<fn(&Path)>,
+    /// Applied to the root when its daemon is started again.
+    pub starting: Option<fn(&Path)>,
     /// Why its daemon ended.
     pub exit_reason: Option<&'static str>,
     /// The daemon's read counts, one for each reading of its counters. `None`: it has no counters.
@@ -157,6 +159,13 @@ impl Workspace for BrokenWorkspace {
             tamper(&self.root);
         }
         KillHandle::default()
+    }
+
+    fn start(&mut self) -> io::Result<()> {
+        if let Some(starting) = self.backend.starting {
+            starting(&self.root);
+        }
+        Ok(())
     }
 
     fn counters(&mut self) -> io::Result<Option<Counters>> {

@@ -157,7 +157,7 @@ pub(super) fn states(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Heading(3, "Hot, lukewarm, cold".to_owned()));
-    parts.push(Text("Hot: all caches are full. Lukewarm: the kernel's caches are empty, but those of the daemon are full. Cold: the kernel's caches are empty, and the daemon has just started. Each state is proved by the requests that reached the daemon, or by the bytes that came from the disk. The caches of all arms are emptied together.".to_owned()));
+    parts.push(Text("Hot: everything that is read is cached. Lukewarm: the kernel's caches are empty, but those of the daemon are not. Cold: the kernel's caches are empty, and the daemon has just started. Each state is proved by the requests that reached the daemon, or by the bytes that came from the disk. The kernel's caches are dropped before each pass of an arm.".to_owned()));
     parts.push(Chart(
         stems::STATES,
         "How much the state of the caches matters: the time of the same work in each state. The scale is logarithmic, and each panel has its own.",
