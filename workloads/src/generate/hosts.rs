@@ -1,5 +1,6 @@
 //! Workloads of two hosts with the same files: one hands notes over to the other, or both write one file.
 
+use rand::seq::SliceRandom;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
@@ -11,7 +12,7 @@ use crate::script::{Bytes, CallKind, FileOp, Host, Script};
 /// The maximum number of notes or lines, because the harness may wait for each.
 const CALLS_MAX: u32 = 1000;
 
-/// The maximum pause, in milliseconds.
+/// The maximum pause, in milliseconds: the default interval of an S3 mount's polls.
 const PAUSE_MAX: u64 = 1_000;
 
 /// The parameters of handed-over notes.
@@ -22,8 +23,8 @@ pub struct Handoff {
     notes: u32,
     /// Bytes of each note.
     bytes: u64,
-    /// The longest pause before a note, in milliseconds. Random pauses avoid synchrony with a host's poll
-    /// interval.
+    /// The longest pause before a note, in milliseconds. A host reads a note just after a poll, so the pauses decide when in
+    /// its poll interval the next note is written: they cover an interval of this length evenly.
     pause_ms: u64,
     /// The seed of texts and pauses.
     seed: u64,
@@ -50,18 +51,27 @@ fn check(field: &str, calls: u32, pause_ms: u64) -> Result<(), String> {
     Ok(())
 }
 
+/// Pauses of up to `longest` milliseconds in random order: a random one from each of `count` equal parts.
+fn spread_pauses(rng: &mut ChaCha8Rng, count: u32, longest: u64) -> Vec<u64> {
+    let part = longest as f64 / f64::from(count);
+    let mut pauses: Vec<u64> =
+        (0..count).map(|number| ((f64::from(number) + rng.random_range(0.0..1.0)) * part) as u64).collect();
+    pauses.shuffle(rng);
+    pauses
+}
+
 impl Handoff {
     pub(crate) fn script(&self) -> Result<Script, String> {
         check("handoff.notes", self.notes, self.pause_ms)?;
         check_range("handoff.bytes", &self.bytes, 1..=1 << 20)?;
         let mut rng = ChaCha8Rng::seed_from_u64(self.seed);
         let mut script = Script::new(Vec::new());
-        for note in 0..self.notes {
+        let pauses = spread_pauses(&mut rng, self.notes, self.pause_ms);
+        for (note, pause) in (0..self.notes).zip(pauses) {
             let path = path(format!("note-{note:04}.md"))?;
             let content: Bytes = fill(rng.next_u64(), self.bytes, self.bytes / 40).into();
             let write = FileOp::write(path.clone(), content.clone());
             let seen = FileOp::SeenByOther { path, content };
-            let pause = rng.random_range(0..=self.pause_ms);
             script.call_after(pause, CallKind::Handoff, vec![write, seen]);
         }
         Ok(script)
@@ -119,6 +129,19 @@ mod tests {
         let script = handoff().script().unwrap();
         let pauses: BTreeSet<u64> = script.calls.iter().map(|call| call.pause_ms).collect();
         assert!(pauses.len() > 4 && pauses.iter().all(|pause| *pause <= 500));
+    }
+
+    #[test]
+    fn the_pauses_of_few_notes_cover_a_whole_poll_interval() {
+        let mut orders = BTreeSet::new();
+        for seed in 0..20 {
+            let few = Handoff { notes: 5, pause_ms: 1000, seed, ..handoff() };
+            let pauses: Vec<u64> = few.script().unwrap().calls.iter().map(|call| call.pause_ms).collect();
+            let parts: BTreeSet<u64> = pauses.iter().map(|pause| pause / 200).collect();
+            assert_eq!(parts, (0..5).collect(), "one in each fifth of the interval: {pauses:?}");
+            orders.insert(pauses.iter().map(|pause| pause / 200).collect::<Vec<_>>());
+        }
+        assert!(orders.len() > 10, "in random order: {orders:?}");
     }
 
     #[test]
