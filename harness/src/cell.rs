@@ -209,7 +209,7 @@ impl CellTask {
                 break;
             }
             // A repeated round is of all arms.
-            let takes_part = |at: &usize| rounds.0 < MIN_ROUNDS || round % arms[*at].stride == 0;
+            let takes_part = |at: &usize| rounds.0 < MIN_ROUNDS || round.is_multiple_of(arms[*at].stride);
             let order: Vec<usize> = order.iter().copied().filter(takes_part).collect();
             if self.state != CacheState::Hot {
                 self.fill_for_round(&mut arms, &order, round, watchdog, &mut buffer, lines);
