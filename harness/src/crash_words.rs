@@ -76,7 +76,7 @@ mod tests {
         let lost = series(POWER_LOSS, 20, 1);
         assert_eq!(
             crash_words(&[kills.clone(), lost, series(MACHINE_LOSS, 2, 0)]),
-            "sqlite: 1 lost in 60 kills and 20 simulated power cuts (at most 22 %); 0 lost in 2 machine losses (at most 100 %)"
+            "sqlite: 1 lost in 60 kills and 20 simulated power cuts (at most 22 %); 0 lost in 2 machine losses (at most 78 %)"
         );
         let no_root = CrashPoints::not_run("sqlite", POWER_LOSS, Status::Skipped, "needs root");
         let ended = CrashPoints { reason: Some("it did not come back".to_owned()), ..kills };

@@ -226,25 +226,16 @@ fn bound_words(kept: &[&StoreLosses]) -> String {
         let counts = kept.iter().map(|losses| of(losses));
         counts.filter(|count| *count > 0).min()
     };
-    let words = |what: &str, fewest: Option<u64>| {
-        fewest.map(|fewest| match failure_bound(0, fewest) {
-            bound if bound >= 1.0 => (format!("too few {what} for a bound"), None),
-            bound => {
-                let percent = percent(bound);
-                let words = format!("at most {percent} % of {what} lose one");
-                (words, Some(percent))
-            }
-        })
-    };
-    let kills = words("kills", fewest(|losses| losses.kills));
-    let cuts = words("power cuts", fewest(|losses| losses.power_cuts));
+    let bound = |fewest: Option<u64>| fewest.map(|fewest| percent(failure_bound(0, fewest)));
+    let kills = bound(fewest(|losses| losses.kills));
+    let cuts = bound(fewest(|losses| losses.power_cuts));
     match (kills, cuts) {
-        (Some((_, Some(one))), Some((_, Some(other)))) if one == other => {
-            format!("at most {one} % of either lose one")
-        }
+        (Some(one), Some(other)) if one == other => format!("at most {one} % of either lose one"),
         (kills, cuts) => {
-            let parts = kills.into_iter().chain(cuts).map(|(words, _)| words);
-            parts.collect::<Vec<_>>().join(", ")
+            let words = |what: &str, percent: String| format!("at most {percent} % of {what} lose one");
+            let kills = kills.map(|percent| words("kills", percent));
+            let cuts = cuts.map(|percent| words("power cuts", percent));
+            kills.into_iter().chain(cuts).collect::<Vec<_>>().join(", ")
         }
     }
 }

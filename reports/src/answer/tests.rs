@@ -460,7 +460,7 @@ fn losses_and_failures_are_sentences_with_counts_and_bounds() {
         (
             vec![losses("a", 1, 0, none), losses("b", 0, 60, none)],
             vec![],
-            "Lost: 0 acknowledged records in ◐ 60 simulated power cuts of b (at most 5 % of power cuts lose one); ● 1 kill of a (too few kills for a bound).",
+            "Lost: 0 acknowledged records in ◐ 60 simulated power cuts of b (at most 5 % of power cuts lose one); ● 1 kill of a (at most 95 % of kills lose one).",
         ),
         (
             vec![losses("a", 60, 60, [0, 1]), losses("b", 60, 60, none)],

@@ -17,7 +17,7 @@ pub(super) fn crash_points(run: &Run) -> Vec<Part> {
          phantom | mixtures | unreadable | not judged | verdict | \
          back after (median, longest) | how",
     );
-    let said = "A crash point passes if no record is lost, torn, stale or phantom. If 0 of n independent points fail, then fewer than 3 in n fail, with 95 % confidence. n counts points, not records, because all records of a point are in one store. A loss counts at the first point at which it is found. The seed decides delays and changes; the state that a kill hits depends on scheduling. \"–\": not looked at.";
+    let said = "A crash point passes if no record is lost, torn, stale or phantom. If 0 of n independent points fail, the share that fails is at most 1 − 0.05^(1/n), with 95 % confidence. n counts points, not records, because all records of a point are in one store. A loss counts at the first point at which it is found. The seed decides delays and changes; the state that a kill hits depends on scheduling. \"–\": not looked at.";
     let mut parts = vec![Part::Text(said.to_owned()), Part::Table(head, run.crash_points.iter().map(row).collect())];
     let named = run.crash_points.iter().flat_map(|points| {
         let (backend, loss) = (&points.backend, &points.loss);

@@ -21,14 +21,10 @@ pub fn share_interval(hits: u64, of: u64, alpha: f64) -> Interval {
     Interval { low: low.unwrap_or(0.0), high: high.unwrap_or(1.0) }
 }
 
-/// The upper 95 % bound of the share of failures after `failed` failures in `of` tries: 3/n if none of n failed
-/// (the rule of three), else the bound of Clopper and Pearson. 1 without a try.
+/// The upper one-sided 95 % bound of the share of failures after `failed` failures in `of` tries, by Clopper and Pearson:
+/// 1 − 0.05^(1/n) if none of n failed. 1 without a try.
 pub fn failure_bound(failed: u64, of: u64) -> f64 {
-    match (failed, of) {
-        (_, 0) => 1.0,
-        (0, of) => (3.0 / of as f64).min(1.0),
-        (failed, of) => share_interval(failed, of, 0.1).high,
-    }
+    share_interval(failed, of, 0.1).high
 }
 
 #[cfg(test)]
@@ -38,20 +34,15 @@ mod tests {
     #[test]
     fn the_bound_of_failures_rises_with_each_failure_and_falls_with_tries() {
         assert_eq!(failure_bound(0, 0), 1.0);
-        assert_eq!(failure_bound(0, 2), 1.0);
-        assert_eq!(failure_bound(0, 300), 0.01);
+        // Without a failure: 1 − 0.05^(1/n).
+        for (of, bound) in [(1, 0.95), (3, 0.631_597), (14, 0.192_636), (60, 0.048_703), (300, 0.009_936)] {
+            assert!((failure_bound(0, of) - bound).abs() < 1e-6, "{of}: {}", failure_bound(0, of));
+        }
         // The one-sided bound of a binomial with 1 of 20: qbeta(0.95, 2, 19) = 0.2161.
         assert!((failure_bound(1, 20) - 0.2161).abs() < 1e-4);
         assert_eq!(failure_bound(20, 20), 1.0);
         let bounds: Vec<f64> = (0..=20).map(|failed| failure_bound(failed, 20)).collect();
         assert!(bounds.is_sorted(), "{bounds:?}");
-    }
-
-    #[test]
-    fn none_of_many_is_bounded_by_the_rule_of_three() {
-        let interval = share_interval(0, 300, 0.1);
-        assert_eq!(interval.low, 0.0);
-        assert!((interval.high - 3.0 / 300.0).abs() < 1e-3, "{interval:?}");
     }
 
     #[test]

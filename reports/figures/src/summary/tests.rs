@@ -278,7 +278,7 @@ fn n_passes_without_failure_bound_the_failure_rate() {
     let passes = u64::from(2 * EPOCHS * (ROUNDS + 1));
     assert_eq!(ending.passes[&Outcome::Ok], passes);
     assert_eq!(ending.calls[&Outcome::Ok], passes * CALLS);
-    assert_eq!(ending.failure_bound(), Some(3.0 / passes as f64));
+    assert_eq!(ending.failure_bound(), Some(stats::failure_bound(0, passes)));
 }
 
 #[test]

@@ -66,6 +66,11 @@ fn is_bad(kill: &Fault) -> bool {
     kill.outcome != Outcome::Ok
 }
 
+/// An upper bound in percent, rounded up: one that is written as 5 % is not above 5 %.
+fn bound_words(share: f64) -> String {
+    format!("{:.1} %", (share * 1000.0).ceil() / 10.0)
+}
+
 impl Evidence<'_> {
     fn outcomes(&self, arm: &str) -> Vec<&FaultOutcome> {
         self.runs.iter().flat_map(|run| run.outcomes(arm)).collect()
@@ -172,8 +177,8 @@ impl Evidence<'_> {
         let tried = killed as u64 + others;
         let bound = stats::failure_bound(broken, tried);
         let words = format!(
-            "0 {what} in {tried} kills (at most {:.1} % of kills), usable again within {} ms",
-            100.0 * bound,
+            "0 {what} in {tried} kills (at most {} of kills), usable again within {} ms",
+            bound_words(bound),
             slowest.unwrap_or(0)
         );
         let is_hidden = within.is_some_and(|share| bound > share);
@@ -263,7 +268,7 @@ impl Evidence<'_> {
             0 => String::new(),
             own => format!(", {own} of them by an exit of its own"),
         };
-        let words = format!("{failed} lost of {points}{own} (at most {:.1} %)", 100.0 * high);
+        let words = format!("{failed} lost of {points}{own} (at most {})", bound_words(high));
         Found::Value(Reading {
             value: failed as f64 / points as f64,
             low: stats::share_interval(failed, points, 0.1).low,

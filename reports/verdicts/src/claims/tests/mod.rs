@@ -78,7 +78,7 @@ fn a_time_is_judged_by_its_whole_interval() {
     let confirmed = of("below = 1.0");
     assert_eq!(confirmed.status, Confirmed);
     assert_eq!((confirmed.settle, confirmed.factor), (None, None));
-    let none = "0 of 28 passes failed (≤ 10.7 %)";
+    let none = "0 of 28 passes failed (≤ 10.1 %)";
     assert!(confirmed.evidence.contains(none), "{}", confirmed.evidence);
     let refuted = of("between = [10.0, 50.0]");
     assert_eq!(refuted.status, Refuted);

@@ -18,7 +18,7 @@ fn git_ends(run: &mut Run, arm: &str, how: Outcome) {
 #[test]
 fn every_latency_says_how_many_passes_failed_and_the_bound() {
     let found = status_row(&coding());
-    let share = "0 of 28 passes failed (≤ 10.7 %)";
+    let share = "0 of 28 passes failed (≤ 10.1 %)";
     assert!(found.candidate.contains(share), "{}", found.candidate);
     assert!(found.baseline.contains(share), "{}", found.baseline);
 }
