@@ -5,15 +5,15 @@ use serde::Serialize;
 use crate::summary::is_simulated;
 
 inputs::named! {
-    /// The origin of a figure, the strongest first. A figure of several inputs has the weakest of theirs: arithmetic over
-    /// simulated figures is simulated.
+    /// The origin of a figure, the strongest first. A figure of several inputs has the weakest of theirs: what is computed
+    /// from simulated figures is simulated.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
     #[serde(rename_all = "kebab-case")]
     pub enum Provenance, name {
         /// Timed or counted in a run.
         Measured = "measured",
         /// Computed from measured figures, recorded sessions, dated prices and stated rates.
-        Arithmetic = "arithmetic",
+        Computed = "computed",
         /// Timed, counted or computed with something simulated: a distance, a power cut, or calls of a model that no agent made.
         Simulated = "simulated",
         /// A constant of this project or of a backend's makers. It shows no benefit, shows no cost to be tolerated and
@@ -25,14 +25,14 @@ inputs::named! {
 impl Provenance {
     /// All of them, the strongest first.
     pub const ALL: [Provenance; 4] =
-        [Provenance::Measured, Provenance::Arithmetic, Provenance::Simulated, Provenance::Declared];
+        [Provenance::Measured, Provenance::Computed, Provenance::Simulated, Provenance::Declared];
 
     /// The mark beside a figure, in every output.
     pub const fn mark(self) -> &'static str {
         match self {
             Provenance::Measured => "●",
             Provenance::Simulated => "◐",
-            Provenance::Arithmetic => "∑",
+            Provenance::Computed => "∑",
             Provenance::Declared => "○",
         }
     }
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn every_origin_has_a_mark_of_its_own_and_the_legend_explains_each() {
-        assert_eq!(Provenance::legend(), "● measured or tried  ∑ arithmetic  ◐ simulated  ○ declared");
+        assert_eq!(Provenance::legend(), "● measured or tried  ∑ computed  ◐ simulated  ○ declared");
         assert_eq!(Provenance::Declared.marked("1 process"), "○ 1 process");
         // The weakest of several inputs is the largest.
         assert!(Provenance::ALL.is_sorted());

@@ -32,7 +32,7 @@ pub struct AnswerFigure {
     pub needed: String,
     /// Whether the figure keeps the bound, in the words of the row's role.
     pub state: String,
-    /// `measured`, `simulated`, `arithmetic` or `declared`.
+    /// `measured`, `computed`, `simulated` or `declared`.
     pub provenance: String,
     /// The mark of that origin.
     pub mark: String,
@@ -44,6 +44,12 @@ pub struct AnswerFigure {
     pub cell: Option<SeriesKey>,
     /// The files and fields that it comes from.
     pub evidence: String,
+    /// `text` without intervals; empty for a figure without a value.
+    #[serde(skip)]
+    brief: String,
+    /// Whether the figure is at the baseline's or on the wrong side of it: a benefit that is none.
+    #[serde(skip)]
+    pub(super) is_none: bool,
 }
 
 impl AnswerFigure {
@@ -60,11 +66,22 @@ impl AnswerFigure {
         if is_simulated(&decision.candidate) {
             text += ", simulated distance";
         }
+        // The times say more than their ratio.
+        let mut brief = match (row.delays.as_str(), effect) {
+            ("", Some(effect)) => amount(effect.value, &row.bound.unit),
+            ("", None) => String::new(),
+            (delays, _) => without_intervals(delays),
+        };
         if !row.delays.is_empty() {
             text += &format!(": {}", row.delays);
+            // How many notes were timed.
+            let noted = row.candidate.split_once(" (").and_then(|(_, rest)| rest.split_once(')'));
+            text += &noted.map_or(String::new(), |(noted, _)| format!(", {noted}"));
         }
         if !row.sessions.is_empty() {
-            text += &format!("; {}", row.in_other_sessions());
+            let others = format!(" in one example; {}", row.in_other_sessions());
+            text += &others;
+            brief += &others;
         }
         Self {
             title: row.title.clone(),
@@ -85,6 +102,11 @@ impl AnswerFigure {
             times_ns: compared.map(|(_, times)| times),
             cell: row.cell.clone(),
             evidence: row.evidence.clone(),
+            brief,
+            is_none: effect.is_some_and(|effect| {
+                let equal = if row.bound.unit == "ratio" { 1.0 } else { 0.0 };
+                if row.bound.is_most { effect.value >= equal } else { effect.value <= equal }
+            }),
         }
     }
 
@@ -110,9 +132,9 @@ impl AnswerFigure {
     /// The figure behind its title without its interval, for a line with little room.
     pub(super) fn short_words(&self, against: &str) -> String {
         match self.value {
-            Some(value) => {
+            Some(_) => {
                 let compared = self.compared_words(against);
-                format!("{} ({} {}{compared})", lower(&self.title), self.mark, amount(value, &self.unit))
+                format!("{} ({} {}{compared})", lower(&self.title), self.mark, self.brief)
             }
             None => self.words(against),
         }
@@ -133,6 +155,14 @@ impl AnswerFigure {
             self.compared_words(against)
         )
     }
+}
+
+/// A text without the intervals behind its figures: `865 ms instead of 30.1 s`.
+fn without_intervals(text: &str) -> String {
+    let mut parts = text.split(" [");
+    let first = parts.next().unwrap_or_default().to_owned();
+    let rests = parts.map(|part| part.split_once(']').map_or(part, |(_, rest)| rest));
+    first + &rests.collect::<String>()
 }
 
 /// A ratio with its interval, all three with the places that the interval earns.

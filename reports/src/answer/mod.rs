@@ -100,7 +100,7 @@ fn about(run: &RunEvidence<'_>) -> Vec<String> {
         (_, false, 0) => "quiet machine".to_owned(),
         (passes, false, busy) => {
             let share = 100.0 * busy as f64 / passes as f64;
-            format!("quiet machine ({share:.1} % of passes disturbed and left out)")
+            format!("quiet machine ({share:.1} % of passes disturbed; their rounds are left out)")
         }
     };
     about.push(load);

@@ -287,7 +287,11 @@ fn an_answer_that_keeps_the_baseline_says_which_probed_need_would_change_it() {
     assert_eq!(answer.kind, AdviceKind::Keep);
     // It lacks one thing, a cost; `sqlite` lacks a benefit, too. A property of the plain directory is not a reason.
     assert_eq!(answer.candidate, "other");
-    assert_eq!(answer.otherwise, "Choose other if you need snapshots (● tried).");
+    assert_eq!(
+        answer.headline(),
+        "Keep a plain directory (sure), unless you need snapshots, which other has (● tried)."
+    );
+    assert_eq!(answer.otherwise, "");
     let said = answer.lines(80, 4).join(" ");
     assert!(said.contains("sqlite shows no benefit."), "{said}");
 }

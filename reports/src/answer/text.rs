@@ -5,7 +5,7 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::calls::CallTable;
 use super::kept::losses_words;
-use super::uses::{AdviceKind, SMALL_BENEFIT, UseAnswer};
+use super::uses::{AdviceKind, HIGHER_COST, SMALL_BENEFIT, UseAnswer};
 use super::{AnswerFigure, Confidence, Overview};
 use figures::provenance::Provenance;
 use figures::text::lower;
@@ -30,8 +30,17 @@ impl UseAnswer {
     /// The advice with its confidence.
     pub fn headline(&self) -> String {
         match self.confidence {
-            Confidence::NotDecided => self.advice.clone(),
-            sure => format!("{} ({}).", self.advice.trim_end_matches('.'), sure.words()),
+            Confidence::NotDecided => self.whole_advice(""),
+            sure => self.whole_advice(&format!(" ({})", sure.words())),
+        }
+    }
+
+    /// The advice and its exception in a sentence. `confidence` stands between them.
+    pub(crate) fn whole_advice(&self, confidence: &str) -> String {
+        let advice = self.advice.trim_end_matches('.');
+        match self.unless.as_str() {
+            "" => format!("{advice}{confidence}."),
+            unless => format!("{advice}{confidence}, unless {unless}."),
         }
     }
 
@@ -70,16 +79,18 @@ impl UseAnswer {
         };
         // What a choice costs comes before what would change it. Of what is not chosen, the reason states the cost.
         let is_chosen = matches!(self.kind, AdviceKind::Choose | AdviceKind::ChooseIf);
-        let [of_unmeasured, of_costs, of_change, of_others] = match is_chosen {
-            true => [3, 5, 6, 7],
-            false => [7, 6, 3, 5],
+        let [of_reason, of_unmeasured, of_costs, of_change, of_others] = match is_chosen {
+            true => [4, 3, 5, 6, 7],
+            false => [3, 7, 6, 4, 5],
         };
-        let mut reasons = versions(&|most| self.reasons(most));
-        reasons.extend(self.first_benefit().filter(|_| is_chosen));
+        let reasons = match is_chosen {
+            true => self.benefit_versions(),
+            false => versions(&|most| self.reasons(most)),
+        };
         // In the order of the text, each with its rank among those that fit.
         let candidates = [
             (0, vec![self.headline()]),
-            (4, reasons),
+            (of_reason, reasons),
             (2, plain(self.known.join(" "))),
             (of_costs, versions(&|most| self.cost_words(most).filter(|_| most > 0))),
             (of_unmeasured, plain(self.unmeasured_words())),
@@ -114,16 +125,7 @@ impl UseAnswer {
         let against = self.compared_with(&self.figures);
         let figures = || self.figures.iter().take(most);
         match self.kind {
-            // The titles stand in the reason. Little room is no reason to leave the figures out.
-            AdviceKind::Choose | AdviceKind::ChooseIf => {
-                let is_short = most == 0;
-                let words: Vec<String> = match is_short {
-                    true => self.figures.iter().map(|figure| figure.short_words(against)).collect(),
-                    false => figures().map(|figure| figure.words(against)).collect(),
-                };
-                let compared = if is_short { String::new() } else { self.baseline_words(against) };
-                Some(format!("Benefits{compared}: {}.", words.join("; ")))
-            }
+            AdviceKind::Choose | AdviceKind::ChooseIf => self.benefit_versions().into_iter().next(),
             // A failed gate stands in the reason.
             _ if self.states_figure() => Some(format!("{reason}.")),
             // The details of a use that is not decided come behind what to do meanwhile.
@@ -142,9 +144,16 @@ impl UseAnswer {
                     return Some(format!("{reason}."));
                 };
                 let is_common = !others.is_empty() && others.iter().all(|bound| bound == first);
-                let words = figures().map(|figure| match is_common {
-                    true => figure.words(against),
-                    false => figure.words_with_bound(against),
+                let words = figures().map(|figure| {
+                    let words = match is_common {
+                        true => figure.words(against),
+                        false => figure.words_with_bound(against),
+                    };
+                    // Beside small benefits stands what is none.
+                    match reason.contains(SMALL_BENEFIT) && figure.is_none {
+                        true => format!("no benefit in {words}"),
+                        false => words,
+                    }
                 });
                 let words: Vec<String> = words.collect();
                 let bound = match is_common {
@@ -157,10 +166,22 @@ impl UseAnswer {
         }
     }
 
-    /// The first benefit of a choice in the fewest words: without interval and baseline.
-    fn first_benefit(&self) -> Option<String> {
-        let figure = self.figures.first()?;
-        Some(format!("Benefits: {}.", figure.short_words(&figure.against)))
+    /// The benefits of a choice, the longest words first. No version hides that there are more benefits.
+    fn benefit_versions(&self) -> Vec<String> {
+        let against = self.compared_with(&self.figures);
+        let compared = self.baseline_words(against);
+        let long: Vec<String> = self.figures.iter().map(|figure| figure.words(against)).collect();
+        let short: Vec<String> = self.figures.iter().map(|figure| figure.short_words(against)).collect();
+        let shortest: Option<String> = self.figures.first().map(|figure| figure.short_words(&figure.against));
+        let benefits = |compared: &str, words: &[String]| match self.benefits.saturating_sub(words.len()) {
+            0 => format!("Benefits{compared}: {}.", words.join("; ")),
+            more => format!("Benefits{compared}: {}; and {more} more.", words.join("; ")),
+        };
+        let mut versions = vec![benefits(&compared, &long), benefits(&compared, &short), benefits("", &short)];
+        versions.extend(long.first().map(|first| benefits(&compared, std::slice::from_ref(first))));
+        versions.extend(shortest.map(|first| benefits("", &[first])));
+        versions.dedup();
+        versions
     }
 
     /// What all figures that compare are compared with; empty if they differ in it.
@@ -194,13 +215,14 @@ impl UseAnswer {
             self.costs.iter().take(most).partition(|figure| figure.ratio.is_some());
         let costs = times.into_iter().chain(others).map(|figure| figure.cost_words(against));
         let costs: Vec<String> = costs.collect();
-        // What is not chosen is named.
-        let whose = match self.kind {
-            AdviceKind::Choose | AdviceKind::ChooseIf => String::new(),
-            _ => format!(" of {}", verdicts::decide::arm_words(&self.candidate)),
-        };
         let compared = self.baseline_words(against);
-        (!costs.is_empty()).then(|| format!("Costs{whose}{compared}: {}.", costs.join("; ")))
+        let whose = match self.kind {
+            AdviceKind::Choose | AdviceKind::ChooseIf => format!("Costs{compared}"),
+            // The reason has named the candidate and its first cost.
+            AdviceKind::Keep if self.reason.contains(HIGHER_COST) => format!("Other costs{compared}"),
+            _ => format!("Costs of {}{compared}", verdicts::decide::arm_words(&self.candidate)),
+        };
+        (!costs.is_empty()).then(|| format!("{whose}: {}.", costs.join("; ")))
     }
 
     /// What no row measures, and what this means for how sure the answer is.
@@ -210,7 +232,8 @@ impl UseAnswer {
             (words, AdviceKind::Keep) => {
                 format!("No run measured {words}, but only a change would need that evidence.")
             }
-            (words, _) => format!("No run measured {words}."),
+            (words, AdviceKind::NotDecided) => format!("No run measured {words}."),
+            (words, _) => format!("Fragile because no run measured {words}."),
         }
     }
 

@@ -69,6 +69,9 @@ pub struct UseAnswer {
     pub kind: AdviceKind,
     /// The advice in a sentence.
     pub advice: String,
+    /// The need that makes the candidate the better choice although the advice is to keep the baseline, in a clause behind
+    /// "unless"; empty without one.
+    pub unless: String,
     /// The chosen candidate; of an answer that chooses none, the one that comes closest. The figures are about it.
     pub candidate: String,
     /// The other candidates with the same verdict.
@@ -85,6 +88,9 @@ pub struct UseAnswer {
     pub known: Vec<String>,
     /// The figures that carry the answer.
     pub figures: Vec<AnswerFigure>,
+    /// How many benefits the candidate shows; `figures` has the first of them.
+    #[serde(skip)]
+    pub(crate) benefits: usize,
     /// What the candidate costs.
     pub costs: Vec<AnswerFigure>,
     /// When it would be otherwise, in a sentence; empty if nothing is known to change it.
@@ -190,6 +196,9 @@ fn is_worse(row: &Row) -> bool {
         false => !is_ratio || effect.value < equal,
     })
 }
+
+/// A cost that is not tolerated.
+pub(super) const HIGHER_COST: &str = "a higher cost than tolerated";
 
 /// A benefit that is there, and does not reach its bound.
 pub(super) const SMALL_BENEFIT: &str = "a smaller benefit than needed";
@@ -299,6 +308,7 @@ impl UseAnswer {
             question: best.question.clone(),
             kind,
             advice: advice(kind, best, is_busy),
+            unless: unless(kind, best),
             candidate: best.candidate.clone(),
             others: others.iter().map(name).collect(),
             without_benefit: lacking(false),
@@ -310,6 +320,7 @@ impl UseAnswer {
             reason,
             known: known(best, decisions),
             figures: figures(&carrying),
+            benefits: rows(best, RowRole::Benefit, &SHOWN).count(),
             costs: figures(&costs),
             otherwise: otherwise(kind, best, decisions),
             unmeasured: best.advice.unmeasured.clone(),
@@ -391,7 +402,7 @@ fn reason<'a>(kind: AdviceKind, best: &'a Decision, is_only: bool, is_busy: bool
             }
             let mut costs = of(RowRole::Cost, &FAILED);
             costs.sort_by(|one, other| distance(other).total_cmp(&distance(one)));
-            (format!("{candidate} costs too much."), costs)
+            (format!("{candidate} has {HIGHER_COST}."), costs)
         }
         AdviceKind::NotDecided => {
             let keep = lower(&best.advice.keep);
@@ -428,8 +439,8 @@ fn obstacle(best: &Decision, is_busy: bool) -> (String, String) {
                     (format!("{candidate} {need}"), details.to_owned())
                 }
                 // Other words give a reason only behind a colon.
-                Some(_) => (format!("“{title}” is not measured for {candidate}"), what.to_owned()),
-                None => (format!("“{title}” is not measured for {candidate}"), String::new()),
+                Some(_) => (format!("no run measured “{title}” of {candidate}"), what.to_owned()),
+                None => (format!("no run measured “{title}” of {candidate}"), String::new()),
             }
         }
         RowState::Void => ("the comparison is void".to_owned(), format!("{candidate}: “{title}” is {}", row.candidate)),
@@ -445,9 +456,15 @@ fn obstacle(best: &Decision, is_busy: bool) -> (String, String) {
 
 /// When it would be otherwise, in a sentence.
 fn otherwise(kind: AdviceKind, best: &Decision, decisions: &[&Decision]) -> String {
-    let shown: Vec<&Row> = rows(best, RowRole::Benefit, &SHOWN).collect();
-    if kind == AdviceKind::Keep && !shown.is_empty() && !has(best, RowRole::Gate, &FAILED) {
-        return format!("Choose {} {}.", arm_words(&best.candidate), needs(&shown).join(", or "));
+    let shown = needed(kind, best);
+    if !shown.is_empty() {
+        let titles = shown.iter().filter(|row| row.properties.is_empty());
+        let titles: Vec<String> = titles.map(|row| lower(&row.title)).collect();
+        return match titles.is_empty() {
+            // The advice has the exception.
+            true => String::new(),
+            false => format!("A reason for {}: {}.", arm_words(&best.candidate), titles.join("; ")),
+        };
     }
     let flips = decisions.iter().filter(|decision| kind == AdviceKind::Keep || decision.candidate == best.candidate);
     let flips = flips.filter_map(|decision| Some((decision, decision.flip.as_ref()?)));
@@ -462,24 +479,27 @@ fn otherwise(kind: AdviceKind, best: &Decision, decisions: &[&Decision]) -> Stri
     }
 }
 
-/// The needs that shown benefits meet: properties that probes found, and other benefits by their titles.
-fn needs(shown: &[&Row]) -> Vec<String> {
-    let of_property = |row: &&&Row| !row.properties.is_empty();
-    let properties: Vec<&str> =
-        shown.iter().filter(of_property).flat_map(|row| row.properties.iter().copied()).collect();
-    let weakest = shown.iter().filter(of_property).map(|row| row.provenance);
-    let mark = weakest.max().unwrap_or(Provenance::Measured).mark();
-    let properties = properties.split_last().map(|(last, others)| {
-        let listed = match others.is_empty() {
-            true => (*last).to_owned(),
-            false => format!("{} or {last}", others.join(", ")),
-        };
-        format!("if you need {listed} ({mark} tried)")
-    });
-    let titles = shown.iter().filter(|row| row.properties.is_empty());
-    let titles: Vec<String> = titles.map(|row| lower(&row.title)).collect();
-    let titles = (!titles.is_empty()).then(|| format!("where the benefit outweighs the costs: {}", titles.join("; ")));
-    properties.into_iter().chain(titles).collect()
+/// The benefits of a candidate that is not chosen: a reader who needs them may choose it all the same.
+fn needed(kind: AdviceKind, best: &Decision) -> Vec<&Row> {
+    match kind == AdviceKind::Keep && !has(best, RowRole::Gate, &FAILED) {
+        true => rows(best, RowRole::Benefit, &SHOWN).collect(),
+        false => Vec::new(),
+    }
+}
+
+/// The properties that probes found on a candidate that is not chosen, as the exception of the advice.
+fn unless(kind: AdviceKind, best: &Decision) -> String {
+    let of_property: Vec<&Row> = needed(kind, best).into_iter().filter(|row| !row.properties.is_empty()).collect();
+    let properties: Vec<&str> = of_property.iter().flat_map(|row| row.properties.iter().copied()).collect();
+    let weakest = of_property.iter().map(|row| row.provenance).max();
+    let (Some((last, others)), Some(weakest)) = (properties.split_last(), weakest) else {
+        return String::new();
+    };
+    let listed = match others.is_empty() {
+        true => (*last).to_owned(),
+        false => format!("{} or {last}", others.join(", ")),
+    };
+    format!("you need {listed}, which {} has ({} tried)", arm_words(&best.candidate), weakest.mark())
 }
 
 /// The command that would decide: the one that makes missing evidence, or one that measures the open cell longer.

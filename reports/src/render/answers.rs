@@ -76,7 +76,7 @@ impl Use<'_> {
             true => rest.to_owned(),
             false => rest.replace(&answer.command, &format!("`{}`", answer.command)),
         };
-        let sentences = [answer.advice.clone(), rest.trim().to_owned()];
+        let sentences = [answer.whole_advice(""), rest.trim().to_owned()];
         let sentences = sentences.into_iter().filter(|text| !text.is_empty());
         Some(UseBlock {
             title: first_words(&answer.title, TITLE_WORDS),

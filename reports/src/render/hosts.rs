@@ -3,6 +3,7 @@
 use super::part::Part::{self, Heading, List, Table, Text};
 use super::report::Report;
 use figures::text::{columns, count, time};
+use rundir::Outcome;
 
 pub(super) fn hosts(report: &Report<'_>, parts: &mut Vec<Part>) {
     let summary = report.summary;
@@ -54,12 +55,18 @@ pub(super) fn hosts(report: &Report<'_>, parts: &mut Vec<Part>) {
 /// The list of each arm's sync call, and the durability it gives.
 pub(super) fn syncs(report: &Report<'_>, parts: &mut Vec<Part>) {
     let plan = &report.run.plan;
-    let mut kinds = plan.workloads.iter().flat_map(|workload| workload.calls.keys());
-    if !kinds.any(|kind| kind.starts_with("sync-")) {
+    let waits = plan.workloads.iter().filter(|workload| workload.calls.keys().any(|kind| kind.starts_with("sync-")));
+    let waits: Vec<&str> = waits.map(|workload| workload.name.as_str()).collect();
+    if waits.is_empty() {
         return;
     }
+    // The other arms have no such call, or no files at all.
+    let made = |arm: &str| {
+        let mut passes = report.run.samples.iter().filter(|pass| pass.arm == arm && waits.contains(&&*pass.workload));
+        passes.any(|pass| pass.outcome != Outcome::Skipped)
+    };
     parts.push(Text("The calls `sync-new` and `sync-overwritten` give different durability on different arms: each waits for the strongest that its backend offers:".to_owned()));
-    let arms = plan.arms.iter().map(|arm| {
+    let arms = plan.arms.iter().filter(|arm| made(&arm.name)).map(|arm| {
         let how = match arm.backend.has_bucket {
             true => "everything is in the bucket (the attribute `user.ctx.sync`)",
             false => "`fsync` of each file, one after the other",

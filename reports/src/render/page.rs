@@ -33,7 +33,7 @@ use verdicts::decide::MODEL_ARMS;
 /// The question that a report answers.
 const QUESTION: &str = "Where should an agent keep its files?";
 /// How to read the figures, pictures and confidences of the first screen.
-const HOW_TO_READ: &str = "×0.8 means 0.8 times what a use has today, the middle line of its picture: left is better, right worse; the tolerated cost is shaded. \"sure\": the advice stays if one bound is halved or doubled, or one figure is at an end of its interval. \"fragile\": it would change, or something that matters is not measured.";
+const HOW_TO_READ: &str = "×0.8 means 0.8 times what a use has today. In a picture, the middle line is what a use has today: left is better, right worse, and the tolerated cost is shaded. \"sure\": no halved or doubled bound, and no figure at an end of its interval, gives other advice. \"fragile\": one does, or something that matters is not measured.";
 /// Uses on the first screen; the page Why has the others.
 const MOST_USES: usize = 8;
 /// Notes on the first screen; the page How it was measured has the others.
@@ -180,22 +180,22 @@ fn sections(report: &Report<'_>) -> Vec<Section> {
     vec![
         Section {
             title: "Why",
-            about: "for each use its gates, benefits and costs, and what would change the answer",
+            about: "For each use its gates, benefits and costs, and what would change the answer.",
             parts: why(report),
         },
         Section {
             title: "Speed",
-            about: "operations, cache states, sessions, several hosts",
+            about: "Operations, cache states, sessions, several hosts.",
             parts: filled(&|parts| speed(report, parts)),
         },
         Section {
             title: "Programs",
-            about: "which of git, npm and others work, and how long they take",
+            about: "Which of git, npm and others work, and how long they take.",
             parts: filled(&|parts| all_programs(report, parts)),
         },
         Section {
             title: "What breaks",
-            about: "failed passes, tools, features, killed daemons",
+            about: "Failed passes, tools, features, killed daemons.",
             parts: filled(&|parts| {
                 if report.run.samples.is_empty() {
                     return;
@@ -211,7 +211,7 @@ fn sections(report: &Report<'_>) -> Vec<Section> {
         },
         Section {
             title: "Tokens and dollars",
-            about: "what a context costs, what a search finds, what a task takes",
+            about: "What a context costs, what a search finds, what a task takes.",
             parts: filled(&|parts| {
                 contexts(report, parts);
                 found(report, parts);
@@ -222,17 +222,17 @@ fn sections(report: &Report<'_>) -> Vec<Section> {
         },
         Section {
             title: "Published claims",
-            about: "figures that others have published, tested here",
+            about: "Figures that others have published, tested here.",
             parts: filled(&|parts| claims(report, parts)),
         },
         Section {
             title: "How it was measured",
-            about: "machine, method, backends, workloads, where the time goes",
+            about: "Machine, method, backends, workloads, and where the time goes.",
             parts: filled(&|parts| method(report, parts)),
         },
         Section {
             title: "All cells",
-            about: "every figure, its passes and the command that measures it again",
+            about: "Every figure, its passes and the command that measures it again.",
             parts: vec![
                 Text("A cell is a kind of call of a workload in a cache state. Percentiles come from merged histograms, never from averages: p99 from 299 calls on, p99.9 from 2,995. Behind the failed passes stands the upper 95 % bound of their share.".to_owned()),
                 cells(report),
@@ -648,7 +648,7 @@ fn backends(report: &Report<'_>, parts: &mut Vec<Part>) {
             },
         ]
     });
-    let head = columns("arm | what it is | what survives | runs | lines of code | receipt");
+    let head = columns("arm | what it is | what survives | runs | lines of code | versions");
     parts.push(Table(head, rows.collect()));
     let essays = report.run.plan.workloads.iter();
     let essays = essays.map(|w| format!("{}: {}", w.name, w.essay));

@@ -115,7 +115,7 @@ impl Health {
             return match self.aa.is_empty() {
                 true => "The baseline was not measured twice, so this run cannot say how precise it is".to_owned(),
                 false => format!(
-                    "With fewer than {MIN_EPOCHS} epochs, this run cannot say how far two measurements of the baseline differ, and which difference it can show"
+                    "With fewer than {MIN_EPOCHS} epochs, this run cannot say how far two measurements of the baseline differ, and how wide its intervals are"
                 ),
             };
         };
@@ -128,13 +128,13 @@ impl Health {
         let mut shown: Vec<f64> = all.iter().filter_map(|one| one.smallest_shown).collect();
         let identical = median(&mut shown).map(difference);
         let shown = match (self.smallest_shown.map(difference), identical) {
-            (Some(shown), Some(identical)) => format!(
-                "Half of the comparisons can show a difference of {shown} or less (of the baseline with itself: {identical})"
-            ),
-            (None, Some(identical)) => {
-                format!("Half of its comparisons with itself can show a difference of {identical} or less")
+            (Some(shown), Some(identical)) => {
+                format!("Half of the intervals are ±{shown} or narrower (baseline against itself: ±{identical})")
             }
-            _ => "Which difference a comparison can show is unknown".to_owned(),
+            (None, Some(identical)) => {
+                format!("Half of the intervals of the baseline against itself are ±{identical} or narrower")
+            }
+            _ => "How wide the intervals are is unknown".to_owned(),
         };
         let called = match self.aa_called_different {
             0 => String::new(),

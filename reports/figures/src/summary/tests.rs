@@ -88,7 +88,7 @@ fn precision_is_said_in_one_sentence_from_the_run() {
     health.smallest_shown = Some(1.167);
     assert_eq!(
         health.identical_arms(),
-        "The baseline, measured twice, differs from itself by 0.3 % in the median comparison and by 1.1 % in the worst (micro/read, hot). Half of the comparisons can show a difference of 16.7 % or less (of the baseline with itself: 1.5 %)"
+        "The baseline, measured twice, differs from itself by 0.3 % in the median comparison and by 1.1 % in the worst (micro/read, hot). Half of the intervals are ±16.7 % or narrower (baseline against itself: ±1.5 %)"
     );
     health.aa_called_different = 1;
     let called = health.identical_arms();

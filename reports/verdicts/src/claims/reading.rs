@@ -123,7 +123,7 @@ impl Test for ReadingTest {
             value: reading.value,
             interval: Interval { low: reading.low, high: reading.high },
             words,
-            is_published: reading.provenance == Provenance::Arithmetic,
+            is_published: reading.provenance == Provenance::Computed,
         }
     }
 

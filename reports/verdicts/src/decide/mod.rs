@@ -236,7 +236,8 @@ fn why(rows: &[Row], verdict: PolicyVerdict, deciding: &[usize], conditions: &[S
     };
     let figure = first.effect;
     let figure = figure.map(|effect| amount(effect.value, &first.bound.unit));
-    let figure = figure.map_or_else(|| first.candidate.clone(), |figure| format!("{figure}, {}", first.bound_words()));
+    let marked = |figure: String| format!("{}, {}", first.provenance.marked(&figure), first.bound_words());
+    let figure = figure.map_or_else(|| first.candidate.clone(), marked);
     match (verdict, first.role) {
         (PolicyVerdict::Adopt, _) => {
             format!("benefits shown: {}; all costs tolerated", titles.join(" and "))

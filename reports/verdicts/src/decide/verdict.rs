@@ -1,5 +1,7 @@
 //! From rows to a verdict, and the smallest change that would flip it. A pure function of the rows' states.
 
+use std::cmp::Ordering;
+
 use serde::Serialize;
 
 use super::rows::{Bound, Row, RowEffect, RowRole, RowState};
@@ -49,8 +51,35 @@ pub struct Flip {
     pub to: f64,
     /// The unit of both.
     pub unit: String,
+    /// The bound of the row, before a change of it.
+    pub bound: f64,
+    /// The end of the interval that reaches the bound, if the measurement changes and has an interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end: Option<MovedEnd>,
     /// The other verdict.
     pub becomes: PolicyVerdict,
+}
+
+/// An end of an interval that moves with its measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct MovedEnd {
+    /// Whether it is the lower end.
+    pub is_low: bool,
+    pub from: f64,
+    pub to: f64,
+}
+
+impl MovedEnd {
+    /// The end that is nearer to the bound after the shift. `None` without an interval.
+    fn of(effect: &RowEffect, shift: f64, bound: f64) -> Option<Self> {
+        let has_width = effect.low < effect.high && effect.low.is_finite() && effect.high.is_finite();
+        let ends =
+            [(true, effect.low), (false, effect.high)].map(|(is_low, from)| Self { is_low, from, to: from + shift });
+        let distance = |end: &Self| (end.to - bound).abs();
+        has_width
+            .then_some(ends)
+            .and_then(|ends| ends.into_iter().min_by(|one, other| distance(one).total_cmp(&distance(other))))
+    }
 }
 
 impl Flip {
@@ -66,13 +95,31 @@ impl Flip {
     /// A flip of a row.
     fn of(row: &Row, is_bound: bool, (from, to): (f64, f64), becomes: PolicyVerdict) -> Self {
         let unit = row.bound.unit.clone();
-        Self { row: row.title.clone(), role: row.role, is_bound, from, to, unit, becomes }
+        let bound = row.bound.value;
+        Self { row: row.title.clone(), role: row.role, is_bound, from, to, unit, bound, end: None, becomes }
     }
 
     /// The change in a clause behind "if".
     pub fn condition(&self) -> String {
         let title = lower(&self.row);
-        let [to, from] = [self.to, self.from].map(|value| amount(value, &self.unit));
+        let words = |value: f64| amount(value, &self.unit);
+        // A reader compares the end of the interval with the bound. The figure beside it would look like another bound.
+        if let Some(MovedEnd { is_low, from, to }) = self.end {
+            let verb = if is_low { "began" } else { "ended" };
+            return match words(to) == words(from) {
+                true => {
+                    let side = if to > from { "above" } else { "below" };
+                    format!("the interval of “{title}” {verb} slightly {side} {}", words(from))
+                }
+                false => format!(
+                    "the interval of “{title}” {verb} {}{} instead of {}",
+                    self.beside(to).unwrap_or("at "),
+                    words(to),
+                    words(from)
+                ),
+            };
+        }
+        let [to, from] = [self.to, self.from].map(words);
         // Three digits cannot tell them apart.
         if to == from {
             let what = if self.is_bound { "the bound of " } else { "" };
@@ -93,7 +140,17 @@ impl Flip {
             (true, RowRole::Benefit) => format!("{to} instead of {from} were enough for “{title}”"),
             (true, RowRole::Cost) => format!("{to} instead of {from} were tolerated for “{title}”"),
             (true, _) => format!("the limit of “{title}” were {to} instead of {from}"),
-            (false, _) => format!("“{title}” were {to} instead of {from}"),
+            (false, _) => format!("“{title}” were {}{to} instead of {from}", self.beside(self.to).unwrap_or("")),
+        }
+    }
+
+    /// "above" or "below" for a value beside the bound that is written like it.
+    fn beside(&self, value: f64) -> Option<&'static str> {
+        let is_written_alike = amount(value, &self.unit) == amount(self.bound, &self.unit);
+        match value.total_cmp(&self.bound) {
+            Ordering::Greater if is_written_alike => Some("above "),
+            Ordering::Less if is_written_alike => Some("below "),
+            _ => None,
         }
     }
 
@@ -249,6 +306,8 @@ pub(super) fn smallest_flip(rows: &[Row], benefits_needed: usize) -> Option<Flip
             states[at] = state;
             let (becomes, _) = of_states(rows, &states, benefits_needed);
             let flip = Flip::of(row, is_bound, (from, to), becomes);
+            let end = (!is_bound).then(|| MovedEnd::of(&effect, to - from, row.bound.value)).flatten();
+            let flip = Flip { end, ..flip };
             let is_smaller = smallest.as_ref().is_none_or(|known| flip.size() < known.size());
             let is_open = is_bound && becomes == PolicyVerdict::NotDecided;
             if becomes != verdict && is_smaller && !is_open {

@@ -68,7 +68,7 @@ impl Evidence<'_> {
                 other => format!(", {}", other.name()),
             };
             let provenance = match cost.basis {
-                Basis::Published => Provenance::Arithmetic,
+                Basis::Published => Provenance::Computed,
                 // The policy adds calls that no agent made.
                 Basis::Simulated => Provenance::Simulated,
                 Basis::Recorded | Basis::Generated | Basis::PartlyStated => Provenance::Measured,

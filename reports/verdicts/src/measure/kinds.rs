@@ -125,7 +125,7 @@ impl Measure {
             | Measure::Results { .. }
             | Measure::Mix { .. }
             | Measure::Hosts { copies: Some(_), .. }
-            | Measure::Faults { crashes_a_year: Some(_), .. } => Provenance::Arithmetic,
+            | Measure::Faults { crashes_a_year: Some(_), .. } => Provenance::Computed,
             Measure::Latency(_)
             | Measure::Passes { .. }
             | Measure::Probes { .. }

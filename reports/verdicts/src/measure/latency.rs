@@ -53,7 +53,7 @@ pub struct MixStep {
     pub times: f64,
 }
 
-/// Copies by a schedule: what a team does that has no shared memory. Their delay is arithmetic.
+/// Copies by a schedule: what a team does that has no shared memory. Their delay is computed.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduledCopies {
@@ -91,7 +91,7 @@ impl<'a> Evidence<'a> {
             high: wait_ms + copy.high,
             words: format!("{sum}: {waits}, and {took} for a copy"),
             source: copy.source,
-            provenance: Provenance::Arithmetic,
+            provenance: Provenance::Computed,
         })
     }
 
@@ -313,7 +313,7 @@ fn timed(run: &RunEvidence<'_>, latency: &Latency, scale: Scale, arm: &str, base
     let mut provenance = Provenance::of_arm(arm);
     if let (Scale::SessionShare, Some((_, Some(turns)))) = (scale, recorded_ns(workload)) {
         words += &format!("; the recording has no times: {turns} turns of {} are assumed", time(TURN_NS));
-        provenance = provenance.max(Provenance::Arithmetic);
+        provenance = provenance.max(Provenance::Computed);
     }
     let epochs = interval.map_or(0, |_| candidate.epochs.min(base.epochs));
     let timed = Figure {

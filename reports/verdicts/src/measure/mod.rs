@@ -63,7 +63,7 @@ pub struct Reading {
     pub words: String,
     /// The files and fields it comes from.
     pub source: String,
-    /// Arithmetic if it follows from published figures alone.
+    /// Computed if it follows from published figures alone.
     pub provenance: Provenance,
 }
 

@@ -15,8 +15,8 @@ use self::cases::{Change, cases};
 use super::policy::Candidates;
 use super::rows::RowEffect;
 use super::sources::Stands;
-use super::verdict::Flip;
 use super::verdict::PolicyVerdict::{Adopt, AdoptIf, Archive, NotDecided};
+use super::verdict::{Flip, MovedEnd};
 use super::*;
 use crate::testing::evidence::{self, UNKNOWN_FIGURES, coding, cron, memory, probe, roaming, slow};
 use figures::context::contexts;
@@ -163,6 +163,14 @@ fn the_named_flip_really_flips() {
             };
             let reached = [0.0, 1e-9, -1e-9].map(nudged);
             assert!(reached.contains(&flip.becomes), "{policy}: {}: {reached:?}", flip.condition());
+            if let Some(end) = flip.end {
+                let beside = (end.to - flip.bound).abs();
+                assert!(
+                    beside <= (flip.bound.abs() * 1e-3).max(1e-9) * 1.001,
+                    "{policy}: {}: {end:?}",
+                    flip.condition()
+                );
+            }
             assert_ne!(flip.becomes, found.verdict);
         }
     }
@@ -234,12 +242,12 @@ fn a_context_policy_is_simulated_because_it_adds_calls_to_a_session() {
         let figure = row(&found, title).figure();
         assert!(figure.starts_with("◐ "), "{title}: {figure}");
     }
-    // Copies by a schedule are arithmetic: no run waits for one.
+    // The delay of copies by a schedule is computed: no run waits for one.
     let found = of("roaming-agents", &roaming(), "sqlite");
     let delay = row(&found, "Delay until the other host reads a note");
     assert!(delay.figure().starts_with("∑ ×0.0"), "{}", delay.figure());
     assert!(delay.baseline.starts_with("30.0 s: half of the 60 s between copies, and "), "{}", delay.baseline);
-    let longest = row(&found, "Longest time that a note is on one machine alone");
+    let longest = row(&found, "Longest time until another machine has a note");
     assert!(longest.baseline.starts_with("60.0 s: the 60 s between copies, and "), "{}", longest.baseline);
 }
 
@@ -263,7 +271,7 @@ fn a_controller_is_compared_with_the_cheaper_of_plain_files_and_programs() {
 fn a_listed_fact_is_a_sentence_with_the_figures_of_both() {
     let title = "Planted notes that are found";
     let says = |run: &Run| row(&of("agent-memory", run, "sqlite"), title).says.clone();
-    let sentence = "On planted notes, grep found 100 of 100 in 293 tokens each, recall 95 of 100 in 400 tokens each";
+    let sentence = "Made-up notes cannot decide this, because grep was given both words of each fact: grep found 100 of 100 in 293 tokens each, recall 95 of 100 in 400 tokens each";
     assert_eq!(says(&memory()), sentence);
     let mut run = memory();
     testing::passes(&mut run, "micro/find-in-files-1000", "direct").for_each(|pass| pass.scores.clear());
@@ -864,9 +872,13 @@ fn a_flip_is_a_clause_with_a_noun_and_two_figures_that_differ() {
         from,
         to,
         unit: unit.to_owned(),
+        bound: 2.0,
+        end: None,
         becomes: NotDecided,
     };
     use RowRole::{Benefit, Cost, Gate};
+    let ended =
+        |is_low, from, to| Flip { end: Some(MovedEnd { is_low, from, to }), ..flip(Cost, "ratio", false, 4.0, 2.4) };
     for (flip, expected) in [
         (
             flip(Benefit, "ratio", true, 0.9, 0.9749),
@@ -880,7 +892,11 @@ fn a_flip_is_a_clause_with_a_noun_and_two_figures_that_differ() {
         (flip(Cost, "ratio", true, 2.0, 4.0), "×4 instead of ×2 were tolerated for “tokens of a triage”"),
         (flip(Gate, "probes", true, 0.0, 3.0), "the limit of “tokens of a triage” were 3 probes instead of 0 probes"),
         (flip(Cost, "ratio", false, 4.0, 2.0), "“tokens of a triage” were ×2 instead of ×4"),
+        (flip(Cost, "ratio", false, 1.5, 2.0001), "“tokens of a triage” were above ×2 instead of ×1.5"),
         (flip(Cost, "ratio", false, 2.0, 2.0001), "“tokens of a triage” were slightly above ×2"),
+        (ended(true, 3.6, 2.0), "the interval of “tokens of a triage” began at ×2 instead of ×3.6"),
+        (ended(false, 1.5, 2.0001), "the interval of “tokens of a triage” ended above ×2 instead of ×1.5"),
+        (ended(true, 2.0, 1.9999), "the interval of “tokens of a triage” began slightly below ×2"),
         (flip(Cost, "ratio", true, 2.0, 1.9999), "the bound of “tokens of a triage” were slightly below ×2"),
     ] {
         assert_eq!(flip.condition(), expected);
@@ -994,7 +1010,7 @@ fn the_turns_of_a_recording_without_times_are_assumed_and_said_to_be() {
     let assumed = share(&run);
     assert_eq!((assumed.effect, assumed.state), (recorded.effect, recorded.state));
     assert!(assumed.candidate.contains("the recording has no times: 10 turns of "), "{}", assumed.candidate);
-    assert_eq!((recorded.provenance, assumed.provenance), (Provenance::Measured, Provenance::Arithmetic));
+    assert_eq!((recorded.provenance, assumed.provenance), (Provenance::Measured, Provenance::Computed));
 }
 
 #[test]
