@@ -164,7 +164,7 @@ impl MountedStore for S3Mount {
                     "as sqlite after a killed daemon; close and fsync return when the file is in the bucket, which survives the loss of the machine"
                 }
                 S3Variant::Default | S3Variant::Fresh => {
-                    "as sqlite after a killed daemon or power loss; changes reach the bucket, which survives the loss of the machine, within a second"
+                    "as sqlite after a killed daemon or power loss; what is in the bucket survives the loss of the machine; an upload begins within 200 ms"
                 }
             },
         );
