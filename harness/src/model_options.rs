@@ -94,7 +94,8 @@ pub struct ModelOptions {
     #[arg(long, value_name = "TOKENS")]
     max_tokens: Option<u64>,
     /// Stop asking the model after this many US dollars. The price is that of --price, else that of the model's row in
-    /// reports/prices.toml. A model that `.llmfs/model` names has no price, so this option prevents requests to it.
+    /// reports/prices.toml. With this option, no request goes to a model
+    /// that a program names in the file `.llmfs/model`, because its price is unknown.
     #[arg(long, value_name = "DOLLARS", value_parser = dollars)]
     max_cost: Option<f64>,
     /// US dollars per million input tokens and per million output tokens, such as 1.25,10.
@@ -139,8 +140,8 @@ pub struct GenerateMountOptions {
     /// or DIR.llmfs.cache if HOME is not set].
     #[arg(long, value_name = "FOLDER")]
     cache_folder: Option<PathBuf>,
-    /// Maximum number of bytes of files already generated that the prompt of another file shows, those that belong to it
-    /// first; 0 for none.
+    /// The prompt of a file also shows this many bytes of files that are already generated, related files first; 0 for
+    /// none.
     #[arg(long, value_name = "BYTES", default_value_t = CONTEXT_DEFAULT, value_parser = context_bytes)]
     context_bytes: usize,
     /// A file that defines a generator: a command that gets path and prompt, or the tree, and prints the content, and

@@ -86,7 +86,7 @@ pub enum ModelError {
         priced: String,
     },
     /// The server limits the rate, and a retry would exceed the timeout or the number of retries.
-    #[error("{url} wants fewer requests (429){}{}", words(.said), later(.retry_after))]
+    #[error("{url} limits the rate of requests (429){}{}", words(.said), later(.retry_after))]
     RateLimited {
         /// The server's URL.
         url: String,

@@ -90,8 +90,8 @@ pub struct S3Options {
     /// Mount the cache even if the server does not answer. Changes are uploaded when it answers again.
     #[arg(long)]
     allow_offline: bool,
-    /// Set the old cache aside, because it is damaged or belongs to an earlier log, and create a new one. Uncommitted
-    /// changes are recovered from the readable parts of the old cache.
+    /// Rename the old cache, because it is damaged or belongs to an earlier log, and create a new one. Uncommitted
+    /// changes, but not removals, are recovered from the readable parts of the old cache.
     #[arg(long, conflicts_with_all = ["allow_offline", "refill_bucket"])]
     rebuild_cache: bool,
     /// Begin a new log with the content of the cache, because the bucket was emptied by mistake. If another host has

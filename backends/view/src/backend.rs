@@ -34,8 +34,8 @@ pub struct ViewOptions {
     /// definition that allows no change, such as issues: change its source instead.
     #[arg(long)]
     writable: bool,
-    /// Make names that `xargs` splits nowhere: a blank, a quote or a backslash becomes `_` in the text of the definition, and
-    /// `%` and two digits in a value.
+    /// Make names that `xargs` does not split: a blank, a quote or a backslash becomes `_` in the text of the definition, and
+    /// `%` and two hexadecimal digits in a value.
     #[arg(long)]
     plain_names: bool,
 }

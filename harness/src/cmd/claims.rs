@@ -17,8 +17,8 @@ use crate::progress_line::ProgressLine;
 
 /// Check published claims against runs.
 ///
-/// A claim is confirmed, refuted (with the factor), conditional (with the condition), arithmetic only, declared (by a
-/// constant), not measured (with the command that would measure it), not reproduced here, or untestable (with the
+/// A claim is confirmed, refuted (with the factor), conditional (with the condition), arithmetic only (it follows from the
+/// published figures, and nothing was measured), declared (by a constant), not measured (with the command that would measure it), not reproduced here, or untestable (with the
 /// reason). The last lines say which share of the claims is settled, and which commands would settle more. Runs of
 /// different kinds can be given together: measured, fault and conformance runs.
 #[derive(Debug, Args)]

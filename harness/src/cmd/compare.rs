@@ -18,8 +18,8 @@ use crate::progress_line::ProgressLine;
 /// With one run, all pairs of its arms are compared round by round, with a correction for the number of pairs; arms
 /// that cannot be told apart beyond the margin share a rank. With several runs, times are compared as ratios to the
 /// baseline of the same run; exact counts, failed passes and the status of claims are compared directly. The first line
-/// says whether a machine was busy, how many counts were compared, how many of them rose, for how many of the times the
-/// runs decide, and which change would have been detected.
+/// says whether a machine was busy, how many counts were compared, how many of them rose, how many of the times have a
+/// verdict, and which change of a time would have been detected.
 /// Verdicts are corrected for the number of cells. Runs of different machines or plans are refused, and the error names
 /// the difference.
 #[derive(Debug, Args)]

@@ -199,10 +199,10 @@ impl Conform {
         let named = self.backends.iter().map(|name| {
             let backend = registry.find(name)?;
             if !backend.describe().capabilities.holds_data {
-                bail!("`{name}` holds no data, so there is nothing to test");
+                bail!("`{name}` holds no data, so there is nothing to test\n  fix: name another backend (`ctxbench list`)");
             }
             if !backend.has_paths() {
-                bail!("`{name}` is reached by tool calls only, so there is no path to test");
+                bail!("`{name}` is reached by tool calls only, so it has no path to test\n  fix: name a backend that is mounted");
             }
             Ok(Arc::from(backend))
         });

@@ -15,11 +15,11 @@ use crate::evidence::{PriceList, SummarisedRun, measured_run_dir};
 use crate::progress_line::ProgressLine;
 use crate::reporting::policies;
 
-/// Decide by policies: change (adopt), keep what you have (archive), or not decided.
+/// Decide by policies: adopt a candidate, adopt it under a condition, archive it (keep what you have), or not decided.
 ///
 /// Gates come first: a pass with wrong data, an unexpected error number, a timeout, a hang, a crash or a failed set-up
-/// rules out adoption, and so does the loss of an acknowledged record. Then come the benefits that a policy asks for, then the costs that it tolerates. Prints the answer for
-/// each use, and all verdicts. For one policy and one candidate, it prints every row, the smallest change that flips
+/// rules out adoption, and so does the loss of an acknowledged record. Then come the benefits that a policy asks for, then
+/// the costs that it tolerates. Prints the answer for each use, and all verdicts. For one policy and one candidate, it prints every row, the smallest change that flips
 /// the verdict, and the commands that produce missing evidence.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

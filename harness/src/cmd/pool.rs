@@ -25,7 +25,7 @@ pub fn pool(dirs: &[PathBuf], out: &Path) -> anyhow::Result<()> {
     let mut made = std::collections::BTreeSet::new();
     for run in &runs {
         if !made.insert((run.plan.created.clone(), run.plan.seed)) {
-            anyhow::bail!("{}: the same run twice", run.dir.display());
+            anyhow::bail!("{}: the same run twice (name it once)", run.dir.display());
         }
     }
     let first = &runs[0];

@@ -105,7 +105,9 @@ impl Report {
     fn dir(&self) -> anyhow::Result<PathBuf> {
         if self.runs.len() < 2 {
             if self.out.is_some() {
-                bail!("--out is for joining runs: name at least two");
+                bail!(
+                    "--out joins runs, and fewer than two were given\n  fix: name two runs or more, or leave out --out"
+                );
             }
             return run_dir(self.runs.first().map(PathBuf::as_path), &self.results);
         }

@@ -21,9 +21,9 @@ const PLANTED: [u32; 3] = [2, 5, 10];
 ///
 /// Each run has a different seed and additional arms: an unchanged second copy of FUSE over memory, and three copies
 /// whose calls are lengthened by 2, 5 and 10 %. In a run without that backend, calls of `direct` are lengthened
-/// instead. For each arm, the table counts five kinds of cells: 99 % intervals of two runs that are disjoint; better in one
-/// run and worse in another; a verdict on a planted slowdown or on the identical arms; no verdict; and times below what
-/// matters. With --load, the last run is made under load: busy loops and a process that writes to the
+/// instead. For each arm, the table counts five kinds of cells: the 99 % intervals of two runs do not overlap; one run says
+/// "better" and another "worse"; the verdict on a planted slowdown or on the identical arms is wrong; there is no verdict;
+/// and the times are too short to matter. With --load, the last run is made under load: busy loops and a process that writes to the
 /// disk. Its intervals are widened by the largest disturbance that the load can cause, and its verdicts must not
 /// contradict those of a quiet run.
 #[derive(Debug, Args)]

@@ -55,8 +55,8 @@ const POLICIES: [(&str, &str); 2] =
 ///
 /// Finds the format of each session, counts its tokens and dollars, replays its file operations on a plain directory
 /// and on the `sqlite` store, measures git there, and kills the store's daemon. Then decides whether the files and the large
-/// results of these sessions should be kept elsewhere. Other stores are left out: 60 kills and 60 power cuts of each would
-/// take longer than a minute and a half in all.
+/// results of these sessions should be kept elsewhere. Other stores are left out: with 60 kills and 60 simulated power cuts of
+/// each, the command would take longer than a minute and a half.
 /// No text of a session gets into the results: contents and names are replaced by filler of the same size.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -80,8 +80,8 @@ pub struct TrySession {
     /// Count tokens and dollars only; replay nothing.
     #[arg(long)]
     no_replay: bool,
-    /// Seconds that the replay may take, with git and single reads from 30 s on. Probes, kills and power cuts follow, and
-    /// take about 15 s more.
+    /// Seconds that the replay may take, with git and single reads from 30 s on. Probes, kills and simulated power
+    /// cuts follow, and take about 15 s more.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = super::run::positive)]
     budget: f64,
     /// Directory in which the command creates a directory with the results.

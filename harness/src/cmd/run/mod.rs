@@ -140,7 +140,7 @@ pub struct Options {
     /// [default: the suite's, else all built-in policies].
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
-    /// Skip the probes (properties, tools, cron, visibility), the kills and the power cuts.
+    /// Skip the probes (properties, tools, cron, visibility), the kills and the simulated power cuts.
     #[arg(long)]
     pub no_probes: bool,
     /// Skip the measurement of files that a language model generates, which takes about a minute. --workload, --backend
@@ -168,7 +168,7 @@ pub struct Options {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum State {
-    /// All caches are full: everything has just been read.
+    /// All that a pass reads is cached: everything has just been read.
     Hot,
     /// The kernel's caches are empty; the daemon keeps running.
     Lukewarm,

@@ -288,7 +288,9 @@ impl Options {
             }
             drop_empty(&mut suite);
             if suite.sections.is_empty() {
-                bail!("no workload has any of the requested cache states; see `ctxbench list`");
+                bail!(
+                    "no workload has any of the requested cache states\n  fix: name another --state or --workload; `ctxbench list` shows the states of each workload"
+                );
             }
         }
         if let Some(placement) = self.placement {
@@ -409,7 +411,7 @@ fn load_workloads(suite: &mut Suite) -> anyhow::Result<Vec<Arc<Workload>>> {
             None => {
                 let workload = Arc::new(catalogue::workload(&entry.name)?);
                 if loaded.iter().any(|(_, other)| other.name == workload.name) {
-                    bail!("two workloads have the name {}", workload.name);
+                    bail!("two workloads have the name {}\n  fix: give one of them another `name`", workload.name);
                 }
                 loaded.push((entry.name.clone(), Arc::clone(&workload)));
                 workload
