@@ -295,6 +295,7 @@ fn planned_workload(
         sha256: workload.sha256.clone(),
         states,
         calls: script.timed_calls().into_iter().map(|(kind, count)| (kind.to_string(), count)).collect(),
+        syncs: script.kinds_that_sync().into_iter().map(|kind| kind.to_string()).collect(),
         not_replayed: script.not_replayed.clone(),
         commands: script.commands.clone(),
         result_tokens: result_tokens.get(&workload.name).copied(),
@@ -488,6 +489,15 @@ states = ["hot"]
         // read-1k: 5 arms hot, 5 lukewarm, 4 cold, because `memory` is not persistent. vsm-cycle: 4 arms, because
         // `null` holds no data. `state` is in none: its tools have no paths and no rename.
         assert_eq!(arms, [5, 5, 4, 4]);
+    }
+
+    #[test]
+    fn a_plan_names_the_calls_that_make_files_durable() {
+        let plan = planned(1, true, true);
+        let syncs = |name: &str| plan.workload(name).unwrap().syncs.clone();
+        assert_eq!(syncs("micro/read-1k"), Vec::<String>::new());
+        // A mail is delivered by a synced file.
+        assert_eq!(syncs("agent/vsm-cycle"), ["fsync"]);
     }
 
     /// The plan of a suite with two sections over three backends, of which `direct` appears twice.

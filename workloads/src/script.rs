@@ -212,6 +212,15 @@ impl FileOp {
         )
     }
 
+    /// Whether it makes files durable.
+    pub fn syncs(&self) -> bool {
+        match self {
+            FileOp::Sync(_) | FileOp::SyncAll { .. } => true,
+            FileOp::Write { sync, .. } | FileOp::WriteAt { sync, .. } => *sync,
+            _ => false,
+        }
+    }
+
     /// A short description for messages.
     pub fn describe(&self) -> String {
         let verb = match self {
@@ -362,6 +371,12 @@ impl Script {
     /// Appends a timed call.
     pub fn call(&mut self, kind: CallKind, ops: Vec<FileOp>) {
         self.call_after(0, kind, ops);
+    }
+
+    /// The kinds of timed calls that make files durable.
+    pub fn kinds_that_sync(&self) -> BTreeSet<CallKind> {
+        let calls = self.calls.iter().filter(|call| call.ops.iter().any(FileOp::syncs));
+        calls.filter_map(|call| call.kind).collect()
     }
 
     /// Appends a timed call after a pause of `pause_ms` milliseconds.

@@ -127,10 +127,7 @@ impl Expectations {
     /// Whether any call syncs.
     pub fn syncs(&self) -> bool {
         let mut ops = self.calls().iter().flat_map(|call| &call.ops);
-        ops.any(|op| {
-            matches!(op, FileOp::Sync(_) | FileOp::SyncAll { .. })
-                || matches!(op, FileOp::Write { sync, .. } | FileOp::WriteAt { sync, .. } if *sync)
-        })
+        ops.any(FileOp::syncs)
     }
 }
 

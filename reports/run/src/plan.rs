@@ -633,6 +633,9 @@ pub struct PlannedWorkload {
     /// Timed calls in a hot pass, by kind.
     #[serde(deserialize_with = "inputs::names::by_name")]
     pub calls: BTreeMap<String, u64>,
+    /// The kinds of these calls that make files durable. Plans of earlier versions lack them.
+    #[serde(default, deserialize_with = "inputs::names::name_list", skip_serializing_if = "Vec::is_empty")]
+    pub syncs: Vec<String>,
     /// Recorded calls that no file operation can replay, by what they do.
     pub not_replayed: BTreeMap<String, u64>,
     /// How often recorded shell commands ran each program, such as `git status`; empty if the trace does not say.

@@ -1,9 +1,11 @@
 //! The report's sections on two hosts with the same files, and on what a sync waits for.
 
+use std::collections::BTreeSet;
+
 use super::part::Part::{self, Heading, List, Table, Text};
 use super::report::Report;
+use figures::summary::{Cell, SYNCS, survives_power_loss};
 use figures::text::{columns, count, time};
-use rundir::Outcome;
 
 pub(super) fn hosts(report: &Report<'_>, parts: &mut Vec<Part>) {
     let summary = report.summary;
@@ -52,26 +54,42 @@ pub(super) fn hosts(report: &Report<'_>, parts: &mut Vec<Part>) {
     }
 }
 
-/// The list of each arm's sync call, and the durability it gives.
+/// What a sync does.
+const BY_FILE: &str = "`fsync` of each file, one after the other";
+const TO_BUCKET: &str = "everything is in the bucket (the attribute `user.ctx.sync`)";
+
+/// What a sync does on each arm that has made one, and the durability it gives.
 pub(super) fn syncs(report: &Report<'_>, parts: &mut Vec<Part>) {
     let plan = &report.run.plan;
-    let waits = plan.workloads.iter().filter(|workload| workload.calls.keys().any(|kind| kind.starts_with("sync-")));
-    let waits: Vec<&str> = waits.map(|workload| workload.name.as_str()).collect();
-    if waits.is_empty() {
+    let cells = &report.summary.cells;
+    let is_sync = |cell: &&Cell| SYNCS.contains(&cell.metric.as_str());
+    let kinds: BTreeSet<&str> = cells.iter().filter(is_sync).map(|cell| cell.metric.as_str()).collect();
+    if kinds.is_empty() {
         return;
     }
-    // The other arms have no such call, or no files at all.
-    let made = |arm: &str| {
-        let mut passes = report.run.samples.iter().filter(|pass| pass.arm == arm && waits.contains(&&*pass.workload));
-        passes.any(|pass| pass.outcome != Outcome::Skipped)
+    let quoted = |kinds: Vec<&str>| {
+        let kinds: Vec<String> = kinds.into_iter().map(|kind| format!("`{kind}`")).collect();
+        kinds.join(", ")
     };
-    parts.push(Text("The calls `sync-new` and `sync-overwritten` give different durability on different arms: each waits for the strongest that its backend offers:".to_owned()));
-    let arms = plan.arms.iter().filter(|arm| made(&arm.name)).map(|arm| {
-        let how = match arm.backend.has_bucket {
-            true => "everything is in the bucket (the attribute `user.ctx.sync`)",
-            false => "`fsync` of each file, one after the other",
+    parts.push(Text(format!(
+        "Calls that make files durable ({}) give different durability on different arms. If a sync of an arm survives no power loss, its time shows what the calls cost without durability, and it gets no verdict \"better\" or \"same\". Where `fsync` makes all earlier calls durable, the first `fsync` covers the files that are synced after it. On {} each file is synced by itself; its equal would be one `syncfs`.",
+        quoted(kinds.into_iter().collect()),
+        report.summary.baseline
+    )));
+    let arms = plan.arms.iter().filter_map(|arm| {
+        let own = cells.iter().filter(is_sync).filter(|cell| cell.arm == arm.name);
+        let own: BTreeSet<&str> = own.map(|cell| cell.metric.as_str()).collect();
+        let (to_bucket, by_file): (Vec<&str>, Vec<&str>) =
+            own.into_iter().partition(|kind| arm.backend.has_bucket && kind.starts_with("sync-"));
+        let how = match (by_file.is_empty(), to_bucket.is_empty()) {
+            (true, true) => return None,
+            (false, true) => BY_FILE.to_owned(),
+            (true, false) => TO_BUCKET.to_owned(),
+            (false, false) => format!("{BY_FILE}; with {} {TO_BUCKET}", quoted(to_bucket)),
         };
-        format!("{}: {how}; {}", arm.name, arm.backend.durability)
+        let is_weaker = survives_power_loss(plan, &report.summary.baseline) && !survives_power_loss(plan, &arm.name);
+        let weak = if is_weaker { "; no sync survives a power loss" } else { "" };
+        Some(format!("{}: {how}; {}{weak}", arm.name, arm.backend.durability))
     });
     parts.push(List(arms.collect()));
 }
@@ -82,6 +100,7 @@ mod tests {
     use crate::render::markdown::markdown;
     use crate::render::testing::parts;
     use figures::testing;
+    use rundir::faults::POWER_LOSS;
     use rundir::{Run, Settled};
     use std::collections::BTreeMap;
 
@@ -98,7 +117,6 @@ mod tests {
         let mut run = testing::run();
         assert_eq!(page(&run).trim(), "");
         run.plan.workloads[0].calls = BTreeMap::from([("handoff".to_owned(), 10)]);
-        run.plan.workloads[1].calls = BTreeMap::from([("sync-new".to_owned(), 2)]);
         for sample in run.samples.iter_mut().filter(|s| s.workload != "micro/read") {
             sample.settled = Some(Settled {
                 lines: 50,
@@ -113,9 +131,31 @@ mod tests {
         for row in [
             "| micro/read | sqlite | 2,400 | 0 | – | – |",
             "| agent/session | sqlite | 1,400 | 1,344 | 0 | 0 | 56 | 196 | 28 of 28 |",
-            "sqlite: `fsync` of each file, one after the other; what is promised",
         ] {
             assert!(text.contains(row), "{row} is not in {text}");
         }
+        assert!(!text.contains("make files durable"), "{text}");
+    }
+
+    #[test]
+    fn the_arms_that_made_syncs_are_listed_with_what_a_sync_survives() {
+        let mut run = testing::run();
+        testing::rename_calls(&mut run, "read", "sync-new");
+        // An arm that has no such cell, as one without files.
+        run.plan.arms.push(testing::arm("tools-sql", None));
+        for arm in run.plan.arms.iter_mut().filter(|arm| arm.backend.name == "direct") {
+            arm.backend.promises.insert(POWER_LOSS.to_owned(), "fsync".to_owned());
+        }
+        let text = page(&run);
+        for line in [
+            "direct: `fsync` of each file, one after the other; what is promised\n",
+            "sqlite: `fsync` of each file, one after the other; what is promised; no sync survives a power loss\n",
+        ] {
+            assert!(text.contains(line), "{line} is not in {text}");
+        }
+        assert!(!text.contains("tools-sql"), "{text}");
+        run.plan.arms[2].backend.has_bucket = true;
+        let text = page(&run);
+        assert!(text.contains("sqlite: everything is in the bucket"), "{text}");
     }
 }

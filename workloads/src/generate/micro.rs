@@ -367,6 +367,18 @@ mod tests {
     }
 
     #[test]
+    fn a_script_names_the_kinds_of_calls_that_make_files_durable() {
+        let kinds = |operation| {
+            let script = micro(operation, 2, 4).script().unwrap();
+            script.kinds_that_sync().into_iter().collect::<Vec<_>>()
+        };
+        assert_eq!(kinds(Operation::CreateFsync), [CallKind::Create]);
+        assert_eq!(kinds(Operation::Fsync), [CallKind::Fsync]);
+        assert_eq!(kinds(Operation::Sync), [CallKind::Sync]);
+        assert_eq!(kinds(Operation::Create), []);
+    }
+
+    #[test]
     fn a_replaced_file_is_written_under_another_name_first() {
         let script = micro(Operation::Replace, 2, 4).script().unwrap();
         for call in &script.calls {

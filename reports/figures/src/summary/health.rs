@@ -3,16 +3,25 @@
 
 use std::collections::BTreeMap;
 
+use rundir::faults::POWER_LOSS;
 use rundir::{Epoch, Journal, LOAD_PROCESS, Outcome, Plan, Run};
 use schemars::JsonSchema;
 use serde::Serialize;
-use stats::{Comparison, MIN_EPOCHS, SeriesKey, Table, Verdict, baselines, compared_with, median, ratios_by_level};
+use stats::{
+    Comparison, MAKESPAN, MIN_EPOCHS, SeriesKey, Table, Verdict, baselines, compared_with, median, ratios_by_level,
+};
 
 use super::{Cell, FLOOR, void as void_epochs};
 use crate::text::difference;
 
 /// Kinds of calls whose time on a file system without a journal depends on earlier deletions.
 const NEED_A_JOURNAL: [&str; 6] = ["create", "delete", "fsync", "sync", "sync-new", "sync-overwritten"];
+
+/// Kinds of calls that do nothing but make files durable, or overwrite one and make it durable.
+pub(crate) const SYNCS: [&str; 4] = ["fsync", "sync", "sync-new", "sync-overwritten"];
+
+/// The reason for a withheld verdict on an arm whose syncs promise less than those of the baseline.
+const WEAKER_SYNC: &str = "its sync survives no power loss";
 
 /// The reason for a withheld verdict in a cell with two levels.
 const TWO_LEVELS: &str = "two levels, with different verdicts";
@@ -310,6 +319,11 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
         };
         if has_no_journal && needs_journal {
             comparison.withhold("the scratch has no journal");
+        } else if has_weaker_sync(&run.plan, &key, &cell.arm, &with)
+            && matches!(comparison.verdict, Verdict::Better | Verdict::Same)
+        {
+            // Worse is worse, even for less.
+            comparison.withhold(WEAKER_SYNC);
         } else if depends_on_level(comparison, &with) {
             comparison.withhold(TWO_LEVELS);
         } else if let Some(by_mean) = by_means.get(&(key.clone(), cell.arm.clone()))
@@ -378,6 +392,30 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
         notes.push(format!("Epoch {epoch} is void and does not count: {reason}.{failed}"));
     }
     health.notes = notes;
+}
+
+/// Whether the calls of a metric make files durable; in a session, some of its calls.
+fn syncs_files(plan: &Plan, workload: &str, metric: &str) -> bool {
+    let Some(planned) = plan.workload(workload) else {
+        return false;
+    };
+    let syncs = |kind: &str| SYNCS.contains(&kind) || planned.syncs.iter().any(|name| name == kind);
+    match metric {
+        MAKESPAN => planned.calls.keys().any(|kind| syncs(kind)),
+        kind => syncs(kind),
+    }
+}
+
+/// Whether an arm's syncs survive a power loss, as its backend promises.
+pub(crate) fn survives_power_loss(plan: &Plan, arm: &str) -> bool {
+    plan.arm(arm).is_some_and(|planned| planned.backend.promises.contains_key(POWER_LOSS))
+}
+
+/// Whether a metric contains syncs that promise less on `arm` than on an arm of `with`.
+fn has_weaker_sync(plan: &Plan, key: &SeriesKey, arm: &str, with: &[&str]) -> bool {
+    syncs_files(plan, &key.workload, &key.metric)
+        && !survives_power_loss(plan, arm)
+        && with.iter().any(|other| survives_power_loss(plan, other))
 }
 
 /// That a run is a part of a plan, or was merged from parts on one machine.

@@ -572,6 +572,41 @@ fn a_scratch_without_a_journal_withholds_creating_deleting_and_syncing_only() {
     }
 }
 
+#[test]
+fn a_sync_that_survives_no_power_loss_is_neither_better_nor_the_same_and_may_be_worse() {
+    // By kind and ratio: whether the verdict on the calls is withheld, and that on the session.
+    for (kind, ratio, is_withheld) in [
+        ("fsync", 0.5, [true, true]),
+        ("sync-new", 1.0, [true, true]),
+        ("fsync", 2.0, [false, false]),
+        ("read", 0.5, [false, true]),
+    ] {
+        let mut run = at_ratio(ratio);
+        testing::rename_calls(&mut run, "read", kind);
+        // A session in which some calls sync.
+        run.plan.workloads[1].syncs = vec!["edit".to_owned()];
+        let verdicts = |run: &Run| {
+            let summary = summarise(run).unwrap();
+            [kind, MAKESPAN].map(|metric| compared(&summary, metric, "sqlite").clone())
+        };
+        let of = |promising: &[&str]| {
+            let mut run = run.clone();
+            let arms = run.plan.arms.iter_mut();
+            for arm in arms.filter(|arm| promising.contains(&&*arm.backend.name)) {
+                arm.backend.promises.insert("power-loss".to_owned(), "fsync".to_owned());
+            }
+            verdicts(&run)
+        };
+        let found = of(&["direct"]);
+        assert_eq!(found.clone().map(|one| one.withheld.is_some()), is_withheld, "{kind} {ratio}: {found:?}");
+        assert_eq!(found.map(|one| one.verdict == Verdict::Undecided), is_withheld, "{kind} {ratio}");
+        for promising in [&["direct", "sqlite"][..], &[]] {
+            let found = of(promising);
+            assert!(found.iter().all(|one| one.withheld.is_none()), "{kind} {ratio} {promising:?}: {found:?}");
+        }
+    }
+}
+
 /// A run whose `sqlite` takes `ratio` times as long as `direct`.
 fn at_ratio(ratio: f64) -> Run {
     let mut run = testing::run();
