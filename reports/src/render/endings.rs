@@ -44,8 +44,17 @@ pub(super) fn conformance(report: &Report<'_>, parts: &mut Vec<Part>) {
         return parts.extend([table, reasons]);
     }
     let failing = probes().filter(|probe| !matches!(probe.outcome, Outcome::Ok | Outcome::Skipped));
-    let title = format!("{} features were tried on {}: {} fail.", features.len(), arms.join(", "), failing.count());
-    parts.push(Text(title));
+    let mut by_feature: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for probe in failing {
+        by_feature.entry(&probe.name).or_default().push(&probe.arm);
+    }
+    let failing = by_feature.iter().map(|(feature, arms)| format!("{feature} ({})", arms.join(", ")));
+    let failing: Vec<String> = failing.collect();
+    let failing = match failing.is_empty() {
+        true => "none fails".to_owned(),
+        false => format!("these fail: {}", failing.join("; ")),
+    };
+    parts.push(Text(format!("{} features were tried on {}; {failing}.", features.len(), arms.join(", "))));
     parts.push(Folded("Feature by feature".to_owned(), vec![table, reasons]));
 }
 
@@ -185,4 +194,35 @@ fn failing(report: &Report<'_>, parts: &mut Vec<Part>) {
         report.summary.baseline
     ));
     parts.push(Table(head, rows.collect()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::markdown::markdown;
+    use crate::render::testing::parts;
+    use figures::testing;
+    use rundir::Probe;
+
+    #[test]
+    fn features_that_fail_are_named_with_their_arms() {
+        let text = |outcome| {
+            let mut run = testing::run();
+            run.plan.features = ["links: hard link", "locks: flock"].map(str::to_owned).to_vec();
+            let probe = |name, arm, outcome| Probe::new(CONFORMANCE, name, arm, outcome, "");
+            run.probes = vec![
+                probe("links: hard link", "direct", Outcome::Ok),
+                probe("links: hard link", "sqlite", outcome),
+                probe("locks: flock", "sqlite", Outcome::Skipped),
+            ];
+            markdown(&parts(&run, conformance))
+        };
+        let failing = text(Outcome::WrongData);
+        assert!(
+            failing.contains("2 features were tried on direct, sqlite; these fail: links: hard link (sqlite)."),
+            "{failing}"
+        );
+        let fine = text(Outcome::Ok);
+        assert!(fine.contains("2 features were tried on direct, sqlite; none fails."), "{fine}");
+    }
 }

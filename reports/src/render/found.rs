@@ -27,7 +27,9 @@ pub(super) fn found(report: &Report<'_>, parts: &mut Vec<Part>) {
     let differ = all.iter().filter(|result| result.differs).count();
     let exact = match differ {
         0 => "All passes of an arm found the same.".to_owned(),
-        _ => format!("In {differ} rows passes differ: the first pass is shown."),
+        _ => {
+            format!("In rows with \"≠\" ({differ}), passes of one arm did not find the same; the first pass is shown.")
+        }
     };
     parts.push(Text(format!(
         "Questions whose answers were planted among generated notes: the share of questions whose answer is within the budget of tokens, and its rank. \"stale\": only an outdated answer was found. Scores are computed outside the timed section. A time is that of all calls of its kind in the workload. {exact}"
@@ -38,7 +40,9 @@ pub(super) fn found(report: &Report<'_>, parts: &mut Vec<Part>) {
         SHARES.map(|(_, column)| column).join(" | ")
     ));
     let rows = all.iter().map(|result| {
-        let mut row = vec![result.workload.clone(), result.arm.clone(), result.method.clone()];
+        let differs = if result.differs { " ≠" } else { "" };
+        let method = format!("{}{differs}", result.method);
+        let mut row = vec![result.workload.clone(), result.arm.clone(), method];
         row.extend(SHARES.map(|(name, _)| share(result.score(name))));
         let tokens = result.score("tokens").unwrap_or_default();
         let found = result.score("evidence-in-budget").unwrap_or_default();

@@ -37,7 +37,7 @@ pub(super) fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) ->
     let has_cell = |arm: &&str| cells.iter().any(|cell| cell.arm == *arm && wanted(cell));
     let arms: Vec<&str> = compared(report).into_iter().filter(has_cell).collect();
     let baseline = &report.summary.baseline;
-    let mut head = columns(&format!("workload | state | metric | {baseline} | A/A"));
+    let mut head = columns(&format!("workload | caches | metric | {baseline} | A/A"));
     head.extend(arms.iter().map(|arm| {
         let name = arm_and_its_baseline(&report.run.plan, arm);
         match is_simulated(arm) {

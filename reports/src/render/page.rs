@@ -553,8 +553,7 @@ fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
     if costs.is_empty() {
         return;
     }
-    parts.push(Heading(3, "Where the time goes".to_owned()));
-    parts.push(Text("The wait for one call has three parts. Store: the time inside the store. Front end: our code around it. Kernel and queue: all the rest, that is the caller's own system calls, the kernel, the queue, the wake-up, reading and writing /dev/fuse. Counts are exact. In hot cells, counts and parts come from the warm-up pass of each epoch, which no latency includes: they show where time goes, not how long a hot call takes. In lukewarm and cold cells they come from every pass. Processor times cover the timed calls, not the checks. The table has the arms that daemons serve, each workload in the first cache state in which a request reached a daemon; costs.csv has every cell.".to_owned()));
+    parts.push(Heading(3, "Daemons: time, memory and starts".to_owned()));
     let spent = |ns: f64| match ns > 0.0 {
         true => time(ns),
         false => "–".to_owned(),
@@ -590,7 +589,9 @@ fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
          FUSE requests | requests of a kind a call × (front end + store) of each | \
          store's counts | system calls | bytes dirtied for the disk | client CPU | daemon CPU",
     );
-    parts.push(Folded("The parts of a call's time, and its counts".to_owned(), vec![Table(head, rows.collect())]));
+    let words = Text("The wait for one call has three parts. Store: the time inside the store. Front end: our code around it. Kernel and queue: all the rest, that is the caller's own system calls, the kernel, the queue, the wake-up, reading and writing /dev/fuse. Counts are exact. In hot cells, counts and parts come from the warm-up pass of each epoch, which no latency includes: they show where time goes, not how long a hot call takes. In lukewarm and cold cells they come from every pass. Processor times cover the timed calls, not the checks. The table has the arms that daemons serve, each workload in the first cache state in which a request reached a daemon; costs.csv has every cell.".to_owned());
+    let title = "The parts of a call's time, and its counts".to_owned();
+    parts.push(Folded(title, vec![words, Table(head, rows.collect())]));
     let mut memory: Vec<Vec<String>> = Vec::new();
     for arm in compared(report) {
         let costs = report.summary.costs.iter().filter(|cost| cost.arm == arm);
@@ -615,7 +616,10 @@ fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
         "arm | daemon's peak memory | first start to usable mount, median | \
          cold restart to usable mount, median",
     );
-    parts.push(Table(head, memory));
+    if !memory.is_empty() {
+        parts.push(Text("The memory of the daemons, and the times until their mounts were usable:".to_owned()));
+        parts.push(Table(head, memory));
+    }
 }
 
 /// The opcodes with the most total time.

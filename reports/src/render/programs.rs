@@ -11,6 +11,10 @@ use figures::text::{columns, time};
 
 /// The start of the names of workloads that run programs.
 const FAMILY: &str = "program/";
+/// The word for a program that the suite does not run on an arm.
+const ABSENT: &str = "–";
+/// The word for a program that was planned and has no pass.
+const NOT_REACHED: &str = "not reached";
 
 pub(super) fn programs(report: &Report<'_>, parts: &mut Vec<Part>) {
     let planned = report.run.plan.workloads.iter();
@@ -20,10 +24,15 @@ pub(super) fn programs(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     let baseline = report.summary.baseline.as_str();
-    let arms = compared(report);
-    let mut head = columns(&format!("program | state | {baseline}"));
+    let plan = &report.run.plan;
+    let takes_part = |arm: &&str| {
+        let cells = planned.iter().flat_map(|workload| workload.states.iter().map(|state| (&workload.name, state)));
+        cells.clone().any(|(workload, state)| plan.takes_part(arm, workload, state))
+    };
+    let arms: Vec<&str> = compared(report).into_iter().filter(takes_part).collect();
+    let mut head = columns(&format!("program | caches | {baseline}"));
     head.extend(arms.iter().map(|arm| (*arm).to_owned()));
-    let mut rows = Vec::new();
+    let mut rows: Vec<Vec<String>> = Vec::new();
     // By arm and reason: the programs that it concerns.
     let mut problems: BTreeMap<(&str, String), Vec<String>> = BTreeMap::new();
     for workload in planned {
@@ -64,10 +73,17 @@ pub(super) fn programs(report: &Report<'_>, parts: &mut Vec<Part>) {
     });
     let remarks: Vec<String> = remarks.collect();
     parts.push(Heading(3, "Which programs work".to_owned()));
-    let why = match remarks.is_empty() {
-        true => "",
-        false => " The reasons for failed and skipped programs are below this table.",
-    };
+    let mut why = String::new();
+    let has = |word: &str| rows.iter().flatten().any(|cell| cell == word);
+    if has(ABSENT) {
+        why += &format!(" \"{ABSENT}\": the suite does not run the program on this arm.");
+    }
+    if has(NOT_REACHED) {
+        why += &format!(" \"{NOT_REACHED}\": the run ended before its first pass.");
+    }
+    if !remarks.is_empty() {
+        why += " The reasons for failed and skipped programs are below this table.";
+    }
     parts.push(Text(format!(
         "\"works\": every pass ended with exit status 0, and with the expected output and tree. The figure is the time of all timed steps of a pass together, divided by that on {baseline}. The page of the cells has the single steps with their intervals.{why}"
     )));
@@ -104,7 +120,8 @@ fn found(report: &Report<'_>, workload: &str, state: &str, arm: &str) -> Found {
             let how = format!("{} of {all} passes failed, the first as {}: {reason}", failed.len(), first.outcome);
             ("FAILS", Some(how))
         }
-        (None, None) if all == 0 => ("not reached", None),
+        (None, None) if !run.plan.takes_part(arm, workload, state) => (ABSENT, None),
+        (None, None) if all == 0 => (NOT_REACHED, None),
         (None, None) => ("works", None),
     };
     let cells = report.summary.cells.iter();
@@ -134,11 +151,41 @@ mod tests {
         let [Heading(..), Text(_), Table(head, rows)] = &parts[..] else {
             panic!("{} parts", parts.len());
         };
-        assert_eq!(head[..4], ["program", "state", "direct", "sqlite"]);
+        assert_eq!(head[..4], ["program", "caches", "direct", "sqlite"]);
         assert!(rows.iter().all(|row| row[0] == "tree"), "{rows:?}");
         let factor = rows[0][3].strip_prefix("works, ×").unwrap();
         let factor: f64 = factor.parse().unwrap();
         assert!((1.9..2.1).contains(&factor), "{factor}");
+    }
+
+    #[test]
+    fn an_arm_that_the_suite_gives_no_program_has_no_column_and_one_that_lacks_some_has_dashes() {
+        let two = |only: &[&str]| {
+            let only: Vec<String> = only.iter().map(|name| (*name).to_owned()).collect();
+            let parts = parts(|run| {
+                let mut other = run.plan.workloads[0].clone();
+                other.name = "program/other".to_owned();
+                let section = &mut run.plan.schedule.sections[0];
+                section.cells.insert(other.name.clone(), other.states.clone());
+                run.plan.workloads.push(other);
+                run.plan.arms.iter_mut().filter(|arm| arm.name == "sqlite").for_each(|arm| arm.only = only.clone());
+                let runs = |name: &str| only.iter().any(|one| one == name);
+                run.samples.retain(|pass| pass.arm != "sqlite" || runs(&pass.workload));
+                run.cells.retain(|cell| cell.arm != "sqlite" || runs(&cell.workload));
+            });
+            let [Heading(..), Text(words), Table(head, rows), ..] = &parts[..] else {
+                panic!("{} parts", parts.len());
+            };
+            let of_sqlite = head.iter().position(|name| name == "sqlite");
+            let cells = of_sqlite.map(|at| rows.iter().map(|row| row[at].clone()).collect::<Vec<_>>());
+            (words.clone(), cells)
+        };
+        let (words, cells) = two(&["program/other"]);
+        assert_eq!(cells.as_deref(), Some(&["–".to_owned(), "not reached".to_owned()][..]));
+        assert!(words.contains("\"–\": the suite does not run") && words.contains("\"not reached\": the run ended"));
+        let (words, cells) = two(&["agent/session"]);
+        assert_eq!(cells, None);
+        assert!(!words.contains("\"–\""), "{words}");
     }
 
     #[test]

@@ -178,5 +178,10 @@ pub(super) fn run_of(workload: &str) -> Run {
     run.plan.workloads.iter_mut().for_each(|w| rename(&mut w.name));
     run.samples.iter_mut().for_each(|s| rename(&mut s.workload));
     run.cells.iter_mut().for_each(|c| rename(&mut c.workload));
+    for section in &mut run.plan.schedule.sections {
+        if let Some(states) = section.cells.remove("micro/read") {
+            section.cells.insert(workload.to_owned(), states);
+        }
+    }
     run
 }

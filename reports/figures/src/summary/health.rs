@@ -18,7 +18,7 @@ use crate::text::difference;
 const NEED_A_JOURNAL: [&str; 6] = ["create", "delete", "fsync", "sync", "sync-new", "sync-overwritten"];
 
 /// Kinds of calls that do nothing but make files durable, or overwrite one and make it durable.
-pub(crate) const SYNCS: [&str; 4] = ["fsync", "sync", "sync-new", "sync-overwritten"];
+pub const SYNCS: [&str; 4] = ["fsync", "sync", "sync-new", "sync-overwritten"];
 
 /// The reason for a withheld verdict on an arm whose syncs promise less than those of the baseline.
 const WEAKER_SYNC: &str = "its sync survives no power loss";
@@ -407,7 +407,7 @@ fn syncs_files(plan: &Plan, workload: &str, metric: &str) -> bool {
 }
 
 /// Whether an arm's syncs survive a power loss, as its backend promises.
-pub(crate) fn survives_power_loss(plan: &Plan, arm: &str) -> bool {
+pub fn survives_power_loss(plan: &Plan, arm: &str) -> bool {
     plan.arm(arm).is_some_and(|planned| planned.backend.promises.contains_key(POWER_LOSS))
 }
 

@@ -23,7 +23,7 @@ pub use found::Found;
 pub use found::{PROGRAMS, TASK};
 use groups::Groups;
 pub use health::{AaCell, Health, SectionHealth};
-pub(crate) use health::{SYNCS, survives_power_loss};
+pub use health::{SYNCS, survives_power_loss};
 use health::{health, withhold};
 pub use hosts::{Handoffs, SharedFiles};
 use hosts::{handoffs, shared_files};
