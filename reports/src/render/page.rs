@@ -241,6 +241,15 @@ fn sections(report: &Report<'_>) -> Vec<Section> {
     ]
 }
 
+/// A store's count in words: `sql_statements` is "SQL statements".
+fn count_words(name: &str) -> String {
+    let words = name.split('_').map(|word| match word {
+        "sql" | "s3" => word.to_uppercase(),
+        _ => word.to_owned(),
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
 fn speed(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.extend(ratio_words(report));
     parts.push(Chart(stems::LATENCY, LATENCY_SHOWS));
@@ -566,7 +575,7 @@ fn costs(report: &Report<'_>, parts: &mut Vec<Part>) {
     let is_shown = |cost: &&Cost| cost.requests >= 0.01 && first.get(&*cost.workload) == Some(&&*cost.state);
     let rows = costs.iter().filter(is_shown).map(|cost| {
         let counts = cost.store_counts.iter().filter(|(_, n)| **n >= 0.005);
-        let counts: Vec<_> = counts.map(|(name, n)| format!("{name} {n:.2}")).collect();
+        let counts: Vec<_> = counts.map(|(name, n)| format!("{n:.2} {}", count_words(name))).collect();
         vec![
             cost.workload.clone(),
             cost.state.clone(),

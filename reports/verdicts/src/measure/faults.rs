@@ -260,7 +260,7 @@ impl Evidence<'_> {
             }
             return match self.no_promise(loss, arm) {
                 Some(why) => Found::NotOffered(why),
-                None => missing(format!("crash points ({loss}) of {arm}"), self.more_kills(arm)),
+                None => missing(format!("crash points ({}) of {arm}", loss.replace('-', " ")), self.more_kills(arm)),
             };
         }
         let high = stats::failure_bound(failed, points);

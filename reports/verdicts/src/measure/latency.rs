@@ -231,7 +231,7 @@ impl<'a> Evidence<'a> {
             sum.value += base * ratio.value;
             sum.low += base * ratio.low;
             sum.high += base * ratio.high;
-            words.push(format!("{} {} ×{:.2}", step.times, step.cell.metric, ratio.value));
+            words.push(format!("{} {} ×{:.2}", step.times, step.cell.metric.replace('-', " "), ratio.value));
         }
         let in_unit = |sum: f64| match scale {
             Scale::More => sum - of_baseline,

@@ -114,13 +114,17 @@ impl Evidence<'_> {
     /// The number of these properties that work. One that was not tried may work or not.
     pub(super) fn property(&self, names: &[String], arm: &str) -> Found {
         let (mut works, mut untried) = (Vec::new(), Vec::new());
-        let mut not = Vec::new();
+        let (mut not, mut provenance) = (Vec::new(), Provenance::Measured);
         for name in names {
+            let title = property_words(name);
             match self.property_of(name, arm) {
-                PropertyState::Untried => untried.push(name.as_str()),
-                PropertyState::Works(detail) => works.push(format!("{name} ({detail})")),
-                PropertyState::Fails(Outcome::Skipped, why) => not.push(format!("{name}: {why}")),
-                PropertyState::Fails(outcome, detail) => not.push(format!("{name}: {outcome}, {detail}")),
+                PropertyState::Untried => untried.push(title),
+                PropertyState::Works(detail) => {
+                    provenance = provenance.max(provenance_of(name));
+                    works.push(format!("{title} ({detail})"));
+                }
+                PropertyState::Fails(Outcome::Skipped, why) => not.push(format!("{title}: {why}")),
+                PropertyState::Fails(outcome, detail) => not.push(format!("{title}: {outcome}, {detail}")),
             }
         }
         if works.is_empty() && not.is_empty() {
@@ -143,7 +147,7 @@ impl Evidence<'_> {
             high: value + untried.len() as f64,
             words,
             source: format!("{PROBES}: aspect {PROPERTY}"),
-            provenance: provenance_of(&works),
+            provenance,
         })
     }
 
@@ -200,8 +204,8 @@ fn untestable_words(untestable: &[&Probe]) -> String {
 }
 
 /// The provenance of properties that work. A test cannot destroy the machine that runs it.
-fn provenance_of(works: &[String]) -> Provenance {
-    match works.iter().any(|words| words.starts_with(MACHINE_LOSS)) {
+fn provenance_of(name: &str) -> Provenance {
+    match name == MACHINE_LOSS {
         true => Provenance::Simulated,
         false => Provenance::Measured,
     }
