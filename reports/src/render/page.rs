@@ -335,6 +335,13 @@ pub(super) fn results(report: &Report<'_>) -> Vec<Part> {
         parts.push(List(notes.clone()));
     }
     parts.push(List(facts(report)));
+    let unavailable = report.run.plan.arms.iter();
+    let unavailable = unavailable.filter_map(|arm| Some(format!("{}: {}", arm.name, arm.unavailable.as_ref()?)));
+    let unavailable: Vec<String> = unavailable.collect();
+    if !unavailable.is_empty() {
+        parts.push(Text("Without these arms, because the machine lacked what they need:".to_owned()));
+        parts.push(List(unavailable));
+    }
     conformance(report, &mut parts);
     programs(report, &mut parts);
     ratios(report, &mut parts);
@@ -695,8 +702,11 @@ fn method(report: &Report<'_>, parts: &mut Vec<Part>) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::markdown::markdown;
     use super::super::testing::Inputs;
     use super::*;
+    use figures::testing;
+    use rundir::Arm;
     use verdicts::decide::RowRole;
 
     #[test]
@@ -719,6 +729,19 @@ mod tests {
         // A picture of none would say less.
         inputs.change_decisions(|decisions| decisions.retain(|decision| decision.candidate == "other"));
         assert_eq!(names(&inputs), ["other"]);
+    }
+
+    #[test]
+    fn the_results_page_says_why_a_planned_arm_is_missing() {
+        let page = |unavailable: Option<&str>| {
+            let mut run = testing::run();
+            let fio = Arm { unavailable: unavailable.map(str::to_owned), ..testing::arm("fio", None) };
+            run.plan.arms.push(fio);
+            markdown(&results(&Inputs::of(run).report()))
+        };
+        let missing = page(Some("fio does not start (sudo apt-get install fio)"));
+        assert!(missing.contains("- fio: fio does not start (sudo apt-get install fio)"), "{missing}");
+        assert!(!page(None).contains("Without these arms"));
     }
 
     #[test]
