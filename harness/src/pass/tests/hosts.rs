@@ -99,9 +99,9 @@ fn a_handoff_succeeds_when_the_other_host_sees_the_file() {
 fn a_handoff_that_the_other_host_never_sees_is_a_timeout() {
     let mut script = handoff();
     script.call(CallKind::Stat, vec![FileOp::Stat(path("note.md"))]);
-    let unseen = split(|_, _| {}, script, &[700, 50], 30);
+    let unseen = split(|_, _| {}, script, &[700, 50], 2000);
     let (outcome, reason) = unseen.worst_outcome.unwrap();
-    assert_eq!((outcome, reason.as_str()), (Outcome::Timeout, "see on the other host note.md: not within 0.03 s"));
+    assert_eq!((outcome, reason.as_str()), (Outcome::Timeout, "see on the other host note.md: not within 2 s"));
     assert!(!unseen.sample.calls.contains_key("handoff"), "it has no latency");
     assert_eq!(unseen.sample.outcomes, BTreeMap::from([(Outcome::Ok, 1), (Outcome::Timeout, 1)]));
 }
@@ -151,7 +151,7 @@ fn a_conflict_copy_keeps_the_lines_of_both_hosts() {
 
 #[test]
 fn a_pass_reports_hosts_that_never_agree() {
-    let found = split(|_, _| {}, writers(), &[1; 4], 60);
+    let found = split(|_, _| {}, writers(), &[1; 4], 2000);
     assert!(found.worst_outcome.is_none(), "{:?}", found.worst_outcome);
     let expected = Settled { lines: 4, on_one: 4, ..Settled::default() };
     assert_eq!(found.sample.settled, Some(expected));
@@ -160,7 +160,7 @@ fn a_pass_reports_hosts_that_never_agree() {
 #[test]
 fn a_damaged_line_is_wrong_data_and_not_a_loss() {
     let damage: fn(&Path, &Path) = |first, _| std::fs::write(first.join("shared.md"), "a\n\0\0").unwrap();
-    let found = split(damage, writers(), &[1; 4], 60);
+    let found = split(damage, writers(), &[1; 4], 2000);
     let (outcome, reason) = found.worst_outcome.unwrap();
     assert_eq!(outcome, Outcome::WrongData);
     assert!(reason.contains("a line that no host wrote"), "{reason}");

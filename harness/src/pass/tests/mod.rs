@@ -203,23 +203,23 @@ fn an_expected_failure_counts_as_waiting_but_has_no_latency() {
 
 #[test]
 fn a_call_that_ends_too_late_is_a_timeout() {
-    let made = Made { timeout: Duration::from_secs(1), ..Made::of(two_reads(), &[2_000_000_000, 100]) };
+    let made = Made { timeout: Duration::from_secs(60), ..Made::of(two_reads(), &[120_000_000_000, 100]) };
     let found = made.passed();
     assert_eq!(found.sample.outcomes, BTreeMap::from([(Outcome::Ok, 1), (Outcome::Timeout, 1)]));
     let (outcome, reason) = found.worst_outcome.unwrap();
-    assert_eq!((outcome, reason.as_str()), (Outcome::Timeout, "read a: took 2.0 s"));
+    assert_eq!((outcome, reason.as_str()), (Outcome::Timeout, "read a: took 120.0 s"));
     assert_eq!(found.sample.makespan_ns, 100);
 }
 
 #[test]
 fn the_watchdog_does_not_cut_off_many_slow_calls_within_their_limit() {
-    /// Sleeps for 80 ms at each reading that ends a call.
-    struct Slow(std::cell::Cell<u64>, Instant);
+    /// Sleeps at each reading that ends a call.
+    struct Slow(std::cell::Cell<u64>, Instant, Duration);
     impl Clock for Slow {
         fn now_ns(&self) -> u64 {
             self.0.set(self.0.get() + 1);
             if self.0.get().is_multiple_of(2) {
-                std::thread::sleep(Duration::from_millis(80));
+                std::thread::sleep(self.2);
             }
             self.1.elapsed().as_nanos() as u64
         }
@@ -228,14 +228,15 @@ fn the_watchdog_does_not_cut_off_many_slow_calls_within_their_limit() {
     for _ in 0..12 {
         script.call(CallKind::Stat, vec![FileOp::Stat(path("a"))]);
     }
-    let made = Made {
+    let outcomes = |sleep: Duration| {
         // Twelve calls take four times as long as one call may.
-        timeout: Duration::from_millis(240),
-        ..Made::of(script, &[])
+        let made = Made { timeout: 3 * sleep, ..Made::of(script.clone(), &[]) };
+        made.passed_by(Slow(std::cell::Cell::new(0), Instant::now(), sleep)).sample.outcomes
     };
-    let found = made.passed_by(Slow(std::cell::Cell::new(0), Instant::now()));
-    assert_eq!(found.worst_outcome, None);
-    assert_eq!(found.sample.outcomes, BTreeMap::from([(Outcome::Ok, 12)]));
+    // A busy machine may stop this process for longer than a call may take.
+    let all = BTreeMap::from([(Outcome::Ok, 12)]);
+    let mut sleeps = [80, 400, 2000].map(Duration::from_millis).into_iter();
+    assert!(sleeps.any(|sleep| outcomes(sleep) == all));
 }
 
 #[test]
