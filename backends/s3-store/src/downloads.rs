@@ -91,8 +91,8 @@ impl<K: Eq + Hash + Clone + Send + 'static> Downloads<K> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Duration;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::time::{Duration, Instant};
 
     use super::*;
 
@@ -106,11 +106,14 @@ mod tests {
         let (runtime, downloads) = (runtime(), Downloads::default());
         let starts = Arc::new(AtomicUsize::new(0));
         let ends = Arc::new(AtomicUsize::new(0));
+        let may_end = Arc::new(AtomicBool::new(false));
         let work = || {
-            let (starts, ends) = (Arc::clone(&starts), Arc::clone(&ends));
+            let (starts, ends, may_end) = (Arc::clone(&starts), Arc::clone(&ends), Arc::clone(&may_end));
             async move {
                 starts.fetch_add(1, Ordering::Relaxed);
-                tokio::time::sleep(Duration::from_millis(300)).await;
+                while !may_end.load(Ordering::Relaxed) {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
                 ends.fetch_add(1, Ordering::Relaxed);
                 Ok(())
             }
@@ -123,15 +126,20 @@ mod tests {
         for _ in 0..3 {
             assert!(patient(20).is_err(), "the caller gives up");
         }
-        assert!(patient(10_000).unwrap().is_ok());
+        may_end.store(true, Ordering::Relaxed);
+        assert!(patient(60_000).unwrap().is_ok());
         assert_eq!(starts.load(Ordering::Relaxed), 1);
         assert_eq!(ends.load(Ordering::Relaxed), 1);
         assert!(downloads.running.lock().is_empty());
         // A download that no caller waits for ends, too.
+        may_end.store(false, Ordering::Relaxed);
         assert!(patient(20).is_err());
-        std::thread::sleep(Duration::from_millis(600));
-        assert_eq!(ends.load(Ordering::Relaxed), 2);
-        assert!(downloads.running.lock().is_empty());
+        may_end.store(true, Ordering::Relaxed);
+        let began = Instant::now();
+        while ends.load(Ordering::Relaxed) < 2 || !downloads.running.lock().is_empty() {
+            assert!(began.elapsed() < Duration::from_secs(60), "it does not end");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     #[test]

@@ -291,7 +291,7 @@ mod tests {
                 watched: inodes.iter().map(|ino| (*ino, b"p".to_vec())).collect(),
             });
         };
-        let next = || told.recv_timeout(Duration::from_secs(20)).unwrap();
+        let next = || told.recv_timeout(Duration::from_secs(60)).unwrap();
         let read = invalidation.reads.begin(7);
         send(&[7, 8], &[(1, b"n".to_vec())], &[]);
         send(&[9], &[(2, b"m".to_vec())], &[5]);
