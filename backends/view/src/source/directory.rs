@@ -665,10 +665,10 @@ mod tests {
         let connection = Connection::open_in_memory().unwrap();
         add_functions(&connection).unwrap();
         connection.execute_batch(SCHEMA).unwrap();
-        let mut refresh = || directory.refresh(&connection, Instant::now() + timeout);
+        let mut refresh = |timeout: Duration| directory.refresh(&connection, Instant::now() + timeout);
         for _ in 0..2 {
             let began = Instant::now();
-            let failed = refresh().unwrap_err();
+            let failed = refresh(timeout).unwrap_err();
             assert_eq!(failed.errno, Errno::IO);
             let reason = failed.reason.unwrap();
             assert!(reason.contains("/source") && reason.contains("100 ms"), "{reason}");
@@ -688,10 +688,10 @@ mod tests {
         let watched = tempfile::tempdir().unwrap();
         notices.add_watch(watched.path(), AddWatchFlags::IN_CREATE).unwrap();
         std::fs::write(watched.path().join("new"), "").unwrap();
-        assert!(refresh().is_err(), "the walk that ended may have passed it");
+        assert!(refresh(timeout).is_err(), "the walk that ended may have passed it");
         assert_eq!(asked.try_iter().collect::<Vec<_>>(), [false]);
         tells.send(Step::End(Ok(()))).unwrap();
-        refresh().unwrap();
+        refresh(Duration::from_secs(60)).unwrap();
         assert_eq!(asked.try_iter().count(), 0, "nothing changed since it began");
         let count = "SELECT count(*) FROM file WHERE content = 'one'";
         let count: i64 = connection.query_row(count, (), |row| row.get(0)).unwrap();
