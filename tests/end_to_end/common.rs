@@ -8,6 +8,7 @@ use std::fmt::Display;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use object_store::aws::AmazonS3;
@@ -303,6 +304,14 @@ pub fn s3_client(endpoint: &str, server: &Announcement) -> AmazonS3 {
     builder.with_retry(once).build().unwrap()
 }
 
+/// A free port that no connection gets while its server is away: the kernel takes those of connections from 32768 on.
+pub fn lasting_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let ports = std::iter::repeat_with(|| NEXT.fetch_add(1, Ordering::Relaxed).wrapping_add(std::process::id()));
+    let mut ports = ports.map(|number| 20_000 + (number % 10_000) as u16);
+    ports.find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
+}
+
 /// A running `ctxbench s3 serve`. Dropping it ends the process.
 pub struct Server {
     pub process: Child,
@@ -360,7 +369,7 @@ impl Drop for Server {
             // A test may have stopped it.
             let _ = kill_process(Pid::from_child(&self.process), Signal::CONT);
         }
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while let Ok(None) = self.process.try_wait() {
             if Instant::now() > deadline {
                 let _ = self.process.kill();
@@ -385,7 +394,7 @@ daemons = 1
 version = ["{CTXBENCH}", "--version"]
 mount = ["sh", "-c", "echo $$ > \"$2/pid\"; echo $$ >> {told}/pids; exec {CTXBENCH} mount memory \"$1\"", "sh", "{{mount}}", "{{site}}"]
 stays = true
-ready = ["sh", "-c", "grep -q \" $1 \" /proc/self/mounts || exit 1; (for i in $(seq 1000); do {condition} && exec kill -STOP $(cat \"$2/pid\"); sleep 0.01; done) > /dev/null 2>&1 &", "sh", "{{mount}}", "{{site}}", "{{first_data}}"]
+ready = ["sh", "-c", "grep -q \" $1 \" /proc/self/mounts || exit 1; (while kill -0 $(cat \"$2/pid\"); do {condition} && exec kill -STOP $(cat \"$2/pid\"); sleep 0.01; done) > /dev/null 2>&1 &", "sh", "{{mount}}", "{{site}}", "{{first_data}}"]
 unmount = ["fusermount3", "-u", "{{mount}}"]
 "#
     )

@@ -625,7 +625,9 @@ fn a_statement_that_takes_too_much_ends_within_limits_that_its_error_names() {
         let shown = &sql[..sql.len().min(90)];
         eprintln!("{shown}: {} MiB, {} bytes of files, {said:.150}", peak.memory >> 20, peak.temporary);
         assert_eq!(answers[0].0["isError"], true, "{shown}: {said:.300}");
-        assert!(said.contains(reason), "{shown}: {said:.300}");
+        // On a busy machine, the time may end first.
+        let is_late = said.contains("stopped after 10 s") && answers[0].1 >= Duration::from_secs(10);
+        assert!(said.contains(reason) || is_late, "{shown}: {said:.300}");
         assert!(answers[0].1 < TIME, "{shown}: {said:.300}");
         assert!(peak.memory < MEMORY, "{shown}: {} MiB", peak.memory >> 20);
         assert_eq!(peak.temporary, 0, "{shown}");

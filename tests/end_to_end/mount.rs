@@ -79,7 +79,7 @@ fn a_mount_in_use_is_detached_on_sigterm() {
     let started = Instant::now();
     let status = mount.process.wait().unwrap();
     assert!(status.success(), "{status}");
-    assert!(started.elapsed() < Duration::from_secs(15));
+    assert!(started.elapsed() < Duration::from_secs(60));
     drop(file);
     let mount = Mount::new("sqlite", &dir, &[]);
     assert_eq!(fs::read(dir.join("open")).unwrap(), b"written");
@@ -615,10 +615,13 @@ fn a_daemon_outlives_its_command_and_is_listed_by_status() {
         let mut all = all.as_array().unwrap().clone().into_iter();
         all.find(|mount| mount["dir"] == dir.to_str().unwrap())
     };
-    let status = run(["status", "--json"]);
-    let mount = listed(&status).unwrap();
+    let mut mount = serde_json::Value::Null;
+    // On a busy machine, an answer may take longer than `status` waits.
+    wait_for("a mount that answers", || {
+        mount = listed(&run(["status", "--json"])).unwrap();
+        mount["health"] == "answers"
+    });
     assert_eq!(mount["backend"], "sqlite", "{mount}");
-    assert_eq!(mount["health"], "answers", "{mount}");
     let pid = mount["process"].as_u64().unwrap();
     let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
 

@@ -174,7 +174,7 @@ fn an_unmount_of_a_stopped_daemon_ends_and_says_what_to_do() {
     kill_process(daemon, Signal::STOP).unwrap();
     let started = Instant::now();
     let refused = unmount(&dir);
-    assert!(started.elapsed() < Duration::from_secs(20));
+    assert!(started.elapsed() < Duration::from_secs(60));
     assert_eq!(refused.status.code(), Some(1));
     let pid = daemon.as_raw_nonzero();
     let (go_on, kill) = (format!("kill -CONT {pid}"), format!("kill -KILL {pid}"));
@@ -364,7 +364,7 @@ fn a_daemon_keeps_no_file_and_no_directory_of_its_caller() {
     let started = Instant::now();
     let ended = shell(&disk, &line);
     assert!(ended.status.success(), "the lock is held: {}", stderr(&ended));
-    assert!(started.elapsed() < Duration::from_secs(50), "the pipe is held");
+    assert!(started.elapsed() < Duration::from_secs(120), "the pipe is held");
     has(&stdout(&ended), &["is mounted on"]);
     let daemon = daemon_of(&dir).as_raw_nonzero();
     let proc = PathBuf::from(format!("/proc/{daemon}"));
@@ -465,14 +465,17 @@ fn a_store_that_can_only_be_read_is_mounted_read_only() {
     for change in ["echo > new", "echo >> long", "rm long", "mkdir d", "mv long b", "chmod 600 long", "touch long"] {
         has(&stderr(&sh(&dir, change)), &["Read-only file system"]);
     }
-    assert!(
-        sh(&dir, "sync -f long && cp -a notes /var/tmp/ctxbench-read-only && rm -r /var/tmp/ctxbench-read-only")
-            .status
-            .success()
-    );
-    let status = ctxbench(["status"]).output().unwrap();
-    let line = stdout(&status).lines().find(|line| line.starts_with(dir.to_str().unwrap())).unwrap().to_owned();
-    has(&line, &["read-only", "answers"]);
+    let copied = scratch.path().join("copied");
+    let copy = format!("sync -f long && cp -a notes {0} && rm -r {0}", copied.display());
+    assert!(sh(&dir, &copy).status.success());
+    let mut line = String::new();
+    // On a busy machine, an answer may take longer than `status` waits.
+    wait_for("a mount that answers", || {
+        let status = stdout(&ctxbench(["status"]).output().unwrap());
+        line = status.lines().find(|line| line.starts_with(dir.to_str().unwrap())).unwrap().to_owned();
+        line.contains("answers")
+    });
+    has(&line, &["read-only"]);
     // Others may read it, too.
     let other = scratch.dir("other");
     let second = ctxbench(words("mount --daemon sqlite --db")).arg(ro.join("notes.db")).arg(&other).output().unwrap();

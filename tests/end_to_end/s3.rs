@@ -7,8 +7,8 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    CTXBENCH, Mount, Scratch, Server, Succeeds, can_mount, ctxbench, embedded, has, lacks, memory_of, mountable,
-    mounts_under, set_server, signal, stderr, stdout, text_of, wait_for, words,
+    CTXBENCH, Mount, Scratch, Server, Succeeds, can_mount, ctxbench, embedded, has, lacks, lasting_port, memory_of,
+    mountable, mounts_under, set_server, signal, stderr, stdout, text_of, wait_for, words,
 };
 use object_store::ObjectStoreExt;
 use object_store::path::Path as Key;
@@ -64,8 +64,10 @@ fn a_memory_is_read_only_on_a_server_that_ignores_if_none_match() {
     synced(&first);
     first.end();
     drop(server);
-    // The directory is unlocked as soon as the task of the server is gone.
-    std::thread::sleep(Duration::from_millis(200));
+    // A program that another test starts just now may hold the lock until it runs.
+    let lock = File::open(data.join(".lock")).unwrap();
+    wait_for("an unlocked directory", || lock.try_lock().is_ok());
+    drop(lock);
 
     let (_runtime, _server, access) = embedded(&data, servers::Quirk::IgnoresConditions);
     let mut second = mount(&access, "second");
@@ -216,7 +218,7 @@ fn a_daemon_killed_while_it_raises_events_ends_at_once() {
         // Waits for the end of the process.
         let dir = a.dir.clone();
         a.crash();
-        assert!(began.elapsed() < Duration::from_secs(20), "round {round}");
+        assert!(began.elapsed() < Duration::from_secs(60), "round {round}");
         Command::new("umount").arg(&dir).succeeds();
     }
     b.end();
@@ -277,7 +279,7 @@ fn ctrl_c_ends_a_read_that_waits_for_a_server_which_does_not_answer() {
     fs::write(a.dir.join("note.md"), &text).unwrap();
     synced(&a);
     a.end();
-    let b = server.mount(&scratch, "b", &["--timeout", "20", "--poll", "60000"]);
+    let b = server.mount(&scratch, "b", &["--timeout", "120", "--poll", "60000"]);
     server.signal(Signal::STOP);
 
     let mut reader = Command::new("cat").arg(b.dir.join("note.md")).spawn().unwrap();
@@ -286,7 +288,7 @@ fn ctrl_c_ends_a_read_that_waits_for_a_server_which_does_not_answer() {
     let asked = Instant::now();
     signal(&reader, Signal::TERM);
     reader.wait().unwrap();
-    assert!(asked.elapsed() < Duration::from_secs(15));
+    assert!(asked.elapsed() < Duration::from_secs(60));
 
     server.signal(Signal::CONT);
     assert_eq!(text_of(&b.dir, "note.md"), text);
@@ -297,14 +299,13 @@ fn ctrl_c_ends_a_read_that_waits_for_a_server_which_does_not_answer() {
 fn yesterdays_cache_can_be_mounted_while_the_server_is_away() {
     let Some(scratch) = mountable() else { return };
     let data = scratch.dir("server");
-    let server = Server::start(&data, &[]);
+    let port = lasting_port().to_string();
+    let server = Server::start(&data, &["--port", &port]);
     let a = server.mount(&scratch, "a", &[]);
     fs::write(a.dir.join("before.md"), "before").unwrap();
     synced(&a);
     let dir = a.dir.clone();
     a.end();
-    let port = server.announcement.endpoint.rsplit(':').next().unwrap();
-    let port = port.to_owned();
     let mount = |more: &[&str]| {
         let mut command = server.command(&["mount", "s3", "--agent-id", "alice", "--writer", "a"]);
         command.arg("--cache").arg(scratch.path().join("a.db"));
@@ -328,7 +329,7 @@ fn yesterdays_cache_can_be_mounted_while_the_server_is_away() {
     assert!(!failed.status.success(), "{}", stdout(&failed));
     has(&stderr(&failed), &["cannot be reached"]);
     let took = begun.elapsed();
-    assert!(took < Duration::from_secs(30), "a sync that fails must end");
+    assert!(took < Duration::from_secs(60), "a sync that fails must end");
     a.crash();
 
     let again = Server::start(&data, &["--port", &port]);

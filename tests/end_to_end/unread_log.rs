@@ -10,7 +10,7 @@ use std::time::Duration;
 use fuse::{ControlCommand, ask};
 
 use crate::common::{
-    Mount, Scratch, can_mount, ctxbench, embedded, mountable, mounts_under, set_server, signal, wait_for, wait_up_to,
+    Mount, Scratch, can_mount, ctxbench, embedded, mountable, mounts_under, set_server, signal, wait_for,
 };
 use models::{Behaviour, FakeServer};
 
@@ -70,7 +70,7 @@ impl Case {
             open_many(&dir, &files);
             done.send(())
         });
-        if let Err(error) = opened.recv_timeout(Duration::from_secs(60)) {
+        if let Err(error) = opened.recv_timeout(Duration::from_secs(300)) {
             mount.process.kill().unwrap();
             panic!("{what}: opening files: {error}");
         }
@@ -110,11 +110,11 @@ fn open_many(dir: &Path, files: &Files) {
     }
 }
 
-/// Ends the mount with SIGINT, within 20 seconds.
+/// Ends the mount with SIGINT.
 fn end(mut mount: Mount, what: &str) {
     signal(&mount.process, rustix::process::Signal::INT);
     let has_ended = || mount.process.try_wait().unwrap().is_some();
-    wait_up_to(Duration::from_secs(20), what, has_ended);
+    wait_for(what, has_ended);
     let status = mount.process.wait().unwrap();
     assert!(status.success(), "{what}: {status}");
     wait_for("the mount to leave the tree", || mounts_under(&mount.dir).is_empty());

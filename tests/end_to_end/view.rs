@@ -249,7 +249,12 @@ fn plain_names_are_not_split_by_xargs() {
 
 /// A writable view of a mailbox, on `mail`.
 fn mount_mail(scratch: &Scratch, source: &str) -> Mount {
-    let options = ["--definition", "mail", "--writable", "--source", source];
+    // A busy machine may answer late.
+    let (_, text) = view::definition::find("mail").unwrap();
+    let text = text.replacen("[source]", "[source]\ntimeout_ms = 60000", 1);
+    let definition = scratch.path().join("mail.toml");
+    fs::write(&definition, text).unwrap();
+    let options = ["--definition", definition.to_str().unwrap(), "--writable", "--source", source];
     Mount::new("view", &scratch.dir("mail"), &options)
 }
 
@@ -423,7 +428,7 @@ fn read_beside_writers(time: Duration) {
     (0..ROWS).for_each(|row| replace(&database, row, 0));
     let writer = || {
         let database = Connection::open(&path).unwrap();
-        database.busy_timeout(Duration::from_secs(5)).unwrap();
+        database.busy_timeout(Duration::from_secs(60)).unwrap();
         move |row: usize, number: usize| replace(&database, row, number)
     };
     let file = |row: usize| mount.dir.join(format!("inbox/ann/2026-03-01 s {row}.eml"));

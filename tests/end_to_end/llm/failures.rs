@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::{KEY, behaving, errno, said, saying, sh, xattr};
-use crate::common::{has, lacks, mounts_under, signal, stderr, text_of, wait_for, wait_up_to, words};
+use crate::common::{has, lacks, mounts_under, signal, stderr, text_of, wait_for, words};
 use models::Behaviour;
 use rustix::fs::getxattr;
 use rustix::process::Signal;
@@ -57,11 +57,11 @@ fn a_signal_ends_a_change_that_waits_for_the_policy_and_other_calls_proceed() {
         // or unlink, so listings and uncached names there wait.
         let started = Instant::now();
         said(dir, "stat sub/known other/file; ls other; ls .");
-        assert!(started.elapsed() < Duration::from_secs(20), "{change}");
+        assert!(started.elapsed() < Duration::from_secs(60), "{change}");
         signal(&waiting, Signal::TERM);
         let started = Instant::now();
         assert!(!waiting.wait().unwrap().success(), "{change}");
-        assert!(started.elapsed() < Duration::from_secs(20), "{change}");
+        assert!(started.elapsed() < Duration::from_secs(60), "{change}");
     }
     assert_eq!(said(dir, "ls sub"), "known\n", "nothing of it was done");
     mount.end();
@@ -71,7 +71,7 @@ fn a_signal_ends_a_change_that_waits_for_the_policy_and_other_calls_proceed() {
 fn a_model_failure_is_an_error_number_and_never_an_empty_file() {
     let wrong = Behaviour::Status(400, format!("wrong, {KEY}"), None);
     let Some(lab) = behaving(wrong) else { return };
-    let mount = lab.generate(&["--answer-timeout", "1", "--max-tokens", "200", "--no-cache"]);
+    let mount = lab.generate(&["--answer-timeout", "5", "--max-tokens", "200", "--no-cache"]);
     let path = mount.dir.join("a.txt");
     let fails = |number: i32, reason: &str| {
         assert_eq!(errno(&path), Some(number), "{reason}");
@@ -85,8 +85,8 @@ fn a_model_failure_is_an_error_number_and_never_an_empty_file() {
 
     lab.server.behave(vec![Behaviour::Hang]);
     let started = Instant::now();
-    fails(ETIMEDOUT, "did not answer within 1.0 s");
-    assert!(started.elapsed() < Duration::from_secs(20));
+    fails(ETIMEDOUT, "did not answer within 5.0 s");
+    assert!(started.elapsed() < Duration::from_secs(60));
 
     lab.server.behave(vec![Behaviour::Say(String::new())]);
     assert_eq!(errno(&path), Some(EIO), "an empty answer is invalid");
@@ -128,13 +128,13 @@ fn ctrl_c_ends_a_slow_read_and_a_mount_with_a_stuck_model() {
     signal(&cat, Signal::TERM);
     let started = Instant::now();
     assert!(!cat.wait().unwrap().success());
-    assert!(started.elapsed() < Duration::from_secs(20));
+    assert!(started.elapsed() < Duration::from_secs(60));
 
     // A read that still waits when the mount ends.
     let mut waiting = read("b.txt");
     wait_for("the model being asked again", || lab.server.calls() == 2);
     signal(&mount.process, Signal::INT);
-    wait_up_to(Duration::from_secs(20), "the end of the mount", || mount.process.try_wait().unwrap().is_some());
+    wait_for("the end of the mount", || mount.process.try_wait().unwrap().is_some());
     assert!(mount.process.wait().unwrap().success());
     let _ = waiting.kill();
     waiting.wait().unwrap();

@@ -108,7 +108,7 @@ fn a_refused_mount_says_why_and_leaves_nothing_behind() {
         assert!(!output.status.success(), "{expected}");
         has(&error, &[expected]);
         lacks(&error, &["sk-this", "hidden"]);
-        assert!(started.elapsed() < Duration::from_secs(30));
+        assert!(started.elapsed() < Duration::from_secs(60));
         assert!(mounts_under(lab.scratch.path()).is_empty());
         assert!(!lab.path("mnt.llmfs.json").exists());
     };
