@@ -4,7 +4,7 @@ use super::*;
 use crate::faults::{
     Audit, AuditVerdict, Culprit, Fact, Hang, KILLED_DAEMON, POWER_LOSS, Recovery, Return, Seen, SeenKind, Status,
 };
-use crate::{Outcome, PlannedScenario};
+use crate::{Calls, Outcome, PlannedScenario};
 
 fn environment() -> Environment {
     serde_json::from_str(include_str!("../fixtures/env.json")).unwrap()
@@ -205,6 +205,39 @@ fn an_unknown_field_of_a_line_is_named_with_file_and_line() {
     let error = Run::read(dir.path()).unwrap_err().to_string();
     assert!(error.contains("fault-outcomes.jsonl:2: "), "{error}");
     assert!(error.contains("colour"), "{error}");
+}
+
+#[test]
+fn a_figure_in_another_unit_is_refused_with_its_file_line_and_field() {
+    let [arm, workload, state] = ["direct", "micro/stat", "hot"].map(str::to_owned);
+    let calls = BTreeMap::from([("read".to_owned(), Calls::of(&crate::histogram(), 0))]);
+    let sample =
+        Sample { arm: arm.clone(), workload: workload.clone(), state: state.clone(), calls, ..Sample::default() };
+    let cell = CellEpoch { arm, workload, state, ..CellEpoch::default() };
+    let epoch = Epoch { section: "all".to_owned(), ..Epoch::default() };
+    let [sample, cell, epoch] =
+        [serde_json::to_value(sample), serde_json::to_value(cell), serde_json::to_value(epoch)].map(Result::unwrap);
+    let rows = [
+        (SAMPLES, &sample, "", "makespan_us"),
+        (SAMPLES, &sample, "", "waited_ms"),
+        (SAMPLES, &sample, "", "took_ns"),
+        (SAMPLES, &sample, "/calls/read", "total_us"),
+        (CELLS, &cell, "", "timed_ns"),
+        (CELLS, &cell, "/counted", "waited_us"),
+        (EPOCHS, &epoch, "", "took_us"),
+    ];
+    for (name, record, place, field) in rows {
+        let dir = tempfile::tempdir().unwrap();
+        create(dir.path(), &plan());
+        let mut record = record.clone();
+        record["v"] = SCHEMA_VERSION.into();
+        append(&dir.path().join(name), &record).unwrap();
+        Run::read(dir.path()).unwrap();
+        record.pointer_mut(place).unwrap()[field] = 7.into();
+        append(&dir.path().join(name), &record).unwrap();
+        let error = Run::read(dir.path()).unwrap_err().to_string();
+        assert!(error.contains(&format!("{name}:2: ")) && error.contains(field), "{error}");
+    }
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Failures, speeds and faults planted into the evidence that adopts each policy's candidate, and the verdicts on it.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use rundir::{Fault, SCHEMA_VERSION, Settled};
+use rundir::{Epoch, Fault, MergedShard, SCHEMA_VERSION, Settled};
 
 use super::cases::cases;
 use super::*;
@@ -180,9 +181,12 @@ fn planted_run(policy: &str, candidate: &str, make: fn() -> Run, plant: &Plantin
 
 /// The verdict after a planting; `None` if the run then has no such candidate.
 fn planted(policy: &str, candidate: &str, make: fn() -> Run, plant: &Planting) -> Option<PolicyVerdict> {
-    let run = planted_run(policy, candidate, make, plant);
+    verdict(policy, candidate, &planted_run(policy, candidate, make, plant))
+}
+
+fn verdict(policy: &str, candidate: &str, run: &Run) -> Option<PolicyVerdict> {
     let text = find(policy).unwrap().1;
-    let found = decisions_of_text(&text, &run).into_iter();
+    let found = decisions_of_text(&text, run).into_iter();
     let mut found = found.filter(|decision| decision.candidate == candidate);
     found.next().map(|decision| decision.verdict)
 }
@@ -247,6 +251,56 @@ fn each_planting_leads_to_the_verdict_that_it_deserves() {
         assert_eq!(verdicts.chars().count(), POLICIES.len(), "{name}");
         for ((policy, candidate, make, _), expected) in cases.iter().zip(verdicts.chars()) {
             let found = sign(planted(policy, candidate, *make, planting));
+            if found != expected {
+                writeln!(wrong, "{policy}: {name}: {found}, not {expected}").unwrap();
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// The run as a merge of two shards, each of which measured every second workload in epochs of its own.
+fn merged(run: &Run) -> Run {
+    let mut merged = run.clone();
+    let second: BTreeSet<&str> = run.plan.workloads.iter().skip(1).step_by(2).map(|workload| &*workload.name).collect();
+    let first_epoch = run.epochs_begun();
+    for pass in merged.samples.iter_mut().filter(|pass| second.contains(&*pass.workload)) {
+        pass.epoch += first_epoch;
+    }
+    for cell in merged.cells.iter_mut().filter(|cell| second.contains(&*cell.workload)) {
+        cell.epoch += first_epoch;
+    }
+    let of_second = run.epochs.iter().map(|epoch| Epoch { epoch: epoch.epoch + first_epoch, ..epoch.clone() });
+    merged.epochs.extend(of_second);
+    let shard = |first_epoch| MergedShard {
+        created: run.plan.created.clone(),
+        machine: run.environment.machine(),
+        first_epoch,
+    };
+    merged.plan.merged = [0, first_epoch].map(shard).to_vec();
+    merged
+}
+
+/// Planted into one of two shards.
+const IN_ONE_SHARD: [&str; 8] = [
+    "one wrong byte",
+    "errno in 10 %",
+    "infra in 10 %",
+    "sessions 300 × slower",
+    "everything 2 × slower",
+    "another quiet run",
+    "no faults",
+    "baseline: errno in 10 %",
+];
+
+#[test]
+fn a_merge_of_shards_has_the_verdict_of_the_whole_run_whatever_is_planted_into_one_of_them() {
+    let mut wrong = String::new();
+    let all = PLANTINGS.iter().zip(EXPECTED);
+    for (planting, (name, verdicts)) in all.filter(|(planting, _)| IN_ONE_SHARD.contains(&planting.0)) {
+        for ((policy, candidate, make, _), expected) in cases().into_iter().zip(verdicts.chars()) {
+            let run = merged(&planted_run(policy, candidate, make, planting));
+            let found = sign(verdict(policy, candidate, &run));
             if found != expected {
                 writeln!(wrong, "{policy}: {name}: {found}, not {expected}").unwrap();
             }
