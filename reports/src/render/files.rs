@@ -42,7 +42,9 @@ pub fn write(report: &Report<'_>, dir: &Path) -> Result<PathBuf, WriteError> {
     if let Some(found) = &report.run.model_files
         && found.failed.is_none()
     {
-        let text = model_files_page(found).map_err(WriteError::Format)?;
+        let plan = &report.run.plan;
+        let made = format!("Measured {} by ctxbench {}.", plan.created, plan.ctxbench);
+        let text = model_files_page(found, &made).map_err(WriteError::Format)?;
         put(&dir.join("model-files.md"), &text)?;
     }
     let page = dir.join("report.html");

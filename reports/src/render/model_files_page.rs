@@ -21,11 +21,11 @@ fn priced<T>(of: impl Fn(&ModelPrices) -> T) -> Result<Vec<T>, String> {
     models.map(|name| Ok(of(prices.of(name, PRICED.1)?))).collect()
 }
 
-/// The page as Markdown.
-pub(super) fn model_files_page(results: &ModelFiles) -> Result<String, String> {
+/// The page as Markdown. `made` is a sentence that says when the figures were measured, and by which build.
+pub(super) fn model_files_page(results: &ModelFiles, made: &str) -> Result<String, String> {
     let mut parts = vec![
         Heading(1, "Files that a language model makes up".to_owned()),
-        Text(format!("{} by {}; answers: **{}**.", results.model, results.engine, results.origin)),
+        Text(format!("{} by {}; answers: **{}**. {made}", results.model, results.engine, results.origin)),
     ];
     fidelity(&mut parts, results)?;
     latency(&mut parts, results);
@@ -263,6 +263,8 @@ fn answer(parts: &mut Vec<Part>, results: &ModelFiles) {
 mod tests {
     use super::*;
 
+    const MADE: &str = "Measured before 2026-11-22T12:11Z, when commit d3a83ffbe776 added the figures.";
+
     /// After a change of the page, run `UPDATE_EXAMPLE=1 cargo test -p reports the_committed_page` and review
     /// the diff.
     #[test]
@@ -270,7 +272,7 @@ mod tests {
         let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/results");
         let figures = std::fs::read_to_string(format!("{dir}/model-files.json")).unwrap();
         let results: ModelFiles = serde_json::from_str(&figures).unwrap();
-        let again = model_files_page(&results).unwrap();
+        let again = model_files_page(&results, MADE).unwrap();
         let file = format!("{dir}/model-files.md");
         if std::env::var_os("UPDATE_EXAMPLE").is_some() {
             std::fs::write(&file, &again).unwrap();
