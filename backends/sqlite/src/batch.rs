@@ -19,9 +19,9 @@ use crate::nodes::unsigned;
 use crate::open_error::{SqliteOpenError, unreadable};
 use crate::record;
 use crate::redo::{self, ReadError, Redo};
-use crate::set_aside;
 use crate::synced::PowerLoss;
 use crate::transaction::locked;
+use crate::{replacing, set_aside, synced};
 
 /// How long a transaction may stay open: other programs see a change that much later.
 const OPEN_FOR: Duration = Duration::from_millis(100);
@@ -32,9 +32,9 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Notes that all changes of the redo log are in the tables.
 const END: &str = "UPDATE log SET ended = coalesce(redo, ended), redo = NULL";
 
-/// Makes the changes that a killed daemon recorded and did not commit; with `cuts`, cuts files to what is synced of them. Answers
-/// how many changes there were.
-pub(super) fn recover(db: &Db, path: &Path, cuts: bool) -> std::result::Result<usize, SqliteOpenError> {
+/// Makes the changes that a killed daemon recorded and did not commit. After a power loss, cuts files to what is synced of them.
+/// Answers how many changes there were.
+pub(super) fn recover(db: &Db, path: &Path) -> std::result::Result<usize, SqliteOpenError> {
     let redo = redo_of(path);
     let Some(pending) = pending(&db.connection, path)? else {
         return Ok(0);
@@ -47,7 +47,8 @@ pub(super) fn recover(db: &Db, path: &Path, cuts: bool) -> std::result::Result<u
         unreadable(path, &format!("its redo log cannot be replayed: {error}\n  {fix}"))
     };
     let known = known(&db.connection).map_err(|error| unreadable(path, &error))?;
-    let power_loss = cuts.then(|| PowerLoss::of(db, path, &pending, known)).transpose().map_err(wrong)?;
+    let is_cut = synced::is_cut_at_mount(path, known);
+    let power_loss = is_cut.then(|| PowerLoss::of(db, path, &pending, known)).transpose().map_err(wrong)?;
     let work = |db: &Db| {
         pending.iter().try_for_each(|payload| record::redo(db, payload))?;
         power_loss.iter().try_for_each(|power_loss| power_loss.cut(db))?;
@@ -84,22 +85,19 @@ pub(super) fn known(connection: &Connection) -> rusqlite::Result<set_aside::Know
     })
 }
 
-/// The changes of the redo log that the database lacks; `None` where there is no redo log.
+/// The changes of the redo log that the database lacks, and the next mount makes; `None` where there is no redo log.
 pub(super) fn pending(
     connection: &Connection,
     path: &Path,
 ) -> std::result::Result<Option<Vec<Vec<u8>>>, SqliteOpenError> {
     let known = known(connection).map_err(|error| unreadable(path, &error))?;
-    pending_after(path, known)
-}
-
-/// As [`pending`], of a database that says `known`.
-pub(super) fn pending_after(
-    path: &Path,
-    known: set_aside::Known,
-) -> std::result::Result<Option<Vec<Vec<u8>>>, SqliteOpenError> {
     match redo::read(path, known) {
-        Ok(pending) => Ok(Some(pending)),
+        Ok(mut pending) => {
+            if synced::is_cut_at_mount(path, known) {
+                pending.truncate(replacing::whole_changes(connection, &pending));
+            }
+            Ok(Some(pending))
+        }
         // A copy of the tables alone, such as `VACUUM INTO` makes: `missing_log` refuses all others.
         Err(ReadError::Unreadable(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(ReadError::Unreadable(error)) => Err(unreadable(&redo_of(path), &error)),
@@ -212,6 +210,9 @@ fn run(db: &Mutex<Db>, woken: &Receiver<()>) {
                     Err(RecvTimeoutError::Timeout) => break,
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
+            }
+            if let Err(error) = synced::note_replacing(db) {
+                tracing::warn!(%error, "a power loss may cut a file that has replaced another one just now");
             }
             match locked(db).commit() {
                 Ok(()) => break,

@@ -52,7 +52,7 @@ impl NextState {
             // The tables are of one moment, and the redo log is of the same commit or shows damage.
             let tables = db.unchecked_transaction()?;
             let known = batch::known(&tables)?;
-            let pending = match batch::pending_after(path, known) {
+            let pending = match batch::pending(&tables, path) {
                 Err(SqliteOpenError::LogDamaged { .. }) if attempt < ATTEMPTS => {
                     attempt += 1;
                     std::thread::sleep(PAUSE);
@@ -62,7 +62,7 @@ impl NextState {
                 pending => pending.ok().flatten().unwrap_or_default(),
             };
             return Ok(Self {
-                wanted: wanted(&tables, &Sizes::of(&pending), synced::is_cut_at_mount(path))?,
+                wanted: wanted(&tables, &Sizes::of(&pending), synced::is_cut_at_mount(path, known))?,
                 restored: names.restored(known, known.applied + pending.len() as u64),
                 dir,
                 known,

@@ -12,6 +12,7 @@ use crate::deferred::Deferred;
 use crate::log::Log;
 use crate::name_cache::NameCache;
 use crate::redo::Redo;
+use crate::replacing::Replacing;
 use crate::room::Room;
 use crate::tails::Tails;
 
@@ -49,6 +50,8 @@ pub struct Db {
     pub(super) is_broken: Cell<bool>,
     /// The log may say of itself that it is needed: see [`super::log_mark`].
     pub(super) log_says_needed: Cell<bool>,
+    /// Files that have replaced others in the open transaction.
+    pub(super) replacing: RefCell<Replacing>,
     /// Where changes are recorded whose transaction is still open; `None` where every change is committed before it
     /// returns.
     pub(super) redo: RefCell<Option<Redo>>,
@@ -64,6 +67,9 @@ pub struct Db {
     /// Where a test wants a panic: how the statement starts, and how many of them go well before.
     #[cfg(test)]
     pub(super) panics_at: Cell<Option<(&'static str, u32)>>,
+    /// How many commits a test lets find room on the disk before one does not.
+    #[cfg(test)]
+    pub(super) full_after: Cell<Option<u32>>,
 }
 
 /// Opens the transaction of the changes until the next commit. It counts as a statement of that commit: the first of the
@@ -92,6 +98,7 @@ impl Db {
             deferred: Deferred::default(),
             is_broken: Cell::new(false),
             log_says_needed: Cell::new(false),
+            replacing: RefCell::default(),
             redo: RefCell::new(None),
             log: OnceCell::new(),
             is_committing: Cell::new(false),
@@ -100,6 +107,8 @@ impl Db {
             apply_note,
             #[cfg(test)]
             panics_at: Cell::new(None),
+            #[cfg(test)]
+            full_after: Cell::new(None),
         }
     }
 
@@ -112,6 +121,17 @@ impl Db {
                 assert!(before > 0, "on purpose");
             }
             _ => {}
+        }
+    }
+
+    /// Finds the disk full where a test has asked for it.
+    #[cfg(test)]
+    pub(super) fn fail_if_full(&self) -> Result<()> {
+        let left = self.full_after.take();
+        self.full_after.set(left.and_then(|left| left.checked_sub(1)));
+        match left {
+            Some(0) => Err(Errno::NOSPC.into()),
+            _ => Ok(()),
         }
     }
 
@@ -183,6 +203,7 @@ impl Db {
         self.kept.borrow_mut().clear();
         self.names.borrow_mut().clear();
         self.deferred.clear();
+        self.replacing.take();
     }
 
     /// Makes a noted change again.

@@ -58,6 +58,7 @@ impl Db {
             return Ok(());
         };
         log.sync(&self.tails)?;
+        self.record_replacing()?;
         match self.promise() {
             Some(recorded) => log.sync_redo(&recorded, &self.tails),
             None if !self.has_open_changes() => Ok(()),

@@ -28,6 +28,12 @@ impl Growth {
         self.state.lock().grown.insert(ino);
     }
 
+    /// Whether a tail has grown since its length was noted.
+    pub(super) fn has_grown(&self, ino: Ino) -> bool {
+        let state = self.state.lock();
+        state.grown.contains(&ino) || state.in_sync.contains_key(&ino)
+    }
+
     /// The tails that have grown, those in a sync included.
     pub(super) fn all(&self) -> BTreeSet<Ino> {
         let state = self.state.lock();

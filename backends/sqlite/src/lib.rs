@@ -35,6 +35,7 @@ mod pages;
 mod reclaim;
 mod record;
 mod redo;
+mod replacing;
 mod room;
 mod set_aside;
 mod space;
@@ -174,7 +175,6 @@ impl SqliteStore {
         }
         adopt_copy(path)?;
         let was_killed = files::has_log(path);
-        let is_cut = synced::is_cut_at_mount(path);
         let room = Arc::new(Room::new(ownership.file()));
         if !was_killed {
             room.open().map_err(|error| unreadable(path, &error))?;
@@ -192,7 +192,7 @@ impl SqliteStore {
             db.copy_log();
         }
         batch::restore_tails(&db.connection, path)?;
-        let redone = batch::recover(&db, path, is_cut)?;
+        let redone = batch::recover(&db, path)?;
         if redone > 0 {
             tracing::info!(changes = redone, "replayed the redo log of a killed mount");
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use fuse::store::{Errno, Result, StoreError};
+use fuse::store::{Errno, Ino, Result, StoreError};
 use memmap2::{Mmap, MmapOptions};
 use parking_lot::{Mutex, MutexGuard};
 use rusqlite::ErrorCode;
@@ -26,6 +26,9 @@ const INDEX_BYTES: u64 = 32 << 10;
 /// Bytes that the file of the shared memory has allocated past its first part. SQLite truncates the file when it opens the
 /// database after a kill, and writes it in pieces, which may need more blocks than before.
 const INDEX_SPARE: u64 = 32 << 10;
+
+/// Why a sync fails after another one has.
+const BROKEN: &str = "an earlier sync or checkpoint failed: no change is durable until the next mount";
 
 /// Keeps the log's pages in memory: its frames are not whole pages, so that appending to one that the
 /// kernel has let go of would first have to read it.
@@ -211,6 +214,17 @@ impl Log {
         tails.sync(commits).map_err(|error| self.broken(error.to_string()))
     }
 
+    /// Makes one tail durable, without waiting for a sync of others. The next sync syncs it again.
+    ///
+    /// # Errors
+    /// As [`Log::sync`].
+    pub(super) fn sync_tail(&self, tails: &Tails, ino: Ino) -> Result<()> {
+        if self.is_broken() {
+            return Err(StoreError::storage(Errno::IO, BROKEN));
+        }
+        tails.sync_one(ino).map_err(|error| self.broken(error.to_string()))
+    }
+
     /// Makes recorded changes durable, before which every committed transaction is. The tails first, as in [`Log::sync`].
     ///
     /// # Errors
@@ -253,8 +267,7 @@ impl Log {
     fn alone(&self) -> Result<MutexGuard<'_, ()>> {
         let syncing = self.syncing.lock();
         if self.is_broken() {
-            let reason = "an earlier sync or checkpoint failed: no change is durable until the next mount";
-            return Err(StoreError::storage(Errno::IO, reason));
+            return Err(StoreError::storage(Errno::IO, BROKEN));
         }
         Ok(syncing)
     }

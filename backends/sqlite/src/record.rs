@@ -125,6 +125,11 @@ pub(crate) enum Record<'a> {
     TailsSynced {
         lengths: Cow<'a, [(Ino, u64)]>,
     },
+    /// The next change replaces a file by this one, and needs so many bytes of its tail: see [`super::replacing`]. Changes nothing.
+    TailNeeded {
+        ino: Ino,
+        length: u64,
+    },
 }
 
 impl Record<'_> {
@@ -140,7 +145,8 @@ impl Record<'_> {
             | Record::SetAttr { .. }
             // Its bytes are in a plain file already.
             | Record::TailWritten { .. }
-            | Record::TailsSynced { .. } => true,
+            | Record::TailsSynced { .. }
+            | Record::TailNeeded { .. } => true,
             Record::Fallocate { how, .. } => *how == Allocate::PunchHole,
             Record::Write { offset, .. } => *offset >= HEAD,
             Record::Create { .. }
@@ -226,7 +232,8 @@ impl<'a> Sizes<'a> {
                 | Record::SetXattr { .. }
                 | Record::RemoveXattr { .. }
                 | Record::Note { .. }
-                | Record::Whiteout { .. } => continue,
+                | Record::Whiteout { .. }
+                | Record::TailNeeded { .. } => continue,
             };
             sizes.0.entry(ino).or_default().push(SizeChange::Made(record));
         }
@@ -308,6 +315,7 @@ pub(super) fn redo(db: &Db, payload: &[u8]) -> Result<()> {
         }
         Record::TailWritten { caller, ino, end } => content::stamp(db, &caller, ino, end),
         Record::TailsSynced { lengths } => synced_rows::set(db, &lengths),
+        Record::TailNeeded { .. } => Ok(()),
     }
 }
 
@@ -437,6 +445,9 @@ pub(super) fn rename(
     }
     source_attr.ctime = caller.now;
     nodes::update(db, &source_attr)?;
+    if target.is_some() && mode != RenameMode::Exchange {
+        db.replaces(&source_attr);
+    }
     Ok(replaced)
 }
 

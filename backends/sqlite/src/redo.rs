@@ -401,11 +401,12 @@ pub(super) fn forget_boot(path: &Path) -> io::Result<()> {
     change_header(path, |header| header.boot = 0)
 }
 
-/// Whether the machine has restarted since the redo log of the database at `path` was written. No, if that cannot be told.
-pub(super) fn has_restarted(path: &Path) -> bool {
-    let header = content(path).ok().and_then(|(bytes, _)| Header::decode(&bytes));
+/// The mount that wrote the redo log of the database at `path`, if the machine has restarted since. `None` if that cannot be told.
+pub(super) fn restarted_mount(path: &Path) -> Option<i64> {
+    let (bytes, _) = content(path).ok()?;
+    let header = Header::decode(&bytes)?;
     let now = boot();
-    header.is_some_and(|header| header.boot != 0 && now != 0 && header.boot != now)
+    (header.boot != 0 && now != 0 && header.boot != now).then_some(header.mount)
 }
 
 fn change_header(path: &Path, change: impl FnOnce(&mut Header)) -> io::Result<()> {

@@ -32,6 +32,13 @@ pub(super) struct Known {
     pub(super) ended: Option<i64>,
 }
 
+impl Known {
+    /// Whether a mount is the last one that had a redo log.
+    pub(super) fn is_of(self, mount: i64) -> bool {
+        self.mount == Some(mount) || self.ended == Some(mount)
+    }
+}
+
 impl ChangeId {
     /// Whether a database that knows `known`, with all changes up to `reached`, has this change.
     fn is_in(self, known: Known, reached: u64) -> bool {

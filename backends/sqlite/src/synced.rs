@@ -10,17 +10,17 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use fuse::store::{Ino, Kind, Result};
 use parking_lot::Mutex;
 
 use crate::content::tail_length;
 use crate::db::Db;
-use crate::files::has_log;
 use crate::log::Log;
 use crate::nodes::{self, signed, unsigned};
 use crate::record::{Record, Sizes};
-use crate::redo::has_restarted;
+use crate::redo::restarted_mount;
 use crate::set_aside::Known;
 use crate::sum_file::Left;
 use crate::synced_rows::{may_cut, of, set};
@@ -44,6 +44,31 @@ pub(super) fn note(db: &Mutex<Db>, log: &Log, tails: &Tails) -> Result<()> {
     noted
 }
 
+/// As [`note()`], of the tails alone that the next commit would have to sync with the lock: see [`super::replacing`].
+pub(super) fn note_replacing(db: &Mutex<Db>) -> Result<()> {
+    let (log, tails) = {
+        let db = locked(db);
+        let Some(log) = db.log.get().filter(|_| !db.unsynced_replacing().is_empty()) else {
+            return Ok(());
+        };
+        (Arc::clone(log), Arc::clone(&db.tails))
+    };
+    let growth = tails.growth();
+    let _noting = growth.noting.lock();
+    let inos = {
+        let db = locked(db);
+        // Some may have been noted while this thread waited.
+        let inos = db.unsynced_replacing();
+        growth.state.lock().grown.retain(|ino| !inos.contains(ino));
+        db.begin_noting_of(inos.clone());
+        inos
+    };
+    let synced = inos.into_iter().try_for_each(|ino| log.sync_tail(&tails, ino));
+    let noted = synced.and_then(|()| locked(db).end_noting(&log));
+    growth.end(noted.is_err());
+    noted
+}
+
 /// Makes what a killed mount has left durable, and notes the lengths of its tails: from now on, a power loss cuts none of it.
 pub(super) fn note_left(db: &Db, log: &Log) -> Result<()> {
     db.tails.take_over()?;
@@ -55,10 +80,10 @@ pub(super) fn note_left(db: &Db, log: &Log) -> Result<()> {
     log.sync(&db.tails)
 }
 
-/// Whether a mount of the database at `path` cuts its files: the one before was not ended in order, and the machine has
-/// restarted since.
-pub(super) fn is_cut_at_mount(path: &Path) -> bool {
-    has_log(path) && has_restarted(path)
+/// Whether a mount of the database at `path`, which says `known`, cuts its files: the one before was not ended in order, and the
+/// machine has restarted since. SQLite's log does not matter: another program may have copied and removed it meanwhile.
+pub(super) fn is_cut_at_mount(path: &Path, known: Known) -> bool {
+    restarted_mount(path).is_some_and(|mount| known.is_of(mount))
 }
 
 /// What a mount after a power loss needs to know before it changes anything.
@@ -125,7 +150,7 @@ impl PowerLoss {
 impl Db {
     /// How long the tails of these inodes are in this state; without those that have none. A row that cannot be read is
     /// damaged, and so is its file.
-    fn tail_lengths(&self, inos: impl IntoIterator<Item = Ino>) -> BTreeMap<Ino, u64> {
+    pub(super) fn tail_lengths(&self, inos: impl IntoIterator<Item = Ino>) -> BTreeMap<Ino, u64> {
         let length = |ino: Ino| {
             let attr = nodes::find(self, ino).ok().flatten()?;
             let length = tail_length(attr.size);
@@ -139,10 +164,14 @@ impl Db {
         let growth = self.tails.growth();
         // With the lock, no tail grows or is cut meanwhile.
         let grown = std::mem::take(&mut growth.state.lock().grown);
-        let lengths = self.tail_lengths(grown);
-        let state = &mut *growth.state.lock();
-        (state.in_sync, state.is_cut) = (lengths, false);
+        self.begin_noting_of(grown);
         self.last_commit()
+    }
+
+    fn begin_noting_of(&self, grown: BTreeSet<Ino>) {
+        let lengths = self.tail_lengths(grown);
+        let state = &mut *self.tails.growth().state.lock();
+        (state.in_sync, state.is_cut) = (lengths, false);
     }
 
     /// Notes the lengths that [`Db::begin_noting`] has taken, now that the tails are synced.
@@ -202,7 +231,7 @@ impl Db {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::fs;
     use std::path::{Path, PathBuf};
 
@@ -215,26 +244,27 @@ mod tests {
     use crate::{HEAD, SqliteStore, check, forget_boot, go_on_without_log};
 
     /// Bytes past the first 256 KiB of a file of [`LONG`] bytes.
-    const TAIL: usize = LONG - HEAD as usize;
+    pub(crate) const TAIL: usize = LONG - HEAD as usize;
 
-    struct Place {
+    /// A database, and a copy of the files that a kill or a power loss leaves of it.
+    pub(crate) struct Place {
         _dir: tempfile::TempDir,
         path: PathBuf,
-        copy: PathBuf,
+        pub(crate) copy: PathBuf,
     }
 
     impl Place {
-        fn new() -> Self {
+        pub(crate) fn new() -> Self {
             let dir = tempfile::tempdir().unwrap();
             let (path, copy) = (dir.path().join("a.db"), dir.path().join("b.db"));
             Self { _dir: dir, path, copy }
         }
 
-        fn open(&self) -> SqliteStore {
+        pub(crate) fn open(&self) -> SqliteStore {
             open(&self.path)
         }
 
-        fn tail(&self, ino: Ino) -> PathBuf {
+        pub(crate) fn tail(&self, ino: Ino) -> PathBuf {
             beside(&self.copy, "-tails").join(ino.to_string())
         }
 
@@ -243,8 +273,13 @@ mod tests {
             copy_files(store, &self.path, &self.copy);
         }
 
+        /// As [`Place::kill`], with the lock, which keeps the commit thread away.
+        pub(crate) fn kill_held(&self, store: &SqliteStore) {
+            copy_files_held(store, &self.path, &self.copy);
+        }
+
         /// What a power loss leaves of a mount of the copy, if it takes nothing that was written.
-        fn lose_power_of_copy(&self, store: &SqliteStore) -> Self {
+        pub(crate) fn lose_power_of_copy(&self, store: &SqliteStore) -> Self {
             let left = Self::new();
             copy_files(store, &self.copy, &left.copy);
             forget_boot(&left.copy).unwrap();
@@ -268,7 +303,7 @@ mod tests {
         }
 
         /// A check finds nothing, and a mount has the file with these bytes, and can append to it.
-        fn must_have(&self, ino: Ino, expected: &[u8], at: &str) {
+        pub(crate) fn must_have(&self, ino: Ino, expected: &[u8], at: &str) {
             assert_eq!(check(&self.copy).unwrap().problems, Vec::<String>::new(), "{at}");
             let store = SqliteStore::open(&self.copy, &OWNER).unwrap();
             let found = read(&store, ino);
@@ -285,7 +320,7 @@ mod tests {
     }
 
     /// Opens a store that syncs nothing by the clock.
-    fn open(path: &Path) -> SqliteStore {
+    pub(crate) fn open(path: &Path) -> SqliteStore {
         let store = SqliteStore::open(path, &OWNER).unwrap();
         let flusher = store.threads.lock().as_mut().and_then(|threads| threads.flusher.take());
         flusher.unwrap().stop();
@@ -295,6 +330,10 @@ mod tests {
     fn copy_files(store: &SqliteStore, from: &Path, to: &Path) {
         // Nothing is committed while the files are copied.
         let _db = store.db();
+        copy_files_held(store, from, to);
+    }
+
+    fn copy_files_held(store: &SqliteStore, from: &Path, to: &Path) {
         let _still = store.tails.freeze();
         for suffix in ["", "-wal", "-redo", "-sums", "-shm"] {
             let _ = fs::remove_file(beside(to, suffix));
@@ -312,7 +351,7 @@ mod tests {
         }
     }
 
-    fn bytes(length: usize) -> Vec<u8> {
+    pub(crate) fn bytes(length: usize) -> Vec<u8> {
         (0..length).map(|at| (at % 251) as u8).collect()
     }
 
@@ -465,6 +504,25 @@ mod tests {
         let lost = place.lose_power_of_copy(&second);
         fs::remove_file(beside(&lost.copy, "-sums")).unwrap();
         lost.must_have(ino, &all, "a power loss");
+    }
+
+    #[test]
+    fn a_mount_after_a_power_loss_cuts_although_another_program_has_removed_the_log() {
+        let place = Place::new();
+        let store = place.open();
+        let synced = bytes(LONG);
+        let ino = create(&store, "f0", &synced);
+        store.sync().unwrap();
+        store.append(&OWNER, ino, LONG as u64, &[7; 40_000]).unwrap();
+        store.db().commit().unwrap();
+        let zeros = [&synced[HEAD as usize..], &[0; 40_000]].concat();
+        place.lose_power(&store, ino, Some(&zeros));
+        let other = rusqlite::Connection::open(&place.copy).unwrap();
+        let count: u32 = other.query_row("SELECT count(*) FROM inode", (), |row| row.get(0)).unwrap();
+        assert_eq!(count, 2);
+        other.close().unwrap();
+        assert!(!beside(&place.copy, "-wal").exists(), "the other program has removed it");
+        place.must_have(ino, &synced, "a power loss");
     }
 
     #[test]

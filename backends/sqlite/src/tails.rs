@@ -835,6 +835,14 @@ impl Tails {
         }
     }
 
+    /// Makes the bytes of one tail durable, and its name. The next [`Tails::sync`] syncs it again.
+    pub(super) fn sync_one(&self, ino: Ino) -> Result<()> {
+        let tail = self.get(ino)?;
+        Counters::add(&self.counters.tail_syncs);
+        tail.file.sync_data().map_err(|error| self.failed(ino, &error))?;
+        self.sync_names()
+    }
+
     /// Opens the next tail that the sync has to sync. With the lock that a renaming holds.
     fn next_in_sync(&self) -> Option<(TailName, std::result::Result<File, Errno>)> {
         let unsynced = &mut *self.unsynced.lock();

@@ -98,7 +98,10 @@ impl Db {
         let unreadable = |error| StoreError::storage(Errno::IO, format!("the redo log: {error}"));
         let pending = pending.map_err(unreadable)?;
         self.execute(BEGIN_CHANGES, ())?;
-        pending.iter().try_for_each(|payload| record::redo(self, payload))
+        pending.iter().try_for_each(|payload| record::redo(self, payload))?;
+        // These changes are recorded.
+        self.replacing.borrow_mut().take_unrecorded();
+        Ok(())
     }
 
     /// Runs `work`, which only reads, with one lock of the log instead of one for each of its statements.
@@ -237,30 +240,38 @@ impl Db {
     /// Records the change that was made last.
     fn record(&self, record: &Record<'_>) -> Result<()> {
         let undo = on_panic(|| self.undo_what_panicked());
-        let (recorded, is_full) = match &mut *self.redo.borrow_mut() {
-            Some(redo) => {
-                let encode = |out: &mut Vec<u8>| {
-                    #[cfg(test)]
-                    self.panic_if_asked("record");
-                    record.encode(out)
-                };
-                (redo.append(encode), redo.is_full())
-            }
-            None => (Ok(()), true),
-        };
+        let needed = self.replacing.borrow_mut().take_unrecorded();
+        let mut needed = needed.into_iter().map(|(ino, length)| Record::TailNeeded { ino, length });
+        let recorded = needed.try_for_each(|needed| self.append(&needed)).and_then(|()| self.append(record));
         drop(undo);
         if let Err(error) = recorded {
             self.undo()?;
-            let reason = format!("writing the redo log: {error}");
-            return Err(StoreError::storage(Errno::from_io_error(&error).unwrap_or(Errno::IO), reason));
+            return Err(error);
         }
         // The change is in the redo log: an undo would replay it, although its caller sees an error.
         let _broken = on_panic(|| self.give_up());
+        let is_full = self.redo.borrow().as_ref().is_none_or(Redo::is_full);
         if is_full && let Err(error) = self.commit() {
             // This change is recorded; the next one has to wait for room.
             tracing::warn!(%error, "committing changes");
         }
         Ok(())
+    }
+
+    /// Appends a record to the redo log, if there is one.
+    pub(super) fn append(&self, record: &Record<'_>) -> Result<()> {
+        let Some(redo) = &mut *self.redo.borrow_mut() else {
+            return Ok(());
+        };
+        let encode = |out: &mut Vec<u8>| {
+            #[cfg(test)]
+            self.panic_if_asked("record");
+            record.encode(out)
+        };
+        redo.append(encode).map_err(|error| {
+            let reason = format!("writing the redo log: {error}");
+            StoreError::storage(Errno::from_io_error(&error).unwrap_or(Errno::IO), reason)
+        })
     }
 
     /// The records of the redo log, if its sync makes every change durable: that is, all commits are durable already.
@@ -373,7 +384,9 @@ impl Db {
     }
 
     /// Sees to it that the pages of the open transaction have a place in the database file: see [`super::room`].
-    fn take_room(&self) -> Result<()> {
+    pub(super) fn take_room(&self) -> Result<()> {
+        #[cfg(test)]
+        self.fail_if_full()?;
         let pragma = |sql: &str| -> rusqlite::Result<u64> {
             let mut statement = self.connection.prepare_cached(sql)?;
             statement.query_row((), |row| row.get(0)).map(nodes::unsigned)
@@ -412,7 +425,7 @@ impl Db {
             Some(last) => self.execute("UPDATE log SET applied = ?1", [signed(last)]),
             None => Ok(0),
         });
-        let applied = applied.and_then(|_| self.take_room());
+        let applied = applied.and_then(|_| self.take_room()).and_then(|()| self.note_replacing());
         drop(undo);
         // An undo after a commit would make the recorded changes twice.
         let _broken = on_panic(|| self.give_up());
@@ -423,6 +436,7 @@ impl Db {
             self.undo()?;
             return Err(error);
         }
+        self.replacing.take();
         Counters::add(&self.counters.commits);
         let log = self.log.get();
         if let Some(log) = log {

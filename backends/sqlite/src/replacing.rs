@@ -1,0 +1,401 @@
+//! Files that replace others by a rename. A power loss must not leave the new file without its end when the old one is gone.
+//!
+//! A rename syncs nothing, and neither does its record in the redo log: after a power loss, a mount makes only the changes before
+//! the first that has replaced a file by one whose tail was not synced. The commit syncs that tail, and notes its length: what
+//! is in SQLite's log is not taken back. The commit thread does so before it takes the lock.
+
+use std::borrow::Cow;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
+
+use fuse::store::{Attr, Errno, Ino, Kind, Result};
+use rusqlite::Connection;
+
+use crate::content::tail_length;
+use crate::db::Db;
+use crate::record::Record;
+use crate::synced_rows::{of, set};
+
+/// The files that have replaced others in the open transaction, while a part of their tails was not noted as synced.
+#[derive(Debug, Default)]
+pub(super) struct Replacing {
+    inos: BTreeSet<Ino>,
+    /// Those of the change that is not recorded yet, and the lengths of their tails.
+    unrecorded: Vec<(Ino, u64)>,
+}
+
+impl Replacing {
+    /// What the redo log has to record before the change that was made last.
+    pub(super) fn take_unrecorded(&mut self) -> Vec<(Ino, u64)> {
+        std::mem::take(&mut self.unrecorded)
+    }
+}
+
+impl Db {
+    /// A file has replaced another one.
+    pub(super) fn replaces(&self, attr: &Attr) {
+        let length = tail_length(attr.size);
+        if attr.kind == Kind::File && length > 0 && self.tails.growth().has_grown(attr.ino) {
+            let mut replacing = self.replacing.borrow_mut();
+            replacing.inos.insert(attr.ino);
+            replacing.unrecorded.push((attr.ino, length));
+        }
+    }
+
+    /// The files that have replaced others, and have tails that are not noted as synced.
+    pub(super) fn unsynced_replacing(&self) -> BTreeSet<Ino> {
+        let mut inos = self.replacing.borrow().inos.clone();
+        inos.retain(|ino| self.tails.growth().has_grown(*ino));
+        inos
+    }
+
+    /// Syncs the tails of the files that have replaced others, and notes their lengths in the open transaction, which is about to
+    /// be committed. Where the disk has no room for the note, or fails, the commit goes on without: a rename always succeeds.
+    pub(super) fn note_replacing(&self) -> Result<()> {
+        let lengths = self.tail_lengths(self.unsynced_replacing());
+        let Some(log) = self.log.get().filter(|_| !lengths.is_empty()) else {
+            return Ok(());
+        };
+        let synced = lengths.keys().try_for_each(|ino| log.sync_tail(&self.tails, *ino));
+        if let Err(error) = synced {
+            tracing::warn!(%error, "a power loss may cut a file that has replaced another one just now");
+            return Ok(());
+        }
+        let lengths: Vec<(Ino, u64)> = lengths.into_iter().collect();
+        self.execute("SAVEPOINT replacing", ())?;
+        let noted = set(self, &lengths).and_then(|()| self.take_room());
+        if let Err(error) = &noted
+            && error.errno == Errno::NOSPC
+            && !self.connection.is_autocommit()
+        {
+            tracing::warn!(%error, "a power loss may cut a file that has replaced another one just now");
+            self.execute("ROLLBACK TO replacing", ())?;
+        } else {
+            noted?;
+        }
+        self.execute("RELEASE replacing", ())?;
+        Ok(())
+    }
+
+    /// As [`Db::note_replacing`], as a change of its own in the redo log, of tails that are synced. Another change may be under way.
+    pub(super) fn record_replacing(&self) -> Result<()> {
+        let lengths: Vec<(Ino, u64)> = self.tail_lengths(self.unsynced_replacing()).into_iter().collect();
+        if lengths.is_empty() {
+            return Ok(());
+        }
+        set(self, &lengths)?;
+        self.append(&Record::TailsSynced { lengths: Cow::Owned(lengths) })
+    }
+}
+
+/// A part of a tail that a change needs.
+#[derive(Clone, Copy, Debug)]
+struct Need {
+    /// The index of the change.
+    change: usize,
+    length: u64,
+}
+
+/// How much of tails is synced as changes are made, and which changes need more.
+#[derive(Debug, Default)]
+struct Needs {
+    synced: HashMap<Ino, u64>,
+    open: HashMap<Ino, Need>,
+    /// The changes that need something, and the change with which it is synced.
+    met: Vec<(usize, usize)>,
+}
+
+impl Needs {
+    /// With change `at`, so much of a tail is synced.
+    fn set(&mut self, at: usize, ino: Ino, synced: u64) {
+        self.synced.insert(ino, synced);
+        if let Some(need) = self.open.get(&ino).copied().filter(|need| need.length <= synced) {
+            self.open.remove(&ino);
+            self.met.push((need.change, at));
+        }
+    }
+
+    fn need(&mut self, at: usize, ino: Ino, length: u64) {
+        let need = self.open.entry(ino).or_insert(Need { change: at, length });
+        need.length = need.length.max(length);
+    }
+
+    /// Of `count` changes, how many come before the first whose need is not met by one of them.
+    fn met(mut self, count: usize) -> usize {
+        let unmet = self.open.values().map(|need| need.change).min();
+        let mut end = unmet.unwrap_or(count);
+        self.met.sort_unstable_by_key(|(_, met_by)| Reverse(*met_by));
+        for (change, met_by) in self.met {
+            if met_by >= end {
+                end = end.min(change);
+            }
+        }
+        end
+    }
+}
+
+/// How many of these changes of a redo log a mount makes after a power loss, in a database that lacks them.
+pub(super) fn whole_changes(connection: &Connection, payloads: &[Vec<u8>]) -> usize {
+    let mut needs = Needs::default();
+    // Of a row on a damaged page, nothing is known.
+    let in_tables = |ino: Ino| of(connection, ino).map_or(0, |(synced, _)| synced);
+    for (at, payload) in payloads.iter().enumerate() {
+        // A record that cannot be read says nothing; `record::redo` refuses it.
+        let Ok(record) = postcard::from_bytes::<Record<'_>>(payload) else {
+            continue;
+        };
+        let synced = |needs: &Needs, ino: Ino| needs.synced.get(&ino).copied().unwrap_or_else(|| in_tables(ino));
+        match record {
+            Record::TailNeeded { ino, length } => {
+                needs.need(at, ino, length);
+                let synced = synced(&needs, ino);
+                needs.set(at, ino, synced);
+            }
+            Record::TailsSynced { lengths } => {
+                for (ino, length) in lengths.iter() {
+                    let synced = synced(&needs, *ino).max(*length);
+                    needs.set(at, *ino, synced);
+                }
+            }
+            Record::SetAttr { ino, change, .. } => {
+                let Some(length) = change.size.map(tail_length) else {
+                    continue;
+                };
+                let synced = synced(&needs, ino).min(length);
+                if let Some(need) = needs.open.get_mut(&ino) {
+                    need.length = need.length.min(length);
+                }
+                needs.set(at, ino, synced);
+            }
+            // Of a file that is gone, nothing is needed.
+            Record::Reclaim { ino } => needs.set(at, ino, u64::MAX),
+            _ => {}
+        }
+    }
+    needs.met(payloads.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use fuse::store::{Change, ROOT, RenameMode, Store};
+
+    use super::*;
+    use crate::files::beside;
+    use crate::free_tails::tests::{LONG, create, read, resize};
+    use crate::log_mark::tests::OWNER;
+    use crate::synced::tests::{Place, TAIL, bytes, open};
+    use crate::{HEAD, SqliteStore, check, forget_boot};
+
+    const NEW: [u8; LONG] = [3; LONG];
+
+    /// A synced file, and one that has its rows committed and is about to replace it.
+    fn files(store: &SqliteStore) -> (Ino, Ino) {
+        let old = create(store, "f0", &bytes(LONG));
+        store.sync().unwrap();
+        let new = create(store, "f1", &NEW);
+        store.db().commit().unwrap();
+        (old, new)
+    }
+
+    fn replace(store: &SqliteStore, db: &Db) {
+        let replaced = store.rename_held(db, &OWNER, (ROOT, b"f1"), (ROOT, b"f0"), RenameMode::Replace);
+        assert!(replaced.unwrap().is_some());
+    }
+
+    /// The files that a mount of what a power loss leaves has.
+    fn left(place: &Place) -> BTreeMap<&'static str, Vec<u8>> {
+        assert_eq!(check(&place.copy).unwrap().problems, Vec::<String>::new());
+        let store = open(&place.copy);
+        let found = ["f0", "f1", "f2"].into_iter().filter_map(|name| {
+            let ino = store.lookup(ROOT, name.as_bytes()).ok()?.ino;
+            Some((name, read(&store, ino)))
+        });
+        let found = found.collect();
+        drop(store);
+        assert_eq!(check(&place.copy).unwrap().problems, Vec::<String>::new());
+        found
+    }
+
+    /// Takes from a copy what was not synced of the tail of an inode, and makes it one of before a restart of the machine.
+    fn lose_tail(place: &Place, ino: Ino) {
+        let file = std::fs::File::options().write(true).open(place.tail(ino)).unwrap();
+        file.set_len(0).unwrap();
+        std::fs::remove_file(beside(&place.copy, "-sums")).unwrap();
+        forget_boot(&place.copy).unwrap();
+    }
+
+    #[test]
+    fn a_commit_syncs_the_tail_of_a_file_that_replaces_another_one() {
+        let place = Place::new();
+        let store = place.open();
+        let (_, new) = files(&store);
+        {
+            let db = store.db();
+            replace(&store, &db);
+            let syncs = || store.counters()["tail_syncs"];
+            let before = syncs();
+            db.commit().unwrap();
+            assert_eq!(syncs(), before + 1);
+            assert_eq!(of(&db.connection, new).unwrap().0, TAIL as u64);
+            place.kill_held(&store);
+        }
+        std::fs::remove_file(beside(&place.copy, "-sums")).unwrap();
+        forget_boot(&place.copy).unwrap();
+        place.must_have(new, &NEW, "a power loss");
+    }
+
+    #[test]
+    fn a_power_loss_undoes_a_rename_over_a_file_that_waits_for_its_commit() {
+        let place = Place::new();
+        let store = place.open();
+        let (_, new) = files(&store);
+        {
+            let db = store.db();
+            replace(&store, &db);
+            store.rename_held(&db, &OWNER, (ROOT, b"f0"), (ROOT, b"f2"), RenameMode::Replace).unwrap();
+            place.kill_held(&store);
+        }
+        lose_tail(&place, new);
+        let head = NEW[..HEAD as usize].to_vec();
+        assert!(left(&place) == BTreeMap::from([("f0", bytes(LONG)), ("f1", head)]));
+    }
+
+    #[test]
+    fn a_rename_over_a_file_that_was_synced_survives_a_power_loss() {
+        for size in [LONG, LONG - 10, HEAD as usize - 10] {
+            let place = Place::new();
+            let store = place.open();
+            let (_, new) = files(&store);
+            replace(&store, &store.db());
+            resize(&store, new, size as u64);
+            store.sync().unwrap();
+            {
+                let _db = store.db();
+                place.kill_held(&store);
+            }
+            std::fs::remove_file(beside(&place.copy, "-sums")).unwrap();
+            forget_boot(&place.copy).unwrap();
+            assert!(left(&place) == BTreeMap::from([("f0", NEW[..size].to_vec())]), "{size} bytes");
+        }
+    }
+
+    #[test]
+    fn the_commit_thread_syncs_before_it_takes_the_lock() {
+        let place = Place::new();
+        let store = place.open();
+        let (_, new) = files(&store);
+        replace(&store, &store.db());
+        crate::synced::note_replacing(&store.db).unwrap();
+        let db = store.db();
+        assert_eq!(of(&db.connection, new).unwrap().0, TAIL as u64);
+        assert!(db.unsynced_replacing().is_empty());
+        let syncs = || store.counters()["tail_syncs"];
+        let before = syncs();
+        db.commit().unwrap();
+        assert_eq!(syncs(), before);
+    }
+
+    #[test]
+    fn a_rename_over_a_file_succeeds_without_room_for_the_synced_length() {
+        let place = Place::new();
+        let store = place.open();
+        let (_, new) = files(&store);
+        let db = store.db();
+        replace(&store, &db);
+        db.full_after.set(Some(1));
+        db.commit().unwrap();
+        assert_eq!(db.full_after.get(), None);
+        assert_eq!(of(&db.connection, new).unwrap().0, 0);
+        drop(db);
+        store.sync().unwrap();
+        assert_eq!(of(&store.db().connection, new).unwrap().0, TAIL as u64);
+        assert!(read(&store, store.lookup(ROOT, b"f0").unwrap().ino) == NEW);
+    }
+
+    #[test]
+    fn renames_that_replace_no_file_or_a_short_one_sync_nothing() {
+        let place = Place::new();
+        let store = place.open();
+        files(&store);
+        create(&store, "short", b"text");
+        let db = store.db();
+        let syncs = || store.counters()["tail_syncs"];
+        let before = syncs();
+        for (from, to, mode) in [
+            ("f1", "f2", RenameMode::Replace),
+            ("short", "f0", RenameMode::Replace),
+            ("f2", "f0", RenameMode::Exchange),
+        ] {
+            store.rename_held(&db, &OWNER, (ROOT, from.as_bytes()), (ROOT, to.as_bytes()), mode).unwrap();
+            db.commit().unwrap();
+        }
+        assert_eq!(syncs(), before);
+    }
+
+    #[test]
+    fn a_truncated_file_that_grows_keeps_a_rename_over_a_file() {
+        let place = Place::new();
+        let store = place.open();
+        let (old, new) = files(&store);
+        let cut = create(&store, "f2", &bytes(LONG));
+        store.sync().unwrap();
+        let more = create(&store, "f3", &NEW);
+        {
+            let db = store.db();
+            db.commit().unwrap();
+            store.rename_held(&db, &OWNER, (ROOT, b"f3"), (ROOT, b"f0"), RenameMode::Replace).unwrap();
+            let change = Change { size: Some(HEAD + 10), ..Change::default() };
+            store.setattr_held(&db, &OWNER, cut, &change).unwrap();
+            // It overwrites the end that the truncation has discarded.
+            db.claim_end(cut, 100);
+            place.kill_held(&store);
+        }
+        assert_ne!((old, new), (cut, more));
+        std::fs::remove_file(beside(&place.copy, "-sums")).unwrap();
+        forget_boot(&place.copy).unwrap();
+        let left = left(&place);
+        assert!(left["f0"] == NEW);
+        assert!(left["f2"] == bytes(LONG)[..HEAD as usize + 10]);
+    }
+
+    #[test]
+    fn changes_are_made_again_up_to_the_first_that_needs_an_unsynced_tail() {
+        let need = |ino, length| Record::TailNeeded { ino, length };
+        let synced = |lengths: &[(Ino, u64)]| Record::TailsSynced { lengths: Cow::Owned(lengths.to_vec()) };
+        let resize = |ino, length| {
+            let change = Change { size: Some(HEAD + length), ..Change::default() };
+            Record::SetAttr { caller: OWNER, ino, change }
+        };
+        let other = || Record::Rmdir { caller: OWNER, parent: ROOT, name: b"d" };
+        let connection = Connection::open_in_memory().unwrap();
+        connection
+            .execute_batch("CREATE TABLE tail (ino, synced, is_cut); INSERT INTO tail VALUES (9, 50, 0)")
+            .unwrap();
+        for (expected, records) in [
+            (2, vec![other(), other()]),
+            (1, vec![other(), need(7, 10), other()]),
+            (3, vec![need(7, 10), other(), synced(&[(7, 10)])]),
+            (0, vec![need(7, 10), other(), synced(&[(7, 9), (8, 10)])]),
+            // The tables have it, or a later change needs less.
+            (2, vec![need(9, 50), other()]),
+            (0, vec![need(9, 51), other()]),
+            (3, vec![need(9, 51), other(), resize(9, 50)]),
+            (1, vec![resize(9, 40), need(9, 41), other()]),
+            (2, vec![need(7, 10), Record::Reclaim { ino: 7 }]),
+            // The sync of the first comes after the second, which has none.
+            (0, vec![need(7, 10), need(8, 10), synced(&[(7, 10)])]),
+            (2, vec![need(7, 10), synced(&[(7, 10)]), need(8, 10), other()]),
+            (2, vec![need(7, 10), synced(&[(7, 10)]), need(7, 20), need(7, 30), synced(&[(7, 20)])]),
+        ] {
+            let encode = |record: &Record<'_>| {
+                let mut bytes = Vec::new();
+                record.encode(&mut bytes).unwrap();
+                bytes
+            };
+            let payloads: Vec<Vec<u8>> = records.iter().map(encode).collect();
+            assert_eq!(whole_changes(&connection, &payloads), expected, "{records:?}");
+        }
+    }
+}
