@@ -72,10 +72,9 @@ impl Recording {
         let mut file = BufReader::new(file);
         let start: Vec<u8> = file.fill_buf().with_context(reading)?.iter().take(4).copied().collect();
         let most = packed.saturating_mul(MOST_UNPACKED).max(ALWAYS_UNPACKED);
-        let unpacking = || format!("unpacking {name}");
         let copy = match start[..] {
-            [0x1f, 0x8b, ..] => Some(unpacked(MultiGzDecoder::new(file), most, &name).with_context(unpacking)?),
-            [0x28, 0xb5, 0x2f, 0xfd] => Some(unpacked(ZstdFrames::new(file), most, &name).with_context(unpacking)?),
+            [0x1f, 0x8b, ..] => Some(unpacked(MultiGzDecoder::new(file), most, &name)?),
+            [0x28, 0xb5, 0x2f, 0xfd] => Some(unpacked(ZstdFrames::new(file), most, &name)?),
             // What PowerShell redirects to a file is UTF-16.
             [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => {
                 let limit = RECORDING.bytes();
@@ -151,9 +150,16 @@ impl Recording {
 }
 
 /// Unpacks a file. Of one that is damaged or cut off, what could be unpacked stays, and a warning says so.
-fn unpacked(packed: impl Read, most: u64, name: &str) -> io::Result<NamedTempFile> {
+fn unpacked(packed: impl Read, most: u64, name: &str) -> anyhow::Result<NamedTempFile> {
     let mut readable = Readable { source: packed, bytes: 0, is_damaged: false };
-    let copy = copied(&mut readable, most, RECORDING.bytes())?;
+    let copy = copied(&mut readable, most, RECORDING.bytes()).map_err(|error| {
+        // Neither the system nor a limit has refused it.
+        let is_damage = error.raw_os_error().is_none() && error.kind() != io::ErrorKind::FileTooLarge;
+        match is_damage {
+            true => anyhow!("unpacking {name}: nothing of it can be unpacked ({error})\n  fix: copy or pack the recording again; `gzip -t` and `zstd -t` test such a file"),
+            false => anyhow::Error::new(error).context(format!("unpacking {name}")),
+        }
+    })?;
     if readable.is_damaged {
         eprintln!("warning: {name} is damaged or cut off: only its first {} unpacked bytes are read", readable.bytes);
     }
@@ -391,7 +397,7 @@ fn copied(source: impl Read, most: u64, limit: u64) -> io::Result<NamedTempFile>
             true => format!("unpacks to more than {MOST_UNPACKED} times its size"),
             false => format!("is longer than the {limit} bytes that a recorded session may have"),
         };
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
     }
     copy.as_file_mut().flush()?;
     File::sync_data(copy.as_file()).ok();

@@ -207,6 +207,11 @@ const KNOWN: &[Known] = &[
         "name the agent's own session, which is beside it as `full.jsonl` (branch `entire/checkpoints/v1`)",
     ),
     (
+        |head| ["\u{1f}\u{fffd}\u{8}", "(\u{fffd}/\u{fffd}"].iter().any(|magic| head.text.starts_with(magic)),
+        "a packed file within a packed one",
+        "unpack it once, and name the file that comes out",
+    ),
+    (
         |head| head.text.starts_with("PAR1") || head.text.starts_with("ARROW1"),
         "a Parquet or Arrow table",
         "write its rows as JSON lines",
@@ -295,12 +300,30 @@ pub fn read(
         }
     };
     let mut all = Cursor::new(start).chain(input);
-    let sessions = importer.import(&mut all)?;
     let is_nothing = |session: &ImportedSession| session.events.is_empty() && session.totals.is_empty();
-    match sessions.iter().all(is_nothing) {
-        true => Err(format!("looks like {}, but holds no message, no call and no usage", importer.reads())),
-        false => Ok((importer, sessions)),
+    let read = importer.import(&mut all);
+    match (read, format) {
+        (Ok(sessions), Some(id)) if sessions.iter().all(is_nothing) => Err(not_of_format(id, NOTHING)),
+        (Ok(sessions), None) if sessions.iter().all(is_nothing) => Err(format!(
+            "looks like {}, but holds {NOTHING}\n  fix: name a session in which the agent has answered",
+            importer.reads()
+        )),
+        (Ok(sessions), _) => Ok((importer, sessions)),
+        (Err(problem), Some(id)) if !problem.contains("fix: ") => Err(not_of_format(id, &problem)),
+        (Err(problem), _) => Err(problem),
     }
+}
+
+/// What a recording without anything to import holds.
+const NOTHING: &str = "no message, no call and no usage";
+
+/// The problem of a recording that does not follow the format that the user named.
+fn not_of_format(id: &str, problem: &str) -> String {
+    let problem = match problem == NOTHING {
+        true => format!("it holds {problem}"),
+        false => problem.to_owned(),
+    };
+    format!("is not of the format {id}: {problem}\n  fix: leave out --format, and the content shows the format")
 }
 
 #[cfg(test)]
@@ -327,11 +350,26 @@ mod tests {
     }
 
     #[test]
+    fn a_recording_of_another_format_than_the_named_one_is_refused_with_advice() {
+        let refused = |bytes: &[u8], format| read(bytes, format).map(|(found, _)| found.id()).unwrap_err();
+        let claude = br#"{"type":"user","sessionId":"s","uuid":"u","message":{"role":"user","content":"Hi."}}"#;
+        for format in ["codex", "copilot", "inspect-ai"] {
+            let refused = refused(claude, Some(format));
+            let start = format!("is not of the format {format}: ");
+            assert!(refused.starts_with(&start) && refused.contains("\n  fix: leave out --format"), "{refused}");
+        }
+        let refused = refused(br#"{"type":"session_meta","payload":{"id":"s"}}"#, None);
+        assert!(refused.contains("holds no message") && refused.contains("\n  fix: "), "{refused}");
+    }
+
+    #[test]
     fn an_unknown_file_is_named_or_described() {
         for (bytes, words) in [
             (&b"SQLite format 3\0"[..], "looks like an SQLite database"),
             (b"PK\x03\x04xx", "inspect log convert"),
             (b"<!DOCTYPE html><p>", "looks like a web page"),
+            (b"\x1f\x8b\x08\x00", "a packed file within a packed one"),
+            (b"\x28\xb5\x2f\xfd\x24", "a packed file within a packed one"),
             (b"{\"t\":\"head\",\"v\":1,\"fidelity\":\"shape\"}\n{\"t\":\"end\"}\n", "a ctxbench trace"),
             (
                 b"{\"v\":1,\"agent\":\"a\",\"cli_version\":\"1\",\"type\":\"user\",\"content\":[]}\n{\"v\":1}\n",
