@@ -80,12 +80,15 @@ impl Roots {
             // No file has this name: `WorkspacePath` refuses it.
             return Some(path.to_owned());
         }
+        if let Some(rest) = self.main().and_then(|main| self.plainly_below(path, main)) {
+            return Some(rest.to_owned());
+        }
         let parts = match self.parts(path) {
             Some(parts) => parts,
             // A home that is not known is in no root.
             None if is_absolute(path) || path == "~" || path.starts_with("~/") => return None,
             None => {
-                let mut parts = self.main().unwrap_or_default();
+                let mut parts = self.main().cloned().unwrap_or_default();
                 let depth = parts.len();
                 for part in self.split(path) {
                     match part {
@@ -103,9 +106,10 @@ impl Roots {
             }
         };
         if let Some(main) = self.main()
-            && self.is_within(&parts, &main)
+            && self.is_within(&parts, main)
         {
-            return Some(self.spelt(joined(&parts[main.len()..])));
+            let place = joined(&parts[main.len()..]);
+            return Some(self.spelt(place));
         }
         let is_inside = self.roots.iter().any(|root| self.is_within(&parts, root));
         if is_inside || is_scratch(&parts) || self.is_state(&parts) {
@@ -115,10 +119,24 @@ impl Roots {
     }
 
     /// The first root, or a later one that contains it.
-    fn main(&self) -> Option<Vec<String>> {
+    fn main(&self) -> Option<&Vec<String>> {
         let first = self.roots.first()?;
         let around = self.roots.iter().filter(|root| self.is_within(first, root));
-        around.min_by_key(|root| root.len()).cloned()
+        around.min_by_key(|root| root.len())
+    }
+
+    /// The rest of a path below a root, if the path needs no change. Most do not.
+    fn plainly_below<'a>(&self, path: &'a str, root: &[String]) -> Option<&'a str> {
+        if self.is_windows || path.contains('\0') || path.starts_with("/private/") {
+            return None;
+        }
+        let mut rest = path;
+        for name in root {
+            rest = rest.strip_prefix('/')?.strip_prefix(name.as_str())?;
+        }
+        let rest = rest.strip_prefix('/')?;
+        let is_plain = |part: &str| !matches!(part, "" | "." | "..");
+        rest.split('/').all(is_plain).then_some(rest)
     }
 
     /// The user's home, if a root names it.

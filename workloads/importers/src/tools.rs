@@ -79,7 +79,7 @@ const AGENT: &str =
 const EDITOR: &str = "strreplaceeditor strreplacebasededittool texteditor fileeditor editor fileeditortool";
 
 fn lists(all: &str, word: &str) -> bool {
-    all.split_whitespace().any(|listed| listed == word)
+    all.split_ascii_whitespace().any(|listed| listed == word)
 }
 
 /// A tool's name without its server, `_`, `-` and capitals: `mcp__files__read_file` is `readfile`.

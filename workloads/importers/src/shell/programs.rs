@@ -89,7 +89,7 @@ fn named_by(words: &[String], mut is_piped: bool, keeps_names: bool) -> Option<S
 
 /// Whether a list of words has `word`.
 pub(crate) fn lists(all: &str, word: &str) -> bool {
-    all.split_whitespace().any(|listed| listed == word)
+    all.split_ascii_whitespace().any(|listed| listed == word)
 }
 
 fn is_number(word: &str) -> bool {
