@@ -1,11 +1,13 @@
 //! What a session shows of a file's first content, line by line, from partial reads and from the places of edits.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::RangeBounds;
 
 use serde::{Deserialize, Serialize};
 
 use super::alignment::Alignment;
-use super::spill::{Spill, SpilledValue, spillable};
+use super::spill::{Spill, Spillable, SpilledValue, decoded, encoded};
 use super::{Hunk, Replacement};
 use workloads::filler::fill;
 
@@ -28,17 +30,83 @@ const REPLACEMENTS_MAX: usize = 100;
 const UNPLACED_MAX: usize = 100;
 
 /// A known line.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-struct Line {
-    text: String,
+#[derive(Clone, Copy, Debug)]
+struct Line<'a> {
+    text: &'a str,
     /// Whether its leading tabs may be shown as spaces.
     is_expanded: bool,
 }
 
 /// Known lines. Those of the first content have their numbers there, from 0; later ones have numbers from `ADDED` on.
-type Lines = BTreeMap<u64, Line>;
+/// All texts are in one: a text of its own for each line would take as much time and memory as the lines.
+#[derive(Clone, Debug, Default)]
+struct Lines {
+    places: BTreeMap<u64, LinePlace>,
+    text: String,
+}
 
-spillable!(Lines);
+/// Where the text of a line is.
+#[derive(Clone, Copy, Debug)]
+struct LinePlace {
+    at: u32,
+    bytes: u32,
+    is_expanded: bool,
+}
+
+/// Lines as they are outside of memory: the number and the length of each, and whether it is expanded; and all texts.
+#[derive(Serialize, Deserialize)]
+struct StoredLines {
+    lines: Vec<(u64, u32, bool)>,
+    text: String,
+}
+
+impl Lines {
+    fn line(&self, place: LinePlace) -> Line<'_> {
+        let at = place.at as usize;
+        Line { text: &self.text[at..at + place.bytes as usize], is_expanded: place.is_expanded }
+    }
+
+    fn get(&self, number: u64) -> Option<Line<'_>> {
+        self.places.get(&number).map(|place| self.line(*place))
+    }
+
+    /// Adds a line, or replaces the one with its number. `None` if there is no room.
+    fn insert(&mut self, number: u64, text: &str, is_expanded: bool) -> Option<()> {
+        let end = u32::try_from(self.text.len() + text.len()).ok()?;
+        let at = self.text.len() as u32;
+        self.text.push_str(text);
+        self.places.insert(number, LinePlace { at, bytes: end - at, is_expanded });
+        Some(())
+    }
+
+    fn range(&self, numbers: impl RangeBounds<u64>) -> impl DoubleEndedIterator<Item = (u64, Line<'_>)> {
+        self.places.range(numbers).map(|(number, place)| (*number, self.line(*place)))
+    }
+
+    /// Their size in memory, in bytes.
+    fn bytes(&self) -> usize {
+        self.text.len() + self.places.len() * 2 * size_of::<(u64, LinePlace)>()
+    }
+}
+
+impl Spillable for Lines {
+    fn into_bytes(self) -> Vec<u8> {
+        let lines = self.places.iter().map(|(number, place)| (*number, place.bytes, place.is_expanded));
+        let text = self.range(..).map(|(_, line)| line.text).collect();
+        encoded(&StoredLines { lines: lines.collect(), text })
+    }
+
+    fn from_bytes(bytes: Vec<u8>) -> Result<Self, String> {
+        let StoredLines { lines, text } = decoded(&bytes)?;
+        let mut at = 0;
+        let places = lines.into_iter().map(|(number, bytes, is_expanded)| {
+            let place = LinePlace { at, bytes, is_expanded };
+            at += bytes;
+            (number, place)
+        });
+        Ok(Self { places: places.collect(), text })
+    }
+}
 
 /// The lines of a file's first content, and where they are now.
 #[derive(Clone, Debug, Default)]
@@ -75,9 +143,14 @@ impl Sketch {
         Self { now: vec![Range { first: 0, count: ADDED }], next: ADDED, ..Self::default() }
     }
 
+    /// The size of its lines in memory, in bytes.
+    pub(super) fn bytes_in_memory(&self) -> usize {
+        self.lines.bytes()
+    }
+
     /// Moves its lines out of memory, until they are needed.
     pub(super) fn store(&mut self, spill: &mut Spill) {
-        if !self.lines.is_empty() {
+        if !self.lines.places.is_empty() {
             self.stored = Some(spill.keep(std::mem::take(&mut self.lines)));
         }
     }
@@ -168,8 +241,9 @@ impl Sketch {
 
     /// Replaces `old` current lines at `at`. Lines with which both begin or end stay.
     fn exchange(&mut self, at: u64, old: u64, new: &[String]) {
-        let known: BTreeMap<u64, String> =
-            (at..at + old).filter_map(|line| Some((line, self.lines.get(&self.number(line)?)?.text.clone()))).collect();
+        let known: BTreeMap<u64, String> = (at..at + old)
+            .filter_map(|line| Some((line, self.lines.get(self.number(line)?)?.text.to_owned())))
+            .collect();
         let is_same = |line: u64, text: &String| known.get(&line) == Some(text);
         let head = (at..at + old).zip(new).take_while(|(line, text)| is_same(*line, text)).count();
         let rest = new.get(head..).unwrap_or_default();
@@ -199,8 +273,8 @@ impl Sketch {
                 continue;
             };
             let is_possible = (at..).zip(&old).all(|(at, text)| {
-                let known = self.number(at).and_then(|number| self.lines.get(&number));
-                known.is_none_or(|known| known.text == *text)
+                let known = self.number(at).and_then(|number| self.lines.get(number));
+                known.is_none_or(|known| known.text == text)
             });
             if is_possible {
                 for (at, text) in (at..).zip(&old) {
@@ -215,8 +289,8 @@ impl Sketch {
     /// file.
     fn align(&mut self, start: u64, shown: &[&str]) {
         let differs = |(at, text): (u64, &&str)| {
-            let known = self.number(at).and_then(|number| self.lines.get(&number));
-            known.is_some_and(|known| !same(&known.text, text))
+            let known = self.number(at).and_then(|number| self.lines.get(number));
+            known.is_some_and(|known| !same(known.text, text))
         };
         if !(start..).zip(shown).any(differs) {
             return;
@@ -234,8 +308,8 @@ impl Sketch {
 
     /// Removes a line that is another one than `text`, and inserts one in its place.
     fn replace_line(&mut self, at: u64, text: &str) {
-        let known = self.number(at).and_then(|number| self.lines.get(&number));
-        if known.is_some_and(|known| !same(&known.text, text)) {
+        let known = self.number(at).and_then(|number| self.lines.get(number));
+        if known.is_some_and(|known| !same(known.text, text)) {
             self.remove(at, 1);
             self.insert(at, 1);
         }
@@ -243,11 +317,11 @@ impl Sketch {
 
     /// The current lines that are known, with their places.
     fn known(&self) -> Vec<(u64, &str)> {
-        let mut known = Vec::with_capacity(self.lines.len());
+        let mut known = Vec::with_capacity(self.lines.places.len());
         let mut before = 0;
         for range in &self.now {
             let of_range = self.lines.range(range.first..range.first + range.count);
-            known.extend(of_range.map(|(number, line)| (before + (number - range.first), line.text.as_str())));
+            known.extend(of_range.map(|(number, line)| (before + (number - range.first), line.text)));
             before += range.count;
         }
         known
@@ -290,14 +364,16 @@ impl Sketch {
         };
         self.uses_tabs |= !is_expanded && text.starts_with('\t');
         self.load();
-        let text = text.to_owned();
-        match self.lines.get_mut(&first) {
-            None => {
-                self.lines.insert(first, Line { text, is_expanded });
+        let is_better = match self.lines.get(first) {
+            None => true,
+            Some(known) if !same(known.text, text) => {
+                self.is_closed = true;
+                false
             }
-            Some(known) if !same(&known.text, &text) => self.is_closed = true,
-            Some(known) if known.is_expanded && !is_expanded => *known = Line { text, is_expanded },
-            Some(_) => {}
+            Some(known) => known.is_expanded && !is_expanded,
+        };
+        if is_better && self.lines.insert(first, text, is_expanded).is_none() {
+            self.is_closed = true;
         }
     }
 
@@ -395,16 +471,19 @@ impl Sketch {
         Some(text)
     }
 
-    fn with_tabs(&self, line: &Line) -> String {
-        if !(line.is_expanded && self.uses_tabs) {
-            return line.text.clone();
+    fn with_tabs<'a>(&self, line: Line<'a>) -> Cow<'a, str> {
+        match line.is_expanded && self.uses_tabs {
+            true => tabbed(line.text).into(),
+            false => line.text.into(),
         }
-        tabbed(&line.text)
     }
 }
 
 /// Filler for `count` lines from `at` on, each with its newline.
 fn unknown(at: u64, count: u64, mean: u64) -> String {
+    if count == 0 {
+        return String::new();
+    }
     let filler = fill(at, (mean + 1) * count, count);
     String::from_utf8_lossy(&filler).into_owned()
 }
@@ -480,7 +559,7 @@ mod tests {
         let mut spill = Spill::default();
         sketch.part(2, "b\nc", Some(7));
         sketch.store(&mut spill);
-        assert!(sketch.lines.is_empty());
+        assert!(sketch.lines.places.is_empty());
         sketch.patch(&[hunk(3, &[" c", "-d", "+D", "+D2", " e"])], false);
         // Two lines further down now: the fifth line was the fourth.
         sketch.part(6, "e\nf\n", Some(8));

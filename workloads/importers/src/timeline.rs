@@ -41,8 +41,11 @@ const TOKENS_PER_THINKING_BYTE: f64 = 0.245;
 /// The most bytes of files' current contents that stay in memory.
 const HELD_MAX: usize = 16 << 20;
 
-/// Bytes of results after which the lines of partly known files move out of memory.
-const SKETCHED_MAX: usize = 4 << 20;
+/// The most bytes of partly known files' lines that stay in memory. They are gone before the events are written.
+const SKETCHED_MAX: usize = 24 << 20;
+
+/// Bytes of results after which the size of these lines is looked at.
+const SKETCHED_STEP: usize = 1 << 20;
 
 /// Contents by SHA-256.
 pub type Blobs = BTreeMap<String, Vec<u8>>;
@@ -347,9 +350,12 @@ impl<'a> Writer<'a> {
                         self.survey_shown(&mut surveys, &work);
                     }
                     sketched += result.shown.bytes() + result.seen.bytes();
-                    if sketched > SKETCHED_MAX {
+                    if sketched > SKETCHED_STEP {
                         sketched = 0;
-                        surveys.values_mut().for_each(|survey| survey.sketch.store(&mut self.spill));
+                        let held: usize = surveys.values().map(|survey| survey.sketch.bytes_in_memory()).sum();
+                        if held > SKETCHED_MAX {
+                            surveys.values_mut().for_each(|survey| survey.sketch.store(&mut self.spill));
+                        }
                     }
                 }
                 _ => {}
