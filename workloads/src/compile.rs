@@ -1,5 +1,6 @@
 //! Compiles traces to scripts: recorded calls become file operations; other calls are only counted.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,7 +10,7 @@ use crate::model::ReferenceModel;
 use crate::path::WorkspacePath;
 use crate::script::{Bytes, CallKind, FileOp, Script};
 use crate::trace::{
-    CallError, CallResult, Effect, Event, External, FileStep, Op, Span, Trace, TraceCall, TraceContent,
+    CallError, CallResult, Effect, Event, External, FileStep, InitialFile, Op, Span, Trace, TraceCall, TraceContent,
 };
 use inputs::files::{self, BLOB};
 use inputs::{InputError, sha256};
@@ -67,39 +68,53 @@ pub struct CountedCalls {
 /// # Errors
 /// [`InputError`] if the trace is inconsistent.
 pub fn counted(file: &Path, trace: &Trace) -> Result<CountedCalls, InputError> {
-    let contents = Contents { only_lengths: true, ..Contents::of(file) };
-    let script = compiled(file, trace, contents)?.script;
-    Ok(CountedCalls { timed: script.timed_calls(), not_replayed: script.not_replayed })
+    let mut counter = CallCounter::new(file, &trace.files)?;
+    trace.events.iter().try_for_each(|event| counter.compiler.event(event))?;
+    counter.finish()
+}
+
+/// Counts the calls of a trace while it is made, as [`counted`] does of a whole one.
+pub struct CallCounter<'a> {
+    compiler: Compiler<'a>,
+}
+
+impl<'a> CallCounter<'a> {
+    /// Begins with the initial files of a trace. `file` is for error messages.
+    ///
+    /// # Errors
+    /// [`InputError`] if there cannot be such files.
+    pub fn new(file: &'a Path, files: &[InitialFile]) -> Result<Self, InputError> {
+        let contents = Contents { only_lengths: true, ..Contents::of(file) };
+        Ok(Self { compiler: Compiler::new(file, files, contents)? })
+    }
+
+    /// Takes the next event.
+    ///
+    /// # Errors
+    /// [`InputError`] if the trace is inconsistent.
+    pub fn event(&mut self, event: Event) -> Result<(), InputError> {
+        match event {
+            Event::Call(call) => self.compiler.pending.push(Cow::Owned(*call)),
+            other => self.compiler.other_event(&other)?,
+        }
+        Ok(())
+    }
+
+    /// The calls, after all events.
+    ///
+    /// # Errors
+    /// [`InputError`] if a call has no result.
+    pub fn finish(self) -> Result<CountedCalls, InputError> {
+        let script = self.compiler.finish()?.script;
+        Ok(CountedCalls { timed: script.timed_calls(), not_replayed: script.not_replayed })
+    }
 }
 
 fn compiled<'a>(file: &'a Path, trace: &'a Trace, contents: Contents<'a>) -> Result<Compiler<'a>, InputError> {
-    let mut files = Vec::with_capacity(trace.files.len());
-    for initial in &trace.files {
-        let bytes = contents
-            .materialise(&initial.content)
-            .map_err(|message| wrong(file, &format!("file {}", initial.path), &message))?;
-        files.push((initial.path.clone(), bytes));
-    }
-    check_tree(&files).map_err(|(path, message)| wrong(file, &format!("file {path}"), &message))?;
-    let script = Script::new(files);
-    let mut compiler = Compiler {
-        file,
-        contents,
-        state: ReferenceModel::of(&script),
-        script,
-        pending: Vec::new(),
-        last_api_at: None,
-        compared: ComparedBytes::default(),
-        numbers_by_tab: trace.head.x.get("line_numbers").is_some_and(|mark| mark == "tab"),
-    };
-    for event in &trace.events {
-        compiler.event(event)?;
-    }
-    if let Some(call) = compiler.pending.first() {
-        let place = format!("call {}", call.i);
-        return Err(wrong(file, &place, "has no result record"));
-    }
-    Ok(compiler)
+    let mut compiler = Compiler::new(file, &trace.files, contents)?;
+    compiler.numbers_by_tab = trace.head.x.get("line_numbers").is_some_and(|mark| mark == "tab");
+    trace.events.iter().try_for_each(|event| compiler.event(event))?;
+    compiler.finish()
 }
 
 struct Compiler<'a> {
@@ -108,24 +123,54 @@ struct Compiler<'a> {
     script: Script,
     state: ReferenceModel,
     /// Calls without a result so far, because agents call several tools at once.
-    pending: Vec<&'a TraceCall>,
+    pending: Vec<Cow<'a, TraceCall>>,
     last_api_at: Option<u64>,
     numbers_by_tab: bool,
     compared: ComparedBytes,
 }
 
 impl<'a> Compiler<'a> {
+    fn new(file: &'a Path, files: &[InitialFile], contents: Contents<'a>) -> Result<Self, InputError> {
+        let mut made = Vec::with_capacity(files.len());
+        for initial in files {
+            let bytes = contents
+                .materialise(&initial.content)
+                .map_err(|message| wrong(file, &format!("file {}", initial.path), &message))?;
+            made.push((initial.path.clone(), bytes));
+        }
+        check_tree(&made).map_err(|(path, message)| wrong(file, &format!("file {path}"), &message))?;
+        let script = Script::new(made);
+        Ok(Self {
+            file,
+            contents,
+            state: ReferenceModel::of(&script),
+            script,
+            pending: Vec::new(),
+            last_api_at: None,
+            compared: ComparedBytes::default(),
+            numbers_by_tab: false,
+        })
+    }
+
     fn event(&mut self, event: &'a Event) -> Result<(), InputError> {
         match event {
+            Event::Call(call) => self.pending.push(Cow::Borrowed(call)),
+            other => self.other_event(other)?,
+        }
+        Ok(())
+    }
+
+    /// An event that is no call.
+    fn other_event(&mut self, event: &Event) -> Result<(), InputError> {
+        match event {
             Event::User(user) if !user.by_client => self.last_api_at = None,
-            Event::User(_) | Event::Compact(_) => {}
+            Event::User(_) | Event::Compact(_) | Event::Call(_) => {}
             Event::Api(api) => {
                 let before = self.last_api_at.replace(api.at);
                 let turn = before.map(|before| api.at.saturating_sub(before));
                 let turn = turn.filter(|turn| *turn <= LONGEST_TURN_MS);
                 self.script.think_ms.extend(turn);
             }
-            Event::Call(call) => self.pending.push(call),
             Event::Result(result) => {
                 let asked = self.pending.iter().position(|call| call.i == result.i);
                 let Some(asked) = asked else {
@@ -133,7 +178,7 @@ impl<'a> Compiler<'a> {
                     return Err(wrong(self.file, &place, "answers no open call"));
                 };
                 let call = self.pending.remove(asked);
-                self.answered(call, result)
+                self.answered(&call, result)
                     .map_err(|message| wrong(self.file, &format!("call {}", call.i), &message))?;
             }
             Event::Ext(change) => {
@@ -141,6 +186,13 @@ impl<'a> Compiler<'a> {
             }
         }
         Ok(())
+    }
+
+    fn finish(self) -> Result<Self, InputError> {
+        match self.pending.first() {
+            Some(call) => Err(wrong(self.file, &format!("call {}", call.i), "has no result record")),
+            None => Ok(self),
+        }
     }
 
     fn answered(&mut self, call: &TraceCall, result: &CallResult) -> Result<(), String> {

@@ -3,6 +3,7 @@
 //! Compiling a trace to a script is in [`crate::compile`].
 
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -468,14 +469,27 @@ pub struct Trace {
     pub end: End,
 }
 
-#[derive(Serialize)]
+/// A record of a trace, which is one line of its file.
+#[derive(Clone, Copy, Debug, Serialize)]
 #[serde(tag = "t", rename_all = "kebab-case")]
-enum Line<'a> {
+#[allow(missing_docs, reason = "each wraps a documented record")]
+pub enum TraceLine<'a> {
     Head(&'a TraceHead),
     File(&'a InitialFile),
     End(&'a End),
     #[serde(untagged)]
     Event(&'a Event),
+}
+
+impl TraceLine<'_> {
+    /// Writes the line.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write(&self, mut file: impl Write) -> io::Result<()> {
+        serde_json::to_writer(&mut file, self)?;
+        file.write_all(b"\n")
+    }
 }
 
 impl Trace {
@@ -532,10 +546,10 @@ impl Trace {
     /// If JSON cannot represent the trace; a trace of these types always can be represented.
     pub fn to_jsonl(&self) -> serde_json::Result<String> {
         let mut text = String::new();
-        let head = std::iter::once(Line::Head(&self.head));
-        let files = self.files.iter().map(Line::File);
-        let events = self.events.iter().map(Line::Event);
-        let end = std::iter::once(Line::End(&self.end));
+        let head = std::iter::once(TraceLine::Head(&self.head));
+        let files = self.files.iter().map(TraceLine::File);
+        let events = self.events.iter().map(TraceLine::Event);
+        let end = std::iter::once(TraceLine::End(&self.end));
         for line in head.chain(files).chain(events).chain(end) {
             text.push_str(&serde_json::to_string(&line)?);
             text.push('\n');

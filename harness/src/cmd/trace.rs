@@ -2,19 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{self, BufWriter, IntoInnerError, Seek};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use importers::coverage::Coverage;
-use importers::{ImportedSession, TraceOrigin, trace};
+use importers::{ImportedSession, TraceOrigin, TraceStream};
 use inputs::files::{self, TRACE};
-use reports::render::{number_of, put};
-use workloads::compile::{ComparedBytes, CountedCalls, compared, counted};
+use reports::render::{number_of, put_by};
+use workloads::compile::{CallCounter, ComparedBytes, CountedCalls, compared};
 use workloads::render::rendered_again;
 use workloads::script::Script;
-use workloads::trace::{Event, Fidelity, Known, Trace, TraceSource};
+use workloads::trace::{Event, Fidelity, InitialFile, Known, Op, Trace, TraceHead, TraceLine, TraceSource};
 
 use crate::sessions::{Recording, format_names};
 
@@ -109,7 +110,10 @@ impl TraceCommand {
                 let trace = Trace::parse(&file, &text)?;
                 let (script, _) = compared(&file, &trace)?;
                 let calls = CountedCalls { timed: script.timed_calls(), not_replayed: script.not_replayed };
-                print!("{}", summary(&trace, &calls));
+                let mut counts = EventCounts::default();
+                trace.events.iter().for_each(|event| counts.add(event));
+                counts.coverage.head(&trace.head);
+                print!("{}", summary(&trace.head, &trace.files, &counts, &calls));
             }
             Action::Check { file } => {
                 let text = files::read_text(&file, TRACE).with_context(|| format!("reading {}", file.display()))?;
@@ -163,7 +167,25 @@ impl Import {
             Keep::Shape => Fidelity::Shape,
             Keep::Content => Fidelity::Content,
         };
-        let (trace, blobs) = trace(&session, &provenance, fidelity).map_err(|lost| anyhow!(lost))?;
+        // A long session and its trace do not fit into memory together.
+        let mut stream = TraceStream::new(&session, &provenance, fidelity).map_err(|lost| anyhow!(lost))?;
+        let files = std::mem::take(&mut stream.files);
+        let mut counter = CallCounter::new(&self.out, &files)?;
+        let mut counts = EventCounts::default();
+        let spilling = "writing the events to a temporary file";
+        let mut events = BufWriter::new(tempfile::tempfile().context(spilling)?);
+        for event in stream.by_ref() {
+            let event = event.map_err(|lost| anyhow!(lost))?;
+            TraceLine::Event(&event).write(&mut events).context(spilling)?;
+            counts.add(&event);
+            counter.event(event)?;
+        }
+        // Check before writing, so that no unusable trace is left behind.
+        let calls = counter.finish()?;
+        let (head, end, blobs) = stream.finish();
+        counts.coverage.head(&head);
+        let mut events = events.into_inner().map_err(IntoInnerError::into_error).context(spilling)?;
+        events.rewind().context(spilling)?;
         let dir = self.out.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
         if !blobs.is_empty() {
@@ -174,14 +196,39 @@ impl Import {
                 fs::write(&blob, bytes).with_context(|| format!("writing {}", blob.display()))?;
             }
         }
-        let lines = source_lines(&session);
-        // A long session takes as much memory as its trace.
-        drop(session);
-        // Check before writing, so that no unusable trace is left behind.
-        let calls = counted(&self.out, &trace)?;
-        put(&self.out, &trace.to_jsonl()?)?;
-        print!("{}{}", summary(&trace, &calls), lines);
+        put_by(&self.out, |mut out| {
+            TraceLine::Head(&head).write(&mut out)?;
+            files.iter().try_for_each(|file| TraceLine::File(file).write(&mut out))?;
+            io::copy(&mut events, &mut out)?;
+            TraceLine::End(&end).write(&mut out)
+        })?;
+        print!("{}{}", summary(&head, &files, &counts, &calls), source_lines(&session));
         Ok(())
+    }
+}
+
+/// What a summary says of a trace's events.
+#[derive(Default)]
+struct EventCounts {
+    apis: u64,
+    users: u64,
+    compactions: u64,
+    changes: u64,
+    calls: BTreeMap<Op, u64>,
+    coverage: Coverage,
+}
+
+impl EventCounts {
+    fn add(&mut self, event: &Event) {
+        match event {
+            Event::Api(_) => self.apis += 1,
+            Event::User(_) => self.users += 1,
+            Event::Compact(_) => self.compactions += 1,
+            Event::Ext(_) => self.changes += 1,
+            Event::Call(call) => *self.calls.entry(call.op).or_default() += 1,
+            Event::Result(_) => {}
+        }
+        self.coverage.event(event);
     }
 }
 
@@ -216,12 +263,11 @@ fn comparison(trace: &Trace, script: &Script, bytes: ComparedBytes) -> String {
             rendered.reads, rendered.recorded, rendered.rendered
         );
     }
-    text + &coverage(trace)
+    text + &replayed_share(&Coverage::of(trace))
 }
 
 /// How much of the recording a trace replays, and why not the rest.
-fn coverage(trace: &Trace) -> String {
-    let coverage = Coverage::of(trace);
+fn replayed_share(coverage: &Coverage) -> String {
     let share = |part: u64, whole: u64| match whole {
         0 => "no calls".to_owned(),
         whole => format!("{:.1} %", 100.0 * part as f64 / whole as f64),
@@ -283,31 +329,25 @@ fn trace_name(out: &Path) -> String {
     name.split('.').next().unwrap_or_default().to_owned()
 }
 
-fn summary(trace: &Trace, calls: &CountedCalls) -> String {
-    let head = &trace.head;
+fn summary(head: &TraceHead, files: &[InitialFile], counts: &EventCounts, calls: &CountedCalls) -> String {
     let fidelity = match head.fidelity {
         Fidelity::Shape => "shape",
         Fidelity::Content => "content",
     };
     let mut text = format!("{}: {} on {}, fidelity {fidelity}\n", head.id, head.agent, head.model);
-    let full = trace.files.iter().filter(|f| f.known == Known::Full).count();
-    let bytes: u64 = trace.files.iter().map(|f| f.content.bytes).sum();
-    text += &format!("  files at the start: {} ({full} completely known), {bytes} bytes\n", trace.files.len());
-    let count = |wanted: fn(&Event) -> bool| trace.events.iter().filter(|e| wanted(e)).count();
+    let full = files.iter().filter(|f| f.known == Known::Full).count();
+    let bytes: u64 = files.iter().map(|f| f.content.bytes).sum();
+    text += &format!("  files at the start: {} ({full} completely known), {bytes} bytes\n", files.len());
     text += &format!(
         "  model calls: {}, user turns: {}, compactions: {}, changes by other programs: {}\n",
-        count(|e| matches!(e, Event::Api(_))),
-        count(|e| matches!(e, Event::User(_))),
-        count(|e| matches!(e, Event::Compact(_))),
-        count(|e| matches!(e, Event::Ext(_))),
+        counts.apis, counts.users, counts.compactions, counts.changes
     );
     let list = |counts: BTreeMap<String, u64>| {
         let parts: Vec<_> = counts.iter().map(|(op, n)| format!("{op} {n}")).collect();
         parts.join(", ")
     };
-    let recorded = trace.calls_by_op();
-    let recorded_calls: u64 = recorded.values().sum();
-    let recorded = recorded.iter().map(|(op, n)| (op.name().to_owned(), *n));
+    let recorded_calls: u64 = counts.calls.values().sum();
+    let recorded = counts.calls.iter().map(|(op, n)| (op.name().to_owned(), *n));
     text += &format!("  calls recorded: {}\n", list(recorded.collect()));
     if calls.timed.is_empty() {
         let why = match recorded_calls {
@@ -319,5 +359,5 @@ fn summary(trace: &Trace, calls: &CountedCalls) -> String {
     let replayed = calls.timed.iter().map(|(kind, n)| (kind.to_string(), *n));
     text += &format!("  calls replayed: {}\n", list(replayed.collect()));
     text += &format!("  not replayed: {}\n", list(calls.not_replayed.clone()));
-    text + &coverage(trace)
+    text + &replayed_share(&counts.coverage)
 }

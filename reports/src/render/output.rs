@@ -121,8 +121,16 @@ impl Drop for NewFile {
 /// # Errors
 /// See [`WriteError`].
 pub fn put(file: &Path, text: &str) -> Result<(), WriteError> {
+    put_by(file, |new| new.write_all(text.as_bytes()))
+}
+
+/// Writes a file atomically, part by part.
+///
+/// # Errors
+/// See [`WriteError`].
+pub fn put_by(file: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), WriteError> {
     let mut new = NewFile::create(file)?;
-    new.write_all(text.as_bytes()).map_err(WriteError::io(file))?;
+    write(&mut new).map_err(WriteError::io(file))?;
     new.finish()
 }
 

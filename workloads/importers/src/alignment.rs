@@ -27,6 +27,8 @@ pub(super) struct Alignment {
 }
 
 impl Alignment {
+    // Not `similar`: its patience also pairs the lines between the unique ones, of which blank ones and brackets tell a wrong
+    // place, and it takes known lines with gaps between them for neighbours.
     /// Finds `shown`, the lines from `start` (from 0) on, among the known lines by lines that occur once in both. `None` if there
     /// are too few of them.
     pub(super) fn new(known: &[(u64, &str)], start: u64, shown: &[&str]) -> Option<Self> {

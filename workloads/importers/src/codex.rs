@@ -206,10 +206,14 @@ impl Reader {
 
     /// The result of a call. The last one of those that wait for a program ends the call that started it.
     fn answered(&mut self, id: &str, answer: Answer) {
-        let printed = answer.printed.clone().unwrap_or_default();
         let (terminal, failed) = (terminal(&answer.shown), answer.failed);
+        let waits_for = self.waits.remove(id);
+        let printed = match terminal.or(waits_for) {
+            Some(_) => answer.printed.clone().unwrap_or_default(),
+            None => String::new(),
+        };
         let result = self.recorder.answered(id, answer);
-        let Some(number) = self.waits.remove(id) else {
+        let Some(number) = waits_for else {
             if let Some(number) = terminal {
                 let program = RunningProgram { result, printed };
                 self.running.insert(number, program);
@@ -407,7 +411,7 @@ fn terminal(shown: &str) -> Option<u64> {
 /// The result of a call: a text, or JSON with output and exit code, in a frame that changed from version to version.
 fn output(output: &Value) -> Answer {
     let shown = content(output);
-    let parsed = arguments(&Value::String(shown.clone()));
+    let parsed: Value = serde_json::from_str(&shown).unwrap_or_default();
     if let (Some(printed), Some(code)) = (text(&parsed, "output"), parsed["metadata"]["exit_code"].as_i64()) {
         return Answer { printed: Some(printed.to_owned()), failed: code != 0, shown, ..Answer::default() };
     }

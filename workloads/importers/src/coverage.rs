@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use workloads::trace::{CAUSE, Event, Op, Trace};
+use workloads::trace::{CAUSE, Event, Op, Trace, TraceHead};
 
 /// Causes of calls that do not work on files.
 const NO_FILE_WORK: &[&str] = &[
@@ -49,39 +49,44 @@ pub struct Coverage {
 impl Coverage {
     /// The coverage of a trace.
     pub fn of(trace: &Trace) -> Self {
-        let count = |name: &str| trace.head.x.get(name).and_then(|count| count.as_u64());
-        let mut coverage = Self {
-            read_bytes: count("read_bytes").unwrap_or(0),
-            read_bytes_equal: count("read_bytes_equal").unwrap_or(0),
-            read_bytes_unrecorded: count("read_bytes_unrecorded").unwrap_or(0),
-            read_bytes_unrecorded_equal: count("read_bytes_unrecorded_equal").unwrap_or(0),
-            edits: count("edits").unwrap_or(0),
-            edits_equal: count("edits_equal").unwrap_or(0),
-            edits_unrecorded: count("edits_unrecorded").unwrap_or(0),
-            edits_unrecorded_equal: count("edits_unrecorded_equal").unwrap_or(0),
-            ..Self::default()
-        };
-        let calls = trace.events.iter().filter_map(|event| match event {
-            Event::Call(call) => Some(&**call),
-            _ => None,
-        });
-        for call in calls {
-            coverage.recorded += 1;
-            if call.path.is_some() || !call.steps.is_empty() {
-                coverage.replayed += 1;
-                coverage.file_work += 1;
-                coverage.modelled += u64::from(call.is_model);
-                continue;
-            }
-            let cause = call.x.get(CAUSE).and_then(|cause| cause.as_str());
-            // A trace of an earlier version says no cause.
-            let cause = cause.unwrap_or("not said");
-            let is_plan = matches!(call.op, Op::Plan | Op::Net | Op::Agent);
-            if !is_plan && !NO_FILE_WORK.contains(&cause) {
-                coverage.file_work += 1;
-            }
-            *coverage.causes.entry(cause.to_owned()).or_default() += 1;
-        }
+        let mut coverage = Self::default();
+        trace.events.iter().for_each(|event| coverage.event(event));
+        coverage.head(&trace.head);
         coverage
+    }
+
+    /// Takes the counts of bytes and edits from the head of the trace.
+    pub fn head(&mut self, head: &TraceHead) {
+        let count = |name: &str| head.x.get(name).and_then(|count| count.as_u64()).unwrap_or(0);
+        self.read_bytes = count("read_bytes");
+        self.read_bytes_equal = count("read_bytes_equal");
+        self.read_bytes_unrecorded = count("read_bytes_unrecorded");
+        self.read_bytes_unrecorded_equal = count("read_bytes_unrecorded_equal");
+        self.edits = count("edits");
+        self.edits_equal = count("edits_equal");
+        self.edits_unrecorded = count("edits_unrecorded");
+        self.edits_unrecorded_equal = count("edits_unrecorded_equal");
+    }
+
+    /// Counts an event, if it is a call.
+    pub fn event(&mut self, event: &Event) {
+        let Event::Call(call) = event else {
+            return;
+        };
+        self.recorded += 1;
+        if call.path.is_some() || !call.steps.is_empty() {
+            self.replayed += 1;
+            self.file_work += 1;
+            self.modelled += u64::from(call.is_model);
+            return;
+        }
+        let cause = call.x.get(CAUSE).and_then(|cause| cause.as_str());
+        // A trace of an earlier version says no cause.
+        let cause = cause.unwrap_or("not said");
+        let is_plan = matches!(call.op, Op::Plan | Op::Net | Op::Agent);
+        if !is_plan && !NO_FILE_WORK.contains(&cause) {
+            self.file_work += 1;
+        }
+        *self.causes.entry(cause.to_owned()).or_default() += 1;
     }
 }

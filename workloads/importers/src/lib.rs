@@ -63,7 +63,7 @@ use spill::spillable;
 use workloads::trace::{CallError, Extra, MAIN_LANE, Op, TokenUsage};
 
 pub use spill::{Spillable, SpilledText, SpilledValue};
-pub use timeline::{Blobs, TraceOrigin, trace};
+pub use timeline::{Blobs, TraceOrigin, TraceStream, trace};
 
 /// Reads recordings of one format.
 pub trait Importer: Sync {
@@ -334,6 +334,8 @@ pub enum SeenContent {
     Listed(Vec<String>),
     /// The output of a shell command, if the agent saw more than that.
     Printed(String),
+    /// The same, if the text that the agent saw ends with it: its bytes.
+    PrintedEnd(usize),
 }
 
 spillable!(SeenContent);
@@ -342,7 +344,7 @@ impl SeenContent {
     /// The file whose content it is.
     fn path(&self) -> Option<&String> {
         match self {
-            Self::Nothing | Self::Listed(_) | Self::Printed(_) => None,
+            Self::Nothing | Self::Listed(_) | Self::Printed(_) | Self::PrintedEnd(_) => None,
             Self::Whole { path, .. }
             | Self::Part { path, .. }
             | Self::Edited { path, .. }
@@ -355,7 +357,7 @@ impl SeenContent {
     /// The same, to change it.
     fn path_mut(&mut self) -> Option<&mut String> {
         match self {
-            Self::Nothing | Self::Listed(_) | Self::Printed(_) => None,
+            Self::Nothing | Self::Listed(_) | Self::Printed(_) | Self::PrintedEnd(_) => None,
             Self::Whole { path, .. }
             | Self::Part { path, .. }
             | Self::Edited { path, .. }
@@ -380,6 +382,11 @@ impl RecordedResult {
     pub fn output(&self) -> Result<String, String> {
         match self.seen.load()? {
             SeenContent::Printed(output) => Ok(output),
+            SeenContent::PrintedEnd(bytes) => {
+                let mut shown = self.shown.load()?;
+                let at = shown.len().saturating_sub(bytes);
+                Ok(if shown.is_char_boundary(at) { shown.split_off(at) } else { shown })
+            }
             _ => self.shown.load(),
         }
     }

@@ -16,6 +16,9 @@ use super::{
 };
 use workloads::trace::{CallError, Extra, MAIN_LANE, Op, TokenUsage};
 
+/// The number of items after which the memory of items that became events is given back.
+const ITEMS_FREED: usize = 1 << 14;
+
 /// Collects the events of one session, in order.
 pub(super) struct Recorder {
     session: ImportedSession,
@@ -52,11 +55,21 @@ enum Item {
 #[derive(Clone)]
 struct KeptAnswer {
     shown: SpilledValue<String>,
+    /// Where in `shown` what was printed begins, if `shown` ends with it. Then it is not in `others`.
+    printed_at: Option<usize>,
     /// The answer without `shown`.
     others: SpilledValue<Answer>,
 }
 
 impl KeptAnswer {
+    fn new(mut answer: Answer, spill: &mut Spill) -> Self {
+        let shown = std::mem::take(&mut answer.shown);
+        let printed = answer.printed.take_if(|printed| shown.ends_with(&**printed));
+        let printed_at = printed.map(|printed| shown.len() - printed.len());
+        Self { shown: spill.keep(shown), printed_at, others: spill.keep(answer) }
+    }
+
+    /// The answer, without what `printed_at` tells.
     fn load(&self) -> Result<Answer, String> {
         Ok(Answer { shown: self.shown.load()?, ..self.others.load()? })
     }
@@ -322,9 +335,8 @@ impl Recorder {
         self.renamed.get(id).cloned().unwrap_or(id.to_owned())
     }
 
-    fn add_result(&mut self, id: String, mut answer: Answer) -> ResultPlace {
-        let shown = std::mem::take(&mut answer.shown);
-        let answer = KeptAnswer { shown: self.spill.keep(shown), others: self.spill.keep(answer) };
+    fn add_result(&mut self, id: String, answer: Answer) -> ResultPlace {
+        let answer = KeptAnswer::new(answer, &mut self.spill);
         self.items.push(Item::Result { id, answer });
         ResultPlace(self.items.len() - 1)
     }
@@ -335,6 +347,7 @@ impl Recorder {
         let others = self.spill.keep(Answer { printed: Some(printed), failed, ..Answer::default() });
         if let Some(Item::Result { answer, .. }) = self.items.get_mut(place.0) {
             answer.others = others;
+            answer.printed_at = None;
         }
     }
 
@@ -402,10 +415,13 @@ impl Recorder {
             let Item::Call(call) = item else {
                 continue;
             };
-            let (meaning, _) = understood(call, results.get(&call.id))?;
-            if let Some((line, platform)) = meaning.command
-                && !main.is_empty()
-            {
+            if main.is_empty() {
+                paths.extend(understood(call, results.get(&call.id))?.0.path);
+                continue;
+            }
+            // The directories of a command do not depend on its result.
+            let (meaning, _) = understood(call, None)?;
+            if let Some((line, platform)) = meaning.command {
                 let from = call.dir.as_deref().unwrap_or(&main);
                 let platform = platform.unwrap_or_else(|| system_shell(&line, &session.roots));
                 let command = ShellCommand { cwd: session.roots.absolute(&main, from), line, platform };
@@ -413,7 +429,6 @@ impl Recorder {
                     session.roots.add(&dir);
                 }
             }
-            paths.extend(meaning.path.filter(|_| self.dirs.is_empty()));
         }
         if session.roots.is_empty()
             && let Some(dir) = common_directory(paths.iter().map(String::as_str))
@@ -422,7 +437,13 @@ impl Recorder {
             main = dir;
         }
         let mut seen: HashMap<String, (Option<CallError>, SpilledValue<SeenContent>)> = HashMap::new();
-        for item in items {
+        // Events take the room of the items that they come from.
+        let mut items = items;
+        items.reverse();
+        while let Some(item) = items.pop() {
+            if items.len().is_multiple_of(ITEMS_FREED) {
+                items.shrink_to_fit();
+            }
             match item {
                 Item::Event(event) => session.events.push(event),
                 Item::Call(call) => {
@@ -484,7 +505,7 @@ fn understood(call: &RawCall, answer: Option<&KeptAnswer>) -> Result<(Meaning, V
     let args = serde_json::from_str(&call.args.load()?).map_err(|error| error.to_string())?;
     let meaning = match answer {
         None => tools::meaning(&call.tool, &args, None),
-        Some(answer) => with_answer(call, &args, answer.load()?),
+        Some(answer) => with_answer(call, &args, answer.load()?, answer.printed_at),
     };
     Ok((meaning, args))
 }
@@ -497,9 +518,10 @@ fn system_shell(line: &str, roots: &Roots) -> Platform {
     }
 }
 
-fn with_answer(call: &RawCall, args: &Value, mut answer: Answer) -> Meaning {
+fn with_answer(call: &RawCall, args: &Value, mut answer: Answer, printed_at: Option<usize>) -> Meaning {
     let printed = answer.printed.take();
-    let text = printed.as_deref().unwrap_or(&answer.shown);
+    let end = printed_at.and_then(|at| answer.shown.get(at..));
+    let text = printed.as_deref().or(end).unwrap_or(&answer.shown);
     let mut meaning = tools::meaning(&call.tool, args, Some((text, answer.failed)));
     let is_edit = meaning.op == Op::Edit && meaning.err.is_none();
     if let (true, Some(path), Some(before), Some(after)) = (is_edit, &meaning.path, &answer.before, answer.after.take())
@@ -518,9 +540,11 @@ fn with_answer(call: &RawCall, args: &Value, mut answer: Answer) -> Meaning {
             *before = answer.before.take();
         }
         SeenContent::Nothing if meaning.command.is_some() => {
-            if let Some(printed) = printed {
-                meaning.seen = SeenContent::Printed(printed);
-            }
+            meaning.seen = match (printed, end) {
+                (Some(printed), _) => SeenContent::Printed(printed),
+                (None, Some(end)) => SeenContent::PrintedEnd(end.len()),
+                (None, None) => SeenContent::Nothing,
+            };
         }
         _ => {}
     }
@@ -549,7 +573,7 @@ fn common_directory<'a>(paths: impl Iterator<Item = &'a str>) -> Option<String> 
 
 /// What a result shows, with paths in the workspace. `path` is the call's, already placed.
 fn placed(seen: SeenContent, path: Option<&str>, place: impl FnMut(&str) -> Option<String>) -> SeenContent {
-    if matches!(seen, SeenContent::Printed(_)) {
+    if matches!(seen, SeenContent::Printed(_) | SeenContent::PrintedEnd(_)) {
         return seen;
     }
     let Some(inside) = path.map(str::to_owned) else {

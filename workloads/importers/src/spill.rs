@@ -126,6 +126,10 @@ impl SpilledText {
     pub(super) fn append(&mut self, more: &str, spill: &mut Spill) {
         self.end.push_str(more);
         if self.end.len() > SMALL {
+            // Most texts have one part, and a list that grows takes the room of four.
+            if self.parts.is_empty() {
+                self.parts.reserve_exact(1);
+            }
             self.parts.push(spill.keep(std::mem::take(&mut self.end)));
         }
     }

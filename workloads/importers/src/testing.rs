@@ -77,10 +77,12 @@ fn shown(call: &RecordedCall, result: Option<&RecordedResult>) -> String {
     }
     words
         + &match &result.seen.load().unwrap() {
-            SeenContent::Nothing | SeenContent::Printed(_) if call.shell.is_some() && !is_patch => {
+            SeenContent::Nothing | SeenContent::Printed(_) | SeenContent::PrintedEnd(_)
+                if call.shell.is_some() && !is_patch =>
+            {
                 format!(" -> {}", result.output().unwrap())
             }
-            SeenContent::Nothing | SeenContent::Printed(_) => String::new(),
+            SeenContent::Nothing | SeenContent::Printed(_) | SeenContent::PrintedEnd(_) => String::new(),
             SeenContent::Whole { content, .. } => format!(": whole {content}"),
             SeenContent::Part { content, total_lines, .. } => format!(": {content} of {total_lines} lines"),
             SeenContent::Edited { before, replacements, .. } => {

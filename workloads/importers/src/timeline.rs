@@ -1,6 +1,8 @@
 //! Turns a recorded session into a trace by following the content of each file over time.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::panic::resume_unwind;
+use std::thread;
 
 use inputs::sha256;
 
@@ -10,7 +12,7 @@ use super::evidence::{Evidence, UnseenWrites, unseen_writes};
 use super::roots::Roots;
 use super::shell::{self, ProgramClass, ShellStep, ShellWork, ShownText, programs};
 use super::sketch::{Sketch, old_lines, place_of, same, tabbed};
-use super::spill::{Spill, Spillable, SpilledValue};
+use super::spill::{Spill, SpilledValue};
 use super::tools;
 use super::{Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, SeenContent};
 use workloads::path::WorkspacePath;
@@ -68,79 +70,168 @@ pub fn trace(
     provenance: &TraceOrigin,
     fidelity: Fidelity,
 ) -> Result<(Trace, Blobs), String> {
-    if let Some(lost) = &session.lost {
-        return Err(lost.clone());
-    }
-    let mut writer = Writer {
-        disguise: Disguise::new(fidelity, &provenance.id),
-        calls: HashMap::new(),
-        state: BTreeMap::new(),
-        dirs: HashSet::new(),
-        new_dirs: Vec::new(),
-        roots: session.roots.clone(),
-        spill: Spill::default(),
-        held: 0,
-        lost: None,
-        events: Vec::new(),
-        turns: 0,
-        model: &session.model,
-        apis: 0,
-        last_answered: None,
-        last_exec: None,
-        seen: Seen::default(),
-        evidence: HashMap::new(),
-    };
-    let files = writer.first_state(session)?;
-    for recorded in &session.events {
-        writer.event(recorded)?;
-    }
-    if let Some(lost) = writer.lost {
-        return Err(lost);
-    }
-    writer.close_open_calls();
-    let mut x = Extra::new();
-    let seen = &writer.seen;
-    for (name, count) in [
-        ("unreadable_lines", session.unreadable_lines),
-        ("mended_lines", session.mended_lines),
-        ("unknown_records", session.unknown_records.values().sum::<u64>()),
-        ("read_bytes", seen.read_bytes),
-        ("read_bytes_equal", seen.equal_bytes),
-        ("read_bytes_unrecorded", seen.unrecorded_bytes),
-        ("read_bytes_unrecorded_equal", seen.unrecorded_equal),
-        ("edits", seen.edits),
-        ("edits_equal", seen.equal_edits),
-        ("edits_unrecorded", seen.unrecorded_edits),
-        ("edits_unrecorded_equal", seen.unrecorded_equal_edits),
-    ] {
-        if count > 0 {
-            x.insert(name.to_owned(), count.into());
+    let mut stream = TraceStream::new(session, provenance, fidelity)?;
+    let files = std::mem::take(&mut stream.files);
+    let events = stream.by_ref().collect::<Result<_, _>>()?;
+    let (head, end, blobs) = stream.finish();
+    Ok((Trace { head, files, events, end }, blobs))
+}
+
+/// The events of a session's trace, in order. Each is made when it is asked for: a long session and its trace do not fit
+/// into memory together.
+pub struct TraceStream<'a> {
+    /// The files that exist when the session starts.
+    pub files: Vec<InitialFile>,
+    session: &'a ImportedSession,
+    provenance: &'a TraceOrigin,
+    fidelity: Fidelity,
+    /// What of the session is not in the trace yet, with its tokens.
+    rest: std::iter::Zip<std::slice::Iter<'a, Recorded>, std::vec::IntoIter<RecordedTokens>>,
+    writer: Writer<'a>,
+    is_at_end: bool,
+}
+
+impl<'a> TraceStream<'a> {
+    /// Infers the initial files of a session.
+    ///
+    /// # Errors
+    /// If a text of the session is lost.
+    pub fn new(session: &'a ImportedSession, provenance: &'a TraceOrigin, fidelity: Fidelity) -> Result<Self, String> {
+        if let Some(lost) = &session.lost {
+            return Err(lost.clone());
         }
+        let mut writer = Writer {
+            disguise: Disguise::new(fidelity, &provenance.id),
+            calls: HashMap::new(),
+            are_answered: Vec::new(),
+            recorded_calls: 0,
+            state: BTreeMap::new(),
+            dirs: HashSet::new(),
+            new_dirs: Vec::new(),
+            roots: session.roots.clone(),
+            spill: Spill::default(),
+            held: 0,
+            lost: None,
+            events: VecDeque::new(),
+            taken: 0,
+            open: HashSet::new(),
+            turns: 0,
+            model: &session.model,
+            apis: 0,
+            last_answered: None,
+            last_exec: None,
+            seen: Seen::default(),
+            evidence: HashMap::new(),
+        };
+        // Neither needs the other, and both read all texts.
+        let (files, tokens) = thread::scope(|scope| {
+            let tokens = scope.spawn(|| session.events.iter().map(RecordedTokens::of).collect::<Result<Vec<_>, _>>());
+            let files = writer.first_state(session);
+            (files, tokens.join().unwrap_or_else(|panic| resume_unwind(panic)))
+        });
+        Ok(Self {
+            files: files?,
+            session,
+            provenance,
+            fidelity,
+            rest: session.events.iter().zip(tokens?),
+            writer,
+            is_at_end: false,
+        })
     }
-    if session.numbers_lines_by_tab() {
-        x.insert("line_numbers".to_owned(), "tab".into());
-    }
-    let trace = Trace {
-        head: TraceHead {
+
+    /// The first and the last record of the trace, after all events, and the blobs that the trace refers to.
+    pub fn finish(self) -> (TraceHead, End, Blobs) {
+        let (session, provenance) = (self.session, self.provenance);
+        let mut x = Extra::new();
+        let seen = &self.writer.seen;
+        for (name, count) in [
+            ("unreadable_lines", session.unreadable_lines),
+            ("mended_lines", session.mended_lines),
+            ("unknown_records", session.unknown_records.values().sum::<u64>()),
+            ("read_bytes", seen.read_bytes),
+            ("read_bytes_equal", seen.equal_bytes),
+            ("read_bytes_unrecorded", seen.unrecorded_bytes),
+            ("read_bytes_unrecorded_equal", seen.unrecorded_equal),
+            ("edits", seen.edits),
+            ("edits_equal", seen.equal_edits),
+            ("edits_unrecorded", seen.unrecorded_edits),
+            ("edits_unrecorded_equal", seen.unrecorded_equal_edits),
+        ] {
+            if count > 0 {
+                x.insert(name.to_owned(), count.into());
+            }
+        }
+        if session.numbers_lines_by_tab() {
+            x.insert("line_numbers".to_owned(), "tab".into());
+        }
+        let prompt = session.system.as_ref();
+        let head = TraceHead {
             v: VERSION,
             id: provenance.id.clone(),
             source: provenance.source.clone(),
             agent: session.agent.clone(),
             model: session.model.clone(),
             cwd: "/ws".to_owned(),
-            fidelity,
+            fidelity: self.fidelity,
             tokenizer: tokens::NAME.to_owned(),
-            prompt: session
-                .system
-                .as_ref()
-                .map(|text| SystemPrompt { tok: tokens::count(text), is_whole: session.is_whole_prompt }),
+            prompt: prompt.map(|text| SystemPrompt { tok: tokens::count(text), is_whole: session.is_whole_prompt }),
             x,
-        },
-        files,
-        events: writer.events,
-        end: End { exit: "unknown".to_owned() },
-    };
-    Ok((trace, writer.disguise.blobs))
+        };
+        (head, End { exit: "unknown".to_owned() }, self.writer.disguise.blobs)
+    }
+}
+
+impl Iterator for TraceStream<'_> {
+    type Item = Result<Event, String>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            if let Some(lost) = self.writer.lost.take() {
+                return Some(Err(lost));
+            }
+            if let Some(event) = self.writer.next(self.is_at_end) {
+                return Some(Ok(event));
+            }
+            match self.rest.next() {
+                Some((recorded, tokens)) => {
+                    if let Err(lost) = self.writer.event(recorded, tokens) {
+                        return Some(Err(lost));
+                    }
+                }
+                None if self.is_at_end => return None,
+                None => {
+                    self.writer.close_open_calls();
+                    self.is_at_end = true;
+                }
+            }
+        }
+    }
+}
+
+/// Counted tokens of what a session recorded.
+#[derive(Clone, Copy, Debug, Default)]
+struct RecordedTokens {
+    /// Those of its text, or of a call.
+    text: u64,
+    /// Those of the thinking in an answer.
+    thinking: u64,
+}
+
+impl RecordedTokens {
+    fn of(recorded: &Recorded) -> Result<Self, String> {
+        let text = match recorded {
+            Recorded::User { text, .. } => tokens::count(&text.load()?),
+            Recorded::Api { text, thinking, .. } => {
+                let thinking = tokens::count(&thinking.load()?);
+                return Ok(Self { text: tokens::count(&text.load()?), thinking });
+            }
+            Recorded::Call(call) => call_tokens(call)?,
+            Recorded::Result(result) => tokens::count(&result.shown.load()?),
+            Recorded::Compact { .. } => 0,
+        };
+        Ok(Self { text, thinking: 0 })
+    }
 }
 
 /// A file's initial state, by the first statement of the session about it.
@@ -219,13 +310,18 @@ enum Replayed {
 struct OpenCall<'a> {
     call: &'a RecordedCall,
     index: u64,
-    /// The index of its event, which the result completes.
+    /// The number of its event, which the result completes.
     place: usize,
+    is_answered: bool,
 }
 
 struct Writer<'a> {
     disguise: Disguise,
     calls: HashMap<&'a str, OpenCall<'a>>,
+    /// Whether each call has a result.
+    are_answered: Vec<bool>,
+    /// How many calls have an event.
+    recorded_calls: usize,
     /// The current files, by original path.
     state: BTreeMap<String, FileState>,
     /// The current directories, by original path, without the workspace itself.
@@ -239,7 +335,12 @@ struct Writer<'a> {
     held: usize,
     /// Why a text of the session is lost, if one is.
     lost: Option<String>,
-    events: Vec<Event>,
+    /// The events from the first one on that is not complete.
+    events: VecDeque<Event>,
+    /// The number of events before these.
+    taken: usize,
+    /// The numbers of calls' events that a result will complete.
+    open: HashSet<usize>,
     turns: u64,
     /// The session's model.
     model: &'a str,
@@ -251,16 +352,26 @@ struct Writer<'a> {
     evidence: HashMap<String, Evidence>,
 }
 
-/// What a call's shell command did, if the call is one. Its paths are places in the workspace.
-fn shell_work(call: &RecordedCall, result: &RecordedResult, roots: &mut Roots) -> Result<Option<ShellWork>, String> {
+/// What a call's shell command did, if the call is one. Its paths are places in the workspace. Without `listed`, the files that
+/// its output lists are left out.
+fn shell_work(
+    call: &RecordedCall,
+    result: &RecordedResult,
+    roots: &mut Roots,
+    listed: bool,
+) -> Result<Option<ShellWork>, String> {
     let Some(command) = &call.shell else {
         return Ok(None);
     };
     let has_run = !matches!(result.err, Some(CallError::Rejected));
-    let work = match has_run {
+    let mut work = match has_run {
         true => shell::operations(&command.load()?, &result.output()?, result.err.is_none()),
         false => ShellWork::uncertain("a call that was not allowed"),
     };
+    // On Windows, each place depends on the ones before.
+    if !listed && !roots.is_windows() {
+        work.listed.clear();
+    }
     Ok(Some(placed(work, roots)))
 }
 
@@ -311,17 +422,19 @@ impl<'a> Writer<'a> {
     fn first_state(&mut self, session: &ImportedSession) -> Result<Vec<InitialFile>, String> {
         let mut roots = session.roots.clone();
         let mut surveys: BTreeMap<String, Survey> = BTreeMap::new();
-        let mut calls = HashMap::new();
+        let mut calls: HashMap<&str, (&RecordedCall, usize)> = HashMap::new();
         let mut sketched = 0;
         for recorded in &session.events {
             match recorded {
                 Recorded::Call(call) => {
-                    calls.insert(call.id.as_str(), call);
+                    calls.insert(call.id.as_str(), (call, self.are_answered.len()));
+                    self.are_answered.push(false);
                 }
                 Recorded::Result(result) => {
-                    let Some(call) = calls.get(result.id.as_str()) else {
+                    let Some((call, number)) = calls.get(result.id.as_str()) else {
                         continue;
                     };
+                    self.are_answered[*number] = true;
                     let seen = result.seen.load()?;
                     if seen.contradicts(call) {
                         continue;
@@ -345,7 +458,7 @@ impl<'a> Writer<'a> {
                         }
                     }
                     sketch(&mut surveys, call, &seen);
-                    if let Some(work) = shell_work(call, result, &mut roots)? {
+                    if let Some(work) = shell_work(call, result, &mut roots, true)? {
                         survey_shell(&mut surveys, &work);
                         self.survey_shown(&mut surveys, &work);
                     }
@@ -416,9 +529,9 @@ impl<'a> Writer<'a> {
         FileState { original, is_exact, shown }
     }
 
-    /// A text. If it is lost, the session has no trace.
-    fn loaded<T: Spillable + Default>(&mut self, value: &SpilledValue<T>) -> T {
-        value.load().unwrap_or_else(|error| {
+    /// A value. If it is lost, the session has no trace.
+    fn or_lost<T: Default>(&mut self, value: Result<T, String>) -> T {
+        value.unwrap_or_else(|error| {
             self.lost = Some(error);
             T::default()
         })
@@ -426,30 +539,54 @@ impl<'a> Writer<'a> {
 
     /// The text of a file, if it is known.
     fn text_of(&mut self, path: &str) -> Option<String> {
-        let original = self.state.get(path)?.original.clone()?;
-        Some(self.loaded(&original))
+        let text = self.state.get(path)?.original.as_ref()?.load();
+        Some(self.or_lost(text))
     }
 
-    fn event(&mut self, recorded: &'a Recorded) -> Result<(), String> {
+    /// The content of a file in the trace, if it exists.
+    fn shown_of(&mut self, path: &str) -> Option<Vec<u8>> {
+        let shown = self.state.get(path)?.shown.load();
+        Some(self.or_lost(shown))
+    }
+
+    /// The next event, if it is complete, or all are.
+    fn next(&mut self, all: bool) -> Option<Event> {
+        if !all && self.open.contains(&self.taken) {
+            return None;
+        }
+        let event = self.events.pop_front()?;
+        self.taken += 1;
+        Some(event)
+    }
+
+    /// A call's event, unless it was taken.
+    fn call_event(&mut self, place: usize) -> Option<&mut TraceCall> {
+        match self.events.get_mut(place.checked_sub(self.taken)?) {
+            Some(Event::Call(call)) => Some(call),
+            _ => None,
+        }
+    }
+
+    fn event(&mut self, recorded: &'a Recorded, tokens: RecordedTokens) -> Result<(), String> {
         match recorded {
-            Recorded::User { text, by_client, images } => {
+            Recorded::User { by_client, images, .. } => {
                 let turn = self.turns;
                 self.turns += u64::from(!by_client);
-                let tok = tokens::count(&text.load()?) + images * IMAGE_TOKENS;
-                self.events.push(Event::User(User { turn, tok, by_client: *by_client }));
+                let tok = tokens.text + images * IMAGE_TOKENS;
+                self.events.push_back(Event::User(User { turn, tok, by_client: *by_client }));
             }
-            Recorded::Api { at, usage, lane, text, thinking, thinking_bytes, model } => {
+            Recorded::Api { at, usage, lane, thinking_bytes, model, .. } => {
                 let k = self.apis;
                 self.apis += 1;
                 let lane = self.disguise.lane(lane);
-                self.events.push(Event::Api(Api {
+                self.events.push_back(Event::Api(Api {
                     k,
                     at: *at,
                     usage: *usage,
                     usage_src: UsageSource::Reported,
                     lane,
-                    text_tok: Some(tokens::count(&text.load()?)),
-                    thinking_tok: Some(self.thinking(&thinking.load()?, *thinking_bytes, usage, model)),
+                    text_tok: Some(tokens.text),
+                    thinking_tok: Some(self.thinking(tokens.thinking, *thinking_bytes, usage, model)),
                     model: match model == self.model {
                         true => String::new(),
                         false => model.clone(),
@@ -457,30 +594,39 @@ impl<'a> Writer<'a> {
                 }));
             }
             Recorded::Compact { pre_tok } => {
-                self.events.push(Event::Compact(Compact { k: self.apis.saturating_sub(1), pre_tok: *pre_tok }))
+                self.events.push_back(Event::Compact(Compact { k: self.apis.saturating_sub(1), pre_tok: *pre_tok }))
             }
             Recorded::Call(call) => {
                 let index = self.calls.len() as u64;
-                let place = self.events.len();
-                let record = self.call_record(call, index)?;
-                self.events.push(Event::Call(Box::new(record)));
-                let open = OpenCall { call, index, place };
+                let place = self.taken + self.events.len();
+                let mut record = self.call_record(call, index, tokens.text)?;
+                match self.are_answered.get(self.recorded_calls) {
+                    Some(true) => {
+                        self.open.insert(place);
+                    }
+                    _ => {
+                        record.x.insert(CAUSE.to_owned(), "a call without a result".into());
+                    }
+                }
+                self.recorded_calls += 1;
+                self.events.push_back(Event::Call(Box::new(record)));
+                let open = OpenCall { call, index, place, is_answered: false };
                 self.calls.insert(&call.id, open);
             }
-            Recorded::Result(result) => self.result(result)?,
+            Recorded::Result(result) => self.result(result, tokens.text)?,
         }
         Ok(())
     }
 
-    /// Tokens of an answer's thinking. Its text may be a summary, or missing.
-    fn thinking(&self, thinking: &str, bytes: u64, usage: &TokenUsage, model: &str) -> u64 {
+    /// Tokens of an answer's thinking, whose text has `thinking` tokens. The text may be a summary, or missing.
+    fn thinking(&self, thinking: u64, bytes: u64, usage: &TokenUsage, model: &str) -> u64 {
         let model = if model.is_empty() { self.model } else { model };
         let stated = usage.reasoning as f64 / tokens::factor(model).per_o200k;
         let signed = bytes as f64 * TOKENS_PER_THINKING_BYTE;
-        tokens::count(thinking).max(stated.max(signed).round() as u64)
+        thinking.max(stated.max(signed).round() as u64)
     }
 
-    fn call_record(&mut self, call: &RecordedCall, index: u64) -> Result<TraceCall, String> {
+    fn call_record(&mut self, call: &RecordedCall, index: u64, tok: u64) -> Result<TraceCall, String> {
         let arguments = call.arguments()?;
         let mut args = self.disguise.args(&arguments);
         if call.recursive {
@@ -501,7 +647,7 @@ impl<'a> Writer<'a> {
             range: call.range,
             args,
             commands,
-            tok: Some(call_tokens(call, arguments)),
+            tok: Some(tok),
             effect: None,
             steps: Vec::new(),
             is_model: false,
@@ -518,23 +664,24 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn result(&mut self, result: &RecordedResult) -> Result<(), String> {
-        let Some(open) = self.calls.get(result.id.as_str()) else {
+    fn result(&mut self, result: &RecordedResult, tok: u64) -> Result<(), String> {
+        let Some(open) = self.calls.get_mut(result.id.as_str()) else {
             return Ok(());
         };
+        open.is_answered = true;
         let (call, index, place) = (open.call, open.index, open.place);
         let mut record = CallResult {
             i: index,
             ok: result.err.is_none(),
             err: result.err,
             bytes: result.shown.bytes() as u64,
-            tok: tokens::count(&result.shown.load()?),
+            tok,
             sha256: None,
             post_sha256: None,
             x: Extra::new(),
         };
         let seen = result.seen.load()?;
-        let work = shell_work(call, result, &mut self.roots)?;
+        let work = shell_work(call, result, &mut self.roots, false)?;
         let replayed = match work {
             Some(work) => self.shell_steps(&work),
             None => self.replayed(call, result, &seen, &mut record),
@@ -552,7 +699,8 @@ impl<'a> Writer<'a> {
             Ok(Replayed::Path(path, _)) => WorkspacePath::new(self.disguise.path(path)).ok(),
             _ => None,
         };
-        if let Some(Event::Call(call)) = self.events.get_mut(place) {
+        self.open.remove(&place);
+        if let Some(call) = self.call_event(place) {
             match replayed {
                 Ok(Replayed::Path(_, effect)) => {
                     call.path = shown;
@@ -568,7 +716,7 @@ impl<'a> Writer<'a> {
             }
         }
         self.last_answered = Some(index);
-        self.events.push(Event::Result(record));
+        self.events.push_back(Event::Result(record));
         Ok(())
     }
 
@@ -654,12 +802,13 @@ impl<'a> Writer<'a> {
         record: &mut CallResult,
     ) -> Result<Option<Effect>, &'static str> {
         Ok(match seen {
-            SeenContent::Nothing | SeenContent::Printed(_) | SeenContent::Listed(_) => None,
+            SeenContent::Nothing | SeenContent::Printed(_) | SeenContent::PrintedEnd(_) | SeenContent::Listed(_) => {
+                None
+            }
             SeenContent::Whole { path, content } => {
                 self.can_be(path)?;
                 self.whole(path, content);
-                let shown = self.state.get(path).map(|state| state.shown.clone());
-                record.sha256 = shown.map(|shown| sha256(self.loaded(&shown)));
+                record.sha256 = self.shown_of(path).map(sha256);
                 None
             }
             SeenContent::Part { path, content, total_lines } => {
@@ -1025,14 +1174,13 @@ impl<'a> Writer<'a> {
                 self.can_be(path)?;
                 let place = self.place(path)?;
                 let (added, bytes) = self.disguise.content(content);
-                let (original, is_exact, shown) = match self.state.get(path).cloned() {
-                    Some(state) => {
-                        let original = state.original.map(|text| self.loaded(&text) + content);
-                        let mut shown = self.loaded(&state.shown);
+                let is_exact = self.state.get(path).is_none_or(|state| state.is_exact);
+                let (original, shown) = match self.shown_of(path) {
+                    Some(mut shown) => {
                         shown.extend(bytes);
-                        (original, state.is_exact, shown)
+                        (self.text_of(path).map(|text| text + content), shown)
                     }
-                    None => (Some(content.clone()), true, bytes),
+                    None => (Some(content.clone()), bytes),
                 };
                 let state = self.file_state(original, is_exact, shown);
                 self.change(path, Some(state), undo);
@@ -1217,7 +1365,7 @@ impl<'a> Writer<'a> {
         let Ok(path) = WorkspacePath::new(self.disguise.path(path)) else {
             return;
         };
-        self.events.push(Event::Ext(External {
+        self.events.push_back(Event::Ext(External {
             after: self.last_answered,
             path,
             content,
@@ -1228,9 +1376,8 @@ impl<'a> Writer<'a> {
     /// Applies an edit. Returns its spans, and the SHA-256 of the trace's file after it.
     fn edit(&mut self, path: &str, replacements: &[Replacement], hunks: &[Hunk]) -> Option<(Vec<Span>, String)> {
         let before = self.text_of(path)?;
-        let state = self.state.get(path)?;
-        let (is_exact, shown) = (state.is_exact, state.shown.clone());
-        let mut shown = self.loaded(&shown);
+        let is_exact = self.state.get(path)?.is_exact;
+        let mut shown = self.shown_of(path)?;
         let places = places(&before, replacements, hunks)
             .or_else(|| places(&before, replacements, &[]))
             .or_else(|| places_of_lines(&before, hunks, has_tabs(replacements)))?;
@@ -1272,19 +1419,11 @@ impl<'a> Writer<'a> {
 
     /// Adds a result to each call without one, because a trace has no open calls but a truncated session may.
     fn close_open_calls(&mut self) {
-        let answered = self.events.iter().filter_map(|event| match event {
-            Event::Result(result) => Some(result.i),
-            _ => None,
-        });
-        let answered: HashSet<u64> = answered.collect();
-        let mut open: Vec<(u64, usize)> = self.calls.values().map(|open| (open.index, open.place)).collect();
-        open.retain(|(index, _)| !answered.contains(index));
+        let open = self.calls.values().filter(|call| !call.is_answered);
+        let mut open: Vec<u64> = open.map(|call| call.index).collect();
         open.sort_unstable();
-        for (i, place) in open {
-            if let Some(Event::Call(call)) = self.events.get_mut(place) {
-                call.x.insert(CAUSE.to_owned(), "a call without a result".into());
-            }
-            self.events.push(Event::Result(CallResult {
+        for i in open {
+            self.events.push_back(Event::Result(CallResult {
                 i,
                 ok: false,
                 err: Some(CallError::Other),
@@ -1315,12 +1454,12 @@ fn after_changes<'a>(mut lines: Vec<&'a str>, start: usize, shown: &[&str]) -> (
 }
 
 /// The tokens of a call in the model's output.
-fn call_tokens(call: &RecordedCall, arguments: Extra) -> u64 {
+fn call_tokens(call: &RecordedCall) -> Result<u64, String> {
     if call.is_in_text {
-        return 0;
+        return Ok(0);
     }
-    let written = serde_json::json!({ "name": call.tool, "input": arguments });
-    tokens::count(&written.to_string())
+    let written = serde_json::json!({ "name": call.tool, "input": call.arguments()? });
+    Ok(tokens::count(&written.to_string()))
 }
 
 /// The initial states of files that a result proves, each with whether it is certain that they are files.
@@ -1350,13 +1489,15 @@ fn said(call: &RecordedCall, result: &RecordedResult, seen: &SeenContent) -> Vec
             vec![(path.clone(), state, true)]
         }
         SeenContent::Listed(paths) => paths.iter().map(|path| (path.clone(), First::Partial(None), false)).collect(),
-        SeenContent::Nothing | SeenContent::Printed(_) => match (&call.path, call.op, result.err) {
-            (Some(path), Op::Read, Some(CallError::NotFound)) => {
-                vec![(path.clone(), First::Absent, false)]
+        SeenContent::Nothing | SeenContent::Printed(_) | SeenContent::PrintedEnd(_) => {
+            match (&call.path, call.op, result.err) {
+                (Some(path), Op::Read, Some(CallError::NotFound)) => {
+                    vec![(path.clone(), First::Absent, false)]
+                }
+                (Some(path), Op::Read, None) => vec![(path.clone(), First::Partial(None), true)],
+                _ => Vec::new(),
             }
-            (Some(path), Op::Read, None) => vec![(path.clone(), First::Partial(None), true)],
-            _ => Vec::new(),
-        },
+        }
     }
 }
 
@@ -1407,7 +1548,7 @@ fn sketch(surveys: &mut BTreeMap<String, Survey>, call: &RecordedCall, seen: &Se
                 survey.sketch.close();
             }
         }
-        SeenContent::Nothing | SeenContent::Printed(_) | SeenContent::Listed(_) => {}
+        SeenContent::Nothing | SeenContent::Printed(_) | SeenContent::PrintedEnd(_) | SeenContent::Listed(_) => {}
     }
 }
 
