@@ -8,7 +8,7 @@ use conform::features;
 use figures::evidence::CRON_KILL;
 use inputs::files::{self, PAGE};
 use reports::answer::Overview;
-use reports::render::{Report, bencher, github_action_benchmark, put, results_page, splice, submission, write};
+use reports::render::{Report, bencher, github_action_benchmark, put_output, results_page, splice, submission, write};
 use rundir::{POLICY, Plan, Run};
 use verdicts::claims::{self, Catalogue, ClaimResult};
 use verdicts::decide::{Decision, Evidence, Names, Policy, built_in, check_compatible, check_distinct, decide, find};
@@ -191,7 +191,7 @@ impl ReportInputs {
     /// Writes the report's excerpt between the marks in a file.
     pub fn splice_into(&self, file: &Path, links: &str) -> anyhow::Result<()> {
         let text = files::read_text(file, PAGE)?;
-        put(file, &splice(&self.report(), &text, links)?)?;
+        put_output(file, &splice(&self.report(), &text, links)?)?;
         Ok(())
     }
 

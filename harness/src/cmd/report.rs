@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use inputs::files::{self, PAGE};
-use reports::render::{put, splice_faults};
+use reports::render::{put_output, splice_faults};
 use rundir::Run;
 
 use super::fault;
@@ -89,7 +89,7 @@ impl Report {
         let page = report_inputs.write()?;
         print_answer(&report_inputs, &page, self.format)?;
         if let Some(file) = &self.page {
-            put(file, &report_inputs.results_page())?;
+            put_output(file, &report_inputs.results_page())?;
         }
         if let Some(file) = &self.excerpt {
             report_inputs
@@ -126,7 +126,7 @@ fn put_into(run: &Run, file: &Path) -> anyhow::Result<()> {
     let name = file.display();
     let text = files::read_text(file, PAGE).with_context(|| format!("reading {name}"))?;
     let (text, replaced) = splice_faults(run, &text).with_context(|| name.to_string())?;
-    put(file, &text)?;
+    put_output(file, &text)?;
     eprintln!("{name}: {}", replaced.join(", "));
     Ok(())
 }

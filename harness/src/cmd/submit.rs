@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use inputs::files::{self, RUN_RECORDS};
 use inputs::sha256_of_open;
-use reports::render::put;
+use reports::render::put_output;
 use rundir::RECORDS;
 
 use super::verify::Verify;
@@ -92,7 +92,7 @@ impl Submit {
         if hashes(&dir)? != before {
             bail!("{}: its records changed while they were read\n  fix: submit a run that has ended", dir.display());
         }
-        put(&self.out, &text).with_context(|| format!("writing {}", self.out.display()))?;
+        put_output(&self.out, &text).with_context(|| format!("writing {}", self.out.display()))?;
         eprintln!("{}: {} KB, of {}", self.out.display(), text.len().div_ceil(1000), dir.display());
         Ok(ExitCode::SUCCESS)
     }

@@ -11,7 +11,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use importers::coverage::Coverage;
 use importers::{ImportedSession, TraceOrigin, TraceStream};
 use inputs::files::{self, TRACE};
-use reports::render::{number_of, put_by};
+use reports::render::{number_of, put, put_output_by};
 use workloads::compile::{CallCounter, ComparedBytes, CountedCalls, compared};
 use workloads::render::rendered_again;
 use workloads::script::Script;
@@ -189,14 +189,20 @@ impl Import {
         let dir = self.out.parent().unwrap_or(Path::new("."));
         fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
         if !blobs.is_empty() {
+            if self.out.metadata().is_ok_and(|node| !node.is_file()) {
+                bail!(
+                    "{}: not a file, so it cannot have the session's blobs beside it (name a file)",
+                    self.out.display()
+                );
+            }
             let blob_dir = dir.join("blobs");
             fs::create_dir_all(&blob_dir).with_context(|| format!("creating {}", blob_dir.display()))?;
             for (digest, bytes) in blobs {
                 let blob = blob_dir.join(digest);
-                fs::write(&blob, bytes).with_context(|| format!("writing {}", blob.display()))?;
+                put(&blob, bytes)?;
             }
         }
-        put_by(&self.out, |mut out| {
+        put_output_by(&self.out, |mut out| {
             TraceLine::Head(&head).write(&mut out)?;
             files.iter().try_for_each(|file| TraceLine::File(file).write(&mut out))?;
             io::copy(&mut events, &mut out)?;

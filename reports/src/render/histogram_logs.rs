@@ -40,7 +40,7 @@ pub(super) fn histogram_logs(run: &Run, dir: &Path) -> Result<(), WriteError> {
                     .map_err(|error| format(format!("{error:?}")))?;
             }
         }
-        put(&file, &String::from_utf8_lossy(&bytes))?;
+        put(&file, &bytes)?;
     }
     Ok(())
 }

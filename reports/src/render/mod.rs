@@ -70,7 +70,7 @@ pub use faults::write_faults;
 pub use files::{results_page, write};
 pub use json::report_schema;
 pub use markdown::markdown_table;
-pub use output::{WriteError, abandon_files, put, put_by};
+pub use output::{WriteError, abandon_files, put, put_output, put_output_by};
 pub use report::Report;
 pub use submission::{bencher, github_action_benchmark, submission};
 

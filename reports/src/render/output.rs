@@ -1,9 +1,10 @@
 //! Writes files of reports, each atomically: a reader finds the old or the new file, whenever this process ends.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -116,22 +117,69 @@ impl Drop for NewFile {
     }
 }
 
-/// Writes a file atomically.
+/// Writes a file of a directory atomically. Another node with its name, also a link, is replaced.
 ///
 /// # Errors
 /// See [`WriteError`].
-pub fn put(file: &Path, text: &str) -> Result<(), WriteError> {
-    put_by(file, |new| new.write_all(text.as_bytes()))
+pub fn put(file: &Path, content: impl AsRef<[u8]>) -> Result<(), WriteError> {
+    put_by(file, |new| new.write_all(content.as_ref()))
 }
 
-/// Writes a file atomically, part by part.
-///
-/// # Errors
-/// See [`WriteError`].
-pub fn put_by(file: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), WriteError> {
+fn put_by(file: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), WriteError> {
     let mut new = NewFile::create(file)?;
     write(&mut new).map_err(WriteError::io(file))?;
     new.finish()
+}
+
+/// The most links from a path to its file, as in Linux.
+const MOST_LINKS: usize = 40;
+
+/// Writes the output that a user has named: replaces a file atomically, at the end of links, too. Writes into a device, a
+/// pipe, or standard output under any name.
+///
+/// # Errors
+/// See [`WriteError`]. A directory is refused.
+pub fn put_output(path: &Path, text: &str) -> Result<(), WriteError> {
+    put_output_by(path, |out| out.write_all(text.as_bytes()))
+}
+
+/// Writes such an output part by part.
+///
+/// # Errors
+/// See [`put_output`].
+pub fn put_output_by(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), WriteError> {
+    let io = WriteError::io(path);
+    let node = match path.metadata() {
+        Ok(node) => Some(node),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(io(error)),
+    };
+    let stdout = io::stdout().as_fd().try_clone_to_owned().and_then(|stdout| File::from(stdout).metadata());
+    let is_stdout =
+        |node: &Metadata| stdout.as_ref().is_ok_and(|stdout| (stdout.dev(), stdout.ino()) == (node.dev(), node.ino()));
+    match node {
+        Some(node) if node.is_dir() => {
+            let message = "is a directory (name a file in it)";
+            Err(io(io::Error::new(io::ErrorKind::IsADirectory, message)))
+        }
+        Some(node) if is_stdout(&node) => {
+            let mut stdout = io::stdout();
+            write(&mut stdout).and_then(|()| stdout.flush()).map_err(io)
+        }
+        Some(node) if !node.is_file() => {
+            let open = File::options().write(true).open(path).map_err(&io)?;
+            let mut open = BufWriter::new(open);
+            write(&mut open).and_then(|()| open.flush()).map_err(io)
+        }
+        _ => {
+            let mut file = path.to_owned();
+            for _ in 0..MOST_LINKS {
+                let Ok(target) = fs::read_link(&file) else { break };
+                file = file.with_file_name("").join(target);
+            }
+            put_by(&file, write)
+        }
+    }
 }
 
 /// The path of a file in a folder of a report, which is created. A folder that is a link could lead anywhere, and is
@@ -155,7 +203,7 @@ pub(super) fn place(dir: &Path, folder: &'static str, name: &FileName) -> Result
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{FileTypeExt, symlink};
 
     use super::*;
 
@@ -174,6 +222,38 @@ mod tests {
         drop(half);
         assert_eq!(fs::read_to_string(&file).unwrap(), "old");
         assert_eq!(names(dir.path()), ["report.md"]);
+    }
+
+    #[test]
+    fn an_output_that_a_user_names_goes_through_links_and_into_pipes() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("sub")).unwrap();
+        fs::write(at("sub/file"), "old").unwrap();
+        symlink("sub/file", at("near")).unwrap();
+        symlink(at("near"), at("far")).unwrap();
+        symlink("sub/new", at("dangling")).unwrap();
+        for (link, file) in [("far", "sub/file"), ("dangling", "sub/new"), ("plain", "plain")] {
+            put_output(&at(link), link).unwrap();
+            assert_eq!(fs::read_to_string(at(file)).unwrap(), link);
+            assert_eq!(at(link).is_symlink(), link != file);
+        }
+        let pipe = at("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        let reader = {
+            let pipe = pipe.clone();
+            std::thread::spawn(move || fs::read_to_string(pipe).unwrap())
+        };
+        put_output(&pipe, "through").unwrap();
+        // Its reader waits for a writer as long as there was none.
+        assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
+        assert_eq!(reader.join().unwrap(), "through");
+        let refused = put_output(&at("sub"), "x").unwrap_err().to_string();
+        assert!(refused.contains("sub: is a directory (name a file in it)"), "{refused}");
+        let mut left = names(dir.path());
+        left.sort();
+        assert_eq!(left, ["dangling", "far", "near", "pipe", "plain", "sub"]);
     }
 
     #[test]
