@@ -106,14 +106,28 @@ pub fn markdown(text: &str) -> String {
         }
     }
     let start = encoded.len() - encoded.trim_start().len();
-    let begins_block = encoded[start..].starts_with(['#', '>', '~', '=', '|'])
-        || ["- ", "+ ", "* ", "---", "___", "***"].iter().any(|mark| encoded[start..].starts_with(mark));
     // Four blanks would begin a block of code.
     let rest = encoded[start..].to_owned();
-    match begins_block {
-        true => format!("\\{rest}"),
-        false => rest,
+    match block_mark(&rest) {
+        Some(at) => format!("{}\\{}", &rest[..at], &rest[at..]),
+        None => rest,
     }
+}
+
+/// Where a line of Markdown that would begin a block, or make a title of the line before it, gets its backslash.
+fn block_mark(line: &str) -> Option<usize> {
+    let first = line.chars().next()?;
+    let after_first = line[first.len_utf8()..].chars().next();
+    // Rules, marks below titles and rows below the head of a table.
+    let is_rule = line.chars().all(|c| matches!(c, '-' | '_' | '*' | ':' | ' '));
+    let is_item = matches!(first, '-' | '+' | '*') && after_first.is_none_or(|c| c == ' ');
+    if is_rule || is_item || matches!(first, '#' | '>' | '~' | '=' | '|') || line.starts_with("---") {
+        return Some(0);
+    }
+    let digits = line.len() - line.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let mut after = line[digits..].chars();
+    let is_number = digits > 0 && matches!(after.next(), Some('.' | ')')) && after.next().is_none_or(|c| c == ' ');
+    is_number.then_some(digits)
 }
 
 /// For HTML inside Markdown, on one line: a blank line would end it.
@@ -223,6 +237,15 @@ mod tests {
             ("one ` left <b>", "one \\` left &lt;b>"),
             ("``<b>", "\\`\\`&lt;b>"),
             ("- item", "\\- item"),
+            ("* one\n\n## two", "\\* one  ## two"),
+            ("1. item", "1\\. item"),
+            ("23)", "23\\)"),
+            ("-", "\\-"),
+            ("_ _ _", "\\_ _ _"),
+            (":-:", "\\:-:"),
+            ("**bold** - 1.5", "**bold** - 1.5"),
+            ("-1.5 %", "-1.5 %"),
+            ("1.5 ms", "1.5 ms"),
             ("<1 ms", "<1 ms"),
             ("×0.9 [0.8, 1.0] better", "×0.9 [0.8, 1.0] better"),
             ("    code", "code"),
@@ -246,6 +269,7 @@ mod tests {
             let mut tags = tags.filter(|rest| rest.starts_with(begins_tag));
             prop_assert_eq!(tags.next(), None, "{}", line);
             prop_assert!(!line.contains("]("), "{line}");
+            prop_assert_eq!(block_mark(&line), None, "{}", line);
             let inside = markdown_html(&text);
             prop_assert!(!inside.contains(is_hidden) && !inside.contains(['<', '>', '[', ']', '`', '\\']), "{inside}");
             // Each pipe is escaped, so that no cell ends early.
