@@ -247,6 +247,21 @@ fn plain_names_are_not_split_by_xargs() {
     mount.end();
 }
 
+#[test]
+fn a_32_bit_program_can_use_the_inode_numbers_of_views_and_of_the_null_store() {
+    let Some(scratch) = mountable() else { return };
+    let (_database, mail) = mailbox(&scratch, "delete");
+    let null = Mount::new("null", &scratch.dir("null"), &[]);
+    for mount in [mail, null] {
+        // The numbers that a listing shows, and those that `stat` does.
+        let numbers = said(&mount.dir, "ls -1fi . * | awk '$1 ~ /^[0-9]+$/ {print $1}'; stat -c %i * */*");
+        let numbers: Vec<u64> = numbers.lines().map(|number| number.parse().unwrap()).collect();
+        assert!(numbers.len() > 10);
+        assert!(numbers.iter().all(|number| *number < 1 << 32), "{numbers:?}");
+        mount.end();
+    }
+}
+
 /// A writable view of a mailbox, on `mail`.
 fn mount_mail(scratch: &Scratch, source: &str) -> Mount {
     // A busy machine may answer late.

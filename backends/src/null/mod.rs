@@ -19,7 +19,7 @@ pub const FILE_BYTES: u64 = 1024;
 pub const LISTED: u64 = 1000;
 
 /// Inodes with this bit, and the root, are directories; all others are files.
-const DIRECTORY: Ino = 1 << 62;
+const DIRECTORY: Ino = 1 << 31;
 
 /// A file system without data.
 #[derive(Debug)]
@@ -41,10 +41,11 @@ impl NullStore {
     }
 }
 
-/// The inode of `name` in `parent`, the same at every lookup.
+/// The inode of `name` in `parent`, the same at every lookup. It has 32 bits, as the `ino_t` of a 32-bit program: two names
+/// may have one, but all files are alike.
 fn inode(parent: Ino, name: &[u8]) -> Ino {
     let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one((parent, name));
-    let ino = (hash & (DIRECTORY - 1)) | 2;
+    let ino = (hash & (DIRECTORY - 1)).max(ROOT + 1);
     if parent == ROOT { ino | DIRECTORY } else { ino }
 }
 
@@ -138,6 +139,7 @@ mod tests {
             .readdir(dir.ino, 0, true, &mut |entry| {
                 let known = store.lookup(dir.ino, entry.name).unwrap();
                 assert_eq!(entry.attr, Some(known));
+                assert!(dir.ino < 1 << 32 && entry.ino > ROOT && entry.ino < 1 << 32);
                 listed += 1;
                 ControlFlow::Continue(())
             })

@@ -10,6 +10,7 @@ mod draft;
 mod files;
 mod listing;
 mod nodes;
+mod numbers;
 mod rows;
 mod source;
 mod template;
@@ -33,6 +34,7 @@ use definition::ViewDefinition;
 use draft::{Occasion, Phase, Writing};
 use listing::Listings;
 use nodes::{Node, NodeKind, Nodes, ParentValues};
+use numbers::Numbers;
 use source::Pool;
 pub use source::{Also, find_postgresql};
 use tree::Tree;
@@ -48,6 +50,7 @@ const ATTRIBUTE_MAX: usize = 64 << 10;
 
 #[derive(Default)]
 struct State {
+    numbers: Numbers,
     nodes: Nodes,
     contents: Contents,
     listings: Listings,
@@ -137,6 +140,47 @@ impl ViewStore {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
+
+    /// The attributes of a node, by its number in the view.
+    fn attr_of(&self, number: Ino) -> Result<Attr> {
+        let node = self.node(number)?;
+        match node.what {
+            // Answer also while the source is unreachable.
+            NodeKind::Level(_) => Ok(self.attr(number, Kind::Directory, 0, None)),
+            _ => self.node_attr(&mut self.sources.take()?, number, &node),
+        }
+    }
+
+    /// Changes the attributes of a node, by its number in the view.
+    fn set_attr_of(&self, number: Ino, change: &Change) -> Result<Attr> {
+        match change.size {
+            Some(size) => self.resize_row(number, size)?,
+            // Accept and ignore times, which programs set after writing a file: the row has its own.
+            None if (change.permissions, change.uid, change.gid) == (None, None, None) => {}
+            None => {
+                let attr = self.attr_of(number)?;
+                // `mv` and `cp -p` give a file the owner that it has already.
+                let has_owner =
+                    change.uid.is_none_or(|it| it == attr.uid) && change.gid.is_none_or(|it| it == attr.gid);
+                if !has_owner || !self.changes_files() {
+                    return Err(Errno::PERM.into());
+                }
+                if let Some(permissions) = change.permissions {
+                    self.permit(number, permissions)?;
+                }
+            }
+        }
+        self.attr_of(number)
+    }
+
+    /// The attributes that an open file shows, by its node's number in the view.
+    fn handle_attr_of(&self, handle: u64, number: Ino) -> Result<Attr> {
+        let Some(writer) = self.writer(handle) else {
+            return self.attr_of(number);
+        };
+        let size = writer.draft.lock().bytes.len() as u64;
+        Ok(self.attr(number, Kind::File, size, Some(Timestamp::now())))
+    }
 }
 
 impl Store for ViewStore {
@@ -149,7 +193,7 @@ impl Store for ViewStore {
     }
 
     fn attr_coherence(&self, ino: Ino) -> Coherence {
-        match self.node(ino) {
+        match self.node_number(ino).and_then(|number| self.node(number)) {
             // A directory that the definition names, not a row.
             Ok(node) if matches!(node.what, NodeKind::Level(_)) && node.above.is_empty() => Coherence::Exclusive,
             _ => Coherence::Uncached,
@@ -161,62 +205,39 @@ impl Store for ViewStore {
     }
 
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.lookup_any(parent, name)
+        self.lookup_any(self.node_number(parent)?, name).map(|attr| self.numbered(attr))
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
-        let node = self.node(ino)?;
-        match node.what {
-            // Answer also while the source is unreachable.
-            NodeKind::Level(_) => Ok(self.attr(ino, Kind::Directory, 0, None)),
-            _ => self.node_attr(&mut self.sources.take()?, ino, &node),
-        }
+        self.attr_of(self.node_number(ino)?).map(|attr| self.numbered(attr))
     }
 
     fn getattr_handle(&self, handle: u64, ino: Ino) -> Result<Attr> {
-        let Some(writer) = self.writer(handle) else {
-            return self.getattr(ino);
-        };
-        let size = writer.draft.lock().bytes.len() as u64;
-        Ok(self.attr(ino, Kind::File, size, Some(Timestamp::now())))
+        self.handle_attr_of(handle, self.node_number(ino)?).map(|attr| self.numbered(attr))
     }
 
     fn setattr(&self, _caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
-        match change.size {
-            Some(size) => self.resize_row(ino, size)?,
-            // Accept and ignore times, which programs set after writing a file: the row has its own.
-            None if (change.permissions, change.uid, change.gid) == (None, None, None) => {}
-            None => {
-                let attr = self.getattr(ino)?;
-                // `mv` and `cp -p` give a file the owner that it has already.
-                let has_owner =
-                    change.uid.is_none_or(|it| it == attr.uid) && change.gid.is_none_or(|it| it == attr.gid);
-                if !has_owner || !self.changes_files() {
-                    return Err(Errno::PERM.into());
-                }
-                if let Some(permissions) = change.permissions {
-                    self.permit(ino, permissions)?;
-                }
-            }
-        }
-        self.getattr(ino)
+        self.set_attr_of(self.node_number(ino)?, change).map(|attr| self.numbered(attr))
     }
 
     fn parent(&self, dir: Ino) -> Result<Ino> {
-        Ok(self.node(dir)?.parent)
+        let parent = self.node(self.node_number(dir)?)?.parent;
+        Ok(self.listed_ino(parent, false))
     }
 
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        let node = self.node(ino)?;
+        let node = self.node(self.node_number(ino)?)?;
         self.target(&mut self.sources.take()?, &node)
     }
 
     fn create(&self, _caller: &Caller, parent: Ino, name: &[u8], node: &NewNode<'_>) -> Result<Attr> {
-        match node.kind {
+        let parent = self.node_number(parent)?;
+        let created = match node.kind {
             Kind::Symlink if self.changes_files() => self.make_link(parent, name, node.target),
             Kind::Directory if self.changes_files() => self.make_directory(parent, name),
             _ => self.begin_new(parent, name, node),
-        }
+        };
+        created.map(|attr| self.numbered(attr))
     }
 
     fn link(&self, _caller: &Caller, _ino: Ino, _parent: Ino, _name: &[u8]) -> Result<Attr> {
@@ -225,20 +246,28 @@ impl Store for ViewStore {
     }
 
     fn unlink(&self, _caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
-        self.delete(parent, name)
+        let orphan = self.delete(self.node_number(parent)?, name)?;
+        Ok(orphan.map(|number| self.listed_ino(number, false)))
     }
 
     fn rmdir(&self, _caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
-        self.remove_directory(parent, name)
+        let orphan = self.remove_directory(self.node_number(parent)?, name)?;
+        Ok(orphan.map(|number| self.listed_ino(number, false)))
     }
 
     fn rename(&self, _caller: &Caller, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Result<Option<Ino>> {
-        self.move_row(from, to, mode)
+        let (from, to) = ((self.node_number(from.0)?, from.1), (self.node_number(to.0)?, to.1));
+        let orphan = self.move_row(from, to, mode)?;
+        Ok(orphan.map(|number| self.listed_ino(number, false)))
     }
 
     fn forget(&self, inos: &[Ino]) {
         let mut state = self.state();
-        inos.iter().for_each(|ino| state.nodes.remove(*ino));
+        for ino in inos {
+            if let Some(number) = state.numbers.forget(*ino) {
+                state.nodes.remove(number);
+            }
+        }
     }
 
     fn open_files(&self) -> Option<&dyn OpenFiles> {
@@ -246,7 +275,7 @@ impl Store for ViewStore {
     }
 
     fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
-        self.read_current(ino, offset, size, out)
+        self.read_current(self.node_number(ino)?, offset, size, out)
     }
 
     fn places_appends(&self) -> bool {
@@ -260,10 +289,14 @@ impl Store for ViewStore {
         with_attr: bool,
         emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        self.list(dir, after, with_attr, emit)
+        self.list(self.node_number(dir)?, after, with_attr, &mut |entry| {
+            let ino = self.listed_ino(entry.ino, entry.attr.is_some());
+            emit(DirEntry { ino, attr: entry.attr.map(|attr| Attr { ino, ..attr }), ..entry })
+        })
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        let ino = self.node_number(ino)?;
         let name = name.strip_prefix(ATTRIBUTE).ok_or(Errno::NODATA)?;
         if name == REASON.as_bytes() {
             let state = self.state();
@@ -279,6 +312,7 @@ impl Store for ViewStore {
     }
 
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        let ino = self.node_number(ino)?;
         let has_reason = self.state().writing.reason(ino).is_some();
         let columns = self.attributes(ino, |_| true)?;
         let names = columns.iter().map(|(column, _)| *column);
@@ -303,6 +337,7 @@ impl Store for ViewStore {
     }
 
     fn is_slow(&self, ino: Ino, call: Slow) -> bool {
+        let ino = self.node_number(ino).unwrap_or(ino);
         let state = self.state();
         let file = state.nodes.get(ino).map(|node| &node.what);
         let mut drafts = state.writing.writers_of(ino).map(|it| it.draft.try_lock());
@@ -326,6 +361,7 @@ impl Store for ViewStore {
 
 impl OpenFiles for ViewStore {
     fn open(&self, ino: Ino, writes: bool) -> Result<u64> {
+        let ino = self.node_number(ino)?;
         match writes {
             true => self.open_writer(ino),
             false => Ok(self.open_reader(ino)),
@@ -341,7 +377,7 @@ impl OpenFiles for ViewStore {
     }
 
     fn read_handle(&self, handle: u64, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
-        self.read_open_file(handle, ino, offset, size, out)
+        self.read_open_file(handle, self.node_number(ino)?, offset, size, out)
     }
 
     fn write_handle(&self, handle: u64, offset: u64, data: &[u8]) -> Result<()> {
