@@ -343,6 +343,31 @@ fn a_program_that_another_user_changes_no_longer_runs_as_root() {
 }
 
 #[test]
+fn a_set_group_id_bit_goes_or_stays_with_a_change_as_in_a_plain_directory() {
+    if !is_root() {
+        return;
+    }
+    on_every_writable_mount(&["--allow-other", "--allow-privileges"], |dir| {
+        let plain = dir.with_file_name("plain");
+        fs::create_dir(&plain).unwrap();
+        let mode_after = |at: &Path, mode: &str, groups: &str, change: &str| {
+            let user = format!("setpriv --reuid=65534 --regid=65534 {groups} sh -euc '{change}'");
+            let owner = if change.starts_with("chown") { 65534 } else { 0 };
+            let prepare = format!("rm -f F && echo x > F && chown {owner}:0 F && chmod {mode} F");
+            said(at, &format!("{prepare} && stat F > /dev/null && {user} && stat -c %a F"))
+        };
+        for change in ["echo y >> F", "truncate -s +1 F", ": > F", "fallocate -l 1M F", "chown :65534 F"] {
+            for mode in ["2767", "2666", "6766", "2777"] {
+                for groups in ["--clear-groups", "--groups=0"] {
+                    let [expected, found] = [&*plain, dir].map(|at| mode_after(at, mode, groups, change));
+                    assert_eq!(found, expected, "{mode}, {groups}: {change}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
 fn a_32_bit_program_can_list_a_directory_and_go_back_in_it() {
     on_every_writable_mount(&[], |dir| {
         const ENTRIES: usize = 3_000;

@@ -93,7 +93,8 @@ impl FrontEnd {
             // Only the kernel's event is wanted.
             return self.getattr(req, ino, None, reply);
         }
-        let (policy, mut caller) = (self.policy, self.caller(req));
+        let (policy, mut caller, pid) = (self.policy, self.caller(req), req.pid());
+        let is_unprivileged = req.uid() != 0;
         // The kernel sends a ctime only with its writeback cache: the change happened before this request.
         if let Some(ctime) = ctime {
             caller.now = whole_time(ctime);
@@ -113,14 +114,20 @@ impl FrontEnd {
                 uid.is_some() || gid.is_some(),
                 size.is_some(),
                 mode.is_some() || atime.is_some() || mtime.is_some(),
-                req.uid() == 0,
+                !is_unprivileged,
             ),
         };
         let answer = move |mounted: &MountState, mut span: Span<'_>| {
             let store = &mounted.store;
             let result = span.store(|| match (fh, policy.open_files(&**store)) {
                 (Some(handle), Some(files)) => files.setattr_handle(handle.0, &caller, ino.0, &change),
-                _ => store.setattr(&caller, ino.0, &change),
+                _ => {
+                    let mut change = change;
+                    if is_unprivileged && change.drop_privileges && change.permissions.is_none() {
+                        change.permissions = mounted.without_group_bit(&caller, pid, &store.getattr(ino.0)?);
+                    }
+                    store.setattr(&caller, ino.0, &change)
+                }
             });
             reply_attr(mounted, span, result, reply);
         };

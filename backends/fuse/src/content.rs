@@ -105,7 +105,7 @@ impl FrontEnd {
         write_flags: WriteFlags,
         reply: ReplyWrite,
     ) {
-        let (policy, caller) = (self.policy, self.caller(req));
+        let (policy, caller, pid) = (self.policy, self.caller(req), req.pid());
         let is_cached = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let cached = is_cached.then(|| self.mounted.cached_writes.begin());
         let answer = move |mounted: &MountState, mut span: Span<'_>, data: &[u8]| {
@@ -114,7 +114,7 @@ impl FrontEnd {
                 let store = &*mounted.store;
                 // As in Linux, the bits go before the content changes.
                 if write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) {
-                    mounted.drop_privileges(&caller, ino.0)?;
+                    mounted.drop_privileges(&caller, pid, ino.0)?;
                 }
                 match (position, policy.open_files(store)) {
                     (WritePosition::At(offset), Some(files)) => {
@@ -208,7 +208,7 @@ impl FrontEnd {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let caller = self.caller(req);
+        let (caller, pid) = (self.caller(req), req.pid());
         // Not `caller.uid`: the owner map may turn a plain user into stored user 0.
         let is_root = req.uid() == 0;
         self.change_content(Opcode::Fallocate, req, ino, move |mounted, mut span| {
@@ -216,7 +216,7 @@ impl FrontEnd {
                 span.store(|| {
                     // This request has no FUSE_WRITE_KILL_SUIDGID.
                     if !is_root {
-                        mounted.drop_privileges(&caller, ino.0)?;
+                        mounted.drop_privileges(&caller, pid, ino.0)?;
                     }
                     let store = &mounted.store;
                     store.fallocate(&caller, ino.0, how, offset, length)

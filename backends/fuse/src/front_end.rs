@@ -37,6 +37,20 @@ fn is_on_top(place: &MountEntry) -> io::Result<bool> {
     Ok(last.is_some_and(|last| last.at == place.at && last.device == place.device))
 }
 
+fn without_group_bit(attr: &Attr, is_in_group: impl FnOnce(u32) -> bool) -> Option<u16> {
+    const SET_GROUP_ID: u16 = 0o2000;
+    const GROUP_EXECUTES: u16 = 0o010;
+    let is_bare = attr.kind != Kind::Directory && attr.permissions & (SET_GROUP_ID | GROUP_EXECUTES) == SET_GROUP_ID;
+    (is_bare && !is_in_group(attr.gid)).then_some(attr.permissions & !SET_GROUP_ID)
+}
+
+/// The supplementary groups of a thread, which the kernel does not send. None of a thread that is not in this namespace.
+fn groups_of(pid: u32) -> Vec<u32> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let groups = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
+    groups.split_whitespace().filter_map(|group| group.parse().ok()).collect()
+}
+
 /// The state that a mount shares with its control socket.
 pub(crate) struct MountState {
     pub(crate) store: Arc<dyn Store>,
@@ -209,18 +223,29 @@ impl MountState {
         }
     }
 
-    /// Clears set-user-ID, and set-group-ID where the group may execute, before a change by a caller without privileges.
+    /// Clears set-user-ID and set-group-ID, as [`MountState::without_group_bit`] says, before a change by a caller without
+    /// privileges.
     ///
     /// The kernel leaves that to the daemon, and keeps its cached mode until an invalidation.
-    pub(super) fn drop_privileges(&self, caller: &Caller, ino: Ino) -> Result<()> {
+    pub(super) fn drop_privileges(&self, caller: &Caller, pid: u32, ino: Ino) -> Result<()> {
         let mut attr = self.store.getattr(ino)?;
-        let (change, before) = (Change::DROP_PRIVILEGES, attr.permissions);
+        let permissions = self.without_group_bit(caller, pid, &attr);
+        let (change, before) = (Change { permissions, ..Change::DROP_PRIVILEGES }, attr.permissions);
         change.apply(&mut attr, caller.now);
         if attr.permissions != before {
             self.store.setattr(caller, ino, &change)?;
             self.invalidate_attributes(ino);
         }
         Ok(())
+    }
+
+    /// The permissions without a set-group-ID that does not let the group execute, if a change by an unprivileged caller
+    /// clears it: the caller, the thread `pid`, is not in the file's group (`setattr_should_drop_sgid` in Linux).
+    pub(super) fn without_group_bit(&self, caller: &Caller, pid: u32, attr: &Attr) -> Option<u16> {
+        without_group_bit(attr, |gid| {
+            let also = || groups_of(pid).iter().any(|group| self.stored_gid(*group) == gid);
+            caller.gid == gid || also()
+        })
     }
 
     /// Starts timing a request; panics if the control socket has requested it.
@@ -366,5 +391,37 @@ pub(super) fn reply_empty(span: &mut Span<'_>, result: Result<()>, reply: ReplyE
             reply.ok();
         }
         Err(error) => reply.error(failed(span, error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{ROOT, Timestamp};
+
+    #[test]
+    fn a_group_bit_without_execution_goes_with_a_change_from_outside_of_the_group() {
+        let owner = Caller { uid: 1, gid: 7, now: Timestamp(1) };
+        let after = |kind, permissions, groups: &[u32]| {
+            let attr = Attr::new(ROOT + 1, kind, permissions, &owner);
+            without_group_bit(&attr, |gid| groups.contains(&gid))
+        };
+        assert_eq!(after(Kind::File, 0o2767, &[8]), Some(0o767));
+        assert_eq!(after(Kind::File, 0o6666, &[]), Some(0o4666));
+        assert_eq!(after(Kind::File, 0o2767, &[8, 7]), None, "as in Linux, the group keeps it");
+        assert_eq!(after(Kind::File, 0o2777, &[]), None, "it lets the group execute: the store clears it");
+        assert_eq!(after(Kind::File, 0o4767, &[]), None);
+        assert_eq!(after(Kind::Directory, 0o2767, &[]), None);
+    }
+
+    #[test]
+    fn the_groups_of_this_process_are_those_that_the_kernel_names() {
+        let mut groups = groups_of(std::process::id());
+        let groups_now = rustix::process::getgroups().unwrap();
+        let mut expected: Vec<u32> = groups_now.into_iter().map(|group| group.as_raw()).collect();
+        groups.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(groups, expected);
+        assert!(groups_of(0).is_empty(), "it is not in this namespace");
     }
 }
