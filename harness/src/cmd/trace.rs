@@ -199,7 +199,7 @@ impl Import {
             fs::create_dir_all(&blob_dir).with_context(|| format!("creating {}", blob_dir.display()))?;
             for (digest, bytes) in blobs {
                 let blob = blob_dir.join(digest);
-                put(&blob, bytes)?;
+                put(&blob, &bytes)?;
             }
         }
         put_output_by(&self.out, |mut out| {

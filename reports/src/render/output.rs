@@ -121,7 +121,7 @@ impl Drop for NewFile {
 ///
 /// # Errors
 /// See [`WriteError`].
-pub fn put(file: &Path, content: impl AsRef<[u8]>) -> Result<(), WriteError> {
+pub fn put(file: &Path, content: &(impl AsRef<[u8]> + ?Sized)) -> Result<(), WriteError> {
     put_by(file, |new| new.write_all(content.as_ref()))
 }
 
