@@ -359,6 +359,14 @@ impl Server {
 
     pub fn signal(&self, sent: Signal) {
         signal(&self.process, sent);
+        if sent == Signal::STOP {
+            // Its threads stop one after the other, and may answer until then.
+            wait_for("a stopped server", || {
+                let tasks = std::fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap().flatten();
+                let stats = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("stat")).ok());
+                stats.into_iter().all(|stat| stat.contains(") T "))
+            });
+        }
     }
 }
 
