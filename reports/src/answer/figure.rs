@@ -44,9 +44,12 @@ pub struct AnswerFigure {
     pub cell: Option<SeriesKey>,
     /// The files and fields that it comes from.
     pub evidence: String,
-    /// `text` without intervals; empty for a figure without a value.
+    /// `text` without intervals and sessions; empty for a figure without a value.
     #[serde(skip)]
     brief: String,
+    /// The figure in other sessions than the one of `value`, and those sessions; empty without any.
+    #[serde(skip)]
+    others: [String; 2],
     /// Whether the figure is at the baseline's or on the wrong side of it: a benefit that is none.
     #[serde(skip)]
     pub(super) is_none: bool,
@@ -67,7 +70,7 @@ impl AnswerFigure {
             text += ", simulated distance";
         }
         // The times say more than their ratio.
-        let mut brief = match (row.delays.as_str(), effect) {
+        let brief = match (row.delays.as_str(), effect) {
             ("", Some(effect)) => amount(effect.value, &row.bound.unit),
             ("", None) => String::new(),
             (delays, _) => without_intervals(delays),
@@ -79,10 +82,10 @@ impl AnswerFigure {
             text += &noted.map_or(String::new(), |(noted, _)| format!(", {noted}"));
         }
         if !row.sessions.is_empty() {
-            let others = format!(" in one example; {}", row.in_other_sessions());
-            text += &others;
-            brief += &others;
+            text += &format!(" in one example; {}", row.in_other_sessions());
         }
+        let others = row.in_other_sessions();
+        let others = others.split_once(" in ").unwrap_or_default();
         Self {
             title: row.title.clone(),
             against: match row.names_its_baseline() {
@@ -103,6 +106,7 @@ impl AnswerFigure {
             cell: row.cell.clone(),
             evidence: row.evidence.clone(),
             brief,
+            others: [others.0, others.1].map(str::to_owned),
             is_none: effect.is_some_and(|effect| {
                 let equal = if row.bound.unit == "ratio" { 1.0 } else { 0.0 };
                 if row.bound.is_most { effect.value >= equal } else { effect.value <= equal }
@@ -129,15 +133,34 @@ impl AnswerFigure {
         }
     }
 
-    /// The figure behind its title without its interval, for a line with little room.
-    pub(super) fn short_words(&self, against: &str) -> String {
-        match self.value {
-            Some(_) => {
-                let compared = self.compared_words(against);
-                format!("{} ({} {}{compared})", lower(&self.title), self.mark, self.brief)
-            }
-            None => self.words(against),
+    /// The figure behind its title without its interval, for a line with little room. `sessions` is what the sentence says
+    /// about sessions.
+    pub(super) fn short_words(&self, against: &str, sessions: &str) -> String {
+        if self.value.is_none() {
+            return self.words(against);
         }
+        let compared = self.compared_words(against);
+        let [range, of] = &self.others;
+        let others = match of.as_str() {
+            "" => String::new(),
+            of if of == sessions => format!("; {range}"),
+            of => format!(" in one example; {range} in {of}"),
+        };
+        format!("{} ({} {}{others}{compared})", lower(&self.title), self.mark, self.brief)
+    }
+
+    /// The figure behind its title as one number.
+    pub(super) fn shortest_words(&self) -> String {
+        let Some(value) = self.value else {
+            return self.words(&self.against);
+        };
+        let example = if self.others[1].is_empty() { "" } else { " in one example" };
+        format!("{} ({} {}{example})", lower(&self.title), self.mark, amount(value, &self.unit))
+    }
+
+    /// The other sessions that the figure is from; empty without any.
+    pub(super) fn other_sessions(&self) -> &str {
+        &self.others[1]
     }
 
     /// A cost behind its title; a time as a ratio and as both times: `waiting for files (● ×1.62 [1.58, 1.66]: 21.0 ms instead of

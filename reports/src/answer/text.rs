@@ -171,13 +171,22 @@ impl UseAnswer {
         let against = self.compared_with(&self.figures);
         let compared = self.baseline_words(against);
         let long: Vec<String> = self.figures.iter().map(|figure| figure.words(against)).collect();
-        let short: Vec<String> = self.figures.iter().map(|figure| figure.short_words(against)).collect();
-        let shortest: Option<String> = self.figures.first().map(|figure| figure.short_words(&figure.against));
+        // Sessions that all figures are from stand before them.
+        let sessions = self.figures.first().map_or("", AnswerFigure::other_sessions);
+        let is_common = self.figures.iter().all(|figure| figure.other_sessions() == sessions) && !sessions.is_empty();
+        let (sessions, example) = match is_common {
+            true => (sessions, format!(" in one example, and in {sessions}")),
+            false => ("", String::new()),
+        };
+        let short: Vec<String> = self.figures.iter().map(|figure| figure.short_words(against, sessions)).collect();
+        let shortest: Option<String> = self.figures.first().map(AnswerFigure::shortest_words);
         let benefits = |compared: &str, words: &[String]| match self.benefits.saturating_sub(words.len()) {
             0 => format!("Benefits{compared}: {}.", words.join("; ")),
             more => format!("Benefits{compared}: {}; and {more} more.", words.join("; ")),
         };
-        let mut versions = vec![benefits(&compared, &long), benefits(&compared, &short), benefits("", &short)];
+        let mut versions = vec![benefits(&compared, &long)];
+        versions.push(benefits(&format!("{example}{compared}"), &short));
+        versions.push(benefits(&example, &short));
         versions.extend(long.first().map(|first| benefits(&compared, std::slice::from_ref(first))));
         versions.extend(shortest.map(|first| benefits("", &[first])));
         versions.dedup();
@@ -233,7 +242,7 @@ impl UseAnswer {
                 format!("No run measured {words}, but only a change would need that evidence.")
             }
             (words, AdviceKind::NotDecided) => format!("No run measured {words}."),
-            (words, _) => format!("Fragile because no run measured {words}."),
+            (words, _) => format!("Fragile: no run measured {words}."),
         }
     }
 
