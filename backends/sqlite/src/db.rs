@@ -9,10 +9,10 @@ use rusqlite::{CachedStatement, Connection, OptionalExtension, Params, Row};
 
 use crate::counters::Counters;
 use crate::deferred::Deferred;
+use crate::growth::Replacing;
 use crate::log::Log;
 use crate::name_cache::NameCache;
 use crate::redo::Redo;
-use crate::replacing::Replacing;
 use crate::room::Room;
 use crate::tails::Tails;
 

@@ -16,21 +16,6 @@ use crate::db::Db;
 use crate::record::Record;
 use crate::synced_rows::{of, set};
 
-/// The files that have replaced others in the open transaction, while a part of their tails was not noted as synced.
-#[derive(Debug, Default)]
-pub(super) struct Replacing {
-    inos: BTreeSet<Ino>,
-    /// Those of the change that is not recorded yet, and the lengths of their tails.
-    unrecorded: Vec<(Ino, u64)>,
-}
-
-impl Replacing {
-    /// What the redo log has to record before the change that was made last.
-    pub(super) fn take_unrecorded(&mut self) -> Vec<(Ino, u64)> {
-        std::mem::take(&mut self.unrecorded)
-    }
-}
-
 impl Db {
     /// A file has replaced another one.
     pub(super) fn replaces(&self, attr: &Attr) {
