@@ -227,8 +227,8 @@ fn a_cold_arm_gets_its_daemon_just_before_its_pass_and_after_the_pass_of_the_arm
     }
     static EVENTS: Mutex<Vec<String>> = Mutex::new(Vec::new());
     fn note(event: &str, below: &Path) {
-        let arm = below.components().map(|part| part.as_os_str().to_string_lossy());
-        let arm = arm.filter(|part| part.starts_with("arm")).next_back().unwrap().into_owned();
+        let mut parts = below.components().map(|part| part.as_os_str().to_string_lossy());
+        let arm = parts.rfind(|part| part.starts_with("arm")).unwrap().into_owned();
         EVENTS.lock().unwrap().push(format!("{event} {arm}"));
     }
     let noting = || BrokenBackend {
