@@ -252,11 +252,12 @@ fn a_32_bit_program_can_use_the_inode_numbers_of_views_and_of_the_null_store() {
     let Some(scratch) = mountable() else { return };
     let (_database, mail) = mailbox(&scratch, "delete");
     let null = Mount::new("null", &scratch.dir("null"), &[]);
-    for mount in [mail, null] {
-        // The numbers that a listing shows, and those that `stat` does.
-        let numbers = said(&mount.dir, "ls -1fi . * | awk '$1 ~ /^[0-9]+$/ {print $1}'; stat -c %i * */*");
+    for (mount, dir) in [(mail, "inbox/ann"), (null, "f0001")] {
+        // The numbers that listings show, and those that `stat` does.
+        let script = format!("ls -1fi . {dir} | awk '$1 ~ /^[0-9]+$/ {{print $1}}'; stat -c %i {dir} {dir}/*");
+        let numbers = said(&mount.dir, &script);
         let numbers: Vec<u64> = numbers.lines().map(|number| number.parse().unwrap()).collect();
-        assert!(numbers.len() > 10);
+        assert!(numbers.len() > 5, "{numbers:?}");
         assert!(numbers.iter().all(|number| *number < 1 << 32), "{numbers:?}");
         mount.end();
     }

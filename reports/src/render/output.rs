@@ -1,10 +1,9 @@
 //! Writes files of reports, each atomically: a reader finds the old or the new file, whenever this process ends.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
-use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -134,8 +133,8 @@ fn put_by(file: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> 
 /// The most links from a path to its file, as in Linux.
 const MOST_LINKS: usize = 40;
 
-/// Writes the output that a user has named: replaces a file atomically, at the end of links, too. Writes into a device, a
-/// pipe, or standard output under any name.
+/// Writes the output that a user has named: replaces a file atomically, at the end of links, too. Writes into a device or
+/// a pipe.
 ///
 /// # Errors
 /// See [`WriteError`]. A directory is refused.
@@ -154,17 +153,10 @@ pub fn put_output_by(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Resu
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(io(error)),
     };
-    let stdout = io::stdout().as_fd().try_clone_to_owned().and_then(|stdout| File::from(stdout).metadata());
-    let is_stdout =
-        |node: &Metadata| stdout.as_ref().is_ok_and(|stdout| (stdout.dev(), stdout.ino()) == (node.dev(), node.ino()));
     match node {
         Some(node) if node.is_dir() => {
             let message = "is a directory (name a file in it)";
             Err(io(io::Error::new(io::ErrorKind::IsADirectory, message)))
-        }
-        Some(node) if is_stdout(&node) => {
-            let mut stdout = io::stdout();
-            write(&mut stdout).and_then(|()| stdout.flush()).map_err(io)
         }
         Some(node) if !node.is_file() => {
             let open = File::options().write(true).open(path).map_err(&io)?;
