@@ -14,7 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::check_tails::{compare_tails, path_of, short_tails};
 use crate::content::{CHUNK, HEAD_CHUNKS, INDEX_BITS, checksum};
-use crate::files::{has_log, tails_of};
+use crate::files::{has_log, is_foreign, open_beside, tails_of};
 use crate::names::slots;
 use crate::nodes::unsigned;
 use crate::open::{
@@ -262,7 +262,11 @@ fn unseal_all(path: &Path) -> std::io::Result<()> {
         entries => entries?,
     };
     for entry in entries {
-        std::fs::set_permissions(entry?.path(), std::fs::Permissions::from_mode(0o600))?;
+        // Through a link, this would change a file of another program.
+        match open_beside(&entry?.path(), File::options().read(true)) {
+            Err(error) if is_foreign(&error) => {}
+            tail => tail?.set_permissions(std::fs::Permissions::from_mode(0o600))?,
+        }
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use crate::HEAD;
 use crate::content::tail_length;
-use crate::files::tails_of;
+use crate::files::{is_regular, open_beside, tails_of};
 use crate::nodes::{signed, unsigned};
 use crate::open_error::SqliteOpenError;
 use crate::record::Sizes;
@@ -81,9 +81,10 @@ impl NextState {
     fn short(&self) -> Vec<String> {
         let missing = |(ino, wanted): (&Ino, &u64)| {
             let tail = self.tail(*ino);
-            match std::fs::metadata(&tail).map(|tail| tail.len()) {
-                Ok(held) if held >= *wanted => None,
-                Ok(held) => Some(format!("{ino}: {held} of {wanted} bytes")),
+            match tail.symlink_metadata() {
+                Ok(held) if !held.is_file() => Some(format!("{ino}: {} is not a regular file", tail.display())),
+                Ok(held) if held.len() >= *wanted => None,
+                Ok(held) => Some(format!("{ino}: {} of {wanted} bytes", held.len())),
                 Err(error) => Some(format!("{ino}: {}: {error}", tail.display())),
             }
         };
@@ -168,8 +169,8 @@ pub(super) fn compare_tails(
         let tail = state.tail(*ino);
         let path = || path_of(db, signed(*ino));
         match compare(db, *ino, &tail)? {
-            // One that is missing is found by its file's size.
-            Comparison::Unsealed if !tail.exists() => {}
+            // That one is missing, or something else, is a finding of its own.
+            Comparison::Unsealed if !is_regular(&tail) => {}
             Comparison::Unsealed => {
                 let left = before.tails.get(ino);
                 let left = left.filter(|_| !state.restored.contains_key(ino));
@@ -208,7 +209,7 @@ fn compare_left(
     left: &LeftTail,
 ) -> rusqlite::Result<(bool, Option<String>)> {
     let rows = sums(db, ino)?.unwrap_or_default();
-    let compared = File::open(tail).and_then(|file| {
+    let compared = open_beside(tail, File::options().read(true)).and_then(|file| {
         let (sums, _) = TailSums::left(&file, wanted, left, rows)?;
         Ok((!sums.has_unknown(), tail_sums::damaged(&file, wanted, &sums)?))
     });
@@ -233,7 +234,7 @@ enum Comparison {
 }
 
 fn compare(db: &Connection, ino: Ino, tail: &Path) -> rusqlite::Result<Comparison> {
-    let is_sealed = || std::fs::metadata(tail).is_ok_and(|file| tail_sums::is_sealed(&file));
+    let is_sealed = || tail.symlink_metadata().is_ok_and(|file| file.is_file() && tail_sums::is_sealed(&file));
     for _ in 0..ATTEMPTS {
         if !is_sealed() {
             return Ok(Comparison::Unsealed);
@@ -242,7 +243,8 @@ fn compare(db: &Connection, ino: Ino, tail: &Path) -> rusqlite::Result<Compariso
             return Ok(Comparison::Unsealed);
         };
         let sealed = TailSums::sealed(length, groups.clone(), None);
-        let damaged = File::open(tail).and_then(|file| tail_sums::damaged(&file, length, &sealed));
+        let opened = open_beside(tail, File::options().read(true));
+        let damaged = opened.and_then(|file| tail_sums::damaged(&file, length, &sealed));
         let which = match damaged {
             Ok(None) => return Ok(Comparison::Whole),
             Ok(Some(range)) => bytes(range),
@@ -285,7 +287,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::Instant;
 
-    use fuse::store::{ROOT, Store};
+    use fuse::store::{Errno, ROOT, Store};
 
     use super::*;
     use crate::files::beside;
@@ -498,6 +500,64 @@ mod tests {
         file.write_all_at(b"damage", 70).unwrap();
         let found = problems(&copy).join("\n");
         assert!(found.contains("has a wrong checksum: /f0: "), "{found}");
+    }
+
+    /// Puts something else in the place of a tail; `false` if this user may not.
+    fn replace(tail: &Path, kind: &str) -> bool {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+        let kept = tail.with_extension("kept");
+        std::fs::rename(tail, &kept).unwrap();
+        let node = |kind, mode, device| mknodat(CWD, tail, kind, Mode::from_raw_mode(mode), device);
+        match kind {
+            "a directory" => std::fs::create_dir(tail).unwrap(),
+            // Its bytes are those of the tail.
+            "a link" => std::os::unix::fs::symlink(&kept, tail).unwrap(),
+            "a socket" => drop(std::os::unix::net::UnixListener::bind(tail).unwrap()),
+            "a FIFO" => node(FileType::Fifo, 0o600, 0).unwrap(),
+            "a FIFO with the mode of a sealed tail" => node(FileType::Fifo, 0o700, 0).unwrap(),
+            _ => return node(FileType::CharacterDevice, 0o600, rustix::fs::makedev(1, 5)).is_ok(),
+        }
+        true
+    }
+
+    #[test]
+    fn something_else_in_the_place_of_a_tail_loses_this_file_alone() {
+        for kind in ["a directory", "a link", "a socket", "a FIFO with the mode of a sealed tail", "a FIFO", "a device"]
+        {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("a.db");
+            let store = SqliteStore::open(&path, &OWNER).unwrap();
+            let (lost, kept) = (create(&store, "f0", &[1; LONG]), create(&store, "f1", &[2; LONG]));
+            drop(store);
+            if !replace(&tails_of(&path).join(lost.to_string()), kind) {
+                eprintln!("skipped: this user cannot make {kind}");
+                continue;
+            }
+            let found = problems(&path).join("\n");
+            let listed = format!("{lost}: {} is not a regular file", tails_of(&path).join(lost.to_string()).display());
+            assert!(found.contains(&listed), "{kind}: {found}");
+            let store = SqliteStore::open(&path, &OWNER).unwrap();
+            let mut bytes = Vec::new();
+            let refused = store.read(lost, 0, LONG, &mut bytes).unwrap_err();
+            assert_eq!(refused.errno, Errno::IO, "{kind}: {refused}");
+            let refused = store.write(&OWNER, lost, LONG as u64 - 1, &[1]).unwrap_err();
+            assert_eq!(refused.errno, Errno::IO, "{kind}: {refused}");
+            // Replaced while it is mounted, and has bytes to sync.
+            let late = create(&store, "f2", &[3; LONG]);
+            assert!(replace(&tails_of(&path).join(late.to_string()), kind));
+            store.fsync(kept, false).unwrap();
+            store.write(&OWNER, kept, LONG as u64 - 1, &[4]).unwrap();
+            store.sync().unwrap();
+            drop(store);
+            let checked = check(&path).unwrap();
+            assert_eq!((checked.tails, checked.unchecked_tails.len()), (1, 0), "{kind}: {checked:?}");
+            let store = SqliteStore::open(&path, &OWNER).unwrap();
+            bytes.clear();
+            store.read(kept, 0, LONG, &mut bytes).unwrap();
+            assert!(bytes[..LONG - 1].iter().all(|byte| *byte == 2) && bytes[LONG - 1] == 4, "{kind}");
+            assert_eq!(store.read(late, 0, LONG, &mut bytes).unwrap_err().errno, Errno::IO, "{kind}");
+        }
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, OFlags, fstat, statat, unlinkat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, openat, statat, unlinkat};
 
 /// What follows the name of a database in those of the files beside it.
 pub(super) const LOG: &str = "-wal";
@@ -69,18 +70,52 @@ pub(super) fn foreign_beside(path: &Path) -> Option<PathBuf> {
     })
 }
 
+/// Flags by which a file of the store is opened: no link is followed, and no FIFO waited for.
+const OWN: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+
 /// Opens a file beside a database by `options`.
 ///
 /// # Errors
-/// Also if it is not a regular file: no link is followed, and no pipe waited for.
+/// Also [`is_foreign`].
 pub(super) fn open_beside(path: &Path, options: &OpenOptions) -> io::Result<File> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let mut options = options.clone();
-    let file = options.custom_flags(flags.bits().cast_signed()).open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
+    let opened = options.custom_flags(OWN.bits().cast_signed()).open(path);
+    regular(opened, CWD, path)
+}
+
+/// Opens a file of the store by its name in `dir`; a new one is private to its owner.
+///
+/// # Errors
+/// Also [`is_foreign`].
+pub(super) fn open_in(dir: &File, name: &Path, flags: OFlags) -> io::Result<File> {
+    let opened = openat(dir, name, flags | OWN, Mode::RUSR | Mode::WUSR);
+    regular(opened.map(File::from).map_err(io::Error::from), dir, name)
+}
+
+/// The file of that name, if it is a regular one.
+fn regular(opened: io::Result<File>, dir: impl AsFd, name: &Path) -> io::Result<File> {
+    let is_regular = match &opened {
+        Ok(file) => file.metadata()?.is_file(),
+        // The open fails for a link, a socket, a directory and some devices.
+        Err(_) => match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(found) => FileType::from_raw_mode(found.st_mode) == FileType::RegularFile,
+            Err(_) => true,
+        },
+    };
+    match is_regular {
+        true => opened,
         false => Err(io::Error::other("it is not a regular file")),
     }
+}
+
+/// Whether a file of the store was not opened because a link, a directory, a FIFO, a socket or a device has its name.
+pub(super) fn is_foreign(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::Other && error.raw_os_error().is_none()
+}
+
+/// Whether a regular file has that path.
+pub(super) fn is_regular(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|found| found.is_file())
 }
 
 /// The directory that holds the file at `path`.

@@ -168,7 +168,13 @@ pub(super) fn remove(dir: &Path) -> io::Result<()> {
     let names = names.iter().filter_map(|name| TailName::parse(name));
     let aside: Vec<TailName> = names.filter(|name| name.set_aside.is_some()).collect();
     for name in &aside {
-        std::fs::remove_file(dir.join(name.to_string()))?;
+        let path = dir.join(name.to_string());
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+                tracing::warn!(tail = %path.display(), %error, "cannot be removed");
+            }
+            removed => removed?,
+        }
     }
     match aside.is_empty() {
         true => Ok(()),

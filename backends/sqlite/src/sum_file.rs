@@ -17,9 +17,9 @@ use std::sync::{Arc, OnceLock};
 
 use fuse::store::Ino;
 use parking_lot::Mutex;
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::OFlags;
 
-use crate::files::{open_beside, sums_of};
+use crate::files::{open_beside, open_in, sums_of};
 use crate::redo::boot;
 use crate::set_aside::Known;
 
@@ -363,9 +363,7 @@ impl SumFile {
     }
 
     fn open(&self, flags: OFlags) -> io::Result<File> {
-        let flags = flags | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let mode = Mode::RUSR | Mode::WUSR;
-        Ok(File::from(openat(&self.folder, &self.name, flags, mode)?))
+        open_in(&self.folder, Path::new(&self.name), flags | OFlags::RDWR)
     }
 
     /// Goes on with the file that a killed mount has left beside a database that says `known`; what it says of each tail.

@@ -25,7 +25,7 @@ use rustix::fs::{
 
 use crate::counters::Counters;
 use crate::discards::Discards;
-use crate::files::{Beside, SUMS, TAILS, tails_of};
+use crate::files::{Beside, SUMS, TAILS, is_foreign, open_in, tails_of};
 use crate::growth::Growth;
 use crate::set_aside::{ChangeId, TailName};
 use crate::sum_file::SumFile;
@@ -191,22 +191,20 @@ impl Tails {
     }
 
     fn open_directory(&self) -> std::result::Result<File, Errno> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let name = self.beside.name(TAILS);
         let dir = openat(self.beside.folder(), name, flags, Mode::empty())?;
         Ok(File::from(dir))
     }
 
     /// Opens the tail of an inode by `flags`.
-    fn open_file(&self, ino: Ino, flags: OFlags) -> std::result::Result<File, Errno> {
+    fn open_file(&self, ino: Ino, flags: OFlags) -> io::Result<File> {
         self.open_name(TailName::current(ino), flags)
     }
 
-    fn open_name(&self, name: TailName, flags: OFlags) -> std::result::Result<File, Errno> {
+    fn open_name(&self, name: TailName, flags: OFlags) -> io::Result<File> {
         let dir = self.dir.get().ok_or(Errno::NOENT)?;
-        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = openat(dir, name.to_string(), flags, Mode::RUSR | Mode::WUSR)?;
-        Ok(File::from(file))
+        open_in(dir, Path::new(&name.to_string()), flags)
     }
 
     /// The path of a tail, for messages: its directory may have been moved since.
@@ -216,8 +214,8 @@ impl Tails {
 
     fn failed(&self, ino: Ino, error: &io::Error) -> StoreError {
         let errno = Errno::from_io_error(error).unwrap_or(Errno::IO);
-        // The tail is missing, not the file of the request.
-        let errno = if errno == Errno::NOENT { Errno::IO } else { errno };
+        // The tail is missing or closed to the mount, not the file of the request.
+        let errno = if matches!(errno, Errno::NOENT | Errno::ACCESS | Errno::PERM) { Errno::IO } else { errno };
         StoreError::storage(errno, format!("{}: {error}", self.path(ino).display()))
     }
 
@@ -240,7 +238,7 @@ impl Tails {
             self.create_directory().map_err(|error| self.failed(ino, &error))?;
         }
         let opened = self.open_file(ino, flags);
-        let file = opened.map_err(|error| self.failed(ino, &error.into()))?;
+        let file = opened.map_err(|error| self.failed(ino, &error))?;
         self.unsynced.lock().directory |= may_create;
         Ok(self.hold(ino, file))
     }
@@ -353,11 +351,11 @@ impl Tails {
         self.dir.get().is_some()
     }
 
-    /// The metadata of the file of a tail; `None` if there is no such file.
+    /// The metadata of the file of a tail; `None` if there is no such file, or its name is that of something else.
     pub(super) fn metadata(&self, ino: Ino) -> Result<Option<std::fs::Metadata>> {
         let opened = match self.open_file(ino, OFlags::PATH) {
-            Err(Errno::NOENT) => return Ok(None),
-            opened => opened.map_err(io::Error::from),
+            Err(error) if error.kind() == io::ErrorKind::NotFound || is_foreign(&error) => return Ok(None),
+            opened => opened,
         };
         let metadata = opened.and_then(|file| file.metadata());
         metadata.map(Some).map_err(|error| self.failed(ino, &error))
@@ -373,6 +371,7 @@ impl Tails {
     pub(super) fn unsealed(&self) -> Result<Vec<Ino>> {
         let mut found = Vec::new();
         for ino in self.names()?.iter().filter_map(|name| ino_of(name)) {
+            // Something else in the place of a tail has no checksums to compute.
             let is_sealed = self.metadata(ino)?.as_ref().is_none_or(tail_sums::is_sealed);
             found.extend((!is_sealed).then_some(ino));
         }
@@ -823,8 +822,13 @@ impl Tails {
             let file = match opened {
                 Ok(file) => file,
                 // Its file is gone, so nothing of it has to be durable.
-                Err(Errno::NOENT) => continue,
-                Err(error) => return Err(self.failed(name.ino, &error.into())),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                // Only this file is lost; to fail would refuse all others, too.
+                Err(error) if is_foreign(&error) => {
+                    tracing::warn!(tail = %self.path.join(name.to_string()).display(), %error, "cannot be synced");
+                    continue;
+                }
+                Err(error) => return Err(self.failed(name.ino, &error)),
             };
             Counters::add(&self.counters.tail_syncs);
             file.sync_data().map_err(|error| self.failed(name.ino, &error))?;
@@ -844,7 +848,7 @@ impl Tails {
     }
 
     /// Opens the next tail that the sync has to sync. With the lock that a renaming holds.
-    fn next_in_sync(&self) -> Option<(TailName, std::result::Result<File, Errno>)> {
+    fn next_in_sync(&self) -> Option<(TailName, io::Result<File>)> {
         let unsynced = &mut *self.unsynced.lock();
         let name = unsynced.in_sync.pop_first()?;
         Some((name, self.open_name(name, OFlags::RDONLY)))
