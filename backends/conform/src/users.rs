@@ -62,6 +62,14 @@ pub(super) const FEATURES: &[Feature] = &[
         let is = test_dir.stat("tool")?.mode() & 0o7777;
         same("mode", format!("{is:o}"), "777".to_owned())
     }),
+    PERMISSIONS.feature("chown of nothing by another keeps set-user-ID", |test_dir| {
+        open_to_all(test_dir)?;
+        did("creating", fs::write(test_dir.at("tool"), "x"))?;
+        mode(test_dir, "tool", 0o4755)?;
+        cannot(test_dir, "chown '' tool", "another user clears set-user-ID of a file that is not theirs")?;
+        let is = test_dir.stat("tool")?.mode() & 0o7777;
+        same("mode", format!("{is:o}"), "4755".to_owned())
+    }),
     PERMISSIONS.feature("a changed program no longer runs as its owner", changed_programs),
     PERMISSIONS.feature("chown by its owner to others is refused", |test_dir| {
         open_to_all(test_dir)?;

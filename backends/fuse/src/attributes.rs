@@ -11,7 +11,7 @@ use crate::counters::{Opcode, Span};
 use crate::front_end::{FrontEnd, MountState, reply_empty};
 use crate::policy::attr_ttl;
 use crate::store::{
-    Attr, Change, Errno, Kind, NAME_MAX, ROOT, Result, Slow, Store, StoreError, XATTR_VALUE_MAX, XattrMode,
+    Attr, Caller, Change, Errno, Kind, NAME_MAX, ROOT, Result, Slow, Store, StoreError, XATTR_VALUE_MAX, XattrMode,
 };
 
 /// The attribute of a mount's root that holds the number of bytes which programs stored through memory maps, or the
@@ -52,6 +52,19 @@ fn clears_privileges(owner: bool, size: bool, other: bool, is_root: bool) -> boo
             true => !is_root,
             false => !other,
         }
+}
+
+/// The attribute with a program's capabilities.
+const CAPABILITIES: &[u8] = b"security.capability";
+
+/// Refuses to clear the privileges of a file for a caller that may neither change nor write it. The kernel sends the same
+/// request for a write and for `chown` with -1 and -1, and checks no permission for the latter. The request does not name all
+/// groups of the caller, so that every caller counts as a member of a group that may write.
+fn may_clear_privileges(attr: &Attr, caller: &Caller, is_root: bool) -> Result<()> {
+    match is_root || caller.uid == attr.uid || attr.permissions & 0o022 != 0 {
+        true => Ok(()),
+        false => Err(Errno::PERM.into()),
+    }
 }
 
 impl FrontEnd {
@@ -117,16 +130,25 @@ impl FrontEnd {
                 !is_unprivileged,
             ),
         };
+        let is_chown_of_nothing = change == Change::DROP_PRIVILEGES;
         let answer = move |mounted: &MountState, mut span: Span<'_>| {
             let store = &mounted.store;
-            let result = span.store(|| match (fh, policy.open_files(&**store)) {
-                (Some(handle), Some(files)) => files.setattr_handle(handle.0, &caller, ino.0, &change),
-                _ => {
-                    let mut change = change;
-                    if is_unprivileged && change.drop_privileges && change.permissions.is_none() {
-                        change.permissions = mounted.without_group_bit(&caller, pid, &store.getattr(ino.0)?);
+            let result = span.store(|| {
+                if is_chown_of_nothing {
+                    let attr = store.getattr(ino.0)?;
+                    if attr.kind != Kind::Directory && attr.permissions & 0o6000 != 0 {
+                        may_clear_privileges(&attr, &caller, !is_unprivileged)?;
                     }
-                    store.setattr(&caller, ino.0, &change)
+                }
+                match (fh, policy.open_files(&**store)) {
+                    (Some(handle), Some(files)) => files.setattr_handle(handle.0, &caller, ino.0, &change),
+                    _ => {
+                        let mut change = change;
+                        if is_unprivileged && change.drop_privileges && change.permissions.is_none() {
+                            change.permissions = mounted.without_group_bit(&caller, pid, &store.getattr(ino.0)?);
+                        }
+                        store.setattr(&caller, ino.0, &change)
+                    }
                 }
             });
             reply_attr(mounted, span, result, reply);
@@ -239,11 +261,17 @@ impl FrontEnd {
     }
 
     pub(super) fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (caller, name) = (self.caller(req), name.to_owned());
+        let (caller, name, is_root) = (self.caller(req), name.to_owned(), req.uid() == 0);
         self.change(Opcode::Removexattr, req, ino, move |mounted, mut span| {
             let store = &mounted.store;
-            let result = check_xattr_name(&name)
-                .and_then(|()| span.store(|| store.removexattr(&caller, ino.0, name.as_bytes())));
+            let remove = || {
+                // The kernel asks for it in the name of a caller, before a write or a change of owner.
+                if name.as_bytes() == CAPABILITIES && !is_root {
+                    may_clear_privileges(&store.getattr(ino.0)?, &caller, is_root)?;
+                }
+                store.removexattr(&caller, ino.0, name.as_bytes())
+            };
+            let result = check_xattr_name(&name).and_then(|()| span.store(remove));
             reply_empty(&mut span, result, reply);
         });
     }
@@ -253,7 +281,7 @@ impl FrontEnd {
 mod tests {
     use super::*;
     use crate::memory::MemoryStore;
-    use crate::store::{Caller, Timestamp};
+    use crate::store::Timestamp;
 
     #[test]
     fn a_change_of_owner_even_to_the_same_one_clears_privileges() {
@@ -263,6 +291,29 @@ mod tests {
         assert!(!cleared(false, true, false) && !cleared(false, false, true));
         assert!(clears_privileges(false, true, false, false));
         assert!(!clears_privileges(false, false, true, false));
+    }
+
+    #[test]
+    fn only_root_the_owner_and_a_writer_clear_the_privileges_of_a_file() {
+        let caller = |uid| Caller { uid, gid: uid, now: Timestamp(0) };
+        let store = MemoryStore::new(&caller(1));
+        let mut attr = store.getattr(ROOT).unwrap();
+        for (permissions, uid, is_root, may) in [
+            (0o6755, 2, false, false),
+            (0o6755, 1, false, true),
+            (0o6755, 0, true, true),
+            (0o6775, 2, false, true),
+            (0o6757, 2, false, true),
+            (0o6555, 2, false, false),
+        ] {
+            attr.permissions = permissions;
+            let cleared = may_clear_privileges(&attr, &caller(uid), is_root);
+            assert_eq!(
+                cleared.map_err(|error| error.errno),
+                if may { Ok(()) } else { Err(Errno::PERM) },
+                "{permissions:o} {uid}"
+            );
+        }
     }
 
     #[test]

@@ -175,7 +175,7 @@ impl NewNode<'_> {
 }
 
 /// A change of attributes; `None` leaves a field as it is.
-#[derive(Clone, Copy, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Change {
     /// New permission bits.
     pub permissions: Option<u16>,
