@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::toolset::{ToolAnswer, Toolset, arguments, definition};
-use super::tree::{DirectoryTree, written};
+use super::tree::{DirectoryTree, Listing, written};
 
 /// The most files that a listing shows, and that a search reads.
 const LIST_MAX: usize = 2000;
@@ -159,16 +159,19 @@ impl FileTools {
             }
             Self::State(files) => Ok(files.lock().ls_files()),
             Self::Tree { tree, .. } => {
-                let (found, has_more) = tree.list(dir, LIST_MAX)?;
-                if found.is_empty() {
-                    return Ok("No files in virtual workspace.".to_owned());
+                let listing = tree.list(dir, LIST_MAX)?;
+                let mut text = match listing.files.is_empty() {
+                    true => "No files in virtual workspace.".to_owned(),
+                    false => "Files in virtual workspace:".to_owned(),
+                };
+                for (path, size) in &listing.files {
+                    text += &format!("\n  {} ({size} bytes)", border::line(path));
                 }
-                let mut text = "Files in virtual workspace:".to_owned();
-                for (path, size) in found {
-                    text += &format!("\n  {} ({size} bytes)", border::line(&path));
-                }
-                if has_more {
+                if listing.has_more {
                     text += &format!("\n(only {LIST_MAX} files are shown; give `dir`)");
+                }
+                if let Some(skipped) = listing.skipped_words() {
+                    text += &format!("\n{skipped}");
                 }
                 Ok(text)
             }
@@ -219,31 +222,27 @@ impl FileTools {
         if asked.text.is_empty() {
             return Err("search: `text` is empty; give the text to find".to_owned());
         }
-        let (names, has_more, mut contents) = match self {
-            Self::Tree { tree, .. } => {
-                let (found, has_more) = tree.list(&asked.dir, LIST_MAX)?;
-                let names = found.into_iter().map(|(name, _)| name).collect();
-                (names, has_more, BTreeMap::new())
-            }
+        let (listing, mut contents) = match self {
+            Self::Tree { tree, .. } => (tree.list(&asked.dir, LIST_MAX)?, BTreeMap::new()),
             Self::State(_) if asked.dir != "." => {
                 return Err("search: an agent's state has no directories; leave out `dir`".to_owned());
             }
             Self::State(files) => {
                 let contents = contents(&files.lock())?;
-                let names: Vec<String> = contents.keys().cloned().collect();
-                (names, false, contents)
+                let files = contents.iter().map(|(name, content)| (name.clone(), content.len() as u64)).collect();
+                (Listing { files, ..Listing::default() }, contents)
             }
         };
         let (mut lines, mut unread, mut unsearched) = (Vec::new(), 0, 0);
         let began = Instant::now();
-        'files: for name in names {
+        'files: for (name, _) in &listing.files {
             if began.elapsed() > SEARCH_MAX {
                 unsearched += 1;
                 continue;
             }
             let content = match self {
-                Self::Tree { tree, .. } => (tree.read(&name).ok()).and_then(|it| String::from_utf8(it).ok()),
-                Self::State(_) => contents.remove(&name),
+                Self::Tree { tree, .. } => (tree.read(name).ok()).and_then(|it| String::from_utf8(it).ok()),
+                Self::State(_) => contents.remove(name),
             };
             let Some(content) = content else {
                 unread += 1;
@@ -256,7 +255,7 @@ impl FileTools {
                         break 'files;
                     }
                     let shown: String = line.chars().take(LINE_MAX).collect();
-                    lines.push(format!("{}:{number}:{shown}", border::line(&name)));
+                    lines.push(format!("{}:{number}:{shown}", border::line(name)));
                 }
             }
         }
@@ -269,7 +268,8 @@ impl FileTools {
         if unsearched > 0 {
             lines.push(format!("({unsearched} files were not searched within {} s; give `dir`)", SEARCH_MAX.as_secs()));
         }
-        if has_more {
+        lines.extend(listing.skipped_words());
+        if listing.has_more {
             lines.push(format!("(only {LIST_MAX} files were searched; give `dir`)"));
         }
         Ok(lines.join("\n"))
@@ -399,6 +399,29 @@ mod tests {
         };
         assert_eq!(search(".").unwrap(), "a.md:2:two\nb.md:2:two");
         assert!(search("b").unwrap_err().contains("no directories"));
+    }
+
+    #[test]
+    fn a_listing_and_a_search_say_how_much_they_leave_out() {
+        use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a.md"), "one").unwrap();
+        let tools = FileTools::Tree { tree: DirectoryTree::open(dir.path()).unwrap(), home: ".".to_owned() };
+        let search = || tools.search(&SearchArguments { text: "one".to_owned(), dir: ".".to_owned() }).unwrap();
+        assert_eq!(search(), "a.md:1:one");
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut at = openat(CWD, dir.path(), flags, Mode::empty()).unwrap();
+        // Its path is longer than one that the kernel takes.
+        for _ in 0..30 {
+            let name = "d".repeat(200);
+            mkdirat(&at, &name, Mode::RWXU).unwrap();
+            at = openat(&at, &name, flags, Mode::empty()).unwrap();
+        }
+        let left_out =
+            "\n(1 directories and files were left out: too deep, not readable, or with a name that is not UTF-8)";
+        assert_eq!(tools.list(".").unwrap(), format!("Files in virtual workspace:\n  a.md (3 bytes){left_out}"));
+        assert_eq!(search(), format!("a.md:1:one{left_out}"));
     }
 
     #[test]

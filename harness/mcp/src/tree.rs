@@ -31,6 +31,27 @@ const XATTR_MAX: usize = 64 << 10;
 /// How many locks the files share: a call that hangs in a file blocks few others.
 const LOCKS: usize = 64;
 
+/// The files of a listing.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Paths and sizes in bytes, sorted.
+    pub files: Vec<(String, u64)>,
+    /// Whether there are more.
+    pub has_more: bool,
+    /// How many directories cannot be opened, because they are too deep or closed to this user, and names are not UTF-8.
+    pub skipped: usize,
+}
+
+impl Listing {
+    /// What is left out, in words; `None` if nothing is.
+    pub fn skipped_words(&self) -> Option<String> {
+        (self.skipped > 0).then(|| {
+            let skipped = self.skipped;
+            format!("({skipped} directories and files were left out: too deep, not readable, or with a name that is not UTF-8)")
+        })
+    }
+}
+
 /// A directory and everything below it.
 pub struct DirectoryTree {
     root: OwnedFd,
@@ -252,14 +273,13 @@ impl DirectoryTree {
         Ok(())
     }
 
-    /// Paths and sizes in bytes of regular files below `dir`, sorted, to `limit` files and
-    /// [`DIRECTORIES_MAX`] directories; and whether there are more.
+    /// The regular files below `dir`, to `limit` files and [`DIRECTORIES_MAX`] directories.
     ///
     /// # Errors
-    /// If `dir` cannot be listed. Directories below that vanish or cannot be opened are left out.
-    pub fn list(&self, dir: &str, limit: usize) -> Result<(Vec<(String, u64)>, bool), String> {
+    /// If `dir` cannot be listed.
+    pub fn list(&self, dir: &str, limit: usize) -> Result<Listing, String> {
         let failed = |error: Errno| format!("cannot list {dir}: {}", reason(error));
-        let mut found = Vec::new();
+        let mut listing = Listing::default();
         // An agent that means the whole workspace may say "" or "/", too.
         let top = match dir.trim_end_matches('/') {
             "" => ".",
@@ -267,20 +287,26 @@ impl DirectoryTree {
         };
         let mut waiting = vec![top.to_owned()];
         let mut directories = 0;
-        while let Some(dir) = waiting.pop() {
+        'directories: while let Some(dir) = waiting.pop() {
             directories += 1;
             if directories > DIRECTORIES_MAX {
-                found.sort();
-                return Ok((found, true));
+                listing.has_more = true;
+                break;
             }
             let opened = match self.beneath(&dir, OFlags::RDONLY | OFlags::DIRECTORY) {
                 Ok(opened) => opened,
                 Err(error) if dir == top => return Err(failed(error)),
-                Err(_) => continue,
+                // It has vanished.
+                Err(Errno::NOENT) => continue,
+                Err(_) => {
+                    listing.skipped += 1;
+                    continue;
+                }
             };
             for entry in Dir::read_from(&opened).map_err(failed)? {
                 let entry = entry.map_err(failed)?;
                 let Ok(name) = entry.file_name().to_str() else {
+                    listing.skipped += 1;
                     continue;
                 };
                 if name == "." || name == ".." {
@@ -295,17 +321,17 @@ impl DirectoryTree {
                 };
                 match FileType::from_raw_mode(stat.st_mode) {
                     FileType::Directory => waiting.push(path),
-                    FileType::RegularFile if found.len() == limit => {
-                        found.sort();
-                        return Ok((found, true));
+                    FileType::RegularFile if listing.files.len() == limit => {
+                        listing.has_more = true;
+                        break 'directories;
                     }
-                    FileType::RegularFile => found.push((path, stat.st_size as u64)),
+                    FileType::RegularFile => listing.files.push((path, stat.st_size as u64)),
                     _ => {}
                 }
             }
         }
-        found.sort();
-        Ok((found, false))
+        listing.files.sort();
+        Ok(listing)
     }
 
     /// Whether a name resolves to something in the root.
@@ -397,7 +423,7 @@ mod tests {
         assert_eq!(tree.read("a.md").unwrap(), b"a");
         let listed = [("a.md".to_owned(), 1), ("b/c.md".to_owned(), 1)];
         for whole in [".", "", "/"] {
-            assert_eq!(tree.list(whole, 9).unwrap(), (listed.to_vec(), false), "{whole:?}");
+            assert_eq!(tree.list(whole, 9).unwrap().files, listed, "{whole:?}");
         }
         for outside in ["../d.md", "/d/e.md", "b/../../d.md"] {
             assert_eq!(tree.write(outside, b"d", true), Err(Errno::XDEV), "{outside}");
@@ -445,7 +471,7 @@ mod tests {
         let said = written("within", Err(refused[0]), String::new()).unwrap_err();
         assert!(said.contains("symbolic link to a file that does not exist"), "{said}");
         assert!(std::fs::read_dir(outside.path()).unwrap().next().is_none());
-        assert_eq!(tree.list(".", 9).unwrap(), (Vec::new(), false));
+        assert_eq!(tree.list(".", 9).unwrap(), Listing::default());
         // Once its target is there, the link is followed, and stays.
         tree.write("missing.md", b"old", false).unwrap();
         tree.write("within", b"new", false).unwrap();
@@ -472,6 +498,6 @@ mod tests {
         assert!(unmounted.unwrap().success());
         assert_eq!(refused, [Err(Errno::NOSPC); 2]);
         assert_eq!(kept.unwrap(), b"old");
-        assert_eq!(listed.unwrap().0, [("a.md".to_owned(), 3)]);
+        assert_eq!(listed.unwrap().files, [("a.md".to_owned(), 3)]);
     }
 }
