@@ -71,7 +71,7 @@ async fn ask(server: &Server, address: &rusty_s3::Bucket, config: &S3Config) -> 
     if answer.status == 200 && is_listing {
         return Ok(());
     }
-    let (status, code) = (answer.status, answer.code().unwrap_or("with an answer that is not S3's"));
+    let (status, code) = (answer.status, answer.code().unwrap_or_default());
     let error = match code {
         "NoSuchBucket" => format!("there is no bucket {name} at {endpoint}"),
         "RequestTimeTooSkewed" => {
@@ -82,7 +82,7 @@ async fn ask(server: &Server, address: &rusty_s3::Bucket, config: &S3Config) -> 
         }
         _ => match answer.header("x-amz-bucket-region") {
             Some(region) => format!("bucket {name} of {endpoint} is in region {region}"),
-            None => format!("{endpoint} answered {status}: {code}"),
+            None => format!("{endpoint} answered {status}: {}", answer.reason()),
         },
     };
     let may_be_style = !matches!(status, 300..=399) && code != "RequestTimeTooSkewed";
