@@ -317,7 +317,9 @@ impl Folder {
             match opened {
                 Ok(next) => path.push(next),
                 Err(Errno::NOENT) if !make => return Ok(None),
-                Err(Errno::NOTDIR | Errno::LOOP) => match stat_of(key, at.as_fd(), name)? {
+                Err(Errno::NOTDIR | Errno::LOOP) => match stat_of(key, at.as_fd(), name)
+                    .map_err(|fault| if make { refused(fault) } else { fault })?
+                {
                     Some(stat) if is_file(&stat) && !make => return Ok(None),
                     Some(stat) if is_file(&stat) => {
                         return Err(Fault::Unknown(format!("{key}: {name} is an object, and nothing can be below it")));
@@ -337,7 +339,7 @@ impl Folder {
         for _ in 0..ATTEMPTS {
             let path = self.descend(key, &parents, true)?.unwrap_or_default();
             let Some(parent) = path.last() else { break };
-            let exists = stat_of(key, parent.as_fd(), &name)?.is_some();
+            let exists = stat_of(key, parent.as_fd(), &name).map_err(refused)?.is_some();
             if !exists && unfinished.is_none() {
                 unfinished = Some(self.prepare(key, body, metadata)?);
             }
@@ -465,12 +467,12 @@ impl Folder {
         let file = match rustix::fs::openat(parent, &name, options, Mode::empty()) {
             Ok(file) => file,
             Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::LOOP) => return Err(Fault::Refused(format!("{key} is a link, and no object"))),
+            Err(Errno::LOOP | Errno::NXIO) => return Err(foreign(key, &name)),
             Err(error) => return Err(fault(key, error)),
         };
         let stat = rustix::fs::fstat(&file).map_err(|error| fault(key, error))?;
         if !is_file(&stat) {
-            return Err(Fault::Refused(format!("{key} is no regular file, and no object")));
+            return Err(foreign(key, &name));
         }
         if distance(&stat) < SETTLED {
             rustix::fs::fsync(parent).map_err(|error| fault(key, error))?;
@@ -580,13 +582,26 @@ fn open_below(at: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(at, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())
 }
 
+/// The fault of a read of a link, FIFO or device in the place of an object: the object is damaged.
+fn foreign(key: &str, name: &str) -> Fault {
+    Fault::Unreadable(format!("{key}: {name} is a link, a FIFO or a device, and no object"))
+}
+
+/// The fault of a write in the place of one of a read.
+fn refused(fault: Fault) -> Fault {
+    match fault {
+        Fault::Unreadable(reason) => Fault::Refused(format!("{reason} (remove it)")),
+        fault => fault,
+    }
+}
+
 /// The attributes of the object with that name; `None` if there is none. Fails for what is neither file nor directory.
 fn stat_of(key: &str, at: BorrowedFd<'_>, name: &str) -> Result<Option<Stat>, Fault> {
     match rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => Ok(Some(stat)),
             FileType::Directory => Ok(None),
-            _ => Err(Fault::Refused(format!("{key}: {name} is a link, a FIFO or a device, and no object"))),
+            _ => Err(foreign(key, name)),
         },
         Err(Errno::NOENT) => Ok(None),
         Err(error) => Err(fault(key, error)),
@@ -708,5 +723,23 @@ impl Listing<'_> {
         let size = u64::try_from(stat.st_size).unwrap_or(0);
         self.listed.push(Listed { key: key.to_owned(), size, modified: modified(stat) });
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_or_fifo_in_the_place_of_an_object_is_damage_and_no_refusal() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder { path: dir.path().to_owned(), calls: AtomicUsize::new(0) };
+        std::fs::write(dir.path().join("a"), "a").unwrap();
+        std::os::unix::fs::symlink("a", dir.path().join("link")).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, dir.path().join("fifo"), Mode::RWXU).unwrap();
+        for key in ["link", "fifo"] {
+            let read = folder.get(key, None, limits::FOREIGN_OBJECT);
+            assert!(matches!(&read, Err(Fault::Unreadable(told)) if told.contains(key)), "{key}: {read:?}");
+        }
     }
 }

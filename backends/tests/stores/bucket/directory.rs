@@ -225,7 +225,7 @@ async fn links_and_fifos_in_the_directory_are_refused_and_nothing_behind_them_ch
     symlink(&outside, shared.file("notes")).unwrap();
     for number in [2, 3, 4] {
         let read = client.get(Key::Log(number), None).await;
-        assert!(matches!(read, Err(Fault::Refused(_))), "{number}: {read:?}");
+        assert!(matches!(read, Err(Fault::Unreadable(_))), "{number}: {read:?}");
         let put = client.put_new(Key::Log(number), Bytes::from_static(b"x")).await;
         assert!(matches!(put, Err(Fault::Refused(_))), "{number}: {put:?}");
     }
