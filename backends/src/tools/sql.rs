@@ -332,7 +332,8 @@ fn rows(gate: &Gate, sql: &str, parameters: Vec<SqlValue>, to_end: bool) -> rusq
 }
 
 fn identity(file: &Path) -> std::io::Result<(u64, u64)> {
-    std::fs::metadata(file).map(|found| (found.dev(), found.ino()))
+    // SQLite would wait for the writer of a FIFO.
+    inputs::files::metadata(file).map(|found| (found.dev(), found.ino()))
 }
 
 fn unusable(file: &Path, error: &dyn std::fmt::Display) -> String {
@@ -411,6 +412,15 @@ mod tests {
 
     fn ask(tools: &mut SqlTool, given: Value) -> Result<String, String> {
         tools.call("query", given).unwrap()
+    }
+
+    #[test]
+    fn a_fifo_is_refused_and_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("a.db");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+        let refused = SqlTool::open(&fifo, false).err().unwrap();
+        assert!(refused.ends_with("is a FIFO, not a regular file"), "{refused}");
     }
 
     #[test]

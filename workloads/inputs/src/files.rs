@@ -76,13 +76,23 @@ const MOST_UNPACKED: u64 = 100;
 /// Bytes up to which a packed file may have any size.
 const ALWAYS_UNPACKED: u64 = 64 * MIB;
 
+/// The metadata of a regular file, for a library that opens it by its path; symbolic links are followed.
+///
+/// # Errors
+/// If there is none, or it is not a regular file.
+pub fn metadata(path: &Path) -> io::Result<Metadata> {
+    let found = path.metadata()?;
+    regular(&found)?;
+    Ok(found)
+}
+
 /// Opens a regular file for reading; symbolic links are followed.
 ///
 /// # Errors
 /// If it cannot be opened, or is not a regular file.
 pub fn open(path: &Path) -> io::Result<File> {
     // Asked first, because opening a device can have an effect.
-    regular(&path.metadata()?)?;
+    metadata(path)?;
     let mut options = File::options();
     options.read(true).custom_flags(flags(OFlags::empty()));
     let file = options.open(path)?;

@@ -180,7 +180,8 @@ fn harden(connection: &mut Connection, may_write: &Arc<AtomicBool>, deadline: &D
 fn identity(path: &Path) -> Result<(u64, u64)> {
     let away =
         |error: std::io::Error| StoreError::storage(Errno::IO, format!("the source {}: {error}", path.display()));
-    let file = std::fs::metadata(path).map_err(away)?;
+    // SQLite would wait for the writer of a FIFO.
+    let file = inputs::files::metadata(path).map_err(away)?;
     Ok((file.dev(), file.ino()))
 }
 
@@ -510,4 +511,18 @@ fn run_all(connection: &Connection, statements: &[BoundStatement<'_>]) -> rusqli
         transaction.commit()?;
     }
     Ok(Changed { rows: fewest, key: first })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fifo_is_refused_and_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("a.db");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).unwrap();
+        let refused = Sqlite::open(&fifo, false, Duration::from_secs(60)).err().unwrap();
+        assert!(refused.ends_with("is a FIFO, not a regular file"), "{refused}");
+    }
 }
