@@ -17,7 +17,7 @@ struct Border {
     instead: &'static str,
 }
 
-const BORDERS: [Border; 8] = [
+const BORDERS: [Border; 9] = [
     Border {
         uses: &["PreEscaped"],
         within: &[""],
@@ -41,6 +41,19 @@ const BORDERS: [Border; 8] = [
         within: &["backends/", "reports/", "workloads/", "harness/fault/", "harness/mcp/", "harness/replay/"],
         allowed: &[],
         instead: "a return value, which the command prints",
+    },
+    Border {
+        uses: &[".display()"],
+        within: &[
+            "harness/src/cmd/doctor/",
+            "harness/src/cmd/mount.rs",
+            "harness/src/cmd/mount_daemon.rs",
+            "harness/src/cmd/s3/",
+            "harness/src/cmd/status.rs",
+            "harness/src/cmd/unmount.rs",
+        ],
+        allowed: &[],
+        instead: "`border::path`, which keeps a name with line feeds on its line",
     },
     Border {
         uses: &["std::println!", "std::eprintln!", "std::print!", "io::stdout()", "io::stderr()"],
@@ -180,6 +193,7 @@ fn a_planted_use_that_passes_a_border_by_is_found() {
         ("reports/src/render/heat.rs", "area.draw(&Text::new(name, at, style))"),
         ("workloads/src/compile.rs", "println!(\"{name}\")"),
         ("backends/sqlite/src/lib.rs", "eprintln!(\"{name}\")"),
+        ("harness/src/cmd/status.rs", "println!(\"{}\", mount.at.display())"),
         ("harness/src/cmd/report.rs", "std::println!(\"{name}\")"),
         ("harness/src/cmd/list.rs", "let mut out = std::io::stdout();"),
         ("workloads/src/catalogue.rs", "std::fs::read_to_string(path)"),

@@ -18,6 +18,7 @@ use fuse::cpu;
 use fuse::daemon_log;
 use fuse::store::{Caller, ROOT, Store, Timestamp};
 use fuse::{MountOptions, Stop, StoredOwner, check, serve};
+use inputs::border;
 use inputs::files::open_text_to_append;
 use parking_lot::Mutex;
 
@@ -258,14 +259,14 @@ impl Mount {
                 stop_at_end_of_stdin(move || stop.stop());
                 return;
             }
-            let dir = dir.display();
+            let dir = border::path(dir);
             let end = match is_detached {
                 true => format!("`ctxbench unmount {dir}`"),
                 false => format!("Ctrl-C here, or `ctxbench unmount {dir}`"),
             };
-            let _ = writeln!(out, "{source} is mounted on {dir}; unmount with {end}");
+            let _ = writeln!(out, "{} is mounted on {dir}; unmount with {end}", border::line(&source));
             for note in notes {
-                let _ = writeln!(out, "{note}");
+                let _ = writeln!(out, "{}", border::line(&note));
             }
             if is_detached && mount_daemon::leave_parent().is_err() {
                 // The command that was to report this mount was killed.
@@ -392,7 +393,7 @@ pub(super) fn open_log(log: &Path) -> anyhow::Result<File> {
         }
         _ => inputs::advised_for_new(log, &error),
     });
-    opened.with_context(|| format!("opening the log {}", log.display()))
+    opened.with_context(|| format!("opening the log {}", border::path(log)))
 }
 
 /// Asks the kernel for SIGCONT when the parent ends. The harness stops a daemon while it measures another arm.

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use arms::READY;
+use inputs::border;
 use rustix::io::{FdFlags, dup2, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGBUS, SIGKILL};
@@ -26,7 +27,7 @@ pub fn start(log: &Path) -> anyhow::Result<ExitCode> {
     keep_descriptors().context("closing the caller's files in the daemon")?;
     // From here on a signal must not end this process before the daemon, nor leave the log.
     let signals = end_signals().context("setting up signal handling")?;
-    let name = log.display();
+    let name = border::path(log);
     let new = NewFiles::of([PathBuf::from(log)].iter());
     let mut file = open_log(log)?;
     let begins = file.metadata().with_context(|| format!("reading {name}"))?.len();

@@ -11,6 +11,7 @@ use clap::{Args, Command};
 use fuse::LOST_BYTES;
 use fuse::connection::{MountEntry, MountHealth, PATIENCE, health, mounts};
 use fuse::daemon::Daemon;
+use inputs::border;
 use serde_json::json;
 use sqlite::{DatabaseSpace, space};
 
@@ -59,9 +60,9 @@ impl Status {
                 continue;
             }
             let by = by(health, daemon.as_ref());
-            let at = mount.at.display();
+            let at = border::path(&mount.at);
             let read_only = if is_read_only { "read-only, " } else { "" };
-            println!("{at}: {}, {read_only}{by}; {}", mount.source, words(health, &mount.at));
+            println!("{at}: {}, {read_only}{by}; {}", border::line(&mount.source), words(health, &mount.at));
             if let Some(space) = space {
                 println!("  {}", space_words(space));
             }
@@ -141,7 +142,7 @@ fn word(health: MountHealth) -> &'static str {
 }
 
 fn words(health: MountHealth, at: &Path) -> String {
-    let at = at.display();
+    let at = border::path(at);
     match health {
         MountHealth::Answers(took) => format!("answers in {:.1} ms", took.as_secs_f64() * 1e3),
         MountHealth::Dead => {
@@ -219,5 +220,10 @@ mod tests {
         ] {
             assert_eq!(store(line).as_deref(), Some(name), "{line}");
         }
+    }
+    #[test]
+    fn the_name_of_a_mount_stays_on_its_line() {
+        let said = words(MountHealth::Dead, Path::new("/m\n/x: answers"));
+        assert!(said.contains(r"`ctxbench unmount /m\u000a/x: answers`") && !said.contains('\n'), "{said}");
     }
 }

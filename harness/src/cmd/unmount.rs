@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 use fuse::connection::{MountEntry, end, is_dead, mount_at, mounts};
 use fuse::daemon::{Daemon, DaemonEnd};
+use inputs::border;
 
 use arms::mount_command::absolute_path;
 use fuse::attribute;
@@ -43,7 +44,7 @@ pub struct Unmount {
 
 impl Unmount {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let at = self.dir.display();
+        let at = border::path(&self.dir);
         let unmounting = || format!("unmounting {at}");
         if self.without_waiting {
             // Ignore errors: the last flush uploads again, and the daemon reports how that ends.
@@ -114,7 +115,7 @@ impl Unmount {
         let all = mounts().context("reading the table of mounts")?;
         let mut inside = all.iter().rev().filter(|mount| mount.is_ours());
         if let Some(above) = inside.find(|mount| self.dir.starts_with(&mount.at)) {
-            let above = above.at.display();
+            let above = border::path(&above.at);
             return Ok(format!("it is a directory inside the mount at {above}\n  fix: `ctxbench unmount {above}`"));
         }
         if let Some(other) = all.iter().rev().find(|mount| mount.at == self.dir) {
@@ -174,7 +175,7 @@ impl Unmount {
             }
             if tells_at.is_some_and(|at| Instant::now() > at) {
                 tells_at = None;
-                eprintln!("waiting for the daemon of {}", self.dir.display());
+                eprintln!("waiting for the daemon of {}", border::path(&self.dir));
             }
             std::thread::sleep(POLL_INTERVAL);
         }

@@ -3,6 +3,7 @@
 //! to a terminal, a spreadsheet or a browser.
 
 use std::borrow::Cow;
+use std::path::Path;
 
 /// Whether a character changes how the text around it is shown: control characters, and those that set the direction of
 /// writing or break lines.
@@ -36,6 +37,11 @@ pub fn terminal(text: &str) -> Cow<'_, str> {
 /// For one line of a text that a program or a model reads.
 pub fn line(text: &str) -> Cow<'_, str> {
     shown(text, |_| false)
+}
+
+/// For the path or name of a file on a terminal: one line.
+pub fn path(path: impl AsRef<Path>) -> String {
+    line(&path.as_ref().to_string_lossy()).into_owned()
 }
 
 /// For a cell of a table in a terminal: one line.
@@ -197,6 +203,7 @@ mod tests {
         assert!(encoded.starts_with("\\u001b]0;owned\\u0007"), "{encoded}");
         assert_eq!(terminal("a\tb\nc"), "a\tb\nc");
         assert_eq!(terminal_cell("a\nb"), "a b");
+        assert_eq!(path("/m\nx\u{1b}"), "/m\\u000ax\\u001b");
     }
 
     #[test]

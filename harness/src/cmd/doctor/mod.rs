@@ -11,6 +11,7 @@ use arms::services::s3::Wanted;
 use backends::registry::Registry;
 use clap::Args;
 use fuse::check_device;
+use inputs::border;
 use view::find_postgresql;
 
 use crate::environment::{environment_in, warnings};
@@ -45,7 +46,7 @@ fn print_views() {
         Err(error) => println!("no view   {error}"),
     }
     match find_postgresql() {
-        Some(dir) => println!("view      PostgreSQL for tests: {}", dir.display()),
+        Some(dir) => println!("view      PostgreSQL for tests: {}", border::path(dir)),
         None => {
             println!("no tests  of views of PostgreSQL: it is not installed (fix: make postgres)")
         }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use arms::services::s3::{ENDPOINT, Wanted};
+use inputs::border;
 use s3::bucket::S3OpenError;
 use s3::checkout::Checkout;
 use s3::config::S3Config;
@@ -37,7 +38,7 @@ pub fn print_server() -> Result<(), String> {
 fn why(kind: ServerKind) -> String {
     match (kind, ServerKind::Minio.find()) {
         (ServerKind::Minio, Ok(found)) => {
-            let program = found.program().map(|program| program.display().to_string());
+            let program = found.program().map(border::path);
             format!("it is installed ({})", program.unwrap_or_default())
         }
         (ServerKind::Minio, Err(missing)) => {

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use inputs::border;
 use reports::render::number_of;
 use sqlite::{DatabaseCheck, check};
 
@@ -11,23 +12,26 @@ const SHOWN: usize = 10;
 /// Prints the defects of the database `store`. Returns whether it is sound.
 pub fn print_store(store: &Path) -> anyhow::Result<bool> {
     let checked = check(store)?;
-    for problem in &checked.problems {
-        println!("{problem}");
-    }
-    for path in checked.unchecked_tails.iter().take(SHOWN) {
-        println!("content past the first 256 KiB has no checksums: {path}");
-    }
-    println!(
+    println!("{}", lines(store, &checked).join("\n"));
+    Ok(checked.problems.is_empty())
+}
+
+/// The defects, and the conclusion. A finding is one line, whatever the names in it.
+fn lines(store: &Path, checked: &DatabaseCheck) -> Vec<String> {
+    let mut lines: Vec<String> = checked.problems.iter().map(|problem| border::line(problem).into_owned()).collect();
+    let unchecked = checked.unchecked_tails.iter().take(SHOWN).map(border::path);
+    lines.extend(unchecked.map(|path| format!("content past the first 256 KiB has no checksums: {path}")));
+    lines.push(format!(
         "{}: {}, {}, {} of content, {}, {} without a name; {}",
-        store.display(),
+        border::path(store),
         number_of(checked.inodes as usize, "inode"),
         number_of(checked.names as usize, "name"),
         number_of(checked.chunks as usize, "chunk"),
         number_of(checked.tails as usize, "tail"),
         number_of(checked.orphans as usize, "inode"),
-        conclusion(&checked)
-    );
-    Ok(checked.problems.is_empty())
+        conclusion(checked)
+    ));
+    lines
 }
 
 /// Whether the store is whole, and what could not be checked.
@@ -56,6 +60,20 @@ fn conclusion(checked: &DatabaseCheck) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_with_line_feeds_adds_no_line() {
+        let name = "/x\na.db: 9 inodes; whole".to_owned();
+        let checked = DatabaseCheck {
+            problems: vec![format!("damaged: {name}")],
+            unchecked_tails: vec![name],
+            ..DatabaseCheck::default()
+        };
+        let lines = lines(Path::new("a\n.db"), &checked);
+        assert_eq!(lines.len(), 3);
+        assert!(lines.iter().all(|line| !line.contains('\n')), "{lines:?}");
+        assert_eq!(lines[0], r"damaged: /x\u000aa.db: 9 inodes; whole");
+    }
 
     #[test]
     fn a_store_is_called_whole_without_a_condition_only_if_all_content_was_compared() {

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::bail;
 use clap::Args;
+use inputs::border;
 use s3::history::{self, CommitHistory, Event};
 use s3_store::BucketOptions;
 use serde::Serialize;
@@ -57,16 +58,16 @@ impl Log {
 
 fn print_text(log: &CommitHistory) {
     for entry in &log.entries {
-        let (number, at, writer) = (entry.number, time(entry.time), &entry.writer);
+        let (number, at, writer) = (entry.number, time(entry.time), border::line(&entry.writer));
         println!("{number} {at} {writer}");
         // One line at a time: the paths of nested directories are quadratic together.
         for (path, event) in &entry.events {
-            let path = log.path(*path);
+            let path = border::path(log.path(*path));
             match event {
                 Event::Added => println!("  added      {path}"),
                 Event::Changed => println!("  changed    {path}"),
                 Event::Attributes => println!("  attributes {path}"),
-                Event::Renamed(from) => println!("  renamed    {} -> {path}", log.path(*from)),
+                Event::Renamed(from) => println!("  renamed    {} -> {path}", border::path(log.path(*from))),
                 Event::Removed => println!("  removed    {path}"),
             }
         }

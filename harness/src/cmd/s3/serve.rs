@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use fuse::cpu;
+use inputs::border;
 use servers::{FoundServer, ServerKind, ServerOptions, bound_to_this_process, kept_keys, private_directory, start};
 use tokio::sync::mpsc::unbounded_channel;
 
@@ -114,9 +115,9 @@ impl Serve {
                 // Files that another server writes there must be private to this user, too.
                 rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
                 let dir = dir.join(server.kind().name());
-                private_directory(&dir).with_context(|| format!("creating {}", dir.display()))?;
+                private_directory(&dir).with_context(|| format!("creating {}", border::path(&dir)))?;
                 keys = Some(kept_keys(&dir).context("reading the server's keys")?);
-                dir.canonicalize().with_context(|| format!("reading {}", dir.display()))?
+                dir.canonicalize().with_context(|| format!("reading {}", border::path(&dir)))?
             }
             None => {
                 let directory = tempfile::Builder::new().prefix("ctxbench-s3-").tempdir();

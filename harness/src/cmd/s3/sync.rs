@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
+use inputs::border;
 use rustix::io::Errno;
 
 use fuse::attribute;
@@ -22,7 +23,7 @@ pub struct Sync {
 
 impl Sync {
     pub fn run(self) -> anyhow::Result<ExitCode> {
-        let at = self.path.display();
+        let at = border::path(&self.path);
         std::fs::metadata(&self.path).with_context(|| format!("reading {at}"))?;
         let said = match attribute::get(&self.path, "user.ctx.sync") {
             Ok(_) => "everything is in the bucket",
