@@ -590,7 +590,7 @@ mod tests {
         let started = Instant::now();
         check_tree(&files(&paths)).unwrap();
         // The quadratic check took minutes.
-        assert!(started.elapsed() < Duration::from_secs(20));
+        assert!(started.elapsed() < Duration::from_secs(60));
     }
 
     #[test]

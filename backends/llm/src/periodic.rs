@@ -50,7 +50,7 @@ mod tests {
         });
         let periodic = periodic.unwrap();
         for _ in 0..3 {
-            told.recv_timeout(Duration::from_secs(20)).unwrap();
+            told.recv_timeout(Duration::from_secs(60)).unwrap();
         }
         drop(periodic);
         while told.try_recv().is_ok() {}

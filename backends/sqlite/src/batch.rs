@@ -400,7 +400,7 @@ mod tests {
         let commit = ("UPDATE log SET applied", 0);
         store.db().panics_at.set(Some(commit));
         let ino = store.create(&OWNER, ROOT, b"note", &FILE).unwrap().ino;
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + Duration::from_secs(60);
         while store.getattr(ino).is_ok() {
             assert!(Instant::now() < until, "changes wait for no commit");
             std::thread::sleep(OPEN_FOR / 10);

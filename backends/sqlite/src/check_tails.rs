@@ -449,7 +449,7 @@ mod tests {
             };
             let changes = threads.spawn(change);
             let mut found = Vec::new();
-            while found.is_empty() && Instant::now() < until {
+            while found.is_empty() && (Instant::now() < until || checks <= 3) {
                 found = check(&path).map_or_else(|error| vec![error.to_string()], |checked| checked.problems);
                 checks += 1;
             }
@@ -457,7 +457,6 @@ mod tests {
             changes.join().unwrap();
             assert_eq!(found, Vec::<String>::new(), "check {checks}");
         });
-        assert!(checks > 3, "{checks} checks");
     }
 
     #[test]

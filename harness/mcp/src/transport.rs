@@ -271,7 +271,7 @@ mod tests {
         transport.ended = ended;
         let answer = ServerJsonRpcMessage::response(ServerResult::empty(()), RequestId::Number(1));
         transport.send(answer).await.unwrap();
-        let waited = timeout(moment, transport.receive()).await;
+        let waited = timeout(Duration::from_secs(60), transport.receive()).await;
         assert!(waited.unwrap().is_none());
     }
 

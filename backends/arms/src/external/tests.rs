@@ -187,7 +187,8 @@ content = 'k'";
 fn a_file_system_that_dies_or_does_not_end_is_noticed() {
     let dir = tempfile::tempdir().unwrap();
     let served = "mount = ['sleep', '1000']\nstays = true\nready = ['true']\nroot = '{data}'\nunmount = ['true']";
-    let mut workspace = open(served, dir.path()).unwrap();
+    let impatient = WorkspaceConfig { patience: Duration::from_secs(3), ..config(dir.path()) };
+    let mut workspace = external(served).open(&impatient).unwrap();
     assert_eq!(workspace.exit_reason(), None);
     let daemon = workspace.daemon().unwrap();
     let error = workspace.close().unwrap_err().to_string();
