@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// Values of at most so many bytes stay in memory.
-const SMALL: usize = 128;
+const SMALL: usize = 64;
 
 /// The temporary file. It is made when the first value is written.
 #[derive(Debug, Default)]

@@ -312,11 +312,11 @@ struct OpenCall<'a> {
     index: u64,
     /// The number of its event, which the result completes.
     place: usize,
-    is_answered: bool,
 }
 
 struct Writer<'a> {
     disguise: Disguise,
+    /// The calls without a result so far, by identity.
     calls: HashMap<&'a str, OpenCall<'a>>,
     /// Whether each call has a result.
     are_answered: Vec<bool>,
@@ -597,7 +597,7 @@ impl<'a> Writer<'a> {
                 self.events.push_back(Event::Compact(Compact { k: self.apis.saturating_sub(1), pre_tok: *pre_tok }))
             }
             Recorded::Call(call) => {
-                let index = self.calls.len() as u64;
+                let index = self.recorded_calls as u64;
                 let place = self.taken + self.events.len();
                 let mut record = self.call_record(call, index, tokens.text)?;
                 match self.are_answered.get(self.recorded_calls) {
@@ -610,7 +610,7 @@ impl<'a> Writer<'a> {
                 }
                 self.recorded_calls += 1;
                 self.events.push_back(Event::Call(Box::new(record)));
-                let open = OpenCall { call, index, place, is_answered: false };
+                let open = OpenCall { call, index, place };
                 self.calls.insert(&call.id, open);
             }
             Recorded::Result(result) => self.result(result, tokens.text)?,
@@ -665,10 +665,9 @@ impl<'a> Writer<'a> {
     }
 
     fn result(&mut self, result: &RecordedResult, tok: u64) -> Result<(), String> {
-        let Some(open) = self.calls.get_mut(result.id.as_str()) else {
+        let Some(open) = self.calls.remove(result.id.as_str()) else {
             return Ok(());
         };
-        open.is_answered = true;
         let (call, index, place) = (open.call, open.index, open.place);
         let mut record = CallResult {
             i: index,
@@ -1419,8 +1418,7 @@ impl<'a> Writer<'a> {
 
     /// Adds a result to each call without one, because a trace has no open calls but a truncated session may.
     fn close_open_calls(&mut self) {
-        let open = self.calls.values().filter(|call| !call.is_answered);
-        let mut open: Vec<u64> = open.map(|call| call.index).collect();
+        let mut open: Vec<u64> = self.calls.values().map(|call| call.index).collect();
         open.sort_unstable();
         for i in open {
             self.events.push_back(Event::Result(CallResult {
