@@ -170,6 +170,7 @@ mod tests {
     use crate::files::beside;
     use crate::free_tails::tests::{LONG, create, read, resize};
     use crate::log_mark::tests::OWNER;
+    use crate::set_aside::TailName;
     use crate::synced::tests::{Place, TAIL, bytes, open};
     use crate::{HEAD, SqliteStore, check, forget_boot};
 
@@ -209,6 +210,74 @@ mod tests {
         file.set_len(0).unwrap();
         std::fs::remove_file(beside(&place.copy, "-sums")).unwrap();
         forget_boot(&place.copy).unwrap();
+    }
+
+    /// Takes from a copy what no sync has made durable of the tails, and makes it one of before a restart of the machine.
+    fn lose_unsynced(place: &Place, store: &SqliteStore) {
+        for tail in std::fs::read_dir(beside(&place.copy, "-tails")).unwrap() {
+            let tail = tail.unwrap();
+            let name = TailName::parse(&tail.file_name()).unwrap();
+            let durable = store.tails.durable.lock().get(&name).copied().unwrap_or(0);
+            let file = std::fs::File::options().write(true).open(tail.path()).unwrap();
+            file.set_len(durable.min(file.metadata().unwrap().len())).unwrap();
+        }
+        forget_boot(&place.copy).unwrap();
+    }
+
+    #[test]
+    fn a_power_loss_leaves_the_whole_old_file_or_the_whole_new_one() {
+        const NAMES: [&str; 3] = ["f0", "f1", "f2"];
+        let mut older = 0;
+        for seed in 1..=2_u64 {
+            let place = Place::new();
+            let store = place.open();
+            let mut state = seed;
+            let mut random = |below: u64| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                ((state >> 33) % below) as usize
+            };
+            // The length and the byte of each content that a name had, and which of them was synced last.
+            let mut contents: BTreeMap<&str, Vec<(usize, u8)>> = BTreeMap::new();
+            let mut synced: BTreeMap<&str, usize> = BTreeMap::new();
+            for name in NAMES {
+                create(&store, name, &[0; LONG]);
+                contents.insert(name, vec![(LONG, 0)]);
+            }
+            store.sync().unwrap();
+            for round in 1..=20_u8 {
+                let name = NAMES[random(3)];
+                let length = [HEAD as usize - 10, HEAD as usize + 10, LONG][random(3)];
+                create(&store, "new", &vec![round; length]);
+                let to = (ROOT, name.as_bytes());
+                let replaced = store.rename(&OWNER, (ROOT, b"new"), to, RenameMode::Replace).unwrap();
+                store.reclaim(replaced.unwrap()).unwrap();
+                contents.get_mut(name).unwrap().push((length, round));
+                match random(6) {
+                    0 => store.db().commit().unwrap(),
+                    1 => store.db().free_discards().unwrap(),
+                    2 => {
+                        store.sync().unwrap();
+                        synced.extend(contents.iter().map(|(name, all)| (*name, all.len() - 1)));
+                    }
+                    _ => {}
+                }
+                {
+                    let _db = store.db();
+                    place.kill_held(&store);
+                }
+                lose_unsynced(&place, &store);
+                let left = left(&place);
+                for (name, all) in &contents {
+                    let bytes = &left[name];
+                    let is = |(length, byte): &(usize, u8)| bytes.len() == *length && bytes.iter().all(|it| it == byte);
+                    let found = all.iter().rposition(is);
+                    let at = format!("seed {seed}, round {round}, {name}: {} bytes", bytes.len());
+                    assert!(found.is_some_and(|found| found >= synced.get(name).copied().unwrap_or(0)), "{at}");
+                    older += u32::from(found != Some(all.len() - 1));
+                }
+            }
+        }
+        assert!(older > 0, "no power loss has undone a rename");
     }
 
     #[test]

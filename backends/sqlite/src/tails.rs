@@ -81,6 +81,9 @@ pub(crate) struct Tails {
     /// Wakes the thread that syncs.
     wake: OnceLock<SyncSender<()>>,
     counters: Arc<Counters>,
+    /// How much of each tail a sync has made durable, for tests that lose the rest.
+    #[cfg(test)]
+    pub(super) durable: Mutex<HashMap<TailName, u64>>,
 }
 
 /// Changes since the last sync.
@@ -171,6 +174,8 @@ impl Tails {
             syncing: Mutex::default(),
             wake: OnceLock::new(),
             counters,
+            #[cfg(test)]
+            durable: Mutex::default(),
         };
         match tails.open_directory() {
             Ok(dir) => drop(tails.dir.set(dir)),
@@ -589,6 +594,8 @@ impl Tails {
     }
 
     fn unlink(&self, name: TailName) {
+        #[cfg(test)]
+        self.durable.lock().remove(&name);
         let remove = |dir| unlinkat(dir, name.to_string(), AtFlags::empty());
         if let Some(Err(error)) = self.dir.get().map(remove)
             && error != Errno::NOENT
@@ -661,6 +668,12 @@ impl Tails {
                 // It has none.
                 Err(Errno::NOENT) => return Ok(()),
                 Err(error) => return Err(self.failed(ino, &error.into())),
+            }
+            #[cfg(test)]
+            {
+                let mut durable = self.durable.lock();
+                let length = durable.remove(&current);
+                durable.extend(length.map(|length| (aside, length)));
             }
             for names in [&mut unsynced.tails, &mut unsynced.in_sync] {
                 if names.remove(&current) {
@@ -830,8 +843,7 @@ impl Tails {
                 }
                 Err(error) => return Err(self.failed(name.ino, &error)),
             };
-            Counters::add(&self.counters.tail_syncs);
-            file.sync_data().map_err(|error| self.failed(name.ino, &error))?;
+            self.sync_file(name, &file)?;
         }
         match directory {
             true => self.sync_names(),
@@ -841,10 +853,18 @@ impl Tails {
 
     /// Makes the bytes of one tail durable, and its name. The next [`Tails::sync`] syncs it again.
     pub(super) fn sync_one(&self, ino: Ino) -> Result<()> {
-        let tail = self.get(ino)?;
-        Counters::add(&self.counters.tail_syncs);
-        tail.file.sync_data().map_err(|error| self.failed(ino, &error))?;
+        self.sync_file(TailName::current(ino), &self.get(ino)?.file)?;
         self.sync_names()
+    }
+
+    fn sync_file(&self, name: TailName, file: &File) -> Result<()> {
+        Counters::add(&self.counters.tail_syncs);
+        #[cfg(test)]
+        let length = file.metadata().map_or(0, |file| file.len());
+        file.sync_data().map_err(|error| self.failed(name.ino, &error))?;
+        #[cfg(test)]
+        self.durable.lock().insert(name, length);
+        Ok(())
     }
 
     /// Opens the next tail that the sync has to sync. With the lock that a renaming holds.
