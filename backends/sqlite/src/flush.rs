@@ -70,7 +70,7 @@ fn run(db: &Mutex<Db>, log: &Log, tails: &Tails, woken: &Receiver<()>, is_stoppe
             continue;
         }
         match flush(db, log, tails) {
-            Ok(noted) => tails.free(log.durable().min(noted)),
+            Ok(()) => tails.free(log.durable()),
             Err(error) => {
                 tracing::error!(%error, "changes older than {EVERY:?} are not durable");
             }
@@ -86,11 +86,8 @@ fn run(db: &Mutex<Db>, log: &Log, tails: &Tails, woken: &Receiver<()>, is_stoppe
     }
 }
 
-/// Makes every change so far durable. Calls wait for the commit alone, as always. Answers up to which commit it is durable how
-/// long the tails are: what later ones have replaced may be needed.
-fn flush(db: &Mutex<Db>, log: &Log, tails: &Tails) -> Result<u64> {
-    // Without the open transaction, which may grow after the note.
-    let noted = log.commits();
+/// Makes every change so far durable. Calls wait for the commit alone, as always.
+fn flush(db: &Mutex<Db>, log: &Log, tails: &Tails) -> Result<()> {
     synced::note(db, log, tails)?;
     {
         let db = locked(db);
@@ -100,5 +97,5 @@ fn flush(db: &Mutex<Db>, log: &Log, tails: &Tails) -> Result<u64> {
     if !(log.is_durable() && tails.are_clean()) {
         log.sync(tails)?;
     }
-    Ok(noted)
+    Ok(())
 }

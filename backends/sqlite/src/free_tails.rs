@@ -78,17 +78,11 @@ impl Db {
     /// Makes the current state durable, and removes the discards, which it does not need. No change may be under way.
     pub(super) fn free_discards(&self) -> Result<()> {
         self.commit()?;
-        let Some(log) = self.log.get().filter(|_| self.tails.has_discards()) else {
-            return Ok(());
-        };
-        // A file that has replaced one of them must not be cut by a power loss.
-        if let Err(error) = self.note_held(log) {
-            tracing::warn!(%error, "a power loss may cut files that have grown just now");
-        }
         self.free_committed()
     }
 
-    /// As [`Db::free_discards`], but only for discards whose commit is made already.
+    /// As [`Db::free_discards`], but only for discards whose commit is made already. That commit has noted the lengths of the files
+    /// that have replaced others: see [`super::replacing`].
     pub(super) fn free_committed(&self) -> Result<()> {
         let Some(log) = self.log.get().filter(|_| self.tails.has_discards()) else {
             return Ok(());

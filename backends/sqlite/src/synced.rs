@@ -203,28 +203,13 @@ impl Db {
 
     /// As [`note()`], with the lock, for the tails that have grown since. No change may be under way.
     pub(super) fn note_rest(&self, log: &Log) -> Result<()> {
-        self.note_with(log, |lengths| self.record_lengths(lengths))
-    }
-
-    /// As [`Db::note_rest`], with a commit, which may use the reserve of a full disk.
-    pub(super) fn note_held(&self, log: &Log) -> Result<()> {
-        self.note_with(log, |lengths| {
-            let is_growth = self.is_growth.replace(false);
-            let noted = self.transaction(|db| set(db, lengths));
-            self.is_growth.set(is_growth);
-            noted
-        })
-    }
-
-    /// Syncs the tails that have grown, and has `note` note their lengths.
-    fn note_with(&self, log: &Log, note: impl FnOnce(&[(Ino, u64)]) -> Result<()>) -> Result<()> {
         let grown = self.tails.growth().all();
         if grown.is_empty() {
             return Ok(());
         }
         log.sync_tails(&self.tails, self.last_commit())?;
         let lengths: Vec<(Ino, u64)> = self.tail_lengths(grown).into_iter().collect();
-        note(&lengths)?;
+        self.record_lengths(&lengths)?;
         self.tails.growth().state.lock().grown.clear();
         Ok(())
     }
