@@ -174,7 +174,7 @@ mod tests {
     use crate::synced::tests::{Place, TAIL, bytes, open};
     use crate::{HEAD, SqliteStore, check, forget_boot};
 
-    const NEW: [u8; LONG] = [3; LONG];
+    static NEW: [u8; LONG] = [3; LONG];
 
     /// A synced file, and one that has its rows committed and is about to replace it.
     fn files(store: &SqliteStore) -> (Ino, Ino) {
