@@ -20,6 +20,7 @@ use crate::open_error::{SqliteOpenError, unreadable};
 use crate::record;
 use crate::redo::{self, ReadError, Redo};
 use crate::synced::PowerLoss;
+use crate::synced_rows::set;
 use crate::transaction::locked;
 use crate::{replacing, set_aside, synced};
 
@@ -49,8 +50,16 @@ pub(super) fn recover(db: &Db, path: &Path) -> std::result::Result<usize, Sqlite
     let known = known(&db.connection).map_err(|error| unreadable(path, &error))?;
     let is_cut = synced::is_cut_at_mount(path, known);
     let power_loss = is_cut.then(|| PowerLoss::of(db, path, &pending, known)).transpose().map_err(wrong)?;
+    let replacing = replacing::needed(&pending);
+    if !is_cut && !replacing.is_empty() {
+        // The transaction may be durable before the sync of all that the killed mount has left.
+        db.tails.take_over().and_then(|()| db.tails.sync(0)).map_err(wrong)?;
+    }
     let work = |db: &Db| {
         pending.iter().try_for_each(|payload| record::redo(db, payload))?;
+        if !is_cut {
+            set(db, &db.tail_lengths(replacing.iter().copied()).into_iter().collect::<Vec<_>>())?;
+        }
         power_loss.iter().try_for_each(|power_loss| power_loss.cut(db))?;
         db.execute(END, ())
     };

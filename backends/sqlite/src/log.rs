@@ -197,6 +197,7 @@ impl Log {
         // A panic here may lose the list of unsynced tails.
         let _broken = on_panic(|| self.give_up("a sync panicked"));
         tails.sync(commits).map_err(|error| self.broken(error.to_string()))?;
+        self.check()?;
         let synced = sync_data(&self.file);
         synced.map_err(|error| self.broken(format!("syncing the log: {error}")))?;
         self.durable.fetch_max(commits, Ordering::AcqRel);
@@ -211,7 +212,8 @@ impl Log {
     pub(super) fn sync_tails(&self, tails: &Tails, commits: u64) -> Result<()> {
         let _syncing = self.alone()?;
         let _broken = on_panic(|| self.give_up("a sync panicked"));
-        tails.sync(commits).map_err(|error| self.broken(error.to_string()))
+        tails.sync(commits).map_err(|error| self.broken(error.to_string()))?;
+        self.check()
     }
 
     /// Makes one tail durable, without waiting for a sync of others. The next sync syncs it again.
@@ -219,9 +221,7 @@ impl Log {
     /// # Errors
     /// As [`Log::sync`].
     pub(super) fn sync_tail(&self, tails: &Tails, ino: Ino) -> Result<()> {
-        if self.is_broken() {
-            return Err(StoreError::storage(Errno::IO, BROKEN));
-        }
+        self.check()?;
         tails.sync_one(ino).map_err(|error| self.broken(error.to_string()))
     }
 
@@ -237,6 +237,7 @@ impl Log {
         let _broken = on_panic(|| self.give_up("a sync panicked"));
         // The records count as the next commit.
         tails.sync(recorded.commits + 1).map_err(|error| self.broken(error.to_string()))?;
+        self.check()?;
         let synced = sync_data(&recorded.file);
         synced.map_err(|error| self.broken(format!("syncing the redo log: {error}")))?;
         self.recorded.fetch_max(recorded.last, Ordering::AcqRel);
@@ -266,10 +267,16 @@ impl Log {
 
     fn alone(&self) -> Result<MutexGuard<'_, ()>> {
         let syncing = self.syncing.lock();
-        if self.is_broken() {
-            return Err(StoreError::storage(Errno::IO, BROKEN));
-        }
+        self.check()?;
         Ok(syncing)
+    }
+
+    /// Fails after a sync that failed. Also at the end of a sync: that of one tail may have taken the disk's error meanwhile.
+    fn check(&self) -> Result<()> {
+        match self.is_broken() {
+            true => Err(StoreError::storage(Errno::IO, BROKEN)),
+            false => Ok(()),
+        }
     }
 
     fn broken(&self, reason: String) -> StoreError {

@@ -119,6 +119,15 @@ impl Needs {
     }
 }
 
+/// The files that have replaced others by these changes of a redo log, with tails that were not synced.
+pub(super) fn needed(payloads: &[Vec<u8>]) -> BTreeSet<Ino> {
+    let needed = payloads.iter().filter_map(|payload| match postcard::from_bytes(payload) {
+        Ok(Record::TailNeeded { ino, .. }) => Some(ino),
+        _ => None,
+    });
+    needed.collect()
+}
+
 /// How many of these changes of a redo log a mount makes after a power loss, in a database that lacks them.
 pub(super) fn whole_changes(connection: &Connection, payloads: &[Vec<u8>]) -> usize {
     let mut needs = Needs::default();
@@ -163,6 +172,7 @@ pub(super) fn whole_changes(connection: &Connection, payloads: &[Vec<u8>]) -> us
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::sync::Arc;
 
     use fuse::store::{Change, ROOT, RenameMode, Store};
 
@@ -314,6 +324,39 @@ mod tests {
         lose_tail(&place, new);
         let head = NEW[..HEAD as usize].to_vec();
         assert!(left(&place) == BTreeMap::from([("f0", bytes(LONG)), ("f1", head)]));
+    }
+
+    #[test]
+    fn a_file_that_loses_its_tail_after_it_has_replaced_another_one_is_synced_without() {
+        let place = Place::new();
+        let store = place.open();
+        let (_, new) = files(&store);
+        replace(&store, &store.db());
+        resize(&store, new, 10);
+        crate::synced::note_replacing(&store.db).unwrap();
+        store.sync().unwrap();
+        // As after a race with the truncation.
+        store.tails.sync_one(new).unwrap();
+        assert_eq!(read(&store, new), NEW[..10]);
+    }
+
+    #[test]
+    fn a_mount_after_a_kill_notes_the_tail_of_a_file_that_has_replaced_another_one() {
+        let place = Place::new();
+        let store = place.open();
+        let (_, new) = files(&store);
+        {
+            let db = store.db();
+            replace(&store, &db);
+            place.kill_held(&store);
+        }
+        let ownership = crate::lock_exclusive(&place.copy).unwrap();
+        let counters = Arc::new(crate::Counters::default());
+        let tails = Arc::new(crate::Tails::new(&place.copy, Arc::clone(&counters)).unwrap());
+        let room = Arc::new(crate::Room::new(ownership.file()));
+        let db = Db::new(crate::connect(&place.copy).unwrap(), tails, room, counters, |_, _| Ok(()));
+        assert!(crate::batch::recover(&db, &place.copy).unwrap() > 0);
+        assert_eq!(of(&db.connection, new).unwrap().0, TAIL as u64);
     }
 
     #[test]

@@ -55,13 +55,14 @@ pub(super) fn note_replacing(db: &Mutex<Db>) -> Result<()> {
     };
     let growth = tails.growth();
     let _noting = growth.noting.lock();
-    let inos = {
+    let inos: Vec<Ino> = {
         let db = locked(db);
         // Some may have been noted while this thread waited.
         let inos = db.unsynced_replacing();
         growth.state.lock().grown.retain(|ino| !inos.contains(ino));
-        db.begin_noting_of(inos.clone());
-        inos
+        db.begin_noting_of(inos);
+        // Without those that have lost their tail since.
+        growth.state.lock().in_sync.keys().copied().collect()
     };
     let synced = inos.into_iter().try_for_each(|ino| log.sync_tail(&tails, ino));
     let noted = synced.and_then(|()| locked(db).end_noting(&log));

@@ -832,18 +832,7 @@ impl Tails {
             std::mem::take(&mut unsynced.directory)
         };
         while let Some((name, opened)) = self.next_in_sync() {
-            let file = match opened {
-                Ok(file) => file,
-                // Its file is gone, so nothing of it has to be durable.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                // Only this file is lost; to fail would refuse all others, too.
-                Err(error) if is_foreign(&error) => {
-                    tracing::warn!(tail = %self.path.join(name.to_string()).display(), %error, "cannot be synced");
-                    continue;
-                }
-                Err(error) => return Err(self.failed(name.ino, &error)),
-            };
-            self.sync_file(name, &file)?;
+            self.sync_opened(name, opened)?;
         }
         match directory {
             true => self.sync_names(),
@@ -853,11 +842,28 @@ impl Tails {
 
     /// Makes the bytes of one tail durable, and its name. The next [`Tails::sync`] syncs it again.
     pub(super) fn sync_one(&self, ino: Ino) -> Result<()> {
-        self.sync_file(TailName::current(ino), &self.get(ino)?.file)?;
+        let name = TailName::current(ino);
+        let opened = {
+            // With the lock that a renaming holds.
+            let _unsynced = self.unsynced.lock();
+            self.open_name(name, OFlags::RDONLY)
+        };
+        self.sync_opened(name, opened)?;
         self.sync_names()
     }
 
-    fn sync_file(&self, name: TailName, file: &File) -> Result<()> {
+    fn sync_opened(&self, name: TailName, opened: io::Result<File>) -> Result<()> {
+        let file = match opened {
+            Ok(file) => file,
+            // Its file is gone, so nothing of it has to be durable.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            // Only this file is lost; to fail would refuse all others, too.
+            Err(error) if is_foreign(&error) => {
+                tracing::warn!(tail = %self.path.join(name.to_string()).display(), %error, "cannot be synced");
+                return Ok(());
+            }
+            Err(error) => return Err(self.failed(name.ino, &error)),
+        };
         Counters::add(&self.counters.tail_syncs);
         #[cfg(test)]
         let length = file.metadata().map_or(0, |file| file.len());
