@@ -725,21 +725,3 @@ impl Listing<'_> {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_link_or_fifo_in_the_place_of_an_object_is_damage_and_no_refusal() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = Folder { path: dir.path().to_owned(), calls: AtomicUsize::new(0) };
-        std::fs::write(dir.path().join("a"), "a").unwrap();
-        std::os::unix::fs::symlink("a", dir.path().join("link")).unwrap();
-        rustix::fs::mkfifoat(rustix::fs::CWD, dir.path().join("fifo"), Mode::RWXU).unwrap();
-        for key in ["link", "fifo"] {
-            let read = folder.get(key, None, limits::FOREIGN_OBJECT);
-            assert!(matches!(&read, Err(Fault::Unreadable(told)) if told.contains(key)), "{key}: {read:?}");
-        }
-    }
-}

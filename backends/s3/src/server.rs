@@ -522,23 +522,3 @@ fn is_untrusted(error: &(dyn std::error::Error + 'static)) -> bool {
         None => error.source().is_some_and(is_untrusted),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_host_that_a_server_redirects_to_is_named() {
-        let answer = |body: &'static str, host: Option<&str>| {
-            let redirected = host.map(|host| Redirected { status: 307, host: host.to_owned() });
-            let (headers, body) = (HeaderMap::new(), Bytes::from_static(body.as_bytes()));
-            Answer { status: 307, headers, body, redirected, is_key_expired: false }.reason()
-        };
-        let named = "it redirects (307) to elsewhere.example, ";
-        assert!(answer("moved", Some("elsewhere.example")).starts_with(named));
-        let coded = answer("<Code>TemporaryRedirect</Code>", Some("elsewhere.example"));
-        assert!(coded.starts_with(&format!("TemporaryRedirect: {named}")), "{coded}");
-        assert_eq!(answer("<Code>SlowDown</Code>", None), "SlowDown");
-        assert_eq!(answer("<html>", None), "with an answer that is not S3's");
-    }
-}

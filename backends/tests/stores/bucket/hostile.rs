@@ -203,6 +203,8 @@ async fn a_redirect_is_an_error_that_names_its_host_and_the_key_stays() {
             assert!(told.contains(&to.to_string()) && !told.contains("secret"), "{told}");
         }
         assert_eq!(requests.load(Ordering::Relaxed), 3);
+        let told = check_access(&config).await.unwrap_err().to_string();
+        assert!(told.contains(&to.to_string()) && !told.contains("secret"), "{told}");
     }
     assert!(elsewhere.accept().is_err(), "a request was sent elsewhere");
 }
