@@ -203,7 +203,7 @@ fn the_command_refuses_by_name_what_it_cannot_count_or_price() {
     };
     refuses(&[], "nothing to count");
     for (format, reason) in
-        [("claude-code", "s.traj.json: no line"), ("openhands", "s.traj.json: holds no event of a session")]
+        [("claude-code", "s.traj.json: is not of the format claude-code: no line"), ("openhands", "s.traj.json: holds no event of a session")]
     {
         refuses(&["--format", format, &session], reason);
     }

@@ -313,7 +313,7 @@ fn use_mail(mount: Mount, sql: impl Fn(&str) -> String) {
         assert_eq!(shell("ls archive"), name);
     }
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    has(&table, &["ctxbench-mail"]);
+    has(&table, &["/mail.toml "]);
     lacks(&table, &["postgresql://"]);
     // The reasons of both refusals.
     let log = mount.end_with_log();

@@ -15,7 +15,7 @@ use crate::evidence::{PriceList, SummarisedRun, measured_run_dir};
 use crate::progress_line::ProgressLine;
 use crate::reporting::policies;
 
-/// Decide by policies: adopt a candidate, adopt it under a condition, archive it (keep what you have), or not decided.
+/// Decide by policies: adopt a candidate, archive it (keep what you have), or neither.
 ///
 /// Gates come first: a pass with wrong data, an unexpected error number, a timeout, a hang, a crash or a failed set-up
 /// rules out adoption, and so does the loss of an acknowledged record. Then come the benefits that a policy asks for, then

@@ -56,7 +56,7 @@ pub struct Gap {
 
 /// A figure with the range in which it is known to lie.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reading {
+pub(crate) struct Reading {
     pub value: f64,
     pub low: f64,
     pub high: f64,
@@ -90,7 +90,7 @@ pub const MODEL_ARMS: [&str; 2] = [model_files::GENERATE, model_files::HISTORY];
 
 /// The evidence about a measure of an arm.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Found {
+pub(crate) enum Found {
     Value(Reading),
     /// No run measured it.
     Missing(Gap),
