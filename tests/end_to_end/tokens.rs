@@ -202,9 +202,10 @@ fn the_command_refuses_by_name_what_it_cannot_count_or_price() {
         has(&refused(&[&["tokens"], more].concat()), &[reason]);
     };
     refuses(&[], "nothing to count");
-    for (format, reason) in
-        [("claude-code", "s.traj.json: is not of the format claude-code: no line"), ("openhands", "s.traj.json: holds no event of a session")]
-    {
+    for (format, reason) in [
+        ("claude-code", "s.traj.json: is not of the format claude-code: no line"),
+        ("openhands", "s.traj.json: is not of the format openhands: holds no event of a session"),
+    ] {
         refuses(&["--format", format, &session], reason);
     }
     refuses(&[&session, "--model", "knows-9"], "\"knows-9\" has no price; use one of ");
