@@ -5,7 +5,7 @@ use serde::Deserialize;
 use stats::{Interval, MIN_EPOCHS};
 
 use super::finding::{Finding, Name, Test};
-use crate::measure::{Evidence, Figure, Found, Measure, Scale, spread};
+use crate::measure::{Evidence, Figure, Measure, MeasureResult, Scale, spread};
 use figures::evidence::{CRON_KILL, RunEvidence};
 use figures::provenance::Provenance;
 use figures::summary::is_simulated;
@@ -21,19 +21,19 @@ pub(super) struct ReadingTest {
 }
 
 /// The finding of a run without a usable figure.
-fn without(found: Found) -> Finding {
+fn without(found: MeasureResult) -> Finding {
     let (words, is_final) = match found {
-        Found::Missing(gap) => return Finding::Missing(format!("this run has no {}", gap.what)),
-        Found::Value(reading) => (reading.words, false),
-        Found::NotOffered(words) | Found::Failed(words) => (words, true),
-        Found::Void(words) | Found::Unknown(words) => (words, false),
+        MeasureResult::Missing(gap) => return Finding::Missing(format!("this run has no {}", gap.what)),
+        MeasureResult::Value(reading) => (reading.words, false),
+        MeasureResult::NotOffered(words) | MeasureResult::Failed(words) => (words, true),
+        MeasureResult::Void(words) | MeasureResult::Unknown(words) => (words, false),
     };
     Finding::Open { words, is_final }
 }
 
 impl ReadingTest {
     /// A reading of one arm. Every figure except a time includes failed passes.
-    fn read(&self, evidence: &Evidence<'_>, arm: &str, is_base: bool) -> Result<f64, Found> {
+    fn read(&self, evidence: &Evidence<'_>, arm: &str, is_base: bool) -> Result<f64, MeasureResult> {
         let is_time = self.measure.is_timed() || self.measure.kind() == "ms";
         let barred = match is_time || matches!(self.measure, Measure::Passes { .. }) {
             true => evidence.barred(&self.measure, arm, None),
@@ -48,7 +48,7 @@ impl ReadingTest {
         evidence: &Evidence<'_>,
         (arm, baseline): (&str, Option<&str>),
         scale: Scale,
-    ) -> Result<Figure, Found> {
+    ) -> Result<Figure, MeasureResult> {
         let own = self.read(evidence, arm, false)?;
         let Some(baseline) = baseline else {
             let reading = evidence.read(&self.measure, arm, false).value()?;
@@ -57,7 +57,7 @@ impl ReadingTest {
         let base = self.read(evidence, baseline, true)?;
         if base <= 0.0 && matches!(scale, Scale::Ratio | Scale::Saved) {
             let why = format!("no ratio: {own} on {arm}, {base} on {baseline}");
-            return Err(Found::NotOffered(why));
+            return Err(MeasureResult::NotOffered(why));
         }
         evidence.figure(&self.measure, scale, arm, baseline)
     }
@@ -157,7 +157,7 @@ impl Test for ReadingTest {
         let scale = self.measure.scale(unit).unwrap_or(Scale::Own);
         let baseline = self.baseline.as_deref().unwrap_or(&self.arm);
         match evidence.figure(&self.measure, scale, &self.arm, baseline) {
-            Err(Found::Missing(gap)) => gap.command,
+            Err(MeasureResult::Missing(gap)) => gap.command,
             _ => format!("ctxbench run --backend {}", self.arm),
         }
     }

@@ -89,14 +89,14 @@ fn parts(gap: &Gap) -> (String, Vec<String>) {
 mod tests {
     use super::*;
     use crate::decide::rows::{Bound, RowRole, without};
-    use crate::measure::Found;
+    use crate::measure::MeasureResult;
 
     #[test]
     fn missing_evidence_is_named_by_the_title_of_its_row() {
         let makes = |what: &str| {
             let gap = Gap { what: what.to_owned(), command: "ctxbench run --workload a".to_owned() };
             let bound = Bound { is_most: true, value: 0.0, unit: "probes".to_owned() };
-            let row = without(RowRole::Gate, "Answers found", bound, Found::Missing(gap.clone()));
+            let row = without(RowRole::Gate, "Answers found", bound, MeasureResult::Missing(gap.clone()));
             let decision = Decision {
                 candidate: "s3-embedded".to_owned(),
                 rows: vec![row],

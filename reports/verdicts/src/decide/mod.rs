@@ -24,7 +24,7 @@ pub use verdict::PolicyVerdict;
 use verdict::{conclude, fragility, smallest_flip};
 
 pub use crate::measure::{Evidence, check_compatible, check_distinct};
-use crate::measure::{Found, Gap};
+use crate::measure::{Gap, MeasureResult};
 pub use crate::measure::{MODEL_ARMS, amount, digits, spread};
 
 /// A decision on one candidate by one policy.
@@ -190,7 +190,7 @@ fn safety(evidence: &Evidence<'_>, policy: &Policy, candidate: &str) -> Vec<Row>
     }
     // Without an audit there is no row. A policy that needs one has a gate of its own.
     let lost = evidence.lost_records(candidate);
-    if matches!(lost, Found::Value(_)) {
+    if matches!(lost, MeasureResult::Value(_)) {
         let title = "Acknowledged records not kept as promised";
         rows.push(without(RowRole::Gate, title, bound("records"), lost));
     }

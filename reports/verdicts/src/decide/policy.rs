@@ -78,7 +78,7 @@ pub struct Places {
     pub rows: Vec<Criterion>,
 }
 
-/// The place of the candidate's name in [`PolicyAdvice::choose`], and of its figure in [`ListedRow::says`].
+/// The place of the candidate's name in [`PolicyAdvice::choose`], and of its figure in `ListedRow::says`.
 pub const CANDIDATE: &str = "{candidate}";
 
 /// The place of the baseline's figure in [`ListedRow::says`].

@@ -5,7 +5,7 @@ use stats::SeriesKey;
 
 use super::policy::{BASELINE, CANDIDATE, Condition, Criterion, ITSELF, ListedRow, Policy, arm_words};
 use crate::measure::{
-    Evidence, Figure, Found, Gap, Measure, Reading, Scale, ScoreMeasure, TURN_NS, amount, digits, spread,
+    ArmReading, Evidence, Figure, Gap, Measure, MeasureResult, Scale, ScoreMeasure, TURN_NS, amount, digits, spread,
 };
 use figures::provenance::Provenance;
 use figures::text::lower;
@@ -395,17 +395,20 @@ pub(super) fn listed(evidence: &Evidence<'_>, row: &ListedRow, candidate: &str, 
     let of_candidate = evidence.read(&row.measure, candidate, false);
     let of_baseline = evidence.read(&row.measure, baseline, true);
     let says = match (&of_candidate, &of_baseline) {
-        (Found::Value(own), Found::Value(other)) => {
+        (MeasureResult::Value(own), MeasureResult::Value(other)) => {
             let says = row.says.replace(CANDIDATE, own.figure_words());
             says.replace(BASELINE, other.figure_words())
         }
         _ => String::new(),
     };
     let provenance = row.measure.provenance();
-    let words = |found: Found| match found {
-        Found::Value(reading) => (provenance.marked(&reading.words), reading.source),
-        Found::Missing(gap) => (format!("no evidence: {}", gap.what), String::new()),
-        Found::NotOffered(why) | Found::Unknown(why) | Found::Failed(why) | Found::Void(why) => (why, String::new()),
+    let words = |found: MeasureResult| match found {
+        MeasureResult::Value(reading) => (provenance.marked(&reading.words), reading.source),
+        MeasureResult::Missing(gap) => (format!("no evidence: {}", gap.what), String::new()),
+        MeasureResult::NotOffered(why)
+        | MeasureResult::Unknown(why)
+        | MeasureResult::Failed(why)
+        | MeasureResult::Void(why) => (why, String::new()),
     };
     let (found, source) = words(of_candidate);
     let baseline = words(of_baseline).0;
@@ -461,7 +464,7 @@ fn conditional(row: &Row, criterion: &Criterion) -> BreakEven {
 }
 
 /// A row of a figure without a baseline.
-fn of_reading(role: RowRole, title: &str, bound: Bound, reading: Reading) -> Row {
+fn of_reading(role: RowRole, title: &str, bound: Bound, reading: ArmReading) -> Row {
     let effect = RowEffect { value: reading.value, low: reading.low, high: reading.high };
     let state = bound.state(&effect);
     Row {
@@ -473,9 +476,9 @@ fn of_reading(role: RowRole, title: &str, bound: Bound, reading: Reading) -> Row
 }
 
 /// A row of a figure that the candidate does not offer or no run measured.
-pub(super) fn without(role: RowRole, title: &str, bound: Bound, found: Found) -> Row {
+pub(super) fn without(role: RowRole, title: &str, bound: Bound, found: MeasureResult) -> Row {
     let (state, words) = match found {
-        Found::Missing(gap) => {
+        MeasureResult::Missing(gap) => {
             // The answer of the use has the details of a need, once for all rows and candidates.
             let need = gap.what.split_once(": ").map(|(need, _)| need).filter(|need| need.starts_with("needs "));
             let words = format!("no evidence: {}", need.unwrap_or(&gap.what));
@@ -483,21 +486,21 @@ pub(super) fn without(role: RowRole, title: &str, bound: Bound, found: Found) ->
         }
         // A benefit or a gate that the candidate cannot offer is not met. A cost that was not measured is not
         // tolerated.
-        Found::NotOffered(why) if role == RowRole::Cost => (RowState::Open, why),
-        Found::Unknown(why) => (RowState::Open, why),
-        Found::NotOffered(why) => {
+        MeasureResult::NotOffered(why) if role == RowRole::Cost => (RowState::Open, why),
+        MeasureResult::Unknown(why) => (RowState::Open, why),
+        MeasureResult::NotOffered(why) => {
             let words = format!("not offered: {why}");
             return Row { is_not_offered: true, ..bare(role, title, bound, RowState::Unmet, words) };
         }
-        Found::Failed(why) => (RowState::Failed, why),
-        Found::Void(why) => (RowState::Void, why),
-        Found::Value(reading) => return of_reading(role, title, bound, reading),
+        MeasureResult::Failed(why) => (RowState::Failed, why),
+        MeasureResult::Void(why) => (RowState::Void, why),
+        MeasureResult::Value(reading) => return of_reading(role, title, bound, reading),
     };
     bare(role, title, bound, state, words)
 }
 
 impl Question<'_> {
-    fn figure(&self) -> Result<Figure, Found> {
+    fn figure(&self) -> Result<Figure, MeasureResult> {
         let (measure, scale) = (&self.criterion.measure, self.criterion.scale());
         let baseline = (scale != Scale::Own).then_some(self.baseline);
         if let Some(barred) = self.evidence.barred(measure, self.candidate, baseline) {
@@ -507,7 +510,7 @@ impl Question<'_> {
     }
 
     /// The figure in the other sessions in which a benefit is asked for.
-    fn other_sessions(&self) -> Result<Vec<OtherSession>, Found> {
+    fn other_sessions(&self) -> Result<Vec<OtherSession>, MeasureResult> {
         let (Some(Condition::Sessions { others, .. }), Measure::Context(context)) =
             (&self.criterion.condition, &self.criterion.measure)
         else {
@@ -528,11 +531,11 @@ impl Question<'_> {
         others.iter().map(of).collect()
     }
 
-    fn of_candidate(&self, measure: &Measure) -> Result<Reading, Found> {
+    fn of_candidate(&self, measure: &Measure) -> Result<ArmReading, MeasureResult> {
         self.evidence.read(measure, self.candidate, false).value()
     }
 
-    fn of_baseline(&self, measure: &Measure) -> Result<Reading, Found> {
+    fn of_baseline(&self, measure: &Measure) -> Result<ArmReading, MeasureResult> {
         self.evidence.read(measure, self.baseline, true).value()
     }
 

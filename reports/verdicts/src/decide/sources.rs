@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::policy::{Policy, Preference, SourceRow};
-use crate::measure::{Evidence, Found, Measure, Reading, Scale};
+use crate::measure::{ArmReading, Evidence, Measure, MeasureResult, Scale};
 
 /// A row of a source, tested.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -45,12 +45,15 @@ pub(super) fn test(evidence: &Evidence<'_>, policy: &Policy, candidate: &str) ->
                 };
                 (stands, found)
             }
-            Err(Found::Missing(gap)) => (Stands::Open, format!("no evidence: {}", gap.what)),
-            Err(Found::NotOffered(why) | Found::Unknown(why) | Found::Failed(why) | Found::Void(why)) => {
-                (Stands::Open, why)
-            }
+            Err(MeasureResult::Missing(gap)) => (Stands::Open, format!("no evidence: {}", gap.what)),
+            Err(
+                MeasureResult::NotOffered(why)
+                | MeasureResult::Unknown(why)
+                | MeasureResult::Failed(why)
+                | MeasureResult::Void(why),
+            ) => (Stands::Open, why),
             // Values are not errors.
-            Err(Found::Value(reading)) => (Stands::Open, reading.words),
+            Err(MeasureResult::Value(reading)) => (Stands::Open, reading.words),
         };
         SourceResult { aspect: row.aspect.clone(), says: row.says.clone(), found, stands }
     })
@@ -63,7 +66,7 @@ fn compared(
     row: &SourceRow,
     baseline: &str,
     candidate: &str,
-) -> Result<(Reading, Reading, (f64, f64)), Found> {
+) -> Result<(ArmReading, ArmReading, (f64, f64)), MeasureResult> {
     if let Some(barred) = evidence.barred(&row.measure, candidate, Some(baseline)) {
         return Err(barred);
     }
@@ -82,7 +85,7 @@ fn compared(
     Ok((reading, base, ratio))
 }
 
-fn stands(row: &SourceRow, candidate: &Reading, base: &Reading, (low, high): (f64, f64)) -> Stands {
+fn stands(row: &SourceRow, candidate: &ArmReading, base: &ArmReading, (low, high): (f64, f64)) -> Stands {
     let same = row.same_within.max(1.0);
     let found = if low > same {
         Preference::Baseline
@@ -96,7 +99,7 @@ fn stands(row: &SourceRow, candidate: &Reading, base: &Reading, (low, high): (f6
     if found != row.prefers {
         return Stands::No;
     }
-    let is_inside = |figure: Option<(f64, f64)>, reading: &Reading| {
+    let is_inside = |figure: Option<(f64, f64)>, reading: &ArmReading| {
         figure.is_none_or(|(from, to)| from <= reading.low && reading.high <= to)
     };
     match is_inside(row.figure, candidate) && is_inside(row.baseline_figure, base) {

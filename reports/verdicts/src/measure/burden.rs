@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Evidence, Found, missing};
+use super::{Evidence, MeasureResult, missing};
 
 /// A part of an operator's burden.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -20,7 +20,7 @@ pub enum BurdenPart {
 }
 
 impl Evidence<'_> {
-    pub(super) fn burden(&self, of: &[BurdenPart], arm: &str) -> Found {
+    pub(super) fn burden(&self, of: &[BurdenPart], arm: &str) -> MeasureResult {
         let Some(planned) = self.arm(arm) else {
             let command = format!("ctxbench run --backend {arm}");
             return missing(format!("{arm} is in no plan"), command);
@@ -71,7 +71,7 @@ impl Evidence<'_> {
             true => "nothing".to_owned(),
             false => parts.join(", "),
         };
-        Found::exact(sum as f64, words, "plan.toml: arms.backend")
+        MeasureResult::exact(sum as f64, words, "plan.toml: arms.backend")
     }
 }
 

@@ -1,12 +1,12 @@
 //! A figure of a candidate beside the baseline's.
 
-use super::Reading;
+use super::ArmReading;
 
 /// A figure of a candidate beside the baseline's.
 #[derive(Clone, Debug)]
 pub struct Figure {
     /// The figure in the unit of the row.
-    pub reading: Reading,
+    pub reading: ArmReading,
     /// The baseline in words.
     pub baseline: String,
     /// The time that a call of the candidate adds, in nanoseconds; `None` for other measures.
@@ -17,7 +17,7 @@ pub struct Figure {
 
 impl Figure {
     /// A figure other than a time.
-    pub fn of(reading: Reading, baseline: String) -> Self {
+    pub fn of(reading: ArmReading, baseline: String) -> Self {
         Self { reading, baseline, added_ns: None, session: None }
     }
 }

@@ -3,7 +3,7 @@
 use rundir::Basis;
 use serde::Deserialize;
 
-use super::{Evidence, Found, Reading, pooled, run_gap};
+use super::{ArmReading, Evidence, MeasureResult, pooled, run_gap};
 use figures::context::{ContextCost, DOLLARS, MODELS};
 use figures::provenance::Provenance;
 use figures::text::count;
@@ -32,7 +32,7 @@ impl ContextFigure {
 }
 
 impl Evidence<'_> {
-    pub(super) fn context(&self, figure: &ContextFigure, arm: &str, as_baseline: bool) -> Found {
+    pub(super) fn context(&self, figure: &ContextFigure, arm: &str, as_baseline: bool) -> MeasureResult {
         let policy = match as_baseline {
             true => figure.against.as_deref().unwrap_or(arm),
             false => figure.policy.as_deref().unwrap_or(arm),
@@ -40,7 +40,7 @@ impl Evidence<'_> {
         if !as_baseline && figure.policy.is_some() {
             // The arm has to hold what leaves the context.
             match self.passes(&figure.workload, arm) {
-                Found::Value(_) => {}
+                MeasureResult::Value(_) => {}
                 other => return other,
             }
         }
@@ -73,10 +73,10 @@ impl Evidence<'_> {
                 Basis::Simulated => Provenance::Simulated,
                 Basis::Recorded | Basis::Generated | Basis::PartlyStated => Provenance::Measured,
             };
-            Some(Reading { provenance, ..Reading::exact(value, format!("{words}{basis}"), &source) })
+            Some(ArmReading { provenance, ..ArmReading::exact(value, format!("{words}{basis}"), &source) })
         });
         match pooled(readings.collect()) {
-            Some(reading) => Found::Value(reading),
+            Some(reading) => MeasureResult::Value(reading),
             None => {
                 let what = match is_measured {
                     true => format!("no price for context {policy} of {}", figure.workload),

@@ -3,7 +3,7 @@
 use rundir::SAMPLES;
 use serde::Deserialize;
 
-use super::{Evidence, Found, Reading, pooled, run_gap};
+use super::{ArmReading, Evidence, MeasureResult, pooled, run_gap};
 
 /// See [`super::Measure::Cost`].
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -17,7 +17,7 @@ pub struct CostMeasure {
 }
 
 impl Evidence<'_> {
-    pub(super) fn cost(&self, cost: &CostMeasure, arm: &str) -> Found {
+    pub(super) fn cost(&self, cost: &CostMeasure, arm: &str) -> MeasureResult {
         let counts_requests = self.arm(arm).is_some_and(|arm| arm.backend.counts_requests);
         let found = self.runs.iter().flat_map(|run| &run.summary.costs);
         let found =
@@ -30,10 +30,10 @@ impl Evidence<'_> {
         });
         let place = format!("{} of {} ({})", cost.figure, cost.workload, cost.state);
         let readings = counts.map(|count| {
-            Reading::exact(count, format!("{count} {} a call", cost.figure), &format!("{SAMPLES}: {place}"))
+            ArmReading::exact(count, format!("{count} {} a call", cost.figure), &format!("{SAMPLES}: {place}"))
         });
         match pooled(readings.collect()) {
-            Some(reading) => Found::Value(reading),
+            Some(reading) => MeasureResult::Value(reading),
             None => run_gap(&cost.workload, &[arm], format!("{place} on {arm}")),
         }
     }

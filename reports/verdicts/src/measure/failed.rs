@@ -1,7 +1,7 @@
 //! Failed passes in the workloads that a row reads: whose they are, and what that makes of the row.
 
 use super::kinds::Measure;
-use super::{Evidence, Found};
+use super::{Evidence, MeasureResult};
 use figures::summary::FailedPasses;
 
 impl Evidence<'_> {
@@ -10,13 +10,13 @@ impl Evidence<'_> {
     ///
     /// An error counts in every cache state of the workload; what the harness could not do or prove, only in the state that
     /// the row reads.
-    pub fn barred(&self, measure: &Measure, candidate: &str, baseline: Option<&str>) -> Option<Found> {
+    pub fn barred(&self, measure: &Measure, candidate: &str, baseline: Option<&str>) -> Option<MeasureResult> {
         if let Some(baseline) = baseline {
             for (workload, state) in measure.read_by(true) {
                 for arm in self.identical(baseline) {
                     let failed = self.failed_passes(workload, state, &arm);
                     if failed.count() > 0 {
-                        return Some(Found::Void(void(&failed, workload, &arm)));
+                        return Some(MeasureResult::Void(void(&failed, workload, &arm)));
                     }
                 }
             }
@@ -26,10 +26,10 @@ impl Evidence<'_> {
         measure.read_by(false).into_iter().find_map(|(workload, state)| {
             let failed = self.failed_passes(workload, state, candidate);
             if failed.of_arm() > 0 && !is_counted {
-                return Some(Found::Failed(format!("{} in {workload}", failed.words())));
+                return Some(MeasureResult::Failed(format!("{} in {workload}", failed.words())));
             }
             let is_harness = failed.of_harness() > 0;
-            is_harness.then(|| Found::Void(void(&failed, workload, candidate)))
+            is_harness.then(|| MeasureResult::Void(void(&failed, workload, candidate)))
         })
     }
 

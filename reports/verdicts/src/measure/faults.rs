@@ -6,7 +6,7 @@ use rundir::faults::{Audit, CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS,
 use rundir::{Fault, Outcome};
 use serde::Deserialize;
 
-use super::{Evidence, Found, Reading, missing};
+use super::{ArmReading, Evidence, MeasureResult, missing};
 use figures::evidence::CRON_KILL;
 use figures::provenance::Provenance;
 
@@ -83,7 +83,7 @@ impl Evidence<'_> {
         crashes_a_year: Option<f64>,
         within: Option<f64>,
         arm: &str,
-    ) -> Found {
+    ) -> MeasureResult {
         let mut kills = self.cron_kills(arm);
         kills.retain(|kill| scenarios.contains(&kill.scenario));
         let mut outcomes = self.outcomes(arm);
@@ -95,7 +95,7 @@ impl Evidence<'_> {
         let lacking = untried.find(|name| !self.has_no_daemon(arm) || self.unfit(name, arm).is_none());
         if let Some(name) = lacking {
             if let Some(why) = self.unfit(name, arm) {
-                return Found::Void(format!("void: fault {name} was not tried on {arm}: {why}"));
+                return MeasureResult::Void(format!("void: fault {name} was not tried on {arm}: {why}"));
             }
             let command = match name.as_str() {
                 CRON_KILL => format!("ctxbench run --backend {arm}"),
@@ -160,17 +160,17 @@ impl Evidence<'_> {
                 _ => (rate * mean, ""),
             };
             let words = format!("{total} {what}{how}: {yearly:.1}{unit} a year at {rate} crashes");
-            return Found::exact(yearly, words, &source);
+            return MeasureResult::exact(yearly, words, &source);
         }
         let most = match count == total {
             true => String::new(),
             false => format!(", at most {count} in one of each"),
         };
         let seen = format!("{total} {what}{how}{most}");
-        let exact = Reading::exact(count as f64, seen, &source);
+        let exact = ArmReading::exact(count as f64, seen, &source);
         let is_of_kills = figure.is_event() && scenarios.iter().all(|name| name == CRON_KILL);
         if !is_of_kills || count > 0 || killed == 0 {
-            return Found::Value(exact);
+            return MeasureResult::Value(exact);
         }
         // None was seen: one more may be hidden, as long as the bound of its share is not the one that is asked for.
         let (broken, others) = self.crashes(KILLED_DAEMON, arm);
@@ -182,7 +182,7 @@ impl Evidence<'_> {
             slowest.unwrap_or(0)
         );
         let is_hidden = within.is_some_and(|share| bound > share);
-        Found::Value(Reading { high: f64::from(u8::from(is_hidden)), words, ..exact })
+        MeasureResult::Value(ArmReading { high: f64::from(u8::from(is_hidden)), words, ..exact })
     }
 
     /// The kills of a cron job's daemon of an arm. One that killed nothing is evidence only about an arm without a daemon.
@@ -232,7 +232,7 @@ impl Evidence<'_> {
     }
 
     /// The share of kills or power cuts at which a promised record was lost, with its upper 95 % bound.
-    pub(super) fn durability(&self, loss: &str, arm: &str) -> Found {
+    pub(super) fn durability(&self, loss: &str, arm: &str) -> MeasureResult {
         let (mut failed, mut points) = self.crashes(loss, arm);
         let series = self.runs.iter();
         let series = series.flat_map(|run| run.crash_points(loss, arm));
@@ -256,10 +256,10 @@ impl Evidence<'_> {
             };
             if was_tried && loss == KILLED_DAEMON && self.has_no_daemon(arm) {
                 let words = "no daemon to kill".to_owned();
-                return Found::exact(0.0, words, "faults.jsonl, crash-points.jsonl");
+                return MeasureResult::exact(0.0, words, "faults.jsonl, crash-points.jsonl");
             }
             return match self.no_promise(loss, arm) {
-                Some(why) => Found::NotOffered(why),
+                Some(why) => MeasureResult::NotOffered(why),
                 None => missing(format!("crash points ({}) of {arm}", loss.replace('-', " ")), self.more_kills(arm)),
             };
         }
@@ -269,7 +269,7 @@ impl Evidence<'_> {
             own => format!(", {own} of them by an exit of its own"),
         };
         let words = format!("{failed} lost of {points}{own} (at most {})", bound_words(high));
-        Found::Value(Reading {
+        MeasureResult::Value(ArmReading {
             value: failed as f64 / points as f64,
             low: stats::share_interval(failed, points, 0.1).low,
             high,
@@ -302,7 +302,7 @@ impl Evidence<'_> {
         }
     }
 
-    pub(super) fn kept(&self, loss: &str, arm: &str, as_baseline: bool) -> Found {
+    pub(super) fn kept(&self, loss: &str, arm: &str, as_baseline: bool) -> MeasureResult {
         // A simulation without a mount and one over a real disk are not compared.
         let (own, of_direct) = (self.how(loss, arm), self.how(loss, "direct"));
         if !own.is_empty() && !of_direct.is_empty() && own != of_direct {
@@ -325,22 +325,22 @@ impl Evidence<'_> {
                 // say that nothing would be left, so that a baseline without one has no figure.
                 if loss == MACHINE_LOSS && backend.is_some_and(|backend| !backend.has_bucket) {
                     let words = "0: its files are on the lost machine".to_owned();
-                    return Found::exact(0.0, words, "plan.toml: arms.backend.promises");
+                    return MeasureResult::exact(0.0, words, "plan.toml: arms.backend.promises");
                 }
                 if !as_baseline {
-                    return Found::NotOffered(why);
+                    return MeasureResult::NotOffered(why);
                 }
             }
             return missing(format!("records after {loss} of {arm}"), crash_points(arm));
         }
         let words = format!("{present} of {all} records kept");
         let source = format!("fault-outcomes.jsonl, crash-points.jsonl: {loss}");
-        let kept = Reading::exact(present as f64 / all as f64, words, &source);
-        Found::Value(Reading { provenance: self.origin_of_losses(loss, arm), ..kept })
+        let kept = ArmReading::exact(present as f64 / all as f64, words, &source);
+        MeasureResult::Value(ArmReading { provenance: self.origin_of_losses(loss, arm), ..kept })
     }
 
     /// Acknowledged records that an arm lost or damaged, in any fault or with two hosts; `Missing` without an audit.
-    pub fn lost_records(&self, arm: &str) -> Found {
+    pub fn lost_records(&self, arm: &str) -> MeasureResult {
         let (mut looked, mut lost, mut checked) = (false, 0u64, 0u64);
         let mut places: Vec<String> = Vec::new();
         for run in &self.runs {
@@ -395,7 +395,7 @@ impl Evidence<'_> {
         };
         let words = format!("{lost} not kept as promised, {checked} kept{place}");
         let source = "faults.jsonl, fault-outcomes.jsonl, crash-points.jsonl, samples.jsonl";
-        Found::exact(lost as f64, words, source)
+        MeasureResult::exact(lost as f64, words, source)
     }
 }
 
@@ -421,9 +421,9 @@ mod tests {
             let (summary, contexts) = (testing::summary(), testing::contexts());
             let evidence = Evidence::of(&run, &summary, &contexts);
             match evidence.lost_records("sqlite") {
-                Found::Value(found) => assert_eq!(found.value, lost, "{look}"),
+                MeasureResult::Value(found) => assert_eq!(found.value, lost, "{look}"),
                 // No other fault was injected.
-                Found::Missing(_) => assert_eq!(lost, 0.0, "{look}"),
+                MeasureResult::Missing(_) => assert_eq!(lost, 0.0, "{look}"),
                 other => panic!("{look}: {other:?}"),
             }
         }

@@ -1,7 +1,7 @@
 //! A measure of a candidate beside that of its baseline: the ratio, the difference or the saving.
 
 use super::compared::saved;
-use super::{Evidence, Figure, Found, Measure, Reading, Scale};
+use super::{ArmReading, Evidence, Figure, Measure, MeasureResult, Scale};
 
 /// Whether a measure is a share of counted questions.
 fn is_of_questions(measure: &Measure) -> bool {
@@ -11,7 +11,7 @@ fn is_of_questions(measure: &Measure) -> bool {
 /// The interval of the difference of two shares, as the ends from which `figure` takes the lower and the upper one.
 /// R. G. Newcombe, "Interval Estimation for the Difference Between Independent Proportions: Comparison of Eleven Methods",
 /// Statistics in Medicine 17 (1998), method 10. Both methods answer the same questions, so the interval is wider than needed.
-fn difference(figure: &Reading, other: &Reading, is_fewer: bool) -> (f64, f64) {
+fn difference(figure: &ArmReading, other: &ArmReading, is_fewer: bool) -> (f64, f64) {
     let more = figure.value - other.value;
     let low = more - (figure.value - figure.low).hypot(other.high - other.value);
     let high = more + (figure.high - figure.value).hypot(other.value - other.low);
@@ -23,7 +23,13 @@ fn difference(figure: &Reading, other: &Reading, is_fewer: bool) -> (f64, f64) {
 
 impl Evidence<'_> {
     /// A measure of a candidate, put beside the baseline's by `scale`.
-    pub fn figure(&self, measure: &Measure, scale: Scale, candidate: &str, baseline: &str) -> Result<Figure, Found> {
+    pub fn figure(
+        &self,
+        measure: &Measure,
+        scale: Scale,
+        candidate: &str,
+        baseline: &str,
+    ) -> Result<Figure, MeasureResult> {
         match measure {
             Measure::Mix { steps } if scale != Scale::Own => {
                 return self.mixed(steps, scale, (candidate, baseline));
@@ -53,7 +59,7 @@ impl Evidence<'_> {
                 Scale::More => self.properties_beyond(of, candidate, baseline),
                 _ => self.properties_beyond(of, baseline, candidate),
             };
-            return Ok(Figure::of(Reading { value, low, high, ..figure }, other.words));
+            return Ok(Figure::of(ArmReading { value, low, high, ..figure }, other.words));
         }
         // The ends that make the result smallest and largest.
         let ends = match is_of_questions(measure) && matches!(scale, Scale::More | Scale::Fewer) {
@@ -65,7 +71,7 @@ impl Evidence<'_> {
             _ => ends,
         };
         let provenance = figure.provenance.max(other.provenance);
-        let reading = Reading { value: combine(figure.value, other.value), low, high, provenance, ..figure };
+        let reading = ArmReading { value: combine(figure.value, other.value), low, high, provenance, ..figure };
         Ok(Figure::of(reading, other.words))
     }
 }
@@ -77,7 +83,7 @@ mod tests {
     #[test]
     fn the_difference_of_two_shares_has_the_interval_that_newcombe_gives() {
         // 56/70 and 48/80 of table II, with the score intervals of both.
-        let share = |value, low, high| Reading { low, high, ..Reading::exact(value, String::new(), "") };
+        let share = |value, low, high| ArmReading { low, high, ..ArmReading::exact(value, String::new(), "") };
         let (one, other) = (share(0.8, 0.6921, 0.8768), share(0.6, 0.4905, 0.7004));
         let (low, high) = difference(&one, &other, false);
         assert!((low - 0.0524).abs() < 5e-4 && (high - 0.3339).abs() < 5e-4);

@@ -4,7 +4,7 @@ use rundir::SAMPLES;
 use serde::Deserialize;
 use stats::{LEVEL, Pooled, SeriesKey, combine, exponent_weights, logs, pool};
 
-use super::{Evidence, Found, Reading, pooled, runs_gap};
+use super::{ArmReading, Evidence, MeasureResult, pooled, runs_gap};
 use figures::evidence::RunEvidence;
 use figures::provenance::Provenance;
 use figures::text::time;
@@ -52,7 +52,7 @@ impl Sizes {
 
 impl Evidence<'_> {
     /// The exponent of the time of a call.
-    pub(super) fn growth(&self, growth: &TimeGrowth, arm: &str) -> Found {
+    pub(super) fn growth(&self, growth: &TimeGrowth, arm: &str) -> MeasureResult {
         let found = self.runs.iter().filter_map(|run| {
             let times = growth.sizes.workloads();
             let times = times.map(|workload| {
@@ -67,7 +67,7 @@ impl Evidence<'_> {
             let parts: Vec<(f64, &Pooled)> = weights.into_iter().zip(&times).collect();
             let ends = combine(&parts).map(|sum| sum.interval(1.0 - LEVEL));
             let (low, high) = ends.map_or((f64::NEG_INFINITY, f64::INFINITY), |ends| (ends.low, ends.high));
-            Reading {
+            ArmReading {
                 value: parts.iter().map(|(weight, time)| weight * time.mean).sum(),
                 low,
                 high,
@@ -76,11 +76,11 @@ impl Evidence<'_> {
                 provenance: Provenance::Measured,
             }
         });
-        pooled(readings.collect()).map_or_else(|| growth.sizes.gap(&place, arm), Found::Value)
+        pooled(readings.collect()).map_or_else(|| growth.sizes.gap(&place, arm), MeasureResult::Value)
     }
 
     /// The exponent of a count a question.
-    pub(super) fn score_growth(&self, growth: &ScoreGrowth, arm: &str) -> Found {
+    pub(super) fn score_growth(&self, growth: &ScoreGrowth, arm: &str) -> MeasureResult {
         let (method, count) = (&growth.method, &growth.count);
         let found = self.runs.iter().filter_map(|run| {
             let means = growth.sizes.workloads();
@@ -95,14 +95,14 @@ impl Evidence<'_> {
             let sizes = growth.sizes.0.iter().map(|(size, _)| *size);
             let points: Vec<(f64, f64)> = sizes.zip(means.iter().copied()).collect();
             let words = growth.sizes.words(means.iter().map(|at| format!("{at:.0}")));
-            Reading::exact(exponent(&points), words, &format!("{SAMPLES}: {place}"))
+            ArmReading::exact(exponent(&points), words, &format!("{SAMPLES}: {place}"))
         });
-        pooled(readings.collect()).map_or_else(|| growth.sizes.gap(&place, arm), Found::Value)
+        pooled(readings.collect()).map_or_else(|| growth.sizes.gap(&place, arm), MeasureResult::Value)
     }
 }
 
 impl Sizes {
-    fn gap(&self, figure: &str, arm: &str) -> Found {
+    fn gap(&self, figure: &str, arm: &str) -> MeasureResult {
         let workloads: Vec<&str> = self.workloads().collect();
         let what = format!("{figure} on {arm} in each of {}", workloads.join(", "));
         runs_gap(workloads, &[arm], what)

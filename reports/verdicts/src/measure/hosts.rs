@@ -3,7 +3,7 @@
 use rundir::{SAMPLES, Settled};
 use serde::Deserialize;
 
-use super::{Evidence, Found, Reading, pooled, run_gap};
+use super::{ArmReading, Evidence, MeasureResult, pooled, run_gap};
 use figures::summary::Handoffs;
 use figures::text::{interval_words, time};
 
@@ -36,7 +36,7 @@ fn is_untimed(found: &Handoffs) -> bool {
 }
 
 impl Evidence<'_> {
-    pub(super) fn hosts(&self, workload: &str, figure: HostFigure, arm: &str) -> Found {
+    pub(super) fn hosts(&self, workload: &str, figure: HostFigure, arm: &str) -> MeasureResult {
         let found = match figure {
             HostFigure::LinesOutside => self.lines_outside(workload, arm),
             // A line that one run has lost is lost, whatever the others say.
@@ -48,7 +48,7 @@ impl Evidence<'_> {
                 let lines: u64 = passes.iter().map(|settled| settled.lines).sum();
                 let words = format!("{lost} of {lines} lines lost");
                 let of_pass = lost as f64 / passes.len().max(1) as f64;
-                (!passes.is_empty()).then(|| Found::exact(of_pass, words, &source(workload)))
+                (!passes.is_empty()).then(|| MeasureResult::exact(of_pass, words, &source(workload)))
             }
             HostFigure::HandoffMs | HostFigure::LongestHandoffMs => self.handoff_time(workload, figure, arm),
             HostFigure::UnseenNotes => {
@@ -57,12 +57,12 @@ impl Evidence<'_> {
                 let written: u64 = of_runs.iter().map(|found| found.written).sum();
                 let unseen: u64 = of_runs.iter().map(|found| found.written.saturating_sub(found.seen)).sum();
                 let words = format!("{unseen} of {written} notes not seen in time");
-                (!of_runs.is_empty()).then(|| Found::exact(unseen as f64, words, &source(workload)))
+                (!of_runs.is_empty()).then(|| MeasureResult::exact(unseen as f64, words, &source(workload)))
             }
         };
         match (found, self.left_out(workload, arm)) {
             (Some(found), _) => found,
-            (None, Some(why)) => Found::NotOffered(why),
+            (None, Some(why)) => MeasureResult::NotOffered(why),
             (None, None) => {
                 let what = format!("two hosts of {arm} in {workload}");
                 run_gap(workload, &[arm], what)
@@ -71,7 +71,7 @@ impl Evidence<'_> {
     }
 
     /// Lines a pass that are not in the shared file, of each run, as runs differ in the number of passes.
-    fn lines_outside(&self, workload: &str, arm: &str) -> Option<Found> {
+    fn lines_outside(&self, workload: &str, arm: &str) -> Option<MeasureResult> {
         let of_runs = self.runs.iter().filter_map(|run| run.shared_files(workload, arm));
         let lines = of_runs.map(|found| {
             let words = format!(
@@ -79,13 +79,13 @@ impl Evidence<'_> {
                 found.lines, found.on_both, found.only_in_copies, found.on_one, found.lost
             );
             let outside = found.only_in_copies + found.on_one + found.lost;
-            Reading::exact(outside as f64 / found.passes.max(1) as f64, words, &source(workload))
+            ArmReading::exact(outside as f64 / found.passes.max(1) as f64, words, &source(workload))
         });
-        pooled(lines.collect()).map(Found::Value)
+        pooled(lines.collect()).map(MeasureResult::Value)
     }
 
     /// The median or the longest time of each run, in milliseconds.
-    fn handoff_time(&self, workload: &str, figure: HostFigure, arm: &str) -> Option<Found> {
+    fn handoff_time(&self, workload: &str, figure: HostFigure, arm: &str) -> Option<MeasureResult> {
         let is_longest = figure == HostFigure::LongestHandoffMs;
         let which = if is_longest { "longest" } else { "median" };
         let of_runs = self.runs.iter().filter_map(|run| run.handoffs(workload, arm));
@@ -98,16 +98,16 @@ impl Evidence<'_> {
                 let [figure, from, to] = [ns, low, high].map(|ns| time(ns as f64));
                 let ends = interval_words(&figure, &from, &to);
                 let words = format!("{figure}{ends} ({which} of {} notes)", found.seen);
-                let exact = Reading::exact(ns as f64 / 1e6, words, &source(workload));
-                Reading { low: low as f64 / 1e6, high: high as f64 / 1e6, ..exact }
+                let exact = ArmReading::exact(ns as f64 / 1e6, words, &source(workload));
+                ArmReading { low: low as f64 / 1e6, high: high as f64 / 1e6, ..exact }
             }
             None => {
                 let words = format!("none of {} notes was seen", found.written);
-                Reading::exact(f64::INFINITY, words, &source(workload))
+                ArmReading::exact(f64::INFINITY, words, &source(workload))
             }
         });
         match (pooled(times.collect()), untimed.is_empty()) {
-            (Some(reading), _) => Some(Found::Value(reading)),
+            (Some(reading), _) => Some(MeasureResult::Value(reading)),
             (None, true) => None,
             (None, false) => {
                 let what = format!("quiet passes of {arm} in {workload}: all were disturbed");

@@ -8,7 +8,7 @@ use stats::{Comparison, Interval, SeriesKey, compare_arms};
 
 use super::compared::saved;
 use super::hosts::HostFigure;
-use super::{Evidence, Figure, Found, Reading, Scale, pooled, run_gap};
+use super::{ArmReading, Evidence, Figure, MeasureResult, Scale, pooled, run_gap};
 use figures::evidence::RunEvidence;
 use figures::provenance::Provenance;
 use figures::summary::{Cell, FailedPasses, MAKESPAN};
@@ -66,9 +66,9 @@ pub struct ScheduledCopies {
 impl<'a> Evidence<'a> {
     /// The delay of a note by copies of a schedule: on average half of the time between two copies, at most all of it, and
     /// the time of the copy.
-    pub(super) fn scheduled(&self, copies: &ScheduledCopies, figure: HostFigure, arm: &str) -> Found {
+    pub(super) fn scheduled(&self, copies: &ScheduledCopies, figure: HostFigure, arm: &str) -> MeasureResult {
         let copy = match self.time(&copies.copy, arm) {
-            Found::Value(reading) => reading,
+            MeasureResult::Value(reading) => reading,
             other => return other,
         };
         let every_s = copies.every_s;
@@ -85,7 +85,7 @@ impl<'a> Evidence<'a> {
             }
         };
         let (sum, took) = (ends(wait_ms), ends(0.0));
-        Found::Value(Reading {
+        MeasureResult::Value(ArmReading {
             value: wait_ms + copy.value,
             low: wait_ms + copy.low,
             high: wait_ms + copy.high,
@@ -96,7 +96,7 @@ impl<'a> Evidence<'a> {
     }
 
     /// The candidate's own time in milliseconds.
-    pub(super) fn time(&self, latency: &Latency, arm: &str) -> Found {
+    pub(super) fn time(&self, latency: &Latency, arm: &str) -> MeasureResult {
         if latency.metric == READY {
             return self.ready(latency, arm);
         }
@@ -107,7 +107,7 @@ impl<'a> Evidence<'a> {
                 Some(interval) => (interval.low / 1e6, interval.high / 1e6),
                 None => (0.0, f64::INFINITY),
             };
-            let reading = Reading {
+            let reading = ArmReading {
                 value: cell.typical_ns / 1e6,
                 low,
                 high,
@@ -118,24 +118,24 @@ impl<'a> Evidence<'a> {
             Some((run.summary.health.is_busy, (known.map_or(0, |_| cell.epochs), reading)))
         });
         match most_precise(undisturbed(readings.collect())) {
-            Some((_, reading)) => Found::Value(reading),
+            Some((_, reading)) => MeasureResult::Value(reading),
             None => self.without_time(latency, &[arm], not_measured(latency, arm)),
         }
     }
 
     /// The time until a mount is usable, in milliseconds.
-    fn ready(&self, latency: &Latency, arm: &str) -> Found {
+    fn ready(&self, latency: &Latency, arm: &str) -> MeasureResult {
         let all = self.runs.iter().flat_map(|run| &run.summary.ready);
         let of_cell = all
             .filter(|ready| (&*ready.arm, &ready.workload, &ready.state) == (arm, &latency.workload, &latency.state));
         let readings = of_cell.map(|ready| {
             let ends = ready.interval.map(|ends| (ends.low / 1e6, ends.high / 1e6));
             let (low, high) = ends.unwrap_or((0.0, f64::INFINITY));
-            let exact = Reading::exact(ready.typical_ns / 1e6, time(ready.typical_ns), &source(latency));
-            Reading { low, high, ..exact }
+            let exact = ArmReading::exact(ready.typical_ns / 1e6, time(ready.typical_ns), &source(latency));
+            ArmReading { low, high, ..exact }
         });
         match pooled(readings.collect()) {
-            Some(reading) => Found::Value(reading),
+            Some(reading) => MeasureResult::Value(reading),
             None => run_gap(&latency.workload, &[arm], not_measured(latency, arm)),
         }
     }
@@ -149,13 +149,13 @@ impl<'a> Evidence<'a> {
     }
 
     /// Passes that give no time are unknown; without them, the evidence is missing.
-    fn without_time(&self, latency: &Latency, arms: &[&str], what: String) -> Found {
+    fn without_time(&self, latency: &Latency, arms: &[&str], what: String) -> MeasureResult {
         let is_tried = |run: &RunEvidence<'_>| {
             run.run.plan.compares(&latency.workload, &latency.state)
                 && arms.iter().all(|arm| run.passes(&latency.workload, arm).any(|pass| latency.is_timed_in(pass)))
         };
         match self.runs.iter().any(is_tried) {
-            true => Found::Unknown(format!(
+            true => MeasureResult::Unknown(format!(
                 "measured, but in no round was {} of {} ({}) undisturbed on {}",
                 latency.metric,
                 latency.workload,
@@ -168,34 +168,34 @@ impl<'a> Evidence<'a> {
 
     /// The time that one call in a hundred takes or exceeds, in milliseconds. It has no interval; on a busy machine it may
     /// have been any time.
-    pub(super) fn tail(&self, latency: &Latency, arm: &str) -> Found {
+    pub(super) fn tail(&self, latency: &Latency, arm: &str) -> MeasureResult {
         let readings = self.runs.iter().filter_map(|run| {
             let cell = cell(run, latency, arm)?;
             let p99 = cell.p99_ns?;
             let words = format!("p99 {} of {} calls, {}", time(p99 as f64), cell.calls, cell.failed.words());
-            let exact = Reading::exact(p99 as f64 / 1e6, words, &source(latency));
+            let exact = ArmReading::exact(p99 as f64 / 1e6, words, &source(latency));
             Some(match run.summary.health.is_busy {
-                true => Reading { low: 0.0, high: f64::INFINITY, ..exact },
+                true => ArmReading { low: 0.0, high: f64::INFINITY, ..exact },
                 false => exact,
             })
         });
         if let Some(reading) = pooled(readings.collect()) {
-            return Found::Value(reading);
+            return MeasureResult::Value(reading);
         }
         if self.runs.iter().any(|run| cell(run, latency, arm).is_some()) {
             let words = "measured, but too few calls ran without other work beside them for a 99th percentile";
-            return Found::Unknown(words.to_owned());
+            return MeasureResult::Unknown(words.to_owned());
         }
         let what = format!("the 99th percentile of {}", not_measured(latency, arm));
         self.without_time(latency, &[arm], what)
     }
 
     /// The summed time of steps, in milliseconds.
-    pub(super) fn mix(&self, steps: &[MixStep], arm: &str) -> Found {
-        let mut all = Reading::exact(0.0, String::new(), SAMPLES);
+    pub(super) fn mix(&self, steps: &[MixStep], arm: &str) -> MeasureResult {
+        let mut all = ArmReading::exact(0.0, String::new(), SAMPLES);
         for step in steps {
             let reading = match self.time(&step.cell, arm) {
-                Found::Value(reading) => reading,
+                MeasureResult::Value(reading) => reading,
                 other => return other,
             };
             all.value += step.times * reading.value;
@@ -203,7 +203,7 @@ impl<'a> Evidence<'a> {
             all.high += step.times * reading.high;
         }
         all.words = format!("{} for {}", time(all.value * 1e6), step_words(steps));
-        Found::Value(all)
+        MeasureResult::Value(all)
     }
 
     /// The failed passes of the steps' workloads, each once.
@@ -217,14 +217,19 @@ impl<'a> Evidence<'a> {
     }
 
     /// The candidate's summed time over the baseline's: the mean of the steps' ratios, each weighted by the baseline's time.
-    pub fn mixed(&self, steps: &[MixStep], scale: Scale, (arm, baseline): (&str, &str)) -> Result<Figure, Found> {
-        let mut sum = Reading::exact(0.0, String::new(), SAMPLES);
+    pub fn mixed(
+        &self,
+        steps: &[MixStep],
+        scale: Scale,
+        (arm, baseline): (&str, &str),
+    ) -> Result<Figure, MeasureResult> {
+        let mut sum = ArmReading::exact(0.0, String::new(), SAMPLES);
         let mut of_baseline = 0.0;
         let mut words = Vec::new();
         for step in steps {
             let ratio = self.timed(&step.cell, Scale::Ratio, arm, baseline)?.reading;
             let base = match self.time(&step.cell, baseline) {
-                Found::Value(base) => base.value * step.times,
+                MeasureResult::Value(base) => base.value * step.times,
                 other => return Err(other),
             };
             of_baseline += base;
@@ -240,7 +245,7 @@ impl<'a> Evidence<'a> {
             _ => sum / of_baseline,
         };
         let ends = [in_unit(sum.low), in_unit(sum.high)];
-        let reading = Reading {
+        let reading = ArmReading {
             value: in_unit(sum.value),
             low: ends[0].min(ends[1]),
             high: ends[0].max(ends[1]),
@@ -254,17 +259,16 @@ impl<'a> Evidence<'a> {
     }
 
     /// The candidate's time beside the baseline's.
-    pub fn timed(&self, latency: &Latency, scale: Scale, arm: &str, baseline: &str) -> Result<Figure, Found> {
+    pub fn timed(&self, latency: &Latency, scale: Scale, arm: &str, baseline: &str) -> Result<Figure, MeasureResult> {
         let runs = self.runs.iter();
         let all = runs.filter_map(|run| Some((run.summary.health.is_busy, timed(run, latency, scale, arm, baseline)?)));
         let mut all: Vec<(usize, Figure)> = undisturbed(all.collect());
         let readings = all.iter().map(|(epochs, figure)| (*epochs, figure.reading.clone()));
         match most_precise(readings.collect()) {
             Some((at, reading)) => Ok(Figure { reading, ..all.swap_remove(at).1 }),
-            None if scale == Scale::SessionShare && self.has_no_turns(latency, arm) => Err(Found::Unknown(format!(
-                "measured, but {} has no recorded turns, of which its time could be a share",
-                latency.workload
-            ))),
+            None if scale == Scale::SessionShare && self.has_no_turns(latency, arm) => Err(MeasureResult::Unknown(
+                format!("measured, but {} has no recorded turns, of which its time could be a share", latency.workload),
+            )),
             None => Err(self.without_time(latency, &[arm, baseline], not_measured(latency, arm))),
         }
     }
@@ -317,7 +321,7 @@ fn timed(run: &RunEvidence<'_>, latency: &Latency, scale: Scale, arm: &str, base
     }
     let epochs = interval.map_or(0, |_| candidate.epochs.min(base.epochs));
     let timed = Figure {
-        reading: Reading { value, low, high, words, source: source(latency), provenance },
+        reading: ArmReading { value, low, high, words, source: source(latency), provenance },
         baseline: cell_words(base),
         added_ns: Some(added(ratio) / calls_of_pass),
         session: session(workload, candidate.typical_ns * of_pass),
@@ -396,9 +400,9 @@ fn undisturbed<T>(mut readings: Vec<(bool, (usize, T))>) -> Vec<(usize, T)> {
 /// The reading of the run with the most epochs, and its index. Its range holds the value of each other run, and the whole range
 /// of each run that has as many epochs or whose interval excludes that reading's value: then everything between both is
 /// possible. So a run without an interval never counts for more than the same run with one, however wide.
-fn most_precise(readings: Vec<(usize, Reading)>) -> Option<(usize, Reading)> {
+fn most_precise(readings: Vec<(usize, ArmReading)>) -> Option<(usize, ArmReading)> {
     // The order of the runs decides nothing.
-    let mut readings: Vec<(usize, (usize, Reading))> = readings.into_iter().enumerate().collect();
+    let mut readings: Vec<(usize, (usize, ArmReading))> = readings.into_iter().enumerate().collect();
     readings.sort_by(|(_, (epochs, one)), (_, (others, other))| others.cmp(epochs).then_with(|| one.order(other)));
     let mut readings = readings.into_iter();
     let (at, (most, first)) = readings.next()?;
@@ -407,7 +411,7 @@ fn most_precise(readings: Vec<(usize, Reading)>) -> Option<(usize, Reading)> {
         let excludes = epochs > 0 && (other.low > value || other.high < value);
         let other = match excludes || epochs == most {
             true => other,
-            false => Reading { low: other.value, high: other.value, ..other },
+            false => ArmReading { low: other.value, high: other.value, ..other },
         };
         match other.low < all.low || other.high > all.high {
             true => hull(all, other),
@@ -417,8 +421,8 @@ fn most_precise(readings: Vec<(usize, Reading)>) -> Option<(usize, Reading)> {
     Some((at, reading))
 }
 
-fn hull(one: Reading, other: Reading) -> Reading {
-    Reading {
+fn hull(one: ArmReading, other: ArmReading) -> ArmReading {
+    ArmReading {
         value: one.value,
         low: one.low.min(other.low),
         high: one.high.max(other.high),
@@ -453,8 +457,8 @@ fn not_measured(latency: &Latency, arm: &str) -> String {
 mod tests {
     use super::*;
 
-    fn reading(low: f64, high: f64) -> Reading {
-        Reading { low, high, ..Reading::exact(f64::midpoint(low, high), String::new(), "") }
+    fn reading(low: f64, high: f64) -> ArmReading {
+        ArmReading { low, high, ..ArmReading::exact(f64::midpoint(low, high), String::new(), "") }
     }
 
     #[test]
@@ -474,7 +478,7 @@ mod tests {
         ] {
             let readings = runs.iter().map(|(epochs, ends)| {
                 let reading = reading(ends.0, ends.1);
-                let without_ends = Reading { low: 0.0, high: f64::INFINITY, ..reading.clone() };
+                let without_ends = ArmReading { low: 0.0, high: f64::INFINITY, ..reading.clone() };
                 (*epochs, if *epochs == 0 { without_ends } else { reading })
             });
             let (at, found) = most_precise(readings.collect()).unwrap();

@@ -56,7 +56,7 @@ pub struct Gap {
 
 /// A figure with the range in which it is known to lie.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Reading {
+pub struct ArmReading {
     pub value: f64,
     pub low: f64,
     pub high: f64,
@@ -67,7 +67,7 @@ pub(crate) struct Reading {
     pub provenance: Provenance,
 }
 
-impl Reading {
+impl ArmReading {
     /// Its words without the explanation that ends them in parentheses.
     pub fn figure_words(&self) -> &str {
         self.words.split_once(" (").map_or(&self.words, |(figure, _)| figure)
@@ -90,8 +90,8 @@ pub const MODEL_ARMS: [&str; 2] = [model_files::GENERATE, model_files::HISTORY];
 
 /// The evidence about a measure of an arm.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Found {
-    Value(Reading),
+pub enum MeasureResult {
+    Value(ArmReading),
     /// No run measured it.
     Missing(Gap),
     /// Runs measured it, but their passes bound no figure, with the reason.
@@ -104,18 +104,18 @@ pub(crate) enum Found {
     Void(String),
 }
 
-impl Found {
+impl MeasureResult {
     /// The reading; everything else is the error.
-    pub fn value(self) -> Result<Reading, Found> {
+    pub fn value(self) -> Result<ArmReading, MeasureResult> {
         match self {
-            Found::Value(reading) => Ok(reading),
+            MeasureResult::Value(reading) => Ok(reading),
             other => Err(other),
         }
     }
 
     /// An exact count.
     fn exact(value: f64, words: String, source: &str) -> Self {
-        Found::Value(Reading::exact(value, words, source))
+        MeasureResult::Value(ArmReading::exact(value, words, source))
     }
 }
 
@@ -161,7 +161,7 @@ impl<'a> Evidence<'a> {
 
     /// The evidence of all runs about a measure of an arm. `as_baseline` selects the baseline's workload, method and
     /// context policy where a measure names another one.
-    pub fn read(&self, measure: &Measure, arm: &str, as_baseline: bool) -> Found {
+    pub fn read(&self, measure: &Measure, arm: &str, as_baseline: bool) -> MeasureResult {
         if let Some(why) = self.arm(arm).and_then(|planned| planned.unavailable.as_ref()) {
             let what = format!("{arm} cannot be used here: {why}");
             return missing(what, "ctxbench doctor".to_owned());
@@ -216,31 +216,31 @@ impl<'a> Evidence<'a> {
 
 /// The readings of several runs as one, whatever their order: the middle one, or the larger of two, in the range of all,
 /// so that a bound that the runs contradict each other about stays open. One without ends says nothing beside one with ends.
-fn pooled(mut readings: Vec<Reading>) -> Option<Reading> {
-    let has_ends = |reading: &Reading| reading.low == reading.high || reading.high.is_finite();
+fn pooled(mut readings: Vec<ArmReading>) -> Option<ArmReading> {
+    let has_ends = |reading: &ArmReading| reading.low == reading.high || reading.high.is_finite();
     if readings.iter().any(has_ends) {
         readings.retain(has_ends);
     }
-    readings.sort_by(Reading::order);
+    readings.sort_by(ArmReading::order);
     let low = readings.iter().map(|reading| reading.low).reduce(f64::min)?;
     let high = readings.iter().map(|reading| reading.high).reduce(f64::max)?;
     let provenance = readings.iter().map(|reading| reading.provenance).max()?;
     let middle = readings.swap_remove(readings.len() / 2);
-    Some(Reading { low, high, provenance, ..middle })
+    Some(ArmReading { low, high, provenance, ..middle })
 }
 
 /// Evidence that no run has, and the command that makes it.
-fn missing(what: String, command: String) -> Found {
-    Found::Missing(Gap { what, command })
+fn missing(what: String, command: String) -> MeasureResult {
+    MeasureResult::Missing(Gap { what, command })
 }
 
 /// A gap that a run of one workload fills.
-fn run_gap(workload: &str, arms: &[&str], what: String) -> Found {
+fn run_gap(workload: &str, arms: &[&str], what: String) -> MeasureResult {
     runs_gap([workload], arms, what)
 }
 
 /// A gap that a run of several workloads fills.
-fn runs_gap<'a>(workloads: impl IntoIterator<Item = &'a str>, arms: &[&str], what: String) -> Found {
+fn runs_gap<'a>(workloads: impl IntoIterator<Item = &'a str>, arms: &[&str], what: String) -> MeasureResult {
     let workloads = workloads.into_iter();
     let workloads = workloads.map(|workload| format!(" --workload {workload}"));
     let arms = arms.iter().filter(|arm| **arm != "direct");

@@ -4,7 +4,7 @@ use rundir::{MODEL_FILES, ModelFiles, MountedModel};
 use serde::Deserialize;
 use stats::{LEVEL, share_interval};
 
-use super::{Evidence, Found, Reading, matches, missing, pooled};
+use super::{ArmReading, Evidence, MeasureResult, matches, missing, pooled};
 
 /// The candidate that makes up files from their paths.
 pub(super) const GENERATE: &str = "llm-generate";
@@ -137,25 +137,25 @@ impl Evidence<'_> {
         })
     }
 
-    pub(super) fn model_files(&self, measure: &FileMeasure, arm: &str) -> Found {
+    pub(super) fn model_files(&self, measure: &FileMeasure, arm: &str) -> MeasureResult {
         let of_runs = self.made_up(arm).into_iter();
         let found = of_runs.map(|(found, mounted)| Self::model_files_of(measure, arm, found, mounted));
         let mut others = Vec::new();
         let readings = found.filter_map(|found| found.value().map_err(|other| others.push(other)).ok());
-        let readings: Vec<Reading> = readings.collect();
+        let readings: Vec<ArmReading> = readings.collect();
         let reading = match measure.figure {
             // A tool that failed in one run has failed, whatever the others say.
-            FileFigure::FailedSteps => readings.into_iter().max_by(Reading::order),
+            FileFigure::FailedSteps => readings.into_iter().max_by(ArmReading::order),
             _ => pooled(readings),
         };
         match reading {
-            Some(reading) => Found::Value(reading),
+            Some(reading) => MeasureResult::Value(reading),
             None => others.into_iter().next().unwrap_or_else(|| files_gap("made-up files", arm)),
         }
     }
 
     /// The figure of the files of one run.
-    fn model_files_of(measure: &FileMeasure, arm: &str, found: &ModelFiles, mounted: &MountedModel) -> Found {
+    fn model_files_of(measure: &FileMeasure, arm: &str, found: &ModelFiles, mounted: &MountedModel) -> MeasureResult {
         let gap = |what: &str| files_gap(what, arm);
         if measure.needs_capable_model()
             && let Some(why) = Self::incapable_because(found)
@@ -172,7 +172,7 @@ impl Evidence<'_> {
         // Its counts are exact. Its times are those of the model when it was recorded.
         if measure.kind() == "ms" && found.origin != "live" {
             let origin = &found.origin;
-            return Found::Void(format!("times of a model that is {origin} settle nothing"));
+            return MeasureResult::Void(format!("times of a model that is {origin} settle nothing"));
         }
         let step = || {
             let mut steps = mounted.steps.iter();
@@ -208,10 +208,10 @@ impl Evidence<'_> {
                 let (all, operations) = (at.reads.len() as u64, at.operations);
                 let ends = share_interval(exact, all, 1.0 - LEVEL);
                 let words = format!("{exact} of {all} reads exact after {operations} operations; {source}");
-                return Found::Value(Reading {
+                return MeasureResult::Value(ArmReading {
                     low: ends.low,
                     high: ends.high,
-                    ..Reading::exact(exact as f64 / all as f64, words, MODEL_FILES)
+                    ..ArmReading::exact(exact as f64 / all as f64, words, MODEL_FILES)
                 });
             }
             FileFigure::Reread => {
@@ -219,7 +219,7 @@ impl Evidence<'_> {
                     return gap("a made-up file read again");
                 };
                 let words = format!("a made-up file read again over a file of memory; {source}");
-                return Found::Value(Reading { low, high, ..Reading::exact(ratio, words, MODEL_FILES) });
+                return MeasureResult::Value(ArmReading { low, high, ..ArmReading::exact(ratio, words, MODEL_FILES) });
             }
             FileFigure::Plausible => share(vec![plausible_imports(mounted)]),
             FileFigure::Consistent => {
@@ -253,11 +253,11 @@ impl Evidence<'_> {
         let Some((value, words)) = reading else {
             return gap("a figure of made-up files");
         };
-        Found::exact(value, format!("{words}; {source}"), MODEL_FILES)
+        MeasureResult::exact(value, format!("{words}; {source}"), MODEL_FILES)
     }
 }
 
-fn files_gap(what: &str, arm: &str) -> Found {
+fn files_gap(what: &str, arm: &str) -> MeasureResult {
     let command = "ctxbench run --suite model-files".to_owned();
     missing(format!("{what} of {arm}"), command)
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use rundir::{Outcome, SAMPLES};
 
-use super::{Evidence, Found, missing, run_gap};
+use super::{Evidence, MeasureResult, missing, run_gap};
 use figures::summary::FailedPasses;
 
 impl Evidence<'_> {
-    pub(super) fn passes(&self, workload: &str, arm: &str) -> Found {
+    pub(super) fn passes(&self, workload: &str, arm: &str) -> MeasureResult {
         let runs = self.runs.iter();
         let passes = runs.flat_map(|run| run.passes(workload, arm));
         let tried = passes.map(|pass| pass.outcome);
@@ -16,7 +16,7 @@ impl Evidence<'_> {
         let tried: Vec<Outcome> = tried.collect();
         if tried.is_empty() {
             return match self.left_out(workload, arm) {
-                Some(why) => Found::NotOffered(why),
+                Some(why) => MeasureResult::NotOffered(why),
                 None => run_gap(workload, &[arm], format!("passes of {workload} on {arm}")),
             };
         }
@@ -24,13 +24,13 @@ impl Evidence<'_> {
         let failed = failed.count();
         let words = format!("{failed} of {} passes failed", tried.len());
         let source = format!("{SAMPLES}: outcomes of {workload}");
-        Found::exact(failed as f64, words, &source)
+        MeasureResult::exact(failed as f64, words, &source)
     }
 
-    pub(super) fn results(&self, workload: &str, arm: &str) -> Found {
+    pub(super) fn results(&self, workload: &str, arm: &str) -> MeasureResult {
         match self.passes(workload, arm) {
-            Found::Value(found) if found.value == 0.0 => {}
-            Found::Value(found) => {
+            MeasureResult::Value(found) if found.value == 0.0 => {}
+            MeasureResult::Value(found) => {
                 let what = format!("{workload} on {arm} has wrong results: {}", found.words);
                 return run_gap(workload, &[arm], what);
             }
@@ -41,7 +41,7 @@ impl Evidence<'_> {
             Some(tokens) => {
                 let words = format!("{tokens} tokens of verified results");
                 let source = "plan.toml: workloads.result_tokens; samples.jsonl: outcomes";
-                Found::exact(tokens as f64, words, source)
+                MeasureResult::exact(tokens as f64, words, source)
             }
             None => run_gap(workload, &[arm], format!("tokens of the results of {workload}")),
         }
@@ -50,7 +50,7 @@ impl Evidence<'_> {
     /// Passes of an arm that did not end well, in any workload and cache state, warm-up passes and void epochs included.
     /// Passes that the harness failed count neither way. Void where `baseline` fails in the same workloads with errors of
     /// calls, which are then not the arm's own.
-    pub fn failing_passes(&self, arm: &str, baseline: &str) -> Found {
+    pub fn failing_passes(&self, arm: &str, baseline: &str) -> MeasureResult {
         let workloads = self.runs.iter().flat_map(|run| &run.run.plan.workloads);
         let workloads: BTreeSet<&str> = workloads.map(|planned| planned.name.as_str()).collect();
         let (mut all, mut own) = (FailedPasses::default(), 0);
@@ -81,14 +81,14 @@ impl Evidence<'_> {
         if own == 0 && !shared.is_empty() {
             let workloads = shared.join(", ");
             let words = format!("void: {} in {workloads}, where {baseline} fails", all.words());
-            return Found::Void(words);
+            return MeasureResult::Void(words);
         }
-        Found::exact(all.count() as f64, all.words(), SAMPLES)
+        MeasureResult::exact(all.count() as f64, all.words(), SAMPLES)
     }
 
     /// Passes of the arms that a policy compares with which did not end well, in any workload. A wrong answer of a plain
     /// directory is one of the machine or of the harness, and voids every comparison. `None` without such passes.
-    pub fn baseline_passes(&self, named: &BTreeSet<&str>) -> Option<Found> {
+    pub fn baseline_passes(&self, named: &BTreeSet<&str>) -> Option<MeasureResult> {
         let mut all = FailedPasses::default();
         let mut wrong = BTreeSet::new();
         for run in &self.runs {
@@ -106,8 +106,8 @@ impl Evidence<'_> {
         let arms: Vec<String> = wrong.into_iter().collect();
         match (all.tried, all.count()) {
             (0, _) => None,
-            (_, 0) => Some(Found::exact(0.0, all.words(), SAMPLES)),
-            _ => Some(Found::Void(format!("void: {} on {}", all.words(), arms.join(", ")))),
+            (_, 0) => Some(MeasureResult::exact(0.0, all.words(), SAMPLES)),
+            _ => Some(MeasureResult::Void(format!("void: {} on {}", all.words(), arms.join(", ")))),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rundir::{Outcome, PROBES, Probe};
 use serde::Deserialize;
 
-use super::{Evidence, Found, Reading, missing};
+use super::{ArmReading, Evidence, MeasureResult, missing};
 use figures::conformance::{CONFORMANCE, tried_features};
 use figures::provenance::Provenance;
 
@@ -48,7 +48,7 @@ enum PropertyState<'a> {
 }
 
 impl Evidence<'_> {
-    pub(super) fn probes(&self, aspect: Aspect, names: &[String], arm: &str) -> Found {
+    pub(super) fn probes(&self, aspect: Aspect, names: &[String], arm: &str) -> MeasureResult {
         let name = aspect.name();
         let tried = self.runs.iter().flat_map(|run| run.probes(name, arm));
         let tried = tried.filter(|probe| names.is_empty() || names.contains(&probe.name));
@@ -81,7 +81,7 @@ impl Evidence<'_> {
         let source = format!("{PROBES}: aspect {name}");
         let untestable: BTreeSet<&str> = untestable.iter().map(|probe| probe.name.as_str()).collect();
         let value = failing.len() as f64;
-        Found::Value(Reading {
+        MeasureResult::Value(ArmReading {
             value,
             low: value,
             high: value + untestable.len() as f64,
@@ -112,7 +112,7 @@ impl Evidence<'_> {
     }
 
     /// The number of these properties that work. One that was not tried may work or not.
-    pub(super) fn property(&self, names: &[String], arm: &str) -> Found {
+    pub(super) fn property(&self, names: &[String], arm: &str) -> MeasureResult {
         let (mut works, mut untried) = (Vec::new(), Vec::new());
         let (mut not, mut provenance) = (Vec::new(), Provenance::Measured);
         for name in names {
@@ -141,7 +141,7 @@ impl Evidence<'_> {
             }
         }
         let value = works.len() as f64;
-        Found::Value(Reading {
+        MeasureResult::Value(ArmReading {
             value,
             low: value,
             high: value + untried.len() as f64,
@@ -173,7 +173,7 @@ impl Evidence<'_> {
         more.map(|name| property_words(name)).collect()
     }
 
-    pub(super) fn conformance(&self, groups: &[String], arm: &str) -> Found {
+    pub(super) fn conformance(&self, groups: &[String], arm: &str) -> MeasureResult {
         let is_wanted = |name: &str| groups.is_empty() || groups.iter().any(|group| has_feature(group, name));
         let probes = self.runs.iter().flat_map(|run| &run.run.probes);
         let not_tried = |what: String| missing(what, format!("ctxbench conform direct {arm}"));
@@ -187,7 +187,7 @@ impl Evidence<'_> {
         };
         let words = failing_of(&tried.failing, tried.count, "work");
         let source = format!("{PROBES}: aspect {CONFORMANCE}");
-        Found::exact(tried.failing.len() as f64, words, &source)
+        MeasureResult::exact(tried.failing.len() as f64, words, &source)
     }
 }
 

@@ -6,7 +6,7 @@ use rundir::{SAMPLES, Score as Sum};
 use serde::Deserialize;
 use stats::{Interval, LEVEL, share_interval};
 
-use super::{Evidence, Found, Reading, matches, pooled, run_gap};
+use super::{ArmReading, Evidence, MeasureResult, matches, pooled, run_gap};
 use figures::provenance::Provenance;
 use figures::summary::TASK;
 use figures::text::count;
@@ -181,26 +181,34 @@ pub enum Per {
 }
 
 impl Evidence<'_> {
-    pub(super) fn score(&self, score: &ScoreMeasure, arm: &str, as_baseline: bool) -> Found {
+    pub(super) fn score(&self, score: &ScoreMeasure, arm: &str, as_baseline: bool) -> MeasureResult {
         let other = |name: &Option<String>| name.clone().filter(|_| as_baseline);
         let workload = other(&score.baseline_workload).unwrap_or_else(|| score.workload.clone());
         let method = other(&score.baseline_method).unwrap_or_else(|| score.method.clone());
         let found = self.score_by(score, (&workload, &method), arm, as_baseline);
         match (found, other(&score.or_baseline_method)) {
-            (Found::Value(one), Some(method)) => match self.score_by(score, (&workload, &method), arm, as_baseline) {
-                Found::Value(two) if one.value <= two.value => Found::Value(one),
-                found => found,
-            },
+            (MeasureResult::Value(one), Some(method)) => {
+                match self.score_by(score, (&workload, &method), arm, as_baseline) {
+                    MeasureResult::Value(two) if one.value <= two.value => MeasureResult::Value(one),
+                    found => found,
+                }
+            }
             (found, _) => found,
         }
     }
 
-    fn score_by(&self, score: &ScoreMeasure, (workload, method): (&str, &str), arm: &str, as_baseline: bool) -> Found {
+    fn score_by(
+        &self,
+        score: &ScoreMeasure,
+        (workload, method): (&str, &str),
+        arm: &str,
+        as_baseline: bool,
+    ) -> MeasureResult {
         let runs = self.runs.iter();
         let passes = runs.flat_map(|run| run.passes(workload, arm));
         let scored = passes.map(|pass| &pass.scores);
         let source = format!("{SAMPLES}: scores of {workload}, {}", score.counts.join(" + "));
-        let mut readings: Vec<Reading> = Vec::new();
+        let mut readings: Vec<ArmReading> = Vec::new();
         let mut is_measured = false;
         for scores in scored.filter(|scores| !scores.is_empty()) {
             is_measured = true;
@@ -235,21 +243,23 @@ impl Evidence<'_> {
                     true => share_interval(sum, of as u64, 1.0 - LEVEL),
                     false => Interval { low: value, high: value },
                 };
-                readings.push(Reading {
+                readings.push(ArmReading {
                     low: ends.low,
                     high: ends.high,
                     provenance: provenance(counts, &score.counts),
-                    ..Reading::exact(value, words, &source)
+                    ..ArmReading::exact(value, words, &source)
                 });
             }
         }
         // Exact where passes agree, but for a share of questions.
         match pooled(readings) {
-            Some(reading) => Found::Value(reading),
+            Some(reading) => MeasureResult::Value(reading),
             None => match self.left_out(workload, arm) {
-                Some(why) => Found::NotOffered(why),
+                Some(why) => MeasureResult::NotOffered(why),
                 // A run of an earlier version lacks a method of the baseline. That says nothing about the candidate.
-                None if is_measured && !as_baseline => Found::NotOffered(format!("{arm} has no method {method}")),
+                None if is_measured && !as_baseline => {
+                    MeasureResult::NotOffered(format!("{arm} has no method {method}"))
+                }
                 None => {
                     let what = format!("{} by {method} in {workload}, on {arm}", all_words(&score.counts));
                     run_gap(workload, &[arm], what)
@@ -267,7 +277,7 @@ pub(super) fn unknown_count(counts: &[String]) -> Option<String> {
 
 impl Evidence<'_> {
     /// The share of a sample of questions that have a count, with its interval.
-    pub(super) fn questions(&self, share: &QuestionShare, arm: &str) -> Found {
+    pub(super) fn questions(&self, share: &QuestionShare, arm: &str) -> MeasureResult {
         let (workload, method, name) = (&share.workload, &share.method, &share.count);
         let found = self.runs.iter().filter_map(|run| {
             let score = run.searched(workload, arm, method)?.score(name);
@@ -275,10 +285,10 @@ impl Evidence<'_> {
         });
         let readings = found.map(|Sum { sum, of }| {
             let ends = share_interval(sum, of, 1.0 - LEVEL);
-            Reading {
+            ArmReading {
                 low: ends.low,
                 high: ends.high,
-                ..Reading::exact(
+                ..ArmReading::exact(
                     sum as f64 / of as f64,
                     format!("{sum} of {of} {} by {method} in {workload}", score_words(name)),
                     &format!("{SAMPLES}: scores of {workload}, {name}"),
@@ -286,7 +296,7 @@ impl Evidence<'_> {
             }
         });
         match pooled(readings.collect()) {
-            Some(reading) => Found::Value(reading),
+            Some(reading) => MeasureResult::Value(reading),
             None => {
                 let what = format!("{} by {method} in {workload}, on {arm}", score_words(name));
                 run_gap(workload, &[arm], what)
@@ -294,14 +304,14 @@ impl Evidence<'_> {
         }
     }
 
-    pub(super) fn lag(&self, workload: &str, arm: &str) -> Found {
+    pub(super) fn lag(&self, workload: &str, arm: &str) -> MeasureResult {
         let passes = self.runs.iter().flat_map(|run| run.passes(workload, arm));
         let tasks = passes.filter_map(|pass| pass.scores.get(TASK));
         let tasks: Vec<&BTreeMap<String, Sum>> = tasks.collect();
         let lags_us: Vec<f64> = tasks.iter().filter_map(|counts| counts.get(LAG)?.mean()).collect();
         if lags_us.is_empty() {
             return match self.left_out(workload, arm) {
-                Some(why) => Found::NotOffered(why),
+                Some(why) => MeasureResult::NotOffered(why),
                 None => run_gap(workload, &[arm], format!("the lag of {workload} on {arm}")),
             };
         }
@@ -309,9 +319,9 @@ impl Evidence<'_> {
         let words = format!("{slowest:.3} ms: the mean lag in the slowest of {} passes", lags_us.len());
         let source = format!("{SAMPLES}: scores of {workload}, {LAG}");
         let origins = tasks.iter().map(|counts| provenance(counts, &[LAG.to_owned()]));
-        Found::Value(Reading {
+        MeasureResult::Value(ArmReading {
             provenance: origins.max().unwrap_or(Provenance::Measured),
-            ..Reading::exact(slowest, words, &source)
+            ..ArmReading::exact(slowest, words, &source)
         })
     }
 }
