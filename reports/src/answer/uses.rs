@@ -479,7 +479,7 @@ fn otherwise(kind: AdviceKind, best: &Decision, decisions: &[&Decision]) -> Stri
     }
 }
 
-/// The benefits of a candidate that is not chosen: a reader who needs them may choose it all the same.
+/// The benefits of a candidate that is not chosen: a team with these needs may choose it all the same.
 fn needed(kind: AdviceKind, best: &Decision) -> Vec<&Row> {
     match kind == AdviceKind::Keep && !has(best, RowRole::Gate, &FAILED) {
         true => rows(best, RowRole::Benefit, &SHOWN).collect(),
