@@ -14,8 +14,9 @@ const CALLS: u64 = 50;
 
 /// A run directory with a million calls: 25 cells of five arms, eight epochs of 20 rounds, 50 calls in a pass.
 pub fn million_calls(dir: &Path) -> u64 {
-    let mut plan: Plan = toml::from_str(include_str!("../harness/src/testing/plan.toml")).unwrap();
-    let environment: Environment = serde_json::from_str(include_str!("../harness/src/testing/env.json")).unwrap();
+    let mut plan: Plan = toml::from_str(include_str!("../harness/runner/src/testing/plan.toml")).unwrap();
+    let environment: Environment =
+        serde_json::from_str(include_str!("../harness/runner/src/testing/env.json")).unwrap();
     let section = &mut plan.schedule.sections[0];
     section.epochs = EPOCHS;
     section.looks = Looks::at_end(EPOCHS);

@@ -8,7 +8,7 @@ use anyhow::Context;
 use fuse::connection::fusectl;
 use rundir::{Environment, SCHEMA_VERSION, ScratchReceipt};
 
-use crate::scratch::ScratchDisk;
+use runner::scratch::ScratchDisk;
 
 /// Version and commit of this binary.
 pub fn ctxbench() -> String {

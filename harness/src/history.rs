@@ -15,9 +15,9 @@ use verdicts::decide::identities;
 use workloads::catalogue;
 use workloads::definition::Workload;
 
-use crate::run::Turns;
-use crate::schedule::{PlannedCell, in_order, orders};
 use crate::session_contexts::session_contexts;
+use runner::run::Turns;
+use runner::schedule::{PlannedCell, in_order, orders};
 
 /// What does not follow from the plan and the earlier records of a run. A merged run is checked shard by shard.
 pub fn check_history(run: &Run) -> Vec<Discrepancy> {

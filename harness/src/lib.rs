@@ -15,9 +15,6 @@ macro_rules! eprintln {
 
 mod advice;
 mod built_in_names;
-mod cache_state;
-mod cell;
-mod clock;
 mod cmd;
 mod crash_words;
 mod environment;
@@ -26,33 +23,20 @@ mod eval_archive;
 mod evidence;
 mod fusectl;
 mod history;
-mod interrupt;
-mod lab;
-mod load;
 mod model_files;
 mod model_options;
 mod named_backends;
 mod opencode_sessions;
 mod output;
-mod pass;
-mod plan;
-mod probe;
 mod progress;
 mod progress_line;
-mod quiet;
 mod reporting;
 mod results_bucket;
-mod run;
-mod schedule;
-mod scratch;
 mod session_contexts;
 mod session_copies;
 mod session_files;
 mod sessions;
-mod supervise;
-mod system;
-#[cfg(test)]
-mod testing;
+mod signals;
 
 use std::process::ExitCode;
 

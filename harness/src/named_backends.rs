@@ -10,10 +10,10 @@ use anyhow::{Context, bail};
 use arms::backend::{Backend, Unavailable, Workspace, WorkspaceConfig};
 use fuse::connection::mount_of;
 
-use crate::interrupt::Interrupt;
-use crate::plan::LiveArm;
 use crate::progress_line::ProgressLine;
-use crate::supervise::{Lost, Watchdog, supervise};
+use runner::interrupt::Interrupt;
+use runner::plan::LiveArm;
+use runner::supervise::{Lost, Watchdog, supervise};
 
 /// How long a mount may take to start or to end in its trial.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -130,7 +130,7 @@ mod tests {
     use backends::registry::Registry;
 
     use super::*;
-    use crate::plan::single_arms;
+    use runner::plan::single_arms;
 
     fn arm(dir: &Path, definition: &str) -> Vec<LiveArm> {
         let head = "name = 'x'\nsummary = 's'\ndurability = 'd'\npersistent = true\ndaemons = 1\n";

@@ -6,8 +6,8 @@ use std::time::Duration;
 use rundir::{Outcome, Plan, Sample, Section};
 
 use crate::progress_line::ProgressLine;
-use crate::run::Watcher;
-use crate::schedule::PlannedCell;
+use runner::run::Watcher;
+use runner::schedule::PlannedCell;
 
 /// Shows progress on standard error.
 pub struct Progress {

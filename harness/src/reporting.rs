@@ -17,8 +17,8 @@ use workloads::script::CallKind;
 
 use crate::built_in_names::BuiltIn;
 use crate::evidence::{PriceList, SummarisedRun};
-use crate::probe::probe_names;
 use crate::progress_line::ProgressLine;
+use runner::probe::probe_names;
 
 /// A run with everything derived from it.
 pub struct ReportInputs {

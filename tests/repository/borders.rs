@@ -38,7 +38,15 @@ const BORDERS: [Border; 9] = [
     },
     Border {
         uses: &["println!(", "eprintln!(", "print!(", "eprint!(", "dbg!("],
-        within: &["backends/", "reports/", "workloads/", "harness/fault/", "harness/mcp/", "harness/replay/"],
+        within: &[
+            "backends/",
+            "reports/",
+            "workloads/",
+            "harness/fault/",
+            "harness/mcp/",
+            "harness/replay/",
+            "harness/runner/",
+        ],
         allowed: &[],
         instead: "a return value, which the command prints",
     },

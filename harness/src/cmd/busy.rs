@@ -7,7 +7,7 @@ use anyhow::Context;
 use clap::Args;
 use rundir::LOAD_PROCESS;
 
-use crate::load::LoadGenerator;
+use runner::load::LoadGenerator;
 
 /// Make this machine busy until standard input ends: a loop for each processor, and a writing disk.
 #[derive(Debug, Args)]

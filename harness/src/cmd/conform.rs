@@ -17,13 +17,13 @@ use reports::render::{CONFORMANCE, markdown_table, table};
 use rundir::{Arm, ArmBackend, Plan, Probe, Writer};
 
 use crate::environment::{self, environment_in};
-use crate::interrupt::Interrupt;
 use crate::named_backends::check_usable;
-use crate::plan::{arm, single_arms};
-use crate::probe::{feature_name, feature_outcome, try_features};
 use crate::progress_line::ProgressLine;
-use crate::scratch::EpochScratch;
-use crate::supervise::{Lost, supervise};
+use runner::interrupt::Interrupt;
+use runner::plan::{arm, single_arms};
+use runner::probe::{feature_name, feature_outcome, try_features};
+use runner::scratch::EpochScratch;
+use runner::supervise::{Lost, supervise};
 
 /// How long a daemon may take to start or to stop.
 const DAEMON_PATIENCE: Duration = Duration::from_secs(20);

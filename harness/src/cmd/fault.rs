@@ -18,15 +18,15 @@ use super::format::ScreenFormat;
 use crate::crash_words::crash_words;
 use crate::environment::{self, environment};
 use crate::fusectl::Fusectl;
-use crate::interrupt::Interrupt;
 use crate::named_backends::{check_usable, try_mounts};
-use crate::plan::{BASELINE, LiveArm, arm, single_arms};
 use crate::progress_line::ProgressLine;
-use crate::scratch::ScratchDisk;
 use fault::{
     CrashPointPlan, Estimate, Live, ScenarioRun, ScheduleEnd, misfit, of_points, roughly, run_all, scenario_runs,
     scratch_bytes,
 };
+use runner::interrupt::Interrupt;
+use runner::plan::{BASELINE, LiveArm, arm, single_arms};
+use runner::scratch::ScratchDisk;
 
 /// Inject faults into backends, and report what is lost.
 ///

@@ -42,7 +42,7 @@ use clap::{Parser, Subcommand};
 use fuse::daemon_log;
 use tracing_subscriber::EnvFilter;
 
-use crate::interrupt::end_process_at_signals;
+use crate::signals::end_process_at_signals;
 
 /// Measure ways to keep an LLM agent's context as files, and decide between them.
 #[derive(Debug, Parser)]

@@ -12,7 +12,8 @@ use verdicts::reproduction::{Reproduction, reproduction};
 
 use super::busy::Detached;
 use super::run::{Options, RunOutcome, RunPlace};
-use crate::interrupt::{Interrupt, end_process_at_signals};
+use crate::signals::end_process_at_signals;
+use runner::interrupt::Interrupt;
 
 /// How much the planted arms are slowed down, in percent.
 const PLANTED: [u32; 3] = [2, 5, 10];

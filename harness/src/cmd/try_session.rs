@@ -24,13 +24,13 @@ use super::trace::source_lines;
 use crate::environment::{new_run_dir, now, today};
 use crate::error_text;
 use crate::evidence::PriceList;
-use crate::interrupt::Interrupt;
-use crate::plan::BASELINE;
 use crate::progress_line::ProgressLine;
 use crate::reporting::{OwnPolicy, ReportInputs};
 use crate::session_copies::KnownCalls;
 use crate::session_files::{AgentHome, SessionPlace, newest, session_files};
 use crate::sessions::format_names;
+use runner::interrupt::Interrupt;
+use runner::plan::BASELINE;
 
 /// The backends that sessions are replayed on.
 const BACKENDS: [&str; 2] = ["direct", "sqlite"];

@@ -10,8 +10,8 @@ use models::{check_gguf, find_llama_server, find_model};
 use rundir::{ModelFiles, ModelFilesPlan};
 
 use super::measure;
-use crate::interrupt::Interrupt;
 use crate::model_options::ModelOptions;
+use runner::interrupt::Interrupt;
 
 /// The longest answer of a brief measurement, in tokens: text that a small model adds after the file costs time.
 const BRIEF_ANSWER_TOKENS: u32 = 128;

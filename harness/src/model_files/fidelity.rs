@@ -11,8 +11,8 @@ use models::Totals;
 use rundir::{AtLength, ModelFilesPlan, ModelRead, Repeats};
 
 use super::history::{OWNER, live};
-use crate::interrupt::Interrupt;
 use crate::progress_line::ProgressLine;
+use runner::interrupt::Interrupt;
 
 /// The outcome of a question.
 enum Asked<T> {

@@ -17,8 +17,8 @@ use models::{Budget, Cancel, Meter, Model, ModelError, Origin, Reply, Request, T
 use parking_lot::Mutex;
 use rundir::{AnswerLatency, ModelFiles, ModelFilesPlan};
 
-use crate::interrupt::Interrupt;
 use crate::model_options::ModelOptions;
+use runner::interrupt::Interrupt;
 
 pub use brief::measure_for;
 

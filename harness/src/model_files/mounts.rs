@@ -11,8 +11,8 @@ use rundir::{AskedStep, MountedModel};
 use stats::mean_with_interval;
 
 use super::RemainingBudget;
-use crate::interrupt::Interrupt;
 use crate::progress_line::ProgressLine;
+use runner::interrupt::Interrupt;
 
 /// How long a tool may take, in seconds.
 const PATIENCE: &str = "300";

@@ -15,7 +15,7 @@ use inputs::border;
 use view::find_postgresql;
 
 use crate::environment::{environment_in, warnings};
-use crate::scratch::{EpochScratch, ScratchDisk};
+use runner::scratch::{EpochScratch, ScratchDisk};
 
 /// Check what this machine can measure, or check a store for damage.
 ///

@@ -10,10 +10,10 @@ use rundir::faults::CrashPoints;
 use rundir::{Plan, Writer};
 
 use crate::crash_words::crash_words;
-use crate::interrupt::Interrupt;
-use crate::plan::{BASELINE, LiveArm};
-use crate::probe::KILLS_LIMIT;
 use crate::progress_line::ProgressLine;
+use runner::interrupt::Interrupt;
+use runner::plan::{BASELINE, LiveArm};
+use runner::probe::KILLS_LIMIT;
 
 /// How long all kills and power cuts of a run take: those of cron jobs' daemons, then those of stores.
 const USUAL: Duration = Duration::from_secs(45);

@@ -29,20 +29,21 @@ use super::headline::print_answer;
 use crate::environment::warnings;
 use crate::evidence::PriceList;
 use crate::fusectl::Fusectl;
-use crate::interrupt::{Interrupt, end_process_at_signals};
-use crate::lab::Machine;
 use crate::model_files;
 use crate::model_options::ModelOptions;
-use crate::pass::missing_programs;
-use crate::plan::LiveArm;
-use crate::probe::Prober;
 use crate::progress::Progress;
 use crate::progress_line::ProgressLine;
 use crate::reporting::ReportInputs;
 use crate::results_bucket::{ResultsAddress, ResultsBucket};
-use crate::run::{RunEnd, Runner};
-use crate::schedule::all_cells;
-use crate::scratch::EpochScratch;
+use crate::signals::end_process_at_signals;
+use runner::interrupt::Interrupt;
+use runner::lab::Machine;
+use runner::pass::missing_programs;
+use runner::plan::LiveArm;
+use runner::probe::Prober;
+use runner::run::{RunEnd, Runner};
+use runner::schedule::all_cells;
+use runner::scratch::EpochScratch;
 
 /// Measure a suite of workloads over backends.
 ///

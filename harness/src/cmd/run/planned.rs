@@ -18,15 +18,15 @@ use workloads::render::result_tokens;
 use workloads::suite::{ONE_SECTION, Suite, SuiteSection, SuiteWorkload};
 
 use super::{Options, RunPlace};
-use crate::cell::pass_bytes;
 use crate::environment::{self, environment};
-use crate::interrupt::Interrupt;
 use crate::named_backends::{check_usable, try_mounts};
-use crate::plan::{self, BASELINE, Inputs, LiveArm, arms};
 use crate::reporting::OwnPolicy;
-use crate::schedule::all_cells;
-use crate::scratch::ScratchDisk;
 use crate::session_contexts::session_contexts;
+use runner::cell::pass_bytes;
+use runner::interrupt::Interrupt;
+use runner::plan::{self, BASELINE, Inputs, LiveArm, arms};
+use runner::schedule::all_cells;
+use runner::scratch::ScratchDisk;
 
 /// Seconds of measuring, unless suite or command line say otherwise.
 const BUDGET: f64 = 250.0;

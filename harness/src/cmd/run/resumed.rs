@@ -12,7 +12,7 @@ use workloads::catalogue;
 use super::Options;
 use super::planned::PreparedRun;
 use crate::environment::environment;
-use crate::plan::arms;
+use runner::plan::arms;
 
 impl Options {
     pub(super) fn resumed(&self, registry: &Registry, dir: &Path) -> anyhow::Result<PreparedRun> {

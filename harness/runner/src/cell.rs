@@ -55,11 +55,14 @@ const MOST_STRIDE: u32 = 4;
 /// The fewest rounds that are timed. One, for long passes: five epochs of one round decide more than three of two.
 pub const MIN_ROUNDS: u32 = 1;
 
+/// An arm in a cell.
 #[derive(Clone)]
 pub struct CellArm {
+    /// Its name in the plan.
     pub name: String,
     /// Whether it is a third-party file system.
     pub is_external: bool,
+    /// What mounts it.
     pub backend: Arc<dyn Backend>,
     /// By how many percent its calls are lengthened on purpose.
     pub slowed_percent: u32,
@@ -67,8 +70,11 @@ pub struct CellArm {
 
 /// The input of a cell.
 pub struct CellTask {
+    /// The number of the epoch, over all sections.
     pub epoch: u32,
+    /// What each pass performs.
     pub workload: Arc<Workload>,
+    /// The state of the caches before each pass.
     pub state: CacheState,
     /// The name of the cell's state, with the placement.
     pub state_name: String,
@@ -600,4 +606,4 @@ mod record;
 mod tests;
 mod workspaces;
 #[cfg(test)]
-pub(crate) use workspaces::subtree_name;
+pub use workspaces::subtree_name;

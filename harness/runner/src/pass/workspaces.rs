@@ -23,11 +23,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 pub struct Workspaces {
     /// Declared before `first`, so that it is dropped first: it may use resources of `first`.
     second: Option<Box<dyn Workspace>>,
-    pub(crate) first: Box<dyn Workspace>,
+    /// The mount of the first host.
+    pub first: Box<dyn Workspace>,
     /// Relative to the root of each mount; empty for the root itself.
-    pub(crate) subtree: PathBuf,
+    pub subtree: PathBuf,
     /// The source that the calls change through the mount: the first files are made there, and the last ones read.
-    pub(crate) source: Option<PathBuf>,
+    pub source: Option<PathBuf>,
 }
 
 /// Why the lines could not be counted.

@@ -204,9 +204,11 @@ pub struct Pass<'a> {
     pub access: Access,
     /// The tasks that a scripted agent performs in place of calls; `None` in other workloads.
     pub task_context: Option<TaskContext<'a>>,
+    /// The backend under test.
     pub backend: &'a Description,
     /// Whether the backend has a bucket: then one request to the mount syncs all files.
     pub has_bucket: bool,
+    /// The state of the caches before the pass.
     pub state: CacheState,
     /// By how many percent every call is lengthened on purpose.
     pub slowed_percent: u32,

@@ -41,7 +41,9 @@ const GUESSES_MAX: usize = 16;
 /// An arm with its backend.
 #[derive(Clone)]
 pub struct LiveArm {
+    /// Its name in reports: the backend's, with a suffix for a second use of it.
     pub name: String,
+    /// What mounts it.
     pub backend: Arc<dyn Backend>,
     /// By how many percent its calls are lengthened on purpose; `None` for a normal arm.
     pub slowed_percent: Option<u32>,
@@ -65,6 +67,7 @@ impl LiveArm {
 
 /// The suite, arms and workloads of a plan.
 pub struct Inputs<'a> {
+    /// The sections with their shares of the budget.
     pub suite: &'a Suite,
     /// The arms, in the order of reports.
     pub arms: &'a [LiveArm],

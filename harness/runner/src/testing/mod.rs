@@ -1,6 +1,6 @@
 //! Shared code of unit tests: scripts, workloads, and a backend over a plain directory with scripted failures.
 
-#[path = "../../replay/src/testing.rs"]
+#[path = "../../../replay/src/testing.rs"]
 mod operations;
 
 use std::io;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use conform::{Feature, FeatureResult, features};
-use reports::render::CONFORMANCE;
+use figures::conformance::CONFORMANCE;
 use rundir::{Outcome, Probe};
 
 use super::{Prober, STEP_LIMIT};

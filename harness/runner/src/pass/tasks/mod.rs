@@ -29,6 +29,7 @@ const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 /// The input of a pass of tasks, besides the workspace.
 pub struct TaskContext<'a> {
+    /// The tasks with their scripts and right answers.
     pub tasks: &'a Tasks,
     /// The source that the backend shows; `None` for one whose files are copied from a database in `dir`.
     pub shown: Option<Source>,

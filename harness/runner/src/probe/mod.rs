@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use arms::backend::{Backend, Workspace, WorkspaceConfig};
 use arms::source::Source;
-use reports::render::CONFORMANCE;
+use figures::conformance::CONFORMANCE;
 use rundir::{Fault, Outcome, Probe, SCHEMA_VERSION};
 
 use crate::interrupt::Interrupt;
@@ -39,7 +39,9 @@ const STEP_LIMIT: Duration = Duration::from_secs(60);
 /// The input of the probes of one arm.
 #[derive(Clone)]
 pub struct Prober {
+    /// The name of the arm in reports.
     pub arm: String,
+    /// What mounts it.
     pub backend: Arc<dyn Backend>,
     /// The directory for the probes' workspaces.
     pub scratch: PathBuf,

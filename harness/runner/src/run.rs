@@ -38,6 +38,7 @@ impl From<RunError> for RunEnd {
 pub trait Watcher {
     /// The epoch of a section after `turn` others of it begins. It has `cells` cells.
     fn epoch(&mut self, plan: &Plan, section: &Section, turn: u32, cells: usize);
+    /// A cell begins.
     fn begins(&mut self, plan: &Plan, cell: &PlannedCell);
     /// A pass has been recorded.
     fn recorded(&mut self, sample: &Sample);
@@ -47,6 +48,7 @@ pub trait Watcher {
 
 /// A run under way.
 pub struct Runner<'a> {
+    /// What is run.
     pub plan: &'a Plan,
     /// Records the results.
     pub writer: &'a Writer,

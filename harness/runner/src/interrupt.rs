@@ -3,14 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use reports::render::abandon_files;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 const END_SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
-
-/// The exit code of an interrupted command.
-const INTERRUPTED: i32 = 130;
 
 /// Whether the user wants the run to end.
 #[derive(Clone, Debug)]
@@ -27,9 +23,8 @@ impl Interrupt {
     }
 
     /// An interrupt that is never set.
-    #[cfg(test)]
     pub fn never() -> Self {
-        Self::of(Arc::new(AtomicBool::new(false)))
+        Self(Arc::new(AtomicBool::new(false)))
     }
 
     /// An interrupt that a test sets.
@@ -52,20 +47,6 @@ impl Interrupt {
 /// Catches SIGINT, SIGTERM and SIGHUP from now on, for [`stop_at_signals`].
 pub fn end_signals() -> std::io::Result<Signals> {
     Signals::new(END_SIGNALS)
-}
-
-/// Ends this process at SIGINT, SIGTERM or SIGHUP from now on, whatever it computes. A report that is being written
-/// leaves no temporary file. Not for a process with mounts or scratch, which have to be removed.
-pub fn end_process_at_signals() -> std::io::Result<()> {
-    let signals = end_signals()?;
-    let end = move |mut signals: Signals| {
-        if signals.forever().next().is_some() {
-            abandon_files(|| signal_hook::low_level::exit(INTERRUPTED));
-        }
-    };
-    let thread = std::thread::Builder::new().name("signals".to_owned());
-    thread.spawn(move || end(signals))?;
-    Ok(())
 }
 
 /// Calls `stop` at each of the signals.

@@ -25,6 +25,7 @@ use crate::supervise::{Lost, supervise};
 /// How far clocks may diverge in an epoch. More means that the machine slept or that a clock was set.
 const CLOCKS_APART: Duration = Duration::from_secs(1);
 
+/// What a cell leaves.
 #[derive(Debug, Default)]
 pub struct CellResult {
     /// Lines for the run directory, in order.
@@ -46,6 +47,7 @@ pub trait Lab {
     fn end_epoch(&mut self, epoch: &mut Epoch);
 }
 
+/// The lab of a real run: this machine.
 pub struct Machine {
     /// The arms, in the plan's order.
     pub arms: Vec<LiveArm>,
@@ -61,6 +63,7 @@ pub struct Machine {
     pub cpus: Vec<usize>,
     /// When the run started.
     pub started: Instant,
+    /// The epoch that is being measured.
     pub epoch: Option<UnderWay>,
     /// The servers that the backends share.
     pub services: Arc<Services>,
@@ -244,14 +247,7 @@ impl Lab for Machine {
 }
 
 /// The sample of a pass that did not end.
-pub(crate) fn unfinished(
-    plan: &Plan,
-    epoch: u32,
-    cell: &PlannedCell,
-    arm: &str,
-    outcome: Outcome,
-    reason: &str,
-) -> Sample {
+pub fn unfinished(plan: &Plan, epoch: u32, cell: &PlannedCell, arm: &str, outcome: Outcome, reason: &str) -> Sample {
     let workload = &plan.workloads[cell.workload];
     Sample {
         v: SCHEMA_VERSION,

@@ -6,7 +6,7 @@ use workloads::path::WorkspacePath;
 use super::*;
 
 /// The name of an arm's subtree number `number`. All have one length, as arms may be at different numbers in a round.
-pub(crate) fn subtree_name(number: u32) -> String {
+pub fn subtree_name(number: u32) -> String {
     format!("p{number:05}")
 }
 
