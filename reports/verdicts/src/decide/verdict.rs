@@ -182,9 +182,10 @@ fn of_states(rows: &[Row], states: &[RowState], benefits_needed: usize) -> (Poli
         return (PolicyVerdict::Archive, failed);
     }
     const UNDECIDED: [RowState; 3] = [RowState::Missing, RowState::Open, RowState::Void];
-    let unknown = pick(RowRole::Gate, &UNDECIDED);
-    if !unknown.is_empty() {
-        return (PolicyVerdict::NotDecided, unknown);
+    // A baseline with failed passes is no measure for the other rows.
+    let void = pick(RowRole::Gate, &[RowState::Void]);
+    if !void.is_empty() {
+        return (PolicyVerdict::NotDecided, void);
     }
     let shown = pick(RowRole::Benefit, &[RowState::Met]);
     let conditional = pick(RowRole::Benefit, &[RowState::Conditional]);
@@ -209,6 +210,11 @@ fn of_states(rows: &[Row], states: &[RowState], benefits_needed: usize) -> (Poli
     let fatal: Vec<usize> = above.iter().filter(cannot_hold).copied().collect();
     if !fatal.is_empty() {
         return (PolicyVerdict::Archive, fatal);
+    }
+    // The rows so far rule the candidate out, whatever the open gates would show.
+    let unknown = pick(RowRole::Gate, &UNDECIDED);
+    if !unknown.is_empty() {
+        return (PolicyVerdict::NotDecided, unknown);
     }
     if counting < benefits_needed {
         return (PolicyVerdict::NotDecided, open);

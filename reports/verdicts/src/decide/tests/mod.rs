@@ -290,6 +290,24 @@ fn missing_evidence_names_the_command_that_makes_it() {
 }
 
 #[test]
+fn a_gate_without_evidence_does_not_hide_a_certain_archive() {
+    let mut run = coding();
+    run.crash_points.clear();
+    run.faults.clear();
+    let open = of("coding-agent", &run, "sqlite");
+    assert_eq!(open.verdict, NotDecided, "{}", open.why);
+    // No reason to change, whatever the kills would show.
+    evidence::properties(&mut run, Outcome::Skipped);
+    let found = of("coding-agent", &run, "sqlite");
+    assert_eq!(found.verdict, Archive, "{}", found.why);
+    assert_eq!(found.missing, []);
+    // A wrong baseline is no measure of it.
+    let first = testing::passes(&mut run, "program/git", "direct").next();
+    first.unwrap().outcome = Outcome::Errno;
+    assert_eq!(of("coding-agent", &run, "sqlite").verdict, NotDecided);
+}
+
+#[test]
 fn one_epoch_or_two_leave_every_latency_open() {
     let mut run = coding();
     run.samples.retain(|sample| sample.epoch < 2);
