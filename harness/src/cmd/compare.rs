@@ -53,9 +53,11 @@ pub struct Compare {
 /// A gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum FailOn {
-    /// A cell is slower beyond the margin, a larger share of its passes fails, or it was not measured again.
+    /// A cell is slower beyond the margin, a larger share of its passes fails, it was not measured again, or there is new
+    /// harm (lost records, failing features, stale answers, lost lines).
     Worse,
-    /// An exact count has risen (requests, system calls, statements), or none could be compared.
+    /// An exact count has risen (requests, system calls, statements), none could be compared, passes fail where none did,
+    /// or there is new harm (lost records, failing features, stale answers, lost lines).
     Counts,
     /// A confirmed claim is refuted, conditional, or without evidence.
     Claims,

@@ -61,10 +61,12 @@ fn headline(found: &Compared) -> String {
         format!(" In the median cell, a change to ×{ratio:.2} would have been found with a chance of 80 %.")
     });
     format!(
-        "{busy}{counts} {} {} cells fail more often{others}. {} confirmed claims were lost.{detectable}",
+        "{busy}{counts} {} {} cells fail more often{others}. {} confirmed claims were lost. New harm: {} of {} kinds (lost records, failing features, stale answers, lost lines).{detectable}",
         times_words(found),
         failing,
-        found.failing(Gate::Claims).len()
+        found.failing(Gate::Claims).len(),
+        found.new_harm().count(),
+        found.harms_compared
     )
 }
 
@@ -178,6 +180,14 @@ fn parts(found: &Compared) -> Vec<Part> {
         let head = columns("arm | workload | state | old | new");
         parts.push(Table(head, failures.collect()));
     }
+    let harms = found.harms.iter().map(|change| {
+        let of = |(harm, tries): (u64, u64)| format!("{harm} of {tries}");
+        vec![change.arm.clone(), change.what.clone(), of(change.old), of(change.new)]
+    });
+    if !found.harms.is_empty() {
+        parts.push(Heading(3, "Harm that only one side does".to_owned()));
+        parts.push(Table(columns("arm | harm | old | new"), harms.collect()));
+    }
     if !found.claims.is_empty() {
         parts.push(Heading(3, "Claims whose status changed".to_owned()));
         let rows = found.claims.iter().map(|change| {
@@ -242,7 +252,7 @@ pub fn comparison_text(found: &Compared) -> String {
     text
 }
 
-/// A comparison as JUnit XML: a suite each for times, counts, failed passes and claims.
+/// A comparison as JUnit XML: a suite each for times, counts, failed passes, harm and claims.
 ///
 /// # Errors
 /// If it cannot be written as XML.
@@ -290,13 +300,19 @@ pub fn comparison_junit(found: &Compared) -> Result<String, String> {
         let words = format!("{} of {} fail, {} of {} did", change.new.0, change.new.1, change.old.0, change.old.1);
         case(name, change.is_worse().then_some(words))
     }));
+    let mut harms = TestSuite::new("harm");
+    harms.add_test_cases(found.harms.iter().map(|change| {
+        let ((new, of), (old, of_old)) = (change.new, change.old);
+        let words = format!("{new} of {of}, was {old} of {of_old}");
+        case(format!("{}, {}", change.arm, change.what), change.is_worse().then_some(words))
+    }));
     let mut claims = TestSuite::new("claims");
     claims.add_test_cases(found.claims.iter().map(|change| {
         let words = format!("{}, was {}: {}", change.new.name(), change.old.name(), change.evidence);
         case(change.id.clone(), change.is_lost().then_some(words))
     }));
     let mut report = Report::new("ctxbench compare");
-    report.add_test_suites([times, counts, passes, claims]);
+    report.add_test_suites([times, counts, passes, harms, claims]);
     report.to_string().map_err(|error| format!("JUnit: {error}"))
 }
 

@@ -2,16 +2,18 @@
 
 use stats::Verdict;
 
-use super::Compared;
 use super::counts::CountTally;
+use super::harm::HarmChange;
+use super::{Compared, FailureChange};
 
 inputs::named! {
     /// A kind of change that fails a comparison.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Gate, name {
-        /// A cell is slower beyond the margin, a larger share of its passes fails, or it was not measured again.
+        /// A cell is slower beyond the margin, a larger share of its passes fails, it was not measured again, or there is
+        /// new harm.
         Worse = "worse",
-        /// An exact count has risen.
+        /// An exact count has risen, passes fail where none did, or there is new harm.
         Counts = "count",
         /// A confirmed claim is refuted, conditional, or without evidence.
         Claims = "claim",
@@ -32,7 +34,21 @@ fn no_counts(compared: CountTally) -> Option<String> {
     Some(format!("no exact count was compared, which is not a pass: {why}"))
 }
 
+fn failing_words(change: &FailureChange) -> String {
+    let FailureChange { arm, workload, state, old, new } = change;
+    format!("{arm} {workload}, {state}: {} of {} passes fail, {} of {} did", new.0, new.1, old.0, old.1)
+}
+
 impl Compared {
+    /// Harm that the old run never did, each kind in words.
+    pub fn new_harm(&self) -> impl Iterator<Item = String> {
+        let new = self.harms.iter().filter(|change| change.is_worse());
+        new.map(|change| {
+            let (HarmChange { arm, what, .. }, (count, of)) = (change, change.new);
+            format!("{arm}, {what}: {count} of {of}, 0 of {} before", change.old.1)
+        })
+    }
+
     /// The changes that make a gate fail, each in words. The gate `counts` also fails if no count was compared.
     pub fn failing(&self, gate: Gate) -> Vec<String> {
         match gate {
@@ -42,21 +58,9 @@ impl Compared {
                     let (place, ratio) = (cell.place(), cell.ratio);
                     format!("{place}: ×{ratio:.2} ({})", cell.times())
                 });
-                let failing = self.failures.iter().filter(|change| change.is_worse());
-                let failing = failing.map(|change| {
-                    format!(
-                        "{} {}, {}: {} of {} passes fail, {} of {} did",
-                        change.arm,
-                        change.workload,
-                        change.state,
-                        change.new.0,
-                        change.new.1,
-                        change.old.0,
-                        change.old.1
-                    )
-                });
+                let failing = self.failures.iter().filter(|change| change.is_worse()).map(failing_words);
                 let gone = self.gone.iter().map(|cell| format!("{cell}, which is not a pass"));
-                slower.chain(failing).chain(gone).collect()
+                slower.chain(failing).chain(gone).chain(self.new_harm()).collect()
             }
             Gate::Counts => {
                 let risen = self.counts.iter().filter(|change| change.is_worse());
@@ -67,7 +71,8 @@ impl Compared {
                     )
                 });
                 let none = no_counts(self.counts_compared);
-                none.into_iter().chain(risen).collect()
+                let newly = self.failures.iter().filter(|change| change.old.0 == 0).map(failing_words);
+                none.into_iter().chain(risen).chain(newly).chain(self.new_harm()).collect()
             }
             Gate::Claims => {
                 let lost = self.claims.iter().filter(|change| change.is_lost());

@@ -5,6 +5,7 @@
 mod comparable;
 mod counts;
 mod gate;
+mod harm;
 
 use std::collections::BTreeMap;
 
@@ -19,6 +20,8 @@ pub use comparable::{differences, machine_differences};
 pub use counts::CountChange;
 use counts::{CountTally, counts};
 pub use gate::Gate;
+pub use harm::HarmChange;
+use harm::harm_changes;
 
 use crate::claims::{ClaimResult, ClaimStatus};
 use figures::evidence::RunEvidence;
@@ -44,6 +47,10 @@ pub struct Compared {
     pub counts: Vec<CountChange>,
     /// How many counts both sides have.
     pub counts_compared: CountTally,
+    /// Harm that only one side does.
+    pub harms: Vec<HarmChange>,
+    /// How many kinds of harm both sides looked for.
+    pub harms_compared: usize,
     /// Cells with other shares of failed passes.
     pub failures: Vec<FailureChange>,
     /// Claims whose status changed.
@@ -259,7 +266,12 @@ pub fn compare(
         for arm in &old.run.plan.arms {
             match pair(old, new, key, &arm.name) {
                 Some(pair) => pairs.push(pair),
-                None if has(old, key, &arm.name) => missing.push(only(key, &arm.name, "old")),
+                // Without a baseline in either run there is no ratio that could have been lost.
+                None if has(old, key, &arm.name)
+                    && (ratios(old, key, &arm.name).is_some() || !new.iter().all(|run| has(run, key, &arm.name))) =>
+                {
+                    missing.push(only(key, &arm.name, "old"));
+                }
                 None => {}
             }
         }
@@ -300,6 +312,7 @@ pub fn compare(
         notes.push(format!("A/A check: {moved} of {} cells call identical arms changed.", identical.len()));
     }
     let (counts, counts_compared) = counts(old.run, &runs(new));
+    let (harms, harms_compared) = harm_changes(old.run, &runs(new));
     Ok(Compared {
         old: RunName::of(old.run),
         new: new.iter().map(|run| RunName::of(run.run)).collect(),
@@ -308,6 +321,8 @@ pub fn compare(
         identical,
         counts,
         counts_compared,
+        harms,
+        harms_compared,
         failures: failures(&old_failed, &new_failed),
         claims: claims(judged.0, judged.1, mixed.is_empty()),
         missing,
