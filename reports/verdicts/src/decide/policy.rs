@@ -223,6 +223,11 @@ impl Criterion {
         self.measure.scale(&self.unit).unwrap_or(Scale::Own)
     }
 
+    /// Whether it compares the same figures as another row.
+    fn asks_the_same(&self, other: &Self) -> bool {
+        (&self.measure, &self.unit, &self.baseline) == (&other.measure, &other.unit, &other.baseline)
+    }
+
     /// Whether its baseline is a context policy, and no arm.
     fn compares_contexts(&self) -> bool {
         matches!(self.measure, Measure::Context(_))
@@ -361,7 +366,15 @@ impl Policy {
         let of_contexts = !policy.candidates.contexts.is_empty();
         for (role, rows) in policy.rows() {
             for (at, row) in rows.iter().enumerate() {
-                if let Some((field, message)) = problem(role, row) {
+                let found = problem(role, row).or_else(|| {
+                    let same = rows[..at].iter().find(|other| row.asks_the_same(other))?;
+                    let message = format!(
+                        "asks what {:?} asks, so that one fact would count twice: remove one of them",
+                        same.title
+                    );
+                    Some((vec![PathStep::Field("measure")], message))
+                });
+                if let Some((field, message)) = found {
                     let path = [PathStep::Field(role), PathStep::Item(at)];
                     let path: Vec<PathStep<'_>> = path.into_iter().chain(field).collect();
                     return wrong(&path, message);
@@ -690,12 +703,18 @@ fn unknown(file: &Path, text: &str, path: &[PathStep<'_>], name: &str, known: &B
     toml_error(file, text, path, &message)
 }
 
+/// The largest amount of use in a condition.
+const MOST_USED: f64 = 1e9;
+
 /// The first problem of a row: the field below the row, and the problem in words.
 fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, String)> {
     let field = |name| vec![PathStep::Field(name)];
     if let Some((name, message)) = row.measure.problem() {
         let path = vec![PathStep::Field("measure"), PathStep::Any, PathStep::Field(name)];
         return Some((path, message));
+    }
+    if row.title.trim().is_empty() {
+        return Some((field("title"), "needs words, which stand in the answer".to_owned()));
     }
     if row.measure.is_declared() {
         let message = format!(
@@ -730,6 +749,17 @@ fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, Strin
     }
     if let Some((name, message)) = one_sided(row) {
         return Some((field(name), message));
+    }
+    if role == "benefit"
+        && let Some((name, message)) = no_benefit(row)
+    {
+        return Some((field(name), message.to_owned()));
+    }
+    if let Measure::Faults { within: Some(_), .. } = &row.measure
+        && row.at_most != Some(0.0)
+    {
+        let message = "goes with `at_most = 0`: `within` bounds the share of kills at which one event may happen";
+        return Some((field("at_most"), message.to_owned()));
     }
     let is_itself = row.baseline.as_deref() == Some(ITSELF) && row.scale() != Scale::Own;
     if is_itself && !row.measure.compares_methods() {
@@ -766,7 +796,9 @@ fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, Strin
         Condition::OutweighedBy { .. } if !matches!(row.measure, Measure::Score(_)) => {
             "`outweighed-by` goes with `score`".to_owned()
         }
-        Condition::Proportional { used, .. } if *used <= 0.0 => "`used` must be above 0".to_owned(),
+        Condition::Proportional { used, .. } if !(*used > 0.0 && *used <= MOST_USED) => {
+            format!("`used` must be above 0 and at most {MOST_USED}")
+        }
         Condition::Proportional { .. } if row.at_most.is_none_or(|most| most <= 0.0) => {
             "`proportional` needs `at_most` above 0".to_owned()
         }
@@ -774,6 +806,27 @@ fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, Strin
     };
     Some((field("condition"), message))
 }
+
+/// Why a candidate that is no better than the baseline would keep the bound of a benefit: the field, and the problem.
+fn no_benefit(row: &Criterion) -> Option<(&'static str, &'static str)> {
+    let is_ratio = row.scale() == Scale::Ratio;
+    match (row.at_most, row.at_least) {
+        (_, Some(_)) if row.measure.is_timed() => Some(("at_least", "a longer time is no benefit: use `at_most`")),
+        (Some(bound), _) if is_ratio && bound >= 1.0 => {
+            Some(("at_most", "must be below 1: a figure like the baseline's is no benefit"))
+        }
+        (_, Some(bound)) if is_ratio && bound <= 1.0 => {
+            Some(("at_least", "must be above 1: a figure like the baseline's is no benefit"))
+        }
+        _ if matches!(row.measure, Measure::Property { .. }) && row.scale() == Scale::Own => {
+            Some(("unit", "counts properties of the baseline, too: a benefit needs the unit `properties more`"))
+        }
+        _ => None,
+    }
+}
+
+/// The largest ratio that may be tolerated. Nothing that is a thousand times as slow is a replacement.
+const MOST_RATIO: f64 = 1000.0;
 
 /// Why no candidate can keep a bound, or none can break it: the field, and the problem in words.
 fn one_sided(row: &Criterion) -> Option<(&'static str, String)> {
@@ -789,6 +842,9 @@ fn one_sided(row: &Criterion) -> Option<(&'static str, String)> {
         // A number of kills bounds a share, and never shows that it is 0.
         (Some(bound), _) if bound <= 0.0 && is_bounded => ("at_most", "no candidate can keep"),
         (Some(bound), _) if bound >= high => ("at_most", "every candidate keeps"),
+        (Some(bound), _) if bound > MOST_RATIO && scale == Scale::Ratio => {
+            return Some(("at_most", format!("must be at most {MOST_RATIO}: a larger ratio bars no candidate")));
+        }
         (_, Some(bound)) if bound > high => ("at_least", "no candidate can keep"),
         (_, Some(bound)) if bound <= low => ("at_least", "every candidate keeps"),
         _ => return None,

@@ -17,6 +17,9 @@ use figures::context::{ContextCost, DOLLARS, MODELS};
 use figures::evidence::CRON_KILL;
 use figures::provenance::Provenance;
 
+/// The seconds of a day: the longest stated time between two copies.
+const DAY_S: f64 = 86_400.0;
+
 /// A measured or counted quantity of a candidate.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -353,8 +356,8 @@ impl Measure {
             Measure::Hosts { figure, copies: Some(_), .. } if !figure.is_delay() => {
                 Some(("copies", "goes with handoff-ms or longest-handoff-ms".to_owned()))
             }
-            Measure::Hosts { copies: Some(copies), .. } if !(copies.every_s > 0.0 && copies.every_s.is_finite()) => {
-                Some(("copies", "`every_s` must be above 0".to_owned()))
+            Measure::Hosts { copies: Some(copies), .. } if !(copies.every_s > 0.0 && copies.every_s <= DAY_S) => {
+                Some(("copies", format!("`every_s` must be above 0 and at most {DAY_S}, a day")))
             }
             Measure::Faults { scenarios, .. } if scenarios.is_empty() => {
                 Some(("scenarios", "needs at least one scenario".to_owned()))
@@ -399,6 +402,9 @@ impl Measure {
             Measure::Property { of } => {
                 if of.is_empty() {
                     return Some(("of", "needs at least one property".to_owned()));
+                }
+                if let Some((_, twice)) = of.iter().enumerate().find(|(at, name)| of[..*at].contains(name)) {
+                    return Some(("of", format!("names {twice:?} twice, so that it would count twice")));
                 }
                 let unknown = of.iter().find(|name| !PROPERTIES.contains(&name.as_str()))?;
                 let message = format!("unknown property {unknown:?}; use one of {}", PROPERTIES.join(", "));

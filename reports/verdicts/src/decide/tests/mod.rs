@@ -656,6 +656,29 @@ fn a_malformed_policy_names_file_line_and_field() {
             "names = [] }\nunit = \"probes\"\nat_most = 2",
         ),
         error("unit = \"ratio\"\nat_most = 0.9", "unit = \"percent saved\"\nat_least = 101"),
+        error("title = \"Faster\"", "title = \" \""),
+        error(
+            "[[cost]]",
+            &format!("[[benefit]]\ntitle = \"Faster, again\"\n{LATENCY}\nunit = \"ratio\"\nat_most = 0.8\n[[cost]]"),
+        ),
+        error("at_most = 0.9", "at_most = 2.0"),
+        error("at_most = 0.9", "at_least = 1.2"),
+        error(
+            &format!("{LATENCY}\nunit = \"ratio\"\nat_most = 0.9"),
+            "measure.property = { of = [\"portable\"] }\nunit = \"properties\"\nat_least = 1",
+        ),
+        error(
+            &format!("{LATENCY}\nunit = \"ratio\"\nat_most = 0.9"),
+            "measure.property = { of = [\"fork\", \"fork\"] }\nunit = \"properties more\"\nat_least = 2",
+        ),
+        error(
+            "measure.faults = { scenarios = [\"cron-kill\"], figure = \"failed-calls\" }\nunit = \"calls more\"\nat_most = 1",
+            &format!("{LATENCY}\nunit = \"ratio\"\nat_most = 1e308"),
+        ),
+        error(
+            "figure = \"failed-calls\" }\nunit = \"calls more\"\nat_most = 1\n",
+            "figure = \"lost-records\", within = 0.05 }\nunit = \"records\"\nat_most = 1000\n",
+        ),
         find("nonsense").unwrap_err().to_string(),
     ];
     insta::assert_snapshot!(errors.join("\n"));
