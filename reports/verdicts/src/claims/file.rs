@@ -7,7 +7,6 @@ use inputs::{InputError, parse_toml, toml_error};
 use serde::Deserialize;
 
 use super::arithmetic::Arithmetic;
-use super::decisions::DecisionTest;
 use super::finding::Test;
 use super::range::Range;
 use super::reading::ReadingTest;
@@ -154,8 +153,6 @@ impl Claim {
 pub(super) enum Subject {
     /// A measure of an arm.
     Reading(ReadingTest),
-    /// The decision of a policy.
-    Decision(DecisionTest),
     /// The claim's own figures.
     Arithmetic(Arithmetic),
 }
@@ -165,7 +162,6 @@ impl Subject {
     pub(super) fn test(&self) -> &dyn Test {
         match self {
             Subject::Reading(test) => test,
-            Subject::Decision(test) => test,
             Subject::Arithmetic(test) => test,
         }
     }

@@ -4,7 +4,6 @@
 
 mod arithmetic;
 mod catalogue;
-mod decisions;
 mod file;
 mod finding;
 mod range;

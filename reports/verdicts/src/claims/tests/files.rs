@@ -34,7 +34,6 @@ fn a_malformed_claim_is_refused_with_file_line_and_field() {
         latency("below = 1.0").replace("latency", "latencies"),
         reading("ratio", "equals = 1.0", baseline, results),
         of_sqlite("calls", "equals = 1", "model-files = { figure = 'calls' }"),
-        "says = { equals = 1, unit = 'verdicts' }\ntest.decision = { policy = 'mine', arm = 'sqlite', figure = 'archive' }".to_owned(),
         "says = { equals = 1, unit = 'tokens' }\ntest.arithmetic.sum = [1.0]".to_owned(),
         "untestable = 'u'\n[[claim]]\nid = 'c'\nquote = 'q'\nuntestable = 'u'".to_owned(),
     ];
