@@ -1,6 +1,7 @@
 //! Shell commands of a recording: parsed, never executed.
 
 mod cmd;
+mod courses;
 mod patch;
 mod posix;
 mod powershell;
@@ -246,6 +247,69 @@ mod tests {
         assert_eq!(posix("git -C ../other log", "x").dirs, ["/w/../other"]);
         // Without a match, grep has read its file all the same.
         assert_eq!(steps(&work(Platform::Posix, "grep x a", "", false)), "read /w/a");
+    }
+
+    #[test]
+    fn a_command_is_replayed_if_it_has_certainly_run() {
+        for (line, output, expected) in [
+            // The status of the last list alone is known.
+            ("npm test && mv a z; git status", "1 failing", "a command that may not have run"),
+            ("make && rm a\ngit status", "", "a command that may not have run"),
+            ("[ -f a ] && rm a; ls", "x", "a command that may not have run"),
+            ("grep -q x a && echo y >> a; ls", "x", "a command that may not have run"),
+            ("diff -q a b && mv a z; ls", "x", "a command that may not have run"),
+            (
+                "cat a && npm test; git status && mv a z",
+                "1 failing",
+                "read /w/a; move /w/a /w/z; Build /w; VersionControl /w",
+            ),
+            ("npm test && git add -A && mv a z", "ok", "move /w/a /w/z; Build /w; VersionControl /w"),
+            ("npm test && git status; ls", "x", "a command that may not have run"),
+            ("mkdir d && cp a d/ && ls d; cat b", "x", "mkdir /w/d; copy /w/a /w/d/; list /w/d; read /w/b"),
+            ("mkdir d && cp a d/; ls", "mkdir: d: Datei oder Verzeichnis existiert bereits", "a part that failed"),
+            ("cp a b; ls", "cp: a and b are identical (not copied).\nx", "a part that failed"),
+            ("cd d && rm a; ls", "bash: line 1: cd: d: Kein solches Verzeichnis", "a part that failed"),
+            ("cd d; rm a", "(eval):cd:1: no such file or directory: d", "a part that failed"),
+            ("false && cd d; rm a", "", "remove /w/a"),
+            ("false && rm a; cat b", "x", "read /w/b"),
+            // Agents do not take a search without a match for a failure.
+            ("npm test && rm a && grep x b", "1 failing", "a command that may not have run"),
+            // The parts of a pipe.
+            ("cd d | true; rm a", "", "a directory that is not certain"),
+            ("rm a 2>&1 | tail -1", "x", "a command whose success is not known"),
+            ("rm a 2>/dev/null; ls", "x", "a command whose success is not known"),
+            ("set -o pipefail; rm a 2>&1 | cat", "", "remove /w/a"),
+            ("cat a b 2>/dev/null | head", "x", "a part whose errors are hidden"),
+            ("cat a 2>/dev/null | head", "x", "read /w/a"),
+            ("ls a 2>/dev/null | head; ls", "x", "list /w/a; list /w"),
+            // What an `echo` did not say did not run.
+            ("npm test && rm a && echo done || echo failed", "1 failing\nfailed", "a part that failed"),
+            ("npm test && rm a && echo done || echo failed", "ok\ndone", "remove /w/a; Build /w"),
+            ("rm a || true", "", "remove /w/a"),
+            ("rm a 2>/dev/null || true", "x", "a command whose success is not known"),
+            ("cat a || echo x > b", "x", "a command for the case of a failure"),
+            ("cd d || exit 1; rm a", "", "remove /w/d/a"),
+            ("npm test || exit 1; rm a", "", "remove /w/a; Build /w"),
+            // A strict shell ends with a failure.
+            ("set -e; npm test; rm a; ls", "x", "remove /w/a; list /w; Build /w"),
+            ("set -euo pipefail\nnpm test | tail\nrm a", "x", "remove /w/a; Build /w"),
+            ("set -e; npm test && rm a; ls", "x", "a command that may not have run"),
+            ("bash -ec 'npm test; rm a'; ls", "x", "a command that may not have run"),
+            ("bash -ec 'npm test; rm a' && ls", "x", "remove /w/a; list /w; Build /w"),
+            ("bash -c 'npm test && rm a'; ls", "x", "a command that may not have run"),
+            ("bash -c 'npm test && rm a' && ls", "x", "remove /w/a; list /w; Build /w"),
+            ("exec cat a; rm b", "x", "a program in place of the shell"),
+            ("set -n; rm a", "", "an option of the shell"),
+            // A variable has its value if its assignment has run.
+            ("npm test && d=x; rm $d/a", "", "a variable in a path"),
+            ("cd e && d=x && rm $d/a", "", "remove /w/e/x/a"),
+            ("a=1 && d=x; rm $d/a", "", "remove /w/x/a"),
+            ("command -v npm && rm a", "x", "remove /w/a"),
+            ("env --chdir=d rm a", "", "a program whose work on files is not known"),
+        ] {
+            let work = posix(line, output);
+            assert_eq!(work.uncertain.map_or_else(|| steps(&work), str::to_owned), expected, "{line}");
+        }
     }
 
     #[test]

@@ -1,5 +1,8 @@
 //! Commands of `sh`, `bash` and `zsh`: what their programs do to files.
 
+use std::collections::HashSet;
+
+use super::courses::{Ends, Pipeline, courses};
 use super::patch;
 use super::programs::lists;
 use super::shown::{counted, shown};
@@ -69,6 +72,16 @@ pub(super) const BUILDS: &str = "apk apt apt-get bazel biome black brew bun bund
 pub(super) const BUILD_MODULES: &str =
     "black build compileall coverage flake8 isort mypy nox pip py_compile pylint pytest ruff tox unittest venv";
 
+/// Programs that end with status 0 whatever the files are.
+const WITHOUT_FAILURE: &str = ": clear date echo id printf ps pwd set sleep true umask uname uptime whoami yes";
+
+/// Programs that say so if they fail.
+const REPORTERS: &str = "base64 cat cat cksum column comm cp cut dir du file find fold head hexdump less ls md5sum mkdir more mv nl od \
+    realpath rev rm rmdir sed sha1sum sha256sum shasum sort stat strings tac tail tee touch tr tree uniq unlink wc xxd";
+
+/// Programs whose status answers a question: they have read their files all the same.
+const ANSWERERS: &str = "[ [[ ag awk cmp diff egrep fd fdfind fgrep find grep jq rg test";
+
 /// Programs that run the command that follows them.
 const WRAPPERS: &str = "builtin command env exec nice nohup sudo time timeout";
 
@@ -81,16 +94,48 @@ static FAILURES: Phrases = Phrases::new(&[
     "Not a directory",
     "command not found",
     "File exists",
+    "no such file or directory",
+    "not a directory",
+    "permission denied",
+    "Read-only file system",
+    "No space left on device",
     "os error",
     "fatal: not a git repository",
 ]);
 
 type Certain<T> = Result<T, &'static str>;
 
+/// What is known of a command of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// It has run, and done all of its work.
+    Done,
+    /// It has run. Whether it failed is not known.
+    Ran {
+        /// Whether its words of failure would not be in the output.
+        is_hidden: bool,
+        /// Whether the output has words of failure.
+        tells_failure: bool,
+    },
+    /// It has not run.
+    LeftOut,
+    /// It may not have run.
+    Doubtful,
+}
+
+/// What a result tells of a line.
+#[derive(Clone, Copy)]
+struct Report<'a> {
+    output: &'a str,
+    /// Whether the line ended with status 0; `None` if that is not known.
+    succeeded: Option<bool>,
+}
+
 /// The operations of a command.
 pub(super) fn operations(command: &ShellCommand, output: &str, ok: bool) -> ShellWork {
     let mut reader = Reader { cwd: command.cwd.clone(), ..Reader::default() };
-    if let Err(why) = reader.line(&command.line, output, ok, 0) {
+    let report = Report { output, succeeded: Some(ok) };
+    if let Err(why) = reader.line(&command.line, report, false, 0) {
         let dirs = std::mem::take(&mut reader.work.dirs);
         return ShellWork { dirs, ..ShellWork::uncertain(why) };
     }
@@ -129,87 +174,67 @@ struct Reader {
 }
 
 impl Reader {
-    fn line(&mut self, line: &str, output: &str, ok: bool, depth: usize) -> Certain<()> {
+    /// Adds the effects of a line. `is_strict`: whether the shell ends with the first failure.
+    fn line(&mut self, line: &str, report: Report, is_strict: bool, depth: usize) -> Certain<()> {
         if line.len() > LONGEST || depth > DEEPEST {
             return Err("a command of extreme size");
         }
         let all = split(line)?;
-        self.checked(&all, output, ok)?;
-        for (at, simple) in all.iter().enumerate() {
-            let next = all.get(at + 1).map(|next| next.joint);
-            if simple.joint == Joint::Or && is_message(simple) {
+        let outcomes = outcomes(&all, report, is_strict)?;
+        let pipelines = all.iter().filter(|simple| simple.joint != Joint::Pipe && !goes(simple) && !is_message(simple));
+        let is_alone = pipelines.count() == 1;
+        for (at, (simple, outcome)) in all.iter().zip(outcomes).enumerate() {
+            if outcome == Outcome::LeftOut {
                 continue;
             }
-            self.simple(simple, next, output, ok, depth)?;
-        }
-        let pipelines = all.iter().filter(|simple| {
-            let changes_directory = simple.words.first().is_some_and(|word| word.text == "cd");
-            simple.joint != Joint::Pipe && !changes_directory && !is_message(simple)
-        });
-        if pipelines.count() == 1
-            && let Some(listing) = self.listing.take()
-        {
-            self.work.listed = listed(&listing, output);
-        }
-        Ok(())
-    }
-
-    /// Checks that all commands have run and done their work.
-    fn checked(&self, all: &[Simple], output: &str, ok: bool) -> Certain<()> {
-        if let Some(or) = all.iter().find(|simple| simple.joint == Joint::Or) {
-            let words: Vec<&str> = or.words.iter().map(|word| word.text.as_str()).collect();
-            let is_certain = or.words.iter().all(|word| word.expansion == Expansion::Plain);
-            match words[..] {
-                ["echo", ref said @ ..] if is_certain => {
-                    let said = said.join(" ");
-                    if output.lines().any(|line| line.trim() == said.trim()) {
-                        return Err("a part that failed");
+            let next = all.get(at + 1).map(|next| next.joint);
+            let known = (self.work.steps.len(), self.work.programs.len(), self.cwd.clone());
+            self.simple(simple, next, report, outcome, depth)?;
+            let is_same_cwd = known.2 == self.cwd;
+            let (steps, programs) = (&self.work.steps[known.0..], &self.work.programs[known.1..]);
+            if steps.is_empty() && programs.is_empty() && is_same_cwd {
+                continue;
+            }
+            match outcome {
+                Outcome::Done | Outcome::LeftOut => {}
+                Outcome::Doubtful => return Err("a command that may not have run"),
+                Outcome::Ran { tells_failure: true, .. } => return Err("a part that failed"),
+                // The commands of another shell have outcomes of their own.
+                Outcome::Ran { .. } if runs_shell(simple) => {}
+                Outcome::Ran { .. } if !is_same_cwd || !steps.iter().all(ShellStep::only_reads) => {
+                    return Err("a command whose success is not known");
+                }
+                Outcome::Ran { is_hidden: false, .. } => {}
+                Outcome::Ran { is_hidden: true, .. } => {
+                    let has_output = !report.output.trim().is_empty();
+                    let reads = steps.iter().any(|step| matches!(step, ShellStep::Read(_)));
+                    // The only file that the line reads is what its output shows.
+                    let is_shown = has_output && is_alone && self.work.steps.len() == 1;
+                    if reads && !is_shown || !has_output && all.len() > 1 {
+                        return Err("a part whose errors are hidden");
                     }
                 }
-                ["true" | ":"] if !output.trim().is_empty() => {}
-                _ => return Err("a command for the case of a failure"),
             }
         }
-        // The commands that do something, beside those that go to a directory or say something.
-        let working: Vec<&Simple> =
-            all.iter().filter(|simple| simple.joint != Joint::Pipe && !is_message(simple) && !goes(simple)).collect();
-        let program = match working[..] {
-            [one] => without_wrappers(&one.words).split_first(),
-            _ => None,
-        };
-        if !ok {
-            // Without a match or with a difference, these end with status 1, and have read their files.
-            let answers =
-                program.is_some_and(|(first, _)| lists("grep egrep fgrep rg diff cmp", base_name(&first.text)));
-            // Failed tests have read the tree all the same.
-            let is_build = program.is_some_and(|(first, rest)| is_build(base_name(&first.text), rest));
-            let has_run =
-                !["command not found", "not found\n", "Permission denied"].iter().any(|words| output.contains(words));
-            let is_pipe = all.iter().any(|simple| simple.joint == Joint::Pipe);
-            if !(answers && !is_pipe || is_build && has_run) {
-                return Err("a command that failed");
-            }
-            if is_build {
-                return Ok(());
-            }
-        }
-        // The status is that of every command if the first failure ends the line. Then a file may contain such words.
-        let is_status_of_all = ok && all.iter().enumerate().all(|(at, simple)| at == 0 || simple.joint == Joint::And);
-        if !is_status_of_all && FAILURES.are_in(output) {
-            return Err("a part that failed");
-        }
-        let hides_errors = all
-            .iter()
-            .flat_map(|simple| &simple.redirections)
-            .any(|to| matches!(to.descriptor, '2' | '&') && to.kind != RedirectionKind::Descriptor);
-        if hides_errors && output.trim().is_empty() && all.len() > 1 {
-            return Err("a part whose errors are hidden");
+        if is_alone && let Some(listing) = self.listing.take() {
+            self.work.listed = listed(&listing, report.output);
         }
         Ok(())
     }
 
-    fn simple(&mut self, simple: &Simple, next: Option<Joint>, output: &str, ok: bool, depth: usize) -> Certain<()> {
+    fn simple(
+        &mut self,
+        simple: &Simple,
+        next: Option<Joint>,
+        report: Report,
+        outcome: Outcome,
+        depth: usize,
+    ) -> Certain<()> {
         let is_piped = simple.joint == Joint::Pipe;
+        if goes(simple) && (is_piped || next == Some(Joint::Pipe)) {
+            // The parts of a pipe have directories of their own, in most shells.
+            return Err("a directory that is not certain");
+        }
         let mut standard_input = match is_piped {
             true => self.piped.take(),
             false => None,
@@ -235,7 +260,11 @@ impl Reader {
         let words = without_wrappers(&simple.words);
         let written = match words.first() {
             None => Some(String::new()),
-            Some(_) => self.program(words, is_fed, standard_input, (output, ok, depth))?,
+            Some(_) => {
+                // Of another shell, the status is known if it is this command's.
+                let succeeded = (outcome == Outcome::Done).then_some(true);
+                self.program(words, is_fed, standard_input, (Report { succeeded, ..report }, depth))?
+            }
         };
         let mut target: Option<(&Redirection, String)> = None;
         for redirection in &simple.redirections {
@@ -267,7 +296,7 @@ impl Reader {
         words: &[Word],
         is_fed: bool,
         standard_input: Option<String>,
-        (output, ok, depth): (&str, bool, usize),
+        (report, depth): (Report, usize),
     ) -> Certain<Option<String>> {
         let Some((first, rest)) = words.split_first() else {
             return Ok(None);
@@ -324,15 +353,15 @@ impl Reader {
             "echo" => return Ok(echoed(rest)),
             "printf" => return Ok(formatted(rest)),
             "sh" | "bash" | "zsh" => {
-                let script = match rest {
-                    [flag, script] if flag.text.starts_with('-') && flag.text.ends_with('c') => script,
+                let (flag, script) = match rest {
+                    [flag, script] if flag.text.starts_with('-') && flag.text.ends_with('c') => (flag, script),
                     _ => return Err("a script"),
                 };
                 if script.expansion == Expansion::Variable && !script.is_quoted {
                     return Err("a variable or a pattern as a program");
                 }
                 let cwd = self.cwd.clone();
-                self.line(&script.text.clone(), output, ok, depth + 1)?;
+                self.line(&script.text.clone(), report, flag.text.contains('e'), depth + 1)?;
                 self.cwd = cwd;
             }
             "ls" | "dir" => self.list(rest)?,
@@ -636,6 +665,273 @@ impl Reader {
     }
 }
 
+/// The outcome of each command of a line: whether it has run, and done its work.
+///
+/// # Errors
+/// Why none of them is certain.
+fn outcomes(all: &[Simple], report: Report, is_strict: bool) -> Certain<Vec<Outcome>> {
+    let output = report.output;
+    let complaints = Complaints::new(all, output);
+    if report.succeeded == Some(false) {
+        return outcomes_of_failure(all, output, &complaints);
+    }
+    let is_cut = crate::file_text::is_cut_output(output);
+    for or in all.iter().filter(|simple| simple.joint == Joint::Or) {
+        let is_certain = is_message(or) && or.words.iter().all(|word| word.expansion == Expansion::Plain);
+        let words: Vec<&str> = or.words.iter().map(|word| word.text.as_str()).collect();
+        let has_run = is_certain
+            && words.split_first().is_some_and(|(program, said)| {
+                let said = said.join(" ");
+                *program == "echo" && output.lines().any(|line| line.trim() == said.trim())
+            });
+        if has_run || !is_certain && !ends_shell(or) {
+            return Err(if has_run { "a part that failed" } else { "a command for the case of a failure" });
+        }
+    }
+    let (mut is_strict, mut has_pipefail) = (is_strict, false);
+    let mut pipelines: Vec<Pipeline> = Vec::new();
+    let mut own = Vec::with_capacity(all.len());
+    for (at, simple) in all.iter().enumerate() {
+        let is_before_pipe = all.get(at + 1).is_some_and(|next| next.joint == Joint::Pipe);
+        let ends = ends(simple, is_before_pipe, is_cut, report, &complaints);
+        own.push(ends);
+        match pipelines.last_mut() {
+            Some(pipeline) if simple.joint == Joint::Pipe => {
+                pipeline.ends = match has_pipefail {
+                    true => pipeline.ends.followed_by(ends),
+                    false => ends,
+                };
+            }
+            _ => pipelines.push(Pipeline { joint: simple.joint, ends, is_strict }),
+        }
+        if simple.words.first().is_some_and(|word| word.text == "set") {
+            let is_certain = simple.joint == Joint::Sequence && !is_before_pipe;
+            match options(&simple.words[1..]).filter(|_| is_certain) {
+                Some(options) => {
+                    is_strict = options.is_strict.unwrap_or(is_strict);
+                    has_pipefail = options.has_pipefail.unwrap_or(has_pipefail);
+                }
+                None => return Err("an option of the shell"),
+            }
+        }
+        if simple.words.first().is_some_and(|word| word.text == "exec") && at + 1 < all.len() {
+            return Err("a program in place of the shell");
+        }
+    }
+    // Agents do not take the status 1 of an answer for a failure.
+    let last = all.last().map_or("", program_name);
+    let is_exact = !lists(ANSWERERS, last);
+    let mut courses = courses(&pipelines, report.succeeded.filter(|_| is_exact)).into_iter();
+    let mut outcomes = Vec::with_capacity(all.len());
+    let mut course = Default::default();
+    for (at, simple) in all.iter().enumerate() {
+        if simple.joint != Joint::Pipe {
+            course = courses.next().unwrap_or_default();
+        }
+        let is_before_pipe = all.get(at + 1).is_some_and(|next| next.joint == Joint::Pipe);
+        let name = program_name(simple);
+        let is_hidden = hides_errors(simple, is_before_pipe);
+        let complains = complaints.has(name);
+        let tells_failure = complains || complaints.has_words;
+        let has_succeeded =
+            own[at] == Ends::SUCCESS || (!is_before_pipe || has_pipefail) && course.ends == Ends::SUCCESS;
+        let has_answered = lists(ANSWERERS, name)
+            && match at + 1 == all.len() && report.succeeded == Some(true) {
+                true => !complains,
+                false => !is_hidden && !tells_failure,
+            };
+        outcomes.push(match (course.ends == Ends::NONE, course.skipped) {
+            (true, true) => Outcome::LeftOut,
+            (true, false) => return Err("an output that contradicts the status"),
+            (false, true) => Outcome::Doubtful,
+            (false, false) if has_succeeded || has_answered => Outcome::Done,
+            (false, false) => Outcome::Ran { is_hidden, tells_failure },
+        });
+    }
+    Ok(outcomes)
+}
+
+/// The outcomes of a line that ended with another status than 0. The shell may have been stopped anywhere: only the outcome
+/// of one command that works on files is known.
+fn outcomes_of_failure(all: &[Simple], output: &str, complaints: &Complaints) -> Certain<Vec<Outcome>> {
+    const FAILED: &str = "a command that failed";
+    let mut working = all.iter().filter(|simple| simple.joint != Joint::Pipe && !is_message(simple) && !goes(simple));
+    let (Some(one), None) = (working.next(), working.next()) else {
+        return Err(FAILED);
+    };
+    let is_pipe = all.iter().any(|simple| simple.joint == Joint::Pipe);
+    if complaints.has("cd") || complaints.has("pushd") || one.joint == Joint::Or {
+        return Err(FAILED);
+    }
+    let (first, rest) = without_wrappers(&one.words).split_first().ok_or(FAILED)?;
+    let name = base_name(&first.text);
+    // Without a match or with a difference, these end with status 1, and have read their files.
+    let answers = lists("grep egrep fgrep rg diff cmp", name) && !is_pipe && !complaints.has_words;
+    // Failed tests have read the tree all the same.
+    let has_run = !["command not found", "not found\n", "Permission denied"].iter().any(|words| output.contains(words));
+    if !(answers || is_build(name, rest) && has_run) {
+        return Err(FAILED);
+    }
+    let outcome = |simple: &Simple| match simple.joint {
+        Joint::Pipe => Outcome::Ran { is_hidden: false, tells_failure: false },
+        _ if is_message(simple) => Outcome::Doubtful,
+        _ if answers && std::ptr::eq(simple, one) && hides_errors(simple, false) => {
+            Outcome::Ran { is_hidden: true, tells_failure: false }
+        }
+        _ => Outcome::Done,
+    };
+    Ok(all.iter().map(outcome).collect())
+}
+
+/// The ends that a command can have.
+fn ends(simple: &Simple, is_before_pipe: bool, is_cut: bool, report: Report, complaints: &Complaints) -> Ends {
+    let is_silent = hides_errors(simple, is_before_pipe);
+    let name = program_name(simple);
+    let has_reported = is_silent || complaints.has(name) || name != "cd" && complaints.has_words;
+    let opens_files = simple.redirections.iter().any(opens_file);
+    // `sudo` and `timeout` have failures of their own.
+    let first = simple.words.iter().find(|word| assignment(&word.text).is_none());
+    let is_limited = first.is_some_and(|word| lists("sudo timeout", &word.text));
+    match name {
+        "false" => Ends::FAILURE,
+        "exit" if ends_shell(simple) && report.succeeded == Some(true) => Ends::NONE,
+        "echo" if !is_before_pipe && !opens_files && !is_cut && is_absent(simple, report.output) => Ends::NONE,
+        "apply_patch" | "applypatch" if report.output.contains("Success. Updated the following files:") => {
+            Ends::SUCCESS
+        }
+        "" if !opens_files => Ends::SUCCESS,
+        _ if lists(WITHOUT_FAILURE, name) && !opens_files => Ends::SUCCESS,
+        _ if is_limited => Ends::ANY,
+        "git" if !has_reported && !complaints.has_git && has_words_of_failure(simple) => Ends::SUCCESS,
+        "" | "cd" | "pushd" if !has_reported => Ends::SUCCESS,
+        _ if (lists(WITHOUT_FAILURE, name) || lists(REPORTERS, name)) && !has_reported => Ends::SUCCESS,
+        _ => Ends::ANY,
+    }
+}
+
+/// Whether a command of git says so if it fails.
+fn has_words_of_failure(simple: &Simple) -> bool {
+    const SUBCOMMANDS: &str =
+        "add branch checkout diff fetch log pull push restore rev-parse show stash status switch tag";
+    let mut rest = without_wrappers(&simple.words).iter().skip(1).map(|word| word.text.as_str());
+    let asks = rest.clone().any(|word| lists("--quiet --exit-code -q --check", word));
+    let mut takes_value = false;
+    let subcommand = rest.find(|word| !std::mem::replace(&mut takes_value, *word == "-C") && !word.starts_with('-'));
+    subcommand.is_some_and(|word| lists(SUBCOMMANDS, word)) && !asks
+}
+
+/// Whether a text that `echo` would have written is not in the output.
+fn is_absent(simple: &Simple, output: &str) -> bool {
+    // A terminal breaks long lines.
+    let said = said(simple).filter(|said| !said.trim().is_empty() && said.len() < 60);
+    said.is_some_and(|said| !output.contains(said.trim()))
+}
+
+/// The text that `echo` writes to the output, if it is certain.
+fn said(simple: &Simple) -> Option<String> {
+    let is_plain = simple.redirections.is_empty() || simple.redirections.iter().all(|to| !opens_file(to));
+    echoed(simple.words.get(1..)?).filter(|_| is_plain)
+}
+
+/// `exit 1`.
+fn ends_shell(simple: &Simple) -> bool {
+    match &simple.words[..] {
+        [exit, status] => exit.text == "exit" && status.text.parse::<u8>().is_ok_and(|status| status > 0),
+        _ => false,
+    }
+}
+
+/// Whether a redirection reads or writes a file.
+fn opens_file(redirection: &Redirection) -> bool {
+    let is_file =
+        matches!(redirection.kind, RedirectionKind::Input | RedirectionKind::Output | RedirectionKind::Append);
+    is_file && !redirection.target.text.starts_with("/dev/")
+}
+
+/// Whether the words with which a command fails go elsewhere than to the output.
+fn hides_errors(simple: &Simple, is_before_pipe: bool) -> bool {
+    let is_moved = simple.redirections.iter().any(|to| to.descriptor != '2' && opens_file(to));
+    simple.redirections.iter().filter(|to| matches!(to.descriptor, '2' | '&')).any(|to| match to.kind {
+        // Then the errors go where the output goes.
+        RedirectionKind::Descriptor => to.target.text != "1" || is_before_pipe || is_moved,
+        _ => true,
+    })
+}
+
+/// The options of the shell that `set` changes.
+#[derive(Default)]
+struct Options {
+    is_strict: Option<bool>,
+    has_pipefail: Option<bool>,
+}
+
+/// The options that `set` with these words changes, if they are known.
+fn options(words: &[Word]) -> Option<Options> {
+    let mut options = Options::default();
+    let mut rest = words.iter().map(|word| word.text.as_str());
+    while let Some(word) = rest.next() {
+        let is_on = word.starts_with('-');
+        let letters = word.strip_prefix(['-', '+'])?;
+        for letter in letters.chars() {
+            match letter {
+                'e' => options.is_strict = Some(is_on),
+                'o' => match rest.next()? {
+                    "errexit" => options.is_strict = Some(is_on),
+                    "pipefail" => options.has_pipefail = Some(is_on),
+                    "nounset" | "xtrace" | "verbose" => {}
+                    _ => return None,
+                },
+                'u' | 'v' | 'x' => {}
+                _ => return None,
+            }
+        }
+    }
+    Some(options)
+}
+
+/// Words of failure in the output of a line.
+struct Complaints<'a> {
+    /// The programs that say that they failed: `rm: cannot remove 'a'`, `bash: line 1: cd: b`.
+    programs: HashSet<&'a str>,
+    /// Whether git says so.
+    has_git: bool,
+    /// Whether the output has words of any program.
+    has_words: bool,
+}
+
+impl<'a> Complaints<'a> {
+    fn new(all: &'a [Simple], output: &str) -> Self {
+        let names: HashSet<&str> = all.iter().map(program_name).filter(|name| !name.is_empty()).collect();
+        let (mut programs, mut has_git) = (HashSet::new(), false);
+        for line in output.lines() {
+            has_git |= line.starts_with("fatal:") || line.starts_with("error:");
+            let mut parts = line.split(':').take(5);
+            let first = parts.next().unwrap_or_default();
+            let name = base_name(first);
+            programs.extend(names.get(name).filter(|_| first.len() < line.len()));
+            // A shell names itself first.
+            if name.ends_with("sh") || first == "(eval)" {
+                programs.extend(parts.filter_map(|part| names.get(part.trim())));
+            }
+        }
+        Self { programs, has_git, has_words: FAILURES.are_in(output) }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.programs.contains(name)
+    }
+}
+
+/// The name of the program that a command runs; empty if it runs none.
+fn program_name(simple: &Simple) -> &str {
+    without_wrappers(&simple.words).first().map_or("", |word| base_name(&word.text))
+}
+
+/// Whether a command is another shell.
+fn runs_shell(simple: &Simple) -> bool {
+    lists("sh bash zsh", program_name(simple))
+}
+
 /// Whether a program of `awk` writes a file or runs a command: `print > "a"`, `print | "sort"`, `system("rm a")`.
 fn runs_or_writes(program: &str) -> bool {
     let (mut depth, mut is_text, mut is_print, mut word) = (0_u32, false, false, String::new());
@@ -697,6 +993,11 @@ pub(super) fn without_wrappers(words: &[Word]) -> &[Word] {
         if assignment(&first.text).is_some() {
             rest = after;
         } else if lists(WRAPPERS, &first.text) && !after.is_empty() {
+            // `command -v` runs nothing, and others go to a directory first.
+            let own = after.iter().map(|word| word.text.as_str()).take_while(|word| word.starts_with('-'));
+            if own.clone().any(|word| lists("-v -V -C -D -R", word) || word.starts_with("--ch")) {
+                break;
+            }
             rest = after;
             let is_own =
                 |word: &Word| word.text.starts_with('-') || word.text.starts_with(|c: char| c.is_ascii_digit());

@@ -138,6 +138,10 @@ struct Splitter<'a> {
     documents: Vec<Document>,
     /// The variables that the line itself has set to a certain text.
     variables: HashMap<String, String>,
+    /// Those of them that are set only if the commands before in the list succeed: after the list, they are not certain.
+    conditional: Vec<String>,
+    /// Whether the list consists of assignments so far, which do not fail.
+    only_assigns: bool,
     /// Whether the commands are those of `$(…)`, which a `)` ends.
     is_substitution: bool,
 }
@@ -151,6 +155,8 @@ impl<'a> Splitter<'a> {
             current: Simple { joint: Joint::Sequence, words: Vec::new(), redirections: Vec::new() },
             documents: Vec::new(),
             variables: HashMap::new(),
+            conditional: Vec::new(),
+            only_assigns: true,
             is_substitution,
         }
     }
@@ -307,12 +313,30 @@ impl<'a> Splitter<'a> {
         if program.is_some_and(|word| super::programs::lists(SETTERS, &word.text)) {
             self.variables.clear();
         }
-        if program.is_some() {
-            return;
+        let is_conditional = simple.joint == Joint::And && !self.only_assigns;
+        self.only_assigns = match next {
+            Joint::Sequence => true,
+            _ => self.only_assigns && program.is_none(),
+        };
+        if program.is_none() {
+            let names = pairs.iter().map(|((name, _), _)| (*name).to_owned());
+            if is_conditional {
+                self.conditional.extend(names);
+            }
+            self.set(&pairs, simple, next);
         }
+        if matches!(next, Joint::Sequence | Joint::Or) {
+            for name in self.conditional.drain(..) {
+                self.variables.remove(&name);
+            }
+        }
+    }
+
+    /// Sets the variables of a command that only assigns.
+    fn set(&mut self, pairs: &[((&str, &str), &Word)], simple: &Simple, next: Joint) {
         // A part of a pipe has its own variables, and the part after `||` may not have run.
         let is_pipe = simple.joint == Joint::Pipe || next == Joint::Pipe;
-        for ((name, value), word) in pairs {
+        for &((name, value), word) in pairs {
             let is_certain =
                 word.expansion == Expansion::Plain && !is_pipe && simple.joint != Joint::Or && !value.starts_with('~');
             match is_certain {
