@@ -241,16 +241,20 @@ impl EventCounts {
 /// The lines of the source that are not in the trace, or are there after a repair.
 pub(super) fn source_lines(session: &ImportedSession) -> String {
     let unknown = &session.unknown_records;
-    if session.unreadable_lines + session.mended_lines == 0 && unknown.is_empty() {
-        return String::new();
+    let mut text = String::new();
+    if session.unreadable_lines + session.mended_lines > 0 || !unknown.is_empty() {
+        text = format!(
+            "  lines of the session: {} with text outside of a record, {} repaired\n",
+            session.unreadable_lines, session.mended_lines
+        );
     }
-    let mut text = format!(
-        "  lines of the session: {} with text outside of a record, {} repaired\n",
-        session.unreadable_lines, session.mended_lines
-    );
     for (kind, count) in unknown {
         let records = number_of(*count as usize, "record");
         text += &format!("  {records} of the unknown type {kind:?}\n");
+    }
+    if session.results_without_call > 0 {
+        let results = number_of(session.results_without_call as usize, "result");
+        text += &format!("  {results} without a call: of a call that the session does not record\n");
     }
     text
 }

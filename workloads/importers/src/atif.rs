@@ -96,13 +96,11 @@ fn step(recorder: &mut Recorder, step: &Value) {
     }
 }
 
-/// Adds a call. Returns its identity in the source.
+/// Adds a call. Returns its identity.
 fn call(recorder: &mut Recorder, call: &Value) -> String {
     let id = text(call, "tool_call_id").unwrap_or_default();
     let tool = text(call, "function_name").unwrap_or("unknown");
-    let fresh = recorder.new_id(id);
-    recorder.call(&fresh, tool, arguments(&call["arguments"]), None);
-    id.to_owned()
+    recorder.new_call(id, tool, arguments(&call["arguments"]), None)
 }
 
 /// Prompt tokens, those of them that come from the cache, and tokens of the answer.

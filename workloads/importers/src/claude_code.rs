@@ -7,14 +7,15 @@
 use std::collections::{HashMap, HashSet};
 use std::io::BufRead;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::detect::Head;
+use super::identities::{Identities, ResultCall, SourceCall};
 use super::json::token_count;
 use super::records::{Damage, each_line};
 use super::roots::is_windows;
 use super::shell::{self, Platform, ShellCommand};
-use super::spill::{Spill, SpilledText};
+use super::spill::{Spill, SpilledText, SpilledValue};
 use super::{
     Clock, Hunk, ImportedSession, Importer, Recorded, RecordedCall, RecordedResult, Replacement, ReportedTotal,
     SeenContent, shell_op, text,
@@ -99,7 +100,7 @@ pub fn read(session: &mut dyn BufRead, subagents: &mut [Box<dyn BufRead>]) -> Re
     if reader.session.events.is_empty() {
         return Err("no line of it is a message of a Claude Code session".to_owned());
     }
-    if let Err(error) = reader.place_paths() {
+    if let Err(error) = reader.place_early_results().and_then(|()| reader.place_paths()) {
         reader.session.lost = Some(error);
     }
     Ok(reader.session)
@@ -116,7 +117,11 @@ struct Reader {
     blocks: HashSet<(usize, TextDigest)>,
     /// The user's messages, each with its time.
     messages: HashSet<TextDigest>,
+    identities: Identities,
+    /// The calls whose result may follow, by identity.
     tools: HashMap<String, Tool>,
+    /// Results that came before a call of their identity: that identity, the record, and the index in `events`.
+    early: Vec<(String, SpilledValue<String>, usize)>,
     /// Web searches of a response and whether it was in fast mode, by its index in `events`.
     surcharges: HashMap<usize, (u64, bool)>,
     cwd: String,
@@ -138,7 +143,8 @@ struct Tool {
     name: String,
     input: Value,
     cwd: String,
-    is_answered: bool,
+    /// The index of the call in `events`.
+    place: usize,
 }
 
 impl Reader {
@@ -247,15 +253,19 @@ impl Reader {
                 thinking.append(thought, &mut self.spill);
                 *thinking_bytes += signed_bytes(signature.len() as u64);
             }
-            if text(block, "type") == Some("tool_use")
-                && let (Some(id), Some(tool)) = (text(block, "id"), text(block, "name"))
-                && !self.tools.contains_key(id)
-            {
-                let input = block["input"].clone();
-                let known =
-                    Tool { name: tool.to_owned(), input: input.clone(), cwd: self.cwd.clone(), is_answered: false };
-                self.tools.insert(id.to_owned(), known);
-                let call = self.call(id, api, lane, tool, input, at);
+            if text(block, "type") == Some("tool_use") {
+                let tool = text(block, "name").unwrap_or("unknown");
+                let input = &block["input"];
+                let origin = text(message, "id").unwrap_or_default();
+                let id = text(block, "id").unwrap_or_default();
+                let of = SourceCall { id, origin, answer: api, last_answer: api, tool, args: input };
+                let Some(id) = self.identities.call(&of) else {
+                    continue;
+                };
+                let place = self.session.events.len();
+                let known = Tool { name: tool.to_owned(), input: input.clone(), cwd: self.cwd.clone(), place };
+                self.tools.insert(id.clone(), known);
+                let call = self.call(&id, api, lane, tool, input.clone(), at);
                 self.session.events.push(Recorded::Call(call));
             }
         }
@@ -386,15 +396,11 @@ impl Reader {
         for block in content.as_array().into_iter().flatten() {
             match text(block, "type") {
                 Some("tool_result") => {
-                    self.result(line, block);
+                    let is_new = self.result(line, block, lane);
                     let shown = block["content"].as_array().into_iter().flatten();
                     let images = shown.filter(|part| is_image(part)).count() as u64;
-                    if lane == "main" && images > 0 {
-                        let id = text(block, "tool_use_id").unwrap_or_default();
-                        let key = digest(&format!("images of {id}"));
-                        if self.messages.insert(key) {
-                            self.add_text("", true, images);
-                        }
+                    if lane == "main" && images > 0 && is_new {
+                        self.add_text("", true, images);
                     }
                 }
                 Some("text") if lane == "main" => {
@@ -425,32 +431,70 @@ impl Reader {
         self.session.events.push(Recorded::User { text, by_client, images });
     }
 
-    fn result(&mut self, line: &Value, block: &Value) {
-        let Some(id) = text(block, "tool_use_id") else {
-            return;
-        };
-        let Some(tool) = self.tools.get_mut(id) else {
-            return;
-        };
-        if std::mem::replace(&mut tool.is_answered, true) {
-            return;
+    /// Reads the result of a call. Returns whether history has not had it before.
+    fn result(&mut self, line: &Value, block: &Value, lane: &str) -> bool {
+        let source = text(block, "tool_use_id").unwrap_or_default();
+        match self.identities.result(source) {
+            ResultCall::Call(id) => {
+                if let Some(tool) = self.tools.remove(&id) {
+                    let result = self.known_result(line, block, &id, &tool);
+                    self.session.events.push(Recorded::Result(result));
+                }
+                true
+            }
+            ResultCall::Answered => false,
+            ResultCall::Unknown => {
+                let shown = shown(&block["content"]);
+                let is_new = self.messages.insert(digest(&format!("{source}\0{shown}")));
+                if is_new {
+                    let record = json!({ "toolUseResult": line["toolUseResult"], "block": block });
+                    let record = self.spill.keep(record.to_string());
+                    self.early.push((source.to_owned(), record, self.session.events.len()));
+                    self.session.results_without_call += 1;
+                    // The text is in the prompt all the same.
+                    self.add_text(if lane == "main" { &shown } else { "" }, true, 0);
+                }
+                is_new
+            }
         }
-        let (name, cwd) = (tool.name.clone(), tool.cwd.clone());
-        let input = tool.input.take();
+    }
+
+    /// Gives results that came before their call their place behind it.
+    fn place_early_results(&mut self) -> Result<(), String> {
+        let mut behind: HashMap<usize, Recorded> = HashMap::new();
+        for (source, record, place) in std::mem::take(&mut self.early) {
+            let ResultCall::Call(id) = self.identities.result(&source) else {
+                continue;
+            };
+            let Some(tool) = self.tools.remove(&id) else {
+                continue;
+            };
+            let record: Value = serde_json::from_str(&record.load()?).map_err(|error| error.to_string())?;
+            let result = self.known_result(&record, &record["block"], &id, &tool);
+            behind.insert(tool.place, Recorded::Result(result));
+            self.session.results_without_call -= 1;
+            if let Some(Recorded::User { text, .. }) = self.session.events.get_mut(place) {
+                *text = SpilledValue::default();
+            }
+        }
+        if !behind.is_empty() {
+            let events = std::mem::take(&mut self.session.events).into_iter().enumerate();
+            self.session.events = events.flat_map(|(at, event)| [Some(event), behind.remove(&at)]).flatten().collect();
+        }
+        Ok(())
+    }
+
+    fn known_result(&mut self, line: &Value, block: &Value, id: &str, tool: &Tool) -> RecordedResult {
+        let Tool { name, input, cwd, .. } = tool;
         let shown = shown(&block["content"]);
         let structured = &line["toolUseResult"];
         let failed = block["is_error"].as_bool() == Some(true) || structured.is_string();
         let err = failed.then(|| error(structured.as_str().unwrap_or(&shown)));
-        let seen = if failed { SeenContent::Nothing } else { self.seen(&name, &input, &cwd, structured, &shown) };
+        let seen = if failed { SeenContent::Nothing } else { self.seen(name, input, cwd, structured, &shown) };
         if !failed {
-            self.named_directories(&name, &input, &cwd, structured);
+            self.named_directories(name, input, cwd, structured);
         }
-        self.session.events.push(Recorded::Result(RecordedResult {
-            id: id.to_owned(),
-            err,
-            shown: self.spill.keep(shown),
-            seen: self.spill.keep(seen),
-        }));
+        RecordedResult { id: id.to_owned(), err, shown: self.spill.keep(shown), seen: self.spill.keep(seen) }
     }
 
     /// Adds the directories that a call names to the roots.

@@ -5,6 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::coverage::Coverage;
+use super::testing::calls;
 use super::{ImportedSession, Recorded, TraceOrigin, claude_code, trace};
 use workloads::compile::{compared, compile};
 use workloads::script::{CallKind, FileOp, Script};
@@ -86,6 +87,14 @@ impl Session {
 
     fn bash(&mut self, command: &str, output: &str) -> &mut Self {
         self.call("Bash", json!({ "command": command }), output, json!({"stdout": output, "stderr": ""}))
+    }
+
+    fn of_lines(lines: &[Value]) -> Self {
+        let mut session = Self::new("/w/p");
+        for line in lines {
+            session.line(line.clone());
+        }
+        session
     }
 
     fn text(&self) -> String {
@@ -572,4 +581,73 @@ fn web_searches_and_answers_in_fast_mode_count_once_a_response() {
         [answer("m1", "fast", 0), answer("m1", "fast", 2), answer("m2", "standard", 3), answer("m3", "standard", 0)];
     let session = claude_code::read(&mut text.concat().as_bytes(), &mut []).unwrap();
     assert_eq!((session.web_searches, session.fast_answers), (5, 1));
+}
+
+/// A call of this answer.
+fn use_line(answer: &str, id: Value, tool: Value, input: Value) -> Value {
+    let call = json!({"type": "tool_use", "id": id, "name": tool, "input": input});
+    json!({"type": "assistant", "message": {"id": answer, "role": "assistant", "content": [call], "usage": {}}})
+}
+
+/// A result, as `claude -p` prints it.
+fn result_line(id: &str, shown: &str) -> Value {
+    json!({"type": "user", "message": {"role": "user",
+        "content": [{"type": "tool_result", "tool_use_id": id, "content": shown}]}})
+}
+
+#[test]
+fn a_call_that_uses_an_identity_again_is_another_call() {
+    let path = |name: &str| json!({"file_path": format!("/w/p/{name}")});
+    let lines = [
+        use_line("m1", "call_0".into(), "Read".into(), path("a")),
+        result_line("call_0", "1\tone"),
+        use_line("m2", "call_0".into(), "Read".into(), path("b")),
+        result_line("call_0", "1\ttwo"),
+        use_line("m3", "call_0".into(), "Read".into(), path("b")),
+        result_line("call_0", "1\ttwo"),
+    ];
+    let expected = ["Read read a: one of 1 lines", "Read read b: two of 1 lines", "Read read b: two of 1 lines"];
+    assert_eq!(calls(&Session::of_lines(&lines).imported()), expected);
+    // A resumed session repeats its history with new `uuid`s.
+    let repeated = [&lines[..], &lines[..]].concat();
+    assert_eq!(calls(&Session::of_lines(&repeated).imported()), expected);
+}
+
+#[test]
+fn a_result_before_its_call_is_its_result_and_one_without_a_call_is_counted() {
+    let call = |id: &str, name: &str| use_line("m1", id.into(), "Read".into(), json!({"file_path": name}));
+    let lines = [
+        result_line("lost", "some text of a lost call"),
+        result_line("t1", "1\tone"),
+        call("t1", "/w/p/a"),
+        call("t2", "/w/p/b"),
+        result_line("t2", "1\ttwo"),
+    ];
+    let session = Session::of_lines(&lines).imported();
+    assert_eq!(calls(&session), ["Read read a: one of 1 lines", "Read read b: two of 1 lines"]);
+    assert_eq!(session.results_without_call, 1);
+    let added = session.events.iter().filter_map(|event| match event {
+        Recorded::User { text, .. } => Some(text.load().unwrap()),
+        _ => None,
+    });
+    assert_eq!(added.collect::<Vec<_>>(), ["some text of a lost call", ""]);
+    let kinds = session.events.iter().filter_map(|event| match event {
+        Recorded::Call(call) => Some(format!("call {}", call.id)),
+        Recorded::Result(result) => Some(format!("result {}", result.id)),
+        _ => None,
+    });
+    assert_eq!(kinds.collect::<Vec<_>>(), ["call t1", "result t1", "call t2", "result t2"]);
+}
+
+#[test]
+fn a_call_without_identity_or_name_is_counted() {
+    let input = json!({"file_path": "/w/p/a"});
+    let lines = [
+        use_line("m1", Value::Null, "Read".into(), input.clone()),
+        use_line("m2", "t2".into(), Value::Null, input),
+        result_line("t2", "?"),
+    ];
+    let (trace, _, causes) = Session::of_lines(&lines).replayed();
+    assert_eq!(trace.events.iter().filter(|event| matches!(event, Event::Call(_))).count(), 2);
+    assert_eq!(causes, ["1 a call without a result", "1 an unknown tool that names a file"]);
 }

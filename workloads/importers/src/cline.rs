@@ -84,8 +84,7 @@ impl Reader {
             if self.open.is_empty()
                 && let Some((tool, args)) = tagged(&said)
             {
-                let id = self.recorder.new_id("call");
-                self.recorder.call_in_text(&id, &tool, args, None);
+                let id = self.recorder.new_call_in_text("call", &tool, args, None);
                 self.recorder.end_answer();
                 self.open.push((id, tool));
             }
@@ -175,9 +174,8 @@ impl Reader {
             Some("task" | "user_feedback") => self.recorder.user(said),
             Some("tool") => self.interface_call(said),
             Some("command") => {
-                let id = self.recorder.new_id("call");
                 let args = json!({ "command": said });
-                self.recorder.call(&id, "execute_command", args, None);
+                let id = self.recorder.new_call("call", "execute_command", args, None);
                 self.question = Some((id, String::new()));
             }
             Some("command_output") => {
@@ -220,8 +218,7 @@ impl Reader {
         if tool == "replace_in_file" {
             shown["diff"] = content.into();
         }
-        let id = self.recorder.new_id("call");
-        self.recorder.call(&id, &tool, shown, None);
+        let id = self.recorder.new_call("call", &tool, shown, None);
         self.recorder.result(&id, result, false);
     }
 }

@@ -276,7 +276,6 @@ impl Reader {
     /// An item of `codex exec --json`.
     fn exec_item(&mut self, item: &Value) {
         let id = text(item, "id").unwrap_or_default();
-        let id = self.recorder.new_id(id);
         let said = text(item, "text").unwrap_or_default();
         match text(item, "type") {
             Some("agent_message" | "assistant_message") => self.recorder.said(said, ""),
@@ -284,7 +283,7 @@ impl Reader {
             Some("command_execution") => {
                 let command = text(item, "command").unwrap_or_default();
                 let line = unwrapped(command);
-                self.recorder.call(&id, "command_execution", json!({ "command": line }), None);
+                let id = self.recorder.new_call(id, "command_execution", json!({ "command": line }), None);
                 let failed = item["exit_code"].as_i64() != Some(0);
                 let shown = text(item, "aggregated_output").unwrap_or_default();
                 self.recorder.result(&id, shown, failed);
@@ -295,7 +294,7 @@ impl Reader {
                     Value::Null => item["changes"].clone(),
                     args => arguments(args),
                 };
-                self.recorder.call(&id, tool, args, None);
+                let id = self.recorder.new_call(id, tool, args, None);
                 let failed = text(item, "status") == Some("failed");
                 let shown = content(&item["result"]["content"]);
                 self.recorder.result(&id, shown, failed);

@@ -156,12 +156,11 @@ fn answer(recorder: &mut Recorder, message: &Value) {
     let calls: Vec<&Value> = message["toolCalls"].as_array().into_iter().flatten().collect();
     let mut ids = Vec::new();
     for call in &calls {
-        let id = recorder.new_id(text(call, "id").unwrap_or_default());
+        let id = text(call, "id").unwrap_or_default();
         let name = text(call, "name").unwrap_or("unknown");
         let dir = ["dir_path", "directory"].into_iter().find_map(|name| text(&call["args"], name));
         let dir = dir.filter(|_| name == "run_shell_command").map(str::to_owned);
-        recorder.call(&id, name, call["args"].clone(), dir.as_deref());
-        ids.push(id);
+        ids.push(recorder.new_call(id, name, call["args"].clone(), dir.as_deref()));
     }
     recorder.usage(usage(&message["tokens"]));
     recorder.end_answer();

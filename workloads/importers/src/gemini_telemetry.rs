@@ -114,10 +114,9 @@ fn event(attributes: &Map<String, Value>, time: &Value, sessions: &mut Vec<(Stri
             recorder.said(&said(&response.unwrap_or_default()), "");
         }
         "tool_call" => {
-            let id = recorder.new_id("call");
             let args = attributes.get("function_args").map(arguments);
             let tool = text("function_name").unwrap_or("unknown");
-            recorder.call(&id, tool, args.unwrap_or_default(), None);
+            let id = recorder.new_call("call", tool, args.unwrap_or_default(), None);
             let success = attributes.get("success");
             let failed = success.is_some_and(|success| success == false || success == "false");
             let answer = Answer { shown: text("error").unwrap_or_default().to_owned(), failed, ..Answer::default() };

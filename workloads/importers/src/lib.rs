@@ -23,6 +23,7 @@ mod example;
 mod file_text;
 mod gemini;
 mod gemini_telemetry;
+mod identities;
 mod inspect_ai;
 pub mod json;
 mod kiro;
@@ -133,6 +134,8 @@ pub struct ImportedSession {
     pub mended_lines: u64,
     /// Records of the source whose type the importer does not know, by type.
     pub unknown_records: BTreeMap<String, u64>,
+    /// Results whose call the source does not have. Their text is in the prompt all the same.
+    pub results_without_call: u64,
     /// The time of the first event, in milliseconds since the Unix epoch, if the source has it.
     pub started_ms: Option<i64>,
     /// Tokens and dollars that the source states for the whole session, by model.

@@ -129,9 +129,8 @@ impl Reader {
                 }
             }
             Some("tools/call") => {
-                let id = self.recorder.new_id(&key);
                 let name = text(params, "name").unwrap_or("unknown");
-                self.recorder.call(&id, name, params["arguments"].clone(), None);
+                let id = self.recorder.new_call(&key, name, params["arguments"].clone(), None);
                 self.open.insert(key, id);
             }
             Some(_) => {}

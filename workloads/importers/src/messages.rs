@@ -158,13 +158,12 @@ pub(super) fn assistant(recorder: &mut Recorder, message: &Value) {
         };
         let name = text(function, "name").or_else(|| text(call, "function")).or_else(|| text(call, "type"));
         let args = ["arguments", "args", "input"].into_iter().find_map(|name| function.get(name));
-        let id = recorder.new_id(text(call, "id").unwrap_or_default());
-        recorder.call(&id, name.unwrap_or("unknown"), args.map(arguments).unwrap_or_default(), None);
+        let id = text(call, "id").unwrap_or_default();
+        recorder.new_call(id, name.unwrap_or("unknown"), args.map(arguments).unwrap_or_default(), None);
     }
     let old = &message["function_call"];
     if let Some(name) = text(old, "name") {
-        let id = recorder.new_id(name);
-        recorder.call(&id, name, arguments(&old["arguments"]), None);
+        recorder.new_call(name, name, arguments(&old["arguments"]), None);
     }
     let reported = [message, extra, metadata].into_iter().map(|place| usage(&place["usage"]));
     let reported = reported.chain([usage(&message["usage_metadata"])]);
@@ -180,8 +179,7 @@ fn answer_block(recorder: &mut Recorder, block: &Value) {
             let name = names.into_iter().find_map(|name| text(block, name)).unwrap_or("unknown");
             let args = ["input", "arguments", "args"].into_iter().find_map(|name| block.get(name));
             let id = text(block, "id").or_else(|| text(block, "toolCallId")).unwrap_or_default();
-            let id = recorder.new_id(id);
-            recorder.call(&id, name, args.map(arguments).unwrap_or_default(), None);
+            recorder.new_call(id, name, args.map(arguments).unwrap_or_default(), None);
         }
         Some("thinking" | "reasoning") => {
             let thinking = ["thinking", "reasoning", "text"].into_iter().find_map(|name| text(block, name));
@@ -304,6 +302,33 @@ mod tests {
         }
         let two = format!("{0}\n{0}\n", json!({"messages": messages}));
         assert_eq!(imported_all("messages", &two).len(), 2);
+    }
+
+    #[test]
+    fn calls_without_an_identity_have_their_results_in_order() {
+        let call = |name: &str, path: &str| json!({"type": "function", "function": {"name": name, "arguments": json!({"path": path}).to_string()}});
+        let with_id = |mut call: Value| {
+            call["id"] = "".into();
+            call
+        };
+        let [a, b] = [call("read_file", "/w/p/a"), call("view", "/w/p/b")];
+        let expected = ["read_file read a: whole A\n", "view read b: whole B\n"];
+        let named = |id: &str, name: &str, shown: &str| json!({"role": "tool", id: name, "content": shown});
+        for (calls_made, results) in [
+            (
+                json!([with_id(a.clone()), with_id(b.clone())]),
+                [named("tool_call_id", "", "A\n"), named("tool_call_id", "", "B\n")],
+            ),
+            (json!([a, b]), [named("name", "view", "B\n"), named("name", "read_file", "A\n")]),
+            (json!([a, b]), [json!({"role": "tool", "content": "A\n"}), json!({"role": "tool", "content": "B\n"})]),
+        ] {
+            let [one, two] = results;
+            let messages = json!([{"role": "user", "content": "Look."},
+                {"role": "assistant", "content": null, "tool_calls": calls_made}, one, two]);
+            let session = imported("messages", &messages.to_string());
+            assert_eq!(calls(&session), expected, "{messages}");
+            assert_eq!(session.results_without_call, 0);
+        }
     }
 
     #[test]

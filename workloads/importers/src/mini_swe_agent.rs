@@ -44,7 +44,7 @@ impl Importer for MiniSweAgent {
         recorder.cost(&info["model_stats"]["instance_cost"]);
         let messages = file["messages"].as_array().or_else(|| file.as_array());
         let messages = messages.ok_or("has no list `messages`")?;
-        let mut open: Vec<String> = Vec::new();
+        let mut open: Vec<(String, String)> = Vec::new();
         for message in messages {
             let said = content(&message["content"]);
             match text(message, "role") {
@@ -67,11 +67,11 @@ impl Importer for MiniSweAgent {
                 Some("tool" | "user") => {
                     let id = match text(message, "tool_call_id") {
                         Some(id) => {
-                            open.retain(|waiting| waiting != id);
+                            open.retain(|(waiting, _)| waiting != id);
                             Some(id.to_owned())
                         }
                         None if open.is_empty() => None,
-                        None => Some(open.remove(0)),
+                        None => Some(open.remove(0).1),
                     };
                     match id {
                         Some(id) => {
@@ -85,7 +85,7 @@ impl Importer for MiniSweAgent {
                 // Newer versions end with the submission, and not with the result of the command.
                 Some("exit") if !open.is_empty() => {
                     // The last command of an answer submits: nothing is run after it.
-                    if let (Some(answer), Some(last)) = (submitted(info, &said), open.pop()) {
+                    if let (Some(answer), Some((_, last))) = (submitted(info, &said), open.pop()) {
                         recorder.answered(&last, answer);
                     }
                 }
@@ -102,8 +102,9 @@ impl Importer for MiniSweAgent {
     }
 }
 
-/// Records the commands of an answer. Returns the identities of those that the next messages answer in turn.
-fn commands(recorder: &mut Recorder, message: &Value, said: &str) -> Vec<String> {
+/// Records the commands of an answer. Returns those that the next messages answer in turn: each one's identity in the source
+/// and in the recorder.
+fn commands(recorder: &mut Recorder, message: &Value, said: &str) -> Vec<(String, String)> {
     let actions = message["extra"]["actions"].as_array();
     let calls = message["tool_calls"].as_array();
     let mut open = Vec::new();
@@ -111,9 +112,9 @@ fn commands(recorder: &mut Recorder, message: &Value, said: &str) -> Vec<String>
         for call in calls {
             let function = &call["function"];
             let args = super::json::arguments(&function["arguments"]);
-            let id = recorder.new_id(text(call, "id").unwrap_or_default());
-            recorder.call(&id, text(function, "name").unwrap_or("bash"), args, None);
-            open.push(id);
+            let id = text(call, "id").unwrap_or_default();
+            let own = recorder.new_call(id, text(function, "name").unwrap_or("bash"), args, None);
+            open.push((id.to_owned(), own));
         }
         return open;
     }
@@ -122,9 +123,8 @@ fn commands(recorder: &mut Recorder, message: &Value, said: &str) -> Vec<String>
         None => fenced(said).into_iter().collect(),
     };
     for command in commands {
-        let id = recorder.new_id("call");
-        recorder.call_in_text(&id, "Bash", json!({ "command": command }), None);
-        open.push(id);
+        let own = recorder.new_call_in_text("call", "Bash", json!({ "command": command }), None);
+        open.push((String::new(), own));
     }
     open
 }

@@ -116,11 +116,11 @@ fn tool(recorder: &mut Recorder, part: &Value) {
     if !matches!(status, Some("completed" | "error")) {
         return;
     }
-    let id = recorder.new_id(text(part, "callID").or_else(|| text(part, "id")).unwrap_or_default());
+    let id = text(part, "callID").or_else(|| text(part, "id")).unwrap_or_default();
     let input = state["input"].clone();
     let dir = text(&input, "workdir").map(str::to_owned);
     recorder.time(milliseconds(&state["time"]["start"]));
-    recorder.call(&id, text(part, "tool").unwrap_or("unknown"), input, dir.as_deref());
+    let id = recorder.new_call(id, text(part, "tool").unwrap_or("unknown"), input, dir.as_deref());
     let metadata = &state["metadata"];
     let code = metadata["exit"].as_i64().unwrap_or(0);
     let shown = match status {

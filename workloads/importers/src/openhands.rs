@@ -170,8 +170,7 @@ impl Reader {
             Value::Null => LAST.to_owned(),
             id => number(id),
         };
-        let call = self.recorder.new_id(&key);
-        self.recorder.call(&call, tool, given, None);
+        let call = self.recorder.new_call(&key, tool, given, None);
         self.calls.insert(key, call);
     }
 

@@ -1,11 +1,12 @@
 //! Builds a session from the parts that most formats have: messages, answers, tool calls with JSON arguments, and
 //! results as text. What a call did to files follows from its tool, arguments and result: [`super::tools`].
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::identities::{Identities, ResultCall, SourceCall};
 use super::records::Damage;
 use super::roots::{Roots, is_absolute};
 use super::shell::{self, Platform, ShellCommand};
@@ -35,12 +36,12 @@ pub(super) struct Recorder {
     /// The index in `items` of the last answer.
     last: Option<usize>,
     /// Results that follow at the end of the open answer.
-    held: Vec<(String, Answer)>,
+    held: Vec<(ResultCall, Answer)>,
     answers: u64,
     has_model: bool,
-    ids: HashSet<String>,
-    /// For sources that use an identity again: the identity here of each one's last call.
-    renamed: HashMap<String, String>,
+    identities: Identities,
+    /// Results that came before a call of their identity: the identity in the source, and the index in `items`.
+    early: Vec<(String, usize)>,
     /// The sum of the dollars that the source states for each call of the model.
     dollars: f64,
 }
@@ -48,7 +49,12 @@ pub(super) struct Recorder {
 enum Item {
     Event(Recorded),
     Call(RawCall),
-    Result { id: String, answer: KeptAnswer },
+    /// A result, with the identity of its call, or with `None` if no call is known.
+    Result {
+        id: Option<String>,
+        answer: KeptAnswer,
+        is_main: bool,
+    },
 }
 
 /// The result of a call outside of memory.
@@ -127,8 +133,8 @@ impl Recorder {
             held: Vec::new(),
             answers: 0,
             has_model: true,
-            ids: HashSet::new(),
-            renamed: HashMap::new(),
+            identities: Identities::default(),
+            early: Vec::new(),
             dollars: 0.0,
         }
     }
@@ -226,8 +232,8 @@ impl Recorder {
     /// Ends the answer: what follows belongs to the next one.
     pub(super) fn end_answer(&mut self) {
         self.open = None;
-        for (id, answer) in std::mem::take(&mut self.held) {
-            self.add_result(id, answer);
+        for (call, answer) in std::mem::take(&mut self.held) {
+            self.add_result("", call, answer);
         }
     }
 
@@ -267,26 +273,45 @@ impl Recorder {
         }
     }
 
-    /// A tool call of the answer. `dir` is the directory that the call names for itself.
+    /// A tool call of the answer. `dir` is the directory that the call names for itself. A source may repeat its history: one
+    /// call with the same identity, tool and arguments counts once. With others, it is another call.
     pub(super) fn call(&mut self, id: &str, tool: &str, args: Value, dir: Option<&str>) {
-        self.any_call(id, tool, args, dir, false);
-    }
-
-    /// A tool call that the model wrote in its text.
-    pub(super) fn call_in_text(&mut self, id: &str, tool: &str, args: Value, dir: Option<&str>) {
-        self.any_call(id, tool, args, dir, true);
-    }
-
-    fn any_call(&mut self, id: &str, tool: &str, args: Value, dir: Option<&str>, in_text: bool) {
-        // One identity a call: a history that is repeated counts once.
-        if !self.ids.insert(id.to_owned()) {
-            return;
+        let own = self.identities.call(&self.source_call(id, tool, &args));
+        if let Some(own) = own {
+            self.add_call(own, tool, &args, dir, false);
         }
+    }
+
+    /// A tool call of a source that does not repeat its history. Returns its identity here; [`Recorder::result`] finds it by
+    /// that of the source, too.
+    pub(super) fn new_call(&mut self, id: &str, tool: &str, args: Value, dir: Option<&str>) -> String {
+        let own = self.identities.new_call(&self.source_call(id, tool, &args));
+        self.add_call(own.clone(), tool, &args, dir, false);
+        own
+    }
+
+    /// The same, of a call that the model wrote in its text.
+    pub(super) fn new_call_in_text(&mut self, id: &str, tool: &str, args: Value, dir: Option<&str>) -> String {
+        let own = self.identities.new_call(&self.source_call(id, tool, &args));
+        self.add_call(own.clone(), tool, &args, dir, true);
+        own
+    }
+
+    fn source_call<'a>(&self, id: &'a str, tool: &'a str, args: &'a Value) -> SourceCall<'a> {
+        let (answer, last_answer) = match self.has_model {
+            true => (self.answers + u64::from(self.open.is_none()), self.answers),
+            // Requests to a server belong to no answer: the last one with an identity is that of the result.
+            false => (self.items.len() as u64, self.items.len() as u64),
+        };
+        SourceCall { id, origin: "", answer, last_answer, tool, args }
+    }
+
+    fn add_call(&mut self, id: String, tool: &str, args: &Value, dir: Option<&str>, in_text: bool) {
         if self.has_model {
             self.continue_answer();
         }
         self.items.push(Item::Call(RawCall {
-            id: id.to_owned(),
+            id,
             api: self.answers.saturating_sub(1),
             lane: self.lane.clone(),
             tool: tool.to_owned(),
@@ -297,21 +322,6 @@ impl Recorder {
         }));
     }
 
-    /// A new identity for a call of a source that uses them again, or has none. [`Recorder::result`] finds it by the old one.
-    pub(super) fn new_id(&mut self, id: &str) -> String {
-        let mut fresh = id.to_owned();
-        let mut number = 1;
-        while fresh.is_empty() || self.ids.contains(&fresh) {
-            number += 1;
-            fresh = match number > 1000 {
-                true => format!("{id} of {}", self.items.len()),
-                false => format!("{id} {number}"),
-            };
-        }
-        self.renamed.insert(id.to_owned(), fresh.clone());
-        fresh
-    }
-
     /// The result of a call, as the agent saw it.
     pub(super) fn result(&mut self, id: &str, shown: impl Into<String>, failed: bool) {
         self.answered(id, Answer { shown: shown.into(), failed, ..Answer::default() });
@@ -319,26 +329,30 @@ impl Recorder {
 
     /// The result of a call of the open answer, which may make more calls: the result follows at its end.
     pub(super) fn answered_at_end(&mut self, id: &str, answer: Answer) {
-        let id = self.known_as(id);
-        self.held.push((id, answer));
+        let call = self.identities.result(id);
+        self.held.push((call, answer));
     }
 
     /// The result of a call. Returns its place, for [`Recorder::ended`].
     pub(super) fn answered(&mut self, id: &str, answer: Answer) -> ResultPlace {
         self.open = None;
-        let id = self.known_as(id);
-        self.add_result(id, answer)
+        let call = self.identities.result(id);
+        self.add_result(id, call, answer)
     }
 
-    /// The identity here of the last call that the source knows by this one.
-    fn known_as(&self, id: &str) -> String {
-        self.renamed.get(id).cloned().unwrap_or(id.to_owned())
-    }
-
-    fn add_result(&mut self, id: String, answer: Answer) -> ResultPlace {
+    fn add_result(&mut self, id: &str, call: ResultCall, answer: Answer) -> ResultPlace {
+        let place = self.items.len();
+        let call = match call {
+            ResultCall::Call(own) => Some(own),
+            ResultCall::Answered => return ResultPlace(usize::MAX),
+            ResultCall::Unknown => {
+                self.early.push((id.to_owned(), place));
+                None
+            }
+        };
         let answer = KeptAnswer::new(answer, &mut self.spill);
-        self.items.push(Item::Result { id, answer });
-        ResultPlace(self.items.len() - 1)
+        self.items.push(Item::Result { id: call, answer, is_main: self.lane == MAIN_LANE });
+        ResultPlace(place)
     }
 
     /// A call whose result said that its program was running has ended: what the program has printed in all, and whether
@@ -386,6 +400,13 @@ impl Recorder {
             self.total(ReportedTotal { dollars: Some(self.dollars), ..ReportedTotal::default() });
         }
         self.session.started_ms = self.clock.0;
+        for (id, place) in std::mem::take(&mut self.early) {
+            if let ResultCall::Call(own) = self.identities.result(&id)
+                && let Some(Item::Result { id, .. }) = self.items.get_mut(place)
+            {
+                *id = Some(own);
+            }
+        }
         let items = std::mem::take(&mut self.items);
         if let Err(error) = self.place(items) {
             self.session.lost = Some(error);
@@ -398,9 +419,7 @@ impl Recorder {
         // A call is understood with its result. The result keeps its place.
         let mut results: HashMap<String, KeptAnswer> = HashMap::new();
         for item in &items {
-            if let Item::Result { id, answer } = item
-                && !results.contains_key(id)
-            {
+            if let Item::Result { id: Some(id), answer, .. } = item {
                 results.insert(id.clone(), answer.clone());
             }
         }
@@ -437,6 +456,8 @@ impl Recorder {
             main = dir;
         }
         let mut seen: HashMap<String, (Option<CallError>, SpilledValue<SeenContent>)> = HashMap::new();
+        // Results that stand before their call follow it.
+        let mut early: HashMap<String, SpilledValue<String>> = HashMap::new();
         // Events take the room of the items that they come from.
         let mut items = items;
         items.reverse();
@@ -458,7 +479,7 @@ impl Recorder {
                     let path = meaning.path.as_deref();
                     let path = path.and_then(|path| place(&mut session.roots, path));
                     let shows = placed(meaning.seen, path.as_deref(), |path| place(&mut session.roots, path));
-                    seen.insert(call.id.clone(), (meaning.err, self.spill.keep(shows)));
+                    let result = (meaning.err, self.spill.keep(shows));
                     let args = match args {
                         Value::Object(_) => call.args,
                         Value::Null => SpilledValue::default(),
@@ -471,6 +492,7 @@ impl Recorder {
                         let platform = platform.unwrap_or_else(|| system_shell(&line, &session.roots));
                         ShellCommand { line, cwd: from, platform }
                     });
+                    let id = call.id.clone();
                     session.events.push(Recorded::Call(RecordedCall {
                         lane: call.lane,
                         path,
@@ -481,17 +503,29 @@ impl Recorder {
                         shell: shell.map(|shell| self.spill.keep(shell)),
                         ..RecordedCall::new(call.id, call.api, &call.tool, meaning.op, call.at)
                     }));
+                    match (early.remove(&id), result) {
+                        (Some(shown), (err, seen)) => {
+                            session.events.push(Recorded::Result(RecordedResult { id, err, shown, seen }));
+                        }
+                        (None, result) => {
+                            seen.insert(id, result);
+                        }
+                    }
                 }
-                Item::Result { id, .. } => {
-                    if let Some((err, seen)) = seen.remove(&id)
-                        && let Some(answer) = results.get(&id)
-                    {
-                        session.events.push(Recorded::Result(RecordedResult {
-                            id,
-                            err,
-                            shown: answer.shown.clone(),
-                            seen,
-                        }));
+                Item::Result { id: Some(id), answer, .. } => match seen.remove(&id) {
+                    Some((err, seen)) => {
+                        let shown = answer.shown;
+                        session.events.push(Recorded::Result(RecordedResult { id, err, shown, seen }));
+                    }
+                    None => {
+                        early.insert(id, answer.shown);
+                    }
+                },
+                Item::Result { id: None, answer, is_main } => {
+                    session.results_without_call += 1;
+                    if is_main && self.has_model {
+                        let text = answer.shown;
+                        session.events.push(Recorded::User { text, by_client: true, images: 0 });
                     }
                 }
             }

@@ -66,7 +66,7 @@ impl Importer for SweAgent {
                 true => &actions[number]["tool_calls"][0],
                 false => &Value::Null,
             };
-            reader.step(number, step, call);
+            reader.step(step, call);
         }
         let info = &file["info"]["model_stats"];
         let count = |name: &str| token_count(&info[name]);
@@ -88,7 +88,7 @@ struct Reader {
 }
 
 impl Reader {
-    fn step(&mut self, number: usize, step: &Value, call: &Value) {
+    fn step(&mut self, step: &Value, call: &Value) {
         // The state is a text of JSON in old files.
         let state = arguments(&step["state"]);
         let dir = text(&state, "working_dir").filter(|dir| *dir != "n/a").map(str::to_owned);
@@ -103,16 +103,15 @@ impl Reader {
         let action = content(&step["action"]);
         let observation = content(&step["observation"]).replace("\r\n", "\n");
         let failed = has_failed(&observation);
-        let id = format!("step-{number}");
         let (tool, args) = match is_call {
             true => (text(function, "name").unwrap_or_default().to_owned(), arguments(&function["arguments"])),
             false => parsed(&action),
         };
         let (args, hunks) = self.windows.understand(&tool, args, &state, &observation, failed);
-        match is_call {
-            true => self.recorder.call(&id, &tool, args, dir),
-            false => self.recorder.call_in_text(&id, &tool, args, dir),
-        }
+        let id = match is_call {
+            true => self.recorder.new_call("step", &tool, args, dir),
+            false => self.recorder.new_call_in_text("step", &tool, args, dir),
+        };
         self.recorder.end_answer();
         let answer = Answer { shown: observation, failed, hunks, ..Answer::default() };
         self.recorder.answered(&id, answer);
