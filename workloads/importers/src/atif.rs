@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::detect::Head;
 use super::json::{arguments, content, milliseconds, token_count};
 use super::recorder::Recorder;
-use super::records::each_record;
+use super::records::each_document;
 use super::{ImportedSession, Importer, ReportedTotal, text};
 use workloads::trace::TokenUsage;
 
@@ -31,7 +31,7 @@ impl Importer for Atif {
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
         let mut sessions = Vec::new();
-        let damage = each_record(recording, |record| sessions.push(session(&record)))?;
+        let damage = each_document(recording, |record| sessions.push(session(&record)))?;
         if let Some(first) = sessions.first_mut() {
             first.unreadable_lines += damage.unreadable;
             first.mended_lines += damage.mended;

@@ -1,10 +1,10 @@
-//! Importer for Claude Code's session files and `claude -p --output-format stream-json`, one JSON object per line.
+//! Importer for Claude Code's session files and what `claude -p` prints as `--output-format stream-json` or `json`.
 //! An API response spans several lines with the same `message.id`, each with the usage so far.
 //! Resumed and forked files copy history under new `uuid`s, so a call counts once by its `tool_use` id.
 //! Subagents' turns are in `progress.data.message`, in lines with `agentId`, or with `parent_tool_use_id`.
 //! `toolUseResult` is a plain string on error.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::BufRead;
 
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::detect::Head;
 use super::identities::{Identities, ResultCall, SourceCall};
 use super::json::token_count;
-use super::records::{Damage, each_line};
+use super::records::{Damage, each_record};
 use super::roots::is_windows;
 use super::shell::{self, Platform, ShellCommand};
 use super::spill::{Spill, SpilledText, SpilledValue};
@@ -36,18 +36,25 @@ impl Importer for ClaudeCode {
     }
 
     fn reads(&self) -> &'static str {
-        "Claude Code session files (`~/.claude/projects/*/*.jsonl`) and `claude -p --output-format stream-json`"
+        "Claude Code session files (`~/.claude/projects/*/*.jsonl`) and `claude -p --output-format stream-json` or `json`"
+    }
+
+    fn streams(&self) -> bool {
+        true
     }
 
     fn detects(&self, head: &Head) -> bool {
-        let kinds = ["user", "assistant", "system", "summary", "progress", "file-history-snapshot"];
+        let kinds = ["user", "assistant", "system", "summary", "progress", "file-history-snapshot", "result"];
         let is_kind = kinds.iter().any(|kind| head.is("type", kind));
         let is_session = head.has("sessionId") && (head.has("message.content") || head.has("uuid"));
         // Sessions that were cut down may not name their session.
         let is_bare = head.has("message.content")
             && head.has("message.role")
             && ["uuid", "parentUuid", "cwd"].iter().any(|field| head.has(field));
-        let is_stream = head.has("session_id") && (head.has("message.content") || head.is("subtype", "init"));
+        // `claude -p --output-format json` prints nothing but the result.
+        let is_result = head.is("type", "result") && (head.has("total_cost_usd") || head.has("modelUsage"));
+        let is_stream =
+            head.has("session_id") && (head.has("message.content") || head.is("subtype", "init") || is_result);
         let is_summary = head.is("type", "summary") && head.has("leafUuid");
         let is_snapshot = head.is("type", "file-history-snapshot") || head.is("type", "queue-operation");
         is_kind && (is_session || is_stream || is_bare) || is_summary || is_snapshot
@@ -73,7 +80,7 @@ pub fn read(session: &mut dyn BufRead, subagents: &mut [Box<dyn BufRead>]) -> Re
     let mut beside: Vec<(Option<i64>, Value)> = Vec::new();
     for file in subagents {
         let mut last = None;
-        damage += each_line(&mut **file, |record| {
+        damage += each_record(&mut **file, |record| {
             // A record without a time follows the one before it.
             last = time(&record).or(last);
             beside.push((last, record));
@@ -81,7 +88,7 @@ pub fn read(session: &mut dyn BufRead, subagents: &mut [Box<dyn BufRead>]) -> Re
     }
     beside.sort_by_key(|(time, _)| *time);
     let mut beside = beside.into_iter().peekable();
-    damage += each_line(session, |record| {
+    damage += each_record(session, |record| {
         if let Some(now) = time(&record) {
             while let Some((_, earlier)) = beside.next_if(|(time, _)| *time < Some(now)) {
                 reader.line(&earlier);
@@ -97,7 +104,8 @@ pub fn read(session: &mut dyn BufRead, subagents: &mut [Box<dyn BufRead>]) -> Re
         reader.session.web_searches = reader.session.web_searches.saturating_add(*searches);
         reader.session.fast_answers += u64::from(*is_fast);
     }
-    if reader.session.events.is_empty() {
+    reader.session.totals = std::mem::take(&mut reader.totals).all();
+    if reader.session.events.is_empty() && reader.session.totals.is_empty() {
         return Err("no line of it is a message of a Claude Code session".to_owned());
     }
     if let Err(error) = reader.place_early_results().and_then(|()| reader.place_paths()) {
@@ -126,6 +134,55 @@ struct Reader {
     surcharges: HashMap<usize, (u64, bool)>,
     cwd: String,
     clock: Clock,
+    totals: StatedTotals,
+}
+
+/// What each run of `claude -p` states at its end.
+#[derive(Default)]
+struct StatedTotals {
+    /// By session: the last totals of each of its runs.
+    runs: BTreeMap<String, Vec<Vec<ReportedTotal>>>,
+}
+
+impl StatedTotals {
+    /// Adds the totals of a session so far. They grow until the run ends; smaller ones are those of another run.
+    fn add(&mut self, session: &str, totals: Vec<ReportedTotal>) {
+        let sum = |totals: &[ReportedTotal]| {
+            let output: u64 = totals.iter().filter_map(|total| total.usage).map(|usage| usage.output).sum();
+            let dollars: f64 = totals.iter().filter_map(|total| total.dollars).sum();
+            (output, dollars)
+        };
+        let runs = self.runs.entry(session.to_owned()).or_default();
+        let (output, dollars) = sum(&totals);
+        match runs.last_mut() {
+            Some(last) if sum(last).0 <= output && sum(last).1 <= dollars => *last = totals,
+            _ => runs.push(totals),
+        }
+    }
+
+    /// The totals of all runs, by model, and the dollars.
+    fn all(self) -> Vec<ReportedTotal> {
+        let mut models: BTreeMap<String, TokenUsage> = BTreeMap::new();
+        let mut dollars: Option<f64> = None;
+        for total in self.runs.into_values().flatten().flatten() {
+            if let Some(usage) = total.usage {
+                add_usage(models.entry(total.model).or_default(), usage);
+            }
+            dollars = total.dollars.map(|more| dollars.unwrap_or(0.0) + more).or(dollars);
+        }
+        let models = models.into_iter();
+        let models = models.map(|(model, usage)| ReportedTotal { model, usage: Some(usage), dollars: None });
+        models.chain(dollars.map(|_| ReportedTotal { dollars, ..ReportedTotal::default() })).collect()
+    }
+}
+
+fn add_usage(sum: &mut TokenUsage, more: TokenUsage) {
+    sum.uncached = sum.uncached.saturating_add(more.uncached);
+    sum.cache_read = sum.cache_read.saturating_add(more.cache_read);
+    sum.cache_write_5m = sum.cache_write_5m.saturating_add(more.cache_write_5m);
+    sum.cache_write_1h = sum.cache_write_1h.saturating_add(more.cache_write_1h);
+    sum.output = sum.output.saturating_add(more.output);
+    sum.reasoning = sum.reasoning.saturating_add(more.reasoning);
 }
 
 /// The first half of a text's SHA-256: a session may have more texts than memory.
@@ -274,8 +331,13 @@ impl Reader {
     /// What `claude -p` states at its end: tokens by model, and dollars, of all queries so far. The lines of answers were
     /// written when these began, and lack most of the output.
     fn stated(&mut self, result: &Value) {
-        let models = result["modelUsage"].as_object().into_iter().flatten();
-        let models = models.map(|(model, used)| {
+        let models = result["modelUsage"].as_object();
+        let models = models.filter(|models| !models.is_empty());
+        // Earlier versions state the usage of all models together.
+        let all = usage(&result["usage"]);
+        let unnamed = models.is_none() && all != TokenUsage::default();
+        let unnamed = unnamed.then(|| ReportedTotal { usage: Some(all), ..ReportedTotal::default() });
+        let models = models.into_iter().flatten().map(|(model, used)| {
             let count = |key: &str| token_count(&used[key]);
             let usage = TokenUsage {
                 uncached: count("inputTokens"),
@@ -288,9 +350,11 @@ impl Reader {
             let model = model.trim_end_matches("[1m]").to_owned();
             ReportedTotal { model, usage: Some(usage), dollars: None }
         });
-        let dollars = result["total_cost_usd"].as_f64().filter(|dollars| dollars.is_finite() && *dollars >= 0.0);
+        let dollars = ["total_cost_usd", "cost_usd"].into_iter().find_map(|key| result[key].as_f64());
+        let dollars = dollars.filter(|dollars| dollars.is_finite() && *dollars >= 0.0);
         let all = dollars.map(|_| ReportedTotal { dollars, ..ReportedTotal::default() });
-        self.session.totals = models.chain(all).collect();
+        let session = text(result, "session_id").unwrap_or_default();
+        self.totals.add(session, models.chain(unnamed).chain(all).collect());
     }
 
     /// Counts an API response once, although it spans several lines, and keeps the usage of the last line.

@@ -651,3 +651,57 @@ fn a_call_without_identity_or_name_is_counted() {
     assert_eq!(trace.events.iter().filter(|event| matches!(event, Event::Call(_))).count(), 2);
     assert_eq!(causes, ["1 a call without a result", "1 an unknown tool that names a file"]);
 }
+
+/// The last record of a run of `claude -p`: dollars and output so far.
+fn stated(session: &str, dollars: f64, output: u64) -> Value {
+    json!({"type": "result", "subtype": "success", "session_id": session, "total_cost_usd": dollars,
+        "usage": {"output_tokens": output}, "modelUsage": {"claude-opus-4-6": {"outputTokens": output}}})
+}
+
+#[test]
+fn the_totals_of_several_runs_in_one_log_add_up() {
+    // Each query of a run states the sum so far; a resumed run begins at zero.
+    let results = [stated("a", 1.0, 200), stated("a", 1.25, 500), stated("b", 0.5, 100), stated("a", 0.25, 50)];
+    let session = Session::of_lines(&results).imported();
+    let totals: Vec<_> =
+        session.totals.iter().map(|total| (total.usage.map(|usage| usage.output), total.dollars)).collect();
+    assert_eq!(totals, [(Some(650), None), (None, Some(2.0))]);
+}
+
+#[test]
+fn a_session_is_the_same_as_lines_as_a_list_and_over_many_lines() {
+    let mut written = Session::new("/w/p");
+    written.read("/w/p/a.txt", "one\n").bash("cat a.txt", "one");
+    let mut all = written.lines.clone();
+    all.push(stated("s", 1.0, 7));
+    all.iter_mut().for_each(|line| line["sessionId"] = "s".into());
+    let expected = calls(&written.imported());
+    let list = Value::Array(all.clone());
+    let pretty = |value: &Value| serde_json::to_string_pretty(value).unwrap();
+    let objects: Vec<String> = all.iter().map(pretty).collect();
+    for text in [list.to_string(), pretty(&list), objects.join("\n"), format!("{list}\n")] {
+        let session = super::testing::imported("claude-code", &text);
+        assert_eq!(calls(&session), expected, "{text}");
+        assert_eq!(super::testing::stated(&session), Some(1.0));
+        assert_eq!((session.unreadable_lines, session.mended_lines), (0, 0));
+    }
+    // `claude -p --output-format json` prints the result alone.
+    for text in [stated("s", 1.0, 7).to_string(), pretty(&stated("s", 1.0, 7))] {
+        let session = super::testing::imported("claude-code", &text);
+        assert_eq!(super::testing::stated(&session), Some(1.0));
+        assert_eq!(session.totals[0].usage.unwrap().output, 7);
+    }
+}
+
+#[test]
+fn a_long_recording_is_recognised_by_its_start() {
+    // The limit of the head is 1 MiB.
+    let long = "x".repeat(3 << 20);
+    let first = json!({"type": "user", "sessionId": "s", "uuid": "u1", "cwd": "/w/p", "message": {"role": "user", "content": long}});
+    let second =
+        json!({"type": "user", "sessionId": "s", "uuid": "u2", "message": {"role": "user", "content": "Hello."}});
+    for text in [format!("{first}\n{second}\n"), json!([first, second]).to_string()] {
+        let session = super::testing::imported("claude-code", &text);
+        assert_eq!(session.events.len(), 2);
+    }
+}

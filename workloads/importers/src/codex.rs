@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::detect::Head;
 use super::json::{arguments, content, milliseconds, token_count};
 use super::recorder::{Answer, Recorder, ResultPlace};
-use super::records::each_line;
+use super::records::each_record;
 use super::{ImportedSession, Importer, text};
 use workloads::trace::TokenUsage;
 
@@ -24,6 +24,10 @@ impl Importer for Codex {
 
     fn reads(&self) -> &'static str {
         "Codex session files (`~/.codex/sessions/**/rollout-*.jsonl`) and `codex exec --json`"
+    }
+
+    fn streams(&self) -> bool {
+        true
     }
 
     fn detects(&self, head: &Head) -> bool {
@@ -46,7 +50,7 @@ impl Importer for Codex {
             running: HashMap::new(),
             waits: HashMap::new(),
         };
-        let lost = each_line(recording, |record| reader.record(&record))?;
+        let lost = each_record(recording, |record| reader.record(&record))?;
         reader.recorder.unreadable(lost);
         Ok(vec![reader.recorder.finish()])
     }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::detect::Head;
 use super::json::{arguments, content, milliseconds, token_count};
 use super::recorder::{Answer, Recorder};
-use super::records::each_line;
+use super::records::each_record;
 use super::{ImportedSession, Importer, ReportedTotal, text};
 use workloads::trace::TokenUsage;
 
@@ -25,6 +25,10 @@ impl Importer for Copilot {
         "Copilot CLI sessions (`~/.copilot/session-state/*/events.jsonl`)"
     }
 
+    fn streams(&self) -> bool {
+        true
+    }
+
     fn detects(&self, head: &Head) -> bool {
         let kinds =
             ["session.start", "user.message", "assistant.message", "assistant.turn_start", "tool.execution_start"];
@@ -33,7 +37,7 @@ impl Importer for Copilot {
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
         let mut recorder = Recorder::new("copilot");
-        let lost = each_line(recording, |record| event(&mut recorder, &record))?;
+        let lost = each_record(recording, |record| event(&mut recorder, &record))?;
         recorder.unreadable(lost);
         Ok(vec![recorder.finish()])
     }

@@ -9,7 +9,7 @@ use super::detect::Head;
 use super::json::{content, milliseconds};
 use super::messages::{message, usage};
 use super::recorder::{Answer, Recorder};
-use super::records::each_line;
+use super::records::each_record;
 use super::{ImportedSession, Importer, text};
 
 /// Cursor.
@@ -29,6 +29,10 @@ impl Importer for Cursor {
         Some("usage; transcripts have no results of tools, either")
     }
 
+    fn streams(&self) -> bool {
+        true
+    }
+
     fn detects(&self, head: &Head) -> bool {
         let is_stream = head.is("type", "tool_call") && head.has("call_id") && head.has("tool_call");
         // Other agents' messages have their role inside.
@@ -38,7 +42,7 @@ impl Importer for Cursor {
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
         let mut recorder = Recorder::new("cursor");
-        let lost = each_line(recording, |record| line(&mut recorder, &record))?;
+        let lost = each_record(recording, |record| line(&mut recorder, &record))?;
         recorder.unreadable(lost);
         Ok(vec![recorder.finish()])
     }

@@ -286,17 +286,24 @@ pub fn read(
         Some(id) => importer(id)?,
         None => {
             input.by_ref().take(HEAD).read_to_end(&mut start).map_err(failed)?;
-            let newline = start.contains(&b'\n');
-            if !newline && start.len() as u64 == HEAD {
-                input.by_ref().take(DOCUMENT).read_until(b'\n', &mut start).map_err(failed)?;
-            }
             let mut head = Head::new(&start);
-            if head.is_document && start.len() as u64 >= HEAD {
-                // The distinguishing field of a document can be at its end.
-                input.by_ref().take(DOCUMENT).read_to_end(&mut start).map_err(failed)?;
-                head = Head::new(&start);
+            let is_longer = start.len() as u64 == HEAD;
+            let streaming = || detect(&head).ok().filter(|importer| is_longer && importer.streams());
+            match streaming() {
+                Some(importer) => importer,
+                None => {
+                    if is_longer && !start.contains(&b'\n') {
+                        input.by_ref().take(DOCUMENT).read_until(b'\n', &mut start).map_err(failed)?;
+                        head = Head::new(&start);
+                    }
+                    if head.is_document && is_longer {
+                        // The distinguishing field of a document can be at its end.
+                        input.by_ref().take(DOCUMENT).read_to_end(&mut start).map_err(failed)?;
+                        head = Head::new(&start);
+                    }
+                    detect(&head)?
+                }
             }
-            detect(&head)?
         }
     };
     let mut all = Cursor::new(start).chain(input);

@@ -6,7 +6,7 @@ use super::detect::Head;
 use super::json::milliseconds;
 use super::messages::message;
 use super::recorder::Recorder;
-use super::records::each_line;
+use super::records::each_record;
 use super::{ImportedSession, Importer, text};
 
 /// Factory Droid.
@@ -26,6 +26,10 @@ impl Importer for Droid {
         Some("usage, which is in the settings file beside it")
     }
 
+    fn streams(&self) -> bool {
+        true
+    }
+
     fn detects(&self, head: &Head) -> bool {
         head.is("type", "session_start") && (head.has("cwd") || head.has("title") || head.has("message.role"))
             || head.is("type", "message") && head.has("message.role") && head.has("message.content")
@@ -33,7 +37,7 @@ impl Importer for Droid {
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
         let mut recorder = Recorder::new("droid");
-        let lost = each_line(recording, |record| {
+        let lost = each_record(recording, |record| {
             recorder.time(milliseconds(&record["timestamp"]));
             recorder.directory(text(&record, "cwd").unwrap_or_default());
             recorder.model(text(&record, "model").unwrap_or_default());

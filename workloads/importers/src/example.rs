@@ -5,7 +5,7 @@ use std::io::BufRead;
 use super::detect::Head;
 use super::json::{arguments, milliseconds, token_count};
 use super::recorder::Recorder;
-use super::records::each_line;
+use super::records::each_record;
 use super::{ImportedSession, Importer, text};
 use workloads::trace::TokenUsage;
 
@@ -28,7 +28,7 @@ impl Importer for Jotter {
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
         let mut recorder = Recorder::new("jotter");
-        let lost = each_line(recording, |record| {
+        let lost = each_record(recording, |record| {
             recorder.time(milliseconds(&record["time"]));
             let said = text(&record, "text").unwrap_or_default();
             let id = text(&record, "id").unwrap_or_default();

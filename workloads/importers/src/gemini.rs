@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::detect::Head;
 use super::json::{content, milliseconds, token_count};
 use super::recorder::{Answer, Recorder};
-use super::records::each_record;
+use super::records::each_document;
 use super::{ImportedSession, Importer, ReportedTotal, text};
 use workloads::trace::TokenUsage;
 
@@ -57,7 +57,7 @@ impl Importer for Gemini {
                 meta = record;
             }
         };
-        let lost = each_record(recording, &mut add)?;
+        let lost = each_document(recording, &mut add)?;
         recorder.unreadable(lost);
         if messages.iter().any(|message| text(message, "type") == Some("init")) {
             let mut model = String::new();

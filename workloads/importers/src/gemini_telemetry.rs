@@ -9,7 +9,7 @@ use super::detect::Head;
 use super::json::{arguments, content, milliseconds, token_count};
 use super::otel::named;
 use super::recorder::{Answer, Recorder};
-use super::records::{Damage, each_record};
+use super::records::{Damage, each_document};
 use super::{ImportedSession, Importer};
 use workloads::trace::TokenUsage;
 
@@ -40,7 +40,7 @@ impl Importer for GeminiTelemetry {
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
         let mut sessions: Vec<(String, Recorder)> = Vec::new();
-        let lost = each_record(recording, |record| {
+        let lost = each_document(recording, |record| {
             collect(&record, &mut sessions);
         })?;
         let mut sessions: Vec<ImportedSession> = sessions.into_iter().map(|(_, recorder)| recorder.finish()).collect();

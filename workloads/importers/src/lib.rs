@@ -79,6 +79,11 @@ pub trait Importer: Sync {
         None
     }
 
+    /// Whether it reads a recording record by record: a file whose start shows the format need not be in memory.
+    fn streams(&self) -> bool {
+        false
+    }
+
     /// Whether a file with this head is of the format.
     fn detects(&self, head: &detect::Head) -> bool;
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::detect::Head;
 use super::json::{arguments, content, document, milliseconds, token_count};
 use super::recorder::Recorder;
-use super::records::each_record;
+use super::records::each_document;
 use super::{ImportedSession, Importer, text};
 use workloads::trace::TokenUsage;
 
@@ -57,7 +57,7 @@ impl Importer for Messages {
             lines.unreadable(damage);
         } else {
             // One document is one line, or many lines that are not records.
-            let lost = each_record(recording, |record| each(&record))?;
+            let lost = each_document(recording, |record| each(&record))?;
             lines.unreadable(lost);
         }
         if !lines.is_empty() {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::detect::Head;
 use super::json::{content, milliseconds, token_count};
 use super::recorder::{Answer, Recorder};
-use super::records::each_record;
+use super::records::each_document;
 use super::{ImportedSession, Importer, text};
 use workloads::trace::TokenUsage;
 
@@ -33,7 +33,7 @@ impl Importer for OpenCode {
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
         let mut recorder = Recorder::new("opencode");
-        let lost = each_record(recording, |record| match &record {
+        let lost = each_document(recording, |record| match &record {
             Value::Array(messages) => {
                 messages.iter().for_each(|one| message(&mut recorder, one));
             }

@@ -11,7 +11,7 @@ use super::detect::Head;
 use super::json::{arguments, content, milliseconds, token_count};
 use super::messages::usage;
 use super::recorder::{Answer, Recorder};
-use super::records::each_record;
+use super::records::each_document;
 use super::{ImportedSession, Importer, ReportedTotal, text};
 
 /// OpenHands.
@@ -60,7 +60,7 @@ impl Importer for OpenHands {
                 None => events.event(record),
             }
         };
-        let lost = each_record(recording, |record| match record {
+        let lost = each_document(recording, |record| match record {
             Value::Array(all) => all.iter().for_each(&mut each),
             record => each(&record),
         })?;

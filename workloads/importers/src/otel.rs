@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::detect::Head;
 use super::json::{arguments, content, milliseconds};
 use super::recorder::Recorder;
-use super::records::each_record;
+use super::records::each_document;
 use super::{ImportedSession, Importer, text};
 use workloads::trace::TokenUsage;
 
@@ -35,7 +35,7 @@ impl Importer for OpenTelemetry {
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
         let mut spans = Vec::new();
-        let lost = each_record(recording, |record| collect(&record, &mut spans))?;
+        let lost = each_document(recording, |record| collect(&record, &mut spans))?;
         spans.sort_by_key(|span| span.start);
         let mut recorder = Recorder::new("unknown agent");
         recorder.unreadable(lost);

@@ -8,7 +8,7 @@ use super::detect::Head;
 use super::json::{milliseconds, token_count};
 use super::messages::message;
 use super::recorder::Recorder;
-use super::records::each_line;
+use super::records::each_record;
 use super::{ImportedSession, Importer, text};
 
 /// Pi.
@@ -24,6 +24,10 @@ impl Importer for Pi {
         "Pi sessions (`~/.pi/agent/sessions/**/*.jsonl`)"
     }
 
+    fn streams(&self) -> bool {
+        true
+    }
+
     fn detects(&self, head: &Head) -> bool {
         head.is("type", "session") && (head.has("cwd") || head.has("version"))
             || head.is("type", "message")
@@ -32,7 +36,7 @@ impl Importer for Pi {
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
         let mut recorder = Recorder::new("pi");
-        let lost = each_line(recording, |record| line(&mut recorder, &record))?;
+        let lost = each_record(recording, |record| line(&mut recorder, &record))?;
         recorder.unreadable(lost);
         Ok(vec![recorder.finish()])
     }

@@ -9,7 +9,7 @@ use super::detect::Head;
 use super::json::{arguments, content, milliseconds};
 use super::messages::{is_failed, usage};
 use super::recorder::{Answer, Recorder};
-use super::records::each_record;
+use super::records::each_document;
 use super::{ImportedSession, Importer, text};
 
 /// OpenAI's Responses API.
@@ -46,7 +46,7 @@ impl Importer for Responses {
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
         let mut reader = Reader { recorder: Recorder::new("unknown agent"), read: Vec::new() };
-        let lost = each_record(recording, |record| reader.any(&record))?;
+        let lost = each_document(recording, |record| reader.any(&record))?;
         reader.recorder.unreadable(lost);
         Ok(vec![reader.recorder.finish()])
     }
