@@ -32,6 +32,10 @@ static SPLITTER: LazyLock<Regex> =
 const SHORT: usize = 15;
 const LONG: usize = 31;
 
+/// The bytes of a word that the vocabulary is asked for at once: it looks for the next pair to merge in all of the word. A
+/// word that is longer counts at most one token more for each piece.
+const PIECE: usize = 2048;
+
 /// How many short and how many long words a thread remembers, as powers of two: 2 MiB and 1 MiB of keys.
 const SHORT_WORDS: u32 = 17;
 const LONG_WORDS: u32 = 15;
@@ -93,8 +97,19 @@ impl Counter {
             let halves = [half(bytes, start, SHORT + 1), half(bytes, start + SHORT + 1, length - SHORT - 1)];
             return self.long.tokens(halves, length, ask);
         }
-        ask()
+        pieces(&text[start..end]).map(asked).sum()
     }
+}
+
+/// The pieces of a long word, each of about [`PIECE`] bytes.
+fn pieces(word: &str) -> impl Iterator<Item = &str> {
+    let mut rest = word;
+    std::iter::from_fn(move || {
+        let end = (PIECE..rest.len()).find(|at| rest.is_char_boundary(*at)).unwrap_or(rest.len());
+        let (piece, left) = rest.split_at(end);
+        rest = left;
+        (!piece.is_empty()).then_some(piece)
+    })
 }
 
 /// At most 16 bytes of a text, as a number.
@@ -253,6 +268,18 @@ mod tests {
         #[test]
         fn any_text_has_the_tokens_that_the_vocabulary_gives_it(text: String) {
             prop_assert_eq!(count(&text), asked(&text));
+        }
+    }
+
+    #[test]
+    fn a_long_word_is_counted_in_pieces_of_limited_length() {
+        for letter in ["a", "é", "字"] {
+            let word = letter.repeat(4 * PIECE);
+            let all: Vec<&str> = pieces(&word).collect();
+            assert_eq!(all.concat(), word);
+            assert!(all.iter().all(|piece| piece.len() < PIECE + letter.len()), "{letter}");
+            let (counted, whole) = (count(&word), asked(&word));
+            assert!((whole..=whole + all.len() as u64).contains(&counted), "{letter}: {counted} for {whole}");
         }
     }
 }
