@@ -16,15 +16,13 @@ use super::records::{Damage, each_record};
 use super::roots::is_windows;
 use super::shell::{self, Platform, ShellCommand};
 use super::spill::{Spill, SpilledText, SpilledValue};
+use super::tools;
 use super::{
     Clock, Hunk, ImportedSession, Importer, Recorded, RecordedCall, RecordedResult, Replacement, ReportedTotal,
     SeenContent, shell_op, text,
 };
 use inputs::sha256;
 use workloads::trace::{CallError, Extra, Op, TokenUsage};
-
-/// The maximum number of lines that Claude Code's Read returns without a range.
-const READ_LIMIT: u64 = 2000;
 
 /// Claude Code.
 #[derive(Debug)]
@@ -295,6 +293,13 @@ impl Reader {
             self.session.model = model.to_owned();
         }
         let (place, api) = self.response(line, message, lane, at);
+        // Other programs write the text of an answer without blocks.
+        if let Some(said) = message["content"].as_str().filter(|said| !said.is_empty())
+            && self.blocks.insert((place, digest(said)))
+            && let Some(Recorded::Api { text, .. }) = self.session.events.get_mut(place)
+        {
+            text.append(said, &mut self.spill);
+        }
         for block in message["content"].as_array().into_iter().flatten() {
             let written = text(block, "text").unwrap_or_default();
             let thought = text(block, "thinking").unwrap_or_default();
@@ -425,18 +430,27 @@ impl Reader {
             let command = ShellCommand { line: text(&input, "command")?.to_owned(), cwd: self.cwd.clone(), platform };
             Some(self.spill.keep(command))
         });
-        let range = (op == Op::Read)
-            .then(|| {
-                let first = input["offset"].as_u64();
-                let count = input["limit"].as_u64();
-                (first.is_some() || count.is_some()).then(|| (first.unwrap_or(1).max(1), count.unwrap_or(READ_LIMIT)))
-            })
-            .flatten();
+        let range = (op == Op::Read).then(|| tools::range(&input)).flatten();
+        let served = tools::is_of_file_server(tool, &input).then(|| tools::meaning(tool, &input, None));
         let args = match input {
             Value::Object(fields) => fields,
             other => Extra::from_iter([("input".to_owned(), other)]),
         };
         let args = self.spill.keep(Value::Object(args).to_string());
+        if let Some(served) = served {
+            let shell = served.command.map(|(line, _)| {
+                self.spill.keep(ShellCommand { line, cwd: self.cwd.clone(), platform: Platform::Posix })
+            });
+            return RecordedCall {
+                lane: lane.to_owned(),
+                path: served.path,
+                range: served.range,
+                args,
+                shell,
+                recursive: served.recursive,
+                ..RecordedCall::new(id.to_owned(), api, tool, served.op, at)
+            };
+        }
         RecordedCall {
             lane: lane.to_owned(),
             path,
@@ -549,16 +563,53 @@ impl Reader {
     }
 
     fn known_result(&mut self, line: &Value, block: &Value, id: &str, tool: &Tool) -> RecordedResult {
-        let Tool { name, input, cwd, .. } = tool;
+        let Tool { name, input, cwd, place } = tool;
         let shown = shown(&block["content"]);
         let structured = &line["toolUseResult"];
         let failed = block["is_error"].as_bool() == Some(true) || structured.is_string();
         let err = failed.then(|| error(structured.as_str().unwrap_or(&shown)));
-        let seen = if failed { SeenContent::Nothing } else { self.seen(name, input, cwd, structured, &shown) };
-        if !failed {
+        // A command that went on in the background has not ended either.
+        let is_unfinished = structured["interrupted"].as_bool() == Some(true)
+            || structured["backgroundTaskId"].is_string()
+            || shown.starts_with("[Request interrupted by user");
+        let (mut err, mut seen) = (err.or(is_unfinished.then_some(CallError::Other)), SeenContent::Nothing);
+        if tools::is_of_file_server(name, input) {
+            let served = tools::meaning(name, input, Some((&shown, failed)));
+            (err, seen) = (served.err, self.seen_served(served.seen, cwd));
+            if let Some(Recorded::Call(call)) = self.session.events.get_mut(*place) {
+                call.op = served.op;
+            }
+        } else if !failed {
+            seen = self.seen(name, input, cwd, structured, &shown);
             self.named_directories(name, input, cwd, structured);
         }
-        RecordedResult { id: id.to_owned(), err, shown: self.spill.keep(shown), seen: self.spill.keep(seen) }
+        if !failed && tools::lists_directories(name) {
+            tools::allowed_directories(&shown).for_each(|dir| self.session.roots.add(dir));
+        }
+        // The lines that were returned may be others than those that the call asked for.
+        if let SeenContent::Part { content, .. } = &seen
+            && let Some(first) = first_line(structured, &shown)
+            && let Some(Recorded::Call(call)) = self.session.events.get_mut(*place)
+            && call.range.map_or(1, |(asked, _)| asked) != first
+        {
+            call.range = Some((first, content.matches('\n').count() as u64 + 1));
+        }
+        let (shown, seen) = (self.spill.keep(shown), self.spill.keep(seen));
+        RecordedResult { id: id.to_owned(), err, shown, seen, is_unfinished }
+    }
+
+    /// What the result of a server's tool shows, with absolute paths.
+    fn seen_served(&self, seen: SeenContent, cwd: &str) -> SeenContent {
+        match seen {
+            // The server does not state the file before the edit.
+            SeenContent::Edited { path, before: None, replacements } => {
+                SeenContent::Patched { path, replacements, hunks: Vec::new() }
+            }
+            SeenContent::Listed(paths) => {
+                SeenContent::Listed(paths.iter().map(|path| self.absolute(cwd, path)).collect())
+            }
+            seen => seen,
+        }
     }
 
     /// Adds the directories that a call names to the roots.
@@ -613,6 +664,10 @@ impl Reader {
                     return SeenContent::Nothing;
                 };
                 let before = ["originalFile", "originalFileContents"].into_iter().find_map(|key| text(structured, key));
+                if creates_file(tool, input) {
+                    let content = replacements.into_iter().map(|only| only.new).collect();
+                    return SeenContent::Written { path, before: before.map(str::to_owned), content };
+                }
                 match before {
                     Some(before) => edited(path, before, replacements),
                     None => SeenContent::Patched { path, replacements, hunks: hunks(&structured["structuredPatch"]) },
@@ -730,6 +785,7 @@ fn op(tool: &str, input: &Value) -> Op {
     match tool {
         "Read" | "NotebookRead" => Op::Read,
         "Write" => Op::Write,
+        "Edit" if creates_file(tool, input) => Op::Write,
         "Edit" | "MultiEdit" | "NotebookEdit" => Op::Edit,
         "Grep" => Op::Search,
         "Glob" | "LS" => Op::List,
@@ -816,6 +872,17 @@ fn add_texts(value: &Value, added: &mut String) {
 fn is_image(block: &Value) -> bool {
     let kind = text(block, "type");
     kind == Some("image") || kind == Some("file") && text(&block["content"], "type") == Some("image")
+}
+
+/// Whether an edit replaces nothing by a text: this creates the file.
+fn creates_file(tool: &str, input: &Value) -> bool {
+    tool == "Edit" && text(input, "old_string") == Some("")
+}
+
+/// The number of the first line that Read returned.
+fn first_line(structured: &Value, shown: &str) -> Option<u64> {
+    let stated = structured["file"]["startLine"].as_u64();
+    stated.or_else(|| Some(shown.lines().find_map(numbered_line)?.0)).map(|first| first.max(1))
 }
 
 /// An edit whose content before is known.

@@ -705,3 +705,80 @@ fn a_long_recording_is_recognised_by_its_start() {
         assert_eq!(session.events.len(), 2);
     }
 }
+
+#[test]
+fn the_lines_that_a_read_returned_win_over_those_that_it_asked_for() {
+    let mut session = Session::new("/w/p");
+    session.read("/w/p/a", "a\nb\nc\nd\ne\nf\n");
+    let part = json!({"file": {"filePath": "/w/p/a", "content": "e\nf", "startLine": 5, "totalLines": 7}});
+    for offset in [json!("5"), json!(5.5), json!(3)] {
+        session.call("Read", json!({"file_path": "/w/p/a", "offset": offset, "limit": "2"}), "", part.clone());
+    }
+    session.read("/w/p/a", "a\nb\nc\nd\ne\nf\n");
+    let (trace, ..) = session.replayed();
+    let coverage = Coverage::of(&trace);
+    assert_eq!((coverage.replayed, coverage.read_bytes), (5, 33));
+    assert_eq!(coverage.read_bytes_equal, 33);
+    assert!(!trace.events.iter().any(|event| matches!(event, Event::Ext(_))));
+    let ranges = trace.events.iter().filter_map(|event| match event {
+        Event::Call(call) => call.range.map(|(first, _)| first),
+        _ => None,
+    });
+    assert_eq!(ranges.collect::<Vec<_>>(), [5, 5, 5]);
+}
+
+#[test]
+fn a_command_that_did_not_end_is_not_replayed() {
+    let mut session = Session::new("/w/p");
+    session.write("/w/p/a", "1\n");
+    for structured in [json!({"stdout": "", "interrupted": true}), json!({"stdout": "", "backgroundTaskId": "b1"})] {
+        session.call("Bash", json!({"command": "sleep 9; rm a"}), "", structured);
+    }
+    session.call("Bash", json!({"command": "rm a"}), "[Request interrupted by user for tool use]", Value::Null);
+    session.read("/w/p/a", "1\n");
+    let (trace, script, causes) = session.replayed();
+    assert_eq!(causes, ["3 a command that did not end"]);
+    assert_eq!(content(&script, "a").as_deref(), Some("1\n"));
+    assert!(!trace.events.iter().any(|event| matches!(event, Event::Ext(_))));
+}
+
+#[test]
+fn an_edit_that_replaces_nothing_creates_the_file() {
+    let mut session = Session::new("/w/p");
+    session.edit("/w/p/n", "", "new\n", json!([])).read("/w/p/n", "new\n");
+    let (trace, script, causes) = session.replayed();
+    assert!(causes.is_empty() && trace.files.is_empty(), "{causes:?}");
+    assert_eq!(content(&script, "n").as_deref(), Some("new\n"));
+    assert!(!trace.events.iter().any(|event| matches!(event, Event::Ext(_))));
+}
+
+#[test]
+fn the_tools_of_a_file_server_are_replayed() {
+    let mut session = Session::new("/w/p");
+    let mut call = |tool: &str, input: Value, shown: &str| {
+        session.call(&format!("mcp__filesystem__{tool}"), input, shown, Value::Null);
+    };
+    call("list_allowed_directories", json!({}), "Allowed directories:\n/w/p\n/srv/data/x");
+    call("write_file", json!({"path": "/w/p/a", "content": "one\n"}), "Successfully wrote to /w/p/a");
+    call("edit_file", json!({"path": "/w/p/a", "edits": [{"oldText": "one", "newText": "two"}]}), "diff");
+    call("move_file", json!({"source": "/w/p/a", "destination": "/srv/data/x/b"}), "Successfully moved");
+    call("read_text_file", json!({"path": "/srv/data/x/b"}), "two\n");
+    // Another server's files are elsewhere.
+    call("read_file", json!({"owner": "o", "path": "README.md"}), "text");
+    let (trace, script, causes) = session.replayed();
+    assert_eq!(Coverage::of(&trace).replayed, 4, "{causes:?}");
+    assert_eq!(content(&script, ".roots/srv/data/x/b").as_deref(), Some("two\n"));
+    assert_eq!(content(&script, "a"), None);
+    assert!(trace.files.is_empty() && !trace.events.iter().any(|event| matches!(event, Event::Ext(_))));
+}
+
+#[test]
+fn the_text_of_an_answer_without_blocks_counts() {
+    let line = json!({"type": "assistant", "message": {"id": "m1", "role": "assistant", "content": "Some text."}});
+    let session = Session::of_lines(&[line.clone(), line]).imported();
+    let texts = session.events.iter().filter_map(|event| match event {
+        Recorded::Api { text, .. } => Some(text.load().unwrap()),
+        _ => None,
+    });
+    assert_eq!(texts.collect::<Vec<_>>(), ["Some text."]);
+}

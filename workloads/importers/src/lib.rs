@@ -280,6 +280,8 @@ pub struct RecordedResult {
     pub shown: SpilledValue<String>,
     /// The file content that it shows.
     pub seen: SpilledValue<SeenContent>,
+    /// Whether the call has not ended: it was interrupted, or went on in the background.
+    pub is_unfinished: bool,
 }
 
 /// The file content that a result shows. Paths are inside the workspace.

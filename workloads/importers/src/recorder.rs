@@ -428,6 +428,18 @@ impl Recorder {
         for dir in &self.dirs {
             session.roots.add(dir);
         }
+        for item in &items {
+            if let Item::Call(call) = item
+                && let Some(answer) = results.get(&call.id).filter(|_| tools::lists_directories(&call.tool))
+            {
+                for dir in tools::allowed_directories(&answer.shown.load()?) {
+                    session.roots.add(dir);
+                    if main.is_empty() {
+                        dir.clone_into(&mut main);
+                    }
+                }
+            }
+        }
         // A directory to which a command goes is a directory of the session.
         let mut paths = Vec::new();
         for item in &items {
@@ -505,7 +517,13 @@ impl Recorder {
                     }));
                     match (early.remove(&id), result) {
                         (Some(shown), (err, seen)) => {
-                            session.events.push(Recorded::Result(RecordedResult { id, err, shown, seen }));
+                            session.events.push(Recorded::Result(RecordedResult {
+                                id,
+                                err,
+                                shown,
+                                seen,
+                                is_unfinished: false,
+                            }));
                         }
                         (None, result) => {
                             seen.insert(id, result);
@@ -515,7 +533,13 @@ impl Recorder {
                 Item::Result { id: Some(id), answer, .. } => match seen.remove(&id) {
                     Some((err, seen)) => {
                         let shown = answer.shown;
-                        session.events.push(Recorded::Result(RecordedResult { id, err, shown, seen }));
+                        session.events.push(Recorded::Result(RecordedResult {
+                            id,
+                            err,
+                            shown,
+                            seen,
+                            is_unfinished: false,
+                        }));
                     }
                     None => {
                         early.insert(id, answer.shown);

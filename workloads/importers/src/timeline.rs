@@ -365,6 +365,7 @@ fn shell_work(
     };
     let has_run = !matches!(result.err, Some(CallError::Rejected));
     let mut work = match has_run {
+        true if result.is_unfinished => ShellWork::uncertain("a command that did not end"),
         true => shell::operations(&command.load()?, &result.output()?, result.err.is_none()),
         false => ShellWork::uncertain("a call that was not allowed"),
     };
@@ -1833,6 +1834,7 @@ mod tests {
             err: None,
             shown: String::new().into(),
             seen: SeenContent::Nothing.into(),
+            is_unfinished: false,
         };
         let seen = SeenContent::Part { path: "a".to_owned(), content: "some text".to_owned(), total_lines: u64::MAX };
         let sizes = said(&call, &result, &seen);

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::file_text::{Numbered, WINDOW_HEADER, is_cut, numbered, stated_total};
+use super::roots::is_absolute;
 use super::shell::Platform;
 use super::{Replacement, SeenContent};
 use workloads::trace::{CallError, Extra, Op};
@@ -107,6 +108,28 @@ fn kind(tool: &str, args: &Value) -> Option<&'static str> {
         let (_, rest) = tool.split_once(['_', '-'])?;
         named(&bare(rest))
     })
+}
+
+/// The tools of MCP's file server.
+const FILE_SERVER: &str = "readfile readtextfile readmediafile readmultiplefiles writefile editfile createdirectory \
+    listdirectory listdirectorywithsizes directorytree movefile searchfiles getfileinfo";
+
+/// Whether a tool is one of MCP's file server, and works on a file with an absolute path: other servers have tools of the
+/// same names for files elsewhere.
+pub(super) fn is_of_file_server(tool: &str, args: &Value) -> bool {
+    let named = ["path", "source"].iter().find_map(|name| args.get(name));
+    let path = named.or_else(|| args.get("paths")?.get(0)).and_then(Value::as_str);
+    tool.starts_with("mcp__") && lists(FILE_SERVER, &bare(tool)) && path.is_some_and(is_absolute)
+}
+
+/// Whether a tool is that of MCP's file server which lists the directories in which the server works.
+pub(super) fn lists_directories(tool: &str) -> bool {
+    bare(tool) == "listalloweddirectories"
+}
+
+/// The directories in the result of that tool, one a line.
+pub(super) fn allowed_directories(shown: &str) -> impl Iterator<Item = &str> {
+    shown.lines().map(str::trim).filter(|line| is_absolute(line))
 }
 
 /// Whether arguments name a file or a directory.
@@ -214,7 +237,7 @@ fn read(tool: &str, args: &Value, result: Option<(&str, bool)>) -> Meaning {
 }
 
 /// The requested lines.
-fn range(args: &Value) -> Option<(u64, u64)> {
+pub(super) fn range(args: &Value) -> Option<(u64, u64)> {
     let rest = 2000;
     if let Some(view) = args.get("view_range").and_then(Value::as_array) {
         let first = view.first()?.as_u64()?.max(1);
