@@ -13,8 +13,8 @@ use super::detect::Head;
 use super::identities::{Identities, ResultCall, SourceCall};
 use super::json::token_count;
 use super::records::{Damage, each_record};
-use super::roots::is_windows;
-use super::shell::{self, Platform, ShellCommand};
+use super::roots::{Roots, is_windows};
+use super::shell::{self, Platform, ShellCommand, ShellDirectory, UNKNOWN_DIRECTORY};
 use super::spill::{Spill, SpilledText, SpilledValue};
 use super::tools;
 use super::{
@@ -22,7 +22,7 @@ use super::{
     SeenContent, shell_op, text,
 };
 use inputs::sha256;
-use workloads::trace::{CallError, Extra, Op, TokenUsage};
+use workloads::trace::{CallError, Extra, MAIN_LANE, Op, TokenUsage};
 
 /// Claude Code.
 #[derive(Debug)]
@@ -130,7 +130,14 @@ struct Reader {
     early: Vec<(String, SpilledValue<String>, usize)>,
     /// Web searches of a response and whether it was in fast mode, by its index in `events`.
     surcharges: HashMap<usize, (u64, bool)>,
+    /// The directory that a record stated last.
     cwd: String,
+    /// Whether the current record states it.
+    states_cwd: bool,
+    /// Where the session began.
+    project: String,
+    /// The shell of the main agent. It stays open, and `claude -p` states its directory at the start only.
+    shell: ShellDirectory,
     clock: Clock,
     totals: StatedTotals,
 }
@@ -200,6 +207,8 @@ struct Tool {
     cwd: String,
     /// The index of the call in `events`.
     place: usize,
+    /// Whether it runs in the shell that stays open.
+    keeps_shell: bool,
 }
 
 impl Reader {
@@ -209,11 +218,15 @@ impl Reader {
         {
             return;
         }
-        if let Some(cwd) = text(line, "cwd")
-            && cwd != self.cwd
-        {
+        let cwd = text(line, "cwd");
+        self.states_cwd = cwd.is_some();
+        if let Some(cwd) = cwd.filter(|cwd| *cwd != self.cwd || *cwd != self.shell.now()) {
             self.session.roots.add(cwd);
             cwd.clone_into(&mut self.cwd);
+            self.shell = ShellDirectory::new(cwd);
+            if self.project.is_empty() {
+                cwd.clone_into(&mut self.project);
+            }
         }
         let version = text(line, "version").or_else(|| text(line, "claude_code_version"));
         if let Some(version) = version
@@ -292,7 +305,12 @@ impl Reader {
         {
             self.session.model = model.to_owned();
         }
+        let known = self.responses.len();
         let (place, api) = self.response(line, message, lane, at);
+        if self.responses.len() > known && lane == MAIN_LANE {
+            // An answer follows the results of the calls before it.
+            self.shell.give_up();
+        }
         // Other programs write the text of an answer without blocks.
         if let Some(said) = message["content"].as_str().filter(|said| !said.is_empty())
             && self.blocks.insert((place, digest(said)))
@@ -325,10 +343,12 @@ impl Reader {
                     continue;
                 };
                 let place = self.session.events.len();
-                let known = Tool { name: tool.to_owned(), input: input.clone(), cwd: self.cwd.clone(), place };
-                self.tools.insert(id.clone(), known);
-                let call = self.call(&id, api, lane, tool, input.clone(), at);
+                let cwd = self.directory_of(lane, tool, input);
+                let call = RecordedCall { at, lane: lane.to_owned(), ..self.call(&id, api, tool, input.clone(), &cwd) };
                 self.session.events.push(Recorded::Call(call));
+                let keeps_shell = tool == "Bash" && lane == MAIN_LANE && !self.states_cwd && !is_in_background(input);
+                let known = Tool { name: tool.to_owned(), input: input.clone(), cwd, place, keeps_shell };
+                self.tools.insert(id, known);
             }
         }
     }
@@ -406,16 +426,29 @@ impl Reader {
         (place, number)
     }
 
-    fn call(&mut self, id: &str, api: u64, lane: &str, tool: &str, input: Value, at: u64) -> RecordedCall {
+    /// The directory in which a call begins.
+    fn directory_of(&mut self, lane: &str, tool: &str, input: &Value) -> String {
+        if self.states_cwd {
+            return self.cwd.clone();
+        }
+        match text(input, "command") {
+            Some(line) if lane == MAIN_LANE && tool == "Bash" && !is_in_background(input) => self.shell.begin(line),
+            _ if lane == MAIN_LANE || self.shell.now() == self.cwd => self.shell.now().to_owned(),
+            // Versions differ in whether a subagent begins where the main agent is.
+            _ => UNKNOWN_DIRECTORY.to_owned(),
+        }
+    }
+
+    fn call(&mut self, id: &str, api: u64, tool: &str, input: Value, cwd: &str) -> RecordedCall {
         let op = op(tool, &input);
         let named = ["file_path", "path", "notebook_path"].into_iter().find_map(|key| text(&input, key));
         let path = match (op, named) {
-            (Op::Read | Op::Write | Op::Edit, Some(path)) => Some(self.absolute(&self.cwd, path)),
+            (Op::Read | Op::Write | Op::Edit, Some(path)) => Some(self.absolute(cwd, path)),
             // A search or list without a path refers to the current directory.
             (Op::Search | Op::List, path) => Some(match path {
-                Some(path) => self.absolute(&self.cwd, path),
-                None if self.cwd.is_empty() => ".".to_owned(),
-                None => self.cwd.clone(),
+                Some(path) => self.absolute(cwd, path),
+                None if cwd.is_empty() => ".".to_owned(),
+                None => cwd.to_owned(),
             }),
             _ => None,
         };
@@ -425,9 +458,9 @@ impl Reader {
             _ => None,
         };
         // The result of a command in the background is not its end.
-        let is_done = input["run_in_background"].as_bool() != Some(true);
+        let is_done = !is_in_background(&input);
         let shell = platform.filter(|_| is_done).and_then(|platform| {
-            let command = ShellCommand { line: text(&input, "command")?.to_owned(), cwd: self.cwd.clone(), platform };
+            let command = ShellCommand { line: text(&input, "command")?.to_owned(), cwd: cwd.to_owned(), platform };
             Some(self.spill.keep(command))
         });
         let range = (op == Op::Read).then(|| tools::range(&input)).flatten();
@@ -439,26 +472,24 @@ impl Reader {
         let args = self.spill.keep(Value::Object(args).to_string());
         if let Some(served) = served {
             let shell = served.command.map(|(line, _)| {
-                self.spill.keep(ShellCommand { line, cwd: self.cwd.clone(), platform: Platform::Posix })
+                self.spill.keep(ShellCommand { line, cwd: cwd.to_owned(), platform: Platform::Posix })
             });
             return RecordedCall {
-                lane: lane.to_owned(),
                 path: served.path,
                 range: served.range,
                 args,
                 shell,
                 recursive: served.recursive,
-                ..RecordedCall::new(id.to_owned(), api, tool, served.op, at)
+                ..RecordedCall::new(id.to_owned(), api, tool, served.op, 0)
             };
         }
         RecordedCall {
-            lane: lane.to_owned(),
             path,
             range,
             args,
             shell,
             recursive: tool == "Glob",
-            ..RecordedCall::new(id.to_owned(), api, tool, op, at)
+            ..RecordedCall::new(id.to_owned(), api, tool, op, 0)
         }
     }
 
@@ -563,7 +594,7 @@ impl Reader {
     }
 
     fn known_result(&mut self, line: &Value, block: &Value, id: &str, tool: &Tool) -> RecordedResult {
-        let Tool { name, input, cwd, place } = tool;
+        let Tool { name, input, cwd, place, keeps_shell } = tool;
         let shown = shown(&block["content"]);
         let structured = &line["toolUseResult"];
         let failed = block["is_error"].as_bool() == Some(true) || structured.is_string();
@@ -594,8 +625,24 @@ impl Reader {
         {
             call.range = Some((first, content.matches('\n').count() as u64 + 1));
         }
+        if *keeps_shell && !self.states_cwd {
+            self.follow(input, cwd, &shown, !failed, is_unfinished);
+        }
         let (shown, seen) = (self.spill.keep(shown), self.spill.keep(seen));
         RecordedResult { id: id.to_owned(), err, shown, seen, is_unfinished }
+    }
+
+    /// Follows the shell to the directory in which a command leaves it.
+    fn follow(&mut self, input: &Value, cwd: &str, shown: &str, ok: bool, is_unfinished: bool) {
+        let line = text(input, "command").unwrap_or_default().to_owned();
+        let command = ShellCommand { line, cwd: cwd.to_owned(), platform: Platform::Posix };
+        let reset = shown.rsplit_once("Shell cwd was reset to ");
+        let reset = reset.and_then(|(_, dir)| dir.lines().next()).map(str::trim);
+        self.shell.end(&command, (!is_unfinished).then_some((shown, ok)), reset);
+        // Claude Code leaves the shell in the project only, unless a directory was added to it.
+        let mut project = Roots::default();
+        project.add(&self.project);
+        self.shell.keep_if(|dir| project.clone().place(dir).is_some_and(|place| !place.starts_with(".roots/")));
     }
 
     /// What the result of a server's tool shows, with absolute paths.
@@ -872,6 +919,11 @@ fn add_texts(value: &Value, added: &mut String) {
 fn is_image(block: &Value) -> bool {
     let kind = text(block, "type");
     kind == Some("image") || kind == Some("file") && text(&block["content"], "type") == Some("image")
+}
+
+/// Whether the result of a command is not its end.
+fn is_in_background(input: &Value) -> bool {
+    input["run_in_background"].as_bool() == Some(true)
 }
 
 /// Whether an edit replaces nothing by a text: this creates the file.

@@ -782,3 +782,46 @@ fn the_text_of_an_answer_without_blocks_counts() {
     });
     assert_eq!(texts.collect::<Vec<_>>(), ["Some text."]);
 }
+
+#[test]
+fn the_shell_of_claude_p_keeps_its_directory() {
+    let init = json!({"type": "system", "subtype": "init", "session_id": "s", "cwd": "/w/p"});
+    let run = |number: usize, command: &str, shown: &str| {
+        let id = format!("t{number}");
+        [
+            use_line(&format!("m{number}"), id.clone().into(), "Bash".into(), json!({"command": command})),
+            result_line(&id, shown),
+        ]
+    };
+    let commands = [
+        ("cd sub && ls", "a"),
+        ("cat a", "one"),
+        ("cd .. && cat a", "two"),
+        ("cd sub || mkdir sub", ""),
+        ("cat a", "?"),
+        ("cd /w/p/sub", ""),
+        ("cat a", "one"),
+        ("cd /elsewhere", "\nShell cwd was reset to /w/p"),
+        ("cat a", "two"),
+    ];
+    let mut lines = vec![init];
+    for (number, (command, shown)) in commands.into_iter().enumerate() {
+        lines.extend(run(number, command, shown));
+    }
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    let session = claude_code::read(&mut text.as_bytes(), &mut []).unwrap();
+    let (trace, script, causes) = replayed(&session);
+    assert_eq!(
+        causes,
+        ["1 a command for the case of a failure", "2 a command without files", "1 a directory that is not certain"]
+    );
+    let read = trace.events.iter().filter_map(|event| match event {
+        Event::Call(call) => call.steps.iter().find_map(|step| match step {
+            workloads::trace::FileStep::Read(path) => Some(path.to_string()),
+            _ => None,
+        }),
+        _ => None,
+    });
+    assert_eq!(read.collect::<Vec<_>>(), ["sub/a", "a", "sub/a", "a"]);
+    assert_eq!(content(&script, "sub/a").as_deref(), Some("one\n"));
+}

@@ -12,6 +12,8 @@ use super::json::{arguments, content, milliseconds, token_count};
 use super::messages::usage;
 use super::recorder::{Answer, Recorder};
 use super::records::each_document;
+use super::roots::is_absolute;
+use super::shell::{Platform, ShellCommand, ShellDirectory};
 use super::{ImportedSession, Importer, ReportedTotal, text};
 
 /// OpenHands.
@@ -84,7 +86,14 @@ struct Reader {
     calls: HashMap<String, String>,
     /// Whether the agent has acted.
     has_acted: bool,
+    /// The shell, which stays open.
+    shell: ShellDirectory,
+    /// The commands without a result, by the key of their action.
+    commands: HashMap<String, ShellCommand>,
 }
+
+/// The tools that run a command in the shell.
+const SHELLS: [&str; 4] = ["execute_bash", "bash", "terminal", "run"];
 
 /// The key of the last action, in rows that do not number them.
 const LAST: &str = "last";
@@ -96,6 +105,8 @@ impl Reader {
             last_answer: String::new(),
             calls: HashMap::new(),
             has_acted: false,
+            shell: ShellDirectory::default(),
+            commands: HashMap::new(),
         }
     }
 
@@ -170,7 +181,8 @@ impl Reader {
             Value::Null => LAST.to_owned(),
             id => number(id),
         };
-        let call = self.recorder.new_call(&key, tool, given, None);
+        let dir = self.begin_command(&key, tool, &given);
+        let call = self.recorder.new_call(&key, tool, given, dir.as_deref());
         self.calls.insert(key, call);
     }
 
@@ -191,13 +203,11 @@ impl Reader {
             .as_i64()
             .or_else(|| extras["exit_code"].as_i64())
             .or_else(|| event["exit_code"].as_i64());
-        if let Some(dir) = text(&extras["metadata"], "working_dir") {
-            self.recorder.directory(dir);
-        }
         let failed = shown.starts_with("ERROR")
             || event["success"].as_bool() == Some(false)
             || code.is_some_and(|code| code != 0)
             || text(event, "observation") == Some("error");
+        self.end_command(&key, &shown, !failed, &extras["metadata"]);
         self.recorder.answered(
             &call,
             Answer {
@@ -243,7 +253,9 @@ impl Reader {
                     args => arguments(args),
                 };
                 let id = text(event, "tool_call_id").or_else(|| text(event, "id")).unwrap_or_default();
-                self.recorder.call(id, tool.unwrap_or("unknown"), args, None);
+                let tool = tool.unwrap_or("unknown");
+                let dir = self.begin_command(id, tool, &args);
+                self.recorder.call(id, tool, args, dir.as_deref());
             }
             Some("ObservationEvent" | "AgentErrorEvent" | "UserRejectObservation") => {
                 let id = text(event, "tool_call_id").unwrap_or_default();
@@ -251,14 +263,12 @@ impl Reader {
                 let shown = shown.into_iter().find(|shown| !shown.is_empty());
                 let metadata = &observation["metadata"];
                 let code = observation["exit_code"].as_i64().or_else(|| metadata["exit_code"].as_i64());
-                if let Some(dir) = text(metadata, "working_dir") {
-                    self.recorder.directory(dir);
-                }
                 let failed = text(event, "kind") != Some("ObservationEvent")
                     || observation["is_error"].as_bool() == Some(true)
                     || observation["error"].is_string()
                     || code.is_some_and(|code| code != 0);
                 let shown = shown.unwrap_or_else(|| text(event, "error").unwrap_or_default().to_owned());
+                self.end_command(id, &shown, !failed, metadata);
                 self.recorder.answered(
                     id,
                     Answer {
@@ -273,6 +283,30 @@ impl Reader {
             }
             Some("Condensation") => self.recorder.compact(0),
             _ => {}
+        }
+    }
+
+    /// The directory of a call of the shell.
+    fn begin_command(&mut self, key: &str, tool: &str, args: &Value) -> Option<String> {
+        let is_true = |name: &str| args[name] == true || args[name] == "true";
+        let line = text(args, "command").filter(|_| SHELLS.contains(&tool) && !is_true("is_input"))?;
+        if is_true("reset") {
+            self.shell = ShellDirectory::default();
+        }
+        let cwd = self.shell.begin(line);
+        let command = ShellCommand { line: line.to_owned(), cwd: cwd.clone(), platform: Platform::Posix };
+        self.commands.insert(key.to_owned(), command);
+        Some(cwd).filter(|cwd| !cwd.is_empty())
+    }
+
+    /// Follows the shell: its result states the directory, except for early versions.
+    fn end_command(&mut self, key: &str, shown: &str, ok: bool, metadata: &Value) {
+        let stated = text(metadata, "working_dir").filter(|dir| is_absolute(dir));
+        if let Some(dir) = stated {
+            self.recorder.directory(dir);
+        }
+        if let Some(command) = self.commands.remove(key) {
+            self.shell.end(&command, Some((shown, ok)), stated);
         }
     }
 
@@ -369,6 +403,32 @@ mod tests {
         assert_eq!(usages(&session)[0], "m 100+0 5");
         let times: Vec<u64> = session.calls().map(|call| call.at).collect();
         assert_eq!(times[..2], [0, 2000]);
+    }
+
+    #[test]
+    fn a_command_begins_where_the_one_before_it_left_the_shell() {
+        for stated in [true, false] {
+            let mut history = vec![json!({"id": 0, "source": "user", "action": "message", "args": {"content": "Look."}})];
+            for (number, (command, dir)) in
+                [("ls", "/w/p"), ("cd sub && ls", "/w/p/sub"), ("cat a", "/w/p/sub"), ("cd /w/p", "/w/p"), ("cat a", "/w/p")]
+                    .into_iter()
+                    .enumerate()
+            {
+                let id = 2 * number + 1;
+                // Each row states the first directory.
+                let metadata = match stated || number == 0 {
+                    true => json!({"exit_code": 0, "working_dir": dir}),
+                    false => json!({"exit_code": 0}),
+                };
+                history.push(json!({"id": id, "source": "agent", "action": "run", "args": {"command": command}}));
+                history.push(json!({"id": id + 1, "source": "agent", "cause": id, "observation": "run", "content": "a",
+                    "extras": {"metadata": metadata}}));
+            }
+            let session = imported("openhands", &json!({ "history": history }).to_string());
+            let dirs: Vec<String> =
+                session.calls().map(|call| call.shell.as_ref().unwrap().load().unwrap().cwd.replace("/w/p", "W")).collect();
+            assert_eq!(dirs[2..], ["W/sub", "W/sub", "W"], "{stated}");
+        }
     }
 
     #[test]

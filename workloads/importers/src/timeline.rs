@@ -378,10 +378,11 @@ fn shell_work(
 
 /// Gives each path of a command its place in the workspace.
 fn placed(mut work: ShellWork, roots: &mut Roots) -> ShellWork {
-    let mut is_outside = false;
+    let mut outside = None;
     let mut place = |path: &mut String| match roots.place(&roots.absolute("", path)) {
         Some(place) => *path = place,
-        None => is_outside = true,
+        None if path.starts_with(shell::UNKNOWN_DIRECTORY) => outside = Some("a directory that is not certain"),
+        None => outside = Some("a path outside the session's directories"),
     };
     for step in &mut work.steps {
         match step {
@@ -412,8 +413,10 @@ fn placed(mut work: ShellWork, roots: &mut Roots) -> ShellWork {
     let listed = std::mem::take(&mut work.listed).into_iter();
     work.listed =
         listed.filter_map(|(path, size)| Some((roots.place(&path)?, size))).filter(|(path, _)| path != ".").collect();
-    if is_outside && work.uncertain.is_none() {
-        return ShellWork { dirs: work.dirs, ..ShellWork::uncertain("a path outside the session's directories") };
+    if let Some(cause) = outside
+        && work.uncertain.is_none()
+    {
+        return ShellWork { dirs: work.dirs, ..ShellWork::uncertain(cause) };
     }
     work
 }

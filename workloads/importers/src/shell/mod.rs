@@ -2,6 +2,7 @@
 
 mod cmd;
 mod courses;
+mod directory;
 mod patch;
 mod posix;
 mod powershell;
@@ -12,6 +13,7 @@ mod words;
 
 use super::roots::is_absolute;
 
+pub use directory::{ShellDirectory, UNKNOWN_DIRECTORY};
 pub use steps::{Platform, ProgramClass, ShellCommand, ShellStep, ShellWork, ShownText};
 
 /// The file operations of a command that ended with status 0 (`ok`) and printed `output`. The effects of a command on
