@@ -281,10 +281,7 @@ impl Reader {
             }
             Some("result") => self.stated(line),
             Some(known) if shell::programs::lists(WITHOUT_CALLS, known) => {}
-            other => {
-                let name = other.unwrap_or("none").to_owned();
-                *self.session.unknown_records.entry(name).or_default() += 1;
-            }
+            other => self.session.count_unknown(other),
         }
     }
 

@@ -10,6 +10,7 @@ use super::detect::Head;
 use super::json::{arguments, content, milliseconds, token_count};
 use super::recorder::{Answer, Recorder, ResultPlace};
 use super::records::each_record;
+use super::shell::programs::lists;
 use super::{ImportedSession, Importer, text};
 use workloads::trace::TokenUsage;
 
@@ -89,6 +90,11 @@ struct Fork {
     has_dated_turns: bool,
 }
 
+/// Types of records, and of items, that hold no call and no message of their own. Most events repeat an item.
+const WITHOUT_CALLS: &str =
+    "event_msg thread.started turn.started turn.failed turn.aborted item.started item.updated error";
+const ITEMS_WITHOUT_CALLS: &str = "ghost_snapshot other todo_list error";
+
 /// How long after the first record of a fork copies can be written, in milliseconds.
 const COPIED_MS: i64 = 1000;
 
@@ -135,11 +141,13 @@ impl Reader {
             Some("compacted") => self.recorder.compact(self.prompt),
             Some("item.completed") => self.exec_item(&record["item"]),
             Some("turn.completed") => self.recorder.usage(usage(&record["usage"])),
+            Some(known) if lists(WITHOUT_CALLS, known) => {}
             Some(_) if !payload.is_object() => self.item(record),
             None if record["instructions"].is_string() || record["git"].is_object() => {
                 self.meta(record);
             }
-            _ => {}
+            None if text(record, "record_type") == Some("state") => {}
+            other => self.recorder.unknown(other),
         }
     }
 
@@ -204,7 +212,8 @@ impl Reader {
                 self.recorder.call(&id, "web_search", item["action"].clone(), None);
             }
             Some("compaction" | "context_compaction") => self.recorder.compact(self.prompt),
-            _ => {}
+            Some(known) if lists(ITEMS_WITHOUT_CALLS, known) => {}
+            other => self.recorder.unknown(other),
         }
     }
 
@@ -303,7 +312,8 @@ impl Reader {
                 let shown = content(&item["result"]["content"]);
                 self.recorder.result(&id, shown, failed);
             }
-            _ => {}
+            Some(known) if lists(ITEMS_WITHOUT_CALLS, known) => {}
+            other => self.recorder.unknown(other),
         }
     }
 }
@@ -481,6 +491,18 @@ mod tests {
         let session = imported("codex", &lines);
         assert_eq!(usages(&session), [" 100+0 10", " 200+0 20", " 150+0 15"]);
         assert_eq!(session.calls().count(), 1);
+    }
+
+    #[test]
+    fn records_of_another_format_are_counted() {
+        let own = json!({"type": "session_meta", "payload": {"id": "s", "cwd": "/w/p"}});
+        let said = json!({"type": "response_item", "payload": {"type": "message", "role": "user", "content": "Look."}});
+        let event = json!({"type": "event_msg", "payload": {"type": "user_message", "message": "Look."}});
+        let item = json!({"type": "response_item", "payload": {"type": "new_item"}});
+        let other = json!({"type": "assistant", "sessionId": "t", "message": {"role": "assistant", "content": []}});
+        let lines: String = [own, said, event, item, other.clone(), other].map(|line| format!("{line}\n")).concat();
+        let unknown = imported("codex", &lines).unknown_records;
+        assert_eq!(unknown, [("assistant".to_owned(), 2), ("new_item".to_owned(), 1)].into());
     }
 
     /// A fork with a copied turn and a turn of its own, whose identities are `turns`; the seconds are those of the copied

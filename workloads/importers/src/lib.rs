@@ -438,7 +438,17 @@ fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
     value.get(key)?.as_str()
 }
 
+/// The most types of unknown records that are told apart, and the most characters of each.
+const UNKNOWN_TYPES: usize = 64;
+
 impl ImportedSession {
+    /// Counts a record whose type the importer does not know.
+    fn count_unknown(&mut self, kind: Option<&str>) {
+        let kind: String = kind.unwrap_or("none").chars().take(UNKNOWN_TYPES).collect();
+        let is_told_apart = self.unknown_records.len() < UNKNOWN_TYPES || self.unknown_records.contains_key(&kind);
+        *self.unknown_records.entry(if is_told_apart { kind } else { "others".to_owned() }).or_default() += 1;
+    }
+
     /// Whether reads show a tab after a line's number, as newer versions of Claude Code do, and not an arrow.
     fn numbers_lines_by_tab(&self) -> bool {
         let reads: HashSet<&str> = self

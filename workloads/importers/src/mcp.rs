@@ -238,6 +238,27 @@ mod tests {
     }
 
     #[test]
+    fn the_list_of_allowed_directories_gives_the_roots() {
+        let mut text = String::new();
+        for (id, (name, args, shown)) in [
+            ("list_allowed_directories", json!({}), "Allowed directories:\n/w/p\n/srv/x"),
+            ("read_text_file", json!({"path": "/w/p/d/a.txt"}), "one\n"),
+            ("read_text_file", json!({"path": "/srv/x/b.txt"}), "two\n"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let params = json!({"name": name, "arguments": args});
+            text += &format!("{}\n", json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params}));
+            let result = json!({"content": [{"type": "text", "text": shown}]});
+            text += &format!("{}\n", json!({"jsonrpc": "2.0", "id": id, "result": result}));
+        }
+        let expected =
+            ["read_text_file read d/a.txt: whole one\n", "read_text_file read .roots/srv/x/b.txt: whole two\n"];
+        assert_eq!(calls(&imported("mcp", &text))[1..], expected);
+    }
+
+    #[test]
     fn a_record_with_a_request_and_its_response_gives_one_call() {
         let call = serde_json::json!({"method": "tools/call", "params": {"name": "read_text_file", "arguments": {"path": "/w/p/a.txt"}}});
         let result = serde_json::json!({"content": [{"type": "text", "text": "one\n"}]});

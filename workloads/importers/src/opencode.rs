@@ -105,15 +105,17 @@ fn part(recorder: &mut Recorder, part: &Value, is_export: bool) {
             recorder.end_answer();
         }
         Some("compaction") => recorder.compact(0),
-        Some("tool") => tool(recorder, part),
+        Some("tool") => tool(recorder, part, is_export),
         _ => {}
     }
 }
 
-fn tool(recorder: &mut Recorder, part: &Value) {
+fn tool(recorder: &mut Recorder, part: &Value, is_export: bool) {
     let state = &part["state"];
     let status = text(state, "status");
-    if !matches!(status, Some("completed" | "error")) {
+    let has_ended = matches!(status, Some("completed" | "error"));
+    // Events report a call again when it ends; an export has it once.
+    if !has_ended && !is_export {
         return;
     }
     let id = text(part, "callID").or_else(|| text(part, "id")).unwrap_or_default();
@@ -121,6 +123,9 @@ fn tool(recorder: &mut Recorder, part: &Value) {
     let dir = text(&input, "workdir").map(str::to_owned);
     recorder.time(milliseconds(&state["time"]["start"]));
     let id = recorder.new_call(id, text(part, "tool").unwrap_or("unknown"), input, dir.as_deref());
+    if !has_ended {
+        return;
+    }
     let metadata = &state["metadata"];
     let code = metadata["exit"].as_i64().unwrap_or(0);
     let shown = match status {
@@ -164,6 +169,16 @@ mod tests {
     use crate::Recorded;
     use crate::testing::{calls, imported, stated, usages};
     use serde_json::json;
+
+    #[test]
+    fn a_call_that_was_running_at_the_export_counts() {
+        let call = |status: &str| json!({"type": "tool", "callID": "c", "tool": "bash", "state": {"status": status, "input": {"command": "make"}}});
+        let export = json!({"info": {"id": "s", "directory": "/w/p"}, "messages": [
+            {"info": {"role": "user"}, "parts": [{"type": "text", "text": "Go."}]},
+            {"info": {"role": "assistant"}, "parts": [call("running")]}]});
+        let session = imported("opencode", &export.to_string());
+        assert_eq!(crate::testing::coverage(&session).causes, [("a call without a result".to_owned(), 1)].into());
+    }
 
     #[test]
     fn an_export_gives_its_steps_with_usage_and_calls() {

@@ -408,11 +408,17 @@ mod tests {
     #[test]
     fn a_command_begins_where_the_one_before_it_left_the_shell() {
         for stated in [true, false] {
-            let mut history = vec![json!({"id": 0, "source": "user", "action": "message", "args": {"content": "Look."}})];
-            for (number, (command, dir)) in
-                [("ls", "/w/p"), ("cd sub && ls", "/w/p/sub"), ("cat a", "/w/p/sub"), ("cd /w/p", "/w/p"), ("cat a", "/w/p")]
-                    .into_iter()
-                    .enumerate()
+            let mut history =
+                vec![json!({"id": 0, "source": "user", "action": "message", "args": {"content": "Look."}})];
+            for (number, (command, dir)) in [
+                ("ls", "/w/p"),
+                ("cd sub && ls", "/w/p/sub"),
+                ("cat a", "/w/p/sub"),
+                ("cd /w/p", "/w/p"),
+                ("cat a", "/w/p"),
+            ]
+            .into_iter()
+            .enumerate()
             {
                 let id = 2 * number + 1;
                 // Each row states the first directory.
@@ -421,12 +427,15 @@ mod tests {
                     false => json!({"exit_code": 0}),
                 };
                 history.push(json!({"id": id, "source": "agent", "action": "run", "args": {"command": command}}));
-                history.push(json!({"id": id + 1, "source": "agent", "cause": id, "observation": "run", "content": "a",
+                history
+                    .push(json!({"id": id + 1, "source": "agent", "cause": id, "observation": "run", "content": "a",
                     "extras": {"metadata": metadata}}));
             }
             let session = imported("openhands", &json!({ "history": history }).to_string());
-            let dirs: Vec<String> =
-                session.calls().map(|call| call.shell.as_ref().unwrap().load().unwrap().cwd.replace("/w/p", "W")).collect();
+            let dirs: Vec<String> = session
+                .calls()
+                .map(|call| call.shell.as_ref().unwrap().load().unwrap().cwd.replace("/w/p", "W"))
+                .collect();
             assert_eq!(dirs[2..], ["W/sub", "W/sub", "W"], "{stated}");
         }
     }

@@ -388,6 +388,11 @@ impl Recorder {
         self.session.mended_lines += damage.mended;
     }
 
+    /// Counts a record whose type the importer does not know.
+    pub(super) fn unknown(&mut self, kind: Option<&str>) {
+        self.session.count_unknown(kind);
+    }
+
     /// Whether anything was recorded.
     pub(super) fn is_empty(&self) -> bool {
         self.items.is_empty()
