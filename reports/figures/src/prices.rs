@@ -367,7 +367,7 @@ impl ModelPrices {
 /// `us.anthropic.claude-sonnet-4-5-20250929-v1:0`, `openrouter/anthropic/claude-sonnet-4.5` and `claude-sonnet-4-5[1m]`.
 /// A provider before a `/` and a release day stay.
 pub fn plain_name(model: &str) -> String {
-    const ROUTERS: [&str; 13] = [
+    const ROUTERS: [&str; 14] = [
         "bedrock",
         "bedrock_converse",
         "vertex_ai",
@@ -379,6 +379,7 @@ pub fn plain_name(model: &str) -> String {
         "litellm_proxy",
         "github_copilot",
         "copilot",
+        "databricks",
         "models",
         "gemini",
     ];
@@ -403,8 +404,10 @@ pub fn plain_name(model: &str) -> String {
     {
         name = rest.to_owned();
     }
-    if let Some(rest) = name.strip_prefix("anthropic.") {
-        name = rest.to_owned();
+    for cloud in ["anthropic.", "databricks-"] {
+        if let Some(rest) = name.strip_prefix(cloud) {
+            name = rest.to_owned();
+        }
     }
     for end in ["[1m]", ":thinking", ":beta", "@default", "-latest"] {
         if let Some(start) = name.strip_suffix(end) {
@@ -501,6 +504,9 @@ cache_write = 2.5
             ("vertex_ai/claude-opus-4-5@20251101", "claude-opus-4-5"),
             ("openrouter/anthropic/claude-sonnet-4.5", "claude-sonnet-4-5"),
             ("Claude-Opus-4.6", "claude-opus-4-6"),
+            ("databricks-claude-sonnet-4-5", "claude-sonnet-4-5"),
+            ("databricks/databricks-claude-opus-4-6", "claude-opus-4-6"),
+            ("CLAUDE-SONNET-4-5", "claude-sonnet-4-5"),
             ("claude-sonnet-4-20250514", "claude-sonnet-4-0"),
             ("gemini/gemini-2.5-pro", "gemini-2.5-pro"),
         ] {

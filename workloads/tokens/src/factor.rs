@@ -20,6 +20,7 @@ pub struct Factor {
 /// Agents on GPT-5 send its encrypted reasoning back: reported prompts grow by all of it.
 /// Chat APIs of other providers do not accept it as text.
 pub fn thinking_stays(model: &str) -> ThinkingStays {
+    let model = model.to_ascii_lowercase();
     let is = |part: &str| model.contains(part);
     if is("gpt-5") {
         return ThinkingStays::Always;
@@ -72,7 +73,7 @@ pub struct Frame {
 
 /// The frame of tool calls of a model, from the growth of reported prompts.
 pub fn frame(model: &str) -> Frame {
-    let (call, result) = match model {
+    let (call, result) = match &*model.to_ascii_lowercase() {
         claude if claude.contains("claude") => (36, 30),
         gpt if gpt.contains("gpt-5") => (10, 12),
         _ => (0, 0),
@@ -82,9 +83,10 @@ pub fn frame(model: &str) -> Frame {
 
 /// The factor of a model, by its name in a recording or in `prices.toml`.
 pub fn factor(model: &str) -> Factor {
+    let model = model.to_ascii_lowercase();
     let is = |part: &str| model.contains(part);
     if is("claude") {
-        let generation = claude_generation(model);
+        let generation = claude_generation(&model);
         let is_older = generation.is_some_and(|generation| generation <= CLAUDE_OLDER_UNTIL);
         let is_newer = generation.is_some_and(|known| CLAUDE_NEWER_MEASURED.contains(&known));
         Factor {
@@ -97,7 +99,7 @@ pub fn factor(model: &str) -> Factor {
     } else {
         Factor {
             per_o200k: 1.0,
-            is_measured: is_measured_gpt(model),
+            is_measured: is_measured_gpt(&model),
             source: match is("gpt") {
                 true => GPT,
                 false => "nothing is known about this model's vocabulary",
@@ -112,6 +114,7 @@ const GPT_MEASURED: [&str; 5] = ["gpt-5-codex", "gpt-5.3-codex", "gpt-5.3-codex-
 /// Whether the name is that of a measured model, with an optional provider prefix and release date suffix.
 fn is_measured_gpt(model: &str) -> bool {
     let name = model.rsplit('/').next().unwrap_or(model);
+    let name = name.strip_prefix("databricks-").unwrap_or(name);
     GPT_MEASURED.iter().any(|known| {
         let rest = name.strip_prefix(known);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("-20") || rest.starts_with("@20"))
@@ -179,5 +182,20 @@ mod tests {
         assert_eq!(of("gemini-3-pro-image"), (1.20, false));
         assert_eq!(of("meta-llama/llama-4-maverick"), (1.0, false));
         assert!(factor("llama").label().contains("an estimate"));
+    }
+
+    #[test]
+    fn a_name_in_upper_case_or_of_databricks_has_the_factor_of_its_model() {
+        for (name, model) in [
+            ("CLAUDE-SONNET-4-5", "claude-sonnet-4-5"),
+            ("databricks-claude-opus-4-8", "claude-opus-4-8"),
+            ("OpenAI/GPT-5.5", "openai/gpt-5.5"),
+            ("databricks-gpt-5-codex", "gpt-5-codex"),
+            ("Gemini-3-Pro-Preview", "gemini-3-pro-preview"),
+        ] {
+            assert_eq!(factor(name), factor(model), "{name}");
+            assert_eq!(frame(name), frame(model), "{name}");
+            assert_eq!(thinking_stays(name), thinking_stays(model), "{name}");
+        }
     }
 }
