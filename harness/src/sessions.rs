@@ -8,12 +8,13 @@ use crate::eval_archive;
 use anyhow::{Context, anyhow};
 use clap::builder::PossibleValuesParser;
 use flate2::read::MultiGzDecoder;
-use importers::{IMPORTERS, ImportedSession, Importer, Recorded, ReportedTotal, claude_code, detect};
+use importers::{IMPORTERS, ImportedSession, Importer, Recorded, UnplacedUsage, claude_code, detect};
 use inputs::files::{self, RECORDING};
 use inputs::sha256_of;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use tempfile::NamedTempFile;
+use tokens::Usage;
 use workloads::trace::TokenUsage;
 
 /// The path that means standard input.
@@ -366,7 +367,8 @@ fn subagents(session: &Path) -> anyhow::Result<Vec<Recording>> {
     files.iter().map(|file| Recording::open(file)).collect()
 }
 
-/// Takes the usage of a Cline task from its interface.
+/// Takes the usage of a Cline task from its interface, which has one record for each request: its answers have none in older
+/// versions, and do not tell reads from writes of the cache in newer ones.
 fn take_cline_usage(session: &mut ImportedSession, history: &Path) {
     if history.file_name().is_none_or(|name| name != CLINE_HISTORY) {
         return;
@@ -374,16 +376,31 @@ fn take_cline_usage(session: &mut ImportedSession, history: &Path) {
     let interface = Recording::open(&history.with_file_name(CLINE_INTERFACE));
     let interface = interface.and_then(|interface| interface.sessions(Some("cline")));
     for interface in interface.into_iter().flat_map(|imported| imported.sessions) {
-        let calls = interface.events.iter().filter_map(|event| match event {
-            Recorded::Api { usage, model, .. } if *usage != TokenUsage::default() => Some((model, usage)),
+        let requests = interface.events.iter().filter_map(|event| match event {
+            Recorded::Api { usage, model, .. } if *usage != TokenUsage::default() => Some((model, *usage)),
             _ => None,
         });
-        session.totals.extend(calls.map(|(model, usage)| {
-            let model = [model, &session.model].into_iter().find(|model| !model.is_empty());
-            let model = model.cloned().unwrap_or_default();
-            ReportedTotal { model, usage: Some(*usage), dollars: None }
-        }));
-        session.totals.extend(interface.totals);
+        let requests: Vec<(&String, TokenUsage)> = requests.collect();
+        let mut answers: Vec<&mut TokenUsage> = session.events.iter_mut().filter_map(answer_usage).collect();
+        if answers.len() == requests.len() {
+            answers.iter_mut().zip(&requests).for_each(|(answer, (_, usage))| **answer = *usage);
+        } else if answers.is_empty() {
+            session.unplaced.extend(requests.iter().map(|(model, usage)| {
+                let model = [*model, &session.model].into_iter().find(|model| !model.is_empty());
+                UnplacedUsage { at: 0, model: model.cloned().unwrap_or_default(), tokens: Usage::Call(*usage) }
+            }));
+        }
+        if session.totals.is_empty() {
+            session.totals = interface.totals;
+        }
+    }
+}
+
+/// The usage of an answer that has one.
+fn answer_usage(event: &mut Recorded) -> Option<&mut TokenUsage> {
+    match event {
+        Recorded::Api { usage, .. } if *usage != TokenUsage::default() => Some(usage),
+        _ => None,
     }
 }
 

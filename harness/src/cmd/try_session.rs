@@ -8,11 +8,11 @@ use anyhow::{Context, anyhow, bail};
 use backends::registry::Registry;
 use clap::{Args, Parser};
 use figures::prices::{Prices, ReportedTokens};
-use figures::reported::{LedgerEstimate, ModelBill, ReportedCall, bill, estimate};
+use figures::reported::{LedgerEstimate, ModelBill, ReportedUsage, bill, estimate};
 use importers::coverage::Coverage;
 use importers::{ImportedSession, Recorded, TraceOrigin, trace};
 use reports::render::{count, number_of, partial_answer, put};
-use tokens::{Account, Terms};
+use tokens::{Account, Terms, Usage};
 use verdicts::decide::find;
 use workloads::compile::counted;
 use workloads::conversation::{of_subagents, of_trace};
@@ -467,7 +467,7 @@ fn tried(session: &ImportedSession, trace: Trace, prices: &Prices) -> Tried {
         all.insert(0, main.clone());
         Ok(all)
     });
-    let bills = bill(reported(session), prices);
+    let bills = bill(&reported(session), prices);
     let stated = session.totals.iter().filter_map(|total| total.dollars).reduce(|a, b| a + b);
     Tried {
         name: String::new(),
@@ -491,16 +491,20 @@ fn tried(session: &ImportedSession, trace: Trace, prices: &Prices) -> Tried {
     }
 }
 
-/// The usage that a recording reports: of each call of the model, and what it states in all beyond these.
-fn reported(session: &ImportedSession) -> Vec<ReportedCall<'_>> {
-    let mut calls: Vec<ReportedCall<'_>> = Vec::new();
+/// The usage that a recording reports: of each call of the model, of several calls, and what it states in all beyond these.
+fn reported(session: &ImportedSession) -> Vec<ReportedUsage<'_>> {
+    let mut calls: Vec<ReportedUsage<'_>> = Vec::new();
     for event in &session.events {
         if let Recorded::Api { at, usage, model, .. } = event
             && *usage != TokenUsage::default()
         {
-            calls.push(ReportedCall { model, day: day_at(session, *at), tokens: tokens(usage) });
+            calls.push(ReportedUsage { model, day: day_at(session, *at), tokens: Usage::Call(tokens(usage)) });
         }
     }
+    calls.extend(session.unplaced.iter().map(|one| {
+        let tokens = one.tokens.map(|usage| tokens(&usage));
+        ReportedUsage { model: &one.model, day: day_at(session, one.at), tokens }
+    }));
     let mut unreported = Vec::new();
     for total in &session.totals {
         let Some(usage) = &total.usage else {
@@ -512,11 +516,14 @@ fn reported(session: &ImportedSession) -> Vec<ReportedCall<'_>> {
             continue;
         }
         let mut known = ReportedTokens::default();
-        of_model.for_each(|call| known.add(&call.tokens));
+        of_model.for_each(|call| known.add(call.tokens.tokens()));
         let tokens = beyond(&tokens(usage), &known);
-        unreported.push(ReportedCall { model: &total.model, day: day_at(session, 0), tokens });
+        if tokens != ReportedTokens::default() {
+            let tokens = Usage::Sum(tokens);
+            unreported.push(ReportedUsage { model: &total.model, day: day_at(session, 0), tokens });
+        }
     }
-    calls.extend(unreported.into_iter().filter(|call| call.tokens != ReportedTokens::default()));
+    calls.extend(unreported);
     calls
 }
 
@@ -628,9 +635,12 @@ fn spent(bills: &[ModelBill], stated: Option<f64>) -> String {
             count(prompt),
             count(tokens.output)
         );
-        text += &match &bill.dollars {
-            Ok(dollars) => format!(": ${dollars:.2}\n"),
-            Err(why) => format!(": no dollars, {}\n", why.lines().next().unwrap_or_default()),
+        text += &match (&bill.dollars, bill.most) {
+            (Ok(dollars), Some(most)) => format!(
+                ": ${dollars:.2} at the price of short prompts, at most ${most:.2}: the recording has only the sum over calls, and long prompts cost more\n"
+            ),
+            (Ok(dollars), None) => format!(": ${dollars:.2}\n"),
+            (Err(why), _) => format!(": no dollars, {}\n", why.lines().next().unwrap_or_default()),
         };
     }
     if let Some(stated) = stated {
@@ -655,20 +665,39 @@ fn not_included(web_searches: u64, fast_answers: u64) -> String {
 /// The sum of all sessions.
 fn together(tried: &[Tried]) -> String {
     let bills = || tried.iter().flat_map(|session| &session.bills);
-    // The sum of no numbers is -0.
-    let dollars = bills().filter_map(|bill| bill.dollars.as_ref().ok()).fold(0.0, |sum, dollars| sum + dollars);
-    let unpriced = bills().filter(|bill| bill.dollars.is_err()).count();
     let calls: u64 = tried.iter().map(|session| session.calls).sum();
     let replayed: u64 = tried.iter().map(|session| session.replayed).sum();
     let mut text = format!(
-        "{} sessions: ${dollars:.2} as reported; {replayed} of {calls} tool calls can be replayed\n",
-        tried.len()
+        "{}: {}; {replayed} of {calls} tool calls can be replayed\n",
+        number_of(tried.len(), "session"),
+        sum_of(bills())
     );
-    if unpriced > 0 {
-        text += &format!("without the models of {unpriced} sessions that have no price\n");
+    // A model is named once.
+    let unpriced: BTreeMap<&str, &str> =
+        bills().filter_map(|bill| Some((bill.model.as_str(), bill.dollars.as_ref().err()?.lines().next()?))).collect();
+    for why in unpriced.values() {
+        text += &format!("   without dollars   {why}\n");
     }
     let sum = |of: fn(&Tried) -> u64| tried.iter().map(of).fold(0, u64::saturating_add);
     text + &not_included(sum(|session| session.web_searches), sum(|session| session.fast_answers))
+}
+
+/// The dollars of bills, in words.
+fn sum_of<'a>(bills: impl Iterator<Item = &'a ModelBill> + Clone) -> String {
+    let priced = || bills.clone().filter_map(|bill| Some((*bill.dollars.as_ref().ok()?, bill.most)));
+    if bills.clone().next().is_none() {
+        return "no usage is reported".to_owned();
+    }
+    if priced().next().is_none() {
+        return "no dollars, since the price of no reported model is known".to_owned();
+    }
+    // The sum of no numbers is -0.
+    let (dollars, most) =
+        priced().fold((0.0, 0.0), |(dollars, most), (one, up_to)| (dollars + one, most + up_to.unwrap_or(one)));
+    match priced().any(|(_, most)| most.is_some()) {
+        true => format!("${dollars:.2} as reported, at most ${most:.2}"),
+        false => format!("${dollars:.2} as reported"),
+    }
 }
 
 #[cfg(test)]
@@ -783,6 +812,22 @@ mod tests {
     }
 
     #[test]
+    fn a_model_without_a_price_is_named_with_the_nearest_names_instead_of_zero_dollars() {
+        let dir = tempfile::tempdir().unwrap();
+        let usage = serde_json::json!({"input_tokens": 1_000_000});
+        let call = |id: &str, model: &str| claude_call(id, id, model, "2026-06-01T10:00:00Z", usage.clone());
+        std::fs::write(dir.path().join("s1.jsonl"), call("m1", "claude-opus-4-66")).unwrap();
+        std::fs::write(dir.path().join("s2.jsonl"), call("m2", "claude-opus-4-66")).unwrap();
+        let sum = together(&tried_files(&[dir.path()]));
+        assert!(sum.starts_with("2 sessions: no dollars, since the price of no reported model is known; "), "{sum}");
+        let why = "without dollars   model \"claude-opus-4-66\" has no price; the nearest are claude-opus-4-6, ";
+        assert_eq!(sum.matches(why).count(), 1, "{sum}");
+        std::fs::write(dir.path().join("s3.jsonl"), call("m3", "claude-opus-4-6")).unwrap();
+        let sum = together(&tried_files(&[dir.path()]));
+        assert!(sum.starts_with("3 sessions: $5.00 as reported; ") && sum.contains(why), "{sum}");
+    }
+
+    #[test]
     fn a_cline_task_has_the_usage_of_its_interface() {
         let dir = tempfile::tempdir().unwrap();
         let task = serde_json::json!([
@@ -862,14 +907,14 @@ mod tests {
     }
 
     #[test]
-    fn no_dollars_are_zero_and_less_than_a_cent_of_unreported_output_is_not_shown() {
+    fn no_usage_is_no_price_and_less_than_a_cent_of_unreported_output_is_not_shown() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("s1.json");
         let text = r#"[{"role":"user","content":"Hello."},{"role":"assistant","content":"Hello."}]"#;
         std::fs::write(&file, text).unwrap();
         let mut tried = tried_files(&[&file]);
         let sum = together(&tried);
-        assert!(sum.contains(": $0.00 as reported"), "{sum}");
+        assert!(sum.starts_with("1 session: no usage is reported; "), "{sum}");
         for (unreported, is_shown) in [(0.004, false), (0.006, true)] {
             tried[0].estimate = Some(LedgerEstimate { dollars: 1.0, unreported, interval: (1.0, 1.0) });
             assert_eq!(page(1, &tried[0]).contains("of it for output"), is_shown);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use inputs::{InputError, parse_toml};
 use serde::Deserialize;
-use tokens::{Account, CallTokens};
+use tokens::{Account, CallTokens, Usage};
 
 pub use crate::bucket_price::BucketPrice;
 
@@ -340,15 +340,30 @@ impl ModelPrices {
             / MILLION
     }
 
-    /// Dollars of a call by the usage that its provider reported, each kind of token at its own price.
-    pub fn reported(&self, usage: &ReportedTokens) -> f64 {
-        let prompt = usage.prompt();
+    /// Dollars of the usage that a provider reported, each kind of token at its own price. A call is in the tier of its
+    /// prompt. The calls of a sum may be in any tier up to that of `longest_prompt`, the longest prompt that one of them
+    /// can have: the least and the most that they cost.
+    pub fn reported(&self, usage: &Usage<ReportedTokens>, longest_prompt: u64) -> (f64, f64) {
+        match usage {
+            Usage::Call(call) => {
+                let dollars = self.in_tier(call, call.prompt());
+                (dollars, dollars)
+            }
+            Usage::Sum(sum) => {
+                let (short, long) = (self.in_tier(sum, 0), self.in_tier(sum, longest_prompt));
+                (short.min(long), short.max(long))
+            }
+        }
+    }
+
+    /// Dollars of tokens at the prices of the tier of a prompt.
+    fn in_tier(&self, tokens: &ReportedTokens, prompt: u64) -> f64 {
         let (short, hour) = (self.rates(prompt, false), self.rates(prompt, true));
-        (usage.uncached as f64 * short.input
-            + usage.cache_read as f64 * short.cache_read
-            + usage.cache_write_5m as f64 * short.fresh
-            + usage.cache_write_1h as f64 * hour.fresh
-            + usage.output as f64 * short.output)
+        (tokens.uncached as f64 * short.input
+            + tokens.cache_read as f64 * short.cache_read
+            + tokens.cache_write_5m as f64 * short.fresh
+            + tokens.cache_write_1h as f64 * hour.fresh
+            + tokens.output as f64 * short.output)
             / MILLION
     }
 
@@ -539,11 +554,25 @@ cache_write = 2.5
             cache_write_1h: million,
             output: million,
         };
-        assert!((model.reported(&tokens) - (2.0 + 0.1 + 2.5 + 4.0 + 10.0)).abs() < 1e-9);
+        let (dollars, most) = model.reported(&Usage::Call(tokens), 0);
+        assert!((dollars - (2.0 + 0.1 + 2.5 + 4.0 + 10.0)).abs() < 1e-9 && dollars == most);
         let free = ROW.replace("input = 2.0", "input = 0.0").replace("output = 10.0", "output = 0.0");
         let prices = parse(&free).unwrap();
         let uncached = ReportedTokens { uncached: million, ..ReportedTokens::default() };
-        assert!(prices.of("m", "2026-06-01").unwrap().reported(&uncached).abs() < 1e-9);
+        let free = prices.of("m", "2026-06-01").unwrap();
+        assert_eq!(free.reported(&Usage::Call(uncached), 0), (0.0, 0.0));
+    }
+
+    #[test]
+    fn the_tier_of_a_sum_over_calls_is_not_that_of_the_sum() {
+        let tier = "[[model.tier]]\nabove_prompt_tokens = 200000\ninput = 4.0\noutput = 15.0\ncache_read = 0.2\n";
+        let prices = parse(&format!("{ROW}{tier}")).unwrap();
+        let model = prices.of("m", "2026-06-01").unwrap();
+        let million = ReportedTokens { uncached: 1_000_000, output: 100_000, ..ReportedTokens::default() };
+        assert_eq!(model.reported(&Usage::Call(million), 0), (5.5, 5.5));
+        assert_eq!(model.reported(&Usage::Sum(million), 1_000_000), (3.0, 5.5));
+        // No prompt of the sum reaches the tier.
+        assert_eq!(model.reported(&Usage::Sum(million), 200_000), (3.0, 3.0));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use tokens::{Account, CallTokens, Conversation, PartKind, Terms};
+use tokens::{Account, CallTokens, Conversation, PartKind, Terms, Usage};
 
 use crate::prices::{Cache, HOUR_MS, Prices, ReportedTokens};
 
@@ -26,23 +26,26 @@ const OUTPUT_REPORTED: f64 = 0.6;
 pub struct ModelBill {
     /// The model's name in the recording; empty if the recording does not say.
     pub model: String,
-    /// Calls that report their usage; 0 if only a total is stated.
+    /// Calls that report their usage; 0 if only sums are stated.
     pub calls: u64,
     /// The tokens.
     pub tokens: ReportedTokens,
-    /// The dollars, or why there are none.
+    /// The dollars, or why there are none. Calls of which only a sum is stated count as calls with short prompts.
     pub dollars: Result<f64, String>,
+    /// The most that it can be, if the files state only a sum over calls, and the price depends on the length of each
+    /// prompt.
+    pub most: Option<f64>,
 }
 
-/// The usage of a call, as the session's files report it.
+/// The usage of a call or of several, as the session's files report it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReportedCall<'a> {
+pub struct ReportedUsage<'a> {
     /// The model's name in the recording; empty if the recording does not say.
     pub model: &'a str,
     /// The day of the call, such as `2026-11-21`.
     pub day: String,
     /// The tokens.
-    pub tokens: ReportedTokens,
+    pub tokens: Usage<ReportedTokens>,
 }
 
 /// The dollars that our ledger gives a session: an estimate, and the interval in which the reported dollars would lie.
@@ -57,26 +60,42 @@ pub struct LedgerEstimate {
     pub interval: (f64, f64),
 }
 
-/// Bills what each model used, each call at the price of its day. A call's own tokens select its tier.
-pub fn bill<'a>(calls: impl IntoIterator<Item = ReportedCall<'a>>, prices: &Prices) -> Vec<ModelBill> {
+/// Bills what each model used, each call at the price of its day. A call's own tokens select its tier; the tiers of the calls
+/// of a sum are not known.
+pub fn bill(used: &[ReportedUsage<'_>], prices: &Prices) -> Vec<ModelBill> {
+    // A sum of output may be that of calls whose prompts are known.
+    let mut longest: BTreeMap<&str, u64> = BTreeMap::new();
+    for ReportedUsage { model, tokens, .. } in used {
+        let prompt = longest.entry(model).or_default();
+        *prompt = tokens.tokens().prompt().max(*prompt);
+    }
     let mut all: BTreeMap<&str, ModelBill> = BTreeMap::new();
-    for ReportedCall { model, day, tokens } in calls {
-        let price = match model {
+    for ReportedUsage { model, day, tokens } in used {
+        let price = match *model {
             "" => Err("the recording does not name the model".to_owned()),
-            model => prices.of(model, &day),
+            model => prices.of(model, day),
         };
         let bill = all.entry(model).or_insert_with(|| ModelBill {
-            model: model.to_owned(),
+            model: (*model).to_owned(),
             calls: 0,
             tokens: ReportedTokens::default(),
             dollars: Ok(0.0),
+            most: None,
         });
-        bill.calls += 1;
-        bill.tokens.add(&tokens);
-        if let Ok(dollars) = &mut bill.dollars {
-            match price {
-                Ok(price) => *dollars += price.reported(&tokens),
-                Err(why) => bill.dollars = Err(why),
+        bill.calls += u64::from(matches!(tokens, Usage::Call(_)));
+        bill.tokens.add(tokens.tokens());
+        if let Ok(dollars) = bill.dollars {
+            let longest = longest.get(model).copied().unwrap_or(0);
+            match price.map(|price| price.reported(tokens, longest)) {
+                Ok((least, most)) => {
+                    let sum = bill.most.unwrap_or(dollars) + most;
+                    bill.dollars = Ok(dollars + least);
+                    bill.most = (bill.most.is_some() || most > least).then_some(sum);
+                }
+                Err(why) => {
+                    bill.dollars = Err(why);
+                    bill.most = None;
+                }
             }
         }
     }
@@ -195,8 +214,9 @@ mod tests {
             ("", tokens(1, 0)),
         ];
         let day = "2026-02-01";
-        let calls = calls.map(|(model, tokens)| ReportedCall { model, day: day.to_owned(), tokens });
-        let bills = bill(calls, &prices);
+        let calls = calls.map(|(model, tokens)| (model, Usage::Call(tokens)));
+        let calls = calls.map(|(model, tokens)| ReportedUsage { model, day: day.to_owned(), tokens });
+        let bills = bill(&calls, &prices);
         let shown: Vec<(&str, u64, String)> = bills
             .iter()
             .map(|bill| {
@@ -212,6 +232,26 @@ mod tests {
         assert!(shown[2..].iter().any(|(_, _, why)| why.contains("does not name")), "{shown:?}");
         let own = bills.iter().find(|bill| bill.model == "own-model").unwrap();
         assert_eq!((own.tokens.uncached, own.tokens.output), (7, 8));
+    }
+
+    #[test]
+    fn a_sum_over_calls_is_billed_as_short_prompts_and_the_bill_says_how_much_more_it_can_be() {
+        let prices = Prices::built_in().unwrap();
+        let tokens = |uncached, output| ReportedTokens { uncached, output, ..ReportedTokens::default() };
+        let of = |used: &[Usage<ReportedTokens>]| {
+            let (model, day) = ("claude-sonnet-4-5", "2026-02-01".to_owned());
+            let used = used.iter().map(|tokens| ReportedUsage { model, day: day.clone(), tokens: *tokens });
+            let used: Vec<_> = used.collect();
+            let bill = bill(&used, &prices).remove(0);
+            (bill.calls, bill.dollars.unwrap(), bill.most)
+        };
+        // $3 and $15 a million, and $6 and $22.50 above 200,000.
+        assert_eq!(of(&[Usage::Sum(tokens(1_000_000, 100_000))]), (0, 4.5, Some(8.25)));
+        assert_eq!(of(&[Usage::Sum(tokens(200_000, 100_000))]), (0, 2.1, None));
+        // Output beyond that of calls is theirs.
+        let output = Usage::Sum(tokens(0, 100_000));
+        assert_eq!(of(&[Usage::Call(tokens(100_000, 0)), output]), (1, 1.8, None));
+        assert_eq!(of(&[Usage::Call(tokens(1_000_000, 0)), output]), (1, 7.5, Some(8.25)));
     }
 
     const TWO_PRICES: &str = r#"
@@ -237,16 +277,16 @@ mod tests {
     #[test]
     fn each_call_has_the_price_of_its_day() {
         let prices = Prices::parse(std::path::Path::new("prices.toml"), TWO_PRICES).unwrap();
-        let call = |day: &str, uncached| ReportedCall {
+        let call = |day: &str, uncached| ReportedUsage {
             model: "m",
             day: day.to_owned(),
-            tokens: ReportedTokens { uncached, ..ReportedTokens::default() },
+            tokens: Usage::Call(ReportedTokens { uncached, ..ReportedTokens::default() }),
         };
-        let bills = bill([call("2026-01-01", 1_000_000), call("2026-01-02", 1_000_000)], &prices);
+        let bills = bill(&[call("2026-01-01", 1_000_000), call("2026-01-02", 1_000_000)], &prices);
         assert_eq!(bills.len(), 1);
         assert_eq!((bills[0].calls, bills[0].dollars.clone()), (2, Ok(1.25)));
         // A day without a price leaves the sum unknown.
-        let bills = bill([call("2026-01-01", 1), call("2025-12-31", 1)], &prices);
+        let bills = bill(&[call("2026-01-01", 1), call("2025-12-31", 1)], &prices);
         assert!(bills[0].dollars.as_ref().is_err_and(|why| why.contains("no price on 2025-12-31")), "{bills:?}");
         // The ledger's steps have days, too: the second one is a day after the first.
         let step = |gap_ms| Step { gap_ms, enters: vec![Part::new(PartKind::Result, 1_000_000)], ..Step::default() };

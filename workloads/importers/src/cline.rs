@@ -32,7 +32,7 @@ impl Importer for Cline {
     }
 
     fn lacks(&self) -> Option<&'static str> {
-        Some("usage, which is in ui_messages.json beside it")
+        Some("usage in older versions, which is in ui_messages.json beside it")
     }
 
     fn detects(&self, head: &Head) -> bool {
@@ -73,6 +73,8 @@ impl Reader {
             let model = text(&record["modelInfo"], "modelId").unwrap_or_default();
             self.recorder.model(model);
             assistant(&mut self.recorder, record);
+            self.recorder.usage(metrics(&record["metrics"]["tokens"]));
+            self.recorder.cost(&record["metrics"]["cost"]);
             let native = record["content"].as_array().into_iter().flatten();
             let native = native.filter(|block| text(block, "type") == Some("tool_use"));
             self.open = native
@@ -223,6 +225,13 @@ impl Reader {
     }
 }
 
+/// The usage of an answer, in newer versions. The prompt includes what the cache serves, except where it is smaller.
+fn metrics(tokens: &Value) -> TokenUsage {
+    let [prompt, cached, output] = ["prompt", "cached", "completion"].map(|name| token_count(&tokens[name]));
+    let uncached = prompt.checked_sub(cached).unwrap_or(prompt);
+    TokenUsage { uncached, cache_read: cached, output, ..TokenUsage::default() }
+}
+
 /// The results that a message shows as text: `[read_file for 'a'] Result:`, then the result, in this block or the next one.
 /// A result whose tool is not named is of the first call.
 fn results(record: &Value, open: &[(String, String)]) -> Vec<(String, String)> {
@@ -350,6 +359,24 @@ mod tests {
         let session = imported("cline", &interface.to_string());
         assert_eq!(usages(&session), [" 5+8+7 6", " 1+0 1"]);
         assert_eq!(stated(&session), Some(0.75));
+    }
+
+    #[test]
+    fn an_answer_has_the_usage_of_its_metrics() {
+        let answer = |prompt: u64, cached: u64, said: &str| {
+            let metrics = json!({"tokens": {"prompt": prompt, "completion": 7, "cached": cached}, "cost": 0.25});
+            json!({"role": "assistant", "content": said, "modelInfo": {"modelId": "m"}, "metrics": metrics})
+        };
+        let history = json!([
+            {"role": "user", "content": [{"type": "text", "text": "<task>\nLook.\n</task>"}]},
+            answer(100, 60, "<read_file>\n<path>/w/a.txt</path>\n</read_file>"),
+            {"role": "user", "content": "[read_file for '/w/a.txt'] Result:\none"},
+            answer(3, 90, "Done."),
+            {"role": "assistant", "content": "No.", "metrics": {"tokens": {"prompt": -5, "completion": 1e300, "cached": "x"}, "cost": -1}},
+        ]);
+        let session = imported("cline", &history.to_string());
+        assert_eq!(usages(&session), ["m 40+60 7", "m 3+90 7"]);
+        assert_eq!(stated(&session), Some(0.5));
     }
 
     #[test]

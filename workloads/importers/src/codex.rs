@@ -12,6 +12,7 @@ use super::recorder::{Answer, Recorder, ResultPlace};
 use super::records::each_record;
 use super::shell::programs::lists;
 use super::{ImportedSession, Importer, text};
+use tokens::Usage;
 use workloads::trace::TokenUsage;
 
 /// Codex.
@@ -140,7 +141,7 @@ impl Reader {
             }
             Some("compacted") => self.recorder.compact(self.prompt),
             Some("item.completed") => self.exec_item(&record["item"]),
-            Some("turn.completed") => self.recorder.usage(usage(&record["usage"])),
+            Some("turn.completed") => self.turn(&record["usage"]),
             Some(known) if lists(WITHOUT_CALLS, known) => {}
             Some(_) if !payload.is_object() => self.item(record),
             None if record["instructions"].is_string() || record["git"].is_object() => {
@@ -256,9 +257,19 @@ impl Reader {
     }
 
     fn count(&mut self, info: &Value) {
-        for usage in self.advance(info) {
-            self.recorder.usage(usage);
-        }
+        let [last, unreported] = self.advance(info);
+        self.recorder.usage(last);
+        self.recorder.unplaced(Usage::Sum(unreported));
+    }
+
+    /// The end of a turn of `codex exec --json`: the counter of tokens goes on from turn to turn of a session.
+    fn turn(&mut self, reported: &Value) {
+        let all = usage(reported);
+        let known = self.total.replace(all).unwrap_or_default();
+        // Another session, whose log follows in the same file, begins with a smaller total.
+        let is_next = less(known, all) == TokenUsage::default();
+        let tokens = if is_next { less(all, known) } else { all };
+        self.recorder.unplaced(Usage::Sum(tokens));
     }
 
     /// Sets the counter of tokens to a new total. Returns the usage of the last call, and that of calls before it that
@@ -473,10 +484,10 @@ fn usage(usage: &Value) -> TokenUsage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{calls, imported, usages};
+    use crate::testing::{calls, imported, unplaced, usages};
 
     #[test]
-    fn a_total_that_grows_by_more_than_the_last_call_has_a_call_without_a_report() {
+    fn a_total_that_grows_by_more_than_the_last_call_has_calls_without_a_report() {
         let count = |total: u64, last: u64| json!({"type": "event_msg", "payload": {"type": "token_count", "info": {"total_token_usage": {"input_tokens": total, "output_tokens": total / 10}, "last_token_usage": {"input_tokens": last, "output_tokens": last / 10}}}});
         let lines = [
             json!({"type": "session_meta", "payload": {"id": "s", "cwd": "/w/p", "cli_version": "0.98.0"}}),
@@ -489,7 +500,8 @@ mod tests {
         ];
         let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
         let session = imported("codex", &lines);
-        assert_eq!(usages(&session), [" 100+0 10", " 200+0 20", " 150+0 15"]);
+        assert_eq!(usages(&session), [" 100+0 10", " 200+0 20"]);
+        assert_eq!(unplaced(&session), [Usage::Sum(" 150+0 15".to_owned())]);
         assert_eq!(session.calls().count(), 1);
     }
 
@@ -623,7 +635,18 @@ mod tests {
         assert_eq!(calls(&old), ["shell exec: cat a.txt -> one\n"]);
         let events = imported("codex", include_str!("fixtures/codex-exec.jsonl"));
         assert_eq!(calls(&events), ["command_execution exec: ls -> a.txt\n"]);
-        assert_eq!(usages(&events), [" 100+20 7"]);
+        assert_eq!(unplaced(&events), [Usage::Sum(" 100+20 7".to_owned())]);
+    }
+
+    #[test]
+    fn a_turn_of_exec_has_the_tokens_by_which_the_total_of_the_session_grew() {
+        let started = json!({"type": "thread.started", "thread_id": "t"});
+        let turn = |input: u64| json!({"type": "turn.completed", "usage": {"input_tokens": input, "output_tokens": input / 10}});
+        let text: Vec<String> = [started, turn(1000), turn(3000), turn(500)].iter().map(Value::to_string).collect();
+        let session = imported("codex", &text.join("\n"));
+        let expected = [" 1000+0 100", " 2000+0 200", " 500+0 50"];
+        assert_eq!(unplaced(&session), expected.map(|sum| Usage::Sum(sum.to_owned())));
+        assert!(usages(&session).is_empty());
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::messages::{message, usage};
 use super::recorder::{Answer, Recorder};
 use super::records::each_record;
 use super::{ImportedSession, Importer, text};
+use tokens::Usage;
 
 /// Cursor.
 #[derive(Debug)]
@@ -54,7 +55,8 @@ fn line(recorder: &mut Recorder, record: &Value) {
     recorder.model(text(record, "model").unwrap_or_default());
     match (text(record, "type"), text(record, "role")) {
         (Some("tool_call"), _) => call(recorder, record),
-        (Some("result"), _) => recorder.usage(usage(&record["usage"])),
+        // The usage of the whole run.
+        (Some("result"), _) => recorder.unplaced(Usage::Sum(usage(&record["usage"]))),
         (Some("assistant"), _) => recorder.said(&content(&record["message"]["content"]), ""),
         (Some("thinking"), _) => recorder.said("", text(record, "text").unwrap_or_default()),
         (Some("user"), _) => message(recorder, &record["message"]),
@@ -95,7 +97,8 @@ fn call(recorder: &mut Recorder, record: &Value) {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{calls, imported};
+    use crate::testing::{calls, imported, unplaced, usages};
+    use tokens::Usage;
 
     #[test]
     fn a_stream_gives_calls_with_results_and_a_transcript_calls_without() {
@@ -106,8 +109,11 @@ mod tests {
 {"type":"tool_call","subtype":"started","call_id":"c1","tool_call":{"readToolCall":{"args":{"path":"/w/p/a.txt"}}},"session_id":"s"}
 {"type":"tool_call","subtype":"completed","call_id":"c1","tool_call":{"readToolCall":{"args":{"path":"/w/p/a.txt"},"result":{"success":{"content":"one\n","totalLines":1}}}},"session_id":"s"}
 {"type":"tool_call","subtype":"completed","call_id":"c2","tool_call":{"shellToolCall":{"args":{"command":"ls"},"result":{"success":{"stdout":"a.txt\n","exitCode":0}}}},"session_id":"s"}
+{"type":"result","subtype":"success","result":"Done.","session_id":"s","usage":{"inputTokens":1000,"outputTokens":7,"cacheReadTokens":900,"cacheWriteTokens":5}}
 "#,
         );
+        assert!(usages(&stream).is_empty());
+        assert_eq!(unplaced(&stream), [Usage::Sum("Auto 1000+900+5 7".to_owned())]);
         assert_eq!(calls(&stream), ["read read a.txt: whole one\n", "shell exec: ls in /w/p -> a.txt\n"]);
         let transcript = imported(
             "cursor",

@@ -307,7 +307,9 @@ pub fn read(
         }
     };
     let mut all = Cursor::new(start).chain(input);
-    let is_nothing = |session: &ImportedSession| session.events.is_empty() && session.totals.is_empty();
+    let is_nothing = |session: &ImportedSession| {
+        session.events.is_empty() && session.totals.is_empty() && session.unplaced.is_empty()
+    };
     let read = importer.import(&mut all);
     match (read, format) {
         (Ok(sessions), Some(id)) if sessions.iter().all(is_nothing) => Err(not_of_format(id, NOTHING)),

@@ -61,6 +61,7 @@ use roots::Roots;
 use shell::ShellCommand;
 use spill::spillable;
 
+use tokens::Usage;
 use workloads::trace::{CallError, Extra, MAIN_LANE, Op, TokenUsage};
 
 pub use spill::{Spillable, SpilledText, SpilledValue};
@@ -145,6 +146,8 @@ pub struct ImportedSession {
     pub started_ms: Option<i64>,
     /// Tokens and dollars that the source states for the whole session, by model.
     pub totals: Vec<ReportedTotal>,
+    /// Usage that the source reports of none of the answers.
+    pub unplaced: Vec<UnplacedUsage>,
     /// Web searches that the provider ran. It bills them beside the tokens.
     pub web_searches: u64,
     /// Answers in fast mode, whose tokens cost more.
@@ -160,10 +163,22 @@ pub struct ImportedSession {
 pub struct ReportedTotal {
     /// The model; empty if the source does not say.
     pub model: String,
-    /// Its tokens. If the calls of the model report theirs, too, these are not counted again.
+    /// The sum of its tokens. If the calls of the model report theirs, too, these are not counted again.
     pub usage: Option<TokenUsage>,
     /// Its dollars.
     pub dollars: Option<f64>,
+}
+
+/// Usage that is reported of none of the answers in a recording: of a turn with several of them, or of a call that is not in
+/// the recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnplacedUsage {
+    /// Milliseconds since the session's start.
+    pub at: u64,
+    /// The model; empty if the source does not say.
+    pub model: String,
+    /// The tokens.
+    pub tokens: Usage<TokenUsage>,
 }
 
 /// A recorded event.

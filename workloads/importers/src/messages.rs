@@ -215,8 +215,9 @@ pub(super) fn usage(usage: &Value) -> TokenUsage {
         "/input_tokens_details/cached_tokens",
         "/input_token_details/cache_read",
     ]);
-    let beside = count(&["/cache_read_input_tokens", "/cacheRead", "/input_tokens_cache_read"]);
-    let written = count(&["/cache_creation_input_tokens", "/cacheWrite", "/input_tokens_cache_write"]);
+    let beside = count(&["/cache_read_input_tokens", "/cacheRead", "/cacheReadTokens", "/input_tokens_cache_read"]);
+    let written =
+        count(&["/cache_creation_input_tokens", "/cacheWrite", "/cacheWriteTokens", "/input_tokens_cache_write"]);
     let written = written.unwrap_or(0);
     let hour = count(&["/cache_creation/ephemeral_1h_input_tokens"]).unwrap_or(0).min(written);
     // litellm translates Anthropic's usage into OpenAI's and keeps both.

@@ -14,7 +14,9 @@ use super::spill::{Spill, SpilledText, SpilledValue, spillable};
 use super::tools::{self, Meaning};
 use super::{
     Clock, Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, ReportedTotal, SeenContent,
+    UnplacedUsage,
 };
+use tokens::Usage;
 use workloads::trace::{CallError, Extra, MAIN_LANE, Op, TokenUsage};
 
 /// The number of items after which the memory of items that became events is given back.
@@ -256,7 +258,7 @@ impl Recorder {
         }
     }
 
-    /// The reported usage of the last answer. A second report begins another answer, which has nothing but its usage.
+    /// The reported usage of the last answer, which is one call of the model. A second report begins another answer, which has nothing but its usage.
     pub(super) fn usage(&mut self, reported: TokenUsage) {
         if reported == TokenUsage::default() {
             return;
@@ -270,6 +272,13 @@ impl Recorder {
         let last = self.last.and_then(|last| self.items.get_mut(last));
         if let Some(Item::Event(Recorded::Api { usage, .. })) = last {
             *usage = reported;
+        }
+    }
+
+    /// Reported usage of none of the answers: of one more call of the model, or the sum over several calls.
+    pub(super) fn unplaced(&mut self, tokens: Usage<TokenUsage>) {
+        if *tokens.tokens() != TokenUsage::default() {
+            self.session.unplaced.push(UnplacedUsage { at: self.at, model: self.model.clone(), tokens });
         }
     }
 

@@ -5,7 +5,8 @@ use super::detect::read;
 use super::shell::ShellCommand;
 use super::timeline::{Blobs, TraceOrigin, trace};
 use super::{ImportedSession, Recorded, RecordedCall, RecordedResult, SeenContent};
-use workloads::trace::{Fidelity, Trace, TraceSource};
+use tokens::Usage;
+use workloads::trace::{Fidelity, TokenUsage, Trace, TraceSource};
 
 /// The sessions of a recording that is detected as `format`.
 pub(super) fn imported_all(format: &str, text: &str) -> Vec<ImportedSession> {
@@ -110,12 +111,18 @@ pub(super) fn usages(session: &ImportedSession) -> Vec<String> {
         Recorded::Api { usage, model, .. } if *usage != Default::default() => Some((usage, model)),
         _ => None,
     });
-    all.map(|(usage, model)| {
-        let written = usage.cache_write_5m + usage.cache_write_1h;
-        let written = if written > 0 { format!("+{written}") } else { String::new() };
-        format!("{model} {}+{}{written} {}", usage.uncached, usage.cache_read, usage.output)
-    })
-    .collect()
+    all.map(|(usage, model)| used(model, usage)).collect()
+}
+
+/// The usage of no answer, in the same words.
+pub(super) fn unplaced(session: &ImportedSession) -> Vec<Usage<String>> {
+    session.unplaced.iter().map(|one| one.tokens.map(|tokens| used(&one.model, &tokens))).collect()
+}
+
+fn used(model: &str, usage: &TokenUsage) -> String {
+    let written = usage.cache_write_5m + usage.cache_write_1h;
+    let written = if written > 0 { format!("+{written}") } else { String::new() };
+    format!("{model} {}+{}{written} {}", usage.uncached, usage.cache_read, usage.output)
 }
 
 /// The sum of the dollars that the recording states.

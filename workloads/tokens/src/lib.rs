@@ -7,12 +7,14 @@ mod account;
 mod conversation;
 mod factor;
 mod residual;
+mod usage;
 mod vocabulary;
 
 pub use account::{Account, CallTokens, TTL_MS, Terms};
 pub use conversation::{Conversation, Fixed, Part, PartKind, Reported, Rewrite, Step, ThinkingStays};
 pub use factor::{Factor, Frame, factor, frame, thinking_stays};
 pub use residual::{CacheResidual, Residual, cached_prompts, median, residual};
+pub use usage::Usage;
 
 /// The vocabulary's name in traces and results.
 pub const NAME: &str = "o200k";
