@@ -1,5 +1,6 @@
 //! Computes the context of an agent in each session of a run, under every context policy of its workload.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use figures::context::MODELS;
@@ -59,7 +60,9 @@ fn line(
     recorded: Option<&str>,
     conversation: Conversation,
 ) -> SessionContext {
-    let models = MODELS.into_iter().chain(recorded);
+    let others: BTreeSet<&str> = conversation.steps.iter().map(|step| step.model.as_str()).collect();
+    let others = others.into_iter().filter(|model| !model.is_empty() && Some(*model) != recorded);
+    let models = MODELS.into_iter().chain(recorded).chain(others.filter(|_| recorded.is_some()));
     let factors = models.map(|model| {
         let factor = tokens::factor(model);
         ModelFactor {

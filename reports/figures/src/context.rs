@@ -1,10 +1,11 @@
 //! The cost of a run's session contexts: accounts, dollars, residuals, and the effect of slow files.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use tokens::{Account, CacheResidual, Step, Terms, cached_prompts, residual};
+use tokens::{Account, CacheResidual, CallTokens, Step, Terms, cached_prompts, residual};
 
 use crate::prices::{Cache, ModelPrices, Prices};
 use crate::summary::void;
@@ -15,6 +16,9 @@ pub const MODELS: [&str; 3] = ["claude-opus-5-5", "gpt-6.1-sol", "gemini-3.1-pro
 
 /// The context window that a report assumes, in the session's `o200k` tokens.
 pub const WINDOW: u64 = 200_000;
+
+/// In place of a model: the models that a session was recorded on.
+pub const RECORDED: &str = "recorded";
 
 /// The figure of a context in dollars.
 pub const DOLLARS: &str = "dollars";
@@ -76,6 +80,19 @@ pub struct ContextCost {
     pub largest_written: u64,
     /// Dollars by model; empty for published accounts.
     pub dollars: BTreeMap<String, f64>,
+    /// Dollars on the models that the session was recorded on; `None` for sessions without a recording.
+    pub recorded: Option<RecordedDollars>,
+}
+
+/// The dollars of a session on the models that it was recorded on, each call on its own model.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct RecordedDollars {
+    /// The models, the one with most tokens first.
+    pub models: Vec<String>,
+    /// The dollars; `None` if one of the models has no price.
+    pub dollars: Option<f64>,
+    /// The models without a price on the day of the run.
+    pub unpriced: Vec<String>,
 }
 
 /// The ledger against the figures that the API reported.
@@ -226,6 +243,43 @@ pub fn o200k(session: &SessionContext) -> Terms {
     Terms { per_o200k: 1.0, ..terms(session, session.model.as_deref().unwrap_or_default()) }
 }
 
+/// The dollars of a session on its own models. `None` without a recording.
+fn recorded(session: &SessionContext, prices: &Prices, day: &str) -> Option<RecordedDollars> {
+    let own = session.model.as_ref().filter(|_| session.basis != Basis::Published)?;
+    let terms = terms(session, own);
+    let account = Account::of(&session.conversation, &terms);
+    let mut by_model: BTreeMap<&str, (u64, f64)> = BTreeMap::new();
+    let mut unpriced = BTreeSet::new();
+    for (step, call) in session.conversation.steps.iter().zip(&account.calls) {
+        let model = if step.model.is_empty() { own } else { &step.model };
+        let scale = per_o200k(session, model) / terms.per_o200k;
+        let scaled = |tokens: u64| (tokens as f64 * scale).round() as u64;
+        let (prompt, cached, output) = (scaled(call.prompt), scaled(call.cached), scaled(call.output));
+        let (tokens, dollars) = by_model.entry(model).or_default();
+        *tokens = tokens.saturating_add(prompt).saturating_add(output);
+        match prices.of(model, day) {
+            Ok(price) => *dollars += price.bill(&[CallTokens { prompt, cached, output, ..*call }], Cache::FiveMinutes),
+            Err(_) => {
+                unpriced.insert(model.to_owned());
+            }
+        }
+    }
+    let mut models: Vec<(&str, u64)> = by_model.iter().map(|(model, (tokens, _))| (*model, *tokens)).collect();
+    models.sort_by_key(|(_, tokens)| Reverse(*tokens));
+    let dollars = by_model.values().fold(0.0, |sum, (_, dollars)| sum + dollars);
+    Some(RecordedDollars {
+        models: models.into_iter().map(|(model, _)| model.to_owned()).collect(),
+        dollars: unpriced.is_empty().then_some(dollars),
+        unpriced: unpriced.into_iter().collect(),
+    })
+}
+
+/// A model's own tokens per `o200k` token, as the run recorded it.
+fn per_o200k(session: &SessionContext, model: &str) -> f64 {
+    let known = session.factors.iter().find(|factor| factor.model == model);
+    known.map_or_else(|| tokens::factor(model).per_o200k, |factor| factor.per_o200k)
+}
+
 fn cost(session: &SessionContext, prices: &Prices, day: &str) -> Result<ContextCost, String> {
     let conversation = &session.conversation;
     let account = Account::of(conversation, &o200k(session));
@@ -260,6 +314,7 @@ fn cost(session: &SessionContext, prices: &Prices, day: &str) -> Result<ContextC
         largest_entering: largest(|step| &step.enters),
         largest_written: largest(|step| &step.emits),
         dollars,
+        recorded: recorded(session, prices, day),
     })
 }
 
@@ -470,6 +525,48 @@ mod tests {
         // A run without sessions needs no prices.
         run.contexts.clear();
         assert!(contexts(&run, &Prices::built_in().unwrap()).is_ok());
+    }
+
+    #[test]
+    fn a_session_is_priced_on_its_own_models_and_one_without_a_price_leaves_the_sum_unknown() {
+        let prices = Prices::built_in().unwrap();
+        let run = testing::run();
+        let session = run.contexts[0].clone();
+        let day = &run.plan.created[..10];
+        let of = |session: &SessionContext| recorded(session, &prices, day).unwrap();
+        let own = of(&session);
+        assert_eq!((&own.models[..], &own.unpriced[..]), (&["claude-sonnet-4-5".to_owned()][..], &[][..]));
+        let bill = |model: &str| {
+            let account = Account::of(&session.conversation, &terms(&session, "claude-sonnet-4-5"));
+            prices.of(model, day).unwrap().dollars(&account, Cache::FiveMinutes)
+        };
+        let sonnet = own.dollars.unwrap();
+        assert!((sonnet - bill("claude-sonnet-4-5")).abs() < 1e-9 && sonnet > 0.0);
+        // Each call is paid on its own model: the last one has a third of the price and the same tokens.
+        let mut changed = session.clone();
+        changed.factors.push(rundir::ModelFactor { model: "claude-haiku-4-5".to_owned(), ..session.factors[0].clone() });
+        changed.conversation.steps[1].model = "claude-haiku-4-5".to_owned();
+        changed.conversation.steps[2].model = "claude-haiku-4-5".to_owned();
+        let both = of(&changed);
+        assert_eq!(both.models, ["claude-haiku-4-5", "claude-sonnet-4-5"]);
+        assert!(both.dollars.unwrap() < sonnet && both.dollars.unwrap() > bill("claude-haiku-4-5"), "{both:?}");
+        changed.conversation.steps[2].model = "own-model".to_owned();
+        let unknown = of(&changed);
+        assert_eq!((unknown.dollars, &unknown.unpriced[..]), (None, &["own-model".to_owned()][..]));
+        // A generated session and a published account have no models of their own.
+        changed.model = None;
+        assert_eq!(recorded(&changed, &prices, day), None);
+        assert_eq!(recorded(&SessionContext { basis: Basis::Published, ..session }, &prices, day), None);
+    }
+
+    #[test]
+    fn a_session_without_a_call_costs_zero_dollars_and_not_minus_zero() {
+        let mut run = testing::run();
+        run.contexts.truncate(1);
+        run.contexts[0].conversation.steps.clear();
+        let cost = found(&run).costs.remove(0);
+        let all = cost.dollars.values().copied().chain(cost.recorded.unwrap().dollars);
+        assert!(all.into_iter().all(|dollars| format!("{dollars:.4}") == "0.0000"), "{:?}", cost.dollars);
     }
 
     #[test]

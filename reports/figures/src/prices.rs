@@ -369,7 +369,8 @@ impl ModelPrices {
 
     /// Dollars of calls.
     pub fn bill(&self, calls: &[CallTokens], cache: Cache) -> f64 {
-        calls.iter().map(|call| self.call(call, cache)).sum()
+        // The sum of no numbers is -0.
+        calls.iter().fold(0.0, |sum, call| sum + self.call(call, cache))
     }
 
     /// Dollars of an account whose prompts were cached with the lifetime of `cache`.

@@ -133,6 +133,7 @@ impl ContextPolicy {
     pub fn apply(&self, inline: &Conversation) -> Conversation {
         let mut rewriter = Rewriter::default();
         for step in &inline.steps {
+            rewriter.model.clone_from(&step.model);
             match &self.keep {
                 Keep::Inline => rewriter.keep(step),
                 Keep::Offload(offload) => rewriter.offload(step, offload),
@@ -217,6 +218,19 @@ mod tests {
         assert!(offload(true).output() > inline.output() + 24_000);
         assert!(evict.output() < inline.output() + 200);
         assert!(offload(true).entering > inline.entering + 24_000);
+    }
+
+    #[test]
+    fn the_steps_of_every_policy_have_the_model_of_the_recorded_step() {
+        let mut inline = conversation(&[9000, 9000]);
+        inline.steps[2].model = "other".to_owned();
+        for name in context_names_of(false) {
+            let steps = context(&name).unwrap().apply(&inline).steps;
+            let models: Vec<&str> = steps.iter().map(|step| step.model.as_str()).collect();
+            let first = models.iter().position(|model| *model == "other").unwrap();
+            let is_whole = first >= 2 && models[..first].iter().all(|model| model.is_empty());
+            assert!(is_whole && models[first..].iter().all(|model| *model == "other"), "{name}: {models:?}");
+        }
     }
 
     #[test]

@@ -9,6 +9,8 @@ use tokens::{Rewrite, Step};
 #[derive(Default)]
 pub(super) struct Rewriter {
     pub(super) steps: Vec<Step>,
+    /// The model of the recorded step, which makes the steps that replace it.
+    pub(super) model: String,
     /// Number of parts so far.
     pub(super) parts: usize,
     /// The new number of each part of the inline conversation.
@@ -36,7 +38,7 @@ impl Rewriter {
         let first = self.parts;
         self.moved.extend(first + of_inline.start..first + of_inline.end);
         self.parts += step.enters.len() + step.emits.len();
-        self.steps.push(step);
+        self.steps.push(Step { model: self.model.clone(), ..step });
         first
     }
 

@@ -612,7 +612,11 @@ impl Policy {
             };
             for (workload, cell) in measure.cells() {
                 if !names.workloads.contains(workload) {
-                    return wrong("workload", workload, &names.workloads);
+                    let field = match measure {
+                        Measure::Context(context) if context.workload != workload => "with",
+                        _ => "workload",
+                    };
+                    return wrong(field, workload, &names.workloads);
                 }
                 if let Some((_, metric)) = cell
                     && metric != MAKESPAN

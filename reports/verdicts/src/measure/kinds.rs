@@ -13,7 +13,7 @@ use super::latency::{Latency, MixStep, ScheduledCopies};
 use super::model_files::FileMeasure;
 use super::probes::{Aspect, PROPERTIES};
 use super::scores::{Per, QuestionShare, ScoreMeasure, unknown_count};
-use figures::context::{ContextCost, DOLLARS, MODELS};
+use figures::context::{ContextCost, DOLLARS, MODELS, RECORDED};
 use figures::evidence::CRON_KILL;
 use figures::provenance::Provenance;
 
@@ -317,7 +317,7 @@ impl Measure {
                 workloads.map(|workload| (workload, None)).collect()
             }
             Measure::Questions(share) => vec![(&share.workload, None)],
-            Measure::Context(context) => vec![(&context.workload, None)],
+            Measure::Context(context) => context.sessions().map(|session| (session, None)).collect(),
             Measure::Cost(cost) => vec![(&cost.workload, None)],
             _ => Vec::new(),
         }
@@ -391,10 +391,10 @@ impl Measure {
                 Some(("figure", message))
             }
             Measure::Context(ContextFigure { figure, model: Some(model), .. }) => {
-                let known = MODELS.join(", ");
-                match (figure.as_str(), MODELS.contains(&model.as_str())) {
+                let known = [&MODELS[..], &[RECORDED]].concat();
+                match (figure.as_str(), known.contains(&model.as_str())) {
                     (DOLLARS, true) => None,
-                    (DOLLARS, false) => Some(("model", format!("unknown model {model:?}; use one of {known}"))),
+                    (DOLLARS, false) => Some(("model", format!("unknown model {model:?}; use one of {}", known.join(", ")))),
                     _ => Some(("model", "is only for the figure dollars".to_owned())),
                 }
             }
