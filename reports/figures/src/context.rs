@@ -179,6 +179,13 @@ impl ContextCost {
         })
     }
 
+    /// The dollars that a reader of the session pays, if they are known: on the models that it was recorded on, or else on
+    /// the first of [`MODELS`].
+    pub fn paid(&self) -> Option<f64> {
+        let own = self.recorded.as_ref().and_then(|recorded| recorded.dollars);
+        own.or_else(|| self.dollars.get(MODELS[0]).copied())
+    }
+
     /// The names that [`ContextCost::figure`] knows.
     pub const FIGURES: [&str; 7] =
         ["entering", "resent", "fresh", "output", "peak", "largest-entering", "largest-written"];

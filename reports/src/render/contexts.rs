@@ -24,7 +24,7 @@ pub(super) fn contexts(report: &Report<'_>, parts: &mut Vec<Part>) {
     parts.push(List(words.map(str::to_owned).into()));
     parts.push(Chart(
         stems::TOKENS,
-        "What a context costs over a session: the tokens in the prompt of each call, by context policy. Behind each name stands the session's price in dollars, on the first model of the table of dollars. A line falls where content was cleared, stored as a file, or compacted.",
+        "What a context costs over a session: the tokens in the prompt of each call, by context policy. Behind each name stands the session's price in dollars, on the model that it was recorded on, or else on the first model of the table of dollars. A line falls where content was cleared, stored as a file, or compacted.",
     ));
     parts.push(accounts(&found.costs));
     subagents(&found.costs, parts);
@@ -98,17 +98,38 @@ fn subagents(costs: &[ContextCost], parts: &mut Vec<Part>) {
 
 fn dollars(costs: &[ContextCost]) -> Part {
     let counted = costs.iter().filter(|cost| cost.basis != Basis::Published);
+    let has_own = costs.iter().any(|cost| cost.recorded.is_some());
     let rows = counted.map(|cost| {
         let mut row = vec![cost.workload.clone(), cost.policy.clone()];
         row.extend(MODELS.iter().map(|model| match cost.dollars.get(*model) {
             Some(dollars) => format!("{dollars:.4}"),
             None => "–".to_owned(),
         }));
+        row.extend(has_own.then(|| own_dollars(cost)));
         row
     });
     let mut head = columns("session | context policy");
     head.extend(MODELS.iter().map(|model| format!("USD, {model}")));
+    head.extend(has_own.then(|| "USD, models of the recording".to_owned()));
     Table(head, rows.collect())
+}
+
+/// The dollars of a session on its own models, with their names.
+fn own_dollars(cost: &ContextCost) -> String {
+    let Some(own) = &cost.recorded else {
+        return "–".to_owned();
+    };
+    let listed = |models: &[String]| {
+        let named = models.iter().map(|model| match model.as_str() {
+            "" => "a model without a name",
+            model => model,
+        });
+        named.collect::<Vec<_>>().join(", ")
+    };
+    match own.dollars {
+        Some(dollars) => format!("{dollars:.4} ({})", listed(&own.models)),
+        None => format!("no price of {}", listed(&own.unpriced)),
+    }
 }
 
 /// Selects a figure of an account.
@@ -181,12 +202,15 @@ fn published(costs: &[ContextCost], parts: &mut Vec<Part>) {
 /// The cheapest policy of each session.
 fn worth(costs: &[ContextCost], parts: &mut Vec<Part>) {
     let mut lines = Vec::new();
-    let model = MODELS[0];
     for inline in costs.iter().filter(|cost| cost.policy == INLINE) {
         let others = costs
             .iter()
             .filter(|cost| cost.workload == inline.workload && cost.policy != INLINE && cost.basis != Basis::Published);
-        let dollars = |cost: &ContextCost| cost.dollars.get(model).copied().unwrap_or(f64::INFINITY);
+        let dollars = |cost: &ContextCost| cost.paid().unwrap_or(f64::INFINITY);
+        if dollars(inline) == 0.0 {
+            lines.push(format!("{}: no policy saves anything, because the recording has no tokens", inline.workload));
+            continue;
+        }
         let Some(best) = others.min_by(|a, b| dollars(a).total_cmp(&dollars(b))) else {
             continue;
         };
@@ -217,7 +241,8 @@ fn worth(costs: &[ContextCost], parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Text(format!(
-        "When is a context file system worth its tokens? By dollars on {model}, with a prompt cache; this does not show whether an agent that sees less still does its task:"
+        "When is a context file system worth its tokens? By dollars with a prompt cache, on the models that a session was recorded on if they have a price, else on {}; this does not show whether an agent that sees less still does its task:",
+        MODELS[0]
     )));
     parts.push(List(lines));
 }

@@ -16,7 +16,7 @@ use super::growth::sized;
 use super::marks::{Mark, Marks};
 use super::report::Report;
 use super::titles::{short_name, with_many_metrics};
-use figures::context::{MODELS, o200k};
+use figures::context::{ContextCost, o200k};
 use figures::provenance::Provenance;
 use figures::summary::{Cell, MAKESPAN, is_simulated};
 use figures::text::{count, time};
@@ -153,7 +153,7 @@ pub(super) fn tokens(report: &Report<'_>, marks: &Marks) -> Vec<Panel> {
         }
         let mut costs = report.contexts.costs.iter();
         let cost = costs.find(|cost| cost.workload == session.workload && cost.policy == session.policy);
-        let dollars = cost.and_then(|cost| cost.dollars.get(MODELS[0]));
+        let dollars = cost.and_then(ContextCost::paid);
         let dollars = dollars.map_or(String::new(), |dollars| format!(" ${dollars:.2}"));
         let calls = account.calls.iter().map(|call| call.prompt as f64);
         if let Some(panel) = panels.last_mut() {
