@@ -14,6 +14,9 @@ const HEAD: u64 = 1 << 20;
 /// Bytes of a document, or of a first line, that are looked at.
 const DOCUMENT: u64 = 1 << 30;
 
+/// Bytes of a block of a tar archive.
+const TAR_BLOCK: u64 = 512;
+
 /// Lines that are looked at.
 const LINES: usize = 400;
 
@@ -260,6 +263,19 @@ pub fn detect(head: &Head) -> Result<&'static dyn Importer, String> {
     ))
 }
 
+/// Whether a file with this first block is a tar archive, in any of its formats: whether the block's checksum is right,
+/// which counts its own bytes as blanks.
+fn is_tar(block: &[u8]) -> bool {
+    const CHECKSUM: std::ops::Range<usize> = 148..156;
+    let (Some(field), true) = (block.get(CHECKSUM), block.len() as u64 == TAR_BLOCK) else {
+        return false;
+    };
+    let digits: String = field.iter().map(|byte| char::from(*byte)).filter(char::is_ascii_digit).collect();
+    let bytes = block.iter().enumerate();
+    let sum: u64 = bytes.map(|(at, byte)| if CHECKSUM.contains(&at) { u64::from(b' ') } else { u64::from(*byte) }).sum();
+    u64::from_str_radix(&digits, 8) == Ok(sum)
+}
+
 /// The importer with this name.
 ///
 /// # Errors
@@ -282,10 +298,15 @@ pub fn read(
 ) -> Result<(&'static dyn Importer, Vec<ImportedSession>), String> {
     let failed = |error: std::io::Error| format!("cannot be read: {error}");
     let mut start = Vec::new();
+    // Records of several members would be read as one session.
+    input.by_ref().take(TAR_BLOCK).read_to_end(&mut start).map_err(failed)?;
+    if is_tar(&start) {
+        return Err("is a tar archive, which can hold several sessions\n  fix: unpack it into a directory with `tar -xf ARCHIVE -C DIRECTORY`, and name the directory".to_owned());
+    }
     let importer = match format {
         Some(id) => importer(id)?,
         None => {
-            input.by_ref().take(HEAD).read_to_end(&mut start).map_err(failed)?;
+            input.by_ref().take(HEAD - TAR_BLOCK).read_to_end(&mut start).map_err(failed)?;
             let mut head = Head::new(&start);
             let is_longer = start.len() as u64 == HEAD;
             let streaming = || detect(&head).ok().filter(|importer| is_longer && importer.streams());
@@ -369,6 +390,31 @@ mod tests {
         }
         let refused = refused(br#"{"type":"session_meta","payload":{"id":"s"}}"#, None);
         assert!(refused.contains("holds no message") && refused.contains("\n  fix: "), "{refused}");
+    }
+
+    #[test]
+    fn a_tar_archive_of_sessions_is_refused_with_the_command_that_unpacks_it() {
+        let session = r#"{"type":"user","sessionId":"s","uuid":"u","cwd":"/w","message":{"role":"user","content":"Hi."}}
+{"type":"assistant","sessionId":"s","uuid":"v","cwd":"/w","message":{"id":"m","role":"assistant","model":"claude-opus-4-6","content":[{"type":"text","text":"Hi."}]}}
+"#;
+        let is_read = |bytes: &[u8], format| read(bytes, format).map(|(found, _)| found.id());
+        assert_eq!(is_read(session.as_bytes(), None), Ok("claude-code"));
+        // Archives of GNU, POSIX and of Unix V7, which has no magic number.
+        for magic in [&b"ustar  \0"[..], b"ustar\x0000", b""] {
+            let mut archive = vec![0; 512];
+            archive[..7].copy_from_slice(b"a.jsonl");
+            archive[100..108].copy_from_slice(b"0000644\0");
+            archive[124..136].copy_from_slice(format!("{:011o} ", session.len()).as_bytes());
+            archive[156] = b'0';
+            archive[257..257 + magic.len()].copy_from_slice(magic);
+            let sum: u64 = archive.iter().map(|byte| u64::from(*byte)).sum::<u64>() + 8 * 32;
+            archive[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+            archive.extend(session.as_bytes());
+            for format in [None, Some("claude-code")] {
+                let refused = is_read(&archive, format).unwrap_err();
+                assert!(refused.starts_with("is a tar archive") && refused.contains("tar -xf"), "{refused}");
+            }
+        }
     }
 
     #[test]
