@@ -20,7 +20,7 @@ pub use calls::{CallCell, CallRow, CallTable};
 pub use figure::AnswerFigure;
 pub use kept::{PassCount, StoreLosses};
 pub use text::{LINES, WIDTH};
-pub use uses::{AdviceKind, Confidence, UseAnswer};
+pub use uses::{AdviceKind, Confidence, TRY_WITH_PROGRAMS, UseAnswer};
 
 use figures::evidence::RunEvidence;
 use figures::text::number_of;

@@ -285,6 +285,8 @@ impl UseAnswer {
     fn command_words(&self) -> String {
         match self.command.is_empty() {
             true => String::new(),
+            // Measured again beside the same work, the same command decides no more.
+            false if self.needs_quiet => format!("To decide, without other work: {}", unbroken(&self.command)),
             false => format!("To decide: {}", unbroken(&self.command)),
         }
     }

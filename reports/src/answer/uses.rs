@@ -15,6 +15,9 @@ use verdicts::decide::{CANDIDATE, Decision, PolicyVerdict, Row, RowRole, RowStat
 const FIGURES: usize = 3;
 /// The beginning of the command that measures sessions of the user. Its workloads are files in a run's directory.
 const TRY: &str = "ctxbench try ";
+/// Seconds of a replay of `ctxbench try` from which on git and single reads are measured, too: less gives them fewer than
+/// three epochs.
+pub const TRY_WITH_PROGRAMS: f64 = 30.0;
 /// Epochs of a command that measures an open cell longer: more than a default run has.
 const EPOCHS: u32 = 20;
 
@@ -101,6 +104,9 @@ pub struct UseAnswer {
     pub confidence: Confidence,
     /// The command that makes missing evidence, or that measures longer; empty for a decided use.
     pub command: String,
+    /// Whether only other work on the machine kept the run from deciding: the same command decides without it.
+    #[serde(skip)]
+    pub(super) needs_quiet: bool,
     /// Whether the use is not decided because no run has its evidence.
     pub lacks_evidence: bool,
     /// Whether all runs were planned with exactly this policy.
@@ -329,6 +335,7 @@ impl UseAnswer {
                 AdviceKind::NotDecided => command(best, runs),
                 _ => String::new(),
             },
+            needs_quiet: kind == AdviceKind::NotDecided && needs_quiet(best, runs),
             lacks_evidence: kind == AdviceKind::NotDecided
                 && best.rows.iter().any(|row| row.state == RowState::Missing),
             planned: decisions.iter().all(|decision| decision.planned),
@@ -502,6 +509,12 @@ fn unless(kind: AdviceKind, best: &Decision) -> String {
     format!("you need {listed}, which {} has ({} tried)", arm_words(&best.candidate), weakest.mark())
 }
 
+/// Whether the evidence is there, but other work on the machine disturbed it.
+fn needs_quiet(best: &Decision, runs: &[RunEvidence<'_>]) -> bool {
+    let is_busy = runs.first().is_some_and(|run| run.summary.health.is_busy);
+    is_busy && remedies(std::slice::from_ref(best)).is_empty()
+}
+
 /// The command that would decide: the one that makes missing evidence, or one that measures the open cell longer.
 fn command(best: &Decision, runs: &[RunEvidence<'_>]) -> String {
     let remedy = remedies(std::slice::from_ref(best)).into_iter().next();
@@ -513,12 +526,15 @@ fn command(best: &Decision, runs: &[RunEvidence<'_>]) -> String {
     if let Some(remedy) = remedy {
         let sessions = plan.workloads.iter().filter(|workload| workload.file.is_some());
         let mut names = sessions.map(|workload| format!("--workload {}", workload.name));
-        return match is_try && names.any(|name| remedy.command.contains(&name)) {
+        // A short replay leaves out programs and single calls.
+        let is_short = budget(&plan.command).is_some_and(|seconds| seconds < TRY_WITH_PROGRAMS);
+        let is_left_out = is_short && remedy.command.starts_with("ctxbench run --workload ");
+        return match is_try && (is_left_out || names.any(|name| remedy.command.contains(&name))) {
             true => longer(&plan.command),
             false => remedy.command,
         };
     }
-    if first.summary.health.is_busy {
+    if needs_quiet(best, runs) {
         return plan.command.clone();
     }
     if is_try {
@@ -539,14 +555,20 @@ fn command(best: &Decision, runs: &[RunEvidence<'_>]) -> String {
     }
 }
 
-/// The command of sessions, with twice its budget.
+/// The seconds of a command's budget.
+fn budget(command: &str) -> Option<f64> {
+    let mut words = command.split(' ').skip_while(|word| *word != "--budget");
+    words.nth(1)?.parse().ok()
+}
+
+/// The command of sessions, with twice its budget, which is enough for programs, too.
 fn longer(command: &str) -> String {
+    let Some(seconds) = budget(command) else {
+        return command.to_owned();
+    };
     let mut words: Vec<String> = command.split(' ').map(str::to_owned).collect();
-    let budget = words.iter().position(|word| word == "--budget").and_then(|at| words.get_mut(at + 1));
-    if let Some(budget) = budget
-        && let Ok(seconds) = budget.parse::<f64>()
-    {
-        *budget = format!("{}", 2.0 * seconds);
+    if let Some(at) = words.iter().position(|word| word == "--budget") {
+        words[at + 1] = format!("{}", (2.0 * seconds).max(2.0 * TRY_WITH_PROGRAMS));
     }
     words.join(" ")
 }
