@@ -13,6 +13,7 @@ use rundir::{PLAN, Run};
 use verdicts::decide::check_distinct;
 
 use crate::progress_line::ProgressLine;
+use crate::shell_word::shell_word;
 
 /// Which price list counts.
 #[derive(Clone, Debug, Default, Args)]
@@ -31,7 +32,7 @@ impl PriceList {
     /// The option that selects this list, for a printed command.
     pub fn option(&self) -> Option<String> {
         let file = self.prices.as_ref()?;
-        Some(format!("--prices {}", file.display()))
+        Some(format!("--prices {}", shell_word(&file.display().to_string())))
     }
 }
 

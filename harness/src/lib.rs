@@ -36,6 +36,7 @@ mod session_contexts;
 mod session_copies;
 mod session_files;
 mod sessions;
+mod shell_word;
 mod signals;
 
 use std::process::ExitCode;

@@ -7,8 +7,10 @@ use anyhow::{Context, bail};
 use conform::features;
 use figures::evidence::CRON_KILL;
 use inputs::files::{self, PAGE};
+use inputs::names::FileName;
 use reports::answer::Overview;
 use reports::render::{Report, bencher, github_action_benchmark, put_output, results_page, splice, submission, write};
+use reports::sessions::{self, SESSIONS, TriedSession};
 use rundir::{POLICY, Plan, Run};
 use verdicts::claims::{self, Catalogue, ClaimResult};
 use verdicts::decide::{Decision, Evidence, Names, Policy, built_in, check_compatible, check_distinct, decide, find};
@@ -18,6 +20,7 @@ use workloads::script::CallKind;
 use crate::built_in_names::BuiltIn;
 use crate::evidence::{PriceList, SummarisedRun};
 use crate::progress_line::ProgressLine;
+use crate::shell_word::shell_word;
 use runner::probe::probe_names;
 
 /// A run with everything derived from it.
@@ -32,6 +35,11 @@ pub struct ReportInputs {
     pub overview: Overview,
     /// The directories of the other runs that claims and decisions rest on.
     others: Vec<PathBuf>,
+    /// The files of policies that are not built in, by name.
+    policy_files: BTreeMap<String, PathBuf>,
+    prices: PriceList,
+    /// The sessions that `ctxbench try` was given.
+    sessions: Vec<TriedSession>,
 }
 
 /// A policy with its text, and its file for error messages.
@@ -121,18 +129,33 @@ pub fn policies(asked: Option<&str>, runs: &[&Run], others: &[SummarisedRun]) ->
         }
         (None, [run]) => match &run.policy {
             Some(text) => {
+                let further = further(run)?;
                 let file = run.dir.join(POLICY);
                 let policy = Policy::parse(&file, text).context(
                     "the policy that this run was made for cannot be read (choose another one with --policy NAME, or `--policy all`)",
                 )?;
                 let text = text.clone();
-                Ok(vec![OwnPolicy { policy, file, text, is_built_in: false }])
+                let own = OwnPolicy { policy, file, text, is_built_in: false };
+                Ok(std::iter::once(own).chain(further).collect())
             }
             None if run.plan.policies.is_empty() => Ok(Vec::new()),
             None => built_in(),
         },
         (None, _) => built_in(),
     }
+}
+
+/// The further policies of a run that `ctxbench try` made, in the order of their names.
+fn further(run: &Run) -> anyhow::Result<Vec<OwnPolicy>> {
+    let files = run.plan.policies.keys().filter_map(|name| {
+        let file = FileName::of_name(name, ".toml").ok()?.within(&run.dir.join(SESSIONS));
+        file.is_file().then_some(file)
+    });
+    let policies = files.map(|file| {
+        let name = file.to_str().with_context(|| format!("{}: is not UTF-8 text", file.display()))?;
+        OwnPolicy::named(name)
+    });
+    policies.collect()
 }
 
 impl ReportInputs {
@@ -157,8 +180,12 @@ impl ReportInputs {
         let decisions = decisions.flat_map(|policy| decide(&policy.policy, &policy.text, &evidence));
         let decisions: Vec<Decision> = decisions.collect();
         let overview = Overview::of(&decisions, &evidence.runs);
+        let own = policies.iter().filter(|policy| !policy.is_built_in);
         Ok(Self {
             overview,
+            policy_files: own.map(|own| (own.policy.name.clone(), own.file.clone())).collect(),
+            prices: prices.clone(),
+            sessions: sessions::read(dir)?,
             others: others.iter().map(|each| each.run.dir.clone()).collect(),
             reported,
             claims,
@@ -166,14 +193,17 @@ impl ReportInputs {
         })
     }
 
-    /// The same run, decided by these policies.
-    pub fn decided_by(mut self, policies: &[OwnPolicy]) -> Self {
-        let evidence = Evidence { runs: vec![self.reported.evidence()] };
-        let decisions = policies.iter();
-        let decisions = decisions.flat_map(|policy| decide(&policy.policy, &policy.text, &evidence));
-        self.decisions = decisions.collect();
-        self.overview = Overview::of(&self.decisions, &evidence.runs);
-        self
+    /// The command that decides again on a candidate by a policy, and prints its rows.
+    pub fn deciding(&self, policy: &str, candidate: &str) -> String {
+        let dirs = std::iter::once(&self.reported.run.dir).chain(&self.others);
+        let dirs = dirs.map(|dir| shell_word(&dir.display().to_string()));
+        let own = self.policy_files.get(policy);
+        let policy = own.map_or_else(|| policy.to_owned(), |file| file.display().to_string());
+        let mut words = vec!["ctxbench decide".to_owned()];
+        words.extend(dirs);
+        words.push(format!("--policy {} --candidate {}", shell_word(&policy), shell_word(candidate)));
+        words.extend(self.prices.option());
+        words.join(" ")
     }
 
     fn report(&self) -> Report<'_> {
@@ -185,6 +215,7 @@ impl ReportInputs {
             decisions: self.decisions.clone(),
             overview: &self.overview,
             others: &self.others,
+            sessions: &self.sessions,
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use figures::context::MODELS;
 use rundir::{Basis, ModelFactor, SCHEMA_VERSION, SessionContext};
 use tokens::Conversation;
-use workloads::context::{INLINE, context};
+use workloads::context::{INLINE, context, context_names_of};
 use workloads::definition::{SessionSource, Workload};
 
 /// The lines of `contexts.jsonl`. Logs a warning for a workload whose session cannot be read, and omits it.
@@ -31,16 +31,30 @@ pub fn session_contexts(workloads: &[Arc<Workload>]) -> Vec<SessionContext> {
             };
             let conversation = policy.apply(&inline);
             let basis = basis(&workload.session, name);
-            lines.push(line(workload, name, basis, recorded, conversation));
+            lines.push(line(&workload.name, name, basis, recorded, conversation));
         }
         if let SessionSource::Stated { published, .. } = &workload.session {
             for (name, conversation) in published {
                 let conversation = conversation.clone();
-                lines.push(line(workload, name, Basis::Published, None, conversation));
+                lines.push(line(&workload.name, name, Basis::Published, None, conversation));
             }
         }
     }
     lines
+}
+
+/// The lines of a recorded session that no workload replays, under every context policy that fits it.
+pub fn recorded_contexts(workload: &str, model: &str, inline: &Conversation) -> Vec<SessionContext> {
+    // Cannot fail: the policies are built in.
+    let policies = context_names_of(false).into_iter().filter_map(|name| Some((context(&name).ok()?, name)));
+    let lines = policies.map(|(policy, name)| {
+        let basis = match name == INLINE {
+            true => Basis::Recorded,
+            false => Basis::Simulated,
+        };
+        line(workload, &name, basis, Some(model), policy.apply(inline))
+    });
+    lines.collect()
 }
 
 /// The origin of a session's token counts under a context policy.
@@ -54,7 +68,7 @@ pub fn basis(session: &SessionSource, policy: &str) -> Basis {
 }
 
 fn line(
-    workload: &Workload,
+    workload: &str,
     policy: &str,
     basis: Basis,
     recorded: Option<&str>,
@@ -74,7 +88,7 @@ fn line(
     });
     SessionContext {
         v: SCHEMA_VERSION,
-        workload: workload.name.clone(),
+        workload: workload.to_owned(),
         policy: policy.to_owned(),
         basis,
         model: recorded.map(str::to_owned),

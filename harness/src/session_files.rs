@@ -17,7 +17,7 @@ const DEPTH: usize = 8;
 const FILES: usize = 20_000;
 
 /// Ends of the names of files that can be sessions.
-const ENDS: [&str; 10] =
+pub const ENDS: [&str; 10] =
     [".jsonl", ".json", ".traj", ".eval", ".ndjson", ".gz", ".zst", ".strace", ".log", ".history.md"];
 
 /// An agent whose own directory is searched.
@@ -56,6 +56,17 @@ impl SessionPlace {
             SessionPlace::File(file) if file == Path::new("-") => "standard input".to_owned(),
             SessionPlace::File(file) => file.display().to_string(),
             SessionPlace::OpenCode { id, .. } => format!("OpenCode session {id}"),
+        }
+    }
+
+    /// The name of its file, without directories.
+    pub fn file_name(&self) -> String {
+        match self {
+            SessionPlace::File(file) => {
+                let name = file.file_name().filter(|_| file != Path::new("-"));
+                name.map_or_else(|| self.name(), |name| name.to_string_lossy().into_owned())
+            }
+            SessionPlace::OpenCode { .. } => self.name(),
         }
     }
 

@@ -5,3 +5,4 @@ pub mod answer;
 pub mod published;
 pub mod records;
 pub mod render;
+pub mod sessions;

@@ -65,18 +65,52 @@ fn a_recorded_session_is_answered_in_one_command() {
             "By these sessions alone, sqlite compared with a plain directory:",
         ],
     );
+    // The answer names the session's file and its own model.
+    has(&shown, &["session-session"]);
     // The recording has no times, and the sessions are no workloads of `run`.
     assert!(!shown.contains("inf") && !shown.contains("run --workload agent/session"), "{shown}");
     let runs: Vec<_> = fs::read_dir(&results).unwrap().collect();
     assert_eq!(runs.len(), 1, "{runs:?}");
     let run = runs.into_iter().next().unwrap().unwrap().path();
-    assert!(run.join("report.html").is_file());
+    let page = fs::read_to_string(run.join("report.html")).unwrap();
+    has(&page, &["session.json", "openai", "on gpt-5.5", "USD, as reported", "Your sessions"]);
+    the_printed_command_gives_the_printed_answer(&shown, &run);
     // No text of the session is in the results.
     let traces = fs::read_dir(run.join("sessions")).unwrap();
     for file in traces {
         let text = fs::read_to_string(file.unwrap().path()).unwrap();
         assert!(!text.contains("secret") && !text.contains("notes/"), "{text}");
     }
+}
+
+/// The command behind "Why", and each policy that the run was made for, decide again as the screen says.
+fn the_printed_command_gives_the_printed_answer(shown: &str, run: &Path) {
+    let printed = shown.lines().find_map(|line| line.strip_prefix("Why, per use: ctxbench ")).unwrap();
+    let words: Vec<&str> = printed.split(' ').collect();
+    let output = ctxbench(&words[..]).output().unwrap();
+    let rows = stdout(&output);
+    let report: Value = serde_json::from_str(&fs::read_to_string(run.join("report.json")).unwrap()).unwrap();
+    let option = |name: &str| words[1 + words.iter().position(|word| *word == name).unwrap()];
+    let file = Path::new(option("--policy"));
+    assert!(file.starts_with(run), "{printed}");
+    let policy = fs::read_to_string(file).unwrap();
+    let name = policy.lines().next().unwrap().strip_prefix("name = ").unwrap().trim_matches('"').to_owned();
+    let decisions = report["decisions"].as_array().unwrap();
+    let decided = |one: &&Value| one["policy"] == *name && one["candidate"] == *option("--candidate");
+    let decision = decisions.iter().find(decided).unwrap();
+    has(&rows, &[&format!("verdict: {}", decision["verdict"].as_str().unwrap().replace('-', " "))]);
+    for row in decision["rows"].as_array().unwrap() {
+        has(&rows, &[row["title"].as_str().unwrap()]);
+    }
+    // Without a policy, all of them decide again, with the same answers.
+    let screen = stdout(&ctxbench(["decide"]).arg(run).output().unwrap());
+    for answer in report["answer"]["uses"].as_array().unwrap() {
+        let blanks = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        has(&blanks(&screen), &[&blanks(answer["advice"].as_str().unwrap().trim_end_matches('.'))]);
+    }
+    ctxbench(["report"]).arg(run).succeeds();
+    let again: Value = serde_json::from_str(&fs::read_to_string(run.join("report.json")).unwrap()).unwrap();
+    assert_eq!(again, report);
 }
 
 #[test]
@@ -123,15 +157,19 @@ fn tokens_are_counted_without_a_replay_and_a_session_comes_from_anywhere() {
     written(dir, "many/a.jsonl", pi);
     written(dir, "many/b.jsonl", rollout);
     written(dir, "many/c.json", "{\"alpha\":1}");
-    let output = ctxbench(["try", "--no-replay"]).arg(dir.join("many")).succeeds();
-    has(&stdout(&output), &["2 sessions: $", "1 of 3 files could not be read\n  fix: ", "Next: leave out --no-replay"]);
+    let output = ctxbench(["try", "--no-replay"]).arg(dir.join("many")).output().unwrap();
+    // A part that failed is named, and the exit code says it.
+    assert_eq!(output.status.code(), Some(1));
+    has(&stdout(&output), &["2 sessions: $", "Large results", "Next: ctxbench try "]);
+    let unreadable = dir.join("many/c.json");
+    has(&stderr(&output), &[&format!("1 of 3 files could not be read: {}\n  fix: ", unreadable.display())]);
     // A session with nothing to replay still has its tokens, and nothing is measured.
     let talk = r#"[{"role":"user","content":"Hello."},{"role":"assistant","content":"Hello."}]"#;
     let talk = written(dir, "talk.json", talk);
     let output = ctxbench(["try", &talk]).current_dir(dir).succeeds();
     has(
         &stdout(&output),
-        &["nothing to replay: no tool call", "tokens ", "nothing is decided", "Next: ctxbench tokens "],
+        &["nothing to replay: no tool call", "tokens ", "nothing is decided about files", "Next: ctxbench tokens "],
     );
     assert!(!dir.join("results").exists());
 }

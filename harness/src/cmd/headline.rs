@@ -24,7 +24,7 @@ pub fn print_answer(inputs: &ReportInputs, page: &Path, format: ScreenFormat) ->
     let run = inputs.reported.run.dir.as_path();
     match format {
         ScreenFormat::Text => {
-            let closing = closing(run, page, &inputs.overview);
+            let closing = closing(inputs, page);
             print!("{}", inputs.overview.terminal(&closing));
         }
         ScreenFormat::Json => {
@@ -36,7 +36,8 @@ pub fn print_answer(inputs: &ReportInputs, page: &Path, format: ScreenFormat) ->
 }
 
 /// Where the report is, and the command that shows the rows behind an answer.
-fn closing(run: &Path, page: &Path, overview: &Overview) -> Vec<String> {
+fn closing(inputs: &ReportInputs, page: &Path) -> Vec<String> {
+    let overview = &inputs.overview;
     let mut lines = vec![format!("Report (one file, for any browser): {}", page.display())];
     // A use without evidence has nothing to explain. Most readers have a coding agent.
     let decided = |answer: &&UseAnswer| answer.kind != AdviceKind::NotDecided;
@@ -44,12 +45,7 @@ fn closing(run: &Path, page: &Path, overview: &Overview) -> Vec<String> {
     let decided: Vec<&UseAnswer> = overview.uses.iter().filter(decided).collect();
     let answer = decided.iter().copied().find(of_coding);
     if let Some(answer) = answer.or(decided.first().copied()).or(overview.uses.first()) {
-        lines.push(format!(
-            "Why, per use: ctxbench decide {} --policy {} --candidate {}",
-            run.display(),
-            answer.policy,
-            answer.candidate
-        ));
+        lines.push(format!("Why, per use: {}", inputs.deciding(&answer.policy, &answer.candidate)));
     }
     lines
 }

@@ -1,34 +1,43 @@
 //! `ctxbench try`: from recorded sessions to an answer, in one command.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use backends::registry::Registry;
-use clap::{Args, Parser};
+use clap::{Args, Parser, ValueEnum};
+use figures::context;
 use figures::prices::{Prices, ReportedTokens};
 use figures::reported::{LedgerEstimate, ModelBill, ReportedUsage, bill, estimate};
+use figures::summary::summarise;
 use importers::coverage::Coverage;
 use importers::{ImportedSession, Recorded, TraceOrigin, trace};
+use inputs::border::terminal_cell;
+use reports::answer::{Overview, TRY_WITH_PROGRAMS};
 use reports::render::{count, number_of, partial_answer, put};
+use reports::sessions::{LIST, SESSIONS, TriedBill, TriedSession};
+use rundir::{Plan, Run};
 use tokens::{Account, Terms, Usage};
-use verdicts::decide::find;
+use verdicts::decide::{Evidence, Policy, decide, find, identity};
 use workloads::compile::counted;
 use workloads::conversation::{of_subagents, of_trace};
 use workloads::trace::{Fidelity, TokenUsage, Trace, TraceSource};
 
 use super::format::ScreenFormat;
-use super::run::{Options, RunOutcome, conclude};
+use super::headline::print_answer;
+use super::run::{Options, RunOutcome};
 use super::trace::source_lines;
 use crate::environment::{new_run_dir, now, today};
 use crate::error_text;
 use crate::evidence::PriceList;
 use crate::progress_line::ProgressLine;
-use crate::reporting::{OwnPolicy, ReportInputs};
+use crate::reporting::ReportInputs;
+use crate::session_contexts::recorded_contexts;
 use crate::session_copies::KnownCalls;
-use crate::session_files::{AgentHome, SessionPlace, newest, session_files};
+use crate::session_files::{AgentHome, ENDS as FILE_ENDS, SessionPlace, newest, session_files};
 use crate::sessions::format_names;
+use crate::shell_word::shell_word;
 use runner::interrupt::Interrupt;
 use runner::plan::BASELINE;
 
@@ -44,12 +53,32 @@ const MOST_CAUSES: usize = 3;
 /// How many sessions of an agent are listed.
 const LISTED: usize = 10;
 
-/// Seconds of a replay from which on git and single reads are measured, too: less gives them fewer than three epochs.
-const WITH_PROGRAMS: f64 = 30.0;
+/// More sessions than this have a line each, without details.
+const MOST_DETAILED: usize = 3;
 
-/// The policies that decide, and the recorded session for which a session of the user stands in them.
-const POLICIES: [(&str, &str); 2] =
-    [("coding-agent", "agent/claude-code-write-heavy"), ("long-context", "agent/offload-comparison")];
+/// How many sessions have a line.
+const MOST_LINES: usize = 20;
+
+/// How many unreadable files are named at the end.
+const MOST_FAILED: usize = 5;
+
+/// Of many sessions, so many are asked about large results without a replay: those with most tokens.
+const MOST_ASKED: usize = 20;
+
+/// The lines of the answer on large results.
+const ANSWER_LINES: usize = 6;
+
+/// The longest name of a session in the title of a row, in characters.
+const LONGEST_TITLE: usize = 40;
+
+/// The longest name of a workload, in characters behind its prefix.
+const LONGEST_WORKLOAD: usize = 40;
+
+/// The policy on git and files, and the recorded session for which a session of the user stands in it.
+const CODING_AGENT: (&str, &str) = ("coding-agent", "agent/claude-code-write-heavy");
+
+/// The policy on large results, which needs tokens, and the session for which those of the user stand in it.
+const LONG_CONTEXT: (&str, &str) = ("long-context", "agent/offload-comparison");
 
 /// Import, replay and decide for your own recorded sessions.
 ///
@@ -57,7 +86,8 @@ const POLICIES: [(&str, &str); 2] =
 /// and on the `sqlite` store, measures git there, and kills the store's daemon. Then decides whether the files and the large
 /// results of these sessions should be kept elsewhere. Other stores are left out: with 60 kills and 60 simulated power cuts of
 /// each, the command would take longer than a minute and a half.
-/// No text of a session gets into the results: contents and names are replaced by filler of the same size.
+/// No text of a session gets into the results: contents and names are replaced by filler of the same size. Only the name of
+/// the recording's own file is kept, without its directories.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench try ~/.claude/projects/my-project/session.jsonl
@@ -65,7 +95,8 @@ const POLICIES: [(&str, &str); 2] =
   ctxbench try sessions/ --no-replay
   zstdcat session.jsonl.zst | ctxbench try -
 
-Exit codes: 0 answered, 1 failed, 130 interrupted; an interrupted command leaves nothing.")]
+Exit codes: 0 answered for all files; 1 failed, or a file could not be read and the others are answered; 130 interrupted;
+an interrupted command leaves nothing.")]
 pub struct TrySession {
     /// Recorded sessions: files (also compressed), directories, patterns such as 'logs/*.jsonl', or `-` for standard
     /// input.
@@ -77,7 +108,7 @@ pub struct TrySession {
     /// The format of the sessions [default: detected from their content].
     #[arg(long, value_name = "FORMAT", value_parser = format_names())]
     format: Option<String>,
-    /// Count tokens and dollars only; replay nothing.
+    /// Replay nothing: count tokens and dollars, and decide only on large results, which needs no replay.
     #[arg(long)]
     no_replay: bool,
     /// Seconds that the replay may take, with git and single reads from 30 s on. Probes, kills and simulated power
@@ -100,7 +131,10 @@ struct RunOptions {
 
 /// A session, and what is known of it without replaying it.
 struct Tried {
+    /// The path of its file, or where else it is from.
     name: String,
+    /// The name of its file; with the directory around it, if another session has the same.
+    file: String,
     format: &'static str,
     lacks: Option<&'static str>,
     agent: String,
@@ -137,7 +171,7 @@ impl TrySession {
         };
         let mut tried: Vec<Tried> = Vec::new();
         let mut known = KnownCalls::default();
-        let mut failed = 0;
+        let mut failed: Vec<String> = Vec::new();
         for file in &files {
             match self.sessions_of(file, &prices, &mut known) {
                 Ok(sessions) => tried.extend(sessions),
@@ -146,7 +180,7 @@ impl TrySession {
                     // The advice is the same for each of many files: it follows once.
                     let words = error_text::words(&error);
                     eprintln!("{}", words.lines().next().unwrap_or_default());
-                    failed += 1;
+                    failed.push(file.name());
                 }
             }
             if interrupt.is_set() {
@@ -159,46 +193,59 @@ impl TrySession {
                 number_of(files.len(), "file")
             );
         }
-        for (number, session) in (1..).zip(&tried) {
-            print!("{}", page(number, session));
-        }
-        if tried.len() > 1 {
-            print!("{}", together(&tried));
-        }
-        if failed > 0 {
-            println!(
-                "{failed} of {} could not be read\n  fix: for the formats and the advice on a file, name it alone",
-                number_of(files.len(), "file")
-            );
-        }
+        make_distinct(&mut tried);
+        print!("{}", listing(&tried));
         let mut replayable: Vec<&Tried> = tried.iter().filter(|session| session.idle.is_none()).collect();
         replayable.sort_by_key(|session| std::cmp::Reverse(session.replayed));
-        let named = match files.first() {
-            Some(SessionPlace::File(file)) => file.display().to_string(),
-            _ => "SESSION".to_owned(),
-        };
-        let counts =
-            format!("ctxbench tokens {named}    # the tokens of its context, and what context policies would change");
-        if self.no_replay {
-            match replayable.is_empty() {
-                true => println!("Next: {counts}"),
-                false => {
-                    println!("Next: leave out --no-replay: measures the file calls, and decides")
-                }
+        let code = if self.no_replay || replayable.is_empty() {
+            if let Some(answer) = on_large_results(&tried, &prices)? {
+                println!("\n{answer}");
             }
-            return Ok(ExitCode::SUCCESS);
+            match (replayable.is_empty(), &files[..]) {
+                (false, _) => println!(
+                    "\nNext: {}    # replays the file calls, and decides where files should be",
+                    self.again(&files)
+                ),
+                (true, [SessionPlace::File(file)]) if file != Path::new("-") => println!(
+                    "\nNothing was replayed, so nothing is decided about files.\nNext: ctxbench tokens {}    # the tokens of its context",
+                    shell_word(&file.display().to_string())
+                ),
+                (true, _) => println!("\nNothing was replayed, so nothing is decided about files."),
+            }
+            ExitCode::SUCCESS
+        } else {
+            if replayable.len() > MOST_REPLAYED {
+                println!(
+                    "\nOf {} sessions, the {MOST_REPLAYED} with most file operations are replayed, and the answer is about these.",
+                    replayable.len()
+                );
+                replayable.truncate(MOST_REPLAYED);
+            }
+            self.measured(registry, &interrupt, &replayable, &tried, &self.again(&files))?
+        };
+        if failed.is_empty() || code != ExitCode::SUCCESS {
+            return Ok(code);
         }
-        if replayable.is_empty() {
-            println!(
-                "\nNothing was replayed, so nothing is decided; only tokens and dollars are known.\nNext: {counts}"
-            );
-            return Ok(ExitCode::SUCCESS);
-        }
-        if replayable.len() > MOST_REPLAYED {
-            println!("\nOf {} sessions, the {MOST_REPLAYED} with most file operations are replayed.", replayable.len());
-            replayable.truncate(MOST_REPLAYED);
-        }
-        self.measured(registry, &interrupt, &replayable)
+        eprintln!("{}", unreadable(&failed, files.len()));
+        Ok(ExitCode::FAILURE)
+    }
+
+    /// The command line of the same sessions, without the options of this one.
+    fn again(&self, files: &[SessionPlace]) -> String {
+        let named: Vec<PathBuf> = match (&self.sessions[..], files.first()) {
+            ([], Some(SessionPlace::File(file))) => vec![file.clone()],
+            (sessions, _) => sessions.to_vec(),
+        };
+        let named: Vec<String> = named.iter().map(|file| shell_word(&file.display().to_string())).collect();
+        let named = match (named.len(), self.session.and_then(|home| home.to_possible_value())) {
+            (0, Some(home)) => format!("--session {}", home.get_name()),
+            // Many names do not fit into a line.
+            (count, _) if count > MOST_FAILED => "SESSION…".to_owned(),
+            _ => named.join(" "),
+        };
+        let format = self.format.iter().map(|format| format!("--format {format}"));
+        let words = ["ctxbench try".to_owned(), named].into_iter().chain(format).chain(self.prices.option());
+        words.collect::<Vec<_>>().join(" ")
     }
 
     fn places(&self) -> anyhow::Result<Vec<SessionPlace>> {
@@ -226,9 +273,9 @@ impl TrySession {
         let copies_history = imported.importer.id() == "claude-code";
         let sessions = (1..).zip(&mut imported.sessions).map(|(row, session)| {
             let copied = if copies_history { known.remove_copies(session) } else { 0 };
-            let name = match several {
-                true => format!("{} row {row}", place.name()),
-                false => place.name(),
+            let row_of = |name: String| match several {
+                true => format!("{name} row {row}"),
+                false => name,
             };
             let id = format!("session-{}-{row}", &imported.sha256[..8]);
             let origin = TraceOrigin {
@@ -244,7 +291,8 @@ impl TrySession {
             };
             let (trace, _) = trace(session, &origin, Fidelity::Shape).map_err(|lost| anyhow!(lost))?;
             let mut tried = tried(session, trace, prices);
-            tried.name = name;
+            tried.name = row_of(place.name());
+            tried.file = row_of(place.file_name());
             tried.copied = copied;
             tried.format = imported.importer.id();
             // The usage can have come from the file beside it.
@@ -256,9 +304,16 @@ impl TrySession {
     }
 
     /// Replays sessions, decides, and writes the page. The files of an interrupted replay are removed.
-    fn measured(&self, registry: &Registry, interrupt: &Interrupt, sessions: &[&Tried]) -> anyhow::Result<ExitCode> {
+    fn measured(
+        &self,
+        registry: &Registry,
+        interrupt: &Interrupt,
+        sessions: &[&Tried],
+        all: &[Tried],
+        again: &str,
+    ) -> anyhow::Result<ExitCode> {
         let dir = new_run_dir(&self.results, &now(), "try")?;
-        let measured = self.measured_in(registry, interrupt, sessions, &dir);
+        let measured = self.measured_in(registry, interrupt, (sessions, all), again, &dir);
         let is_complete = matches!(measured, Ok(ref code) if *code == ExitCode::SUCCESS);
         if is_complete {
             return measured;
@@ -281,30 +336,40 @@ impl TrySession {
         &self,
         registry: &Registry,
         interrupt: &Interrupt,
-        sessions: &[&Tried],
+        (sessions, all): (&[&Tried], &[Tried]),
+        again: &str,
         dir: &Path,
     ) -> anyhow::Result<ExitCode> {
-        let inputs = dir.join("sessions");
+        let inputs = dir.join(SESSIONS);
         std::fs::create_dir(&inputs).with_context(|| format!("creating {}", inputs.display()))?;
-        let mut names = Vec::new();
+        let named = named_sessions(sessions);
         let mut files = Vec::new();
-        for session in sessions {
+        for (session, named) in sessions.iter().zip(&named) {
             let id = &session.trace.head.id;
-            let name = format!("agent/{id}");
             put(&inputs.join(format!("{id}.trace.jsonl")), &session.trace.to_jsonl()?)?;
             let workload = inputs.join(format!("{id}.toml"));
-            put(&workload, &definition(&name, id, session))?;
+            put(&workload, &definition(&named.workload, id, session))?;
             files.push(workload.canonicalize()?.display().to_string());
-            names.push(name);
         }
+        let list = list(sessions, &named, all);
+        put(&inputs.join(LIST), &serde_json::to_string_pretty(&list)?)?;
         let suite_file = inputs.join("try.toml");
         put(&suite_file, &suite(&files, self.budget))?;
-        let mut policies = Vec::new();
-        for (policy, stands_for) in POLICIES {
+        let policy_of = |(policy, stands_for): (&str, &str)| {
             let (_, text) = find(policy)?;
+            let text = for_sessions(&text, stands_for, &named);
             let file = inputs.join(format!("{policy}.toml"));
-            put(&file, &for_sessions(&text, stands_for, &names))?;
-            policies.push(file);
+            put(&file, &text)?;
+            anyhow::Ok((file, text))
+        };
+        let (policy, _) = policy_of(CODING_AGENT)?;
+        let mut further = BTreeMap::new();
+        match named.iter().any(|session| session.has_tokens) {
+            true => {
+                let (_, text) = policy_of(LONG_CONTEXT)?;
+                further.insert(LONG_CONTEXT.0.to_owned(), identity(&text));
+            }
+            false => println!("{NO_TOKENS}"),
         }
         let words = [
             "ctxbench try",
@@ -313,7 +378,7 @@ impl TrySession {
             "--out",
             path(dir)?,
             "--policy",
-            path(&policies[0])?,
+            path(&policy)?,
             "--no-model-files",
         ];
         let parsed = RunOptions::try_parse_from(words).context("making the options of the run")?;
@@ -323,17 +388,26 @@ impl TrySession {
         // Rows on kills and power cuts read only candidates.
         let candidates = BACKENDS.into_iter().filter(|name| *name != BASELINE);
         options.crashed = Some(candidates.map(str::to_owned).collect());
+        options.further_policies = further;
         let measured = options.measure(registry, interrupt, None)?;
         let RunOutcome::Complete(dir) = measured else {
             return Ok(ExitCode::from(130));
         };
         registry.services().stop();
-        let policies = policies.iter().map(|file| OwnPolicy::named(path(file)?));
-        let policies: Vec<OwnPolicy> = policies.collect::<anyhow::Result<_>>()?;
-        let report = ReportInputs::of(&dir, &[], None, &self.prices)?.decided_by(&policies);
-        conclude(&report, ScreenFormat::Text)?;
+        let mut report = ReportInputs::of(&dir, &[], None, &self.prices)?;
+        let page = report.write()?;
+        // The page names no paths of the user; a command on the screen is there to be run.
+        let runnable = |command: &mut String| {
+            if let Some(options) = command.strip_prefix("ctxbench try SESSION") {
+                *command = format!("{again}{options}");
+            }
+        };
+        report.overview.uses.iter_mut().for_each(|answer| runnable(&mut answer.command));
+        report.overview.missing.iter_mut().for_each(|remedy| runnable(&mut remedy.command));
+        print_answer(&report, &page, ScreenFormat::Text)?;
         let decisions = report.decisions.iter();
-        for answer in decisions.filter_map(|decision| partial_answer(decision, &names)) {
+        let workloads: Vec<String> = named.into_iter().map(|session| session.workload).collect();
+        for answer in decisions.filter_map(|decision| partial_answer(decision, &workloads)) {
             print!("\n{answer}");
         }
         Ok(match interrupt.is_set() {
@@ -358,7 +432,7 @@ fn suite(sessions: &[String], budget: f64) -> String {
             suite += &format!("\n[[section.workload]]\nname = {workload:?}\nstates = [\"hot\"]\n");
         }
     };
-    if budget < WITH_PROGRAMS {
+    if budget < TRY_WITH_PROGRAMS {
         section("sessions", 1.0, "", sessions);
         return suite;
     }
@@ -377,73 +451,298 @@ fn definition(name: &str, id: &str, session: &Tried) -> String {
     )
 }
 
-/// A policy for these sessions: in each row, they stand for the session that the policy names, one row a session. A benefit
-/// in tokens is that of the first of them. The bills of sessions that ctxbench ships become one row a session, too.
-fn for_sessions(policy: &str, stands_for: &str, sessions: &[String]) -> String {
+/// What is printed about sessions in which no model says anything.
+const NO_TOKENS: &str =
+    "These recordings have no tokens of a model, so nothing is decided about large results in the context.";
+
+/// A session in a policy and in a run.
+struct NamedSession {
+    /// Its workload, named after its file.
+    workload: String,
+    /// Its file, in titles.
+    title: String,
+    /// Whether a model writes or reads anything in it.
+    has_tokens: bool,
+}
+
+fn named_sessions(sessions: &[&Tried]) -> Vec<NamedSession> {
+    let mut workloads = BTreeSet::new();
+    let named = sessions.iter().map(|session| {
+        let plain = workload_name(&session.file);
+        let numbered = (2..).map(|number| format!("{plain}-{number}"));
+        let mut free = std::iter::once(plain.clone()).chain(numbered).filter(|name| workloads.insert(name.clone()));
+        NamedSession {
+            workload: free.next().unwrap_or(plain.clone()),
+            title: shortened(&terminal_cell(&session.file), LONGEST_TITLE),
+            has_tokens: session.counted > 0,
+        }
+    });
+    named.collect()
+}
+
+/// The name of a file's workload: its letters and digits, without the ends of its name.
+fn workload_name(file: &str) -> String {
+    let mut stem = file;
+    while let Some(rest) = FILE_ENDS.iter().find_map(|end| stem.strip_suffix(end)) {
+        stem = rest;
+    }
+    let plain = stem.chars().map(|char| match char.is_ascii_alphanumeric() {
+        true => char.to_ascii_lowercase(),
+        false => '-',
+    });
+    let plain: String = plain.collect();
+    let words = plain.split('-').filter(|word| !word.is_empty());
+    let words: String = ["agent/session"].into_iter().chain(words).collect::<Vec<_>>().join("-");
+    shortened(&words, LONGEST_WORKLOAD + "agent/session-".len()).replace('…', "-")
+}
+
+/// The beginning and the end of a text that is too long.
+fn shortened(text: &str, most: usize) -> String {
+    let letters: Vec<char> = text.chars().collect();
+    if letters.len() <= most {
+        return text.to_owned();
+    }
+    let end = most / 2;
+    let start = letters.iter().take(most - end - 1);
+    start.chain(['…'].iter()).chain(&letters[letters.len() - end..]).collect()
+}
+
+/// Puts the directory before the file's name where two sessions have the same, and a number behind what is still the same.
+fn make_distinct(sessions: &mut [Tried]) {
+    let counts = |sessions: &[Tried]| {
+        let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+        sessions.iter().for_each(|session| *counts.entry(session.file.clone()).or_default() += 1);
+        counts
+    };
+    let before = counts(sessions);
+    for session in sessions.iter_mut().filter(|session| before[&session.file] > 1) {
+        let mut ends = session.name.rsplitn(3, '/');
+        if let (Some(file), Some(dir)) = (ends.next(), ends.next()) {
+            session.file = format!("{dir}/{file}");
+        }
+    }
+    let still = counts(sessions);
+    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+    for session in sessions.iter_mut().filter(|session| still[&session.file] > 1) {
+        let number = seen.entry(session.file.clone()).or_default();
+        *number += 1;
+        session.file = format!("{} ({number})", session.file);
+    }
+}
+
+/// A text in a TOML file: JSON escapes what TOML does not take.
+fn toml_text(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// A policy for these sessions: in each row, they stand for the session that the policy names. Tokens and dollars of a
+/// benefit are those of all of them together, on the models of the recordings; every other row is one row a session. The
+/// bills of sessions that ctxbench ships become one row a session, too.
+fn for_sessions(policy: &str, stands_for: &str, sessions: &[NamedSession]) -> String {
     let named = format!("\"{stands_for}\"");
     let mut parts = policy.split("\n[[");
     let mut text = parts.next().unwrap_or_default().to_owned();
+    let with_tokens = || sessions.iter().filter(|session| session.has_tokens);
     let mut has_bills = false;
     for part in parts {
         let is_of_tokens = part.contains("measure.context");
-        if is_of_tokens && !part.contains(&named) {
-            // A table may follow the row, and stays.
-            let (row, table) = part.split_once("\n[").unwrap_or((part, ""));
-            if !has_bills && row.starts_with("cost]]") {
-                has_bills = true;
-                for (number, session) in (1..).zip(sessions) {
-                    text += &format!("\n[[{}\n", session_bill(row, session, number));
+        // A table may follow the row, and stays.
+        let (row, table) = part.split_once("\n[").unwrap_or((part, ""));
+        let mut rows: Vec<String> = Vec::new();
+        match (is_of_tokens, part.contains(&named)) {
+            (true, true) => {
+                let mut workloads = with_tokens().map(|session| format!("{:?}", session.workload));
+                let mut together = workloads.next().unwrap_or_default();
+                let others: Vec<String> = workloads.collect();
+                if !others.is_empty() {
+                    together += &format!(", with = [{}]", others.join(", "));
                 }
+                // What the sessions that ctxbench ships say of a benefit is no condition for these.
+                let own = row.split_inclusive('\n').filter(|line| !line.starts_with("condition = { sessions"));
+                rows.push(on_recorded_models(&own.collect::<String>().replace(&named, &together)));
             }
-            if !table.is_empty() {
-                text += &format!("\n[{table}");
+            (true, false) if has_bills || !row.starts_with("cost]]") => {}
+            (true, false) => {
+                has_bills = true;
+                rows.extend(with_tokens().map(|session| session_bill(row, session)));
             }
-            continue;
+            (false, true) => rows.extend(sessions.iter().map(|session| {
+                let copy = row.replace(&named, &format!("{:?}", session.workload));
+                match sessions.len() {
+                    1 => copy,
+                    _ => titled(&copy, &session.title),
+                }
+            })),
+            (false, false) => rows.push(row.to_owned()),
         }
-        let copies = match part.contains(&named) {
-            true if is_of_tokens => &sessions[..1],
-            true => sessions,
-            false => &[],
-        };
-        if copies.is_empty() {
-            text += &format!("\n[[{part}");
-        }
-        for (number, session) in (1..).zip(copies) {
-            // What the sessions that ctxbench ships say of a benefit is no condition for these.
-            let own = part.split_inclusive('\n').filter(|line| !line.starts_with("condition = { sessions"));
-            let mut copy = own.collect::<String>().replace(&named, &format!("{session:?}"));
-            if copies.len() > 1 {
-                copy = titled(&copy, number);
-            }
-            text += &format!("\n[[{}", copy.trim_end());
-            text.push('\n');
+        text.extend(rows.iter().map(|row| format!("\n[[{}\n", row.trim_end())));
+        if !table.is_empty() {
+            text += &format!("\n[{table}");
         }
     }
     text
 }
 
+/// A row whose dollars are those of the models that the sessions were recorded on.
+fn on_recorded_models(row: &str) -> String {
+    row.replace("figure = \"dollars\"", &format!("figure = \"dollars\", model = {:?}", context::RECORDED))
+}
+
 /// A row on the bill of another session, for one of these.
-fn session_bill(row: &str, session: &str, number: usize) -> String {
+fn session_bill(row: &str, session: &NamedSession) -> String {
     let lines = row.trim_end().lines().map(|line| {
         if line.starts_with("title = ") {
-            return format!("title = \"Session {number} costs more\"");
+            return format!("title = {}", toml_text(&format!("Dollars of {}", session.title)));
         }
         let Some((before, rest)) = line.split_once("workload = \"") else {
             return line.to_owned();
         };
         let after = rest.split_once('"').map_or("", |(_, after)| after);
-        format!("{before}workload = {session:?}{after}")
+        format!("{before}workload = {:?}{after}", session.workload)
+    });
+    on_recorded_models(&lines.collect::<Vec<_>>().join("\n"))
+}
+
+/// A row with its session in its title.
+fn titled(row: &str, session: &str) -> String {
+    let lines = row.lines().map(|line| match line.strip_prefix("title = ") {
+        Some(title) => format!("title = {}", toml_text(&format!("{} ({session})", title.trim_matches('"')))),
+        None => line.to_owned(),
     });
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// A row with the number of its session in its title.
-fn titled(row: &str, number: usize) -> String {
-    let lines = row.lines().map(|line| match line.strip_prefix("title = ") {
-        Some(title) => format!("title = {} (session {number})\"", title.trim_end_matches('"')),
-        None => line.to_owned(),
+/// The sessions as the run directory lists them: those that it replays first.
+fn list(replayed: &[&Tried], named: &[NamedSession], all: &[Tried]) -> Vec<TriedSession> {
+    let with = replayed.iter().zip(named).map(|(session, named)| of_list(session, &named.workload));
+    let is_replayed = |session: &&Tried| replayed.iter().any(|replayed| std::ptr::eq(*replayed, *session));
+    let others = all.iter().filter(|session| !is_replayed(session)).map(|session| of_list(session, ""));
+    with.chain(others).collect()
+}
+
+fn of_list(session: &Tried, workload: &str) -> TriedSession {
+    let bills = session.bills.iter().map(|bill| TriedBill {
+        model: bill.model.clone(),
+        prompt: bill.tokens.prompt(),
+        output: bill.tokens.output,
+        dollars: bill.dollars.as_ref().ok().copied(),
     });
-    lines.collect::<Vec<_>>().join("\n")
+    TriedSession {
+        name: session.file.clone(),
+        workload: workload.to_owned(),
+        agent: session.agent.clone(),
+        calls: session.calls,
+        replayed: session.replayed,
+        bills: bills.collect(),
+        counted: session.bills.is_empty().then_some(session.counted),
+        stated: session.stated,
+    }
+}
+
+/// The answer on large results of these sessions, which needs no replay. Of many sessions, those with most tokens count.
+fn on_large_results(tried: &[Tried], prices: &Prices) -> anyhow::Result<Option<String>> {
+    let mut sessions: Vec<&Tried> = tried.iter().filter(|session| session.counted > 0).collect();
+    if sessions.is_empty() {
+        return Ok(Some(NO_TOKENS.to_owned()));
+    }
+    sessions.sort_by_key(|session| std::cmp::Reverse(session.counted));
+    let all = sessions.len();
+    sessions.truncate(MOST_ASKED);
+    let named = named_sessions(&sessions);
+    let (name, stands_for) = LONG_CONTEXT;
+    let (file, text) = find(name)?;
+    let text = for_sessions(&text, stands_for, &named);
+    let mut policy = Policy::parse(&file, &text)?;
+    // Where the files of a context policy would be needs a replay.
+    policy.places = None;
+    let mut run = Run::default();
+    run.plan = Plan { created: now(), policies: [(name.to_owned(), identity(&text))].into(), ..Plan::default() };
+    for (session, named) in sessions.iter().zip(&named) {
+        let conversation = of_trace(&session.trace).map_err(anyhow::Error::msg)?;
+        run.contexts.extend(recorded_contexts(&named.workload, &session.model, &conversation));
+    }
+    let summary = summarise(&run).map_err(anyhow::Error::msg)?;
+    let contexts = context::contexts(&run, prices).map_err(anyhow::Error::msg)?;
+    let evidence = Evidence::of(&run, &summary, &contexts);
+    let overview = Overview::of(&decide(&policy, &text, &evidence), &evidence.runs);
+    let mut answer = overview.answer_lines(ANSWER_LINES).join("\n");
+    answer += "\n By the recorded tokens alone: only a replay tries where a policy could keep its files.";
+    if all > sessions.len() {
+        answer += &format!("\n Of {all} sessions, the answer is about the {} with most tokens.", sessions.len());
+    }
+    Ok(Some(answer))
+}
+
+/// All sessions: each with its details, or many with a line each.
+fn listing(tried: &[Tried]) -> String {
+    let mut text = String::new();
+    if tried.len() <= MOST_DETAILED {
+        text.extend((1..).zip(tried).map(|(number, session)| page(number, session)));
+    } else {
+        text += &lines(tried);
+    }
+    if tried.len() > 1 {
+        text += &together(tried);
+    }
+    text
+}
+
+/// A line for each session.
+fn lines(tried: &[Tried]) -> String {
+    let head = ["", "session", "agent", "replayable", "tokens in", "out", "reported"].map(str::to_owned);
+    let rows = (1..).zip(tried).take(MOST_LINES).map(|(number, session)| {
+        let of = |of: fn(&ReportedTokens) -> u64| {
+            let all = session.bills.iter().map(|bill| of(&bill.tokens));
+            count(all.fold(0, u64::saturating_add))
+        };
+        let dollars = session.bills.iter().filter_map(|bill| bill.dollars.as_ref().ok());
+        let dollars = match session.bills.iter().all(|bill| bill.dollars.is_err()) {
+            true => "–".to_owned(),
+            false => format!("${:.2}", dollars.fold(0.0, |sum, dollars| sum + dollars)),
+        };
+        let (prompt, output) = match session.bills.is_empty() {
+            true => (format!("≈{}", count(session.counted)), "–".to_owned()),
+            false => (of(ReportedTokens::prompt), of(|tokens| tokens.output)),
+        };
+        [
+            number.to_string(),
+            shortened(&terminal_cell(&session.file), LONGEST_TITLE),
+            shortened(&terminal_cell(&session.agent), 16),
+            format!("{} of {}", session.replayed, session.calls),
+            prompt,
+            output,
+            dollars,
+        ]
+    });
+    let rows: Vec<[String; 7]> = std::iter::once(head).chain(rows).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..7).map(width).collect();
+    let mut text = String::new();
+    for row in &rows {
+        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match column {
+            1 | 2 => format!("{cell:<width$}"),
+            _ => format!("{cell:>width$}"),
+        });
+        text += &format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+    if tried.len() > MOST_LINES {
+        text += &format!("… and {} more\n", tried.len() - MOST_LINES);
+    }
+    text + "For the details of a session, name it alone.\n\n"
+}
+
+/// The files that could not be read, which the errors before have described.
+fn unreadable(failed: &[String], files: usize) -> String {
+    let mut named: Vec<String> = failed.iter().take(MOST_FAILED).cloned().collect();
+    if failed.len() > MOST_FAILED {
+        named.push(format!("{} more", failed.len() - MOST_FAILED));
+    }
+    format!(
+        "{} of {} could not be read: {}\n  fix: for the formats and the advice on a file, name it alone; the answer is about the others",
+        failed.len(),
+        number_of(files, "file"),
+        named.join(", ")
+    )
 }
 
 /// What is known of a session without replaying it.
@@ -471,6 +770,7 @@ fn tried(session: &ImportedSession, trace: Trace, prices: &Prices) -> Tried {
     let stated = session.totals.iter().filter_map(|total| total.dollars).reduce(|a, b| a + b);
     Tried {
         name: String::new(),
+        file: String::new(),
         format: "",
         lacks: None,
         agent: session.agent.clone(),
@@ -706,28 +1006,138 @@ mod tests {
     use verdicts::decide::Policy;
     use workloads::suite::Suite;
 
+    fn named(names: &[(&str, bool)]) -> Vec<NamedSession> {
+        let named = names.iter().map(|(title, has_tokens)| NamedSession {
+            workload: workload_name(title),
+            title: (*title).to_owned(),
+            has_tokens: *has_tokens,
+        });
+        named.collect()
+    }
+
     #[test]
     fn a_policy_for_sessions_names_them_and_is_a_policy() {
-        let sessions = ["agent/session-a-1".to_owned(), "agent/session-b-1".to_owned()];
-        for (name, stands_for) in POLICIES {
+        let sessions = named(&[("a.jsonl", true), ("no-tokens.strace", false), ("\"b\"\\.jsonl", true)]);
+        for (name, stands_for) in [CODING_AGENT, LONG_CONTEXT] {
             let (file, text) = find(name).unwrap();
             assert!(text.contains(stands_for), "{name}");
             for some in [&sessions[..1], &sessions] {
                 let own = for_sessions(&text, stands_for, some);
                 assert!(!own.contains(stands_for), "{own}");
-                assert!(some.iter().all(|session| own.contains(session.as_str())), "{own}");
+                assert!(name != "long-context" || !own.contains("agent/claude-code"), "{own}");
+                assert!(some.iter().all(|session| own.contains(&session.workload)), "{own}");
                 let policy = Policy::parse(&file, &own).unwrap();
                 // Each session has to pay its own bill, and none of another one is asked for.
                 let bills = policy.costs.iter();
-                let bills = bills.filter(|row| row.title.starts_with("Session "));
-                let expected = match name == "long-context" {
-                    true => some.len(),
-                    false => 0,
+                let bills: Vec<&str> =
+                    bills.map(|row| row.title.as_str()).filter(|title| title.starts_with("Dollars of ")).collect();
+                let expected = match (name, some.len()) {
+                    ("long-context", 1) => vec!["Dollars of a.jsonl"],
+                    ("long-context", _) => vec!["Dollars of a.jsonl", "Dollars of \"b\"\\.jsonl"],
+                    _ => Vec::new(),
                 };
-                assert_eq!(bills.count(), expected, "{own}");
-                assert!(name != "long-context" || !own.contains("agent/claude-code"), "{own}");
+                assert_eq!(bills, expected, "{own}");
             }
         }
+    }
+
+    #[test]
+    fn benefits_are_asked_of_all_sessions_with_tokens_on_their_own_models() {
+        let sessions = named(&[("no-tokens.strace", false), ("a.jsonl", true), ("b.jsonl", true)]);
+        let (name, stands_for) = LONG_CONTEXT;
+        let (file, text) = find(name).unwrap();
+        let policy = Policy::parse(&file, &for_sessions(&text, stands_for, &sessions)).unwrap();
+        let measures = policy.benefits.iter().chain(&policy.costs).map(|row| format!("{:?}", row.measure));
+        let measures: Vec<String> = measures.collect();
+        for benefit in &measures[..policy.benefits.len()] {
+            let all = ["agent/session-a", "agent/session-b"];
+            assert!(all.iter().all(|name| benefit.contains(name)) && !benefit.contains("no-tokens"), "{benefit}");
+        }
+        let dollars: Vec<&String> = measures.iter().filter(|measure| measure.contains("dollars")).collect();
+        assert!(dollars.len() >= 3 && dollars.iter().all(|one| one.contains("Some(\"recorded\")")), "{dollars:?}");
+    }
+
+    #[test]
+    fn sessions_are_named_by_their_files_and_no_two_have_the_same_name() {
+        for (file, workload) in [
+            ("13-db96e5c261-0.jsonl.gz", "agent/session-13-db96e5c261-0"),
+            ("My Session!.traj.json.zst", "agent/session-my-session"),
+            ("…", "agent/session"),
+            ("../../x\u{1b}]0;y.jsonl", "agent/session-x-0-y"),
+        ] {
+            assert_eq!(workload_name(file), workload);
+            inputs::names::check_name(workload).unwrap();
+        }
+        let long = workload_name(&"a-b".repeat(200));
+        assert!(long.len() < 60 && inputs::names::check_name(&long).is_ok(), "{long}");
+        let dir = tempfile::tempdir().unwrap();
+        let talk = r#"[{"role":"user","content":"Hello."},{"role":"assistant","content":"Hello."}]"#;
+        let mut files = Vec::new();
+        for task in ["one", "two"] {
+            std::fs::create_dir(dir.path().join(task)).unwrap();
+            files.push(dir.path().join(task).join("history.json"));
+        }
+        files.push(dir.path().join("other.json"));
+        files.iter().for_each(|file| std::fs::write(file, talk).unwrap());
+        let mut tried = tried_files(&files.iter().map(PathBuf::as_path).collect::<Vec<_>>());
+        make_distinct(&mut tried);
+        let names: Vec<&str> = tried.iter().map(|session| session.file.as_str()).collect();
+        assert_eq!(names, ["one/history.json", "two/history.json", "other.json"]);
+        let named = named_sessions(&[&tried[0], &tried[0]]);
+        assert_ne!(named[0].workload, named[1].workload);
+    }
+
+    #[test]
+    fn large_results_are_decided_without_a_replay_on_the_price_of_the_sessions_model() {
+        let dir = tempfile::tempdir().unwrap();
+        let prices = Prices::built_in().unwrap();
+        let usage = |tokens: u64| serde_json::json!({"input_tokens": tokens});
+        let answer = |model: &str| {
+            let file = dir.path().join("s1.jsonl");
+            let call = |id: &str, second: u64| {
+                let call = claude_call("s1", id, model, &format!("2026-06-01T10:00:0{second}Z"), usage(1000));
+                call.replace("\"one", &format!("\"{}", "word ".repeat(20_000)))
+            };
+            std::fs::write(&file, call("m1", 1) + &call("m2", 2) + &call("m3", 3)).unwrap();
+            on_large_results(&tried_files(&[&file]), &prices).unwrap().unwrap()
+        };
+        let shown = answer("claude-sonnet-4-5");
+        assert!(shown.contains("Large results") && !shown.contains("Not decided"), "{shown}");
+        // Nothing is decided on dollars that are not known.
+        let shown = answer("own-model");
+        assert!(shown.contains("Not decided") && shown.contains("the price of own-model"), "{shown}");
+    }
+
+    #[test]
+    fn a_recording_without_tokens_has_no_answer_on_large_results() {
+        let strace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../workloads/importers/src/fixtures/program.strace");
+        let tried = tried_files(&[&strace]);
+        let shown = on_large_results(&tried, &Prices::built_in().unwrap()).unwrap();
+        assert_eq!(shown.as_deref(), Some(NO_TOKENS));
+    }
+
+    #[test]
+    fn many_sessions_have_a_line_each_of_at_most_a_hundred_columns() {
+        let dir = tempfile::tempdir().unwrap();
+        let usage = serde_json::json!({"input_tokens": 1_000_000});
+        for number in 0..25 {
+            let name = format!("{number}-{}.jsonl", "long".repeat(20));
+            let id = format!("s{number}");
+            let text = claude_call(&id, &id, "claude-opus-4-6", "2026-06-01T10:00:00Z", usage.clone());
+            std::fs::write(dir.path().join(name), text).unwrap();
+        }
+        let tried = tried_files(&[dir.path()]);
+        let shown = listing(&tried);
+        assert!(shown.lines().count() <= 30 && shown.contains("… and 5 more"), "{shown}");
+        assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
+        assert!(shown.contains("1,000,000") && shown.contains("$5.00"), "{shown}");
+    }
+
+    #[test]
+    fn unreadable_files_are_named() {
+        let failed: Vec<String> = (1..=7).map(|number| format!("f{number}")).collect();
+        let words = unreadable(&failed, 9);
+        assert!(words.starts_with("7 of 9 files could not be read: f1, f2, f3, f4, f5, 2 more\n  fix: "), "{words}");
     }
 
     #[test]

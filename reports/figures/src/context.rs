@@ -551,7 +551,9 @@ mod tests {
         assert!((sonnet - bill("claude-sonnet-4-5")).abs() < 1e-9 && sonnet > 0.0);
         // Each call is paid on its own model: the last one has a third of the price and the same tokens.
         let mut changed = session.clone();
-        changed.factors.push(rundir::ModelFactor { model: "claude-haiku-4-5".to_owned(), ..session.factors[0].clone() });
+        changed
+            .factors
+            .push(rundir::ModelFactor { model: "claude-haiku-4-5".to_owned(), ..session.factors[0].clone() });
         changed.conversation.steps[1].model = "claude-haiku-4-5".to_owned();
         changed.conversation.steps[2].model = "claude-haiku-4-5".to_owned();
         let both = of(&changed);

@@ -46,7 +46,7 @@ pub struct Plan {
     pub settings: Settings,
     /// The one policy that command line or suite named, if any.
     pub policy: Option<PlannedPolicy>,
-    /// SHA-256 of every built-in policy, by name; empty in a run that decides nothing, or by one named policy.
+    /// SHA-256 of every built-in policy, by name; of a run with a named policy, that of its further ones.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub policies: BTreeMap<String, String>,
     /// The backends, `direct` twice.

@@ -335,7 +335,8 @@ fn a_short_try_that_left_out_programs_is_measured_longer_and_not_the_programs_al
     let row = "\n[[cost]]\ntitle = \"Git\"\nmeasure.latency = { workload = \"program/git\", state = \"hot\", metric = \"makespan\" }\nunit = \"ratio\"\nat_most = 2\n";
     let text = format!("{POLICY}{row}");
     let mut run = good();
-    for (budget, expected) in [("5", "ctxbench try SESSION --budget 60"), ("60", "ctxbench run --workload program/git")] {
+    for (budget, expected) in [("5", "ctxbench try SESSION --budget 60"), ("60", "ctxbench run --workload program/git")]
+    {
         run.plan.command = format!("ctxbench try SESSION --budget {budget}");
         let answer = overview_by(&text, &run).uses.remove(0);
         assert!(answer.command.starts_with(expected), "{}", answer.command);

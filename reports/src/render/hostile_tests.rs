@@ -202,6 +202,7 @@ fn all_commands(dir: &Path) -> Result<String, String> {
         decisions,
         overview: &overview,
         others: &[],
+        sessions: &[],
     };
     write(&report, dir).map_err(|error| error.to_string())?;
     write_faults(&run).map_err(|error| error.to_string())?;

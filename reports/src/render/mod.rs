@@ -57,6 +57,7 @@ mod tasks;
 #[cfg(test)]
 mod testing;
 mod titles;
+mod tried;
 mod use_panels;
 mod why;
 

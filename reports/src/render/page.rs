@@ -23,6 +23,7 @@ use super::report::Report;
 use super::shell::shell;
 use super::stems;
 use super::tasks::tasks;
+use super::tried::tried;
 use super::why::why;
 use figures::provenance::Provenance;
 use figures::summary::{Cost, is_simulated};
@@ -84,6 +85,7 @@ fn first_screen(report: &Report<'_>, parts: &mut Vec<Part>) {
     if !notes.is_empty() {
         parts.push(List(notes));
     }
+    tried(report, parts);
     if all.is_empty() {
         parts.push(Text("This run was made without a policy, so it has figures, but no answer for a use.".to_owned()));
         return parts.push(Chart(stems::LATENCY, LATENCY_SHOWS));

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use rundir::Run;
 
 use crate::answer::Overview;
+use crate::sessions::TriedSession;
 use figures::context::Contexts;
 use figures::summary::Summary;
 use figures::text::time;
@@ -27,6 +28,8 @@ pub struct Report<'a> {
     pub overview: &'a Overview,
     /// The directories of the other runs that claims and decisions rest on.
     pub others: &'a [PathBuf],
+    /// The sessions that `ctxbench try` was given; none in other runs.
+    pub sessions: &'a [TriedSession],
 }
 
 impl<'a> Report<'a> {

@@ -68,6 +68,7 @@ impl Inputs {
             decisions: self.decisions.clone(),
             overview: &self.overview,
             others: &[],
+            sessions: &[],
         }
     }
 }

@@ -272,7 +272,8 @@ fn is_tar(block: &[u8]) -> bool {
     };
     let digits: String = field.iter().map(|byte| char::from(*byte)).filter(char::is_ascii_digit).collect();
     let bytes = block.iter().enumerate();
-    let sum: u64 = bytes.map(|(at, byte)| if CHECKSUM.contains(&at) { u64::from(b' ') } else { u64::from(*byte) }).sum();
+    let sum: u64 =
+        bytes.map(|(at, byte)| if CHECKSUM.contains(&at) { u64::from(b' ') } else { u64::from(*byte) }).sum();
     u64::from_str_radix(&digits, 8) == Ok(sum)
 }
 

@@ -70,7 +70,7 @@ pub fn context_names() -> Vec<String> {
 }
 
 /// The names of the built-in context policies that fit a session, which may have notes of earlier ones.
-pub(crate) fn context_names_of(has_notes: bool) -> Vec<String> {
+pub fn context_names_of(has_notes: bool) -> Vec<String> {
     let mut names = context_names();
     names.retain(|name| has_notes || context(name).is_ok_and(|policy| !policy.needs_notes()));
     names

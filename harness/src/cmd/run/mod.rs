@@ -5,7 +5,7 @@ mod planned;
 mod resumed;
 mod shard;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -158,6 +158,9 @@ pub struct Options {
     /// The only stores whose daemons are killed and whose power is cut; `None` for all.
     #[arg(skip)]
     pub crashed: Option<Vec<String>>,
+    /// SHA-256 of each policy by which the run is decided beside that of `policy`, by name.
+    #[arg(skip)]
+    pub further_policies: BTreeMap<String, String>,
     /// The command line that plans the same run, if these options do not state it.
     #[arg(skip)]
     pub command: Option<String>,

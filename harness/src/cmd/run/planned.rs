@@ -177,7 +177,7 @@ impl Options {
                 .map(|policy| PlannedPolicy { name: policy.policy.name.clone(), sha256: identity(&policy.text) }),
             policies: match self.named_policy(&suite) {
                 None => identities(),
-                Some(_) => BTreeMap::new(),
+                Some(_) => self.further_policies.clone(),
             },
             ..Plan::default()
         };

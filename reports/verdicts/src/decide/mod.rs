@@ -124,9 +124,11 @@ pub fn decide(policy: &Policy, text: &str, evidence: &Evidence<'_>) -> Vec<Decis
 
 fn decide_on(policy: &Policy, text: &str, evidence: &Evidence<'_>, candidate: &str) -> Decision {
     let places = places::places(evidence, policy);
-    let mut rows = match &policy.places {
-        Some(_) => vec![places::row(&places)],
-        None => safety(evidence, policy, candidate),
+    let mut rows = match (&policy.places, policy.candidates.contexts.is_empty()) {
+        (Some(_), _) => vec![places::row(&places)],
+        (None, true) => safety(evidence, policy, candidate),
+        // A context policy is no arm: only its place can fail, and without places, tokens alone decide.
+        (None, false) => Vec::new(),
     };
     for (role, criteria) in
         [(RowRole::Gate, &policy.gates), (RowRole::Benefit, &policy.benefits), (RowRole::Cost, &policy.costs)]

@@ -48,7 +48,8 @@ impl ContextFigure {
         let model = self.model.as_deref().unwrap_or(MODELS[0]);
         if model != RECORDED {
             let dollars = cost.dollars.get(model);
-            let dollars = dollars.ok_or_else(|| format!("no price for context {} of {}", cost.policy, cost.workload))?;
+            let dollars =
+                dollars.ok_or_else(|| format!("no price for context {} of {}", cost.policy, cost.workload))?;
             return Ok((*dollars, vec![model]));
         }
         let Some(recorded) = &cost.recorded else {
@@ -231,6 +232,9 @@ mod tests {
         assert!(other("peak") > of("peak", &[]));
         assert_eq!(of("peak", &["agent/other"]), other("peak"));
         let gone = read(&run, &figure(DOLLARS, &["agent/gone"], None));
-        assert!(matches!(&gone, MeasureResult::Missing(gap) if gap.command.contains("--workload agent/gone")), "{gone:?}");
+        assert!(
+            matches!(&gone, MeasureResult::Missing(gap) if gap.command.contains("--workload agent/gone")),
+            "{gone:?}"
+        );
     }
 }

@@ -394,7 +394,9 @@ impl Measure {
                 let known = [&MODELS[..], &[RECORDED]].concat();
                 match (figure.as_str(), known.contains(&model.as_str())) {
                     (DOLLARS, true) => None,
-                    (DOLLARS, false) => Some(("model", format!("unknown model {model:?}; use one of {}", known.join(", ")))),
+                    (DOLLARS, false) => {
+                        Some(("model", format!("unknown model {model:?}; use one of {}", known.join(", "))))
+                    }
                     _ => Some(("model", "is only for the figure dollars".to_owned())),
                 }
             }
