@@ -103,7 +103,7 @@ pub(super) fn pending(
     match redo::read(path, known) {
         Ok(mut pending) => {
             if synced::is_cut_at_mount(path, known) {
-                pending.truncate(replacing::whole_changes(connection, &pending));
+                pending.truncate(replacing::whole_changes(&pending));
             }
             Ok(Some(pending))
         }

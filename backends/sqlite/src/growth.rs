@@ -44,6 +44,13 @@ impl Growth {
         self.state.lock().grown.insert(ino);
     }
 
+    /// The next note has to have this tail, although its length may be noted: a sync that is under way may have missed bytes.
+    pub(super) fn must_be_noted(&self, ino: Ino) {
+        let mut state = self.state.lock();
+        state.in_sync.remove(&ino);
+        state.grown.insert(ino);
+    }
+
     /// Whether a tail has grown since its length was noted.
     pub(super) fn has_grown(&self, ino: Ino) -> bool {
         let state = self.state.lock();

@@ -224,6 +224,7 @@ pub(super) mod tests {
     use fuse::store::{Errno, Ino, ROOT, RenameMode, Store};
 
     use super::of;
+    use crate::db::Db;
     use crate::files::beside;
     use crate::free_tails::tests::{LONG, create, read, resize};
     use crate::log_mark::tests::OWNER;
@@ -311,6 +312,18 @@ pub(super) mod tests {
         let flusher = store.threads.lock().as_mut().and_then(|threads| threads.flusher.take());
         flusher.unwrap().stop();
         store
+    }
+
+    /// Takes the lengths of tails that have grown, and syncs the tails, as [`super::note`] does without the lock.
+    pub(crate) fn begin_noting(store: &SqliteStore) {
+        let commit = store.db().begin_noting();
+        store.log.sync_tails(&store.tails, commit).unwrap();
+    }
+
+    /// Notes the lengths that [`begin_noting`] has taken.
+    pub(crate) fn end_noting(store: &SqliteStore, db: &Db) {
+        db.end_noting(&store.log).unwrap();
+        store.tails.growth().end(false);
     }
 
     fn copy_files(store: &SqliteStore, from: &Path, to: &Path) {
@@ -641,8 +654,7 @@ pub(super) mod tests {
         let store = place.open();
         let old = bytes(LONG);
         let ino = create(&store, "f0", &old);
-        let commit = store.db().begin_noting();
-        store.log.sync_tails(&store.tails, commit).unwrap();
+        begin_noting(&store);
         resize(&store, ino, HEAD + 10);
         store.append(&OWNER, ino, HEAD + 10, &[9; 60_000]).unwrap();
         let before = store.counters()["tail_syncs"];
@@ -652,8 +664,7 @@ pub(super) mod tests {
         store.tails.growth().end(false);
         // Without a truncation, an append meanwhile is not noted.
         store.append(&OWNER, ino, HEAD + 60_010, b"synced").unwrap();
-        let commit = store.db().begin_noting();
-        store.log.sync_tails(&store.tails, commit).unwrap();
+        begin_noting(&store);
         store.append(&OWNER, ino, HEAD + 60_016, b"not synced").unwrap();
         store.db().end_noting(&store.log).unwrap();
         assert_eq!(of(&store.db().connection, ino).unwrap().0, 60_016);
@@ -662,8 +673,7 @@ pub(super) mod tests {
         assert_eq!(of(&store.db().connection, ino).unwrap().0, 60_026);
         // A file that is removed meanwhile leaves nothing.
         store.append(&OWNER, ino, HEAD + 60_026, b"more").unwrap();
-        let commit = store.db().begin_noting();
-        store.log.sync_tails(&store.tails, commit).unwrap();
+        begin_noting(&store);
         store.unlink(&OWNER, ROOT, b"f0").unwrap();
         store.reclaim(ino).unwrap();
         store.db().end_noting(&store.log).unwrap();

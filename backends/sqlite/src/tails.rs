@@ -81,9 +81,9 @@ pub(crate) struct Tails {
     /// Wakes the thread that syncs.
     wake: OnceLock<SyncSender<()>>,
     counters: Arc<Counters>,
-    /// How much of each tail a sync has made durable, for tests that lose the rest.
+    /// What the last sync of each tail has made durable, for tests that lose the rest.
     #[cfg(test)]
-    pub(super) durable: Mutex<HashMap<TailName, u64>>,
+    pub(super) durable: Mutex<HashMap<TailName, Vec<u8>>>,
 }
 
 /// Changes since the last sync.
@@ -672,8 +672,8 @@ impl Tails {
             #[cfg(test)]
             {
                 let mut durable = self.durable.lock();
-                let length = durable.remove(&current);
-                durable.extend(length.map(|length| (aside, length)));
+                let bytes = durable.remove(&current);
+                durable.extend(bytes.map(|bytes| (aside, bytes)));
             }
             for names in [&mut unsynced.tails, &mut unsynced.in_sync] {
                 if names.remove(&current) {
@@ -795,6 +795,13 @@ impl Tails {
         unsynced.tails.is_empty() && !unsynced.directory
     }
 
+    /// Whether bytes of the tail of an inode may not be durable yet.
+    pub(super) fn is_unsynced(&self, ino: Ino) -> bool {
+        let name = TailName::current(ino);
+        let unsynced = self.unsynced.lock();
+        unsynced.tails.contains(&name) || unsynced.in_sync.contains(&name)
+    }
+
     /// Takes every tail for one that has to be synced: the mount that wrote them may have been killed before it did.
     pub(super) fn take_over(&self) -> Result<()> {
         let names = self.names()?;
@@ -833,6 +840,7 @@ impl Tails {
         };
         while let Some((name, opened)) = self.next_in_sync() {
             self.sync_opened(name, opened)?;
+            self.unsynced.lock().in_sync.remove(&name);
         }
         match directory {
             true => self.sync_names(),
@@ -866,17 +874,21 @@ impl Tails {
         };
         Counters::add(&self.counters.tail_syncs);
         #[cfg(test)]
-        let length = file.metadata().map_or(0, |file| file.len());
+        let bytes = {
+            let mut bytes = Vec::new();
+            io::Read::read_to_end(&mut &file, &mut bytes).map_err(|error| self.failed(name.ino, &error))?;
+            bytes
+        };
         file.sync_data().map_err(|error| self.failed(name.ino, &error))?;
         #[cfg(test)]
-        self.durable.lock().insert(name, length);
+        self.durable.lock().insert(name, bytes);
         Ok(())
     }
 
     /// Opens the next tail that the sync has to sync. With the lock that a renaming holds.
     fn next_in_sync(&self) -> Option<(TailName, io::Result<File>)> {
-        let unsynced = &mut *self.unsynced.lock();
-        let name = unsynced.in_sync.pop_first()?;
+        let unsynced = self.unsynced.lock();
+        let name = *unsynced.in_sync.first()?;
         Some((name, self.open_name(name, OFlags::RDONLY)))
     }
 }
