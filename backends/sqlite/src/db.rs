@@ -70,6 +70,9 @@ pub struct Db {
     /// How many commits a test lets find room on the disk before one does not.
     #[cfg(test)]
     pub(super) full_after: Cell<Option<u32>>,
+    /// A commit has synced a file that has replaced another one.
+    #[cfg(test)]
+    pub(super) synced_with_lock: Cell<bool>,
 }
 
 /// Opens the transaction of the changes until the next commit. It counts as a statement of that commit: the first of the
@@ -109,6 +112,8 @@ impl Db {
             panics_at: Cell::new(None),
             #[cfg(test)]
             full_after: Cell::new(None),
+            #[cfg(test)]
+            synced_with_lock: Cell::new(false),
         }
     }
 

@@ -87,7 +87,7 @@ fn run(db: &Mutex<Db>, log: &Log, tails: &Tails, woken: &Receiver<()>, is_stoppe
 }
 
 /// Makes every change so far durable. Calls wait for the commit alone, as always.
-fn flush(db: &Mutex<Db>, log: &Log, tails: &Tails) -> Result<()> {
+pub(super) fn flush(db: &Mutex<Db>, log: &Log, tails: &Tails) -> Result<()> {
     synced::note(db, log, tails)?;
     {
         let db = locked(db);

@@ -16,7 +16,6 @@ impl Db {
     /// Removes the tail of a removed inode, once the removal is durable.
     pub(super) fn discard_tail(&self, ino: Ino) {
         self.tails.discard(ino, self.last_commit());
-        self.free_if_urgent();
     }
 
     /// Cuts a tail that the last change has shortened, once that change is durable.

@@ -121,13 +121,22 @@ pub fn read(db: &Db, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> R
 
 /// Writes `data` at `offset`.
 pub fn write(db: &Db, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
+    let record = write_record(db, caller, ino, offset, data)?;
+    db.change(&record, |db| content::write(db, caller, ino, offset, data))
+}
+
+/// Whether [`write`] can wait for its commit.
+pub(super) fn can_write_wait(db: &Db, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<bool> {
+    write_record(db, caller, ino, offset, data)?.can_wait(db)
+}
+
+fn write_record<'a>(db: &Db, caller: &Caller, ino: Ino, offset: u64, data: &'a [u8]) -> Result<Record<'a>> {
     // A longer one is committed at once: the disk has room for all that wait.
     let may_wait = data.len() <= PAYLOAD_MAX;
-    let record = match may_wait && content::is_in_tail(db, ino, offset)? {
+    Ok(match may_wait && content::is_in_tail(db, ino, offset)? {
         true => Record::TailWritten { caller: *caller, ino, end: offset.saturating_add(data.len() as u64) },
         false => Record::Write { caller: *caller, ino, offset, data },
-    };
-    db.change(&record, |db| content::write(db, caller, ino, offset, data))
+    })
 }
 
 /// Writes to the end of a file; where that was.

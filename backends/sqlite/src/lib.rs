@@ -347,6 +347,31 @@ impl SqliteStore {
         self.log.sync(&self.tails)
     }
 
+    /// The connection, for a change that `can_wait` for its commit or not. A commit syncs the files that have replaced others: before
+    /// one that this change makes, they are synced without the lock.
+    fn changing(&self, can_wait: impl FnOnce(&Db) -> Result<bool>) -> MutexGuard<'_, Db> {
+        let db = self.db();
+        if !db.would_sync_replacing(can_wait) {
+            return db;
+        }
+        drop(db);
+        if let Err(error) = synced::note_replacing(&self.db) {
+            tracing::warn!(%error, "a power loss may cut a file that has replaced another one just now");
+        }
+        self.db()
+    }
+
+    /// As [`Db::free_discards`] if the removal of discards must not wait: without the lock while it syncs.
+    fn free_if_urgent(&self) {
+        if !self.tails.is_urgent() {
+            return;
+        }
+        match flush::flush(&self.db, &self.log, &self.tails) {
+            Ok(()) => self.tails.free(self.log.durable()),
+            Err(error) => tracing::warn!(%error, "could not free the space of removed files"),
+        }
+    }
+
     /// Leaves out the inode numbers up to `last`: another table still refers to them.
     pub fn skip_inos(&self, last: Ino) {
         self.next_ino.fetch_max(last + 1, Ordering::Relaxed);
@@ -484,7 +509,8 @@ impl Store for SqliteStore {
     }
 
     fn setattr(&self, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
-        let attr = self.setattr_held(&self.db(), caller, ino, change)?;
+        let record = Record::SetAttr { caller: *caller, ino, change: *change };
+        let attr = self.setattr_held(&self.changing(|db| record.can_wait(db)), caller, ino, change)?;
         Ok(self.with_tail(attr))
     }
 
@@ -500,37 +526,44 @@ impl Store for SqliteStore {
         let ino = self.new_ino()?;
         let record = Record::Create { caller: *caller, parent, name, ino, node: *node };
         let work = |db: &Db| record::create(db, caller, parent, name, ino, node);
-        self.db().change(&record, work)
+        self.changing(|db| record.can_wait(db)).change(&record, work)
     }
 
     fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
         let record = Record::Link { caller: *caller, ino, parent, name };
         let work = |db: &Db| record::link(db, caller, ino, parent, name);
-        let linked = self.db().change(&record, work);
+        let linked = self.changing(|db| record.can_wait(db)).change(&record, work);
         linked.map(|attr| self.with_tail(attr))
     }
 
     fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
         let record = Record::Unlink { caller: *caller, parent, name };
         let work = |db: &Db| record::unlink(db, caller, parent, name);
-        self.db().change(&record, work)
+        self.changing(|db| record.can_wait(db)).change(&record, work)
     }
 
     fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
         let record = Record::Rmdir { caller: *caller, parent, name };
         let work = |db: &Db| record::rmdir(db, caller, parent, name);
-        self.db().change(&record, work)
+        self.changing(|db| record.can_wait(db)).change(&record, work)
     }
 
     fn rename(&self, caller: &Caller, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Result<Option<Ino>> {
-        self.rename_held(&self.db(), caller, from, to, mode)
+        let db = self.changing(|_| Ok(true));
+        // A commit that this rename makes syncs its file with the lock.
+        if db.is_last_to_wait()
+            && let Err(error) = db.commit()
+        {
+            tracing::warn!(%error, "committing changes");
+        }
+        self.rename_held(&db, caller, from, to, mode)
     }
 
     fn reclaim(&self, ino: Ino) -> Result<()> {
         let record = Record::Reclaim { ino };
         let may_have_xattrs = self.may_have_xattrs();
         let work = |db: &Db| reclaim::reclaim(db, ino, may_have_xattrs);
-        let db = self.db();
+        let db = self.changing(|db| record.can_wait(db));
         let is_gone = match db.change(&record, work) {
             // Its rows stay; its name and its tail do not.
             Err(error) if error.errno == Errno::IO && reclaim::keep_damaged(&db, ino) => db.change(&record, work)?,
@@ -538,6 +571,8 @@ impl Store for SqliteStore {
         };
         if is_gone && self.tails.has(ino) {
             db.discard_tail(ino);
+            drop(db);
+            self.free_if_urgent();
         }
         Ok(())
     }
@@ -547,11 +582,13 @@ impl Store for SqliteStore {
     }
 
     fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
-        held::write(&self.db(), caller, ino, offset, data)
+        let db = self.changing(|db| held::can_write_wait(db, caller, ino, offset, data));
+        held::write(&db, caller, ino, offset, data)
     }
 
     fn fallocate(&self, caller: &Caller, ino: Ino, how: Allocate, offset: u64, length: u64) -> Result<()> {
-        held::fallocate(&self.db(), caller, ino, how, offset, length)
+        let record = Record::Fallocate { caller: *caller, ino, how, offset, length };
+        held::fallocate(&self.changing(|db| record.can_wait(db)), caller, ino, how, offset, length)
     }
 
     fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
@@ -593,12 +630,12 @@ impl Store for SqliteStore {
         self.has_xattrs.store(true, Ordering::Release);
         let record = Record::SetXattr { caller: *caller, ino, name, value, mode };
         let work = |db: &Db| xattrs::set(db, caller, ino, name, value, mode);
-        self.db().change(&record, work)
+        self.changing(|db| record.can_wait(db)).change(&record, work)
     }
 
     fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
         let record = Record::RemoveXattr { caller: *caller, ino, name };
-        self.db().change(&record, |db| xattrs::remove(db, caller, ino, name))
+        self.changing(|db| record.can_wait(db)).change(&record, |db| xattrs::remove(db, caller, ino, name))
     }
 
     fn fsync(&self, _ino: Ino, _data_only: bool) -> Result<()> {

@@ -216,13 +216,13 @@ impl Log {
         self.check()
     }
 
-    /// Makes one tail durable, without waiting for a sync of others. The next sync syncs it again.
+    /// Makes the tails of some inodes durable, without waiting for a sync of others. The next sync syncs them again.
     ///
     /// # Errors
     /// As [`Log::sync`].
-    pub(super) fn sync_tail(&self, tails: &Tails, ino: Ino) -> Result<()> {
+    pub(super) fn sync_some(&self, tails: &Tails, inos: impl IntoIterator<Item = Ino>) -> Result<()> {
         self.check()?;
-        tails.sync_one(ino).map_err(|error| self.broken(error.to_string()))
+        tails.sync_some(inos).map_err(|error| self.broken(error.to_string()))
     }
 
     /// Makes recorded changes durable, before which every committed transaction is. The tails first, as in [`Log::sync`].
@@ -271,7 +271,7 @@ impl Log {
         Ok(syncing)
     }
 
-    /// Fails after a sync that failed. Also at the end of a sync: that of one tail may have taken the disk's error meanwhile.
+    /// Fails after a sync that failed. Also at the end of a sync: that of some tails may have taken the disk's error meanwhile.
     fn check(&self) -> Result<()> {
         match self.is_broken() {
             true => Err(StoreError::storage(Errno::IO, BROKEN)),

@@ -31,6 +31,9 @@ const COMMIT_AT: u64 = 1 << 20;
 /// Records after which the transaction is committed. Their pages fit into SQLite's cache, so that none spills.
 const RECORDS_MAX: u32 = 500;
 
+/// Records of one change: it may need the tail of a file.
+const CHANGE_RECORDS: u32 = 2;
+
 /// Bytes that must be free on the disk for a transaction to stay open: a record changes at most two chunks of content and
 /// a few pages. With less, every change is committed at once, so that the call that meets a full disk fails.
 const ROOM: u64 = 128 << 20;
@@ -198,6 +201,11 @@ impl Redo {
     /// Whether the transaction has become long enough.
     pub(super) fn is_full(&self) -> bool {
         self.end >= START as u64 + COMMIT_AT || self.records >= RECORDS_MAX
+    }
+
+    /// Whether the records of one more change may make the transaction long enough.
+    pub(super) fn is_nearly_full(&self) -> bool {
+        self.end + RECORD_MAX >= START as u64 + COMMIT_AT || self.records + CHANGE_RECORDS >= RECORDS_MAX
     }
 
     /// Whether a change can wait for its commit: others do already, or the disk has room for all that may follow.

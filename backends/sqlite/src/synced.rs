@@ -64,7 +64,7 @@ pub(super) fn note_replacing(db: &Mutex<Db>) -> Result<()> {
         // Without those that have lost their tail since.
         growth.state.lock().in_sync.keys().copied().collect()
     };
-    let synced = inos.into_iter().try_for_each(|ino| log.sync_tail(&tails, ino));
+    let synced = log.sync_some(&tails, inos);
     let noted = synced.and_then(|()| locked(db).end_noting(&log));
     growth.end(noted.is_err());
     noted

@@ -848,15 +848,17 @@ impl Tails {
         }
     }
 
-    /// Makes the bytes of one tail durable, and its name. The next [`Tails::sync`] syncs it again.
-    pub(super) fn sync_one(&self, ino: Ino) -> Result<()> {
-        let name = TailName::current(ino);
-        let opened = {
-            // With the lock that a renaming holds.
-            let _unsynced = self.unsynced.lock();
-            self.open_name(name, OFlags::RDONLY)
-        };
-        self.sync_opened(name, opened)?;
+    /// Makes the bytes of the tails of some inodes durable, and their names. The next [`Tails::sync`] syncs them again.
+    pub(super) fn sync_some(&self, inos: impl IntoIterator<Item = Ino>) -> Result<()> {
+        for ino in inos {
+            let name = TailName::current(ino);
+            let opened = {
+                // With the lock that a renaming holds.
+                let _unsynced = self.unsynced.lock();
+                self.open_name(name, OFlags::RDONLY)
+            };
+            self.sync_opened(name, opened)?;
+        }
         self.sync_names()
     }
 
