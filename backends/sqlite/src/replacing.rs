@@ -461,33 +461,37 @@ mod tests {
         assert_eq!(syncs(), before);
     }
 
+    /// Lets the redo log be one change away from its commit.
+    fn fill_redo_log(db: &Db) {
+        while !db.is_last_to_wait() {
+            db.append(&Record::TailNeeded { ino: 99, length: 0 }).unwrap();
+        }
+    }
+
+    type Call = (&'static str, fn(&SqliteStore));
+
     #[test]
     fn no_call_syncs_a_file_that_has_replaced_another_one_with_the_lock() {
-        let fill = |db: &Db| {
-            while !db.is_last_to_wait() {
-                db.append(&Record::TailNeeded { ino: 99, length: 0 }).unwrap();
-            }
-        };
-        let calls: [(&str, &dyn Fn(&SqliteStore)); 5] = [
-            ("a long write", &|store| {
+        let calls: [Call; 5] = [
+            ("a long write", |store| {
                 create(store, "f3", &[1; LONG]);
             }),
-            ("a call that makes a file longer", &|store| {
+            ("a call that makes a file longer", |store| {
                 let ino = create(store, "f3", b"text");
                 resize(store, ino, HEAD + 1);
             }),
-            ("the last record", &|store| {
-                fill(&store.db());
+            ("the last record", |store| {
+                fill_redo_log(&store.db());
                 create(store, "f3", b"text");
                 create(store, "f4", b"text");
             }),
-            ("a rename with the last record", &|store| {
-                fill(&store.db());
+            ("a rename with the last record", |store| {
+                fill_redo_log(&store.db());
                 let to = (ROOT, &b"f0"[..]);
                 let replaced = store.rename(&OWNER, (ROOT, b"f2"), to, RenameMode::Replace).unwrap();
                 store.reclaim(replaced.unwrap()).unwrap();
             }),
-            ("the removal of a long file", &|store| {
+            ("the removal of a long file", |store| {
                 let gone = store.unlink(&OWNER, ROOT, b"f2").unwrap();
                 store.tails.set_tight(true);
                 store.reclaim(gone.unwrap()).unwrap();
