@@ -8,7 +8,7 @@ use figures::evidence::RunEvidence;
 use figures::summary::is_simulated;
 use figures::text::{interval_words, lower, time};
 use verdicts::decide::spread;
-use verdicts::decide::{Decision, Row, RowEffect, amount, digits};
+use verdicts::decide::{Decision, Row, RowEffect, SessionRange, amount, digits};
 
 /// A figure that carries an answer. Ends without a bound are `null` in JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -47,9 +47,9 @@ pub struct AnswerFigure {
     /// `text` without intervals and sessions; empty for a figure without a value.
     #[serde(skip)]
     brief: String,
-    /// The figure in other sessions than the one of `value`, and those sessions; empty without any.
+    /// The figures in other sessions than the one of `value`; `None` without any.
     #[serde(skip)]
-    others: [String; 2],
+    others: Option<SessionRange>,
     /// Whether the figure is at the baseline's or on the wrong side of it: a benefit that is none.
     #[serde(skip)]
     pub(super) is_none: bool,
@@ -81,11 +81,10 @@ impl AnswerFigure {
             let noted = row.candidate.split_once(" (").and_then(|(_, rest)| rest.split_once(')'));
             text += &noted.map_or(String::new(), |(noted, _)| format!(", {noted}"));
         }
-        if !row.sessions.is_empty() {
-            text += &format!(" in one example; {}", row.in_other_sessions());
-        }
         let others = row.in_other_sessions();
-        let others = others.split_once(" in ").unwrap_or_default();
+        if let Some(range) = &others {
+            text += &format!(" in one example; {range}");
+        }
         Self {
             title: row.title.clone(),
             against: match row.names_its_baseline() {
@@ -106,7 +105,7 @@ impl AnswerFigure {
             cell: row.cell.clone(),
             evidence: row.evidence.clone(),
             brief,
-            others: [others.0, others.1].map(str::to_owned),
+            others,
             is_none: effect.is_some_and(|effect| {
                 let equal = if row.bound.unit == "ratio" { 1.0 } else { 0.0 };
                 if row.bound.is_most { effect.value >= equal } else { effect.value <= equal }
@@ -140,11 +139,10 @@ impl AnswerFigure {
             return self.words(against);
         }
         let compared = self.compared_words(against);
-        let [range, of] = &self.others;
-        let others = match of.as_str() {
-            "" => String::new(),
-            of if of == sessions => format!("; {range}"),
-            of => format!(" in one example; {range} in {of}"),
+        let others = match &self.others {
+            None => String::new(),
+            Some(range) if range.sessions == sessions => format!("; {}", range.figures),
+            Some(range) => format!(" in one example; {range}"),
         };
         format!("{} ({} {}{others}{compared})", lower(&self.title), self.mark, self.brief)
     }
@@ -154,13 +152,13 @@ impl AnswerFigure {
         let Some(value) = self.value else {
             return self.words(&self.against);
         };
-        let example = if self.others[1].is_empty() { "" } else { " in one example" };
+        let example = if self.others.is_none() { "" } else { " in one example" };
         format!("{} ({} {}{example})", lower(&self.title), self.mark, amount(value, &self.unit))
     }
 
     /// The other sessions that the figure is from; empty without any.
     pub(super) fn other_sessions(&self) -> &str {
-        &self.others[1]
+        self.others.as_ref().map_or("", |range| &range.sessions)
     }
 
     /// A cost behind its title; a time as a ratio and as both times: `waiting for files (● ×1.62 [1.58, 1.66]: 21.0 ms instead of

@@ -5,10 +5,9 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::calls::CallTable;
 use super::kept::losses_words;
-use super::uses::{AdviceKind, HIGHER_COST, SMALL_BENEFIT, UseAnswer};
+use super::uses::{AdviceKind, Ground, SMALL_BENEFIT, UseAnswer};
 use super::{AnswerFigure, Confidence, Overview};
 use figures::provenance::Provenance;
-use figures::text::lower;
 
 /// The most lines that an answer takes in a terminal.
 pub const LINES: usize = 40;
@@ -150,7 +149,7 @@ impl UseAnswer {
                         false => figure.words_with_bound(against),
                     };
                     // Beside small benefits stands what is none.
-                    match reason.contains(SMALL_BENEFIT) && figure.is_none {
+                    match self.ground == Ground::SmallBenefit && figure.is_none {
                         true => format!("no benefit in {words}"),
                         false => words,
                     }
@@ -210,11 +209,7 @@ impl UseAnswer {
 
     /// Whether the reason already states the first figure.
     fn states_figure(&self) -> bool {
-        match (self.kind, self.figures.first()) {
-            (_, None) => true,
-            (AdviceKind::Keep, Some(figure)) => self.reason.contains(&lower(&figure.title)),
-            _ => false,
-        }
+        self.figures.is_empty() || self.ground == Ground::FailedGate
     }
 
     /// What the candidate costs, by at most `most` figures.
@@ -228,7 +223,7 @@ impl UseAnswer {
         let whose = match self.kind {
             AdviceKind::Choose | AdviceKind::ChooseIf => format!("Costs{compared}"),
             // The reason has named the candidate and its first cost.
-            AdviceKind::Keep if self.reason.contains(HIGHER_COST) => format!("Other costs{compared}"),
+            _ if self.ground == Ground::HigherCost => format!("Other costs{compared}"),
             _ => format!("Costs of {}{compared}", verdicts::decide::arm_words(&self.candidate)),
         };
         (!costs.is_empty()).then(|| format!("{whose}: {}.", costs.join("; ")))

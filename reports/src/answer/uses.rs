@@ -35,6 +35,23 @@ pub enum AdviceKind {
     NotDecided,
 }
 
+/// What decides an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ground {
+    /// The candidate shows the benefits that the policy needs.
+    Benefits,
+    /// It fails a gate, which the reason names with its figure.
+    FailedGate,
+    /// It shows fewer benefits than needed.
+    FewBenefits,
+    /// It shows a benefit that does not reach its bound.
+    SmallBenefit,
+    /// It has a higher cost than tolerated, which the figures begin with.
+    HigherCost,
+    /// The evidence does not decide.
+    OpenRows,
+}
+
 /// How sure an answer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
@@ -87,6 +104,9 @@ pub struct UseAnswer {
     pub undecided: Vec<String>,
     /// Why, in a sentence.
     pub reason: String,
+    /// What the reason is about.
+    #[serde(skip)]
+    pub(super) ground: Ground,
     /// What the run found about the use, whether or not this decides, in sentences.
     pub known: Vec<String>,
     /// The figures that carry the answer.
@@ -203,9 +223,6 @@ fn is_worse(row: &Row) -> bool {
     })
 }
 
-/// A cost that is not tolerated.
-pub(super) const HIGHER_COST: &str = "a higher cost than tolerated";
-
 /// A benefit that is there, and does not reach its bound.
 pub(super) const SMALL_BENEFIT: &str = "a smaller benefit than needed";
 
@@ -286,7 +303,7 @@ impl UseAnswer {
             _ => fragility(&[best]),
         };
         let is_busy = runs.iter().any(|run| run.summary.health.is_busy);
-        let (reason, carrying) = reason(kind, best, others.is_empty(), is_busy);
+        let (ground, reason, carrying) = reason(kind, best, others.is_empty(), is_busy);
         let is_carrying = |row: &&Row| carrying.iter().any(|other| std::ptr::eq(*other, *row));
         let mut costs: Vec<&Row> = best
             .of_role(RowRole::Cost)
@@ -324,6 +341,7 @@ impl UseAnswer {
                 _ => open.iter().map(name).collect(),
             },
             reason,
+            ground,
             known: known(best, decisions),
             figures: figures(&carrying),
             benefits: rows(best, RowRole::Benefit, &SHOWN).count(),
@@ -374,8 +392,8 @@ fn advice(kind: AdviceKind, best: &Decision, is_busy: bool) -> String {
     }
 }
 
-/// Why, in a sentence, and the rows whose figures carry it.
-fn reason<'a>(kind: AdviceKind, best: &'a Decision, is_only: bool, is_busy: bool) -> (String, Vec<&'a Row>) {
+/// What decides, why in a sentence, and the rows whose figures carry it.
+fn reason<'a>(kind: AdviceKind, best: &'a Decision, is_only: bool, is_busy: bool) -> (Ground, String, Vec<&'a Row>) {
     let of = |role, states: &'static [RowState]| -> Vec<&'a Row> {
         best.rows.iter().filter(|row| has_role(row, role, states)).collect()
     };
@@ -384,13 +402,13 @@ fn reason<'a>(kind: AdviceKind, best: &'a Decision, is_only: bool, is_busy: bool
     match kind {
         AdviceKind::Choose | AdviceKind::ChooseIf => {
             let titles: Vec<String> = shown.iter().map(|row| lower(&row.title)).collect();
-            (format!("Benefits: {}.", titles.join("; ")), shown)
+            (Ground::Benefits, format!("Benefits: {}.", titles.join("; ")), shown)
         }
         AdviceKind::Keep => {
             let gates = of(RowRole::Gate, &FAILED);
             if let Some(first) = gates.first() {
                 let reason = format!("{candidate} fails the gate “{}”: {}.", lower(&first.title), first.candidate);
-                return (reason, gates);
+                return (Ground::FailedGate, reason, gates);
             }
             let open = of(RowRole::Benefit, &OPEN);
             if shown.len() + open.len() < best.benefits_needed {
@@ -400,16 +418,19 @@ fn reason<'a>(kind: AdviceKind, best: &'a Decision, is_only: bool, is_busy: bool
                     true => candidate.to_owned(),
                     false => format!("The closest candidate ({candidate})"),
                 };
-                let count = match shown.len() {
-                    0 if has_small_benefit(best) => SMALL_BENEFIT.to_owned(),
-                    0 => "no benefit".to_owned(),
-                    shown => format!("{shown} of the {} benefits that are needed", best.benefits_needed),
+                let (ground, count) = match shown.len() {
+                    0 if has_small_benefit(best) => (Ground::SmallBenefit, SMALL_BENEFIT.to_owned()),
+                    0 => (Ground::FewBenefits, "no benefit".to_owned()),
+                    shown => {
+                        let count = format!("{shown} of the {} benefits that are needed", best.benefits_needed);
+                        (Ground::FewBenefits, count)
+                    }
                 };
-                return (format!("{whose} shows {count}."), unmet);
+                return (ground, format!("{whose} shows {count}."), unmet);
             }
             let mut costs = of(RowRole::Cost, &FAILED);
             costs.sort_by(|one, other| distance(other).total_cmp(&distance(one)));
-            (format!("{candidate} has {HIGHER_COST}."), costs)
+            (Ground::HigherCost, format!("{candidate} has a higher cost than tolerated."), costs)
         }
         AdviceKind::NotDecided => {
             let keep = lower(&best.advice.keep);
@@ -420,7 +441,7 @@ fn reason<'a>(kind: AdviceKind, best: &'a Decision, is_only: bool, is_busy: bool
             let undecided = [RowRole::Gate, RowRole::Benefit, RowRole::Cost];
             let undecided = undecided.into_iter().flat_map(|role| of(role, &OPEN));
             let open = undecided.filter(|row| row.state == RowState::Open && row.effect.is_some());
-            (reason, open.collect())
+            (Ground::OpenRows, reason, open.collect())
         }
     }
 }

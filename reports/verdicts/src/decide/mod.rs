@@ -17,7 +17,7 @@ pub use places::ContextPlace;
 pub use policy::{CANDIDATE, arm_words};
 pub use policy::{Names, Policy, PolicyAdvice, built_in, find, identities, identity};
 use rows::{Bound, listed, row, without};
-pub use rows::{Row, RowEffect, RowRole, RowState};
+pub use rows::{Row, RowEffect, RowRole, RowState, SessionRange};
 use sources::SourceResult;
 use verdict::Flip;
 pub use verdict::PolicyVerdict;

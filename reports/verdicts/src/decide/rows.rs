@@ -183,6 +183,21 @@ pub struct OtherSession {
     pub effect: RowEffect,
 }
 
+/// The figures of a benefit in other sessions, in words.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionRange {
+    /// The figure, or the smallest and the largest one: `×0.77 to ×0.97`.
+    pub figures: String,
+    /// The sessions: `3 recorded sessions`.
+    pub sessions: String,
+}
+
+impl std::fmt::Display for SessionRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} in {}", self.figures, self.sessions)
+    }
+}
+
 impl Row {
     /// Its bound in words: what a gate's limit is, what a benefit needs, what of a cost is tolerated.
     pub fn bound_words(&self) -> String {
@@ -224,8 +239,8 @@ impl Row {
         self.sessions.iter().max_by(worse)
     }
 
-    /// The figure in the other sessions, in words: `×0.77 to ×0.97 in 3 recorded sessions`. Empty without any.
-    pub fn in_other_sessions(&self) -> String {
+    /// The figures in the other sessions, and those sessions. `None` without any.
+    pub fn in_other_sessions(&self) -> Option<SessionRange> {
         let figures = || self.sessions.iter().map(|other| other.effect.value);
         let words = |value: f64| amount(value, &self.bound.unit);
         let low = figures().fold(f64::INFINITY, f64::min);
@@ -236,11 +251,11 @@ impl Row {
         };
         let count = self.sessions.len();
         let noun = if count == 1 { "session" } else { "sessions" };
-        match count {
-            0 => String::new(),
-            _ if low == high => format!("{} in {count} {kind} {noun}", words(low)),
-            _ => format!("{} to {} in {count} {kind} {noun}", words(low), words(high)),
-        }
+        let figures = match low == high {
+            true => words(low),
+            false => format!("{} to {}", words(low), words(high)),
+        };
+        (count > 0).then(|| SessionRange { figures, sessions: format!("{count} {kind} {noun}") })
     }
 
     /// The figure that is compared with the bound, without its interval, behind the mark of its origin; empty without
@@ -336,8 +351,8 @@ pub(super) fn row(
     if let Some(effect) = row.effect {
         row.state = row.state_at(&row.bound, &effect);
     }
-    if !row.sessions.is_empty() {
-        row.candidate += &format!("; {}", row.in_other_sessions());
+    if let Some(range) = row.in_other_sessions() {
+        row.candidate += &format!("; {range}");
     }
     if row.state == RowState::Conditional {
         row.break_even = Some(conditional(&row, criterion));
