@@ -289,7 +289,7 @@ fn an_answer_that_keeps_the_baseline_says_which_probed_need_would_change_it() {
     assert_eq!(answer.candidate, "other");
     assert_eq!(
         answer.headline(),
-        "Keep a plain directory (sure), unless you need snapshots, which other has (● tried)."
+        "Keep a plain directory (sure, by a policy that is newer than the run), unless you need snapshots, which other has (● tried)."
     );
     assert_eq!(answer.otherwise, "");
     let said = answer.lines(80, 4).join(" ");

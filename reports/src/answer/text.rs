@@ -26,11 +26,13 @@ const NO_BREAK: &str = "\u{a0}";
 const LISTED_WITHOUT_EVIDENCE: usize = 2;
 
 impl UseAnswer {
-    /// The advice with its confidence.
+    /// The advice with its confidence, and whether the policy is older than the figures.
     pub fn headline(&self) -> String {
-        match self.confidence {
-            Confidence::NotDecided => self.whole_advice(""),
-            sure => self.whole_advice(&format!(" ({})", sure.words())),
+        match (self.confidence, self.planned) {
+            (Confidence::NotDecided, _) => self.whole_advice(""),
+            (sure, true) => self.whole_advice(&format!(" ({})", sure.words())),
+            // A policy that is written after seeing the figures proves less.
+            (sure, false) => self.whole_advice(&format!(" ({}, by a policy that is newer than the run)", sure.words())),
         }
     }
 
@@ -53,9 +55,6 @@ impl UseAnswer {
         let command = self.command_words().replace(NO_BREAK, " ");
         let more = [self.unmeasured_words(), self.otherwise.clone(), command];
         sentences.extend(more.into_iter().filter(|words| !words.is_empty()));
-        if !self.planned {
-            sentences.push("The policy was not fixed before every run, so this proves less.".to_owned());
-        }
         sentences
     }
 
