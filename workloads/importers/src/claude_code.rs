@@ -646,8 +646,8 @@ impl Reader {
     fn seen_served(&self, seen: SeenContent, cwd: &str) -> SeenContent {
         match seen {
             // The server does not state the file before the edit.
-            SeenContent::Edited { path, before: None, replacements } => {
-                SeenContent::Patched { path, replacements, hunks: Vec::new() }
+            SeenContent::Edited { path, before: None, replacements, hunks } => {
+                SeenContent::Patched { path, replacements, hunks }
             }
             SeenContent::Listed(paths) => {
                 SeenContent::Listed(paths.iter().map(|path| self.absolute(cwd, path)).collect())
@@ -700,10 +700,7 @@ impl Reader {
             }
             "Edit" | "MultiEdit" => {
                 let path = path_of(structured, "filePath").or_else(|| path_of(input, "file_path"));
-                let replacements: Vec<Replacement> = match input["edits"].as_array() {
-                    Some(edits) => edits.iter().filter_map(replacement).collect(),
-                    None => replacement(input).into_iter().collect(),
-                };
+                let replacements = replacements(input, structured);
                 let Some(path) = path.filter(|_| !replacements.is_empty()) else {
                     return SeenContent::Nothing;
                 };
@@ -712,9 +709,10 @@ impl Reader {
                     let content = replacements.into_iter().map(|only| only.new).collect();
                     return SeenContent::Written { path, before: before.map(str::to_owned), content };
                 }
+                let hunks = hunks(&structured["structuredPatch"]);
                 match before {
-                    Some(before) => edited(path, before, replacements),
-                    None => SeenContent::Patched { path, replacements, hunks: hunks(&structured["structuredPatch"]) },
+                    Some(before) => SeenContent::Edited { path, before: Some(before.to_owned()), replacements, hunks },
+                    None => SeenContent::Patched { path, replacements, hunks },
                 }
             }
             "NotebookEdit" => {
@@ -723,7 +721,8 @@ impl Reader {
                 match (path, before, text(structured, "updated_file")) {
                     (Some(path), Some(before), Some(after)) if !before.is_empty() => {
                         let whole = Replacement { old: before.to_owned(), new: after.to_owned(), all: false };
-                        SeenContent::Edited { path, before: Some(before.to_owned()), replacements: vec![whole] }
+                        let (before, replacements) = (Some(before.to_owned()), vec![whole]);
+                        SeenContent::Edited { path, before, replacements, hunks: Vec::new() }
                     }
                     _ => SeenContent::Nothing,
                 }
@@ -934,11 +933,6 @@ fn first_line(structured: &Value, shown: &str) -> Option<u64> {
     stated.or_else(|| Some(shown.lines().find_map(numbered_line)?.0)).map(|first| first.max(1))
 }
 
-/// An edit whose content before is known.
-fn edited(path: String, before: &str, replacements: Vec<Replacement>) -> SeenContent {
-    SeenContent::Edited { path, before: Some(before.to_owned()), replacements }
-}
-
 fn hunks(patch: &Value) -> Vec<Hunk> {
     let hunks = patch.as_array().into_iter().flatten();
     hunks
@@ -949,11 +943,23 @@ fn hunks(patch: &Value) -> Vec<Hunk> {
         .collect()
 }
 
+/// The replacements of an edit. The client states those that it has made: the user may have changed what the model asked for,
+/// and quotes follow those of the file.
+fn replacements(input: &Value, structured: &Value) -> Vec<Replacement> {
+    let all = [structured, input].into_iter().map(|edit| match edit["edits"].as_array() {
+        Some(edits) => edits.iter().filter_map(replacement).collect(),
+        None => replacement(edit).into_iter().collect(),
+    });
+    all.into_iter().find(|all: &Vec<Replacement>| !all.is_empty()).unwrap_or_default()
+}
+
 fn replacement(edit: &Value) -> Option<Replacement> {
+    let named = |name: &str, stated: &str| text(edit, stated).or_else(|| text(edit, name)).map(str::to_owned);
+    let is_true = |name: &str| edit[name].as_bool() == Some(true);
     Some(Replacement {
-        old: text(edit, "old_string")?.to_owned(),
-        new: text(edit, "new_string")?.to_owned(),
-        all: edit["replace_all"].as_bool() == Some(true),
+        old: named("old_string", "oldString")?,
+        new: named("new_string", "newString")?,
+        all: is_true("replace_all") || is_true("replaceAll"),
     })
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::coverage::Coverage;
@@ -205,6 +206,126 @@ fn an_edit_without_the_original_is_placed_by_its_patch() {
     assert_eq!(coverage.read_bytes, coverage.read_bytes_equal);
     assert_eq!((coverage.edits, coverage.edits_equal), (2, 2));
     assert!(!trace.events.iter().any(|event| matches!(event, Event::Ext(_))));
+}
+
+#[test]
+fn what_the_client_did_wins_over_what_the_model_asked_for() {
+    let curly = "say \u{201c}hi\u{201d}";
+    for (before, input, result, lines, after) in [
+        // Claude Code removes the newline of a line that nothing replaces.
+        ("a\nb\nc\n", ("b", ""), ("b", ""), [" a", "-b", " c"].as_slice(), "a\nc\n"),
+        // The user changed the proposed text.
+        ("one\ntwo\n", ("two", "TWO"), ("two", "TWO!!"), &[" one", "-two", "+TWO!!"], "one\nTWO!!\n"),
+        ("one\ntwo\n", ("two", "TWO"), ("two", "TWO"), &[" one", "-two", "+TWO!!"], "one\nTWO!!\n"),
+        // The file has other quotes than the model wrote.
+        (&format!("{curly}\n"), ("say \"hi\"", "x"), (curly, "x"), &[&format!("-{curly}"), "+x"], "x\n"),
+    ] {
+        for original in [json!(before), json!(null)] {
+            let mut session = Session::new("/p");
+            session.read("/p/a", before);
+            session.call(
+                "Edit",
+                json!({"file_path": "/p/a", "old_string": input.0, "new_string": input.1}),
+                "",
+                json!({"filePath": "/p/a", "oldString": result.0, "newString": result.1, "originalFile": original,
+                    "structuredPatch": [{"oldStart": 1, "lines": lines}]}),
+            );
+            session.read("/p/a", after);
+            let (trace, script, causes) = session.replayed();
+            assert_eq!(causes, [""; 0]);
+            assert_eq!(content(&script, "a").unwrap(), after, "{input:?} {original}");
+            assert!(!trace.events.iter().any(|event| matches!(event, Event::Ext(_))), "{input:?} {original}");
+            let coverage = Coverage::of(&trace);
+            // An edit that the texts do not explain is counted.
+            let explained = u64::from(!after.contains(result.1) || after.contains(&format!("{}\n", result.1)));
+            assert_eq!((coverage.edits, coverage.edits_equal), (1, explained), "{input:?} {original}");
+        }
+    }
+}
+
+/// The places of a change, as the client states them: lines that differ with three lines around them, and leading tabs as
+/// spaces.
+fn stated_patch(before: &str, after: &str) -> Value {
+    let lines = |text: &str| -> Vec<String> {
+        let ended = |line: &str| if line.ends_with('\n') { line.to_owned() } else { format!("{line}\n\\ No newline") };
+        text.split_inclusive('\n').map(ended).collect()
+    };
+    let (old, new) = (lines(before), lines(after));
+    let head = old.iter().zip(&new).take_while(|(old, new)| old == new).count();
+    let tail = old[head..].iter().rev().zip(new[head..].iter().rev()).take_while(|(old, new)| old == new).count();
+    let first = head.saturating_sub(3);
+    let last = (old.len() - tail + 3).min(old.len());
+    let marked = |mark: &'static str, lines: &[String]| -> Vec<String> {
+        let shown = lines.iter().flat_map(move |line| {
+            let line = line.trim_end_matches('\n');
+            let text = line.trim_start_matches('\t');
+            let (text, end) = text.split_once('\n').map_or((text, None), |(text, end)| (text, Some(end.to_owned())));
+            let indent = "  ".repeat(line.len() - line.trim_start_matches('\t').len());
+            std::iter::once(format!("{mark}{indent}{text}")).chain(end)
+        });
+        shown.collect()
+    };
+    let shown = [
+        marked(" ", &old[first..head]),
+        marked("-", &old[head..old.len() - tail]),
+        marked("+", &new[head..new.len() - tail]),
+        marked(" ", &old[old.len() - tail..last]),
+    ];
+    json!([{"oldStart": first + 1, "lines": shown.concat()}])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+    #[test]
+    fn random_edits_give_the_bytes_that_the_client_wrote(
+        file in text_of_pieces(1..60),
+        edits in prop::collection::vec((any::<prop::sample::Index>(), 1..12_usize, text_of_pieces(0..6), any::<bool>()), 1..6),
+    ) {
+        let mut session = Session::new("/p");
+        session.read("/p/a", &file);
+        let mut text = file;
+        let mut count = 0;
+        for (place, length, new, is_known) in edits {
+            let chars: Vec<char> = text.chars().collect();
+            if chars.is_empty() {
+                break;
+            }
+            let from = place.index(chars.len());
+            let old: String = chars[from..chars.len().min(from + length)].iter().collect();
+            let all = text.matches(&old).count() > 1;
+            let line = format!("{old}\n");
+            let removed = if new.is_empty() && !old.ends_with('\n') && text.contains(&line) { &line } else { &old };
+            let after = match all {
+                true => text.replace(removed, &new),
+                false => text.replacen(removed, &new, 1),
+            };
+            if after == text {
+                continue;
+            }
+            // The model writes straight quotes.
+            let written = |text: &str| text.replace(['\u{201c}', '\u{201d}'], "\"");
+            session.call(
+                "Edit",
+                json!({"file_path": "/p/a", "old_string": written(&old), "new_string": written(&new), "replace_all": all}),
+                "",
+                json!({"filePath": "/p/a", "oldString": old, "newString": new, "replaceAll": all,
+                    "originalFile": is_known.then_some(&text), "structuredPatch": stated_patch(&text, &after)}),
+            );
+            text = after;
+            count += 1;
+        }
+        let (trace, script, causes) = session.replayed();
+        prop_assert_eq!(causes, [""; 0]);
+        prop_assert_eq!(content(&script, "a").unwrap(), text);
+        prop_assert!(!trace.events.iter().any(|event| matches!(event, Event::Ext(_))));
+        let coverage = Coverage::of(&trace);
+        prop_assert_eq!((coverage.edits, coverage.edits_equal), (count, count));
+    }
+}
+
+fn text_of_pieces(count: std::ops::Range<usize>) -> impl Strategy<Value = String> {
+    let pieces = ["a", "b", "}", " ", "  ", "\t", "\n", "\n", "\n\t", "\u{201c}", "\u{201d}", "é"];
+    prop::collection::vec(prop::sample::select(pieces.to_vec()), count).prop_map(|pieces| pieces.concat())
 }
 
 #[test]

@@ -35,6 +35,7 @@ mod openhands;
 mod otel;
 mod phrases;
 mod pi;
+mod placement;
 mod recorder;
 pub mod records;
 mod repair;
@@ -329,6 +330,8 @@ pub enum SeenContent {
         before: Option<String>,
         /// The replacements of the edit.
         replacements: Vec<Replacement>,
+        /// The changed places, in order; empty if the source does not have them.
+        hunks: Vec<Hunk>,
     },
     /// An edit of a file whose content before the source does not have.
     Patched {

@@ -600,8 +600,8 @@ fn with_answer(call: &RawCall, args: &Value, mut answer: Answer, printed_at: Opt
     {
         // The second of two steps changes nothing: the timeline narrows both to the difference.
         let step = |old: &str| Replacement { old: old.to_owned(), new: after.clone(), all: false };
-        meaning.seen =
-            SeenContent::Edited { path: path.clone(), before: None, replacements: vec![step(before), step(&after)] };
+        let replacements = vec![step(before), step(&after)];
+        meaning.seen = SeenContent::Edited { path: path.clone(), before: None, replacements, hunks: Vec::new() };
     }
     if let (true, Some(path), false) = (is_edit, &meaning.path, answer.hunks.is_empty()) {
         let hunks = std::mem::take(&mut answer.hunks);
@@ -661,8 +661,8 @@ fn placed(seen: SeenContent, path: Option<&str>, place: impl FnMut(&str) -> Opti
     }
     match seen {
         // The source does not have the file before the edit.
-        SeenContent::Edited { path, before: None, replacements } => {
-            SeenContent::Patched { path, replacements, hunks: Vec::new() }
+        SeenContent::Edited { path, before: None, replacements, hunks } => {
+            SeenContent::Patched { path, replacements, hunks }
         }
         seen => seen,
     }

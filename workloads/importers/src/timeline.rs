@@ -9,9 +9,10 @@ use inputs::sha256;
 use super::alignment::{Alignment, LineChange};
 use super::disguise::Disguise;
 use super::evidence::{Evidence, UnseenWrites, unseen_writes};
+use super::placement::{applied, best_places, has_tabs, places, places_elsewhere};
 use super::roots::Roots;
 use super::shell::{self, ProgramClass, ShellStep, ShellWork, ShownText, programs};
-use super::sketch::{Sketch, old_lines, place_of, same, tabbed};
+use super::sketch::{Sketch, old_lines, same, tabbed};
 use super::spill::{Spill, SpilledValue};
 use super::tools;
 use super::{Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, SeenContent};
@@ -834,19 +835,22 @@ impl<'a> Writer<'a> {
                 }
                 Some(self.written(path, content, record))
             }
-            SeenContent::Edited { path, before, replacements } => {
+            SeenContent::Edited { path, before, replacements, hunks } => {
                 self.can_be(path)?;
+                let takes_newline = takes_newline(call);
                 if let Some(before) = before {
                     let follows = self.follows(path, 0, &before.split('\n').collect::<Vec<_>>());
                     let is_known = self.learn(path, before);
-                    self.count_edit(is_known, follows);
+                    let is_stated = is_known && places(before, replacements, hunks, takes_newline).is_some();
+                    self.count_edit(is_stated, follows);
                 }
-                Some(self.edited(path, replacements, &[], record)?)
+                Some(self.edited(path, replacements, hunks, takes_newline, record)?)
             }
             SeenContent::Patched { path, replacements, hunks } => {
                 self.can_be(path)?;
-                self.patched(path, replacements, hunks);
-                Some(self.edited(path, replacements, hunks, record)?)
+                let takes_newline = takes_newline(call);
+                self.patched(path, replacements, hunks, takes_newline);
+                Some(self.edited(path, replacements, hunks, takes_newline, record)?)
             }
         })
     }
@@ -866,9 +870,11 @@ impl<'a> Writer<'a> {
         path: &str,
         replacements: &[Replacement],
         hunks: &[Hunk],
+        takes_newline: bool,
         record: &mut CallResult,
     ) -> Result<Effect, &'static str> {
-        let (spans, after) = self.edit(path, replacements, hunks).ok_or("an edit of a text that is not known")?;
+        let edited = self.edit(path, replacements, hunks, takes_newline);
+        let (spans, after) = edited.ok_or("an edit of a text that is not known")?;
         record.post_sha256 = Some(after);
         Ok(Effect::Edit(spans))
     }
@@ -961,7 +967,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Takes over the text of an edit's places as a change from outside, where the known text differs.
-    fn patched(&mut self, path: &str, replacements: &[Replacement], hunks: &[Hunk]) {
+    fn patched(&mut self, path: &str, replacements: &[Replacement], hunks: &[Hunk], takes_newline: bool) {
         let Some(known) = self.text_of(path) else {
             return;
         };
@@ -972,18 +978,18 @@ impl<'a> Writer<'a> {
             old_lines(hunk).all(|old| current.next().is_some_and(|line| same(line, old)))
         };
         let is_placed = hunks.iter().all(|hunk| is_there(&lines, hunk));
-        let is_equal = is_placed && places(&known, replacements, hunks).is_some();
+        let is_equal = is_placed && places(&known, replacements, hunks, takes_newline).is_some();
         let mut follows = true;
         for hunk in hunks {
             let start = usize::try_from(hunk.first.saturating_sub(1)).unwrap_or(usize::MAX);
             follows &= self.follows(path, start, &old_lines(hunk).collect::<Vec<_>>());
         }
         self.count_edit(is_equal, follows);
-        if is_equal {
+        if is_placed || hunks.is_empty() {
             return;
         }
         // The text may have moved. Then the edit is placed by its text alone.
-        if hunks.is_empty() || places(&known, replacements, &[]).is_some() {
+        if places_elsewhere(&known, replacements, hunks, takes_newline).is_some() {
             return;
         }
         let tabs = has_tabs(replacements);
@@ -1193,12 +1199,12 @@ impl<'a> Writer<'a> {
                 let known = is_file(self, path);
                 let place = self.place_if(known, path, UNKNOWN_FILE)?;
                 self.note(path, undo);
-                match self.edit(path, replacements, &[]) {
+                match self.edit(path, replacements, &[], false) {
                     Some((spans, _)) => steps.push(FileStep::Edit { path: place, spans }),
                     // A text to replace is in a part that the session does not show.
                     None => {
                         let known = self.applicable(path, replacements);
-                        let edited = self.edit(path, &known, &[]).filter(|_| !known.is_empty());
+                        let edited = self.edit(path, &known, &[], false).filter(|_| !known.is_empty());
                         self.doubt(path);
                         self.evidence.entry(path.clone()).or_default().edit(&[]);
                         steps.push(match edited {
@@ -1377,13 +1383,17 @@ impl<'a> Writer<'a> {
     }
 
     /// Applies an edit. Returns its spans, and the SHA-256 of the trace's file after it.
-    fn edit(&mut self, path: &str, replacements: &[Replacement], hunks: &[Hunk]) -> Option<(Vec<Span>, String)> {
+    fn edit(
+        &mut self,
+        path: &str,
+        replacements: &[Replacement],
+        hunks: &[Hunk],
+        takes_newline: bool,
+    ) -> Option<(Vec<Span>, String)> {
         let before = self.text_of(path)?;
         let is_exact = self.state.get(path)?.is_exact;
         let mut shown = self.shown_of(path)?;
-        let places = places(&before, replacements, hunks)
-            .or_else(|| places(&before, replacements, &[]))
-            .or_else(|| places_of_lines(&before, hunks, has_tabs(replacements)))?;
+        let places = best_places(&before, replacements, hunks, takes_newline)?;
         let newlines = |text: &str| text.matches('\n').count() as u64;
         let (mut line, mut counted) = (0, 0);
         let changes = places.iter().map(|(at, old, new)| {
@@ -1412,7 +1422,7 @@ impl<'a> Writer<'a> {
     fn applicable(&mut self, path: &str, replacements: &[Replacement]) -> Vec<Replacement> {
         let text = self.text_of(path).unwrap_or_default();
         let mut missing = Vec::new();
-        applied(&text, replacements, |index| {
+        applied(&text, replacements, false, |index| {
             missing.push(index);
             Some(())
         });
@@ -1654,143 +1664,13 @@ fn median_size(surveys: &BTreeMap<String, Survey>) -> u64 {
     sizes.get(sizes.len() / 2).copied().unwrap_or(UNSEEN_BYTES)
 }
 
+/// Whether an edit that replaces a text by nothing also removes the newline behind it, as Claude Code's does.
+fn takes_newline(call: &RecordedCall) -> bool {
+    matches!(call.tool.as_str(), "Edit" | "MultiEdit")
+}
+
 fn works_on_files(op: Op) -> bool {
     matches!(op, Op::Read | Op::Write | Op::Edit | Op::List | Op::Search)
-}
-
-/// Whether texts of an edit begin lines with tabs.
-fn has_tabs(replacements: &[Replacement]) -> bool {
-    let texts = replacements.iter().flat_map(|each| [&each.old, &each.new]);
-    texts.into_iter().any(|text| text.starts_with('\t') || text.contains("\n\t"))
-}
-
-/// The ranges of whole lines that an edit's places replace, by their numbers.
-fn places_of_lines(before: &str, hunks: &[Hunk], tabs: bool) -> Option<Vec<(usize, usize, String)>> {
-    let mut starts = vec![0];
-    starts.extend(before.match_indices('\n').map(|(at, _)| at + 1));
-    let start_of = |line: u64| {
-        let line = usize::try_from(line).ok()?;
-        let end = (line == starts.len()).then_some(before.len());
-        starts.get(line).copied().or(end)
-    };
-    let mut places: Vec<(usize, usize, String)> = Vec::new();
-    for hunk in hunks {
-        let mut line = hunk.first.saturating_sub(1);
-        let mut open: Option<(usize, String)> = None;
-        for text in hunk.lines.iter().map(String::as_str).chain([" "]) {
-            let rest = text.get(1..).unwrap_or("");
-            match text.chars().next() {
-                Some('-') => {
-                    open.get_or_insert((start_of(line)?, String::new()));
-                    line = line.checked_add(1)?;
-                }
-                Some('+') => {
-                    let (_, new) = open.get_or_insert((start_of(line)?, String::new()));
-                    new.push_str(&if tabs { tabbed(rest) } else { rest.to_owned() });
-                    new.push('\n');
-                }
-                Some('\\') => {}
-                _ => {
-                    if let Some((start, new)) = open.take() {
-                        let end = start_of(line)?;
-                        places.push((start, end - start, new));
-                    }
-                    line = line.checked_add(1)?;
-                }
-            }
-        }
-    }
-    let is_ordered = places.windows(2).all(|pair| pair[0].0 + pair[0].1 <= pair[1].0);
-    (is_ordered && !places.is_empty()).then_some(places)
-}
-
-/// The ranges that an edit replaces: start, old length, new text. They are ordered and do not overlap.
-/// With `hunks`, the one text that is replaced contains the changed lines of one of these places. Without replacements, the
-/// edit is that of the lines of `hunks`.
-fn places(before: &str, replacements: &[Replacement], hunks: &[Hunk]) -> Option<Vec<(usize, usize, String)>> {
-    if replacements.is_empty() {
-        return places_of_lines(before, hunks, false);
-    }
-    if let [one] = replacements {
-        if one.old.is_empty() || !before.contains(&one.old) {
-            return None;
-        }
-        if !one.all && !hunks.is_empty() {
-            let (mut line, mut counted) = (1, 0);
-            let mut found = before.match_indices(&one.old);
-            let found = found.find(|(at, old)| {
-                line += before[counted..*at].matches('\n').count() as u64;
-                counted = *at;
-                let last = line + old.matches('\n').count() as u64;
-                hunks.iter().any(|hunk| {
-                    let (from, to) = changed_lines(hunk);
-                    line <= from && to <= last
-                })
-            });
-            return found.map(|(at, old)| vec![(at, old.len(), one.new.clone())]);
-        }
-        let all: Vec<usize> = match one.all {
-            true => before.match_indices(&one.old).map(|(at, _)| at).collect(),
-            false => place_of(before, &one.old, 0).into_iter().collect(),
-        };
-        return Some(all.into_iter().map(|at| (at, one.old.len(), one.new.clone())).collect());
-    }
-    // Several edits in one call are applied in turn, and their result becomes one replaced range.
-    let after = applied(before, replacements, |_| None)?;
-    let start = common(before.chars(), after.chars());
-    let end = common(before[start..].chars().rev(), after[start..].chars().rev());
-    let new = after[start..after.len() - end].to_owned();
-    Some(vec![(start, before.len() - start - end, new)])
-}
-
-/// The text after replacements in turn. Each is looked for behind the one before it, as patches are, then in the whole text.
-/// `missing` says of the index of one that is not there whether to go on.
-fn applied(before: &str, replacements: &[Replacement], mut missing: impl FnMut(usize) -> Option<()>) -> Option<String> {
-    let mut after = before.to_owned();
-    let mut from = 0;
-    for (index, each) in replacements.iter().enumerate() {
-        let place = match each.old.is_empty() {
-            true => None,
-            false => place_of(&after, &each.old, from).or_else(|| place_of(&after, &each.old, 0)),
-        };
-        match place {
-            Some(_) if each.all => after = after.replace(&each.old, &each.new),
-            Some(at) => {
-                after.replace_range(at..at + each.old.len(), &each.new);
-                from = at + each.new.len();
-            }
-            // A text that only says where the next one is.
-            None if each.old == each.new => {}
-            None => missing(index)?,
-        }
-    }
-    Some(after)
-}
-
-/// The first and the last line that a place changes, from 1. An insertion is between two lines, and changes one of them.
-fn changed_lines(hunk: &Hunk) -> (u64, u64) {
-    let mut line = hunk.first;
-    let mut removed: Option<(u64, u64)> = None;
-    let mut inserted = None;
-    for text in &hunk.lines {
-        match text.chars().next() {
-            Some('-') => {
-                removed = Some((removed.map_or(line, |(first, _)| first), line));
-                line = line.saturating_add(1);
-            }
-            Some('+') => inserted = inserted.or(Some(line)),
-            Some('\\') => {}
-            _ => line = line.saturating_add(1),
-        }
-    }
-    let inserted = inserted.map(|line| (line, line.saturating_sub(1)));
-    removed.or(inserted).unwrap_or((hunk.first, hunk.first))
-}
-
-/// The bytes of the characters with which both begin.
-fn common(one: impl Iterator<Item = char>, other: impl Iterator<Item = char>) -> usize {
-    let same = one.zip(other).take_while(|(a, b)| a == b);
-    same.map(|(a, _)| a.len_utf8()).sum()
 }
 
 #[cfg(test)]
@@ -1919,25 +1799,6 @@ mod tests {
             (no_files, "succeeded in the recording, but"),
         ] {
             assert!(message.contains(expected), "{message}");
-        }
-    }
-
-    #[test]
-    fn places_of_edits() {
-        let edit = |old: &str, new: &str, all| Replacement { old: old.to_owned(), new: new.to_owned(), all };
-        let place = |start, old, new: &str| (start, old, new.to_owned());
-        let two = [edit("one", "1", false), edit("1 two", "1 2", false)];
-        let both = vec![place(0, 1, "bb"), place(2, 1, "bb")];
-        for (text, edits, expected) in [
-            ("a-a", &[edit("a", "bb", true)][..], Some(both)),
-            ("a-a", &[edit("a", "b", false)], Some(vec![place(0, 1, "b")])),
-            ("a", &[edit("x", "b", false)], None),
-            ("say one two!", &two, Some(vec![place(4, 7, "1 2")])),
-            // A text behind another one, and whole lines.
-            ("a\nf\na\n", &[edit("f\n", "f\n", false), edit("a\n", "b\n", false)], Some(vec![place(4, 1, "b")])),
-            ("xa\na\n", &[edit("a\n", "b\n", false)], Some(vec![place(3, 2, "b\n")])),
-        ] {
-            assert_eq!(places(text, edits, &[]), expected, "{text}");
         }
     }
 }

@@ -334,7 +334,7 @@ fn edit(args: &Value, result: Option<(&str, bool)>) -> Meaning {
     }
     let seen = match (&path, result) {
         (Some(path), Some(_)) if err.is_none() && !replacements.is_empty() => {
-            SeenContent::Edited { path: path.clone(), before: None, replacements }
+            SeenContent::Edited { path: path.clone(), before: None, replacements, hunks: Vec::new() }
         }
         _ => SeenContent::Nothing,
     };
