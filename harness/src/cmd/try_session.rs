@@ -34,7 +34,7 @@ use crate::evidence::PriceList;
 use crate::progress_line::ProgressLine;
 use crate::reporting::ReportInputs;
 use crate::session_contexts::recorded_contexts;
-use crate::session_copies::KnownCalls;
+use crate::session_copies::{AddedSession, KnownCalls};
 use crate::session_files::{AgentHome, ENDS as FILE_ENDS, SessionPlace, newest, session_files};
 use crate::sessions::format_names;
 use crate::shell_word::shell_word;
@@ -143,6 +143,10 @@ struct Tried {
     source_lines: String,
     /// Answers and calls that count in another of the sessions.
     copied: u64,
+    /// Its number among the sessions that were read, in [`KnownCalls`].
+    number: usize,
+    /// Recordings that are earlier states of this session, or copies of it.
+    earlier: usize,
     calls: u64,
     replayed: u64,
     /// Why calls cannot be replayed, with their number.
@@ -193,6 +197,7 @@ impl TrySession {
                 number_of(files.len(), "file")
             );
         }
+        let mut tried = distinct(tried, &known);
         make_distinct(&mut tried);
         print!("{}", listing(&tried));
         let mut replayable: Vec<&Tried> = tried.iter().filter(|session| session.idle.is_none()).collect();
@@ -270,9 +275,10 @@ impl TrySession {
         let _line = ProgressLine::moving(&format!("reading {}", place.name()));
         let mut imported = place.open()?.sessions(self.format.as_deref())?;
         let several = imported.sessions.len() > 1;
-        let copies_history = imported.importer.id() == "claude-code";
-        let sessions = (1..).zip(&mut imported.sessions).map(|(row, session)| {
-            let copied = if copies_history { known.remove_copies(session) } else { 0 };
+        let sessions = (1..)
+            .zip(&mut imported.sessions)
+            .filter_map(|(row, session)| known.add(session).map(|added| (row, session, added)));
+        let sessions = sessions.map(|(row, session, AddedSession { number, copied })| {
             let row_of = |name: String| match several {
                 true => format!("{name} row {row}"),
                 false => name,
@@ -294,6 +300,7 @@ impl TrySession {
             tried.name = row_of(place.name());
             tried.file = row_of(place.file_name());
             tried.copied = copied;
+            tried.number = number;
             tried.format = imported.importer.id();
             // The usage can have come from the file beside it.
             let is_there = |lacks: &str| lacks.starts_with("usage") && !tried.bills.is_empty();
@@ -745,6 +752,15 @@ fn unreadable(failed: &[String], files: usize) -> String {
     )
 }
 
+/// The sessions that are no earlier states of others.
+fn distinct(tried: Vec<Tried>, known: &KnownCalls) -> Vec<Tried> {
+    let states = tried.into_iter().filter_map(|mut session| {
+        session.earlier = known.earlier_states(session.number)?;
+        Some(session)
+    });
+    states.collect()
+}
+
 /// What is known of a session without replaying it.
 fn tried(session: &ImportedSession, trace: Trace, prices: &Prices) -> Tried {
     let calls = trace.calls_by_op().values().sum();
@@ -777,6 +793,8 @@ fn tried(session: &ImportedSession, trace: Trace, prices: &Prices) -> Tried {
         model: session.model.clone(),
         source_lines: source_lines(session),
         copied: 0,
+        number: 0,
+        earlier: 0,
         calls,
         replayed,
         causes: Coverage::of(&trace).causes,
@@ -876,6 +894,13 @@ fn page(number: usize, session: &Tried) -> String {
     text += &not_replayed(&session.causes);
     if let Some(why) = &session.idle {
         text += &format!("   nothing to replay: {why}\n");
+    }
+    if session.earlier > 0 {
+        let states = match session.earlier {
+            1 => "1 recording is an earlier state of this session or a copy".to_owned(),
+            many => format!("{many} recordings are earlier states of this session or copies"),
+        };
+        text += &format!("   not counted    {states}\n");
     }
     if session.copied > 0 {
         let copies = "of its answers and calls are copies, and count in another of these sessions";
@@ -1181,7 +1206,8 @@ mod tests {
         let places = session_files(&arguments).unwrap();
         let mut known = KnownCalls::default();
         let sessions = places.iter().map(|place| options.sessions_of(place, &Prices::built_in().unwrap(), &mut known));
-        sessions.flat_map(Result::unwrap).collect()
+        let tried = sessions.flat_map(Result::unwrap).collect();
+        distinct(tried, &known)
     }
 
     /// Lines of Claude Code: an answer with a call, and its result.
@@ -1235,6 +1261,58 @@ mod tests {
         std::fs::write(dir.path().join("s3.jsonl"), call("m3", "claude-opus-4-6")).unwrap();
         let sum = together(&tried_files(&[dir.path()]));
         assert!(sum.starts_with("3 sessions: $5.00 as reported; ") && sum.contains(why), "{sum}");
+    }
+
+    #[test]
+    fn earlier_states_of_a_session_and_copies_of_it_count_once_in_every_format() {
+        let count = |total: u64, second: u64| {
+            let info = serde_json::json!({"total_token_usage": {"input_tokens": total}, "last_token_usage": {"input_tokens": 100_000}});
+            let call = serde_json::json!({"type": "function_call", "name": "shell", "call_id": format!("c{second}"), "arguments": "{}"});
+            [("response_item", call), ("event_msg", serde_json::json!({"type": "token_count", "info": info}))]
+                .map(|(kind, payload)| {
+                    let time = format!("2026-06-01T10:00:0{second}Z");
+                    serde_json::json!({"timestamp": time, "type": kind, "payload": payload}).to_string()
+                })
+                .join("\n")
+        };
+        let turn = serde_json::json!({"type": "turn_context", "payload": {"model": "gpt-5.5"}}).to_string();
+        let meta =
+            |id: &str| serde_json::json!({"type": "session_meta", "payload": {"id": id, "cwd": "/w"}}).to_string();
+        let codex = |id: &str, calls: u64| {
+            let counts = (1..=calls).map(|number| count(100_000 * number, number));
+            [meta(id), turn.clone()].into_iter().chain(counts).collect::<Vec<_>>().join("\n")
+        };
+        let said = |answers: u64| {
+            let usage = serde_json::json!({"prompt_tokens": 100_000, "completion_tokens": 0});
+            let answer =
+                serde_json::json!({"role": "assistant", "content": "Hello.", "model": "gpt-5.5", "usage": usage});
+            let user = serde_json::json!({"role": "user", "content": "Hello."}).to_string();
+            let answers = (0..answers).map(|_| answer.to_string());
+            std::iter::once(user).chain(answers).collect::<Vec<_>>().join("\n")
+        };
+        // The second call has not reported its usage yet.
+        let cut = codex("s1", 2).rsplit_once('\n').unwrap().0.to_owned();
+        let states = [codex("s1", 1), codex("s1", 3), cut, codex("s1", 3)];
+        let messages = [said(1), said(3), said(2), said(3)];
+        for (files, other) in [(states, codex("s2", 4)), (messages, said(1).replace("Hello", "Bye"))] {
+            let dir = tempfile::tempdir().unwrap();
+            for (number, text) in files.iter().enumerate() {
+                std::fs::write(dir.path().join(format!("{number}.jsonl")), text).unwrap();
+            }
+            let tried = tried_files(&[dir.path()]);
+            assert_eq!(tried.len(), 1, "{}", page(1, &tried[0]));
+            let shown = page(1, &tried[0]);
+            // Three calls with 100,000 tokens at $5 a million.
+            assert!(shown.contains("on gpt-5.5: $1.50"), "{shown}");
+            assert!(
+                shown.contains("not counted    3 recordings are earlier states of this session or copies\n"),
+                "{shown}"
+            );
+            // The history that another session shares with it counts once, too.
+            std::fs::write(dir.path().join("other.jsonl"), other).unwrap();
+            let tried = tried_files(&[dir.path()]);
+            assert!(together(&tried).starts_with("2 sessions: $2.00 as reported; "), "{}", together(&tried));
+        }
     }
 
     #[test]

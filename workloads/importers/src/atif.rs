@@ -47,6 +47,7 @@ fn session(trajectory: &Value) -> ImportedSession {
         Some(version) => format!("{name} {version}"),
         None => name.to_owned(),
     });
+    recorder.identity(text(trajectory, "session_id").unwrap_or_default());
     recorder.model(text(agent, "model_name").unwrap_or_default());
     for dir in agent["extra"]["cwds"].as_array().into_iter().flatten() {
         recorder.directory(dir.as_str().unwrap_or_default());

@@ -228,6 +228,10 @@ impl Reader {
                 cwd.clone_into(&mut self.project);
             }
         }
+        if self.session.identity.is_empty() {
+            let id = text(line, "sessionId").or_else(|| text(line, "session_id"));
+            id.unwrap_or_default().clone_into(&mut self.session.identity);
+        }
         let version = text(line, "version").or_else(|| text(line, "claude_code_version"));
         if let Some(version) = version
             && self.session.agent.is_empty()

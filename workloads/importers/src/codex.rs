@@ -141,6 +141,7 @@ impl Reader {
             }
             Some("compacted") => self.recorder.compact(self.prompt),
             Some("item.completed") => self.exec_item(&record["item"]),
+            Some("thread.started") => self.recorder.identity(text(record, "thread_id").unwrap_or_default()),
             Some("turn.completed") => self.turn(&record["usage"]),
             Some(known) if lists(WITHOUT_CALLS, known) => {}
             Some(_) if !payload.is_object() => self.item(record),
@@ -156,6 +157,7 @@ impl Reader {
         if let Some(version) = text(meta, "cli_version") {
             self.recorder.agent(format!("codex {version}"));
         }
+        self.recorder.identity(text(meta, "id").unwrap_or_default());
         self.recorder.directory(text(meta, "cwd").unwrap_or_default());
         let prompt = text(&meta["base_instructions"], "text").or_else(|| text(meta, "instructions"));
         self.recorder.system(prompt.unwrap_or_default());

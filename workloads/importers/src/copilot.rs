@@ -53,6 +53,7 @@ fn event(recorder: &mut Recorder, event: &Value) {
             if let Some(version) = text(data, "copilotVersion") {
                 recorder.agent(format!("copilot {version}"));
             }
+            recorder.identity(text(data, "sessionId").unwrap_or_default());
             let context = &data["context"];
             recorder.directory(text(context, "cwd").unwrap_or_default());
             recorder.directory(text(context, "gitRoot").unwrap_or_default());

@@ -39,6 +39,9 @@ impl Importer for Droid {
         let mut recorder = Recorder::new("droid");
         let lost = each_record(recording, |record| {
             recorder.time(milliseconds(&record["timestamp"]));
+            if text(&record, "type") == Some("session_start") {
+                recorder.identity(text(&record, "id").unwrap_or_default());
+            }
             recorder.directory(text(&record, "cwd").unwrap_or_default());
             recorder.model(text(&record, "model").unwrap_or_default());
             if record["message"].is_object() {

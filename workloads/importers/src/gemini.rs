@@ -59,6 +59,7 @@ impl Importer for Gemini {
         };
         let lost = each_document(recording, &mut add)?;
         recorder.unreadable(lost);
+        recorder.identity(text(&meta, "sessionId").unwrap_or_default());
         if messages.iter().any(|message| text(message, "type") == Some("init")) {
             let mut model = String::new();
             for event in &messages {
@@ -87,6 +88,7 @@ fn streamed(recorder: &mut Recorder, event: &Value, model: &mut String) {
     let id = text(event, "tool_id").unwrap_or_default();
     match text(event, "type") {
         Some("init") => {
+            recorder.identity(text(event, "session_id").unwrap_or_default());
             text(event, "model").unwrap_or_default().clone_into(model);
             recorder.model(model);
         }

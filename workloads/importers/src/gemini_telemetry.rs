@@ -43,7 +43,13 @@ impl Importer for GeminiTelemetry {
         let lost = each_document(recording, |record| {
             collect(&record, &mut sessions);
         })?;
-        let mut sessions: Vec<ImportedSession> = sessions.into_iter().map(|(_, recorder)| recorder.finish()).collect();
+        let mut sessions: Vec<ImportedSession> = sessions
+            .into_iter()
+            .map(|(id, mut recorder)| {
+                recorder.identity(&id);
+                recorder.finish()
+            })
+            .collect();
         // A record that cannot be read names no session.
         if let Some(first) = sessions.first_mut() {
             let Damage { unreadable, mended } = lost;

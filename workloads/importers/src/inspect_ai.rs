@@ -63,6 +63,10 @@ impl Importer for InspectAi {
 
 fn sample(sample: &Value, model: &str) -> ImportedSession {
     let mut recorder = Recorder::new("inspect_ai");
+    recorder.identity(&match text(sample, "uuid") {
+        Some(uuid) => uuid.to_owned(),
+        None => format!("{} {}", sample["id"], sample["epoch"]),
+    });
     recorder.model(model);
     let messages: Vec<&Value> = sample["messages"].as_array().into_iter().flatten().collect();
     let events = sample["events"].as_array().into_iter().flatten();

@@ -125,6 +125,8 @@ pub static IMPORTERS: &[&dyn Importer] = &[
 /// A recorded session, independent of its format.
 #[derive(Clone, Debug, Default)]
 pub struct ImportedSession {
+    /// The source's own name of the session; empty if it has none.
+    pub identity: String,
     /// The agent and its version.
     pub agent: String,
     /// The model it ran on.

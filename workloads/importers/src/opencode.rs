@@ -42,11 +42,13 @@ impl Importer for OpenCode {
                 if let Some(version) = text(info, "version") {
                     recorder.agent(format!("opencode {version}"));
                 }
+                recorder.identity(text(info, "id").unwrap_or_default());
                 recorder.directory(text(info, "directory").unwrap_or_default());
                 let messages = file["messages"].as_array().into_iter().flatten();
                 messages.for_each(|one| message(&mut recorder, one));
             }
             event => {
+                recorder.identity(text(event, "sessionID").unwrap_or_default());
                 recorder.time(milliseconds(&event["timestamp"]));
                 part(&mut recorder, &event["part"], false);
             }

@@ -45,7 +45,10 @@ impl Importer for Pi {
 fn line(recorder: &mut Recorder, record: &Value) {
     recorder.time(milliseconds(&record["timestamp"]));
     match text(record, "type") {
-        Some("session") => recorder.directory(text(record, "cwd").unwrap_or_default()),
+        Some("session") => {
+            recorder.identity(text(record, "id").unwrap_or_default());
+            recorder.directory(text(record, "cwd").unwrap_or_default());
+        }
         Some("model_change") => recorder.model(text(record, "modelId").unwrap_or_default()),
         Some("message") => {
             message(recorder, &record["message"]);

@@ -151,6 +151,13 @@ impl Recorder {
         self.session.agent = agent;
     }
 
+    /// The source's own name of the session. The first one counts.
+    pub(super) fn identity(&mut self, id: &str) {
+        if self.session.identity.is_empty() {
+            id.clone_into(&mut self.session.identity);
+        }
+    }
+
     /// Sets the system prompt.
     pub(super) fn system(&mut self, text: &str) {
         if self.session.system.is_none() && !text.is_empty() {
