@@ -10,6 +10,7 @@ use std::io::BufRead;
 use serde_json::{Value, json};
 
 use super::detect::Head;
+use super::edit_result;
 use super::identities::{Identities, ResultCall, SourceCall};
 use super::json::token_count;
 use super::records::{Damage, each_record};
@@ -713,7 +714,10 @@ impl Reader {
                     let content = replacements.into_iter().map(|only| only.new).collect();
                     return SeenContent::Written { path, before: before.map(str::to_owned), content };
                 }
-                let hunks = hunks(&structured["structuredPatch"]);
+                let mut hunks = hunks(&structured["structuredPatch"]);
+                if hunks.is_empty() {
+                    hunks = edit_result::hunks(shown, &replacements);
+                }
                 match before {
                     Some(before) => SeenContent::Edited { path, before: Some(before.to_owned()), replacements, hunks },
                     None => SeenContent::Patched { path, replacements, hunks },

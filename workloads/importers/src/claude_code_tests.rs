@@ -113,7 +113,7 @@ impl Session {
     }
 }
 
-fn replayed(session: &ImportedSession) -> (Trace, Script, Vec<String>) {
+pub(super) fn replayed(session: &ImportedSession) -> (Trace, Script, Vec<String>) {
     let source = TraceSource {
         format: "claude-code".to_owned(),
         repo: None,
@@ -140,7 +140,7 @@ fn replayed(session: &ImportedSession) -> (Trace, Script, Vec<String>) {
 }
 
 /// The content of a file after all calls.
-fn content(script: &Script, path: &str) -> Option<String> {
+pub(super) fn content(script: &Script, path: &str) -> Option<String> {
     let mut model = workloads::model::ReferenceModel::of(script);
     for op in script.calls.iter().flat_map(|call| &call.ops) {
         model.apply(op);

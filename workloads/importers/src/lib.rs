@@ -17,6 +17,9 @@ mod cursor;
 pub mod detect;
 mod disguise;
 mod droid;
+mod edit_result;
+#[cfg(test)]
+mod edit_tests;
 mod evidence;
 #[cfg(test)]
 mod example;

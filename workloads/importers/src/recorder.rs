@@ -612,7 +612,11 @@ fn with_answer(call: &RawCall, args: &Value, mut answer: Answer, printed_at: Opt
     }
     if let (true, Some(path), false) = (is_edit, &meaning.path, answer.hunks.is_empty()) {
         let hunks = std::mem::take(&mut answer.hunks);
-        meaning.seen = SeenContent::Patched { path: path.clone(), replacements: Vec::new(), hunks };
+        let replacements = match std::mem::take(&mut meaning.seen) {
+            SeenContent::Edited { replacements, .. } => replacements,
+            _ => Vec::new(),
+        };
+        meaning.seen = SeenContent::Patched { path: path.clone(), replacements, hunks };
     }
     match &mut meaning.seen {
         SeenContent::Edited { before, .. } | SeenContent::Written { before, .. } => {

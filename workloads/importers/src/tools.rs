@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
+use super::edit_result;
 use super::file_text::{Numbered, WINDOW_HEADER, is_cut, numbered, stated_total};
 use super::roots::is_absolute;
 use super::shell::Platform;
@@ -50,7 +51,8 @@ const READ: &str = "read readfile view viewfile openfile open goto scrollup scro
 const WRITE: &str =
     "write writefile create createfile writetofile savefile fswrite writetextfile createnewfile filewrite";
 const EDIT: &str = "edit editfile strreplace replace replaceinfile searchreplace applydiff multiedit searchandreplace \
-    replacestringinfile multireplacestringinfile fileedit insertcontent insert editnotebookfile notebookedit insertline";
+    replacestringinfile multireplacestringinfile fileedit editnotebookfile notebookedit";
+const INSERT: &str = "insert insertline insertcontent";
 const PATCH: &str = "applypatch";
 const LIST: &str = "ls list listdirectory listdir listfiles directorytree listdirectorywithsizes readfolder";
 const GLOB: &str = "glob find findfile filesearch globtool findfiles globfilesearch";
@@ -94,8 +96,8 @@ fn bare(tool: &str) -> String {
 /// The tool's kind, by its name, or by its name without a server's prefix: `files_read_file`.
 fn kind(tool: &str, args: &Value) -> Option<&'static str> {
     let all = [
-        READ, WRITE, EDIT, PATCH, LIST, GLOB, SEARCH, MOVE, MAKE_DIR, STAT, READ_MANY, SHELL, POWERSHELL, PLAN, NET,
-        AGENT, EDITOR, WAIT,
+        READ, WRITE, EDIT, INSERT, PATCH, LIST, GLOB, SEARCH, MOVE, MAKE_DIR, STAT, READ_MANY, SHELL, POWERSHELL, PLAN,
+        NET, AGENT, EDITOR, WAIT,
     ];
     let named = |name: &str| {
         // MCP's file server finds names with `search_files`, Cline and Roo find text.
@@ -180,6 +182,7 @@ pub(super) fn meaning(tool: &str, args: &Value, result: Option<(&str, bool)>) ->
     match kind {
         READ => read(bare(tool).as_str(), args, result),
         WRITE => write(args, result),
+        INSERT => insert(args, result),
         EDIT => edit(args, result),
         PATCH => patch(args, result),
         LIST => list(args, result, is_recursive(tool, args)),
@@ -220,7 +223,8 @@ fn editor(args: &Value, result: Option<(&str, bool)>) -> Meaning {
             }
         }
         Some("create") => write(args, result),
-        Some("str_replace" | "insert" | "undo_edit") => edit(args, result),
+        Some("insert") => insert(args, result),
+        Some("str_replace" | "undo_edit") => edit(args, result),
         _ => plain(Op::Other, result),
     }
 }
@@ -333,12 +337,30 @@ fn edit(args: &Value, result: Option<(&str, bool)>) -> Meaning {
         };
     }
     let seen = match (&path, result) {
-        (Some(path), Some(_)) if err.is_none() && !replacements.is_empty() => {
-            SeenContent::Edited { path: path.clone(), before: None, replacements, hunks: Vec::new() }
+        (Some(path), Some((shown, _))) if err.is_none() && !replacements.is_empty() => {
+            let hunks = edit_result::hunks(shown, &replacements);
+            SeenContent::Edited { path: path.clone(), before: None, replacements, hunks }
         }
         _ => SeenContent::Nothing,
     };
     Meaning { op: Op::Edit, path, seen, err, ..Meaning::default() }
+}
+
+/// An insertion by the number of the line before it, or, as Roo does, of the line after it.
+fn insert(args: &Value, result: Option<(&str, bool)>) -> Meaning {
+    let after = number(args, &["insert_line", "insertLine"]);
+    let after = after.or_else(|| number(args, &["line", "line_number"])?.checked_sub(1));
+    let lines = text(args, &["insert_text", "insertText"]);
+    let inserted = lines.or_else(|| text(args, &["new_str", "content", "text"]));
+    let mut meaning = edit(args, result);
+    if let (Some(after), Some(inserted), Some((shown, _))) = (after, inserted, result)
+        && let (Op::Edit, None, Some(path)) = (meaning.op, meaning.err, &meaning.path)
+    {
+        let hunk = edit_result::insertion(shown, after, inserted, lines.is_some());
+        let (path, replacements) = (path.clone(), Vec::new());
+        meaning.seen = SeenContent::Edited { path, before: None, replacements, hunks: vec![hunk] };
+    }
+    meaning
 }
 
 const OLD: [&str; 6] = ["old_string", "oldString", "old_str", "oldText", "old_text", "search"];
