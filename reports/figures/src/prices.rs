@@ -544,6 +544,30 @@ cache_write = 2.5
     }
 
     #[test]
+    fn widely_used_models_of_other_providers_have_a_price_since_their_release() {
+        let prices = Prices::built_in().unwrap();
+        for (day, models) in [
+            ("2025-03-01", "deepseek-chat deepseek/deepseek-r1 deepseek-ai/DeepSeek-V3 o3-mini gpt-4-turbo-2024-04-09"),
+            ("2025-05-01", "meta-llama/llama-4-maverick openrouter/meta-llama/llama-4-scout gpt-4.1-nano"),
+            ("2025-05-01", "meta-llama/Llama-4-Maverick-17B-128E-Instruct-FP8 gemini-2.0-flash"),
+            ("2025-08-01", "qwen/qwen3-coder Qwen/Qwen3-Coder-480B-A35B-Instruct openrouter/qwen/qwen3-coder-plus"),
+            ("2025-08-01", "moonshotai/kimi-k2 moonshotai/Kimi-K2-Instruct kimi-k2-0711-preview z-ai/glm-4.5"),
+            ("2025-10-01", "x-ai/grok-code-fast-1 xai/grok-4-fast zai-org/GLM-4.6 gpt-oss-120b openai/gpt-oss-20b"),
+            (
+                "2026-01-01",
+                "kimi-k2-thinking deepseek/deepseek-v3.2 MiniMaxAI/MiniMax-M2 devstral-2512 mistralai/mistral-large-2512",
+            ),
+            ("2026-10-01", "kimi-k2.7-code glm-5.3 grok-4.7 deepseek-v4-pro qwen3.7-max minimax-m3 composer-2.5"),
+        ] {
+            for model in models.split(' ') {
+                assert!(prices.of(model, day).is_ok(), "{:?}", prices.of(model, day).map(|row| &row.name));
+            }
+        }
+        let input = |day: &str| prices.of("deepseek-chat", day).map(|row| row.input);
+        assert_eq!((input("2025-09-01"), input("2025-09-10"), input("2025-10-01")), (Ok(0.27), Ok(0.56), Ok(0.28)));
+    }
+
+    #[test]
     fn reported_tokens_are_billed_by_kind_and_a_price_of_0_is_a_price() {
         let prices = parse(&format!("{ROW}cache_write_1h = 4.0\n")).unwrap();
         let model = prices.of("m", "2026-06-01").unwrap();
