@@ -197,6 +197,7 @@ fn record(event: &Recorded, started: i64) -> Option<RecordHash> {
         }
         Recorded::User { text, .. } => hash(&("user", text.load().unwrap_or_default())),
         Recorded::Compact { pre_tok } => hash(&("compact", pre_tok)),
+        Recorded::Inherited { tokens } => hash(&("inherited", tokens)),
         Recorded::Result(_) => return None,
     })
 }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use importers::coverage::Coverage;
-use importers::{ImportedSession, TraceOrigin, TraceStream};
+use importers::{CopiedHistory, ImportedSession, TraceOrigin, TraceStream};
 use inputs::files::{self, TRACE};
 use reports::render::{number_of, put, put_output_by};
 use workloads::compile::{CallCounter, ComparedBytes, CountedCalls, compared};
@@ -241,9 +241,9 @@ impl EventCounts {
 /// The lines of the source that are not in the trace, or are there after a repair.
 pub(super) fn source_lines(session: &ImportedSession) -> String {
     let unknown = &session.unknown_records;
-    let mut text = String::new();
+    let mut text = history_line(session.history);
     if session.unreadable_lines + session.mended_lines > 0 || !unknown.is_empty() {
-        text = format!(
+        text += &format!(
             "  lines of the session: {} with text outside of a record, {} repaired\n",
             session.unreadable_lines, session.mended_lines
         );
@@ -257,6 +257,19 @@ pub(super) fn source_lines(session: &ImportedSession) -> String {
         text += &format!("  {results} without a call: of a call that the session does not record\n");
     }
     text
+}
+
+/// The history of another session that is not in the trace of a fork.
+fn history_line(history: CopiedHistory) -> String {
+    let CopiedHistory { answers, calls } = history;
+    if answers + calls == 0 {
+        return String::new();
+    }
+    format!(
+        "  left out: {} and {} of the session that this fork continues; they count there\n",
+        number_of(answers as usize, "answer"),
+        number_of(calls as usize, "tool call")
+    )
 }
 
 /// How the replay of a trace compares with its recording.

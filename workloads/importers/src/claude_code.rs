@@ -813,7 +813,10 @@ impl Reader {
                     }
                     result.seen = self.spill.keep(seen);
                 }
-                Recorded::User { .. } | Recorded::Api { .. } | Recorded::Compact { .. } => {}
+                Recorded::User { .. }
+                | Recorded::Api { .. }
+                | Recorded::Compact { .. }
+                | Recorded::Inherited { .. } => {}
             }
         }
         for event in &mut session.events {

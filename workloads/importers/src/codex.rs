@@ -11,7 +11,7 @@ use super::json::{arguments, content, milliseconds, token_count};
 use super::recorder::{Answer, Recorder, ResultPlace};
 use super::records::each_record;
 use super::shell::programs::lists;
-use super::{ImportedSession, Importer, text};
+use super::{CopiedHistory, ImportedSession, Importer, text};
 use tokens::Usage;
 use workloads::trace::TokenUsage;
 
@@ -46,6 +46,9 @@ impl Importer for Codex {
         let mut reader = Reader {
             recorder: Recorder::new("codex"),
             history: History::Unknown,
+            copied: CopiedHistory::default(),
+            first_copied_prompt: 0,
+            first_prompt: 0,
             total: None,
             prompt: 0,
             numbers: 0,
@@ -54,6 +57,12 @@ impl Importer for Codex {
         };
         let lost = each_record(recording, |record| reader.record(&record))?;
         reader.recorder.unreadable(lost);
+        // Both first prompts have the system prompt and the tools; that of the fork has the history, too.
+        let inherited = match reader.first_copied_prompt {
+            0 => 0,
+            fixed => reader.first_prompt.saturating_sub(fixed),
+        };
+        reader.recorder.history(reader.copied, inherited);
         Ok(vec![reader.recorder.finish()])
     }
 }
@@ -61,6 +70,11 @@ impl Importer for Codex {
 struct Reader {
     recorder: Recorder,
     history: History,
+    /// What is left out of a fork.
+    copied: CopiedHistory,
+    /// Tokens of the first prompt in the copied records, and of the first one that is the session's own.
+    first_copied_prompt: u64,
+    first_prompt: u64,
     /// The totals that were reported last.
     total: Option<TokenUsage>,
     /// Tokens of the last prompt.
@@ -119,8 +133,7 @@ impl Reader {
             }
             History::Copied(fork) => {
                 if !fork.begins_own(record) {
-                    // The counter goes on from the total of the other session.
-                    self.advance(&record["payload"]["info"]);
+                    self.skip(&record["payload"]);
                     return;
                 }
                 self.history = History::Own;
@@ -151,6 +164,19 @@ impl Reader {
             None if text(record, "record_type") == Some("state") => {}
             other => self.recorder.unknown(other),
         }
+    }
+
+    /// A copied record. The counter goes on from the total of the other session.
+    fn skip(&mut self, payload: &Value) {
+        let [last, _] = self.advance(&payload["info"]);
+        if last != TokenUsage::default() {
+            self.copied.answers += 1;
+            if self.first_copied_prompt == 0 {
+                self.first_copied_prompt = self.prompt;
+            }
+        }
+        let is_call = text(payload, "type").is_some_and(|kind| kind.ends_with("_call"));
+        self.copied.calls += u64::from(is_call);
     }
 
     fn meta(&mut self, meta: &Value) {
@@ -260,6 +286,9 @@ impl Reader {
 
     fn count(&mut self, info: &Value) {
         let [last, unreported] = self.advance(info);
+        if self.first_prompt == 0 {
+            self.first_prompt = last.uncached + last.cache_read;
+        }
         self.recorder.usage(last);
         self.recorder.unplaced(Usage::Sum(unreported));
     }
@@ -567,13 +596,48 @@ mod tests {
             let model = format!("gpt-{}", seconds[1]);
             assert_eq!(usages(&session), [format!("{model} 500+0 50")], "{turns:?}");
             assert_eq!(session.model, model);
+            assert_eq!(session.history, CopiedHistory { answers: 2, calls: 2 });
             let calls = calls(&session);
             assert_eq!(calls, ["exec_command exec: cat 3000 in /w/p -> x", "exec_command exec: cat 3500 in /w/p -> x"]);
         }
         // The same records are all of a session that is no fork.
         let lines = fork(json!({}), [older, newer], ["20.001", "20.002"]);
         let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-        assert_eq!(imported("codex", &text).calls().count(), 4);
+        let session = imported("codex", &text);
+        assert_eq!((session.calls().count(), session.history), (4, CopiedHistory::default()));
+    }
+
+    #[test]
+    fn the_history_of_a_fork_is_in_its_prompts_until_they_are_compacted() {
+        use workloads::conversation::of_trace;
+        let mut lines: Vec<Value> = Vec::new();
+        let mut add = |kind: &str, payload: Value| {
+            let time = format!("2026-04-11T20:30:{:02}Z", lines.len());
+            lines.push(json!({"timestamp": time, "type": kind, "payload": payload}));
+        };
+        let count = |total: u64, last: u64| {
+            json!({"type": "token_count", "info": {
+            "total_token_usage": {"input_tokens": total}, "last_token_usage": {"input_tokens": last}}})
+        };
+        let (older, newer) = ("019d7d08-f1d2-78a1-ae52-000000000000", "019d7e3d-018b-70c0-afd0-000000000000");
+        add(
+            "session_meta",
+            json!({"id": "019d7e3d-0164-79d1-af76-000000000000", "forked_from_id": older, "cwd": "/w"}),
+        );
+        add("turn_context", json!({"turn_id": older, "model": "gpt-5.5"}));
+        add("event_msg", count(10_000, 10_000));
+        add("event_msg", count(60_000, 50_000));
+        add("turn_context", json!({"turn_id": newer, "model": "gpt-5.5"}));
+        add("event_msg", count(120_000, 60_000));
+        add("compacted", json!({"message": ""}));
+        add("event_msg", count(140_000, 20_000));
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let session = imported("codex", &text);
+        let conversation = of_trace(&crate::testing::traced(&session).0).unwrap();
+        assert_eq!(conversation.fixed, 10_000);
+        let account = tokens::Account::of(&conversation, &tokens::Terms::default());
+        let prompts: Vec<u64> = account.calls.iter().map(|call| call.prompt).collect();
+        assert_eq!(prompts, [60_000, 10_000]);
     }
 
     #[test]

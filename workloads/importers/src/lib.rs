@@ -158,10 +158,21 @@ pub struct ImportedSession {
     pub web_searches: u64,
     /// Answers in fast mode, whose tokens cost more.
     pub fast_answers: u64,
+    /// What a fork has copied from the session that it continues, and what is no event here.
+    pub history: CopiedHistory,
     /// The directories that the session names. They give the paths of shell commands their places in the workspace.
     pub roots: Roots,
     /// Why a text of the session is lost, if one is: it has no trace then.
     pub lost: Option<String>,
+}
+
+/// The history that a fork has copied from another session, where it counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CopiedHistory {
+    /// Its answers that report their usage.
+    pub answers: u64,
+    /// Its tool calls.
+    pub calls: u64,
 }
 
 /// What a source states for a whole session and one model.
@@ -224,6 +235,11 @@ pub enum Recorded {
     Compact {
         /// Tokens of the context before it.
         pre_tok: u64,
+    },
+    /// History of another session that a fork begins with.
+    Inherited {
+        /// Its tokens, in the model's own.
+        tokens: u64,
     },
 }
 

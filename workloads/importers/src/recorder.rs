@@ -13,8 +13,8 @@ use super::shell::{self, Platform, ShellCommand};
 use super::spill::{Spill, SpilledText, SpilledValue, spillable};
 use super::tools::{self, Meaning};
 use super::{
-    Clock, Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, ReportedTotal, SeenContent,
-    UnplacedUsage,
+    Clock, CopiedHistory, Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, ReportedTotal,
+    SeenContent, UnplacedUsage,
 };
 use tokens::Usage;
 use workloads::trace::{CallError, Extra, MAIN_LANE, Op, TokenUsage};
@@ -46,6 +46,8 @@ pub(super) struct Recorder {
     early: Vec<(String, usize)>,
     /// The sum of the dollars that the source states for each call of the model.
     dollars: f64,
+    /// Tokens of another session's history in the first prompt.
+    inherited: u64,
 }
 
 enum Item {
@@ -138,6 +140,7 @@ impl Recorder {
             identities: Identities::default(),
             early: Vec::new(),
             dollars: 0.0,
+            inherited: 0,
         }
     }
 
@@ -392,6 +395,13 @@ impl Recorder {
         self.dollars += dollars.unwrap_or(0.0);
     }
 
+    /// The history of another session with which this one begins: what is left out of it, and the tokens that it has in the
+    /// first prompt.
+    pub(super) fn history(&mut self, history: CopiedHistory, tokens: u64) {
+        self.session.history = history;
+        self.inherited = tokens;
+    }
+
     /// A compaction of the context.
     pub(super) fn compact(&mut self, pre_tok: u64) {
         self.end_answer();
@@ -429,6 +439,9 @@ impl Recorder {
             }
         }
         let items = std::mem::take(&mut self.items);
+        if self.inherited > 0 {
+            self.session.events.push(Recorded::Inherited { tokens: self.inherited });
+        }
         if let Err(error) = self.place(items) {
             self.session.lost = Some(error);
         }

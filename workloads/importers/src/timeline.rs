@@ -229,7 +229,7 @@ impl RecordedTokens {
             }
             Recorded::Call(call) => call_tokens(call)?,
             Recorded::Result(result) => tokens::count(&result.shown.load()?),
-            Recorded::Compact { .. } => 0,
+            Recorded::Compact { .. } | Recorded::Inherited { .. } => 0,
         };
         Ok(Self { text, thinking: 0 })
     }
@@ -597,6 +597,10 @@ impl<'a> Writer<'a> {
                         false => model.clone(),
                     },
                 }));
+            }
+            Recorded::Inherited { tokens } => {
+                let tok = (*tokens as f64 / tokens::factor(self.model).per_o200k).round() as u64;
+                self.events.push_back(Event::User(User { turn: self.turns, tok, by_client: true }));
             }
             Recorded::Compact { pre_tok } => {
                 self.events.push_back(Event::Compact(Compact { k: self.apis.saturating_sub(1), pre_tok: *pre_tok }))
