@@ -147,16 +147,40 @@ pub(super) fn restore(dir: &Path, known: Known, reached: u64) -> io::Result<()> 
     // them.
     let later = needed.values().flat_map(|tails| tails.values().skip(1));
     for name in later {
-        std::fs::remove_file(dir.join(name.to_string()))?;
+        remove_one(dir, *name)?;
     }
     let synced = || File::open(dir)?.sync_all();
     synced()?;
     for (ino, tails) in &needed {
         if let Some((_, name)) = tails.first_key_value() {
-            std::fs::rename(dir.join(name.to_string()), dir.join(ino.to_string()))?;
+            let (aside, current) = (dir.join(name.to_string()), dir.join(ino.to_string()));
+            match std::fs::rename(&aside, &current) {
+                // A directory in the place of either damages this file alone.
+                Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+                    tracing::warn!(tail = %aside.display(), %error, "cannot be renamed to {}", current.display());
+                }
+                // The file there belongs to a lost state: it must not be read.
+                Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                    std::fs::remove_file(&current)?;
+                    std::fs::rename(&aside, &current)?;
+                }
+                renamed => renamed?,
+            }
         }
     }
     synced()
+}
+
+/// Removes a tail, but no directory in its place.
+fn remove_one(dir: &Path, name: TailName) -> io::Result<()> {
+    let path = dir.join(name.to_string());
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+            tracing::warn!(tail = %path.display(), %error, "cannot be removed");
+            Ok(())
+        }
+        removed => removed,
+    }
 }
 
 /// Removes, durably, all tails that were set aside.
@@ -168,13 +192,7 @@ pub(super) fn remove(dir: &Path) -> io::Result<()> {
     let names = names.iter().filter_map(|name| TailName::parse(name));
     let aside: Vec<TailName> = names.filter(|name| name.set_aside.is_some()).collect();
     for name in &aside {
-        let path = dir.join(name.to_string());
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
-                tracing::warn!(tail = %path.display(), %error, "cannot be removed");
-            }
-            removed => removed?,
-        }
+        remove_one(dir, *name)?;
     }
     match aside.is_empty() {
         true => Ok(()),
@@ -200,6 +218,26 @@ mod tests {
         for other in ["", "x", "7.", "7.1", "7.1.2", "7.1.zz", "07.1.0000000000000000"] {
             assert_eq!(TailName::parse(other.as_ref()), None, "{other}");
         }
+    }
+
+    #[test]
+    fn a_directory_in_the_place_of_a_tail_keeps_no_other_tail_from_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: TailName| dir.path().join(name.to_string());
+        for ino in [1, 2, 3, 4] {
+            std::fs::write(at(name(ino, 10, -7)), "old").unwrap();
+        }
+        std::fs::create_dir(at(TailName::current(1))).unwrap();
+        std::fs::create_dir(at(name(2, 11, -7))).unwrap();
+        std::fs::write(at(TailName::current(3)), "new").unwrap();
+        std::fs::remove_file(at(name(3, 10, -7))).unwrap();
+        std::fs::create_dir(at(name(3, 10, -7))).unwrap();
+        restore(dir.path(), KNOWN, 9).unwrap();
+        assert!([1, 3].iter().all(|ino| at(TailName::current(*ino)).is_dir()));
+        for ino in [2, 4] {
+            assert_eq!(std::fs::read_to_string(at(TailName::current(ino))).unwrap(), "old", "{ino}");
+        }
+        remove(dir.path()).unwrap();
     }
 
     #[test]
