@@ -243,10 +243,6 @@ fn write(shards: &[Run], out: &Path) -> anyhow::Result<()> {
     for (done, (run, merged)) in shards.iter().zip(&plan.merged).enumerate() {
         line.step(done, shards.len(), &format!("merging {}", run.dir.display()));
         writer.append(run, merged.first_epoch, order)?;
-        run.crash_points.iter().try_for_each(|points| writer.crash_points(points))?;
-        if let Some(found) = &run.model_files {
-            writer.model_files(found)?;
-        }
         order += run.samples.len() as u64;
     }
     Ok(())

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use rundir::{Look, Looks, Run, Writer};
+use rundir::{Look, Looks, MODEL_FILES, Run, Writer};
+use verdicts::decide::check_distinct;
 use verdicts::reproduction::check_same_plan;
 
 /// Joins the runs in `dirs`: their epochs become the epochs of one run, in the new directory `out`.
@@ -22,11 +23,16 @@ pub fn pool(dirs: &[PathBuf], out: &Path) -> anyhow::Result<()> {
             run.dir.display()
         );
     }
-    let mut made = std::collections::BTreeSet::new();
-    for run in &runs {
-        if !made.insert((run.plan.created.clone(), run.plan.seed)) {
-            anyhow::bail!("{}: the same run twice (name it once)", run.dir.display());
-        }
+    check_distinct(&runs.iter().collect::<Vec<_>>()).map_err(anyhow::Error::msg)?;
+    let mut made_up = runs.iter().filter_map(|run| Some((run, run.model_files.as_ref()?)));
+    if let Some((first, files)) = made_up.next()
+        && let Some((other, _)) = made_up.find(|(_, others)| !files.agrees_with(others))
+    {
+        anyhow::bail!(
+            "{} and {} have different results in {MODEL_FILES}, and a joined run has one such file\n  fix: name the runs one by one, as in `ctxbench decide RUN RUN`",
+            first.dir.display(),
+            other.dir.display()
+        );
     }
     let first = &runs[0];
     let mut plan = first.plan.clone();

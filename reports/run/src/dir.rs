@@ -417,30 +417,52 @@ impl Run {
 }
 
 impl Writer {
-    /// Writes the passes, cells, epochs, probes and faults of another run. Its first epoch and its first pass get these
-    /// numbers.
+    /// Writes all records of another run. Its first epoch and its first pass get these numbers. Of several runs with files
+    /// that a model made up, the first one's are kept: see [`ModelFiles::agrees_with`].
     ///
     /// # Errors
-    /// If a line cannot be written.
+    /// If a record cannot be written.
     pub fn append(&self, run: &Run, first_epoch: u32, first_order: u64) -> Result<(), RunError> {
-        for sample in &run.samples {
+        // Without `..`, so that a new kind of record cannot be forgotten.
+        let Run {
+            dir: _,
+            plan: _,
+            environment: _,
+            policy: _,
+            contexts: _,
+            samples,
+            cells,
+            epochs,
+            probes,
+            faults,
+            fault_outcomes,
+            crash_points,
+            model_files,
+        } = run;
+        for sample in samples {
             let mut sample = sample.clone();
             sample.epoch += first_epoch;
             sample.order += first_order;
             self.sample(&sample)?;
         }
-        for cell in &run.cells {
+        for cell in cells {
             let mut cell = cell.clone();
             cell.epoch += first_epoch;
             self.cell(&cell)?;
         }
-        for epoch in &run.epochs {
+        for epoch in epochs {
             let mut epoch = epoch.clone();
             epoch.epoch += first_epoch;
             self.epoch(&epoch)?;
         }
-        run.probes.iter().try_for_each(|probe| self.probe(probe))?;
-        run.faults.iter().try_for_each(|fault| self.fault(fault))
+        probes.iter().try_for_each(|probe| self.probe(probe))?;
+        faults.iter().try_for_each(|fault| self.fault(fault))?;
+        fault_outcomes.iter().try_for_each(|outcome| self.outcome(outcome))?;
+        crash_points.iter().try_for_each(|points| self.crash_points(points))?;
+        match model_files {
+            Some(found) if !self.dir.join(MODEL_FILES).exists() => self.model_files(found),
+            _ => Ok(()),
+        }
     }
 
     /// Starts a run in `dir`, which must not contain a run yet. Of two that start at once, one is refused before it

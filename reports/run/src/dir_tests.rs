@@ -4,7 +4,7 @@ use super::*;
 use crate::faults::{
     Audit, AuditVerdict, Culprit, Fact, Hang, KILLED_DAEMON, POWER_LOSS, Recovery, Return, Seen, SeenKind, Status,
 };
-use crate::{Calls, Outcome, PlannedScenario};
+use crate::{AskedStep, Calls, MountedModel, Outcome, PlannedScenario};
 
 fn environment() -> Environment {
     serde_json::from_str(include_str!("../fixtures/env.json")).unwrap()
@@ -140,6 +140,68 @@ fn a_conformance_run_is_read_as_it_was_written() {
     let run = Run::read(dir.path()).unwrap();
     assert_eq!(run.plan, conformance_plan());
     assert_eq!(run.probes, probes);
+}
+
+#[test]
+fn a_run_that_two_runs_are_appended_to_has_all_of_their_records() {
+    let model_files = |seconds| ModelFiles {
+        model: "m-135M".to_owned(),
+        generate: MountedModel {
+            steps: vec![AskedStep { what: "cat".to_owned(), seconds, ..AskedStep::default() }],
+            consistency: vec![("the same path twice".to_owned(), format!("4 of 4; {seconds} s"))],
+            ..MountedModel::default()
+        },
+        ..ModelFiles::default()
+    };
+    let name = || "direct".to_owned();
+    let run = |seconds| Run {
+        samples: vec![Sample { v: SCHEMA_VERSION, arm: name(), workload: name(), state: name(), ..Sample::default() }],
+        cells: vec![CellEpoch {
+            v: SCHEMA_VERSION,
+            arm: name(),
+            workload: name(),
+            state: name(),
+            ..CellEpoch::default()
+        }],
+        epochs: vec![Epoch { v: SCHEMA_VERSION, section: "all".to_owned(), ..Epoch::default() }],
+        probes: vec![probe(Outcome::Ok, "")],
+        faults: vec![Fault {
+            v: SCHEMA_VERSION,
+            scenario: "cron-kill".to_owned(),
+            arm: name(),
+            outcome: Outcome::Ok,
+            detail: "killed".to_owned(),
+            killed: true,
+            recovered: true,
+            recovery_ms: 20,
+            acknowledged: 10,
+            lost: 0,
+            failed_calls: 0,
+        }],
+        fault_outcomes: vec![outcome()],
+        crash_points: vec![crash_points()],
+        model_files: Some(model_files(seconds)),
+        ..Run::default()
+    };
+    let runs = [run(1.0), run(2.0)];
+    assert!(model_files(1.0).agrees_with(&model_files(2.0)));
+    let mut other = model_files(2.0);
+    other.generate.steps[0].outcome = "exit status: 1".to_owned();
+    assert!(!model_files(1.0).agrees_with(&other));
+    let dir = tempfile::tempdir().unwrap();
+    let writer = create(dir.path(), &plan());
+    for (at, run) in (0..).zip(&runs) {
+        writer.append(run, at, u64::from(at)).unwrap();
+    }
+    let found = Run::read(dir.path()).unwrap();
+    let epochs = |numbers: Vec<u32>| assert_eq!(numbers, [0, 1]);
+    epochs(found.samples.iter().map(|pass| pass.epoch).collect());
+    epochs(found.cells.iter().map(|cell| cell.epoch).collect());
+    epochs(found.epochs.iter().map(|epoch| epoch.epoch).collect());
+    assert_eq!((found.probes.len(), found.faults.len()), (2, 2));
+    assert_eq!(found.fault_outcomes, [outcome(), outcome()]);
+    assert_eq!(found.crash_points, [crash_points(), crash_points()]);
+    assert_eq!(found.model_files, runs[0].model_files);
 }
 
 #[test]

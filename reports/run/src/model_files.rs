@@ -49,6 +49,27 @@ pub struct ModelFiles {
     pub memory_ratio: Option<(f64, f64, f64)>,
 }
 
+impl ModelFiles {
+    /// Whether another run found the same, but for times and for the place of the engine.
+    pub fn agrees_with(&self, other: &Self) -> bool {
+        self.untimed() == other.untimed()
+    }
+
+    fn untimed(&self) -> Self {
+        let mut same = self.clone();
+        (same.engine, same.latency, same.memory_ratio) = Default::default();
+        same.fidelity.iter_mut().for_each(|length| length.answer_ms = 0.0);
+        for mounted in [&mut same.history, &mut same.generate] {
+            mounted.session = None;
+            mounted.steps.iter_mut().for_each(|step| step.seconds = 0.0);
+            // Behind the result stands what it took.
+            let results = mounted.consistency.iter_mut().map(|(_, result)| result);
+            results.for_each(|result| result.truncate(result.find(';').unwrap_or(result.len())));
+        }
+        same
+    }
+}
+
 /// How often the same request gave the same answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,29 +1,53 @@
 //! Checks that one decision may use several runs: one machine, one build, and equal plans for all that they share.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-use rundir::Run;
+use rundir::{Run, Sample};
 
-/// Checks that no run is a copy of another one, which would double its kills and passes.
+/// Checks that no run is a copy of another one, or holds one that was joined or merged into it, which would double its kills
+/// and passes. Their records say so: a copy of a plan is changed easily.
 ///
 /// # Errors
-/// A message that names both directories.
+/// A message that names both directories and what they share.
 pub fn check_distinct(runs: &[&Run]) -> Result<(), String> {
-    let mut known = BTreeMap::new();
-    for run in runs {
-        let plan = &run.plan;
-        let shard = plan.shard.as_ref().map(|shard| (shard.index, shard.of));
-        if let Some(other) = known.insert((&plan.created, plan.seed, &plan.command, shard), &run.dir) {
-            return Err(format!(
-                "{} and {}: the same run twice, both planned at {} with the seed {} (name it once)",
-                other.display(),
-                run.dir.display(),
-                plan.created,
-                plan.seed
-            ));
+    for (at, other) in runs.iter().enumerate() {
+        for run in &runs[..at] {
+            if let Some(shared) = shared_record(run, other) {
+                return Err(format!(
+                    "{} and {}: the same run twice: both have {shared} (name it once; a joined or merged run holds the runs that it was made of)",
+                    run.dir.display(),
+                    other.dir.display(),
+                ));
+            }
         }
     }
     Ok(())
+}
+
+/// A record that two runs would not both have, in words.
+fn shared_record(one: &Run, other: &Run) -> Option<String> {
+    // No two passes wait for the same number of nanoseconds in all their calls, and take the same time to the microsecond.
+    let identity = |pass: &Sample| {
+        let times = (pass.waited_ns, pass.makespan_ns, pass.started_ms, pass.took_us);
+        (pass.waited_ns > 0).then(|| (pass.arm.clone(), pass.workload.clone(), pass.state.clone(), pass.round, times))
+    };
+    let known: BTreeSet<_> = one.samples.iter().filter_map(identity).collect();
+    let pass = other.samples.iter().find(|pass| identity(pass).is_some_and(|times| known.contains(&times)));
+    if let Some(pass) = pass {
+        return Some(format!(
+            "a pass of {} in {}, {}, that waited {} ns",
+            pass.arm, pass.workload, pass.state, pass.waited_ns
+        ));
+    }
+    let mut series = other.crash_points.iter().filter(|series| series.points > 0 && series.took_ms > 0);
+    if let Some(series) = series.find(|series| one.crash_points.contains(series)) {
+        return Some(format!(
+            "{} crash points ({}) of {} that took {} ms",
+            series.points, series.loss, series.backend, series.took_ms
+        ));
+    }
+    let is_same = !one.fault_outcomes.is_empty() && one.fault_outcomes == other.fault_outcomes;
+    is_same.then(|| "the same results of all fault scenarios".to_owned())
 }
 
 /// Checks that runs are of one machine and one build, and that whatever two of them measure is planned alike.

@@ -18,7 +18,7 @@ use super::sources::Stands;
 use super::verdict::PolicyVerdict::{Adopt, AdoptIf, Archive, NotDecided};
 use super::verdict::{Flip, MovedEnd};
 use super::*;
-use crate::testing::evidence::{self, UNKNOWN_FIGURES, coding, cron, memory, probe, roaming, slow};
+use crate::testing::evidence::{self, UNKNOWN_FIGURES, coding, cron, kills, memory, probe, roaming, slow};
 use figures::context::contexts;
 use figures::evidence::RunEvidence;
 use figures::prices::Prices;
@@ -500,23 +500,32 @@ fn runs_of_another_machine_or_plan_are_named_and_refused() {
 }
 
 #[test]
-fn a_copy_of_a_run_is_refused_and_another_run_of_the_same_second_is_not() {
-    let one = testing::run();
-    let mut copy = testing::run();
+fn a_copy_of_a_run_is_refused_whatever_its_plan_says_and_another_run_is_not() {
+    let mut one = testing::run();
+    kills(&mut one, "sqlite", 0);
+    one.crash_points[0].took_ms = 1800;
+    let mut copy = one.clone();
     copy.dir = "results/copy".into();
-    let refused = check_distinct(&[&one, &copy]).unwrap_err();
-    assert!(refused.starts_with("results/scripted and results/copy: the same run twice"), "{refused}");
-    assert!(refused.ends_with("(name it once)"), "{refused}");
-    let changes: [fn(&mut Run); 3] = [
-        |run| run.plan.seed += 1,
-        |run| run.plan.created = "2026-11-29T08:00:00Z".to_owned(),
-        |run| run.plan.command = "ctxbench fault".to_owned(),
+    let refused = |other: &Run| check_distinct(&[&one, other]).unwrap_err();
+    insta::assert_snapshot!(refused(&copy), @"results/scripted and results/copy: the same run twice: both have a pass of direct in micro/read, hot, that waited 9804037 ns (name it once; a joined or merged run holds the runs that it was made of)");
+    let changes: [fn(&mut Run); 4] = [
+        |run| run.plan.created = "2026-11-29T08:00:01Z".to_owned(),
+        // The epochs of a joined run have other numbers.
+        |run| run.samples.iter_mut().for_each(|pass| (pass.epoch, pass.order) = (pass.epoch + 4, pass.order + 100)),
+        |run| run.samples.truncate(3),
+        |run| run.samples.clear(),
     ];
     for change in changes {
         let mut other = copy.clone();
         change(&mut other);
-        assert_eq!(check_distinct(&[&one, &other]), Ok(()));
+        assert!(refused(&other).contains("the same run twice"));
     }
+    // Of the same second.
+    let mut other = testing::seeded(2);
+    other.plan = one.plan.clone();
+    kills(&mut other, "sqlite", 0);
+    other.crash_points[0].took_ms = 1801;
+    assert_eq!(check_distinct(&[&one, &other]), Ok(()));
 }
 
 #[test]
