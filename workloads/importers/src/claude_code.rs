@@ -104,6 +104,9 @@ pub fn read(session: &mut dyn BufRead, subagents: &mut [Box<dyn BufRead>]) -> Re
         reader.session.fast_answers += u64::from(*is_fast);
     }
     reader.session.totals = std::mem::take(&mut reader.totals).all();
+    if reader.session.agent.is_empty() {
+        "claude-code".clone_into(&mut reader.session.agent);
+    }
     if reader.session.events.is_empty() && reader.session.totals.is_empty() {
         return Err("no line of it is a message of a Claude Code session".to_owned());
     }
@@ -360,6 +363,11 @@ impl Reader {
     fn stated(&mut self, result: &Value) {
         let models = result["modelUsage"].as_object();
         let models = models.filter(|models| !models.is_empty());
+        let most_used =
+            models.and_then(|models| models.iter().max_by_key(|(_, used)| token_count(&used["outputTokens"])));
+        if let Some((model, _)) = most_used.filter(|_| self.session.model.is_empty()) {
+            model.trim_end_matches("[1m]").clone_into(&mut self.session.model);
+        }
         // Earlier versions state the usage of all models together.
         let all = usage(&result["usage"]);
         let unnamed = models.is_none() && all != TokenUsage::default();
@@ -573,24 +581,28 @@ impl Reader {
     /// Gives results that came before their call their place behind it.
     fn place_early_results(&mut self) -> Result<(), String> {
         let mut behind: HashMap<usize, Recorded> = HashMap::new();
+        let mut moved = HashSet::new();
         for (source, record, place) in std::mem::take(&mut self.early) {
-            let ResultCall::Call(id) = self.identities.result(&source) else {
-                continue;
+            // The identity of a call that another one had before is of another part of the session.
+            let call = match self.identities.result(&source) {
+                ResultCall::Call(id) if id == source => self.tools.remove(&id).map(|tool| (id, tool)),
+                _ => None,
             };
-            let Some(tool) = self.tools.remove(&id) else {
+            let Some((id, tool)) = call else {
                 continue;
             };
             let record: Value = serde_json::from_str(&record.load()?).map_err(|error| error.to_string())?;
             let result = self.known_result(&record, &record["block"], &id, &tool);
             behind.insert(tool.place, Recorded::Result(result));
             self.session.results_without_call -= 1;
-            if let Some(Recorded::User { text, .. }) = self.session.events.get_mut(place) {
-                *text = SpilledValue::default();
-            }
+            // Its text stood here as that of a result without a call.
+            moved.insert(place);
         }
         if !behind.is_empty() {
             let events = std::mem::take(&mut self.session.events).into_iter().enumerate();
-            self.session.events = events.flat_map(|(at, event)| [Some(event), behind.remove(&at)]).flatten().collect();
+            let events =
+                events.flat_map(|(at, event)| [Some(event).filter(|_| !moved.contains(&at)), behind.remove(&at)]);
+            self.session.events = events.flatten().collect();
         }
         Ok(())
     }
@@ -712,7 +724,9 @@ impl Reader {
                 let before = ["originalFile", "originalFileContents"].into_iter().find_map(|key| text(structured, key));
                 if creates_file(tool, input) {
                     let content = replacements.into_iter().map(|only| only.new).collect();
-                    return SeenContent::Written { path, before: before.map(str::to_owned), content };
+                    // Of a file that does not exist, the content before is an empty text.
+                    let before = before.filter(|before| !before.is_empty()).map(str::to_owned);
+                    return SeenContent::Written { path, before, content };
                 }
                 let mut hunks = hunks(&structured["structuredPatch"]);
                 if hunks.is_empty() {

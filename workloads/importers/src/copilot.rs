@@ -1,6 +1,7 @@
 //! Importer for the events of Copilot CLI's sessions (`~/.copilot/session-state/*/events.jsonl`).
 //! Usage is in `assistant.usage` events, if they are kept, or else by model in the event at the session's end.
 
+use std::collections::HashMap;
 use std::io::BufRead;
 
 use serde_json::Value;
@@ -9,6 +10,7 @@ use super::detect::Head;
 use super::json::{arguments, content, milliseconds, token_count};
 use super::recorder::{Answer, Recorder};
 use super::records::each_record;
+use super::shell::{Platform, ShellCommand, ShellDirectory};
 use super::{ImportedSession, Importer, ReportedTotal, text};
 use workloads::trace::TokenUsage;
 
@@ -37,13 +39,45 @@ impl Importer for Copilot {
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
         let mut recorder = Recorder::new("copilot");
-        let lost = each_record(recording, |record| event(&mut recorder, &record))?;
+        let mut shells = Shells::default();
+        let lost = each_record(recording, |record| event(&mut recorder, &mut shells, &record))?;
         recorder.unreadable(lost);
         Ok(vec![recorder.finish()])
     }
 }
 
-fn event(recorder: &mut Recorder, event: &Value) {
+/// The shells that stay open, by the identity that calls give them.
+#[derive(Default)]
+struct Shells {
+    all: HashMap<String, ShellDirectory>,
+    /// Commands without a result, by the identity of the call.
+    running: HashMap<String, (String, ShellCommand)>,
+}
+
+impl Shells {
+    /// A call begins, or is reported again. Returns the directory of its shell, if that is another than at the start.
+    fn begin(&mut self, id: &str, args: &Value) -> Option<String> {
+        let (shell, line) = (text(args, "sessionId")?, text(args, "command")?);
+        if let Some((_, command)) = self.running.get(id) {
+            return Some(command.cwd.clone()).filter(|cwd| !cwd.is_empty());
+        }
+        let cwd = self.all.entry(shell.to_owned()).or_default().begin(line);
+        let command = ShellCommand { line: line.to_owned(), cwd: cwd.clone(), platform: Platform::Posix };
+        self.running.insert(id.to_owned(), (shell.to_owned(), command));
+        Some(cwd).filter(|cwd| !cwd.is_empty())
+    }
+
+    fn end(&mut self, id: &str) {
+        if let Some((shell, command)) = self.running.remove(id)
+            && let Some(shell) = self.all.get_mut(&shell)
+        {
+            // Whether a version keeps the directory is not certain.
+            shell.end(&command, None, None);
+        }
+    }
+}
+
+fn event(recorder: &mut Recorder, shells: &mut Shells, event: &Value) {
     let time = [&event["timestamp"], &event["ts"]].into_iter().find_map(milliseconds);
     recorder.time(time);
     let data = &event["data"];
@@ -73,7 +107,9 @@ fn event(recorder: &mut Recorder, event: &Value) {
             for request in data["toolRequests"].as_array().into_iter().flatten() {
                 let name = text(request, "name").unwrap_or("unknown");
                 if let Some(id) = text(request, "toolCallId") {
-                    recorder.call(id, name, arguments(&request["arguments"]), None);
+                    let args = arguments(&request["arguments"]);
+                    let dir = shells.begin(id, &args);
+                    recorder.call(id, name, args, dir.as_deref());
                 }
             }
         }
@@ -84,11 +120,14 @@ fn event(recorder: &mut Recorder, event: &Value) {
         Some("tool.execution_start") => {
             let name = text(data, "toolName").unwrap_or("unknown");
             if let Some(id) = text(data, "toolCallId") {
-                recorder.call(id, name, arguments(&data["arguments"]), None);
+                let args = arguments(&data["arguments"]);
+                let dir = shells.begin(id, &args);
+                recorder.call(id, name, args, dir.as_deref());
             }
         }
         Some("tool.execution_complete") => {
             if let Some(id) = text(data, "toolCallId") {
+                shells.end(id);
                 recorder.answered(id, result(data));
             }
         }
@@ -145,6 +184,26 @@ mod tests {
     use super::*;
     use crate::testing::{calls, imported};
     use serde_json::json;
+
+    #[test]
+    fn a_shell_that_may_have_moved_has_no_certain_directory() {
+        let event = |kind: &str, data: Value| json!({"type": kind, "data": data});
+        let mut lines = vec![event("session.start", json!({"sessionId": "s", "context": {"cwd": "/w/p"}}))];
+        for (number, (shell, command)) in
+            [("A", "ls"), ("A", "cd sub; rm a"), ("A", "rm b"), ("B", "rm c"), ("A", "rm /w/p/d")]
+                .into_iter()
+                .enumerate()
+        {
+            let id = format!("t{number}");
+            let args = json!({"command": command, "sessionId": shell});
+            lines.push(event("tool.execution_start", json!({"toolCallId": id, "toolName": "bash", "arguments": args})));
+            let end = json!({"toolCallId": id, "success": true, "result": {"content": "x\n<exited with exit code 0>"}});
+            lines.push(event("tool.execution_complete", end));
+        }
+        let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let causes = crate::testing::coverage(&imported("copilot", &lines)).causes;
+        assert_eq!(causes, [("a directory that is not certain".to_owned(), 1)].into());
+    }
 
     #[test]
     fn events_give_calls_once_and_the_usage_of_each_model() {

@@ -140,10 +140,11 @@ impl Reader {
                     let uri = text(root, "uri").unwrap_or_default();
                     self.recorder.directory(uri.strip_prefix("file://").unwrap_or(uri));
                 }
-                let Some(id) = self.open.remove(&key) else {
+                let result = &message["result"];
+                // The answers to other requests have no content.
+                let Some(id) = self.open.remove(&key).or_else(|| result["content"].is_array().then_some(key)) else {
                     return;
                 };
-                let result = &message["result"];
                 let error = &message["error"];
                 match error.is_object() {
                     true => self.recorder.result(&id, content(&error["message"]), true),
@@ -235,6 +236,16 @@ mod tests {
                 ]
             );
         }
+    }
+
+    #[test]
+    fn a_response_without_its_request_is_counted() {
+        let response = |id: u64, result: serde_json::Value| json!({"jsonrpc": "2.0", "id": id, "result": result});
+        let listed = response(1, json!({"tools": []}));
+        let shown = response(2, json!({"content": [{"type": "text", "text": "one"}]}));
+        let request =
+            json!({"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "x", "arguments": {}}});
+        assert_eq!(imported("mcp", &format!("{listed}\n{shown}\n{request}\n")).results_without_call, 1);
     }
 
     #[test]

@@ -432,7 +432,9 @@ impl Recorder {
         }
         self.session.started_ms = self.clock.0;
         for (id, place) in std::mem::take(&mut self.early) {
+            // The identity of a call that another one had before is of another part of the session.
             if let ResultCall::Call(own) = self.identities.result(&id)
+                && own == id
                 && let Some(Item::Result { id, .. }) = self.items.get_mut(place)
             {
                 *id = Some(own);
