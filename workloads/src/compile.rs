@@ -308,6 +308,7 @@ impl<'a> Compiler<'a> {
             }
             FileStep::Remove(path) => vec![FileOp::Remove(path.clone())],
             FileStep::MakeDir(path) => vec![FileOp::MakeDir(path.clone())],
+            FileStep::RemoveDir(path) => vec![FileOp::RemoveDir(path.clone())],
             FileStep::Create(path) => {
                 let mut ops = self.parent(path);
                 ops.push(FileOp::Create(path.clone()));

@@ -114,6 +114,8 @@ impl FileChange {
 const ENOENT: i32 = 2;
 /// The error number of an existing name.
 const EEXIST: i32 = 17;
+/// The error number of a directory that is not empty.
+const ENOTEMPTY: i32 = 39;
 /// The error number of a path through a file.
 const ENOTDIR: i32 = 20;
 /// The error number of a directory in place of a file.
@@ -290,6 +292,16 @@ impl ReferenceModel {
                     if !self.fixed && !dir.is_root() {
                         self.dirs.insert(dir);
                     }
+                }
+            }
+            FileOp::RemoveDir(path) => {
+                self.check_dir(path)?;
+                if !self.fixed {
+                    let is_below = |other: &WorkspacePath| other != path && other.is_within(path);
+                    if self.files.keys().any(is_below) || self.dirs.iter().any(is_below) {
+                        return Err(ENOTEMPTY);
+                    }
+                    self.dirs.remove(path);
                 }
             }
             FileOp::SyncAll { dir, files } => {

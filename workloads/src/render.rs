@@ -149,6 +149,7 @@ fn failure(op: &FileOp, errno: i32) -> String {
         }
         FileOp::Remove(_) => "unlink",
         FileOp::MakeDir(_) => "mkdir",
+        FileOp::RemoveDir(_) => "rmdir",
         _ => "open",
     };
     format!("{name}: {words}, {call} '/ws/{}'", op.path())

@@ -103,6 +103,8 @@ pub enum FileOp {
     Remove(WorkspacePath),
     /// Create a directory and its missing ancestors.
     MakeDir(WorkspacePath),
+    /// Remove an empty directory.
+    RemoveDir(WorkspacePath),
     /// Open, `fsync`, close.
     Sync(WorkspacePath),
     /// Make files durable: in the backend's bucket if it has one, else by [`FileOp::Sync`] of each.
@@ -171,6 +173,7 @@ impl FileOp {
             | FileOp::Walk(path)
             | FileOp::Remove(path)
             | FileOp::MakeDir(path)
+            | FileOp::RemoveDir(path)
             | FileOp::Sync(path)
             | FileOp::Touch(path)
             | FileOp::ReadAt { path, .. }
@@ -235,6 +238,7 @@ impl FileOp {
             FileOp::Rename { .. } => "rename to",
             FileOp::Remove(_) => "remove",
             FileOp::MakeDir(_) => "create directory",
+            FileOp::RemoveDir(_) => "remove directory",
             FileOp::Sync(_) => "sync",
             FileOp::SyncAll { .. } => "sync all of",
             FileOp::SeenByOther { .. } => "see on the other host",

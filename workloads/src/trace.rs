@@ -307,6 +307,8 @@ pub enum FileStep {
     Remove(WorkspacePath),
     /// Creates a directory and its missing ancestors.
     MakeDir(WorkspacePath),
+    /// Removes an empty directory.
+    RemoveDir(WorkspacePath),
     /// Creates an empty file.
     Create(WorkspacePath),
 }

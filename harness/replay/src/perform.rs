@@ -291,6 +291,10 @@ pub fn perform(prepared: &PreparedOp<'_>, buffer: &mut ResultBuffer) -> Result<O
             unlinkat(CWD, path, AtFlags::empty())?;
         }
         FileOp::MakeDir(_) => make_dirs(path, buffer)?,
+        FileOp::RemoveDir(_) => {
+            buffer.system_calls += 1;
+            unlinkat(CWD, path, AtFlags::REMOVEDIR)?;
+        }
         FileOp::Sync(_) => sync(path, buffer)?,
         FileOp::SyncAll { .. } => {
             if prepared.has_bucket {

@@ -45,6 +45,7 @@ fn has_a_tool(op: &FileOp) -> bool {
             | FileOp::Search(_)
             | FileOp::Walk(_)
             | FileOp::MakeDir(_)
+            | FileOp::RemoveDir(_)
     )
 }
 
@@ -77,7 +78,7 @@ pub fn ask(op: &FileOp, lines: Lines, tools: &mut dyn Tools) -> ToolAnswers {
             errors.find_map(|error| error)
         }
         // Directories exist only as parts of names.
-        FileOp::MakeDir(_) => None,
+        FileOp::MakeDir(_) | FileOp::RemoveDir(_) => None,
         FileOp::Remove(path) => remove(path, tools),
         _ => Some(ToolError::BadName(op.describe())),
     };

@@ -88,6 +88,7 @@ pub fn touched(script: &Script, calls: &[Call]) -> Touched {
             FileOp::Create(_)
             | FileOp::Touch(_)
             | FileOp::MakeDir(_)
+            | FileOp::RemoveDir(_)
             | FileOp::Sync(_)
             | FileOp::SyncAll { .. }
             // It reads through the other host's caches, whose state is not part of the cell.
