@@ -568,6 +568,45 @@ fn a_command_that_fails_midway_leaves_the_files_as_they_were() {
 }
 
 #[test]
+fn a_directory_goes_with_its_files() {
+    let mut session = Session::new("/p");
+    session.write("/p/f/x", "1").bash("rm -r f", "");
+    session.write("/p/f", "a file").read("/p/f", "a file");
+    session.write("/p/d/x/y", "2").write("/p/k/z", "3");
+    // Now `d` is a new name, and not a directory that gets `k`.
+    session.bash("rm -rf d; cp -r k d", "").read("/p/d/z", "3");
+    session.bash("mkdir -p m/empty && mv d m && mv m e && mv k m", "");
+    session.read("/p/e/d/z", "3").read("/p/m/z", "3");
+    session.bash("rmdir e/empty && echo 4 > e/empty", "").read("/p/e/empty", "4\n");
+    session.bash("cp -r e/. g && cp -r e/. g", "").read("/p/g/d/z", "3");
+    // What is not empty stays, and a command that is left out changes no directory.
+    session.bash("rmdir e", "").bash("rm -r g; mv m/z unknown/", "").read("/p/g/empty", "4\n");
+    session.bash("mv m/z no/", "");
+    let (trace, script, causes) = session.replayed();
+    let changes = trace.events.iter().filter(|event| matches!(event, Event::Ext(_)));
+    let changes: Vec<_> = changes.collect();
+    assert!(changes.is_empty(), "{changes:?} {:?}", trace.files);
+    assert_eq!(causes, ["1 a directory that is not empty", "2 a directory without known files"]);
+    assert_eq!(script.timed_calls()[&CallKind::Read], 7);
+    assert_eq!(content(&script, "m/z").unwrap(), "3");
+}
+
+#[test]
+fn sed_edits_the_lines_that_its_script_tells() {
+    let mut session = Session::new("/p");
+    session.write("/p/a", "x x\ny\nx\nz\n");
+    session.bash("sed -i -e 's/x/1/' -e '2d;s_z_w_' a", "").read("/p/a", "1 x\n1\nw\n");
+    session.bash("sed -i '2,$s/1/2/; /none/d' a", "").read("/p/a", "1 x\n2\nw\n");
+    session.bash("sed -i 's/none/x/' a", "").read("/p/a", "1 x\n2\nw\n");
+    session.bash("cat a > b; printf '%s\\n' 3 4 >> b", "").read("/p/b", "1 x\n2\nw\n3\n4\n");
+    let (trace, script, causes) = session.replayed();
+    let changes = trace.events.iter().filter(|event| matches!(event, Event::Ext(_)));
+    assert_eq!(changes.count(), 0);
+    assert_eq!(causes, <[String; 0]>::default());
+    assert_eq!(script.timed_calls(), [(CallKind::Write, 1), (CallKind::Read, 4), (CallKind::Shell, 4)].into());
+}
+
+#[test]
 fn a_session_with_many_copied_reads_has_the_effects_of_one() {
     let mut session = Session::new("/p");
     session.write("/p/a", "one\n");

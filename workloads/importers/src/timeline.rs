@@ -11,7 +11,7 @@ use super::disguise::Disguise;
 use super::evidence::{Evidence, UnseenWrites, unseen_writes};
 use super::placement::{applied, best_places, has_tabs, places, places_elsewhere};
 use super::roots::Roots;
-use super::shell::{self, ProgramClass, ShellStep, ShellWork, ShownText, programs};
+use super::shell::{self, LineEdit, ProgramClass, ShellStep, ShellWork, ShownText, programs};
 use super::sketch::{Sketch, old_lines, same, tabbed};
 use super::spill::{Spill, SpilledValue};
 use super::tools;
@@ -108,7 +108,7 @@ impl<'a> TraceStream<'a> {
             recorded_calls: 0,
             state: BTreeMap::new(),
             dirs: HashSet::new(),
-            new_dirs: Vec::new(),
+            changed_dirs: Vec::new(),
             roots: session.roots.clone(),
             spill: Spill::default(),
             held: 0,
@@ -327,8 +327,8 @@ struct Writer<'a> {
     state: BTreeMap<String, FileState>,
     /// The current directories, by original path, without the workspace itself.
     dirs: HashSet<String>,
-    /// Those of `dirs` that the current call has made.
-    new_dirs: Vec<String>,
+    /// The directories that the current call has made (`true`) and removed, in order.
+    changed_dirs: Vec<(String, bool)>,
     /// Gives the paths of shell commands their places.
     roots: Roots,
     spill: Spill,
@@ -395,11 +395,13 @@ fn placed(mut work: ShellWork, roots: &mut Roots) -> ShellWork {
             | ShellStep::Write { path, .. }
             | ShellStep::Append { path, .. }
             | ShellStep::Edit { path, .. }
+            | ShellStep::EditLines { path, .. }
             | ShellStep::Rewrite(path)
             | ShellStep::Remove { path, .. }
             | ShellStep::MakeDir(path)
+            | ShellStep::RemoveDir(path)
             | ShellStep::Touch(path) => place(path),
-            ShellStep::Copy { from, to } | ShellStep::Move { from, to } => {
+            ShellStep::Copy { from, to } | ShellStep::Move { from, to } | ShellStep::Transfer { from, to, .. } => {
                 place(from);
                 place(to);
             }
@@ -1040,7 +1042,7 @@ impl<'a> Writer<'a> {
     fn make_dirs(&mut self, path: &str) {
         for (at, _) in path.match_indices('/') {
             if self.dirs.insert(path[..at].to_owned()) {
-                self.new_dirs.push(path[..at].to_owned());
+                self.changed_dirs.push((path[..at].to_owned(), true));
             }
         }
     }
@@ -1083,14 +1085,17 @@ impl<'a> Writer<'a> {
             return Err(why);
         }
         let mut undo = Vec::new();
-        self.new_dirs.clear();
+        self.changed_dirs.clear();
         let made = self.try_steps(work, &mut undo);
         if let (Ok(_), Some(shown)) = (&made, &work.shown) {
             self.shown(shown);
         }
         if made.is_err() {
-            for dir in self.new_dirs.drain(..) {
-                self.dirs.remove(&dir);
+            for (dir, is_new) in std::mem::take(&mut self.changed_dirs).into_iter().rev() {
+                match is_new {
+                    true => self.dirs.remove(&dir),
+                    false => self.dirs.insert(dir),
+                };
             }
             for (path, state) in undo.into_iter().rev() {
                 self.replace(&path, state);
@@ -1226,24 +1231,34 @@ impl<'a> Writer<'a> {
                 self.evidence.entry(path.clone()).or_default().doubt();
                 steps.push(FileStep::Rewrite(place));
             }
-            ShellStep::Copy { from, to } => {
-                for (from, to) in self.tree(from, Some(to))? {
-                    self.can_be(&to)?;
-                    let state = self.state.get(&from).cloned();
-                    let (from, place) = (self.place(&from)?, self.place(&to)?);
-                    self.change(&to, state, undo);
-                    steps.push(FileStep::Copy { from, to: place });
+            ShellStep::EditLines { path, edits } => {
+                let known = is_file(self, path);
+                let place = self.place_if(known, path, UNKNOWN_FILE)?;
+                self.note(path, undo);
+                let is_exact = self.state.get(path).is_some_and(|state| state.is_exact);
+                let hunks = self.text_of(path).and_then(|text| edited_lines(&text, edits));
+                let edited = hunks.as_ref().and_then(|hunks| self.edit(path, &[], hunks, false));
+                // Nothing to edit in a file that is known.
+                let is_same = is_exact && hunks.is_some_and(|hunks| hunks.is_empty());
+                if !is_exact || edited.is_none() && !is_same {
+                    self.doubt(path);
+                    self.evidence.entry(path.clone()).or_default().doubt();
                 }
+                steps.push(match edited {
+                    Some((spans, _)) => FileStep::Edit { path: place, spans },
+                    None => FileStep::Rewrite(place),
+                });
             }
-            ShellStep::Move { from, to } => {
-                for (old, to) in self.tree(from, Some(to))? {
-                    self.can_be(&to)?;
-                    let state = self.state.get(&old).cloned();
-                    let (from, place) = (self.place(&old)?, self.place(&to)?);
-                    self.change(&old, None, undo);
-                    self.change(&to, state, undo);
-                    steps.push(FileStep::Move { from, to: place });
+            ShellStep::Copy { from, to } | ShellStep::Move { from, to } => {
+                let is_into = to == "." || self.dirs.contains(to);
+                let is_move = matches!(step, ShellStep::Move { .. });
+                self.transfer(from, to, (is_move, is_into), steps, undo)?;
+            }
+            ShellStep::Transfer { from, to, is_move, is_into } => {
+                if *is_into && !self.is_dir(to) {
+                    return Err(UNKNOWN_DIR);
                 }
+                self.transfer(from, to, (*is_move, *is_into), steps, undo)?;
             }
             ShellStep::Remove { path, force } => {
                 let is_there = is_file(self, path) || self.is_dir(path);
@@ -1253,11 +1268,12 @@ impl<'a> Writer<'a> {
                 if path == "." {
                     return Err("a removal of the whole workspace");
                 }
-                for (path, _) in self.tree(path, None)? {
+                for path in self.tree(path)? {
                     let place = self.place(&path)?;
                     self.change(&path, None, undo);
                     steps.push(FileStep::Remove(place));
                 }
+                self.remove_dirs(path, steps)?;
             }
             ShellStep::MakeDir(path) => {
                 if is_file(self, path) {
@@ -1274,6 +1290,15 @@ impl<'a> Writer<'a> {
                 self.make_dirs(&format!("{path}/"));
                 steps.push(FileStep::MakeDir(place));
             }
+            ShellStep::RemoveDir(path) => {
+                if path == "." || !self.is_dir(path) {
+                    return Err(UNKNOWN_DIR);
+                }
+                if !self.tree(path)?.is_empty() || self.dirs_below(path).len() > 1 {
+                    return Err("a directory that is not empty");
+                }
+                self.remove_dirs(path, steps)?;
+            }
             ShellStep::Touch(path) if is_file(self, path) || self.is_dir(path) => {
                 steps.push(FileStep::Stat(self.place(path)?));
             }
@@ -1288,37 +1313,91 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// The files of `from`, itself or below it, each with its name at `to`.
-    fn tree(&self, from: &str, to: Option<&str>) -> Result<Vec<(String, String)>, &'static str> {
+    /// Copies or moves a file or a tree to `to`, or into that directory.
+    fn transfer(
+        &mut self,
+        from: &str,
+        to: &str,
+        (is_move, is_into): (bool, bool),
+        steps: &mut Vec<FileStep>,
+        undo: &mut Undo,
+    ) -> Result<(), &'static str> {
         let name = from.rsplit('/').next().unwrap_or(from);
-        let to = match to {
-            Some(".") => name.to_owned(),
-            Some(to) if self.dirs.contains(to) => format!("{to}/{name}"),
-            Some(to) => to.to_owned(),
-            None => String::new(),
+        let to = match (is_into, to) {
+            (true, ".") => name.to_owned(),
+            (true, to) => format!("{to}/{name}"),
+            (false, to) => to.to_owned(),
         };
-        if self.state.contains_key(from) {
-            return Ok(vec![(from.to_owned(), to)]);
-        }
-        if from == "." || !self.is_dir(from) {
-            return Err("a file that is not known");
-        }
-        let below = format!("{from}/");
-        let files = self.state.range(below.clone()..);
-        let files = files.map(|(path, _)| path);
-        let files: Vec<(String, String)> = files
-            .take_while(|path| path.starts_with(&below))
-            .take(TREE_MAX + 1)
-            .map(|path| (path.clone(), format!("{to}{}", &path[from.len()..])))
-            .collect();
-        if files.len() > TREE_MAX {
-            return Err("a tree of very many files");
-        }
-        let is_within = |to: &String| to.starts_with(&below);
-        if files.iter().any(|(_, to)| is_within(to)) {
+        let is_dir = !self.state.contains_key(from);
+        if is_dir && format!("{to}/").starts_with(&format!("{from}/")) {
             return Err("a tree that is copied into itself");
         }
-        Ok(files)
+        let moved = |path: &str| match to.as_str() {
+            "." => path[from.len()..].trim_start_matches('/').to_owned(),
+            to => format!("{to}{}", &path[from.len()..]),
+        };
+        for old in self.tree(from)? {
+            let to = moved(&old);
+            self.can_be(&to)?;
+            let state = self.state.get(&old).cloned();
+            let (from, place) = (self.place(&old)?, self.place(&to)?);
+            if is_move {
+                self.change(&old, None, undo);
+            }
+            self.change(&to, state, undo);
+            steps.push(match is_move {
+                true => FileStep::Move { from, to: place },
+                false => FileStep::Copy { from, to: place },
+            });
+        }
+        // Those with files are there with their files.
+        for dir in self.dirs_below(from) {
+            let to = moved(&dir);
+            if !to.is_empty() && !self.is_dir(&to) {
+                self.shell_step(&ShellStep::MakeDir(to), steps, undo)?;
+            }
+        }
+        if is_move {
+            self.remove_dirs(from, steps)?;
+        }
+        Ok(())
+    }
+
+    /// The file at a path, or the files below it.
+    fn tree(&self, path: &str) -> Result<Vec<String>, &'static str> {
+        if self.state.contains_key(path) {
+            return Ok(vec![path.to_owned()]);
+        }
+        if path == "." || !self.is_dir(path) {
+            return Err("a file that is not known");
+        }
+        let below = format!("{path}/");
+        let files = self.state.range(below.clone()..).map(|(path, _)| path);
+        let files = files.take_while(|path| path.starts_with(&below));
+        let files: Vec<String> = files.take(TREE_MAX + 1).cloned().collect();
+        match files.len() > TREE_MAX {
+            true => Err("a tree of very many files"),
+            false => Ok(files),
+        }
+    }
+
+    /// The directories of a tree, each before those below it.
+    fn dirs_below(&self, path: &str) -> Vec<String> {
+        let below = format!("{path}/");
+        let dirs = self.dirs.iter().filter(|dir| *dir == path || dir.starts_with(&below));
+        let mut dirs: Vec<String> = dirs.cloned().collect();
+        dirs.sort();
+        dirs
+    }
+
+    /// Removes the directories of a tree without files.
+    fn remove_dirs(&mut self, path: &str, steps: &mut Vec<FileStep>) -> Result<(), &'static str> {
+        for dir in self.dirs_below(path).into_iter().rev() {
+            steps.push(FileStep::RemoveDir(self.place(&dir)?));
+            self.dirs.remove(&dir);
+            self.changed_dirs.push((dir, false));
+        }
+        Ok(())
     }
 
     fn place(&mut self, path: &str) -> Result<WorkspacePath, &'static str> {
@@ -1574,13 +1653,63 @@ fn partly_known<'a>(surveys: &'a mut BTreeMap<String, Survey>, path: &str) -> Op
     survey.filter(|survey| matches!(survey.first, First::Partial(_)))
 }
 
+impl Survey {
+    /// What a read shows of the file from now on is not its first content.
+    fn close(&mut self) {
+        self.is_changed = true;
+        self.sketch.close();
+    }
+}
+
+/// The surveyed paths below a directory.
+fn surveyed_tree(surveys: &BTreeMap<String, Survey>, dir: &str) -> Vec<String> {
+    let below = format!("{dir}/");
+    let tree = surveys.range(below.clone()..).map(|(path, _)| path);
+    tree.take_while(|path| path.starts_with(&below)).take(TREE_MAX).cloned().collect()
+}
+
+/// Adds what a copy or a move proves of initial files: its destinations are new, whether `to` is a name or a directory.
+fn survey_transfer(surveys: &mut BTreeMap<String, Survey>, step: &ShellStep, from: &str, to: &str) {
+    let name = from.rsplit('/').next().unwrap_or(from);
+    let into = if to == "." { name.to_owned() } else { format!("{to}/{name}") };
+    let (is_name, is_into) = match step {
+        ShellStep::Transfer { is_into, .. } => (!is_into, *is_into),
+        _ => (to != ".", true),
+    };
+    let is_move = matches!(step, ShellStep::Move { .. } | ShellStep::Transfer { is_move: true, .. });
+    let tree = surveyed_tree(surveys, from);
+    let destinations = [(is_name, to), (is_into, into.as_str())].into_iter().filter(|(may, _)| *may).map(|(_, to)| to);
+    for to in destinations {
+        for path in &tree {
+            state_once(surveys, format!("{to}{}", &path[from.len()..]), &First::Absent, false);
+        }
+        // A directory that is known is no file.
+        if tree.is_empty() || surveyed_tree(surveys, to).is_empty() {
+            state_once(surveys, to.to_owned(), &First::Absent, false).close();
+        }
+    }
+    if is_move {
+        for path in &tree {
+            surveys.entry(path.clone()).and_modify(Survey::close);
+        }
+    }
+    if tree.is_empty() {
+        let survey = state_once(surveys, from.to_owned(), &First::Partial(None), false);
+        if is_move {
+            survey.close();
+        }
+    }
+}
+
 /// Adds what a shell command proves of initial files.
 fn survey_shell(surveys: &mut BTreeMap<String, Survey>, work: &ShellWork) {
     let exists = First::Partial(None);
     for step in &work.steps {
         let (path, state, is_changed) = match step {
             ShellStep::Read(path) => (path, &exists, false),
-            ShellStep::Edit { path, .. } | ShellStep::Rewrite(path) => (path, &exists, true),
+            ShellStep::Edit { path, .. } | ShellStep::EditLines { path, .. } | ShellStep::Rewrite(path) => {
+                (path, &exists, true)
+            }
             ShellStep::Remove { path, force: false } => (path, &exists, true),
             ShellStep::Write { path, .. }
             | ShellStep::Append { path, .. }
@@ -1590,26 +1719,22 @@ fn survey_shell(surveys: &mut BTreeMap<String, Survey>, work: &ShellWork) {
                 state_once(surveys, path.clone(), &First::Absent, false);
                 continue;
             }
-            ShellStep::Copy { from, to } | ShellStep::Move { from, to } => {
-                let below = format!("{from}/");
-                let tree = surveys.range(below.clone()..).map(|(path, _)| path);
-                let tree = tree.take_while(|path| path.starts_with(&below));
-                let copies: Vec<String> =
-                    tree.take(TREE_MAX).map(|path| format!("{to}{}", &path[from.len()..])).collect();
-                for path in copies {
-                    state_once(surveys, path, &First::Absent, false);
-                }
-                let is_move = matches!(step, ShellStep::Move { .. });
-                let survey = state_once(surveys, from.clone(), &exists, false);
-                if is_move {
-                    survey.is_changed = true;
-                    survey.sketch.close();
-                }
-                (to, &First::Absent, true)
+            ShellStep::Copy { from, to } | ShellStep::Move { from, to } | ShellStep::Transfer { from, to, .. } => {
+                survey_transfer(surveys, step, from, to);
+                continue;
             }
             _ => continue,
         };
-        let is_certain = !matches!(step, ShellStep::Remove { .. } | ShellStep::Copy { .. } | ShellStep::Move { .. });
+        let is_certain = !matches!(step, ShellStep::Remove { .. });
+        if matches!(step, ShellStep::Remove { .. }) {
+            let tree = surveyed_tree(surveys, path);
+            for below in &tree {
+                surveys.entry(below.clone()).and_modify(Survey::close);
+            }
+            if !tree.is_empty() {
+                continue;
+            }
+        }
         let survey = state_once(surveys, path.clone(), state, is_certain);
         if is_changed {
             survey.is_changed = true;
@@ -1618,7 +1743,7 @@ fn survey_shell(surveys: &mut BTreeMap<String, Survey>, work: &ShellWork) {
                     survey.sketch.replace(replacements);
                 }
                 // What changed is seen in the next read.
-                ShellStep::Edit { .. } | ShellStep::Rewrite(_) => {}
+                ShellStep::Edit { .. } | ShellStep::EditLines { .. } | ShellStep::Rewrite(_) => {}
                 _ => survey.sketch.close(),
             }
         }
@@ -1675,6 +1800,28 @@ fn takes_newline(call: &RecordedCall) -> bool {
 
 fn works_on_files(op: Op) -> bool {
     matches!(op, Op::Read | Op::Write | Op::Edit | Op::List | Op::Search)
+}
+
+/// The lines that edits change in a text, each as a place; `None` if one of them is the last and has no newline.
+fn edited_lines(text: &str, edits: &[LineEdit]) -> Option<Vec<Hunk>> {
+    let mut hunks = Vec::new();
+    let mut lines = text.split_inclusive('\n').peekable();
+    let mut number = 0;
+    while let Some(line) = lines.next() {
+        number += 1;
+        let old = line.strip_suffix('\n').unwrap_or(line);
+        let new = LineEdit::edited(edits, number, old, lines.peek().is_none());
+        if new.as_deref() == Some(old) {
+            continue;
+        }
+        if !line.ends_with('\n') {
+            return None;
+        }
+        let removed = format!("-{old}");
+        let lines = [removed].into_iter().chain(new.map(|new| format!("+{new}")));
+        hunks.push(Hunk { first: number, lines: lines.collect() });
+    }
+    Some(hunks)
 }
 
 #[cfg(test)]

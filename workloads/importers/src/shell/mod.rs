@@ -7,6 +7,7 @@ mod patch;
 mod posix;
 mod powershell;
 pub(super) mod programs;
+mod sed;
 mod shown;
 mod steps;
 mod words;
@@ -14,7 +15,7 @@ mod words;
 use super::roots::is_absolute;
 
 pub use directory::{ShellDirectory, UNKNOWN_DIRECTORY};
-pub use steps::{Platform, ProgramClass, ShellCommand, ShellStep, ShellWork, ShownText};
+pub use steps::{LineEdit, Platform, ProgramClass, ShellCommand, ShellStep, ShellWork, ShownText};
 
 /// The file operations of a command that ended with status 0 (`ok`) and printed `output`. The effects of a command on
 /// files must be certain from its text and output; otherwise the work says why they are not.
@@ -81,6 +82,12 @@ mod tests {
                 format!("edit {path} {}", texts.collect::<Vec<_>>().join(","))
             }
             ShellStep::Rewrite(path) => format!("rewrite {path}"),
+            ShellStep::EditLines { path, edits } => format!("edit-lines {path} {}", edits.len()),
+            ShellStep::RemoveDir(path) => format!("rmdir {path}"),
+            ShellStep::Transfer { from, to, is_move, is_into } => {
+                let name = if *is_move { "move" } else { "copy" };
+                format!("{name}-{} {from} {to}", if *is_into { "into" } else { "as" })
+            }
             ShellStep::Copy { from, to } => format!("copy {from} {to}"),
             ShellStep::Move { from, to } => format!("move {from} {to}"),
             ShellStep::Remove { path, force } => {
@@ -114,7 +121,7 @@ mod tests {
             ("rg -n x", "search /w"),
             ("rg --files src", "search /w/src"),
             ("cp -r a b", "copy /w/a /w/b"),
-            ("mv a b c/", "move /w/a /w/c/; move /w/b /w/c/"),
+            ("mv a b c/", "move-into /w/a /w/c/; move-into /w/b /w/c/"),
             ("rm -rf a && mkdir -p a/b", "remove-f /w/a; mkdir /w/a/b"),
             ("rm a", "remove /w/a"),
             ("touch a", "touch /w/a"),
@@ -129,6 +136,23 @@ mod tests {
             ("sed -i 's/a\\.b/c/g' f", "edit /w/f \"a.b\">\"c\""),
             ("sed -i '' -e 's|x|y|g' f", "edit /w/f \"x\">\"y\""),
             ("sed -i 's/a.*b/c/g' f", "rewrite /w/f"),
+            ("sed -ri 's/a/b/g' f", "edit /w/f \"a\">\"b\""),
+            ("sed -Ei -s --expression='s/a/b/g' f g", "edit /w/f \"a\">\"b\"; edit /w/g \"a\">\"b\""),
+            ("sed -i -re 's/a/b/g' -e 's/c/d/g' f", "edit /w/f \"a\">\"b\",\"c\">\"d\""),
+            ("sed -zi 's/a/b/g' f", "rewrite /w/f"),
+            ("sed -n -i 's/a/b/g' f", "rewrite /w/f"),
+            ("sed -i \"s/a/$b/g\" f", "rewrite /w/f"),
+            ("sed -i 's/x/w/;2d' f", "edit-lines /w/f 2"),
+            ("sed -E 's/x/w/' f", "read /w/f"),
+            ("cp -r d/. e", "copy-as /w/d/. /w/e"),
+            ("cp -rv . e", "copy-as /w/. /w/e"),
+            ("cp a b/", "copy-into /w/a /w/b/"),
+            ("cat a > b", "copy-as /w/a /w/b"),
+            (": > a", "write /w/a \"\""),
+            ("printf '%s\\n' a 'b c' > d", "write /w/d \"a\\nb c\\n\""),
+            ("printf 'x\\n' > d", "write /w/d \"x\\n\""),
+            ("rmdir d", "rmdir /w/d"),
+            ("rm -rfv -- a", "remove-f /w/a"),
             ("cd sub && cat a", "read /w/sub/a"),
             ("cd /x; cat a", "read /x/a"),
             ("FOO=1 timeout 5 cat a", "read /w/a"),
@@ -212,6 +236,43 @@ mod tests {
             "cat <(ls)",
             "sed -i.bak 's/a/b/g' f",
             "sed 's/a/b/w out' f",
+            "sed -i -f x f",
+            "sed -Ei.bak 's/a/b/g' f",
+            "sed -i .bak 's/a/b/g' f",
+            "sed -ie 's/a/b/g' f",
+            "sed -i -y 's/a/b/g' f",
+            "awk -i inplace '{ print }' f",
+            "awk -f x f",
+            "cp -n a b",
+            "cp -nv a b",
+            "cp -rfu a b",
+            "cp --update=none a b",
+            "cp -ri a b",
+            "cp -t d a",
+            "mv -uv a b",
+            "mv -vi a b",
+            "mv --no-clobber a b",
+            "rm -i a",
+            "rm -rI a",
+            "rm --interactive a",
+            "touch -c a",
+            "rmdir -p a/b",
+            "sort --output=b a",
+            "sort -ro b a",
+            "uniq a b",
+            "xxd -r a b",
+            "fd x -x rm",
+            "tree -o b",
+            "[[ a < b ]] && cat c",
+            "find . -fprint0 b",
+            "rg --pre x y",
+            "cat a > a",
+            "cat a b > c",
+            "printf '%d' 1 > a",
+            "printf '%s\\n' *.c > a",
+            "printf -v x y > a",
+            "perl -pi.bak -e 's/a/b/' f",
+            "perl -pi -e 'unlink \"b\"' f",
             "awk '{ print $1, f(\"(\") > \"out\" }' a",
             "awk '{ printf \"%s\", $1 | \"sort\" }' a",
             "awk '{ system(\"rm \" $1) }' a",
@@ -267,7 +328,7 @@ mod tests {
             ),
             ("npm test && git add -A && mv a z", "ok", "move /w/a /w/z; Build /w; VersionControl /w"),
             ("npm test && git status; ls", "x", "a command that may not have run"),
-            ("mkdir d && cp a d/ && ls d; cat b", "x", "mkdir /w/d; copy /w/a /w/d/; list /w/d; read /w/b"),
+            ("mkdir d && cp a d/ && ls d; cat b", "x", "mkdir /w/d; copy-into /w/a /w/d/; list /w/d; read /w/b"),
             ("mkdir d && cp a d/; ls", "mkdir: d: Datei oder Verzeichnis existiert bereits", "a part that failed"),
             ("cp a b; ls", "cp: a and b are identical (not copied).\nx", "a part that failed"),
             ("cd d && rm a; ls", "bash: line 1: cd: d: Kein solches Verzeichnis", "a part that failed"),

@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use super::courses::{Ends, Pipeline, courses};
 use super::patch;
 use super::programs::lists;
+use super::sed;
 use super::shown::{counted, shown};
 use super::steps::{ProgramClass, ShellCommand, ShellStep, ShellWork};
 use super::words::{Expansion, Joint, Redirection, RedirectionKind, Simple, Word, assignment, split};
-use crate::Replacement;
 use crate::phrases::Phrases;
 
 /// The longest command that is parsed, in bytes.
@@ -104,6 +104,8 @@ static FAILURES: Phrases = Phrases::new(&[
 ]);
 
 type Certain<T> = Result<T, &'static str>;
+
+const UNKNOWN_OPTIONS: &str = "options of a program that are not known";
 
 /// What is known of a command of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -263,7 +265,8 @@ impl Reader {
             Some(_) => {
                 // Of another shell, the status is known if it is this command's.
                 let succeeded = (outcome == Outcome::Done).then_some(true);
-                self.program(words, is_fed, standard_input, (Report { succeeded, ..report }, depth))?
+                let has_files = simple.redirections.iter().any(opens_file);
+                self.program(words, (is_fed, has_files), standard_input, (Report { succeeded, ..report }, depth))?
             }
         };
         let mut target: Option<(&Redirection, String)> = None;
@@ -277,6 +280,14 @@ impl Reader {
             }
         }
         match target {
+            Some((redirection, path)) if redirection.kind == RedirectionKind::Output && copies(words, is_fed) => {
+                let Some(ShellStep::Read(from)) =
+                    self.work.steps.pop().filter(|step| *step != ShellStep::Read(path.clone()))
+                else {
+                    return Err("an output whose text is unknown");
+                };
+                self.step(ShellStep::Transfer { from, to: path, is_move: false, is_into: false });
+            }
             Some((redirection, path)) => {
                 let content = written.ok_or("an output whose text is unknown")?;
                 self.step(match redirection.kind {
@@ -294,7 +305,7 @@ impl Reader {
     fn program(
         &mut self,
         words: &[Word],
-        is_fed: bool,
+        (is_fed, has_files): (bool, bool),
         standard_input: Option<String>,
         (report, depth): (Report, usize),
     ) -> Certain<Option<String>> {
@@ -306,6 +317,9 @@ impl Reader {
         }
         let name = base_name(&first.text);
         if let Some((_, valued)) = READERS.iter().find(|(reader, _)| *reader == name) {
+            if name == "awk" && !has_only(rest, "Fv", "", "Fv") {
+                return Err("a script");
+            }
             let mut operands = operands(rest, valued);
             let has_program = lists(WITH_EXPRESSION, name) && !rest.iter().any(|word| word.text == "-f");
             if has_program && !operands.is_empty() {
@@ -328,7 +342,13 @@ impl Reader {
             if operands.is_empty() && !is_fed && name != "tr" {
                 return Err("a program that waits for input");
             }
-            if name == "sort" && rest.iter().any(|word| word.text == "-o") {
+            let writes = match name {
+                "sort" => flags(rest).contains('o') || rest.iter().any(|word| word.text.starts_with("--o")),
+                "uniq" | "xxd" => operands.len() > 1,
+                "base64" | "less" => flags(rest).contains(['o', 'O']),
+                _ => false,
+            };
+            if writes {
                 return Err("an output whose text is unknown");
             }
             for path in self.files(&operands)? {
@@ -342,7 +362,7 @@ impl Reader {
                 let dir = match operands(rest, "")[..] {
                     [] => "~".to_owned(),
                     [dir] => self.plain(dir)?,
-                    _ => return Err("options of a program that are not known"),
+                    _ => return Err(UNKNOWN_OPTIONS),
                 };
                 if dir == "-" {
                     return Err("a directory that is not certain");
@@ -351,6 +371,8 @@ impl Reader {
                 self.work.dirs.push(self.cwd.clone());
             }
             "echo" => return Ok(echoed(rest)),
+            ":" | "true" => return Ok(Some(String::new())),
+            "[[" if has_files => return Err("a comparison"),
             "printf" => return Ok(formatted(rest)),
             "sh" | "bash" | "zsh" => {
                 let (flag, script) = match rest {
@@ -366,6 +388,13 @@ impl Reader {
             }
             "ls" | "dir" => self.list(rest)?,
             "tree" | "fd" | "fdfind" | "du" => {
+                let runs = rest.iter().any(|word| lists("-x -X --exec --exec-batch", &word.text));
+                if name.starts_with("fd") && runs {
+                    return Err("a program that find runs");
+                }
+                if name == "tree" && flags(rest).contains('o') {
+                    return Err("an output whose text is unknown");
+                }
                 let mut operands = operands(rest, "-L -I -P -d -e -t -E -g");
                 if name.starts_with("fd") && !operands.is_empty() {
                     operands.remove(0);
@@ -384,52 +413,50 @@ impl Reader {
             "grep" | "egrep" | "fgrep" | "rg" | "ag" => self.grep(name, rest, is_fed)?,
             "sed" => self.sed(rest, is_fed)?,
             "perl" => {
-                let edits = rest.iter().any(|word| {
-                    let text = &word.text;
-                    text.starts_with("-pi") || text.starts_with("-i") || text.starts_with("-0pi")
-                });
-                if !edits {
+                let edits = rest.iter().any(|word| lists("-pi -i -0pi -0777pi", &word.text));
+                let acts = ["system", "unlink", "open", "rename", "exec", "qx", "`", "require", "use "];
+                let is_simple = |word: &Word| !acts.iter().any(|act| word.text.contains(act));
+                if !edits || !has_only(rest, "0123456789piew", "", "e") || !rest.iter().all(is_simple) {
                     return Err("a script");
                 }
-                for path in self
-                    .files(&operands(rest, "-e -pe"))?
-                    .into_iter()
-                    .skip(usize::from(!rest.iter().any(|word| lists("-e -pe -pie", &word.text))))
-                {
+                let has_script = rest.iter().any(|word| lists("-e -pe", &word.text));
+                for path in self.files(&operands(rest, "-e -pe"))?.into_iter().skip(usize::from(!has_script)) {
                     self.step(ShellStep::Rewrite(path));
                 }
             }
-            "cp" | "mv" => {
-                if rest.iter().any(|word| lists("-t -b -u -n -s -l --exchange", &word.text)) {
-                    return Err("options of a program that are not known");
-                }
-                let paths = self.files(&operands(rest, ""))?;
-                let Some((to, from)) = paths.split_last().filter(|(_, from)| !from.is_empty()) else {
-                    return Err("options of a program that are not known");
-                };
-                for from in from {
-                    let (from, to) = (from.clone(), to.clone());
-                    self.step(match name {
-                        "cp" => ShellStep::Copy { from, to },
-                        _ => ShellStep::Move { from, to },
-                    });
-                }
-            }
+            "cp" | "mv" => self.transfer(name == "mv", rest)?,
             "rm" | "unlink" => {
                 let force = rest.iter().any(|word| {
                     word.text == "--force"
                         || word.text.starts_with('-') && !word.text.starts_with("--") && word.text.contains('f')
                 });
+                if !has_only(rest, "rRfvd", "--recursive --force --verbose --dir --preserve-root", "") {
+                    return Err(UNKNOWN_OPTIONS);
+                }
                 for path in self.files(&operands(rest, ""))? {
                     self.step(ShellStep::Remove { path, force });
                 }
             }
+            "rmdir" => {
+                if !has_only(rest, "v", "--verbose", "") {
+                    return Err(UNKNOWN_OPTIONS);
+                }
+                for path in self.files(&operands(rest, ""))? {
+                    self.step(ShellStep::RemoveDir(path));
+                }
+            }
             "mkdir" => {
+                if !has_only(rest, "pvm", "--parents --verbose --mode", "m") {
+                    return Err(UNKNOWN_OPTIONS);
+                }
                 for path in self.files(&operands(rest, "-m"))? {
                     self.step(ShellStep::MakeDir(path));
                 }
             }
             "touch" => {
+                if !has_only(rest, "amdtr", "--date --time --reference", "dtr") {
+                    return Err(UNKNOWN_OPTIONS);
+                }
                 for path in self.files(&operands(rest, "-d -t -r"))? {
                     self.step(ShellStep::Touch(path));
                 }
@@ -450,7 +477,7 @@ impl Reader {
                 let patch = match rest {
                     [patch] => patch.text.clone(),
                     [] => standard_input.ok_or("an output whose text is unknown")?,
-                    _ => return Err("options of a program that are not known"),
+                    _ => return Err(UNKNOWN_OPTIONS),
                 };
                 let steps = patch::steps(&patch, |path| self.absolute(path))?;
                 self.work.steps.extend(steps);
@@ -505,7 +532,7 @@ impl Reader {
     }
 
     fn find(&mut self, rest: &[Word]) -> Certain<()> {
-        let acts = "-exec -execdir -ok -okdir -delete -fprint -fls -fprintf";
+        let acts = "-exec -execdir -ok -okdir -delete -fprint -fprint0 -fls -fprintf";
         if rest.iter().any(|word| lists(acts, &word.text)) {
             return Err("a program that find runs");
         }
@@ -524,6 +551,9 @@ impl Reader {
     fn grep(&mut self, name: &str, rest: &[Word], is_fed: bool) -> Certain<()> {
         let valued = "-e -f -m -A -B -C -g -t -T --include --exclude --exclude-dir --glob --type --regexp --max-count \
             --context -d -D";
+        if rest.iter().any(|word| word.text.starts_with("--pre")) {
+            return Err("a program that rg runs");
+        }
         let flags = flags(rest);
         let has_pattern =
             rest.iter().any(|word| lists("-e -f --files --regexp", &word.text) || word.text.starts_with("--regexp="));
@@ -562,51 +592,62 @@ impl Reader {
         Ok(())
     }
 
-    fn sed(&mut self, rest: &[Word], is_fed: bool) -> Certain<()> {
-        let in_place = rest.iter().position(|word| {
-            let text = &word.text;
-            text.starts_with("-i") || text.starts_with("--in-place") || text == "-Ei" || text == "-ni"
-        });
-        let mut rest: Vec<&Word> = rest.iter().collect();
-        if let Some(at) = in_place {
-            let flag = rest.remove(at);
-            let has_backup = flag.text.len() > 2 && flag.text != "--in-place" && !flag.text.starts_with("-E");
-            if has_backup {
-                return Err("options of a program that are not known");
-            }
-            // BSD's `-i ''`.
-            if rest.get(at).is_some_and(|word| word.text.is_empty()) {
-                rest.remove(at);
-            }
-        }
-        let rest: Vec<Word> = rest.into_iter().cloned().collect();
-        let scripts: Vec<&Word> =
-            rest.windows(2).filter(|pair| lists("-e --expression", &pair[0].text)).map(|pair| &pair[1]).collect();
-        let mut operands = operands(&rest, "-e -f --expression --file");
-        let script = match (&scripts[..], operands.is_empty()) {
-            ([], false) => Some(operands.remove(0)),
-            ([one], _) => Some(*one),
-            _ => None,
+    /// `cp` and `mv`.
+    fn transfer(&mut self, is_move: bool, rest: &[Word]) -> Certain<()> {
+        let is_known = match is_move {
+            true => has_only(rest, "fv", "--force --verbose", ""),
+            false => has_only(
+                rest,
+                "rRafpvdxHLP",
+                "--recursive --archive --force --verbose --preserve --dereference --no-dereference --one-file-system \
+                    --reflink --sparse",
+                "",
+            ),
         };
-        let has_other_files = rest.iter().any(|word| {
-            let writes = |text: &str| text.split(['/', ';', '\n', ' ']).any(|part| part == "w");
-            lists("-f --file", &word.text) || writes(&word.text)
-        });
-        if has_other_files {
-            return Err("a script");
+        let operands = operands(rest, "");
+        let Some((to, from)) = operands.split_last().filter(|(_, from)| is_known && !from.is_empty()) else {
+            return Err(UNKNOWN_OPTIONS);
+        };
+        let is_into = from.len() > 1 || to.text.ends_with('/');
+        let to = self.file(to)?.ok_or(UNKNOWN_OPTIONS)?;
+        for word in from {
+            let from = self.file(word)?.ok_or(UNKNOWN_OPTIONS)?;
+            let is_dot = matches!(base_name(&word.text), "." | "..");
+            if is_move && is_dot {
+                return Err(UNKNOWN_OPTIONS);
+            }
+            // Its files are copied, and not itself. On macOS, a slash says so, too.
+            let is_content = is_dot || !is_move && word.text.ends_with('/') && self.cwd.starts_with("/Users/");
+            let to = to.clone();
+            self.step(match (is_content || is_into, is_move) {
+                (true, _) => ShellStep::Transfer { from, to, is_move, is_into: !is_content },
+                (false, true) => ShellStep::Move { from, to },
+                (false, false) => ShellStep::Copy { from, to },
+            });
         }
+        Ok(())
+    }
+
+    fn sed(&mut self, rest: &[Word], is_fed: bool) -> Certain<()> {
+        let mut call = SedCall::new(rest)?;
+        if call.scripts.is_empty() && !call.operands.is_empty() {
+            call.scripts.push(call.operands.remove(0).clone());
+        }
+        let is_certain = call.scripts.iter().all(|script| script.expansion == Expansion::Plain);
+        let texts: Vec<&str> = call.scripts.iter().map(|script| script.text.as_str()).collect();
+        let script = sed::script(&texts.join("\n")).ok_or("a script")?;
         self.listing = None;
-        if operands.is_empty() && !is_fed {
+        if call.operands.is_empty() && !is_fed {
             return Err("a program that waits for input");
         }
-        for path in self.files(&operands)? {
-            let literal = script
-                .filter(|script| script.expansion != Expansion::Variable || script.is_quoted)
-                .and_then(|script| literal(&script.text));
-            self.step(match (in_place, literal) {
-                (None, _) => ShellStep::Read(path),
-                (Some(_), Some(replacement)) => ShellStep::Edit { path, replacements: vec![replacement] },
-                (Some(_), None) => ShellStep::Rewrite(path),
+        let is_literal = is_certain && !call.is_quiet && !call.has_other_lines;
+        for path in self.files(&call.operands)? {
+            let edits = script.edits.clone().filter(|edits| is_literal && !edits.is_empty());
+            self.step(match (call.is_in_place, script.replacements(), edits) {
+                (false, ..) => ShellStep::Read(path),
+                (true, Some(replacements), Some(_)) => ShellStep::Edit { path, replacements },
+                (true, None, Some(edits)) => ShellStep::EditLines { path, edits },
+                (true, _, None) => ShellStep::Rewrite(path),
             });
         }
         Ok(())
@@ -932,6 +973,97 @@ fn runs_shell(simple: &Simple) -> bool {
     lists("sh bash zsh", program_name(simple))
 }
 
+/// The arguments of `sed`.
+#[derive(Default)]
+struct SedCall<'a> {
+    is_in_place: bool,
+    /// Whether it prints only what the script says.
+    is_quiet: bool,
+    /// Whether its lines do not end with newlines.
+    has_other_lines: bool,
+    scripts: Vec<Word>,
+    operands: Vec<&'a Word>,
+}
+
+impl<'a> SedCall<'a> {
+    fn new(words: &'a [Word]) -> Certain<Self> {
+        let mut call = Self::default();
+        let mut rest = words.iter().peekable();
+        while let Some(word) = rest.next() {
+            let text = word.text.as_str();
+            if text == "--" {
+                call.operands.extend(rest);
+                break;
+            }
+            if let Some(name) = text.strip_prefix("--") {
+                match name.split_once('=').map_or((name, None), |(name, value)| (name, Some(value))) {
+                    ("expression", Some(value)) => {
+                        call.scripts.push(Word { text: value.to_owned(), ..word.clone() });
+                    }
+                    ("expression", None) => call.scripts.push(rest.next().ok_or(UNKNOWN_OPTIONS)?.clone()),
+                    ("in-place", None) => call.is_in_place = true,
+                    ("quiet" | "silent", None) => call.is_quiet = true,
+                    ("regexp-extended" | "separate" | "unbuffered" | "posix" | "sandbox", None) => {}
+                    ("null-data", None) => call.has_other_lines = true,
+                    ("file", _) => return Err("a script"),
+                    _ => return Err(UNKNOWN_OPTIONS),
+                }
+                continue;
+            }
+            let Some(letters) = text.strip_prefix('-').filter(|letters| !letters.is_empty()) else {
+                call.operands.push(word);
+                continue;
+            };
+            for (at, letter) in letters.char_indices() {
+                let value = &letters[at + 1..];
+                match letter {
+                    'n' => call.is_quiet = true,
+                    'E' | 'r' | 's' | 'u' => {}
+                    'z' => call.has_other_lines = true,
+                    'e' => {
+                        call.scripts.push(match value {
+                            "" => rest.next().ok_or(UNKNOWN_OPTIONS)?.clone(),
+                            value => Word { text: value.to_owned(), ..word.clone() },
+                        });
+                        break;
+                    }
+                    'i' if value.is_empty() => {
+                        call.is_in_place = true;
+                        // BSD's `-i ''`.
+                        rest.next_if(|next| next.text.is_empty());
+                    }
+                    'f' => return Err("a script"),
+                    _ => return Err(UNKNOWN_OPTIONS),
+                }
+            }
+        }
+        Ok(call)
+    }
+}
+
+/// Whether all options are among these letters and names. The rest of a word behind one of the letters in `valued` is its value.
+fn has_only(words: &[Word], letters: &str, names: &str, valued: &str) -> bool {
+    let mut rest = words.iter().map(|word| word.text.as_str()).take_while(|word| *word != "--");
+    while let Some(word) = rest.next() {
+        if word.starts_with("--") {
+            let name = word.split_once('=').map_or(word, |(name, _)| name);
+            if !lists(names, name) {
+                return false;
+            }
+        } else if let Some(own) = word.strip_prefix('-') {
+            let end = own.find(|letter| valued.contains(letter)).map_or(own.len(), |at| at + 1);
+            if !own[..end].chars().all(|letter| letters.contains(letter)) {
+                return false;
+            }
+            // The value is the next word.
+            if end == own.len() && own.ends_with(|last| valued.contains(last)) {
+                rest.next();
+            }
+        }
+    }
+    true
+}
+
 /// Whether a program of `awk` writes a file or runs a command: `print > "a"`, `print | "sort"`, `system("rm a")`.
 fn runs_or_writes(program: &str) -> bool {
     let (mut depth, mut is_text, mut is_print, mut word) = (0_u32, false, false, String::new());
@@ -966,6 +1098,14 @@ fn runs_or_writes(program: &str) -> bool {
         }
     }
     false
+}
+
+/// Whether a command writes the content of its only file: `cat a`.
+fn copies(words: &[Word], is_fed: bool) -> bool {
+    match words {
+        [program, file] => program.text == "cat" && !is_fed && !file.text.starts_with('-'),
+        _ => false,
+    }
 }
 
 /// The last component of a program's path.
@@ -1065,60 +1205,39 @@ fn echoed(words: &[Word]) -> Option<String> {
     is_certain.then(|| texts.join(" ") + end)
 }
 
-/// The text that `printf` writes: a text with `\n` and `\t`, or `%s` for each of its arguments.
+/// The text that `printf` writes: a text with `\n` and `\t`, once for all of the arguments that its `%s` take.
 fn formatted(words: &[Word]) -> Option<String> {
-    if words.iter().any(|word| word.expansion == Expansion::Variable) {
+    if words.iter().any(|word| word.expansion != Expansion::Plain) {
         return None;
     }
-    let (format, rest) = words.split_first()?;
-    let mut rest = rest.iter();
+    let (format, rest) = words.split_first().filter(|(format, _)| !format.text.starts_with('-'))?;
+    let mut rest = rest.iter().peekable();
     let mut text = String::new();
-    let mut letters = format.text.chars();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '\\' => text.push(match letters.next()? {
-                'n' => '\n',
-                't' => '\t',
-                '\\' => '\\',
-                _ => return None,
-            }),
-            '%' => match letters.next()? {
-                's' => text.push_str(&rest.next()?.text),
-                '%' => text.push('%'),
-                _ => return None,
-            },
-            letter => text.push(letter),
+    loop {
+        let left = rest.len();
+        let mut letters = format.text.chars();
+        while let Some(letter) = letters.next() {
+            match letter {
+                '\\' => text.push(match letters.next()? {
+                    'n' => '\n',
+                    't' => '\t',
+                    '\\' => '\\',
+                    _ => return None,
+                }),
+                '%' => match letters.next()? {
+                    's' => text.push_str(rest.next().map_or("", |word| &word.text)),
+                    '%' => text.push('%'),
+                    _ => return None,
+                },
+                letter => text.push(letter),
+            }
         }
-    }
-    rest.next().is_none().then_some(text)
-}
-
-/// The replacement of a `sed` script that replaces all of a literal text: `s/old/new/g`.
-fn literal(script: &str) -> Option<Replacement> {
-    let rest = script.strip_prefix('s')?;
-    let mark = rest.chars().next().filter(|mark| "/|#,@:!".contains(*mark))?;
-    let mut parts = vec![String::new()];
-    let mut letters = rest[mark.len_utf8()..].chars();
-    while let Some(letter) = letters.next() {
-        let number = parts.len();
-        let part = parts.last_mut()?;
-        match letter {
-            '\\' => match letters.next()? {
-                escaped if escaped == mark || ".*[]$^/&-\"'".contains(escaped) => part.push(escaped),
-                _ => return None,
-            },
-            letter if letter == mark => parts.push(String::new()),
-            // A pattern, or `&` of a replacement.
-            letter if number == 1 && ".*[]^$+?(){}|\\".contains(letter) => return None,
-            '&' if number == 2 => return None,
-            letter => part.push(letter),
+        if rest.len() == 0 {
+            return Some(text);
         }
-    }
-    match <[String; 3]>::try_from(parts) {
-        Ok([old, new, flags]) if flags == "g" && !old.is_empty() && !old.contains('\n') => {
-            Some(Replacement { old, new, all: true })
+        if rest.len() == left {
+            return None;
         }
-        _ => None,
     }
 }
 

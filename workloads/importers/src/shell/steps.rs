@@ -69,6 +69,13 @@ pub enum ShellStep {
         /// The replacements, in turn.
         replacements: Vec<Replacement>,
     },
+    /// Edits lines of a file, each by all of these in turn.
+    EditLines {
+        /// The file.
+        path: String,
+        /// The edits.
+        edits: Vec<LineEdit>,
+    },
     /// Reads a file and writes it with a content that the command does not tell, such as `sed -i` with a pattern.
     Rewrite(String),
     /// Copies a file or a tree.
@@ -85,7 +92,18 @@ pub enum ShellStep {
         /// The new name, or an existing directory.
         to: String,
     },
-    /// Removes a file, or the files of a tree.
+    /// Copies or renames a file or a tree to a destination whose kind the command tells.
+    Transfer {
+        /// The source.
+        from: String,
+        /// The destination.
+        to: String,
+        /// Whether the source goes.
+        is_move: bool,
+        /// Whether the destination is a directory that gets the source, instead of its new name.
+        is_into: bool,
+    },
+    /// Removes a file, or a tree.
     Remove {
         /// The file or directory.
         path: String,
@@ -94,8 +112,75 @@ pub enum ShellStep {
     },
     /// Creates a directory and its missing ancestors.
     MakeDir(String),
+    /// Removes an empty directory.
+    RemoveDir(String),
     /// Creates an empty file, or sets the times of an existing one.
     Touch(String),
+}
+
+/// An edit of the lines of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LineEdit {
+    /// Replaces a literal text.
+    Substitute {
+        /// The lines.
+        lines: LineRange,
+        /// The text.
+        old: String,
+        /// Its replacement.
+        new: String,
+        /// Whether every occurrence in a line is replaced, and not only the first.
+        all: bool,
+    },
+    /// Removes the lines.
+    Delete(LineRange),
+}
+
+/// The lines of a file that an edit changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LineRange {
+    /// All lines.
+    All,
+    /// The line of this number, from 1.
+    One(u64),
+    /// The last line.
+    Last,
+    /// The lines from one to another, or to the end.
+    Between(u64, Option<u64>),
+    /// The lines that contain a text.
+    With(String),
+}
+
+impl LineRange {
+    fn has(&self, number: u64, line: &str, is_last: bool) -> bool {
+        match self {
+            Self::All => true,
+            Self::One(only) => number == *only,
+            Self::Last => is_last,
+            Self::Between(first, last) => number >= *first && last.is_none_or(|last| number <= last),
+            Self::With(text) => line.contains(text),
+        }
+    }
+}
+
+impl LineEdit {
+    /// The line of this number after all edits in turn; `None` if one of them removes it.
+    pub fn edited(all: &[Self], number: u64, line: &str, is_last: bool) -> Option<String> {
+        let mut line = line.to_owned();
+        for edit in all {
+            match edit {
+                Self::Substitute { lines, old, new, all } if lines.has(number, &line, is_last) => {
+                    line = match all {
+                        true => line.replace(old, new),
+                        false => line.replacen(old, new, 1),
+                    };
+                }
+                Self::Delete(lines) if lines.has(number, &line, is_last) => return None,
+                _ => {}
+            }
+        }
+        Some(line)
+    }
 }
 
 impl ShellStep {
