@@ -129,6 +129,27 @@ fn an_edit_whose_result_shows_lines_tells_the_file_before_it() {
     assert_eq!(Coverage::of(&trace).edits_equal, 1);
 }
 
+#[test]
+fn an_edit_that_a_server_only_shows_changes_nothing() {
+    let mut session = Conversation::default();
+    session.call("write_file", json!({"path": "/w/p/f", "content": "x\n"}), "Successfully wrote to /w/p/f");
+    let edit = |dry: bool| json!({"path": "/w/p/f", "edits": [{"oldText": "x", "newText": "y"}], "dryRun": dry});
+    let diff = "```diff\nIndex: f\n===\n--- f\toriginal\n+++ f\tmodified\n@@ -1,1 +1,1 @@\n-x\n+y\n```\n\n";
+    session.call("edit_file", edit(true), diff);
+    ends_with(&session.openai(), "x\n");
+    session.call("edit_file", edit(false), diff);
+    ends_with(&session.openai(), "y\n");
+}
+
+#[test]
+fn a_patch_of_opencodes_tool_is_replayed() {
+    let mut session = Conversation::default();
+    session.call("write", json!({"filePath": "/w/p/f", "content": "q\n"}), "");
+    let patch = "*** Begin Patch\n*** Update File: /w/p/f\n@@\n-q\n+r\n*** End Patch";
+    session.call("patch", json!({"patchText": patch}), "Success. Updated the following files:\nM f");
+    ends_with(&session.openai(), "r\n");
+}
+
 fn text_of_lines(count: std::ops::Range<usize>) -> impl Strategy<Value = String> {
     let pieces = ["a", "b", "}", " ", "  ", "\n", "\n", "\n", "é", "x = 1"];
     prop::collection::vec(prop::sample::select(pieces.to_vec()), count).prop_map(|pieces| pieces.concat())

@@ -53,7 +53,7 @@ const WRITE: &str =
 const EDIT: &str = "edit editfile strreplace replace replaceinfile searchreplace applydiff multiedit searchandreplace \
     replacestringinfile multireplacestringinfile fileedit editnotebookfile notebookedit";
 const INSERT: &str = "insert insertline insertcontent";
-const PATCH: &str = "applypatch";
+const PATCH: &str = "applypatch patch";
 const LIST: &str = "ls list listdirectory listdir listfiles directorytree listdirectorywithsizes readfolder";
 const GLOB: &str = "glob find findfile filesearch globtool findfiles globfilesearch";
 const SEARCH: &str = "grep greptool grepsearch searchfilecontent search codebasesearch ripgrep searchdir searchfile \
@@ -322,6 +322,10 @@ fn write(args: &Value, result: Option<(&str, bool)>) -> Meaning {
 fn edit(args: &Value, result: Option<(&str, bool)>) -> Meaning {
     let path = text(args, &PATHS).map(str::to_owned);
     let err = failure(Op::Edit, result);
+    // MCP's file server shows what an edit would change.
+    if ["dryRun", "dry_run"].iter().any(|name| args.get(*name).is_some_and(|value| value == true)) {
+        return Meaning { op: Op::Read, path, err, ..Meaning::default() };
+    }
     let replacements = replacements(args);
     // Replacing nothing by a text creates the file.
     if let ([only], Some(path)) = (&replacements[..], &path)
@@ -589,10 +593,47 @@ fn quoted(word: &str) -> String {
     }
 }
 
+/// Whether a result says by itself that the call failed: formats of messages do not say so elsewhere. A tool that changes files
+/// answers in words of its own. What a read shows may be the file, unless it is one line that names the system's error.
+fn states_failure(op: Op, shown: &str) -> bool {
+    let shown = shown.trim_start();
+    let first: String = shown.lines().next().unwrap_or_default().chars().take(600).collect();
+    let first = first.to_lowercase();
+    let starts = |words: &[&str]| words.iter().any(|word| first.starts_with(word));
+    let is_error = starts(&["error:", "[error]", "<error>", "tool error:"]) || first == "error";
+    match op {
+        Op::Write | Op::Edit => {
+            is_error
+                || starts(&["error executing ", "error editing ", "error writing ", "error applying ", "failed to "])
+                || starts(&[
+                    "no replacement was performed",
+                    "no change was made",
+                    "file already exists at:",
+                    "invalid `",
+                ])
+        }
+        Op::Read | Op::List | Op::Search => {
+            const SAID: [&str; 8] = [
+                "enoent",
+                "eacces",
+                "eisdir",
+                "enotdir",
+                "eperm",
+                "no such file",
+                "permission denied",
+                "does not exist",
+            ];
+            let says = SAID.iter().any(|word| first.contains(word));
+            is_error && says && shown.trim_end().lines().nth(1).is_none()
+        }
+        _ => false,
+    }
+}
+
 /// Why a call failed, by what the agent saw.
 fn failure(op: Op, result: Option<(&str, bool)>) -> Option<CallError> {
     let (shown, failed) = result?;
-    if !failed {
+    if !failed && !states_failure(op, shown) {
         return None;
     }
     let says = |words: &[&str]| {
@@ -705,6 +746,31 @@ mod tests {
         assert_eq!(shown_file("open", "a", shown, Some((7, 2))), part);
         let cut = "IMPORTANT: The file content has been truncated.\nx";
         assert_eq!(shown_file("read", "a", cut, None), SeenContent::Nothing);
+    }
+
+    #[test]
+    fn a_result_that_is_certainly_an_error_is_a_failed_call() {
+        let path = json!({"path": "a", "content": "x", "old_str": "o", "new_str": "n"});
+        for (tool, shown, err) in [
+            ("write_file", "Error: EACCES: permission denied, open 'a'", Some(CallError::Other)),
+            ("write_file", "Failed to write file: no space left", Some(CallError::Other)),
+            ("write_file", "Successfully wrote to a\nError: none", None),
+            ("write_file", "errors.txt written", None),
+            (
+                "edit",
+                "No replacement was performed, old_str `o` did not appear verbatim in a.",
+                Some(CallError::NoMatch),
+            ),
+            ("edit", "The file a has been edited.", None),
+            ("read_file", "Error: ENOENT: no such file or directory, open 'a'", Some(CallError::NotFound)),
+            // These may be what the file holds.
+            ("read_file", "Error: ENOENT: no such file or directory\nError: EACCES\n", None),
+            ("read_file", "Error: the engine stopped", None),
+            ("read_file", "a line about ENOENT: no such file", None),
+            ("bash", "Error: ENOENT: no such file or directory", None),
+        ] {
+            assert_eq!(of(tool, path.clone(), shown).err, err, "{tool}: {shown}");
+        }
     }
 
     #[test]
