@@ -195,4 +195,49 @@ proptest! {
         }
         ends_with(&session.openai(), &text);
     }
+
+    #[test]
+    fn random_patches_give_the_bytes_that_codex_wrote(file in text_of_lines(1..60), edits in edits()) {
+        let mut session = Conversation::default();
+        session.call("write_file", json!({"path": "/w/p/f", "content": file}), "Wrote.");
+        let mut text = file;
+        for (place, length, new, is_at_end, has_anchor) in edits {
+            let mut lines: Vec<&str> = text.split('\n').collect();
+            lines.pop_if(|last| last.is_empty());
+            let first = place.index(lines.len() + 1);
+            let last = lines.len().min(first + length);
+            let first = if is_at_end { lines.len().saturating_sub(length) } else { first };
+            let last = if is_at_end { lines.len() } else { last };
+            // The lines around the change are as many as make its place certain.
+            let occurs = |run: &[&str]| lines.windows(run.len().max(1)).filter(|lines| *lines == run).count();
+            let around = (0..lines.len()).find(|around| {
+                let run = &lines[first.saturating_sub(*around)..lines.len().min(last + around)];
+                !run.is_empty() && (is_at_end && run.len() >= last - first || occurs(run) == 1)
+            });
+            let Some(around) = around else {
+                continue;
+            };
+            let (from, to) = (first.saturating_sub(around), lines.len().min(last + around));
+            let mut patch = "*** Begin Patch\n*** Update File: /w/p/f\n".to_owned();
+            let anchor = has_anchor.then(|| from.checked_sub(1)).flatten().filter(|at| occurs(&lines[*at..=*at]) == 1);
+            // An anchor that is an empty line is none.
+            patch += &match anchor.map(|at| lines[at]).filter(|line| line.trim() == *line && !line.is_empty()) {
+                Some(anchor) => format!("@@ {anchor}\n"),
+                None => "@@\n".to_owned(),
+            };
+            let new: Vec<&str> = new.split('\n').collect();
+            let marked = |mark: char, lines: &[&str]| lines.iter().map(|line| format!("{mark}{line}\n")).collect::<String>();
+            patch += &[marked(' ', &lines[from..first]), marked('-', &lines[first..last]), marked('+', &new)].concat();
+            patch += &marked(' ', &lines[last..to]);
+            patch += if is_at_end { "*** End of File\n*** End Patch\n" } else { "*** End Patch\n" };
+            lines.splice(first..last, new.iter().copied());
+            let mut after = lines.join("\n");
+            if lines.last().is_some_and(|last| !last.is_empty()) {
+                after.push('\n');
+            }
+            session.call("apply_patch", json!({"input": patch}), "Success. Updated the following files:\nM f");
+            text = after;
+        }
+        ends_with(&session.openai(), &text);
+    }
 }

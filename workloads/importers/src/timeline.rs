@@ -9,9 +9,9 @@ use inputs::sha256;
 use super::alignment::{Alignment, LineChange};
 use super::disguise::Disguise;
 use super::evidence::{Evidence, UnseenWrites, unseen_writes};
-use super::placement::{applied, best_places, has_tabs, places, places_elsewhere};
+use super::placement::{Places, applied, best_places, has_tabs, places, places_elsewhere};
 use super::roots::Roots;
-use super::shell::{self, LineEdit, ProgramClass, ShellStep, ShellWork, ShownText, programs};
+use super::shell::{self, LineEdit, PatchChunk, ProgramClass, ShellStep, ShellWork, ShownText, patch, programs};
 use super::sketch::{Sketch, old_lines, same, tabbed};
 use super::spill::{Spill, SpilledValue};
 use super::tools;
@@ -396,6 +396,7 @@ fn placed(mut work: ShellWork, roots: &mut Roots) -> ShellWork {
             | ShellStep::Append { path, .. }
             | ShellStep::Edit { path, .. }
             | ShellStep::EditLines { path, .. }
+            | ShellStep::Patch { path, .. }
             | ShellStep::Rewrite(path)
             | ShellStep::Remove { path, .. }
             | ShellStep::MakeDir(path)
@@ -1223,6 +1224,27 @@ impl<'a> Writer<'a> {
                     }
                 }
             }
+            ShellStep::Patch { path, chunks } => {
+                let known = is_file(self, path);
+                let place = self.place_if(known, path, UNKNOWN_FILE)?;
+                self.note(path, undo);
+                let is_exact = self.state.get(path).is_some_and(|state| state.is_exact);
+                let text = self.text_of(path).unwrap_or_default();
+                let patched = patch::places(&text, chunks, is_exact);
+                let edited = match patched.places.is_empty() {
+                    true => None,
+                    false => self.replace_places(path, text, patched.places),
+                };
+                if !patched.is_whole {
+                    // Lines to replace are in a part that the session does not show.
+                    self.doubt(path);
+                    self.evidence.entry(path.clone()).or_default().edit(&[]);
+                }
+                steps.push(match edited {
+                    Some((spans, _)) => FileStep::Edit { path: place, spans },
+                    None => FileStep::Rewrite(place),
+                });
+            }
             ShellStep::Rewrite(path) => {
                 let known = is_file(self, path);
                 let place = self.place_if(known, path, UNKNOWN_FILE)?;
@@ -1474,9 +1496,16 @@ impl<'a> Writer<'a> {
         takes_newline: bool,
     ) -> Option<(Vec<Span>, String)> {
         let before = self.text_of(path)?;
-        let is_exact = self.state.get(path)?.is_exact;
-        let mut shown = self.shown_of(path)?;
         let places = best_places(&before, replacements, hunks, takes_newline)?;
+        self.replace_places(path, before, places)
+    }
+
+    /// Replaces ranges of a file's text. Returns the spans of the edit, and the SHA-256 of the trace's file after it. `None` if
+    /// the text is not known.
+    fn replace_places(&mut self, path: &str, before: String, places: Places) -> Option<(Vec<Span>, String)> {
+        let state = self.state.get(path).filter(|state| state.original.is_some())?;
+        let is_exact = state.is_exact;
+        let mut shown = self.shown_of(path)?;
         let newlines = |text: &str| text.matches('\n').count() as u64;
         let (mut line, mut counted) = (0, 0);
         let changes = places.iter().map(|(at, old, new)| {
@@ -1707,9 +1736,10 @@ fn survey_shell(surveys: &mut BTreeMap<String, Survey>, work: &ShellWork) {
     for step in &work.steps {
         let (path, state, is_changed) = match step {
             ShellStep::Read(path) => (path, &exists, false),
-            ShellStep::Edit { path, .. } | ShellStep::EditLines { path, .. } | ShellStep::Rewrite(path) => {
-                (path, &exists, true)
-            }
+            ShellStep::Edit { path, .. }
+            | ShellStep::EditLines { path, .. }
+            | ShellStep::Patch { path, .. }
+            | ShellStep::Rewrite(path) => (path, &exists, true),
             ShellStep::Remove { path, force: false } => (path, &exists, true),
             ShellStep::Write { path, .. }
             | ShellStep::Append { path, .. }
@@ -1742,8 +1772,15 @@ fn survey_shell(surveys: &mut BTreeMap<String, Survey>, work: &ShellWork) {
                 ShellStep::Edit { replacements, .. } if matches!(survey.first, First::Partial(_)) => {
                     survey.sketch.replace(replacements);
                 }
+                ShellStep::Patch { chunks, .. } if matches!(survey.first, First::Partial(_)) => {
+                    let replacements: Vec<Replacement> = chunks.iter().flat_map(PatchChunk::replacements).collect();
+                    survey.sketch.replace(&replacements);
+                }
                 // What changed is seen in the next read.
-                ShellStep::Edit { .. } | ShellStep::EditLines { .. } | ShellStep::Rewrite(_) => {}
+                ShellStep::Edit { .. }
+                | ShellStep::EditLines { .. }
+                | ShellStep::Patch { .. }
+                | ShellStep::Rewrite(_) => {}
                 _ => survey.sketch.close(),
             }
         }

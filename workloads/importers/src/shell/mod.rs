@@ -3,7 +3,7 @@
 mod cmd;
 mod courses;
 mod directory;
-mod patch;
+pub(super) mod patch;
 mod posix;
 mod powershell;
 pub(super) mod programs;
@@ -15,7 +15,7 @@ mod words;
 use super::roots::is_absolute;
 
 pub use directory::{ShellDirectory, UNKNOWN_DIRECTORY};
-pub use steps::{LineEdit, Platform, ProgramClass, ShellCommand, ShellStep, ShellWork, ShownText};
+pub use steps::{LineEdit, PatchChunk, Platform, ProgramClass, ShellCommand, ShellStep, ShellWork, ShownText};
 
 /// The file operations of a command that ended with status 0 (`ok`) and printed `output`. The effects of a command on
 /// files must be certain from its text and output; otherwise the work says why they are not.
@@ -80,6 +80,13 @@ mod tests {
             ShellStep::Edit { path, replacements } => {
                 let texts = replacements.iter().map(|each| format!("{:?}>{:?}", each.old, each.new));
                 format!("edit {path} {}", texts.collect::<Vec<_>>().join(","))
+            }
+            ShellStep::Patch { path, chunks } => {
+                let chunks = chunks.iter().map(|chunk| {
+                    let anchor = chunk.anchor.iter().map(|anchor| format!("@{anchor} ")).collect::<String>();
+                    format!("{anchor}{}>{}", chunk.old.join("|"), chunk.new.join("|"))
+                });
+                format!("patch {path} {}", chunks.collect::<Vec<_>>().join(","))
             }
             ShellStep::Rewrite(path) => format!("rewrite {path}"),
             ShellStep::EditLines { path, edits } => format!("edit-lines {path} {}", edits.len()),
@@ -173,11 +180,11 @@ mod tests {
             ("cat a \\\n  b # c", "read /w/a; read /w/b"),
             (
                 "apply_patch <<'EOF'\n*** Begin Patch\n*** Add File: n\n+x\n*** Update File: u\n@@\n a\n-b\n+c\n*** Delete File: d\n*** End Patch\nEOF",
-                "write /w/n \"x\\n\"; edit /w/u \"a\\nb\\n\">\"a\\nc\\n\"; remove /w/d",
+                "write /w/n \"x\\n\"; patch /w/u a|b>a|c; remove /w/d",
             ),
             (
                 "apply_patch <<'EOF'\n*** Begin Patch\n*** Update File: u\n@@ f()\n a\n+b\n*** End Patch\nEOF",
-                "edit /w/u \"f()\\n\">\"f()\\n\",\"a\\n\">\"a\\nb\\n\"",
+                "patch /w/u @f() a>a|b",
             ),
         ] {
             let work = posix(line, "some output");

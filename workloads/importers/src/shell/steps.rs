@@ -76,6 +76,13 @@ pub enum ShellStep {
         /// The edits.
         edits: Vec<LineEdit>,
     },
+    /// Applies the patch of one file.
+    Patch {
+        /// The file.
+        path: String,
+        /// The chunks of the patch, in turn.
+        chunks: Vec<PatchChunk>,
+    },
     /// Reads a file and writes it with a content that the command does not tell, such as `sed -i` with a pattern.
     Rewrite(String),
     /// Copies a file or a tree.
@@ -180,6 +187,33 @@ impl LineEdit {
             }
         }
         Some(line)
+    }
+}
+
+/// Lines of a file that a patch replaces.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PatchChunk {
+    /// A line before the replaced ones.
+    pub anchor: Option<String>,
+    /// The replaced lines. Without any, the new ones are added at the end.
+    pub old: Vec<String>,
+    /// The new lines.
+    pub new: Vec<String>,
+    /// Whether the replaced lines are the last ones of the file.
+    pub is_at_end: bool,
+}
+
+impl PatchChunk {
+    /// The replacements of text that do the same: the anchor only says where the next text is.
+    pub(crate) fn replacements(&self) -> impl Iterator<Item = Replacement> {
+        let text = |lines: &[String]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
+        let replacement = |old: String, new: String| Replacement { old, new, all: false };
+        let anchor = self.anchor.as_ref().map(|anchor| format!("{anchor}\n"));
+        let anchor = anchor.map(|anchor| replacement(anchor.clone(), anchor));
+        // What is at the end moves no line before it.
+        let has_place = !self.old.is_empty() && !self.is_at_end;
+        let own = has_place.then(|| replacement(text(&self.old), text(&self.new)));
+        anchor.into_iter().chain(own)
     }
 }
 
