@@ -175,7 +175,11 @@ impl Roots {
         if !is_absolute(path) || path.contains('\0') {
             return None;
         }
-        let path = path.strip_prefix(r"\\?\").unwrap_or(path);
+        // `\\?\C:\a` is `C:\a`, and `\\?\UNC\host\a` is `\\host\a`.
+        let path = path.strip_prefix(r"\\?\").or(path.strip_prefix(r"\\.\")).map_or(path, |rest| {
+            let is_share = rest.get(..4).is_some_and(|start| start.eq_ignore_ascii_case(r"UNC\"));
+            if is_share { &rest[4..] } else { rest }
+        });
         let mut parts: Vec<String> = Vec::new();
         for (at, part) in self.split(path).enumerate() {
             match part {
@@ -308,6 +312,15 @@ mod tests {
         ] {
             assert_eq!(roots.place(path).as_deref(), expected, "{path}");
         }
+    }
+
+    #[test]
+    fn a_share_is_one_place_in_both_spellings() {
+        let mut roots = roots(&[r"\\srv\share\p"]);
+        for path in [r"\\srv\share\p\a", r"\\?\UNC\srv\share\p\a", r"\\?\unc\SRV\share\p\A", "//srv/share/p/a"] {
+            assert_eq!(roots.place(path).as_deref(), Some("a"), "{path}");
+        }
+        assert_eq!(roots.place(r"\\other\share\p\a"), None);
     }
 
     proptest! {
