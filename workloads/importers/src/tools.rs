@@ -540,12 +540,38 @@ fn command_line(args: &Value) -> Option<(String, Option<Platform>)> {
                 [shell, flag, line] if is_shell(shell) && flag.starts_with('-') && flag.ends_with('c') => {
                     line.to_owned()
                 }
+                _ if let Some((line, platform)) = windows_line(&words) => return Some((line, Some(platform))),
                 _ => words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
             };
             Some((line, Some(Platform::Posix)))
         }
         _ => None,
     }
+}
+
+/// The line that a shell of Windows is given: `["powershell.exe", "-NoProfile", "-Command", "ls"]`.
+fn windows_line(words: &[&str]) -> Option<(String, Platform)> {
+    let (program, rest) = words.split_first()?;
+    let name = program.rsplit(['/', '\\']).next()?.to_lowercase();
+    let (platform, begins, options) = match name.strip_suffix(".exe").unwrap_or(&name) {
+        "powershell" | "pwsh" => (Platform::PowerShell, "-command -c", "-noprofile -nologo -noninteractive -nop -noni"),
+        "cmd" => (Platform::Cmd, "/c", "/d /s /q"),
+        _ => return None,
+    };
+    let mut rest = rest.iter();
+    loop {
+        let option = rest.next()?.to_lowercase();
+        if lists(begins, &option) {
+            break;
+        }
+        if platform == Platform::PowerShell && lists("-executionpolicy -ep", &option) {
+            rest.next()?;
+        } else if !lists(options, &option) {
+            return None;
+        }
+    }
+    let line = rest.copied().collect::<Vec<_>>().join(" ");
+    (!line.is_empty()).then_some((line, platform))
 }
 
 /// The shell command that does the same as a tool of MCP's file server.
@@ -711,6 +737,14 @@ mod tests {
             (json!({"cmd": "ls"}), "ls", None),
             (json!({"command": ["bash", "-lc", "ls | wc"]}), "ls | wc", Some(Platform::Posix)),
             (json!({"command": ["cat", "a b"]}), "cat 'a b'", Some(Platform::Posix)),
+            (
+                json!({"command": ["powershell.exe", "-NoProfile", "-ExecutionPolicy", "Bypass", "-Command", "gc 'a b'"]}),
+                "gc 'a b'",
+                Some(Platform::PowerShell),
+            ),
+            (json!({"command": [r"C:\pwsh\PWSH.exe", "-c", "ls"]}), "ls", Some(Platform::PowerShell)),
+            (json!({"command": ["cmd.exe", "/d", "/C", "type a"]}), "type a", Some(Platform::Cmd)),
+            (json!({"command": ["pwsh", "-File", "a.ps1"]}), "pwsh -File a.ps1", Some(Platform::Posix)),
         ] {
             let found = of("shell", args, "");
             assert_eq!(found.command, Some((line.to_owned(), platform)));

@@ -3,6 +3,7 @@
 use super::powershell::{Certain, LONGEST, Simple, Word, after_sink, performed};
 use super::programs::lists;
 use super::steps::{ShellCommand, ShellWork};
+use super::words::Joint;
 
 /// Commands of `cmd.exe` that take several paths.
 const WITH_PATHS: &str = "dir type del erase rd rmdir md mkdir";
@@ -17,7 +18,7 @@ fn split(line: &str) -> Certain<Vec<Simple>> {
     if line.len() > LONGEST {
         return Err("a command of extreme size");
     }
-    let mut all = vec![Simple { words: Vec::new(), is_piped: false }];
+    let mut all = vec![Simple::new(Joint::Sequence)];
     let mut word: Option<Word> = None;
     let mut rest = line;
     while let Some(next) = rest.chars().next() {
@@ -37,8 +38,12 @@ fn split(line: &str) -> Certain<Vec<Simple>> {
                 rest = after;
             }
             '|' if after.starts_with('|') => return Err("a command for the case of a failure"),
-            '|' => all.push(Simple { words: Vec::new(), is_piped: true }),
-            '\n' | '&' => all.push(Simple { words: Vec::new(), is_piped: false }),
+            '|' => all.push(Simple::new(Joint::Pipe)),
+            '&' if after.starts_with('&') => {
+                all.push(Simple::new(Joint::And));
+                rest = &after[1..];
+            }
+            '\n' | '&' => all.push(Simple::new(Joint::Sequence)),
             '>' => {
                 // The number before it is the output's.
                 word = word.filter(|word| !["1", "2"].contains(&word.text.as_str()) || word.is_quoted);
@@ -63,11 +68,11 @@ fn split(line: &str) -> Certain<Vec<Simple>> {
 
 /// The command of PowerShell that does the same: without switches, and with its paths in one word.
 fn translated(simple: Simple) -> Certain<Simple> {
-    let Simple { mut words, is_piped } = simple;
+    let Simple { mut words, joint } = simple;
     let name = words.first().map_or(String::new(), |word| word.text.to_lowercase());
     let takes_paths = lists(WITH_PATHS, &name);
     if !takes_paths && !lists("cd chdir pushd copy move ren", &name) {
-        return Ok(Simple { words, is_piped });
+        return Ok(Simple { words, joint });
     }
     let is_switch = |word: &Word| word.text.starts_with('/') && !word.is_quoted;
     let is_tree = name == "dir" && words.iter().any(|word| is_switch(word) && word.text.eq_ignore_ascii_case("/s"));
@@ -88,5 +93,5 @@ fn translated(simple: Simple) -> Certain<Simple> {
     if is_tree {
         words.push(Word { text: "-recurse".to_owned(), ..Word::default() });
     }
-    Ok(Simple { words, is_piped })
+    Ok(Simple { words, joint })
 }

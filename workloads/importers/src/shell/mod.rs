@@ -456,6 +456,11 @@ mod tests {
             ("Set-Content -Path a -Value 'it''s'", "write /w/a \"it's\\r\\n\""),
             ("Set-Content a @'\nx\ny\n'@ -NoNewline", "write /w/a \"x\\ny\""),
             ("Add-Content a x", "append /w/a \"x\\r\\n\""),
+            ("'x' | Set-Content a", "write /w/a \"x\\r\\n\""),
+            ("Set-Content a \"x`ny\"", "write /w/a \"x\\ny\\r\\n\""),
+            ("@\"\nx\ny\n\"@ | Add-Content a", "append /w/a \"x\\ny\\r\\n\""),
+            ("cd d && rm a; ls", "remove /w/d/a; list-l /w/d"),
+            ("npm test && rm a", "remove /w/a; Build /w"),
             ("Get-ChildItem -Recurse -Path src", "walk /w/src"),
             ("ls; dir b", "list-l /w; list-l /w/b"),
             ("Remove-Item -Recurse -Force a", "remove /w/a"),
@@ -469,8 +474,20 @@ mod tests {
             assert_eq!(work.uncertain, None, "{line}");
             assert_eq!(steps(&work), expected, "{line}");
         }
-        for line in ["gc $x", "gc *.txt", "if ($x) { rm a }", "gc a > b", "x.exe", "gc 'a", "ls | sc a", "foo || rm a"]
-        {
+        for line in [
+            "gc $x",
+            "gc *.txt",
+            "if ($x) { rm a }",
+            "gc a > b",
+            "x.exe",
+            "gc 'a",
+            "ls | sc a",
+            "foo || rm a",
+            "npm test && mv a z; git status",
+            "'x' | Out-File a",
+            "Set-Content a \"x`0\"",
+            "rg x && rm a; ls",
+        ] {
             let work = work(Platform::PowerShell, line, "", true);
             assert!(work.uncertain.is_some(), "{line}: {}", steps(&work));
         }
@@ -517,9 +534,17 @@ mod tests {
             assert_eq!(work.uncertain, None, "{line}");
             assert_eq!(steps(&work), expected, "{line}");
         }
-        for line in
-            ["type %X%", "type *.txt", "foo || del a", "echo x > a", "(type a)", "type a^b", "x.exe", "tasklist"]
-        {
+        for line in [
+            "type %X%",
+            "type *.txt",
+            "foo || del a",
+            "echo x > a",
+            "(type a)",
+            "type a^b",
+            "x.exe",
+            "tasklist",
+            "npm test && del a & git status",
+        ] {
             let work = work(Platform::Cmd, line, "", true);
             assert!(work.uncertain.is_some(), "{line}: {}", steps(&work));
         }

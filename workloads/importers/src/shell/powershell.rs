@@ -1,8 +1,10 @@
 //! PowerShell's commands on files.
 
+use super::courses::{Course, Ends, Pipeline, courses};
 use super::posix::{BUILD_MODULES, BUILDS, VERSION_CONTROL};
 use super::programs::lists;
 use super::steps::{ProgramClass, ShellCommand, ShellStep, ShellWork};
+use super::words::Joint;
 
 /// The longest command that is parsed, in bytes.
 pub(super) const LONGEST: usize = 1 << 20;
@@ -19,6 +21,11 @@ const WITHOUT_FILES: &str = "echo format-list format-table ft fl get-date get-lo
 /// Options of `rg` and of version control that take a value.
 const VALUED: &str = "-A -B -C -c -e -f -g -m -t -T --context --glob --iglob --max-count --regexp --type";
 
+/// Commands on files that say so if they fail.
+const COMMANDS: &str = "ac add-content cat copy copy-item cp cpi del dir erase gc gci get-childitem get-content get-item gi ls md mi mkdir \
+    move move-item mv new-item ni rd remove-item ren rename-item resolve-path ri rm rmdir sc select-string set-content sls \
+    type";
+
 /// Commands that go to a directory.
 const LOCATIONS: &str = "set-location cd chdir sl push-location pushd";
 
@@ -30,10 +37,10 @@ const NOT_FOUND: &[&str] = &["is not recognized as", "cannot find the path"];
 
 pub(super) type Certain<T> = Result<T, &'static str>;
 
-/// A command with its words, and whether it reads the output of the one before it.
+/// A command with its words, and how it follows the one before it.
 pub(super) struct Simple {
     pub(super) words: Vec<Word>,
-    pub(super) is_piped: bool,
+    pub(super) joint: Joint,
 }
 
 #[derive(Default)]
@@ -42,6 +49,31 @@ pub(super) struct Word {
     pub(super) is_quoted: bool,
     /// Whether the shell expands it.
     pub(super) is_expanded: bool,
+}
+
+impl Word {
+    /// Adds the text up to the second `"`. Returns what follows it.
+    fn double_quoted<'a>(&mut self, quoted: &'a str) -> Certain<&'a str> {
+        let mut letters = quoted.char_indices().peekable();
+        while let Some((at, letter)) = letters.next() {
+            match letter {
+                '"' if letters.next_if(|(_, next)| *next == '"').is_some() => self.text.push('"'),
+                '"' => return Ok(&quoted[at + 1..]),
+                '`' => self.text.push(match letters.next() {
+                    Some((_, 'n')) => '\n',
+                    Some((_, 'r')) => '\r',
+                    Some((_, 't')) => '\t',
+                    Some((_, escaped @ ('"' | '`' | '$' | '\''))) => escaped,
+                    _ => return Err("a text with escapes"),
+                }),
+                letter => {
+                    self.is_expanded |= letter == '$';
+                    self.text.push(letter);
+                }
+            }
+        }
+        Err("a quote without an end")
+    }
 }
 
 /// The operations of a command.
@@ -54,9 +86,7 @@ pub(super) fn performed(commands: Certain<Vec<Simple>>, cwd: &str, output: &str,
     let mut work = ShellWork::default();
     let mut cwd = cwd.to_owned();
     let made = match commands {
-        Ok(all) if has_worked(&all, output, ok) => {
-            all.iter().try_for_each(|simple| program(simple, &mut cwd, &mut work))
-        }
+        Ok(all) if has_worked(&all, output, ok) => perform(&all, ok, &mut cwd, &mut work),
         Err(why) if ok => Err(why),
         _ => Err("a command that failed"),
     };
@@ -71,10 +101,47 @@ pub(super) fn performed(commands: Certain<Vec<Simple>>, cwd: &str, output: &str,
     }
 }
 
+/// Adds the effects of commands that have done their work, if they have run.
+fn perform(all: &[Simple], ok: bool, cwd: &mut String, work: &mut ShellWork) -> Certain<()> {
+    let mut pipelines: Vec<Pipeline> = Vec::new();
+    for simple in all {
+        let name = simple.name();
+        let is_silent = lists(WITHOUT_FILES, &name) || lists(COMMANDS, &name) || lists(LOCATIONS, &name);
+        // No command has said that it failed.
+        let ends = if is_silent { Ends::SUCCESS } else { Ends::ANY };
+        match pipelines.last_mut() {
+            Some(pipeline) if simple.joint == Joint::Pipe => pipeline.ends = pipeline.ends.followed_by(ends),
+            _ => pipelines.push(Pipeline { joint: simple.joint, ends, is_strict: false }),
+        }
+    }
+    let is_exact = ok && !all.last().is_some_and(|last| lists("rg findstr", &last.name()));
+    let mut courses = courses(&pipelines, is_exact.then_some(true)).into_iter();
+    let mut course = Course::default();
+    let mut piped = None;
+    for simple in all {
+        if simple.joint != Joint::Pipe {
+            course = courses.next().unwrap_or_default();
+            piped = None;
+        }
+        if course.ends == Ends::NONE {
+            continue;
+        }
+        let known = (work.steps.len(), work.programs.len(), cwd.clone());
+        match (simple.text(), piped.take()) {
+            (Some(text), None) => piped = Some(text),
+            (_, text) => program(simple, text, cwd, work)?,
+        }
+        if course.skipped && known != (work.steps.len(), work.programs.len(), cwd.clone()) {
+            return Err("a command that may not have run");
+        }
+    }
+    Ok(())
+}
+
 /// Whether commands have done their work on files. Failed builds, and searches without a match, have.
 fn has_worked(all: &[Simple], output: &str, ok: bool) -> bool {
     let says = |words: &[&str]| words.iter().any(|words| output.contains(words));
-    let mut working = all.iter().filter(|simple| !simple.is_piped && !lists(LOCATIONS, &simple.name()));
+    let mut working = all.iter().filter(|simple| simple.joint != Joint::Pipe && !lists(LOCATIONS, &simple.name()));
     let reads_anyway = |simple: &Simple| simple.name() == "rg" || simple.is_build();
     match (working.next(), working.next()) {
         (Some(one), None) if reads_anyway(one) => !says(NOT_FOUND),
@@ -83,6 +150,19 @@ fn has_worked(all: &[Simple], output: &str, ok: bool) -> bool {
 }
 
 impl Simple {
+    /// A command with these words so far.
+    pub(super) fn new(joint: Joint) -> Self {
+        Self { words: Vec::new(), joint }
+    }
+
+    /// The text that the command is, if it is one in quotes: `'x' | Set-Content a`.
+    fn text(&self) -> Option<String> {
+        match &self.words[..] {
+            [only] if only.is_quoted && !only.is_expanded => Some(only.text.clone()),
+            _ => None,
+        }
+    }
+
     /// The name of the program in lower case, without its directory and its extension.
     fn name(&self) -> String {
         let name = self.words.first().map_or(String::new(), |word| word.text.to_lowercase());
@@ -126,7 +206,7 @@ fn split(line: &str) -> Certain<Vec<Simple>> {
     if line.len() > LONGEST {
         return Err("a command of extreme size");
     }
-    let mut all = vec![Simple { words: Vec::new(), is_piped: false }];
+    let mut all = vec![Simple::new(Joint::Sequence)];
     let mut word: Option<Word> = None;
     let mut rest = line;
     while let Some(next) = rest.chars().next() {
@@ -136,6 +216,19 @@ fn split(line: &str) -> Certain<Vec<Simple>> {
             simple.words.push(word);
         }
         match next {
+            '@' if after.starts_with("\"\n") || after.starts_with("\"\r\n") => {
+                let text = after[1..].trim_start_matches('\r');
+                let text = text.strip_prefix('\n').unwrap_or(text);
+                let (text, after) = text.split_once("\n\"@").ok_or("a quote without an end")?;
+                if text.contains(['`', '$']) {
+                    return Err("a text with escapes");
+                }
+                let started = word.get_or_insert_default();
+                started.text.push_str(text);
+                started.is_quoted = true;
+                rest = after;
+                continue;
+            }
             '@' if after.starts_with("'\n") || after.starts_with("'\r\n") => {
                 let text = after[1..].trim_start_matches('\r');
                 let text = text.strip_prefix('\n').unwrap_or(text);
@@ -161,22 +254,16 @@ fn split(line: &str) -> Certain<Vec<Simple>> {
             '"' => {
                 let started = word.get_or_insert_default();
                 started.is_quoted = true;
-                let (text, after) = after.split_once('"').ok_or("a quote without an end")?;
-                if text.contains('`') || after.starts_with('"') {
-                    return Err("a text with escapes");
-                }
-                started.is_expanded |= text.contains('$');
-                started.text.push_str(text);
-                rest = after;
+                rest = started.double_quoted(after)?;
                 continue;
             }
-            '\n' | ';' => all.push(Simple { words: Vec::new(), is_piped: false }),
+            '\n' | ';' => all.push(Simple::new(Joint::Sequence)),
             '&' if after.starts_with('&') => {
-                all.push(Simple { words: Vec::new(), is_piped: false });
+                all.push(Simple::new(Joint::And));
                 rest = &after[1..];
                 continue;
             }
-            '|' if !after.starts_with('|') => all.push(Simple { words: Vec::new(), is_piped: true }),
+            '|' if !after.starts_with('|') => all.push(Simple::new(Joint::Pipe)),
             '&' | '|' => return Err("a command for the case of a failure"),
             '>' => {
                 // The number before it is the output's.
@@ -296,12 +383,14 @@ fn find_text(simple: &Simple, cwd: &str, work: &mut ShellWork) -> Certain<()> {
     Ok(())
 }
 
-fn program(simple: &Simple, cwd: &mut String, work: &mut ShellWork) -> Certain<()> {
+/// Adds the effects of a command, which reads the text `piped` if it is known.
+fn program(simple: &Simple, piped: Option<String>, cwd: &mut String, work: &mut ShellWork) -> Certain<()> {
     let Some((_, rest)) = simple.words.split_first() else {
         return Ok(());
     };
     let name = simple.name();
-    let is_filter = simple.is_piped && lists("select-string sls rg findstr", &name);
+    let is_piped = simple.joint == Joint::Pipe;
+    let is_filter = is_piped && lists("select-string sls rg findstr", &name);
     if lists(WITHOUT_FILES, &name) || is_filter {
         return Ok(());
     }
@@ -353,8 +442,13 @@ fn program(simple: &Simple, cwd: &mut String, work: &mut ShellWork) -> Certain<(
             work.steps.extend(paths.into_iter().map(ShellStep::Stat));
         }
         "set-content" | "sc" | "add-content" | "ac" | "out-file" => {
-            let content = value("-value -inputobject").or_else(second);
-            let Some(content) = content.filter(|_| !simple.is_piped) else {
+            let content = match is_piped {
+                true => piped,
+                false => value("-value -inputobject").or_else(second),
+            };
+            // The encoding of `Out-File` depends on the version.
+            let is_certain = |text: &String| text.is_ascii() && name != "out-file";
+            let Some(content) = content.filter(is_certain) else {
                 return Err("an output whose text is unknown");
             };
             let end = if has("-nonewline") { "" } else { "\r\n" };
