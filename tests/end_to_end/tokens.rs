@@ -208,7 +208,7 @@ fn the_command_refuses_by_name_what_it_cannot_count_or_price() {
     ] {
         refuses(&["--format", format, &session], reason);
     }
-    refuses(&[&session, "--model", "knows-9"], "\"knows-9\" has no price; use one of ");
+    refuses(&[&session, "--model", "knows-9"], "\"knows-9\" has no price; none of the ");
     // A session on a model without a price keeps its tokens.
     let unpriced = run(["tokens", &session]);
     assert_eq!(unpriced.status.code(), Some(0));

@@ -260,6 +260,13 @@ impl Tokens {
             (_, Ok(price)) => Some(price),
             (Some(_), Err(problem)) => bail!("{}: {problem}", session.name),
             // A session on a model without a price keeps its tokens.
+            (None, Err(_)) if model.is_empty() => {
+                eprintln!(
+                    "{}: no dollars: the recording does not name its model\n  fix: name it with --model",
+                    session.name
+                );
+                None
+            }
             (None, Err(problem)) => {
                 eprintln!("{}: no dollars: {problem}", session.name);
                 None

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use inputs::names::{alternatives, nearest};
 use inputs::{InputError, parse_toml};
 use serde::Deserialize;
 use tokens::{Account, CallTokens, Usage};
@@ -13,6 +14,9 @@ const BUILT_IN: &str = include_str!("../../prices.toml");
 
 /// The number of tokens that a price applies to.
 const MILLION: f64 = 1e6;
+
+/// A message lists all names of a list with at most so many.
+const FEW: usize = 8;
 
 /// The longer cache lifetime that providers sell, in milliseconds.
 pub const HOUR_MS: u64 = 3_600_000;
@@ -200,8 +204,19 @@ impl Prices {
 
     /// The end of a message about a model without a price.
     fn alternatives(&self, model: &str) -> String {
-        let names = self.models.iter().map(|row| row.name.as_str());
-        inputs::names::alternatives(&plain_name(model), names)
+        let plain = plain_name(model);
+        // Providers and routers stand before the name.
+        let (_, name) = plain.rsplit_once('/').unwrap_or(("", &plain));
+        let mut names: Vec<&str> = Vec::new();
+        for row in &self.models {
+            if !names.contains(&row.name.as_str()) {
+                names.push(&row.name);
+            }
+        }
+        match names.len() > FEW && nearest(name, names.iter().copied()).is_empty() {
+            true => format!("none of the {} names in the list is like it", names.len()),
+            false => alternatives(name, names),
+        }
     }
 }
 
@@ -535,6 +550,13 @@ cache_write = 2.5
         {
             assert!(prices.of(model, day).is_ok(), "{model}");
         }
+        let error = |model: &str| prices.of(model, "2026-11-22").map(|row| row.label()).unwrap_err();
+        assert!(
+            error("openrouter/acme/kimi-k2.66").contains("the nearest are kimi-k2.6, "),
+            "{}",
+            error("acme/kimi-k2.66")
+        );
+        assert!(error("zzz").contains("names in the list is like it\n"), "{}", error("zzz"));
         let near = prices.of("claude-opus-4-66", "2026-11-22").map(|row| row.label()).unwrap_err();
         assert!(near.contains("the nearest are claude-opus-4-6, "), "{near}");
         // Each name matches its own row.
