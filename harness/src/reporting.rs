@@ -35,8 +35,8 @@ pub struct ReportInputs {
     pub overview: Overview,
     /// The directories of the other runs that claims and decisions rest on.
     others: Vec<PathBuf>,
-    /// The files of policies that are not built in, by name.
-    policy_files: BTreeMap<String, PathBuf>,
+    /// The policy file that the command line names.
+    policy_file: Option<String>,
     prices: PriceList,
     /// The sessions that `ctxbench try` was given.
     sessions: Vec<TriedSession>,
@@ -122,22 +122,18 @@ pub fn policies(asked: Option<&str>, runs: &[&Run], others: &[SummarisedRun]) ->
     match (asked, runs) {
         (Some(ALL_POLICIES), _) => built_in(),
         (Some(name), _) => {
+            // What a run was made for comes before the built-in policy of the same name; another one needs none of it.
+            let own = runs.iter().flat_map(|run| of_run(run).unwrap_or_default());
+            if let Some(own) = own.into_iter().find(|own| own.policy.name == name) {
+                return Ok(vec![own]);
+            }
             let policy = OwnPolicy::named(name)?;
             let plans = runs.iter().map(|run| &run.plan);
             policy.check_names(plans.chain(others.iter().map(|other| &other.run.plan)))?;
             Ok(vec![policy])
         }
         (None, [run]) => match &run.policy {
-            Some(text) => {
-                let further = further(run)?;
-                let file = run.dir.join(POLICY);
-                let policy = Policy::parse(&file, text).context(
-                    "the policy that this run was made for cannot be read (choose another one with --policy NAME, or `--policy all`)",
-                )?;
-                let text = text.clone();
-                let own = OwnPolicy { policy, file, text, is_built_in: false };
-                Ok(std::iter::once(own).chain(further).collect())
-            }
+            Some(_) => of_run(run),
             None if run.plan.policies.is_empty() => Ok(Vec::new()),
             None => built_in(),
         },
@@ -145,8 +141,17 @@ pub fn policies(asked: Option<&str>, runs: &[&Run], others: &[SummarisedRun]) ->
     }
 }
 
-/// The further policies of a run that `ctxbench try` made, in the order of their names.
-fn further(run: &Run) -> anyhow::Result<Vec<OwnPolicy>> {
+/// The policies that a run was made for instead of the built-in ones: the one that it was given, and those that `ctxbench
+/// try` adds, in the order of their names.
+fn of_run(run: &Run) -> anyhow::Result<Vec<OwnPolicy>> {
+    let Some(text) = &run.policy else {
+        return Ok(Vec::new());
+    };
+    let file = run.dir.join(POLICY);
+    let policy = Policy::parse(&file, text).context(
+        "the policy that this run was made for cannot be read (choose another one with --policy NAME, or `--policy all`)",
+    )?;
+    let own = OwnPolicy { policy, file, text: text.clone(), is_built_in: false };
     let files = run.plan.policies.keys().filter_map(|name| {
         let file = FileName::of_name(name, ".toml").ok()?.within(&run.dir.join(SESSIONS));
         file.is_file().then_some(file)
@@ -155,7 +160,7 @@ fn further(run: &Run) -> anyhow::Result<Vec<OwnPolicy>> {
         let name = file.to_str().with_context(|| format!("{}: is not UTF-8 text", file.display()))?;
         OwnPolicy::named(name)
     });
-    policies.collect()
+    std::iter::once(Ok(own)).chain(policies).collect()
 }
 
 impl ReportInputs {
@@ -175,15 +180,14 @@ impl ReportInputs {
         let line = ProgressLine::moving("checking the published claims");
         let claims = claims::judge(&evidence.runs)?;
         line.show(0.5, None, "deciding by the policies");
-        let policies = policies(policy, &[&reported.run], &others)?;
-        let decisions = policies.iter();
+        let chosen = policies(policy, &[&reported.run], &others)?;
+        let decisions = chosen.iter();
         let decisions = decisions.flat_map(|policy| decide(&policy.policy, &policy.text, &evidence));
         let decisions: Vec<Decision> = decisions.collect();
         let overview = Overview::of(&decisions, &evidence.runs);
-        let own = policies.iter().filter(|policy| !policy.is_built_in);
         Ok(Self {
             overview,
-            policy_files: own.map(|own| (own.policy.name.clone(), own.file.clone())).collect(),
+            policy_file: policy.filter(|name| name.ends_with(".toml")).map(str::to_owned),
             prices: prices.clone(),
             sessions: sessions::read(dir)?,
             others: others.iter().map(|each| each.run.dir.clone()).collect(),
@@ -197,11 +201,10 @@ impl ReportInputs {
     pub fn deciding(&self, policy: &str, candidate: &str) -> String {
         let dirs = std::iter::once(&self.reported.run.dir).chain(&self.others);
         let dirs = dirs.map(|dir| shell_word(&dir.display().to_string()));
-        let own = self.policy_files.get(policy);
-        let policy = own.map_or_else(|| policy.to_owned(), |file| file.display().to_string());
+        let policy = self.policy_file.as_deref().unwrap_or(policy);
         let mut words = vec!["ctxbench decide".to_owned()];
         words.extend(dirs);
-        words.push(format!("--policy {} --candidate {}", shell_word(&policy), shell_word(candidate)));
+        words.push(format!("--policy {} --candidate {}", shell_word(policy), shell_word(candidate)));
         words.extend(self.prices.option());
         words.join(" ")
     }
@@ -268,6 +271,32 @@ mod tests {
             let names = known_names(&policy.policy, std::iter::empty()).unwrap();
             policy.policy.check_names(&policy.file, &policy.text, &names).unwrap();
         }
+    }
+
+    #[test]
+    fn a_policy_that_a_run_was_made_for_comes_before_the_built_in_one_of_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_, text) = find("coding-agent").unwrap();
+        let own = text.replacen("question = ", "question = \"Of this run?\" #", 1);
+        let mut run = Run { dir: dir.path().to_owned(), policy: Some(own), ..Run::default() };
+        let (_, further) = find("long-context").unwrap();
+        std::fs::create_dir(dir.path().join(SESSIONS)).unwrap();
+        let file = dir.path().join(SESSIONS).join("long-context.toml");
+        std::fs::write(&file, further.replacen("question = ", "question = \"Of these sessions?\" #", 1)).unwrap();
+        run.plan.policies.insert("long-context".to_owned(), String::new());
+        let questions = |asked: Option<&str>| {
+            let chosen = policies(asked, &[&run], &[]).unwrap();
+            chosen.into_iter().map(|own| own.policy.question).collect::<Vec<_>>()
+        };
+        assert_eq!(questions(Some("coding-agent")), ["Of this run?"]);
+        assert_eq!(questions(Some("long-context")), ["Of these sessions?"]);
+        assert_eq!(questions(None), ["Of this run?", "Of these sessions?"]);
+        let other = questions(Some("cron-controller"));
+        assert!(other.len() == 1 && !other[0].starts_with("Of th"), "{other:?}");
+        // One that cannot be read is no obstacle for another.
+        run.policy = Some("name = 1".to_owned());
+        assert!(policies(None, &[&run], &[]).is_err());
+        assert!(policies(Some("cron-controller"), &[&run], &[]).is_ok());
     }
 
     #[test]

@@ -38,8 +38,8 @@ pub struct Decide {
     /// Directory that contains the runs.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
-    /// A built-in policy, `all` of them, or the path of a policy file [default: the policies that the run was made
-    /// for].
+    /// A policy that the run was made for, a built-in one, `all` built-in ones, or the path of a policy file [default: the
+    /// policies that the run was made for].
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
     /// Decide on this candidate only.

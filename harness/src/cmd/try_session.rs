@@ -14,7 +14,7 @@ use figures::summary::summarise;
 use importers::coverage::Coverage;
 use importers::{ImportedSession, Recorded, TraceOrigin, trace};
 use inputs::border::terminal_cell;
-use reports::answer::{Overview, TRY_WITH_PROGRAMS};
+use reports::answer::{AdviceKind, Overview, TRY_WITH_PROGRAMS};
 use reports::render::{count, number_of, partial_answer, put};
 use reports::sessions::{LIST, SESSIONS, TriedBill, TriedSession};
 use rundir::{Plan, Run};
@@ -68,8 +68,14 @@ const MOST_ASKED: usize = 20;
 /// The lines of the answer on large results.
 const ANSWER_LINES: usize = 6;
 
+/// The most columns of a line that is no path and no command.
+const WIDTH: usize = 100;
+
 /// The longest name of a session in the title of a row, in characters.
 const LONGEST_TITLE: usize = 40;
+
+/// The longest command with the names of the sessions in an answer, in characters.
+const LONGEST_COMMAND: usize = 60;
 
 /// The longest name of a workload, in characters behind its prefix.
 const LONGEST_WORKLOAD: usize = 40;
@@ -203,16 +209,13 @@ impl TrySession {
         let mut replayable: Vec<&Tried> = tried.iter().filter(|session| session.idle.is_none()).collect();
         replayable.sort_by_key(|session| std::cmp::Reverse(session.replayed));
         let code = if self.no_replay || replayable.is_empty() {
-            if let Some(answer) = on_large_results(&tried, &prices)? {
-                println!("\n{answer}");
-            }
+            print!("\n{}", on_large_results(&tried, &prices, &self.again(&files))?);
             match (replayable.is_empty(), &files[..]) {
-                (false, _) => println!(
-                    "\nNext: {}    # replays the file calls, and decides where files should be",
-                    self.again(&files)
-                ),
+                (false, _) => {
+                    println!("\nNext, to replay the file calls and decide about files: {}", self.again(&files))
+                }
                 (true, [SessionPlace::File(file)]) if file != Path::new("-") => println!(
-                    "\nNothing was replayed, so nothing is decided about files.\nNext: ctxbench tokens {}    # the tokens of its context",
+                    "\nNothing was replayed, so nothing is decided about files.\nNext, for the tokens of its context: ctxbench tokens {}",
                     shell_word(&file.display().to_string())
                 ),
                 (true, _) => println!("\nNothing was replayed, so nothing is decided about files."),
@@ -349,7 +352,7 @@ impl TrySession {
     ) -> anyhow::Result<ExitCode> {
         let inputs = dir.join(SESSIONS);
         std::fs::create_dir(&inputs).with_context(|| format!("creating {}", inputs.display()))?;
-        let named = named_sessions(sessions);
+        let named = named_sessions(sessions, &self.prices.read()?);
         let mut files = Vec::new();
         for (session, named) in sessions.iter().zip(&named) {
             let id = &session.trace.head.id;
@@ -376,8 +379,9 @@ impl TrySession {
                 let (_, text) = policy_of(LONG_CONTEXT)?;
                 further.insert(LONG_CONTEXT.0.to_owned(), identity(&text));
             }
-            false => println!("{NO_TOKENS}"),
+            false => print!("{NO_TOKENS}"),
         }
+        print!("{}", unpriced_words(&named));
         let words = [
             "ctxbench try",
             "--suite",
@@ -403,14 +407,7 @@ impl TrySession {
         registry.services().stop();
         let mut report = ReportInputs::of(&dir, &[], None, &self.prices)?;
         let page = report.write()?;
-        // The page names no paths of the user; a command on the screen is there to be run.
-        let runnable = |command: &mut String| {
-            if let Some(options) = command.strip_prefix("ctxbench try SESSION") {
-                *command = format!("{again}{options}");
-            }
-        };
-        report.overview.uses.iter_mut().for_each(|answer| runnable(&mut answer.command));
-        report.overview.missing.iter_mut().for_each(|remedy| runnable(&mut remedy.command));
+        make_runnable(&mut report.overview, again);
         print_answer(&report, &page, ScreenFormat::Text)?;
         let decisions = report.decisions.iter();
         let workloads: Vec<String> = named.into_iter().map(|session| session.workload).collect();
@@ -459,8 +456,7 @@ fn definition(name: &str, id: &str, session: &Tried) -> String {
 }
 
 /// What is printed about sessions in which no model says anything.
-const NO_TOKENS: &str =
-    "These recordings have no tokens of a model, so nothing is decided about large results in the context.";
+const NO_TOKENS: &str = "These recordings have no tokens of a model, so nothing is decided about large results.\n";
 
 /// A session in a policy and in a run.
 struct NamedSession {
@@ -470,9 +466,12 @@ struct NamedSession {
     title: String,
     /// Whether a model writes or reads anything in it.
     has_tokens: bool,
+    /// The models without a price in it.
+    unpriced: BTreeSet<String>,
 }
 
-fn named_sessions(sessions: &[&Tried]) -> Vec<NamedSession> {
+fn named_sessions(sessions: &[&Tried], prices: &Prices) -> Vec<NamedSession> {
+    let day = today();
     let mut workloads = BTreeSet::new();
     let named = sessions.iter().map(|session| {
         let plain = workload_name(&session.file);
@@ -482,9 +481,31 @@ fn named_sessions(sessions: &[&Tried]) -> Vec<NamedSession> {
             workload: free.next().unwrap_or(plain.clone()),
             title: shortened(&terminal_cell(&session.file), LONGEST_TITLE),
             has_tokens: session.counted > 0,
+            unpriced: models(&session.trace).filter(|model| prices.of(model, &day).is_err()).collect(),
         }
     });
     named.collect()
+}
+
+/// The models of a session's own calls, without those of its subagents.
+fn models(trace: &Trace) -> impl Iterator<Item = String> {
+    let steps = of_trace(trace).map_or(Vec::new(), |conversation| conversation.steps);
+    let head = trace.head.model.clone();
+    steps.into_iter().map(move |step| if step.model.is_empty() { head.clone() } else { step.model })
+}
+
+/// A line on the sessions whose dollars decide nothing; empty if all have a price, or none has one.
+fn unpriced_words(sessions: &[NamedSession]) -> String {
+    let with_tokens = || sessions.iter().filter(|session| session.has_tokens);
+    let priced = with_tokens().filter(|session| session.unpriced.is_empty()).count();
+    if priced == 0 || priced == with_tokens().count() {
+        return String::new();
+    }
+    let models: BTreeSet<&str> = with_tokens().flat_map(|session| &session.unpriced).map(String::as_str).collect();
+    let models: Vec<&str> =
+        models.into_iter().map(|model| if model.is_empty() { "a model without a name" } else { model }).collect();
+    let without = with_tokens().count() - priced;
+    format!("Dollars leave out {}: no price for {}.\n", number_of(without, "session"), models.join(", "))
 }
 
 /// The name of a file's workload: its letters and digits, without the ends of its name.
@@ -550,6 +571,9 @@ fn for_sessions(policy: &str, stands_for: &str, sessions: &[NamedSession]) -> St
     let mut parts = policy.split("\n[[");
     let mut text = parts.next().unwrap_or_default().to_owned();
     let with_tokens = || sessions.iter().filter(|session| session.has_tokens);
+    // Without any price, the rows are there and say what is missing.
+    let has_prices = with_tokens().any(|session| session.unpriced.is_empty());
+    let paid = || with_tokens().filter(move |session| session.unpriced.is_empty() || !has_prices);
     let mut has_bills = false;
     for part in parts {
         let is_of_tokens = part.contains("measure.context");
@@ -558,12 +582,15 @@ fn for_sessions(policy: &str, stands_for: &str, sessions: &[NamedSession]) -> St
         let mut rows: Vec<String> = Vec::new();
         match (is_of_tokens, part.contains(&named)) {
             (true, true) => {
-                let mut workloads = with_tokens().map(|session| format!("{:?}", session.workload));
-                let mut together = workloads.next().unwrap_or_default();
-                let others: Vec<String> = workloads.collect();
-                if !others.is_empty() {
-                    together += &format!(", with = [{}]", others.join(", "));
-                }
+                let asked: Vec<&NamedSession> = match row.contains("figure = \"dollars\"") {
+                    true => paid().collect(),
+                    false => with_tokens().collect(),
+                };
+                let workloads: Vec<String> = asked.iter().map(|session| format!("{:?}", session.workload)).collect();
+                let together = match &workloads[..] {
+                    [first, others @ ..] if !others.is_empty() => format!("{first}, with = [{}]", others.join(", ")),
+                    workloads => workloads.concat(),
+                };
                 // What the sessions that ctxbench ships say of a benefit is no condition for these.
                 let own = row.split_inclusive('\n').filter(|line| !line.starts_with("condition = { sessions"));
                 rows.push(on_recorded_models(&own.collect::<String>().replace(&named, &together)));
@@ -571,7 +598,7 @@ fn for_sessions(policy: &str, stands_for: &str, sessions: &[NamedSession]) -> St
             (true, false) if has_bills || !row.starts_with("cost]]") => {}
             (true, false) => {
                 has_bills = true;
-                rows.extend(with_tokens().map(|session| session_bill(row, session)));
+                rows.extend(paid().map(|session| session_bill(row, session)));
             }
             (false, true) => rows.extend(sessions.iter().map(|session| {
                 let copy = row.replace(&named, &format!("{:?}", session.workload));
@@ -647,15 +674,16 @@ fn of_list(session: &Tried, workload: &str) -> TriedSession {
 }
 
 /// The answer on large results of these sessions, which needs no replay. Of many sessions, those with most tokens count.
-fn on_large_results(tried: &[Tried], prices: &Prices) -> anyhow::Result<Option<String>> {
+/// `again` is the command of these sessions.
+fn on_large_results(tried: &[Tried], prices: &Prices, again: &str) -> anyhow::Result<String> {
     let mut sessions: Vec<&Tried> = tried.iter().filter(|session| session.counted > 0).collect();
     if sessions.is_empty() {
-        return Ok(Some(NO_TOKENS.to_owned()));
+        return Ok(NO_TOKENS.to_owned());
     }
     sessions.sort_by_key(|session| std::cmp::Reverse(session.counted));
     let all = sessions.len();
     sessions.truncate(MOST_ASKED);
-    let named = named_sessions(&sessions);
+    let named = named_sessions(&sessions, prices);
     let (name, stands_for) = LONG_CONTEXT;
     let (file, text) = find(name)?;
     let text = for_sessions(&text, stands_for, &named);
@@ -671,20 +699,37 @@ fn on_large_results(tried: &[Tried], prices: &Prices) -> anyhow::Result<Option<S
     let summary = summarise(&run).map_err(anyhow::Error::msg)?;
     let contexts = context::contexts(&run, prices).map_err(anyhow::Error::msg)?;
     let evidence = Evidence::of(&run, &summary, &contexts);
-    let overview = Overview::of(&decide(&policy, &text, &evidence), &evidence.runs);
-    let mut answer = overview.answer_lines(ANSWER_LINES).join("\n");
-    answer += "\n By the recorded tokens alone: only a replay tries where a policy could keep its files.";
-    if all > sessions.len() {
-        answer += &format!("\n Of {all} sessions, the answer is about the {} with most tokens.", sessions.len());
+    let mut overview = Overview::of(&decide(&policy, &text, &evidence), &evidence.runs);
+    make_runnable(&mut overview, again);
+    let mut answer = overview.answer_lines(ANSWER_LINES).join("\n") + "\n";
+    if overview.uses.iter().any(|answer| matches!(answer.kind, AdviceKind::Choose | AdviceKind::ChooseIf)) {
+        answer += "By the recorded tokens alone: only a replay tries where the policy can keep its files.\n";
     }
-    Ok(Some(answer))
+    if all > sessions.len() {
+        answer += &format!("Of {all} sessions, the answer is about the {} with most tokens.\n", sessions.len());
+    }
+    Ok(answer + &unpriced_words(&named))
+}
+
+/// Names the sessions in the commands of a screen, unless they are too long for it. A page names no paths of the user.
+fn make_runnable(overview: &mut Overview, again: &str) {
+    if again.chars().count() > LONGEST_COMMAND {
+        return;
+    }
+    let answers = overview.uses.iter_mut().map(|answer| &mut answer.command);
+    let remedies = overview.missing.iter_mut().map(|remedy| &mut remedy.command);
+    for command in answers.chain(remedies) {
+        if let Some(options) = command.strip_prefix("ctxbench try SESSION") {
+            *command = format!("{again}{options}");
+        }
+    }
 }
 
 /// All sessions: each with its details, or many with a line each.
 fn listing(tried: &[Tried]) -> String {
     let mut text = String::new();
     if tried.len() <= MOST_DETAILED {
-        text.extend((1..).zip(tried).map(|(number, session)| page(number, session)));
+        text.extend((1..).zip(tried).map(|(number, session)| within_columns(&page(number, session))));
     } else {
         text += &lines(tried);
     }
@@ -694,9 +739,33 @@ fn listing(tried: &[Tried]) -> String {
     text
 }
 
+/// Breaks the lines of a page at blanks, except for its first one, which has the path.
+fn within_columns(page: &str) -> String {
+    const CONTINUED: &str = "                  ";
+    let mut text = String::new();
+    for (at, line) in page.split_inclusive('\n').enumerate() {
+        if at == 0 || line.chars().count() <= WIDTH {
+            text += line;
+            continue;
+        }
+        let start = line.len() - line.trim_start().len();
+        let mut shown = line[..start].to_owned();
+        // The blanks between two words stay as they are.
+        for word in line[start..].trim_end().split_inclusive(' ') {
+            if shown.chars().count() + word.trim_end().chars().count() > WIDTH && !shown.trim().is_empty() {
+                text += &format!("{}\n", shown.trim_end());
+                shown = CONTINUED.to_owned();
+            }
+            shown += word;
+        }
+        text += &format!("{}\n", shown.trim_end());
+    }
+    text
+}
+
 /// A line for each session.
 fn lines(tried: &[Tried]) -> String {
-    let head = ["", "session", "agent", "replayable", "tokens in", "out", "reported"].map(str::to_owned);
+    let head = ["", "session", "format", "replayable", "tokens in", "out", "reported"].map(str::to_owned);
     let rows = (1..).zip(tried).take(MOST_LINES).map(|(number, session)| {
         let of = |of: fn(&ReportedTokens) -> u64| {
             let all = session.bills.iter().map(|bill| of(&bill.tokens));
@@ -714,7 +783,7 @@ fn lines(tried: &[Tried]) -> String {
         [
             number.to_string(),
             shortened(&terminal_cell(&session.file), LONGEST_TITLE),
-            shortened(&terminal_cell(&session.agent), 16),
+            session.format.to_owned(),
             format!("{} of {}", session.replayed, session.calls),
             prompt,
             output,
@@ -1036,6 +1105,7 @@ mod tests {
             workload: workload_name(title),
             title: (*title).to_owned(),
             has_tokens: *has_tokens,
+            unpriced: BTreeSet::new(),
         });
         named.collect()
     }
@@ -1083,6 +1153,48 @@ mod tests {
     }
 
     #[test]
+    fn a_session_without_a_price_has_no_dollars_in_the_sum_and_keeps_its_prompts_in_it() {
+        let mut sessions = named(&[("a.jsonl", true), ("b.jsonl", true), ("c.jsonl", true)]);
+        sessions[1].unpriced.insert("own-model".to_owned());
+        let (name, stands_for) = LONG_CONTEXT;
+        let (file, text) = find(name).unwrap();
+        let rows = |sessions: &[NamedSession]| {
+            let policy = Policy::parse(&file, &for_sessions(&text, stands_for, sessions)).unwrap();
+            let mut asked = policy.benefits.iter().chain(&policy.costs).map(|row| {
+                let measure = format!("{:?}", row.measure);
+                measure.contains("agent/session-b")
+            });
+            let benefits: Vec<bool> = asked.by_ref().take(policy.benefits.len()).collect();
+            (benefits, asked.any(|is_asked| is_asked))
+        };
+        assert_eq!(rows(&sessions), (vec![true, false], false));
+        let words = "Dollars leave out 1 session: no price for own-model.\n";
+        assert_eq!(unpriced_words(&sessions), words);
+        // If no session has a price, the missing one is named in the rows.
+        sessions.truncate(2);
+        sessions.remove(0);
+        assert_eq!((rows(&sessions), unpriced_words(&sessions)), ((vec![true, true], true), String::new()));
+    }
+
+    #[test]
+    fn a_page_is_at_most_a_hundred_columns_wide_without_its_path() {
+        let words = "as reported    ".to_owned() + &"many words ".repeat(30);
+        let long = "x".repeat(150);
+        let page = format!("1  {long}\n   {words}\n   {long} end\n   short   line\n\n");
+        let shown = within_columns(&page);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines[0], format!("1  {long}"));
+        assert!(
+            lines[1].starts_with("   as reported    many") && lines[2].starts_with("                  words many"),
+            "{shown}"
+        );
+        assert!(lines[1..].iter().all(|line| line.chars().count() <= 100 || line.trim() == long), "{shown}");
+        assert!(shown.ends_with("   short   line\n\n"), "{shown}");
+        let blanks = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(blanks(&shown), blanks(&page));
+    }
+
+    #[test]
     fn sessions_are_named_by_their_files_and_no_two_have_the_same_name() {
         for (file, workload) in [
             ("13-db96e5c261-0.jsonl.gz", "agent/session-13-db96e5c261-0"),
@@ -1108,7 +1220,7 @@ mod tests {
         make_distinct(&mut tried);
         let names: Vec<&str> = tried.iter().map(|session| session.file.as_str()).collect();
         assert_eq!(names, ["one/history.json", "two/history.json", "other.json"]);
-        let named = named_sessions(&[&tried[0], &tried[0]]);
+        let named = named_sessions(&[&tried[0], &tried[0]], &Prices::built_in().unwrap());
         assert_ne!(named[0].workload, named[1].workload);
     }
 
@@ -1124,21 +1236,22 @@ mod tests {
                 call.replace("\"one", &format!("\"{}", "word ".repeat(20_000)))
             };
             std::fs::write(&file, call("m1", 1) + &call("m2", 2) + &call("m3", 3)).unwrap();
-            on_large_results(&tried_files(&[&file]), &prices).unwrap().unwrap()
+            on_large_results(&tried_files(&[&file]), &prices, "ctxbench try s1.jsonl").unwrap()
         };
         let shown = answer("claude-sonnet-4-5");
         assert!(shown.contains("Large results") && !shown.contains("Not decided"), "{shown}");
         // Nothing is decided on dollars that are not known.
         let shown = answer("own-model");
         assert!(shown.contains("Not decided") && shown.contains("the price of own-model"), "{shown}");
+        assert!(shown.contains("ctxbench try s1.jsonl --prices FILE"), "{shown}");
     }
 
     #[test]
     fn a_recording_without_tokens_has_no_answer_on_large_results() {
         let strace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../workloads/importers/src/fixtures/program.strace");
         let tried = tried_files(&[&strace]);
-        let shown = on_large_results(&tried, &Prices::built_in().unwrap()).unwrap();
-        assert_eq!(shown.as_deref(), Some(NO_TOKENS));
+        let shown = on_large_results(&tried, &Prices::built_in().unwrap(), "").unwrap();
+        assert_eq!(shown, NO_TOKENS);
     }
 
     #[test]

@@ -60,9 +60,10 @@ impl ContextFigure {
             model => model.to_owned(),
         };
         let unpriced = || recorded.unpriced.iter().map(named).collect::<Vec<_>>().join(" and ");
-        let dollars = recorded
-            .dollars
-            .ok_or_else(|| format!("needs the price of {}: The price list has no row for it", unpriced()))?;
+        let dollars = recorded.dollars.ok_or_else(|| {
+            let unpriced = unpriced();
+            format!("needs the price of {unpriced}: The price list has no row for {unpriced}")
+        })?;
         Ok((dollars, recorded.models.iter().map(String::as_str).collect()))
     }
 
