@@ -58,10 +58,15 @@ fn clears_privileges(owner: bool, size: bool, other: bool, is_root: bool) -> boo
 const CAPABILITIES: &[u8] = b"security.capability";
 
 /// Refuses to clear the privileges of a file for a caller that may neither change nor write it. The kernel sends the same
-/// request for a write and for `chown` with -1 and -1, and checks no permission for the latter. The request does not name all
-/// groups of the caller, so that every caller counts as a member of a group that may write.
-fn may_clear_privileges(attr: &Attr, caller: &Caller, is_root: bool) -> Result<()> {
-    match is_root || caller.uid == attr.uid || attr.permissions & 0o022 != 0 {
+/// request for a write and for `chown` with -1 and -1, and checks no permission for the latter.
+fn may_clear_privileges(
+    attr: &Attr,
+    caller: &Caller,
+    is_root: bool,
+    is_in_group: impl FnOnce(u32) -> bool,
+) -> Result<()> {
+    let is_writer = || attr.permissions & 0o002 != 0 || (attr.permissions & 0o020 != 0 && is_in_group(attr.gid));
+    match is_root || caller.uid == attr.uid || is_writer() {
         true => Ok(()),
         false => Err(Errno::PERM.into()),
     }
@@ -137,7 +142,8 @@ impl FrontEnd {
                 if is_chown_of_nothing {
                     let attr = store.getattr(ino.0)?;
                     if attr.kind != Kind::Directory && attr.permissions & 0o6000 != 0 {
-                        may_clear_privileges(&attr, &caller, !is_unprivileged)?;
+                        let is_in_group = |gid| mounted.may_be_in_group(&caller, pid, gid);
+                        may_clear_privileges(&attr, &caller, !is_unprivileged, is_in_group)?;
                     }
                 }
                 match (fh, policy.open_files(&**store)) {
@@ -261,13 +267,14 @@ impl FrontEnd {
     }
 
     pub(super) fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (caller, name, is_root) = (self.caller(req), name.to_owned(), req.uid() == 0);
+        let (caller, pid, name, is_root) = (self.caller(req), req.pid(), name.to_owned(), req.uid() == 0);
         self.change(Opcode::Removexattr, req, ino, move |mounted, mut span| {
             let store = &mounted.store;
             let remove = || {
                 // The kernel asks for it in the name of a caller, before a write or a change of owner.
                 if name.as_bytes() == CAPABILITIES && !is_root {
-                    may_clear_privileges(&store.getattr(ino.0)?, &caller, is_root)?;
+                    let is_in_group = |gid| mounted.may_be_in_group(&caller, pid, gid);
+                    may_clear_privileges(&store.getattr(ino.0)?, &caller, is_root, is_in_group)?;
                 }
                 store.removexattr(&caller, ino.0, name.as_bytes())
             };
@@ -302,12 +309,13 @@ mod tests {
             (0o6755, 2, false, false),
             (0o6755, 1, false, true),
             (0o6755, 0, true, true),
-            (0o6775, 2, false, true),
+            (0o6775, 2, false, false),
+            (0o6775, 3, false, true),
             (0o6757, 2, false, true),
             (0o6555, 2, false, false),
         ] {
             attr.permissions = permissions;
-            let cleared = may_clear_privileges(&attr, &caller(uid), is_root);
+            let cleared = may_clear_privileges(&attr, &caller(uid), is_root, |gid| gid == attr.gid && uid == 3);
             assert_eq!(
                 cleared.map_err(|error| error.errno),
                 if may { Ok(()) } else { Err(Errno::PERM) },

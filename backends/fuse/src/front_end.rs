@@ -44,11 +44,11 @@ fn without_group_bit(attr: &Attr, is_in_group: impl FnOnce(u32) -> bool) -> Opti
     (is_bare && !is_in_group(attr.gid)).then_some(attr.permissions & !SET_GROUP_ID)
 }
 
-/// The supplementary groups of a thread, which the kernel does not send. None of a thread that is not in this namespace.
-fn groups_of(pid: u32) -> Vec<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let groups = status.lines().find_map(|line| line.strip_prefix("Groups:")).unwrap_or_default();
-    groups.split_whitespace().filter_map(|group| group.parse().ok()).collect()
+/// The supplementary groups of a thread, which the kernel does not send. `None` of a thread that is not in this namespace.
+fn groups_of(pid: u32) -> Option<Vec<u32>> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let groups = status.lines().find_map(|line| line.strip_prefix("Groups:"))?;
+    Some(groups.split_whitespace().filter_map(|group| group.parse().ok()).collect())
 }
 
 /// The state that a mount shares with its control socket.
@@ -242,10 +242,20 @@ impl MountState {
     /// The permissions without a set-group-ID that does not let the group execute, if a change by an unprivileged caller
     /// clears it: the caller, the thread `pid`, is not in the file's group (`setattr_should_drop_sgid` in Linux).
     pub(super) fn without_group_bit(&self, caller: &Caller, pid: u32, attr: &Attr) -> Option<u16> {
-        without_group_bit(attr, |gid| {
-            let also = || groups_of(pid).iter().any(|group| self.stored_gid(*group) == gid);
-            caller.gid == gid || also()
-        })
+        without_group_bit(attr, |gid| self.is_in_group(caller, pid, gid).unwrap_or(false))
+    }
+
+    /// Whether the caller, the thread `pid`, may be in a group: also where its groups are not known.
+    pub(super) fn may_be_in_group(&self, caller: &Caller, pid: u32, gid: u32) -> bool {
+        self.is_in_group(caller, pid, gid).unwrap_or(true)
+    }
+
+    /// Whether the caller, the thread `pid`, is in a group; `None` where its groups are not known.
+    fn is_in_group(&self, caller: &Caller, pid: u32, gid: u32) -> Option<bool> {
+        if caller.gid == gid {
+            return Some(true);
+        }
+        Some(groups_of(pid)?.iter().any(|group| self.stored_gid(*group) == gid))
     }
 
     /// Starts timing a request; panics if the control socket has requested it.
@@ -416,12 +426,12 @@ mod tests {
 
     #[test]
     fn the_groups_of_this_process_are_those_that_the_kernel_names() {
-        let mut groups = groups_of(std::process::id());
+        let mut groups = groups_of(std::process::id()).unwrap();
         let groups_now = rustix::process::getgroups().unwrap();
         let mut expected: Vec<u32> = groups_now.into_iter().map(|group| group.as_raw()).collect();
         groups.sort_unstable();
         expected.sort_unstable();
         assert_eq!(groups, expected);
-        assert!(groups_of(0).is_empty(), "it is not in this namespace");
+        assert_eq!(groups_of(0), None, "it is not in this namespace");
     }
 }
