@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use fuse::own_file;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// Poll interval while a process ends.
@@ -74,7 +75,8 @@ pub fn head(mut file: File, most: u64) -> io::Result<Vec<u8>> {
 
 /// The last lines of a log, for an error.
 pub(crate) fn last_lines(log: &Path) -> String {
-    let log = std::fs::read_to_string(log).unwrap_or_default();
+    let log = own_file::read(log).unwrap_or_default();
+    let log = String::from_utf8_lossy(&log);
     let lines: Vec<&str> = log.trim().lines().collect();
     lines[lines.len().saturating_sub(5)..].join("\n")
 }

@@ -24,6 +24,7 @@ pub mod interrupt;
 mod lost_writes;
 pub mod memory;
 mod names;
+pub mod own_file;
 mod owner;
 mod panics;
 mod policy;

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use fuse::own_file;
 use parking_lot::Mutex;
 
 /// Size in bytes at which a log is rotated.
@@ -74,7 +75,7 @@ impl LogFile {
 
 /// Opens a log that only its owner can read: under a policy it contains written data.
 fn append(path: &Path) -> io::Result<File> {
-    let file = File::options().create(true).append(true).mode(PRIVATE).open(path)?;
+    let file = own_file::open(path, File::options().create(true).append(true).mode(PRIVATE))?;
     let mode = file.metadata()?.permissions().mode() & 0o7777;
     if mode & !PRIVATE != 0 {
         // An existing log may have a wider mode.

@@ -1,13 +1,12 @@
 //! The files of a database: its log, its redo log and its tails lie beside it.
 
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, fstat, openat, statat, unlinkat};
+pub(super) use fuse::own_file::{is_foreign, open as open_beside, open_in};
+use rustix::fs::{AtFlags, fstat, statat, unlinkat};
 
 /// What follows the name of a database in those of the files beside it.
 pub(super) const LOG: &str = "-wal";
@@ -68,49 +67,6 @@ pub(super) fn foreign_beside(path: &Path) -> Option<PathBuf> {
             false => !found.is_file(),
         })
     })
-}
-
-/// Flags by which a file of the store is opened: no link is followed, and no FIFO waited for.
-const OWN: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
-
-/// Opens a file beside a database by `options`.
-///
-/// # Errors
-/// Also [`is_foreign`].
-pub(super) fn open_beside(path: &Path, options: &OpenOptions) -> io::Result<File> {
-    let mut options = options.clone();
-    let opened = options.custom_flags(OWN.bits().cast_signed()).open(path);
-    regular(opened, CWD, path)
-}
-
-/// Opens a file of the store by its name in `dir`; a new one is private to its owner.
-///
-/// # Errors
-/// Also [`is_foreign`].
-pub(super) fn open_in(dir: &File, name: &Path, flags: OFlags) -> io::Result<File> {
-    let opened = openat(dir, name, flags | OWN, Mode::RUSR | Mode::WUSR);
-    regular(opened.map(File::from).map_err(io::Error::from), dir, name)
-}
-
-/// The file of that name, if it is a regular one.
-fn regular(opened: io::Result<File>, dir: impl AsFd, name: &Path) -> io::Result<File> {
-    let is_regular = match &opened {
-        Ok(file) => file.metadata()?.is_file(),
-        // The open fails for a link, a socket, a directory and some devices.
-        Err(_) => match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(found) => FileType::from_raw_mode(found.st_mode) == FileType::RegularFile,
-            Err(_) => true,
-        },
-    };
-    match is_regular {
-        true => opened,
-        false => Err(io::Error::other("it is not a regular file")),
-    }
-}
-
-/// Whether a file of the store was not opened because a link, a directory, a FIFO, a socket or a device has its name.
-pub(super) fn is_foreign(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::Other && error.raw_os_error().is_none()
 }
 
 /// Whether a regular file has that path.

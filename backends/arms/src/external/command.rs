@@ -9,6 +9,8 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use fuse::own_file;
+
 use super::variables::Variables;
 use crate::child;
 
@@ -90,7 +92,7 @@ pub(super) fn search_path() -> OsString {
 
 /// Starts a program in the background; its output goes to `log`.
 pub(super) fn start(arguments: &[String], around: &CommandContext, log: &Path) -> io::Result<Running> {
-    let log = File::options().create(true).append(true).open(log)?;
+    let log = own_file::open(log, File::options().create(true).append(true))?;
     spawn(arguments, around, log.try_clone()?, log)
 }
 
@@ -124,7 +126,7 @@ pub(super) fn run(
     // A file, not a pipe: the child of a program that forks would keep a pipe open.
     let said = tempfile::tempfile()?;
     let complaints: Stdio = match log {
-        Some(log) => File::options().create(true).append(true).open(log)?.into(),
+        Some(log) => own_file::open(log, File::options().create(true).append(true))?.into(),
         None => Stdio::null(),
     };
     let mut running = spawn(arguments, around, said.try_clone()?, complaints)?;

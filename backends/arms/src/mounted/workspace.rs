@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use fuse::Counters;
 use fuse::connection::{Connection, mount_at};
+use fuse::own_file;
 
 use super::{Mounted, READY};
 use crate::backend::{Backend, KillHandle, PropertyCall, Workspace, WorkspaceConfig};
@@ -79,7 +80,7 @@ impl MountedWorkspace {
     fn start_daemon(&mut self) -> io::Result<()> {
         // The socket of an earlier daemon would make the new one's `bind` fail.
         let _ = std::fs::remove_file(self.control());
-        let log = File::options().create(true).append(true).open(self.log())?;
+        let log = own_file::open(&self.log(), File::options().create(true).append(true))?;
         // This may start a shared server, whose start must not count in `time_to_ready`.
         let launch = self.backend.launch(&self.config)?;
         let started = Instant::now();

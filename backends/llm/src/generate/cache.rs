@@ -5,6 +5,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use fuse::own_file;
 use models::{Finish, Reply, Request, Usage};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -73,7 +74,7 @@ impl AnswerCache {
             return None;
         }
         let path = self.path(&self.key(request));
-        let found = std::fs::read(&path).ok().and_then(|bytes| {
+        let found = own_file::read(&path).ok().and_then(|bytes| {
             let kept = serde_json::from_slice::<Kept>(&bytes);
             kept.map_err(|error| {
                 tracing::warn!("{} is not a valid cached answer, so the model is asked again: {error}", path.display())

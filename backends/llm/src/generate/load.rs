@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use fuse::memory::MemoryStore;
+use fuse::own_file;
 use fuse::store::{Attr, Caller, Change, Ino, Kind, NewNode, ROOT, Store, Timestamp, XattrMode};
 use inputs::Document;
 
@@ -17,7 +18,7 @@ pub(super) fn load(
     mut named: impl FnMut(Ino, Ino, &[u8]),
 ) -> Result<Vec<(Ino, Pending)>, SavedError> {
     let form = |why: String| SavedError::Form { path: path.to_owned(), why };
-    let bytes = std::fs::read(path).map_err(|error| SavedError::File { path: path.to_owned(), error })?;
+    let bytes = own_file::read(path).map_err(|error| SavedError::File { path: path.to_owned(), error })?;
     let text = String::from_utf8(bytes).map_err(|error| form(error.to_string()))?;
     let document = Document::from_json(&text).map_err(|error| form(error.to_string()))?;
     let saved: Saved = document.read().map_err(|error| form(error.to_string()))?;

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use fuse::memory::MemoryStore;
+use fuse::own_file;
 use fuse::store::{Ino, StoreError};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -185,14 +186,9 @@ impl SaveFile {
             }
         };
         let lock = beside(&path, ".lock");
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&lock)
-            .map_err(unusable)?;
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let file = own_file::open(&lock, &options).map_err(unusable)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { path, _lock: file }),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(SavedError::Owned { path, lock }),

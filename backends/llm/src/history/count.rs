@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use fuse::unfinished;
+use fuse::{own_file, unfinished};
 
 use sqlite::database::boot;
 
@@ -42,7 +42,7 @@ pub(super) enum Known {
 
 /// Reads the file of a log.
 pub(super) fn read(log: &Path) -> io::Result<Known> {
-    let bytes = match std::fs::read(path_of(log)) {
+    let bytes = match own_file::read(&path_of(log)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Known::Nothing),
         bytes => bytes?,
     };
