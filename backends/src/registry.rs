@@ -127,7 +127,7 @@ impl Registry {
         self.built_in(name).ok_or_else(|| {
             let known: Vec<String> = self.all().map(|backend| backend.describe().name).collect();
             let known = inputs::names::alternatives(name, known.iter().map(String::as_str));
-            let message = format!("unknown backend; {known}, or the path of a .toml file (all: ctxbench list)");
+            let message = format!("unknown backend; {known}; or give the path of a .toml file (all: ctxbench list)");
             InputError::whole(path, message)
         })
     }

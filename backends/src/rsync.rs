@@ -30,7 +30,7 @@ impl Backend for Rsync {
         Description {
             name: NAME.to_owned(),
             summary: "a plain directory on each of two hosts, which rsync copies in both directions".to_owned(),
-            durability: "as a plain directory; after the next copy, the loss of a machine".to_owned(),
+            durability: "as a plain directory; a copied file also survives the loss of one machine".to_owned(),
             capabilities: Capabilities {
                 holds_data: true,
                 persistent: true,

@@ -49,6 +49,7 @@ fn an_error_says_what_failed_on_which_thing_and_what_to_do() {
         ("unmount none", "none: No such file", "fix: `ctxbench status` lists"),
         ("unmount file", "file: it is a file", "fix: `ctxbench status` lists"),
         ("unmount /proc", "/proc: the mount there is proc", "fix: `ctxbench status` lists"),
+        ("s3 sync dir", "dir: in no s3 mount", "fix: `ctxbench status` lists"),
         ("doctor --store none.db", "none.db cannot be opened", "fix: correct the path"),
         ("doctor --store file", "it is empty", "fix: choose another file"),
         ("doctor --scratch none", "scratch directory in none", "fix: correct the path"),

@@ -81,12 +81,12 @@ impl MountedStore for AgentMemoryMount {
             false => description(
                 "agent-memory",
                 "sqlite with a search index: every directory answers search and recall requests, which listings do not show",
-                "as sqlite; the search index is current as of the last completed call",
+                "as sqlite; a search finds every completed write",
             ),
             true => description(
                 "agent-memory-meaning",
                 "agent-memory with a sentence model in the daemon, so that a recall also finds notes by meaning",
-                "as sqlite; the full-text index is current as of the last completed call, and embeddings follow soon after",
+                "as sqlite; a search by words finds every completed write, and embeddings follow soon after",
             ),
         };
         description.capabilities.answers_requests = true;

@@ -102,7 +102,7 @@ pub(super) fn stats(db: &Db, scope: &Scope, stats: &Stats<'_>) -> Result<String>
         "below: {}/\nnotes-below: {below}\nnotes: {}\nnot-text: {not_text}\nexpired: {expired}\nwaiting-to-be-indexed: {waiting}\nindex: {}\nindex-segments: {segments}\nagent: {}\nrelevance: {}\nlast-error: {}\n",
         scope.dir_path.path,
         stats.notes,
-        stats.behind.as_ref().map_or_else(|| "current".to_owned(), |reason| format!("behind: {}", one_line(reason))),
+        stats.behind.as_ref().map_or_else(|| "current".to_owned(), |reason| format!("no room: {}", one_line(reason))),
         stats.agent.unwrap_or("none: no private namespaces"),
         relevance(&stats.embeddings, stats.notes),
         stats.last_error.as_deref().unwrap_or("none"),

@@ -106,7 +106,10 @@ pub(super) fn answer(
     let mut text = if has_more {
         format!("these {} notes match; more were indexed before them (&limit=)\n", hits.len())
     } else {
-        format!("{} notes match, newest first\n", hits.len())
+        match hits.len() {
+            1 => "1 note matches\n".to_owned(),
+            count => format!("{count} notes match, newest first\n"),
+        }
     };
     let wanted: Vec<String> = question(query);
     for hit in hits {

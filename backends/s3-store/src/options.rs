@@ -31,7 +31,7 @@ const TIMEOUT_S: u64 = 30;
 #[derive(Debug, thiserror::Error)]
 pub enum BucketOptionsError {
     /// Neither an option nor the environment names an agent.
-    #[error("no agent is given (name it with --agent-id)")]
+    #[error("neither --agent-id nor $USER names an agent (give --agent-id)")]
     NoAgent,
     /// The file of `--key-file` cannot be read.
     #[error("reading the key in {}: {error}", .file.display())]

@@ -38,6 +38,9 @@ pub enum HistoryError {
     /// No commit has the first number; the second number is that of the newest commit.
     #[error("there is no commit {0}; the newest is {1}")]
     NoCommit(u64, u64),
+    /// The log is empty.
+    #[error("the bucket has no memory of this agent (check --bucket, --prefix and --agent-id)")]
+    NoMemory,
     /// The path was not in the commit.
     #[error("{0} is not in commit {1} (`ctxbench s3 log {0}` lists the commits that changed it)")]
     NoPath(String, u64),
@@ -397,7 +400,11 @@ fn text(path: &[u8]) -> String {
 }
 
 fn find(tree: &Tree, path: &str, number: u64) -> Result<NodeId> {
-    tree.find(path.as_bytes()).ok_or_else(|| HistoryError::NoPath(path.to_owned(), number))
+    let missing = || match number {
+        0 => HistoryError::NoMemory,
+        number => HistoryError::NoPath(path.to_owned(), number),
+    };
+    tree.find(path.as_bytes()).ok_or_else(missing)
 }
 
 /// Writes the content that a file had at a moment to `out`; every chunk is checked against its digest first.

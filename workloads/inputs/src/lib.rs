@@ -138,7 +138,7 @@ pub fn named(
         return Ok((path.to_owned(), read(path)?));
     }
     let known = names::alternatives(name, known.iter().map(String::as_str));
-    let message = format!("unknown {what}; {known}, or the path of a .toml file");
+    let message = format!("unknown {what}; {known}; or give the path of a .toml file");
     let found = built_in.map(|(file, text)| (file, text.to_owned()));
     found.ok_or_else(|| InputError::whole(path, message))
 }

@@ -46,7 +46,7 @@ fn a_request_covers_the_notes_below_its_directory_also_after_a_rename() {
         memory.write(ROOT, "home.md", "halving of rent\n");
         has(&memory.ask(ROOT, ":search?halving"), &["2 notes match"]);
         let found = memory.ask(trading, ":search?halving");
-        has(&found, &["1 notes match", "\n2026/btc.md "]);
+        has(&found, &["1 note matches", "\n2026/btc.md "]);
         let other = memory.dir(ROOT, "archive");
         memory.rename((ROOT, "trading"), (other, "old"));
         memory.says(other, ":search?halving", &["\nold/2026/btc.md "]);
@@ -245,7 +245,7 @@ fn no_link_move_or_exchange_shows_an_agent_the_private_notes_of_another() {
             }
         }
     }
-    has(&akashi.ask(ROOT, ":search?regime"), &["1 notes match", "/old.md"]);
+    has(&akashi.ask(ROOT, ":search?regime"), &["1 note matches", "/old.md"]);
     // Neither is a note of another agent reached by its name.
     for name in [&b"bob"[..], b"bob/linked.md", b"../private/bob", b"."] {
         assert!(akashi.store.lookup(private, name).is_err(), "{name:?}");

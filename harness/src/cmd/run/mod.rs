@@ -93,7 +93,8 @@ pub struct Options {
     /// Measure only these cache states.
     #[arg(long, value_enum)]
     state: Vec<State>,
-    /// Measure only these backends. `direct` is always measured, twice.
+    /// Measure only these backends. `direct` is always measured; twice, except in sections that only
+    /// count.
     #[arg(long, value_name = "NAME")]
     backend: Vec<String>,
     /// Seconds that the passes may take, shared among the sections in proportion to their own budgets. A section needs
@@ -500,9 +501,13 @@ fn duration_words(plan: &Plan, arms: &[LiveArm], stores: &[LiveArm]) -> String {
     let parts = parts.iter().filter(|(time, _)| !time.is_zero());
     let parts = parts.map(|(time, what)| format!("{:.0} s {what}", time.as_secs_f64()));
     let parts = parts.collect::<Vec<_>>();
+    let all = match all.as_secs_f64() {
+        seconds if seconds < 120.0 => format!("{seconds:.0} s"),
+        seconds => format!("{:.1} minutes", seconds / 60.0),
+    };
     match parts.len() {
-        0 | 1 => format!("it takes about {:.1} minutes", all.as_secs_f64() / 60.0),
-        _ => format!("it takes about {:.1} minutes: {}", all.as_secs_f64() / 60.0, parts.join(", then ")),
+        0 | 1 => format!("it takes about {all}"),
+        _ => format!("it takes about {all}: {}", parts.join(", then ")),
     }
 }
 
