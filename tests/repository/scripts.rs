@@ -17,7 +17,7 @@ doctor) echo "peer      python-passthrough: here"; exit 1 ;;
 list) echo "suites: default, recall"; exit ;;
 report) touch "$2/report.html"; exit ;;
 decide) echo "# decisions of ${@:2}"; exit 11 ;;
-claims) echo "1 of 2 testable claims are tested"; exit ;;
+claims) echo "Measurements decide 1 of the 2 claims"; exit ;;
 esac
 while [ "$1" != --results ]; do [ "$1" = recall ] && slow=1; kind=${kind:-$1}; shift; done
 mkdir -p "$2/run-of-$kind"
@@ -125,7 +125,7 @@ fn evidence_is_made_once_and_an_interrupted_part_is_removed() {
     let (said, errors) = (text(&first.stdout), text(&first.stderr));
     assert!(first.status.success(), "{said}{errors}");
     assert!(said.contains("skipped: llm: llm-history-live is not usable here"), "{said}");
-    assert!(said.contains("1 of 2 testable claims"), "{said}");
+    assert!(said.contains("1 of the 2 claims"), "{said}");
     let decisions = fs::read_to_string(dir.join("decisions.md")).unwrap();
     for run in ["default/run-of-run", "faults/run-of-fault"] {
         assert!(decisions.contains(run), "{decisions}");

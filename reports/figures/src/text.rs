@@ -110,9 +110,12 @@ pub fn ratio(comparison: &Comparison) -> String {
         (Verdict::BelowWhatMatters, _) => return BELOW_WHAT_MATTERS.to_owned(),
         (Verdict::Same, MarginKind::Absolute) => "too little to matter (under the margin of a call)".to_owned(),
         (Verdict::Same, MarginKind::Session) => "too little to matter (under the margin of a session)".to_owned(),
-        (Verdict::Undecided, _) => match (&comparison.withheld, comparison.smallest_shown) {
+        (Verdict::Undecided, _) => match (&comparison.withheld, comparison.interval) {
             (Some(why), _) => format!("no verdict: {why}"),
-            (None, Some(shown)) => format!("undecided (this run can show {})", difference(shown)),
+            (None, Some(_)) => {
+                let edge = comparison.margin.ratio;
+                format!("undecided (margin ×{:.2} to ×{edge:.2})", 1.0 / edge)
+            }
             (None, None) => "undecided".to_owned(),
         },
         (verdict, _) => verdict.name().to_owned(),
@@ -278,14 +281,14 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_says_what_its_run_can_show_and_no_ratio_where_none_matters() {
+    fn an_undecided_cell_shows_its_margin_and_no_ratio_where_none_matters() {
         let margin = |ratio, kind| Margin { ratio, kind };
         let compared = |center: f64, margin| {
             let epochs = [-0.02, 0.0, 0.02].map(|apart| vec![center.ln() + apart]);
             ratio(&compare(&Ratios::undisturbed(epochs.to_vec()), 0.01, margin).unwrap())
         };
         let relative = margin(1.05, MarginKind::Relative);
-        assert_eq!(compared(1.1, relative), "×1.10 [0.98, 1.23] undecided (this run can show 12.1 %)");
+        assert_eq!(compared(1.1, relative), "×1.10 [0.98, 1.23] undecided (margin ×0.95 to ×1.05)");
         assert_eq!(compared(2.0, relative), "×2.00 [1.78, 2.24] worse");
         let wide = margin(97.0, MarginKind::Session);
         assert_eq!(compared(0.47, wide), "below what matters");

@@ -1,10 +1,13 @@
 //! A figure of an answer, from a row of a decision.
 
+use std::cmp::Ordering;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 use stats::SeriesKey;
 
 use figures::evidence::RunEvidence;
+use figures::provenance::Provenance;
 use figures::summary::is_simulated;
 use figures::text::{interval_words, lower, time};
 use verdicts::decide::spread;
@@ -44,15 +47,18 @@ pub struct AnswerFigure {
     pub cell: Option<SeriesKey>,
     /// The files and fields that it comes from.
     pub evidence: String,
-    /// `text` without intervals and sessions; empty for a figure without a value.
+    /// `text` without sessions and without the ratio of two times; empty for a figure without a value.
     #[serde(skip)]
     brief: String,
     /// The figures in other sessions than the one of `value`; `None` without any.
     #[serde(skip)]
     others: Option<SessionRange>,
-    /// Whether the figure is at the baseline's or on the wrong side of it: a benefit that is none.
+    /// Whether the figure is the baseline's or worse: a benefit that is none.
     #[serde(skip)]
     pub(super) is_none: bool,
+    /// Whether it is worse than the baseline's.
+    #[serde(skip)]
+    pub(super) is_worse: bool,
 }
 
 impl AnswerFigure {
@@ -71,16 +77,19 @@ impl AnswerFigure {
         }
         // The times say more than their ratio.
         let brief = match (row.delays.as_str(), effect) {
-            ("", Some(effect)) => amount(effect.value, &row.bound.unit),
+            ("", Some(_)) => text.clone(),
             ("", None) => String::new(),
-            (delays, _) => without_intervals(delays),
+            (delays, _) => delays.to_owned(),
         };
         if !row.delays.is_empty() {
             text += &format!(": {}", row.delays);
-            // How many notes were timed.
-            let noted = row.candidate.split_once(" (").and_then(|(_, rest)| rest.split_once(')'));
-            text += &noted.map_or(String::new(), |(noted, _)| format!(", {noted}"));
         }
+        // Less than the baseline is better where the bound is an upper one.
+        let side = effect.map(|effect| {
+            let equal = if row.bound.unit == "ratio" { 1.0 } else { 0.0 };
+            let order = effect.value.total_cmp(&equal);
+            if row.bound.is_most { order } else { order.reverse() }
+        });
         let others = row.in_other_sessions();
         if let Some(range) = &others {
             text += &format!(" in one example; {range}");
@@ -106,10 +115,8 @@ impl AnswerFigure {
             evidence: row.evidence.clone(),
             brief,
             others,
-            is_none: effect.is_some_and(|effect| {
-                let equal = if row.bound.unit == "ratio" { 1.0 } else { 0.0 };
-                if row.bound.is_most { effect.value >= equal } else { effect.value <= equal }
-            }),
+            is_none: side.is_some_and(|side| side != Ordering::Less),
+            is_worse: side == Some(Ordering::Greater),
         }
     }
 
@@ -132,8 +139,7 @@ impl AnswerFigure {
         }
     }
 
-    /// The figure behind its title without its interval, for a line with little room. `sessions` is what the sentence says
-    /// about sessions.
+    /// The figure behind its title, shorter than [`Self::words`]. `sessions` is what the sentence says about sessions.
     pub(super) fn short_words(&self, against: &str, sessions: &str) -> String {
         if self.value.is_none() {
             return self.words(against);
@@ -141,24 +147,32 @@ impl AnswerFigure {
         let compared = self.compared_words(against);
         let others = match &self.others {
             None => String::new(),
-            Some(range) if range.sessions == sessions => format!("; {}", range.figures),
+            Some(range) if range.sessions == sessions => String::new(),
             Some(range) => format!(" in one example; {range}"),
         };
-        format!("{} ({} {}{others}{compared})", lower(&self.title), self.mark, self.brief)
+        format!("{} ({}{others}{compared})", lower(&self.title), self.marked_brief())
     }
 
     /// The figure behind its title as one number.
     pub(super) fn shortest_words(&self) -> String {
-        let Some(value) = self.value else {
+        if self.value.is_none() {
             return self.words(&self.against);
-        };
+        }
         let example = if self.others.is_none() { "" } else { " in one example" };
-        format!("{} ({} {}{example})", lower(&self.title), self.mark, amount(value, &self.unit))
+        format!("{} ({}{example})", lower(&self.title), self.marked_brief())
     }
 
-    /// The other sessions that the figure is from; empty without any.
-    pub(super) fn other_sessions(&self) -> &str {
-        self.others.as_ref().map_or("", |range| &range.sessions)
+    /// `brief` behind its mark. Two times have marks of their own.
+    fn marked_brief(&self) -> String {
+        match self.brief.starts_with(|first| Provenance::ALL.iter().any(|origin| origin.mark().starts_with(first))) {
+            true => self.brief.clone(),
+            false => format!("{} {}", self.mark, self.brief),
+        }
+    }
+
+    /// The other sessions that the figure is from, with the figures in them.
+    pub(super) fn other_sessions(&self) -> Option<&SessionRange> {
+        self.others.as_ref()
     }
 
     /// A cost behind its title; a time as a ratio and as both times: `waiting for files (● ×1.62 [1.58, 1.66]: 21.0 ms instead of
@@ -176,14 +190,6 @@ impl AnswerFigure {
             self.compared_words(against)
         )
     }
-}
-
-/// A text without the intervals behind its figures: `865 ms instead of 30.1 s`.
-fn without_intervals(text: &str) -> String {
-    let mut parts = text.split(" [");
-    let first = parts.next().unwrap_or_default().to_owned();
-    let rests = parts.map(|part| part.split_once(']').map_or(part, |(_, rest)| rest));
-    first + &rests.collect::<String>()
 }
 
 /// A ratio with its interval, all three with the places that the interval earns.

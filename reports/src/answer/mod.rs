@@ -23,6 +23,7 @@ pub use text::{LINES, WIDTH};
 pub use uses::{AdviceKind, Confidence, TRY_WITH_PROGRAMS, UseAnswer};
 
 use figures::evidence::RunEvidence;
+use figures::summary::Health;
 use figures::text::number_of;
 use verdicts::decide::{Decision, Remedy, remedies};
 
@@ -80,7 +81,7 @@ fn about(run: &RunEvidence<'_>) -> Vec<String> {
     let health = &run.summary.health;
     let processors = number_of(environment.cpus as usize, "processor");
     let mut about = vec![
-        minutes(health.took_ms),
+        format!("measuring took {}", minutes(health.took_ms)),
         match plan.merged.iter().map(|shard| &shard.machine).collect::<BTreeSet<_>>().len() {
             0 | 1 => format!("{}, {processors}", environment.cpu),
             kinds => format!("{kinds} KINDS OF MACHINES"),
@@ -94,17 +95,21 @@ fn about(run: &RunEvidence<'_>) -> Vec<String> {
     if environment.build.starts_with("debug") {
         about.push("DEBUG build: its figures mean nothing".to_owned());
     }
-    let load = match (health.passes, health.is_busy, health.busy_passes) {
-        (0, _, _) => return about,
-        (_, true, _) => "BUSY machine".to_owned(),
-        (_, false, 0) => "quiet machine".to_owned(),
+    about.extend(load(health));
+    about
+}
+
+/// Whether the machine was busy, in a few words. `None` without passes.
+pub(crate) fn load(health: &Health) -> Option<String> {
+    match (health.passes, health.is_busy, health.busy_passes) {
+        (0, _, _) => None,
+        (_, true, _) => Some("BUSY machine".to_owned()),
+        (_, false, 0) => Some("quiet machine".to_owned()),
         (passes, false, busy) => {
             let share = 100.0 * busy as f64 / passes as f64;
-            format!("quiet machine ({share:.1} % of passes disturbed; their rounds are left out)")
+            Some(format!("quiet machine ({share:.1} % of passes busy; their rounds are left out)"))
         }
-    };
-    about.push(load);
-    about
+    }
 }
 
 /// A duration: `4 min 52 s`.

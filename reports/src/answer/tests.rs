@@ -15,7 +15,7 @@ use figures::summary::summarise;
 use figures::testing;
 use figures::text::lower;
 use verdicts::decide::{Evidence, Policy, decide, find, identity};
-use verdicts::testing::evidence::{UNKNOWN_FIGURES, coding};
+use verdicts::testing::evidence::{UNKNOWN_FIGURES, coding, evict_nothing, long_context};
 
 const POLICY: &str = r#"
 name = "test-use"
@@ -293,7 +293,7 @@ fn an_answer_that_keeps_the_baseline_says_which_probed_need_would_change_it() {
     );
     assert_eq!(answer.otherwise, "");
     let said = answer.lines(80, 4).join(" ");
-    assert!(said.contains("sqlite shows no benefit."), "{said}");
+    assert!(said.contains("sqlite shows no benefit, and has this cost, too (20 calls more)."), "{said}");
 }
 
 #[test]
@@ -702,7 +702,7 @@ fn the_largest_planted_run_fits_a_screen_of_40_lines_and_100_columns() {
 fn a_listed_fact_is_in_the_answer_whether_or_not_the_use_is_decided() {
     let fact = "\n[[listed]]\ntitle = \"Answers\"\nsays = \"On planted notes, grep found {baseline}, recall {candidate}\"\n\
                 measure.score = { workload = \"micro/read\", method = \"recall\", baseline_method = \"grep\", counts = [\"evidence-in-budget\"] }\n";
-    let said = "On planted notes, grep found 100 of 100 in 293 tokens each, recall 97 of 100 in 1,990 tokens each.";
+    let said = "On planted notes, grep found 100 of 100 in 293 tokens a question, recall 97 of 100 in 1,990 tokens a question.";
     for is_decided in [true, false] {
         let mut run = good();
         for (arm, method, found, tokens) in [("direct", "grep", 100, 29_300), ("sqlite", "recall", 97, 199_000)] {
@@ -774,4 +774,35 @@ fn a_figure_that_measured_passes_do_not_bound_is_named_as_open() {
             assert!(!text.contains("Not measured"), "{text}");
         }
     }
+}
+
+#[test]
+fn a_benefit_of_one_example_names_its_bound_and_counts_the_sessions_that_show_it() {
+    let (_, text) = find("long-context").unwrap();
+    let mut run = long_context();
+    evict_nothing(&mut run, true, 0);
+    let words = |run: &Run| overview_by(&text, run).uses.remove(0).sentences()[1].clone();
+    insta::assert_snapshot!(words(&run), @"Needed compared with every result in the context: ×0.8 or less. One example shows it: largest prompt (◐ ×0.184); dollars (◐ ×0.284); none of 3 other sessions shows both (×1; ×1).");
+    // One of the three sessions shows both.
+    let mut run = long_context();
+    let inline = run.contexts[0].clone();
+    for context in run.contexts.iter_mut().filter(|context| context.policy == "evict") {
+        if ["agent/claude-code-compaction", "agent/claude-code-read-heavy"].contains(&context.workload.as_str()) {
+            context.conversation = inline.conversation.clone();
+        }
+    }
+    insta::assert_snapshot!(words(&run), @"Needed compared with every result in the context: ×0.8 or less. One example shows it: largest prompt (◐ ×0.184); dollars (◐ ×0.284); 1 of 3 other sessions shows both (×0.184 to ×1; ×0.284 to ×1).");
+}
+
+#[test]
+fn an_answer_for_the_baseline_covers_only_the_candidates_that_were_measured() {
+    let text = POLICY.replace("can = [\"mount\"]", "can = [\"mount\"]\nexpected = [\"sqlite\", \"s3\"]");
+    let mut run = good();
+    fail_tool(&mut run, "sqlite");
+    let headline = |run: &Run| overview_by(&text, run).uses.remove(0).headline();
+    assert_eq!(headline(&run), "Keep a plain directory rather than use sqlite (sure). s3 was not measured.");
+    // On a server of the run.
+    second_arm(&mut run, "s3-embedded");
+    assert_eq!(headline(&run), "Keep a plain directory (sure).");
+    assert_eq!(headline(&good()), "Work on sqlite (sure).");
 }

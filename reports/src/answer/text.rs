@@ -5,9 +5,10 @@ use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 use super::calls::CallTable;
 use super::kept::losses_words;
-use super::uses::{AdviceKind, Ground, SMALL_BENEFIT, UseAnswer};
+use super::uses::{AdviceKind, Ground, SMALL_BENEFIT, UseAnswer, listed};
 use super::{AnswerFigure, Confidence, Overview};
 use figures::provenance::Provenance;
+use verdicts::decide::arm_words;
 
 /// The most lines that an answer takes in a terminal.
 pub const LINES: usize = 40;
@@ -36,12 +37,22 @@ impl UseAnswer {
         }
     }
 
+    /// The candidates that an answer for the baseline does not cover, in a sentence behind the advice.
+    fn not_measured_words(&self) -> String {
+        let names: Vec<&str> = self.not_measured.iter().map(|name| arm_words(name)).collect();
+        match (self.kind, &names[..]) {
+            (AdviceKind::Keep, [only]) => format!(" {only} was not measured."),
+            (AdviceKind::Keep, [_, _, ..]) => format!(" {} were not measured.", listed(&names, "and")),
+            _ => String::new(),
+        }
+    }
+
     /// The advice and its exception in a sentence. `confidence` stands between them.
     pub(crate) fn whole_advice(&self, confidence: &str) -> String {
         let advice = self.advice.trim_end_matches('.');
         match self.unless.as_str() {
-            "" => format!("{advice}{confidence}."),
-            unless => format!("{advice}{confidence}, unless {unless}."),
+            "" => format!("{advice}{confidence}.{}", self.not_measured_words()),
+            unless => format!("{advice}{confidence}, unless {unless}.{}", self.not_measured_words()),
         }
     }
 
@@ -78,29 +89,35 @@ impl UseAnswer {
         // What a choice costs comes before what would change it. Of what is not chosen, the reason states the cost.
         let is_chosen = matches!(self.kind, AdviceKind::Choose | AdviceKind::ChooseIf);
         let [of_reason, of_unmeasured, of_costs, of_change, of_others] = match is_chosen {
-            true => [4, 3, 5, 6, 7],
-            false => [3, 7, 6, 4, 5],
+            true => [5, 4, 6, 7, 8],
+            false => [4, 8, 7, 5, 6],
         };
         let reasons = match is_chosen {
             true => self.benefit_versions(),
             false => versions(&|most| self.reasons(most)),
         };
-        // In the order of the text, each with its rank among those that fit.
-        let candidates = [
-            (0, vec![self.headline()]),
-            (of_reason, reasons),
-            (2, plain(self.known.join(" "))),
-            (of_costs, versions(&|most| self.cost_words(most).filter(|_| most > 0))),
-            (of_unmeasured, plain(self.unmeasured_words())),
-            (of_change, plain(self.otherwise.clone())),
-            (of_others, self.other_words().into_iter().collect()),
-            (1, plain(self.command_words())),
+        // What to do meanwhile has room before everything that is known.
+        let meanwhile = match self.kind {
+            AdviceKind::NotDecided => self.reasons(0).into_iter().collect(),
+            _ => Vec::new(),
+        };
+        // Each with its place in the text. The first ones have room first; of a place, a later one that fits is better.
+        let mut candidates = [
+            (0, 0, vec![self.headline()]),
+            (1, 1, meanwhile),
+            (2, 7, plain(self.command_words())),
+            (3, 2, plain(self.known.join(" "))),
+            (of_reason, 1, reasons),
+            (of_costs, 3, versions(&|most| self.cost_words(most).filter(|_| most > 0))),
+            (of_unmeasured, 4, plain(self.unmeasured_words())),
+            (of_change, 5, plain(self.otherwise.clone())),
+            (of_others, 6, self.other_words().into_iter().collect()),
         ];
-        let mut order: Vec<usize> = (0..candidates.len()).collect();
-        order.sort_by_key(|at| candidates[*at].0);
+        candidates.sort_by_key(|(rank, ..)| *rank);
         let mut taken: Vec<Option<&str>> = vec![None; candidates.len()];
-        for at in order {
-            for version in &candidates[at].1 {
+        for (_, at, versions) in &candidates {
+            let at = *at;
+            for version in versions {
                 let mut with = taken.clone();
                 with[at] = Some(version);
                 if wrap(&joined(&with), width).len() <= most {
@@ -148,16 +165,21 @@ impl UseAnswer {
                         false => figure.words_with_bound(against),
                     };
                     // Beside small benefits stands what is none.
-                    match self.ground == Ground::SmallBenefit && figure.is_none {
-                        true => format!("no benefit in {words}"),
-                        false => words,
+                    match (self.ground, figure.is_worse, figure.is_none) {
+                        (Ground::SmallBenefit, true, _) => format!("worse: {words}"),
+                        (Ground::SmallBenefit, false, true) => format!("no benefit: {words}"),
+                        _ => words,
                     }
                 });
                 let words: Vec<String> = words.collect();
-                let bound = match is_common {
+                let [needed, all] = self.needed;
+                let bound = match (is_common, self.ground) {
+                    (true, Ground::SmallBenefit | Ground::FewBenefits) if (2..all).contains(&needed) => {
+                        format!(" ({} in {needed} of {all})", first.strip_prefix("needed: ").unwrap_or(first))
+                    }
                     // The reason has the word.
-                    true => format!(" ({})", first.strip_prefix("needed: ").unwrap_or(first)),
-                    false => String::new(),
+                    (true, _) => format!(" ({})", first.strip_prefix("needed: ").unwrap_or(first)),
+                    (false, _) => String::new(),
                 };
                 Some(format!("{reason}{bound}: {}.", words.join("; ")))
             }
@@ -169,26 +191,64 @@ impl UseAnswer {
         let against = self.compared_with(&self.figures);
         let compared = self.baseline_words(against);
         let long: Vec<String> = self.figures.iter().map(|figure| figure.words(against)).collect();
-        // Sessions that all figures are from stand before them.
-        let sessions = self.figures.first().map_or("", AnswerFigure::other_sessions);
-        let is_common = self.figures.iter().all(|figure| figure.other_sessions() == sessions) && !sessions.is_empty();
-        let (sessions, example) = match is_common {
-            true => (sessions, format!(" in one example, and in {sessions}")),
-            false => ("", String::new()),
-        };
-        let short: Vec<String> = self.figures.iter().map(|figure| figure.short_words(against, sessions)).collect();
+        if let Some(versions) = self.session_versions(against) {
+            return versions;
+        }
+        let short: Vec<String> = self.figures.iter().map(|figure| figure.short_words(against, "")).collect();
         let shortest: Option<String> = self.figures.first().map(AnswerFigure::shortest_words);
         let benefits = |compared: &str, words: &[String]| match self.benefits.saturating_sub(words.len()) {
             0 => format!("Benefits{compared}: {}.", words.join("; ")),
             more => format!("Benefits{compared}: {}; and {more} more.", words.join("; ")),
         };
         let mut versions = vec![benefits(&compared, &long)];
-        versions.push(benefits(&format!("{example}{compared}"), &short));
-        versions.push(benefits(&example, &short));
+        versions.push(benefits(&compared, &short));
+        versions.push(benefits("", &short));
         versions.extend(long.first().map(|first| benefits(&compared, std::slice::from_ref(first))));
         versions.extend(shortest.map(|first| benefits("", &[first])));
         versions.dedup();
         versions
+    }
+
+    /// Benefits that one example shows, beside the same sessions of every benefit: the longest words first. `None` if the
+    /// benefits have no such sessions, or not the same.
+    fn session_versions(&self, against: &str) -> Option<Vec<String>> {
+        let first = self.figures.first()?;
+        let sessions = &first.other_sessions()?.sessions;
+        let ranges: Vec<&str> = self
+            .figures
+            .iter()
+            .filter_map(|figure| figure.other_sessions().filter(|range| range.sessions == *sessions))
+            .map(|range| range.figures.as_str())
+            .collect();
+        let is_common = ranges.len() == self.figures.len() && self.figures.len() == self.benefits;
+        let has_one_bound = self.figures.iter().all(|figure| figure.needed == first.needed);
+        if !is_common || !has_one_bound {
+            return None;
+        }
+        let bound = first.needed.strip_prefix("needed: ").unwrap_or(&first.needed);
+        let words: Vec<String> = self.figures.iter().map(|figure| figure.short_words(against, sessions)).collect();
+        let all = match ranges.len() {
+            1 => "it",
+            2 => "both",
+            _ => "all of them",
+        };
+        let shown = match self.sessions_with_all {
+            0 => "none".to_owned(),
+            shown => shown.to_string(),
+        };
+        let needed = format!("Needed: {bound}. One example shows it: {};", words.join("; "));
+        let compared = self.baseline_words(against);
+        let verb = if self.sessions_with_all > 1 { "show" } else { "shows" };
+        let others = format!("{shown} of {sessions} {verb} {all}");
+        Some(vec![
+            format!(
+                "Needed{compared}: {bound}. One example shows it: {}; {others} ({}).",
+                words.join("; "),
+                ranges.join("; ")
+            ),
+            format!("{needed} {others} ({}).", ranges.join("; ")),
+            format!("{needed} {others}."),
+        ])
     }
 
     /// What all figures that compare are compared with; empty if they differ in it.
@@ -223,7 +283,7 @@ impl UseAnswer {
             AdviceKind::Choose | AdviceKind::ChooseIf => format!("Costs{compared}"),
             // The reason has named the candidate and its first cost.
             _ if self.ground == Ground::HigherCost => format!("Other costs{compared}"),
-            _ => format!("Costs of {}{compared}", verdicts::decide::arm_words(&self.candidate)),
+            _ => format!("Costs of {}{compared}", arm_words(&self.candidate)),
         };
         (!costs.is_empty()).then(|| format!("{whose}: {}.", costs.join("; ")))
     }
@@ -243,11 +303,11 @@ impl UseAnswer {
     /// The other candidates.
     fn other_words(&self) -> Option<String> {
         const SHOWN: usize = 3;
-        let listed = |names: &[&String]| {
+        let names_of = |names: &[&String]| {
             let shown = names.iter().take(SHOWN);
-            let shown: Vec<&str> = shown.map(|name| verdicts::decide::arm_words(name)).collect();
+            let shown: Vec<&str> = shown.map(|name| arm_words(name)).collect();
             match names.len().saturating_sub(SHOWN) {
-                0 => shown.join(", "),
+                0 => listed(&shown, "and"),
                 more => format!("{} and {more} more", shown.join(", ")),
             }
         };
@@ -257,7 +317,14 @@ impl UseAnswer {
             let named: Vec<&String> = others.extract_if(.., |name| lacking.contains(name)).collect();
             if !named.is_empty() {
                 let verb = if named.len() == 1 { "shows" } else { "show" };
-                parts.push(format!("{} {verb} {what}.", listed(&named)));
+                let cost = |name: &&String| self.same_cost.iter().find(|(candidate, _)| candidate == *name);
+                let costs: Vec<&str> = named.iter().filter_map(cost).map(|(_, cost)| cost.as_str()).collect();
+                let costs = match costs.len() == named.len() {
+                    true => format!(", and have this cost, too ({})", costs.join(", ")),
+                    false => String::new(),
+                };
+                let costs = if named.len() == 1 { costs.replacen("have", "has", 1) } else { costs };
+                parts.push(format!("{} {verb} {what}{costs}.", names_of(&named)));
             }
         }
         if !others.is_empty() {
@@ -267,11 +334,11 @@ impl UseAnswer {
                 AdviceKind::Keep => "Not chosen either",
                 AdviceKind::NotDecided => "Other candidates that are not decided",
             };
-            parts.push(format!("{verdict}: {}.", listed(&others)));
+            parts.push(format!("{verdict}: {}.", names_of(&others)));
         }
         if !self.undecided.is_empty() {
             let undecided: Vec<&String> = self.undecided.iter().collect();
-            parts.push(format!("Not decided: {}.", listed(&undecided)));
+            parts.push(format!("Not decided: {}.", names_of(&undecided)));
         }
         (!parts.is_empty()).then(|| parts.join(" "))
     }
@@ -493,7 +560,7 @@ fn call_lines(table: &CallTable) -> Vec<String> {
 fn arm_title(arm: &str) -> String {
     match arm {
         "direct" => "directory".to_owned(),
-        arm => cut(&terminal_cell(verdicts::decide::arm_words(arm)), 24),
+        arm => cut(&terminal_cell(arm_words(arm)), 24),
     }
 }
 

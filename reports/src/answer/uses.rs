@@ -9,7 +9,7 @@ use super::figure::{AnswerFigure, compared};
 use figures::evidence::RunEvidence;
 use figures::provenance::Provenance;
 use figures::text::lower;
-use verdicts::decide::{CANDIDATE, Decision, PolicyVerdict, Row, RowRole, RowState, arm_words, remedies};
+use verdicts::decide::{CANDIDATE, Decision, PolicyVerdict, Row, RowRole, RowState, amount, arm_words, remedies};
 
 /// Figures of a kind in an answer.
 const FIGURES: usize = 3;
@@ -102,6 +102,8 @@ pub struct UseAnswer {
     pub small_benefit: Vec<String>,
     /// Candidates of the use without a verdict, beside `candidate`.
     pub undecided: Vec<String>,
+    /// Candidates that the policy expects, and that no run measured. An answer that keeps the baseline does not cover them.
+    pub not_measured: Vec<String>,
     /// Why, in a sentence.
     pub reason: String,
     /// What the reason is about.
@@ -114,6 +116,15 @@ pub struct UseAnswer {
     /// How many benefits the candidate shows; `figures` has the first of them.
     #[serde(skip)]
     pub(crate) benefits: usize,
+    /// How many benefits are needed, and how many the policy has.
+    #[serde(skip)]
+    pub(super) needed: [usize; 2],
+    /// In how many of the other sessions all benefits of a choice keep their bounds.
+    #[serde(skip)]
+    pub(super) sessions_with_all: usize,
+    /// The cost of others that decides against the candidate, by candidate, where they break its bound, too.
+    #[serde(skip)]
+    pub(super) same_cost: Vec<(String, String)>,
     /// What the candidate costs.
     pub costs: Vec<AnswerFigure>,
     /// When it would be otherwise, in a sentence; empty if nothing is known to change it.
@@ -330,8 +341,9 @@ impl UseAnswer {
             title: best.advice.title.clone(),
             question: best.question.clone(),
             kind,
-            advice: advice(kind, best, is_busy),
+            advice: advice(kind, best, decisions, is_busy),
             unless: unless(kind, best),
+            not_measured: best.not_measured.clone(),
             candidate: best.candidate.clone(),
             others: others.iter().map(name).collect(),
             without_benefit: lacking(false),
@@ -345,6 +357,12 @@ impl UseAnswer {
             known: known(best, decisions),
             figures: figures(&carrying),
             benefits: rows(best, RowRole::Benefit, &SHOWN).count(),
+            needed: [best.benefits_needed, best.of_role(RowRole::Benefit).count()],
+            sessions_with_all: sessions_with_all(&carrying),
+            same_cost: match (ground, carrying.first()) {
+                (Ground::HigherCost, Some(cost)) => same_cost(others, cost),
+                _ => Vec::new(),
+            },
             costs: figures(&costs),
             otherwise: otherwise(kind, best, decisions),
             unmeasured: best.advice.unmeasured.clone(),
@@ -371,6 +389,28 @@ fn known(best: &Decision, decisions: &[&Decision]) -> Vec<String> {
     all.find(|known| !known.is_empty()).unwrap_or_default()
 }
 
+/// In how many of the other sessions every one of these rows keeps its bound.
+fn sessions_with_all(carrying: &[&Row]) -> usize {
+    let Some(first) = carrying.first() else {
+        return 0;
+    };
+    let is_met = |row: &Row, workload: &str| {
+        let mut sessions = row.sessions.iter();
+        sessions.any(|session| session.workload == workload && row.bound.state(&session.effect) == RowState::Met)
+    };
+    let names = first.sessions.iter().map(|session| session.workload.as_str());
+    names.filter(|name| carrying.iter().all(|row| is_met(row, name))).count()
+}
+
+/// The figures of others in the row of a cost, of those that break its bound.
+fn same_cost(others: &[&Decision], cost: &Row) -> Vec<(String, String)> {
+    let broken = others.iter().filter_map(|other| {
+        let row = rows(other, RowRole::Cost, &FAILED).find(|row| row.title == cost.title)?;
+        Some((other.candidate.clone(), amount(row.effect?.value, &row.bound.unit)))
+    });
+    broken.collect()
+}
+
 fn fragility(decisions: &[&Decision]) -> Confidence {
     match decisions.iter().any(|decision| decision.fragile.is_some()) {
         true => Confidence::Fragile,
@@ -378,7 +418,7 @@ fn fragility(decisions: &[&Decision]) -> Confidence {
     }
 }
 
-fn advice(kind: AdviceKind, best: &Decision, is_busy: bool) -> String {
+fn advice(kind: AdviceKind, best: &Decision, decisions: &[&Decision], is_busy: bool) -> String {
     let words = &best.advice;
     let choose = words.choose.replace(CANDIDATE, arm_words(&best.candidate));
     let keep = lower(&words.keep);
@@ -386,6 +426,11 @@ fn advice(kind: AdviceKind, best: &Decision, is_busy: bool) -> String {
         AdviceKind::Choose => format!("{choose}."),
         AdviceKind::ChooseIf => {
             format!("{choose} if {}; else {keep}.", best.conditions.join(" and "))
+        }
+        // The advice is sure of what was compared, and of nothing else.
+        AdviceKind::Keep if !best.not_measured.is_empty() => {
+            let compared: Vec<&str> = decisions.iter().map(|decision| arm_words(&decision.candidate)).collect();
+            format!("{} rather than use {}.", words.keep, listed(&compared, "or"))
         }
         AdviceKind::Keep => format!("{}.", words.keep),
         AdviceKind::NotDecided => format!("Not decided: {}.", obstacle(best, is_busy).0),
@@ -515,19 +560,29 @@ fn needed(kind: AdviceKind, best: &Decision) -> Vec<&Row> {
     }
 }
 
+/// A list in a sentence, with a word before the last one.
+pub(super) fn listed(names: &[&str], word: &str) -> String {
+    match names {
+        [] => String::new(),
+        [only] => (*only).to_owned(),
+        [others @ .., last] => format!("{} {word} {last}", others.join(", ")),
+    }
+}
+
 /// The properties that probes found on a candidate that is not chosen, as the exception of the advice.
 fn unless(kind: AdviceKind, best: &Decision) -> String {
     let of_property: Vec<&Row> = needed(kind, best).into_iter().filter(|row| !row.properties.is_empty()).collect();
     let properties: Vec<&str> = of_property.iter().flat_map(|row| row.properties.iter().copied()).collect();
     let weakest = of_property.iter().map(|row| row.provenance).max();
-    let (Some((last, others)), Some(weakest)) = (properties.split_last(), weakest) else {
+    let (false, Some(weakest)) = (properties.is_empty(), weakest) else {
         return String::new();
     };
-    let listed = match others.is_empty() {
-        true => (*last).to_owned(),
-        false => format!("{} or {last}", others.join(", ")),
-    };
-    format!("you need {listed}, which {} has ({} tried)", arm_words(&best.candidate), weakest.mark())
+    format!(
+        "you need {}, which {} has ({} tried)",
+        listed(&properties, "or"),
+        arm_words(&best.candidate),
+        weakest.mark()
+    )
 }
 
 /// Whether the evidence is there, but other work on the machine disturbed it.

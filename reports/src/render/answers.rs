@@ -5,7 +5,7 @@ use crate::answer::Overview;
 use verdicts::decide::{Decision, PolicyVerdict, arm_words};
 
 /// Words of an answer on the first screen.
-const MOST_WORDS: usize = 58;
+const MOST_WORDS: usize = 53;
 /// The room of an answer, in which `answer` leaves out whole sentences, the least needed first.
 const COLUMNS: usize = 100;
 const LINES: usize = 3;

@@ -351,7 +351,7 @@ fn ranking_words(found: &Ranking) -> String {
         false => "",
     };
     format!(
-        "{} pairs, paired by round, corrected by Holm at 1 %; arms that cannot be told apart beyond the margin share a rank.{detectable}{busy}",
+        "{} pairs, paired by round, corrected by Holm at 1 %; arms that cannot be told apart beyond the margin share a rank. The times are those of the run's report, and the ratios beside them are of these times; ranks come from the ratios within rounds.{detectable}{busy}",
         found.pairs
     )
 }

@@ -35,7 +35,7 @@ pub fn splice(report: &Report<'_>, text: &str, place: &str) -> Result<String, Wr
     let identical = border::markdown(report.overview.identical_arms.trim_end_matches('.'));
     let words = [
         format!(
-            "The answer of a run of {} with {}: {}. [Its report]({place}/report.md) has the figures behind it.",
+            "The answer of a run of {} with {}: {}. [Its report]({place}/report.md) has the verdicts behind it; `ctxbench decide` prints every bound with its figure.",
             border::markdown(day),
             about[0],
             about[1]

@@ -65,10 +65,10 @@ pub(super) fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) ->
         ];
         let below = report.summary.below_what_matters(&report.run.plan, &cell.key());
         let is_below = below.is_some();
-        row.extend(below.map(Linked::plain));
-        // One word for all arms of the cell.
-        let others = arms.iter().skip(1).filter(|_| is_below);
-        row.extend(others.map(|_| Linked::plain("")));
+        row.extend(below.iter().flat_map(|words| {
+            let cells = arms.iter().map(|arm| number(cell, arm).map_or("–", |_| words.as_str()));
+            cells.map(Linked::plain)
+        }));
         for arm in arms.iter().filter(|_| !is_below) {
             let at = number(cell, arm);
             row.push(match at {
@@ -91,7 +91,7 @@ pub(super) fn ratio_rows(report: &Report<'_>, wanted: impl Fn(&Cell) -> bool) ->
             let mut row = vec![
                 Linked::plain(&cell.workload),
                 Linked::plain(&cell.state),
-                Linked::plain(format!("{}, tail", cell.metric)),
+                Linked::plain(format!("{}, mean − median", cell.metric)),
                 tail_of(baseline),
                 Linked::plain("–"),
             ];
@@ -125,8 +125,8 @@ pub(super) fn ratio_words(report: &Report<'_>) -> [Part; 2] {
         &margin,
         "\"better\", \"worse\": the whole interval is outside of the margin. \"same\": the whole interval is inside it. \"too little to matter\": the same, where the margin is a time or a share of a session.",
         "\"below what matters\": the margin is wider than ×2, and the whole interval is inside it.",
-        "\"undecided\": the interval contains an edge of the margin. The smallest difference that this run can show stands beside it; a longer --budget and more --epochs make that smaller.",
-        "With hot caches, a pass counts by the median of its calls. The row \"tail\" is their mean less their median: what rare slow calls add to a call. With empty caches, and in a busy run, a pass counts by its mean.",
+        "\"undecided\": the interval contains an edge of the margin. The margin stands beside it; a longer --budget and more --epochs make the interval narrower.",
+        "With hot caches, a pass counts by the median of its calls. The row \"mean − median\" is what rare slow calls add to a call. With empty caches, and in a busy run, a pass counts by its mean.",
         "\"kernel's cache\": it answered the calls, and no request reached the daemon. \"⇅\": the passes have two levels; both are shown, and behind them the share of passes at the higher one. A/A: how far two measurements of the baseline came out apart.",
     ];
     [Text(text), List(words.map(str::to_owned).into())]

@@ -25,6 +25,7 @@ use super::stems;
 use super::tasks::tasks;
 use super::tried::tried;
 use super::why::why;
+use crate::answer::load;
 use figures::provenance::Provenance;
 use figures::summary::{Cost, is_simulated};
 use figures::text::{columns, count, time};
@@ -34,7 +35,7 @@ use verdicts::decide::MODEL_ARMS;
 /// The question that a report answers.
 const QUESTION: &str = "Where should an agent keep its files?";
 /// How to read the figures, pictures and confidences of the first screen.
-const HOW_TO_READ: &str = "×0.8 means 0.8 times what a use has today. In a picture, the middle line is what a use has today: left is better, right worse, and the tolerated cost is shaded. \"sure\": no halved or doubled bound, and no figure at an end of its interval, gives other advice. \"fragile\": one does, or something that matters is not measured.";
+const HOW_TO_READ: &str = "×0.8 is 0.8 times today's figure. A picture shows each candidate's best benefit and worst cost: the middle line is today's figure, the left tick the benefit needed, the shade the cost tolerated; each row has its own scale. \"sure\": no halved or doubled bound, and no figure at an end of its interval, leads to another place. \"fragile\": one does, or something that matters was not measured.";
 /// Uses on the first screen; the page Why has the others.
 const MOST_USES: usize = 8;
 /// Notes on the first screen; the page How it was measured has the others.
@@ -396,8 +397,9 @@ fn about(report: &Report<'_>) -> String {
     let (plan, environment) = (&report.run.plan, &report.run.environment);
     let health = &report.summary.health;
     let day = plan.created.split('T').next().unwrap_or_default();
+    let load = load(health).map_or(String::new(), |load| format!(", {load}"));
     let mut lines = vec![format!(
-        "Suite {}, {day}, on {} with {} processors: {} passes in {:.0} s.",
+        "Suite {}, {day}, on {} with {} processors: {} passes, measured in {:.0} s{load}.",
         plan.suite,
         first_words(&environment.cpu, LINE_WORDS),
         environment.cpus,
@@ -497,7 +499,7 @@ fn facts(report: &Report<'_>) -> Vec<String> {
             health.hot_timed_share.map_or("An unknown share".to_owned(), share)
         ),
         format!(
-            "Pressure during the run, its own tasks included: tasks waited {} of the time for a processor, {} for the disk and {} for memory. The hypervisor gave {} of processor time to other machines. {} of {} timed passes exceeded the plan's limits{}.",
+            "Pressure during the run, its own tasks included: tasks waited {} of the time for a processor, {} for the disk and {} for memory. The hypervisor gave {} of processor time to other machines. {} of {} timed passes were busy: they exceeded the plan's limits{}.",
             share(health.stalled[0]),
             share(health.stalled[1]),
             share(health.stalled[2]),
@@ -511,7 +513,7 @@ fn facts(report: &Report<'_>) -> Vec<String> {
     ];
     let mut sections = plan.schedule.sections.iter();
     if sections.any(|section| section.placement == Placement::SharedCpu) {
-        facts.push("In the states that end in -shared-cpu, client and daemon share one processor, a different one in each epoch, so that no request wakes another processor. That is the best case; users have it only on one processor or in a container with one CPU. In all other states the scheduler places both, as users have it.".to_owned());
+        facts.push("In the states that end in -shared-cpu, client and daemon share one processor, a different one in each epoch, so that no request wakes another processor. That is the best case; users always have it on one processor, and otherwise when the scheduler keeps client and daemon together. In all other states, the scheduler places both.".to_owned());
     }
     let has_clients = |workload: &rundir::PlannedWorkload| workload.calls.contains_key("concurrent");
     if plan.workloads.iter().any(has_clients) {

@@ -11,7 +11,7 @@ use super::drawing::{
 };
 use super::marks::{Mark, Marks};
 use figures::text::number_of;
-use verdicts::decide::{Decision, Row, RowRole, RowState, arm_words};
+use verdicts::decide::{Decision, Row, RowRole, RowState};
 
 /// The most candidates of a picture; the page on the policy has the others.
 const MOST_ROWS: usize = 3;
@@ -40,10 +40,11 @@ fn place(row: &Row) -> Option<Place> {
     let side = if row.role == RowRole::Benefit { -1.0 } else { 1.0 };
     let of = |figure: f64| {
         let share = (figure - zero) / whole;
-        // Nothing is tolerated: whatever is above it is beyond the bound.
+        // Nothing is tolerated: what is worse is beyond the bound, and no distance says how much better something is.
         let share = match share.is_nan() {
             true => 0.0,
-            false if whole == 0.0 => share.signum() * ENDS.1,
+            false if whole == 0.0 && share > 0.0 => ENDS.1,
+            false if whole == 0.0 => 0.0,
             false => share,
         };
         (side * share).clamp(ENDS.0, ENDS.1)
@@ -66,7 +67,7 @@ fn gates(decision: &Decision) -> String {
         count => format!("{count} {word}gates"),
     };
     match (failed, all - passed) {
-        (0, 0) => "✓ gates".to_owned(),
+        (0, 0) => format!("✓ {}", counted(all, "")),
         (0, open) => counted(open, "open "),
         (failed, _) => format!("✗ {}", counted(failed, "")),
     }
@@ -148,7 +149,11 @@ fn telling(decision: &Decision, role: RowRole) -> Option<&Row> {
     let placed = rows().filter_map(|row| Some((place(row)?.value, row)));
     let found = match role {
         RowRole::Benefit => placed.min_by(|one, other| one.0.total_cmp(&other.0)),
-        _ => placed.max_by(|one, other| one.0.total_cmp(&other.0)),
+        // Of equal places, the figure that is nearest to its bound.
+        _ => placed.max_by(|one, other| {
+            let figures = [one.1, other.1].map(|row| row.effect.map_or(0.0, |effect| effect.value / row.bound.value));
+            one.0.total_cmp(&other.0).then(figures[0].total_cmp(&figures[1]))
+        }),
     };
     let shown = rows().find(|row| role == RowRole::Benefit && is_shown(row));
     shown.or(found.map(|found| found.1)).or_else(|| rows().next())
@@ -186,18 +191,17 @@ fn panel(candidates: &[&Decision], marks: &Marks) -> Result<Chart, DrawError> {
     let bottom = shown.iter().map(|decision| height(decision)).sum();
     let frame = Frame { left: 19, top: 0, right: PANEL as i32 - 8, bottom };
     let x = |figure: f64| frame.x((figure - ENDS.0) / (ENDS.1 - ENDS.0));
-    let baseline = shown.first().map_or("", |decision| decision.baseline.as_str());
     draw((PANEL, (bottom + if left_out > 0 { 50 } else { 36 }) as u32), |area| {
         let mut top = 0;
         for decision in shown {
             candidate(area, decision, marks.get(&decision.candidate), top, x)?;
             top += height(decision);
         }
-        for (bound, words) in [(-1.0, "benefit needed"), (1.0, "cost tolerated")] {
+        for (bound, words) in [(-1.0, "needed"), (1.0, "tolerated")] {
             write(area, words, Side::Middle, (x(bound), bottom + 10), SMALL)?;
         }
-        let middle = fit(&format!("like {}", arm_words(baseline)), 160, SMALL);
-        write(area, &middle, Side::Middle, (x(0.0), bottom + 26), SMALL)?;
+        // Rows of one picture can have other baselines than its policy.
+        write(area, "today", Side::Middle, (x(0.0), bottom + 26), SMALL)?;
         if left_out > 0 {
             let words = format!("{left_out} more under Why");
             write(area, &words, Side::Left, (4, bottom + 42), SMALL)?;
@@ -285,6 +289,8 @@ mod tests {
         // One step more where none is tolerated is beyond the bound.
         assert_eq!(with(RowRole::Cost, "steps more", 1.0, true, 0.0).value, 2.0);
         assert_eq!(with(RowRole::Cost, "steps more", 0.0, true, 0.0).value, 0.0);
+        // A saving where no ratio above 1 is tolerated is not drawn as a large one.
+        assert_eq!(with(RowRole::Cost, "ratio", 0.926, true, 1.0).value, 0.0);
     }
 
     #[test]
@@ -294,7 +300,7 @@ mod tests {
         let marks = Marks::of_names(["s3-embedded"].into_iter());
         let drawn = use_pictures(&[vec![&decision]], &marks).unwrap().for_page();
         let needed = format!(", {} needed", decision.benefits_needed);
-        for text in ["s3<", "like a plain directory", needed.as_str()] {
+        for text in ["s3<", "today", needed.as_str()] {
             assert!(drawn.contains(text), "{text} is not in {drawn}");
         }
         assert!(!drawn.contains("embedded"), "{drawn}");
@@ -302,9 +308,9 @@ mod tests {
 
     #[test]
     fn a_long_title_has_two_lines_of_like_length() {
-        let title = "✗ Time to clone, add and remove a repository";
+        let title = "✗ Time of git clone, git add of all files and rm -rf";
         let end = line_break(title, 301, 220).unwrap();
-        assert_eq!((&title[..end], &title[end + 1..]), ("✗ Time to clone, add", "and remove a repository"));
+        assert_eq!((&title[..end], &title[end + 1..]), ("✗ Time of git clone, git", "add of all files and rm -rf"));
         assert_eq!(line_break("✓ Tokens", 301, 20), None);
     }
 

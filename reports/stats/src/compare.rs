@@ -85,10 +85,10 @@ pub struct Comparison {
     /// Why the verdict that the interval would give is withheld.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub withheld: Option<String>,
-    /// The smallest difference that this run can show in the cell, as a ratio above 1: half of the interval's width, on
-    /// logarithms. The interval of a larger measured difference excludes 1. `None` without an interval.
+    /// Half of the interval's width on logarithms, as a ratio above 1. The interval of a larger measured difference excludes 1.
+    /// `None` without an interval.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub smallest_shown: Option<f64>,
+    pub half_width: Option<f64>,
 }
 
 impl Comparison {
@@ -146,7 +146,7 @@ pub fn compare(ratios: &Ratios, alpha: f64, margin: Margin) -> Option<Comparison
         margin,
         verdict: logs.map_or(Verdict::Undecided, |logs| margin.verdict(logs)),
         withheld: None,
-        smallest_shown: logs.map(|logs| ((logs.high - logs.low) / 2.0).exp()),
+        half_width: logs.map(|logs| ((logs.high - logs.low) / 2.0).exp()),
     })
 }
 
@@ -222,9 +222,9 @@ mod tests {
     }
 
     #[test]
-    fn a_larger_difference_than_the_smallest_shown_excludes_1() {
+    fn a_difference_larger_than_the_half_width_excludes_1() {
         let found = compared(epochs(1.0, 0.01), 0.01, MARGIN).unwrap();
-        let shown = found.smallest_shown.unwrap();
+        let shown = found.half_width.unwrap();
         for (center, excludes_one) in [(shown * 1.001, true), (shown / 1.001, false)] {
             let found = compared(epochs(center, 0.01), 0.01, MARGIN).unwrap();
             assert_eq!(found.interval.unwrap().low > 1.0, excludes_one, "{found:?}");
@@ -235,7 +235,7 @@ mod tests {
     fn two_epochs_never_get_a_verdict() {
         let few = compared(epochs(2.0, 0.0)[..2].to_vec(), 0.01, MARGIN).unwrap();
         assert_eq!((few.verdict, few.interval), (Verdict::Undecided, None));
-        assert_eq!(few.smallest_shown, None);
+        assert_eq!(few.half_width, None);
         assert_eq!(compared(Vec::new(), 0.01, MARGIN), None);
     }
 

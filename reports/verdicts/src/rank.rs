@@ -2,7 +2,7 @@
 
 use rundir::cache_state;
 use serde::Serialize;
-use stats::{Difference, Series, SeriesKey, baselines, holm, margin, median};
+use stats::{Difference, SeriesKey, baselines, holm, margin, median};
 
 use crate::compare::ALPHA;
 use figures::evidence::RunEvidence;
@@ -118,11 +118,14 @@ pub fn rank(run: &RunEvidence<'_>) -> Result<Ranking, String> {
         });
         let not_ranked: Vec<NotRanked> = not_ranked.collect();
         let is_ranked = |name: &&&str| not_ranked.iter().all(|failing| failing.arm != **name);
-        let compared = names.iter().filter(is_ranked).filter_map(|name| Some((*name, arms.get(*name)?)));
-        let compared: Vec<(&str, &Series)> = compared.collect();
-        let values = compared.iter().map(|(_, series)| series.values().copied().collect());
-        let typical: Vec<f64> = values.filter_map(|mut values: Vec<f64>| median(&mut values)).collect();
-        let Some(fastest) = typical.iter().copied().reduce(f64::min) else {
+        // The time that a report of the run prints.
+        let typical = |name: &str| {
+            let cell = run.summary.cell(&key.workload, &key.state, &key.metric, name)?;
+            Some(cell.typical_ns).filter(|ns| *ns > 0.0)
+        };
+        let compared = names.iter().filter(is_ranked).filter(|name| arms.contains_key(**name));
+        let compared: Vec<(&str, f64)> = compared.filter_map(|name| Some((*name, typical(name)?))).collect();
+        let Some(fastest) = compared.iter().map(|(_, typical_ns)| *typical_ns).reduce(f64::min) else {
             continue;
         };
         for (at, (one, _)) in compared.iter().enumerate() {
@@ -137,8 +140,7 @@ pub fn rank(run: &RunEvidence<'_>) -> Result<Ranking, String> {
                 }));
             }
         }
-        let arms = compared.iter().zip(&typical);
-        let arms = arms.map(|((arm, _), typical_ns)| Ranked {
+        let arms = compared.iter().map(|(arm, typical_ns)| Ranked {
             arm: (*arm).to_owned(),
             rank: 1,
             typical_ns: *typical_ns,

@@ -21,6 +21,8 @@ const NEED_A_JOURNAL: [&str; 6] = ["create", "delete", "fsync", "sync", "sync-ne
 pub const SYNCS: [&str; 4] = ["fsync", "sync", "sync-new", "sync-overwritten"];
 
 /// The reason for a withheld verdict on an arm whose syncs promise less than those of the baseline.
+/// The half-width of an interval, as a ratio, from which on it is no precision to speak of.
+const TOO_WIDE: f64 = 2.0;
 const WEAKER_SYNC: &str = "its sync survives no power loss";
 
 /// The reason for a withheld verdict in a cell with two levels.
@@ -65,8 +67,8 @@ pub struct Health {
     pub undecided: usize,
     /// Number of decided and undecided cells of candidates, by main metric only.
     pub compared: usize,
-    /// The smallest difference that the run can show in the median compared cell, as a ratio above 1.
-    pub smallest_shown: Option<f64>,
+    /// Half of the interval's width in the median compared cell, as a ratio above 1.
+    pub half_width: Option<f64>,
     /// Number of cells of candidates whose times are below what matters; they are not among those compared.
     pub below_what_matters: usize,
     /// Notes that a reader needs before any figure.
@@ -113,7 +115,7 @@ impl Health {
         }
     }
 
-    /// How far two measurements of the baseline came out apart, and the smallest difference that the run can show, in sentences
+    /// How far two measurements of the baseline came out apart, and how wide the intervals are, in sentences
     /// without the last full stop. Every page and command says it in these words.
     pub fn identical_arms(&self) -> String {
         let known = self.aa.iter();
@@ -132,16 +134,26 @@ impl Health {
         let worst = known.max_by(|one, other| one.comparison.apart().total_cmp(&other.comparison.apart()));
         let worst = worst.map_or(String::new(), |cell| {
             let apart = difference(cell.comparison.apart());
-            format!(" and by {apart} in the worst ({}, {})", cell.workload, cell.state)
+            format!(", and at most by {apart} ({}, {})", cell.workload, cell.state)
         });
-        let mut shown: Vec<f64> = all.iter().filter_map(|one| one.smallest_shown).collect();
+        let mut shown: Vec<f64> = all.iter().filter_map(|one| one.half_width).collect();
         let identical = median(&mut shown).map(difference);
-        let shown = match (self.smallest_shown.map(difference), identical) {
+        let shown = match (self.half_width.map(difference), identical) {
+            _ if self.half_width.is_some_and(|width| width >= TOO_WIDE) => {
+                format!(
+                    "The intervals are too wide for most verdicts: half of those of candidates reach {} or more to either side",
+                    self.half_width.map(difference).unwrap_or_default()
+                )
+            }
             (Some(shown), Some(identical)) => {
-                format!("Half of the intervals are ±{shown} or narrower (baseline against itself: ±{identical})")
+                format!(
+                    "The median half-width of an interval is {shown} ({identical} for the baseline against itself): half of the comparisons show no smaller difference"
+                )
             }
             (None, Some(identical)) => {
-                format!("Half of the intervals of the baseline against itself are ±{identical} or narrower")
+                format!(
+                    "The median half-width of an interval is {identical} for the baseline against itself: half of the comparisons show no smaller difference"
+                )
             }
             _ => "How wide the intervals are is unknown".to_owned(),
         };
@@ -152,7 +164,7 @@ impl Health {
             }
         };
         format!(
-            "The baseline, measured twice, differs from itself by {} in the median comparison{worst}. {shown}{called}",
+            "The baseline, measured twice, differs from itself by {} (median){worst}. {shown}{called}",
             difference(middle)
         )
     }
@@ -188,7 +200,7 @@ impl Health {
             (false, false) => format!(" To get more verdicts, stop {names}, and measure again."),
         };
         Some(format!(
-            "This machine was busy: other work disturbed {} of {} passes. Intervals are widened by the largest possible effect of that work, and only verdicts that still hold are given.{advice}",
+            "This machine was busy in {} of {} passes, because of other work. Intervals are widened by the largest possible effect of that work, and only verdicts that still hold are given.{advice}",
             self.busy_passes, self.passes
         ))
     }
@@ -342,7 +354,7 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
             }
         } else if is_main {
             if comparison.verdict != Verdict::BelowWhatMatters {
-                shown.extend(comparison.smallest_shown);
+                shown.extend(comparison.half_width);
             }
             match comparison.verdict {
                 Verdict::BelowWhatMatters => health.below_what_matters += 1,
@@ -354,7 +366,7 @@ pub(super) fn withhold(run: &Run, health: &mut Health, table: &Table, cells: &mu
             }
         }
     }
-    health.smallest_shown = median(&mut shown);
+    health.half_width = median(&mut shown);
     health.aa_called_different =
         health.aa.iter().filter(|cell| matches!(cell.comparison.verdict, Verdict::Better | Verdict::Worse)).count();
     let intervals = health.aa.iter().filter_map(|cell| cell.comparison.interval);

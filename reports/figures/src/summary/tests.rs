@@ -79,17 +79,20 @@ fn precision_is_said_in_one_sentence_from_the_run() {
         let mut aa = health.aa[0].clone();
         aa.comparison.ratio = apart;
         aa.comparison.epochs = vec![apart; epochs];
-        aa.comparison.smallest_shown = shown;
+        aa.comparison.half_width = shown;
         aa
     };
     let cells =
         [with(1.003, 8, Some(1.015)), with(1.0 / 1.011, 8, Some(1.02)), with(0.999, 8, Some(1.01)), with(3.0, 2, None)];
     health.aa = cells.to_vec();
-    health.smallest_shown = Some(1.167);
+    health.half_width = Some(1.167);
     assert_eq!(
         health.identical_arms(),
-        "The baseline, measured twice, differs from itself by 0.3 % in the median comparison and by 1.1 % in the worst (micro/read, hot). Half of the intervals are ±16.7 % or narrower (baseline against itself: ±1.5 %)"
+        "The baseline, measured twice, differs from itself by 0.3 % (median), and at most by 1.1 % (micro/read, hot). The median half-width of an interval is 16.7 % (1.5 % for the baseline against itself): half of the comparisons show no smaller difference"
     );
+    health.half_width = Some(107.0);
+    let wide = health.identical_arms();
+    assert!(wide.ends_with("half of those of candidates reach ×107 or more to either side"), "{wide}");
     health.aa_called_different = 1;
     let called = health.identical_arms();
     assert!(called.ends_with("; 1 of 4 comparisons of the baseline with itself call it different"), "{called}");
@@ -365,7 +368,7 @@ fn a_busy_run_has_verdicts_that_hold_whatever_the_disturbance_changed() {
         assert!(!busy.verdict.contradicts(quiet.verdict));
         let (wide, narrow) = (busy.interval.unwrap(), quiet.interval.unwrap());
         assert!(wide.low < narrow.low && wide.high > narrow.high, "{busy:?}");
-        assert!(busy.smallest_shown > quiet.smallest_shown);
+        assert!(busy.half_width > quiet.half_width);
     }
 }
 
@@ -393,7 +396,7 @@ fn a_busy_machine_is_said_once_with_what_to_stop() {
         health.notes[0].clone()
     };
     let unknown = note(&run);
-    assert!(unknown.starts_with("This machine was busy: other work disturbed"), "{unknown}");
+    assert!(unknown.starts_with("This machine was busy in "), "{unknown}");
     assert!(unknown.contains("stop the other processes,"), "{unknown}");
     for epoch in &mut run.epochs {
         let used = [("rustc", 30.0), ("a\u{1b}[31m|b", 2.0), ("sshd", 0.1), ("cron", 0.2)];
@@ -536,7 +539,7 @@ fn a_busy_run_widens_intervals_against_memory_too() {
     disturb(&mut run, 6 * PASSES);
     let busy = floor(&run);
     assert_eq!((quiet.verdict, busy.verdict), (Verdict::Worse, Verdict::Worse));
-    assert!(busy.smallest_shown > quiet.smallest_shown);
+    assert!(busy.half_width > quiet.half_width);
 }
 
 #[test]

@@ -35,17 +35,24 @@ inputs::named! {
 }
 
 impl ClaimStatus {
-    /// Whether the evidence settles the claim.
-    fn is_tested(self) -> bool {
-        matches!(
-            self,
-            ClaimStatus::Confirmed | ClaimStatus::Refuted | ClaimStatus::Conditional | ClaimStatus::ArithmeticOnly
-        )
+    /// Whether the evidence answers the claim.
+    fn is_answered(self) -> bool {
+        self.is_measured() || self == ClaimStatus::ArithmeticOnly
+    }
+
+    /// Whether measurements decide the claim.
+    fn is_measured(self) -> bool {
+        matches!(self, ClaimStatus::Confirmed | ClaimStatus::Refuted | ClaimStatus::Conditional)
+    }
+
+    /// Whether a run, here or elsewhere, can decide the claim.
+    fn is_testable(self) -> bool {
+        self.is_measured() || matches!(self, ClaimStatus::NotMeasured | ClaimStatus::NotReproduced)
     }
 
     /// Whether the claim needs no other run here.
     pub fn is_settled(self) -> bool {
-        self.is_tested() || self == ClaimStatus::NotReproduced
+        self.is_answered() || self == ClaimStatus::NotReproduced
     }
 }
 
@@ -179,7 +186,7 @@ fn of_cases(cases: &[CaseResult], settle: Option<String>) -> TestResult {
     kinds.sort_unstable();
     kinds.dedup();
     let is_open = kinds.contains(&ClaimStatus::NotMeasured);
-    let settled = kinds.iter().filter(|kind| kind.is_tested()).count();
+    let settled = kinds.iter().filter(|kind| kind.is_answered()).count();
     // Cases without any figure are named together: their evidence is the same.
     let (without, with): (Vec<_>, Vec<_>) =
         cases.iter().partition(|case| case.status == ClaimStatus::NotMeasured && !case.has_figures);
@@ -235,7 +242,7 @@ fn of_runs(test: &dyn Test, says: Option<&Range>, runs: &[RunEvidence<'_>], comm
         (name, of_finding(test.measure(run, &says.unit), says, &command))
     });
     let results: Vec<(String, TestResult)> = results.collect();
-    let settled = results.iter().filter(|(_, result)| result.status.is_tested());
+    let settled = results.iter().filter(|(_, result)| result.status.is_answered());
     let settled: Vec<&(String, TestResult)> = settled.collect();
     let is_other = |(_, result): &&(String, TestResult)| result.status != settled[0].1.status;
     if settled.iter().any(is_other) {
@@ -247,7 +254,7 @@ fn of_runs(test: &dyn Test, says: Option<&Range>, runs: &[RunEvidence<'_>], comm
     let others = settled.len().saturating_sub(1);
     // A run that settles the claim comes first, then one of a simulated place, then one with figures.
     let rank = |(_, result): &(String, TestResult)| match result.status {
-        status if status.is_tested() => 0,
+        status if status.is_answered() => 0,
         ClaimStatus::NotReproduced => 1,
         _ if result.has_figures => 2,
         _ => 3,
@@ -306,9 +313,9 @@ pub fn by_factor(factor: f64) -> String {
 pub struct Tally {
     /// Claims.
     pub claims: usize,
-    /// Claims that these runs test: confirmed, refuted, conditional, arithmetic only.
+    /// Claims that measurements of these runs decide: confirmed, refuted, conditional.
     pub tested: usize,
-    /// All but the untestable ones.
+    /// Claims that some run can decide: those, and the ones that are not measured or not reproduced here.
     pub testable: usize,
     /// Claims by status.
     #[serde(rename = "by_standing")]
@@ -320,17 +327,25 @@ pub struct Tally {
 impl Tally {
     /// The tally in a sentence.
     pub fn words(&self) -> String {
-        let share = |of: usize| 100.0 * self.tested as f64 / of.max(1) as f64;
-        let counts = self.by_status.iter();
-        let counts = counts.map(|(status, count)| format!("{count} {}", status.name()));
-        format!(
-            "{} of {} testable claims are tested ({:.0} %), {:.0} % of {} in all: {}.",
-            self.tested,
-            self.testable,
-            share(self.testable),
-            share(self.claims),
-            self.claims,
+        let listed = |is_wanted: fn(ClaimStatus) -> bool| {
+            let counts = self.by_status.iter().filter(|(status, _)| is_wanted(**status));
+            let counts = counts.map(|(status, count)| format!("{count} {}", status.name()));
             counts.collect::<Vec<_>>().join(", ")
+        };
+        let in_brackets = |words: String| if words.is_empty() { words } else { format!(" ({words})") };
+        let decided = in_brackets(listed(ClaimStatus::is_measured));
+        let open = listed(|status| status.is_testable() && !status.is_measured());
+        let open = if open.is_empty() { open } else { format!("; {open}") };
+        let others = match self.claims - self.testable {
+            0 => String::new(),
+            1 => format!(" No run can decide the other one{}.", in_brackets(listed(|status| !status.is_testable()))),
+            others => {
+                format!(" No run can decide the other {others}{}.", in_brackets(listed(|status| !status.is_testable())))
+            }
+        };
+        format!(
+            "Measurements decide {} of the {} claims that a run can decide{decided}{open}.{others}",
+            self.tested, self.testable
         )
     }
 }
@@ -341,9 +356,8 @@ pub fn tally(claims: &[ClaimResult]) -> Tally {
     let mut commands: BTreeMap<&str, usize> = BTreeMap::new();
     for claim in claims {
         *tally.by_status.entry(claim.status).or_default() += 1;
-        let (is_tested, is_settled) = (claim.status.is_tested(), claim.status.is_settled());
-        tally.tested += usize::from(is_tested);
-        tally.testable += usize::from(is_settled || claim.status == ClaimStatus::NotMeasured);
+        tally.tested += usize::from(claim.status.is_measured());
+        tally.testable += usize::from(claim.status.is_testable());
         if let Some(command) = &claim.settle {
             *commands.entry(command).or_default() += 1;
         }

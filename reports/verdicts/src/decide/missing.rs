@@ -24,6 +24,8 @@ type StringSet = BTreeSet<String>;
 const CONFORM: &str = "ctxbench conform";
 const RUN: &str = "ctxbench run --workload ";
 const BACKEND: &str = " --backend ";
+/// The beginning of the names of workloads on the files of `make corpora`.
+const OF_CORPORA: &str = " --workload micro/corpus-";
 
 /// The commands that make the missing evidence of these decisions. Commands that differ in backends or workloads only
 /// are one command.
@@ -53,7 +55,8 @@ pub fn remedies(decisions: &[Decision]) -> Vec<Remedy> {
             let before = if base == CONFORM { " " } else { BACKEND };
             let workloads: String = workloads.iter().map(|workload| format!(" --workload {workload}")).collect();
             let backends: String = backends.iter().map(|backend| format!("{before}{backend}")).collect();
-            Remedy { command: format!("{base}{workloads}{backends}"), makes: makes.into_iter().collect() }
+            let first = if workloads.contains(OF_CORPORA) { "make corpora && " } else { "" };
+            Remedy { command: format!("{first}{base}{workloads}{backends}"), makes: makes.into_iter().collect() }
         })
         .collect()
 }

@@ -44,6 +44,9 @@ pub struct Decision {
     pub baseline: String,
     /// The candidate.
     pub candidate: String,
+    /// Candidates that the policy expects, and that no run measured.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_measured: Vec<String>,
     /// The number of benefits that the policy asks for.
     pub benefits_needed: usize,
     /// Gates, benefits and costs, in this order.
@@ -165,6 +168,7 @@ fn decide_on(policy: &Policy, text: &str, evidence: &Evidence<'_>, candidate: &s
         advice: policy.words(),
         baseline: policy.baseline.clone(),
         candidate: candidate.to_owned(),
+        not_measured: not_measured(policy, evidence),
         benefits_needed: policy.benefits_needed,
         why: why(&rows, verdict, &deciding, &conditions),
         figure,
@@ -178,6 +182,12 @@ fn decide_on(policy: &Policy, text: &str, evidence: &Evidence<'_>, candidate: &s
         flip,
         missing,
     }
+}
+
+/// The candidates that a policy expects, and that no run measured.
+fn not_measured(policy: &Policy, evidence: &Evidence<'_>) -> Vec<String> {
+    let expected = policy.candidates.expected.iter();
+    expected.filter(|name| evidence.arm(evidence.arm_named(name)).is_none()).cloned().collect()
 }
 
 /// The gates of every policy.

@@ -149,6 +149,9 @@ pub struct Candidates {
     pub names: Vec<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub except: Vec<String>,
+    /// The candidates that an answer is expected to compare. It names those that no run measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub expected: Vec<String>,
     /// Context policies, which are candidates instead of arms.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub contexts: Vec<String>,
@@ -512,7 +515,8 @@ impl Policy {
 
     /// The names and patterns of arms that must exist, each with its place.
     fn arms_at(&self) -> Vec<(Vec<PathStep<'static>>, &str)> {
-        let fits = [("names", &self.candidates.names), ("except", &self.candidates.except)];
+        let of = &self.candidates;
+        let fits = [("names", &of.names), ("except", &of.except), ("expected", &of.expected)];
         let fits = fits.into_iter().flat_map(|(field, names)| {
             let path = vec![PathStep::Field("candidates"), PathStep::Field(field)];
             names.iter().map(move |name| (path.clone(), name.as_str()))

@@ -8,7 +8,7 @@ use crate::measure::{
     ArmReading, Evidence, Figure, Gap, Measure, MeasureResult, Scale, ScoreMeasure, TURN_NS, amount, digits, spread,
 };
 use figures::provenance::Provenance;
-use figures::text::lower;
+use figures::text::{lower, time};
 
 inputs::named! {
     /// The part that a row plays in a verdict.
@@ -334,12 +334,27 @@ pub(super) fn row(
         },
         Err(found) => without(role, &criterion.title, bound, found),
     };
+    if criterion.condition == Some(Condition::RoundTrip) {
+        let has_bucket = |arm: &str| evidence.arm(arm).is_none_or(|arm| arm.backend.has_bucket);
+        if !has_bucket(question.baseline) {
+            row.baseline = String::new();
+        }
+        // Its time is one of its disk, and nothing that is put beside the time of an upload.
+        if !has_bucket(candidate) {
+            let bound = row.bound;
+            row = bare(role, &criterion.title, bound, RowState::Unmeasured, "has no bucket".to_owned());
+        }
+    }
     row.against = against(criterion, &policy.baseline);
-    if let (Measure::Hosts { copies: Some(_), .. }, Some(_)) = (&criterion.measure, row.effect) {
+    if let (Measure::Hosts { copies: Some(_), figure, .. }, Some(_)) = (&criterion.measure, row.effect) {
         // Behind the figures stands how they were found.
         let own = row.candidate.split(" (").next().unwrap_or(&row.candidate);
+        let own = Provenance::of_arm(candidate).marked(own);
         let copies = row.baseline.split(": ").next().unwrap_or(&row.baseline);
-        row.delays = format!("{own} instead of {copies}");
+        let copies = Provenance::Computed.marked(copies);
+        // The longest of some handoffs stands beside the longest that a schedule allows.
+        let most = if figure.is_longest() { "at most " } else { "" };
+        row.delays = format!("{own} instead of {most}{copies}");
     }
     // The weaker of the measure's own provenance and that of its evidence.
     let origin = criterion.measure.provenance();
@@ -395,7 +410,7 @@ fn against(criterion: &Criterion, baseline: &str) -> String {
     match &criterion.measure {
         Measure::Score(score) => match (&score.baseline_method, &score.or_baseline_method) {
             (Some(method), _) => method.clone(),
-            (None, Some(_)) => format!("{words} or its programs, whichever takes less"),
+            (None, Some(_)) => format!("{words} or its programs"),
             (None, None) => words.to_owned(),
         },
         Measure::Context(context) => arm_words(context.against.as_deref().unwrap_or(baseline)).to_owned(),
@@ -577,7 +592,7 @@ impl Question<'_> {
                         Provenance::Simulated.marked(&format!("{shown} ms"))
                     ),
                     words: format!(
-                        "matters above a round trip of {} (simulated delay)",
+                        "tolerated up to a round trip of {} (simulated delay)",
                         Provenance::Simulated.marked(&format!("{shown} ms"))
                     ),
                     can_hold: amount > 0.0,
@@ -604,6 +619,14 @@ impl Question<'_> {
             Condition::Needed | Condition::Sessions { .. } => return None,
         };
         let whole = whole(amount);
+        let turn = match self.criterion.condition {
+            Some(Condition::CallsATurn(share)) => Some(format!(
+                "a turn of {} with more than {whole} file calls becomes longer by over {} %",
+                time(TURN_NS),
+                digits(100.0 * share)
+            )),
+            _ => None,
+        };
         // An edit, the least that an agent does with files in a turn, is a read and a write.
         let least = match self.criterion.condition {
             Some(Condition::CallsATurn(_)) => 2.0,
@@ -612,7 +635,7 @@ impl Question<'_> {
         Some(BreakEven {
             amount,
             condition: words.unwrap_or_else(|| format!("there are at most {whole} {noun}")),
-            words: format!("matters above {whole} {noun}"),
+            words: turn.unwrap_or_else(|| format!("tolerated up to {whole} {noun}")),
             can_hold: amount >= least,
         })
     }

@@ -266,9 +266,11 @@ impl Evidence<'_> {
         let high = stats::failure_bound(failed, points);
         let own = match own {
             0 => String::new(),
-            own => format!(", {own} of them by an exit of its own"),
+            own => format!(", {own} of which were exits of its own,"),
         };
-        let words = format!("{failed} lost of {points}{own} (at most {})", bound_words(high));
+        let of = if loss == KILLED_DAEMON { "kills" } else { "power cuts" };
+        let words =
+            format!("{failed} of {points} {of}{own} lost a record (95 %: at most {} of {of})", bound_words(high));
         MeasureResult::Value(ArmReading {
             value: failed as f64 / points as f64,
             low: stats::share_interval(failed, points, 0.1).low,

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::{ArmReading, Evidence, MeasureResult, pooled, run_gap};
 use figures::summary::Handoffs;
-use figures::text::{interval_words, time};
+use figures::text::{interval_words, number_of, time};
 
 /// A figure of two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -27,6 +27,11 @@ impl HostFigure {
     /// Whether it is a time until the other host sees a note.
     pub(super) fn is_delay(self) -> bool {
         matches!(self, HostFigure::HandoffMs | HostFigure::LongestHandoffMs)
+    }
+
+    /// Whether it is the longest of some times.
+    pub fn is_longest(self) -> bool {
+        self == HostFigure::LongestHandoffMs
     }
 }
 
@@ -75,8 +80,13 @@ impl Evidence<'_> {
         let of_runs = self.runs.iter().filter_map(|run| run.shared_files(workload, arm));
         let lines = of_runs.map(|found| {
             let words = format!(
-                "of {} lines {} in the file on both hosts, {} in conflict copies, {} on one host, {} lost",
-                found.lines, found.on_both, found.only_in_copies, found.on_one, found.lost
+                "of {} lines in {}: {} in the file on both hosts, {} in conflict copies, {} on one host, {} lost",
+                found.lines,
+                number_of(found.passes as usize, "trial"),
+                found.on_both,
+                found.only_in_copies,
+                found.on_one,
+                found.lost
             );
             let outside = found.only_in_copies + found.on_one + found.lost;
             ArmReading::exact(outside as f64 / found.passes.max(1) as f64, words, &source(workload))
@@ -86,7 +96,7 @@ impl Evidence<'_> {
 
     /// The median or the longest time of each run, in milliseconds.
     fn handoff_time(&self, workload: &str, figure: HostFigure, arm: &str) -> Option<MeasureResult> {
-        let is_longest = figure == HostFigure::LongestHandoffMs;
+        let is_longest = figure.is_longest();
         let which = if is_longest { "longest" } else { "median" };
         let of_runs = self.runs.iter().filter_map(|run| run.handoffs(workload, arm));
         let (untimed, timed): (Vec<&Handoffs>, Vec<&Handoffs>) = of_runs.partition(|found| is_untimed(found));
@@ -97,7 +107,7 @@ impl Evidence<'_> {
                 let (low, high) = ends.unwrap_or((ns, ns));
                 let [figure, from, to] = [ns, low, high].map(|ns| time(ns as f64));
                 let ends = interval_words(&figure, &from, &to);
-                let words = format!("{figure}{ends} ({which} of {} notes)", found.seen);
+                let words = format!("{figure}{ends} in {} ({which})", number_of(found.seen as usize, "note"));
                 let exact = ArmReading::exact(ns as f64 / 1e6, words, &source(workload));
                 ArmReading { low: low as f64 / 1e6, high: high as f64 / 1e6, ..exact }
             }

@@ -375,13 +375,13 @@ fn session(workload: &PlannedWorkload, waited_ns: f64) -> Option<String> {
     let caveat = match not_replayed {
         0 => String::new(),
         _ => format!(
-            "; {not_replayed} of {} recorded calls were not replayed ({})",
+            "; {not_replayed} of {} recorded calls were not replayed, and are not in this figure ({})",
             replayed + not_replayed,
             kinds.join(", ")
         ),
     };
     Some(format!(
-        "a session of {} waits {} for files: {:.4} %{caveat}",
+        "a session of {} waits {} for its replayed file calls in all: {:.4} %{caveat}",
         time(session_ns),
         time(waited_ns),
         100.0 * waited_ns / session_ns

@@ -114,32 +114,38 @@ impl Evidence<'_> {
     /// The number of these properties that work. One that was not tried may work or not.
     pub(super) fn property(&self, names: &[String], arm: &str) -> MeasureResult {
         let (mut works, mut untried) = (Vec::new(), Vec::new());
+        let mut failures = Vec::new();
         let (mut not, mut provenance) = (Vec::new(), Provenance::Measured);
         for name in names {
             let title = property_words(name);
             match self.property_of(name, arm) {
-                PropertyState::Untried => untried.push(title),
+                PropertyState::Untried => untried.push(title.to_owned()),
                 PropertyState::Works(detail) => {
                     provenance = provenance.max(provenance_of(name));
                     works.push(format!("{title} ({detail})"));
                 }
-                PropertyState::Fails(Outcome::Skipped, why) => not.push(format!("{title}: {why}")),
-                PropertyState::Fails(outcome, detail) => not.push(format!("{title}: {outcome}, {detail}")),
+                PropertyState::Fails(Outcome::Skipped, why) => {
+                    failures.push(why.to_owned());
+                    not.push(format!("{title} ({why})"));
+                }
+                PropertyState::Fails(outcome, detail) => {
+                    failures.push(format!("{outcome}, {detail}"));
+                    not.push(format!("{title} ({outcome}, {detail})"));
+                }
             }
         }
         if works.is_empty() && not.is_empty() {
             let what = format!("probes of {} of {arm}", untried.join(", "));
             return missing(what, format!("ctxbench run --backend {arm}"));
         }
-        let mut words = match works.is_empty() {
-            true => "none works".to_owned(),
-            false => format!("works: {}", works.join(", ")),
+        let parts = [("works", &works), ("does not work", &not), ("not tried", &untried)];
+        let parts = parts.into_iter().filter(|(_, names)| !names.is_empty());
+        let parts: Vec<String> = parts.map(|(what, names)| format!("{what}: {}", names.join(", "))).collect();
+        let words = match &failures[..] {
+            // The title of the row names the property.
+            [why] if names.len() == 1 => why.clone(),
+            _ => parts.join("; "),
         };
-        for (what, names) in [("not", not.join("; ")), ("not tried", untried.join(", "))] {
-            if !names.is_empty() {
-                words += &format!("; {what}: {names}");
-            }
-        }
         let value = works.len() as f64;
         MeasureResult::Value(ArmReading {
             value,

@@ -9,7 +9,7 @@ use stats::{Interval, LEVEL, share_interval};
 use super::{ArmReading, Evidence, MeasureResult, matches, pooled, run_gap};
 use figures::provenance::Provenance;
 use figures::summary::TASK;
-use figures::text::count;
+use figures::text::{count, time};
 
 /// The score of the time until a task's reader sees a commit.
 const LAG: &str = "lag-us";
@@ -229,7 +229,7 @@ impl Evidence<'_> {
                 let tokens = counts.get("tokens").and_then(|tokens| tokens.mean());
                 let words = match (score.per, tokens.filter(|_| score.is_share())) {
                     (Per::Question, Some(tokens)) => {
-                        format!("{sum} of {of} in {} tokens each ({name})", count(tokens.round() as u64))
+                        format!("{sum} of {of} in {} tokens a question ({name})", count(tokens.round() as u64))
                     }
                     (Per::Question, None) => {
                         format!("{} a question ({name}: {}/{of})", short(value), count(sum))
@@ -316,7 +316,7 @@ impl Evidence<'_> {
             };
         }
         let slowest = lags_us.iter().copied().fold(0.0, f64::max) / 1000.0;
-        let words = format!("{slowest:.3} ms: the mean lag in the slowest of {} passes", lags_us.len());
+        let words = format!("{}: the mean lag in the slowest of {} passes", time(slowest * 1e6), lags_us.len());
         let source = format!("{SAMPLES}: scores of {workload}, {LAG}");
         let origins = tasks.iter().map(|counts| provenance(counts, &[LAG.to_owned()]));
         MeasureResult::Value(ArmReading {

@@ -19,7 +19,10 @@ pub fn spread(value: f64, (low, high): (f64, f64), unit: &str) -> String {
         return words;
     }
     let percent = if unit.contains("share") { 100.0 } else { 1.0 };
-    let [figure, low, high] = [value, low, high].map(|end| digits(end * percent));
+    // The words of a negative difference turn it round, and its ends with it.
+    let is_turned = value < 0.0 && unit.ends_with(" more") && !unit.contains("share");
+    let (sign, low, high) = if is_turned { (-1.0, high, low) } else { (1.0, low, high) };
+    let [figure, low, high] = [value, low, high].map(|end| digits(sign * end * percent));
     // The interval stands behind the number and its sign of percent, before the words of the unit.
     let number = words.find(' ').unwrap_or(words.len());
     let at = if words[number..].starts_with(" %") { number + " %".len() } else { number };
@@ -45,6 +48,14 @@ pub fn amount(value: f64, unit: &str) -> String {
         }
         unit => {
             let unit = unit.replacen("percent", "%", 1);
+            // A negative difference is one to the other side.
+            let (value, unit) = match unit.strip_suffix(" more") {
+                Some(kind) if value < 0.0 && ["ms", "seconds a year"].contains(&kind) => {
+                    (-value, format!("{kind} less"))
+                }
+                Some(kind) if value < 0.0 => (-value, format!("{kind} fewer")),
+                _ => (value, unit),
+            };
             let number = digits(value);
             let unit = match number.as_str() {
                 "1" => of_one(&unit),
@@ -97,6 +108,7 @@ mod tests {
         assert_eq!(spread(53.8, (50.0, 60.0), "percent saved"), "53.8 % [50, 60] saved");
         assert_eq!(spread(0.01451, (0.014_49, 0.014_53), "ratio"), "×0.0145");
         assert_eq!(spread(5.1, (5.1, 5.1), "ms"), "5.1 ms");
+        assert_eq!(spread(-4.0, (-5.0, 1.0), "lines more"), "4 [-1, 5] lines fewer");
         assert_eq!(spread(5.1, (5.1, f64::INFINITY), "ms"), "5.1 ms");
     }
 
@@ -114,6 +126,8 @@ mod tests {
             (0.01, "turn share", "1 % of a turn"),
             (53.8, "percent saved", "53.8 % saved"),
             (0.5, "exponent", "n^0.5"),
+            (-4.0, "lines more", "4 lines fewer"),
+            (-0.532, "ms more", "0.532 ms less"),
         ] {
             assert_eq!(amount(value, unit), expected);
         }

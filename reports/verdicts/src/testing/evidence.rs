@@ -381,6 +381,8 @@ pub fn roaming() -> Run {
     rsync_loses(&mut run, 6);
     for arm in &mut run.plan.arms {
         arm.backend.promises.insert("killed-daemon".to_owned(), "write".to_owned());
+        // It stands for a memory that hosts share.
+        arm.backend.has_bucket = arm.name == "sqlite";
     }
     machine_loss(&mut run, Outcome::Ok);
     kills(&mut run, "sqlite", 0);
@@ -447,7 +449,7 @@ pub fn exploration() -> Run {
 pub type UnknownFigure = (&'static str, &'static str, fn(&mut Run));
 
 pub const UNKNOWN_FIGURES: [UnknownFigure; 4] = [
-    ("Time of git's daily steps", "in no round", |run| {
+    ("Time of git status, log, commit and checkout", "in no round", |run| {
         // Each round has a disturbed pass, of one arm or of the other.
         for (arm, disturbed) in [("sqlite", 0), ("direct", 1)] {
             let passes = testing::passes(run, "program/git", arm);
@@ -455,7 +457,7 @@ pub const UNKNOWN_FIGURES: [UnknownFigure; 4] = [
             passes.for_each(|pass| pass.load.busy = Some("other work".to_owned()));
         }
     }),
-    ("Time to clone, add and remove a repository", "in no round", |run| {
+    ("Time of git clone, git add of all files and rm -rf", "in no round", |run| {
         let passes = testing::passes(run, "program/git", "sqlite");
         passes.for_each(|pass| pass.load.busy = Some("other work".to_owned()));
     }),
@@ -463,7 +465,7 @@ pub const UNKNOWN_FIGURES: [UnknownFigure; 4] = [
         let cells = run.cells.iter_mut().filter(|cell| cell.workload == "micro/read-1k");
         cells.for_each(|cell| cell.latencies.clear());
     }),
-    ("Waiting for files in a recorded session", "no recorded turns", |run| {
+    ("Wait for replayed file calls of a session", "no recorded turns", |run| {
         set_session(run, "agent/claude-code-write-heavy", None);
         run.plan.workloads.iter_mut().for_each(|planned| planned.turns = None);
     }),

@@ -98,7 +98,12 @@ fn the_tally_counts_what_is_tested_and_by_which_command_more_would_be() {
     assert_eq!((tally.claims, tally.tested, tally.testable), (6, 2, 5));
     let command = "ctxbench run --workload micro/none --backend sqlite";
     assert_eq!(tally.commands, [(command.to_owned(), 2)]);
-    assert!(tally.words().starts_with("2 of 5 testable claims are tested (40 %), 33 % of 6 in all"));
+    let expected = "Measurements decide 2 of the 5 claims that a run can decide (1 confirmed, 1 refuted); 2 not measured, 1 not reproduced here. No run can decide the other one (1 untestable).";
+    assert_eq!(tally.words(), expected);
+    // Arithmetic on published figures measures nothing.
+    let arithmetic = ClaimResult { status: ClaimStatus::ArithmeticOnly, ..judged[0].clone() };
+    let counted = super::super::tally(&[judged[0].clone(), arithmetic]);
+    assert_eq!((counted.claims, counted.tested, counted.testable), (2, 1, 1));
 }
 
 #[test]

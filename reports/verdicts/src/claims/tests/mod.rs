@@ -287,7 +287,7 @@ fn the_lag_of_a_commit_is_that_of_the_slowest_pass_if_all_ended_well() {
     }
     let seen = judged(&claim("below = 10.0"), &[&run]);
     assert_eq!(seen.status, Confirmed);
-    assert!(seen.evidence.contains("8.000 ms"), "{seen:?}");
+    assert!(seen.evidence.contains("8.00 ms"), "{seen:?}");
     assert_eq!(status(&claim("below = 5.0"), &run), Refuted);
     let mut passes = testing::passes(&mut run, "micro/read", "sqlite");
     passes.next().unwrap().outcome = Outcome::WrongData;

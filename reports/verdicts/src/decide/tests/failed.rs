@@ -3,7 +3,7 @@
 use super::*;
 use crate::testing::evidence::{coding, fail_a_pass};
 
-const STATUS: &str = "Time of git's daily steps";
+const STATUS: &str = "Time of git status, log, commit and checkout";
 
 fn status_row(run: &Run) -> Row {
     row(&of("coding-agent", run, "sqlite"), STATUS).clone()

@@ -212,7 +212,7 @@ fn a_declared_figure_is_printed_and_decides_nothing() {
 
 #[test]
 fn every_figure_has_the_mark_of_its_origin() {
-    let title = "Records lost in power cuts";
+    let title = "Power cuts that lose a record";
     let cut = row(&of("coding-agent", &coding(), "sqlite"), title).clone();
     assert_eq!(cut.provenance, Provenance::Simulated);
     assert!(cut.figure().starts_with("◐ 0 %"), "{}", cut.figure());
@@ -231,7 +231,7 @@ fn every_figure_has_the_mark_of_its_origin() {
     let mut run = coding();
     testing::rename_arm(&mut run, "sqlite", "sqlite@30ms");
     let found = of("coding-agent", &run, "sqlite@30ms");
-    let session = row(&found, "Waiting for files in a recorded session");
+    let session = row(&found, "Wait for replayed file calls of a session");
     assert!(session.figure().starts_with("◐ "), "{}", session.figure());
 }
 
@@ -244,10 +244,10 @@ fn a_context_policy_is_simulated_because_it_adds_calls_to_a_session() {
     }
     // The delay of copies by a schedule is computed: no run waits for one.
     let found = of("roaming-agents", &roaming(), "sqlite");
-    let delay = row(&found, "Delay until the other host reads a note");
+    let delay = row(&found, "Median time until the other host has read a note");
     assert!(delay.figure().starts_with("∑ ×0.0"), "{}", delay.figure());
     assert!(delay.baseline.starts_with("30.0 s: half of the 60 s between copies, and "), "{}", delay.baseline);
-    let longest = row(&found, "Longest time until another machine has a note");
+    let longest = row(&found, "Longest time until the other host has read a note");
     assert!(longest.baseline.starts_with("60.0 s: the 60 s between copies, and "), "{}", longest.baseline);
 }
 
@@ -271,7 +271,7 @@ fn a_controller_is_compared_with_the_cheaper_of_plain_files_and_programs() {
 fn a_listed_fact_is_a_sentence_with_the_figures_of_both() {
     let title = "Planted notes that are found";
     let says = |run: &Run| row(&of("agent-memory", run, "sqlite"), title).says.clone();
-    let sentence = "Made-up notes cannot decide this, because grep was given both words of each fact: grep found 100 of 100 in 293 tokens each, recall 95 of 100 in 400 tokens each";
+    let sentence = "Made-up notes cannot decide this, because grep was given the two words that identify each planted fact: grep found 100 of 100 in 293 tokens a question, recall 95 of 100 in 400 tokens a question";
     assert_eq!(says(&memory()), sentence);
     let mut run = memory();
     testing::passes(&mut run, "micro/find-in-files-1000", "direct").for_each(|pass| pass.scores.clear());
@@ -315,7 +315,7 @@ fn one_epoch_or_two_leave_every_latency_open() {
     assert_eq!(found.verdict, NotDecided);
     assert_eq!(
         found.why,
-        "open: Time of git's daily steps; Time to clone, add and remove a repository; Waiting for files in a recorded session; Time to install packages with npm"
+        "open: Time of git status, log, commit and checkout; Time of git clone, git add of all files and rm -rf; Wait for replayed file calls of a session; Time to install packages with npm"
     );
 }
 
@@ -377,7 +377,7 @@ fn a_cell_in_two_runs_must_keep_the_bound_in_both() {
     testing::scale(&mut slow, "sqlite", 5.0);
     let runs = [fast, slow];
     let found = of_both(&runs, &[0, 1]);
-    assert_eq!(row(&found, "Time of git's daily steps").state, RowState::Open);
+    assert_eq!(row(&found, "Time of git status, log, commit and checkout").state, RowState::Open);
     assert_eq!(found.verdict, NotDecided);
 }
 
@@ -388,9 +388,9 @@ fn a_latency_says_its_share_of_the_session_and_what_was_not_replayed() {
     let session = workloads.find(|workload| workload.name.starts_with("agent/"));
     session.unwrap().not_replayed.insert("exec".to_owned(), 25);
     let found = of("coding-agent", &run, "sqlite");
-    let row = row(&found, "Waiting for files in a recorded session");
-    insta::assert_snapshot!(row.session.as_ref().unwrap(), @"a session of 2000 s waits 11.6 ms for files: 0.0006 %; 25 of 125 recorded calls were not replayed (25 exec)");
-    insta::assert_snapshot!(row.break_even.as_ref().unwrap().words, @"matters above 1,800 file calls a turn");
+    let row = row(&found, "Wait for replayed file calls of a session");
+    insta::assert_snapshot!(row.session.as_ref().unwrap(), @"a session of 2000 s waits 11.6 ms for its replayed file calls in all: 0.0006 %; 25 of 125 recorded calls were not replayed, and are not in this figure (25 exec)");
+    insta::assert_snapshot!(row.break_even.as_ref().unwrap().words, @"a turn of 3.60 s with more than 1,800 file calls becomes longer by over 1 %");
 }
 
 #[test]
@@ -401,7 +401,7 @@ fn a_cost_behind_an_injected_delay_names_the_round_trip_at_which_it_matters() {
     slow(&mut run, "agent/sync-100", "sqlite@30ms", 15_000.0);
     let waits = |candidate: &str| {
         let found = of("roaming-agents", &run, candidate);
-        row(&found, "Time until a hundred notes are in the bucket").clone()
+        row(&found, "Time to sync a hundred notes to the bucket").clone()
     };
     assert_eq!(waits("sqlite").state, RowState::Met);
     let far = waits("sqlite@30ms");
@@ -409,6 +409,12 @@ fn a_cost_behind_an_injected_delay_names_the_round_trip_at_which_it_matters() {
     let break_even = far.break_even.unwrap();
     assert!(break_even.can_hold && (9.0..11.5).contains(&break_even.amount), "{break_even:?}");
     assert!(break_even.condition.starts_with("the server is nearer than ◐ "), "{}", break_even.condition);
+    // Without a bucket, it is the time of a disk.
+    run.plan.arms.iter_mut().for_each(|arm| arm.backend.has_bucket = false);
+    let local = of("roaming-agents", &run, "sqlite");
+    let local = row(&local, "Time to sync a hundred notes to the bucket");
+    assert_eq!((local.state, local.candidate.as_str()), (RowState::Unmeasured, "has no bucket"));
+    assert_eq!((local.effect, local.baseline.as_str()), (None, ""));
 }
 
 #[test]
@@ -903,7 +909,7 @@ fn a_number_of_properties_is_no_margin_that_could_be_wider() {
 fn a_loss_that_was_never_seen_has_no_figure_that_could_be_shifted() {
     let run = roaming();
     let rows = of("roaming-agents", &run, "sqlite").rows;
-    let row = rows.iter().find(|row| row.title == "Records lost in kills").unwrap();
+    let row = rows.iter().find(|row| row.title == "Kills that lose a record").unwrap();
     let unseen = RowEffect { value: 0.0, low: 0.0, high: 0.046 };
     let shifts = |effect: RowEffect| {
         let changes = verdict::changes(&Row { state: row.bound.state(&effect), ..row.clone() }, &effect);
@@ -960,7 +966,7 @@ fn a_flip_is_a_clause_with_a_noun_and_two_figures_that_differ() {
 fn a_kill_that_did_not_end_well_is_not_counted_as_one_that_lost_nothing() {
     for outcome in [Outcome::Hang, Outcome::WrongData, Outcome::Crash, Outcome::Errno] {
         for (policy, make, gate) in [
-            ("coding-agent", coding as fn() -> Run, "Records lost in kills"),
+            ("coding-agent", coding as fn() -> Run, "Kills that lose a record"),
             ("cron-controller", cron, "Records lost in kills of a cron job's daemon"),
         ] {
             let mut run = make();
@@ -1050,7 +1056,7 @@ fn the_turns_of_a_recording_without_times_are_assumed_and_said_to_be() {
     let workload = "agent/claude-code-write-heavy";
     let share = |run: &Run| {
         let found = of("coding-agent", run, "sqlite");
-        row(&found, "Waiting for files in a recorded session").clone()
+        row(&found, "Wait for replayed file calls of a session").clone()
     };
     evidence::set_session(&mut run, workload, Some(36_000));
     let recorded = share(&run);
@@ -1067,7 +1073,7 @@ fn the_turns_of_a_recording_without_times_are_assumed_and_said_to_be() {
 fn the_kills_of_a_cron_jobs_daemon_count_for_its_durability() {
     let kill = |run: &Run| {
         let found = of("coding-agent", run, "sqlite");
-        row(&found, "Records lost in kills").clone()
+        row(&found, "Kills that lose a record").clone()
     };
     let mut run = coding();
     run.crash_points.retain(|points| points.loss != "killed-daemon");
@@ -1179,7 +1185,7 @@ fn a_policy_finds_an_arm_on_any_server_as_a_claim_does() {
         let mut found = decisions_of_text(&text, &run).into_iter();
         let found = found.find(|decision| decision.candidate == "sqlite");
         let found = found.unwrap();
-        let state = row(&found, "Time of git's daily steps").state;
+        let state = row(&found, "Time of git status, log, commit and checkout").state;
         (is_there, found.baseline, state)
     };
     let named = ("s3-embedded".to_owned(), RowState::Met);
@@ -1199,11 +1205,11 @@ fn the_bound_of_lost_records_falls_with_the_number_of_kills() {
     run.faults.clear();
     let kill = |run: &Run| {
         let found = of("coding-agent", run, "sqlite");
-        row(&found, "Records lost in kills").clone()
+        row(&found, "Kills that lose a record").clone()
     };
     let enough = kill(&run);
     assert_eq!(enough.state, RowState::Met);
-    assert_eq!(enough.candidate, "0 lost of 60 (at most 4.9 %)");
+    assert_eq!(enough.candidate, "0 of 60 kills lost a record (95 %: at most 4.9 % of kills)");
     let points = run.crash_points.iter_mut();
     points.for_each(|points| points.points = 58);
     let few = kill(&run);
@@ -1223,6 +1229,6 @@ fn the_bound_of_lost_records_falls_with_the_number_of_kills() {
     run.plan.arms[2].backend.daemons = 0;
     assert_eq!(kill(&run).state, RowState::Met);
     let found = of("coding-agent", &run, "sqlite");
-    let cut = row(&found, "Records lost in power cuts");
+    let cut = row(&found, "Power cuts that lose a record");
     assert_eq!(cut.state, RowState::Missing);
 }

@@ -386,9 +386,12 @@ fn a_fragile_verdict_names_its_row_and_at_most_two_are_fragile() {
 fn a_bound_of_half_or_twice_the_size_that_turns_a_verdict_makes_it_fragile() {
     // ×2 is tolerated; ×1.2, ×1.74, ×2.4 and ×6 are measured. At ×2.4 two costs are not tolerated, and one bound
     // alone changes nothing.
-    for (factor, verdict) in
-        [(1.0, "adopt if"), (1.45, "adopt if (fragile: Time of git's daily steps)"), (2.0, "archive"), (5.0, "archive")]
-    {
+    for (factor, verdict) in [
+        (1.0, "adopt if"),
+        (1.45, "adopt if (fragile: Time of git status, log, commit and checkout)"),
+        (2.0, "archive"),
+        (5.0, "archive"),
+    ] {
         let mut run = coding();
         slow(&mut run, "program/git", "sqlite", factor);
         let found = of("coding-agent", &run, "sqlite");
