@@ -38,7 +38,9 @@ impl Sync {
                 let file = file.with_context(|| format!("opening {at}"))?;
                 file.sync_all().with_context(|| format!("syncing {at}"))?;
                 rustix::fs::syncfs(&file).with_context(|| format!("syncing {at}"))?;
-                bail!("{at}: in no s3 mount: its file system was synced, and nothing was uploaded (fix: `ctxbench status` lists the mounts)");
+                bail!(
+                    "{at}: in no s3 mount: its file system was synced, and nothing was uploaded (fix: `ctxbench status` lists the mounts)"
+                );
             }
             Err(error) => {
                 let hint = "the bucket cannot be reached, or refuses the changes; they are kept (the mount's log has the reason and the fix)";
