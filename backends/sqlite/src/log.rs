@@ -200,6 +200,7 @@ impl Log {
         self.check()?;
         let synced = sync_data(&self.file);
         synced.map_err(|error| self.broken(format!("syncing the log: {error}")))?;
+        self.check()?;
         self.durable.fetch_max(commits, Ordering::AcqRel);
         Counters::add(&self.counters.syncs);
         Ok(())
@@ -240,6 +241,7 @@ impl Log {
         self.check()?;
         let synced = sync_data(&recorded.file);
         synced.map_err(|error| self.broken(format!("syncing the redo log: {error}")))?;
+        self.check()?;
         self.recorded.fetch_max(recorded.last, Ordering::AcqRel);
         Counters::add(&self.counters.redo_syncs);
         Ok(())
@@ -271,7 +273,7 @@ impl Log {
         Ok(syncing)
     }
 
-    /// Fails after a sync that failed. Also at the end of a sync: that of some tails may have taken the disk's error meanwhile.
+    /// Fails after a sync that failed. Also before and after the sync of a log: that of some tails may have taken the disk's error meanwhile.
     fn check(&self) -> Result<()> {
         match self.is_broken() {
             true => Err(StoreError::storage(Errno::IO, BROKEN)),
