@@ -354,15 +354,23 @@ pub(super) mod tests {
         (0..length).map(|at| (at % 251) as u8).collect()
     }
 
+    /// A mount with a file of [`LONG`] bytes that is synced, and to which 40,000 bytes were appended since; the file's bytes.
+    fn appended() -> (Place, SqliteStore, Ino, Vec<u8>) {
+        let place = Place::new();
+        let store = place.open();
+        let mut all = bytes(LONG);
+        let ino = create(&store, "f0", &all);
+        store.sync().unwrap();
+        store.append(&OWNER, ino, LONG as u64, &[7; 40_000]).unwrap();
+        all.extend([7; 40_000]);
+        (place, store, ino, all)
+    }
+
     #[test]
     fn a_mount_after_a_power_loss_cuts_an_append_that_was_not_synced() {
         for waits in [true, false] {
-            let place = Place::new();
-            let store = place.open();
-            let synced = bytes(LONG);
-            let ino = create(&store, "f0", &synced);
-            store.sync().unwrap();
-            store.append(&OWNER, ino, LONG as u64, &[7; 40_000]).unwrap();
+            let (place, store, ino, all) = appended();
+            let synced = &all[..LONG];
             if !waits {
                 store.db().commit().unwrap();
             }
@@ -374,7 +382,7 @@ pub(super) mod tests {
                 ("its length and a part", [tail, &[7; 9000], &[0; 31_000]].concat()),
             ] {
                 place.lose_power(&store, ino, Some(&left));
-                place.must_have(ino, &synced, at);
+                place.must_have(ino, synced, at);
             }
         }
     }
@@ -439,12 +447,8 @@ pub(super) mod tests {
 
     #[test]
     fn bytes_that_were_synced_and_are_gone_are_an_error_and_not_cut() {
-        let place = Place::new();
-        let store = place.open();
-        let synced = bytes(LONG);
-        let ino = create(&store, "f0", &synced);
-        store.sync().unwrap();
-        store.append(&OWNER, ino, LONG as u64, &[7; 40_000]).unwrap();
+        let (place, store, ino, all) = appended();
+        let synced = &all[..LONG];
         store.db().commit().unwrap();
         for left in [Some(&synced[HEAD as usize..LONG - 1]), Some(&[][..]), None] {
             place.lose_power(&store, ino, left);
@@ -467,13 +471,7 @@ pub(super) mod tests {
 
     #[test]
     fn bytes_that_have_survived_a_kill_survive_a_later_power_loss() {
-        let place = Place::new();
-        let store = place.open();
-        let mut all = bytes(LONG);
-        let ino = create(&store, "f0", &all);
-        store.sync().unwrap();
-        store.append(&OWNER, ino, LONG as u64, &[7; 40_000]).unwrap();
-        all.extend([7; 40_000]);
+        let (place, store, ino, all) = appended();
         place.kill(&store);
         let after_kill = open(&place.copy);
         assert!(read(&after_kill, ino) == all);
@@ -483,13 +481,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_mount_notes_what_a_killed_one_left_although_another_program_has_removed_its_log() {
-        let place = Place::new();
-        let store = place.open();
-        let mut all = bytes(LONG);
-        let ino = create(&store, "f0", &all);
-        store.sync().unwrap();
-        store.append(&OWNER, ino, LONG as u64, &[7; 40_000]).unwrap();
-        all.extend([7; 40_000]);
+        let (place, store, ino, all) = appended();
         store.db().commit().unwrap();
         place.kill(&store);
         let other = rusqlite::Connection::open(&place.copy).unwrap();
@@ -507,12 +499,8 @@ pub(super) mod tests {
 
     #[test]
     fn a_mount_after_a_power_loss_cuts_although_another_program_has_removed_the_log() {
-        let place = Place::new();
-        let store = place.open();
-        let synced = bytes(LONG);
-        let ino = create(&store, "f0", &synced);
-        store.sync().unwrap();
-        store.append(&OWNER, ino, LONG as u64, &[7; 40_000]).unwrap();
+        let (place, store, ino, all) = appended();
+        let synced = &all[..LONG];
         store.db().commit().unwrap();
         let zeros = [&synced[HEAD as usize..], &[0; 40_000]].concat();
         place.lose_power(&store, ino, Some(&zeros));
@@ -521,7 +509,7 @@ pub(super) mod tests {
         assert_eq!(count, 2);
         other.close().unwrap();
         assert!(!beside(&place.copy, "-wal").exists(), "the other program has removed it");
-        place.must_have(ino, &synced, "a power loss");
+        place.must_have(ino, synced, "a power loss");
     }
 
     #[test]
