@@ -12,10 +12,14 @@ const PLAIN_DIRECTORY: &str = "direct";
 
 /// The features that were tried on an arm.
 pub struct TriedFeatures<'a> {
-    /// The number of features, with failing ones.
+    /// The number of features that can be tested here, with failing ones.
     pub count: usize,
-    /// The failing features, without those that the machine itself fails.
+    /// The failing features.
     pub failing: Vec<&'a str>,
+    /// Features that the machine itself fails: on the arm they may work or not. They are in no count.
+    pub untestable: Vec<&'a str>,
+    /// Features that were tried on a plain directory, and not on the arm.
+    pub untried: Vec<&'a str>,
 }
 
 /// The features of `arm` whose names `is_wanted` accepts; skipped ones count as not tried.
@@ -37,9 +41,18 @@ pub fn tried_features<'a>(
         return None;
     }
     let is_failing = |probe: &&Probe| probe.outcome != Outcome::Ok;
+    let on_machine = tried(PLAIN_DIRECTORY);
     let of_machine: BTreeSet<&str> =
-        tried(PLAIN_DIRECTORY).into_iter().filter(is_failing).map(|probe| probe.name.as_str()).collect();
-    let failing = of_arm.iter().copied().filter(is_failing);
-    let failing = failing.map(|probe| probe.name.as_str());
-    Some(TriedFeatures { count: of_arm.len(), failing: failing.filter(|name| !of_machine.contains(name)).collect() })
+        on_machine.iter().copied().filter(is_failing).map(|probe| probe.name.as_str()).collect();
+    let names: BTreeSet<&str> = of_arm.iter().map(|probe| probe.name.as_str()).collect();
+    let wanted = on_machine.iter().map(|probe| probe.name.as_str()).filter(|name| is_wanted(name));
+    let untried: BTreeSet<&str> = wanted.filter(|name| !names.contains(name) && !of_machine.contains(name)).collect();
+    let (untestable, testable): (Vec<&str>, Vec<&str>) = names.into_iter().partition(|name| of_machine.contains(name));
+    let failing: BTreeSet<&str> = of_arm.into_iter().filter(is_failing).map(|probe| probe.name.as_str()).collect();
+    Some(TriedFeatures {
+        count: testable.len(),
+        failing: testable.into_iter().filter(|name| failing.contains(name)).collect(),
+        untestable,
+        untried: untried.into_iter().collect(),
+    })
 }

