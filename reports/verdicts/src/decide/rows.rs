@@ -536,6 +536,10 @@ impl Question<'_> {
         if let Some(barred) = self.evidence.barred(measure, self.candidate, baseline) {
             return Err(barred);
         }
+        let bound = self.criterion.at_most.or(self.criterion.at_least).unwrap_or(f64::NAN);
+        if let Some(void) = self.evidence.baseline_apart(measure, scale, self.baseline, bound) {
+            return Err(void);
+        }
         self.evidence.figure(measure, scale, self.candidate, self.baseline)
     }
 

@@ -8,7 +8,7 @@ use stats::{Comparison, Interval, SeriesKey, compare_arms};
 
 use super::compared::saved;
 use super::hosts::HostFigure;
-use super::{ArmReading, Evidence, Figure, MeasureResult, Scale, pooled, run_gap};
+use super::{ArmReading, Evidence, Figure, Measure, MeasureResult, Scale, pooled, run_gap};
 use figures::evidence::RunEvidence;
 use figures::provenance::Provenance;
 use figures::summary::{Cell, FailedPasses, MAKESPAN};
@@ -256,6 +256,34 @@ impl<'a> Evidence<'a> {
         let failed = self.failed_steps(steps, baseline);
         let baseline = format!("{}, {failed}", time(of_baseline * 1e6));
         Ok(Figure::of(reading, baseline))
+    }
+
+    /// That a baseline differs from the arm that is identical to it, beyond the plan's margin and by more than a row with
+    /// this bound asks of a candidate or tolerates. `None` for measures that are not times with an interval.
+    pub fn baseline_apart(&self, measure: &Measure, scale: Scale, baseline: &str, bound: f64) -> Option<MeasureResult> {
+        let figure = |arm: &str, scale| match measure {
+            Measure::Latency(latency) => self.timed(latency, scale, arm, baseline).ok(),
+            Measure::Mix { steps } => self.mixed(steps, scale, (arm, baseline)).ok(),
+            _ => None,
+        };
+        let is_beyond = |reading: &ArmReading, (low, high)| reading.high < low || reading.low > high;
+        let plans = self.runs.iter().map(|run| 1.0 + run.run.plan.margins.relative);
+        let margin = plans.fold(1.0, f64::max);
+        let of_row = match scale {
+            Scale::Own => return None,
+            Scale::Ratio => (bound.min(1.0 / bound), bound.max(1.0 / bound)),
+            _ => (-bound.abs(), bound.abs()),
+        };
+        self.identical(baseline).into_iter().filter(|arm| arm != baseline).find_map(|arm| {
+            let ratio = figure(&arm, Scale::Ratio)?.reading;
+            let is_apart =
+                is_beyond(&ratio, (1.0 / margin, margin)) && is_beyond(&figure(&arm, scale)?.reading, of_row);
+            is_apart.then(|| {
+                let ends = Interval { low: ratio.low, high: ratio.high };
+                let apart = ratio_with_interval(ratio.value, Some(ends));
+                MeasureResult::Void(format!("void: the identical arms {arm} and {baseline} differ by {apart}"))
+            })
+        })
     }
 
     /// The candidate's time beside the baseline's.
