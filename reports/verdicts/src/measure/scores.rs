@@ -148,6 +148,9 @@ fn deciding_questions(share: f64, bound: f64) -> Option<u64> {
 /// The counts of which fewer are better.
 const OF_COST: [&str; 5] = ["tokens", "definition-tokens", "call-tokens", "result-tokens", "calls"];
 
+/// The counts of wrong answers.
+const OF_ERRORS: [&str; 3] = [STALE_ANSWERS, "stale", "old-first"];
+
 /// What follows from copies by a schedule is simulated: nothing sleeps until the next copy.
 fn provenance(counts: &BTreeMap<String, Sum>, names: &[String]) -> Provenance {
     let is_scheduled = |name: &String| [LAG, STALE_ANSWERS].contains(&name.as_str());
@@ -251,8 +254,13 @@ impl Evidence<'_> {
                 });
             }
         }
-        // Exact where passes agree, but for a share of questions.
-        match pooled(readings) {
+        // Exact where passes agree, but for a share of questions. An error in one pass is one, whatever the others say.
+        let is_of_errors = score.counts.iter().any(|count| OF_ERRORS.contains(&count.as_str()));
+        let reading = match is_of_errors && !as_baseline {
+            true => readings.into_iter().max_by(ArmReading::order),
+            false => pooled(readings),
+        };
+        match reading {
             Some(reading) => MeasureResult::Value(reading),
             None => match self.left_out(workload, arm) {
                 Some(why) => MeasureResult::NotOffered(why),
