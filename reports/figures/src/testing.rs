@@ -484,7 +484,7 @@ fn model_files() -> ModelFiles {
     };
     ModelFiles {
         origin: "recorded".to_owned(),
-        model: "scripted".to_owned(),
+        model: "scripted-70B".to_owned(),
         engine: "a recording of nothing".to_owned(),
         fidelity: vec![AtLength {
             operations: 10,

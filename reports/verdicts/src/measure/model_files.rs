@@ -18,8 +18,7 @@ const CAPABLE: f64 = 7e9;
 const WITH_A_KEY: &str =
     "CTXBENCH_MODEL_URL=… CTXBENCH_MODEL_NAME=… CTXBENCH_API_KEY=… ctxbench run --suite model-files";
 
-/// The number of parameters that a model's name states: `135M`, `0.5b`. `None` if it states none, as those of models that
-/// are used by a provider's interface.
+/// The number of parameters that a model's name states: `135M`, `0.5b`. `None` if it states none.
 fn smallest_in_name(model: &str) -> Option<f64> {
     let words = model.split(|c: char| !c.is_ascii_alphanumeric() && c != '.');
     let sizes = words.filter_map(|word| {
@@ -131,7 +130,12 @@ impl Evidence<'_> {
 
     /// Why the model of these files decides nothing; `None` for a capable one.
     fn incapable_because(found: &ModelFiles) -> Option<String> {
-        let smallest = smallest_in_name(&found.model)?;
+        let Some(smallest) = smallest_in_name(&found.model) else {
+            return Some(format!(
+                "needs a capable model: the name {:?} states no number of parameters, such as 70B",
+                found.model
+            ));
+        };
         (smallest < CAPABLE).then(|| {
             format!("needs a capable model: {} ({} million parameters) is too small", found.model, smallest / 1e6)
         })
