@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use rundir::{Run, Sample};
 
+use crate::compare::machine_differences;
+
 /// Checks that no run is a copy of another one, or holds one that was joined or merged into it, which would double its kills
 /// and passes. Their records say so: a copy of a plan is changed easily.
 ///
@@ -75,11 +77,12 @@ fn different(one: &Run, other: &Run, what: &str, left: &str, right: &str) -> Res
 }
 
 fn differs_in_machine(one: &Run, other: &Run) -> Result<(), String> {
-    let (left, right) = (&one.environment, &other.environment);
-    different(one, other, "processors", &left.cpu, &right.cpu)?;
-    let [cpus, others] = [left, right].map(|machine| machine.cpus.to_string());
-    different(one, other, "numbers of processors", &cpus, &others)?;
-    different(one, other, "kernels", &left.kernel, &right.kernel)
+    match machine_differences(one, other) {
+        found if found.is_empty() => Ok(()),
+        found => {
+            Err(format!("{} and {}: different machines: {}", one.dir.display(), other.dir.display(), found.join("; ")))
+        }
+    }
 }
 
 fn differs_in_plan(one: &Run, other: &Run) -> Result<(), String> {

@@ -492,7 +492,9 @@ fn runs_of_another_machine_or_plan_are_named_and_refused() {
         change(&mut other);
         check_compatible(&[&one, &other]).unwrap_err()
     };
-    insta::assert_snapshot!(problem(|run| run.environment.cpu = "Other CPU".to_owned()), @"results/scripted and results/other: different processors: Scripted CPU, Other CPU");
+    insta::assert_snapshot!(problem(|run| run.environment.cpu = "Other CPU".to_owned()), @"results/scripted and results/other: different machines: processor: Scripted CPU and Other CPU");
+    assert!(problem(|run| run.environment.memory_bytes /= 8).contains("different machines: memory"));
+    assert!(problem(|run| run.environment.scratch.file_system = "tmpfs".to_owned()).contains("scratch"));
     assert!(problem(|run| run.plan.ctxbench = "1".to_owned()).contains("different builds of ctxbench"));
     assert!(problem(|run| run.plan.margins.relative = 0.5).contains("different margins"));
     assert!(
