@@ -312,6 +312,11 @@ mod tests {
         let failed = |line: &str, output: &str| steps(&work(Platform::Posix, line, output, false));
         assert_eq!(failed("cd sub && cargo test 2>&1 | tail", "1 failed"), "Build /w/sub");
         assert_eq!(failed("cargo test", "cargo: command not found"), "");
+        assert_eq!(failed("cd sub && make", "sh: 1: cd: can't cd to sub"), "");
+        assert_eq!(
+            failed("cd sub && make", "cc a\ncc b\ncc c\nsh: 1: cd: can't cd to x\nmake: *** [y]"),
+            "Build /w/sub"
+        );
         assert_eq!(failed("cd sub && rg x", ""), "search /w/sub");
         assert_eq!(failed("make && cat a", ""), "");
         assert_eq!(posix("git -C ../other log", "x").dirs, ["/w/../other"]);
@@ -356,6 +361,11 @@ mod tests {
             ("npm test && rm a && echo done || echo failed", "1 failing\nfailed", "a part that failed"),
             ("npm test && rm a && echo done || echo failed", "ok\ndone", "remove /w/a; Build /w"),
             ("rm a || true", "", "remove /w/a"),
+            // An agent takes words of its own out of the output.
+            ("echo END && git add -A && git diff --cached", "x", "VersionControl /w"),
+            ("grep -r x src", "grep: src/a: binary file matches", "search /w/src"),
+            ("grep -r x src; ls", "grep: src/a: binary file matches", "search /w/src; list /w"),
+            ("find src; ls", "find: src: x", "a part that failed"),
             ("rm a 2>/dev/null || true", "x", "a command whose success is not known"),
             ("cat a || echo x > b", "x", "a command for the case of a failure"),
             ("cd d || exit 1; rm a", "", "remove /w/d/a"),

@@ -778,7 +778,8 @@ fn outcomes(all: &[Simple], report: Report, is_strict: bool) -> Certain<Vec<Outc
             own[at] == Ends::SUCCESS || (!is_before_pipe || has_pipefail) && course.ends == Ends::SUCCESS;
         let has_answered = lists(ANSWERERS, name)
             && match at + 1 == all.len() && report.succeeded == Some(true) {
-                true => !complains,
+                // The status of a search without a failure.
+                true => name != "find" || !complains,
                 false => !is_hidden && !tells_failure,
             };
         outcomes.push(match (course.ends == Ends::NONE, course.skipped) {
@@ -801,7 +802,9 @@ fn outcomes_of_failure(all: &[Simple], output: &str, complaints: &Complaints) ->
         return Err(FAILED);
     };
     let is_pipe = all.iter().any(|simple| simple.joint == Joint::Pipe);
-    if complaints.has("cd") || complaints.has("pushd") || one.joint == Joint::Or {
+    // A program that runs says more than the shell that did not get to its directory.
+    let is_lost = (complaints.has("cd") || complaints.has("pushd")) && output.trim().lines().count() <= 4;
+    if is_lost || one.joint == Joint::Or {
         return Err(FAILED);
     }
     let (first, rest) = without_wrappers(&one.words).split_first().ok_or(FAILED)?;
@@ -836,6 +839,7 @@ fn ends(simple: &Simple, is_before_pipe: bool, is_cut: bool, report: Report, com
     match name {
         "false" => Ends::FAILURE,
         "exit" if ends_shell(simple) && report.succeeded == Some(true) => Ends::NONE,
+        "echo" if simple.joint == Joint::Sequence && !opens_files => Ends::SUCCESS,
         "echo" if !is_before_pipe && !opens_files && !is_cut && is_absent(simple, report.output) => Ends::NONE,
         "apply_patch" | "applypatch" if report.output.contains("Success. Updated the following files:") => {
             Ends::SUCCESS
@@ -945,6 +949,9 @@ impl<'a> Complaints<'a> {
         let names: HashSet<&str> = all.iter().map(program_name).filter(|name| !name.is_empty()).collect();
         let (mut programs, mut has_git) = (HashSet::new(), false);
         for line in output.lines() {
+            if line.ends_with("binary file matches") {
+                continue;
+            }
             has_git |= line.starts_with("fatal:") || line.starts_with("error:");
             let mut parts = line.split(':').take(5);
             let first = parts.next().unwrap_or_default();
