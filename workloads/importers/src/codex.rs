@@ -6,6 +6,7 @@ use std::io::BufRead;
 
 use serde_json::{Value, json};
 
+use super::code_mode::Script;
 use super::detect::Head;
 use super::json::{arguments, content, milliseconds, token_count};
 use super::recorder::{Answer, Recorder, ResultPlace};
@@ -45,6 +46,7 @@ impl Importer for Codex {
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
         let mut reader = Reader {
             recorder: Recorder::new("codex"),
+            scripts: HashMap::new(),
             history: History::Unknown,
             copied: CopiedHistory::default(),
             first_copied_prompt: 0,
@@ -69,6 +71,8 @@ impl Importer for Codex {
 
 struct Reader {
     recorder: Recorder,
+    /// Scripts of several commands, by their calls.
+    scripts: HashMap<String, Script>,
     history: History,
     /// What is left out of a fork.
     copied: CopiedHistory,
@@ -223,6 +227,12 @@ impl Reader {
             Some("custom_tool_call") => {
                 let name = text(item, "name").unwrap_or("unknown");
                 let input = text(item, "input").unwrap_or_default();
+                if name == "exec"
+                    && let Some(several) = Script::new(input)
+                {
+                    self.script(id, several);
+                    return;
+                }
                 let (name, args) = match name {
                     "exec" => script(input),
                     name => (name, json!({ "input": input })),
@@ -232,9 +242,10 @@ impl Reader {
             }
             Some(
                 "function_call_output" | "custom_tool_call_output" | "local_shell_call_output" | "tool_search_output",
-            ) => {
-                self.answered(id, output(&item["output"]));
-            }
+            ) => match self.scripts.remove(id) {
+                Some(script) => self.script_answered(id, &script, &item["output"]),
+                None => self.answered(id, output(&item["output"])),
+            },
             Some("web_search_call") => {
                 self.numbers += 1;
                 let id = format!("web-search-{}", self.numbers);
@@ -243,6 +254,35 @@ impl Reader {
             Some("compaction" | "context_compaction") => self.recorder.compact(self.prompt),
             Some(known) if lists(ITEMS_WITHOUT_CALLS, known) => {}
             other => self.recorder.unknown(other),
+        }
+    }
+
+    /// The commands of a script are calls of their own.
+    fn script(&mut self, id: &str, script: Script) {
+        for (number, args) in script.commands.iter().enumerate() {
+            let dir = text(args, "workdir").map(str::to_owned);
+            self.name_directory(dir.as_deref());
+            self.recorder.call(&format!("{id}/{number}"), "exec_command", args.clone(), dir.as_deref());
+        }
+        self.scripts.insert(id.to_owned(), script);
+    }
+
+    /// The results of a script's commands. Without a result of each one, none is certain.
+    fn script_answered(&mut self, id: &str, script: &Script, output: &Value) {
+        let results = script.results(output);
+        let mut results = results.into_iter().flatten();
+        for number in 0..script.commands.len() {
+            let answer = match results.next() {
+                Some(result) => Answer {
+                    shown: result.shown,
+                    printed: Some(result.printed),
+                    failed: result.code != Some(0),
+                    ..Answer::default()
+                },
+                None if number == 0 => Answer { shown: content(output), failed: true, ..Answer::default() },
+                None => Answer { failed: true, ..Answer::default() },
+            };
+            self.recorder.answered(&format!("{id}/{number}"), answer);
         }
     }
 
@@ -417,7 +457,7 @@ fn script(input: &str) -> (&'static str, Value) {
         let field = |name: &str| {
             let named = [format!("{name}:"), format!("\"{name}\":")];
             let (_, rest) = named.iter().find_map(|name| rest.split_once(name.as_str()))?;
-            literal(rest.trim_start())
+            Some(literal(rest.trim_start())?.0)
         };
         let Some(cmd) = field("cmd") else {
             return whole();
@@ -429,19 +469,19 @@ fn script(input: &str) -> (&'static str, Value) {
     }
     let patch = input.split_once("tools.apply_patch(");
     match patch.and_then(|(_, rest)| literal(rest.trim_start())) {
-        Some(patch) => ("apply_patch", json!({ "input": patch })),
+        Some((patch, _)) => ("apply_patch", json!({ "input": patch })),
         None => whole(),
     }
 }
 
-/// The text of a literal of JavaScript that nothing is put into.
-fn literal(source: &str) -> Option<String> {
+/// The text of a literal of JavaScript that nothing is put into, and what follows it.
+pub(super) fn literal(source: &str) -> Option<(String, &str)> {
     let mut chars = source.chars();
     let quote = chars.next().filter(|quote| "\"'`".contains(*quote))?;
     let mut text = String::new();
     loop {
         match chars.next()? {
-            c if c == quote => return Some(text),
+            c if c == quote => return Some((text, chars.as_str())),
             '$' if quote == '`' => return None,
             '\\' => match chars.next()? {
                 'n' => text.push('\n'),
@@ -713,6 +753,38 @@ mod tests {
         let expected = [" 1000+0 100", " 2000+0 200", " 500+0 50"];
         assert_eq!(unplaced(&session), expected.map(|sum| Usage::Sum(sum.to_owned())));
         assert!(usages(&session).is_empty());
+    }
+
+    #[test]
+    fn the_commands_of_a_script_are_calls_with_results_of_their_own() {
+        let item = |payload: Value| json!({"type": "response_item", "payload": payload});
+        let part = |text: &str| json!({"type": "input_text", "text": text});
+        let source = "const a = await tools.exec_command({cmd: 'cat a', workdir: '/w/sub'}); text(a);\
+            const b = await tools.exec_command({cmd: 'ls'}); text(b);";
+        let call = |id: &str| item(json!({"type": "custom_tool_call", "name": "exec", "call_id": id, "input": source}));
+        let result = |id: &str, output: &[Value]| {
+            item(json!({"type": "custom_tool_call_output", "call_id": id, "output": output}))
+        };
+        let done = [
+            part("Script completed\nOutput:\n"),
+            part(r#"{"exit_code": 0, "output": "x\n"}"#),
+            part(r#"{"exit_code": 2, "output": ""}"#),
+        ];
+        let lines = [
+            json!({"type": "session_meta", "payload": {"cwd": "/w", "cli_version": "0.144.0"}}),
+            call("c"),
+            result("c", &done),
+            call("d"),
+            result("d", &[part("Script failed")]),
+        ];
+        let text: Vec<String> = lines.iter().map(Value::to_string).collect();
+        let expected = [
+            "exec_command exec: cat a in /w/sub -> x\n",
+            "exec_command exec: ls in /w -> (Exit)",
+            "exec_command exec: cat a in /w/sub -> (Exit)",
+            "exec_command exec: ls in /w -> (Exit)",
+        ];
+        assert_eq!(calls(&imported("codex", &text.join("\n"))), expected);
     }
 
     #[test]

@@ -10,6 +10,7 @@ pub mod claude_code;
 #[cfg(test)]
 mod claude_code_tests;
 mod cline;
+mod code_mode;
 mod codex;
 mod copilot;
 pub mod coverage;

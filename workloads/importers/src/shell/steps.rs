@@ -219,7 +219,7 @@ impl PatchChunk {
 
 impl ShellStep {
     /// Whether the operation changes no file.
-    pub(super) fn only_reads(&self) -> bool {
+    pub(crate) fn only_reads(&self) -> bool {
         matches!(self, Self::Read(_) | Self::Stat(_) | Self::List { .. } | Self::Walk(_) | Self::Search(_))
     }
 }
