@@ -28,9 +28,13 @@ pub(super) fn places(
     }
     let stated = StatedLines::new(before, hunks)?;
     let is_stated = |places: &Places| stated.are_in(&after(before, places));
-    [takes_newline, !takes_newline].into_iter().find_map(|takes_newline| match replacements {
-        [one] if !one.all => places_at(before, one, hunks, takes_newline).into_iter().find(is_stated),
-        _ => places_of_texts(before, replacements, takes_newline).filter(is_stated),
+    [takes_newline, !takes_newline].into_iter().find_map(|takes_newline| {
+        let at_hunks = match replacements {
+            [one] if !one.all => places_at(before, one, hunks, takes_newline).into_iter().find(is_stated),
+            _ => None,
+        };
+        // A diff may name an equal line before or behind the text as the changed one.
+        at_hunks.or_else(|| places_of_texts(before, replacements, takes_newline).filter(is_stated))
     })
 }
 
@@ -352,6 +356,14 @@ mod tests {
             ("xb\nb\n", vec![edit("b", "", true)], vec![hunk(1, &["-xb", "-b", "+x", "\\ No newline"])], "x", true),
             // Of two places, the stated one, though both are in its line.
             ("b b\n", vec![edit("b", "c", false)], vec![hunk(1, &["-b b", "+b c"])], "b c\n", true),
+            // A diff names one of three equal lines.
+            (
+                "a\n}\n}\n",
+                vec![edit("a\n", "a\n}\n", false)],
+                vec![hunk(1, &[" a", " }", " }", "+}"])],
+                "a\n}\n}\n}\n",
+                true,
+            ),
             // The user or the client changed what the model asked for.
             ("a\nb\n", vec![edit("b", "c", false)], vec![hunk(1, &[" a", "-b", "+C", "+D"])], "a\nC\nD\n", false),
             (
