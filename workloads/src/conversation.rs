@@ -129,7 +129,8 @@ impl LaneRecording {
             }
             Event::Api(api) => {
                 let usage = api.usage;
-                let prompt = usage.uncached + usage.cache_read + usage.cache_write_5m + usage.cache_write_1h;
+                let parts = [usage.uncached, usage.cache_read, usage.cache_write_5m, usage.cache_write_1h];
+                let prompt = parts.into_iter().fold(0, u64::saturating_add);
                 let (Some(text), Some(thinking)) = (api.text_tok, api.thinking_tok) else {
                     return Err(format!(
                         "api call {}: no `text_tok`: the trace does not say what the model wrote\n  fix: import the session again with this ctxbench",

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::detect::Head;
 use super::edit_result;
 use super::identities::{Identities, ResultCall, SourceCall};
-use super::json::token_count;
+use super::json::{stated_dollars, token_count};
 use super::records::{Damage, each_record};
 use super::roots::{Roots, is_windows};
 use super::shell::{self, Platform, ShellCommand, ShellDirectory, UNKNOWN_DIRECTORY};
@@ -385,8 +385,8 @@ impl Reader {
             let model = model.trim_end_matches("[1m]").to_owned();
             ReportedTotal { model, usage: Some(usage), dollars: None }
         });
-        let dollars = ["total_cost_usd", "cost_usd"].into_iter().find_map(|key| result[key].as_f64());
-        let dollars = dollars.filter(|dollars| dollars.is_finite() && *dollars >= 0.0);
+        let dollars =
+            ["total_cost_usd", "cost_usd"].into_iter().find_map(|key| result[key].as_f64()).and_then(stated_dollars);
         let all = dollars.map(|_| ReportedTotal { dollars, ..ReportedTotal::default() });
         let session = text(result, "session_id").unwrap_or_default();
         self.totals.add(session, models.chain(unnamed).chain(all).collect());
@@ -868,9 +868,9 @@ fn op(tool: &str, input: &Value) -> Op {
 }
 
 fn usage(usage: &Value) -> TokenUsage {
-    let count = |key: &str| usage[key].as_u64().unwrap_or(0);
+    let count = |key: &str| token_count(&usage[key]);
     let split = &usage["cache_creation"];
-    let hour = split["ephemeral_1h_input_tokens"].as_u64().unwrap_or(0);
+    let hour = token_count(&split["ephemeral_1h_input_tokens"]);
     TokenUsage {
         uncached: count("input_tokens"),
         cache_read: count("cache_read_input_tokens"),

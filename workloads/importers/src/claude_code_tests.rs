@@ -730,6 +730,21 @@ fn the_end_of_a_query_states_tokens_and_dollars() {
 }
 
 #[test]
+fn a_usage_of_absurd_numbers_is_bounded() {
+    let usage = json!({"input_tokens": u64::MAX, "cache_read_input_tokens": u64::MAX, "output_tokens": -1,
+        "cache_creation": {"ephemeral_1h_input_tokens": u64::MAX}});
+    let answer = json!({"type": "assistant", "session_id": "s", "message": {
+        "id": "m1", "role": "assistant", "model": "claude-opus-4-6", "content": [], "usage": usage}});
+    let end = json!({"type": "result", "session_id": "s", "total_cost_usd": 1e300});
+    let session = claude_code::read(&mut format!("{answer}\n{end}\n").as_bytes(), &mut []).unwrap();
+    let Some(Recorded::Api { usage, .. }) = session.events.first() else {
+        panic!("{:?}", session.events);
+    };
+    assert_eq!((usage.uncached, usage.cache_read, usage.cache_write_1h, usage.output), (1 << 50, 1 << 50, 1 << 50, 0));
+    assert!(session.totals.iter().all(|total| total.dollars.is_none()), "{:?}", session.totals);
+}
+
+#[test]
 fn web_searches_and_answers_in_fast_mode_count_once_a_response() {
     let answer = |id: &str, speed: &str, searches: u64| {
         let usage = json!({"input_tokens": 3, "output_tokens": 2, "speed": speed, "server_tool_use": {"web_search_requests": searches}});

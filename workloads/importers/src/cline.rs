@@ -373,6 +373,8 @@ mod tests {
             {"role": "user", "content": "[read_file for '/w/a.txt'] Result:\none"},
             answer(3, 90, "Done."),
             {"role": "assistant", "content": "No.", "metrics": {"tokens": {"prompt": -5, "completion": 1e300, "cached": "x"}, "cost": -1}},
+            {"role": "assistant", "content": "No.", "metrics": {"cost": 1e308}},
+            {"role": "assistant", "content": "No.", "metrics": {"cost": 1e308}},
         ]);
         let session = imported("cline", &history.to_string());
         assert_eq!(usages(&session), ["m 40+60 7", "m 3+90 7"]);

@@ -82,6 +82,11 @@ pub(super) fn token_count(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0).min(1 << 50)
 }
 
+/// Dollars that a source states. No session costs more than the bound.
+pub(super) fn stated_dollars(dollars: f64) -> Option<f64> {
+    (0.0..=1e9).contains(&dollars).then_some(dollars)
+}
+
 fn scaled(number: f64) -> i64 {
     let milliseconds = match number.abs() {
         seconds if seconds < 1e11 => number * 1e3,

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::identities::{Identities, ResultCall, SourceCall};
+use super::json::stated_dollars;
 use super::records::Damage;
 use super::roots::{Roots, is_absolute};
 use super::shell::{self, Platform, ShellCommand};
@@ -386,13 +387,13 @@ impl Recorder {
 
     /// Tokens and dollars that the source states for the whole session.
     pub(super) fn total(&mut self, total: ReportedTotal) {
-        self.session.totals.push(total);
+        let dollars = total.dollars.and_then(stated_dollars);
+        self.session.totals.push(ReportedTotal { dollars, ..total });
     }
 
     /// Dollars that the source states for calls of the model. Their sum becomes a total.
     pub(super) fn cost(&mut self, dollars: &Value) {
-        let dollars = dollars.as_f64().filter(|dollars| dollars.is_finite() && *dollars > 0.0);
-        self.dollars += dollars.unwrap_or(0.0);
+        self.dollars += dollars.as_f64().and_then(stated_dollars).unwrap_or(0.0);
     }
 
     /// The history of another session with which this one begins: what is left out of it, and the tokens that it has in the
