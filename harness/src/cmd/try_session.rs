@@ -170,6 +170,14 @@ struct Tried {
     idle: Option<String>,
 }
 
+impl Tried {
+    /// Whether a model writes or reads anything that counts in this session: its answers can be copies of another one's.
+    fn has_own_tokens(&self) -> bool {
+        let is_copy = self.copied > 0 && self.bills.is_empty();
+        self.counted > 0 && !is_copy
+    }
+}
+
 impl TrySession {
     pub fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
         let prices = self.prices.read()?;
@@ -209,7 +217,7 @@ impl TrySession {
         let mut replayable: Vec<&Tried> = tried.iter().filter(|session| session.idle.is_none()).collect();
         replayable.sort_by_key(|session| std::cmp::Reverse(session.replayed));
         let code = if self.no_replay || replayable.is_empty() {
-            print!("\n{}", on_large_results(&tried, &prices, &self.again(&files))?);
+            print!("{}", on_large_results(&tried, &prices, &self.again(&files))?);
             match (replayable.is_empty(), &files[..]) {
                 (false, _) => {
                     println!("\nNext, to replay the file calls and decide about files: {}", self.again(&files))
@@ -224,7 +232,7 @@ impl TrySession {
         } else {
             if replayable.len() > MOST_REPLAYED {
                 println!(
-                    "\nOf {} sessions, the {MOST_REPLAYED} with most file operations are replayed, and the answer is about these.",
+                    "Of {} sessions, the {MOST_REPLAYED} with most file operations are replayed, and the answer is about these.",
                     replayable.len()
                 );
                 replayable.truncate(MOST_REPLAYED);
@@ -480,7 +488,7 @@ fn named_sessions(sessions: &[&Tried], prices: &Prices) -> Vec<NamedSession> {
         NamedSession {
             workload: free.next().unwrap_or(plain.clone()),
             title: shortened(&terminal_cell(&session.file), LONGEST_TITLE),
-            has_tokens: session.counted > 0,
+            has_tokens: session.has_own_tokens(),
             unpriced: models(&session.trace).filter(|model| prices.of(model, &day).is_err()).collect(),
         }
     });
@@ -676,7 +684,7 @@ fn of_list(session: &Tried, workload: &str) -> TriedSession {
 /// The answer on large results of these sessions, which needs no replay. Of many sessions, those with most tokens count.
 /// `again` is the command of these sessions.
 fn on_large_results(tried: &[Tried], prices: &Prices, again: &str) -> anyhow::Result<String> {
-    let mut sessions: Vec<&Tried> = tried.iter().filter(|session| session.counted > 0).collect();
+    let mut sessions: Vec<&Tried> = tried.iter().filter(|session| session.has_own_tokens()).collect();
     if sessions.is_empty() {
         return Ok(NO_TOKENS.to_owned());
     }
@@ -690,8 +698,8 @@ fn on_large_results(tried: &[Tried], prices: &Prices, again: &str) -> anyhow::Re
     let mut policy = Policy::parse(&file, &text)?;
     // Where the files of a context policy would be needs a replay.
     policy.places = None;
-    let mut run = Run::default();
-    run.plan = Plan { created: now(), policies: [(name.to_owned(), identity(&text))].into(), ..Plan::default() };
+    let plan = Plan { created: now(), policies: [(name.to_owned(), identity(&text))].into(), ..Plan::default() };
+    let mut run = Run { plan, ..Run::default() };
     for (session, named) in sessions.iter().zip(&named) {
         let conversation = of_trace(&session.trace).map_err(anyhow::Error::msg)?;
         run.contexts.extend(recorded_contexts(&named.workload, &session.model, &conversation));
@@ -734,7 +742,7 @@ fn listing(tried: &[Tried]) -> String {
         text += &lines(tried);
     }
     if tried.len() > 1 {
-        text += &together(tried);
+        text += &format!("{}\n", together(tried));
     }
     text
 }
@@ -1351,10 +1359,15 @@ mod tests {
         assert!(sum.starts_with("2 sessions: $10.00 as reported; 2 of 2 tool calls"), "{sum}");
         let shown = page(2, &tried[1]);
         assert!(shown.contains("on claude-opus-4-6: $5.00") && shown.contains("copied         2 of"), "{shown}");
+        assert!(tried.iter().all(Tried::has_own_tokens));
         // Alone, it has all calls.
         let tried = tried_files(&[&fork]);
         let shown = page(1, &tried[0]);
         assert!(shown.contains("on claude-opus-4-6: $10.00") && !shown.contains("copied"), "{shown}");
+        // A whole copy is asked nothing of its own.
+        std::fs::write(&fork, call("s2", "m1", 1)).unwrap();
+        let own: Vec<bool> = tried_files(&[dir.path()]).iter().map(Tried::has_own_tokens).collect();
+        assert_eq!(own, [true, false]);
         // An equal number of tokens at another time is no copy.
         std::fs::write(&fork, call("s2", "m1", 3)).unwrap();
         assert!(together(&tried_files(&[dir.path()])).starts_with("2 sessions: $10.00"));
