@@ -78,6 +78,7 @@ impl Hits {
         let line = CrashPoints {
             seed: bed.seed,
             in_flight: counted,
+            exposed: counted,
             unacknowledged: counted,
             newly_acknowledged: counted,
             broken: Some(0),
@@ -112,10 +113,12 @@ impl Hits {
         let answer = bed.end()?;
         let line = &mut self.line;
         line.died_by_itself += u64::from(exit_reason.is_some());
-        count(&mut line.in_flight, answer.as_ref().is_some_and(was_with_daemon));
+        let is_in_flight = answer.as_ref().is_some_and(was_with_daemon);
+        count(&mut line.in_flight, is_in_flight);
         bed.read_acknowledgements()?;
         let acknowledged = bed.history.acknowledged_since(first);
         count(&mut line.newly_acknowledged, !acknowledged.is_empty());
+        count(&mut line.exposed, is_in_flight || !acknowledged.is_empty());
         let is_left = bed.history.has_unacknowledged_since(first);
         count(&mut line.unacknowledged, is_left);
         self.look(bed, point, acknowledged)
@@ -148,7 +151,8 @@ impl Hits {
         found.acknowledged = acknowledged;
         self.line.audit.add(&found);
         let class = promised.unwrap_or(Acknowledgement::Sync);
-        if found.verdict == AuditVerdict::Invalid {
+        // After a recovery every record must be readable.
+        if found.verdict != AuditVerdict::Valid {
             count(&mut self.line.broken, true);
             bed.history.adopt(&answer.found, class);
             if let Some(beside) = answer.facts.get("beside") {

@@ -97,11 +97,12 @@ fn all_kills(
     let has_bucket = promises.machine_loss.is_some();
     let mut broken_at_sync = hits.line.broken;
     for point in 0.. {
-        if let Some(ended) = goal.end(point, point + 1) {
+        // A kill between two requests shows nothing.
+        if let Some(ended) = goal.end(hits.line.exposed_points(), point + 1) {
             return Ok(ended.map_or(Next::Continue(()), Next::Break));
         }
         let next = hits.hit(bed, point)?;
-        progress(point + 1);
+        progress(hits.line.exposed_points());
         if next.is_break() {
             return Ok(next);
         }
@@ -160,7 +161,7 @@ fn lose_machine(bed: &mut TestBed, point: u64, machines: &mut Hits) -> Injected 
         return infra("there is nothing to mount");
     };
     machines.line.points += 1;
-    count(&mut machines.line.broken, audit.verdict == AuditVerdict::Invalid);
+    count(&mut machines.line.broken, audit.verdict != AuditVerdict::Valid);
     locate(&mut audit, &format!("after point {point}"));
     machines.line.audit.add(&audit);
     Ok(())

@@ -104,9 +104,11 @@ impl FaultOutcome {
         }
     }
 
-    /// Records that break the backend's promise, after any loss.
+    /// Records that break the backend's promise, after any loss, and those that cannot be read after a recovery.
     pub fn broken(&self) -> u64 {
-        self.audits.values().map(Audit::broken).sum()
+        let audits = self.audits.iter();
+        let unreadable = |loss: &str, audit: &Audit| if Audit::is_after_recovery(loss) { audit.unreadable } else { 0 };
+        audits.map(|(loss, audit)| audit.broken() + unreadable(loss, audit)).sum()
     }
 
     /// Whether only a manual step, or nothing, brought the backend back.
@@ -322,6 +324,11 @@ impl Audit {
         self.lost + self.torn + self.stale + self.phantom
     }
 
+    /// Whether an audit of this loss is one after an orderly recovery, so that every acknowledged record must be readable.
+    pub fn is_after_recovery(loss: &str) -> bool {
+        [ORDERLY_END, KILLED_DAEMON, POWER_LOSS, MACHINE_LOSS].contains(&loss)
+    }
+
     /// Adds another audit of the same loss; invalid beats unknown beats valid.
     pub fn add(&mut self, other: &Self) {
         self.verdict = self.verdict.max(other.verdict);
@@ -451,8 +458,12 @@ pub struct CrashPoints {
     pub unacknowledged: Option<u64>,
     /// Points with at least one change acknowledged since the previous point; `None` if this loss does not count them.
     pub newly_acknowledged: Option<u64>,
-    /// Points at which a promised record was lost, torn, stale or phantom; `None` if this loss does not count
-    /// them. A record counts once, not again at later points.
+    /// Points with a request in flight or a change newly acknowledged: only these could show a loss. `None` if this loss
+    /// does not count them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exposed: Option<u64>,
+    /// Points at which a promised record was lost, torn, stale, phantom or unreadable; `None` if this loss does not count
+    /// them. A lost record counts once, not again at later points.
     pub broken: Option<u64>,
     /// Times that the daemon exited before it was to be killed.
     pub died_by_itself: u64,
@@ -481,6 +492,35 @@ impl CrashPoints {
             audit: Audit { verdict: AuditVerdict::Unknown, ..Audit::default() },
             ..Self::default()
         }
+    }
+
+    /// Records that were not kept: those that break the promise, and those that could not be read after the recovery. At
+    /// least one if the records together match no state, or if the audit found a broken promise.
+    pub fn records_not_kept(&self) -> u64 {
+        let records = self.audit.broken() + self.audit.unreadable;
+        let least = u64::from(self.audit.verdict == AuditVerdict::Invalid);
+        records.max(self.mixtures.unwrap_or(0)).max(least)
+    }
+
+    /// Points at which a record was not kept, or before which the daemon exited by itself; at most all of them.
+    pub fn failed_points(&self) -> u64 {
+        // Without a count of points, each record may be of another one. A count of none beside such records is of a
+        // version that counted no unreadable record.
+        let counted = self.broken.filter(|points| *points > 0).map(|points| points.max(self.mixtures.unwrap_or(0)));
+        let failed = counted.unwrap_or_else(|| self.records_not_kept());
+        (failed + self.died_by_itself).min(self.points.max(1))
+    }
+
+    /// Whether the records could not be checked, so that the points show neither a loss nor that nothing was lost.
+    pub fn is_unknown(&self) -> bool {
+        self.audit.verdict == AuditVerdict::Unknown && self.failed_points() == 0
+    }
+
+    /// Points that could show a loss: a request was in flight, or a change newly acknowledged. All points where neither is
+    /// counted. Of a series that counts both and not together, at least the larger number.
+    pub fn exposed_points(&self) -> u64 {
+        let least = self.in_flight.max(self.newly_acknowledged);
+        self.exposed.or(least).unwrap_or(self.points).max(self.failed_points())
     }
 
     /// Whether the data was kept as promised, or the points do not apply. False if the data is unknown.

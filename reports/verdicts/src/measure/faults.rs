@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rundir::faults::{Audit, CellKind, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, Status};
+use rundir::faults::{
+    Audit, CellKind, CrashPoints, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, Return, Status,
+};
 use rundir::{Fault, Outcome};
 use serde::Deserialize;
 
@@ -66,6 +68,11 @@ fn is_bad(kill: &Fault) -> bool {
     kill.outcome != Outcome::Ok
 }
 
+/// Whether a kill could show a loss: it hit a request, or the files had acknowledged records.
+fn is_exposed(kill: &Fault) -> bool {
+    kill.acknowledged + kill.lost + kill.failed_calls > 0 || !kill.recovered || is_bad(kill)
+}
+
 /// An upper bound in percent, rounded up: one that is written as 5 % is not above 5 %.
 fn bound_words(share: f64) -> String {
     format!("{:.1} %", (share * 1000.0).ceil() / 10.0)
@@ -104,6 +111,17 @@ impl Evidence<'_> {
             let was_missed = name == CRON_KILL && self.runs.iter().any(|run| run.kills(arm).next().is_some());
             let why = if was_missed { ": a run found no process to kill" } else { "" };
             return missing(format!("fault {name} on {arm}{why}"), command);
+        }
+        if figure == FaultFigure::RecoveryMs {
+            let is_never = |outcome: &&&FaultOutcome| {
+                outcome.recovery.as_ref().is_some_and(|recovery| recovery.how == Return::Never)
+            };
+            let of_kills = kills.iter().filter(|kill| !kill.recovered || is_bad(kill)).count();
+            let never = of_kills + outcomes.iter().filter(is_never).count();
+            if never > 0 {
+                let words = format!("not usable again after {never} of {} faults", kills.len() + outcomes.len());
+                return MeasureResult::exact(f64::INFINITY, words, "faults.jsonl, fault-outcomes.jsonl");
+            }
         }
         // The worst injection of each scenario: the same fault once more must not change the figure.
         let mut total = 0;
@@ -173,8 +191,12 @@ impl Evidence<'_> {
             return MeasureResult::Value(exact);
         }
         // None was seen: one more may be hidden, as long as the bound of its share is not the one that is asked for.
-        let (broken, others) = self.crashes(KILLED_DAEMON, arm);
-        let tried = killed as u64 + others;
+        let (broken, others) = match figure {
+            FaultFigure::LostRecords => self.crashes(KILLED_DAEMON, arm, CrashPoints::exposed_points),
+            _ => self.crashes(KILLED_DAEMON, arm, |series| series.points),
+        };
+        let exposed = kills.iter().filter(|kill| figure != FaultFigure::LostRecords || is_exposed(kill));
+        let tried = exposed.filter(|kill| kill.killed).count() as u64 + others;
         let bound = stats::failure_bound(broken, tried);
         let words = format!(
             "0 {what} in {tried} kills (at most {} of kills), usable again within {} ms",
@@ -196,15 +218,14 @@ impl Evidence<'_> {
         self.arm(arm).is_some_and(|planned| planned.backend.daemons == 0)
     }
 
-    /// The crash points of a loss at which the data was not kept, and all of them.
-    fn crashes(&self, loss: &str, arm: &str) -> (u64, u64) {
+    /// The crash points of a loss at which the data was not kept, and all that count. A series whose records could not be
+    /// checked has none.
+    fn crashes(&self, loss: &str, arm: &str, counted: fn(&CrashPoints) -> u64) -> (u64, u64) {
         let all = self.runs.iter();
-        let all = all.flat_map(|run| run.crash_points(loss, arm));
+        let all = all.flat_map(|run| run.crash_points(loss, arm)).filter(|series| !series.is_unknown());
         all.fold((0, 0), |(failed, points), series| {
-            // Without a count of points, each broken record may be of another one.
-            let broken = series.broken.unwrap_or(series.audit.broken());
-            let lost = (broken + series.died_by_itself).min(series.points.max(1));
-            (failed + lost, points + series.points.max(series.died_by_itself))
+            let lost = series.failed_points();
+            (failed + lost, points + counted(series).max(series.died_by_itself).max(lost))
         })
     }
 
@@ -233,7 +254,7 @@ impl Evidence<'_> {
 
     /// The share of kills or power cuts at which a promised record was lost, with its upper 95 % bound.
     pub(super) fn durability(&self, loss: &str, arm: &str) -> MeasureResult {
-        let (mut failed, mut points) = self.crashes(loss, arm);
+        let (mut failed, mut points) = self.crashes(loss, arm, CrashPoints::exposed_points);
         let series = self.runs.iter();
         let series = series.flat_map(|run| run.crash_points(loss, arm));
         let own: u64 = series.map(|series| series.died_by_itself).sum();
@@ -241,7 +262,7 @@ impl Evidence<'_> {
             true => self.cron_kills(arm),
             false => Vec::new(),
         };
-        for kill in kills.iter().filter(|kill| kill.killed) {
+        for kill in kills.iter().filter(|kill| kill.killed && is_exposed(kill)) {
             points += 1;
             // The records of a store that did not come back are not kept.
             failed += u64::from(kill.lost > 0 || !kill.recovered || is_bad(kill));
@@ -372,8 +393,9 @@ impl Evidence<'_> {
             for series in points.filter(|series| series.backend == arm) {
                 looked |= series.status == Status::Ran;
                 checked += series.audit.present;
-                lost += series.audit.broken();
-                if series.audit.broken() > 0 {
+                let not_kept = if series.status == Status::Ran { series.records_not_kept() } else { 0 };
+                lost += not_kept;
+                if not_kept > 0 {
                     places.push(format!("crash points, {}", series.loss));
                 }
             }
@@ -410,6 +432,67 @@ fn crash_points(arm: &str) -> String {
 mod tests {
     use super::*;
     use figures::testing;
+    use rundir::faults::AuditVerdict;
+
+    #[test]
+    fn a_record_that_cannot_be_read_after_a_recovery_is_not_kept() {
+        let unreadable = Audit { unreadable: 3, verdict: AuditVerdict::Unknown, ..Audit::default() };
+        for (look, lost) in [("in-use", 0.0), ("orderly-end", 3.0), ("machine-loss", 3.0)] {
+            let mut run = testing::run();
+            let mut outcome = FaultOutcome::ran("a fault", "storage", "sqlite", 1);
+            outcome.audits.insert(look.to_owned(), unreadable.clone());
+            run.fault_outcomes = vec![outcome];
+            let (summary, contexts) = (testing::summary(), testing::contexts());
+            let found = Evidence::of(&run, &summary, &contexts).lost_records("sqlite").value().unwrap();
+            assert_eq!(found.value, lost, "{look}");
+        }
+    }
+
+    #[test]
+    fn only_points_that_could_show_a_loss_count_and_unknown_ones_do_not() {
+        let of = |change: fn(&mut CrashPoints)| {
+            let mut series = CrashPoints {
+                points: 60,
+                broken: Some(0),
+                audit: Audit { present: 600, ..Audit::default() },
+                ..CrashPoints::not_run("sqlite", KILLED_DAEMON, Status::Ran, "")
+            };
+            change(&mut series);
+            let mut run = testing::run();
+            run.faults.clear();
+            run.crash_points = vec![series];
+            let (summary, contexts) = (testing::summary(), testing::contexts());
+            let evidence = Evidence::of(&run, &summary, &contexts);
+            evidence.durability(KILLED_DAEMON, "sqlite").value().map(|found| found.words).ok()
+        };
+        for (change, words) in [
+            ((|_| {}) as fn(&mut CrashPoints), Some("0 lost of 60 (at most 4.9 %)")),
+            (
+                |series| (series.in_flight, series.newly_acknowledged) = (Some(40), Some(30)),
+                Some("0 lost of 40 (at most 7.3 %)"),
+            ),
+            (|series| (series.in_flight, series.exposed) = (Some(40), Some(50)), Some("0 lost of 50 (at most 5.9 %)")),
+            (|series| (series.in_flight, series.newly_acknowledged) = (Some(0), Some(0)), None),
+            (|series| series.audit = Audit::unknown("no log"), None),
+            (|series| series.audit.unreadable = 2, Some("2 lost of 60 (at most 10.2 %)")),
+            (|series| series.audit.verdict = AuditVerdict::Invalid, Some("1 lost of 60 (at most 7.7 %)")),
+            (|series| series.mixtures = Some(60), Some("60 lost of 60 (at most 100.0 %)")),
+        ] {
+            assert_eq!(of(change).as_deref(), words);
+        }
+    }
+
+    #[test]
+    fn a_daemon_that_did_not_come_back_has_no_time_of_recovery() {
+        let mut run = testing::run();
+        run.faults[1].recovered = false;
+        let (summary, contexts) = (testing::summary(), testing::contexts());
+        let evidence = Evidence::of(&run, &summary, &contexts);
+        for rate in [None, Some(12.0)] {
+            let found = evidence.faults(&[CRON_KILL.to_owned()], FaultFigure::RecoveryMs, rate, None, "sqlite");
+            assert_eq!(found.value().unwrap().value, f64::INFINITY);
+        }
+    }
 
     #[test]
     fn records_that_a_fault_destroyed_in_the_store_are_not_lost_and_those_that_a_kill_took_are() {

@@ -79,6 +79,11 @@ pub(super) fn cases() -> Vec<Case> {
                     let passes = run.samples.iter_mut();
                     passes.for_each(|pass| pass.scores.clear())
                 }),
+                (Archive, "answers of one pass of many are stale", |run| {
+                    let mut passes = testing::passes(run, "agent/inbox-find", "view-mail");
+                    let scores = &mut passes.find(|pass| !pass.warm_up).unwrap().scores;
+                    scores.get_mut("task").unwrap().get_mut("stale-answers").unwrap().sum = 3;
+                }),
                 (Archive, "one answer of fifty is stale", |run| task(run, "agent/inbox-find", &[("stale-answers", 2)])),
                 (AdoptIf, "triage reads more", |run| task(run, "agent/inbox-triage", &[("result-tokens", 90_000)])),
                 (Archive, "a triage reads more than definitions save", |run| {
@@ -188,6 +193,7 @@ pub(super) fn cases() -> Vec<Case> {
                 (Adopt, "a process for each note, as declared", |run| run.plan.arms[2].backend.daemons = 9),
                 (Archive, "it answers with what no longer holds", |run| recalls_changed(run, 200)),
                 (NotDecided, "six in a hundred answers are outdated", |run| recalls_changed(run, 60)),
+                (Archive, "the next start needs a hand", |run| run.faults[1].recovered = false),
                 (Archive, "the files are back after a minute", |run| run.faults[1].recovery_ms = 60_000),
             ],
         ),
@@ -293,6 +299,9 @@ pub(super) fn cases() -> Vec<Case> {
                 (Archive, "another file each time", |run| made_up(run).consistency[0].1 = "1 of 4".to_owned()),
                 (NotDecided, "the model is small", |run| {
                     run.model_files.as_mut().unwrap().model = "SmolLM2-135M".to_owned()
+                }),
+                (NotDecided, "the name of the model states no size", |run| {
+                    run.model_files.as_mut().unwrap().model = "tiny".to_owned()
                 }),
                 (NotDecided, "consistency was not checked", |run| made_up(run).consistency.clear()),
                 (AdoptIf, "the prompt is long", |run| made_up(run).steps[0].prompt_tokens = 4000),

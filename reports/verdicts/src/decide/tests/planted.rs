@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use rundir::faults::{Audit, AuditVerdict};
 use rundir::{Epoch, Fault, MergedShard, SCHEMA_VERSION, Settled};
 
 use super::cases::cases;
@@ -12,7 +13,7 @@ use crate::testing::evidence::made_up;
 /// A planted change: its name, and what it does to the evidence about a candidate and its baseline.
 type Planting = (&'static str, fn(&mut Run, &str, &str));
 
-const PLANTINGS: [Planting; 25] = [
+const PLANTINGS: [Planting; 34] = [
     ("one wrong byte", |run, candidate, _| {
         fail(run, candidate, 1000, Outcome::WrongData);
     }),
@@ -128,7 +129,51 @@ const PLANTINGS: [Planting; 25] = [
         run.samples.retain(|pass| pass.arm != baseline);
         run.cells.retain(|cell| cell.arm != baseline);
     }),
+    ("no record can be read after kills", |run, candidate, _| {
+        let audit = audit_of_kills(run, candidate);
+        (audit.unreadable, audit.present, audit.verdict) = (audit.present, 0, AuditVerdict::Unknown);
+    }),
+    ("kills with a mixture of states", |run, candidate, _| {
+        audit_of_kills(run, candidate);
+        run.crash_points.last_mut().unwrap().mixtures = Some(1);
+    }),
+    ("kills with a broken promise that no count has", |run, candidate, _| {
+        audit_of_kills(run, candidate).verdict = AuditVerdict::Invalid;
+    }),
+    ("kills whose records could not be checked", |run, candidate, _| {
+        *audit_of_kills(run, candidate) = Audit::unknown("no log");
+        run.faults.retain(|fault| fault.arm != candidate);
+    }),
+    ("kills that could show nothing", |run, candidate, _| {
+        audit_of_kills(run, candidate);
+        let series = run.crash_points.last_mut().unwrap();
+        (series.in_flight, series.newly_acknowledged) = (Some(0), Some(0));
+        let faults = run.faults.iter_mut().filter(|fault| fault.arm == candidate);
+        faults.for_each(|fault| (fault.acknowledged, fault.failed_calls) = (0, 0));
+    }),
+    ("the daemon never comes back", |run, candidate, _| {
+        let faults = run.faults.iter_mut().filter(|fault| fault.arm == candidate);
+        faults.for_each(|fault| (fault.recovered, fault.recovery_ms) = (false, 0));
+    }),
+    ("a tool and a feature that were not tried", |run, candidate, _| {
+        let is_left_out = |name: &str| name == "cat" || name.starts_with("names");
+        run.probes.retain(|probe| probe.arm != candidate || !is_left_out(&probe.name));
+    }),
+    ("features that fail on direct, too", |run, candidate, _| {
+        let probes = run.probes.iter_mut().filter(|probe| probe.aspect == "conformance");
+        let of_both = probes.filter(|probe| probe.arm == candidate || probe.arm == "direct");
+        of_both.take(2).for_each(|probe| probe.outcome = Outcome::Errno);
+    }),
+    ("direct 20 × slower than direct-again", |run, _, _| {
+        scale(run, "direct", 20.0);
+    }),
 ];
+
+/// Sixty kills of an arm, instead of those that the evidence has.
+fn audit_of_kills<'a>(run: &'a mut Run, arm: &str) -> &'a mut Audit {
+    kills(run, arm, 0);
+    &mut run.crash_points.last_mut().unwrap().audit
+}
 
 const STEPS: [&str; 6] = ["e2fsck", "remount", "restart", "delete", "copy", "unlock"];
 
@@ -209,7 +254,7 @@ const POLICIES: [&str; 7] =
 ///
 /// What makes files up has no baseline that is an arm, and is asked for no fault. What `long-context` decides on is no
 /// arm: a planting in one place leaves the plain directory to keep the files in. Only `coding-agent` has a bound that is
-/// relative.
+/// relative: milliseconds between identical arms are no more than the other policies tolerate of a candidate.
 const EXPECTED: [(&str, &str); PLANTINGS.len()] = [
     ("one wrong byte", "-----+-"),
     ("one lost record", "-----+-"),
@@ -236,6 +281,15 @@ const EXPECTED: [(&str, &str); PLANTINGS.len()] = [
     ("baseline: errno in 10 %", "??????+"),
     ("baseline: infra in 10 %", "??????+"),
     ("no baseline", "??????+"),
+    ("no record can be read after kills", "-----+-"),
+    ("kills with a mixture of states", "-----+-"),
+    ("kills with a broken promise that no count has", "-----+-"),
+    ("kills whose records could not be checked", "?????++"),
+    ("kills that could show nothing", "?+???++"),
+    ("the daemon never comes back", "-----++"),
+    ("a tool and a feature that were not tried", "?+?++++"),
+    ("features that fail on direct, too", "++?++++"),
+    ("direct 20 × slower than direct-again", "++?++++"),
 ];
 
 #[test]
