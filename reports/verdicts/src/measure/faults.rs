@@ -124,10 +124,11 @@ impl Evidence<'_> {
             }
         }
         // The worst injection of each scenario: the same fault once more must not change the figure.
-        let mut total = 0;
+        let (mut total, mut counts) = (0, Vec::new());
         let mut worst: BTreeMap<&str, u64> = BTreeMap::new();
         let mut add = |scenario, count: u64| {
             total += count;
+            counts.push(count as f64);
             let known: &mut u64 = worst.entry(scenario).or_default();
             *known = count.max(*known);
         };
@@ -173,12 +174,29 @@ impl Evidence<'_> {
         if let Some(rate) = crashes_a_year {
             let injected = (kills.len() + outcomes.len()).max(1);
             let mean = total as f64 / injected as f64;
-            let (yearly, unit) = match figure {
-                FaultFigure::RecoveryMs => (rate * mean / 1000.0, " s"),
-                _ => (rate * mean, ""),
+            let (of_one, unit) = match figure {
+                FaultFigure::RecoveryMs => (rate / 1000.0, " s"),
+                _ => (rate, ""),
             };
-            let words = format!("{total} {what}{how}: {yearly:.1}{unit} a year at {rate} crashes");
-            return MeasureResult::exact(yearly, words, &source);
+            // A few faults bound no mean: each crash of the year may be like any of them. A series of kills has the median
+            // and the longest of its recoveries.
+            let mut tried = counts.len() as u64;
+            if figure == FaultFigure::RecoveryMs && scenarios.iter().any(|name| name == CRON_KILL) {
+                let all = self.runs.iter().flat_map(|run| run.crash_points(KILLED_DAEMON, arm));
+                for series in all.filter(|series| series.recovery_ms.1 > 0.0) {
+                    counts.extend([series.recovery_ms.0, series.recovery_ms.1]);
+                    tried += series.points;
+                }
+            }
+            let least = counts.iter().copied().fold(mean, f64::min);
+            let most = counts.iter().copied().fold(mean, f64::max);
+            let yearly = of_one * mean;
+            let words = format!(
+                "{total} {what}{how}: {yearly:.1}{unit} a year at {rate} crashes, {:.1}{unit} if each were the largest of {tried}",
+                of_one * most
+            );
+            let exact = ArmReading::exact(yearly, words, &source);
+            return MeasureResult::Value(ArmReading { low: of_one * least, high: of_one * most, ..exact });
         }
         let most = match count == total {
             true => String::new(),
@@ -480,6 +498,24 @@ mod tests {
         ] {
             assert_eq!(of(change).as_deref(), words);
         }
+    }
+
+    #[test]
+    fn a_figure_of_a_few_crashes_reaches_from_the_least_to_the_largest_of_all_kills() {
+        let mut run = testing::run();
+        run.crash_points = vec![CrashPoints {
+            points: 60,
+            recovery_ms: (15.0, 40.0),
+            audit: Audit::default(),
+            ..CrashPoints::not_run("sqlite", KILLED_DAEMON, Status::Ran, "")
+        }];
+        let (summary, contexts) = (testing::summary(), testing::contexts());
+        let evidence = Evidence::of(&run, &summary, &contexts);
+        let scenarios = [CRON_KILL.to_owned()];
+        let found = evidence.faults(&scenarios, FaultFigure::RecoveryMs, Some(100.0), None, "sqlite");
+        let found = found.value().unwrap();
+        assert_eq!((found.value, found.low, found.high), (2.0, 1.5, 4.0));
+        assert!(found.words.ends_with("4.0 s if each were the largest of 61"), "{}", found.words);
     }
 
     #[test]

@@ -1218,7 +1218,7 @@ fn the_bound_of_lost_records_falls_with_the_number_of_kills() {
     assert_eq!(few.state, RowState::Open);
     let command = "ctxbench fault --crash-points 1000 --backend sqlite";
     assert_eq!(few.gap.unwrap().command, command);
-    evidence::kills(&mut run, "sqlite", 1);
+    kills(&mut run, "sqlite", 1);
     assert_eq!(kill(&run).state, RowState::Open, "1 of 60 is at most 7.7 %");
     run.crash_points.clear();
     assert_eq!(kill(&run).state, RowState::Missing);
