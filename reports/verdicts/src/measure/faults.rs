@@ -484,17 +484,26 @@ mod tests {
             evidence.durability(KILLED_DAEMON, "sqlite").value().map(|found| found.words).ok()
         };
         for (change, words) in [
-            ((|_| {}) as fn(&mut CrashPoints), Some("0 lost of 60 (at most 4.9 %)")),
+            ((|_| {}) as fn(&mut CrashPoints), Some("0 of 60 kills lost a record (95 %: at most 4.9 % of kills)")),
             (
                 |series| (series.in_flight, series.newly_acknowledged) = (Some(40), Some(30)),
-                Some("0 lost of 40 (at most 7.3 %)"),
+                Some("0 of 40 kills lost a record (95 %: at most 7.3 % of kills)"),
             ),
-            (|series| (series.in_flight, series.exposed) = (Some(40), Some(50)), Some("0 lost of 50 (at most 5.9 %)")),
+            (
+                |series| (series.in_flight, series.exposed) = (Some(40), Some(50)),
+                Some("0 of 50 kills lost a record (95 %: at most 5.9 % of kills)"),
+            ),
             (|series| (series.in_flight, series.newly_acknowledged) = (Some(0), Some(0)), None),
             (|series| series.audit = Audit::unknown("no log"), None),
-            (|series| series.audit.unreadable = 2, Some("2 lost of 60 (at most 10.2 %)")),
-            (|series| series.audit.verdict = AuditVerdict::Invalid, Some("1 lost of 60 (at most 7.7 %)")),
-            (|series| series.mixtures = Some(60), Some("60 lost of 60 (at most 100.0 %)")),
+            (|series| series.audit.unreadable = 2, Some("2 of 60 kills lost a record (95 %: at most 10.2 % of kills)")),
+            (
+                |series| series.audit.verdict = AuditVerdict::Invalid,
+                Some("1 of 60 kills lost a record (95 %: at most 7.7 % of kills)"),
+            ),
+            (
+                |series| series.mixtures = Some(60),
+                Some("60 of 60 kills lost a record (95 %: at most 100.0 % of kills)"),
+            ),
         ] {
             assert_eq!(of(change).as_deref(), words);
         }
