@@ -18,7 +18,7 @@ fn scenario(name: &str, rest: &str) -> Scenario {
 
 fn writer(dir: &Path) -> Writer {
     let plan = Plan::without_passes("fault", "", String::new(), String::new(), String::new(), Vec::new());
-    let environment = include_str!("../../src/testing/env.json");
+    let environment = include_str!("../../runner/src/testing/env.json");
     let environment = serde_json::from_str(environment).unwrap();
     Writer::create(&dir.join("run"), &plan, &environment, None, &[]).unwrap()
 }
