@@ -79,14 +79,15 @@ impl PassCount {
 pub struct StoreLosses {
     /// The arm.
     pub arm: String,
-    /// Kills of its daemon after which its records were checked.
+    /// Kills of its daemon that could show a loss, and after which its records were checked.
     pub kills: u64,
     /// Simulated power cuts after which its records were checked.
     pub power_cuts: u64,
     /// Acknowledged records that were not kept as promised, in kills and in power cuts.
     pub lost: [u64; 2],
-    /// Kills and power cuts after which the store did not recover, so that no record could be read.
-    pub not_recovered: u64,
+    /// Kills and power cuts after which records could not be read, because the store did not recover or returned errors: at
+    /// least this many.
+    pub unreadable: u64,
     /// The first record that was not kept, and what acknowledged it; `None` if all were kept or no record was named.
     pub example: Option<String>,
 }
@@ -102,11 +103,12 @@ impl StoreLosses {
     }
 }
 
-/// Points of a series after which the store did not recover. Their records are not lost one by one.
-fn not_recovered(series: &CrashPoints) -> u64 {
+/// Points of a series after which records could not be read: at least this many. Such records are not lost one by one.
+fn unreadable(series: &CrashPoints) -> u64 {
+    let least = u64::from(series.records_not_kept() > series.audit.broken());
     match series.audit.broken() {
-        0 => series.broken.unwrap_or(0),
-        _ => u64::from(series.audit.unreadable > 0),
+        0 => series.broken.unwrap_or(0).max(least),
+        _ => least,
     }
 }
 
@@ -121,29 +123,23 @@ pub(super) fn losses(runs: &[RunEvidence<'_>]) -> (Vec<StoreLosses>, Vec<String>
         if is_known || !keeps_files || arm.unavailable.is_some() {
             continue;
         }
-        let mut losses = StoreLosses {
-            arm: arm.name.clone(),
-            kills: 0,
-            power_cuts: 0,
-            lost: [0, 0],
-            not_recovered: 0,
-            example: None,
-        };
+        let mut losses =
+            StoreLosses { arm: arm.name.clone(), kills: 0, power_cuts: 0, lost: [0, 0], unreadable: 0, example: None };
         for run in runs {
             for kill in run.kills(&arm.name).filter(|kill| kill.killed) {
                 losses.kills += 1;
                 losses.lost[0] += kill.lost;
-                losses.not_recovered += u64::from(!kill.recovered);
+                losses.unreadable += u64::from(!kill.recovered);
             }
             for points in run.crash_points(KILLED_DAEMON, &arm.name) {
-                losses.kills += points.points;
+                losses.kills += points.exposed_points();
                 losses.lost[0] += losses.count(&points.audit);
-                losses.not_recovered += not_recovered(points);
+                losses.unreadable += unreadable(points);
             }
             for points in run.crash_points(POWER_LOSS, &arm.name) {
-                losses.power_cuts += points.points;
+                losses.power_cuts += points.exposed_points();
                 losses.lost[1] += losses.count(&points.audit);
-                losses.not_recovered += not_recovered(points);
+                losses.unreadable += unreadable(points);
             }
         }
         match losses.kills + losses.power_cuts {
@@ -167,15 +163,15 @@ pub(super) fn losses_words(losses: &[StoreLosses], not_tried: &[String]) -> Stri
         let words: Vec<String> = kills.into_iter().chain(cuts).collect();
         words.join(" and ")
     };
-    let is_kept = |losses: &&StoreLosses| losses.lost == [0, 0] && losses.not_recovered == 0;
+    let is_kept = |losses: &&StoreLosses| losses.lost == [0, 0] && losses.unreadable == 0;
     for lost in losses.iter().filter(|losses| !is_kept(losses)) {
         let records = Some(lost.lost[0] + lost.lost[1]).filter(|records| *records > 0);
         let records =
             records.map(|records| format!("LOST {}", plural(records, "acknowledged record", "acknowledged records")));
-        let gone = match lost.not_recovered {
+        let gone = match lost.unreadable {
             0 => None,
-            1 => Some("DID NOT RECOVER once".to_owned()),
-            times => Some(format!("DID NOT RECOVER {} times", count(times))),
+            1 => Some("COULD NOT BE READ once".to_owned()),
+            times => Some(format!("COULD NOT BE READ {} times", count(times))),
         };
         let parts: Vec<String> = records.into_iter().chain(gone).collect();
         let example = lost.example.as_ref().map(|example| format!(" ({example})")).unwrap_or_default();

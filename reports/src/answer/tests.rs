@@ -460,7 +460,7 @@ fn losses_and_failures_are_sentences_with_counts_and_bounds() {
         kills,
         power_cuts,
         lost,
-        not_recovered: 0,
+        unreadable: 0,
         example: None,
     };
     let none = [0, 0];
@@ -504,7 +504,7 @@ fn losses_and_failures_are_sentences_with_counts_and_bounds() {
     run.crash_points[1].audit.unreadable = 5;
     run.crash_points[1].audit.examples = vec!["cut 1: it did not recover".to_owned()];
     let lost = overview(&run).losses.remove(0);
-    assert_eq!((lost.lost, lost.not_recovered), ([1, 2], 1), "records that cannot be read are not lost one by one");
+    assert_eq!((lost.lost, lost.unreadable), ([1, 2], 1), "records that cannot be read are not lost one by one");
     assert_eq!(lost.example.as_deref(), Some("cut 1: it did not recover"));
     run.crash_points.clear();
     run.faults.clear();
@@ -532,13 +532,16 @@ fn a_store_that_did_not_recover_lost_more_than_0_records() {
     cuts.audit = Audit { unreadable: 10, ..Audit::unknown("it did not recover") };
     let found = overview(&run);
     let words = kept::losses_words(&found.losses, &found.not_killed);
-    assert_eq!(words, "sqlite DID NOT RECOVER once in ● 1 kill and ◐ 1 simulated power cut.");
+    assert_eq!(words, "sqlite COULD NOT BE READ once in ● 1 kill and ◐ 1 simulated power cut.");
+    // As a harness wrote it that did not count such points.
+    run.crash_points.iter_mut().for_each(|points| points.broken = Some(0));
+    assert_eq!(kept::losses_words(&overview(&run).losses, &[]), words);
     run.faults[1].recovered = false;
     run.faults[1].lost = 3;
     let found = overview(&run);
     let words = kept::losses_words(&found.losses, &found.not_killed);
     let expected =
-        "sqlite LOST 3 acknowledged records and DID NOT RECOVER 2 times in ● 1 kill and ◐ 1 simulated power cut.";
+        "sqlite LOST 3 acknowledged records and COULD NOT BE READ 2 times in ● 1 kill and ◐ 1 simulated power cut.";
     assert_eq!(words, expected);
 }
 
