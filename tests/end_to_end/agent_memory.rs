@@ -59,7 +59,7 @@ fn shell_tools_search_and_recall_notes() {
         said(&dir, &format!("echo 'RSI note number {number}' >> .{note}"));
         has(&text_of(&dir, ":search?RSI"), &[&note]);
         let exact = text_of(&dir, &format!(":search?\"number+{number}\""));
-        assert!(exact.starts_with("1 notes match"), "{exact}");
+        assert!(exact.starts_with("1 note matches"), "{exact}");
     }
 
     // Directory listings show no answers.
@@ -100,7 +100,7 @@ fn common_tools_remove_expired_notes_and_an_open_answer_does_not_change() {
     said(&dir, "echo one more > c.md; cat ':search?one' > /dev/null");
     let mut text = String::new();
     held.read_to_string(&mut text).unwrap();
-    assert!(text.starts_with("1 notes"), "{text}");
+    assert!(text.starts_with("1 note matches"), "{text}");
     has(&said(&dir, "cat ':search?one'"), &["2 notes"]);
     mount.end();
 }

@@ -262,7 +262,7 @@ fn scripts_remember_and_recall_in_a_mounted_memory() {
     let note = "RSI above 70: exit";
     let said = run(["remember", text(&dir), note, "--tag", "trading"]);
     has(&stdout(&said), &["notes/rsi-above-70-exit.md"]);
-    has(&text_of(&dir, ":search?tags:trading"), &["1 notes match"]);
+    has(&text_of(&dir, ":search?tags:trading"), &["1 note matches"]);
     for question in ["RSI exit", &long_question()] {
         let found = run(["recall", text(&dir), question]);
         has(&stdout(&found), &["RSI above 70"]);
@@ -344,7 +344,7 @@ fn a_note_from_a_script_is_private_unless_it_has_a_namespace() {
 
     let mount = as_agent("kim");
     let found = text_of(&dir, ":search?RSI");
-    has(&found, &["1 notes match", &format!("/{market} ")]);
+    has(&found, &["1 note matches", &format!("/{market} ")]);
     for strategy in ["balanced", "recency", "IMPORTANCE"] {
         let found = run(["recall", text(&dir), "RSI NVDA", "--strategy", strategy]);
         has(&stdout(&found), &["# 1 of 1 relevant notes", "risk-off"]);

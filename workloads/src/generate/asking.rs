@@ -49,11 +49,9 @@ impl Asking {
         for (number, question) in answered.iter().cycle().take(self.calls).enumerate() {
             // Each name is unique in a pass, because a backend may cache an answer.
             let (kind, name, says) = match self.operation {
-                Operation::Search => (
-                    CallKind::Search,
-                    format!(":search?{}&limit={}", plus(&question.keywords), 20 + number),
-                    "notes match",
-                ),
+                Operation::Search => {
+                    (CallKind::Search, format!(":search?{}&limit={}", plus(&question.keywords), 20 + number), " match")
+                }
                 Operation::Recall => (
                     CallKind::Recall,
                     format!(":recall?query={}&max_tokens={}", plus(question.text.trim_end_matches('?')), 2000 + number),

@@ -456,6 +456,11 @@ impl ExternalWorkspace {
         let processes = || left_running(&self.around.variables.fill("{site}"));
         let started = Instant::now();
         let mut left = processes();
+        if left.is_empty() {
+            // A process has no variables for a moment while it begins another program.
+            std::thread::sleep(POLL_INTERVAL);
+            left = processes();
+        }
         // A helper of `mount` may end a moment after it.
         while !left.is_empty() && started.elapsed() < ENDS_WITHIN {
             std::thread::sleep(POLL_INTERVAL);

@@ -123,7 +123,7 @@ fn a_mount_hides_the_private_notes_of_other_agents() {
     ] {
         lacks(&bob.ask(ROOT, request), &["secret.md"]);
     }
-    assert!(bob.ask(ROOT, ":search?regime").starts_with("1 notes"));
+    assert!(bob.ask(ROOT, ":search?regime").starts_with("1 note matches"));
     bob.finds_nothing(private, ":search?alpha");
     let escape = format!(":search?regime)+OR+within:d{home}+OR+(regime");
     bob.refuses(&escape, "");

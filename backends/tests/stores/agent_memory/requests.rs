@@ -94,7 +94,7 @@ fn an_expired_note_is_not_found_but_stays_readable() {
         has(&memory.ask(ROOT, ":ttl"), &["/notes/soon.md expires 2026-"]);
         assert_eq!(memory.ask(dir, ":ttl?expired"), "");
         memory.pass(8 * DAY);
-        assert!(memory.ask(ROOT, ":search?fact").starts_with("1 notes"));
+        assert!(memory.ask(ROOT, ":search?fact").starts_with("1 note matches"));
         lacks(&memory.ask(ROOT, ":recall?fact"), &["ephemeral"]);
         assert_eq!(memory.ask(dir, ":ttl?expired"), "./soon.md\0");
         assert_eq!(memory.ask(ROOT, ":ttl?expired"), "./notes/soon.md\0");
