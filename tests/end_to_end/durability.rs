@@ -507,8 +507,8 @@ fn a_memory_that_fills_its_disk_mounts_again_and_indexes_once_there_is_room() {
     for is_killed in [false, true] {
         mounted = mount();
         assert!(text_of(&dir, "7.md").ends_with("needle"));
-        let behind = text_of(&dir, ":stats");
-        assert!(behind.contains("\nindex: behind: "), "{behind}");
+        let stats = text_of(&dir, ":stats");
+        assert!(stats.contains("\nindex: no room: "), "{stats}");
         let error = fs::read(dir.join(":search?needle")).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull, "{error}");
         disk.fill();

@@ -126,14 +126,15 @@ fn sqlite_keeps_its_promise_at_crash_points() {
     assert_eq!(run.crash_points.len(), 2);
     for (points, loss) in run.crash_points.iter().zip([KILLED_DAEMON, POWER_LOSS]) {
         assert_eq!(points.loss, loss);
-        assert_eq!((points.points, points.broken), (12, Some(0)), "{points:?}");
+        // Kills that could show nothing are made again, up to a limit.
+        assert!(points.points >= 12 && points.broken == Some(0), "{points:?}");
         assert_eq!(points.audit.verdict, AuditVerdict::Valid, "{points:?}");
         assert!(points.audit.present > 0, "{points:?}");
     }
     let kills = &run.crash_points[0];
     // A kill between two calls or before the first one increments none of these counters.
     assert!(kills.newly_acknowledged > Some(0), "{kills:?}");
-    assert!(kills.unacknowledged <= Some(12) && kills.in_flight <= Some(12));
+    assert!(kills.unacknowledged <= Some(kills.points) && kills.in_flight <= Some(kills.points));
     assert_eq!(kills.died_by_itself, 0, "{kills:?}");
     assert_eq!(run.crash_points[1].in_flight, None, "not audited");
     let page = text_of(&run.dir, "faults.md");

@@ -1216,14 +1216,18 @@ mod tests {
         let long = workload_name(&"a-b".repeat(200));
         assert!(long.len() < 60 && inputs::names::check_name(&long).is_ok(), "{long}");
         let dir = tempfile::tempdir().unwrap();
-        let talk = r#"[{"role":"user","content":"Hello."},{"role":"assistant","content":"Hello."}]"#;
         let mut files = Vec::new();
         for task in ["one", "two"] {
             std::fs::create_dir(dir.path().join(task)).unwrap();
             files.push(dir.path().join(task).join("history.json"));
         }
         files.push(dir.path().join("other.json"));
-        files.iter().for_each(|file| std::fs::write(file, talk).unwrap());
+        // Equal recordings would count once.
+        for (at, file) in files.iter().enumerate() {
+            let talk =
+                format!(r#"[{{"role":"user","content":"Hello {at}."}},{{"role":"assistant","content":"Hello."}}]"#);
+            std::fs::write(file, talk).unwrap();
+        }
         let mut tried = tried_files(&files.iter().map(PathBuf::as_path).collect::<Vec<_>>());
         make_distinct(&mut tried);
         let names: Vec<&str> = tried.iter().map(|session| session.file.as_str()).collect();
