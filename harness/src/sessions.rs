@@ -14,7 +14,7 @@ use inputs::sha256_of;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use tempfile::NamedTempFile;
-use tokens::Usage;
+use tokens::BilledUsage;
 use workloads::trace::TokenUsage;
 
 /// The path that means standard input.
@@ -387,7 +387,7 @@ fn take_cline_usage(session: &mut ImportedSession, history: &Path) {
         } else if answers.is_empty() {
             session.unplaced.extend(requests.iter().map(|(model, usage)| {
                 let model = [*model, &session.model].into_iter().find(|model| !model.is_empty());
-                UnplacedUsage { at: 0, model: model.cloned().unwrap_or_default(), tokens: Usage::Call(*usage) }
+                UnplacedUsage { at: 0, model: model.cloned().unwrap_or_default(), tokens: BilledUsage::Call(*usage) }
             }));
         }
         if session.totals.is_empty() {

@@ -339,10 +339,14 @@ fn decides(out: &Path) {
     let copied = decide(&[other]);
     assert_eq!(copied.status.code(), Some(1));
     has(&stderr(&copied), &["the same run twice"]);
-    let plan = Path::new(other).join("plan.toml");
-    let text = fs::read_to_string(&plan).unwrap();
-    let seed = text.lines().find(|line| line.starts_with("seed = ")).unwrap();
-    fs::write(&plan, text.replacen(seed, "seed = 8", 1)).unwrap();
+    let samples = Path::new(other).join("samples.jsonl");
+    let mut passes = String::new();
+    for line in fs::read_to_string(&samples).unwrap().lines() {
+        let mut pass: Value = serde_json::from_str(line).unwrap();
+        pass["started_ms"] = (pass["started_ms"].as_u64().unwrap() + 1).into();
+        passes += &format!("{pass}\n");
+    }
+    fs::write(samples, passes).unwrap();
     let refused = decide(&[other]);
     assert_eq!(refused.status.code(), Some(1));
     has(&stderr(&refused), &["different processors"]);

@@ -18,7 +18,7 @@ use reports::answer::{AdviceKind, Overview, TRY_WITH_PROGRAMS};
 use reports::render::{count, number_of, partial_answer, put};
 use reports::sessions::{LIST, SESSIONS, TriedBill, TriedSession};
 use rundir::{Plan, Run};
-use tokens::{Account, Terms, Usage};
+use tokens::{Account, BilledUsage, Terms};
 use verdicts::decide::{Evidence, Policy, decide, find, identity};
 use workloads::compile::counted;
 use workloads::conversation::{of_subagents, of_trace};
@@ -893,7 +893,7 @@ fn reported(session: &ImportedSession) -> Vec<ReportedUsage<'_>> {
         if let Recorded::Api { at, usage, model, .. } = event
             && *usage != TokenUsage::default()
         {
-            calls.push(ReportedUsage { model, day: day_at(session, *at), tokens: Usage::Call(tokens(usage)) });
+            calls.push(ReportedUsage { model, day: day_at(session, *at), tokens: BilledUsage::Call(tokens(usage)) });
         }
     }
     calls.extend(session.unplaced.iter().map(|one| {
@@ -914,7 +914,7 @@ fn reported(session: &ImportedSession) -> Vec<ReportedUsage<'_>> {
         of_model.for_each(|call| known.add(call.tokens.tokens()));
         let tokens = beyond(&tokens(usage), &known);
         if tokens != ReportedTokens::default() {
-            let tokens = Usage::Sum(tokens);
+            let tokens = BilledUsage::Sum(tokens);
             unreported.push(ReportedUsage { model: &total.model, day: day_at(session, 0), tokens });
         }
     }

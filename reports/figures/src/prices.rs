@@ -5,7 +5,7 @@ use std::path::Path;
 use inputs::names::{alternatives, nearest};
 use inputs::{InputError, parse_toml};
 use serde::Deserialize;
-use tokens::{Account, CallTokens, Usage};
+use tokens::{Account, BilledUsage, CallTokens};
 
 pub use crate::bucket_price::BucketPrice;
 
@@ -358,13 +358,13 @@ impl ModelPrices {
     /// Dollars of the usage that a provider reported, each kind of token at its own price. A call is in the tier of its
     /// prompt. The calls of a sum may be in any tier up to that of `longest_prompt`, the longest prompt that one of them
     /// can have: the least and the most that they cost.
-    pub fn reported(&self, usage: &Usage<ReportedTokens>, longest_prompt: u64) -> (f64, f64) {
+    pub fn reported(&self, usage: &BilledUsage<ReportedTokens>, longest_prompt: u64) -> (f64, f64) {
         match usage {
-            Usage::Call(call) => {
+            BilledUsage::Call(call) => {
                 let dollars = self.in_tier(call, call.prompt());
                 (dollars, dollars)
             }
-            Usage::Sum(sum) => {
+            BilledUsage::Sum(sum) => {
                 let (short, long) = (self.in_tier(sum, 0), self.in_tier(sum, longest_prompt));
                 (short.min(long), short.max(long))
             }
@@ -601,13 +601,13 @@ cache_write = 2.5
             cache_write_1h: million,
             output: million,
         };
-        let (dollars, most) = model.reported(&Usage::Call(tokens), 0);
+        let (dollars, most) = model.reported(&BilledUsage::Call(tokens), 0);
         assert!((dollars - (2.0 + 0.1 + 2.5 + 4.0 + 10.0)).abs() < 1e-9 && dollars == most);
         let free = ROW.replace("input = 2.0", "input = 0.0").replace("output = 10.0", "output = 0.0");
         let prices = parse(&free).unwrap();
         let uncached = ReportedTokens { uncached: million, ..ReportedTokens::default() };
         let free = prices.of("m", "2026-06-01").unwrap();
-        assert_eq!(free.reported(&Usage::Call(uncached), 0), (0.0, 0.0));
+        assert_eq!(free.reported(&BilledUsage::Call(uncached), 0), (0.0, 0.0));
     }
 
     #[test]
@@ -616,10 +616,10 @@ cache_write = 2.5
         let prices = parse(&format!("{ROW}{tier}")).unwrap();
         let model = prices.of("m", "2026-06-01").unwrap();
         let million = ReportedTokens { uncached: 1_000_000, output: 100_000, ..ReportedTokens::default() };
-        assert_eq!(model.reported(&Usage::Call(million), 0), (5.5, 5.5));
-        assert_eq!(model.reported(&Usage::Sum(million), 1_000_000), (3.0, 5.5));
+        assert_eq!(model.reported(&BilledUsage::Call(million), 0), (5.5, 5.5));
+        assert_eq!(model.reported(&BilledUsage::Sum(million), 1_000_000), (3.0, 5.5));
         // No prompt of the sum reaches the tier.
-        assert_eq!(model.reported(&Usage::Sum(million), 200_000), (3.0, 3.0));
+        assert_eq!(model.reported(&BilledUsage::Sum(million), 200_000), (3.0, 3.0));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use tokens::{Account, CallTokens, Conversation, PartKind, Terms, Usage};
+use tokens::{Account, BilledUsage, CallTokens, Conversation, PartKind, Terms};
 
 use crate::prices::{Cache, HOUR_MS, Prices, ReportedTokens};
 
@@ -45,7 +45,7 @@ pub struct ReportedUsage<'a> {
     /// The day of the call, such as `2026-11-21`.
     pub day: String,
     /// The tokens.
-    pub tokens: Usage<ReportedTokens>,
+    pub tokens: BilledUsage<ReportedTokens>,
 }
 
 /// The dollars that our ledger gives a session: an estimate, and the interval in which the reported dollars would lie.
@@ -82,7 +82,7 @@ pub fn bill(used: &[ReportedUsage<'_>], prices: &Prices) -> Vec<ModelBill> {
             dollars: Ok(0.0),
             most: None,
         });
-        bill.calls += u64::from(matches!(tokens, Usage::Call(_)));
+        bill.calls += u64::from(matches!(tokens, BilledUsage::Call(_)));
         bill.tokens.add(tokens.tokens());
         if let Ok(dollars) = bill.dollars {
             let longest = longest.get(model).copied().unwrap_or(0);
@@ -214,7 +214,7 @@ mod tests {
             ("", tokens(1, 0)),
         ];
         let day = "2026-02-01";
-        let calls = calls.map(|(model, tokens)| (model, Usage::Call(tokens)));
+        let calls = calls.map(|(model, tokens)| (model, BilledUsage::Call(tokens)));
         let calls = calls.map(|(model, tokens)| ReportedUsage { model, day: day.to_owned(), tokens });
         let bills = bill(&calls, &prices);
         let shown: Vec<(&str, u64, String)> = bills
@@ -238,7 +238,7 @@ mod tests {
     fn a_sum_over_calls_is_billed_as_short_prompts_and_the_bill_says_how_much_more_it_can_be() {
         let prices = Prices::built_in().unwrap();
         let tokens = |uncached, output| ReportedTokens { uncached, output, ..ReportedTokens::default() };
-        let of = |used: &[Usage<ReportedTokens>]| {
+        let of = |used: &[BilledUsage<ReportedTokens>]| {
             let (model, day) = ("claude-sonnet-4-5", "2026-02-01".to_owned());
             let used = used.iter().map(|tokens| ReportedUsage { model, day: day.clone(), tokens: *tokens });
             let used: Vec<_> = used.collect();
@@ -246,12 +246,12 @@ mod tests {
             (bill.calls, bill.dollars.unwrap(), bill.most)
         };
         // $3 and $15 a million, and $6 and $22.50 above 200,000.
-        assert_eq!(of(&[Usage::Sum(tokens(1_000_000, 100_000))]), (0, 4.5, Some(8.25)));
-        assert_eq!(of(&[Usage::Sum(tokens(200_000, 100_000))]), (0, 2.1, None));
+        assert_eq!(of(&[BilledUsage::Sum(tokens(1_000_000, 100_000))]), (0, 4.5, Some(8.25)));
+        assert_eq!(of(&[BilledUsage::Sum(tokens(200_000, 100_000))]), (0, 2.1, None));
         // Output beyond that of calls is theirs.
-        let output = Usage::Sum(tokens(0, 100_000));
-        assert_eq!(of(&[Usage::Call(tokens(100_000, 0)), output]), (1, 1.8, None));
-        assert_eq!(of(&[Usage::Call(tokens(1_000_000, 0)), output]), (1, 7.5, Some(8.25)));
+        let output = BilledUsage::Sum(tokens(0, 100_000));
+        assert_eq!(of(&[BilledUsage::Call(tokens(100_000, 0)), output]), (1, 1.8, None));
+        assert_eq!(of(&[BilledUsage::Call(tokens(1_000_000, 0)), output]), (1, 7.5, Some(8.25)));
     }
 
     const TWO_PRICES: &str = r#"
@@ -280,7 +280,7 @@ mod tests {
         let call = |day: &str, uncached| ReportedUsage {
             model: "m",
             day: day.to_owned(),
-            tokens: Usage::Call(ReportedTokens { uncached, ..ReportedTokens::default() }),
+            tokens: BilledUsage::Call(ReportedTokens { uncached, ..ReportedTokens::default() }),
         };
         let bills = bill(&[call("2026-01-01", 1_000_000), call("2026-01-02", 1_000_000)], &prices);
         assert_eq!(bills.len(), 1);

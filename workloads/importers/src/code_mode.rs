@@ -97,7 +97,7 @@ fn tokens(source: &str) -> Option<Vec<Token>> {
         } else if let Some(comment) = rest.strip_prefix("//") {
             comment.split_once('\n').map_or("", |(_, rest)| rest)
         } else if "\"'`".contains(next) {
-            let (text, rest) = super::codex::literal(rest)?;
+            let (text, rest) = literal(rest)?;
             tokens.push(Token::Text(text));
             rest
         } else if is_name(next) {
@@ -247,6 +247,28 @@ impl Reader {
         args.get("cmd")?.as_str()?;
         self.script.commands.push(Value::Object(args));
         Some(self.script.commands.len() - 1)
+    }
+}
+
+/// The text of a literal of JavaScript that nothing is put into, and what follows it.
+pub(super) fn literal(source: &str) -> Option<(String, &str)> {
+    let mut chars = source.chars();
+    let quote = chars.next().filter(|quote| "\"'`".contains(*quote))?;
+    let mut text = String::new();
+    loop {
+        match chars.next()? {
+            c if c == quote => return Some((text, chars.as_str())),
+            '$' if quote == '`' => return None,
+            '\\' => match chars.next()? {
+                'n' => text.push('\n'),
+                't' => text.push('\t'),
+                'r' => text.push('\r'),
+                '\n' => {}
+                'u' | 'x' => return None,
+                c => text.push(c),
+            },
+            c => text.push(c),
+        }
     }
 }
 

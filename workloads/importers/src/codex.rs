@@ -6,14 +6,14 @@ use std::io::BufRead;
 
 use serde_json::{Value, json};
 
-use super::code_mode::Script;
+use super::code_mode::{Script, literal};
 use super::detect::Head;
 use super::json::{arguments, content, milliseconds, token_count};
 use super::recorder::{Answer, Recorder, ResultPlace};
 use super::records::each_record;
 use super::shell::programs::lists;
 use super::{CopiedHistory, ImportedSession, Importer, text};
-use tokens::Usage;
+use tokens::BilledUsage;
 use workloads::trace::TokenUsage;
 
 /// Codex.
@@ -330,7 +330,7 @@ impl Reader {
             self.first_prompt = last.uncached + last.cache_read;
         }
         self.recorder.usage(last);
-        self.recorder.unplaced(Usage::Sum(unreported));
+        self.recorder.unplaced(BilledUsage::Sum(unreported));
     }
 
     /// The end of a turn of `codex exec --json`: the counter of tokens goes on from turn to turn of a session.
@@ -340,7 +340,7 @@ impl Reader {
         // Another session, whose log follows in the same file, begins with a smaller total.
         let is_next = less(known, all) == TokenUsage::default();
         let tokens = if is_next { less(all, known) } else { all };
-        self.recorder.unplaced(Usage::Sum(tokens));
+        self.recorder.unplaced(BilledUsage::Sum(tokens));
     }
 
     /// Sets the counter of tokens to a new total. Returns the usage of the last call, and that of calls before it that
@@ -474,28 +474,6 @@ fn script(input: &str) -> (&'static str, Value) {
     }
 }
 
-/// The text of a literal of JavaScript that nothing is put into, and what follows it.
-pub(super) fn literal(source: &str) -> Option<(String, &str)> {
-    let mut chars = source.chars();
-    let quote = chars.next().filter(|quote| "\"'`".contains(*quote))?;
-    let mut text = String::new();
-    loop {
-        match chars.next()? {
-            c if c == quote => return Some((text, chars.as_str())),
-            '$' if quote == '`' => return None,
-            '\\' => match chars.next()? {
-                'n' => text.push('\n'),
-                't' => text.push('\t'),
-                'r' => text.push('\r'),
-                '\n' => {}
-                'u' | 'x' => return None,
-                c => text.push(c),
-            },
-            c => text.push(c),
-        }
-    }
-}
-
 /// The terminal of a program that was running when its call returned.
 fn terminal(shown: &str) -> Option<u64> {
     let (frame, _) = shown.split_once("Output:\n").unwrap_or((shown, ""));
@@ -572,7 +550,7 @@ mod tests {
         let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
         let session = imported("codex", &lines);
         assert_eq!(usages(&session), [" 100+0 10", " 200+0 20"]);
-        assert_eq!(unplaced(&session), [Usage::Sum(" 150+0 15".to_owned())]);
+        assert_eq!(unplaced(&session), [BilledUsage::Sum(" 150+0 15".to_owned())]);
         assert_eq!(session.calls().count(), 1);
     }
 
@@ -741,7 +719,7 @@ mod tests {
         assert_eq!(calls(&old), ["shell exec: cat a.txt -> one\n"]);
         let events = imported("codex", include_str!("fixtures/codex-exec.jsonl"));
         assert_eq!(calls(&events), ["command_execution exec: ls -> a.txt\n"]);
-        assert_eq!(unplaced(&events), [Usage::Sum(" 100+20 7".to_owned())]);
+        assert_eq!(unplaced(&events), [BilledUsage::Sum(" 100+20 7".to_owned())]);
     }
 
     #[test]
@@ -751,7 +729,7 @@ mod tests {
         let text: Vec<String> = [started, turn(1000), turn(3000), turn(500)].iter().map(Value::to_string).collect();
         let session = imported("codex", &text.join("\n"));
         let expected = [" 1000+0 100", " 2000+0 200", " 500+0 50"];
-        assert_eq!(unplaced(&session), expected.map(|sum| Usage::Sum(sum.to_owned())));
+        assert_eq!(unplaced(&session), expected.map(|sum| BilledUsage::Sum(sum.to_owned())));
         assert!(usages(&session).is_empty());
     }
 

@@ -11,7 +11,7 @@ use super::messages::{message, usage};
 use super::recorder::{Answer, Recorder};
 use super::records::each_record;
 use super::{ImportedSession, Importer, text};
-use tokens::Usage;
+use tokens::BilledUsage;
 
 /// Cursor.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ fn line(recorder: &mut Recorder, record: &Value) {
     match (text(record, "type"), text(record, "role")) {
         (Some("tool_call"), _) => call(recorder, record),
         // The usage of the whole run.
-        (Some("result"), _) => recorder.unplaced(Usage::Sum(usage(&record["usage"]))),
+        (Some("result"), _) => recorder.unplaced(BilledUsage::Sum(usage(&record["usage"]))),
         (Some("assistant"), _) => recorder.said(&content(&record["message"]["content"]), ""),
         (Some("thinking"), _) => recorder.said("", text(record, "text").unwrap_or_default()),
         (Some("user"), _) => message(recorder, &record["message"]),
@@ -98,7 +98,7 @@ fn call(recorder: &mut Recorder, record: &Value) {
 #[cfg(test)]
 mod tests {
     use crate::testing::{calls, imported, unplaced, usages};
-    use tokens::Usage;
+    use tokens::BilledUsage;
 
     #[test]
     fn a_stream_gives_calls_with_results_and_a_transcript_calls_without() {
@@ -113,7 +113,7 @@ mod tests {
 "#,
         );
         assert!(usages(&stream).is_empty());
-        assert_eq!(unplaced(&stream), [Usage::Sum("Auto 1000+900+5 7".to_owned())]);
+        assert_eq!(unplaced(&stream), [BilledUsage::Sum("Auto 1000+900+5 7".to_owned())]);
         assert_eq!(calls(&stream), ["read read a.txt: whole one\n", "shell exec: ls in /w/p -> a.txt\n"]);
         let transcript = imported(
             "cursor",

@@ -66,7 +66,7 @@ use roots::Roots;
 use shell::ShellCommand;
 use spill::spillable;
 
-use tokens::Usage;
+use tokens::BilledUsage;
 use workloads::trace::{CallError, Extra, MAIN_LANE, Op, TokenUsage};
 
 pub use spill::{Spillable, SpilledText, SpilledValue};
@@ -196,7 +196,7 @@ pub struct UnplacedUsage {
     /// The model; empty if the source does not say.
     pub model: String,
     /// The tokens.
-    pub tokens: Usage<TokenUsage>,
+    pub tokens: BilledUsage<TokenUsage>,
 }
 
 /// A recorded event.

@@ -17,7 +17,7 @@ use super::{
     Clock, CopiedHistory, Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, ReportedTotal,
     SeenContent, UnplacedUsage,
 };
-use tokens::Usage;
+use tokens::BilledUsage;
 use workloads::trace::{CallError, Extra, MAIN_LANE, Op, TokenUsage};
 
 /// The number of items after which the memory of items that became events is given back.
@@ -287,7 +287,7 @@ impl Recorder {
     }
 
     /// Reported usage of none of the answers: of one more call of the model, or the sum over several calls.
-    pub(super) fn unplaced(&mut self, tokens: Usage<TokenUsage>) {
+    pub(super) fn unplaced(&mut self, tokens: BilledUsage<TokenUsage>) {
         if *tokens.tokens() != TokenUsage::default() {
             self.session.unplaced.push(UnplacedUsage { at: self.at, model: self.model.clone(), tokens });
         }

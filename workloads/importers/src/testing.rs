@@ -5,7 +5,7 @@ use super::detect::read;
 use super::shell::ShellCommand;
 use super::timeline::{Blobs, TraceOrigin, trace};
 use super::{ImportedSession, Recorded, RecordedCall, RecordedResult, SeenContent};
-use tokens::Usage;
+use tokens::BilledUsage;
 use workloads::trace::{Fidelity, TokenUsage, Trace, TraceSource};
 
 /// The sessions of a recording that is detected as `format`.
@@ -115,7 +115,7 @@ pub(super) fn usages(session: &ImportedSession) -> Vec<String> {
 }
 
 /// The usage of no answer, in the same words.
-pub(super) fn unplaced(session: &ImportedSession) -> Vec<Usage<String>> {
+pub(super) fn unplaced(session: &ImportedSession) -> Vec<BilledUsage<String>> {
     session.unplaced.iter().map(|one| one.tokens.map(|tokens| used(&one.model, &tokens))).collect()
 }
 

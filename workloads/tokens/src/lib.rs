@@ -14,7 +14,7 @@ pub use account::{Account, CallTokens, TTL_MS, Terms};
 pub use conversation::{Conversation, Fixed, Part, PartKind, Reported, Rewrite, Step, ThinkingStays};
 pub use factor::{Factor, Frame, factor, frame, thinking_stays};
 pub use residual::{CacheResidual, Residual, cached_prompts, median, residual};
-pub use usage::Usage;
+pub use usage::BilledUsage;
 
 /// The vocabulary's name in traces and results.
 pub const NAME: &str = "o200k";
