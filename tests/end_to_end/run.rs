@@ -349,7 +349,7 @@ fn decides(out: &Path) {
     fs::write(samples, passes).unwrap();
     let refused = decide(&[other]);
     assert_eq!(refused.status.code(), Some(1));
-    has(&stderr(&refused), &["different processors"]);
+    has(&stderr(&refused), &["another processor"]);
     let mixed = decide(&[other, "--mixed"]);
     assert_eq!(mixed.status.code(), Some(11), "{}", stderr(&mixed));
 }

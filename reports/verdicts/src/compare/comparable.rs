@@ -1,26 +1,8 @@
 //! Whether two runs may be compared: the same machine, and the same plan but for the build.
 
-use rundir::{Environment, Plan, PlannedWorkload, Run};
+use rundir::{Plan, PlannedWorkload, Run};
 
-/// The differences between the machines of two runs, each with its name and both values.
-pub fn machine_differences(old: &Run, new: &Run) -> Vec<String> {
-    let mut found = Vec::new();
-    let (before, after) = (&old.environment, &new.environment);
-    differ(&mut found, "kernel", &before.kernel, &after.kernel);
-    differ(&mut found, "processor", &before.cpu, &after.cpu);
-    let mut of_machine = |name: &str, of: &dyn Fn(&Environment) -> String| {
-        differ(&mut found, name, &of(before), &of(after));
-    };
-    of_machine("processors", &|machine| machine.cpus.to_string());
-    // The kernel's own share differs from boot to boot.
-    of_machine("memory", &|machine| format!("{} GiB", machine.memory_bytes.div_ceil(1 << 30)));
-    // No figure of a fault or conformance run depends on the file system below.
-    let has_passes = |run: &Run| run.plan.measures_nothing().is_none();
-    if has_passes(old) && has_passes(new) {
-        of_machine("scratch", &|machine| format!("{:?} {}", machine.scratch.kind, machine.scratch.file_system));
-    }
-    found
-}
+use crate::measure::{differ, machine_differences};
 
 /// The differences between the machines and plans of two runs, each with its name and both values.
 /// The build and the versions of arms may differ: they are what a comparison is about.
@@ -56,10 +38,4 @@ pub fn differences(old: &Run, new: &Run) -> Vec<String> {
         of_workload("cache states", &|workload| workload.states.join(", "));
     }
     found
-}
-
-fn differ(found: &mut Vec<String>, name: &str, old: &str, new: &str) {
-    if old != new {
-        found.push(format!("{name}: {old} and {new}"));
-    }
 }

@@ -16,7 +16,7 @@ use stats::{
     margin, median, pool,
 };
 
-pub use comparable::{differences, machine_differences};
+pub use comparable::differences;
 pub use counts::CountChange;
 use counts::{CountTally, counts};
 pub use gate::Gate;
@@ -24,6 +24,7 @@ pub use harm::HarmChange;
 use harm::harm_changes;
 
 use crate::claims::{ClaimResult, ClaimStatus};
+pub use crate::measure::machine_differences;
 use figures::evidence::RunEvidence;
 use figures::text::time;
 

@@ -2,9 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rundir::{Run, Sample};
-
-use crate::compare::machine_differences;
+use rundir::{Environment, Run, Sample};
 
 /// Checks that no run is a copy of another one, or holds one that was joined or merged into it, which would double its kills
 /// and passes. Their records say so: a copy of a plan is changed easily.
@@ -108,4 +106,31 @@ fn differs_in_plan(one: &Run, other: &Run) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// The differences between the machines of two runs, each with its name and both values.
+pub fn machine_differences(old: &Run, new: &Run) -> Vec<String> {
+    let mut found = Vec::new();
+    let (before, after) = (&old.environment, &new.environment);
+    differ(&mut found, "kernel", &before.kernel, &after.kernel);
+    differ(&mut found, "processor", &before.cpu, &after.cpu);
+    let mut of_machine = |name: &str, of: &dyn Fn(&Environment) -> String| {
+        differ(&mut found, name, &of(before), &of(after));
+    };
+    of_machine("processors", &|machine| machine.cpus.to_string());
+    // The kernel's own share differs from boot to boot.
+    of_machine("memory", &|machine| format!("{} GiB", machine.memory_bytes.div_ceil(1 << 30)));
+    // No figure of a fault or conformance run depends on the file system below.
+    let has_passes = |run: &Run| run.plan.measures_nothing().is_none();
+    if has_passes(old) && has_passes(new) {
+        of_machine("scratch", &|machine| format!("{:?} {}", machine.scratch.kind, machine.scratch.file_system));
+    }
+    found
+}
+
+/// Adds a value that differs, with its name and both values.
+pub(crate) fn differ(found: &mut Vec<String>, name: &str, old: &str, new: &str) {
+    if old != new {
+        found.push(format!("{name}: {old} and {new}"));
+    }
 }

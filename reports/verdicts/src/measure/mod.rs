@@ -31,7 +31,8 @@ use figures::provenance::Provenance;
 use figures::summary::Summary;
 
 pub use compared::Figure;
-pub use compatible::{check_compatible, check_distinct};
+pub(crate) use compatible::differ;
+pub use compatible::{check_compatible, check_distinct, machine_differences};
 pub use growth::exponent;
 pub use kinds::{Measure, Scale};
 pub use latency::{READY, TURN_NS};
