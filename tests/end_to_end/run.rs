@@ -339,14 +339,17 @@ fn decides(out: &Path) {
     let copied = decide(&[other]);
     assert_eq!(copied.status.code(), Some(1));
     has(&stderr(&copied), &["the same run twice"]);
-    let samples = Path::new(other).join("samples.jsonl");
-    let mut passes = String::new();
-    for line in fs::read_to_string(&samples).unwrap().lines() {
-        let mut pass: Value = serde_json::from_str(line).unwrap();
-        pass["started_ms"] = (pass["started_ms"].as_u64().unwrap() + 1).into();
-        passes += &format!("{pass}\n");
+    // Other records are another run's.
+    for (name, time) in [("samples.jsonl", "started_ms"), ("crash-points.jsonl", "took_ms")] {
+        let file = Path::new(other).join(name);
+        let mut records = String::new();
+        for line in fs::read_to_string(&file).unwrap().lines() {
+            let mut record: Value = serde_json::from_str(line).unwrap();
+            record[time] = (record[time].as_u64().unwrap() + 1).into();
+            records += &format!("{record}\n");
+        }
+        fs::write(file, records).unwrap();
     }
-    fs::write(samples, passes).unwrap();
     let refused = decide(&[other]);
     assert_eq!(refused.status.code(), Some(1));
     has(&stderr(&refused), &["another processor"]);
