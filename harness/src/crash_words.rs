@@ -37,11 +37,13 @@ pub fn crash_words(lines: &[CrashPoints]) -> String {
 fn together(series: &[&CrashPoints]) -> String {
     let lost = |line: &CrashPoints| line.broken.unwrap_or(0);
     let sum: u64 = series.iter().map(|line| lost(line)).sum();
-    let bounds = series.iter().map(|line| failure_bound(lost(line), line.points));
+    // A kill that could show nothing counts as a try, and narrows no bound.
+    let bounds = series.iter().map(|line| failure_bound(lost(line), line.exposed_points()));
     let bound = bounds.fold(0.0, f64::max) * 100.0;
+    let places = if bound < 1.0 { 1 } else { 0 };
     let tries = series.iter().map(|line| format!("{} {}", line.points, noun(&line.loss)));
     let tries = tries.collect::<Vec<_>>().join(" and ");
-    format!("{sum} lost in {tries} (at most {bound:.0} %)")
+    format!("{sum} lost in {tries} (at most {bound:.places$} %)")
 }
 
 fn noun(loss: &str) -> &str {
@@ -73,6 +75,10 @@ mod tests {
             crash_words(&[kills.clone(), cuts.clone()]),
             "sqlite: 0 lost in 60 kills and 60 simulated power cuts (at most 5 %)"
         );
+        let many = CrashPoints { exposed: Some(1000), ..series(KILLED_DAEMON, 1021, 0) };
+        assert_eq!(crash_words(&[many]), "sqlite: 0 lost in 1021 kills (at most 0.3 %)");
+        let idle = CrashPoints { exposed: Some(0), ..kills.clone() };
+        assert_eq!(crash_words(&[idle]), "sqlite: 0 lost in 60 kills (at most 100 %)");
         let lost = series(POWER_LOSS, 20, 1);
         assert_eq!(
             crash_words(&[kills.clone(), lost, series(MACHINE_LOSS, 2, 0)]),

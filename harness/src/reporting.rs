@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(questions(None), ["Of this run?", "Of these sessions?"]);
         let other = questions(Some("cron-controller"));
         assert!(other.len() == 1 && !other[0].starts_with("Of th"), "{other:?}");
-        // One that cannot be read is no obstacle for another.
+        // One that cannot be read does not stop another.
         run.policy = Some("name = 1".to_owned());
         assert!(policies(None, &[&run], &[]).is_err());
         assert!(policies(Some("cron-controller"), &[&run], &[]).is_ok());

@@ -26,7 +26,7 @@ pub struct KnownCalls {
     later: HashMap<usize, usize>,
 }
 
-/// A session that is no earlier state of those before it.
+/// A session that those before it do not contain.
 pub struct AddedSession {
     /// Its number, from 0.
     pub number: usize,

@@ -245,7 +245,7 @@ impl MountState {
         without_group_bit(attr, |gid| self.is_in_group(caller, pid, gid).unwrap_or(false))
     }
 
-    /// Whether the caller, the thread `pid`, may be in a group: also where its groups are not known.
+    /// Whether the caller, the thread `pid`, may be in a group; true if its groups are not known.
     pub(super) fn may_be_in_group(&self, caller: &Caller, pid: u32, gid: u32) -> bool {
         self.is_in_group(caller, pid, gid).unwrap_or(true)
     }

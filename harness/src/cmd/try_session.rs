@@ -68,7 +68,7 @@ const MOST_ASKED: usize = 20;
 /// The lines of the answer on large results.
 const ANSWER_LINES: usize = 6;
 
-/// The most columns of a line that is no path and no command.
+/// The most columns of a line, except for paths and commands.
 const WIDTH: usize = 100;
 
 /// The longest name of a session in the title of a row, in characters.
@@ -599,7 +599,7 @@ fn for_sessions(policy: &str, stands_for: &str, sessions: &[NamedSession]) -> St
                     [first, others @ ..] if !others.is_empty() => format!("{first}, with = [{}]", others.join(", ")),
                     workloads => workloads.concat(),
                 };
-                // What the sessions that ctxbench ships say of a benefit is no condition for these.
+                // The condition of a built-in benefit is about the sessions that ctxbench ships.
                 let own = row.split_inclusive('\n').filter(|line| !line.starts_with("condition = { sessions"));
                 rows.push(on_recorded_models(&own.collect::<String>().replace(&named, &together)));
             }

@@ -226,7 +226,7 @@ mod tests {
             assert_eq!(known.call(&call("c", 1, "read", &path("b"))), expected("c 2"));
             assert_eq!(known.result("c"), if repetition { ResultCall::Answered } else { of("c 2") });
         }
-        // The same call in another answer is no repetition.
+        // The same call in another answer is another call.
         let args = path("a");
         let with_origin = |origin| SourceCall { origin, ..call("c", 2, "read", &args) };
         assert_eq!(known.call(&with_origin("m1")), Some("c 3".to_owned()));

@@ -159,7 +159,7 @@ pub struct ImportedSession {
     pub web_searches: u64,
     /// Answers in fast mode, whose tokens cost more.
     pub fast_answers: u64,
-    /// What a fork has copied from the session that it continues, and what is no event here.
+    /// The history that a fork has copied from the session that it continues. It has no events here.
     pub history: CopiedHistory,
     /// The directories that the session names. They give the paths of shell commands their places in the workspace.
     pub roots: Roots,

@@ -187,7 +187,7 @@ impl Objects {
         }
     }
 
-    /// The first byte of a line that is no blank. An object that was cut off ends where the next one begins.
+    /// The first byte of a line that is not blank. An object that was cut off ends where the next one begins.
     fn begin_line(&mut self, byte: u8, column: usize, lines: &mut Lines) {
         self.column = None;
         if !self.is_open() {
@@ -414,7 +414,7 @@ impl Lines {
 
     /// The first whole record behind `from`, and where it ends.
     fn next_record(&self, line: &str, from: usize, misses: &mut usize) -> Option<(Value, usize)> {
-        // An object in a record that was cut off is no record.
+        // An object inside a record that was cut off does not count as a record.
         let is_cut = line[from..].starts_with('{');
         let begins_known = |at: &usize| self.beginnings.iter().any(|start| line[*at..].starts_with(start.as_str()));
         let starts = || line[from..].match_indices("{\"").map(|(at, _)| from + at).filter(|at| *at > from || !is_cut);

@@ -1712,7 +1712,7 @@ fn survey_transfer(surveys: &mut BTreeMap<String, Survey>, step: &ShellStep, fro
         for path in &tree {
             state_once(surveys, format!("{to}{}", &path[from.len()..]), &First::Absent, false);
         }
-        // A directory that is known is no file.
+        // A known directory cannot be a file.
         if tree.is_empty() || surveyed_tree(surveys, to).is_empty() {
             state_once(surveys, to.to_owned(), &First::Absent, false).close();
         }

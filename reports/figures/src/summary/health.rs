@@ -21,7 +21,7 @@ const NEED_A_JOURNAL: [&str; 6] = ["create", "delete", "fsync", "sync", "sync-ne
 pub const SYNCS: [&str; 4] = ["fsync", "sync", "sync-new", "sync-overwritten"];
 
 /// The reason for a withheld verdict on an arm whose syncs promise less than those of the baseline.
-/// The half-width of an interval, as a ratio, from which on it is no precision to speak of.
+/// The half-width of an interval, as a ratio, above which the run is called imprecise.
 const TOO_WIDE: f64 = 2.0;
 const WEAKER_SYNC: &str = "its sync survives no power loss";
 

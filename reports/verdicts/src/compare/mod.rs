@@ -267,7 +267,7 @@ pub fn compare(
         for arm in &old.run.plan.arms {
             match pair(old, new, key, &arm.name) {
                 Some(pair) => pairs.push(pair),
-                // Without a baseline in either run there is no ratio that could have been lost.
+                // Without a baseline, neither run has a ratio, so the new one lacks none.
                 None if has(old, key, &arm.name)
                     && (ratios(old, key, &arm.name).is_some() || !new.iter().all(|run| has(run, key, &arm.name))) =>
                 {

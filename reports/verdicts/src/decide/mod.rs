@@ -130,7 +130,7 @@ fn decide_on(policy: &Policy, text: &str, evidence: &Evidence<'_>, candidate: &s
     let mut rows = match (&policy.places, policy.candidates.contexts.is_empty()) {
         (Some(_), _) => vec![places::row(&places)],
         (None, true) => safety(evidence, policy, candidate),
-        // A context policy is no arm: only its place can fail, and without places, tokens alone decide.
+        // A context policy is not an arm: only its place can fail, and without places, tokens alone decide.
         (None, false) => Vec::new(),
     };
     for (role, criteria) in

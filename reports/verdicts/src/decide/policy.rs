@@ -819,12 +819,12 @@ fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, Strin
 fn no_benefit(row: &Criterion) -> Option<(&'static str, &'static str)> {
     let is_ratio = row.scale() == Scale::Ratio;
     match (row.at_most, row.at_least) {
-        (_, Some(_)) if row.measure.is_timed() => Some(("at_least", "a longer time is no benefit: use `at_most`")),
+        (_, Some(_)) if row.measure.is_timed() => Some(("at_least", "a longer time is not a benefit: use `at_most`")),
         (Some(bound), _) if is_ratio && bound >= 1.0 => {
-            Some(("at_most", "must be below 1: a figure like the baseline's is no benefit"))
+            Some(("at_most", "must be below 1: a figure equal to the baseline's is not a benefit"))
         }
         (_, Some(bound)) if is_ratio && bound <= 1.0 => {
-            Some(("at_least", "must be above 1: a figure like the baseline's is no benefit"))
+            Some(("at_least", "must be above 1: a figure equal to the baseline's is not a benefit"))
         }
         _ if matches!(row.measure, Measure::Property { .. }) && row.scale() == Scale::Own => {
             Some(("unit", "counts properties of the baseline, too: a benefit needs the unit `properties more`"))

@@ -182,7 +182,7 @@ fn of_states(rows: &[Row], states: &[RowState], benefits_needed: usize) -> (Poli
         return (PolicyVerdict::Archive, failed);
     }
     const UNDECIDED: [RowState; 3] = [RowState::Missing, RowState::Open, RowState::Void];
-    // A baseline with failed passes is no measure for the other rows.
+    // Rows cannot be compared with a baseline whose passes failed.
     let void = pick(RowRole::Gate, &[RowState::Void]);
     if !void.is_empty() {
         return (PolicyVerdict::NotDecided, void);

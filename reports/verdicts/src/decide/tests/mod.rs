@@ -301,7 +301,7 @@ fn a_gate_without_evidence_does_not_hide_a_certain_archive() {
     let found = of("coding-agent", &run, "sqlite");
     assert_eq!(found.verdict, Archive, "{}", found.why);
     assert_eq!(found.missing, []);
-    // A wrong baseline is no measure of it.
+    // Nothing can be compared with a wrong baseline.
     let first = testing::passes(&mut run, "program/git", "direct").next();
     first.unwrap().outcome = Outcome::Errno;
     assert_eq!(of("coding-agent", &run, "sqlite").verdict, NotDecided);
