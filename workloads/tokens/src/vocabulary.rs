@@ -168,11 +168,9 @@ fn end_of_ascii_word(text: &[u8]) -> Option<usize> {
     let is_letter = |at: usize| text.get(at).is_some_and(u8::is_ascii_alphabetic);
     let first = *text.first()?;
     if first.is_ascii_digit() {
-        let end = run(0, |byte| byte.is_ascii_digit());
-        return match text {
-            [_, b'0'..=b'9', b'0'..=b'9', ..] => Some(3),
-            _ => end,
-        };
+        let digits = text.iter().take(3).take_while(|byte| byte.is_ascii_digit()).count();
+        let is_whole = digits == 3 || text.get(digits).is_none_or(u8::is_ascii);
+        return is_whole.then_some(digits);
     }
     let is_line_end = first == b'\r' || first == b'\n';
     let letters = usize::from(!first.is_ascii_alphabetic());
