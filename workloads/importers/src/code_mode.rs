@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use serde_json::{Map, Value};
 
-use super::shell::{self, Platform, ShellCommand, ShellStep};
 use super::text;
+use shell::{Platform, ShellCommand, ShellStep};
 
 /// The most commands of a script.
 const MOST: usize = 100;

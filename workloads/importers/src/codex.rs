@@ -11,8 +11,9 @@ use super::detect::Head;
 use super::json::{arguments, content, milliseconds, token_count};
 use super::recorder::{Answer, Recorder, ResultPlace};
 use super::records::each_record;
-use super::shell::programs::lists;
 use super::{CopiedHistory, ImportedSession, Importer, text};
+use shell::path::is_absolute;
+use shell::programs::lists;
 use tokens::BilledUsage;
 use workloads::trace::TokenUsage;
 
@@ -318,7 +319,7 @@ impl Reader {
     /// A directory in which a command ran is a directory of the session.
     fn name_directory(&mut self, dir: Option<&str>) {
         if let Some(dir) = dir
-            && super::roots::is_absolute(dir)
+            && is_absolute(dir)
         {
             self.recorder.directory(dir);
         }

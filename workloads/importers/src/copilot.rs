@@ -10,8 +10,8 @@ use super::detect::Head;
 use super::json::{arguments, content, milliseconds, token_count};
 use super::recorder::{Answer, Recorder};
 use super::records::each_record;
-use super::shell::{Platform, ShellCommand, ShellDirectory};
 use super::{ImportedSession, Importer, ReportedTotal, text};
+use shell::{Platform, ShellCommand, ShellDirectory};
 use workloads::trace::TokenUsage;
 
 /// Copilot CLI.

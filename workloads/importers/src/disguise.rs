@@ -6,7 +6,7 @@ use std::path::Path;
 use inputs::sha256;
 use serde_json::Value;
 
-use super::shell::programs::lists;
+use shell::programs::lists;
 use workloads::filler::fill;
 use workloads::trace::{Extra, Fidelity, Fill, TraceContent};
 

@@ -1,7 +1,8 @@
 //! The changed lines that the result of an edit states: a unified diff, or the numbered lines around the change.
 
-use super::file_text::{Numbered, numbered};
-use super::{Hunk, Replacement};
+use super::Hunk;
+use shell::Replacement;
+use shell::file_text::{Numbered, numbered};
 
 /// Lines that editors show before a change.
 const LINES_BEFORE: usize = 4;

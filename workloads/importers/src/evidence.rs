@@ -2,7 +2,7 @@
 //! they were shown. docs/FORMAT.md states the rule.
 
 use super::alignment::LineChange;
-use super::shell::programs::lists;
+use shell::programs::lists;
 
 /// What the recording tells of a line, besides its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

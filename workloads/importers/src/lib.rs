@@ -24,7 +24,6 @@ mod edit_tests;
 mod evidence;
 #[cfg(test)]
 mod example;
-mod file_text;
 mod gemini;
 mod gemini_telemetry;
 mod identities;
@@ -37,7 +36,6 @@ mod mini_swe_agent;
 mod opencode;
 mod openhands;
 mod otel;
-mod phrases;
 mod pi;
 mod placement;
 mod recorder;
@@ -45,7 +43,6 @@ pub mod records;
 mod repair;
 mod responses;
 pub mod roots;
-pub mod shell;
 mod sketch;
 mod spill;
 mod strace;
@@ -63,9 +60,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use roots::Roots;
-use shell::ShellCommand;
 use spill::spillable;
 
+use shell::{Replacement, ShellCommand};
 use tokens::BilledUsage;
 use workloads::trace::{CallError, Extra, MAIN_LANE, Op, TokenUsage};
 
@@ -389,6 +386,7 @@ pub enum SeenContent {
 }
 
 spillable!(SeenContent);
+spillable!(ShellCommand);
 
 impl SeenContent {
     /// The file whose content it is.
@@ -440,17 +438,6 @@ impl RecordedResult {
             _ => self.shown.load(),
         }
     }
-}
-
-/// One replacement of an edit.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Replacement {
-    /// The text to find.
-    pub old: String,
-    /// The replacement text.
-    pub new: String,
-    /// Whether to replace every occurrence instead of the first.
-    pub all: bool,
 }
 
 /// A changed place of a file, with the lines around it.

@@ -12,9 +12,9 @@ use super::json::{arguments, content, milliseconds, token_count};
 use super::messages::usage;
 use super::recorder::{Answer, Recorder};
 use super::records::each_document;
-use super::roots::is_absolute;
-use super::shell::{Platform, ShellCommand, ShellDirectory};
 use super::{ImportedSession, Importer, ReportedTotal, text};
+use shell::path::is_absolute;
+use shell::{Platform, ShellCommand, ShellDirectory};
 
 /// OpenHands.
 #[derive(Debug)]

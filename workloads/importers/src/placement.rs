@@ -3,8 +3,9 @@
 
 use std::borrow::Cow;
 
+use super::Hunk;
 use super::sketch::{place_of, same, tabbed};
-use super::{Hunk, Replacement};
+use shell::Replacement;
 
 /// The ranges that an edit replaces: start, old length, new text. They are ordered and do not overlap.
 pub(super) type Places = Vec<(usize, usize, String)>;

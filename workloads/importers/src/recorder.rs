@@ -9,14 +9,15 @@ use serde_json::Value;
 use super::identities::{Identities, ResultCall, SourceCall};
 use super::json::stated_dollars;
 use super::records::Damage;
-use super::roots::{Roots, is_absolute};
-use super::shell::{self, Platform, ShellCommand};
+use super::roots::Roots;
 use super::spill::{Spill, SpilledText, SpilledValue, spillable};
 use super::tools::{self, Meaning};
 use super::{
-    Clock, CopiedHistory, Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, ReportedTotal,
-    SeenContent, UnplacedUsage,
+    Clock, CopiedHistory, Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, ReportedTotal, SeenContent,
+    UnplacedUsage,
 };
+use shell::path::is_absolute;
+use shell::{Platform, Replacement, ShellCommand};
 use tokens::BilledUsage;
 use workloads::trace::{CallError, Extra, MAIN_LANE, Op, TokenUsage};
 

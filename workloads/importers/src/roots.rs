@@ -4,6 +4,8 @@
 
 use std::collections::HashMap;
 
+use shell::path::{is_absolute, is_windows};
+
 /// Bytes of the longest path that Linux takes (`PATH_MAX`).
 const LONGEST: usize = 4096;
 
@@ -240,21 +242,6 @@ fn joined(parts: &[String]) -> String {
 
 fn is_scratch(parts: &[String]) -> bool {
     SCRATCH.iter().any(|dir| parts.len() >= dir.len() && parts.iter().zip(*dir).all(|(part, name)| part == name))
-}
-
-/// Whether a path begins with a drive, such as `C:\`, or is a share, such as `\\host\share`.
-pub fn is_windows(path: &str) -> bool {
-    let bytes = path.as_bytes();
-    let has_drive = bytes.len() >= 2
-        && bytes[0].is_ascii_alphabetic()
-        && bytes[1] == b':'
-        && bytes.get(2).is_none_or(|next| b"/\\".contains(next));
-    has_drive || path.starts_with(r"\\")
-}
-
-/// Whether a path begins at the top of a file system.
-pub fn is_absolute(path: &str) -> bool {
-    path.starts_with('/') || is_windows(path)
 }
 
 #[cfg(test)]

@@ -6,9 +6,10 @@ use std::ops::RangeBounds;
 
 use serde::{Deserialize, Serialize};
 
+use super::Hunk;
 use super::alignment::Alignment;
 use super::spill::{Spill, Spillable, SpilledValue, decoded, encoded};
-use super::{Hunk, Replacement};
+use shell::Replacement;
 use workloads::filler::fill;
 
 /// The most lines of a file that is put together from parts.

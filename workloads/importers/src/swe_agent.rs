@@ -7,10 +7,10 @@ use std::io::BufRead;
 use serde_json::{Value, json};
 
 use super::detect::Head;
-use super::file_text::numbered;
 use super::json::{arguments, content, document, token_count};
 use super::recorder::{Answer, Recorder};
 use super::{Hunk, ImportedSession, Importer, ReportedTotal, text};
+use shell::file_text::numbered;
 use workloads::trace::TokenUsage;
 
 /// SWE-agent.

@@ -2,9 +2,9 @@
 
 use super::coverage::Coverage;
 use super::detect::read;
-use super::shell::ShellCommand;
 use super::timeline::{Blobs, TraceOrigin, trace};
 use super::{ImportedSession, Recorded, RecordedCall, RecordedResult, SeenContent};
+use shell::ShellCommand;
 use tokens::BilledUsage;
 use workloads::trace::{Fidelity, TokenUsage, Trace, TraceSource};
 

@@ -11,11 +11,11 @@ use super::disguise::Disguise;
 use super::evidence::{Evidence, UnseenWrites, unseen_writes};
 use super::placement::{Places, applied, best_places, has_tabs, places, places_elsewhere};
 use super::roots::Roots;
-use super::shell::{self, LineEdit, PatchChunk, ProgramClass, ShellStep, ShellWork, ShownText, patch, programs};
 use super::sketch::{Sketch, old_lines, same, tabbed};
 use super::spill::{Spill, SpilledValue};
 use super::tools;
-use super::{Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, Replacement, SeenContent};
+use super::{Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, SeenContent};
+use shell::{LineEdit, PatchChunk, ProgramClass, Replacement, ShellStep, ShellWork, ShownText, patch, programs};
 use workloads::path::WorkspacePath;
 use workloads::trace::{
     Api, CAUSE, CallError, CallResult, Compact, Effect, End, Event, External, Extra, Fidelity, FileStep, InitialFile,

@@ -5,11 +5,11 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
+use super::SeenContent;
 use super::edit_result;
-use super::file_text::{Numbered, WINDOW_HEADER, is_cut, numbered, stated_total};
-use super::roots::is_absolute;
-use super::shell::Platform;
-use super::{Replacement, SeenContent};
+use shell::file_text::{Numbered, WINDOW_HEADER, is_cut, numbered, stated_total};
+use shell::path::is_absolute;
+use shell::{Platform, Replacement};
 use workloads::trace::{CallError, Extra, Op};
 
 /// What a call did. Paths are as the session wrote them.

@@ -3,7 +3,7 @@
 use super::phrases::Phrases;
 
 /// Whether a result says that it leaves a part out.
-pub(super) fn is_cut(shown: &str) -> bool {
+pub fn is_cut(shown: &str) -> bool {
     let end = shown.len().saturating_sub(400);
     let end = (end..shown.len()).find(|at| shown.is_char_boundary(*at)).unwrap_or(0);
     let start: String = shown.chars().take(400).collect();
@@ -16,7 +16,7 @@ pub(super) fn is_cut(shown: &str) -> bool {
 }
 
 /// Whether a program's output was cut before the agent saw it.
-pub(super) fn is_cut_output(shown: &str) -> bool {
+pub fn is_cut_output(shown: &str) -> bool {
     static MARKS: Phrases = Phrases::new(&[
         "tokens truncated…",
         "chars truncated…",
@@ -33,7 +33,7 @@ pub(super) fn is_cut_output(shown: &str) -> bool {
 }
 
 /// The number of lines of the whole file, if a result states it: `94 lines total`, `of 5929 total lines`.
-pub(super) fn stated_total(shown: &str) -> Option<u64> {
+pub fn stated_total(shown: &str) -> Option<u64> {
     let edges = shown.lines().take(4).chain(shown.lines().rev().take(4));
     edges.into_iter().find_map(|line| {
         let words: Vec<&str> =
@@ -47,17 +47,17 @@ pub(super) fn stated_total(shown: &str) -> Option<u64> {
 }
 
 /// Lines that were shown with numbers before them.
-pub(super) struct Numbered<'a> {
+pub struct Numbered<'a> {
     /// The number of the first one.
-    pub(super) first: u64,
+    pub first: u64,
     /// The lines without numbers.
-    pub(super) lines: Vec<&'a str>,
+    pub lines: Vec<&'a str>,
     /// Whether only a tool writes numbers like that.
-    pub(super) is_certain: bool,
+    pub is_certain: bool,
 }
 
 /// The start of the header above SWE-agent's windows, whose lines have no blank after the number's colon.
-pub(super) const WINDOW_HEADER: &str = "[File: ";
+pub const WINDOW_HEADER: &str = "[File: ";
 
 /// Lines around the numbered ones that a tool may write.
 const FRAME_LINES: usize = 6;
@@ -72,7 +72,7 @@ fn keep_longer<'a>(run: Option<(&'a str, Numbered<'a>)>, best: &mut Option<(&'a 
 }
 
 /// The longest run of lines that begin with rising numbers.
-pub(super) fn numbered(shown: &str) -> Option<Numbered<'_>> {
+pub fn numbered(shown: &str) -> Option<Numbered<'_>> {
     let mut best: Option<(&str, Numbered<'_>)> = None;
     let mut run: Option<(&str, Numbered<'_>)> = None;
     let mut count = 0;

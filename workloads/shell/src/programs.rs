@@ -36,7 +36,7 @@ const OTHER: &str = "other";
 
 /// The names of the programs that `line` runs, in its order, such as `git status` and `ls`. `keeps_names`: whether
 /// names that may identify a person are kept; otherwise they are [`OTHER`].
-pub(crate) fn commands(line: &str, keeps_names: bool) -> Vec<String> {
+pub fn commands(line: &str, keeps_names: bool) -> Vec<String> {
     let named = segments(line).into_iter();
     named.filter_map(|(words, is_piped)| named_by(&words, is_piped, keeps_names)).collect()
 }
@@ -88,7 +88,7 @@ fn named_by(words: &[String], mut is_piped: bool, keeps_names: bool) -> Option<S
 }
 
 /// Whether a list of words has `word`.
-pub(crate) fn lists(all: &str, word: &str) -> bool {
+pub fn lists(all: &str, word: &str) -> bool {
     all.split_ascii_whitespace().any(|listed| listed == word)
 }
 

@@ -2,9 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Replacement;
-use crate::spill::spillable;
-
 /// The language of a shell command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Platform {
@@ -28,7 +25,16 @@ pub struct ShellCommand {
     pub platform: Platform,
 }
 
-spillable!(ShellCommand);
+/// One replacement of an edit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replacement {
+    /// The text to find.
+    pub old: String,
+    /// The replacement text.
+    pub new: String,
+    /// Whether to replace every occurrence instead of the first.
+    pub all: bool,
+}
 
 /// A file operation of a shell command. Paths are absolute, or relative if the command's directory is unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -205,7 +211,7 @@ pub struct PatchChunk {
 
 impl PatchChunk {
     /// The replacements of text that do the same: the anchor only says where the next text is.
-    pub(crate) fn replacements(&self) -> impl Iterator<Item = Replacement> {
+    pub fn replacements(&self) -> impl Iterator<Item = Replacement> {
         let text = |lines: &[String]| lines.iter().map(|line| format!("{line}\n")).collect::<String>();
         let replacement = |old: String, new: String| Replacement { old, new, all: false };
         let anchor = self.anchor.as_ref().map(|anchor| format!("{anchor}\n"));
@@ -219,7 +225,7 @@ impl PatchChunk {
 
 impl ShellStep {
     /// Whether the operation changes no file.
-    pub(crate) fn only_reads(&self) -> bool {
+    pub fn only_reads(&self) -> bool {
         matches!(self, Self::Read(_) | Self::Stat(_) | Self::List { .. } | Self::Walk(_) | Self::Search(_))
     }
 }

@@ -318,7 +318,7 @@ fn seen_from(cwd: &str, path: &str) -> Certain<String> {
     if path.contains(['*', '?', '[']) {
         return Err("a pattern of file names");
     }
-    let is_absolute = super::is_absolute(path) || path.starts_with(['\\', '~']);
+    let is_absolute = super::path::is_absolute(path) || path.starts_with(['\\', '~']);
     Ok(match is_absolute || cwd.is_empty() {
         true => path.to_owned(),
         false => format!("{cwd}/{path}"),

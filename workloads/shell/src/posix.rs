@@ -667,7 +667,7 @@ impl Reader {
 
     fn absolute(&self, path: &str) -> String {
         let is_home = path == "~" || path.starts_with("~/");
-        if is_home || super::is_absolute(path) || self.cwd.is_empty() {
+        if is_home || super::path::is_absolute(path) || self.cwd.is_empty() {
             path.to_owned()
         } else {
             format!("{}/{path}", self.cwd)
@@ -1250,7 +1250,7 @@ fn formatted(words: &[Word]) -> Option<String> {
 
 /// The files that an output lists.
 fn listed(listing: &Listing, output: &str) -> Vec<(String, Option<u64>)> {
-    let below = |dir: &str, path: &str| match super::is_absolute(path) || dir.is_empty() {
+    let below = |dir: &str, path: &str| match super::path::is_absolute(path) || dir.is_empty() {
         true => path.to_owned(),
         false => format!("{dir}/{path}"),
     };

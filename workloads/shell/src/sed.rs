@@ -1,7 +1,6 @@
 //! Scripts of `sed`: the edits of lines that follow from the text alone, and whether a script works on other files.
 
-use super::steps::{LineEdit, LineRange};
-use crate::Replacement;
+use super::steps::{LineEdit, LineRange, Replacement};
 
 /// The longest script that is read, in commands.
 const LONGEST: usize = 1000;

@@ -1,21 +1,25 @@
-//! Shell commands of a recording: parsed, never executed.
+//! Shell commands of recorded sessions: parsed, never executed.
+//! [`operations`] says what a command did to files, as long as its text and output leave no doubt.
 
 mod cmd;
 mod courses;
 mod directory;
-pub(super) mod patch;
+pub mod file_text;
+pub mod patch;
+pub mod path;
+mod phrases;
 mod posix;
 mod powershell;
-pub(super) mod programs;
+pub mod programs;
 mod sed;
 mod shown;
 mod steps;
 mod words;
 
-use super::roots::is_absolute;
-
 pub use directory::{ShellDirectory, UNKNOWN_DIRECTORY};
-pub use steps::{LineEdit, PatchChunk, Platform, ProgramClass, ShellCommand, ShellStep, ShellWork, ShownText};
+pub use steps::{
+    LineEdit, PatchChunk, Platform, ProgramClass, Replacement, ShellCommand, ShellStep, ShellWork, ShownText,
+};
 
 /// The file operations of a command that ended with status 0 (`ok`) and printed `output`. The effects of a command on
 /// files must be certain from its text and output; otherwise the work says why they are not.
@@ -25,7 +29,7 @@ pub fn operations(command: &ShellCommand, output: &str, ok: bool) -> ShellWork {
         Platform::PowerShell => powershell::operations(command, output, ok),
         Platform::Cmd => cmd::operations(command, output, ok),
     };
-    if super::file_text::is_cut_output(output) {
+    if file_text::is_cut_output(output) {
         // A cut output lists only a part, and may hide that a write failed.
         work.listed.clear();
         work.shown = None;
@@ -38,7 +42,7 @@ pub fn operations(command: &ShellCommand, output: &str, ok: bool) -> ShellWork {
 
 /// The language of a command on Windows whose tool names no shell. PowerShell's commands are named `Verb-Noun`, and its
 /// variables begin with `$`.
-pub(super) fn windows_platform(line: &str) -> Platform {
+pub fn windows_platform(line: &str) -> Platform {
     let is_capital = |text: &str| text.starts_with(|first: char| first.is_ascii_uppercase());
     let is_cmdlet = |word: &str| word.split_once('-').is_some_and(|(verb, noun)| is_capital(verb) && is_capital(noun));
     match line.contains('$') || line.split(|c: char| c.is_whitespace() || "(|;{".contains(c)).any(is_cmdlet) {
@@ -54,7 +58,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::Replacement;
 
     fn work(platform: Platform, line: &str, output: &str, ok: bool) -> ShellWork {
         let command = ShellCommand { line: line.to_owned(), cwd: "/w".to_owned(), platform };
