@@ -53,11 +53,12 @@ pub struct Compare {
 /// A gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum FailOn {
-    /// A cell is slower beyond the margin, a larger share of its passes fails, it was not measured again, or there is new
-    /// harm (lost records, failing features, stale answers, lost lines).
+    /// A cell is slower beyond the margin, a larger share of its passes fails, it was not measured again, there is new harm
+    /// (lost records, failing features, wrong answers, lost lines), or the new run did not look for it again.
     Worse,
     /// An exact count has risen (requests, system calls, statements), none could be compared, passes fail where none did,
-    /// or there is new harm (lost records, failing features, stale answers, lost lines).
+    /// there is new harm (lost records, failing features, wrong answers, lost lines), or the new run did not look again at
+    /// all that the old one checked.
     Counts,
     /// A confirmed claim is refuted, conditional, or without evidence.
     Claims,

@@ -130,6 +130,93 @@ impl Score {
     }
 }
 
+inputs::named! {
+    /// The names of scores in records.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum ScoreName {
+        /// Questions whose whole answer was within the budget of tokens.
+        EvidenceInBudget = "evidence-in-budget",
+        /// Answers in the first place.
+        FoundAt1 = "found-at-1",
+        /// Answers among the first 5.
+        FoundAt5 = "found-at-5",
+        /// Answers among the first 10.
+        FoundAt10 = "found-at-10",
+        /// Answers to questions in a note's own words.
+        OwnWords = "own-words",
+        /// Answers to questions in other words.
+        OtherWords = "other-words",
+        /// Outdated notes before current ones.
+        OldFirst = "old-first",
+        /// Outdated answers of a search.
+        Stale = "stale",
+        /// Tokens of answers to questions that have one.
+        Tokens = "tokens",
+        /// Tokens of answers to questions that have none.
+        TokensUnanswerable = "tokens-unanswerable",
+        /// Questions without an answer of which the search said so.
+        Admitted = "admitted",
+        /// Tokens of the definitions of tools.
+        DefinitionTokens = "definition-tokens",
+        /// Tokens of calls.
+        CallTokens = "call-tokens",
+        /// Tokens of results.
+        ResultTokens = "result-tokens",
+        /// Calls of tools.
+        Calls = "calls",
+        /// Answers of a task that were right before the last commit.
+        StaleAnswers = "stale-answers",
+        /// Microseconds until a task's reader sees a commit.
+        LagUs = "lag-us",
+        /// Copies that a task's agent works on, made by a schedule of a simulated clock.
+        Copies = "copies",
+    }
+}
+
+/// The kind of thing that a score counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScoreKind {
+    /// Right answers.
+    Found,
+    /// Wrong answers.
+    Wrong,
+    /// Tokens and calls, of which fewer are better.
+    Cost,
+    /// Time.
+    Delay,
+    /// A circumstance, which is neither good nor bad.
+    Circumstance,
+}
+
+impl ScoreName {
+    /// The name in a record; `None` for one of another version.
+    pub fn find(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|score| score.name() == name)
+    }
+
+    /// The kind of thing that it counts.
+    pub fn kind(self) -> ScoreKind {
+        match self {
+            ScoreName::EvidenceInBudget
+            | ScoreName::FoundAt1
+            | ScoreName::FoundAt5
+            | ScoreName::FoundAt10
+            | ScoreName::OwnWords
+            | ScoreName::OtherWords
+            | ScoreName::Admitted => ScoreKind::Found,
+            ScoreName::OldFirst | ScoreName::Stale | ScoreName::StaleAnswers => ScoreKind::Wrong,
+            ScoreName::Tokens
+            | ScoreName::TokensUnanswerable
+            | ScoreName::DefinitionTokens
+            | ScoreName::CallTokens
+            | ScoreName::ResultTokens
+            | ScoreName::Calls => ScoreKind::Cost,
+            ScoreName::LagUs => ScoreKind::Delay,
+            ScoreName::Copies => ScoreKind::Circumstance,
+        }
+    }
+}
+
 /// How busy the machine was during the pass.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -60,8 +60,12 @@ fn headline(found: &Compared) -> String {
     let detectable = found.detectable().map_or(String::new(), |ratio| {
         format!(" In the median cell, a change to ×{ratio:.2} would have been found with a chance of 80 %.")
     });
+    let unchecked = match found.not_checked_again().count() {
+        0 => "",
+        _ => " The new run did not look again at all that the old one checked, which is not a pass.",
+    };
     format!(
-        "{busy}{counts} {} {} cells fail more often{others}. {} confirmed claims were lost. New harm: {} of {} kinds (lost records, failing features, stale answers, lost lines).{detectable}",
+        "{busy}{counts} {} {} cells fail more often{others}. {} confirmed claims were lost. New harm: {} of {} kinds (lost records, failing features, wrong answers, lost lines).{unchecked}{detectable}",
         times_words(found),
         failing,
         found.failing(Gate::Claims).len(),
@@ -127,6 +131,11 @@ fn reports(found: &Compared) -> (Vec<(String, String)>, Vec<String>) {
         }
     }
     (links, others)
+}
+
+/// What only the old run checked.
+fn unchecked(found: &Compared) -> impl Iterator<Item = &String> {
+    found.unchecked.iter().map(|check| &check.words)
 }
 
 /// The sentences that a reader needs before any figure.
@@ -217,7 +226,7 @@ fn parts(found: &Compared) -> Vec<Part> {
         .map(|cell| format!("{}: {} and {} (×{:.2})", cell.place(), time(cell.old), time(cell.new), cell.ratio));
     parts.push(Folded("The baseline's own times: what changed on the machine".to_owned(), vec![List(drift.collect())]));
     let origins = std::iter::once(origins(found));
-    let missing = found.missing.iter().cloned();
+    let missing = found.missing.iter().chain(unchecked(found)).cloned();
     parts.push(List(origins.chain(others).chain(missing).collect()));
     parts
 }
@@ -230,7 +239,7 @@ pub fn comparison_markdown(found: &Compared) -> String {
 /// A comparison for a terminal.
 pub fn comparison_text(found: &Compared) -> String {
     let mut text = paragraph("", "", &headline(found));
-    for note in notes(found).iter().chain(&found.missing) {
+    for note in notes(found).iter().chain(&found.missing).chain(unchecked(found)) {
         text += &paragraph("note: ", "  ", note);
     }
     let (links, others) = reports(found);
@@ -306,6 +315,7 @@ pub fn comparison_junit(found: &Compared) -> Result<String, String> {
         let words = format!("{new} of {of}, was {old} of {of_old}");
         case(format!("{}, {}", change.arm, change.what), change.is_worse().then_some(words))
     }));
+    harms.add_test_cases(found.not_checked_again().map(|words| case("looked at again".to_owned(), Some(words))));
     let mut claims = TestSuite::new("claims");
     claims.add_test_cases(found.claims.iter().map(|change| {
         let words = format!("{}, was {}: {}", change.new.name(), change.old.name(), change.evidence);

@@ -102,6 +102,77 @@ fn harm_that_the_old_run_never_did_fails_the_gates_of_counts_and_times() {
 }
 
 #[test]
+fn a_new_run_of_the_plan_that_did_not_look_for_harm_again_does_not_pass() {
+    let old = {
+        let mut old = testing::seeded(1);
+        old.crash_points.push(rundir::faults::CrashPoints {
+            backend: "sqlite".to_owned(),
+            loss: rundir::faults::KILLED_DAEMON.to_owned(),
+            points: 60,
+            audit: rundir::faults::Audit { present: 600, ..Default::default() },
+            ..Default::default()
+        });
+        for feature in ["names: rename", "names: odd ones"] {
+            old.probes.push(rundir::Probe::new("conformance", feature, "sqlite", Outcome::Ok, ""));
+        }
+        old
+    };
+    let unchecked = |change: fn(&mut Run)| {
+        let mut new = Run { samples: testing::seeded(2).samples, ..old.clone() };
+        change(&mut new);
+        let compared = found(&old, &[&new], false).unwrap();
+        let lines: Vec<String> = compared.not_checked_again().collect();
+        let failing = compared.failing(Gate::Counts);
+        assert!(lines.iter().all(|line| failing.contains(line)), "{failing:?}");
+        assert_eq!(compared.failing(Gate::Worse).is_empty(), lines.is_empty() || lines[0].contains(" of counts "));
+        for written in [comparison_markdown(&compared), comparison_text(&compared)] {
+            let words = written.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert_eq!(words.contains("not look again at all"), !lines.is_empty(), "{written}");
+        }
+        assert_eq!(comparison_junit(&compared).unwrap().contains("looked at again"), !lines.is_empty());
+        // Another plan may look at less.
+        new.plan.suite = "other".to_owned();
+        assert_eq!(found(&old, &[&new], true).unwrap().not_checked_again().count(), 0);
+        lines
+    };
+    assert_eq!(unchecked(|_| {}), [""; 0]);
+    let end = "which is not a pass";
+    let records = "sqlite: 1 check of records not looked at again (records not kept after killed-daemon)";
+    assert_eq!(unchecked(|run| run.crash_points.clear()), [format!("{records}, {end}")]);
+    // Kills without a record that could be checked looked at nothing.
+    let unknown = |run: &mut Run| run.crash_points[0].audit = rundir::faults::Audit::unknown("no log");
+    assert_eq!(unchecked(unknown), [format!("{records}, {end}")]);
+    let features = "sqlite: 2 checks of features and tools not looked at again (failure of conformance names: odd ones; failure of conformance names: rename)";
+    let probes = |run: &mut Run| run.probes.retain(|probe| probe.aspect != "conformance");
+    assert_eq!(unchecked(probes), [format!("{features}, {end}")]);
+    let passes = unchecked(|run| run.samples.retain(|pass| (&*pass.arm, &*pass.workload) != ("sqlite", "micro/read")));
+    assert_eq!(passes, [format!("sqlite: 1 check of passes not looked at again (micro/read, hot), {end}")]);
+    let counts = unchecked(|run| run.cells.retain(|cell| (&*cell.arm, &*cell.workload) != ("sqlite", "micro/read")));
+    assert_eq!(counts, [format!("sqlite: 1 check of counts not looked at again (micro/read, hot), {end}")]);
+}
+
+#[test]
+fn a_wrong_answer_of_any_kind_is_new_harm_and_a_cost_is_none() {
+    let old = {
+        let mut old = testing::seeded(1);
+        for pass in &mut old.samples {
+            let scores = rundir::ScoreName::ALL.iter();
+            let scores = scores.map(|name| (name.name().to_owned(), rundir::Score { sum: 0, of: 9 }));
+            pass.scores.insert("task".to_owned(), scores.collect());
+        }
+        old
+    };
+    for name in rundir::ScoreName::ALL {
+        let mut new = old.clone();
+        let passes = testing::passes(&mut new, "micro/read", "sqlite");
+        passes.for_each(|pass| pass.scores.get_mut("task").unwrap().get_mut(name.name()).unwrap().sum = 1);
+        let harm: Vec<String> = found(&old, &[&new], false).unwrap().new_harm().collect();
+        let is_wrong = ["old-first", "stale", "stale-answers"].contains(&name.name());
+        assert_eq!(harm.len(), usize::from(is_wrong), "{}: {harm:?}", name.name());
+    }
+}
+
+#[test]
 fn a_cell_without_a_baseline_in_both_runs_is_not_gone() {
     let [mut old, mut new] = [1, 2].map(testing::seeded);
     for run in [&mut old, &mut new] {
@@ -286,9 +357,7 @@ fn a_comparison_without_a_count_does_not_pass() {
     }
     let none = found(&old, &[&new], false).unwrap();
     assert_eq!(none.counts_compared.exact, 0);
-    let [why] = &none.failing(Gate::Counts)[..] else {
-        panic!("nothing was checked");
-    };
+    let why = &none.failing(Gate::Counts)[0];
     assert!(why.starts_with("no exact count was compared") && why.contains("same suite"), "{why}");
     for written in [comparison_text(&none), comparison_markdown(&none)] {
         let words = "No count was compared, which is not a pass.";

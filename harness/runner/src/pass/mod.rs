@@ -20,7 +20,7 @@ use arms::backend::{Access, Capabilities, Description, Workspace};
 use backends::null::FILE_BYTES;
 use fuse::Counters;
 use hdrhistogram::Histogram;
-use rundir::{Calls, Counted, DaemonCounters, OpcodeRecord, Outcome, Sample, Score, histogram};
+use rundir::{Calls, Counted, DaemonCounters, OpcodeRecord, Outcome, Sample, Score, ScoreName, histogram};
 use rustix::io::Errno;
 use workloads::definition::{CacheState, Workload};
 use workloads::exam::Asked;

@@ -3,17 +3,17 @@
 use stats::Verdict;
 
 use super::counts::CountTally;
-use super::harm::HarmChange;
+use super::harm::{HarmChange, Unchecked};
 use super::{Compared, FailureChange};
 
 inputs::named! {
     /// A kind of change that fails a comparison.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Gate, name {
-        /// A cell is slower beyond the margin, a larger share of its passes fails, it was not measured again, or there is
-        /// new harm.
+        /// A cell is slower beyond the margin, a larger share of its passes fails, it was not measured again, there is new
+        /// harm, or the new run did not look for harm again.
         Worse = "worse",
-        /// An exact count has risen, passes fail where none did, or there is new harm.
+        /// An exact count has risen, passes fail where none did, there is new harm, or the new run did not look again.
         Counts = "count",
         /// A confirmed claim is refuted, conditional, or without evidence.
         Claims = "claim",
@@ -49,6 +49,16 @@ impl Compared {
         })
     }
 
+    /// What the new runs of the same plan did not check again, in words.
+    pub fn not_checked_again(&self) -> impl Iterator<Item = String> {
+        self.unchecked_where(|_| true)
+    }
+
+    fn unchecked_where(&self, is_wanted: fn(&Unchecked) -> bool) -> impl Iterator<Item = String> {
+        let unchecked = self.unchecked.iter().filter(move |check| self.mixed.is_empty() && is_wanted(check));
+        unchecked.map(|check| format!("{}, which is not a pass", check.words))
+    }
+
     /// The changes that make a gate fail, each in words. The gate `counts` also fails if no count was compared.
     pub fn failing(&self, gate: Gate) -> Vec<String> {
         match gate {
@@ -59,8 +69,9 @@ impl Compared {
                     format!("{place}: ×{ratio:.2} ({})", cell.times())
                 });
                 let failing = self.failures.iter().filter(|change| change.is_worse()).map(failing_words);
+                let harm = self.new_harm().chain(self.unchecked_where(|check| !check.is_cell));
                 let gone = self.gone.iter().map(|cell| format!("{cell}, which is not a pass"));
-                slower.chain(failing).chain(gone).chain(self.new_harm()).collect()
+                slower.chain(failing).chain(gone).chain(harm).collect()
             }
             Gate::Counts => {
                 let risen = self.counts.iter().filter(|change| change.is_worse());
@@ -72,7 +83,8 @@ impl Compared {
                 });
                 let none = no_counts(self.counts_compared);
                 let newly = self.failures.iter().filter(|change| change.old.0 == 0).map(failing_words);
-                none.into_iter().chain(risen).chain(newly).chain(self.new_harm()).collect()
+                let checks = self.new_harm().chain(self.not_checked_again());
+                none.into_iter().chain(risen).chain(newly).chain(checks).collect()
             }
             Gate::Claims => {
                 let lost = self.claims.iter().filter(|change| change.is_lost());

@@ -1,10 +1,13 @@
-//! What a new run damages, refuses or answers wrongly, and an old one does not: records, features, answers, lines.
+//! What a new run damages, refuses or answers wrongly, and an old one does not; and where the new run did not look again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rundir::faults::Status;
-use rundir::{Outcome, Run};
+use rundir::{Outcome, Run, ScoreKind, ScoreName};
 use serde::Serialize;
+
+use figures::summary::void;
+use figures::text::number_of;
 
 /// Counts of harm that differ between two runs: how often, and of how many tries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -26,60 +29,141 @@ impl HarmChange {
     }
 }
 
-/// Tries that did harm and all tries, by arm and kind.
-type Harms = BTreeMap<(String, String), (u64, u64)>;
+/// What only the old run checked, on one arm.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Unchecked {
+    /// The arm, and the checks.
+    pub words: String,
+    /// Whether it is a cell, which the gate of times names by its metrics.
+    #[serde(skip)]
+    pub is_cell: bool,
+}
 
-/// The score that counts answers from an earlier state of the data.
-const STALE_ANSWERS: &str = "stale-answers";
+/// The kind of check that shows harm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Check {
+    Records,
+    Probe,
+    Answers,
+    Lines,
+    Passes,
+    Counts,
+}
+
+impl Check {
+    fn subject(self) -> &'static str {
+        match self {
+            Check::Records => "records",
+            Check::Probe => "features and tools",
+            Check::Answers => "answers",
+            Check::Lines => "lines",
+            Check::Passes => "passes",
+            Check::Counts => "counts",
+        }
+    }
+}
+
+/// Tries that did harm and all tries, by arm, check and kind.
+type Harms = BTreeMap<(String, Check, String), (u64, u64)>;
 
 fn harms(runs: &[&Run]) -> Harms {
     let mut all = Harms::new();
-    let mut add = |arm: &str, what: String, harm: u64, tries: u64| {
-        let counts = all.entry((arm.to_owned(), what)).or_default();
-        *counts = (counts.0 + harm, counts.1 + tries);
+    let mut add = |arm: &str, check: Check, what: String, harm: u64, tries: u64| {
+        // An audit without a record looked at nothing.
+        if tries > 0 {
+            let counts = all.entry((arm.to_owned(), check, what)).or_default();
+            *counts = (counts.0 + harm, counts.1 + tries);
+        }
     };
     for run in runs {
         for points in run.crash_points.iter().filter(|points| points.points > 0) {
             let audit = &points.audit;
             let what = format!("records not kept after {}", points.loss);
-            add(&points.backend, what, audit.broken() + audit.unreadable, audit.looks());
+            add(&points.backend, Check::Records, what, audit.broken() + audit.unreadable, audit.looks());
         }
         for fault in run.fault_outcomes.iter().filter(|fault| fault.status == Status::Ran) {
             for (loss, audit) in &fault.audits {
                 let what = format!("records not kept in {} after {loss}", fault.scenario);
-                add(&fault.backend, what, audit.broken() + audit.unreadable, audit.looks());
+                add(&fault.backend, Check::Records, what, audit.broken() + audit.unreadable, audit.looks());
             }
         }
         for fault in run.faults.iter().filter(|fault| fault.outcome == Outcome::Ok && fault.killed) {
             let what = format!("records not kept in {}", fault.scenario);
-            add(&fault.arm, what, fault.lost, fault.lost + fault.acknowledged);
+            add(&fault.arm, Check::Records, what, fault.lost, fault.lost + fault.acknowledged);
         }
         let probed = run.probes.iter().filter(|probe| !matches!(probe.outcome, Outcome::Skipped | Outcome::Infra));
         for probe in probed {
             let what = format!("failure of {} {}", probe.aspect, probe.name);
-            add(&probe.arm, what, u64::from(probe.outcome != Outcome::Ok), 1);
+            add(&probe.arm, Check::Probe, what, u64::from(probe.outcome != Outcome::Ok), 1);
         }
         for pass in &run.samples {
-            for score in pass.scores.values() {
-                if let Some(stale) = score.get(STALE_ANSWERS) {
-                    add(&pass.arm, format!("stale answers in {}", pass.workload), stale.sum, stale.of);
+            let (arm, workload) = (&pass.arm, &pass.workload);
+            for (method, scores) in &pass.scores {
+                let wrong = scores.iter().filter_map(|(name, score)| Some((ScoreName::find(name)?, score)));
+                for (name, score) in wrong.filter(|(name, _)| name.kind() == ScoreKind::Wrong) {
+                    let what = format!("{} of {method} in {workload}", name.name().replace('-', " "));
+                    add(arm, Check::Answers, what, score.sum, score.of);
                 }
             }
             if let Some(settled) = pass.settled {
-                add(&pass.arm, format!("lines lost in {}", pass.workload), settled.lost, settled.lines);
+                add(arm, Check::Lines, format!("lines lost in {workload}"), settled.lost, settled.lines);
             }
         }
     }
     all
 }
 
-/// The kinds of harm that only one side does, and how many kinds both sides looked for.
-pub(super) fn harm_changes(old: &Run, new: &[&Run]) -> (Vec<HarmChange>, usize) {
-    let (before, mut after) = (harms(&[old]), harms(new));
-    let both = before.into_iter().filter_map(|(key, old)| Some((after.remove(&key)?, key, old)));
+/// Where passes ended and calls were counted: every place of a run in which a failure or a risen count could show.
+fn places(runs: &[&Run]) -> BTreeSet<(String, Check, String)> {
+    let mut all = BTreeSet::new();
+    for run in runs {
+        let passes = run.samples.iter().filter(|pass| !matches!(pass.outcome, Outcome::Skipped | Outcome::Infra));
+        all.extend(passes.map(|pass| (pass.arm.clone(), Check::Passes, format!("{}, {}", pass.workload, pass.state))));
+        let void = void(run);
+        let cells = run.cells.iter().filter(|cell| cell.counted.calls > 0 && !void.contains(&cell.epoch));
+        all.extend(cells.map(|cell| (cell.arm.clone(), Check::Counts, format!("{}, {}", cell.workload, cell.state))));
+    }
+    all
+}
+
+/// What the harm of two sides says.
+pub(super) struct HarmComparison {
+    /// The kinds of harm that only one side does.
+    pub changes: Vec<HarmChange>,
+    /// How many kinds both sides looked for.
+    pub tried: usize,
+    /// What only the old run checked, by arm and kind of check.
+    pub unchecked: Vec<Unchecked>,
+}
+
+pub(super) fn harm_changes(old: &Run, new: &[&Run]) -> HarmComparison {
+    let (before, after) = (harms(&[old]), harms(new));
+    let mut checked = places(new);
+    checked.extend(after.keys().cloned());
+    let places = places(&[old]).into_iter();
+    let gone = before.keys().cloned().chain(places).filter(|key| !checked.contains(key));
+    let mut unchecked: BTreeMap<(String, Check), Vec<String>> = BTreeMap::new();
+    for (arm, check, what) in gone {
+        unchecked.entry((arm, check)).or_default().push(what);
+    }
+    let unchecked = unchecked.into_iter().map(|((arm, check), kinds)| {
+        let checks = number_of(kinds.len(), "check");
+        let words = format!("{arm}: {checks} of {} not looked at again ({})", check.subject(), shown(&kinds));
+        Unchecked { words, is_cell: matches!(check, Check::Passes | Check::Counts) }
+    });
+    let both = before.into_iter().filter_map(|(key, old)| Some((*after.get(&key)?, key, old)));
     let both: Vec<_> = both.collect();
     let tried = both.len();
     let changes = both.into_iter().filter(|(new, _, old)| (new.0 > 0) != (old.0 > 0));
-    let changes = changes.map(|(new, (arm, what), old)| HarmChange { arm, what, old, new });
-    (changes.collect(), tried)
+    let changes = changes.map(|(new, (arm, _, what), old)| HarmChange { arm, what, old, new });
+    HarmComparison { changes: changes.collect(), tried, unchecked: unchecked.collect() }
+}
+
+/// The first few of them.
+fn shown(kinds: &[String]) -> String {
+    const SHOWN: usize = 3;
+    match kinds.len() {
+        count if count <= SHOWN => kinds.join("; "),
+        count => format!("{}; {} more", kinds[..SHOWN].join("; "), count - SHOWN),
+    }
 }

@@ -21,7 +21,7 @@ pub use counts::CountChange;
 use counts::{CountTally, counts};
 pub use gate::Gate;
 pub use harm::HarmChange;
-use harm::harm_changes;
+use harm::{Unchecked, harm_changes};
 
 use crate::claims::{ClaimResult, ClaimStatus};
 pub use crate::measure::machine_differences;
@@ -52,6 +52,8 @@ pub struct Compared {
     pub harms: Vec<HarmChange>,
     /// How many kinds of harm both sides looked for.
     pub harms_compared: usize,
+    /// What only the old run checked, by arm and kind of check.
+    pub unchecked: Vec<Unchecked>,
     /// Cells with other shares of failed passes.
     pub failures: Vec<FailureChange>,
     /// Claims whose status changed.
@@ -313,7 +315,7 @@ pub fn compare(
         notes.push(format!("A/A check: {moved} of {} cells call identical arms changed.", identical.len()));
     }
     let (counts, counts_compared) = counts(old.run, &runs(new));
-    let (harms, harms_compared) = harm_changes(old.run, &runs(new));
+    let harm = harm_changes(old.run, &runs(new));
     Ok(Compared {
         old: RunName::of(old.run),
         new: new.iter().map(|run| RunName::of(run.run)).collect(),
@@ -322,8 +324,9 @@ pub fn compare(
         identical,
         counts,
         counts_compared,
-        harms,
-        harms_compared,
+        harms: harm.changes,
+        harms_compared: harm.tried,
+        unchecked: harm.unchecked,
         failures: failures(&old_failed, &new_failed),
         claims: claims(judged.0, judged.1, mixed.is_empty()),
         missing,

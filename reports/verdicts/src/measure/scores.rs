@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rundir::{SAMPLES, Score as Sum};
+use rundir::{SAMPLES, Score as Sum, ScoreKind, ScoreName};
 use serde::Deserialize;
 use stats::{Interval, LEVEL, share_interval};
 
@@ -92,7 +92,7 @@ pub struct ScoreMeasure {
 impl ScoreMeasure {
     /// Whether fewer of all its counts are better.
     pub(super) fn is_of_cost(&self) -> bool {
-        self.counts.iter().all(|count| OF_COST.contains(&count.as_str()))
+        self.counts.iter().all(|count| is_of_kind(count, ScoreKind::Cost))
     }
 
     /// The number of questions that would decide a share which a bound leaves open, in words; `None` for other counts.
@@ -145,11 +145,10 @@ fn deciding_questions(share: f64, bound: f64) -> Option<u64> {
     Some(most.div_ceil(size) * size)
 }
 
-/// The counts of which fewer are better.
-const OF_COST: [&str; 5] = ["tokens", "definition-tokens", "call-tokens", "result-tokens", "calls"];
-
-/// The counts of wrong answers.
-const OF_ERRORS: [&str; 3] = [STALE_ANSWERS, "stale", "old-first"];
+/// Whether a count is of this kind.
+fn is_of_kind(count: &str, kind: ScoreKind) -> bool {
+    ScoreName::find(count).is_some_and(|name| name.kind() == kind)
+}
 
 /// What follows from copies by a schedule is simulated: nothing sleeps until the next copy.
 fn provenance(counts: &BTreeMap<String, Sum>, names: &[String]) -> Provenance {
@@ -255,7 +254,7 @@ impl Evidence<'_> {
             }
         }
         // Exact where passes agree, but for a share of questions. An error in one pass is one, whatever the others say.
-        let is_of_errors = score.counts.iter().any(|count| OF_ERRORS.contains(&count.as_str()));
+        let is_of_errors = score.counts.iter().any(|count| is_of_kind(count, ScoreKind::Wrong));
         let reading = match is_of_errors && !as_baseline {
             true => readings.into_iter().max_by(ArmReading::order),
             false => pooled(readings),
@@ -348,8 +347,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_score_has_words_instead_of_its_key() {
+    fn every_score_is_one_of_the_records_and_has_words_instead_of_its_key() {
         for name in SCORES {
+            assert!(ScoreName::find(name).is_some(), "{name} is in no record");
             assert!(!score_words(name).contains('-'), "{name}: {}", score_words(name));
         }
         let names = ["call-tokens", "result-tokens"].map(str::to_owned);

@@ -94,6 +94,8 @@ struct TaskPass<'a> {
     /// When changes were committed that no copy has yet.
     uncopied_s: Vec<u64>,
     counts: Counts,
+    /// Commits before questions.
+    changes: u64,
     /// Whether programs beside plain files are asked, too.
     has_programs: bool,
     /// The counts of programs that a team keeps beside plain files; `None` where none was asked.
@@ -101,25 +103,25 @@ struct TaskPass<'a> {
     tasks: &'a Tasks,
 }
 
-/// Counts over all questions, by name.
+/// Counts over all questions.
 #[derive(Debug, Default)]
-struct Counts(BTreeMap<&'static str, u64>);
+struct Counts(BTreeMap<ScoreName, u64>);
 
 impl Counts {
-    fn add(&mut self, name: &'static str, more: u64) {
+    fn add(&mut self, name: ScoreName, more: u64) {
         *self.0.entry(name).or_default() += more;
     }
 
-    fn of(&self, name: &str) -> u64 {
-        self.0.get(name).copied().unwrap_or(0)
+    fn of(&self, name: ScoreName) -> u64 {
+        self.0.get(&name).copied().unwrap_or(0)
     }
 
     /// Counts the calls of a task and their texts.
     fn calls(&mut self, made: &Made) {
-        self.add("calls", made.took.len() as u64);
+        self.add(ScoreName::Calls, made.took.len() as u64);
         for (call, result) in &made.texts {
-            self.add("call-tokens", tokens::count(call));
-            self.add("result-tokens", tokens::count(result));
+            self.add(ScoreName::CallTokens, tokens::count(call));
+            self.add(ScoreName::ResultTokens, tokens::count(result));
         }
     }
 }
@@ -285,6 +287,7 @@ impl<'a> TaskPass<'a> {
             next_copy_s: context.tasks.copies_every_s,
             uncopied_s: Vec::new(),
             counts: Counts::default(),
+            changes: 0,
             has_programs: context.has_programs && form == Form::Copy && !context.tasks.needs_mail(),
             of_programs: None,
             tasks: context.tasks,
@@ -312,7 +315,7 @@ impl<'a> TaskPass<'a> {
         let (outcome, reason, is_stale) = self.compared(question, answer);
         let counts = self.of_programs.get_or_insert_default();
         counts.calls(&console.made);
-        counts.add("stale-answers", u64::from(is_stale));
+        counts.add(ScoreName::StaleAnswers, u64::from(is_stale));
         match outcome {
             Outcome::Ok => (outcome, reason),
             _ => (outcome, format!("{:?} by the programs in bin: {reason}", question.asks)),
@@ -333,7 +336,7 @@ impl<'a> TaskPass<'a> {
             let at = Instant::now();
             committed.map_err(|error| (Outcome::Infra, format!("committing a change: {error}")))?;
             self.now.apply(change);
-            self.counts.add("changes", 1);
+            self.changes += 1;
             if self.copies.is_some() {
                 self.uncopied_s.push(commit_s);
             } else {
@@ -344,7 +347,7 @@ impl<'a> TaskPass<'a> {
                     }
                     std::thread::sleep(POLL_INTERVAL);
                 }
-                self.counts.add("lag-us", (at.elapsed().as_micros() as u64).max(1));
+                self.counts.add(ScoreName::LagUs, (at.elapsed().as_micros() as u64).max(1));
             }
         }
         self.copy_until(question.at_s)
@@ -371,8 +374,8 @@ impl<'a> TaskPass<'a> {
         let due = self.next_copy_s;
         let late = std::mem::take(&mut self.uncopied_s).into_iter();
         let lag: u64 = late.map(|commit_s| (due - commit_s) * 1_000_000 + took).sum();
-        self.counts.add("lag-us", lag);
-        self.counts.add("copies", 1);
+        self.counts.add(ScoreName::LagUs, lag);
+        self.counts.add(ScoreName::Copies, 1);
         self.next_copy_s += self.tasks.copies_every_s;
         Ok(())
     }
@@ -381,7 +384,7 @@ impl<'a> TaskPass<'a> {
     fn outcome_of(&mut self, question: &TaskQuestion, answer: Result<String, String>) -> (Outcome, String) {
         let (outcome, reason, is_stale) = self.compared(question, answer);
         if is_stale {
-            self.counts.add("stale-answers", 1);
+            self.counts.add(ScoreName::StaleAnswers, 1);
         }
         (outcome, reason)
     }
@@ -433,17 +436,18 @@ impl<'a> TaskPass<'a> {
     /// The scores of one way to answer; the copies and their lag are those of the pass.
     fn scores(&self, counts: &Counts, definitions: &str) -> BTreeMap<String, Score> {
         let questions = self.tasks.questions.len() as u64;
-        let changes = self.counts.of("changes");
         // The definitions stand in the prompt of each task: once a task, because a prompt cache serves them again.
         let of_definitions = tokens::count(definitions) * questions;
-        let counted = ["call-tokens", "result-tokens", "calls", "stale-answers"];
+        let counted = [ScoreName::CallTokens, ScoreName::ResultTokens, ScoreName::Calls, ScoreName::StaleAnswers];
         let counted = counted.map(|name| (name, counts.of(name), questions));
-        let others = [("definition-tokens", of_definitions, questions), ("lag-us", self.counts.of("lag-us"), changes)];
+        let lags_us = self.counts.of(ScoreName::LagUs);
+        let others =
+            [(ScoreName::DefinitionTokens, of_definitions, questions), (ScoreName::LagUs, lags_us, self.changes)];
         // What copies show is late by a schedule, and not by a clock: a report marks it as simulated.
         let copies = self.copies.as_ref();
-        let copies = copies.map(|_| ("copies", self.counts.of("copies"), questions));
+        let copies = copies.map(|_| (ScoreName::Copies, self.counts.of(ScoreName::Copies), questions));
         let all = counted.into_iter().chain(others).chain(copies);
-        all.map(|(name, sum, of)| (name.to_owned(), Score { sum, of })).collect()
+        all.map(|(name, sum, of)| (name.name().to_owned(), Score { sum, of })).collect()
     }
 }
 
