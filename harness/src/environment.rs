@@ -110,7 +110,7 @@ pub fn warnings(environment: &Environment) -> Vec<String> {
         warnings.push("the scratch directory is in memory: fsync and cold figures mean nothing (give --scratch-dir a directory on a disk)".to_owned());
     }
     if environment.cpu_pressure_avg10.is_some_and(|share| share > 20.0) {
-        warnings.push("other processes use this machine's processors: disturbed passes are repeated, and with many of them fewer cells get a verdict (fix: stop those processes)".to_owned());
+        warnings.push("other processes use this machine's processors: busy passes are repeated, and with many of them fewer cells get a verdict (fix: stop those processes)".to_owned());
     }
     if let Some(fallback) = &environment.scratch.fallback {
         warnings.push(format!("the scratch is a plain directory: {fallback}"));

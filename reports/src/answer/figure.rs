@@ -126,9 +126,15 @@ impl AnswerFigure {
     }
 
     /// As [`Self::words`], with the bound that the figure breaks or leaves open.
-    pub(super) fn words_with_bound(&self, against: &str) -> String {
+    pub(super) fn words_with_bound(&self, against: &str, bound: &str) -> String {
         let compared = self.compared_words(against);
-        format!("{} ({} {}{compared}; {})", lower(&self.title), self.mark, self.text, self.needed)
+        format!("{} ({} {}{compared}; {bound})", lower(&self.title), self.mark, self.text)
+    }
+
+    /// The bound without the word for its role, for a sentence that has this word.
+    pub(super) fn bare_bound(&self) -> &str {
+        let needed = self.needed.strip_prefix("needed: ");
+        needed.or(self.needed.strip_prefix("tolerated ")).unwrap_or(&self.needed)
     }
 
     /// What the figure is compared with, if the sentence does not say it.

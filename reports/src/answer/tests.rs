@@ -193,7 +193,7 @@ const PLANTINGS: [Planting; 19] = [
         second_arm(run, "sqlite@30ms");
         run.plan.arms.retain(|arm| arm.name != "sqlite");
     }),
-    ("all epochs but two were disturbed", AdviceKind::NotDecided, Confidence::NotDecided, |run| {
+    ("all epochs but two were busy", AdviceKind::NotDecided, Confidence::NotDecided, |run| {
         run.samples.retain(|sample| sample.epoch < 2)
     }),
     ("a policy that was not planned", AdviceKind::Choose, Confidence::Sure, |run| run.plan.policies.clear()),
@@ -766,7 +766,7 @@ fn a_figure_that_measured_passes_do_not_bound_is_named_as_open() {
         let mut decisions = decide(&policy, &text, &evidence).into_iter();
         let found = decisions.find(|decision| decision.candidate == "sqlite").unwrap();
         let answer = Overview::of(std::slice::from_ref(&found), &evidence.runs).uses.remove(0);
-        // The disturbed passes of git leave each of its rows open; the first one is named.
+        // The busy passes of git leave each of its rows open; the first one is named.
         let is_named = title.contains("clone") || title.contains("git") || answer.advice.contains(&lower(title));
         assert!(is_named && answer.advice.ends_with("” of sqlite is not known."), "{}", answer.advice);
         assert!(!answer.lacks_evidence, "{title}");

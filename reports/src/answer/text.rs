@@ -8,6 +8,7 @@ use super::kept::losses_words;
 use super::uses::{AdviceKind, Ground, SMALL_BENEFIT, UseAnswer, listed};
 use super::{AnswerFigure, Confidence, Overview};
 use figures::provenance::Provenance;
+use figures::text::lower;
 use verdicts::decide::arm_words;
 
 /// The most lines that an answer takes in a terminal.
@@ -25,6 +26,8 @@ const LINES_OF_FACTS: usize = 2;
 const NO_BREAK: &str = "\u{a0}";
 /// Uses without evidence that are answered one by one. More of them are named in one sentence.
 const LISTED_WITHOUT_EVIDENCE: usize = 2;
+/// Rows of the small table that a screen always has.
+const FEWEST_ROWS: usize = 3;
 
 impl UseAnswer {
     /// The advice with its confidence, and whether the policy is older than the figures.
@@ -134,6 +137,26 @@ impl UseAnswer {
         lines
     }
 
+    /// The fewest lines that say what carries the answer, with `figures` figures of a choice; 1 if `most` lines do not.
+    fn lines_with_figures(&self, width: usize, figures: usize, most: usize) -> usize {
+        let is_chosen = matches!(self.kind, AdviceKind::Choose | AdviceKind::ChooseIf);
+        let mut parts: Vec<String> = match self.kind {
+            _ if is_chosen => vec![self.unmeasured_words()],
+            AdviceKind::NotDecided => vec![self.reasons(0).unwrap_or_default(), self.known.join(" ")],
+            _ => vec![self.reason.trim_end_matches('.').to_owned()],
+        };
+        if is_chosen || !self.states_figure() {
+            let shown = self.figures.iter().take(if is_chosen { figures } else { 1 });
+            parts.extend(shown.map(|figure| format!("{} (", lower(&figure.title))));
+        }
+        let parts: Vec<String> = parts.iter().map(|part| wrap(part, usize::MAX).concat()).collect();
+        let has_all = |lines: &usize| {
+            let said = self.lines(width, *lines).join(" ");
+            parts.iter().all(|part| said.contains(part))
+        };
+        (1..=most).find(has_all).unwrap_or(1)
+    }
+
     /// The reason, with at most `most` of its figures.
     fn reasons(&self, most: usize) -> Option<String> {
         let reason = Some(self.reason.trim_end_matches('.')).filter(|reason| !reason.is_empty())?;
@@ -146,23 +169,27 @@ impl UseAnswer {
             // The details of a use that is not decided come behind what to do meanwhile.
             AdviceKind::NotDecided if most == 0 => Some(format!("{}.", reason.split(". ").next().unwrap_or(reason))),
             AdviceKind::NotDecided => {
-                let words: Vec<String> = figures().map(|figure| figure.words_with_bound("")).collect();
+                let words: Vec<String> = figures().map(|figure| figure.words_with_bound("", &figure.needed)).collect();
                 Some(format!("{reason}: {}.", words.join("; ")))
             }
             AdviceKind::Keep => {
                 // With little room, a figure says more than its baseline.
                 let compared = if most > 1 { self.baseline_words(against) } else { String::new() };
-                let reason = format!("{reason}{compared}");
+                let behind = |words: &[&str]| {
+                    let words: Vec<&str> = words.iter().map(|words| words.trim()).filter(|words| !words.is_empty()).collect();
+                    if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) }
+                };
                 // One bound of all figures is said once.
-                let bounds: Vec<&str> = figures().map(|figure| figure.needed.as_str()).collect();
+                let bounds: Vec<&str> = figures().map(AnswerFigure::bare_bound).collect();
                 let [first, others @ ..] = &bounds[..] else {
-                    return Some(format!("{reason}."));
+                    return Some(format!("{reason}{}.", behind(&[&compared])));
                 };
                 let is_common = !others.is_empty() && others.iter().all(|bound| bound == first);
                 let words = figures().map(|figure| {
-                    let words = match is_common {
-                        true => figure.words(against),
-                        false => figure.words_with_bound(against),
+                    let words = match (is_common, self.ground) {
+                        (true, _) => figure.words(against),
+                        (false, Ground::HigherCost) => figure.words_with_bound(against, figure.bare_bound()),
+                        (false, _) => figure.words_with_bound(against, &figure.needed),
                     };
                     // Beside small benefits stands what is none.
                     match (self.ground, figure.is_worse, figure.is_none) {
@@ -175,13 +202,12 @@ impl UseAnswer {
                 let [needed, all] = self.needed;
                 let bound = match (is_common, self.ground) {
                     (true, Ground::SmallBenefit | Ground::FewBenefits) if (2..all).contains(&needed) => {
-                        format!(" ({} in {needed} of {all})", first.strip_prefix("needed: ").unwrap_or(first))
+                        format!("{first} in {needed} of {all}")
                     }
-                    // The reason has the word.
-                    (true, _) => format!(" ({})", first.strip_prefix("needed: ").unwrap_or(first)),
+                    (true, _) => (*first).to_owned(),
                     (false, _) => String::new(),
                 };
-                Some(format!("{reason}{bound}: {}.", words.join("; ")))
+                Some(format!("{reason}{}: {}.", behind(&[&bound, &compared]), words.join("; ")))
             }
         }
     }
@@ -225,7 +251,7 @@ impl UseAnswer {
         if !is_common || !has_one_bound {
             return None;
         }
-        let bound = first.needed.strip_prefix("needed: ").unwrap_or(&first.needed);
+        let bound = first.bare_bound();
         let words: Vec<String> = self.figures.iter().map(|figure| figure.short_words(against, sessions)).collect();
         let all = match ranges.len() {
             1 => "it",
@@ -313,6 +339,15 @@ impl UseAnswer {
         };
         let mut parts = Vec::new();
         let mut others: Vec<&String> = self.others.iter().collect();
+        for (name, gate) in &self.failed_gates {
+            others.retain(|other| *other != name);
+            let mut words = arm_words(name).to_owned();
+            // A sentence begins with a capital; a name such as `sqlite` stays.
+            if words.starts_with("a ") {
+                words.replace_range(..1, "A");
+            }
+            parts.push(format!("{words} fails the gate {gate}."));
+        }
         for (lacking, what) in [(&self.without_benefit, "no benefit"), (&self.small_benefit, SMALL_BENEFIT)] {
             let named: Vec<&String> = others.extract_if(.., |name| lacking.contains(name)).collect();
             if !named.is_empty() {
@@ -359,6 +394,21 @@ fn joined(sentences: &[Option<&str>]) -> String {
     sentences.join(" ")
 }
 
+/// What a screen has room for, beyond what it always has.
+#[derive(Clone, Default)]
+struct Room {
+    /// The most lines of each use, in the order in which they are printed.
+    of_uses: Vec<usize>,
+    /// The rows of the small table.
+    rows: usize,
+    /// Whether the table says which operations depend on the placement.
+    has_placements: bool,
+    /// Whether missing evidence is named with the command that makes it.
+    has_command: bool,
+    /// Whether the A/A check has more than a line.
+    is_precise: bool,
+}
+
 impl Overview {
     /// The uses that the sentences of [`Self::unanswered`] name, and the others.
     fn by_evidence(&self) -> (Vec<&UseAnswer>, Vec<&UseAnswer>) {
@@ -372,43 +422,69 @@ impl Overview {
 
     /// The answer as a screen of at most [`LINES`] lines of at most [`WIDTH`] columns. `closing` are its last lines.
     pub fn terminal(&self, closing: &[String]) -> String {
-        // Each use has a line; the lines that are left go to the first uses first.
-        let mut most = vec![1; self.uses.len()];
-        let mut fewest = self.screen(&most, closing);
-        let has_room = fewest.len() < LINES;
-        let largest = self.most_lines(LINES_OF_A_USE);
-        for of_a_use in (2..=LINES_OF_A_USE + 1).filter(|_| has_room) {
-            for at in (0..most.len()).filter(|at| of_a_use <= largest[*at]) {
-                let before = std::mem::replace(&mut most[at], of_a_use);
-                let longer = self.screen(&most, closing);
-                match longer.len() <= LINES {
-                    true => fewest = longer,
-                    false => most[at] = before,
-                }
+        let mut room = Room { of_uses: vec![1; self.uses.len()], rows: FEWEST_ROWS, ..Room::default() };
+        let mut lines = self.screen(&room, closing);
+        let has_room = lines.len() < LINES;
+        for wanted in self.steps().into_iter().filter(|_| has_room) {
+            let more = wanted(&room);
+            let longer = self.screen(&more, closing);
+            if longer.len() <= LINES {
+                (room, lines) = (more, longer);
             }
         }
         // A run with many policies: the last uses are in the report.
-        if fewest.len() > LINES {
+        if lines.len() > LINES {
             let tail = closing.len() + 1;
             let more = "… more is in the report; this screen ends here.".to_owned();
-            let rest: Vec<String> = fewest.split_off(fewest.len() - closing.len());
-            fewest.truncate(LINES - tail);
-            fewest.push(more);
-            fewest.extend(rest);
+            let rest: Vec<String> = lines.split_off(lines.len() - closing.len());
+            lines.truncate(LINES - tail);
+            lines.push(more);
+            lines.extend(rest);
         }
-        fewest.join("\n") + "\n"
+        lines.join("\n") + "\n"
     }
 
-    fn screen(&self, of_uses: &[usize], closing: &[String]) -> Vec<String> {
+    /// What a screen gets beyond the least, the most important first: a figure for each use, all benefits of a choice, then
+    /// the details.
+    fn steps(&self) -> Vec<Box<dyn Fn(&Room) -> Room>> {
+        let mut steps: Vec<Box<dyn Fn(&Room) -> Room>> = Vec::new();
+        let largest = self.most_lines(LINES_OF_A_USE + 1);
+        let (_, answered) = self.by_evidence();
+        let lines_of = |at: usize, lines: usize| -> Box<dyn Fn(&Room) -> Room> {
+            Box::new(move |room| {
+                let mut more = room.clone();
+                more.of_uses[at] = lines.max(room.of_uses[at]);
+                more
+            })
+        };
+        for figures in [1, usize::MAX] {
+            for (at, answer) in answered.iter().enumerate() {
+                let lines = answer.lines_with_figures(WIDTH - INDENT, figures, largest[at]);
+                steps.push(lines_of(at, lines));
+            }
+        }
+        steps.push(Box::new(|room| Room { has_command: true, ..room.clone() }));
+        steps.push(Box::new(|room| Room { is_precise: true, ..room.clone() }));
+        steps.push(Box::new(|room| Room { has_placements: true, ..room.clone() }));
+        for rows in FEWEST_ROWS + 1..=self.calls.rows.len() {
+            steps.push(Box::new(move |room| Room { rows, ..room.clone() }));
+        }
+        for lines in 2..=LINES_OF_A_USE + 1 {
+            steps.extend((0..largest.len()).filter(|at| lines <= largest[*at]).map(|at| lines_of(at, lines)));
+        }
+        steps
+    }
+
+    fn screen(&self, room: &Room, closing: &[String]) -> Vec<String> {
         let mut lines = Vec::new();
         let about: Vec<&str> = std::iter::once("ctxbench").chain(self.about.iter().map(String::as_str)).collect();
         lines.extend(at_most(&about.join(" · "), WIDTH, 2));
         if !self.identical_arms.is_empty() {
             let sentence = format!("{}.", self.identical_arms.trim_end_matches('.'));
-            lines.extend(at_most(&sentence, WIDTH, 3));
+            lines.extend(at_most(&sentence, WIDTH, if room.is_precise { 3 } else { 1 }));
         }
         lines.extend(self.note_lines());
-        let answered = self.lines_of_uses(of_uses);
+        let answered = self.lines_of_uses(&room.of_uses);
         let said = answered.join(" ");
         if !answered.is_empty() {
             lines.push(String::new());
@@ -416,7 +492,7 @@ impl Overview {
         }
         if !self.calls.rows.is_empty() {
             lines.push(String::new());
-            lines.extend(call_lines(&self.calls));
+            lines.extend(call_lines(&self.calls, room));
         }
         lines.push(String::new());
         let losses = losses_words(&self.losses, &self.not_killed);
@@ -426,7 +502,7 @@ impl Overview {
         };
         let breaks: Vec<String> = [passes, losses].into_iter().filter(|words| !words.is_empty()).collect();
         lines.extend(at_most(&breaks.join(" "), WIDTH, 3));
-        lines.extend(self.missing_lines(&said));
+        lines.extend(self.missing_lines(&said, room.has_command));
         if lines.last().is_some_and(|line| !line.is_empty()) {
             lines.push(String::new());
         }
@@ -487,8 +563,9 @@ impl Overview {
         lines
     }
 
-    /// The missing evidence, with the first command that makes it. Commands that the text above names are left out.
-    fn missing_lines(&self, said: &str) -> Vec<String> {
+    /// The missing evidence, with the first command that makes it if `has_command`. Commands that the text above names are
+    /// left out.
+    fn missing_lines(&self, said: &str, has_command: bool) -> Vec<String> {
         let blanks = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         let said = blanks(said);
         let missing: Vec<_> = self.missing.iter().filter(|remedy| !said.contains(&blanks(&remedy.command))).collect();
@@ -496,25 +573,24 @@ impl Overview {
             return Vec::new();
         };
         let what = first.makes.first().map_or("", String::as_str);
-        let more = missing.iter().map(|remedy| remedy.makes.len()).sum::<usize>();
-        let more = match more.saturating_sub(1) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
+        let of_all = match missing.iter().map(|remedy| remedy.makes.len()).sum::<usize>() {
+            0 | 1 => String::new(),
+            all => format!(", 1 of {all}"),
         };
-        let with = |command: &str| format!("Missing: {what}{more} ({command}).");
+        let with = |command: &str| format!("Missing evidence{of_all}: {what} ({command}).");
         let lines = wrap(&with(&unbroken(&first.command)), WIDTH);
-        match lines.len() <= 2 {
-            true => lines,
-            false => at_most(&with("ctxbench decide names the commands"), WIDTH, 2),
+        match (lines.len(), has_command) {
+            (1, _) | (2, true) => lines,
+            (_, true) => at_most(&with("ctxbench decide names the commands"), WIDTH, 2),
+            (_, false) => at_most(&with("ctxbench decide names the commands"), WIDTH, 1),
         }
     }
 }
 
 /// The small table, with as many columns as fit.
-fn call_lines(table: &CallTable) -> Vec<String> {
-    let rows: Vec<Vec<String>> = table
-        .rows
-        .iter()
+fn call_lines(table: &CallTable, room: &Room) -> Vec<String> {
+    let shown = table.rows.iter().take(room.rows);
+    let rows: Vec<Vec<String>> = shown
         .map(|row| {
             let own = [terminal_cell(&row.label), row.baseline.clone()];
             let others = row.cells.iter().map(|cell| cell.text.clone());
@@ -550,7 +626,7 @@ fn call_lines(table: &CallTable) -> Vec<String> {
         1 => lines.push(" 1 more arm is in the report.".to_owned()),
         more => lines.push(format!(" {more} more arms are in the report.")),
     }
-    if !table.placements.is_empty() {
+    if room.has_placements && !table.placements.is_empty() {
         lines.push(format!(" {}", clauses(&table.placements, WIDTH - 1)));
     }
     lines

@@ -96,6 +96,9 @@ pub struct UseAnswer {
     pub candidate: String,
     /// The other candidates with the same verdict.
     pub others: Vec<String>,
+    /// Those of the others that fail a gate, with this gate and its figure, where the baseline is kept.
+    #[serde(skip)]
+    pub(super) failed_gates: Vec<(String, String)>,
     /// Those of the others that pass the gates and show no benefit, where the baseline is kept.
     pub without_benefit: Vec<String>,
     /// Those of the others that pass the gates and show a smaller benefit than needed, where the baseline is kept.
@@ -346,6 +349,10 @@ impl UseAnswer {
             not_measured: best.not_measured.clone(),
             candidate: best.candidate.clone(),
             others: others.iter().map(name).collect(),
+            failed_gates: match kind {
+                AdviceKind::Keep => failed_gates(others),
+                _ => Vec::new(),
+            },
             without_benefit: lacking(false),
             small_benefit: lacking(true),
             undecided: match kind {
@@ -400,6 +407,17 @@ fn sessions_with_all(carrying: &[&Row]) -> usize {
     };
     let names = first.sessions.iter().map(|session| session.workload.as_str());
     names.filter(|name| carrying.iter().all(|row| is_met(row, name))).count()
+}
+
+/// The first gate that each of these candidates fails, with its figure.
+fn failed_gates(others: &[&Decision]) -> Vec<(String, String)> {
+    let failed = others.iter().filter_map(|other| {
+        let row = rows(other, RowRole::Gate, &FAILED).next()?;
+        let figure = row.value();
+        let figure = if figure.is_empty() { String::new() } else { format!(" ({figure})") };
+        Some((other.candidate.clone(), format!("“{}”{figure}", lower(&row.title))))
+    });
+    failed.collect()
 }
 
 /// The figures of others in the row of a cost, of those that break its bound.
@@ -475,7 +493,7 @@ fn reason<'a>(kind: AdviceKind, best: &'a Decision, is_only: bool, is_busy: bool
             }
             let mut costs = of(RowRole::Cost, &FAILED);
             costs.sort_by(|one, other| distance(other).total_cmp(&distance(one)));
-            (Ground::HigherCost, format!("{candidate} has a higher cost than tolerated."), costs)
+            (Ground::HigherCost, format!("{candidate} costs more than tolerated."), costs)
         }
         AdviceKind::NotDecided => {
             let keep = lower(&best.advice.keep);
@@ -521,7 +539,7 @@ fn obstacle(best: &Decision, is_busy: bool) -> (String, String) {
         _ if is_busy => ("the machine was busy".to_owned(), String::new()),
         _ if row.effect.is_none() => (format!("“{title}” of {candidate} is not known"), row.candidate.clone()),
         _ if row.effect.is_some_and(|effect| effect.high.is_infinite()) => {
-            (format!("too few undisturbed epochs for “{title}” of {candidate}"), String::new())
+            (format!("too few quiet epochs for “{title}” of {candidate}"), String::new())
         }
         _ => (format!("the interval of “{title}” contains its bound on {candidate}"), String::new()),
     }
@@ -585,7 +603,7 @@ fn unless(kind: AdviceKind, best: &Decision) -> String {
     )
 }
 
-/// Whether the evidence is there, but other work on the machine disturbed it.
+/// Whether the evidence is there, but other work kept the machine busy.
 fn needs_quiet(best: &Decision, runs: &[RunEvidence<'_>]) -> bool {
     let is_busy = runs.first().is_some_and(|run| run.summary.health.is_busy);
     is_busy && remedies(std::slice::from_ref(best)).is_empty()

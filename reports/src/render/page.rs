@@ -165,10 +165,10 @@ fn legend(report: &Report<'_>, uses: &[Use<'_>]) -> Part {
 fn context_words(policy: &str) -> &'static str {
     match policy {
         "inline" => "every result stays in the prompt",
-        "evict" => "the tool layer keeps large results out of the prompt",
+        "evict" => "the tool layer stores large results as files",
         "offload" => "the model writes large results to files",
         "offload-clearing" => "as offload and cuts them from the prompt",
-        "recall" => "the oldest results are cut from the prompt",
+        "evict-oldest" => "the oldest results are stored as files",
         _ => "a policy for what stays in the prompt",
     }
 }
@@ -759,7 +759,7 @@ mod tests {
             let found = entries.iter().find(|(entry, _)| entry == name);
             found.unwrap_or_else(|| panic!("no {name} in {entries:?}")).1.clone()
         };
-        assert_eq!(words("evict"), "the tool layer keeps large results out of the prompt");
+        assert_eq!(words("evict"), "the tool layer stores large results as files");
         assert_eq!(words("llm-generate"), "files that a language model makes up");
         assert!(entries.iter().all(|(_, words)| words != "of another run"), "{entries:?}");
     }

@@ -62,14 +62,11 @@ fn gates(decision: &Decision) -> String {
     };
     let failed = count(|state| matches!(state, RowState::Unmet | RowState::Failed));
     let passed = count(|state| state == RowState::Met);
-    let counted = |count: usize, word: &str| match count {
-        1 => format!("1 {word}gate"),
-        count => format!("{count} {word}gates"),
-    };
+    let counted = |count: usize| number_of(count, "gate");
     match (failed, all - passed) {
-        (0, 0) => format!("✓ {}", counted(all, "")),
-        (0, open) => counted(open, "open "),
-        (failed, _) => format!("✗ {}", counted(failed, "")),
+        (0, 0) => format!("✓ {}", counted(all)),
+        (0, open) => format!("? {}", counted(open)),
+        (failed, _) => format!("✗ {}", counted(failed)),
     }
 }
 
@@ -166,8 +163,11 @@ fn is_shown(row: &Row) -> bool {
 
 /// The benefits of a candidate in a few words. More may be shown than are needed.
 fn benefits(decision: &Decision) -> String {
-    let shown = decision.of_role(RowRole::Benefit).filter(|row| is_shown(row));
-    format!("{}, {} needed", number_of(shown.count(), "benefit"), decision.benefits_needed)
+    let shown = decision.of_role(RowRole::Benefit).filter(|row| is_shown(row)).count();
+    match (shown, decision.benefits_needed) {
+        (shown, needed) if shown <= needed => format!("{shown} of {}", number_of(needed, "benefit")),
+        (shown, needed) => format!("{}, {needed} needed", number_of(shown, "benefit")),
+    }
 }
 
 /// Draws a panel for each use, in order.

@@ -95,7 +95,7 @@ pub fn reproduction(runs: &[Run]) -> Result<Reproduction, String> {
         notes.push((
             number,
             format!(
-                "{}, {} of {} passes disturbed. {}.",
+                "{}, {} of {} passes busy. {}.",
                 health.epochs_in_words(),
                 health.busy_passes,
                 health.passes,

@@ -16,7 +16,7 @@ use crate::built_in;
 use inputs::{InputError, parse_toml};
 pub use memory::RECALL_TOOL;
 use memory::{MemoryFile, MemoryRecall};
-use results::{Evict, Offload, Recall};
+use results::{Evict, EvictOldest, Offload};
 use rewriter::Rewriter;
 
 static CONTEXTS: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/contexts");
@@ -42,7 +42,7 @@ struct PolicyFile {
     inline: Option<Inline>,
     offload: Option<Offload>,
     evict: Option<Evict>,
-    recall: Option<Recall>,
+    evict_oldest: Option<EvictOldest>,
     memory_file: Option<MemoryFile>,
     memory_recall: Option<MemoryRecall>,
 }
@@ -57,7 +57,7 @@ enum Keep {
     Inline,
     Offload(Offload),
     Evict(Evict),
-    Recall(Recall),
+    EvictOldest(EvictOldest),
     MemoryFile(MemoryFile),
     MemoryRecall(MemoryRecall),
 }
@@ -97,19 +97,19 @@ impl ContextPolicy {
             read.inline.map(|Inline {}| Keep::Inline),
             read.offload.map(Keep::Offload),
             read.evict.map(Keep::Evict),
-            read.recall.map(Keep::Recall),
+            read.evict_oldest.map(Keep::EvictOldest),
             read.memory_file.map(Keep::MemoryFile),
             read.memory_recall.map(Keep::MemoryRecall),
         ];
         let mut tables = tables.into_iter().flatten();
         let (Some(keep), None) = (tables.next(), tables.next()) else {
-            let message = "needs exactly one of the tables `[inline]`, `[offload]`, `[evict]`, `[recall]`, `[memory_file]`, `[memory_recall]`";
+            let message = "needs exactly one of the tables `[inline]`, `[offload]`, `[evict]`, `[evict_oldest]`, `[memory_file]`, `[memory_recall]`";
             return Err(InputError::whole(file, message));
         };
         let wrong = match &keep {
             Keep::Offload(Offload { read_back, .. }) => not_a_share("offload", *read_back),
             Keep::Evict(Evict { read_back, .. }) => not_a_share("evict", *read_back),
-            Keep::Recall(Recall { read_back, .. }) => not_a_share("recall", *read_back),
+            Keep::EvictOldest(EvictOldest { read_back, .. }) => not_a_share("evict_oldest", *read_back),
             Keep::MemoryRecall(recall) => recall.too_large(),
             Keep::Inline | Keep::MemoryFile(_) => None,
         };
@@ -138,7 +138,7 @@ impl ContextPolicy {
                 Keep::Inline => rewriter.keep(step),
                 Keep::Offload(offload) => rewriter.offload(step, offload),
                 Keep::Evict(evict) => rewriter.evict(step, evict),
-                Keep::Recall(recall) => rewriter.recall(step, recall),
+                Keep::EvictOldest(evict) => rewriter.evict_oldest(step, evict),
                 Keep::MemoryFile(file) => rewriter.memory_file(step, file),
                 Keep::MemoryRecall(recall) => rewriter.memory_recall(step, recall),
             }
@@ -236,20 +236,20 @@ mod tests {
     #[test]
     fn a_budget_is_never_exceeded_and_the_oldest_go_first() {
         let three = conversation(&[600, 600, 600, 5000]);
-        let recalled = policy("[recall]\nbudget_tokens = 1500\npreview_tokens = 100\nread_back = 0.0").apply(&three);
+        let evicted = policy("[evict_oldest]\nbudget_tokens = 1500\npreview_tokens = 100\nread_back = 0.0").apply(&three);
         let rewritten: Vec<usize> =
-            recalled.steps.iter().map(|step| step.rewrites.iter().filter(|r| r.tokens > 0).count()).collect();
+            evicted.steps.iter().map(|step| step.rewrites.iter().filter(|r| r.tokens > 0).count()).collect();
         // The fourth result exceeds the budget. Its receipt and 100 tokens leave room for two others.
         assert_eq!(rewritten, [0, 0, 0, 1, 0]);
-        let shown = recalled.steps[4].enters[0];
+        let shown = evicted.steps[4].enters[0];
         assert_eq!(shown.kind, PartKind::Receipt);
         assert!((105..150).contains(&shown.tokens), "{shown:?}");
-        let written: u64 = recalled.steps.iter().filter_map(|step| step.files.get("write")).sum();
+        let written: u64 = evicted.steps.iter().filter_map(|step| step.files.get("write")).sum();
         assert_eq!(written, 2, "what is not in the context is in a file");
         let inline = account(&policy("[inline]"), &three);
-        let recalled = Account::of(&recalled, &Terms::default());
-        assert!(recalled.peak() < inline.peak());
-        assert!(recalled.cached() < inline.cached(), "rewriting breaks prefixes");
+        let evicted = Account::of(&evicted, &Terms::default());
+        assert!(evicted.peak() < inline.peak());
+        assert!(evicted.cached() < inline.cached(), "rewriting breaks prefixes");
     }
 
     #[test]
@@ -278,9 +278,9 @@ mod tests {
             let text = format!("name = 'p'\nessay = 'e'\n{text}");
             ContextPolicy::parse(Path::new("p.toml"), &text).unwrap_err().to_string()
         };
-        insta::assert_snapshot!(error("[inline]\n[evict]\nabove_tokens = 1\npreview_tokens = 1\nread_back = 0.1\n"), @"p.toml: needs exactly one of the tables `[inline]`, `[offload]`, `[evict]`, `[recall]`, `[memory_file]`, `[memory_recall]`");
+        insta::assert_snapshot!(error("[inline]\n[evict]\nabove_tokens = 1\npreview_tokens = 1\nread_back = 0.1\n"), @"p.toml: needs exactly one of the tables `[inline]`, `[offload]`, `[evict]`, `[evict_oldest]`, `[memory_file]`, `[memory_recall]`");
         insta::assert_snapshot!(error("[inline]\nbudget = 1\n"), @"p.toml:4: field `inline.budget`: unknown field `budget`, there are no fields");
-        insta::assert_snapshot!(error("[recall]\nbudget_tokens = -1\n"), @"p.toml:4: field `recall.budget_tokens`: invalid value: integer `-1`, expected u64");
+        insta::assert_snapshot!(error("[evict_oldest]\nbudget_tokens = -1\n"), @"p.toml:4: field `evict_oldest.budget_tokens`: invalid value: integer `-1`, expected u64");
         insta::assert_snapshot!(error("[evict]\nabove_tokens = 1\npreview_tokens = 1\nread_back = 1.5\n"), @"p.toml:6: field `evict.read_back`: 1.5 is not a share from 0 to 1");
         insta::assert_snapshot!(error("[offload]\nabove_tokens = 1\nread_back = 0.1\n"), @"p.toml:3: field `offload`: missing field `clears`");
         insta::assert_snapshot!(error("[memory_file]\nlimit_bytes = 0\n"), @"p.toml:4: field `memory_file.limit_bytes`: invalid value: integer `0`, expected a nonzero u64");
@@ -310,8 +310,8 @@ mod tests {
             prop_assert_eq!(&policy("[inline]").apply(&conversation), &conversation);
             let evict = policy("[evict]\nabove_tokens = 4000\npreview_tokens = 9\nread_back = 0.5");
             prop_assert_eq!(&evict.apply(&conversation), &conversation);
-            let recall = policy("[recall]\nbudget_tokens = 1000000\npreview_tokens = 100\nread_back = 0.0");
-            prop_assert_eq!(&recall.apply(&conversation), &conversation);
+            let evict = policy("[evict_oldest]\nbudget_tokens = 1000000\npreview_tokens = 100\nread_back = 0.0");
+            prop_assert_eq!(&evict.apply(&conversation), &conversation);
         }
 
         #[test]
@@ -325,7 +325,7 @@ mod tests {
             for text in [
                 format!("[offload]\nabove_tokens = 3000\nread_back = 0.1\nclears = {clears}"),
                 "[evict]\nabove_tokens = 3000\npreview_tokens = 100\nread_back = 0.1".to_owned(),
-                "[recall]\nbudget_tokens = 5000\npreview_tokens = 100\nread_back = 0.1".to_owned(),
+                "[evict_oldest]\nbudget_tokens = 5000\npreview_tokens = 100\nread_back = 0.1".to_owned(),
             ] {
                 let applied = policy(&text).apply(&conversation);
                 let thought = |conversation: &Conversation| {
@@ -346,9 +346,9 @@ mod tests {
         fn results_never_hold_more_than_the_budget(
             results in prop::collection::vec(0..9000u64, 0..12), budget in 500..6000u64
         ) {
-            let text = format!("[recall]\nbudget_tokens = {budget}\npreview_tokens = 100\nread_back = 0.3");
-            let recalled = policy(&text).apply(&conversation(&results));
-            let account = Account::of(&recalled, &Terms::default());
+            let text = format!("[evict_oldest]\nbudget_tokens = {budget}\npreview_tokens = 100\nread_back = 0.3");
+            let evicted = policy(&text).apply(&conversation(&results));
+            let account = Account::of(&evicted, &Terms::default());
             // Other tokens: 1,050 before the results, at most 60 of the model per call, two receipts of at
             // most 30 per result.
             for (at, call) in account.calls.iter().enumerate() {

@@ -34,7 +34,7 @@ pub(super) struct Evict {
 /// A result larger than the budget is stored immediately.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Recall {
+pub(super) struct EvictOldest {
     /// The maximum number of tokens of all results together.
     budget_tokens: u64,
     /// Tokens of a result larger than the budget that are shown in addition to the receipt.
@@ -123,7 +123,7 @@ impl Rewriter {
         self.push(following, large.len()..large.len() + step.emits.len());
     }
 
-    pub(super) fn recall(&mut self, step: &Step, recall: &Recall) {
+    pub(super) fn evict_oldest(&mut self, step: &Step, evict: &EvictOldest) {
         let mut rewritten = self.begin(step);
         if step.compacted {
             self.live.clear();
@@ -135,24 +135,24 @@ impl Rewriter {
             let mut shown = *entering;
             if entering.kind == PartKind::Result {
                 let mut receipt = None;
-                if entering.tokens > recall.budget_tokens {
+                if entering.tokens > evict.budget_tokens {
                     // The result is stored, and only its beginning is shown.
                     shown = self.receipt(entering);
                     receipt = Some(shown.tokens);
                     large.push((*entering, shown.tokens));
-                    shown.tokens += recall.preview_tokens.min(entering.tokens);
+                    shown.tokens += evict.preview_tokens.min(entering.tokens);
                 }
                 self.live.push_back(Live { part: self.parts + number, tokens: shown.tokens, receipt });
             }
             rewritten.enters.push(shown);
         }
-        let mut written = self.trim(&mut rewritten, old, recall.budget_tokens);
+        let mut written = self.trim(&mut rewritten, old, evict.budget_tokens);
         written += large.len() as u64;
         if written > 0 {
             rewritten.files.insert("write".to_owned(), written);
         }
         let mut first = 0;
-        if !large.is_empty() && recall.read_back > 0.0 {
+        if !large.is_empty() && evict.read_back > 0.0 {
             rewritten.emits = large.iter().map(|_| read_call(self.stored)).collect();
             rewritten.files.insert("read".to_owned(), large.len() as u64);
             let entered = rewritten.enters.len();
@@ -160,11 +160,11 @@ impl Rewriter {
             rewritten = Step { gap_ms: TURN_MS, ..Step::default() };
             let old = self.live.len();
             for (number, (part, receipt)) in large.iter().enumerate() {
-                let tokens = (part.tokens as f64 * recall.read_back).ceil() as u64;
+                let tokens = (part.tokens as f64 * evict.read_back).ceil() as u64;
                 self.live.push_back(Live { part: self.parts + number, tokens, receipt: Some(*receipt) });
                 rewritten.enters.push(Part::new(PartKind::ReadBack, tokens));
             }
-            let written = self.trim(&mut rewritten, old, recall.budget_tokens);
+            let written = self.trim(&mut rewritten, old, evict.budget_tokens);
             if written > 0 {
                 rewritten.files.insert("write".to_owned(), written);
             }

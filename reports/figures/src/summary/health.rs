@@ -134,7 +134,7 @@ impl Health {
         let worst = known.max_by(|one, other| one.comparison.apart().total_cmp(&other.comparison.apart()));
         let worst = worst.map_or(String::new(), |cell| {
             let apart = difference(cell.comparison.apart());
-            format!(", and at most by {apart} ({}, {})", cell.workload, cell.state)
+            format!(", at most by {apart} ({}, {})", cell.workload, cell.state)
         });
         let mut shown: Vec<f64> = all.iter().filter_map(|one| one.half_width).collect();
         let identical = median(&mut shown).map(difference);
@@ -147,12 +147,12 @@ impl Health {
             }
             (Some(shown), Some(identical)) => {
                 format!(
-                    "The median half-width of an interval is {shown} ({identical} for the baseline against itself): half of the comparisons show no smaller difference"
+                    "Half of the comparisons cannot show a difference below {shown}, the median half-width of an interval ({identical} for the baseline against itself)"
                 )
             }
             (None, Some(identical)) => {
                 format!(
-                    "The median half-width of an interval is {identical} for the baseline against itself: half of the comparisons show no smaller difference"
+                    "Half of the comparisons of the baseline with itself cannot show a difference below {identical}, the median half-width of an interval"
                 )
             }
             _ => "How wide the intervals are is unknown".to_owned(),
@@ -164,7 +164,7 @@ impl Health {
             }
         };
         format!(
-            "The baseline, measured twice, differs from itself by {} (median){worst}. {shown}{called}",
+            "The baseline, measured twice, differs by {} (median){worst}. {shown}{called}",
             difference(middle)
         )
     }

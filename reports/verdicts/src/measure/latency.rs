@@ -156,7 +156,7 @@ impl<'a> Evidence<'a> {
         };
         match self.runs.iter().any(is_tried) {
             true => MeasureResult::Unknown(format!(
-                "measured, but in no round was {} of {} ({}) undisturbed on {}",
+                "measured, but no round of {} of {} ({}) was quiet on {}",
                 latency.metric,
                 latency.workload,
                 latency.state,

@@ -14,6 +14,9 @@ pub fn range_words((low, high): (f64, f64)) -> String {
 
 /// An amount with its interval, if it has one.
 pub fn spread(value: f64, (low, high): (f64, f64), unit: &str) -> String {
+    if unit == "ms" && is_long(value) {
+        return spread(value / 1000.0, (low / 1000.0, high / 1000.0), "s");
+    }
     let words = amount(value, unit);
     if !(low.is_finite() && high.is_finite()) {
         return words;
@@ -29,6 +32,11 @@ pub fn spread(value: f64, (low, high): (f64, f64), unit: &str) -> String {
     format!("{}{}{}", &words[..at], interval_words(&figure, &low, &high), &words[at..])
 }
 
+/// Whether a number of milliseconds is printed in seconds.
+fn is_long(ms: f64) -> bool {
+    ms.abs() >= 10_000.0
+}
+
 /// An amount with its unit.
 pub fn amount(value: f64, unit: &str) -> String {
     if value.is_infinite() {
@@ -37,6 +45,7 @@ pub fn amount(value: f64, unit: &str) -> String {
     match unit {
         "ratio" => format!("×{}", digits(value)),
         "exponent" => format!("n^{}", digits(value)),
+        "ms" if is_long(value) => format!("{} s", digits(value / 1000.0)),
         unit if unit.contains("share") => {
             let rest = unit.strip_suffix("share").or(unit.strip_prefix("share"));
             let of = match unit {
@@ -110,6 +119,7 @@ mod tests {
         assert_eq!(spread(5.1, (5.1, 5.1), "ms"), "5.1 ms");
         assert_eq!(spread(-4.0, (-5.0, 1.0), "lines more"), "4 [-1, 5] lines fewer");
         assert_eq!(spread(5.1, (5.1, f64::INFINITY), "ms"), "5.1 ms");
+        assert_eq!(spread(160_000.0, (9_000.0, 170_000.0), "ms"), "160 [9, 170] s");
     }
 
     #[test]
@@ -120,6 +130,8 @@ mod tests {
             (1.0, "passes", "1 pass"),
             (1.0, "recoveries", "1 recovery"),
             (1.0, "ms", "1 ms"),
+            (9_999.0, "ms", "9999 ms"),
+            (160_000.0, "ms", "160 s"),
             (1.0, "per question", "1 per question"),
             (1.0, "USD", "1 USD"),
             (1.0, "seconds", "1 second"),
