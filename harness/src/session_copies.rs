@@ -5,7 +5,7 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use importers::{ImportedSession, Recorded};
+use session_traces::{ImportedSession, Recorded};
 use workloads::trace::TokenUsage;
 
 /// A hash of a record, or of all records so far.

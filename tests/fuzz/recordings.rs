@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use importers::{IMPORTERS, TraceOrigin, detect, trace};
+use importers::{IMPORTERS, detect};
+use session_traces::{TraceOrigin, trace};
 use workloads::compile::compile;
 use workloads::trace::{Fidelity, Trace, TraceSource};
 

@@ -8,10 +8,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use importers::coverage::Coverage;
-use importers::{CopiedHistory, ImportedSession, TraceOrigin, TraceStream};
 use inputs::files::{self, TRACE};
 use reports::render::{number_of, put, put_output_by};
+use session_traces::coverage::Coverage;
+use session_traces::{CopiedHistory, ImportedSession, TraceOrigin, TraceStream};
 use workloads::compile::{CallCounter, ComparedBytes, CountedCalls, compared};
 use workloads::render::rendered_again;
 use workloads::script::Script;

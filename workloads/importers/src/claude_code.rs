@@ -14,14 +14,14 @@ use super::edit_result;
 use super::identities::{Identities, ResultCall, SourceCall};
 use super::json::{stated_dollars, token_count};
 use super::records::{Damage, each_record};
-use super::roots::Roots;
-use super::spill::{Spill, SpilledText, SpilledValue};
 use super::tools;
 use super::{
     Clock, Hunk, ImportedSession, Importer, Recorded, RecordedCall, RecordedResult, ReportedTotal, SeenContent,
     shell_op, text,
 };
 use inputs::sha256;
+use session_traces::roots::Roots;
+use session_traces::spill::{Spill, SpilledText, SpilledValue};
 use shell::path::is_windows;
 use shell::{Platform, Replacement, ShellCommand, ShellDirectory, UNKNOWN_DIRECTORY};
 use workloads::trace::{CallError, Extra, MAIN_LANE, Op, TokenUsage};

@@ -5,9 +5,10 @@ use std::path::Path;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::coverage::Coverage;
 use super::testing::calls;
-use super::{ImportedSession, Recorded, TraceOrigin, claude_code, trace};
+use super::{ImportedSession, Recorded, claude_code};
+use session_traces::coverage::Coverage;
+use session_traces::{TraceOrigin, trace};
 use workloads::compile::{compared, compile};
 use workloads::script::{CallKind, FileOp, Script};
 use workloads::trace::{Effect, Event, Fidelity, Trace, TraceSource};

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::ImportedSession;
 use super::claude_code_tests::{content, replayed};
-use super::coverage::Coverage;
 use super::testing::imported;
+use session_traces::coverage::Coverage;
 use workloads::trace::Event;
 
 /// A conversation of an agent without a format of its own.

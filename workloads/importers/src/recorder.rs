@@ -9,13 +9,14 @@ use serde_json::Value;
 use super::identities::{Identities, ResultCall, SourceCall};
 use super::json::stated_dollars;
 use super::records::Damage;
-use super::roots::Roots;
-use super::spill::{Spill, SpilledText, SpilledValue, spillable};
 use super::tools::{self, Meaning};
 use super::{
     Clock, CopiedHistory, Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, ReportedTotal, SeenContent,
     UnplacedUsage,
 };
+use session_traces::roots::Roots;
+use session_traces::spill::{Spill, SpilledText, SpilledValue};
+use session_traces::spillable;
 use shell::path::is_absolute;
 use shell::{Platform, Replacement, ShellCommand};
 use tokens::BilledUsage;

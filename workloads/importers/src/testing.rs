@@ -1,9 +1,9 @@
 //! Shows what an importer made of a fixture.
 
-use super::coverage::Coverage;
 use super::detect::read;
-use super::timeline::{Blobs, TraceOrigin, trace};
 use super::{ImportedSession, Recorded, RecordedCall, RecordedResult, SeenContent};
+use session_traces::coverage::Coverage;
+use session_traces::{Blobs, TraceOrigin, trace};
 use shell::ShellCommand;
 use tokens::BilledUsage;
 use workloads::trace::{Fidelity, TokenUsage, Trace, TraceSource};

@@ -7,10 +7,11 @@ use serde_json::Value;
 
 use super::SeenContent;
 use super::edit_result;
+use session_traces::PATH_ARGUMENTS;
 use shell::file_text::{Numbered, WINDOW_HEADER, is_cut, numbered, stated_total};
 use shell::path::is_absolute;
 use shell::{Platform, Replacement};
-use workloads::trace::{CallError, Extra, Op};
+use workloads::trace::{CallError, Op};
 
 /// What a call did. Paths are as the session wrote them.
 #[derive(Debug, PartialEq, Eq)]
@@ -134,11 +135,6 @@ pub(super) fn allowed_directories(shown: &str) -> impl Iterator<Item = &str> {
     shown.lines().map(str::trim).filter(|line| is_absolute(line))
 }
 
-/// Whether arguments name a file or a directory.
-pub(super) fn names_path(args: &Extra) -> bool {
-    PATHS.iter().any(|name| args.get(*name).is_some_and(Value::is_string))
-}
-
 /// The first of these arguments that is a text.
 fn text<'a>(args: &'a Value, names: &[&str]) -> Option<&'a str> {
     names.iter().find_map(|name| args.get(name)?.as_str())
@@ -150,26 +146,6 @@ fn number(args: &Value, names: &[&str]) -> Option<u64> {
         value.as_u64().or_else(|| value.as_str()?.trim().parse().ok()).map(|number: u64| number.min(1 << 50))
     })
 }
-
-const PATHS: [&str; 17] = [
-    "file_path",
-    "filePath",
-    "path",
-    "absolute_path",
-    "absolutePath",
-    "file",
-    "filename",
-    "file_name",
-    "target_file",
-    "relative_path",
-    "relative_workspace_path",
-    "notebook_path",
-    "dir_path",
-    "directory",
-    "dirPath",
-    "DirectoryPath",
-    "uri",
-];
 
 /// What a call did. `result` is the text that the agent saw, and whether the call failed; `None` if there is none.
 pub(super) fn meaning(tool: &str, args: &Value, result: Option<(&str, bool)>) -> Meaning {
@@ -230,7 +206,7 @@ fn editor(args: &Value, result: Option<(&str, bool)>) -> Meaning {
 }
 
 fn read(tool: &str, args: &Value, result: Option<(&str, bool)>) -> Meaning {
-    let path = text(args, &PATHS).map(str::to_owned);
+    let path = text(args, &PATH_ARGUMENTS).map(str::to_owned);
     let range = range(args);
     let err = failure(Op::Read, result);
     let seen = match (&path, result) {
@@ -307,7 +283,7 @@ fn shown_file(tool: &str, path: &str, shown: &str, range: Option<(u64, u64)>) ->
 }
 
 fn write(args: &Value, result: Option<(&str, bool)>) -> Meaning {
-    let path = text(args, &PATHS).map(str::to_owned);
+    let path = text(args, &PATH_ARGUMENTS).map(str::to_owned);
     let content = text(args, &["content", "file_text", "contents", "text", "fileText", "code_edit", "data"]);
     let err = failure(Op::Write, result);
     let seen = match (&path, content) {
@@ -320,7 +296,7 @@ fn write(args: &Value, result: Option<(&str, bool)>) -> Meaning {
 }
 
 fn edit(args: &Value, result: Option<(&str, bool)>) -> Meaning {
-    let path = text(args, &PATHS).map(str::to_owned);
+    let path = text(args, &PATH_ARGUMENTS).map(str::to_owned);
     let err = failure(Op::Edit, result);
     // MCP's file server shows what an edit would change.
     if ["dryRun", "dry_run"].iter().any(|name| args.get(*name).is_some_and(|value| value == true)) {
@@ -453,7 +429,7 @@ fn patch_command(patch: &str) -> String {
 }
 
 fn list(args: &Value, result: Option<(&str, bool)>, recursive: bool) -> Meaning {
-    let path = text(args, &PATHS).map_or(".", |path| if path.is_empty() { "." } else { path });
+    let path = text(args, &PATH_ARGUMENTS).map_or(".", |path| if path.is_empty() { "." } else { path });
     let err = failure(Op::List, result);
     let seen = match result {
         Some((shown, _)) if err.is_none() && recursive => SeenContent::Listed(listed(shown, path)),
@@ -481,7 +457,7 @@ fn listed(shown: &str, dir: &str) -> Vec<String> {
 }
 
 fn search(args: &Value, result: Option<(&str, bool)>) -> Meaning {
-    let path = text(args, &PATHS).map_or(".", |path| if path.is_empty() { "." } else { path });
+    let path = text(args, &PATH_ARGUMENTS).map_or(".", |path| if path.is_empty() { "." } else { path });
     let err = failure(Op::Search, result);
     let seen = match result {
         Some((shown, _)) if err.is_none() => {
@@ -576,7 +552,7 @@ fn windows_line(words: &[&str]) -> Option<(String, Platform)> {
 
 /// The shell command that does the same as a tool of MCP's file server.
 fn as_command(kind: &str, args: &Value, result: Option<(&str, bool)>) -> Meaning {
-    let path = text(args, &PATHS);
+    let path = text(args, &PATH_ARGUMENTS);
     let (program, paths) = match kind {
         MOVE => ("mv", [text(args, &["source"]), text(args, &["destination"])].into_iter().collect()),
         MAKE_DIR => ("mkdir -p", path.map(|path| vec![path])),

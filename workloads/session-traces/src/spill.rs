@@ -14,7 +14,7 @@ const SMALL: usize = 64;
 
 /// The temporary file. It is made when the first value is written.
 #[derive(Debug, Default)]
-pub(super) struct Spill {
+pub struct Spill {
     file: Option<Arc<File>>,
     end: u64,
 }
@@ -65,6 +65,7 @@ impl Spillable for String {
 }
 
 /// Makes a type that serde knows a value that can be written.
+#[macro_export]
 macro_rules! spillable {
     ($kind:ty) => {
         impl $crate::spill::Spillable for $kind {
@@ -79,20 +80,23 @@ macro_rules! spillable {
     };
 }
 
-pub(super) use spillable;
-
-pub(super) fn encoded(value: &impl Serialize) -> Vec<u8> {
+/// The bytes of a value that serde knows.
+pub fn encoded(value: &impl Serialize) -> Vec<u8> {
     // Only a list of unknown length has no encoding, and no value here has one.
     postcard::to_stdvec(value).unwrap_or_else(|error| unreachable!("a value in memory: {error}"))
 }
 
-pub(super) fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+/// The value with these bytes.
+///
+/// # Errors
+/// If no value has these bytes.
+pub fn decoded<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     postcard::from_bytes(bytes).map_err(|error| error.to_string())
 }
 
 impl Spill {
     /// Writes a value to the file. A value that cannot be written stays in memory.
-    pub(super) fn keep<T: Spillable>(&mut self, value: T) -> SpilledValue<T> {
+    pub fn keep<T: Spillable>(&mut self, value: T) -> SpilledValue<T> {
         let bytes = value.into_bytes();
         let place = match bytes.len() > SMALL {
             true => self.write(&bytes),
@@ -123,7 +127,7 @@ pub struct SpilledText {
 
 impl SpilledText {
     /// Adds to the text.
-    pub(super) fn append(&mut self, more: &str, spill: &mut Spill) {
+    pub fn append(&mut self, more: &str, spill: &mut Spill) {
         self.end.push_str(more);
         if self.end.len() > SMALL {
             // Most texts have one part, and a list that grows takes the room of four.
