@@ -29,6 +29,7 @@ struct DiscardedFile {
 struct DiscardedEnd {
     commit: u64,
     length: u64,
+    /// Without those that an earlier end has.
     bytes: u64,
 }
 

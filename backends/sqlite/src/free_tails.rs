@@ -344,6 +344,21 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn the_end_of_a_file_that_is_truncated_again_and_again_is_counted_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&dir.path().join("a.db"), &OWNER).unwrap();
+        let ino = create(&store, "f0", &[1; LONG]);
+        for cut in 1..=400 {
+            resize(&store, ino, LONG as u64 - 100 * cut);
+            if cut == 200 {
+                store.db().commit().unwrap();
+            }
+        }
+        // The background sync may have freed some.
+        assert!(store.tails.discarded_bytes() <= 400 * 100);
+    }
+
+    #[test]
     fn a_truncated_file_that_grows_has_zeros_where_it_was_cut() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.db");

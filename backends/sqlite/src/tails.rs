@@ -623,7 +623,8 @@ impl Tails {
     /// Cuts off what is past `length`, where there is a tail, once commit `commit` is durable.
     pub(super) fn discard_end(&self, ino: Ino, length: u64, commit: u64) {
         if self.has(ino) {
-            let bytes = self.occupied(ino, length);
+            let counted_from = self.discarded_end(ino).unwrap_or(u64::MAX);
+            let bytes = self.occupied(ino, length).min(counted_from.saturating_sub(length));
             self.add_discard(|discards| discards.add_end(ino, length, bytes, commit));
         }
     }
