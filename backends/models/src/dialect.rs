@@ -9,7 +9,12 @@ pub(crate) enum Parameter {
     MaxTokens,
     /// `temperature`; a model that refuses it samples by its own rule.
     Temperature,
+    /// Limits of lengths in a JSON Schema, [`SCHEMA_LIMITS`]: OpenAI's structured outputs refuse `maxLength`.
+    SchemaLimits,
 }
+
+/// The keywords of a JSON Schema that limit the length of texts and lists.
+const SCHEMA_LIMITS: [&str; 4] = ["minLength", "maxLength", "minItems", "maxItems"];
 
 impl Parameter {
     /// The parameter that the body of a status 400 response reports as unsupported.
@@ -29,6 +34,11 @@ impl Parameter {
             Some(param) => param == name,
             None => message.contains(name),
         };
+        // The parameter is then `response_format`, and only the message names the keyword.
+        let names_limit = || SCHEMA_LIMITS.iter().any(|name| message.contains(&name.to_lowercase()));
+        if (is_unsupported || message.contains("not permitted")) && message.contains("schema") && names_limit() {
+            return Some(Self::SchemaLimits);
+        }
         [(Self::MaxTokens, "max_tokens"), (Self::Temperature, "temperature")]
             .into_iter()
             .find(|(_, name)| is_unsupported && is_about(name))
@@ -43,6 +53,22 @@ pub(crate) struct Dialect {
     pub(crate) has_completion_tokens: bool,
     /// Send no temperature; the server samples by its own rule.
     pub(crate) has_own_sampling: bool,
+    /// Send schemas without [`SCHEMA_LIMITS`]; the reader of the answer checks its lengths.
+    pub(crate) has_unlimited_schemas: bool,
+}
+
+/// A JSON Schema without [`SCHEMA_LIMITS`].
+pub(crate) fn without_limits(schema: &Value) -> Value {
+    match schema {
+        Value::Object(fields) => {
+            // A property of such a name has an object as its value.
+            let is_limit = |name: &str, value: &Value| value.is_number() && SCHEMA_LIMITS.contains(&name);
+            let kept = fields.iter().filter(|(name, value)| !is_limit(name, value));
+            kept.map(|(name, value)| (name.clone(), without_limits(value))).collect()
+        }
+        Value::Array(values) => values.iter().map(without_limits).collect(),
+        other => other.clone(),
+    }
 }
 
 impl Dialect {
@@ -51,6 +77,7 @@ impl Dialect {
         let is_left_out = match parameter {
             Parameter::MaxTokens => &mut self.has_completion_tokens,
             Parameter::Temperature => &mut self.has_own_sampling,
+            Parameter::SchemaLimits => &mut self.has_unlimited_schemas,
         };
         (!std::mem::replace(is_left_out, true)).then_some(self)
     }
@@ -76,11 +103,20 @@ mod tests {
         let by_text = [tokens, heat].map(|text| refused(text.into()));
         let expected = [Parameter::MaxTokens, Parameter::Temperature].map(Some);
         assert_eq!([by_openai, by_message, by_text], [expected; 3]);
+        for limit in [
+            "Invalid schema for response_format 'tree': In context=('properties', 'entries'), 'maxLength' is not permitted.",
+            "Invalid schema for response_format 'tree': 'minItems' is not supported in strict mode.",
+        ] {
+            let by_message = refused(serde_json::json!({"message": limit}));
+            let refusals = [openai(limit, "response_format", "invalid_request_error"), by_message];
+            assert_eq!(refusals, [Some(Parameter::SchemaLimits); 2], "{limit}");
+        }
         let large = "max_tokens is too large: 200000.";
         let role = "Unsupported value: 'role' does not support 'system'";
         for other in [
             openai(large, "max_tokens", "invalid_value"),
             openai(role, "messages[0].role", value),
+            openai("Invalid schema for response_format 'tree': 'oneOf' is not permitted.", "response_format", value),
             Parameter::refused_by("the temperature is not supported"),
         ] {
             assert_eq!(other, None);
@@ -93,5 +129,18 @@ mod tests {
         assert!(heat.has_own_sampling && !heat.has_completion_tokens);
         assert_eq!(heat.without(Parameter::Temperature), None);
         assert!(heat.without(Parameter::MaxTokens).unwrap().has_own_sampling);
+    }
+
+    #[test]
+    fn only_limits_are_left_out_of_a_schema() {
+        let schema = serde_json::json!({
+            "type": "array", "minItems": 1, "maxItems": 6,
+            "items": {"properties": {"maxItems": {"type": "string", "maxLength": 60}}, "anyOf": [{"minLength": 1, "type": "string"}]},
+        });
+        let expected = serde_json::json!({
+            "type": "array",
+            "items": {"properties": {"maxItems": {"type": "string"}}, "anyOf": [{"type": "string"}]},
+        });
+        assert_eq!(without_limits(&schema), expected);
     }
 }

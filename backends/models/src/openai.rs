@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;
 use url::Url;
 
-use crate::dialect::{Dialect, Parameter};
+use crate::dialect::{Dialect, Parameter, without_limits};
 use crate::secret::without_secrets;
 use crate::sse::Answer;
 use crate::{ApiKey, Cancel, Model, ModelError, Origin, Reply, Request, Timing, Usage};
@@ -263,6 +263,9 @@ impl OpenAi {
             Parameter::MaxTokens => {
                 tracing::info!(%error, "using max_completion_tokens for {model} from now on");
             }
+            Parameter::SchemaLimits => {
+                tracing::info!(%error, "sending {model} schemas without limits of lengths from now on");
+            }
             Parameter::Temperature => tracing::warn!(
                 %error,
                 "sending {model} no temperature from now on: the server chooses it, and answers are not deterministic"
@@ -285,9 +288,14 @@ impl OpenAi {
                 body.insert("temperature".to_owned(), request.temperature.into());
             }
             if let Some(schema) = &request.schema {
+                let unlimited = dialect.has_unlimited_schemas.then(|| without_limits(&schema.schema));
                 let form = json!({
                     "type": "json_schema",
-                    "json_schema": {"name": schema.name, "strict": true, "schema": schema.schema},
+                    "json_schema": {
+                        "name": schema.name,
+                        "strict": true,
+                        "schema": unlimited.as_ref().unwrap_or(&schema.schema),
+                    },
                 });
                 body.insert("response_format".to_owned(), form);
             }

@@ -120,6 +120,25 @@ fn parameters_that_a_model_refuses_are_left_out_from_then_on() {
 }
 
 #[test]
+fn limits_that_structured_outputs_refuse_are_left_out_from_then_on() {
+    let refuses = "Invalid schema for response_format 'file': In context=('properties', 'content'), 'maxLength' is not permitted.";
+    let server = FakeServer::start(vec![Behaviour::Status(400, refuses.to_owned(), None), Behaviour::Answer]).unwrap();
+    let client = client(&server, Duration::from_secs(60));
+    let content = serde_json::json!({"type": "string", "maxLength": 60});
+    let schema = serde_json::json!({"type": "object", "properties": {"content": content}});
+    let mut structured = request();
+    structured.schema = Some(Schema { name: "file", schema });
+    for _ in 0..2 {
+        let reply = client.complete(&structured, &Cancel::default()).unwrap();
+        assert_eq!(reply.text, "{\"content\":\"a file?\\n\"}");
+    }
+    let sent = server.requests();
+    let limits = sent.iter().map(|body| body["response_format"].to_string().contains("maxLength"));
+    assert!(limits.eq([true, false, false]), "{sent:?}");
+    assert_eq!(sent[2]["response_format"]["json_schema"]["schema"]["properties"]["content"]["type"], "string");
+}
+
+#[test]
 fn an_error_without_end_is_read_only_so_far() {
     let started = Instant::now();
     let (reply, _) = ask(vec![Behaviour::EndlessError(400)]);
