@@ -19,7 +19,7 @@ use crate::progress_line::ProgressLine;
 /// that cannot be told apart beyond the margin share a rank. With several runs, times are compared as ratios to the
 /// baseline of the same run; exact counts, failed passes and the status of claims are compared directly. The first line
 /// says whether a machine was busy, how many counts were compared, how many of them rose, how many of the times have a
-/// verdict, and which change of a time would have been detected.
+/// verdict, and which change of a time would have been found.
 /// Verdicts are corrected for the number of cells. Runs of different machines or plans are refused, and the error names
 /// the difference.
 #[derive(Debug, Args)]

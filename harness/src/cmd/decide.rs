@@ -28,8 +28,7 @@ use crate::reporting::policies;
   ctxbench decide --policy inbox --candidate view-mail
   ctxbench decide --policy my-policy.toml --adr > docs/adr/0007-context.md
 
-Exit codes: 0 adopt, 10 archive, 11 not decided, 12 adopt if, 1 failed. For several decisions: 11 if any is not decided,
-else 10 if any is archive, else 12 if any has a condition, else 0.")]
+Exit codes: 0 adopt, 10 archive, 11 not decided, 12 adopt if, 1 failed. For several decisions: 11 if any is not decided, else 10 if any is archive, else 12 if any has a condition, else 0.")]
 pub struct Decide {
     /// Run directories: measured, fault, conformance and other runs of one machine [default: the newest measured run
     /// under --results].

@@ -101,8 +101,8 @@ const LONG_CONTEXT: (&str, &str) = ("long-context", "agent/offload-comparison");
   ctxbench try sessions/ --no-replay
   zstdcat session.jsonl.zst | ctxbench try -
 
-Exit codes: 0 answered for all files; 1 failed, or a file could not be read and the others are answered; 130 interrupted;
-an interrupted command leaves nothing.")]
+Exit codes: 0 answered for all files; 1 failed, or a file could not be read and the others are answered; 130 interrupted.
+An interrupted command leaves no files.")]
 pub struct TrySession {
     /// Recorded sessions: files (also compressed), directories, patterns such as 'logs/*.jsonl', or `-` for standard
     /// input.

@@ -31,8 +31,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
   ctxbench unmount ~/notes
   ctxbench status && ctxbench unmount /tmp/avm
 
-Exit codes: 0 unmounted, and everything is flushed; 1 no ctxbench mount is there, it is in use, its last flush failed,
-the mount had lost bytes, or its daemon does not exit.")]
+Exit codes: 0 unmounted, and everything is flushed; 1 no ctxbench mount is there, it is in use, its last flush failed, the mount had lost bytes, or its daemon does not exit.")]
 pub struct Unmount {
     /// The mounted directory.
     #[arg(value_parser = absolute_path())]

@@ -37,8 +37,7 @@ use crate::reporting::ReportInputs;
   ctxbench verify results/mine --with results/fault  # a report that was made with other evidence
   ctxbench verify results/mine --format json
 
-If another version of ctxbench wrote the report, only its figures and verdicts are compared, and the output names the
-files. To compare every word, verify with that version.
+If another version of ctxbench wrote the report, only its figures and verdicts are compared, and the output names the files. To compare every word, verify with that version.
 
 Exit codes: 0 no difference, 1 at least one, or a file cannot be read.")]
 pub struct Verify {

@@ -747,6 +747,24 @@ fn the_scripted_run_by_all_policies_fits_and_reads_as_recorded() {
     for title in ["Coding agent", "Several machines", "Agent notes"] {
         assert!(screen.contains(title), "{title}\n{screen}");
     }
+    let said: Vec<&str> = screen.lines().map(|line| line.get(19..).unwrap_or_default().trim()).collect();
+    let said = said.join(" ");
+    for answer in &found.uses {
+        assert!(said.contains(&answer.headline()), "{}\n{screen}", answer.headline());
+        // A choice states all its benefits, and what is kept the first figure against the candidate.
+        let shown = match answer.kind {
+            AdviceKind::Choose | AdviceKind::ChooseIf => answer.figures.len(),
+            AdviceKind::Keep => answer.figures.len().min(1),
+            AdviceKind::NotDecided => 0,
+        };
+        for figure in &answer.figures[..shown] {
+            let words = format!("{} (", lower(&figure.title));
+            let is_in_reason = answer.reason.contains(&lower(&figure.title));
+            assert!(said.contains(&words) || is_in_reason, "{words}\n{screen}");
+        }
+        let facts = answer.known.iter();
+        facts.for_each(|fact| assert!(said.contains(fact), "{fact}\n{screen}"));
+    }
     let one = overview(&good()).terminal(&closing);
     insta::assert_snapshot!(one);
 }

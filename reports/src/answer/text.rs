@@ -405,6 +405,8 @@ struct Room {
     has_placements: bool,
     /// Whether missing evidence is named with the command that makes it.
     has_command: bool,
+    /// Whether failures and losses have more than two lines.
+    has_all_losses: bool,
     /// Whether the A/A check has more than a line.
     is_precise: bool,
 }
@@ -444,8 +446,8 @@ impl Overview {
         lines.join("\n") + "\n"
     }
 
-    /// What a screen gets beyond the least, the most important first: a figure for each use, all benefits of a choice, then
-    /// the details.
+    /// What a screen gets beyond the least, the most important first: the whole advice for each use, its first figure, all
+    /// benefits of a choice, then the details.
     fn steps(&self) -> Vec<Box<dyn Fn(&Room) -> Room>> {
         let mut steps: Vec<Box<dyn Fn(&Room) -> Room>> = Vec::new();
         let largest = self.most_lines(LINES_OF_A_USE + 1);
@@ -457,6 +459,10 @@ impl Overview {
                 more
             })
         };
+        for (at, answer) in answered.iter().enumerate() {
+            let lines = wrap(&answer.headline(), WIDTH - INDENT).len();
+            steps.push(lines_of(at, lines.min(largest[at])));
+        }
         for figures in [1, usize::MAX] {
             for (at, answer) in answered.iter().enumerate() {
                 let lines = answer.lines_with_figures(WIDTH - INDENT, figures, largest[at]);
@@ -464,6 +470,7 @@ impl Overview {
             }
         }
         steps.push(Box::new(|room| Room { has_command: true, ..room.clone() }));
+        steps.push(Box::new(|room| Room { has_all_losses: true, ..room.clone() }));
         steps.push(Box::new(|room| Room { is_precise: true, ..room.clone() }));
         steps.push(Box::new(|room| Room { has_placements: true, ..room.clone() }));
         for rows in FEWEST_ROWS + 1..=self.calls.rows.len() {
@@ -501,7 +508,7 @@ impl Overview {
             _ => self.passes.words(),
         };
         let breaks: Vec<String> = [passes, losses].into_iter().filter(|words| !words.is_empty()).collect();
-        lines.extend(at_most(&breaks.join(" "), WIDTH, 3));
+        lines.extend(at_most(&breaks.join(" "), WIDTH, if room.has_all_losses { 3 } else { 2 }));
         lines.extend(self.missing_lines(&said, room.has_command));
         if lines.last().is_some_and(|line| !line.is_empty()) {
             lines.push(String::new());
@@ -558,7 +565,7 @@ impl Overview {
             lines.iter().any(|line| line.contains(mark))
         });
         if has_marks {
-            lines.push(format!(" {}", Provenance::legend()));
+            lines[0] += &format!("  {}", Provenance::legend());
         }
         lines
     }
@@ -655,12 +662,13 @@ fn cut(text: &str, width: usize) -> String {
     cut + "…"
 }
 
-/// A text in at most `most` lines of `width` columns. A sign ends one that is cut: at the end of a sentence, if one fits.
+/// A text in at most `most` lines of `width` columns. A sign ends one that is cut: at the end of a sentence or of a clause,
+/// if one fits.
 fn at_most(text: &str, width: usize, most: usize) -> Vec<String> {
     let mut lines = wrap(text, width);
     if lines.len() > most {
-        let ends = text.rmatch_indices(". ").map(|(at, _)| at);
-        let mut whole = ends.map(|end| wrap(&format!("{}. …", &text[..end]), width));
+        let ends = text.rmatch_indices(' ').filter(|(at, _)| text[..*at].ends_with(['.', ';']));
+        let mut whole = ends.map(|(end, _)| wrap(&format!("{} …", &text[..end]), width));
         if let Some(fits) = whole.find(|lines| lines.len() <= most) {
             return fits;
         }

@@ -26,7 +26,7 @@ addEventListener('securitypolicyviolation', event => problems.push('request: ' +
 for (const name of ['error', 'warn']) console[name] = (...words) => problems.push(name + ': ' + words.join(' '));
 </script>"#;
 
-/// Looks at the page in a frame of 360, 768 and 1,280 pixels, and writes what it finds as hexadecimal JSON.
+/// Looks at the page in a frame of 360, 768 and 1,280 pixels, and by its rules for paper, and writes what it finds as hexadecimal JSON.
 const LOOK: &str = r#"
 const frame = document.getElementById('page');
 const lines = color => {
@@ -60,27 +60,28 @@ const look = () => {
   found.texts = 0;
   found.overlaps = [];
   found.clipped = [];
-  for (const width of [1280, 768, 360]) {
+  found.cut = new Set();
+  const charts = (medium, width) => {
     frame.style.width = width + 'px';
     for (const svg of page.querySelectorAll('main svg')) {
       const around = svg.getBoundingClientRect();
-      if (around.right > width + 1 || around.left < -1) found.clipped.push([width, 'a chart', around.right]);
+      if (around.right > width + 1 || around.left < -1) found.clipped.push([medium, 'a chart', around.right]);
       const boxes = [...svg.querySelectorAll('text')].map(text => [text.textContent.trim(), text.getBoundingClientRect()]);
       found.texts += boxes.length;
       boxes.forEach(([text, box], at) => {
         const inside = box.left >= around.left - 1 && box.right <= around.right + 1 && box.top >= around.top - 1 && box.bottom <= around.bottom + 1;
-        if (!inside || box.width === 0) found.clipped.push([width, text, box.left - around.left, box.right - around.left]);
+        if (text.includes('…')) found.cut.add(text);
+        if (!inside || box.width === 0) found.clipped.push([medium, text, box.left - around.left, box.right - around.left]);
         for (const [other, next] of boxes.slice(at + 1)) {
           const wide = Math.min(box.right, next.right) - Math.max(box.left, next.left);
           const high = Math.min(box.bottom, next.bottom) - Math.max(box.top, next.top);
           // The boxes of lines of text touch: their letters do not.
-          if (wide > 1 && high > 4) found.overlaps.push([width, text, other]);
+          if (wide > 1 && high > 4) found.overlaps.push([medium, text, other]);
         }
       });
     }
-  }
-  found.overlaps = found.overlaps.slice(0, 10);
-  found.clipped = found.clipped.slice(0, 10);
+  };
+  for (const width of [1280, 768, 360]) charts(width, width);
   const shown = texts(page.body).filter(node => !node.parentElement.closest('script, style'));
   frame.style.width = '360px';
   found.narrow = { width: page.documentElement.scrollWidth, inner: view.innerWidth };
@@ -101,14 +102,14 @@ const look = () => {
   found.wide = { width: page.documentElement.scrollWidth, inner: view.innerWidth };
   found.is_dark = view.matchMedia('(prefers-color-scheme: dark)').matches;
   found.faint = [];
-  for (const text of shown) {
+  const contrasts = () => { for (const text of shown) {
     const element = text.parentElement, style = view.getComputedStyle(element), svg = element.closest('svg');
     // Texts on coloured cells of a heat map have colours of their own, for light and dark pages.
     if (svg && /^rgb\((20, 20, 20|250, 250, 250)\)$/.test(style.fill)) continue;
     const ratio = contrast(svg ? style.fill : style.color, behind(svg ? svg.parentElement : element));
     if (!(ratio >= 4.5)) found.faint.push([text.data.trim().slice(0, 40), ratio]);
-  }
-  found.faint = found.faint.slice(0, 10);
+  } };
+  contrasts();
   const links = [...page.querySelectorAll('a[href]')].map(link => link.getAttribute('href'));
   found.links = links.length;
   found.files = [...new Set(links.filter(link => !link.startsWith('#')))];
@@ -132,6 +133,19 @@ const look = () => {
   filter.value = 'agent sqlite';
   filter.dispatchEvent(new view.Event('input'));
   found.filtered = rows();
+  // On paper, 720 pixels wide.
+  let rules = 0;
+  for (const sheet of page.styleSheets) for (const rule of sheet.cssRules) if (rule.media && rule.media.mediaText === 'print') {
+    rule.media.mediaText = 'all';
+    rules++;
+  }
+  charts('print', 720);
+  contrasts();
+  found.paper = { rules, color: view.getComputedStyle(page.body).backgroundColor };
+  found.overlaps = found.overlaps.slice(0, 10);
+  found.clipped = found.clipped.slice(0, 10);
+  found.faint = found.faint.slice(0, 10);
+  found.cut = [...found.cut].slice(0, 10);
   found.requests = view.performance.getEntriesByType('resource').map(entry => entry.name);
   found.problems = view.problems;
   return found;
@@ -262,6 +276,7 @@ fn check(found: &Value, is_dark: bool) {
     let words = found["words"].as_u64().unwrap();
     assert!((50..=WORDS).contains(&words), "{words} words are visible");
     assert!(found["texts"].as_u64().unwrap() > 300, "{found:#}");
+    assert_eq!(found["paper"], serde_json::json!({ "rules": 1, "color": "rgb(255, 255, 255)" }));
     for nothing in ["overlaps", "clipped", "faint", "dead", "twice", "requests", "problems"] {
         let hits = found[nothing].as_array().unwrap();
         assert!(hits.is_empty(), "{nothing} (contrast {CONTRAST}): {hits:#?}");
@@ -270,8 +285,10 @@ fn check(found: &Value, is_dark: bool) {
 
 /// What holds of a page whose names have the usual lengths.
 fn check_use(found: &Value, dir: &Path) {
-    let broken = found["broken"].as_array().unwrap();
-    assert!(broken.is_empty(), "{broken:?}");
+    for nothing in ["broken", "cut"] {
+        let hits = found[nothing].as_array().unwrap();
+        assert!(hits.is_empty(), "{nothing}: {hits:?}");
+    }
     let files = found["files"].as_array().unwrap();
     assert!(!files.is_empty());
     for file in files {

@@ -58,7 +58,7 @@ fn headline(found: &Compared) -> String {
         others => format!(", {others} as often or less often"),
     };
     let detectable = found.detectable().map_or(String::new(), |ratio| {
-        format!(" In the median cell, a change to ×{ratio:.2} would have been found with a chance of 80 %.")
+        format!(" In half of the cells, a change to ×{ratio:.2} or more would have been found with a chance of 80 %.")
     });
     let unchecked = match found.not_checked_again().count() {
         0 => "",

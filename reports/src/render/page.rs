@@ -35,7 +35,7 @@ use verdicts::decide::MODEL_ARMS;
 /// The question that a report answers.
 const QUESTION: &str = "Where should an agent keep its files?";
 /// How to read the figures, pictures and confidences of the first screen.
-const HOW_TO_READ: &str = "×0.8 is 0.8 times today's figure. A picture shows each candidate's best benefit and worst cost: the middle line is today's figure, the left tick the benefit needed, the shade the cost tolerated; each row has its own scale. \"sure\": no halved or doubled bound, and no figure at an end of its interval, leads to another place. \"fragile\": one does, or something that matters was not measured.";
+const HOW_TO_READ: &str = "×0.8 is 0.8 times today's figure. A picture shows each candidate's best benefit and worst cost: the middle line is today's figure, the left tick the benefit needed, the shade the cost tolerated; each row has its own scale. \"sure\": the answer stays the same when any one bound is halved or doubled, or any one figure is at an end of its interval. \"fragile\": it changes, or something that matters was not measured.";
 /// Uses on the first screen; the page Why has the others.
 const MOST_USES: usize = 8;
 /// Notes on the first screen; the page How it was measured has the others.
@@ -513,7 +513,7 @@ fn facts(report: &Report<'_>) -> Vec<String> {
     ];
     let mut sections = plan.schedule.sections.iter();
     if sections.any(|section| section.placement == Placement::SharedCpu) {
-        facts.push("In the states that end in -shared-cpu, client and daemon share one processor, a different one in each epoch, so that no request wakes another processor. That is the best case; users always have it on one processor, and otherwise when the scheduler keeps client and daemon together. In all other states, the scheduler places both.".to_owned());
+        facts.push("In the states that end in -shared-cpu, client and daemon share one processor, a different one in each epoch, so that no request wakes another processor. That is the best case: users with one processor always have it, others when the scheduler keeps client and daemon together. In all other states, the scheduler places both.".to_owned());
     }
     let has_clients = |workload: &rundir::PlannedWorkload| workload.calls.contains_key("concurrent");
     if plan.workloads.iter().any(has_clients) {

@@ -72,10 +72,10 @@ fn baselines(decision: &Decision) -> String {
     }
     let mut words = format!("Candidates are compared with {own}");
     for (against, titles) in by_baseline {
-        words += &format!("; in {} with {against}", titles.join(" and "));
+        words += &format!(". In {}, they are compared with {against}", titles.join(" and "));
     }
     if !named.is_empty() {
-        words += "; in a row that names another baseline, with that one";
+        words += ". A row that names another baseline compares with that one";
     }
     words + "."
 }

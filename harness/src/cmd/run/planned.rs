@@ -519,7 +519,7 @@ fn check_budget(plan: &Plan, workloads: &[Arc<Workload>], arms: &[LiveArm]) -> a
     }
     let whole = plan.schedule.budget_ms() as f64 / 1000.0 + ROUNDED * plan.schedule.sections.len() as f64;
     bail!(
-        "the plan does not fit its budget: {}; all sections need at least {:.0} s\n  fix: give the run --budget {1:.0} or more, or fewer workloads, states or backends",
+        "the plan does not fit its budget: {}; each section has a fixed share of the budget, so the run needs at least {:.0} s\n  fix: give the run --budget {1:.0} or more, or fewer workloads, states or backends",
         short.join(", "),
         (whole * factor).ceil()
     );
@@ -683,7 +683,7 @@ mod tests {
         };
         check("").unwrap();
         let refused = check("--budget 4").unwrap_err().to_string();
-        for part in ["section empty-caches needs", "all sections need at least", "--budget"] {
+        for part in ["section empty-caches needs", "the run needs at least", "--budget"] {
             assert!(refused.contains(part), "{part}: {refused}");
         }
         let needs = refused.split("--budget ").nth(1).unwrap();

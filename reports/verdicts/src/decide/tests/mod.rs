@@ -271,7 +271,7 @@ fn a_controller_is_compared_with_the_cheaper_of_plain_files_and_programs() {
 fn a_listed_fact_is_a_sentence_with_the_figures_of_both() {
     let title = "Planted notes that are found";
     let says = |run: &Run| row(&of("agent-memory", run, "sqlite"), title).says.clone();
-    let sentence = "Made-up notes cannot decide this, because grep was given the two words that identify each planted fact: grep found 100 of 100 in 293 tokens a question, recall 95 of 100 in 400 tokens a question";
+    let sentence = "Made-up notes do not decide it: grep, given both words of each planted fact, found 100 of 100 in 293 tokens a question; recall 95 of 100 in 400 tokens a question";
     assert_eq!(says(&memory()), sentence);
     let mut run = memory();
     testing::passes(&mut run, "micro/find-in-files-1000", "direct").for_each(|pass| pass.scores.clear());
