@@ -803,7 +803,7 @@ fn a_benefit_of_one_example_names_its_bound_and_counts_the_sessions_that_show_it
     let mut run = long_context();
     evict_nothing(&mut run, true, 0);
     let words = |run: &Run| overview_by(&text, run).uses.remove(0).sentences()[1].clone();
-    insta::assert_snapshot!(words(&run), @"Needed compared with every result in the context: ×0.8 or less. One example shows it: largest prompt (◐ ×0.184); dollars (◐ ×0.284); none of 3 other sessions shows both (×1; ×1).");
+    insta::assert_snapshot!(words(&run), @"Needed: ×0.8 or less, compared with every result in the context. One example shows it: largest prompt (◐ ×0.184); dollars (◐ ×0.284); none of 3 other sessions shows both (×1; ×1).");
     // One of the three sessions shows both.
     let mut run = long_context();
     let inline = run.contexts[0].clone();
@@ -812,7 +812,7 @@ fn a_benefit_of_one_example_names_its_bound_and_counts_the_sessions_that_show_it
             context.conversation = inline.conversation.clone();
         }
     }
-    insta::assert_snapshot!(words(&run), @"Needed compared with every result in the context: ×0.8 or less. One example shows it: largest prompt (◐ ×0.184); dollars (◐ ×0.284); 1 of 3 other sessions shows both (×0.184 to ×1; ×0.284 to ×1).");
+    insta::assert_snapshot!(words(&run), @"Needed: ×0.8 or less, compared with every result in the context. One example shows it: largest prompt (◐ ×0.184); dollars (◐ ×0.284); 1 of 3 other sessions shows both (×0.184 to ×1; ×0.284 to ×1).");
 }
 
 #[test]

@@ -176,7 +176,8 @@ impl UseAnswer {
                 // With little room, a figure says more than its baseline.
                 let compared = if most > 1 { self.baseline_words(against) } else { String::new() };
                 let behind = |words: &[&str]| {
-                    let words: Vec<&str> = words.iter().map(|words| words.trim()).filter(|words| !words.is_empty()).collect();
+                    let words: Vec<&str> =
+                        words.iter().map(|words| words.trim()).filter(|words| !words.is_empty()).collect();
                     if words.is_empty() { String::new() } else { format!(" ({})", words.join(", ")) }
                 };
                 // One bound of all figures is said once.
@@ -263,12 +264,15 @@ impl UseAnswer {
             shown => shown.to_string(),
         };
         let needed = format!("Needed: {bound}. One example shows it: {};", words.join("; "));
-        let compared = self.baseline_words(against);
+        let compared = match self.baseline_words(against).trim_start() {
+            "" => String::new(),
+            words => format!(", {words}"),
+        };
         let verb = if self.sessions_with_all > 1 { "show" } else { "shows" };
         let others = format!("{shown} of {sessions} {verb} {all}");
         Some(vec![
             format!(
-                "Needed{compared}: {bound}. One example shows it: {}; {others} ({}).",
+                "Needed: {bound}{compared}. One example shows it: {}; {others} ({}).",
                 words.join("; "),
                 ranges.join("; ")
             ),

@@ -236,7 +236,8 @@ mod tests {
     #[test]
     fn a_budget_is_never_exceeded_and_the_oldest_go_first() {
         let three = conversation(&[600, 600, 600, 5000]);
-        let evicted = policy("[evict_oldest]\nbudget_tokens = 1500\npreview_tokens = 100\nread_back = 0.0").apply(&three);
+        let evicted =
+            policy("[evict_oldest]\nbudget_tokens = 1500\npreview_tokens = 100\nread_back = 0.0").apply(&three);
         let rewritten: Vec<usize> =
             evicted.steps.iter().map(|step| step.rewrites.iter().filter(|r| r.tokens > 0).count()).collect();
         // The fourth result exceeds the budget. Its receipt and 100 tokens leave room for two others.

@@ -163,10 +163,7 @@ impl Health {
                 format!("; {called} of {} comparisons of the baseline with itself call it different", self.aa.len())
             }
         };
-        format!(
-            "The baseline, measured twice, differs by {} (median){worst}. {shown}{called}",
-            difference(middle)
-        )
+        format!("The baseline, measured twice, differs by {} (median){worst}. {shown}{called}", difference(middle))
     }
 
     /// The verdicts of the run in a sentence without its full stop.
