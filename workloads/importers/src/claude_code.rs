@@ -755,7 +755,10 @@ impl Reader {
                     structured["filenames"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
                 if files.is_empty() && text(structured, "mode") == Some("content") {
                     let content = text(structured, "content").unwrap_or_default();
-                    files.extend(content.lines().filter_map(grep_file));
+                    match text(input, "path").filter(|_| is_of_one_file(content)) {
+                        Some(path) => files.push(path),
+                        None => files.extend(content.lines().filter_map(grep_file)),
+                    }
                 }
                 let files = files.into_iter().map(|path| self.absolute(cwd, path));
                 SeenContent::Listed(files.collect())
@@ -1030,6 +1033,17 @@ fn grep_file(line: &str) -> Option<&str> {
     // A Windows path may contain spaces; elsewhere a space tells text from a path.
     let has_space = drive == 0 && path.contains(char::is_whitespace);
     (is_number(number) && !path.is_empty() && !has_space).then_some(path)
+}
+
+/// Whether `grep -n` searched one file: then its lines have no path, `12:text`, or `12-text` around a match.
+fn is_of_one_file(content: &str) -> bool {
+    let is_numbered = |line: &str| {
+        let digits = line.bytes().take_while(u8::is_ascii_digit).count();
+        digits > 0 && line[digits..].starts_with([':', '-'])
+    };
+    // A line of dashes is between groups of lines.
+    let mut lines = content.lines().filter(|line| *line != "--").peekable();
+    lines.peek().is_some() && lines.all(is_numbered)
 }
 
 /// Number and text of a line in Read's format: the number, right-aligned before an arrow or alone before a tab.

@@ -404,6 +404,18 @@ fn directories_that_lines_and_calls_name_are_roots() {
 }
 
 #[test]
+fn a_search_of_one_file_proves_that_it_is_there() {
+    let mut session = Session::new("/p");
+    let grep = |path: &str| json!({"pattern": "x", "path": path, "output_mode": "content"});
+    let found = |content: &str| json!({"mode": "content", "filenames": [], "content": content});
+    session.call("Grep", grep("/p/a/b.txt"), "", found("11-before\n12:x 3:4\n--\n40:x"));
+    session.call("Grep", grep("/p/a/none.txt"), "", found(""));
+    let (trace, _, causes) = session.replayed();
+    assert_eq!(trace.files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["a/b.txt"]);
+    assert_eq!(causes, ["1 a directory without known files"]);
+}
+
+#[test]
 fn a_session_on_windows_keeps_its_tree_and_its_searches() {
     let mut session = Session::new(r"C:\Users\Ann Lee\proj");
     session.read(r"C:\Users\Ann Lee\proj\src\a.txt", "one\n");
