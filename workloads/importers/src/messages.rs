@@ -276,6 +276,23 @@ mod tests {
     }
 
     #[test]
+    fn commands_state_the_workspace_if_all_their_paths_are_absolute() {
+        let replayed = |commands: [&str; 2]| {
+            let mut messages = vec![json!({"role": "user", "content": "Look."})];
+            for (id, command) in commands.iter().enumerate() {
+                let function = json!({"name": "bash", "arguments": json!({"command": command}).to_string()});
+                let call = json!({"id": format!("c{id}"), "type": "function", "function": function});
+                messages.push(json!({"role": "assistant", "content": null, "tool_calls": [call]}));
+                messages.push(json!({"role": "tool", "tool_call_id": format!("c{id}"), "content": "one\n"}));
+            }
+            coverage(&imported("messages", &json!({"messages": messages}).to_string())).replayed
+        };
+        assert_eq!(replayed(["cat /srv/app/a.txt", "cat /srv/app/d/b.txt"]), 2);
+        // A relative path may be one of these files, or not.
+        assert_eq!(replayed(["cat /srv/app/a.txt", "cat b.txt"]), 1);
+    }
+
+    #[test]
     fn openai_messages_give_their_calls_even_if_an_identity_is_used_again() {
         let call = |name: &str, args: Value| {
             json!({"role": "assistant", "content": null, "tool_calls": [

@@ -130,6 +130,8 @@ fn tool(recorder: &mut Recorder, part: &Value, is_export: bool) {
     }
     let metadata = &state["metadata"];
     let code = metadata["exit"].as_i64().unwrap_or(0);
+    let patched = only_update(metadata);
+    let edit = patched.unwrap_or(&metadata["filediff"]);
     let shown = match status {
         Some("error") => content(&state["error"]),
         _ => content(&state["output"]),
@@ -140,11 +142,22 @@ fn tool(recorder: &mut Recorder, part: &Value, is_export: bool) {
             printed: text(metadata, "output").map(str::to_owned).filter(|_| metadata["exit"].is_i64()),
             shown,
             failed: status == Some("error") || code != 0,
-            before: text(&metadata["filediff"], "before").map(str::to_owned),
-            after: text(&metadata["filediff"], "after").map(str::to_owned),
+            before: text(edit, "before").map(str::to_owned),
+            after: text(edit, "after").map(str::to_owned),
+            patched: patched.and_then(|file| text(file, "filePath")).map(str::to_owned),
             ..Answer::default()
         },
     );
+}
+
+/// The file that a patch changed, if it changed one in its place and its contents are stated.
+fn only_update(metadata: &Value) -> Option<&Value> {
+    let [file] = &metadata["files"].as_array()?[..] else {
+        return None;
+    };
+    let has = |field: &str| file[field].is_string();
+    let is_update = text(file, "type") == Some("update") && text(file, "movePath").is_none();
+    (is_update && has("filePath") && has("before") && has("after")).then_some(file)
 }
 
 fn usage(tokens: &Value) -> TokenUsage {
@@ -180,6 +193,41 @@ mod tests {
             {"info": {"role": "assistant"}, "parts": [call("running")]}]});
         let session = imported("opencode", &export.to_string());
         assert_eq!(crate::testing::coverage(&session).causes, [("a call without a result".to_owned(), 1)].into());
+    }
+
+    #[test]
+    fn a_read_of_a_directory_lists_it() {
+        let tool = |tool: &str, input: Value, output: &str| json!({"type": "tool", "callID": format!("{tool}{}", output.len()), "tool": tool, "state": {"status": "completed", "input": input, "output": output}});
+        let entries =
+            "<path>/w/p/src</path>\n<type>directory</type>\n<entries>\nMakefile\nlib/\n\n(2 entries)\n</entries>";
+        let file = "<path>/w/p/src/lib/a.txt</path>\n<type>file</type>\n<content>1: one\n\n(End of file - total 1 lines)\n</content>";
+        let found = "Found 1 matches\n/w/p/src/lib/b.txt:\n  Line 3: two";
+        let export = json!({"info": {"id": "s", "directory": "/w/p"}, "messages": [
+            {"info": {"role": "user"}, "parts": [{"type": "text", "text": "Go."}]},
+            {"info": {"role": "assistant"}, "parts": [
+                tool("read", json!({"filePath": "/w/p/src"}), entries),
+                tool("read", json!({"filePath": "/w/p/src/lib/a.txt"}), file),
+                tool("grep", json!({"path": "/w/p/src", "pattern": "two"}), found)]}]});
+        let session = imported("opencode", &export.to_string());
+        let coverage = crate::testing::coverage(&session);
+        assert_eq!((coverage.recorded, coverage.replayed), (3, 3), "{:?}", coverage.causes);
+        let (trace, _) = crate::testing::traced(&session);
+        let files: Vec<&str> = trace.files.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(files, ["src/Makefile", "src/lib/a.txt", "src/lib/b.txt"]);
+    }
+
+    #[test]
+    fn a_patch_with_stated_contents_needs_no_lines_that_are_known() {
+        let patch = "*** Begin Patch\n*** Update File: /w/p/a.txt\n@@\n-two\n+2\n*** End Patch";
+        let changed = json!({"files": [{"filePath": "/w/p/a.txt", "type": "update", "before": "one\ntwo\n", "after": "one\n2\n"}]});
+        let call = json!({"type": "tool", "callID": "c", "tool": "apply_patch", "state": {"status": "completed", "input": {"patchText": patch}, "output": "Success. Updated the following files:\nM a.txt", "metadata": changed}});
+        let cat = json!({"type": "tool", "callID": "d", "tool": "bash", "state": {"status": "completed", "input": {"command": "cat a.txt"}, "output": "one\n2\n", "metadata": {"output": "one\n2\n", "exit": 0}}});
+        let export = json!({"info": {"id": "s", "directory": "/w/p"}, "messages": [
+            {"info": {"role": "user"}, "parts": [{"type": "text", "text": "Go."}]},
+            {"info": {"role": "assistant"}, "parts": [call, cat]}]});
+        let session = imported("opencode", &export.to_string());
+        let coverage = crate::testing::coverage(&session);
+        assert_eq!((coverage.replayed, coverage.read_bytes, coverage.read_bytes_equal), (2, 6, 6));
     }
 
     #[test]

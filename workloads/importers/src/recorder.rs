@@ -14,11 +14,11 @@ use super::{
     Clock, CopiedHistory, Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, ReportedTotal, SeenContent,
     UnplacedUsage,
 };
-use session_traces::roots::Roots;
+use session_traces::roots::{Roots, common_directory};
 use session_traces::spill::{Spill, SpilledText, SpilledValue};
 use session_traces::spillable;
 use shell::path::is_absolute;
-use shell::{Platform, Replacement, ShellCommand};
+use shell::{Platform, Replacement, ShellCommand, ShellStep};
 use tokens::BilledUsage;
 use workloads::trace::{CallError, Extra, MAIN_LANE, Op, TokenUsage};
 
@@ -107,6 +107,8 @@ pub(super) struct Answer {
     pub(super) after: Option<String>,
     /// The lines that an edit replaces by their numbers, if it does.
     pub(super) hunks: Vec<Hunk>,
+    /// The file that a patch changed, if it is the only one and the source has both contents.
+    pub(super) patched: Option<String>,
 }
 
 spillable!(Answer);
@@ -480,31 +482,36 @@ impl Recorder {
             }
         }
         // A directory to which a command goes is a directory of the session.
-        let mut paths = Vec::new();
+        let (mut paths, mut of_commands) = (Vec::new(), Vec::new());
         for item in &items {
             let Item::Call(call) = item else {
                 continue;
             };
-            if main.is_empty() {
-                paths.extend(understood(call, results.get(&call.id))?.0.path);
-                continue;
-            }
             // The directories of a command do not depend on its result.
-            let (meaning, _) = understood(call, None)?;
+            let (meaning, _) = understood(call, results.get(&call.id).filter(|_| main.is_empty()))?;
+            paths.extend(meaning.path);
             if let Some((line, platform)) = meaning.command {
                 let from = call.dir.as_deref().unwrap_or(&main);
                 let platform = platform.unwrap_or_else(|| system_shell(&line, &session.roots));
                 let command = ShellCommand { cwd: session.roots.absolute(&main, from), line, platform };
-                for dir in shell::operations(&command, "", true).dirs {
-                    session.roots.add(&dir);
+                let work = shell::operations(&command, "", true);
+                if main.is_empty() {
+                    of_commands.extend(work.steps.iter().flat_map(ShellStep::paths).map(str::to_owned));
+                } else {
+                    work.dirs.iter().for_each(|dir| session.roots.add(dir));
                 }
             }
         }
-        if session.roots.is_empty()
-            && let Some(dir) = common_directory(paths.iter().map(String::as_str))
-        {
-            session.roots.add(&dir);
-            main = dir;
+        if session.roots.is_empty() {
+            let all = || paths.iter().chain(&of_commands).map(String::as_str);
+            // A relative path of a command is in a directory that is not stated.
+            let common = common_directory(paths.iter().map(String::as_str));
+            if let Some(dir) = common.or_else(|| common_directory(all()).filter(|_| all().all(is_absolute))) {
+                session.roots.add(&dir);
+                main = dir;
+            }
+        } else {
+            session.roots.add_elsewhere(paths.iter().map(String::as_str));
         }
         let mut seen: HashMap<String, (Option<CallError>, SpilledValue<SeenContent>)> = HashMap::new();
         // Results that stand before their call follow it.
@@ -620,6 +627,9 @@ fn with_answer(call: &RawCall, args: &Value, mut answer: Answer, printed_at: Opt
     let end = printed_at.and_then(|at| answer.shown.get(at..));
     let text = printed.as_deref().or(end).unwrap_or(&answer.shown);
     let mut meaning = tools::meaning(&call.tool, args, Some((text, answer.failed)));
+    if let (Some(path), None, true) = (answer.patched.take(), meaning.err, meaning.command.is_some()) {
+        meaning = Meaning { op: Op::Edit, path: Some(path), ..Meaning::default() };
+    }
     let is_edit = meaning.op == Op::Edit && meaning.err.is_none();
     if let (true, Some(path), Some(before), Some(after)) = (is_edit, &meaning.path, &answer.before, answer.after.take())
     {
@@ -650,26 +660,6 @@ fn with_answer(call: &RawCall, args: &Value, mut answer: Answer, printed_at: Opt
         _ => {}
     }
     meaning
-}
-
-/// The deepest directory that holds all absolute paths.
-fn common_directory<'a>(paths: impl Iterator<Item = &'a str>) -> Option<String> {
-    let separators = ['/', '\\'];
-    let mut common: Option<Vec<&str>> = None;
-    for path in paths.filter(|path| is_absolute(path)) {
-        let mut parts: Vec<&str> = path.split(separators).collect();
-        parts.pop();
-        common = Some(match common {
-            None => parts,
-            Some(known) => {
-                let same = known.iter().zip(&parts).take_while(|(a, b)| a == b);
-                let same = same.count();
-                known.into_iter().take(same).collect()
-            }
-        });
-    }
-    let common = common?.join("/");
-    (!common.is_empty()).then_some(common)
 }
 
 /// What a result shows, with paths in the workspace. `path` is the call's, already placed.

@@ -209,11 +209,30 @@ fn read(tool: &str, args: &Value, result: Option<(&str, bool)>) -> Meaning {
     let path = text(args, &PATH_ARGUMENTS).map(str::to_owned);
     let range = range(args);
     let err = failure(Op::Read, result);
+    if let (Some(path), Some((shown, _)), None) = (&path, result, err)
+        && let Some(files) = files_of_directory(shown, path)
+    {
+        let seen = SeenContent::Listed(files);
+        return Meaning { op: Op::List, path: Some(path.clone()), seen, ..Meaning::default() };
+    }
     let seen = match (&path, result) {
         (Some(path), Some((shown, _))) if err.is_none() => shown_file(tool, path, shown, range),
         _ => SeenContent::Nothing,
     };
     Meaning { op: Op::Read, path, range, seen, err, ..Meaning::default() }
+}
+
+/// The files of a directory, if OpenCode's `read` was given one: it lists the entries, with `/` after each directory.
+fn files_of_directory(shown: &str, dir: &str) -> Option<Vec<String>> {
+    if !shown.lines().take(3).any(|line| line == "<type>directory</type>") {
+        return None;
+    }
+    let (_, entries) = shown.split_once("<entries>\n")?;
+    let (entries, _) = entries.split_once("\n</entries>").unwrap_or((entries, ""));
+    // The list ends with its length, after an empty line: `(3 entries)`.
+    let names = entries.lines().take_while(|line| !line.is_empty());
+    let files = names.filter(|name| !name.ends_with('/'));
+    Some(files.map(|name| format!("{}/{name}", dir.trim_end_matches('/'))).collect())
 }
 
 /// The requested lines.
@@ -461,8 +480,14 @@ fn search(args: &Value, result: Option<(&str, bool)>) -> Meaning {
     let err = failure(Op::Search, result);
     let seen = match result {
         Some((shown, _)) if err.is_none() => {
-            let files = shown.lines().filter_map(found_file);
-            let mut files: Vec<String> = files.map(str::to_owned).collect();
+            // OpenCode writes a file's path above the lines that it found there.
+            let mut lines = shown.lines().peekable();
+            let mut files = Vec::new();
+            while let Some(line) = lines.next() {
+                let is_above = lines.peek().is_some_and(|next| next.starts_with("  Line "));
+                let above = line.strip_suffix(':').filter(|path| is_above && is_absolute(path));
+                files.extend(above.or_else(|| found_file(line)).map(str::to_owned));
+            }
             files.dedup();
             SeenContent::Listed(files)
         }

@@ -20,6 +20,9 @@ const STATE: &[&str] = &[
     ".agents", ".claude", ".codex", ".gemini", ".copilot", ".cursor", ".factory", ".kiro", ".pi", ".config", ".cache",
 ];
 
+/// Directories at the top that contain the system's own files.
+const SYSTEM: &[&str] = &["bin", "boot", "dev", "etc", "lib", "lib64", "proc", "run", "sbin", "sys", "usr"];
+
 /// The roots of a session.
 #[derive(Clone, Debug, Default)]
 pub struct Roots {
@@ -43,6 +46,19 @@ impl Roots {
         };
         let is_top = parts.len() < 2 && !self.roots.is_empty();
         if !is_top && !self.roots.iter().any(|root| self.is_within(&parts, root)) {
+            self.roots.push(parts);
+        }
+    }
+
+    /// Adds the directory of the files on which tools work, if none of them is in a root: an agent may begin in a directory of its
+    /// own. Directories of the system are not added.
+    pub fn add_elsewhere<'a>(&mut self, paths: impl Iterator<Item = &'a str> + Clone) {
+        let mut absolute = paths.filter(|path| is_absolute(path));
+        let system = |parts: &Vec<String>| parts.first().is_none_or(|first| SYSTEM.contains(&first.as_str()));
+        if let Some(dir) = common_directory(absolute.clone())
+            && let Some(parts) = self.parts(&dir).filter(|parts| !system(parts))
+            && absolute.all(|path| self.place(path).is_none())
+        {
             self.roots.push(parts);
         }
     }
@@ -244,6 +260,26 @@ fn is_scratch(parts: &[String]) -> bool {
     SCRATCH.iter().any(|dir| parts.len() >= dir.len() && parts.iter().zip(*dir).all(|(part, name)| part == name))
 }
 
+/// The deepest directory that holds all absolute paths.
+pub fn common_directory<'a>(paths: impl Iterator<Item = &'a str>) -> Option<String> {
+    let separators = ['/', '\\'];
+    let mut common: Option<Vec<&str>> = None;
+    for path in paths.filter(|path| is_absolute(path)) {
+        let mut parts: Vec<&str> = path.split(separators).collect();
+        parts.pop();
+        common = Some(match common {
+            None => parts,
+            Some(known) => {
+                let same = known.iter().zip(&parts).take_while(|(a, b)| a == b);
+                let same = same.count();
+                known.into_iter().take(same).collect()
+            }
+        });
+    }
+    let common = common?.join("/");
+    (!common.is_empty()).then_some(common)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,6 +292,20 @@ mod tests {
             roots.add(dir);
         }
         roots
+    }
+
+    #[test]
+    fn files_elsewhere_are_a_root_only_if_no_tool_works_in_one() {
+        let elsewhere = |paths: &[&str], path: &str| {
+            let mut roots = roots(&["/workspace"]);
+            roots.add_elsewhere(paths.iter().copied());
+            roots.place(path)
+        };
+        let placed = Some(".roots/home/lib/a.c".to_owned());
+        assert_eq!(elsewhere(&["/home/lib/a.c", "/home/b.c", "c.c"], "/home/lib/a.c"), placed);
+        assert_eq!(elsewhere(&["/home/lib/a.c", "/workspace/b.c"], "/home/lib/a.c"), None);
+        assert_eq!(elsewhere(&["/etc/ssh/a", "/etc/b"], "/etc/b"), None);
+        assert_eq!(elsewhere(&["/home/a", "/srv/b"], "/srv/b"), None);
     }
 
     #[test]

@@ -224,6 +224,29 @@ impl PatchChunk {
 }
 
 impl ShellStep {
+    /// Its paths.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
+        let (path, to) = match self {
+            Self::Read(path)
+            | Self::Stat(path)
+            | Self::List { path, .. }
+            | Self::Walk(path)
+            | Self::Search(path)
+            | Self::Write { path, .. }
+            | Self::Append { path, .. }
+            | Self::Edit { path, .. }
+            | Self::EditLines { path, .. }
+            | Self::Patch { path, .. }
+            | Self::Rewrite(path)
+            | Self::Remove { path, .. }
+            | Self::MakeDir(path)
+            | Self::RemoveDir(path)
+            | Self::Touch(path) => (path, None),
+            Self::Copy { from, to } | Self::Move { from, to } | Self::Transfer { from, to, .. } => (from, Some(to)),
+        };
+        [Some(path), to].into_iter().flatten().map(String::as_str)
+    }
+
     /// Whether the operation changes no file.
     pub fn only_reads(&self) -> bool {
         matches!(self, Self::Read(_) | Self::Stat(_) | Self::List { .. } | Self::Walk(_) | Self::Search(_))
