@@ -592,8 +592,8 @@ impl Overview {
         let lines = wrap(&with(&unbroken(&first.command)), WIDTH);
         match (lines.len(), has_command) {
             (1, _) | (2, true) => lines,
-            (_, true) => at_most(&with("ctxbench decide names the commands"), WIDTH, 2),
-            (_, false) => at_most(&with("ctxbench decide names the commands"), WIDTH, 1),
+            (_, true) => at_most(&with("commands: ctxbench decide"), WIDTH, 2),
+            (_, false) => at_most(&with("commands: ctxbench decide"), WIDTH, 1),
         }
     }
 }

@@ -88,7 +88,7 @@ fn precision_is_said_in_one_sentence_from_the_run() {
     health.half_width = Some(1.167);
     assert_eq!(
         health.identical_arms(),
-        "The baseline, measured twice, differs from itself by 0.3 % (median), and at most by 1.1 % (micro/read, hot). The median half-width of an interval is 16.7 % (1.5 % for the baseline against itself): half of the comparisons show no smaller difference"
+        "The baseline, measured twice, differs by 0.3 % (median), at most by 1.1 % (micro/read, hot). Half of the comparisons cannot show a difference below 16.7 %, the median half-width of an interval (1.5 % for the baseline against itself)"
     );
     health.half_width = Some(107.0);
     let wide = health.identical_arms();
