@@ -129,12 +129,16 @@ fn commands(recorder: &mut Recorder, message: &Value, said: &str) -> Vec<(String
     open
 }
 
-/// The command in the fenced block of an answer.
+/// The command in the fenced block of an answer. The agent runs nothing of an answer with several.
 fn fenced(said: &str) -> Option<String> {
     let fences = ["```bash\n", "```mswea_bash_command\n"];
-    let (_, rest) = fences.iter().find_map(|fence| said.split_once(fence))?;
-    let (command, _) = rest.split_once("\n```")?;
-    Some(command.to_owned())
+    let next = |said: &str| {
+        let (_, rest) = fences.iter().find_map(|fence| said.split_once(fence))?;
+        let (command, rest) = rest.split_once("\n```")?;
+        Some((command.to_owned(), rest.to_owned()))
+    };
+    let (command, rest) = next(said)?;
+    next(&rest).is_none().then_some(command)
 }
 
 /// The result of the command that submits: the agent ends when a command prints its mark, and keeps what follows the mark.
@@ -170,6 +174,17 @@ mod tests {
         let file = json!({"info": {"mini_version": "2.1.0", "model_stats": {"api_calls": 2, "instance_cost": 0.075}},
             "messages": [{"role": "user", "content": "Fix it."}, {"role": "assistant", "content": "Done."}]});
         assert_eq!(stated(&imported("mini-swe-agent", &file.to_string())), Some(0.075));
+    }
+
+    #[test]
+    fn of_an_answer_with_several_blocks_nothing_is_run() {
+        let answer = |blocks: &str| json!({"role": "assistant", "content": blocks});
+        let file = json!({"info": {"mini_version": "1.15.0"}, "trajectory_format": "mini-swe-agent-1", "messages": [
+            {"role": "system", "content": "You have a shell."}, {"role": "user", "content": "Fix it."},
+            answer("I want:\n```bash\nrm a\n```\nand\n```bash\nls\n```"),
+            {"role": "user", "content": "Give one action, and not 2."},
+            answer("```bash\nls\n```"), {"role": "user", "content": "<returncode>0</returncode>\n<output>\na\n</output>"}]});
+        assert_eq!(calls(&imported("mini-swe-agent", &file.to_string())), ["Bash exec: ls -> a\n"]);
     }
 
     #[test]

@@ -1845,14 +1845,14 @@ fn edited_lines(text: &str, edits: &[LineEdit]) -> Option<Vec<Hunk>> {
         number += 1;
         let old = line.strip_suffix('\n').unwrap_or(line);
         let new = LineEdit::edited(edits, number, old, lines.peek().is_none());
-        if new.as_deref() == Some(old) {
+        if new == [old] {
             continue;
         }
         if !line.ends_with('\n') {
             return None;
         }
         let removed = format!("-{old}");
-        let lines = [removed].into_iter().chain(new.map(|new| format!("+{new}")));
+        let lines = [removed].into_iter().chain(new.iter().map(|new| format!("+{new}")));
         hunks.push(Hunk { first: number, lines: lines.collect() });
     }
     Some(hunks)

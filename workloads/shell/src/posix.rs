@@ -635,7 +635,7 @@ impl Reader {
         }
         let is_certain = call.scripts.iter().all(|script| script.expansion == Expansion::Plain);
         let texts: Vec<&str> = call.scripts.iter().map(|script| script.text.as_str()).collect();
-        let script = sed::script(&texts.join("\n")).ok_or("a script")?;
+        let script = sed::script(&texts.join("\n"), call.is_extended).ok_or("a script")?;
         self.listing = None;
         if call.operands.is_empty() && !is_fed {
             return Err("a program that waits for input");
@@ -988,6 +988,8 @@ struct SedCall<'a> {
     is_quiet: bool,
     /// Whether its lines do not end with newlines.
     has_other_lines: bool,
+    /// Whether its patterns are extended ones.
+    is_extended: bool,
     scripts: Vec<Word>,
     operands: Vec<&'a Word>,
 }
@@ -1010,7 +1012,8 @@ impl<'a> SedCall<'a> {
                     ("expression", None) => call.scripts.push(rest.next().ok_or(UNKNOWN_OPTIONS)?.clone()),
                     ("in-place", None) => call.is_in_place = true,
                     ("quiet" | "silent", None) => call.is_quiet = true,
-                    ("regexp-extended" | "separate" | "unbuffered" | "posix" | "sandbox", None) => {}
+                    ("regexp-extended", None) => call.is_extended = true,
+                    ("separate" | "unbuffered" | "posix" | "sandbox", None) => {}
                     ("null-data", None) => call.has_other_lines = true,
                     ("file", _) => return Err("a script"),
                     _ => return Err(UNKNOWN_OPTIONS),
@@ -1025,7 +1028,8 @@ impl<'a> SedCall<'a> {
                 let value = &letters[at + 1..];
                 match letter {
                     'n' => call.is_quiet = true,
-                    'E' | 'r' | 's' | 'u' => {}
+                    'E' | 'r' => call.is_extended = true,
+                    's' | 'u' => {}
                     'z' => call.has_other_lines = true,
                     'e' => {
                         call.scripts.push(match value {

@@ -1,12 +1,15 @@
 //! Scripts of `sed`: the edits of lines that follow from the text alone, and whether a script works on other files.
 
-use super::steps::{LineEdit, LineRange, Replacement};
+use super::steps::{AddedPlace, LineEdit, LineRange, Replacement};
 
 /// The longest script that is read, in commands.
 const LONGEST: usize = 1000;
 
 /// Characters that have a meaning in a pattern.
 const SPECIAL: &str = ".*[]^$+?(){}|\\";
+
+/// Those of them that have it in extended patterns only.
+const SPECIAL_EXTENDED: &str = "+?(){}|";
 
 /// A script.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -35,8 +38,8 @@ enum Address {
 }
 
 /// Reads a script. `None` if it is not understood, or if it reads or writes other files or runs programs.
-pub(super) fn script(text: &str) -> Option<Script> {
-    let mut reader = Reader { rest: text };
+pub(super) fn script(text: &str, is_extended: bool) -> Option<Script> {
+    let mut reader = Reader { rest: text, is_extended };
     let mut edits = Some(Vec::new());
     for _ in 0..LONGEST {
         reader.skip(|c| c.is_whitespace() || c == ';' || c == '}');
@@ -70,15 +73,14 @@ pub(super) fn script(text: &str) -> Option<Script> {
                 reader.skip(|c| c != ';' && c != '\n' && c != '}');
                 None
             }
-            // The text goes on behind a line that ends with `\`.
-            'a' | 'i' | 'c' => {
-                while reader.line().ends_with('\\') {}
-                None
-            }
+            'a' => reader.addition(lines, AddedPlace::Behind),
+            'i' => reader.addition(lines, AddedPlace::Before),
+            'c' => reader.addition(lines, AddedPlace::Instead),
             _ => return None,
         };
         let ends = reader.rest.trim_start_matches([' ', '\t']);
-        if !matches!(ends.chars().next(), None | Some(';' | '\n' | '}' | '#')) && edit.is_some() {
+        let is_ended = matches!(edit, Some(LineEdit::Add { .. }));
+        if !is_ended && !matches!(ends.chars().next(), None | Some(';' | '\n' | '}' | '#')) && edit.is_some() {
             return None;
         }
         match (&mut edits, edit) {
@@ -91,6 +93,7 @@ pub(super) fn script(text: &str) -> Option<Script> {
 
 struct Reader<'a> {
     rest: &'a str,
+    is_extended: bool,
 }
 
 impl Reader<'_> {
@@ -109,6 +112,47 @@ impl Reader<'_> {
         let (line, rest) = self.rest.split_once('\n').unwrap_or((self.rest, ""));
         self.rest = rest;
         line
+    }
+
+    /// An addition of the text behind the command, which goes on behind a line that ends with `\`. `None` if its text is not
+    /// certain.
+    fn addition(&mut self, lines: Option<LineRange>, place: AddedPlace) -> Option<LineEdit> {
+        self.skip(|c| c == ' ' || c == '\t');
+        let is_marked = self.rest.starts_with('\\');
+        if is_marked {
+            self.next();
+        }
+        // BSD's drops the blanks before a text on a line of its own.
+        let is_below = is_marked && self.rest.starts_with('\n');
+        if is_below {
+            self.next();
+        }
+        let mut text = vec![String::new()];
+        let mut is_certain = !(is_below && self.rest.starts_with([' ', '\t']));
+        loop {
+            let added = match self.next() {
+                None | Some('\n') => break,
+                Some('\\') => match self.next() {
+                    Some('\n' | 'n') => {
+                        text.push(String::new());
+                        continue;
+                    }
+                    Some('t') => '\t',
+                    Some(escaped) => {
+                        is_certain &= !escaped.is_ascii_alphanumeric();
+                        escaped
+                    }
+                    None => break,
+                },
+                Some(added) => added,
+            };
+            if let Some(last) = text.last_mut() {
+                last.push(added);
+            }
+        }
+        // Versions differ in what they do without a text.
+        is_certain &= text.iter().any(|line| !line.is_empty());
+        lines.filter(|_| is_certain).map(|lines| LineEdit::Add { lines, text, place })
     }
 
     fn number(&mut self) -> Option<u64> {
@@ -196,7 +240,7 @@ impl Reader<'_> {
                 self.next();
                 let pattern = self.until('/')?;
                 self.skip(|c| c == 'I' || c == 'M');
-                match literal(&pattern, '/') {
+                match literal(&pattern, '/', self.is_extended) {
                     Some(text) => Address::Lines(LineRange::With(text)),
                     None => Address::Other,
                 }
@@ -230,7 +274,7 @@ impl Reader<'_> {
             _ => return Some(None),
         };
         let edit = (|| {
-            let (old, new) = (literal(&old, mark)?, new?);
+            let (old, new) = (literal(&old, mark, self.is_extended)?, new?);
             Some(LineEdit::Substitute { lines: lines?, old, new, all })
         })();
         Some(edit)
@@ -258,8 +302,9 @@ impl Reader<'_> {
     }
 }
 
-/// The text that a pattern stands for, if it is a literal one, in basic and in extended patterns.
-fn literal(pattern: &str, mark: char) -> Option<String> {
+/// The text that a pattern stands for, if it is a literal one.
+fn literal(pattern: &str, mark: char, is_extended: bool) -> Option<String> {
+    let is_special = |letter| SPECIAL.contains(letter) && (is_extended || !SPECIAL_EXTENDED.contains(letter));
     let mut text = String::new();
     let mut letters = pattern.chars();
     while let Some(letter) = letters.next() {
@@ -267,9 +312,10 @@ fn literal(pattern: &str, mark: char) -> Option<String> {
             '\\' => match letters.next()? {
                 escaped if escaped == mark && !SPECIAL.contains(mark) => text.push(escaped),
                 escaped if ".*[]^$\\/&-\"'".contains(escaped) && escaped != mark => text.push(escaped),
+                escaped if is_extended && SPECIAL_EXTENDED.contains(escaped) && escaped != mark => text.push(escaped),
                 _ => return None,
             },
-            letter if SPECIAL.contains(letter) => return None,
+            letter if is_special(letter) => return None,
             letter => text.push(letter),
         }
     }
@@ -288,7 +334,28 @@ mod tests {
             new: new.to_owned(),
             all,
         };
+        let add = |lines, text: &[&str], place| LineEdit::Add {
+            lines,
+            text: text.iter().map(|line| (*line).to_owned()).collect(),
+            place,
+        };
+        let (before, behind) = (AddedPlace::Before, AddedPlace::Behind);
         for (text, expected) in [
+            ("s/f(x) -> y/f(z)/", Some(Some(vec![all("f(x) -> y", "f(z)", false)]))),
+            (r"s/a\(b\)/c/", Some(None)),
+            (r"3a\    x\n  y", Some(Some(vec![add(LineRange::One(3), &["    x", "  y"], behind)]))),
+            (r"3i\\  x", Some(Some(vec![add(LineRange::One(3), &["  x"], before)]))),
+            ("$a  x; y", Some(Some(vec![add(LineRange::Last, &["x; y"], behind)]))),
+            (
+                "/b/a\\\nx\\\n  y\n2d",
+                Some(Some(vec![
+                    add(LineRange::With("b".to_owned()), &["x", "  y"], behind),
+                    LineEdit::Delete(LineRange::One(2)),
+                ])),
+            ),
+            ("1a\\\n  x", Some(None)),
+            (r"1a x\x41", Some(None)),
+            ("2i\\", Some(None)),
             ("s/x/y/", Some(Some(vec![all("x", "y", false)]))),
             (
                 "s/x/y/g; s%a/b%c%g\ns~d~~",
@@ -318,7 +385,7 @@ mod tests {
             ("s/[/]/y/", None),
             ("1,20p", Some(None)),
             ("/x/,/y/{ /z/d; p }", Some(None)),
-            ("3i\\\nw out", Some(None)),
+            ("3i\\\nw out", Some(Some(vec![add(LineRange::One(3), &["w out"], before)]))),
             ("2!d", Some(None)),
             ("5q", Some(None)),
             ("s/a/b/w out", None),
@@ -330,7 +397,17 @@ mod tests {
             (".bak", None),
             ("", Some(Some(vec![]))),
         ] {
-            assert_eq!(script(text).map(|script| script.edits), expected, "{text}");
+            assert_eq!(script(text, false).map(|script| script.edits), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn extended_patterns_have_other_signs() {
+        let first = |text: &str| match script(text, true)?.edits?.pop()? {
+            LineEdit::Substitute { old, .. } => Some(old),
+            _ => None,
+        };
+        assert_eq!(first("s/a(b)/c/"), None);
+        assert_eq!(first(r"s/a\(b\)/c/").as_deref(), Some("a(b)"));
     }
 }

@@ -147,6 +147,26 @@ pub enum LineEdit {
     },
     /// Removes the lines.
     Delete(LineRange),
+    /// Adds a text before or behind each of the lines, or puts it in their place.
+    Add {
+        /// The lines.
+        lines: LineRange,
+        /// The added lines.
+        text: Vec<String>,
+        /// Where they are added.
+        place: AddedPlace,
+    },
+}
+
+/// Where an edit adds lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AddedPlace {
+    /// Before a line.
+    Before,
+    /// Behind a line.
+    Behind,
+    /// In place of all lines of the range.
+    Instead,
 }
 
 /// The lines of a file that an edit changes.
@@ -177,9 +197,10 @@ impl LineRange {
 }
 
 impl LineEdit {
-    /// The line of this number after all edits in turn; `None` if one of them removes it.
-    pub fn edited(all: &[Self], number: u64, line: &str, is_last: bool) -> Option<String> {
+    /// The lines in place of the line of this number after all edits in turn.
+    pub fn edited(all: &[Self], number: u64, line: &str, is_last: bool) -> Vec<String> {
         let mut line = line.to_owned();
+        let (mut before, mut behind) = (Vec::new(), Vec::new());
         for edit in all {
             match edit {
                 Self::Substitute { lines, old, new, all } if lines.has(number, &line, is_last) => {
@@ -188,11 +209,26 @@ impl LineEdit {
                         false => line.replacen(old, new, 1),
                     };
                 }
-                Self::Delete(lines) if lines.has(number, &line, is_last) => return None,
+                Self::Delete(lines) if lines.has(number, &line, is_last) => return [before, behind].concat(),
+                Self::Add { lines, text, place } if lines.has(number, &line, is_last) => match place {
+                    AddedPlace::Before => before.extend(text.iter().cloned()),
+                    AddedPlace::Behind => behind.extend(text.iter().cloned()),
+                    AddedPlace::Instead => {
+                        // It stands for the whole range, at its end.
+                        let ends = match lines {
+                            LineRange::Between(_, Some(last)) => number == *last,
+                            LineRange::Between(_, None) => is_last,
+                            _ => true,
+                        };
+                        before.extend(text.iter().filter(|_| ends).cloned());
+                        return [before, behind].concat();
+                    }
+                },
                 _ => {}
             }
         }
-        Some(line)
+        before.push(line);
+        [before, behind].concat()
     }
 }
 
