@@ -399,7 +399,7 @@ impl Adopting<'_> {
     }
 }
 
-/// Writes the bytes of a missing chunk into its file, whose other attributes stay.
+/// Writes the bytes of a missing chunk, which stays noted as missing, into its file, whose other attributes stay.
 pub(super) fn fill(db: &Db, owner: &Caller, ino: Ino, (at, chunk): (u64, &Chunk), bytes: &[u8]) -> Result<()> {
     tables::adopting(db, |db| {
         let attr = nodes::get_file(db, ino)?;
@@ -412,7 +412,6 @@ pub(super) fn fill(db: &Db, owner: &Caller, ino: Ino, (at, chunk): (u64, &Chunk)
             }
         }
         let blocks = filled.blocks;
-        nodes::update(db, &Attr { blocks, ..attr })?;
-        tables::clear_missing(db, ino, at, false)
+        nodes::update(db, &Attr { blocks, ..attr })
     })
 }

@@ -17,7 +17,8 @@ use sqlite::tables::{Db, held, nodes};
 
 use crate::adopt::{Adopted, adopt};
 use crate::notes::{Batch, Note};
-use crate::tables::{self, Advance, Placeholders};
+use crate::power_loss;
+use crate::tables::{self, Advance, LostEnd, Placeholders};
 use crate::unread::{Arrived, Unread};
 
 /// How often a long file that changes meanwhile is hashed without the lock, before it is hashed with it.
@@ -43,12 +44,14 @@ pub(super) struct Cache {
     head: Head,
     pub(super) base: Tree,
     intents: Vec<[u8; 16]>,
+    /// Files that a power loss has cut, and that are mended when it is known which commits the log has.
+    lost: Vec<LostEnd>,
     /// Acknowledged commits that the tables do not have yet. If they never get them, the next session finds the commits
     /// in the log and knows them by their nonces.
     unsaved: Vec<Advance>,
     seen: HashMap<NodeId, Seen>,
-    /// Content of long files by inode and ctime, hashed without the lock.
-    pub(super) hashed: HashMap<Ino, (i64, Content)>,
+    /// Content of long files by inode and ctime, hashed without the lock; `None` if the file cannot be read.
+    pub(super) hashed: HashMap<Ino, (i64, Option<Content>)>,
     /// The invalidations that the kernel needs for the last adopted commits.
     pub(super) adopted: Adopted,
     /// Notes what adopted commits bring, once programs can have edits in progress.
@@ -70,15 +73,18 @@ impl Cache {
         owner: Caller,
         writer: Writer,
     ) -> Result<Self> {
-        let (head, base, intents, writers, missing) = store.transaction(|db| {
+        let (head, base, intents, writers, missing, lost) = store.transaction(|db| {
             tables::add_writer(db, writer.id)?;
             // An inode number that has an identity must not be given to another file.
             store.skip_inos(tables::tidy_identities(db)?);
             let head = tables::head(db)?;
             let base = tables::base(db)?;
             let intents = tables::intents(db)?;
-            Ok((head, base, intents, tables::writers(db)?, tables::placeholders(db)?))
+            Ok((head, base, intents, tables::writers(db)?, tables::placeholders(db)?, tables::lost(db)?))
         })?;
+        for LostEnd { ino, .. } in &lost {
+            power_loss::lengthen(&store.db(), *ino)?;
+        }
         *placeholders.write() = missing.into_iter().collect();
         Ok(Self {
             store,
@@ -90,6 +96,7 @@ impl Cache {
             head,
             base,
             intents,
+            lost,
             unsaved: Vec::new(),
             seen: HashMap::new(),
             hashed: HashMap::new(),
@@ -115,6 +122,38 @@ impl Cache {
         (self.head, self.base) = (Head::default(), nothing);
         self.intents.clear();
         self.unsaved.clear();
+        Ok(())
+    }
+
+    /// Mends the files that a power loss has cut. The base must have all commits that were sent before it.
+    ///
+    /// # Errors
+    /// If the tables or a tail cannot be read or written; the next call tries again.
+    pub(super) fn mend_lost(&mut self) -> Result<()> {
+        if self.lost.is_empty() {
+            return Ok(());
+        }
+        let store = Arc::clone(&self.store);
+        let db = store.db();
+        db.transaction(|db| {
+            self.save_in(db)?;
+            for lost in &self.lost {
+                let id = tables::identity(db, lost.ino)?;
+                let base = id.and_then(|id| self.base.node(id)).and_then(s3::tree::Node::content);
+                power_loss::mend_changed(db, lost, base)?;
+            }
+            Ok(())
+        })?;
+        self.unsaved.clear();
+        for LostEnd { ino, .. } in &self.lost {
+            power_loss::lengthen(&db, *ino)?;
+            self.adopted.inodes.insert(*ino);
+            if tables::is_placeholder(&db, *ino)? {
+                self.placeholders.write().insert(*ino);
+            }
+        }
+        db.transaction(tables::forget_lost)?;
+        self.lost.clear();
         Ok(())
     }
 
@@ -151,6 +190,7 @@ impl Replica for Cache {
     }
 
     fn local(&mut self, nonce: [u8; 16]) -> std::result::Result<Local, ReplicaError> {
+        self.mend_lost().map_err(failed)?;
         let store = Arc::clone(&self.store);
         if tables::is_clean(&store.db()).map_err(failed)? {
             return Ok(Local::default());
@@ -235,6 +275,8 @@ impl Replica for Cache {
         theirs: &Changes,
         merge: &mut MergeWork<'_>,
     ) -> std::result::Result<std::result::Result<(), Needs>, ReplicaError> {
+        // A commit that was sent for the number of this one is not in the log.
+        self.mend_lost().map_err(failed)?;
         let store = Arc::clone(&self.store);
         let mut attempts = 0;
         let db = loop {
@@ -254,7 +296,8 @@ impl Replica for Cache {
         let (mut adopted, mut arrived) = (Adopted::default(), Arrived::default());
         let done: Result<std::result::Result<(), Needs>> = db.transaction(|db| {
             self.save_in(db)?;
-            let local = self.read_local(db, false)?.local;
+            let local = self.read_local(db, false)?.local.without_unreadable(&self.base, theirs);
+            let local = local.map_err(|error| StoreError::storage(Errno::IO, error))?;
             let merged = match self.merge(db, &local.changes, merge)? {
                 Ok(merged) => merged,
                 Err(needs) => return Ok(Err(needs)),

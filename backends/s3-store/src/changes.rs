@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::OnceLock;
 
-use fuse::store::{Attr, Errno, Ino, Kind, Result, Seek, Store};
+use fuse::store::{Attr, Errno, Ino, Kind, Result, Seek, Store, StoreError};
 use s3::replica::Local;
 use s3::tree::{Attributes, Body, CHUNK, Chunk, Content, Hash, INLINE_MAX, Name, Node, NodeId, Place};
 use sqlite::tables::{Db, held, names, nodes, xattrs};
@@ -99,7 +99,15 @@ impl Reader<'_> {
             return Ok(());
         }
         let body = match attr.kind {
-            Kind::File => Body::File(self.content(id, &attr)?),
+            Kind::File => match self.content(id, &attr) {
+                // Other files are not kept from the bucket by one that is damaged.
+                Err(error) if error.errno == Errno::IO => {
+                    tracing::debug!(%error, ino, "a changed file cannot be read");
+                    self.local.unreadable.insert(id);
+                    Body::File(Content::default())
+                }
+                content => Body::File(content?),
+            },
             Kind::Directory => Body::Directory,
             Kind::Symlink => Body::Symlink(nodes::target(self.db, ino)?),
             kind => Body::Special(kind.mode_bits()),
@@ -139,7 +147,9 @@ impl Reader<'_> {
         self.seen.insert(id, seen);
         let before = self.cache.base.node(id).and_then(Node::content);
         let mut content = match self.cache.hashed.get(&attr.ino) {
-            Some((ctime, content)) if *ctime == attr.ctime.0 => content.clone(),
+            Some((ctime, content)) if *ctime == attr.ctime.0 => {
+                content.clone().ok_or_else(|| StoreError::storage(Errno::IO, "it could not be read"))?
+            }
             _ if self.is_brief && attr.size >= HASHED_AHEAD => {
                 self.long.push(attr.ino);
                 return Ok(Content::default());
@@ -186,10 +196,13 @@ impl Cache {
             let Some(attr) = nodes::find(&self.store.db(), *ino)? else {
                 continue;
             };
-            let mut content = Content { size: attr.size, chunks: Vec::new() };
-            for at in 0..attr.size.div_ceil(CHUNK) {
-                content.chunks.push(self.hash_chunk(&attr, at)?);
-            }
+            let chunks: Result<Vec<Chunk>> =
+                (0..attr.size.div_ceil(CHUNK)).map(|at| self.hash_chunk(&attr, at)).collect();
+            let content = match chunks {
+                Ok(chunks) => Some(Content { size: attr.size, chunks }),
+                Err(error) if error.errno == Errno::IO => None,
+                Err(error) => return Err(error),
+            };
             self.hashed.insert(*ino, (attr.ctime.0, content));
         }
         Ok(())

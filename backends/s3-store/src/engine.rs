@@ -194,7 +194,7 @@ fn dropped() -> SessionError {
 fn nowhere(files: &[String]) -> SessionError {
     let files = files.join(", ");
     let reason = format!(
-        "the content of {files} is lost: neither this cache nor the bucket has it; write these files again, or remove them"
+        "the content of {files} is damaged or lost here, and the bucket does not have it; write these files again, or remove them"
     );
     s3::replica::ReplicaError(reason).into()
 }

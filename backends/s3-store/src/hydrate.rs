@@ -12,6 +12,7 @@ use network::limits;
 use parking_lot::{Mutex, MutexGuard};
 use s3::session::fetch;
 use s3::tree::{CHUNK, Chunk};
+use sqlite::HEAD;
 use sqlite::tables::{Db, nodes};
 
 use crate::{GIVE_UP_EVERY, Inner, S3Store, adopt, session_error, tables};
@@ -149,12 +150,26 @@ async fn download(inner: Arc<Inner>, ino: Ino, at: u64, chunk: Chunk) -> Result<
 }
 
 impl Inner {
-    /// Writes a fetched chunk into its file, unless another took its place meanwhile.
+    /// Writes a fetched chunk into its file, unless another took its place meanwhile. What lies in the tail is durable before
+    /// the tables have it: a power loss would else leave zeros in its place, and they might be uploaded.
     fn fill(&self, ino: Ino, at: u64, chunk: &Chunk, bytes: &[u8]) -> Result<()> {
+        let is_wanted = |db: &Db| -> Result<bool> { Ok(tables::missing(db, ino, at, at)? == [(at, *chunk)]) };
+        let write = |db: &Db| match is_wanted(db)? {
+            true => adopt::fill(db, &self.owner, ino, (at, chunk), bytes),
+            false => Ok(()),
+        };
+        let is_in_head = at * CHUNK + u64::from(chunk.length) <= HEAD;
+        if !is_in_head {
+            self.store.transaction(write)?;
+            self.store.sync_tail(ino)?;
+        }
         let db = self.store.db();
         let is_whole = db.transaction(|db| {
-            if tables::missing(db, ino, at, at)? == [(at, *chunk)] {
-                adopt::fill(db, &self.owner, ino, (at, chunk), bytes)?;
+            if is_in_head {
+                write(db)?;
+            }
+            if is_wanted(db)? {
+                tables::clear_missing(db, ino, at, false)?;
             }
             Ok(!tables::is_placeholder(db, ino)?)
         })?;

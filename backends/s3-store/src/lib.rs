@@ -20,6 +20,7 @@ mod notes;
 mod open;
 mod open_error;
 mod options;
+mod power_loss;
 mod recovery;
 mod tables;
 mod unread;
@@ -262,6 +263,7 @@ impl Store for S3Store {
         if !inner.placeholders.contains(ino) {
             let attr = self.changed(inner.store.setattr_held(&db, caller, ino, change))?;
             drop(db);
+            inner.store.free_if_urgent();
             return Ok(inner.store.with_tail(attr));
         }
         let forget = |db: &_| tables::clear_missing(db, ino, size.div_ceil(s3::tree::CHUNK), true);
@@ -271,6 +273,7 @@ impl Store for S3Store {
             inner.placeholders.write().remove(&ino);
         }
         drop(db);
+        inner.store.free_if_urgent();
         Ok(inner.store.with_tail(attr))
     }
 

@@ -12,7 +12,7 @@ use s3::objects::Fault;
 use s3::replica::{Replica, Writer};
 use s3::session::{Broken, Contact, Look, Session, SessionError};
 use sqlite::SqliteStore;
-use sqlite::tables::names;
+use sqlite::tables::{GuestRecovery, names};
 
 use crate::cache::Cache;
 use crate::engine::Engine;
@@ -22,7 +22,7 @@ use crate::mirroring::{self, Mirror, Shown};
 use crate::open_error::OpenError;
 use crate::tables::{self, Placeholders, TABLES_VERSION};
 use crate::unread::Unread;
-use crate::{Counters, Inner, S3Store, notes, recovery};
+use crate::{Counters, Inner, S3Store, notes, power_loss, recovery};
 
 /// Options that a mount uses only on request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,6 +38,9 @@ pub struct OpenOptions {
 fn in_cache(file: &Path) -> impl Fn(StoreError) -> OpenError + '_ {
     move |error| OpenError::Cache(format!("the cache {}: {error}", file.display()))
 }
+
+/// What the tables of the cache need when a mount opens it.
+pub(super) const RECOVERY: GuestRecovery = GuestRecovery { apply_note: notes::apply, mend: power_loss::mend };
 
 /// Which memory a cache is of.
 fn memory(config: &S3Config) -> String {
@@ -146,7 +149,7 @@ impl S3Store {
         let (store, contact) = std::thread::scope(|scope| {
             let look = || link.runtime.block_on(Look::take(&link.log, now()));
             let look = (!file.exists()).then(|| scope.spawn(look));
-            let store = SqliteStore::open_noting(file, owner, notes::apply)?;
+            let store = SqliteStore::open_with(file, owner, RECOVERY)?;
             if let Some(reason) = store.read_only() {
                 return Err(OpenError::Cache(format!(
                     "the cache {} is read-only: {reason}\n  fix: name another file with --cache; the new cache is filled from the bucket",
@@ -286,6 +289,9 @@ fn join(
         Err(error) => {
             return Err(OpenError::Cache(format!("the cache {}: {error}", file.display())));
         }
+    }
+    if cache.intents().is_empty() {
+        cache.mend_lost().map_err(in_cache(file))?;
     }
     cache.reclaim_orphans().map_err(in_cache(file))?;
     if is_new {

@@ -12,8 +12,9 @@ use sqlite::SqliteStore;
 use sqlite::tables::{Db, held, names, nodes};
 
 use crate::cache::Cache;
+use crate::open::RECOVERY;
 use crate::open_error::OpenError;
-use crate::{notes, tables};
+use crate::tables;
 
 /// The files of a database that may exist beside it.
 fn files_of(file: &Path) -> impl Iterator<Item = PathBuf> {
@@ -72,7 +73,7 @@ struct Unsent {
 /// Recovers the unsent changes of the quarantined cache; returns lines on what was recovered and what could not be.
 pub(super) fn recover(quarantined: &Path, store: &SqliteStore, cache: &Cache, owner: &Caller) -> Result<Vec<String>> {
     let place = quarantined.display();
-    let old = SqliteStore::open_noting(quarantined, owner, notes::apply);
+    let old = SqliteStore::open_with(quarantined, owner, RECOVERY);
     let opened = old.map_err(|error| error.to_string()).and_then(|old| {
         let unsent = unsent(&old).map_err(|error| error.to_string())?;
         Ok((old, unsent))

@@ -153,6 +153,13 @@ pub(super) fn base(db: &Db) -> Result<Tree> {
     Tree::of(&changes).map_err(damaged)
 }
 
+/// A node of the base.
+pub(super) fn base_node(db: &Db, id: NodeId) -> Result<Option<Node>> {
+    let query = "SELECT node FROM s3_base_node WHERE writer = ?1 AND number = ?2";
+    let node: Option<Vec<u8>> = db.row(query, [signed(id.writer), signed(id.ino)], |row| row.get(0))?;
+    node.map(|node| decode(&node)).transpose()
+}
+
 /// The changes of a step of the log in the tables.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Advance {
@@ -275,6 +282,13 @@ pub(super) fn is_clean(db: &Db) -> Result<bool> {
         |_| Ok(()),
     )?;
     Ok(any.is_none() && !db.has_open_changes())
+}
+
+/// Whether an inode is journalled.
+pub(super) fn is_dirty(db: &Db, ino: Ino) -> Result<bool> {
+    db.write_rows()?;
+    let any = db.row("SELECT 1 FROM s3_dirty_inode WHERE ino = ?1", [signed(ino)], |_| Ok(()))?;
+    Ok(any.is_some())
 }
 
 /// How many inodes and names are journalled.
@@ -403,6 +417,53 @@ pub(super) fn set_tail(db: &Db, ino: Ino, start: u64, bytes: &[u8]) -> Result<()
     Ok(())
 }
 
+/// A file that may have lost the end of its tail with the power.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LostEnd {
+    pub(super) ino: Ino,
+    /// The bytes before this one are there.
+    pub(super) durable: u64,
+    /// It had been truncated.
+    pub(super) is_cut: bool,
+}
+
+/// Notes a file that has lost the end of its tail.
+pub(super) fn note_lost(db: &Db, ino: Ino, durable: u64, is_cut: bool) -> Result<()> {
+    // Caches of before have no such table.
+    db.connection.execute_batch(
+        "CREATE TABLE IF NOT EXISTS s3_lost (
+           ino INTEGER PRIMARY KEY, durable INTEGER NOT NULL, is_cut INTEGER NOT NULL
+         ) STRICT",
+    )?;
+    db.execute("INSERT OR REPLACE INTO s3_lost VALUES (?1, ?2, ?3)", params![signed(ino), signed(durable), is_cut])?;
+    Ok(())
+}
+
+/// The noted files.
+pub(super) fn lost(db: &Db) -> Result<Vec<LostEnd>> {
+    let has_table = db.row("SELECT 1 FROM sqlite_schema WHERE name = 's3_lost'", (), |_| Ok(()))?;
+    if has_table.is_none() {
+        return Ok(Vec::new());
+    }
+    let mut statement = db.statement("SELECT ino, durable, is_cut FROM s3_lost")?;
+    let rows = statement.query_map((), |row| {
+        Ok(LostEnd { ino: unsigned(row.get(0)?), durable: unsigned(row.get(1)?), is_cut: row.get(2)? })
+    })?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// Forgets the noted files.
+pub(super) fn forget_lost(db: &Db) -> Result<()> {
+    db.execute("DELETE FROM s3_lost", ())?;
+    Ok(())
+}
+
+/// Whether bytes are noted that belong into a file's tail.
+pub(super) fn has_merged_tail(db: &Db, ino: Ino) -> Result<bool> {
+    let any = db.row("SELECT 1 FROM s3_tail WHERE ino = ?1 LIMIT 1", [signed(ino)], |_| Ok(()))?;
+    Ok(any.is_some())
+}
+
 /// Writes noted bytes into their tails: before any other write to these files. `sync` makes the tables and the tails
 /// durable: a tail is overwritten only when its new bytes are, and these are forgotten only when the tail is.
 pub(super) fn write_tails(db: &Db, sync: impl Fn() -> Result<()>) -> Result<()> {
@@ -417,9 +478,16 @@ pub(super) fn write_tails(db: &Db, sync: impl Fn() -> Result<()>) -> Result<()> 
     sync()?;
     for (ino, start, bytes) in &tails {
         let end = start + bytes.len() as u64;
+        // After a power loss, it may be shorter than its file.
+        content::lengthen_tail(db, *ino, end)?;
         content::write_tail(db, *ino, end, *start, bytes)?;
     }
     sync()?;
-    db.transaction(|db| db.execute("DELETE FROM s3_tail", ()))?;
+    db.transaction(|db| {
+        for (ino, start, bytes) in &tails {
+            content::note_synced(db, *ino, start + bytes.len() as u64)?;
+        }
+        db.execute("DELETE FROM s3_tail", ())
+    })?;
     Ok(())
 }

@@ -273,7 +273,7 @@ impl Replica for Checkout {
         let local = small.flat_map(|content| &content.chunks);
         let local = local.filter(|it| it.place == Place::Local);
         let inline = local.filter_map(|it| Some((it.hash, self.bytes.get(&it.hash)?.clone())));
-        Ok(Local { inline: inline.collect(), changes, mark: 0 })
+        Ok(Local { inline: inline.collect(), changes, ..Local::default() })
     }
 
     fn read(&mut self, id: NodeId, index: usize) -> Result<Option<Bytes>> {

@@ -1,6 +1,6 @@
 //! The interface of a mount's working copy to the protocol. A mount keeps it in SQLite, the simulation in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 
@@ -8,6 +8,7 @@ pub use crate::merge::ReplicaError;
 use crate::merge::{Merged, Needs, ReadOurs, Result};
 pub use crate::objects::Head;
 use crate::tree::{Changes, Hash, NodeId, Tree};
+use crate::upload::{describe, leave_out};
 
 /// The identity of one mount session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,8 +26,29 @@ pub struct Local {
     pub changes: Changes,
     /// The bytes of files that may travel inside the commit, by digest of their one chunk.
     pub inline: BTreeMap<Hash, Bytes>,
+    /// Changed files that cannot be read: `changes` has no content of them, and they are not committed.
+    pub unreadable: BTreeSet<NodeId>,
     /// The mark up to which the journal is cleared once the changes are committed; 0 for nothing.
     pub mark: u64,
+}
+
+impl Local {
+    /// Without the files that cannot be read, for a merge with `theirs`.
+    ///
+    /// # Errors
+    /// If `theirs` have such a file: neither version may replace the other.
+    pub fn without_unreadable(mut self, base: &Tree, theirs: &Changes) -> Result<Self> {
+        for id in std::mem::take(&mut self.unreadable) {
+            let mut names = self.changes.names.iter().filter(|(_, to)| **to == Some(id));
+            if theirs.nodes.contains_key(&id) || names.any(|(entry, _)| theirs.names.contains_key(entry)) {
+                let file = describe(base, &self.changes, id);
+                let reason = "cannot be read in this cache, and another host has changed it, too";
+                return Err(ReplicaError(format!("{file} {reason}: mount with --rebuild-cache")));
+            }
+            leave_out(&mut self.changes, base, id);
+        }
+        Ok(self)
+    }
 }
 
 /// The merge of [`Replica::adopt`]: over base, local changes, a reader of local content, a source of new identities.

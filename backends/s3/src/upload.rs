@@ -46,7 +46,7 @@ impl<O: Objects, R: Replica> Session<'_, O, R> {
         done: &mut Committed,
     ) -> Result<Option<Placed>> {
         let (mut changes, mut inline) = (local.changes, local.inline);
-        let (mut restless, mut lost) = (BTreeSet::new(), BTreeSet::new());
+        let (mut restless, mut lost) = (BTreeSet::new(), local.unreadable);
         let wanted = self.wanted(&changes, &inline);
         let (mut places, oldest) = self.known_places(&wanted);
         let mut room = COMMIT_MAX.saturating_sub(inline.values().map(Bytes::len).sum());
@@ -228,7 +228,7 @@ fn take_as_read(content: &mut Content, index: usize, read: &Bytes) -> Option<Chu
 }
 
 /// The known part of the path of a changed node.
-fn describe(base: &Tree, changes: &Changes, id: NodeId) -> String {
+pub(crate) fn describe(base: &Tree, changes: &Changes, id: NodeId) -> String {
     let mut given = changes.names.iter().filter(|(_, to)| **to == Some(id));
     let given = given.next().map(|(entry, _)| entry);
     let Some(entry) = given.or_else(|| base.names_of(id).next()) else {
@@ -240,7 +240,7 @@ fn describe(base: &Tree, changes: &Changes, id: NodeId) -> String {
 }
 
 /// Leaves out a file whose content is nowhere; one that the base has stays as it is there.
-fn leave_out(changes: &mut Changes, base: &Tree, id: NodeId) {
+pub(crate) fn leave_out(changes: &mut Changes, base: &Tree, id: NodeId) {
     changes.nodes.remove(&id);
     if base.node(id).is_some() {
         return;

@@ -33,7 +33,7 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Notes that all changes of the redo log are in the tables.
 const END: &str = "UPDATE log SET ended = coalesce(redo, ended), redo = NULL";
 
-/// Makes the changes that a killed daemon recorded and did not commit. After a power loss, cuts files to what is synced of them.
+/// Makes the changes that a killed daemon recorded and did not commit. After a power loss, mends the files that may lack bytes.
 /// Answers how many changes there were.
 pub(super) fn recover(db: &Db, path: &Path) -> std::result::Result<usize, SqliteOpenError> {
     let redo = redo_of(path);
@@ -60,7 +60,7 @@ pub(super) fn recover(db: &Db, path: &Path) -> std::result::Result<usize, Sqlite
         if !is_cut {
             set(db, &db.tail_lengths(replacing.iter().copied()).into_iter().collect::<Vec<_>>())?;
         }
-        power_loss.iter().try_for_each(|power_loss| power_loss.cut(db))?;
+        power_loss.iter().try_for_each(|power_loss| power_loss.mend(db))?;
         db.execute(END, ())
     };
     db.transaction(work).map_err(wrong)?;

@@ -106,13 +106,12 @@ fn wanted(tables: &Connection, sizes: &Sizes<'_>, is_restarted: bool) -> rusqlit
             .query_row([signed(ino)], |row| row.get(0).map(unsigned));
         before.insert(ino, size.optional()?);
     }
-    let is_cut = is_restarted && synced_rows::may_cut(tables)?;
     let mut wanted = BTreeMap::new();
     for (ino, size) in before {
         let Some(size) = sizes.after(ino, size).filter(|size| *size > HEAD) else {
             continue;
         };
-        let length = match is_cut {
+        let length = match is_restarted {
             true => tail_length(size).min(sizes.synced_after(ino, synced_rows::of(tables, ino)?.0)),
             false => tail_length(size),
         };

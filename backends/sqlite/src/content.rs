@@ -4,6 +4,8 @@
 //! file. Bytes of a row past the end are never read, and are cut off before the file grows over them. So a file that an
 //! editor empties and writes again overwrites its rows in place, and only the pages that differ get into the log.
 
+use std::os::unix::fs::FileExt;
+
 use fuse::store::{Attr, Caller, Errno, Ino, Result, StoreError};
 use rusqlite::{Row, params};
 
@@ -11,7 +13,7 @@ use crate::HEAD;
 use crate::db::Db;
 use crate::nodes::{self, signed, unsigned};
 use crate::tails::blocks;
-use crate::{synced_rows, tail_rows};
+use crate::{synced_rows, tail_rows, tail_sums};
 
 /// Bytes in a chunk.
 pub(crate) const CHUNK: u64 = 32 * 1024;
@@ -166,6 +168,59 @@ pub fn write_tail(db: &Db, ino: Ino, length: u64, offset: u64, bytes: &[u8]) -> 
     db.claim_end(ino, offset + bytes.len() as u64);
     let sums = tail_rows::of(db, ino)?;
     db.tails.write(&sums, ino, length, offset, bytes)
+}
+
+/// How many bytes the file of the tail of an inode has; 0 where there is none.
+pub fn held_tail(db: &Db, ino: Ino) -> Result<u64> {
+    Ok(db.tails.metadata(ino)?.map_or(0, |file| file.len()))
+}
+
+/// Makes the file of a tail `length` bytes long, with a hole at its end: the caller knows what belongs there.
+pub fn lengthen_tail(db: &Db, ino: Ino, length: u64) -> Result<()> {
+    let sums = tail_rows::of(db, ino)?;
+    db.tails.lengthen(&sums, ino, length)
+}
+
+/// Cuts a file's end off its tail, and leaves its size: reads of the end then fail.
+pub fn cut_off(db: &Db, ino: Ino, size: u64) -> Result<()> {
+    if held_tail(db, ino)? <= tail_length(size) {
+        return Ok(());
+    }
+    let cut = db.tails.file(ino)?.set_len(tail_length(size));
+    cut.map_err(|error| StoreError::storage(Errno::IO, error))
+}
+
+/// Notes, in the transaction that depends on it, that so much of a tail is synced.
+pub fn note_synced(db: &Db, ino: Ino, length: u64) -> Result<()> {
+    synced_rows::set(db, &[(ino, length)])
+}
+
+/// The `length` bytes at `offset` that a power loss has left of a file, whatever their checksums; `None` if some are missing or
+/// damaged, and an empty list if all lie in a hole.
+pub fn read_left(db: &Db, ino: Ino, offset: u64, length: u64) -> Result<Option<Vec<u8>>> {
+    let mut bytes = vec![0; length as usize];
+    let head = in_head(offset, length);
+    if head > 0 && read_head(db, ino, offset, &mut bytes[..head]).is_err() {
+        return Ok(None);
+    }
+    let (start, end) = (tail_length(offset), tail_length(offset + length));
+    if start == end {
+        return Ok(Some(bytes));
+    }
+    let Ok(file) = db.tails.file(ino) else {
+        return Ok(None);
+    };
+    let read = || -> std::io::Result<Option<Vec<u8>>> {
+        if file.metadata()?.len() < end {
+            return Ok(None);
+        }
+        if head == 0 && tail_sums::next_data(&file, start)?.is_none_or(|data| data >= end) {
+            return Ok(Some(Vec::new()));
+        }
+        file.read_exact_at(&mut bytes[head..], start)?;
+        Ok(Some(bytes))
+    };
+    read().map_err(|error| StoreError::storage(Errno::IO, error))
 }
 
 /// Writes the part in one chunk, and notes in `attr` the blocks that it allocates.

@@ -19,13 +19,40 @@ use crate::tails::Tails;
 /// Inodes whose attributes are kept; all are let go when there are more.
 const KEPT_INODES: usize = 16_384;
 
-/// Makes the change again that a note describes: see [`SqliteStore::note`](crate::SqliteStore::note).
-pub type ApplyNote = fn(&Db, &[u8]) -> Result<()>;
+/// What a store with tables of its own in a database does for them when a mount opens the database.
+#[derive(Clone, Copy, Debug)]
+pub struct GuestRecovery {
+    /// Makes the change again that a note describes: see [`SqliteStore::note`](crate::SqliteStore::note).
+    pub apply_note: fn(&Db, &[u8]) -> Result<()>,
+    /// Mends a long file of a cache after a power loss, in the transaction that makes the changes of the redo log.
+    pub mend: fn(&Db, &UnsealedFile) -> Result<()>,
+}
 
-/// The notes of a file system that has no tables of another store: none.
-pub(super) fn no_notes(_: &Db, _: &[u8]) -> Result<()> {
-    let reason = "it is the cache of a bucket, whose mount was killed: mount it with `ctxbench mount s3` first";
-    Err(StoreError::storage(Errno::IO, reason))
+/// A file after a power loss whose tail has no checksums in the tables, or may lack bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct UnsealedFile {
+    /// Its attributes.
+    pub attr: Attr,
+    /// The bytes before this one are surely there. They are as they were written, if they were not overwritten in place.
+    pub durable: u64,
+    /// The file was truncated since its tail had checksums in the tables.
+    pub is_cut: bool,
+}
+
+impl GuestRecovery {
+    /// That of a file system without tables of another store.
+    pub(super) const NONE: Self = Self {
+        apply_note: |_, _| Err(of_a_cache("was killed")),
+        mend: |_, file| match file.durable < file.attr.size {
+            true => Err(of_a_cache("ended with the power")),
+            false => Ok(()),
+        },
+    };
+}
+
+fn of_a_cache(end: &str) -> StoreError {
+    let reason = format!("it is the cache of a bucket, whose mount {end}: mount it with `ctxbench mount s3` first");
+    StoreError::storage(Errno::IO, reason)
 }
 
 /// A connection and its counters.
@@ -63,14 +90,14 @@ pub struct Db {
     pub(super) is_stuck: Cell<bool>,
     /// Inodes without a name whose rows are on damaged pages, so that they cannot be deleted.
     pub(super) undeletable: RefCell<BTreeSet<Ino>>,
-    apply_note: ApplyNote,
+    pub(super) guest: GuestRecovery,
     /// Where a test wants a panic: how the statement starts, and how many of them go well before.
     #[cfg(test)]
     pub(super) panics_at: Cell<Option<(&'static str, u32)>>,
     /// How many commits a test lets find room on the disk before one does not.
     #[cfg(test)]
     pub(super) full_after: Cell<Option<u32>>,
-    /// A commit has synced a file that has replaced another one.
+    /// A call has synced with the lock: a file that has replaced another one, or before it removed discards.
     #[cfg(test)]
     pub(super) synced_with_lock: Cell<bool>,
 }
@@ -85,7 +112,7 @@ impl Db {
         tails: Arc<Tails>,
         room: Arc<Room>,
         counters: Arc<Counters>,
-        apply_note: ApplyNote,
+        guest: GuestRecovery,
     ) -> Self {
         // More than there are statements in any store that uses it, so that each is compiled once.
         connection.set_prepared_statement_cache_capacity(128);
@@ -107,7 +134,7 @@ impl Db {
             is_committing: Cell::new(false),
             is_stuck: Cell::new(false),
             undeletable: RefCell::default(),
-            apply_note,
+            guest,
             #[cfg(test)]
             panics_at: Cell::new(None),
             #[cfg(test)]
@@ -213,7 +240,7 @@ impl Db {
 
     /// Makes a noted change again.
     pub(super) fn apply_note(&self, note: &[u8]) -> Result<()> {
-        (self.apply_note)(self, note)
+        (self.guest.apply_note)(self, note)
     }
 }
 

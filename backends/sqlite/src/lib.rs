@@ -65,7 +65,7 @@ use batch::Committer;
 pub use check::{DatabaseCheck, check, go_on_without_log};
 use checkpoint::Checkpointer;
 use counters::Counters;
-use db::{ApplyNote, Db, no_notes};
+use db::{Db, GuestRecovery};
 use files::{INDEX, LOG, REDO, SUMS, tails_of};
 use flush::Flusher;
 use fuse::store::{
@@ -132,20 +132,16 @@ impl SqliteStore {
     /// # Errors
     /// See [`SqliteOpenError`]; the database is as it was.
     pub fn open(path: &Path, owner: &Caller) -> std::result::Result<Self, SqliteOpenError> {
-        Self::open_noting(path, owner, no_notes)
+        Self::open_with(path, owner, GuestRecovery::NONE)
     }
 
-    /// As [`SqliteStore::open`], for a database that has tables of another store, whose notes `apply_note` understands.
+    /// As [`SqliteStore::open`], for a database that has tables of another store.
     ///
     /// # Errors
     /// See [`SqliteOpenError`]; the database is as it was.
-    pub fn open_noting(
-        path: &Path,
-        owner: &Caller,
-        apply_note: ApplyNote,
-    ) -> std::result::Result<Self, SqliteOpenError> {
+    pub fn open_with(path: &Path, owner: &Caller, guest: GuestRecovery) -> std::result::Result<Self, SqliteOpenError> {
         let path = &resolve(path)?;
-        let begun = Self::begin(path, owner, apply_note).and_then(|store| {
+        let begun = Self::begin(path, owner, guest).and_then(|store| {
             if store.read_only().is_none() {
                 store.start_threads()?;
             }
@@ -167,11 +163,11 @@ impl SqliteStore {
         Ok(())
     }
 
-    fn begin(path: &Path, owner: &Caller, apply_note: ApplyNote) -> std::result::Result<Self, SqliteOpenError> {
+    fn begin(path: &Path, owner: &Caller, guest: GuestRecovery) -> std::result::Result<Self, SqliteOpenError> {
         must_be_ours(path)?;
         let ownership = lock_exclusive(path)?;
         if let Some(reason) = ownership.read_only.clone() {
-            return Self::begin_read_only(path, ownership, &reason, apply_note);
+            return Self::begin_read_only(path, ownership, &reason, guest);
         }
         adopt_copy(path)?;
         let was_killed = files::has_log(path);
@@ -185,7 +181,7 @@ impl SqliteStore {
         let tails = Tails::new(path, Arc::clone(&counters));
         let tails = Arc::new(tails.map_err(|error| unreadable(path, &error))?);
         prepare(&connection, path)?;
-        let db = Db::new(connection, Arc::clone(&tails), room, Arc::clone(&counters), apply_note);
+        let db = Db::new(connection, Arc::clone(&tails), room, Arc::clone(&counters), guest);
         db.fit();
         if was_killed && !db.room.is_roomy() {
             // The killed mount may have filled the log's file.
@@ -271,7 +267,7 @@ impl SqliteStore {
         path: &Path,
         ownership: Ownership,
         reason: &str,
-        apply_note: ApplyNote,
+        guest: GuestRecovery,
     ) -> std::result::Result<Self, SqliteOpenError> {
         let connection = connect_read_only(path, reason)?;
         let counters = Arc::new(Counters::default());
@@ -284,7 +280,7 @@ impl SqliteStore {
             Arc::clone(&tails),
             Arc::new(Room::new(ownership.file())),
             Arc::clone(&counters),
-            apply_note,
+            guest,
         );
         let _ = db.log.set(Arc::clone(&log));
         let read = |db: &Db| {
@@ -323,7 +319,7 @@ impl SqliteStore {
     }
 
     /// Runs `work` in the open transaction, and records it by the note that it makes: a change of
-    /// tables that are another store's, which its [`ApplyNote`] makes again after a kill.
+    /// tables that are another store's, which its [`GuestRecovery`] makes again after a kill.
     pub fn note<T>(&self, work: impl FnOnce(&Db) -> Result<(T, Vec<u8>)>) -> Result<T> {
         self.db().note(work)
     }
@@ -347,6 +343,14 @@ impl SqliteStore {
         self.log.sync(&self.tails)
     }
 
+    /// Makes the tail of a file durable; nothing if it has none.
+    pub fn sync_tail(&self, ino: Ino) -> Result<()> {
+        match self.tails.has(ino) {
+            true => self.log.sync_some(&self.tails, [ino]),
+            false => Ok(()),
+        }
+    }
+
     /// The connection, for a change that `can_wait` for its commit or not. A commit syncs the files that have replaced others: before
     /// one that this change makes, they are synced without the lock.
     fn changing(&self, can_wait: impl FnOnce(&Db) -> Result<bool>) -> MutexGuard<'_, Db> {
@@ -361,9 +365,10 @@ impl SqliteStore {
         self.db()
     }
 
-    /// As [`Db::free_discards`] if the removal of discards must not wait: without the lock while it syncs.
-    fn free_if_urgent(&self) {
-        if !self.tails.is_urgent() {
+    /// Makes the current state durable, and removes the discards, if the disk is nearly full, or if there are too many of them.
+    /// The caller must not hold the lock: other calls go on during the sync.
+    pub fn free_if_urgent(&self) {
+        if !(self.tails.is_urgent() && self.tails.has_discards()) {
             return;
         }
         match flush::flush(&self.db, &self.log, &self.tails) {
@@ -511,6 +516,7 @@ impl Store for SqliteStore {
     fn setattr(&self, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
         let record = Record::SetAttr { caller: *caller, ino, change: *change };
         let attr = self.setattr_held(&self.changing(|db| record.can_wait(db)), caller, ino, change)?;
+        self.free_if_urgent();
         Ok(self.with_tail(attr))
     }
 

@@ -264,7 +264,7 @@ mod tests {
             Arc::new(tails.unwrap()),
             Arc::new(Room::new(&Arc::new(tempfile::tempfile().unwrap()))),
             counters,
-            crate::db::no_notes,
+            crate::db::GuestRecovery::NONE,
         );
         for at in 0..taken {
             db.execute(

@@ -185,6 +185,7 @@ mod tests {
     use fuse::store::{Change, ROOT, RenameMode, Store};
 
     use super::*;
+    use crate::db::GuestRecovery;
     use crate::files::beside;
     use crate::free_tails::tests::{LONG, create, read, resize};
     use crate::log_mark::tests::OWNER;
@@ -421,7 +422,7 @@ mod tests {
         let counters = Arc::new(crate::Counters::default());
         let tails = Arc::new(crate::Tails::new(&place.copy, Arc::clone(&counters)).unwrap());
         let room = Arc::new(crate::Room::new(ownership.file()));
-        let db = Db::new(crate::connect(&place.copy).unwrap(), tails, room, counters, |_, _| Ok(()));
+        let db = Db::new(crate::connect(&place.copy).unwrap(), tails, room, counters, GuestRecovery::NONE);
         assert!(crate::batch::recover(&db, &place.copy).unwrap() > 0);
         assert_eq!(of(&db.connection, new).unwrap().0, TAIL as u64);
     }
@@ -472,7 +473,7 @@ mod tests {
 
     #[test]
     fn no_call_syncs_a_file_that_has_replaced_another_one_with_the_lock() {
-        let calls: [Call; 5] = [
+        let calls: [Call; 6] = [
             ("a long write", |store| {
                 create(store, "f3", &[1; LONG]);
             }),
@@ -495,6 +496,12 @@ mod tests {
                 let gone = store.unlink(&OWNER, ROOT, b"f2").unwrap();
                 store.tails.set_tight(true);
                 store.reclaim(gone.unwrap()).unwrap();
+            }),
+            ("a truncation", |store| {
+                let ino = store.lookup(ROOT, b"f2").unwrap().ino;
+                store.tails.set_tight(true);
+                resize(store, ino, 10);
+                assert!(!store.tails.has_discards());
             }),
         ];
         for (call, work) in calls {

@@ -16,14 +16,14 @@ use fuse::store::{Ino, Kind, Result};
 use parking_lot::Mutex;
 
 use crate::content::tail_length;
-use crate::db::Db;
+use crate::db::{Db, UnsealedFile};
 use crate::log::Log;
 use crate::nodes::{self, signed, unsigned};
 use crate::record::{Record, Sizes};
 use crate::redo::restarted_mount;
 use crate::set_aside::Known;
 use crate::sum_file::Left;
-use crate::synced_rows::{may_cut, of, set};
+use crate::synced_rows::{has_guest, of, set};
 use crate::tails::Tails;
 use crate::transaction::locked;
 use crate::{HEAD, tail_sums};
@@ -98,9 +98,6 @@ impl PowerLoss {
     /// Of a database that lacks these changes of the redo log. Without files on damaged pages, of which each read fails: to meet
     /// one in the transaction would undo it.
     pub(super) fn of(db: &Db, path: &Path, pending: &[Vec<u8>], known: Known) -> Result<Self> {
-        if !may_cut(&db.connection)? {
-            return Ok(Self { files: BTreeSet::new(), left: Left::default() });
-        }
         let in_tables = || -> Result<BTreeSet<Ino>> {
             let mut long = db.statement("SELECT ino FROM inode WHERE mode & 61440 = 32768 AND size > ?1")?;
             let rows = long.query_map([signed(HEAD)], |row| row.get(0).map(unsigned))?;
@@ -117,15 +114,23 @@ impl PowerLoss {
         Ok(Self { files, left })
     }
 
-    /// Cuts the files that may lack bytes. Has to be in the transaction that notes that the redo log is applied.
-    pub(super) fn cut(&self, db: &Db) -> Result<()> {
+    /// Cuts the files that may lack bytes, or leaves them to the store that has tables of its own here. Has to be in the
+    /// transaction that notes that the redo log is applied.
+    pub(super) fn mend(&self, db: &Db) -> Result<()> {
+        let is_guest = has_guest(&db.connection)?;
         for ino in self.files.iter().copied() {
             let Some(mut attr) = nodes::find(db, ino)?.filter(|attr| attr.kind == Kind::File) else {
                 continue;
             };
             let (synced, is_cut) = of(&db.connection, ino)?;
             let size = HEAD + synced;
-            if attr.size <= size || (!is_cut && self.has_all(db, ino, synced..tail_length(attr.size))) {
+            let is_whole = attr.size <= size || (!is_cut && self.has_all(db, ino, synced..tail_length(attr.size)));
+            if is_guest && !(is_whole && db.tails.metadata(ino)?.as_ref().is_some_and(tail_sums::is_sealed)) {
+                let durable = if is_whole { attr.size } else { size };
+                (db.guest.mend)(db, &UnsealedFile { attr, durable, is_cut })?;
+                continue;
+            }
+            if is_whole {
                 continue;
             }
             tracing::warn!(

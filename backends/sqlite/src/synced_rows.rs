@@ -32,10 +32,10 @@ pub(super) fn set(db: &Db, lengths: &[(Ino, u64)]) -> Result<()> {
     Ok(())
 }
 
-/// Whether the sizes of files may change without another store. The cache of a bucket would upload a file that was cut.
-pub(super) fn may_cut(connection: &Connection) -> rusqlite::Result<bool> {
+/// Whether this is the cache of a bucket, which has the bytes that a file lacks, and would upload a file that was cut.
+pub(super) fn has_guest(connection: &Connection) -> rusqlite::Result<bool> {
     let cache = "SELECT 1 FROM sqlite_schema WHERE name = 's3_setting'";
-    Ok(connection.query_row(cache, (), |_| Ok(())).optional()?.is_none())
+    Ok(connection.query_row(cache, (), |_| Ok(())).optional()?.is_some())
 }
 
 /// How much of the tail of an inode is synced, and whether it was truncated since it had checksums in the tables.

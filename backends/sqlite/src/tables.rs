@@ -1,14 +1,17 @@
 //! The rows of a [`SqliteStore`](crate::SqliteStore), for a store that is built on it and has tables of its own.
 //!
-//! [`SqliteStore::open_noting`](crate::SqliteStore::open_noting) opens it, and [`SqliteStore::db`](crate::SqliteStore::db)
+//! [`SqliteStore::open_with`](crate::SqliteStore::open_with) opens it, and [`SqliteStore::db`](crate::SqliteStore::db)
 //! locks its connection. Rows change in [`SqliteStore::transaction`](crate::SqliteStore::transaction), or in
 //! [`SqliteStore::note`](crate::SqliteStore::note), whose note makes the change again after a kill.
 
-pub use crate::db::{ApplyNote, Db, first};
+pub use crate::db::{Db, GuestRecovery, UnsealedFile, first};
 
 /// The bytes of files: those before [`HEAD`](crate::HEAD) are rows, those after it are a file's tail.
 pub mod content {
-    pub use crate::content::{punch, read, tail_length, truncate, write, write_tail};
+    pub use crate::content::{
+        cut_off, held_tail, lengthen_tail, note_synced, punch, read, read_left, tail_length, truncate, write,
+        write_tail,
+    };
 }
 
 /// Calls of [`Store`](fuse::store::Store) on a connection that the caller has locked.

@@ -570,7 +570,7 @@ impl Behind {
 }
 
 /// The first byte at or after `at` that lies in no hole.
-fn next_data(file: &File, at: u64) -> io::Result<Option<u64>> {
+pub(super) fn next_data(file: &File, at: u64) -> io::Result<Option<u64>> {
     match seek(file, SeekFrom::Data(at)) {
         Ok(data) => Ok(Some(data)),
         Err(Errno::NXIO) => Ok(None),

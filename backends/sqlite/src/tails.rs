@@ -499,6 +499,17 @@ impl Tails {
         Ok(())
     }
 
+    /// Extends a tail that is shorter than `length`, or missing, with a hole.
+    pub(super) fn lengthen(&self, sums: &TailSums, ino: Ino, length: u64) -> Result<()> {
+        let tail = self.get_or_create(ino, true)?;
+        let held = tail.file.metadata().map_err(|error| self.failed(ino, &error))?.len();
+        if held < length {
+            self.change(ino, || sums.resize(&tail.file, length, || tail.set_length(length)))?;
+            self.growth.grew(ino);
+        }
+        Ok(())
+    }
+
     /// Truncates a tail to `length`, if there is one: the file no longer has the bytes past it.
     pub(super) fn cut(&self, sums: &TailSums, ino: Ino, length: u64) {
         let cut = self.get(ino).and_then(|tail| {

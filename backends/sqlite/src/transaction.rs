@@ -206,7 +206,7 @@ impl Db {
     }
 
     /// As [`Db::change`], for a change of tables that are another store's: `work` also answers the note from which
-    /// [`ApplyNote`] makes it again.
+    /// [`GuestRecovery`](crate::tables::GuestRecovery) makes it again.
     pub(crate) fn note<T>(&self, work: impl FnOnce(&Self) -> Result<(T, Vec<u8>)>) -> Result<T> {
         if !self.can_wait()? {
             return self.transaction(work).map(|(value, _)| value);

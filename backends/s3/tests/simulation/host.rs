@@ -286,7 +286,7 @@ impl Replica for Copy {
                 inline.insert(chunk.hash, disk.files.bytes[&chunk.hash].clone());
             }
         }
-        Ok(Local { changes, inline, mark: disk.clock })
+        Ok(Local { changes, inline, mark: disk.clock, ..Local::default() })
     }
 
     fn read(&mut self, id: NodeId, index: usize) -> Result<Option<Bytes>, ReplicaError> {
