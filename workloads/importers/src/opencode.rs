@@ -187,12 +187,13 @@ mod tests {
 
     #[test]
     fn a_call_that_was_running_at_the_export_counts() {
-        let call = |status: &str| json!({"type": "tool", "callID": "c", "tool": "bash", "state": {"status": status, "input": {"command": "make"}}});
+        let call = |id: &str, tool: &str| json!({"type": "tool", "callID": id, "tool": tool, "state": {"status": "running", "input": {"command": "make"}}});
         let export = json!({"info": {"id": "s", "directory": "/w/p"}, "messages": [
             {"info": {"role": "user"}, "parts": [{"type": "text", "text": "Go."}]},
-            {"info": {"role": "assistant"}, "parts": [call("running")]}]});
+            {"info": {"role": "assistant"}, "parts": [call("c", "bash"), call("d", "webfetch")]}]});
         let session = imported("opencode", &export.to_string());
-        assert_eq!(crate::testing::coverage(&session).causes, [("a call without a result".to_owned(), 1)].into());
+        let causes = ["a call of the network", "a call without a result"].map(|cause| (cause.to_owned(), 1));
+        assert_eq!(crate::testing::coverage(&session).causes, causes.into());
     }
 
     #[test]

@@ -616,7 +616,8 @@ impl<'a> Writer<'a> {
                         self.open.insert(place);
                     }
                     _ => {
-                        record.x.insert(CAUSE.to_owned(), "a call without a result".into());
+                        let cause = without_files(call.op).unwrap_or("a call without a result");
+                        record.x.insert(CAUSE.to_owned(), cause.into());
                     }
                 }
                 self.recorded_calls += 1;
@@ -776,9 +777,7 @@ impl<'a> Writer<'a> {
             (None, None) => {
                 return Err(match call.op {
                     Op::Exec | Op::Vcs => "a shell command that is not parsed",
-                    Op::Plan => "a plan",
-                    Op::Net => "a call of the network",
-                    Op::Agent => "a call of another agent",
+                    op if let Some(work) = without_files(op) => work,
                     _ if call.names_path() => "an unknown tool that names a file",
                     _ => "another tool",
                 });
@@ -1830,6 +1829,16 @@ fn median_size(surveys: &BTreeMap<String, Survey>) -> u64 {
 /// Whether an edit that replaces a text by nothing also removes the newline behind it, as Claude Code's does.
 fn takes_newline(call: &RecordedCall) -> bool {
     matches!(call.tool.as_str(), "Edit" | "MultiEdit")
+}
+
+/// What a call does that does not work on files.
+fn without_files(op: Op) -> Option<&'static str> {
+    match op {
+        Op::Plan => Some("a plan"),
+        Op::Net => Some("a call of the network"),
+        Op::Agent => Some("a call of another agent"),
+        _ => None,
+    }
 }
 
 fn works_on_files(op: Op) -> bool {

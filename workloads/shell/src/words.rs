@@ -490,9 +490,12 @@ impl<'a> Splitter<'a> {
                         word.text.push(escaped);
                     }
                 },
-                '$' if matches!(self.peek(), Some('\'' | '"')) => {
-                    return Err("a text with escapes");
+                '$' if self.peek() == Some('\'') => {
+                    self.rest.next();
+                    word.is_quoted = true;
+                    self.escaped(&mut word)?;
                 }
+                '$' if self.peek() == Some('"') => return Err("a text that depends on the language"),
                 '$' if self.peek() == Some('(') => self.substitution(&mut word, false)?,
                 '`' => return Err("the output of a command in a command"),
                 '$' => self.variable(&mut word, false),
@@ -508,6 +511,26 @@ impl<'a> Splitter<'a> {
             }
         }
         Ok(word)
+    }
+
+    /// The text of `$'…'`, in which `\` escapes.
+    fn escaped(&mut self, word: &mut Word) -> Result<(), &'static str> {
+        loop {
+            let Some((_, letter)) = self.rest.next() else {
+                return Err("a quote without an end");
+            };
+            word.text.push(match letter {
+                '\'' => return Ok(()),
+                '\\' => match self.rest.next() {
+                    Some((_, 'n')) => '\n',
+                    Some((_, 't')) => '\t',
+                    Some((_, 'r')) => '\r',
+                    Some((_, escaped @ ('\\' | '\'' | '"' | '?'))) => escaped,
+                    _ => return Err("a text with escapes"),
+                },
+                letter => letter,
+            });
+        }
     }
 
     fn until_quote(&mut self, word: &mut Word) -> Result<(), &'static str> {
