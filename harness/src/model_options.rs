@@ -78,9 +78,9 @@ pub struct ModelOptions {
     /// Seconds that one answer may take, including all attempts and the time in the queue.
     #[arg(long, value_name = "SECONDS", default_value_t = 120.0, value_parser = seconds)]
     answer_timeout: f64,
-    /// Maximum length of an answer, in the model's tokens.
-    #[arg(long, value_name = "TOKENS", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub answer_tokens: u32,
+    /// Maximum length of an answer, in the model's tokens [default: 4096 for openai, else 512].
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub answer_tokens: Option<u32>,
     /// Sampling temperature, from 0 (always the likeliest token) to 2.
     #[arg(long, default_value_t = 0.0, value_parser = temperature)]
     temperature: f32,
@@ -252,7 +252,7 @@ impl ModelOptions {
             ("--cassette", self.cassette.as_ref().map(OsString::from)),
             ("--record", self.record.as_ref().map(OsString::from)),
             ("--answer-timeout", text(Some(self.answer_timeout))),
-            ("--answer-tokens", text(Some(self.answer_tokens))),
+            ("--answer-tokens", text(Some(self.answer_tokens()))),
             ("--temperature", text(Some(self.temperature))),
             ("--model-seed", text(Some(self.model_seed))),
             ("--parallel", text(self.parallel)),
@@ -266,9 +266,15 @@ impl ModelOptions {
         given.flatten().chain(flag).collect()
     }
 
+    /// The maximum length of an answer. Small local models do not end by themselves, and they are slow.
+    pub fn answer_tokens(&self) -> u32 {
+        let default = if self.provider() == Provider::Openai { 4096 } else { 512 };
+        self.answer_tokens.unwrap_or(default)
+    }
+
     /// The options of each request.
     pub fn options(&self) -> AskerOptions {
-        AskerOptions { temperature: self.temperature, max_tokens: self.answer_tokens, seed: self.model_seed }
+        AskerOptions { temperature: self.temperature, max_tokens: self.answer_tokens(), seed: self.model_seed }
     }
 
     /// Starts or connects to the model and checks that it is available.
@@ -310,7 +316,7 @@ impl ModelOptions {
         match (&self.base_url, &self.model) {
             (Some(base_url), None) => {
                 let server = without_secrets(base_url);
-                bail!("{server} has more than one model\n  fix: name one with --model")
+                bail!("the model at {server} is not named\n  fix: name it with --model")
             }
             (base_url, model) => {
                 Ok((base_url.as_deref().unwrap_or(OPENAI_URL), model.as_deref().unwrap_or(OPENAI_MODEL)))

@@ -38,7 +38,7 @@ pub fn measure_for(
         false => at_hand(&scratch)?,
     };
     if plan.is_brief {
-        model.answer_tokens = model.answer_tokens.min(BRIEF_ANSWER_TOKENS);
+        model.answer_tokens = Some(model.answer_tokens().min(BRIEF_ANSWER_TOKENS));
     }
     measure(&model, plan, &scratch, interrupt)
 }

@@ -1,16 +1,20 @@
 //! The content for a file in a model's answer.
 
 /// Whether an answer has no content for a file.
-pub(super) fn is_blank(answer: &str) -> bool {
-    unfenced(answer).trim().is_empty()
+pub(super) fn is_blank(answer: &str, is_cut_off: bool) -> bool {
+    unfenced(answer, is_cut_off).trim().is_empty()
 }
 
-/// Removes a Markdown fence around the whole text, which models often add, and ends the text with a newline.
-pub(super) fn unfenced(text: &str) -> String {
+/// Removes a Markdown fence around the whole text, which models often add, and ends the text with a newline. The fence of
+/// an answer that is cut off has no end.
+pub(super) fn unfenced(text: &str, is_cut_off: bool) -> String {
     let trimmed = text.trim();
     let inner = trimmed.strip_prefix("```").and_then(|rest| {
         let (_language, rest) = rest.split_once('\n')?;
-        let inner = rest.strip_suffix("```")?;
+        let inner = match rest.strip_suffix("```") {
+            None if is_cut_off => rest,
+            inner => inner?,
+        };
         (!inner.contains("\n```")).then_some(inner)
     });
     let content = inner.unwrap_or(text);
@@ -23,10 +27,19 @@ mod tests {
 
     #[test]
     fn a_fence_around_all_of_it_is_taken_off_and_others_stay() {
-        assert_eq!(unfenced("```python\nprint(1)\n```"), "print(1)\n");
-        assert_eq!(unfenced("print(1)"), "print(1)\n");
-        assert_eq!(unfenced("  indented\n"), "  indented\n");
+        for (answer, is_cut_off, content) in [
+            ("```python\nprint(1)\n```", false, "print(1)\n"),
+            ("print(1)", false, "print(1)\n"),
+            ("  indented\n", false, "  indented\n"),
+            ("```python\nprint(1)\nprin", true, "print(1)\nprin\n"),
+            ("```python\nprint(1)\n```", true, "print(1)\n"),
+        ] {
+            assert_eq!(unfenced(answer, is_cut_off), content, "{answer}");
+        }
         let two = "```a\nx\n```\ntext\n```b\ny\n```";
-        assert_eq!(unfenced(two), format!("{two}\n"));
+        for (answer, is_cut_off) in [(two, false), (two, true), ("```python\nprint(1)", false)] {
+            assert_eq!(unfenced(answer, is_cut_off), format!("{answer}\n"));
+        }
+        assert!(is_blank("```python\n", true) && !is_blank("```python\nprint(1)", true));
     }
 }

@@ -96,7 +96,7 @@ impl AnswerCache {
 
     /// Stores an answer; an empty one is none. A write error is only logged as a warning.
     pub(super) fn put(&self, request: &Request, reply: &Reply) {
-        let is_none = reply.finish == Finish::Filtered || is_blank(&reply.text);
+        let is_none = reply.finish == Finish::Filtered || is_blank(&reply.text, reply.finish == Finish::Length);
         if !self.is_enabled() || is_none {
             return;
         }

@@ -69,14 +69,15 @@ no explanation, no Markdown fence around it.";
         question.push_str(&shown_context);
         question.push_str(&order);
         let written = file.around.ask(file.path, WRITER, question, shown_context.len(), file.cancel)?;
-        if is_blank(&written.text) {
+        let is_cut_off = written.finish == Finish::Length;
+        if is_blank(&written.text, is_cut_off) {
             return Err(StoreError::storage(Errno::IO, "the model wrote nothing"));
         }
         Ok(Made {
-            content: unfenced(&written.text).into_bytes(),
+            content: unfenced(&written.text, is_cut_off).into_bytes(),
             model: file.around.setting(file.path, Setting::Model),
             usage: Some(written.usage),
-            is_cut_off: written.finish == Finish::Length,
+            is_cut_off,
             context,
             context_tokens: written.context_tokens,
         })

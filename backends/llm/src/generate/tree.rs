@@ -158,9 +158,6 @@ pub fn parse(text: &str) -> Result<Vec<TreeEntry>, TreeError> {
 }
 
 fn check(entries: Vec<TreeEntry>) -> Result<Vec<TreeEntry>, TreeError> {
-    if entries.is_empty() {
-        return Err(TreeError::Empty);
-    }
     let mut kinds: BTreeMap<String, EntryKind> = BTreeMap::new();
     let mut checked = Vec::with_capacity(entries.len());
     for mut entry in entries {
@@ -171,7 +168,12 @@ fn check(entries: Vec<TreeEntry>) -> Result<Vec<TreeEntry>, TreeError> {
             let why = format!("has a text of more than {LENGTH_MAX} characters");
             return Err(refuse(&why));
         }
-        let path = normal(&with_slashes(&entry.path)).map_err(|why| refuse(&why))?;
+        let path = with_slashes(&entry.path);
+        if entry.kind == EntryKind::Directory && path.starts_with('/') && parts_of(&path).next().is_none() {
+            // The root, which every tree has.
+            continue;
+        }
+        let path = normal(&path).map_err(|why| refuse(&why))?;
         let target = entry.target.take().filter(|target| !target.is_empty());
         let target = target.map(|target| with_slashes(&target));
         entry.target = match (entry.kind, target) {
@@ -195,6 +197,9 @@ fn check(entries: Vec<TreeEntry>) -> Result<Vec<TreeEntry>, TreeError> {
         entry.path = path;
         checked.push(entry);
     }
+    if checked.is_empty() {
+        return Err(TreeError::Empty);
+    }
     for path in kinds.keys() {
         let is_other = |above: &&str| {
             let kind = kinds.get(*above);
@@ -215,11 +220,9 @@ fn with_slashes(path: &str) -> String {
     path.replace('\\', "/")
 }
 
-/// Normalizes a path: without `.` parts and extra slashes. Refuses a path outside the tree or in `.llmfs`.
+/// Normalizes a path: without `.` parts and extra slashes. A first slash is the root of the tree, as models write it in
+/// trees of Unix. Refuses a path outside the tree or in `.llmfs`.
 fn normal(path: &str) -> Result<String, String> {
-    if path.starts_with('/') {
-        return Err("has an absolute path".to_owned());
-    }
     if path.contains('\0') {
         return Err("has a NUL in its path".to_owned());
     }
@@ -337,7 +340,7 @@ mod tests {
         for (bad, expected) in [
             (file(r"..\..\etc\passwd"), "`..`"),
             (file(r"a\..\b"), "`..`"),
-            (file(r"\WINDOWS"), "absolute"),
+            (file(r"\..\x"), "`..`"),
             (file(r".llmfs\model"), "control directory"),
             (format!("{},{}", file(r"a\b"), file("a/b")), "twice"),
             (link(r"a\l", r"..\..\x"), "outside"),
@@ -349,11 +352,24 @@ mod tests {
     }
 
     #[test]
+    fn a_first_slash_is_the_root_of_the_tree() {
+        let directory = |path: &str| json!({"path": path, "kind": "directory"}).to_string();
+        let entries = [directory("/"), directory("/bin/"), file("//etc/passwd"), file(r"\WINDOWS\WIN.INI")];
+        let entries = parse(&tree(&entries.join(","))).unwrap();
+        let paths: Vec<&str> = entries.iter().map(|entry| entry.path.as_str()).collect();
+        assert_eq!(paths, ["bin", "etc/passwd", "WINDOWS/WIN.INI"]);
+    }
+
+    #[test]
     fn each_bad_tree_is_refused_and_the_entry_is_named() {
         let bad = [
             (file("../../etc/passwd"), "`..`"),
             (file("a/../b"), "`..`"),
-            (file("/etc/passwd"), "absolute"),
+            (file("/../etc/passwd"), "`..`"),
+            (format!("{},{}", file("/a"), file("a")), "twice"),
+            (file("/"), "names nothing"),
+            (file("/.llmfs/model"), "control directory"),
+            (json!({"path": "/", "kind": "directory"}).to_string(), "no entries"),
             (file("a\0b"), "NUL"),
             (format!("{},{}", file("a"), file("./a")), "twice"),
             (format!("{},{}", file("a"), file("a/b")), "not a directory"),
