@@ -9,6 +9,7 @@ mod counts;
 mod durability;
 mod fault_network;
 mod faults;
+mod formats;
 mod hosts;
 mod inbox;
 mod inputs;

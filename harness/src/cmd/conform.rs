@@ -15,7 +15,9 @@ use clap::Args;
 use conform::{Feature, FeatureResult, features};
 use reports::render::{CONFORMANCE, markdown_table, table};
 use rundir::{Arm, ArmBackend, Plan, Probe, Writer};
+use serde_json::{Map, Value, json};
 
+use super::format::ScreenFormat;
 use crate::environment::{self, environment_in};
 use crate::named_backends::check_usable;
 use crate::progress_line::ProgressLine;
@@ -58,6 +60,9 @@ pub struct Conform {
     /// Print the table as Markdown.
     #[arg(long)]
     markdown: bool,
+    /// How to print the result. Standard output gets nothing else.
+    #[arg(long, value_enum, default_value_t)]
+    format: ScreenFormat,
     /// Directory in which each run creates its own directory.
     #[arg(long, value_name = "DIR", default_value = "results")]
     results: PathBuf,
@@ -86,7 +91,7 @@ impl Conform {
         if interrupt.is_set() {
             return Ok(ExitCode::from(130));
         }
-        print!("{}", self.page(&features, &columns));
+        self.format.print(|| self.page(&features, &columns), &document(&features, &columns))?;
         let mut results = columns.iter().flat_map(|column| &column.results);
         let fails = results.any(|result| matches!(result, FeatureResult::Fails(_)));
         Ok(ExitCode::from(u8::from(fails)))
@@ -244,6 +249,23 @@ impl Conform {
         }
         page
     }
+}
+
+/// The same as the page, for programs. A feature that was not reached has no result.
+fn document(features: &[&Feature], columns: &[Column]) -> Value {
+    let rows = features.iter().enumerate().map(|(at, feature)| {
+        let results = columns.iter().filter_map(|column| {
+            let (word, why) = match column.results.get(at)? {
+                FeatureResult::Works => ("works", None),
+                FeatureResult::Fails(why) => ("fails", Some(why)),
+                FeatureResult::Skipped(why) => ("skipped", Some(why)),
+            };
+            Some((column.arm.name.clone(), json!({"outcome": word, "reason": why})))
+        });
+        let results: Map<String, Value> = results.collect();
+        json!({"group": feature.group, "name": feature.name, "results": results})
+    });
+    json!({"features": rows.collect::<Vec<_>>()})
 }
 
 /// A directory as an arm. The environment records its file system.

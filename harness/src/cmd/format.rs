@@ -14,7 +14,7 @@ pub enum OutputFormat {
     Json,
 }
 
-/// A form of output of commands that write a page, too.
+/// A form of output of commands whose result is no page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ScreenFormat {
     /// For the terminal.
@@ -22,6 +22,17 @@ pub enum ScreenFormat {
     Text,
     /// For programs.
     Json,
+}
+
+impl ScreenFormat {
+    /// Prints what was found in this form.
+    pub fn print(self, text: impl FnOnce() -> String, json: &impl Serialize) -> anyhow::Result<()> {
+        match self {
+            ScreenFormat::Text => print!("{}", text()),
+            ScreenFormat::Json => println!("{}", serde_json::to_string_pretty(json)?),
+        }
+        Ok(())
+    }
 }
 
 impl OutputFormat {

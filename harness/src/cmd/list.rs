@@ -5,18 +5,25 @@ use std::process::ExitCode;
 use backends::registry::Registry;
 use clap::Args;
 use reports::render::{paragraph, table};
+use serde_json::{Value, json};
 use verdicts::decide::{self, Policy};
 use workloads::catalogue;
+
+use super::format::ScreenFormat;
 
 /// List backends, workloads, suites and policies.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench list
-  ctxbench list --essays | less")]
+  ctxbench list --essays | less
+  ctxbench list --format json")]
 pub struct List {
     /// Also print the essay of each workload: what it represents, and what it does not show.
     #[arg(long)]
     essays: bool,
+    /// How to print the result. Standard output gets nothing else.
+    #[arg(long, value_enum, default_value_t)]
+    format: ScreenFormat,
 }
 
 /// The indent of lines below the name of a backend.
@@ -24,6 +31,14 @@ const BELOW_NAME: &str = "                        ";
 
 impl List {
     pub fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
+        match self.format {
+            ScreenFormat::Text => self.print(registry)?,
+            ScreenFormat::Json => println!("{}", serde_json::to_string_pretty(&all(registry)?)?),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn print(self, registry: &Registry) -> anyhow::Result<()> {
         println!("backends: what each is, its durability, and why it is not usable here");
         for backend in registry.all() {
             let described = backend.describe();
@@ -56,6 +71,35 @@ impl List {
         if self.essays {
             print!("\n{essays}");
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
+}
+
+/// Everything that can be listed, for programs.
+fn all(registry: &Registry) -> anyhow::Result<Value> {
+    let backends = registry.all().into_iter().map(|backend| {
+        let described = backend.describe();
+        let unusable = backend.versions().err().map(|reason| reason.to_string());
+        json!({
+            "name": described.name, "summary": described.summary, "durability": described.durability,
+            "unusable": unusable,
+        })
+    });
+    let backends: Vec<Value> = backends.collect();
+    let mut workloads = Vec::new();
+    for name in catalogue::workload_names() {
+        let workload = catalogue::workload(&name)?;
+        let states: Vec<_> = workload.states.iter().map(|state| state.name()).collect();
+        let calls = workload.script.timed_calls().into_iter().map(|(kind, count)| (kind.to_string(), count.into()));
+        let calls: serde_json::Map<String, Value> = calls.collect();
+        workloads.push(json!({"name": name, "essay": workload.essay, "states": states, "calls": calls}));
+    }
+    let mut policies = Vec::new();
+    for name in decide::built_in() {
+        let (file, text) = decide::find(&name)?;
+        let policy = Policy::parse(&file, &text)?;
+        policies.push(json!({"name": name, "use": policy.words().title, "question": policy.question}));
+    }
+    let suites = catalogue::suite_names();
+    Ok(json!({"backends": backends, "workloads": workloads, "policies": policies, "suites": suites}))
 }

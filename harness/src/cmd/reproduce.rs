@@ -8,9 +8,11 @@ use backends::registry::Registry;
 use clap::Args;
 use reports::render::{columns, table};
 use rundir::Run;
+use serde_json::json;
 use verdicts::reproduction::{Reproduction, reproduction};
 
 use super::busy::Detached;
+use super::format::ScreenFormat;
 use super::run::{Options, RunOutcome, RunPlace};
 use crate::signals::end_process_at_signals;
 use runner::interrupt::Interrupt;
@@ -43,6 +45,9 @@ pub struct Reproduce {
     /// Compare these existing runs, and measure nothing.
     #[arg(long, value_name = "DIR", num_args = 2..)]
     of: Vec<PathBuf>,
+    /// How to print the result. Standard output gets nothing else.
+    #[arg(long, value_enum, default_value_t)]
+    format: ScreenFormat,
     #[command(flatten)]
     options: Options,
 }
@@ -65,10 +70,10 @@ impl Reproduce {
             Ok(found) => found,
             Err(problem) => anyhow::bail!("{problem}"),
         };
-        print!("{}", page(&found));
-        for dir in &dirs {
-            println!("run: {}", dir.display());
-        }
+        let text = || dirs.iter().fold(page(&found), |text, dir| text + &format!("run: {}\n", dir.display()));
+        let runs: Vec<_> = dirs.iter().map(|dir| dir.to_string_lossy()).collect();
+        let document = json!({"runs": runs, "arms": found.arms, "notes": found.notes});
+        self.format.print(text, &document)?;
         let is_contradicted = found.arms.iter().any(|arm| arm.contradicting > 0);
         Ok(ExitCode::from(u8::from(is_contradicted)))
     }

@@ -15,6 +15,7 @@ use inputs::border;
 use serde_json::json;
 use sqlite::{DatabaseSpace, space};
 
+use super::format::ScreenFormat;
 use super::mount::Mount;
 use crate::environment::in_utc;
 
@@ -24,18 +25,22 @@ use crate::environment::in_utc;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench status
-  ctxbench status --json
+  ctxbench status --format json
 
 Exit codes: 0 every mount answers, or there is no mount; 1 a mount does not answer.")]
 pub struct Status {
-    /// Print a JSON array.
-    #[arg(long)]
+    /// How to print the result. Standard output gets nothing else.
+    #[arg(long, value_enum, default_value_t)]
+    format: ScreenFormat,
+    /// The same as --format json.
+    #[arg(long, hide = true)]
     json: bool,
 }
 
 impl Status {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let all = mounts().context("reading the table of mounts")?;
+        let prints_json = self.json || self.format == ScreenFormat::Json;
         let mut is_well = true;
         let mut rows = Vec::new();
         for mount in all.iter().filter(|mount| mount.is_ours()) {
@@ -48,9 +53,9 @@ impl Status {
             is_well &= matches!(health, MountHealth::Answers(_));
             let space = (daemon.as_ref()).and_then(|daemon| space_of(daemon, &mount.source));
             let lost = lost_bytes(health, &mount.at);
-            if self.json {
+            if prints_json {
                 rows.push(json!({
-                    "dir": mount.at, "backend": daemon.as_ref().and_then(Process::backend), "source": mount.source,
+                    "dir": mount.at.to_string_lossy(), "backend": daemon.as_ref().and_then(Process::backend), "source": mount.source,
                     "process": daemon.as_ref().map(|daemon| daemon.pid),
                     "since": daemon.as_ref().map(Process::since),
                     "read_only": is_read_only,
@@ -72,7 +77,7 @@ impl Status {
                 );
             }
         }
-        if self.json {
+        if prints_json {
             println!("{}", serde_json::Value::Array(rows));
         } else if !all.iter().any(MountEntry::is_ours) {
             println!("nothing is mounted");

@@ -12,11 +12,13 @@ use inputs::files::{self, TRACE};
 use reports::render::{number_of, put, put_output_by};
 use session_traces::coverage::Coverage;
 use session_traces::{CopiedHistory, ImportedSession, TraceOrigin, TraceStream};
+use serde_json::{Value, json};
 use workloads::compile::{CallCounter, ComparedBytes, CountedCalls, compared};
 use workloads::render::rendered_again;
 use workloads::script::Script;
 use workloads::trace::{Event, Fidelity, InitialFile, Known, Op, Trace, TraceHead, TraceLine, TraceSource};
 
+use super::format::ScreenFormat;
 use crate::sessions::{Recording, format_names};
 
 /// Import recorded agent sessions, and inspect traces.
@@ -48,6 +50,9 @@ enum Action {
     Check {
         /// The trace.
         file: PathBuf,
+        /// How to print the result. Standard output gets nothing else.
+        #[arg(long, value_enum, default_value_t)]
+        format: ScreenFormat,
     },
     /// Check a trace, and summarize its content.
     #[command(after_help = "Examples:
@@ -56,6 +61,9 @@ enum Action {
     Show {
         /// The trace.
         file: PathBuf,
+        /// How to print the result. Standard output gets nothing else.
+        #[arg(long, value_enum, default_value_t)]
+        format: ScreenFormat,
     },
 }
 
@@ -105,7 +113,7 @@ impl TraceCommand {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         match self.action {
             Action::Import(import) => import.run()?,
-            Action::Show { file } => {
+            Action::Show { file, format } => {
                 let text = files::read_text(&file, TRACE).with_context(|| format!("reading {}", file.display()))?;
                 let trace = Trace::parse(&file, &text)?;
                 let (script, _) = compared(&file, &trace)?;
@@ -113,13 +121,18 @@ impl TraceCommand {
                 let mut counts = EventCounts::default();
                 trace.events.iter().for_each(|event| counts.add(event));
                 counts.coverage.head(&trace.head);
-                print!("{}", summary(&trace.head, &trace.files, &counts, &calls));
+                let text = || summary(&trace.head, &trace.files, &counts, &calls);
+                format.print(text, &document(&trace.head, &trace.files, &counts, &calls))?;
             }
-            Action::Check { file } => {
+            Action::Check { file, format } => {
                 let text = files::read_text(&file, TRACE).with_context(|| format!("reading {}", file.display()))?;
                 let trace = Trace::parse(&file, &text)?;
                 let (script, bytes) = compared(&file, &trace)?;
-                print!("{}", comparison(&trace, &script, bytes));
+                let document = json!({
+                    "id": trace.head.id, "reads": bytes.reads, "equal_reads": bytes.equal_reads, "changes": bytes.changes,
+                    "coverage": Coverage::of(&trace),
+                });
+                format.print(|| comparison(&trace, &script, bytes), &document)?;
                 if bytes.equal_reads < bytes.reads {
                     return Ok(ExitCode::FAILURE);
                 }
@@ -350,6 +363,19 @@ fn replayed_share(coverage: &Coverage) -> String {
 fn trace_name(out: &Path) -> String {
     let name = out.file_name().unwrap_or_default().to_string_lossy();
     name.split('.').next().unwrap_or_default().to_owned()
+}
+
+/// The same as [`summary`], for programs.
+fn document(head: &TraceHead, files: &[InitialFile], counts: &EventCounts, calls: &CountedCalls) -> Value {
+    let recorded: BTreeMap<&str, u64> = counts.calls.iter().map(|(op, n)| (op.name(), *n)).collect();
+    let replayed: BTreeMap<String, u64> = calls.timed.iter().map(|(kind, n)| (kind.to_string(), *n)).collect();
+    json!({
+        "id": head.id, "agent": head.agent, "model": head.model, "fidelity": head.fidelity,
+        "files": files.len(), "bytes": files.iter().map(|file| file.content.bytes).sum::<u64>(),
+        "model_calls": counts.apis, "user_turns": counts.users, "compactions": counts.compactions,
+        "changes": counts.changes, "recorded": recorded, "replayed": replayed, "not_replayed": calls.not_replayed,
+        "coverage": counts.coverage,
+    })
 }
 
 fn summary(head: &TraceHead, files: &[InitialFile], counts: &EventCounts, calls: &CountedCalls) -> String {

@@ -12,6 +12,9 @@ use inputs::border;
 
 use arms::mount_command::absolute_path;
 use fuse::attribute;
+use serde_json::json;
+
+use super::format::ScreenFormat;
 
 /// How long a daemon may take for its uploads, its last flush and its end.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -36,6 +39,9 @@ pub struct Unmount {
     /// The mounted directory.
     #[arg(value_parser = absolute_path())]
     dir: PathBuf,
+    /// How to print the result. Standard output gets nothing else.
+    #[arg(long, value_enum, default_value_t)]
+    format: ScreenFormat,
     /// Only unmount: a daemon that is stuck can block the process that does it for ever.
     #[arg(long, hide = true)]
     without_waiting: bool,
@@ -66,7 +72,12 @@ impl Unmount {
         // Ask the mount only if no daemon listens: the kernel may never end a thread that waits for a stuck daemon.
         if daemon.is_none() && is_dead(&self.dir) {
             end(&self.dir).with_context(unmounting)?;
-            println!("{at} is unmounted; its daemon had already ended, so the next mount recovers all completed calls");
+            let text = || {
+                format!(
+                    "{at} is unmounted; its daemon had already ended, so the next mount recovers all completed calls\n"
+                )
+            };
+            self.format.print(text, &json!({"dir": self.dir.to_string_lossy(), "had_daemon": false}))?;
             return Ok(ExitCode::SUCCESS);
         }
         let deadline = Instant::now() + PATIENCE;
@@ -87,7 +98,10 @@ impl Unmount {
         }
         match end {
             DaemonEnd::Flushed => {
-                println!("{at} is unmounted");
+                self.format.print(
+                    || format!("{at} is unmounted\n"),
+                    &json!({"dir": self.dir.to_string_lossy(), "had_daemon": true}),
+                )?;
                 Ok(ExitCode::SUCCESS)
             }
             DaemonEnd::Lost(bytes) => bail!(

@@ -98,10 +98,7 @@ impl Verify {
     pub fn run(self) -> anyhow::Result<ExitCode> {
         let dir = run_dir(self.run.as_deref(), &self.results)?;
         let found = self.verify(dir)?;
-        match self.format {
-            ScreenFormat::Text => print!("{}", text(&found)),
-            ScreenFormat::Json => println!("{}", serde_json::to_string_pretty(&found)?),
-        }
+        self.format.print(|| text(&found), &found)?;
         Ok(ExitCode::from(u8::from(!found.holds)))
     }
 

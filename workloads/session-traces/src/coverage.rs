@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
 use workloads::trace::{CAUSE, Event, Op, Trace, TraceHead};
 
 /// Causes of calls that do not work on files.
@@ -16,7 +17,7 @@ const NO_FILE_WORK: &[&str] = &[
 ];
 
 /// The calls and bytes of a recorded session that its trace replays.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Coverage {
     /// Calls of the recording.
     pub recorded: u64,

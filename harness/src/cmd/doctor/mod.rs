@@ -12,8 +12,11 @@ use backends::registry::Registry;
 use clap::Args;
 use fuse::check_device;
 use inputs::border;
+use serde::Serialize;
+use serde_json::json;
 use view::find_postgresql;
 
+use super::format::ScreenFormat;
 use crate::environment::{environment_in, warnings};
 use runner::scratch::{EpochScratch, ScratchDisk};
 
@@ -28,6 +31,7 @@ use runner::scratch::{EpochScratch, ScratchDisk};
 #[command(after_help = "Examples:
   ctxbench doctor
   ctxbench doctor --store notes.db
+  ctxbench doctor --format json
 
 Exit codes: 0 every backend can be measured, or the store is undamaged; 1 something is missing or damaged.")]
 pub struct Doctor {
@@ -37,37 +41,61 @@ pub struct Doctor {
     /// Check only this database of a `sqlite` or `agent-memory` mount.
     #[arg(long, value_name = "FILE", conflicts_with = "scratch")]
     store: Option<PathBuf>,
+    /// How to print the result. Standard output gets nothing else.
+    #[arg(long, value_enum, default_value_t)]
+    format: ScreenFormat,
 }
 
-/// Prints what `ctxbench mount view` can show: with FUSE, rows of SQLite at least.
-fn print_views() {
+/// A finding about this machine: a line of the output.
+#[derive(Debug, Serialize)]
+struct Finding {
+    /// What it is about, such as `kernel`, or how it is, such as `ok` and `MISSING`.
+    label: &'static str,
+    text: String,
+}
+
+/// What was found, in the order of the output.
+#[derive(Debug, Default, Serialize)]
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn add(&mut self, label: &'static str, text: impl Into<String>) {
+        self.0.push(Finding { label, text: text.into() });
+    }
+
+    fn text(&self) -> String {
+        self.0.iter().map(|finding| format!("{:<10}{}\n", finding.label, finding.text)).collect()
+    }
+}
+
+/// Adds what `ctxbench mount view` can show: with FUSE, rows of SQLite at least.
+fn add_views(found: &mut Findings) {
     match check_device() {
-        Ok(()) => println!("view      of SQLite, directories and HTTP; of PostgreSQL servers, by their URL"),
-        Err(error) => println!("no view   {error}"),
+        Ok(()) => found.add("view", "of SQLite, directories and HTTP; of PostgreSQL servers, by their URL"),
+        Err(error) => found.add("no view", error.to_string()),
     }
     match find_postgresql() {
-        Some(dir) => println!("view      PostgreSQL for tests: {}", border::path(dir)),
-        None => {
-            println!("no tests  of views of PostgreSQL: it is not installed (fix: make postgres)")
-        }
+        Some(dir) => found.add("view", format!("PostgreSQL for tests: {}", border::path(dir))),
+        None => found.add("no tests", "of views of PostgreSQL: it is not installed (fix: make postgres)"),
     }
 }
 
 impl Doctor {
     pub fn run(self, registry: &Registry) -> anyhow::Result<ExitCode> {
         if let Some(store) = &self.store {
-            let is_whole = store::print_store(store)?;
+            let is_whole = store::print_store(store, self.format)?;
             return Ok(ExitCode::from(u8::from(!is_whole)));
         }
         let scratch = EpochScratch::in_directory(self.scratch.as_deref())?;
         let environment = environment_in(scratch.path())?;
-        println!("machine   {} ({} processors)", environment.cpu, environment.cpus);
-        println!("kernel    {}", environment.kernel);
-        let has_scratch = self.print_scratch();
-        println!("clock     {}", environment.clock);
-        println!("user      {}", environment.user);
-        println!("ctxbench  {}, {}", crate::environment::ctxbench(), environment.build);
-        let s3 = s3::print_server();
+        let mut found = Findings::default();
+        found.add("machine", format!("{} ({} processors)", environment.cpu, environment.cpus));
+        found.add("kernel", &*environment.kernel);
+        let has_scratch = self.add_scratch(&mut found);
+        found.add("clock", &*environment.clock);
+        found.add("user", &*environment.user);
+        found.add("ctxbench", format!("{}, {}", crate::environment::ctxbench(), environment.build));
+        let s3 = s3::add_server(&mut found);
         let mut is_well = s3.is_ok() && has_scratch;
         // The version of an external server is only its address. It does not prove that the server answers.
         let versions = |backend: &dyn Backend, needs: &[Need]| {
@@ -83,11 +111,11 @@ impl Doctor {
             match versions(backend.as_ref(), &described.needs) {
                 Ok(versions) => {
                     let parts: Vec<_> = versions.iter().map(|(k, v)| format!("{k} {v}")).collect();
-                    println!("ok        {name}: {}", parts.join(", "));
+                    found.add("ok", format!("{name}: {}", parts.join(", ")));
                 }
                 Err(reason) => {
                     is_well = false;
-                    println!("MISSING   {name}: {reason}");
+                    found.add("MISSING", format!("{name}: {reason}"));
                 }
             }
         }
@@ -97,20 +125,21 @@ impl Doctor {
             match versions(peer.as_ref(), &described.needs) {
                 Ok(versions) => {
                     let version = versions.get(&name).map_or("", String::as_str);
-                    println!("peer      {name}: {version}");
+                    found.add("peer", format!("{name}: {version}"));
                 }
-                Err(reason) => println!("no peer   {name}: {reason}"),
+                Err(reason) => found.add("no peer", format!("{name}: {reason}")),
             }
         }
-        print_views();
+        add_views(&mut found);
         for warning in warnings(&environment) {
-            println!("warning   {warning}");
+            found.add("warning", warning);
         }
+        self.format.print(|| found.text(), &json!({"is_well": is_well, "findings": found}))?;
         Ok(if is_well { ExitCode::SUCCESS } else { ExitCode::from(1) })
     }
 
-    /// Prints the scratch of a run and the reason for it; false if there is none.
-    fn print_scratch(&self) -> bool {
+    /// Adds the scratch of a run and the reason for it; false if there is none.
+    fn add_scratch(&self, found: &mut Findings) -> bool {
         match ScratchDisk::choose(self.scratch.as_deref(), 0) {
             Ok(disk) => {
                 let receipt = disk.receipt();
@@ -119,11 +148,11 @@ impl Doctor {
                     (None, Some(_)) => "because --scratch names it".to_owned(),
                     (None, None) => "the default; a test image was made and mounted there".to_owned(),
                 };
-                println!("a run     measures in {receipt}; {why}");
+                found.add("a run", format!("measures in {receipt}; {why}"));
                 true
             }
             Err(error) => {
-                println!("MISSING   scratch: {error:#}");
+                found.add("MISSING", format!("scratch: {error:#}"));
                 false
             }
         }

@@ -13,6 +13,7 @@ use s3::session::{Broken, SessionError};
 use s3_store::BucketOptions;
 use servers::ServerKind;
 
+use super::Findings;
 use crate::cmd::s3::Remote;
 
 /// The agent whose first commit the doctor creates, to find out whether the server honours preconditions.
@@ -21,14 +22,14 @@ const AGENT: &str = "ctxbench-doctor";
 /// Time limit of one request.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Prints the lines of the server that a run, or a mount without `--endpoint`, would use.
+/// Adds the lines of the server that a run, or a mount without `--endpoint`, would use.
 /// The error says in one line why the server at [`ENDPOINT`] cannot be used.
-pub fn print_server() -> Result<(), String> {
+pub(super) fn add_server(found: &mut Findings) -> Result<(), String> {
     match Wanted::default_here() {
-        Wanted::Given => print_given(),
+        Wanted::Given => add_given(found),
         Wanted::Started(kind) => {
-            println!("s3        {}, started by each run: {}", kind, why(kind));
-            println!("s3        {ENDPOINT} is not set; a mount without --endpoint uses AWS");
+            found.add("s3", format!("{kind}, started by each run: {}", why(kind)));
+            found.add("s3", format!("{ENDPOINT} is not set; a mount without --endpoint uses AWS"));
             Ok(())
         }
     }
@@ -49,32 +50,33 @@ fn why(kind: ServerKind) -> String {
     }
 }
 
-fn print_given() -> Result<(), String> {
+fn add_given(found: &mut Findings) -> Result<(), String> {
     let checked = match BucketOptions::of_environment(AGENT).config() {
         Ok(config) => {
-            print_config(&config);
+            add_config(&config, found);
             check(&config).map(|()| is_directory(&config.endpoint))
         }
         Err(error) => {
             let endpoint = std::env::var(ENDPOINT).unwrap_or_default();
-            println!("s3        {endpoint} (from {ENDPOINT})");
+            found.add("s3", format!("{endpoint} (from {ENDPOINT})"));
             Err(format!("{error:#}"))
         }
     };
     match checked {
         Ok(true) => {
-            println!("ok        S3 server: none is needed; one of several hosts creates an object in the directory");
+            found.add("ok", "S3 server: none is needed; one of several hosts creates an object in the directory");
             Ok(())
         }
         Ok(false) => {
-            println!(
-                "ok        S3 server: it answers, accepts the access key, agrees on the time, has the bucket, and honours If-None-Match"
+            found.add(
+                "ok",
+                "S3 server: it answers, accepts the access key, agrees on the time, has the bucket, and honours If-None-Match",
             );
             Ok(())
         }
         Err(error) => {
             let reason = in_a_line(&error);
-            println!("MISSING   S3 server: {reason}");
+            found.add("MISSING", format!("S3 server: {reason}"));
             Err(reason)
         }
     }
@@ -103,19 +105,15 @@ fn check(config: &S3Config) -> Result<(), String> {
     }
 }
 
-fn print_config(config: &S3Config) {
-    println!("s3        {} (from {ENDPOINT})", config.endpoint);
+fn add_config(config: &S3Config, found: &mut Findings) {
+    found.add("s3", format!("{} (from {ENDPOINT})", config.endpoint));
     if is_directory(&config.endpoint) {
-        println!("s3        bucket {}, a directory in it; no access key is needed", config.bucket);
+        found.add("s3", format!("bucket {}, a directory in it; no access key is needed", config.bucket));
         return;
     }
-    println!(
-        "s3        region {}, bucket {} in the {}",
-        config.region,
-        config.bucket,
-        if config.path_style { "path (path style)" } else { "server's name (virtual host)" }
-    );
-    println!("s3        access key from {}", config.credentials.source());
+    let place = if config.path_style { "path (path style)" } else { "server's name (virtual host)" };
+    found.add("s3", format!("region {}, bucket {} in the {place}", config.region, config.bucket));
+    found.add("s3", format!("access key from {}", config.credentials.source()));
 }
 
 /// Formats an error and its fix in one line.

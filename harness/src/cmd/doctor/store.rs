@@ -4,16 +4,25 @@ use std::path::Path;
 
 use inputs::border;
 use reports::render::number_of;
+use serde_json::json;
 use sqlite::{DatabaseCheck, check};
+
+use crate::cmd::format::ScreenFormat;
 
 /// How many files without checksums are listed one by one.
 const SHOWN: usize = 10;
 
 /// Prints the defects of the database `store`. Returns whether it is sound.
-pub fn print_store(store: &Path) -> anyhow::Result<bool> {
+pub fn print_store(store: &Path, format: ScreenFormat) -> anyhow::Result<bool> {
     let checked = check(store)?;
-    println!("{}", lines(store, &checked).join("\n"));
-    Ok(checked.problems.is_empty())
+    let is_whole = checked.problems.is_empty();
+    let document = json!({
+        "store": store.to_string_lossy(), "is_whole": is_whole, "problems": checked.problems, "unchecked_tails": checked.unchecked_tails,
+        "is_mounted": checked.is_mounted, "inodes": checked.inodes, "names": checked.names, "chunks": checked.chunks,
+        "tails": checked.tails, "orphans": checked.orphans,
+    });
+    format.print(|| lines(store, &checked).join("\n") + "\n", &document)?;
+    Ok(is_whole)
 }
 
 /// The defects, and the conclusion. A finding is one line, whatever the names in it.

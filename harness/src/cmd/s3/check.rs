@@ -8,8 +8,10 @@ use reports::render::number_of;
 use s3::check::check;
 use s3::config::MirrorMode;
 use s3_store::{BucketOptions, Mirror};
+use serde_json::json;
 
 use super::remote::Remote;
+use crate::cmd::format::ScreenFormat;
 
 /// Check the log of a memory: read every reachable object, and compare it with its digest. Nothing is written.
 ///
@@ -24,6 +26,9 @@ pub struct Check {
     /// Which files the mirror should hold.
     #[arg(long, value_enum, default_value_t = Mirror::Markdown)]
     mirror: Mirror,
+    /// How to print the result. Standard output gets nothing else.
+    #[arg(long, value_enum, default_value_t)]
+    format: ScreenFormat,
     #[command(flatten)]
     bucket: BucketOptions,
 }
@@ -62,7 +67,11 @@ impl Check {
             number_of(chunks as usize, "chunk"),
             number_of(bytes as usize, "byte"),
         )?;
-        print!("{text}");
+        let document = json!({
+            "endpoint": endpoint, "bucket": bucket, "agent": agent, "problems": checked.problems, "notes": checked.notes,
+            "commits": commits, "checkpoints": checkpoints, "nodes": nodes, "chunks": chunks, "bytes": bytes,
+        });
+        self.format.print(|| text, &document)?;
         Ok(ExitCode::from(u8::from(!checked.problems.is_empty())))
     }
 }

@@ -9,8 +9,10 @@ use s3::checkout::now;
 use s3::gc::{GcOptions, collect};
 use s3::session::GRACE;
 use s3_store::BucketOptions;
+use serde_json::json;
 
 use super::remote::Remote;
+use crate::cmd::format::ScreenFormat;
 
 /// Delete objects that no state younger than a given age needs. No other command deletes from a log.
 ///
@@ -30,6 +32,9 @@ pub struct Gc {
     /// Print what would be deleted, and change nothing.
     #[arg(long)]
     dry_run: bool,
+    /// How to print the result. Standard output gets nothing else.
+    #[arg(long, value_enum, default_value_t)]
+    format: ScreenFormat,
     #[command(flatten)]
     bucket: BucketOptions,
 }
@@ -51,6 +56,14 @@ impl Gc {
             dry_run: self.dry_run,
         };
         let done = remote.run(collect(&remote.client, &remote.sweeper(), options, now()))?;
+        if self.format == ScreenFormat::Json {
+            let document = json!({
+                "is_dry_run": self.dry_run, "released_before": done.floor, "deleted_before": done.swept,
+                "objects": done.deleted.len(), "bytes": done.bytes, "kept_commits": done.stray,
+            });
+            println!("{document:#}");
+            return Ok(ExitCode::SUCCESS);
+        }
         let would = if self.dry_run { "would be " } else { "" };
         match done.floor {
             Some(floor) => println!("history before commit {floor} {would}released for deletion"),

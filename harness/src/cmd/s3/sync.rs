@@ -7,8 +7,11 @@ use anyhow::{Context, bail};
 use clap::Args;
 use inputs::border;
 use rustix::io::Errno;
+use serde_json::json;
 
 use fuse::attribute;
+
+use crate::cmd::format::ScreenFormat;
 
 /// Wait until all changes made so far in an `s3` mount are in the bucket.
 ///
@@ -24,6 +27,9 @@ pub struct Sync {
     /// A file or directory in the mount.
     #[arg(default_value = ".")]
     path: PathBuf,
+    /// How to print the result. Standard output gets nothing else.
+    #[arg(long, value_enum, default_value_t)]
+    format: ScreenFormat,
 }
 
 impl Sync {
@@ -31,7 +37,10 @@ impl Sync {
         let at = border::path(&self.path);
         std::fs::metadata(&self.path).with_context(|| format!("reading {at}"))?;
         match attribute::get(&self.path, "user.ctx.sync") {
-            Ok(_) => println!("{at}: everything is in the bucket"),
+            Ok(_) => {
+                let document = json!({"path": self.path.to_string_lossy(), "is_in_bucket": true});
+                self.format.print(|| format!("{at}: everything is in the bucket\n"), &document)?;
+            }
             // Not an `s3` mount: sync its file system.
             Err(Errno::NODATA | Errno::NOTSUP) => {
                 let file = std::fs::File::open(&self.path);
