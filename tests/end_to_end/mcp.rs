@@ -212,9 +212,11 @@ fn an_agents_memory_in_a_bucket_is_served_and_another_host_sees_what_it_wrote() 
     let (a, b) = (scratch.dir("a"), scratch.dir("b"));
     let mut session = serve(&a, "alice");
     session.says("write_file", json!({"path": "plan.md", "content": "one"}), "Saved plan.md");
+    session.says("remember", json!({"text": "RSI above 70: exit"}), "notes/rsi-above-70-exit.md");
     session.end();
     let mut session = serve(&b, "alice");
     session.says("read_file", json!({"path": "plan.md"}), "1|one");
+    session.says("recall", json!({"question": "when to exit?"}), "RSI above 70");
     session.end();
     let mut session = serve(&scratch.dir("c"), "bob");
     session.says("ls_files", json!({}), "No files");

@@ -63,6 +63,20 @@ fn hosts_share_a_memory_in_a_directory_without_a_server_and_a_key() {
     ctxbench(["s3", "sync"]).arg(&b.dir).succeeds();
     let a = mount(&scratch, &shared, "a");
     wait_for("the second step", || fs::read_to_string(a.dir.join("plan.md")).is_ok_and(|text| text == "step 2\n"));
+    // Each host finds what the other one wrote, after it has adopted it, also once the cache is mounted again.
+    let search = |mount: &Mount, word: &str| fs::read_to_string(mount.dir.join(format!(":search?{word}"))).unwrap();
+    for mount in [&a, &b] {
+        wait_for("the plan is found", || search(mount, "step").starts_with("1 note matches\n/plan.md"));
+    }
+    fs::create_dir(b.dir.join("rules")).unwrap();
+    fs::write(b.dir.join("rules/rsi.md"), "RSI above 70: exit\n").unwrap();
+    has(&search(&b, "RSI"), &["/rules/rsi.md"]);
+    wait_for("the rule is found", || search(&a, "RSI").starts_with("1 note matches\n/rules/rsi.md"));
+    let recalled = ctxbench(["recall"]).arg(&a.dir).arg("when to exit?").output().unwrap();
+    has(&stdout(&recalled), &["/rules/rsi.md", "RSI above 70: exit"]);
+    a.end();
+    let a = mount(&scratch, &shared, "a");
+    has(&search(&a, "RSI"), &["/rules/rsi.md"]);
     a.end();
     b.end();
 

@@ -23,10 +23,33 @@ pub struct AgentMemoryOptions {
     /// The agent whose notes are private on this mount [default: none, and no note is private].
     #[arg(long, value_name = "NAME")]
     agent_id: Option<String>,
+    #[command(flatten)]
+    model: EmbeddingOptions,
+}
+
+/// The sentence model of a memory.
+#[derive(Debug, Args)]
+pub struct EmbeddingOptions {
     /// Directory of the sentence model for recall by meaning, or `none` for full text alone [default:
     /// $CTXBENCH_EMBEDDINGS, or the model of `make embeddings` if it is installed].
     #[arg(long, value_name = "DIR")]
     embeddings: Option<OsString>,
+}
+
+impl EmbeddingOptions {
+    /// The given model, or the installed one.
+    pub fn wanted(self) -> Embeddings {
+        let off = |reason: String| Embeddings::Off { reason };
+        match self.embeddings {
+            Some(dir) if dir == "none" => off("--embeddings none".to_owned()),
+            // The model is loaded in the background, when a daemon has left the directory it was started from.
+            Some(dir) => Embeddings::In(std::path::absolute(&dir).unwrap_or_else(|_| dir.into())),
+            None => match embeddings::find() {
+                Ok(dir) => Embeddings::In(std::path::absolute(&dir).unwrap_or(dir)),
+                Err(missing) => off(missing.to_string()),
+            },
+        }
+    }
 }
 
 impl StoreOptions for AgentMemoryOptions {
@@ -41,7 +64,7 @@ impl StoreOptions for AgentMemoryOptions {
         if let Some(agent) = agent {
             check_name("agent", agent)?;
         }
-        let wanted = embeddings_of(self.embeddings);
+        let wanted = self.model.wanted();
         let path = self.database.prepare(at)?;
         let mut memory = AgentMemory::open(&path, at.owner, agent)?;
         if let Embeddings::Off { reason } = &wanted {
@@ -52,20 +75,6 @@ impl StoreOptions for AgentMemoryOptions {
             return Err(format!("the embedding model: {reason}").into());
         }
         Ok(OpenedStore::of(memory, path.display().to_string()))
-    }
-}
-
-/// The model of `--embeddings`, or the installed one.
-fn embeddings_of(given: Option<OsString>) -> Embeddings {
-    let off = |reason: String| Embeddings::Off { reason };
-    match given {
-        Some(dir) if dir == "none" => off("--embeddings none".to_owned()),
-        // The model is loaded in the background, when a daemon has left the directory it was started from.
-        Some(dir) => Embeddings::In(std::path::absolute(&dir).unwrap_or_else(|_| dir.into())),
-        None => match embeddings::find() {
-            Ok(dir) => Embeddings::In(std::path::absolute(&dir).unwrap_or(dir)),
-            Err(missing) => off(missing.to_string()),
-        },
     }
 }
 

@@ -81,6 +81,8 @@ fn rows(
 pub(super) struct Stats<'a> {
     pub(super) agent: Option<&'a str>,
     pub(super) notes: u64,
+    /// The number of files without content; `None` if there can be none.
+    pub(super) lacking: Option<u64>,
     pub(super) last_error: Option<String>,
     /// Why the index lacks changes.
     pub(super) behind: Option<String>,
@@ -98,8 +100,9 @@ pub(super) fn stats(db: &Db, scope: &Scope, stats: &Stats<'_>) -> Result<String>
     let expired = number("SELECT count(*) FROM memory_note WHERE expires IS NOT NULL AND is_found = 0", &[])?;
     let waiting = number("SELECT count(*) FROM memory_stale", &[])?;
     let segments = number("SELECT count(DISTINCT segid) FROM memory_text_idx", &[])?;
+    let not_here = stats.lacking.map_or_else(String::new, |count| format!("not-here: {count}\n"));
     Ok(format!(
-        "below: {}/\nnotes-below: {below}\nnotes: {}\nnot-text: {not_text}\nexpired: {expired}\nwaiting-to-be-indexed: {waiting}\nindex: {}\nindex-segments: {segments}\nagent: {}\nrelevance: {}\nlast-error: {}\n",
+        "below: {}/\nnotes-below: {below}\nnotes: {}\n{not_here}not-text: {not_text}\nexpired: {expired}\nwaiting-to-be-indexed: {waiting}\nindex: {}\nindex-segments: {segments}\nagent: {}\nrelevance: {}\nlast-error: {}\n",
         scope.dir_path.path,
         stats.notes,
         stats.behind.as_ref().map_or_else(|| "current".to_owned(), |reason| format!("no room: {}", one_line(reason))),

@@ -11,7 +11,7 @@ use fuse::store::{
 };
 
 use crate::answers::is_answer;
-use crate::{AgentMemory, EmbeddingState, metadata, request};
+use crate::{AgentMemory, EmbeddingState, metadata};
 
 /// `EPERM` for an answer, which cannot be changed.
 fn check_file(ino: Ino) -> Result<()> {
@@ -52,7 +52,7 @@ impl Store for AgentMemory {
     }
 
     fn keeps_missing(&self, name: &[u8]) -> bool {
-        !request::is_reserved(name) && request::aspect(name).is_none()
+        crate::keeps_missing(name)
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
@@ -149,6 +149,15 @@ impl Store for AgentMemory {
         self.changed(self.files.write(caller, ino, offset, data))
     }
 
+    fn append(&self, caller: &Caller, ino: Ino, end: u64, data: &[u8]) -> Result<()> {
+        check_file(ino)?;
+        self.changed(self.files.append(caller, ino, end, data))
+    }
+
+    fn places_appends(&self) -> bool {
+        self.files.places_appends()
+    }
+
     fn fallocate(&self, caller: &Caller, ino: Ino, how: Allocate, offset: u64, length: u64) -> Result<()> {
         check_file(ino)?;
         self.changed(self.files.fallocate(caller, ino, how, offset, length))
@@ -218,6 +227,14 @@ impl Store for AgentMemory {
 
     fn sync(&self) -> Result<()> {
         self.files.sync()
+    }
+
+    fn wants_close(&self) -> bool {
+        self.files.wants_close()
+    }
+
+    fn close(&self, handle: u64, ino: Ino) -> Result<()> {
+        self.files.close(handle, ino)
     }
 
     fn is_slow(&self, ino: Ino, call: Slow) -> bool {

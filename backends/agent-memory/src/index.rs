@@ -8,6 +8,7 @@ use sqlite::HEAD;
 use sqlite::tables::nodes::{self, signed, unsigned};
 use sqlite::tables::{Db, content, xattrs};
 
+use crate::NoteFiles;
 use crate::merging;
 use crate::metadata::{DEFAULT_IMPORTANCE, Metadata, head};
 use crate::passage;
@@ -30,8 +31,7 @@ const EVENTS: i64 = 100_000;
 
 /// Creates the index in a database that has none, and checks its version.
 pub(super) fn prepare(db: &Db) -> Result<()> {
-    let exists = db.row("SELECT 1 FROM sqlite_schema WHERE name = 'memory_setting'", (), |_| Ok(()))?;
-    if exists.is_none() {
+    if !is_prepared(db)? {
         db.connection.execute_batch(include_str!("schema.sql"))?;
     }
     // A database of an earlier ctxbench lacks it.
@@ -46,6 +46,17 @@ pub(super) fn prepare(db: &Db) -> Result<()> {
         return Err(StoreError::storage(fuse::store::Errno::INVAL, reason));
     }
     merging::prepare(db)
+}
+
+/// Whether the database has an index.
+pub(super) fn is_prepared(db: &Db) -> Result<bool> {
+    let exists = db.row("SELECT 1 FROM sqlite_schema WHERE name = 'memory_setting'", (), |_| Ok(()))?;
+    Ok(exists.is_some())
+}
+
+/// Marks an inode.
+pub(super) fn mark(db: &Db, ino: Ino) -> Result<()> {
+    db.execute("INSERT INTO memory_stale VALUES (?1) ON CONFLICT (ino) DO NOTHING", [signed(ino)]).map(|_| ())
 }
 
 /// The author of changes that are indexed.
@@ -134,7 +145,7 @@ pub(super) struct Refreshed {
 /// their times. Directories are last of all: they mark the files below, which may be in the turn already.
 pub(super) fn refresh(
     db: &Db,
-    paths: &PathCache,
+    (files, paths): (&dyn NoteFiles, &PathCache),
     author: Author<'_>,
     now: Timestamp,
     turn: &mut Vec<i64>,
@@ -161,6 +172,13 @@ pub(super) fn refresh(
             Some(attr) if attr.kind == Kind::Directory => {
                 if is_marked {
                     expand(db, paths, ino)?;
+                }
+                false
+            }
+            Some(attr) if attr.kind == Kind::File && attr.nlink > 0 && files.lacks(db, ino)? => {
+                // What the index has is of another content.
+                if let Some(indexed) = indexed {
+                    forget_content(db, indexed.id, &mut done)?;
                 }
                 false
             }

@@ -15,7 +15,7 @@ use crate::index::Author;
 use crate::meaning::Meaning;
 use crate::pace::{PART, Pace, Work};
 use crate::paths::PathCache;
-use crate::{Clock, index, merging};
+use crate::{Clock, NoteFiles, index, merging};
 
 /// The most inodes that a request indexes in one transaction: calls wait for it.
 const BATCH: usize = 512;
@@ -33,7 +33,9 @@ struct Turn {
 
 /// The state of the index of an open memory.
 pub(super) struct Index {
-    pub(super) files: Arc<SqliteStore>,
+    files: Arc<dyn NoteFiles>,
+    /// Those of the files.
+    rows: Arc<SqliteStore>,
     pub(super) paths: PathCache,
     pub(super) clock: Clock,
     /// `None` if relevance by meaning is off.
@@ -61,9 +63,16 @@ pub(super) struct Index {
 
 impl Index {
     /// The index of `notes` notes.
-    pub(super) fn new(files: SqliteStore, agent: Option<&str>, clock: Clock, notes: u64) -> Self {
+    pub(super) fn new(
+        files: Arc<dyn NoteFiles>,
+        rows: Arc<SqliteStore>,
+        agent: Option<&str>,
+        clock: Clock,
+        notes: u64,
+    ) -> Self {
         Self {
-            files: Arc::new(files),
+            files,
+            rows,
             paths: PathCache::default(),
             clock,
             meaning: RwLock::default(),
@@ -114,7 +123,7 @@ impl Index {
 
     /// The number of inodes that wait to be indexed.
     pub(super) fn waiting(&self) -> Result<u64> {
-        index::waiting(&self.files.db())
+        index::waiting(&self.rows.db())
     }
 
     /// Indexes the notes that have changed so far, and drops expired notes from the index. Answers how many inodes waited.
@@ -130,7 +139,7 @@ impl Index {
     /// end. If the disk is full, the rest of them waits for later.
     pub(super) fn refresh_earlier(&self) -> Result<()> {
         let refreshed = self.refresh_as(Author { agent: None, since: Timestamp(i64::MAX) });
-        match refreshed.and_then(|_| self.files.transaction(index::forget_authors)) {
+        match refreshed.and_then(|_| self.rows.transaction(index::forget_authors)) {
             Err(error) if error.errno == Errno::NOSPC => {
                 self.earlier_until.store(Timestamp::now().0, Ordering::Release);
                 Ok(())
@@ -173,7 +182,7 @@ impl Index {
     }
 
     fn leave(&self) -> Result<()> {
-        let left = self.files.transaction(|db| {
+        let left = self.rows.transaction(|db| {
             db.write_rows()?;
             index::leave(db, &self.agent, self.author().since)
         })?;
@@ -229,11 +238,11 @@ impl Index {
         if left.is_empty() {
             turn.last = self.marked.load(Ordering::Acquire);
         }
-        let db = self.files.db();
+        let db = self.rows.db();
         let done = db.growing_transaction(|db| {
             // Triggers mark an inode once its row is written.
             db.write_rows()?;
-            index::refresh(db, &self.paths, author, now, &mut left, batch)
+            index::refresh(db, (&*self.files, &self.paths), author, now, &mut left, batch)
         })?;
         if let Some(meaning) = &*self.meaning.read() {
             meaning.take_up(&done);
@@ -351,7 +360,7 @@ fn follow(index: &Index, woken: &Receiver<()>) -> std::result::Result<u64, Close
                 pace.left = left;
                 true
             }),
-            Work::Merge => index.files.db().growing_transaction(merging::step),
+            Work::Merge => index.rows.db().growing_transaction(merging::step),
         };
         match worked {
             Ok(true) => pause = work.pause(started.elapsed()),

@@ -1,4 +1,4 @@
-//! An agent's memory: the file system of [`sqlite`] with an index of its notes (`docs/MEMORY.md`).
+//! An agent's memory: the file system of [`sqlite`], or one whose rows are in it, with an index of its notes (`docs/MEMORY.md`).
 //!
 //! Names such as `:search?RSI` and `note.md:meta` are requests, which no listing shows; a lookup answers them.
 //! The index is derived: the transaction of a change marks the note, and every request indexes the marked notes before it
@@ -73,6 +73,46 @@ impl From<rusqlite::Error> for Failure {
     }
 }
 
+/// The files of a memory. Their rows are in a [`SqliteStore`], which may lack the content of some.
+pub trait NoteFiles: Store {
+    /// Whether the rows lack the content of a file.
+    ///
+    /// # Errors
+    /// If the rows cannot be read.
+    fn lacks(&self, _db: &Db, _ino: Ino) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// The number of such files; `None` if the rows never lack content.
+    ///
+    /// # Errors
+    /// If the rows cannot be read.
+    fn lacking(&self, _db: &Db) -> Result<Option<u64>> {
+        Ok(None)
+    }
+}
+
+impl NoteFiles for SqliteStore {}
+
+/// Whether a lookup of the name is a request, unless a file has the name. `file_exists` says whether the directory has a
+/// regular file of a name.
+pub fn is_request(name: &[u8], file_exists: impl FnOnce(&[u8]) -> bool) -> bool {
+    request::is_reserved(name) || request::aspect(name).is_some_and(|(file, _)| file_exists(file))
+}
+
+/// Whether a failed lookup of the name stays failed until the mount creates it: see [`Store::keeps_missing`].
+pub fn keeps_missing(name: &[u8]) -> bool {
+    !request::is_reserved(name) && request::aspect(name).is_none()
+}
+
+/// Whether the database has an index of notes.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn is_indexed(db: &Db) -> Result<bool> {
+    index::is_prepared(db)
+}
+
 /// The day in UTC, as in `2026-11-22`.
 fn date(at: Timestamp) -> String {
     format_time(at, "%Y-%m-%d")
@@ -109,12 +149,14 @@ fn make_namespaces(files: &SqliteStore, owner: &Caller, agent: &str) -> Result<P
     Ok(Privacy { memory, all, shared: directory(memory, "shared")?, own: directory(all, agent)? })
 }
 
-/// An agent's memory in one SQLite database.
+/// An agent's memory with its rows in one SQLite database.
 pub struct AgentMemory {
     /// `None` once the index has ended.
     indexer: Mutex<Option<Indexer>>,
     index: Arc<Index>,
-    files: Arc<SqliteStore>,
+    files: Arc<dyn NoteFiles>,
+    /// Those of the files.
+    rows: Arc<SqliteStore>,
     /// Why relevance by meaning is off.
     no_meaning: String,
     agent: Option<String>,
@@ -160,43 +202,50 @@ impl AgentMemory {
         path: &Path,
         owner: &Caller,
         agent: Option<&str>,
-        clock: Box<dyn Fn() -> Timestamp + Send + Sync>,
+        clock: Clock,
     ) -> std::result::Result<Self, SqliteOpenError> {
-        let files = SqliteStore::open(path, owner)?;
-        if let Some(reason) = files.read_only() {
+        let rows = Arc::new(SqliteStore::open(path, owner)?);
+        if let Some(reason) = rows.read_only() {
             return Err(SqliteOpenError::ReadOnly {
                 path: path.to_owned(),
                 reason: reason.to_owned(),
                 fix: "an agent-memory must write its index: copy the database to a directory that you can write to; or mount it with `ctxbench mount sqlite --db`, which serves the files without search",
             });
         }
-        let unreadable =
-            |error: StoreError| SqliteOpenError::Unreadable { path: path.to_owned(), reason: error.to_string() };
-        let prepare = || {
-            let notes = files.transaction(|db| {
-                index::prepare(db)?;
-                index::count(db)
-            })?;
-            let namespaces = agent.map(|agent| make_namespaces(&files, owner, agent));
-            Ok((notes, namespaces.transpose()?))
-        };
-        let (notes, privacy) = prepare().map_err(|error| {
-            files.discard_new();
-            unreadable(error)
+        Self::over(Arc::clone(&rows) as Arc<dyn NoteFiles>, Arc::clone(&rows), owner, agent, clock).map_err(|error| {
+            rows.discard_new();
+            SqliteOpenError::Unreadable { path: path.to_owned(), reason: error.to_string() }
+        })
+    }
+
+    /// The memory of `files`, whose rows are in `rows`; creates its index if there is none, and indexes what is not indexed.
+    ///
+    /// # Errors
+    /// If the rows cannot be read or changed.
+    pub fn over(
+        files: Arc<dyn NoteFiles>,
+        rows: Arc<SqliteStore>,
+        owner: &Caller,
+        agent: Option<&str>,
+        clock: Clock,
+    ) -> Result<Self> {
+        let notes = rows.transaction(|db| {
+            // The triggers mark no row that is written later.
+            db.write_rows()?;
+            index::prepare(db)?;
+            index::count(db)
         })?;
-        let index = Arc::new(Index::new(files, agent, clock, notes));
-        index.refresh_earlier().map_err(|error| {
-            index.files.discard_new();
-            unreadable(error)
-        })?;
-        let indexer = Indexer::start(Arc::clone(&index)).map_err(|error| SqliteOpenError::Unreadable {
-            path: path.to_owned(),
-            reason: format!("starting the thread that indexes notes: {error}"),
+        let privacy = agent.map(|agent| make_namespaces(&rows, owner, agent)).transpose()?;
+        let index = Arc::new(Index::new(Arc::clone(&files), Arc::clone(&rows), agent, clock, notes));
+        index.refresh_earlier()?;
+        let indexer = Indexer::start(Arc::clone(&index)).map_err(|error| {
+            StoreError::storage(Errno::IO, format!("starting the thread that indexes notes: {error}"))
         })?;
         Ok(Self {
             indexer: Mutex::new(Some(indexer)),
-            files: Arc::clone(&index.files),
             index,
+            files,
+            rows,
             no_meaning: "embeddings are switched off".to_owned(),
             agent: agent.map(str::to_owned),
             owner: *owner,
@@ -205,6 +254,20 @@ impl AgentMemory {
             last_error: Mutex::default(),
             counters: Counters::default(),
         })
+    }
+
+    /// Follows a change of the files that was not made through this: indexes what has changed, and answers anew.
+    pub fn follow(&self) {
+        self.index.paths.clear();
+        self.wake();
+    }
+
+    /// Requires the index of a file whose content the rows have from now on, in the caller's transaction.
+    ///
+    /// # Errors
+    /// If the row cannot be written.
+    pub fn mark(db: &Db, ino: Ino) -> Result<()> {
+        index::mark(db, ino)
     }
 
     /// Ends the threads that change the index, and leaves it as an unmounted database has it. Before the store's own end: a
@@ -253,7 +316,7 @@ impl AgentMemory {
         load: impl FnOnce() -> std::result::Result<Arc<dyn Embedder>, String> + Send + 'static,
     ) -> std::result::Result<(), String> {
         self.index.stop_meaning();
-        let (files, changes) = (Arc::clone(&self.files), Arc::clone(&self.index.changes));
+        let (files, changes) = (Arc::clone(&self.rows), Arc::clone(&self.index.changes));
         let started = Meaning::start(load, files, changes);
         let started = started.map_err(|error| format!("starting a thread: {error}"))?;
         *self.index.meaning.write() = Some(started);
@@ -277,12 +340,16 @@ impl AgentMemory {
     /// After a successful change, requires a refresh of the index and invalidates all answers.
     fn changed<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_ok() {
-            let has_to_wake = self.index.changed();
-            if has_to_wake && let Some(indexer) = &*self.indexer.lock() {
-                indexer.wake();
-            }
+            self.wake();
         }
         result
+    }
+
+    fn wake(&self) {
+        let has_to_wake = self.index.changed();
+        if has_to_wake && let Some(indexer) = &*self.indexer.lock() {
+            indexer.wake();
+        }
     }
 
     /// Records for `:stats` why a call is refused, and returns its error.
@@ -333,7 +400,7 @@ impl AgentMemory {
                 Ok(attr) if attr.kind == Kind::File => attr,
                 _ => return Ok(None),
             };
-            let db = self.files.db();
+            let db = self.rows.db();
             // The caller sees the file, but its history may lead through any directory.
             let all = self.scope(&db, ROOT)?;
             let asked = self.scope(&db, dir)?;
@@ -348,7 +415,7 @@ impl AgentMemory {
 
     fn respond(&self, dir: Ino, name: &[u8], now: Timestamp) -> std::result::Result<Vec<u8>, Failure> {
         let request = request::parse(name).map_err(Failure::Asked)?;
-        if self.index.paths.of(&self.files.db(), dir)?.is_too_deep {
+        if self.index.paths.of(&self.rows.db(), dir)?.is_too_deep {
             return Err(Failure::Asked(format!(
                 "the directory is more than {DEPTH_MAX} levels deep; ask in a directory above it, whose answers include its notes"
             )));
@@ -362,9 +429,10 @@ impl AgentMemory {
             Request::Search { query, lines } => {
                 let query = query_of(query)?;
                 self.counters.searches.fetch_add(1, Ordering::Relaxed);
-                self.files.db().reading(|db| {
+                self.rows.db().reading(|db| {
                     let scope = self.scope(db, dir)?;
-                    search::answer(db, &self.index.paths, &scope, &query, lines, self.notes())
+                    let found = search::answer(db, &self.index.paths, &scope, &query, lines, self.notes())?;
+                    Ok::<_, Failure>(found + &self.unsearched(db)?)
                 })?
             }
             Request::Recall { query, max_tokens, strategy } => {
@@ -375,47 +443,65 @@ impl AgentMemory {
                     Some(meaning) => meaning.ask(&query),
                     None => Meant::by_text(None),
                 };
-                let asked =
-                    question::Asked { query: &query, max_tokens, strategy, now, notes: self.notes(), meant: &meant };
-                self.files.db().reading(|db| {
+                self.rows.db().reading(|db| {
                     let scope = self.scope(db, dir)?;
-                    recall::answer(db, &self.index.paths, &scope, &asked)
+                    let unsearched = match &*self.unsearched(db)? {
+                        "" => String::new(),
+                        line => format!("# {line}"),
+                    };
+                    let max_tokens = max_tokens.saturating_sub(tokens::count(&unsearched));
+                    let (query, notes, meant) = (&*query, self.notes(), &meant);
+                    let asked = question::Asked { query, max_tokens, strategy, now, notes, meant };
+                    let found = recall::answer(db, &self.index.paths, &scope, &asked)?;
+                    Ok::<_, Failure>(found + &unsearched)
                 })?
             }
             Request::Stats => {
+                let (last_error, behind) = (self.last_error.lock().clone(), self.index.behind());
+                let embeddings = self.embeddings();
+                let db = self.rows.db();
                 let stats = Stats {
                     agent: self.agent.as_deref(),
                     notes: self.notes(),
-                    last_error: self.last_error.lock().clone(),
-                    behind: self.index.behind(),
-                    embeddings: self.embeddings(),
+                    lacking: self.files.lacking(&db)?,
+                    last_error,
+                    behind,
+                    embeddings,
                 };
-                let db = self.files.db();
                 describe::stats(&db, &self.scope(&db, dir)?, &stats)?
             }
             Request::Meta => {
-                let db = self.files.db();
+                let db = self.rows.db();
                 describe::meta(&db, &self.scope(&db, dir)?)?
             }
             Request::Tags => {
-                let db = self.files.db();
+                let db = self.rows.db();
                 describe::tags(&db, &self.index.paths, &self.scope(&db, dir)?)?
             }
             Request::Ttl { only_expired: true } => {
-                let db = self.files.db();
+                let db = self.rows.db();
                 let scope = self.scope(&db, dir)?;
                 return Ok(describe::expired(&db, &self.index.paths, &scope, now)?);
             }
             Request::Ttl { only_expired: false } => {
-                let db = self.files.db();
+                let db = self.rows.db();
                 describe::ttl(&db, &self.index.paths, &self.scope(&db, dir)?, now)?
             }
             Request::History => {
-                let db = self.files.db();
+                let db = self.rows.db();
                 describe::history(&db, &self.index.paths, &self.scope(&db, dir)?)?
             }
         };
         Ok(text.into_bytes())
+    }
+
+    /// The line of an answer about the files that the index cannot know; empty if there are none.
+    fn unsearched(&self, db: &Db) -> Result<String> {
+        Ok(match self.files.lacking(db)?.unwrap_or(0) {
+            0 => String::new(),
+            1 => "1 file was not searched: its content is not here yet\n".to_owned(),
+            count => format!("{count} files were not searched: their content is not here yet\n"),
+        })
     }
 
     /// Reads a query from a file, for queries that are too long for a name.
@@ -434,7 +520,12 @@ impl AgentMemory {
             )));
         }
         let mut bytes = Vec::new();
-        content::read(&self.files.db(), attr.ino, 0, HEAD as usize, &mut bytes)?;
+        let db = self.rows.db();
+        if self.files.lacks(&db, attr.ino)? {
+            return Err(Failure::Asked(format!("the content of {file:?} is not here yet: read the file first")));
+        }
+        content::read(&db, attr.ino, 0, HEAD as usize, &mut bytes)?;
+        drop(db);
         let text = String::from_utf8(bytes).map_err(|_| Failure::Asked(format!("{file:?} is not UTF-8 text")))?;
         check_query(&text).map_err(Failure::Asked)?;
         Ok(text)

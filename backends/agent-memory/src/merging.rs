@@ -123,7 +123,7 @@ mod tests {
         }
         let started = Instant::now();
         let is_done = |db: &Db| found(db, "note").len() == 12 && segments(db) == 1;
-        while !is_done(&memory.files.db()) {
+        while !is_done(&memory.rows.db()) {
             assert!(started.elapsed() < Duration::from_secs(60));
             std::thread::sleep(Duration::from_millis(20));
         }

@@ -460,6 +460,7 @@ impl Running {
             orphans: adopted.orphans.into_iter().collect(),
         };
         if !(stale.inodes.is_empty() && stale.names.is_empty()) {
+            self.inner.index.adopted();
             self.inner.kernel.send(stale);
         }
     }

@@ -15,6 +15,7 @@ use s3::tree::{CHUNK, Chunk};
 use sqlite::HEAD;
 use sqlite::tables::{Db, nodes};
 
+use crate::index_link::IndexLink;
 use crate::{GIVE_UP_EVERY, Inner, S3Store, adopt, session_error, tables};
 
 /// How many chunks of one read are fetched at once; each is held in memory.
@@ -120,7 +121,9 @@ impl S3Store {
                     Ok(None) => return Ok(()),
                     Ok(Some(got)) => got?,
                     // The downloads go on.
-                    Err(_) if requester_gave_up() => return Err(Errno::INTR.into()),
+                    Err(_) if requester_gave_up() || inner.is_ending.load(Ordering::Acquire) => {
+                        return Err(Errno::INTR.into());
+                    }
                     Err(_) => {}
                 }
             }
@@ -170,12 +173,15 @@ impl Inner {
             }
             if is_wanted(db)? {
                 tables::clear_missing(db, ino, at, false)?;
+                IndexLink::filled(db, ino)?;
             }
             Ok(!tables::is_placeholder(db, ino)?)
         })?;
         if is_whole {
             self.placeholders.write().remove(&ino);
         }
+        drop(db);
+        self.index.follow();
         Ok(())
     }
 }

@@ -13,14 +13,17 @@ mod downloads;
 mod engine;
 mod failure;
 mod hydrate;
+mod index_link;
 mod invalidation;
 mod link;
+mod memory;
 mod mirroring;
 mod notes;
 mod open;
 mod open_error;
 mod options;
 mod power_loss;
+mod prefetch;
 mod recovery;
 mod tables;
 mod unread;
@@ -47,7 +50,9 @@ use tokio::runtime::Runtime;
 pub use backend::{BucketMount, S3Mount, S3Variant};
 pub use bare::S3Bare;
 use engine::Engine;
+use index_link::IndexLink;
 use invalidation::{Invalidation, Stale};
+pub use memory::S3Memory;
 pub use open::OpenOptions;
 pub use open_error::OpenError;
 pub use options::{BucketOptions, BucketOptionsError, Mirror, S3Options};
@@ -81,6 +86,7 @@ struct Inner {
     unread: Arc<Unread>,
     owner: Caller,
     kernel: Invalidation,
+    index: IndexLink,
     /// The number of changes made through the mount.
     changes: AtomicU64,
     /// The number of those changes that the log has.

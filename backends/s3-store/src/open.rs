@@ -16,6 +16,7 @@ use sqlite::tables::{GuestRecovery, names};
 
 use crate::cache::Cache;
 use crate::engine::Engine;
+use crate::index_link::IndexLink;
 use crate::invalidation::Invalidation;
 use crate::link::Link;
 use crate::mirroring::{self, Mirror, Shown};
@@ -203,6 +204,7 @@ impl S3Store {
             placeholders,
             owner: *owner,
             kernel: Invalidation::default(),
+            index: IndexLink::default(),
             changes: AtomicU64::new(u64::from(!is_clean && read_only.is_none())),
             synced: AtomicU64::new(0),
             is_ending: AtomicBool::new(false),

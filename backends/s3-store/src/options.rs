@@ -4,6 +4,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use agent_memory::backend::EmbeddingOptions;
 use arms::mount_command::{MountPoint, OpenedStore, StoreOpenError, StoreOptions};
 use clap::{Args, ValueEnum};
 use inputs::files::{self, DEFINITION, read_all};
@@ -13,7 +14,7 @@ use s3::credentials::Credentials;
 use s3::directory::is_directory;
 use sqlite::backend::WithoutLog;
 
-use crate::{OpenOptions, S3Store};
+use crate::{OpenOptions, S3Memory};
 
 /// The variable with the encryption key.
 const SEAL_VARIABLE: &str = "CTXBENCH_S3_KEY";
@@ -110,6 +111,8 @@ pub struct S3Options {
     /// Milliseconds that a change waits for further changes to join its commit.
     #[arg(long, value_name = "MS", default_value_t = DELAY_MS, value_parser = clap::value_parser!(u64).range(10..))]
     delay: u64,
+    #[command(flatten)]
+    model: EmbeddingOptions,
     #[command(flatten)]
     log: WithoutLog,
     #[command(flatten)]
@@ -278,9 +281,9 @@ impl StoreOptions for S3Options {
         let cache = self.cache.unwrap_or_else(|| at.beside(".s3.db"));
         self.log.prepare(&cache)?;
         let source = format!("{}/{}agents/{}", config.bucket, config.prefix, config.agent);
-        let store = S3Store::open(config, &cache, at.owner, options)?;
-        let notes = store.notes().to_vec();
-        Ok(OpenedStore { notes, ..OpenedStore::of(store, source) })
+        let memory = S3Memory::open(config, &cache, at.owner, options, self.model.wanted())?;
+        let notes = memory.files().notes().to_vec();
+        Ok(OpenedStore { notes, ..OpenedStore::of(memory, source) })
     }
 }
 

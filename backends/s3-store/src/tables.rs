@@ -351,6 +351,10 @@ impl Placeholders {
         self.0.write()
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.read().is_empty()
+    }
+
     pub(super) fn contains(&self, ino: Ino) -> bool {
         self.read().contains(&ino)
     }
@@ -371,6 +375,26 @@ pub(super) fn missing(db: &Db, ino: Ino, first: u64, last: u64) -> Result<Vec<(u
 /// The inodes with missing chunks.
 pub(super) fn placeholders(db: &Db) -> Result<Vec<Ino>> {
     numbers(db, "SELECT DISTINCT ino FROM s3_missing")
+}
+
+/// The number of regular files with a name that lack their first chunk.
+pub(super) fn without_beginning(db: &Db) -> Result<u64> {
+    let count = db.row(
+        "SELECT count(*) FROM s3_missing m JOIN inode i ON i.ino = m.ino WHERE m.at = 0 AND i.nlink > 0",
+        (),
+        |row| row.get(0),
+    )?;
+    Ok(count.map_or(0, unsigned))
+}
+
+/// The files of at most `longest` bytes that lack their first chunk, the newest first.
+pub(super) fn beginnings_missing(db: &Db, longest: u64) -> Result<Vec<Ino>> {
+    let mut statement = db.statement(
+        "SELECT m.ino FROM s3_missing m JOIN inode i ON i.ino = m.ino
+         WHERE m.at = 0 AND i.nlink > 0 AND i.size <= ?1 ORDER BY i.mtime DESC",
+    )?;
+    let rows = statement.query_map([signed(longest)], |row| row.get(0).map(unsigned))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
 pub(super) fn is_placeholder(db: &Db, ino: Ino) -> Result<bool> {

@@ -51,6 +51,10 @@ fn on_every_store_of_any_bytes(check: Check) {
         assert_eq!(hosts::state(&memory.fresh()), hosts::state(&host));
         memory.check();
     }
+    let memory = hosts::Memory::new();
+    let indexed = memory.mount_with_requests("host");
+    indexed.lookup(ROOT, b":stats").unwrap();
+    run(check, &indexed, ROOT);
 }
 
 /// The root of a generated file system lists `.llmfs`, so this directory serves as the root.

@@ -25,6 +25,7 @@ mod s3_faults;
 mod s3_files;
 mod s3_mirror;
 mod s3_power_loss;
+mod s3_search;
 mod s3_writers;
 mod sqlite;
 mod sqlite_space;

@@ -18,9 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 ///
 /// `sql FILE` offers the tool `query`, and with --writable also `execute`. `files DIR` offers file tools over a
 /// directory or a mount. `state` offers file tools over files that exist until the server ends. Any other backend keeps
-/// its files in DIR, and is mounted on DIR/mnt until the server ends. If the directory is an `agent-memory`, the tools
-/// `remember` and `recall` are offered, too. `s3` with --endpoint serves a memory in a bucket of your own. At the end of its input, the server answers the pending requests, for at
-/// most ten minutes, and exits.
+/// its files in DIR, and is mounted on DIR/mnt until the server ends. `s3` with --endpoint serves a memory in a bucket of
+/// your own. If the directory is an `agent-memory` or such an `s3`, the tools `remember` and `recall` are offered, too. At
+/// the end of its input, the server answers the pending requests, for at most ten minutes, and exits.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   ctxbench mcp sql mail.db                  # query, with its schema

@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use agent_memory::Embeddings;
 use fuse::store::{Errno, Ino, Kind, ROOT, RenameMode, Seek, Store};
 use futures::{StreamExt, TryStreamExt};
 use object_store::aws::AmazonS3;
@@ -17,7 +18,7 @@ use s3::config::{MirrorMode, S3Config, Secret, SyncMode};
 use s3::credentials::{AccessKey, Credentials};
 use s3::directory::is_directory;
 use s3::tree::Hash;
-use s3_store::{OpenError, OpenOptions, S3Store};
+use s3_store::{OpenError, OpenOptions, S3Memory, S3Store};
 use servers::{Embedded, FaultProxy, Operation, Quirk, RequestFault, Rule, ServerAccess, When};
 
 use crate::common::{caller, create, embedded, names, now, read, resize, s3_builder, wait_up_to, walk};
@@ -172,6 +173,13 @@ impl Memory {
 
     pub fn mount(&self, writer: &str) -> S3Store {
         self.mount_as(self.config(writer))
+    }
+
+    /// As [`Memory::mount`], with requests such as `:search`.
+    pub fn mount_with_requests(&self, writer: &str) -> S3Memory {
+        let embeddings = Embeddings::Off { reason: "a test".to_owned() };
+        let (cache, options) = (self.cache(writer), OpenOptions::default());
+        S3Memory::open(self.config(writer), &cache, &caller(1), options, embeddings).unwrap()
     }
 
     /// A host that has never mounted the memory, and whose way to the bucket is not broken.
@@ -336,12 +344,12 @@ pub fn find(store: &S3Store, name: &str) -> Ino {
     store.lookup(ROOT, name.as_bytes()).unwrap().ino
 }
 
-pub fn mkdir(store: &S3Store, parent: Ino, name: &str) -> Ino {
+pub fn mkdir(store: &dyn Store, parent: Ino, name: &str) -> Ino {
     create(store, parent, name, Kind::Directory).ino
 }
 
 /// Gives a file its content, and makes it where there is none.
-pub fn write_in(store: &S3Store, parent: Ino, name: &str, content: &[u8]) -> Ino {
+pub fn write_in(store: &dyn Store, parent: Ino, name: &str, content: &[u8]) -> Ino {
     let ino = match store.lookup(parent, name.as_bytes()) {
         Ok(attr) => {
             resize(store, attr.ino, 0);
@@ -354,7 +362,7 @@ pub fn write_in(store: &S3Store, parent: Ino, name: &str, content: &[u8]) -> Ino
 }
 
 /// Gives a file of the root its content.
-pub fn write(store: &S3Store, name: &str, content: &[u8]) -> Ino {
+pub fn write(store: &dyn Store, name: &str, content: &[u8]) -> Ino {
     write_in(store, ROOT, name, content)
 }
 

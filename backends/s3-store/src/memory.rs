@@ -1,0 +1,283 @@
+//! A mounted memory that answers `:search`, `:recall` and the other requests of `agent-memory`.
+//!
+//! The first request of a cache makes the index, in the cache's database; a memory that is never asked pays nothing for it.
+//! Adoptions and downloads mark what they change, as local changes do. Content that is still in the bucket is fetched by
+//! [`Prefetch`]; answers count what is missing.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use agent_memory::{AgentMemory, Embeddings, NoteFiles, is_indexed, is_request, keeps_missing};
+use fuse::store::{
+    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, Kind, NewNode, RenameMode, Result,
+    Seek, Slow, StatFs, Store, StoreError, Timestamp, XattrMode,
+};
+use parking_lot::Mutex;
+use s3::config::S3Config;
+use sqlite::tables::Db;
+
+use crate::prefetch::Prefetch;
+use crate::{OpenError, OpenOptions, S3Store, tables};
+
+impl NoteFiles for S3Store {
+    fn lacks(&self, db: &Db, ino: Ino) -> Result<bool> {
+        // The index has the first 256 KiB, which are in the first chunk.
+        Ok(self.inner.placeholders.contains(ino) && !tables::missing(db, ino, 0, 0)?.is_empty())
+    }
+
+    fn lacking(&self, db: &Db) -> Result<Option<u64>> {
+        let any = !self.inner.placeholders.is_empty();
+        Ok(Some(if any { tables::without_beginning(db)? } else { 0 }))
+    }
+}
+
+/// An agent's memory in a bucket, mounted, with an index of its notes once a program has asked for it.
+pub struct S3Memory {
+    files: Arc<S3Store>,
+    owner: Caller,
+    embeddings: Embeddings,
+    indexed: OnceLock<Arc<AgentMemory>>,
+    prefetch: Mutex<Option<Prefetch>>,
+}
+
+impl S3Memory {
+    /// As [`S3Store::open`]. Starts the index if the cache has one.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(
+        config: S3Config,
+        file: &Path,
+        owner: &Caller,
+        options: OpenOptions,
+        embeddings: Embeddings,
+    ) -> std::result::Result<Self, OpenError> {
+        let files = Arc::new(S3Store::open(config, file, owner, options)?);
+        let (indexed, prefetch) = Default::default();
+        let memory = Self { files, owner: *owner, embeddings, indexed, prefetch };
+        let in_cache = |error: StoreError| OpenError::Cache(format!("the index in {}: {error}", file.display()));
+        let has_index = is_indexed(&memory.files.inner.store.db()).map_err(in_cache)?;
+        if has_index {
+            memory.index().map_err(in_cache)?;
+        }
+        Ok(memory)
+    }
+
+    /// The files without the index.
+    pub fn files(&self) -> &S3Store {
+        &self.files
+    }
+
+    /// The memory with its index, which is made if there is none.
+    fn index(&self) -> Result<&Arc<AgentMemory>> {
+        // Held while the index is made: others wait for it.
+        let mut prefetch = self.prefetch.lock();
+        if let Some(indexed) = self.indexed.get() {
+            return Ok(indexed);
+        }
+        let inner = &self.files.inner;
+        let (files, rows) = (Arc::clone(&self.files) as Arc<dyn NoteFiles>, Arc::clone(&inner.store));
+        let mut memory = AgentMemory::over(files, rows, &self.owner, None, Box::new(Timestamp::now))?;
+        if let Err(reason) = memory.set_embeddings(self.embeddings.clone()) {
+            tracing::warn!("recall uses full text only: {reason}");
+        }
+        let memory = Arc::new(memory);
+        inner.index.set(Some(&memory));
+        // What was adopted or downloaded since it was indexed.
+        memory.follow();
+        let started = Prefetch::start(Arc::clone(&self.files));
+        *prefetch =
+            Some(started.map_err(|error| StoreError::storage(Errno::IO, format!("starting a thread: {error}")))?);
+        Ok(self.indexed.get_or_init(|| memory))
+    }
+
+    /// The files, with the index if there is one.
+    fn store(&self) -> &dyn Store {
+        match self.indexed.get() {
+            Some(indexed) => &**indexed,
+            None => &*self.files,
+        }
+    }
+
+    /// Whether a name that no file has is a request.
+    fn is_request(&self, parent: Ino, name: &[u8]) -> bool {
+        let store = &self.files.inner.store;
+        is_request(name, |file| store.lookup(parent, file).is_ok_and(|attr| attr.kind == Kind::File))
+    }
+}
+
+impl Drop for S3Memory {
+    fn drop(&mut self) {
+        // Gives up the downloads that the thread waits for.
+        self.files.engine.stop();
+        drop(self.prefetch.lock().take());
+        self.files.inner.index.set(None);
+    }
+}
+
+impl Store for S3Memory {
+    fn kind(&self) -> &'static str {
+        self.files.kind()
+    }
+
+    fn coherence(&self) -> Coherence {
+        self.files.coherence()
+    }
+
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
+        match self.store().lookup(parent, name) {
+            Err(error)
+                if error.errno == Errno::NOENT && self.indexed.get().is_none() && self.is_request(parent, name) =>
+            {
+                self.index()?.lookup(parent, name)
+            }
+            found => found,
+        }
+    }
+
+    fn keeps_missing(&self, name: &[u8]) -> bool {
+        keeps_missing(name)
+    }
+
+    fn getattr(&self, ino: Ino) -> Result<Attr> {
+        self.store().getattr(ino)
+    }
+
+    fn setattr(&self, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
+        self.store().setattr(caller, ino, change)
+    }
+
+    fn parent(&self, dir: Ino) -> Result<Ino> {
+        self.store().parent(dir)
+    }
+
+    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        self.store().readlink(ino)
+    }
+
+    fn create(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode<'_>) -> Result<Attr> {
+        self.store().create(caller, parent, name, node)
+    }
+
+    fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.store().link(caller, ino, parent, name)
+    }
+
+    fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
+        self.store().unlink(caller, parent, name)
+    }
+
+    fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
+        self.store().rmdir(caller, parent, name)
+    }
+
+    fn rename(&self, caller: &Caller, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Result<Option<Ino>> {
+        self.store().rename(caller, from, to, mode)
+    }
+
+    fn reclaim(&self, ino: Ino) -> Result<()> {
+        self.store().reclaim(ino)
+    }
+
+    fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
+        self.store().read(ino, offset, size, out)
+    }
+
+    fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
+        self.store().write(caller, ino, offset, data)
+    }
+
+    fn append(&self, caller: &Caller, ino: Ino, end: u64, data: &[u8]) -> Result<()> {
+        self.store().append(caller, ino, end, data)
+    }
+
+    fn places_appends(&self) -> bool {
+        self.files.places_appends()
+    }
+
+    fn fallocate(&self, caller: &Caller, ino: Ino, how: Allocate, offset: u64, length: u64) -> Result<()> {
+        self.store().fallocate(caller, ino, how, offset, length)
+    }
+
+    fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
+        self.store().seek(ino, offset, what)
+    }
+
+    fn readdir(
+        &self,
+        dir: Ino,
+        after: u64,
+        with_attr: bool,
+        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.store().readdir(dir, after, with_attr, emit)
+    }
+
+    fn may_have_xattrs(&self) -> bool {
+        self.files.may_have_xattrs()
+    }
+
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        self.store().getxattr(ino, name)
+    }
+
+    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        self.store().listxattr(ino)
+    }
+
+    fn setxattr(&self, caller: &Caller, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        self.store().setxattr(caller, ino, name, value, mode)
+    }
+
+    fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
+        self.store().removexattr(caller, ino, name)
+    }
+
+    fn fsync(&self, ino: Ino, data_only: bool) -> Result<()> {
+        self.store().fsync(ino, data_only)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.files.sync()
+    }
+
+    fn wants_close(&self) -> bool {
+        self.files.wants_close()
+    }
+
+    fn close(&self, handle: u64, ino: Ino) -> Result<()> {
+        self.files.close(handle, ino)
+    }
+
+    fn is_slow(&self, ino: Ino, call: Slow) -> bool {
+        self.files.is_slow(ino, call)
+    }
+
+    fn attach(&self, kernel: Arc<dyn KernelCache>) {
+        self.files.attach(kernel);
+    }
+
+    fn detach(&self) {
+        self.files.detach();
+        // A download that it waits for has been given up.
+        drop(self.prefetch.lock().take());
+    }
+
+    fn discard_new(&self) {
+        self.files.discard_new();
+    }
+
+    fn finish(&self) -> Result<()> {
+        self.store().finish()
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        self.files.statfs()
+    }
+
+    fn counters(&self) -> BTreeMap<&'static str, u64> {
+        self.store().counters()
+    }
+}
