@@ -170,7 +170,7 @@ impl UseAnswer {
             AdviceKind::NotDecided if most == 0 => Some(format!("{}.", reason.split(". ").next().unwrap_or(reason))),
             AdviceKind::NotDecided => {
                 let words: Vec<String> = figures().map(|figure| figure.words_with_bound("", &figure.needed)).collect();
-                Some(format!("{reason}. Still open: {}.", words.join("; ")))
+                Some(format!("{reason}. Open: {}.", words.join("; ")))
             }
             AdviceKind::Keep => {
                 // With little room, a figure says more than its baseline.

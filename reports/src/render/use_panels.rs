@@ -299,7 +299,7 @@ mod tests {
         decision.candidate = "s3-embedded".to_owned();
         let marks = Marks::of_names(["s3-embedded"].into_iter());
         let drawn = use_pictures(&[vec![&decision]], &marks).unwrap().for_page();
-        let needed = format!(", {} needed", decision.benefits_needed);
+        let needed = format!("of {}", number_of(decision.benefits_needed, "benefit"));
         for text in ["s3<", "today", needed.as_str()] {
             assert!(drawn.contains(text), "{text} is not in {drawn}");
         }
