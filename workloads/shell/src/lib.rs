@@ -18,7 +18,8 @@ mod words;
 
 pub use directory::{ShellDirectory, UNKNOWN_DIRECTORY};
 pub use steps::{
-    AddedPlace, LineEdit, PatchChunk, Platform, ProgramClass, Replacement, ShellCommand, ShellStep, ShellWork, ShownText,
+    AddedPlace, LineEdit, PatchChunk, Platform, ProgramClass, Replacement, ShellCommand, ShellStep, ShellWork,
+    ShownText,
 };
 
 /// The file operations of a command that ended with status 0 (`ok`) and printed `output`. The effects of a command on

@@ -261,7 +261,7 @@ impl PatchChunk {
 
 impl ShellStep {
     /// Its paths.
-    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
         let (path, to) = match self {
             Self::Read(path)
             | Self::Stat(path)
