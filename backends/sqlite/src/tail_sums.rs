@@ -306,8 +306,13 @@ impl State {
         let Some((sum, held)) = self.expected(piece) else {
             return Ok(true);
         };
+        let start = piece * PIECE;
+        let of_zeros = if held as u64 == PIECE { *ZEROS } else { zeros(held as u64) };
+        if sum == of_zeros && is_hole(file, start..start + held as u64)? {
+            return Ok(true);
+        }
         let mut bytes = vec![0; held];
-        match file.read_exact_at(&mut bytes, piece * PIECE) {
+        match file.read_exact_at(&mut bytes, start) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
             read => read.map(|()| crc32fast::hash(&bytes) == sum),
         }
@@ -566,6 +571,15 @@ impl Behind {
         buffer.resize(self.held as usize, 0);
         file.read_exact_at(buffer, self.piece * PIECE)?;
         Ok(crc32fast::hash(buffer))
+    }
+}
+
+/// Whether a range that the file has surely lies in a hole, which reads as zeros.
+fn is_hole(file: &File, range: Range<u64>) -> io::Result<bool> {
+    match next_data(file, range.start)? {
+        Some(data) => Ok(data >= range.end),
+        // There is no data before the end of the file.
+        None => Ok(file.metadata()?.len() >= range.end),
     }
 }
 
@@ -1078,6 +1092,27 @@ mod tests {
         sums.resize(&file, PIECE, || file.set_len(PIECE)).unwrap();
         sums.write(&file, PIECE + 9, b"new", || file.write_all_at(b"new", PIECE + 9)).unwrap();
         assert!(!is_found(&file, &sums));
+    }
+
+    #[test]
+    fn a_write_into_a_hole_reads_nothing_and_finds_damage() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tail");
+        // Nothing can be read from it.
+        let file = File::options().write(true).create_new(true).open(&path).unwrap();
+        let length = PIECE * 5 / 2;
+        let sums = TailSums::default();
+        sums.resize(&file, length, || file.set_len(length)).unwrap();
+        for at in [100, PIECE * 2 + 100] {
+            sums.write(&file, at, b"new", || file.write_all_at(b"new", at)).unwrap();
+        }
+        let readable = File::options().read(true).write(true).open(&path).unwrap();
+        let write_is_refused = || sums.write(&readable, PIECE + 100, b"new", || panic!("written")).is_err();
+        readable.set_len(PIECE + 100).unwrap();
+        assert!(write_is_refused(), "the end of the hole is missing");
+        readable.set_len(length).unwrap();
+        readable.write_all_at(b"damage", PIECE + 9000).unwrap();
+        assert!(write_is_refused(), "a byte is not zero");
     }
 
     const INO: Ino = 7;
