@@ -55,12 +55,12 @@ impl S3Memory {
         embeddings: Embeddings,
     ) -> std::result::Result<Self, OpenError> {
         let files = Arc::new(S3Store::open(config, file, owner, options)?);
-        let (indexed, prefetch) = Default::default();
-        let memory = Self { files, owner: *owner, embeddings, indexed, prefetch };
-        let in_cache = |error: StoreError| OpenError::Cache(format!("the index in {}: {error}", file.display()));
+        let memory = Self { files, owner: *owner, embeddings, indexed: OnceLock::new(), prefetch: Mutex::default() };
+        let in_cache = |error: StoreError| OpenError::Cache(format!("the cache {}: {error}", file.display()));
         let has_index = is_indexed(&memory.files.inner.store.db()).map_err(in_cache)?;
-        if has_index {
-            memory.index().map_err(in_cache)?;
+        if has_index && let Err(error) = memory.index() {
+            // The files do not need it, and the next request tries again.
+            tracing::warn!("the index of notes: {error}");
         }
         Ok(memory)
     }
