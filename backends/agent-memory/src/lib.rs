@@ -256,7 +256,7 @@ impl AgentMemory {
         })
     }
 
-    /// Follows a change of the files that was not made through this: indexes what has changed, and answers anew.
+    /// As [`AgentMemory::wake`], after a change that may have moved directories.
     pub fn follow(&self) {
         self.index.paths.clear();
         self.wake();
@@ -337,7 +337,7 @@ impl AgentMemory {
         self.index.notes()
     }
 
-    /// After a successful change, requires a refresh of the index and invalidates all answers.
+    /// After a successful change, does [`AgentMemory::wake`].
     fn changed<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_ok() {
             self.wake();
@@ -345,7 +345,8 @@ impl AgentMemory {
         result
     }
 
-    fn wake(&self) {
+    /// Requires a refresh of the index, and invalidates all answers: the files have changed, maybe not through this memory.
+    pub fn wake(&self) {
         let has_to_wake = self.index.changed();
         if has_to_wake && let Some(indexer) = &*self.indexer.lock() {
             indexer.wake();

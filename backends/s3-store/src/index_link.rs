@@ -41,11 +41,20 @@ impl IndexLink {
         }
     }
 
-    /// Something has changed, and the transaction of the change has ended.
+    /// A call has changed a file. Also if it began before there was an index, which then does not know of the call.
+    pub(super) fn changed(&self) {
+        self.tell(AgentMemory::wake);
+    }
+
+    /// Something has changed other than by a call, and the transaction of the change has ended.
     pub(super) fn follow(&self) {
+        self.tell(AgentMemory::follow);
+    }
+
+    fn tell(&self, call: impl Fn(&AgentMemory)) {
         let memory = self.memory.lock();
         if let Some(memory) = memory.as_ref().and_then(Weak::upgrade) {
-            memory.follow();
+            call(&memory);
         }
     }
 

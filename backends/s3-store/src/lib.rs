@@ -191,6 +191,7 @@ impl S3Store {
     fn changed<T>(&self, result: Result<T>) -> Result<T> {
         if result.is_ok() {
             self.inner.has_changed();
+            self.inner.index.changed();
         }
         result
     }
