@@ -779,12 +779,16 @@ fn a_full_screen_keeps_the_advice_and_a_figure_of_every_use() {
     let said: Vec<&str> = screen.lines().map(|line| line.get(19..).unwrap_or_default().trim()).collect();
     let said = said.join(" ");
     assert_eq!(found.uses.len(), planted.len());
+    let mut chosen = 0;
     for answer in &found.uses {
         assert!(said.contains(&answer.headline()), "{}\n{screen}", answer.headline());
-        assert!(matches!(answer.kind, AdviceKind::Choose | AdviceKind::ChooseIf), "{}\n{screen}", answer.headline());
-        let words = format!("{} (", lower(&answer.figures[0].title));
-        assert!(said.contains(&words), "{words}\n{screen}");
+        if matches!(answer.kind, AdviceKind::Choose | AdviceKind::ChooseIf) {
+            let words = format!("{} (", lower(&answer.figures[0].title));
+            assert!(said.contains(&words), "{words}\n{screen}");
+            chosen += 1;
+        }
     }
+    assert!(chosen > 3, "{screen}");
 }
 
 #[test]
