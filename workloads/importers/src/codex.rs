@@ -1,7 +1,7 @@
 //! Importer for Codex: session files (`rollout-*.jsonl`, of all versions) and the events of `codex exec --json`.
 //! The usage comes in `token_count` events, which repeat the last one when only the limits of the account changed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::BufRead;
 
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use super::json::{arguments, content, milliseconds, token_count};
 use super::recorder::{Answer, Recorder, ResultPlace};
 use super::records::each_record;
 use super::{CopiedHistory, ImportedSession, Importer, text};
-use shell::path::is_absolute;
+use shell::path::{is_absolute, is_windows};
 use shell::programs::lists;
 use tokens::BilledUsage;
 use workloads::trace::TokenUsage;
@@ -57,6 +57,7 @@ impl Importer for Codex {
             numbers: 0,
             running: HashMap::new(),
             waits: HashMap::new(),
+            opaque: HashSet::new(),
         };
         let lost = each_record(recording, |record| reader.record(&record))?;
         reader.recorder.unreadable(lost);
@@ -89,6 +90,8 @@ struct Reader {
     running: HashMap<u64, RunningProgram>,
     /// Calls that wait for a program or feed it, with its terminal.
     waits: HashMap<String, u64>,
+    /// Calls without a result whose script does not tell its commands.
+    opaque: HashSet<String>,
 }
 
 /// Whose records are being read. A fork begins with a copy of the records of the session that it continues.
@@ -124,6 +127,9 @@ struct RunningProgram {
     printed: String,
 }
 
+/// The tool of a script that does not tell its commands.
+const SCRIPT: &str = "script";
+
 /// The most bytes of the output of a running program that are put together.
 const LONGEST_OUTPUT: usize = 64 << 20;
 
@@ -157,6 +163,7 @@ impl Reader {
             Some("event_msg") if text(payload, "type") == Some("token_count") => {
                 self.count(&payload["info"]);
             }
+            Some("event_msg") if text(payload, "type") == Some("item_completed") => self.completed(&payload["item"]),
             Some("compacted") => self.recorder.compact(self.prompt),
             Some("item.completed") => self.exec_item(&record["item"]),
             Some("thread.started") => self.recorder.identity(text(record, "thread_id").unwrap_or_default()),
@@ -238,15 +245,21 @@ impl Reader {
                     "exec" => script(input),
                     name => (name, json!({ "input": input })),
                 };
+                if name == SCRIPT {
+                    self.opaque.insert(id.to_owned());
+                }
                 let dir = text(&args, "workdir").map(str::to_owned);
                 self.recorder.call(id, name, args, dir.as_deref());
             }
             Some(
                 "function_call_output" | "custom_tool_call_output" | "local_shell_call_output" | "tool_search_output",
-            ) => match self.scripts.remove(id) {
-                Some(script) => self.script_answered(id, &script, &item["output"]),
-                None => self.answered(id, output(&item["output"])),
-            },
+            ) => {
+                self.opaque.remove(id);
+                match self.scripts.remove(id) {
+                    Some(script) => self.script_answered(id, &script, &item["output"]),
+                    None => self.answered(id, output(&item["output"])),
+                }
+            }
             Some("web_search_call") => {
                 self.numbers += 1;
                 let id = format!("web-search-{}", self.numbers);
@@ -256,6 +269,29 @@ impl Reader {
             Some(known) if lists(ITEMS_WITHOUT_CALLS, known) => {}
             other => self.recorder.unknown(other),
         }
+    }
+
+    /// A command that has ended. It is a call of its own if a script ran it that does not tell its commands.
+    fn completed(&mut self, item: &Value) {
+        if self.opaque.is_empty() || !self.scripts.is_empty() || text(item, "type") != Some("CommandExecution") {
+            return;
+        }
+        let dir = text(item, "cwd").map(|url| {
+            let path = url.strip_prefix("file://").unwrap_or(url);
+            path.strip_prefix('/').filter(|path| is_windows(path)).unwrap_or(path)
+        });
+        // Letters of a URL that stand for others.
+        if dir.is_some_and(|dir| dir.contains('%')) {
+            return;
+        }
+        self.name_directory(dir);
+        let id = text(item, "id").unwrap_or_default();
+        let args = json!({ "command": item["command"] });
+        // The model has seen the script and its output.
+        let id = self.recorder.new_call_in_text(id, "exec_command", args, dir);
+        let printed = text(item, "aggregated_output").unwrap_or_default().to_owned();
+        let failed = item["exit_code"].as_i64() != Some(0);
+        self.recorder.answered_at_end(&id, Answer { printed: Some(printed), failed, ..Answer::default() });
     }
 
     /// The commands of a script are calls of their own.
@@ -450,7 +486,7 @@ fn unwrapped(command: &str) -> &str {
 
 /// The one call of a script, in which newer versions write calls: `await tools.exec_command({ cmd: "ls" })`.
 fn script(input: &str) -> (&'static str, Value) {
-    let whole = || ("script", json!({ "input": input }));
+    let whole = || (SCRIPT, json!({ "input": input }));
     if input.matches("tools.").count() != 1 {
         return whole();
     }
@@ -732,6 +768,42 @@ mod tests {
         let expected = [" 1000+0 100", " 2000+0 200", " 500+0 50"];
         assert_eq!(unplaced(&session), expected.map(|sum| BilledUsage::Sum(sum.to_owned())));
         assert!(usages(&session).is_empty());
+    }
+
+    #[test]
+    fn the_commands_that_a_script_ran_are_calls_if_it_does_not_tell_them() {
+        let item = |payload: Value| json!({"type": "response_item", "payload": payload});
+        let ran = |id: &str, line: &str, output: &str, code: i64| {
+            let item = json!({"type": "CommandExecution", "id": id, "command": ["/bin/sh", "-lc", line],
+                "cwd": "file:///w/sub", "status": "completed", "aggregated_output": output, "exit_code": code});
+            json!({"type": "event_msg", "payload": {"type": "item_completed", "item": item}})
+        };
+        let usage = json!({"input_tokens": 50, "output_tokens": 5, "total_tokens": 55});
+        let lines = [
+            json!({"type": "session_meta", "payload": {"cwd": "/w", "cli_version": "0.154.0", "history_mode": "paginated"}}),
+            item(
+                json!({"type": "function_call", "name": "exec_command", "call_id": "a", "arguments": "{\"cmd\":\"ls\"}"}),
+            ),
+            // A call of the model is there already.
+            ran("exec-0", "ls", "x\n", 0),
+            item(json!({"type": "function_call_output", "call_id": "a", "output": "x\n"})),
+            item(json!({"type": "custom_tool_call", "name": "exec", "call_id": "b",
+                "input": "for (const f of ['a', 'b']) text((await tools.exec_command({cmd: `cat ${f}`})).output);"})),
+            json!({"type": "event_msg", "payload": {"type": "token_count",
+                "info": {"total_token_usage": usage, "last_token_usage": usage}}}),
+            ran("exec-1", "cat a", "one\n", 0),
+            ran("exec-2", "cat b", "", 1),
+            item(json!({"type": "custom_tool_call_output", "call_id": "b", "output": "one"})),
+        ];
+        let text: Vec<String> = lines.iter().map(Value::to_string).collect();
+        let session = imported("codex", &text.join("\n"));
+        let calls = calls(&session);
+        assert_eq!(calls.len(), 4, "{calls:?}");
+        assert_eq!(calls[2], "exec_command exec: cat a in /w/sub -> one\n");
+        assert_eq!(calls[3], "exec_command exec: cat b in /w/sub -> (Exit)");
+        assert_eq!(usages(&session).len(), 1);
+        let coverage = crate::testing::coverage(&session);
+        assert_eq!((coverage.recorded, coverage.read_bytes_equal), (4, 4));
     }
 
     #[test]
