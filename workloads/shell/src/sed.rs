@@ -122,13 +122,11 @@ impl Reader<'_> {
         if is_marked {
             self.next();
         }
-        // BSD's drops the blanks before a text on a line of its own.
         let is_below = is_marked && self.rest.starts_with('\n');
         if is_below {
             self.next();
         }
-        let mut text = vec![String::new()];
-        let mut is_certain = !(is_below && self.rest.starts_with([' ', '\t']));
+        let (mut text, mut is_certain) = (vec![String::new()], true);
         loop {
             let added = match self.next() {
                 None | Some('\n') => break,
@@ -150,8 +148,9 @@ impl Reader<'_> {
                 last.push(added);
             }
         }
-        // Versions differ in what they do without a text.
-        is_certain &= text.iter().any(|line| !line.is_empty());
+        // BSD's drops the blanks before a text on lines of its own, and versions differ in what they do without one.
+        let has_blanks = text.iter().any(|line| line.starts_with([' ', '\t']));
+        is_certain &= text.iter().any(|line| !line.is_empty()) && !(is_below && has_blanks);
         lines.filter(|_| is_certain).map(|lines| LineEdit::Add { lines, text, place })
     }
 
@@ -347,13 +346,14 @@ mod tests {
             (r"3i\\  x", Some(Some(vec![add(LineRange::One(3), &["  x"], before)]))),
             ("$a  x; y", Some(Some(vec![add(LineRange::Last, &["x; y"], behind)]))),
             (
-                "/b/a\\\nx\\\n  y\n2d",
+                "/b/a\\\nx\\\ny\n2d",
                 Some(Some(vec![
-                    add(LineRange::With("b".to_owned()), &["x", "  y"], behind),
+                    add(LineRange::With("b".to_owned()), &["x", "y"], behind),
                     LineEdit::Delete(LineRange::One(2)),
                 ])),
             ),
             ("1a\\\n  x", Some(None)),
+            ("1a\\\nx\\\n  y", Some(None)),
             (r"1a x\x41", Some(None)),
             ("2i\\", Some(None)),
             ("s/x/y/", Some(Some(vec![all("x", "y", false)]))),
