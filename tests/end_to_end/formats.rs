@@ -48,9 +48,9 @@ fn commands_print_json_by_their_schema() {
     let tried = printed("conform", "conform direct --only rename --results", &[&scratch.dir("results")]);
     assert!(tried["features"][0]["results"]["direct"]["outcome"].is_string(), "{tried}");
     let trace = concat!(env!("CARGO_MANIFEST_DIR"), "/../workloads/traces/claude-code-write-heavy.trace.jsonl");
-    let (shown, checked) = ("trace-show", "trace-check");
-    let shown = printed(shown, "trace show", &[Path::new(trace)]);
-    assert_eq!(printed(checked, "trace check", &[Path::new(trace)])["coverage"], shown["coverage"]);
+    let shown = printed("trace-show", "trace show", &[Path::new(trace)]);
+    let checked = printed("trace-check", "trace check", &[Path::new(trace)]);
+    assert_eq!(checked["coverage"], shown["coverage"]);
 }
 
 #[test]
