@@ -91,8 +91,8 @@ fn a_file_that_is_in_the_bucket_is_fetched_again_after_a_power_loss() {
 }
 
 /// Tries until `work` has made its copy of a cache before the background sync, which comes every few seconds.
-fn before_a_sync(mut work: impl FnMut() -> bool) {
-    eventually("a copy before the next sync", || work());
+fn before_a_sync(work: impl FnMut() -> bool) {
+    eventually("a copy before the next sync", work);
 }
 
 fn syncs(store: &S3Store) -> u64 {

@@ -77,7 +77,7 @@ impl List {
 
 /// Everything that can be listed, for programs.
 fn all(registry: &Registry) -> anyhow::Result<Value> {
-    let backends = registry.all().into_iter().map(|backend| {
+    let backends = registry.all().map(|backend| {
         let described = backend.describe();
         let unusable = backend.versions().err().map(|reason| reason.to_string());
         json!({

@@ -755,7 +755,8 @@ fn the_scripted_run_by_all_policies_fits_and_reads_as_recorded() {
 
 #[test]
 fn a_full_screen_keeps_the_advice_and_a_figure_of_every_use() {
-    let planted: [(&str, fn() -> Run); 7] = [
+    type Planted = (&'static str, fn() -> Run);
+    let planted: [Planted; 7] = [
         ("coding-agent", coding),
         ("cron-controller", cron_view),
         ("inbox", inbox),

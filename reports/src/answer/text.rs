@@ -398,6 +398,9 @@ fn joined(sentences: &[Option<&str>]) -> String {
     sentences.join(" ")
 }
 
+/// Gives a screen more of an answer.
+type Step = Box<dyn Fn(&Room) -> Room>;
+
 /// What a screen has room for, beyond what it always has.
 #[derive(Clone, Default)]
 struct Room {
@@ -452,11 +455,11 @@ impl Overview {
 
     /// What a screen gets beyond the least, the most important first: the whole advice for each use, its first figure, all
     /// benefits of a choice, then the details.
-    fn steps(&self) -> Vec<Box<dyn Fn(&Room) -> Room>> {
-        let mut steps: Vec<Box<dyn Fn(&Room) -> Room>> = Vec::new();
+    fn steps(&self) -> Vec<Step> {
+        let mut steps: Vec<Step> = Vec::new();
         let largest = self.most_lines(LINES_OF_A_USE + 1);
         let (_, answered) = self.by_evidence();
-        let lines_of = |at: usize, lines: usize| -> Box<dyn Fn(&Room) -> Room> {
+        let lines_of = |at: usize, lines: usize| -> Step {
             Box::new(move |room| {
                 let mut more = room.clone();
                 more.of_uses[at] = lines.max(room.of_uses[at]);
