@@ -11,8 +11,11 @@ use rundir::{Environment, SCHEMA_VERSION, ScratchReceipt};
 use runner::scratch::ScratchDisk;
 
 /// Version and commit of this binary.
+pub const BUILD: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("CTXBENCH_COMMIT"), ")");
+
+/// [`BUILD`], as plans have it.
 pub fn ctxbench() -> String {
-    format!("{} ({})", env!("CARGO_PKG_VERSION"), env!("CTXBENCH_COMMIT"))
+    BUILD.to_owned()
 }
 
 /// The time in UTC, in the format of plans.

@@ -15,6 +15,7 @@ const STAND_IN: &str = r##"#!/bin/bash
 case $1 in
 doctor) echo "peer      python-passthrough: here"; exit 1 ;;
 list) echo "suites: default, recall"; exit ;;
+--version) echo "ctxbench 0.1.0 (abc with changes)"; exit ;;
 report) touch "$2/report.html"; exit ;;
 decide) echo "# decisions of ${@:2}"; exit 11 ;;
 claims) echo "Measurements decide 1 of the 2 claims"; exit ;;
@@ -111,6 +112,29 @@ fn the_evidence_has_every_workload_that_a_row_of_a_policy_reads() {
         }
     }
     assert!(rows > 30, "{rows}");
+}
+
+#[test]
+fn a_run_of_another_build_is_refused_before_anything_is_measured() {
+    let scratch = tempfile::tempdir().unwrap();
+    let program = scratch.path().join("ctxbench");
+    write_executable(&program, STAND_IN);
+    let (bench, dir) = (scratch.path().join("bench"), scratch.path().join("evidence"));
+    fs::create_dir(&bench).unwrap();
+    let plan = bench.join("plan.toml");
+    let made = |by: &str| {
+        fs::write(&plan, format!("schema = 4\nctxbench = \"{by}\"\n[[arms]]\nctxbench = \"x\"\n")).unwrap();
+        let bench = bench.to_str().unwrap();
+        let all = ["--bench", bench, "--only", "default", "--only", "faults", dir.to_str().unwrap()];
+        evidence(&program, &all).output().unwrap()
+    };
+    let refused = made("0.1.0 (def)");
+    let why = text(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1), "{why}");
+    assert!(why.contains("made by ctxbench 0.1.0 (def)") && why.contains("is 0.1.0 (abc with changes)"), "{why}");
+    assert!(!dir.exists(), "nothing was begun");
+    let taken = made("0.1.0 (abc with changes)");
+    assert!(taken.status.success(), "{}", text(&taken.stderr));
 }
 
 #[test]

@@ -46,7 +46,7 @@ use crate::signals::end_process_at_signals;
 
 /// Measure ways to keep an LLM agent's context as files, and decide between them.
 #[derive(Debug, Parser)]
-#[command(name = "ctxbench", version, arg_required_else_help = true, disable_help_subcommand = true)]
+#[command(name = "ctxbench", version = crate::environment::BUILD, arg_required_else_help = true, disable_help_subcommand = true)]
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,
