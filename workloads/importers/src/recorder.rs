@@ -563,13 +563,7 @@ impl Recorder {
                     }));
                     match (early.remove(&id), result) {
                         (Some(shown), (err, seen)) => {
-                            session.events.push(Recorded::Result(RecordedResult {
-                                id,
-                                err,
-                                shown,
-                                seen,
-                                is_unfinished: false,
-                            }));
+                            session.events.push(finished(id, err, shown, seen));
                         }
                         (None, result) => {
                             seen.insert(id, result);
@@ -578,14 +572,7 @@ impl Recorder {
                 }
                 Item::Result { id: Some(id), answer, .. } => match seen.remove(&id) {
                     Some((err, seen)) => {
-                        let shown = answer.shown;
-                        session.events.push(Recorded::Result(RecordedResult {
-                            id,
-                            err,
-                            shown,
-                            seen,
-                            is_unfinished: false,
-                        }));
+                        session.events.push(finished(id, err, answer.shown, seen));
                     }
                     None => {
                         early.insert(id, answer.shown);
@@ -602,6 +589,16 @@ impl Recorder {
         }
         Ok(())
     }
+}
+
+/// The result of a call that has ended.
+fn finished(
+    id: String,
+    err: Option<CallError>,
+    shown: SpilledValue<String>,
+    seen: SpilledValue<SeenContent>,
+) -> Recorded {
+    Recorded::Result(RecordedResult { id, err, shown, seen, is_unfinished: false })
 }
 
 /// What a call did, by its result; and its arguments.
