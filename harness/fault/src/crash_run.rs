@@ -16,8 +16,11 @@ use super::crash_points::{Hits, LONGEST_SYNC_US, LONGEST_US, Next, count};
 use super::power_loss::{OpenStore, PowerCuts, store_of};
 use super::record::{LOG_LINES, STRANGERS};
 
-/// Number of kills between two machine losses.
+/// The most kills between two machine losses, or after which the log of changes begins again.
 const POINTS_A_MACHINE: u64 = 50;
+
+/// The fewest kills between two machine losses.
+const FEWEST_A_MACHINE: u64 = 10;
 
 /// How many points a series has, and when it ends before.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +32,11 @@ pub struct Goal {
 }
 
 impl Goal {
+    /// The number of kills between two machine losses: a short series has a dozen losses, each of which takes longer than a kill.
+    fn points_a_machine(&self) -> u64 {
+        (self.points / 6).clamp(FEWEST_A_MACHINE, POINTS_A_MACHINE)
+    }
+
     /// Whether a series ends that has `judged` points and would make attempt `attempt`, from 1; with the reason if it ends
     /// early.
     pub fn end(&self, judged: u64, attempt: u64) -> Option<Option<String>> {
@@ -71,7 +79,8 @@ pub fn kills(bed: &mut TestBed, goal: Goal, progress: CrashPointProgress<'_>) ->
         LONGEST_SYNC_US / 1000
     );
     machines.line.how = format!(
-        "every {POINTS_A_MACHINE} kills the daemon is killed once more, at a moment of its own, and once as soon as ctxbench s3 sync has returned; each time another machine mounts the bucket, without the cache and while the first is dead. The first time only where nothing was broken since the last sync"
+        "every {} kills the daemon is killed once more, at a moment of its own, and once as soon as ctxbench s3 sync has returned; each time another machine mounts the bucket, without the cache and while the first is dead. The first time only where nothing was broken since the last sync",
+        goal.points_a_machine()
     );
     let mut lines = vec![hits.line];
     if bed.backend.promises().machine_loss.is_some() {
@@ -95,6 +104,7 @@ fn all_kills(
     bed.open()?;
     let promises = bed.backend.promises();
     let has_bucket = promises.machine_loss.is_some();
+    let log_points = if has_bucket { goal.points_a_machine() } else { POINTS_A_MACHINE };
     let mut broken_at_sync = hits.line.broken;
     for point in 0.. {
         // A kill between two requests shows nothing.
@@ -111,7 +121,7 @@ fn all_kills(
         {
             bed.history.shorten(class);
         }
-        if (point + 1) % POINTS_A_MACHINE != 0 {
+        if (point + 1) % log_points != 0 {
             continue;
         }
         if has_bucket {
@@ -209,4 +219,17 @@ pub fn power_cuts(
         took_ms: began.elapsed().as_millis() as u64,
         ..cuts.losses
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_series_loses_the_machine_often_enough_for_a_bound_of_a_quarter() {
+        // Two losses each time: of 12, none is at most 22 %.
+        for (points, every) in [(12, 10), (60, 10), (120, 20), (1000, 50)] {
+            assert_eq!(Goal { points, until: None }.points_a_machine(), every, "{points}");
+        }
+    }
 }
