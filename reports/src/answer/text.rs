@@ -108,8 +108,8 @@ impl UseAnswer {
         let mut candidates = [
             (0, 0, vec![self.headline()]),
             (1, 1, meanwhile),
-            (2, 7, plain(self.command_words())),
-            (3, 2, plain(self.known.join(" "))),
+            (2, 2, plain(self.known.join(" "))),
+            (3, 7, plain(self.command_words())),
             (of_reason, 1, reasons),
             (of_costs, 3, versions(&|most| self.cost_words(most).filter(|_| most > 0))),
             (of_unmeasured, 4, plain(self.unmeasured_words())),
@@ -458,6 +458,8 @@ impl Overview {
     fn steps(&self) -> Vec<Step> {
         let mut steps: Vec<Step> = Vec::new();
         let largest = self.most_lines(LINES_OF_A_USE + 1);
+        // The words for a policy that is newer than its run take a line more.
+        let most = self.most_lines(LINES_OF_A_USE + 2);
         let (_, answered) = self.by_evidence();
         let lines_of = |at: usize, lines: usize| -> Step {
             Box::new(move |room| {
@@ -472,7 +474,7 @@ impl Overview {
         }
         for figures in [1, usize::MAX] {
             for (at, answer) in answered.iter().enumerate() {
-                let lines = answer.lines_with_figures(WIDTH - INDENT, figures, largest[at]);
+                let lines = answer.lines_with_figures(WIDTH - INDENT, figures, most[at]);
                 steps.push(lines_of(at, lines));
             }
         }
