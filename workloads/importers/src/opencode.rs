@@ -184,6 +184,19 @@ mod tests {
     use crate::Recorded;
     use crate::testing::{calls, imported, stated, usages};
     use serde_json::json;
+    use workloads::trace::Known;
+
+    #[test]
+    fn a_part_is_at_the_numbers_before_its_lines() {
+        let shown = "<path>/w/p/a</path>\n<type>file</type>\n<content>3: c\n4: d\n\n(Showing lines 3-4 of 9. Use offset=5 to continue.)\n</content>";
+        // An offset of a version that counts from 0.
+        let read = json!({"type": "tool", "callID": "c", "tool": "read", "state": {"status": "completed", "input": {"filePath": "/w/p/a", "offset": 2, "limit": 2}, "output": shown}});
+        let export = json!({"info": {"id": "s", "directory": "/w/p"}, "messages": [
+            {"info": {"role": "user"}, "parts": [{"type": "text", "text": "Go."}]},
+            {"info": {"role": "assistant"}, "parts": [read]}]});
+        let session = imported("opencode", &export.to_string());
+        assert_eq!(session.calls().map(|call| call.range).collect::<Vec<_>>(), [Some((3, 2))]);
+    }
 
     #[test]
     fn a_call_that_was_running_at_the_export_counts() {
@@ -201,7 +214,7 @@ mod tests {
         let tool = |tool: &str, input: Value, output: &str| json!({"type": "tool", "callID": format!("{tool}{}", output.len()), "tool": tool, "state": {"status": "completed", "input": input, "output": output}});
         let entries =
             "<path>/w/p/src</path>\n<type>directory</type>\n<entries>\nMakefile\nlib/\n\n(2 entries)\n</entries>";
-        let file = "<path>/w/p/src/lib/a.txt</path>\n<type>file</type>\n<content>1: one\n\n(End of file - total 1 lines)\n</content>";
+        let file = "<path>/w/p/src/lib/a.txt</path>\n<type>file</type>\n<content>1: one\n2: two\n\n(End of file - total 2 lines)\n</content>";
         let found = "Found 1 matches\n/w/p/src/lib/b.txt:\n  Line 3: two";
         let export = json!({"info": {"id": "s", "directory": "/w/p"}, "messages": [
             {"info": {"role": "user"}, "parts": [{"type": "text", "text": "Go."}]},
@@ -215,6 +228,8 @@ mod tests {
         let (trace, _) = crate::testing::traced(&session);
         let files: Vec<&str> = trace.files.iter().map(|file| file.path.as_str()).collect();
         assert_eq!(files, ["src/Makefile", "src/lib/a.txt", "src/lib/b.txt"]);
+        let read = trace.files[1].content.clone();
+        assert_eq!((trace.files[1].known, read.bytes, read.lines), (Known::Full, 8, 2));
     }
 
     #[test]

@@ -215,10 +215,13 @@ fn read(tool: &str, args: &Value, result: Option<(&str, bool)>) -> Meaning {
         let seen = SeenContent::Listed(files);
         return Meaning { op: Op::List, path: Some(path.clone()), seen, ..Meaning::default() };
     }
-    let seen = match (&path, result) {
+    let (seen, stated) = match (&path, result) {
         (Some(path), Some((shown, _))) if err.is_none() => shown_file(tool, path, shown, range),
-        _ => SeenContent::Nothing,
+        _ => (SeenContent::Nothing, None),
     };
+    // Agents count the first line from 0 or from 1: the numbers before the lines are certain.
+    let asked = range.map_or(1, |(first, _)| first);
+    let range = stated.filter(|(first, _)| *first != asked).or(range);
     Meaning { op: Op::Read, path, range, seen, err, ..Meaning::default() }
 }
 
@@ -262,20 +265,21 @@ pub(super) fn range(args: &Value) -> Option<(u64, u64)> {
 /// SWE-agent's tools that show a window of a file below a header with its number of newlines.
 const WINDOWS: &[&str] = &["open", "goto", "scrollup", "scrolldown"];
 
-/// The content that the result of a read shows, with or without numbers before the lines.
-fn shown_file(tool: &str, path: &str, shown: &str, range: Option<(u64, u64)>) -> SeenContent {
+/// The content that the result of a read shows, with or without numbers before the lines; and of a part with numbers, the
+/// first line and their count.
+fn shown_file(tool: &str, path: &str, shown: &str, range: Option<(u64, u64)>) -> (SeenContent, Option<(u64, u64)>) {
     // `1. x` can be a line of a file, too, unless the tool always writes numbers.
     let writes_numbers = tool == "view"
         || WINDOWS.contains(&tool)
         || ["<file>", "<content>", "[File: "].iter().any(|frame| shown.contains(frame));
     let numbered = numbered(shown).filter(|found| found.is_certain || writes_numbers);
     if shown.is_empty() || is_cut(shown) && numbered.is_none() {
-        return SeenContent::Nothing;
+        return (SeenContent::Nothing, None);
     }
     let path = path.to_owned();
     let Some(Numbered { first, lines, .. }) = numbered else {
         // Without numbers, only a whole file can be recognised.
-        return match range {
+        let seen = match range {
             None => SeenContent::Whole { path, content: shown.to_owned() },
             Some(_) => SeenContent::Part {
                 path,
@@ -283,6 +287,7 @@ fn shown_file(tool: &str, path: &str, shown: &str, range: Option<(u64, u64)>) ->
                 total_lines: stated_total(shown).unwrap_or(shown.matches('\n').count() as u64 + 1),
             },
         };
+        return (seen, None);
     };
     let last = first + lines.len() as u64 - 1;
     let total = stated_total(shown);
@@ -295,10 +300,10 @@ fn shown_file(tool: &str, path: &str, shown: &str, range: Option<(u64, u64)>) ->
         if counts_newlines || !content.is_empty() && !content.ends_with('\n') {
             content.push('\n');
         }
-        return SeenContent::Whole { path, content };
+        return (SeenContent::Whole { path, content }, None);
     }
     let total_lines = total.unwrap_or(last).max(last) + u64::from(counts_newlines);
-    SeenContent::Part { path, content, total_lines }
+    (SeenContent::Part { path, content, total_lines }, Some((first, lines.len() as u64)))
 }
 
 fn write(args: &Value, result: Option<(&str, bool)>) -> Meaning {
@@ -766,21 +771,21 @@ mod tests {
             "[File: /w/a (2 lines total)]\r\n1:x\r\n2:y",
             "Here's the result of running `cat -n` on a:\n     1\tx\n     2\ty\n     3\t\n",
         ] {
-            assert_eq!(shown_file("read", "a", shown, None), whole("x\ny\n"), "{shown}");
+            assert_eq!(shown_file("read", "a", shown, None).0, whole("x\ny\n"), "{shown}");
         }
-        assert_eq!(shown_file("view", "a", "1. x\n2. y", None), whole("x\ny\n"));
-        assert_eq!(shown_file("view", "a", "1: x\n2: y", None), whole("x\ny\n"));
+        assert_eq!(shown_file("view", "a", "1. x\n2. y", None).0, whole("x\ny\n"));
+        assert_eq!(shown_file("view", "a", "1: x\n2: y", None).0, whole("x\ny\n"));
         let indented = "[File: /w/a (4 lines total)]\n1:if x:\n2:    y\n3:\n4:\n";
-        assert_eq!(shown_file("open", "a", indented, None), whole("if x:\n    y\n\n\n"));
+        assert_eq!(shown_file("open", "a", indented, None).0, whole("if x:\n    y\n\n\n"));
         // A file can have such lines of its own.
-        assert_eq!(shown_file("readfile", "a", "1. x\n2. y", None), whole("1. x\n2. y"));
-        assert_eq!(shown_file("read", "a", "x\ny", None), whole("x\ny"));
+        assert_eq!(shown_file("readfile", "a", "1. x\n2. y", None).0, whole("1. x\n2. y"));
+        assert_eq!(shown_file("read", "a", "x\ny", None).0, whole("x\ny"));
         // SWE-agent's header counts newlines.
         let part = SeenContent::Part { path: "a".to_owned(), content: "x\ny".to_owned(), total_lines: 95 };
         let shown = "[File: /w/a (94 lines total)]\n7:x\n8:y\n(86 more lines below)";
-        assert_eq!(shown_file("open", "a", shown, Some((7, 2))), part);
+        assert_eq!(shown_file("open", "a", shown, Some((7, 2))).0, part);
         let cut = "IMPORTANT: The file content has been truncated.\nx";
-        assert_eq!(shown_file("read", "a", cut, None), SeenContent::Nothing);
+        assert_eq!(shown_file("read", "a", cut, None).0, SeenContent::Nothing);
     }
 
     #[test]

@@ -78,7 +78,8 @@ pub fn numbered(shown: &str) -> Option<Numbered<'_>> {
     let mut count = 0;
     for line in shown.lines().map(|line| line.trim_end_matches('\r')) {
         count += 1;
-        let found = number_of(line);
+        // OpenCode's frame begins on the first line.
+        let found = number_of(line.strip_prefix("<content>").unwrap_or(line));
         if let (Some((separator, run)), Some((number, like, text))) = (&mut run, found)
             && number == run.first + run.lines.len() as u64
             && *separator == like
