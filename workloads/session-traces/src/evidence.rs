@@ -101,19 +101,29 @@ pub(super) enum UnseenWrites {
 const TREE_CHANGES: &str =
     "am apply checkout cherry-pick clean merge pull read-tree rebase reset restore revert stash switch";
 
-/// Formatters that change files without an option.
-const FORMATTERS: &str = "black gofumpt isort rustfmt swiftformat";
+/// Whether a program is a formatter that changes files without an option.
+fn is_formatter(name: &str) -> bool {
+    matches!(name, "black" | "gofumpt" | "isort" | "rustfmt" | "swiftformat")
+}
 
 /// Words with which programs change files.
 const WRITES: &str = "--fix --in-place --write -i -w fix fmt format generate lint-fix lint:fix tidy";
 
-/// Programs that change files if one of `WRITES` follows.
-const WRITERS: &str = "biome buf bun cargo clang-format deno dprint eslint go gofmt goimports golangci-lint just make mise mix npm npx perl pnpm \
-    prettier ruff swift-format task yarn";
+/// Whether a program changes files if one of `WRITES` follows.
+#[rustfmt::skip]
+fn is_writer(name: &str) -> bool {
+    matches!(
+        name,
+        "biome" | "buf" | "bun" | "cargo" | "clang-format" | "deno" | "dprint" | "eslint" | "go" | "gofmt" | "goimports"
+            | "golangci-lint" | "just" | "make" | "mise" | "mix" | "npm" | "npx" | "perl" | "pnpm" | "prettier" | "ruff"
+            | "swift-format" | "task" | "yarn"
+    )
+}
 
 /// The files that a shell command may change, besides those of its known operations.
 pub(super) fn unseen_writes(command: &str) -> UnseenWrites {
-    let words: Vec<&str> = command.split(|c: char| c.is_whitespace() || ";|&()\"'`".contains(c)).collect();
+    let is_between = |c: char| c.is_whitespace() || matches!(c, ';' | '|' | '&' | '(' | ')' | '"' | '\'' | '`');
+    let words: Vec<&str> = command.split(is_between).collect();
     let mut found = UnseenWrites::None;
     for (at, word) in words.iter().enumerate() {
         let name = word.rsplit('/').next().unwrap_or(word);
@@ -125,7 +135,7 @@ pub(super) fn unseen_writes(command: &str) -> UnseenWrites {
             if subcommand.is_some_and(|word| lists(TREE_CHANGES, word)) {
                 return UnseenWrites::All;
             }
-        } else if lists(FORMATTERS, name) || lists(WRITERS, name) && rest.take(4).any(|word| lists(WRITES, word)) {
+        } else if is_formatter(name) || is_writer(name) && rest.take(4).any(|word| lists(WRITES, word)) {
             found = UnseenWrites::Edits;
         }
     }

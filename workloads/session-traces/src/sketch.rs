@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::ops::RangeBounds;
+use std::ops;
 
+use memchr::memchr_iter;
 use serde::{Deserialize, Serialize};
 
 use super::Hunk;
@@ -38,12 +39,20 @@ struct Line<'a> {
     is_expanded: bool,
 }
 
+/// The number of lines of a block.
+const BLOCK: u64 = 32;
+
+/// The places of the known ones of neighbouring lines. The number of the first line is a multiple of [`BLOCK`].
+type Block = [Option<LinePlace>; BLOCK as usize];
+
 /// Known lines. Those of the first content have their numbers there, from 0; later ones have numbers from `ADDED` on.
 /// All texts are in one: a text of its own for each line would take as much time and memory as the lines.
 #[derive(Clone, Debug, Default)]
 struct Lines {
-    places: BTreeMap<u64, LinePlace>,
+    /// By the number of the block.
+    blocks: BTreeMap<u64, Box<Block>>,
     text: String,
+    count: usize,
 }
 
 /// Where the text of a line is.
@@ -54,11 +63,22 @@ struct LinePlace {
     is_expanded: bool,
 }
 
-/// Lines as they are outside of memory: the number and the length of each, and whether it is expanded; and all texts.
-#[derive(Serialize, Deserialize)]
+/// Lines as they are outside of memory.
+#[derive(Default, Serialize, Deserialize)]
 struct StoredLines {
-    lines: Vec<(u64, u32, bool)>,
+    blocks: Vec<StoredBlock>,
+    /// The length of each line.
+    lengths: Vec<u32>,
+    /// The texts of the lines.
     text: String,
+}
+
+/// A block outside of memory. A line's bit says whether it is known, and whether it is expanded.
+#[derive(Serialize, Deserialize)]
+struct StoredBlock {
+    number: u64,
+    known: u32,
+    expanded: u32,
 }
 
 impl Lines {
@@ -68,7 +88,8 @@ impl Lines {
     }
 
     fn get(&self, number: u64) -> Option<Line<'_>> {
-        self.places.get(&number).map(|place| self.line(*place))
+        let block = self.blocks.get(&(number / BLOCK))?;
+        block[(number % BLOCK) as usize].map(|place| self.line(place))
     }
 
     /// Adds a line, or replaces the one with its number. `None` if there is no room.
@@ -76,46 +97,78 @@ impl Lines {
         let end = u32::try_from(self.text.len() + text.len()).ok()?;
         let at = self.text.len() as u32;
         self.text.push_str(text);
-        self.places.insert(number, LinePlace { at, bytes: end - at, is_expanded });
+        let place = LinePlace { at, bytes: end - at, is_expanded };
+        self.put(number, place);
         Some(())
     }
 
-    fn range(&self, numbers: impl RangeBounds<u64>) -> impl DoubleEndedIterator<Item = (u64, Line<'_>)> {
-        self.places.range(numbers).map(|(number, place)| (*number, self.line(*place)))
+    fn put(&mut self, number: u64, place: LinePlace) {
+        let block = self.blocks.entry(number / BLOCK).or_default();
+        let former = block[(number % BLOCK) as usize].replace(place);
+        self.count += usize::from(former.is_none());
+    }
+
+    fn range(&self, numbers: ops::Range<u64>) -> impl DoubleEndedIterator<Item = (u64, Line<'_>)> {
+        let blocks = self.blocks.range(numbers.start / BLOCK..numbers.end.div_ceil(BLOCK));
+        let places = blocks.flat_map(|(number, block)| {
+            let first = number * BLOCK;
+            block.iter().enumerate().map(move |(offset, place)| (first + offset as u64, *place))
+        });
+        places.filter_map(move |(number, place)| {
+            let place = place.filter(|_| numbers.contains(&number))?;
+            Some((number, self.line(place)))
+        })
     }
 
     /// Their size in memory, in bytes.
     fn bytes(&self) -> usize {
-        self.text.len() + self.places.len() * 2 * size_of::<(u64, LinePlace)>()
+        self.text.capacity() + self.blocks.len() * (size_of::<Block>() + 2 * size_of::<(u64, Box<Block>)>())
     }
 }
 
 impl Spillable for Lines {
     fn into_bytes(self) -> Vec<u8> {
-        let lines = self.places.iter().map(|(number, place)| (*number, place.bytes, place.is_expanded));
-        let text = self.range(..).map(|(_, line)| line.text).collect();
-        encoded(&StoredLines { lines: lines.collect(), text })
+        let mut stored = StoredLines { text: String::with_capacity(self.text.len()), ..StoredLines::default() };
+        stored.lengths.reserve_exact(self.count);
+        for (number, block) in &self.blocks {
+            let (mut known, mut expanded) = (0, 0);
+            for (bit, place) in block.iter().enumerate() {
+                if let Some(place) = place {
+                    known |= 1 << bit;
+                    expanded |= u32::from(place.is_expanded) << bit;
+                    stored.lengths.push(place.bytes);
+                    stored.text.push_str(self.line(*place).text);
+                }
+            }
+            stored.blocks.push(StoredBlock { number: *number, known, expanded });
+        }
+        encoded(&stored)
     }
 
     fn from_bytes(bytes: Vec<u8>) -> Result<Self, String> {
-        let StoredLines { lines, text } = decoded(&bytes)?;
-        let mut at = 0;
-        let places = lines.into_iter().map(|(number, bytes, is_expanded)| {
-            let place = LinePlace { at, bytes, is_expanded };
-            at += bytes;
-            (number, place)
-        });
-        Ok(Self { places: places.collect(), text })
+        let StoredLines { blocks, lengths, text } = decoded(&bytes)?;
+        let mut lines = Self { text, ..Self::default() };
+        let (mut at, mut lengths) = (0, lengths.into_iter());
+        for block in blocks {
+            for bit in (0..BLOCK).filter(|bit| (block.known >> bit) & 1 == 1) {
+                let bytes = lengths.next().unwrap_or_default();
+                let is_expanded = (block.expanded >> bit) & 1 == 1;
+                lines.put(block.number * BLOCK + bit, LinePlace { at, bytes, is_expanded });
+                at += bytes;
+            }
+        }
+        Ok(lines)
     }
 }
 
 /// The lines of a file's first content, and where they are now.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sketch {
-    /// Its lines, unless they are in `stored`.
+    /// Its lines, unless they are only in `stored`.
     lines: Lines,
-    /// Its lines outside of memory.
+    /// Its lines outside of memory, until one of them changes.
     stored: Option<SpilledValue<Lines>>,
+    is_only_stored: bool,
     /// Why its lines are lost, if they are.
     pub(super) lost: Option<String>,
     /// The number of lines: one more than the newlines; 0 while no read tells it.
@@ -151,16 +204,20 @@ impl Sketch {
 
     /// Moves its lines out of memory, until they are needed.
     pub(super) fn store(&mut self, spill: &mut Spill) {
-        if !self.lines.places.is_empty() {
-            self.stored = Some(spill.keep(std::mem::take(&mut self.lines)));
+        if self.lines.count > 0 {
+            let lines = std::mem::take(&mut self.lines);
+            self.stored.get_or_insert_with(|| spill.keep(lines));
+            self.is_only_stored = true;
         }
     }
 
     fn load(&mut self) {
-        match self.stored.take().map(|stored| stored.load()) {
-            Some(Ok(lines)) => self.lines = lines,
-            Some(Err(error)) => self.lost = Some(error),
-            None => {}
+        if std::mem::take(&mut self.is_only_stored) {
+            match self.stored.as_ref().map(SpilledValue::load) {
+                Some(Ok(lines)) => self.lines = lines,
+                Some(Err(error)) => self.lost = Some(error),
+                None => {}
+            }
         }
     }
 
@@ -175,7 +232,7 @@ impl Sketch {
             return;
         }
         let start = first.max(1) - 1;
-        let shown: Vec<&str> = content.split('\n').collect();
+        let shown = lines_of(content);
         self.load();
         self.place(start, &shown);
         self.align(start, &shown);
@@ -318,7 +375,7 @@ impl Sketch {
 
     /// The current lines that are known, with their places.
     fn known(&self) -> Vec<(u64, &str)> {
-        let mut known = Vec::with_capacity(self.lines.places.len());
+        let mut known = Vec::with_capacity(self.lines.count);
         let mut before = 0;
         for range in &self.now {
             let of_range = self.lines.range(range.first..range.first + range.count);
@@ -373,8 +430,9 @@ impl Sketch {
             }
             Some(known) => known.is_expanded && !is_expanded,
         };
-        if is_better && self.lines.insert(first, text, is_expanded).is_none() {
-            self.is_closed = true;
+        if is_better {
+            self.stored = None;
+            self.is_closed |= self.lines.insert(first, text, is_expanded).is_none();
         }
     }
 
@@ -444,7 +502,7 @@ impl Sketch {
     /// The first content: the known lines, and filler for the others. `None` if it is too large, or no line is known.
     pub(super) fn text(&mut self) -> Option<String> {
         self.load();
-        let lines = || self.lines.range(..ADDED);
+        let lines = || self.lines.range(0..ADDED);
         let (last, _) = lines().next_back()?;
         let total = self.total.max(last + 1);
         let known: u64 = lines().map(|(_, line)| line.text.len() as u64).sum();
@@ -508,6 +566,33 @@ fn in_run(text: &str, old: &str, new: &str) -> Option<(u64, u64, Vec<String>)> {
     Some((text[..start].matches('\n').count() as u64, count, lines))
 }
 
+/// The lines of a text: one more than its newlines.
+pub(super) fn lines_of(text: &str) -> Vec<&str> {
+    let mut lines = Vec::with_capacity(line_count(text));
+    let mut start = 0;
+    for end in memchr_iter(b'\n', text.as_bytes()) {
+        lines.push(&text[start..end]);
+        start = end + 1;
+    }
+    lines.push(&text[start..]);
+    lines
+}
+
+/// The number of lines of a text.
+pub(super) fn line_count(text: &str) -> usize {
+    1 + memchr_iter(b'\n', text.as_bytes()).count()
+}
+
+/// Whether the lines of a text from `start` on, counted from 0, are those of `shown`.
+pub(super) fn has_lines(text: &str, start: usize, shown: &str) -> bool {
+    let at = match start.checked_sub(1) {
+        None => Some(0),
+        Some(newlines) => memchr_iter(b'\n', text.as_bytes()).nth(newlines).map(|at| at + 1),
+    };
+    let rest = at.and_then(|at| text[at..].strip_prefix(shown));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('\n'))
+}
+
 /// Where a text to replace is, from the byte `from` on. Whole lines are found at the beginning of a line, if they are there.
 pub(super) fn place_of(text: &str, old: &str, from: usize) -> Option<usize> {
     let is_line = |at: &usize| *at == 0 || text[..*at].ends_with('\n');
@@ -555,18 +640,51 @@ mod tests {
     }
 
     #[test]
+    fn a_text_has_the_lines_that_are_in_it() {
+        for text in ["", "\n", "a", "a\n", "a\nbc\n\nd", "é\nbc\na\nb"] {
+            let lines: Vec<&str> = text.split('\n').collect();
+            assert_eq!(lines_of(text), lines);
+            assert_eq!(line_count(text), lines.len());
+            for start in 0..6 {
+                for shown in ["", "\n", "a", "b", "bc", "bc\n", "bc\na", "a\nb", "a\nbc", "\nd"] {
+                    let shown_lines: Vec<&str> = shown.split('\n').collect();
+                    let expected = lines.get(start..).is_some_and(|rest| rest.starts_with(&shown_lines));
+                    assert_eq!(has_lines(text, start, shown), expected, "{text:?} {start} {shown:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn parts_and_places_of_edits_become_one_first_content() {
         let mut sketch = Sketch::new();
         let mut spill = Spill::default();
         sketch.part(2, "b\nc", Some(7));
         sketch.store(&mut spill);
-        assert!(sketch.lines.places.is_empty());
+        assert_eq!(sketch.lines.bytes(), 0);
         sketch.patch(&[hunk(3, &[" c", "-d", "+D", "+D2", " e"])], false);
         // Two lines further down now: the fifth line was the fourth.
         sketch.part(6, "e\nf\n", Some(8));
         sketch.patch(&[hunk(1, &["-a"]), hunk(7, &[" f", "+new"])], false);
         let text = sketch.text().unwrap();
         assert_eq!(text, "a\nb\nc\nd\ne\nf\n");
+    }
+
+    #[test]
+    fn lines_outside_of_memory_are_those_that_were_known_last() {
+        let (mut sketch, mut spill) = (Sketch::new(), Spill::default());
+        sketch.part(40, "x\n\ty", Some(100));
+        sketch.store(&mut spill);
+        // A read of known lines changes none.
+        sketch.part(40, "x", None);
+        assert!(sketch.stored.is_some());
+        sketch.store(&mut spill);
+        sketch.patch(&[hunk(31, &[" a", " b", "   c"])], true);
+        assert!(sketch.stored.is_none());
+        sketch.store(&mut spill);
+        let text = sketch.text().unwrap();
+        let lines: Vec<&str> = text.split('\n').collect();
+        assert_eq!((&lines[30..33], &lines[39..41], lines.len()), (&["a", "b", "\tc"][..], &["x", "\ty"][..], 100));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::disguise::Disguise;
 use super::evidence::{Evidence, UnseenWrites, unseen_writes};
 use super::placement::{Places, applied, best_places, has_tabs, places, places_elsewhere};
 use super::roots::Roots;
-use super::sketch::{Sketch, old_lines, same, tabbed};
+use super::sketch::{Sketch, has_lines, line_count, lines_of, old_lines, same, tabbed};
 use super::spill::{Spill, SpilledValue};
 use super::{Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, SeenContent};
 use shell::{LineEdit, PatchChunk, ProgramClass, Replacement, ShellStep, ShellWork, ShownText, patch, programs};
@@ -44,7 +44,7 @@ const TOKENS_PER_THINKING_BYTE: f64 = 0.245;
 const HELD_MAX: usize = 16 << 20;
 
 /// The most bytes of partly known files' lines that stay in memory. They are gone before the events are written.
-const SKETCHED_MAX: usize = 24 << 20;
+const SKETCHED_MAX: usize = 16 << 20;
 
 /// Bytes of results after which the size of these lines is looked at.
 const SKETCHED_STEP: usize = 1 << 20;
@@ -886,8 +886,7 @@ impl<'a> Writer<'a> {
     fn whole(&mut self, path: &str, content: &str) {
         let known = self.text_of(path).unwrap_or_default();
         let is_equal = known == content;
-        let shown: Vec<&str> = content.split('\n').collect();
-        let lines: Vec<&str> = known.split('\n').collect();
+        let (shown, lines) = (lines_of(content), lines_of(&known));
         let of_lines: Vec<bool> = (0..shown.len()).map(|at| is_equal || lines.get(at) == shown.get(at)).collect();
         // A whole file is equal as a whole, or not.
         self.count(path, 0, &shown, &of_lines, is_equal);
@@ -900,7 +899,7 @@ impl<'a> Writer<'a> {
     /// Whether the lines from `start` on, which a call shows, follow from the recording.
     fn follows(&mut self, path: &str, start: usize, shown: &[&str]) -> bool {
         let known = self.text_of(path).unwrap_or_default();
-        let lines: Vec<&str> = known.split('\n').collect();
+        let lines = lines_of(&known);
         if start > 2 * lines.len() + 1000 {
             return true;
         }
@@ -934,20 +933,25 @@ impl<'a> Writer<'a> {
 
     /// Checks a partial read against the known text, and takes over what differs as a change from outside.
     fn part(&mut self, path: &str, first: u64, content: &str, total_lines: Option<u64>) {
-        let shown: Vec<&str> = content.split('\n').collect();
+        let shown = lines_of(content);
         let start = usize::try_from(first.max(1) - 1).unwrap_or(usize::MAX);
         let end = start.saturating_add(shown.len());
         let Some(known) = self.text_of(path) else {
             self.seen.read_bytes += content.len() as u64;
             return;
         };
-        let lines: Vec<&str> = known.split('\n').collect();
         let is_inside = total_lines.is_none_or(|total| end as u64 <= total);
-        let is_of_size = end.max(total_lines.unwrap_or(0) as usize) <= 2 * lines.len() + 1000;
+        let is_of_size = end.max(total_lines.unwrap_or(0) as usize) <= 2 * line_count(&known) + 1000;
         if !is_of_size {
             self.seen.read_bytes += content.len() as u64;
             return;
         }
+        // Most reads show what is known: then the text is not split into its lines.
+        if has_lines(&known, start, content) {
+            self.count(path, start, &shown, &vec![true; shown.len()], true);
+            return;
+        }
+        let lines = lines_of(&known);
         let is_expected: Vec<bool> = (start..).zip(&shown).map(|(at, line)| lines.get(at) == Some(line)).collect();
         self.count(path, start, &shown, &is_expected, true);
         if is_expected.iter().all(|expected| *expected) || !is_inside {

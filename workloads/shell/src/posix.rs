@@ -1264,6 +1264,7 @@ fn listed(listing: &Listing, output: &str) -> Vec<(String, Option<u64>)> {
     }
     // Of a file, `ls -l` shows one line with the path that it was asked for.
     let is_directory = output.starts_with("total ");
+    let mut last = None;
     let found = output.lines().filter_map(|line| match listing {
         Listing::Long(path) if !is_directory => {
             let (size, _) = long_entry(line)?;
@@ -1279,7 +1280,10 @@ fn listed(listing: &Listing, output: &str) -> Vec<(String, Option<u64>)> {
         }
         Listing::Matches(dir) => {
             let (path, _) = line.split_once(':')?;
-            let is_path = !path.is_empty() && !path.contains(char::is_whitespace) && path.contains(['/', '.']);
+            // Most files have several matches, one after the other.
+            let is_first = last.replace(path) != Some(path);
+            let is_path =
+                is_first && !path.is_empty() && !path.contains(char::is_whitespace) && path.contains(['/', '.']);
             is_path.then(|| (below(dir, path), None))
         }
     });

@@ -1,6 +1,6 @@
 //! The text of a file that the output of a command shows: `cat`, `head`, `tail -n +3`, `sed -n 2,9p`, `nl -ba`, and pipes of them.
 
-use super::steps::ShownText;
+use super::steps::{ShownText, line_count};
 use super::words::{Expansion, Joint, Simple};
 use crate::file_text::numbered;
 
@@ -57,7 +57,7 @@ pub(super) fn shown(all: &[&Simple], path: &str, output: &str) -> Option<ShownTe
         printed = Lines { first: of_input(next.first), last, are_numbered: printed.are_numbered || next.are_numbered };
     }
     let text = output.strip_suffix('\n').unwrap_or(output);
-    let count = text.split('\n').count() as u64;
+    let count = line_count(text);
     let text = match printed.are_numbered {
         true => {
             let numbered = numbered(text).filter(|found| found.first == printed.first)?;

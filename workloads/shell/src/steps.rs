@@ -321,9 +321,13 @@ impl ShownText {
 
     /// The number of lines of the file, one more than its newlines, if it is known.
     pub fn total_lines(&self) -> Option<u64> {
-        let lines = self.text.split('\n').count() as u64;
-        self.reaches_end.then(|| self.first.saturating_add(lines))
+        self.reaches_end.then(|| self.first.saturating_add(line_count(&self.text)))
     }
+}
+
+/// The number of lines of a text: one more than its newlines.
+pub(super) fn line_count(text: &str) -> u64 {
+    1 + text.bytes().filter(|byte| *byte == b'\n').count() as u64
 }
 
 /// The effects of a shell command on files.
