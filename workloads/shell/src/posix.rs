@@ -8,7 +8,7 @@ use super::programs::lists;
 use super::sed;
 use super::shown::{counted, shown};
 use super::steps::{ProgramClass, ShellCommand, ShellStep, ShellWork};
-use super::words::{Expansion, Joint, Redirection, RedirectionKind, Simple, Word, assignment, split};
+use super::words::{Expansion, Joint, Redirection, RedirectionKind, Simple, Word, assignment, split, without_wrappers};
 use crate::phrases::Phrases;
 
 /// The longest command that is parsed, in bytes.
@@ -81,9 +81,6 @@ const REPORTERS: &str = "base64 cat cat cksum column comm cp cut dir du file fin
 
 /// Programs whose status answers a question: they have read their files all the same.
 const ANSWERERS: &str = "[ [[ ag awk cmp diff egrep fd fdfind fgrep find grep jq rg test";
-
-/// Programs that run the command that follows them.
-const WRAPPERS: &str = "builtin command env exec nice nohup sudo time timeout";
 
 /// Words of a program that could not do its work.
 static FAILURES: Phrases = Phrases::new(&[
@@ -1135,31 +1132,6 @@ fn is_message(simple: &Simple) -> bool {
     let program = simple.words.first().map(|word| word.text.as_str());
     matches!(program, Some("echo" | "true" | ":"))
         && !simple.redirections.iter().any(|to| to.kind != RedirectionKind::Descriptor)
-}
-
-/// The words of a command after assignments and programs that run another, such as `timeout 5`.
-pub(super) fn without_wrappers(words: &[Word]) -> &[Word] {
-    let mut rest = words;
-    while let Some((first, after)) = rest.split_first() {
-        if assignment(&first.text).is_some() {
-            rest = after;
-        } else if lists(WRAPPERS, &first.text) && !after.is_empty() {
-            // `command -v` runs nothing, and others go to a directory first.
-            let own = after.iter().map(|word| word.text.as_str()).take_while(|word| word.starts_with('-'));
-            if own.clone().any(|word| lists("-v -V -C -D -R", word) || word.starts_with("--ch")) {
-                break;
-            }
-            rest = after;
-            let is_own =
-                |word: &Word| word.text.starts_with('-') || word.text.starts_with(|c: char| c.is_ascii_digit());
-            while let Some((_, after)) = rest.split_first().filter(|(word, _)| is_own(word)) {
-                rest = after;
-            }
-        } else {
-            break;
-        }
-    }
-    rest
 }
 
 fn is_build(name: &str, rest: &[Word]) -> bool {

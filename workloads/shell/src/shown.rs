@@ -1,7 +1,7 @@
 //! The text of a file that the output of a command shows: `cat`, `head`, `tail -n +3`, `sed -n 2,9p`, `nl -ba`, and pipes of them.
 
 use super::steps::{ShownText, line_count};
-use super::words::{Expansion, Joint, Simple};
+use super::words::{Expansion, Joint, Simple, without_wrappers};
 use crate::file_text::numbered;
 
 /// Lines that an agent may cut off the end of an output because they are empty.
@@ -85,7 +85,7 @@ pub(super) fn counted(all: &[&Simple], output: &str) -> Option<u64> {
 
 /// The words of a command without its last one, the file, if `has_file`. `None` if the shell expands one of them.
 fn texts(simple: &Simple, has_file: bool) -> Option<Vec<&str>> {
-    let words = super::posix::without_wrappers(&simple.words);
+    let words = without_wrappers(&simple.words);
     if words.iter().any(|word| word.expansion == Expansion::Variable) {
         return None;
     }

@@ -112,6 +112,34 @@ fn document_of_cat(simple: &Simple) -> Option<&Word> {
     }
 }
 
+/// Programs that run the command that follows them.
+const WRAPPERS: &str = "builtin command env exec nice nohup sudo time timeout";
+
+/// The words of a command after assignments and programs that run another, such as `timeout 5`.
+pub(super) fn without_wrappers(words: &[Word]) -> &[Word] {
+    let mut rest = words;
+    while let Some((first, after)) = rest.split_first() {
+        if assignment(&first.text).is_some() {
+            rest = after;
+        } else if super::programs::lists(WRAPPERS, &first.text) && !after.is_empty() {
+            // `command -v` runs nothing, and others go to a directory first.
+            let own = after.iter().map(|word| word.text.as_str()).take_while(|word| word.starts_with('-'));
+            if own.clone().any(|word| super::programs::lists("-v -V -C -D -R", word) || word.starts_with("--ch")) {
+                break;
+            }
+            rest = after;
+            let is_own =
+                |word: &Word| word.text.starts_with('-') || word.text.starts_with(|c: char| c.is_ascii_digit());
+            while let Some((_, after)) = rest.split_first().filter(|(word, _)| is_own(word)) {
+                rest = after;
+            }
+        } else {
+            break;
+        }
+    }
+    rest
+}
+
 /// Splits a line into simple commands.
 ///
 /// # Errors
