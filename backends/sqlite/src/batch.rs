@@ -512,6 +512,18 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_sync_after_a_long_write_does_not_sync_the_redo_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&dir.path().join("a.db"), &OWNER).unwrap();
+        let ino = store.create(&OWNER, ROOT, b"a", &FILE).unwrap().ino;
+        store.sync().unwrap();
+        let before = store.counters()["redo_syncs"];
+        store.write(&OWNER, ino, 0, &[1; 200_000]).unwrap();
+        store.sync().unwrap();
+        assert_eq!(store.counters()["redo_syncs"], before);
+    }
+
     fn text_of(store: &SqliteStore, ino: Ino) -> String {
         let mut text = Vec::new();
         store.read(ino, 0, 100, &mut text).unwrap();

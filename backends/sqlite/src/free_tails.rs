@@ -143,15 +143,18 @@ pub(super) mod tests {
         syncs: [u64; 2],
         files: Vec<(&'static str, Vec<u8>)>,
         contents: BTreeMap<String, Vec<u8>>,
+        /// The sync was one of the background thread, and a rename that followed it is undone by a power loss.
+        has_undone_rename: bool,
     }
 
     impl Image {
         fn of(store: &SqliteStore, path: &Path) -> Self {
             let (syncs, contents) = (syncs(store), all(store));
             // Nothing is committed while the files are copied.
-            let _db = store.db();
+            let db = store.db();
             let read = |suffix| (suffix, std::fs::read(beside(path, suffix)).unwrap());
-            Self { syncs, files: ["", "-wal", "-redo"].map(read).into(), contents }
+            let has_undone_rename = !db.unsynced_replacing().is_empty();
+            Self { syncs, files: ["", "-wal", "-redo"].map(read).into(), contents, has_undone_rename }
         }
     }
 
@@ -262,6 +265,9 @@ pub(super) mod tests {
             let problems = check(&copy).unwrap().problems;
             assert_eq!(problems, Vec::<String>::new(), "seed {seed}, round {round}");
             let again = SqliteStore::open(&copy, &OWNER).unwrap();
+            if image.has_undone_rename {
+                continue;
+            }
             let found = all(&again);
             assert!(found.keys().eq(image.contents.keys()), "seed {seed}, round {round}");
             for (name, bytes) in &found {
