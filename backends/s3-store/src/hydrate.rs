@@ -154,7 +154,7 @@ async fn download(inner: Arc<Inner>, ino: Ino, at: u64, chunk: Chunk) -> Result<
 
 impl Inner {
     /// Writes a fetched chunk into its file, unless another took its place meanwhile. What lies in the tail is durable before
-    /// the tables have it: a power loss would else leave zeros in its place, and they might be uploaded.
+    /// the tables have it: otherwise a power loss leaves zeros there, which the mount might upload.
     fn fill(&self, ino: Ino, at: u64, chunk: &Chunk, bytes: &[u8]) -> Result<()> {
         let is_wanted = |db: &Db| -> Result<bool> { Ok(tables::missing(db, ino, at, at)? == [(at, *chunk)]) };
         let write = |db: &Db| match is_wanted(db)? {

@@ -453,7 +453,7 @@ pub(super) struct LostEnd {
 
 /// Notes a file that has lost the end of its tail.
 pub(super) fn note_lost(db: &Db, ino: Ino, durable: u64, is_cut: bool) -> Result<()> {
-    // Caches of before have no such table.
+    // Older caches have no such table.
     db.connection.execute_batch(
         "CREATE TABLE IF NOT EXISTS s3_lost (
            ino INTEGER PRIMARY KEY, durable INTEGER NOT NULL, is_cut INTEGER NOT NULL
