@@ -9,7 +9,9 @@ use super::figure::{AnswerFigure, compared};
 use figures::evidence::RunEvidence;
 use figures::provenance::Provenance;
 use figures::text::lower;
-use verdicts::decide::{CANDIDATE, Decision, PolicyVerdict, Row, RowRole, RowState, amount, arm_words, remedies};
+use verdicts::decide::{
+    CANDIDATE, Decision, Gap, GapKind, PolicyVerdict, Row, RowRole, RowState, amount, arm_words, remedies,
+};
 
 /// Figures of a kind in an answer.
 const FIGURES: usize = 3;
@@ -521,21 +523,18 @@ fn obstacle(best: &Decision, is_busy: bool) -> (String, String) {
         return ("no evidence".to_owned(), String::new());
     };
     let (candidate, title) = (arm_words(&best.candidate), lower(&row.title));
+    let few = row.gap.as_ref().and_then(Gap::too_few_of).unwrap_or_default();
     match row.state {
         RowState::Missing => {
-            let gap = row.gap.as_ref();
-            let what = gap.map_or(row.title.as_str(), |gap| gap.what.as_str());
-            match what.split_once(": ") {
-                Some((need, details)) if need.starts_with("needs ") => {
-                    (format!("{candidate} {need}"), details.to_owned())
-                }
-                // Other words give a reason only behind a colon.
-                Some(_) => (format!("no run measured “{title}” of {candidate}"), what.to_owned()),
-                None => (format!("no run measured “{title}” of {candidate}"), String::new()),
+            let unmeasured = format!("no run measured “{title}” of {candidate}");
+            match row.gap.as_ref().map(|gap| (&gap.kind, &gap.what)) {
+                Some((GapKind::Need { need, details }, _)) => (format!("{candidate} {need}"), details.clone()),
+                Some((GapKind::Reason, what)) => (unmeasured, what.clone()),
+                Some((GapKind::Unmeasured | GapKind::TooFew(_), _)) | None => (unmeasured, String::new()),
             }
         }
         RowState::Void => ("the comparison is void".to_owned(), format!("{candidate}: “{title}” is {}", row.candidate)),
-        _ if row.gap.is_some() => (format!("too few kills of {candidate} for “{title}”"), row.candidate.clone()),
+        _ if !few.is_empty() => (format!("too few {few} of {candidate} for “{title}”"), row.candidate.clone()),
         _ if is_busy => ("the machine was busy".to_owned(), String::new()),
         _ if row.effect.is_none() => (format!("“{title}” of {candidate} is not known"), row.candidate.clone()),
         _ if row.effect.is_some_and(|effect| effect.high.is_infinite()) => {
@@ -558,7 +557,7 @@ fn otherwise(kind: AdviceKind, best: &Decision, decisions: &[&Decision]) -> Stri
         };
     }
     let flips = decisions.iter().filter(|decision| kind == AdviceKind::Keep || decision.candidate == best.candidate);
-    let flips = flips.filter_map(|decision| Some((decision, decision.flip.as_ref()?)));
+    let flips = flips.filter_map(|decision| Some((decision, decision.change()?)));
     // A bound of 0 cannot be halved or doubled.
     let flips = flips.filter(|(_, flip)| !flip.is_bound || flip.from != 0.0);
     let smallest = flips.min_by(|one, other| one.1.size().total_cmp(&other.1.size()));

@@ -146,6 +146,16 @@ impl Test for ReadingTest {
         if let Some((field, message)) = self.measure.problem() {
             return Some((vec![Field("measure"), Any, Field(field)], message));
         }
+        // A median and a mean have intervals or samples of their own.
+        let has_ends =
+            matches!(&self.measure, Measure::Hosts { figure, .. } if !figure.is_event() && !figure.is_longest());
+        if let Some((_, message)) = self.measure.unbounded().filter(|_| !has_ends) {
+            return Some((vec![Field("measure"), Any], message));
+        }
+        if self.baseline.as_ref() == Some(&self.arm) && !self.measure.compares_methods() {
+            let message = "is the arm of the claim: a figure beside itself confirms and refutes nothing";
+            return Some((vec![Field("baseline")], message.to_owned()));
+        }
         let is_tie = matches!(self.measure, Measure::Results { .. }) && self.baseline.is_some();
         let message = "all arms replay one script, so that the tokens of `results` are equal by construction";
         is_tie.then(|| (vec![Field("baseline")], message.to_owned()))

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::rows::{Row, RowState};
+use super::rows::Row;
 use super::{Decision, arm_words};
-use crate::measure::Gap;
+use crate::measure::{Gap, GapKind};
 use figures::text::lower;
 
 /// A command and the evidence that it makes.
@@ -65,14 +65,11 @@ pub fn remedies(decisions: &[Decision]) -> Vec<Remedy> {
 pub(super) fn gap_words(rows: &[Row], candidate: &str, gap: &Gap) -> String {
     let candidate = arm_words(candidate);
     let row = rows.iter().find(|row| row.gap.as_ref() == Some(gap));
-    match (gap.what.split_once(": "), row) {
+    match (&gap.kind, row) {
         // The answer of the use has the details, once for all its candidates.
-        (Some((need, _)), _) if need.starts_with("needs ") => format!("{candidate}, which {need}"),
-        // There are kills, and too few of them to keep the bound.
-        (None, Some(row)) if row.state == RowState::Open => {
-            format!("more kills or power cuts for “{}” of {candidate}", lower(&row.title))
-        }
-        (None, Some(row)) => format!("“{}” of {candidate}", lower(&row.title)),
+        (GapKind::Need { need, .. }, _) => format!("{candidate}, which {need}"),
+        (GapKind::TooFew(things), Some(row)) => format!("more {things} for “{}” of {candidate}", lower(&row.title)),
+        (GapKind::Unmeasured, Some(row)) => format!("“{}” of {candidate}", lower(&row.title)),
         _ => gap.what.clone(),
     }
 }
@@ -96,8 +93,7 @@ mod tests {
 
     #[test]
     fn missing_evidence_is_named_by_the_title_of_its_row() {
-        let makes = |what: &str| {
-            let gap = Gap { what: what.to_owned(), command: "ctxbench run --workload a".to_owned() };
+        let makes = |gap: Gap| {
             let bound = Bound { is_most: true, value: 0.0, unit: "probes".to_owned() };
             let row = without(RowRole::Gate, "Answers found", bound, MeasureResult::Missing(gap.clone()));
             let decision = Decision {
@@ -108,14 +104,19 @@ mod tests {
             };
             remedies(&[decision]).remove(0).makes.remove(0)
         };
-        assert_eq!(makes("evidence-in-budget of micro/corpus, method :recall"), "“answers found” of s3");
-        assert_eq!(makes("needs a capable model: x is small"), "s3, which needs a capable model");
-        assert_eq!(makes("s3 cannot be used here: no server"), "s3 cannot be used here: no server");
+        let run = "ctxbench run --workload a";
+        // A colon in a name is no reason.
+        let unmeasured = Gap::new("evidence-in-budget of micro/corpus, method: recall", run);
+        assert_eq!(makes(unmeasured), "“answers found” of s3");
+        let need = Gap::of_need("needs a capable model", "x is small", run);
+        assert_eq!(makes(need), "s3, which needs a capable model");
+        let reason = Gap::because("s3 cannot be used here", "no server", run);
+        assert_eq!(makes(reason), "s3 cannot be used here: no server");
     }
 
     #[test]
     fn commands_that_differ_in_backends_or_workloads_only_are_one() {
-        let gap = |what: &str, command: &str| Gap { what: what.to_owned(), command: command.to_owned() };
+        let gap = |what: &str, command: &str| Gap::new(what, command);
         let decision = |missing| Decision { missing, ..Decision::default() };
         let found = remedies(&[
             decision(vec![

@@ -23,8 +23,9 @@ use verdict::Flip;
 pub use verdict::PolicyVerdict;
 use verdict::{conclude, fragility, smallest_flip};
 
+use crate::measure::MeasureResult;
 pub use crate::measure::{Evidence, check_compatible, check_distinct};
-use crate::measure::{Gap, MeasureResult};
+pub use crate::measure::{Gap, GapKind};
 pub use crate::measure::{MODEL_ARMS, amount, digits, spread};
 
 /// A decision on one candidate by one policy.
@@ -61,14 +62,14 @@ pub struct Decision {
     pub conditions: Vec<String>,
     /// The smallest change of one bound or one measurement that flips the verdict.
     pub flip: Option<Flip>,
-    /// The change of a bound by a factor of two, or of a measurement by half of its interval, that turns the verdict, which
-    /// is then fragile.
+    /// The change of a bound by a factor of two, of a measurement by half of its interval, or of a stated parameter that turns
+    /// the verdict, which is then fragile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fragile: Option<Flip>,
     /// The places that a context policy can be used with.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub places: Vec<ContextPlace>,
-    /// `flip` in a sentence without its full stop.
+    /// [`Self::change`] in a sentence without its full stop.
     pub would_flip: String,
     /// The missing evidence, if the verdict is *not decided*.
     pub missing: Vec<Gap>,
@@ -92,6 +93,12 @@ impl Decision {
             Some(flip) => format!("{verdict} (fragile: {})", flip.row),
             None => verdict.to_owned(),
         }
+    }
+
+    /// The change to name: another value of a parameter that the policy states, or else the smallest change of a bound or a
+    /// measurement.
+    pub fn change(&self) -> Option<&Flip> {
+        self.fragile.as_ref().filter(|flip| flip.is_stated).or(self.flip.as_ref())
     }
 
     /// Whether the candidate can be adopted at all: it offers every gate, and as many benefits as the policy asks for.
@@ -143,6 +150,8 @@ fn decide_on(policy: &Policy, text: &str, evidence: &Evidence<'_>, candidate: &s
     rows.extend(facts.map(|fact| listed(evidence, fact, candidate, &policy.baseline)));
     let (verdict, deciding) = conclude(&rows, policy.benefits_needed);
     let flip = smallest_flip(&rows, policy.benefits_needed);
+    let fragile = fragility(&rows, policy.benefits_needed);
+    let change = fragile.as_ref().filter(|flip| flip.is_stated).or(flip.as_ref());
     let missing = missing(&rows, verdict);
     let conditions: Vec<String> = match verdict {
         PolicyVerdict::AdoptIf => {
@@ -172,8 +181,8 @@ fn decide_on(policy: &Policy, text: &str, evidence: &Evidence<'_>, candidate: &s
         benefits_needed: policy.benefits_needed,
         why: why(&rows, verdict, &deciding, &conditions),
         figure,
-        would_flip: would_flip(flip.as_ref(), &rows, candidate, &missing),
-        fragile: fragility(&rows, policy.benefits_needed),
+        would_flip: would_flip(change, &rows, candidate, &missing),
+        fragile,
         places,
         sources: sources::test(evidence, policy, candidate),
         rows,

@@ -11,7 +11,6 @@ use inputs::{InputError, PathStep, parse_toml, sha256, toml_error};
 use rundir::{ArmBackend, Plan};
 
 use crate::measure::{Evidence, MODEL_ARMS, Measure, Scale, matches, planned_arm, range_words};
-use figures::evidence::CRON_KILL;
 use figures::summary::MAKESPAN;
 
 static POLICIES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../policies");
@@ -721,7 +720,7 @@ fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, Strin
         let path = vec![PathStep::Field("measure"), PathStep::Any, PathStep::Field(name)];
         return Some((path, message));
     }
-    if row.title.trim().is_empty() {
+    if !row.title.contains(char::is_alphanumeric) {
         return Some((field("title"), "needs words, which stand in the answer".to_owned()));
     }
     if row.measure.is_declared() {
@@ -731,14 +730,8 @@ fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, Strin
         );
         return Some((field("measure"), message));
     }
-    if let Measure::Faults { scenarios, figure, crashes_a_year: None, within: None } = &row.measure
-        && figure.is_event()
-        && scenarios.iter().all(|name| name == CRON_KILL)
-    {
-        let message = "a few kills show no count of 0: needs `within`, the largest share of kills at which one may happen, \
-                       such as `within = 0.05`, which 60 kills show";
-        let path = vec![PathStep::Field("measure"), PathStep::Any, PathStep::Field("figure")];
-        return Some((path, message.to_owned()));
+    if let Some((_, message)) = row.measure.unbounded() {
+        return Some((vec![PathStep::Field("measure"), PathStep::Any], message));
     }
     if row.measure.scale(&row.unit).is_none() {
         let message =
@@ -763,10 +756,13 @@ fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, Strin
     {
         return Some((field(name), message.to_owned()));
     }
-    if let Measure::Faults { within: Some(_), .. } = &row.measure
-        && row.at_most != Some(0.0)
-    {
-        let message = "goes with `at_most = 0`: `within` bounds the share of kills at which one event may happen";
+    let counts_unseen = match &row.measure {
+        Measure::Faults { within, .. } | Measure::Passes { within, .. } => within.is_some(),
+        Measure::Hosts { figure, within, .. } => within.is_some() && figure.is_event() && row.scale() == Scale::Own,
+        _ => false,
+    };
+    if counts_unseen && row.at_most != Some(0.0) {
+        let message = "goes with `at_most = 0`: `within` bounds the share at which one event may happen";
         return Some((field("at_most"), message.to_owned()));
     }
     let is_itself = row.baseline.as_deref() == Some(ITSELF) && row.scale() != Scale::Own;

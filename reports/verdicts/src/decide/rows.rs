@@ -5,7 +5,8 @@ use stats::SeriesKey;
 
 use super::policy::{BASELINE, CANDIDATE, Condition, Criterion, ITSELF, ListedRow, Policy, arm_words};
 use crate::measure::{
-    ArmReading, Evidence, Figure, Gap, Measure, MeasureResult, Scale, ScoreMeasure, TURN_NS, amount, digits, spread,
+    ArmReading, Evidence, Figure, Gap, GapKind, Measure, MeasureResult, RestatedMeasure, Scale, ScoreMeasure, TURN_NS,
+    amount, digits, spread,
 };
 use figures::provenance::Provenance;
 use figures::text::{lower, time};
@@ -164,12 +165,28 @@ pub struct Row {
     /// The sentence of an answer about the row, whatever the verdict, such as a listed fact; empty without one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub says: String,
+    /// The figure under other values of the parameters that the policy states.
+    #[serde(skip)]
+    pub stated: Vec<RestatedFigure>,
     /// Whether a benefit counts only for teams that need it.
     #[serde(skip)]
     pub is_for_need: bool,
     /// Whether the candidate does not offer what the row is about.
     #[serde(skip)]
     pub is_not_offered: bool,
+}
+
+/// A figure under another value of a stated parameter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RestatedFigure {
+    /// The parameter, in words.
+    pub parameter: String,
+    pub unit: &'static str,
+    /// The stated value.
+    pub from: f64,
+    /// The other value.
+    pub to: f64,
+    pub effect: RowEffect,
 }
 
 /// The figure of a benefit in another session.
@@ -324,9 +341,15 @@ pub(super) fn row(
     };
     let found = question.figure();
     let found = found.and_then(|figure| Ok((figure, question.other_sessions()?)));
+    // The figures without their explanation.
+    let (own, of_baseline) = match &found {
+        Ok((figure, _)) => (figure.reading.figure_words().to_owned(), figure.baseline_short.clone()),
+        Err(_) => Default::default(),
+    };
     let mut row = match found {
         Ok((figure, sessions)) => Row {
             break_even: question.break_even(bound.value, &figure),
+            stated: question.restated(),
             baseline: figure.baseline,
             session: figure.session,
             sessions,
@@ -348,10 +371,8 @@ pub(super) fn row(
     row.against = against(criterion, &policy.baseline);
     if let (Measure::Hosts { copies: Some(_), figure, .. }, Some(_)) = (&criterion.measure, row.effect) {
         // Behind the figures stands how they were found.
-        let own = row.candidate.split(" (").next().unwrap_or(&row.candidate);
-        let own = Provenance::of_arm(candidate).marked(own);
-        let copies = row.baseline.split(": ").next().unwrap_or(&row.baseline);
-        let copies = Provenance::Computed.marked(copies);
+        let own = Provenance::of_arm(candidate).marked(&own);
+        let copies = Provenance::Computed.marked(&of_baseline);
         // The longest of some handoffs stands beside the longest that a schedule allows.
         let most = if figure.is_longest() { "at most " } else { "" };
         row.delays = format!("{own} instead of {most}{copies}");
@@ -382,17 +403,9 @@ pub(super) fn row(
         row.says = format!("“{}” is open: {words}", lower(&row.title));
         row.candidate += &format!("; {words}");
     }
-    // More kills narrow the bound of a share.
-    let asked = match &criterion.measure {
-        Measure::Durability { .. } => Some(row.bound.words()),
-        Measure::Faults { within, .. } => within.map(|share| format!("at most {}", amount(share, "share of kills"))),
-        _ => None,
-    };
-    if let Some(asked) = asked.filter(|_| row.state == RowState::Open) {
-        row.gap = Some(Gap {
-            what: format!("enough losses of {candidate} for {asked}"),
-            command: evidence.more_kills(candidate),
-        });
+    // More kills, notes or lines narrow the bound of a share.
+    if let (RowState::Open, Some(effect)) = (row.state, &row.effect) {
+        row.gap = question.too_few(&row.bound, effect);
     }
     if let Measure::Latency(cell) = &criterion.measure {
         row.cell = Some(SeriesKey::new(&cell.workload, &cell.state, &cell.metric));
@@ -470,6 +483,7 @@ pub(super) fn bare(role: RowRole, title: &str, bound: Bound, state: RowState, ca
         properties: Vec::new(),
         sessions: Vec::new(),
         says: String::new(),
+        stated: Vec::new(),
         is_for_need: false,
         is_not_offered: false,
     }
@@ -510,8 +524,11 @@ pub(super) fn without(role: RowRole, title: &str, bound: Bound, found: MeasureRe
     let (state, words) = match found {
         MeasureResult::Missing(gap) => {
             // The answer of the use has the details of a need, once for all rows and candidates.
-            let need = gap.what.split_once(": ").map(|(need, _)| need).filter(|need| need.starts_with("needs "));
-            let words = format!("no evidence: {}", need.unwrap_or(&gap.what));
+            let what = match &gap.kind {
+                GapKind::Need { need, .. } => need,
+                GapKind::Unmeasured | GapKind::Reason | GapKind::TooFew(_) => &gap.what,
+            };
+            let words = format!("no evidence: {what}");
             return Row { gap: Some(gap), ..bare(role, title, bound, RowState::Missing, words) };
         }
         // A benefit or a gate that the candidate cannot offer is not met. A cost that was not measured is not
@@ -563,6 +580,44 @@ impl Question<'_> {
             })
         };
         others.iter().map(of).collect()
+    }
+
+    /// The evidence that would narrow the bound of what was never seen; `None` for other measures.
+    fn too_few(&self, bound: &Bound, effect: &RowEffect) -> Option<Gap> {
+        let (evidence, candidate) = (self.evidence, self.candidate);
+        let losses = |asked: String| {
+            let what = format!("enough losses of {candidate} for {asked}");
+            Gap::too_few("kills or power cuts", what, evidence.more_kills(candidate))
+        };
+        match &self.criterion.measure {
+            Measure::Durability { .. } => Some(losses(bound.words())),
+            Measure::Faults { within: Some(share), .. } => {
+                Some(losses(format!("at most {}", amount(*share, "share of kills"))))
+            }
+            Measure::Hosts { workload, figure, within: Some(share), .. }
+                if figure.is_event() || effect.high.is_infinite() =>
+            {
+                let asked = format!("at most {} of {}", amount(*share, "share"), figure.things());
+                Some(evidence.more_of_hosts(workload, *figure, &asked, candidate))
+            }
+            _ => None,
+        }
+    }
+
+    /// The figure under other values of each parameter that the policy states.
+    fn restated(&self) -> Vec<RestatedFigure> {
+        let all = self.criterion.measure.restated().into_iter();
+        let figures = all.filter_map(|restated| {
+            let criterion = &Criterion { measure: restated.measure, ..self.criterion.clone() };
+            let question =
+                Question { evidence: self.evidence, criterion, candidate: self.candidate, baseline: self.baseline };
+            let figure = question.figure().ok()?;
+            let ArmReading { value, low, high, .. } = figure.reading;
+            let effect = RowEffect { value, low, high };
+            let RestatedMeasure { parameter, unit, from, to, .. } = restated;
+            Some(RestatedFigure { parameter, unit, from, to, effect })
+        });
+        figures.collect()
     }
 
     fn of_candidate(&self, measure: &Measure) -> Result<ArmReading, MeasureResult> {

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use serde::Serialize;
 
-use super::rows::{Bound, Row, RowEffect, RowRole, RowState};
+use super::rows::{Bound, RestatedFigure, Row, RowEffect, RowRole, RowState};
 use crate::measure::amount;
 use figures::text::lower;
 
@@ -40,12 +40,15 @@ impl PolicyVerdict {
 /// A change of one bound or one measurement that flips a verdict.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Flip {
-    /// The row's title.
+    /// The row's title, or the parameter that the policy states, in words.
     pub row: String,
     /// The row's part in the verdict.
     pub role: RowRole,
     /// Whether the bound changes, rather than the measurement.
     pub is_bound: bool,
+    /// Whether a parameter changes that the policy states.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_stated: bool,
     pub from: f64,
     /// The value at which the verdict flips.
     pub to: f64,
@@ -96,7 +99,15 @@ impl Flip {
     fn of(row: &Row, is_bound: bool, (from, to): (f64, f64), becomes: PolicyVerdict) -> Self {
         let unit = row.bound.unit.clone();
         let bound = row.bound.value;
-        Self { row: row.title.clone(), role: row.role, is_bound, from, to, unit, bound, end: None, becomes }
+        let (title, role) = (row.title.clone(), row.role);
+        Self { row: title, role, is_bound, is_stated: false, from, to, unit, bound, end: None, becomes }
+    }
+
+    /// Another value of a stated parameter, which can change several rows.
+    fn of_parameter(row: &Row, stated: &RestatedFigure, becomes: PolicyVerdict) -> Self {
+        let RestatedFigure { parameter, unit, from, to, .. } = stated;
+        let flip = Self::of(row, false, (*from, *to), becomes);
+        Self { row: parameter.clone(), unit: (*unit).to_owned(), is_stated: true, ..flip }
     }
 
     /// The change in a clause behind "if".
@@ -120,6 +131,9 @@ impl Flip {
             };
         }
         let [to, from] = [self.to, self.from].map(words);
+        if self.is_stated {
+            return format!("the stated “{title}” were {to} instead of {from}");
+        }
         // Three digits cannot tell them apart.
         if to == from {
             let what = if self.is_bound { "the bound of " } else { "" };
@@ -233,8 +247,8 @@ fn of_states(rows: &[Row], states: &[RowState], benefits_needed: usize) -> (Poli
     }
 }
 
-/// The change of one bound by a factor of two, or of one measurement by half of its interval, that turns the verdict;
-/// the smallest if several do. A stricter bound that leaves a row open does not count as a flip.
+/// The change of one bound by a factor of two, of one measurement by half of its interval, or of a stated parameter that
+/// turns the verdict; the smallest if several do. A stricter bound that leaves a row open does not count as a flip.
 pub(super) fn fragility(rows: &[Row], benefits_needed: usize) -> Option<Flip> {
     let (verdict, _) = conclude(rows, benefits_needed);
     if verdict == PolicyVerdict::NotDecided {
@@ -279,7 +293,24 @@ pub(super) fn fragility(rows: &[Row], benefits_needed: usize) -> Option<Flip> {
             }
         }
     }
+    turns.extend(stated_flips(rows, verdict, benefits_needed));
     turns.into_iter().min_by(|one, other| one.size().total_cmp(&other.size()))
+}
+
+/// The other values of stated parameters that turn the verdict, or leave it open. A parameter changes each row that has it.
+fn stated_flips(rows: &[Row], verdict: PolicyVerdict, benefits_needed: usize) -> Vec<Flip> {
+    let all = rows.iter().flat_map(|row| row.stated.iter().map(move |stated| (row, stated)));
+    let flips = all.filter_map(|(row, stated)| {
+        let state_of = |row: &Row| {
+            let mut own = row.stated.iter();
+            let same = own.find(|other| (&other.parameter, other.to) == (&stated.parameter, stated.to));
+            same.map_or(row.state, |same| row.state_at(&row.bound, &same.effect))
+        };
+        let states: Vec<RowState> = rows.iter().map(state_of).collect();
+        let (becomes, _) = of_states(rows, &states, benefits_needed);
+        (becomes != verdict).then(|| Flip::of_parameter(row, stated, becomes))
+    });
+    flips.collect()
 }
 
 /// Whether a bound could be wider or narrower. A property is there or not.

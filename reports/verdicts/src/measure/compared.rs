@@ -9,6 +9,8 @@ pub struct Figure {
     pub reading: ArmReading,
     /// The baseline in words.
     pub baseline: String,
+    /// The baseline's figure alone; empty for a time of a cell.
+    pub baseline_short: String,
     /// The time that a call of the candidate adds, in nanoseconds; `None` for other measures.
     pub added_ns: Option<f64>,
     /// The wait as a share of the recorded session, with what was not replayed; `None` without a recording.
@@ -18,7 +20,7 @@ pub struct Figure {
 impl Figure {
     /// A figure other than a time.
     pub fn of(reading: ArmReading, baseline: String) -> Self {
-        Self { reading, baseline, added_ns: None, session: None }
+        Self { reading, baseline, baseline_short: String::new(), added_ns: None, session: None }
     }
 }
 

@@ -3,7 +3,7 @@
 use rundir::Basis;
 use serde::Deserialize;
 
-use super::{ArmReading, Evidence, MeasureResult, missing, pooled, runs_gap};
+use super::{ArmReading, Evidence, Gap, MeasureResult, missing, pooled, runs_gap};
 use figures::context::{ContextCost, DOLLARS, MODELS, RECORDED};
 use figures::provenance::Provenance;
 use figures::text::count;
@@ -40,7 +40,7 @@ impl ContextFigure {
     }
 
     /// The value of one session under a policy, and the models that are paid, if any. The error is a price that is missing.
-    fn value<'a>(&'a self, cost: &'a ContextCost) -> Result<(f64, Vec<&'a str>), String> {
+    fn value<'a>(&'a self, cost: &'a ContextCost) -> Result<(f64, Vec<&'a str>), Unpriced> {
         if self.figure != DOLLARS {
             // A parsed policy names known figures only.
             return Ok((cost.figure(&self.figure).unwrap_or(0) as f64, Vec::new()));
@@ -48,12 +48,12 @@ impl ContextFigure {
         let model = self.model.as_deref().unwrap_or(MODELS[0]);
         if model != RECORDED {
             let dollars = cost.dollars.get(model);
-            let dollars =
-                dollars.ok_or_else(|| format!("no price for context {} of {}", cost.policy, cost.workload))?;
+            let what = || format!("no price for context {} of {}", cost.policy, cost.workload);
+            let dollars = dollars.ok_or_else(|| Unpriced { what: what(), of: None })?;
             return Ok((*dollars, vec![model]));
         }
         let Some(recorded) = &cost.recorded else {
-            return Err(format!("no recorded model of {}", cost.workload));
+            return Err(Unpriced { what: format!("no recorded model of {}", cost.workload), of: None });
         };
         let named = |model: &String| match model.as_str() {
             "" => "a model without a name".to_owned(),
@@ -62,7 +62,7 @@ impl ContextFigure {
         let unpriced = || recorded.unpriced.iter().map(named).collect::<Vec<_>>().join(" and ");
         let dollars = recorded.dollars.ok_or_else(|| {
             let unpriced = unpriced();
-            format!("needs the price of {unpriced}: The price list has no row for {unpriced}")
+            Unpriced { what: format!("needs the price of {unpriced}"), of: Some(unpriced) }
         })?;
         Ok((dollars, recorded.models.iter().map(String::as_str).collect()))
     }
@@ -71,6 +71,13 @@ impl ContextFigure {
     fn is_largest(&self) -> bool {
         self.figure == "peak" || self.figure.starts_with("largest-")
     }
+}
+
+/// A price that is missing.
+struct Unpriced {
+    what: String,
+    /// The models that the price list lacks, if the recording names them.
+    of: Option<String>,
 }
 
 /// The command for a price that is missing.
@@ -85,7 +92,7 @@ impl Evidence<'_> {
         if !as_baseline && figure.policy.is_some() {
             // The arm has to hold what leaves the context.
             for session in figure.sessions() {
-                match self.passes(session, arm) {
+                match self.passes(session, None, arm) {
                     MeasureResult::Value(_) => {}
                     other => return other,
                 }
@@ -108,8 +115,13 @@ impl Evidence<'_> {
         });
         match (pooled(readings.collect()), unpriced) {
             (Some(reading), _) => MeasureResult::Value(reading),
-            (None, Some(why)) if figure.model.as_deref() == Some(RECORDED) => missing(why, WITH_PRICE.to_owned()),
-            (None, Some(why)) => runs_gap(sessions, &[arm], why),
+            (None, Some(Unpriced { what, of: Some(of) })) => {
+                MeasureResult::Missing(Gap::of_need(&what, &format!("The price list has no row for {of}"), WITH_PRICE))
+            }
+            (None, Some(found)) if figure.model.as_deref() == Some(RECORDED) => {
+                missing(found.what, WITH_PRICE.to_owned())
+            }
+            (None, Some(found)) => runs_gap(sessions, &[arm], found.what),
             (None, None) => {
                 let what = format!("context {policy} of {}", sessions.join(" and "));
                 runs_gap(sessions, &[arm], what)
@@ -119,7 +131,7 @@ impl Evidence<'_> {
 }
 
 /// The figure of sessions of one run together. The error is a price that is missing.
-fn reading(figure: &ContextFigure, policy: &str, costs: &[&ContextCost]) -> Result<ArmReading, String> {
+fn reading(figure: &ContextFigure, policy: &str, costs: &[&ContextCost]) -> Result<ArmReading, Unpriced> {
     let mut value = 0.0;
     let mut models: Vec<&str> = Vec::new();
     for cost in costs {
@@ -159,7 +171,6 @@ mod tests {
     use figures::testing;
     use rundir::Run;
 
-    use super::super::Gap;
     use super::*;
 
     /// The scripted session twice; the second one has larger prompts.
@@ -211,7 +222,7 @@ mod tests {
             context.model = context.model.as_ref().map(|_| "own-model".to_owned());
         }
         let found = read(&run, &figure(DOLLARS, &["agent/other"], Some(RECORDED)));
-        let MeasureResult::Missing(Gap { what, command }) = found else {
+        let MeasureResult::Missing(Gap { what, command, .. }) = found else {
             panic!("{found:?}");
         };
         assert!(what.starts_with("needs the price of own-model: "), "{what}");

@@ -8,7 +8,7 @@ use rundir::faults::{
 use rundir::{Fault, Outcome};
 use serde::Deserialize;
 
-use super::{ArmReading, Evidence, MeasureResult, missing};
+use super::{ArmReading, Evidence, Gap, MeasureResult, missing};
 use figures::evidence::CRON_KILL;
 use figures::provenance::Provenance;
 
@@ -78,6 +78,22 @@ fn bound_words(share: f64) -> String {
     format!("{:.1} %", (share * 1000.0).ceil() / 10.0)
 }
 
+/// The share of `things` that may be otherwise although none of `tried` was.
+pub(super) fn most_unseen(tried: u64, things: &str) -> String {
+    format!("at most {} of {things}", bound_words(stats::failure_bound(0, tried)))
+}
+
+impl ArmReading {
+    /// This reading of `tried` things of which none did what the policy asks about; with `high` as its upper end if more than
+    /// the share `within` may do so all the same.
+    pub(super) fn unseen(self, tried: u64, within: Option<f64>, high: f64) -> Self {
+        match within.is_some_and(|share| stats::failure_bound(0, tried) > share) {
+            true => Self { high, ..self },
+            false => self,
+        }
+    }
+}
+
 impl Evidence<'_> {
     fn outcomes(&self, arm: &str) -> Vec<&FaultOutcome> {
         self.runs.iter().flat_map(|run| run.outcomes(arm)).collect()
@@ -109,8 +125,11 @@ impl Evidence<'_> {
                 _ => format!("ctxbench fault --scenario {name} --backend {arm}"),
             };
             let was_missed = name == CRON_KILL && self.runs.iter().any(|run| run.kills(arm).next().is_some());
-            let why = if was_missed { ": a run found no process to kill" } else { "" };
-            return missing(format!("fault {name} on {arm}{why}"), command);
+            let what = format!("fault {name} on {arm}");
+            return MeasureResult::Missing(match was_missed {
+                true => Gap::because(&what, "a run found no process to kill", command),
+                false => Gap::new(what, command),
+            });
         }
         if figure == FaultFigure::RecoveryMs {
             let is_never = |outcome: &&&FaultOutcome| {
@@ -241,6 +260,8 @@ impl Evidence<'_> {
     fn crashes(&self, loss: &str, arm: &str, counted: fn(&CrashPoints) -> u64) -> (u64, u64) {
         let all = self.runs.iter();
         let all = all.flat_map(|run| run.crash_points(loss, arm)).filter(|series| !series.is_unknown());
+        // A series after which no promised record was there to be kept shows nothing.
+        let all = all.filter(|series| series.audit.present > 0 || series.failed_points() > 0);
         all.fold((0, 0), |(failed, points), series| {
             let lost = series.failed_points();
             (failed + lost, points + counted(series).max(series.died_by_itself).max(lost))
@@ -307,16 +328,19 @@ impl Evidence<'_> {
             0 => String::new(),
             own => format!(", {own} of which were exits of its own,"),
         };
-        let of = if loss == KILLED_DAEMON { "kills" } else { "power cuts" };
+        let of = match loss {
+            KILLED_DAEMON => "kills",
+            MACHINE_LOSS => "machine losses",
+            _ => "power cuts",
+        };
         let words =
             format!("{failed} of {points} {of}{own} lost a record (95 %: at most {} of {of})", bound_words(high));
+        let source = format!("crash-points.jsonl, faults.jsonl: {loss}");
         MeasureResult::Value(ArmReading {
-            value: failed as f64 / points as f64,
             low: stats::share_interval(failed, points, 0.1).low,
             high,
-            words,
-            source: format!("crash-points.jsonl, faults.jsonl: {loss}"),
             provenance: self.origin_of_losses(loss, arm),
+            ..ArmReading::exact(failed as f64 / points as f64, words, &source)
         })
     }
 
@@ -334,10 +358,10 @@ impl Evidence<'_> {
         points.map(|series| series.how.as_str()).collect()
     }
 
-    /// Simulated if any of the crash points is: a test cannot take the power of the machine that runs it.
+    /// Simulated if any of the crash points is: a test cannot take the power of the machine that runs it, nor the machine.
     fn origin_of_losses(&self, loss: &str, arm: &str) -> Provenance {
         let how = self.how(loss, arm);
-        match loss == POWER_LOSS || how.iter().any(|how| how.starts_with("SIMULATED")) {
+        match [POWER_LOSS, MACHINE_LOSS].contains(&loss) || how.iter().any(|how| how.starts_with("SIMULATED")) {
             true => Provenance::Simulated,
             false => Provenance::Measured,
         }
@@ -495,6 +519,8 @@ mod tests {
             ),
             (|series| (series.in_flight, series.newly_acknowledged) = (Some(0), Some(0)), None),
             (|series| series.audit = Audit::unknown("no log"), None),
+            // Nothing was promised, so that nothing could be lost.
+            (|series| series.audit = Audit { unpromised: 600, ..Audit::default() }, None),
             (|series| series.audit.unreadable = 2, Some("2 of 60 kills lost a record (95 %: at most 10.2 % of kills)")),
             (
                 |series| series.audit.verdict = AuditVerdict::Invalid,

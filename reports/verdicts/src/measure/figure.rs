@@ -72,7 +72,8 @@ impl Evidence<'_> {
         };
         let provenance = figure.provenance.max(other.provenance);
         let reading = ArmReading { value: combine(figure.value, other.value), low, high, provenance, ..figure };
-        Ok(Figure::of(reading, other.words))
+        let baseline_short = other.figure_words().to_owned();
+        Ok(Figure { baseline_short, ..Figure::of(reading, other.words) })
     }
 }
 

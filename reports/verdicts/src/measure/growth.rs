@@ -6,7 +6,6 @@ use stats::{LEVEL, Pooled, SeriesKey, combine, exponent_weights, logs, pool};
 
 use super::{ArmReading, Evidence, MeasureResult, pooled, runs_gap};
 use figures::evidence::RunEvidence;
-use figures::provenance::Provenance;
 use figures::text::time;
 
 /// Sizes, each with the workload of that size.
@@ -67,14 +66,9 @@ impl Evidence<'_> {
             let parts: Vec<(f64, &Pooled)> = weights.into_iter().zip(&times).collect();
             let ends = combine(&parts).map(|sum| sum.interval(1.0 - LEVEL));
             let (low, high) = ends.map_or((f64::NEG_INFINITY, f64::INFINITY), |ends| (ends.low, ends.high));
-            ArmReading {
-                value: parts.iter().map(|(weight, time)| weight * time.mean).sum(),
-                low,
-                high,
-                words: growth.sizes.words(times.iter().map(|at| time(at.mean.exp()))),
-                source: format!("{SAMPLES}: {place}"),
-                provenance: Provenance::Measured,
-            }
+            let value: f64 = parts.iter().map(|(weight, time)| weight * time.mean).sum();
+            let words = growth.sizes.words(times.iter().map(|at| time(at.mean.exp())));
+            ArmReading { low, high, ..ArmReading::exact(value, words, &format!("{SAMPLES}: {place}")) }
         });
         pooled(readings.collect()).map_or_else(|| growth.sizes.gap(&place, arm), MeasureResult::Value)
     }

@@ -3,7 +3,8 @@
 use rundir::{SAMPLES, Settled};
 use serde::Deserialize;
 
-use super::{ArmReading, Evidence, MeasureResult, pooled, run_gap};
+use super::faults::most_unseen;
+use super::{ArmReading, Evidence, Gap, MeasureResult, pooled, run_command, run_gap};
 use figures::summary::Handoffs;
 use figures::text::{interval_words, number_of, time};
 
@@ -29,6 +30,19 @@ impl HostFigure {
         matches!(self, HostFigure::HandoffMs | HostFigure::LongestHandoffMs)
     }
 
+    /// Whether it counts what should not happen.
+    pub fn is_event(self) -> bool {
+        matches!(self, HostFigure::LostLines | HostFigure::UnseenNotes)
+    }
+
+    /// What it is counted over.
+    pub fn things(self) -> &'static str {
+        match self {
+            HostFigure::LinesOutside | HostFigure::LostLines => "lines",
+            HostFigure::HandoffMs | HostFigure::LongestHandoffMs | HostFigure::UnseenNotes => "notes",
+        }
+    }
+
     /// Whether it is the longest of some times.
     pub fn is_longest(self) -> bool {
         self == HostFigure::LongestHandoffMs
@@ -41,9 +55,9 @@ fn is_untimed(found: &Handoffs) -> bool {
 }
 
 impl Evidence<'_> {
-    pub(super) fn hosts(&self, workload: &str, figure: HostFigure, arm: &str) -> MeasureResult {
+    pub(super) fn hosts(&self, workload: &str, figure: HostFigure, within: Option<f64>, arm: &str) -> MeasureResult {
         let found = match figure {
-            HostFigure::LinesOutside => self.lines_outside(workload, arm),
+            HostFigure::LinesOutside => self.lines_outside(workload, within, arm),
             // A line that one run has lost is lost, whatever the others say.
             HostFigure::LostLines => {
                 let passes = self.runs.iter().flat_map(|run| run.settled(arm));
@@ -51,18 +65,18 @@ impl Evidence<'_> {
                     passes.filter(|(of, _)| *of == workload).map(|(_, settled)| settled).collect();
                 let lost: u64 = passes.iter().map(|settled| settled.lost).sum();
                 let lines: u64 = passes.iter().map(|settled| settled.lines).sum();
-                let words = format!("{lost} of {lines} lines lost");
                 let of_pass = lost as f64 / passes.len().max(1) as f64;
-                (!passes.is_empty()).then(|| MeasureResult::exact(of_pass, words, &source(workload)))
+                let what = "lines lost";
+                (!passes.is_empty()).then(|| counted((lost, lines), (what, "lines"), of_pass, within, workload))
             }
-            HostFigure::HandoffMs | HostFigure::LongestHandoffMs => self.handoff_time(workload, figure, arm),
+            HostFigure::HandoffMs | HostFigure::LongestHandoffMs => self.handoff_time(workload, figure, within, arm),
             HostFigure::UnseenNotes => {
                 let of_runs = self.runs.iter().filter_map(|run| run.handoffs(workload, arm));
                 let of_runs: Vec<&Handoffs> = of_runs.collect();
                 let written: u64 = of_runs.iter().map(|found| found.written).sum();
                 let unseen: u64 = of_runs.iter().map(|found| found.written.saturating_sub(found.seen)).sum();
-                let words = format!("{unseen} of {written} notes not seen in time");
-                (!of_runs.is_empty()).then(|| MeasureResult::exact(unseen as f64, words, &source(workload)))
+                let what = ("notes not seen in time", "notes");
+                (!of_runs.is_empty()).then(|| counted((unseen, written), what, unseen as f64, within, workload))
             }
         };
         match (found, self.left_out(workload, arm)) {
@@ -76,9 +90,11 @@ impl Evidence<'_> {
     }
 
     /// Lines a pass that are not in the shared file, of each run, as runs differ in the number of passes.
-    fn lines_outside(&self, workload: &str, arm: &str) -> Option<MeasureResult> {
+    fn lines_outside(&self, workload: &str, within: Option<f64>, arm: &str) -> Option<MeasureResult> {
         let of_runs = self.runs.iter().filter_map(|run| run.shared_files(workload, arm));
+        let mut all = 0;
         let lines = of_runs.map(|found| {
+            all += found.lines;
             let words = format!(
                 "of {} lines in {}: {} in the file on both hosts, {} in conflict copies, {} on one host, {} lost",
                 found.lines,
@@ -91,15 +107,22 @@ impl Evidence<'_> {
             let outside = found.only_in_copies + found.on_one + found.lost;
             ArmReading::exact(outside as f64 / found.passes.max(1) as f64, words, &source(workload))
         });
-        pooled(lines.collect()).map(MeasureResult::Value)
+        let reading = pooled(lines.collect())?;
+        Some(MeasureResult::Value(reading.unseen(all, within, f64::INFINITY)))
     }
 
     /// The median or the longest time of each run, in milliseconds.
-    fn handoff_time(&self, workload: &str, figure: HostFigure, arm: &str) -> Option<MeasureResult> {
+    fn handoff_time(
+        &self,
+        workload: &str,
+        figure: HostFigure,
+        within: Option<f64>,
+        arm: &str,
+    ) -> Option<MeasureResult> {
         let is_longest = figure.is_longest();
-        let which = if is_longest { "longest" } else { "median" };
         let of_runs = self.runs.iter().filter_map(|run| run.handoffs(workload, arm));
         let (untimed, timed): (Vec<&Handoffs>, Vec<&Handoffs>) = of_runs.partition(|found| is_untimed(found));
+        let seen: u64 = timed.iter().map(|found| found.seen).sum();
         let times = timed.into_iter().map(|found| match if is_longest { found.max_ns } else { found.median_ns } {
             Some(ns) => {
                 // The longest time is one of a note, and no estimate.
@@ -107,9 +130,13 @@ impl Evidence<'_> {
                 let (low, high) = ends.unwrap_or((ns, ns));
                 let [figure, from, to] = [ns, low, high].map(|ns| time(ns as f64));
                 let ends = interval_words(&figure, &from, &to);
-                let words = format!("{figure}{ends} in {} ({which})", number_of(found.seen as usize, "note"));
-                let exact = ArmReading::exact(ns as f64 / 1e6, words, &source(workload));
-                ArmReading { low: low as f64 / 1e6, high: high as f64 / 1e6, ..exact }
+                let short = format!("{figure}{ends} in {}", number_of(found.seen as usize, "note"));
+                let which = match is_longest {
+                    true => format!("longest; {} take longer", most_unseen(found.seen, "notes")),
+                    false => "median".to_owned(),
+                };
+                let exact = ArmReading::exact(ns as f64 / 1e6, format!("{short} ({which})"), &source(workload));
+                ArmReading { low: low as f64 / 1e6, high: high as f64 / 1e6, short, ..exact }
             }
             None => {
                 let words = format!("none of {} notes was seen", found.written);
@@ -117,14 +144,37 @@ impl Evidence<'_> {
             }
         });
         match (pooled(times.collect()), untimed.is_empty()) {
-            (Some(reading), _) => Some(MeasureResult::Value(reading)),
+            (Some(reading), _) => Some(MeasureResult::Value(reading.unseen(seen, within, f64::INFINITY))),
             (None, true) => None,
             (None, false) => {
-                let what = format!("quiet passes of {arm} in {workload}: all were disturbed");
-                Some(run_gap(workload, &[arm], what))
+                let what = format!("quiet passes of {arm} in {workload}");
+                let command = run_command([workload], &[arm]);
+                Some(MeasureResult::Missing(Gap::because(&what, "all were disturbed", command)))
             }
         }
     }
+
+    /// More notes or lines of two hosts, for a bound that a policy asks for.
+    pub fn more_of_hosts(&self, workload: &str, figure: HostFigure, asked: &str, arm: &str) -> Gap {
+        let things = figure.things();
+        let what = format!("enough {things} of {arm} for {asked}");
+        Gap::too_few(things, what, format!("ctxbench run --epochs 9 --workload {workload} --backend {arm}"))
+    }
+}
+
+/// Events that were counted among things; the figure is `value`.
+fn counted(
+    (events, of): (u64, u64),
+    (what, things): (&str, &str),
+    value: f64,
+    within: Option<f64>,
+    workload: &str,
+) -> MeasureResult {
+    let exact = |words| ArmReading::exact(value, words, &source(workload));
+    MeasureResult::Value(match events {
+        0 => exact(format!("0 of {of} {what} ({})", most_unseen(of, things))).unseen(of, within, 1.0),
+        _ => exact(format!("{events} of {of} {what}")),
+    })
 }
 
 fn source(workload: &str) -> String {

@@ -27,7 +27,11 @@ pub enum Measure {
     /// The time of a cell.
     Latency(Latency),
     /// Passes of a workload that did not end well.
-    Passes { workload: String },
+    Passes {
+        workload: String,
+        /// The largest share of passes that may fail although none did.
+        within: Option<f64>,
+    },
     /// Probes that fail.
     Probes {
         aspect: Aspect,
@@ -73,6 +77,8 @@ pub enum Measure {
         figure: HostFigure,
         /// The copies by a schedule that make up the baseline's delay, if no other host sees its files.
         copies: Option<ScheduledCopies>,
+        /// The largest share of notes or lines that may be otherwise although none was seen.
+        within: Option<f64>,
     },
     /// An operator's burden: things to run and to know.
     Burden {
@@ -97,6 +103,18 @@ pub enum Measure {
     Growth(TimeGrowth),
     /// How a count a question grows with a size.
     ScoreGrowth(ScoreGrowth),
+}
+
+/// A measure with another value of a parameter that a policy states.
+pub struct RestatedMeasure {
+    /// The parameter, in words.
+    pub parameter: String,
+    pub unit: &'static str,
+    /// The stated value.
+    pub from: f64,
+    /// The other one.
+    pub to: f64,
+    pub measure: Measure,
 }
 
 /// How a candidate's figure is put beside the baseline's.
@@ -294,7 +312,7 @@ impl Measure {
             Measure::Latency(cell) | Measure::Tail(cell) => {
                 vec![cell.cell()]
             }
-            Measure::Passes { workload } | Measure::Results { workload } | Measure::Lag { workload } => {
+            Measure::Passes { workload, .. } | Measure::Results { workload } | Measure::Lag { workload } => {
                 vec![(workload, None)]
             }
             Measure::Hosts { workload, copies, .. } => {
@@ -344,6 +362,74 @@ impl Measure {
         }
     }
 
+    /// Why a count of 0, or a longest time, shows too little: the field, and the problem in words. Every run makes a few tries.
+    pub fn unbounded(&self) -> Option<(&'static str, String)> {
+        let things = match self {
+            Measure::Passes { within: None, .. } => "passes",
+            Measure::Hosts { figure, within: None, .. } => figure.things(),
+            Measure::Faults { scenarios, figure, crashes_a_year: None, within: None }
+                if figure.is_event() && scenarios.iter().all(|name| name == CRON_KILL) =>
+            {
+                "kills"
+            }
+            _ => return None,
+        };
+        let message = format!(
+            "a few {things} show no count of 0 and no longest time: needs `within`, the largest share of {things} that may be otherwise, such as `within = 0.05`, which 59 {things} show"
+        );
+        Some(("within", message))
+    }
+
+    /// The same measure under other values of each stated parameter: what is counted or timed is not among them.
+    pub fn restated(&self) -> Vec<RestatedMeasure> {
+        const FACTORS: [f64; 2] = [0.5, 2.0];
+        match self {
+            Measure::Hosts { workload, figure, copies: Some(copies), within } => {
+                let from = copies.every_s;
+                let shorter = std::iter::successors(Some(from / 2.0), |every_s| Some(every_s / 2.0));
+                let shorter = shorter.take_while(|every_s| *every_s > copies.or_every_s);
+                let all = shorter.chain([copies.or_every_s, 2.0 * from]).filter(|every_s| *every_s != from);
+                let restated = all.map(|every_s| {
+                    let copies = Some(ScheduledCopies { every_s, ..copies.clone() });
+                    let measure =
+                        Measure::Hosts { workload: workload.clone(), figure: *figure, copies, within: *within };
+                    RestatedMeasure {
+                        parameter: "time between copies".to_owned(),
+                        unit: "s",
+                        from,
+                        to: every_s,
+                        measure,
+                    }
+                });
+                restated.collect()
+            }
+            Measure::Faults { crashes_a_year: Some(rate), .. } => {
+                let restated = FACTORS.map(|factor| {
+                    let mut measure = self.clone();
+                    let to = rate * factor;
+                    if let Measure::Faults { crashes_a_year, .. } = &mut measure {
+                        *crashes_a_year = Some(to);
+                    }
+                    RestatedMeasure { parameter: "crashes".to_owned(), unit: "a year", from: *rate, to, measure }
+                });
+                restated.into()
+            }
+            Measure::Mix { steps } => {
+                let all = steps.iter().enumerate().flat_map(|(at, step)| FACTORS.map(|factor| (at, step, factor)));
+                let restated = all.map(|(at, step, factor)| {
+                    let mut steps = steps.clone();
+                    let to = step.times * factor;
+                    steps[at].times = to;
+                    let parameter = format!("runs of {}", step.cell.metric.replace('-', " "));
+                    let measure = Measure::Mix { steps };
+                    RestatedMeasure { parameter, unit: "a session", from: step.times, to, measure }
+                });
+                restated.collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// The first problem of its fields: the field, and the problem in words.
     pub fn problem(&self) -> Option<(&'static str, String)> {
         match self {
@@ -358,6 +444,12 @@ impl Measure {
             }
             Measure::Hosts { copies: Some(copies), .. } if !(copies.every_s > 0.0 && copies.every_s <= DAY_S) => {
                 Some(("copies", format!("`every_s` must be above 0 and at most {DAY_S}, a day")))
+            }
+            Measure::Hosts { copies: Some(copies), .. }
+                if !(copies.or_every_s > 0.0 && copies.or_every_s <= copies.every_s) =>
+            {
+                let message = "`or_every_s`, the shortest time in use, must be above 0 and at most `every_s`";
+                Some(("copies", message.to_owned()))
             }
             Measure::Faults { scenarios, .. } if scenarios.is_empty() => {
                 Some(("scenarios", "needs at least one scenario".to_owned()))
@@ -423,7 +515,11 @@ impl Measure {
             Measure::Faults { crashes_a_year: Some(rate), .. } if !(*rate > 0.0 && rate.is_finite()) => {
                 Some(("crashes_a_year", "must be above 0".to_owned()))
             }
-            Measure::Faults { within: Some(share), .. } if !(*share > 0.0 && *share < 1.0) => {
+            Measure::Faults { within: Some(share), .. }
+            | Measure::Hosts { within: Some(share), .. }
+            | Measure::Passes { within: Some(share), .. }
+                if !(*share > 0.0 && *share < 1.0) =>
+            {
                 Some(("within", "must be a share above 0 and below 1".to_owned()))
             }
             Measure::Faults { figure, crashes_a_year, within: Some(_), .. }

@@ -59,6 +59,8 @@ pub struct MixStep {
 pub struct ScheduledCopies {
     /// The stated time between the starts of two copies, in seconds.
     pub every_s: f64,
+    /// The shortest such time that is in use. A verdict that turns between both is fragile.
+    pub or_every_s: f64,
     /// The measured time of one copy, on the baseline.
     pub copy: Latency,
 }
@@ -90,6 +92,7 @@ impl<'a> Evidence<'a> {
             low: wait_ms + copy.low,
             high: wait_ms + copy.high,
             words: format!("{sum}: {waits}, and {took} for a copy"),
+            short: sum,
             source: copy.source,
             provenance: Provenance::Computed,
         })
@@ -108,12 +111,10 @@ impl<'a> Evidence<'a> {
                 None => (0.0, f64::INFINITY),
             };
             let reading = ArmReading {
-                value: cell.typical_ns / 1e6,
                 low,
                 high,
-                words: cell_words(cell),
-                source: source(latency),
                 provenance: Provenance::of_arm(arm),
+                ..ArmReading::exact(cell.typical_ns / 1e6, cell_words(cell), &source(latency))
             };
             Some((run.summary.health.is_busy, (known.map_or(0, |_| cell.epochs), reading)))
         });
@@ -250,6 +251,7 @@ impl<'a> Evidence<'a> {
             low: ends[0].min(ends[1]),
             high: ends[0].max(ends[1]),
             words: format!("{} ({}), {}", time(sum.value * 1e6), words.join(", "), self.failed_steps(steps, arm)),
+            short: String::new(),
             source: format!("{SAMPLES}: {}", step_words(steps)),
             provenance: Provenance::of_arm(arm),
         };
@@ -349,8 +351,9 @@ fn timed(run: &RunEvidence<'_>, latency: &Latency, scale: Scale, arm: &str, base
     }
     let epochs = interval.map_or(0, |_| candidate.epochs.min(base.epochs));
     let timed = Figure {
-        reading: ArmReading { value, low, high, words, source: source(latency), provenance },
+        reading: ArmReading { low, high, provenance, ..ArmReading::exact(value, words, &source(latency)) },
         baseline: cell_words(base),
+        baseline_short: String::new(),
         added_ns: Some(added(ratio) / calls_of_pass),
         session: session(workload, candidate.typical_ns * of_pass),
     };
@@ -455,6 +458,7 @@ fn hull(one: ArmReading, other: ArmReading) -> ArmReading {
         low: one.low.min(other.low),
         high: one.high.max(other.high),
         words: format!("{}; in another run {}", one.words, other.words),
+        short: one.short,
         source: one.source,
         provenance: one.provenance,
     }

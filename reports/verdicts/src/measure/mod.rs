@@ -34,7 +34,7 @@ pub use compared::Figure;
 pub(crate) use compatible::differ;
 pub use compatible::{check_compatible, check_distinct, machine_differences};
 pub use growth::exponent;
-pub use kinds::{Measure, Scale};
+pub use kinds::{Measure, RestatedMeasure, Scale};
 pub use latency::{READY, TURN_NS};
 pub use names::{matches, planned as planned_arm};
 pub use scores::ScoreMeasure;
@@ -53,6 +53,52 @@ pub struct Gap {
     /// The missing evidence, with the reason.
     pub what: String,
     pub command: String,
+    #[serde(skip)]
+    pub kind: GapKind,
+}
+
+/// What `Gap::what` consists of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GapKind {
+    /// The name of what no run measured.
+    #[default]
+    Unmeasured,
+    /// That name, and the reason that there is no figure.
+    Reason,
+    /// What a figure needs, such as `needs a capable model`, and why the runs lack it.
+    Need { need: String, details: String },
+    /// That there are too few of these for a bound.
+    TooFew(&'static str),
+}
+
+impl Gap {
+    pub fn new(what: impl Into<String>, command: impl Into<String>) -> Self {
+        Self { what: what.into(), command: command.into(), kind: GapKind::Unmeasured }
+    }
+
+    /// A gap with the reason for it.
+    pub(crate) fn because(what: &str, why: &str, command: impl Into<String>) -> Self {
+        Self { kind: GapKind::Reason, ..Self::new(format!("{what}: {why}"), command) }
+    }
+
+    /// Too few of something for a bound that a policy asks for.
+    pub(crate) fn too_few(things: &'static str, what: String, command: String) -> Self {
+        Self { kind: GapKind::TooFew(things), ..Self::new(what, command) }
+    }
+
+    /// What there are too few of for a bound.
+    pub fn too_few_of(&self) -> Option<&'static str> {
+        match self.kind {
+            GapKind::TooFew(things) => Some(things),
+            _ => None,
+        }
+    }
+
+    /// A need that the runs do not meet.
+    pub(crate) fn of_need(need: &str, details: &str, command: impl Into<String>) -> Self {
+        let kind = GapKind::Need { need: need.to_owned(), details: details.to_owned() };
+        Self { kind, ..Self::new(format!("{need}: {details}"), command) }
+    }
 }
 
 /// A figure with the range in which it is known to lie.
@@ -62,6 +108,8 @@ pub struct ArmReading {
     pub low: f64,
     pub high: f64,
     pub words: String,
+    /// `words` without the explanation behind the figure; empty where they have none.
+    pub short: String,
     /// The files and fields it comes from.
     pub source: String,
     /// Computed if it follows from published figures alone.
@@ -69,14 +117,15 @@ pub struct ArmReading {
 }
 
 impl ArmReading {
-    /// Its words without the explanation that ends them in parentheses.
+    /// Its words without the explanation.
     pub fn figure_words(&self) -> &str {
-        self.words.split_once(" (").map_or(&self.words, |(figure, _)| figure)
+        if self.short.is_empty() { &self.words } else { &self.short }
     }
 
     /// An exact count.
     pub fn exact(value: f64, words: String, source: &str) -> Self {
-        Self { value, low: value, high: value, words, source: source.to_owned(), provenance: Provenance::Measured }
+        let (source, provenance) = (source.to_owned(), Provenance::Measured);
+        Self { value, low: value, high: value, words, short: String::new(), source, provenance }
     }
 
     /// An order of readings that does not depend on that of the runs.
@@ -164,12 +213,12 @@ impl<'a> Evidence<'a> {
     /// context policy where a measure names another one.
     pub fn read(&self, measure: &Measure, arm: &str, as_baseline: bool) -> MeasureResult {
         if let Some(why) = self.arm(arm).and_then(|planned| planned.unavailable.as_ref()) {
-            let what = format!("{arm} cannot be used here: {why}");
-            return missing(what, "ctxbench doctor".to_owned());
+            let what = format!("{arm} cannot be used here");
+            return MeasureResult::Missing(Gap::because(&what, why, "ctxbench doctor"));
         }
         match measure {
             Measure::Latency(latency) => self.time(latency, arm),
-            Measure::Passes { workload } => self.passes(workload, arm),
+            Measure::Passes { workload, within } => self.passes(workload, *within, arm),
             Measure::Probes { aspect, names } => self.probes(*aspect, names, arm),
             Measure::Conformance { groups } => self.conformance(groups, arm),
             Measure::Faults { scenarios, figure, crashes_a_year, within } => {
@@ -184,7 +233,7 @@ impl<'a> Evidence<'a> {
             Measure::Cost(cost) => self.cost(cost, arm),
             Measure::Durability { loss } => self.durability(loss.name(), arm),
             Measure::Hosts { copies: Some(copies), figure, .. } if as_baseline => self.scheduled(copies, *figure, arm),
-            Measure::Hosts { workload, figure, .. } => self.hosts(workload, *figure, arm),
+            Measure::Hosts { workload, figure, within, .. } => self.hosts(workload, *figure, *within, arm),
             Measure::Burden { of } => self.burden(of, arm),
             Measure::Property { of } => self.property(of, arm),
             Measure::Mix { steps, .. } => self.mix(steps, arm),
@@ -232,7 +281,7 @@ fn pooled(mut readings: Vec<ArmReading>) -> Option<ArmReading> {
 
 /// Evidence that no run has, and the command that makes it.
 fn missing(what: String, command: String) -> MeasureResult {
-    MeasureResult::Missing(Gap { what, command })
+    MeasureResult::Missing(Gap::new(what, command))
 }
 
 /// A gap that a run of one workload fills.
@@ -242,10 +291,15 @@ fn run_gap(workload: &str, arms: &[&str], what: String) -> MeasureResult {
 
 /// A gap that a run of several workloads fills.
 fn runs_gap<'a>(workloads: impl IntoIterator<Item = &'a str>, arms: &[&str], what: String) -> MeasureResult {
+    missing(what, run_command(workloads, arms))
+}
+
+/// The command that runs workloads on these arms.
+fn run_command<'a>(workloads: impl IntoIterator<Item = &'a str>, arms: &[&str]) -> String {
     let workloads = workloads.into_iter();
     let workloads = workloads.map(|workload| format!(" --workload {workload}"));
     let arms = arms.iter().filter(|arm| **arm != "direct");
     let arms = arms.map(|arm| format!(" --backend {arm}"));
     let options: String = workloads.chain(arms).collect();
-    missing(what, format!("ctxbench run{options}"))
+    format!("ctxbench run{options}")
 }

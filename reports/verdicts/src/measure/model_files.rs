@@ -4,7 +4,7 @@ use rundir::{MODEL_FILES, ModelFiles, MountedModel};
 use serde::Deserialize;
 use stats::{LEVEL, share_interval};
 
-use super::{ArmReading, Evidence, MeasureResult, matches, missing, pooled};
+use super::{ArmReading, Evidence, Gap, MeasureResult, matches, missing, pooled};
 
 /// The candidate that makes up files from their paths.
 pub(super) const GENERATE: &str = "llm-generate";
@@ -131,14 +131,9 @@ impl Evidence<'_> {
     /// Why the model of these files decides nothing; `None` for a capable one.
     fn incapable_because(found: &ModelFiles) -> Option<String> {
         let Some(smallest) = smallest_in_name(&found.model) else {
-            return Some(format!(
-                "needs a capable model: the name {:?} states no number of parameters, such as 70B",
-                found.model
-            ));
+            return Some(format!("the name {:?} states no number of parameters, such as 70B", found.model));
         };
-        (smallest < CAPABLE).then(|| {
-            format!("needs a capable model: {} ({} million parameters) is too small", found.model, smallest / 1e6)
-        })
+        (smallest < CAPABLE).then(|| format!("{} ({} million parameters) is too small", found.model, smallest / 1e6))
     }
 
     pub(super) fn model_files(&self, measure: &FileMeasure, arm: &str) -> MeasureResult {
@@ -164,7 +159,7 @@ impl Evidence<'_> {
         if measure.needs_capable_model()
             && let Some(why) = Self::incapable_because(found)
         {
-            return missing(why, WITH_A_KEY.to_owned());
+            return MeasureResult::Missing(Gap::of_need("needs a capable model", &why, WITH_A_KEY));
         }
         let share = |pairs: Vec<(u64, u64)>| -> Option<(f64, String)> {
             let add = |sum: (u64, u64), pair: &(u64, u64)| (sum.0 + pair.0, sum.1 + pair.1);

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use rundir::{Outcome, SAMPLES};
 
-use super::{Evidence, MeasureResult, missing, run_gap};
+use super::faults::most_unseen;
+use super::{ArmReading, Evidence, Gap, MeasureResult, missing, run_command, run_gap};
 use figures::summary::FailedPasses;
 
 impl Evidence<'_> {
-    pub(super) fn passes(&self, workload: &str, arm: &str) -> MeasureResult {
+    pub(super) fn passes(&self, workload: &str, within: Option<f64>, arm: &str) -> MeasureResult {
         let runs = self.runs.iter();
         let passes = runs.flat_map(|run| run.passes(workload, arm));
         let tried = passes.map(|pass| pass.outcome);
@@ -22,17 +23,23 @@ impl Evidence<'_> {
         }
         let failed = tried.iter().filter(|outcome| **outcome != Outcome::Ok);
         let failed = failed.count();
-        let words = format!("{failed} of {} passes failed", tried.len());
+        let of = tried.len();
         let source = format!("{SAMPLES}: outcomes of {workload}");
-        MeasureResult::exact(failed as f64, words, &source)
+        let exact = |words| ArmReading::exact(failed as f64, words, &source);
+        MeasureResult::Value(match (failed, within) {
+            (0, Some(_)) => exact(format!("0 of {of} passes failed ({})", most_unseen(of as u64, "passes")))
+                .unseen(of as u64, within, 1.0),
+            _ => exact(format!("{failed} of {of} passes failed")),
+        })
     }
 
     pub(super) fn results(&self, workload: &str, arm: &str) -> MeasureResult {
-        match self.passes(workload, arm) {
+        match self.passes(workload, None, arm) {
             MeasureResult::Value(found) if found.value == 0.0 => {}
             MeasureResult::Value(found) => {
-                let what = format!("{workload} on {arm} has wrong results: {}", found.words);
-                return run_gap(workload, &[arm], what);
+                let what = format!("{workload} on {arm} has wrong results");
+                let command = run_command([workload], &[arm]);
+                return MeasureResult::Missing(Gap::because(&what, &found.words, command));
             }
             other => return other,
         }

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use rundir::{Outcome, PROBES, Probe};
 use serde::Deserialize;
 
-use super::{ArmReading, Evidence, MeasureResult, missing};
+use super::{ArmReading, Evidence, Gap, GapKind, MeasureResult, missing};
 use figures::conformance::{CONFORMANCE, tried_features};
+use figures::evidence::RunEvidence;
 use figures::provenance::Provenance;
 
 /// The properties that a run probes.
@@ -63,12 +64,16 @@ impl Evidence<'_> {
         let untestable: Vec<&str> = untestable.into_iter().collect();
         let broken = tried.iter().find(|probe| probe.outcome == Outcome::Infra);
         if tried.is_empty() || broken.is_some() {
-            let what = match broken {
-                Some(probe) => format!("probe {} of {arm}: {}", probe.name, probe.detail),
-                None => format!("{name} probes of {arm}"),
-            };
-            let what = what + &untestable_words(&untestable);
-            return missing(what, format!("ctxbench run --backend {arm}"));
+            let others = untestable_words(&untestable);
+            let command = format!("ctxbench run --backend {arm}");
+            let what = format!("{name} probes of {arm}");
+            return MeasureResult::Missing(match broken {
+                Some(probe) => {
+                    Gap::because(&format!("probe {} of {arm}", probe.name), &(probe.detail.clone() + &others), command)
+                }
+                None if untestable.is_empty() => Gap::new(what, command),
+                None => Gap { kind: GapKind::Reason, ..Gap::new(what + &others, command) },
+            });
         }
         // A second run with the same probes does not double what fails.
         let failing = tried.iter().filter(|probe| probe.outcome != Outcome::Ok);
@@ -76,13 +81,16 @@ impl Evidence<'_> {
         let failing: Vec<&str> = failing.into_iter().collect();
         let tried: BTreeSet<&str> = tried.iter().map(|probe| probe.name.as_str()).collect();
         // No evidence is not a pass.
+        if let (true, Some(gap)) = (failing.is_empty() && names.is_empty(), self.without_direct(name, arm)) {
+            return MeasureResult::Missing(gap);
+        }
         let on_direct = self.runs.iter().flat_map(|run| run.probes(name, "direct"));
         let on_direct = on_direct.filter(|probe| names.is_empty() || names.contains(&probe.name));
-        let on_direct = on_direct.map(|probe| probe.name.as_str());
+        let asked = on_direct.map(|probe| probe.name.as_str()).chain(names.iter().map(String::as_str));
         let is_untried = |name: &&str| !tried.contains(name) && !broken_tools.contains(name);
-        let untried: BTreeSet<&str> = on_direct.filter(is_untried).collect();
+        let untried: BTreeSet<&str> = asked.filter(is_untried).collect();
         if let (true, Some(first)) = (failing.is_empty(), untried.first()) {
-            let what = format!("{name} probe {first} of {arm}, which direct has");
+            let what = format!("{name} probe {first} of {arm}, which the policy or direct has");
             return missing(what, format!("ctxbench run --backend {arm}"));
         }
         let verb = match aspect {
@@ -93,13 +101,21 @@ impl Evidence<'_> {
         let source = format!("{PROBES}: aspect {name}");
         let value = failing.len() as f64;
         MeasureResult::Value(ArmReading {
-            value,
-            low: value,
             high: value + (untestable.len() + untried.len()) as f64,
-            words,
-            source,
-            provenance: Provenance::Measured,
+            ..ArmReading::exact(value, words, &source)
         })
+    }
+
+    /// The gap of a run that has `direct` and no probe of it: what `direct` tried is the list of what an arm has to try.
+    fn without_direct(&self, aspect: &str, arm: &str) -> Option<Gap> {
+        let has = |run: &RunEvidence<'_>, arm: &str| {
+            run.run.probes.iter().any(|probe| (&*probe.aspect, &*probe.arm) == (aspect, arm))
+        };
+        let mut runs = self.runs.iter();
+        let is_planned = runs.any(|run| has(run, arm) && run.run.plan.arm("direct").is_some());
+        let has_list = self.runs.iter().any(|run| has(run, "direct"));
+        (is_planned && !has_list)
+            .then(|| Gap::new(format!("{aspect} probes of direct"), format!("ctxbench run --backend {arm}")))
     }
 
     /// The names of the probes of an aspect that fail on an arm.
@@ -159,12 +175,9 @@ impl Evidence<'_> {
         };
         let value = works.len() as f64;
         MeasureResult::Value(ArmReading {
-            value,
-            low: value,
             high: value + untried.len() as f64,
-            words,
-            source: format!("{PROBES}: aspect {PROPERTY}"),
             provenance,
+            ..ArmReading::exact(value, words, &format!("{PROBES}: aspect {PROPERTY}"))
         })
     }
 
@@ -203,8 +216,12 @@ impl Evidence<'_> {
             return not_tried(format!("conformance of {arm}"));
         };
         if tried.count == 0 {
-            let words = untestable_words(&tried.untestable);
-            return not_tried(format!("conformance of {arm}{words}"));
+            let what = format!("conformance of {arm}{}", untestable_words(&tried.untestable));
+            let gap = Gap::new(what, format!("ctxbench conform direct {arm}"));
+            return MeasureResult::Missing(Gap { kind: GapKind::Reason, ..gap });
+        }
+        if let (true, Some(gap)) = (tried.failing.is_empty(), self.without_direct(CONFORMANCE, arm)) {
+            return MeasureResult::Missing(gap);
         }
         if let (true, Some(first)) = (tried.failing.is_empty(), tried.untried.first()) {
             return not_tried(format!("conformance of {arm} in {first}, which direct has"));

@@ -211,13 +211,15 @@ impl Evidence<'_> {
         let scored = passes.map(|pass| &pass.scores);
         let source = format!("{SAMPLES}: scores of {workload}, {}", score.counts.join(" + "));
         let mut readings: Vec<ArmReading> = Vec::new();
-        let mut is_measured = false;
+        // Passes with scores, and those with a score of this method: a method without a question has no figure.
+        let (mut is_measured, mut has_method) = (false, false);
         for scores in scored.filter(|scores| !scores.is_empty()) {
             is_measured = true;
             let found = scores.iter().find(|(name, _)| matches(method, name));
             let Some((name, counts)) = found else {
                 continue;
             };
+            has_method |= score.counts.iter().any(|count| counts.contains_key(count));
             let sums = score.counts.iter().map(|count| counts.get(count));
             let sums: Option<Vec<&Sum>> = sums.collect();
             let Some(sums) = sums else { continue };
@@ -229,17 +231,18 @@ impl Evidence<'_> {
             if let Some(of) = of.filter(|of| *of > 0.0) {
                 let value = sum as f64 / of;
                 let tokens = counts.get("tokens").and_then(|tokens| tokens.mean());
-                let words = match (score.per, tokens.filter(|_| score.is_share())) {
+                let (figure, how) = match (score.per, tokens.filter(|_| score.is_share())) {
                     (Per::Question, Some(tokens)) => {
-                        format!("{sum} of {of} in {} tokens a question ({name})", count(tokens.round() as u64))
+                        (format!("{sum} of {of} in {} tokens a question", count(tokens.round() as u64)), name.clone())
                     }
                     (Per::Question, None) => {
-                        format!("{} a question ({name}: {}/{of})", short(value), count(sum))
+                        (format!("{} a question", short(value)), format!("{name}: {}/{of}", count(sum)))
                     }
                     (Per::ThousandTokens, _) => {
-                        format!("{} per 1,000 tokens ({name}: {sum} in {of:.1} thousand)", short(value))
+                        (format!("{} per 1,000 tokens", short(value)), format!("{name}: {sum} in {of:.1} thousand"))
                     }
                 };
+                let words = format!("{figure} ({how})");
                 // Each pass asks the same questions, so that more passes are no larger sample.
                 let ends = match score.is_share() {
                     true => share_interval(sum, of as u64, 1.0 - LEVEL),
@@ -249,6 +252,7 @@ impl Evidence<'_> {
                     low: ends.low,
                     high: ends.high,
                     provenance: provenance(counts, &score.counts),
+                    short: figure,
                     ..ArmReading::exact(value, words, &source)
                 });
             }
@@ -264,7 +268,7 @@ impl Evidence<'_> {
             None => match self.left_out(workload, arm) {
                 Some(why) => MeasureResult::NotOffered(why),
                 // A run of an earlier version lacks a method of the baseline. That says nothing about the candidate.
-                None if is_measured && !as_baseline => {
+                None if is_measured && !has_method && !as_baseline => {
                     MeasureResult::NotOffered(format!("{arm} has no method {method}"))
                 }
                 None => {

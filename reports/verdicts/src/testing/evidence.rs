@@ -104,6 +104,12 @@ pub fn kills(run: &mut Run, backend: &str, lost: u64) {
     run.crash_points.push(kills);
 }
 
+/// Sixty losses of the machine of `sqlite`, at so many of which a record was lost.
+pub fn machine_losses(run: &mut Run, lost: u64) {
+    run.crash_points.retain(|points| points.loss != "machine-loss");
+    run.crash_points.push(losses("sqlite", "machine-loss", lost));
+}
+
 /// Repeats the kill of a cron job's daemon until there are so many.
 pub fn cron_kills(run: &mut Run, count: usize) {
     let kill = run.faults[1].clone();
@@ -383,8 +389,12 @@ pub fn roaming() -> Run {
         arm.backend.promises.insert("killed-daemon".to_owned(), "write".to_owned());
         // It stands for a memory that hosts share.
         arm.backend.has_bucket = arm.name == "sqlite";
+        if arm.backend.has_bucket {
+            arm.backend.promises.insert("machine-loss".to_owned(), "sync".to_owned());
+        }
     }
     machine_loss(&mut run, Outcome::Ok);
+    machine_losses(&mut run, 0);
     kills(&mut run, "sqlite", 0);
     run
 }

@@ -34,6 +34,10 @@ fn a_malformed_claim_is_refused_with_file_line_and_field() {
         latency("below = 1.0").replace("latency", "latencies"),
         reading("ratio", "equals = 1.0", baseline, results),
         of_sqlite("calls", "equals = 1", "model-files = { figure = 'calls' }"),
+        of_sqlite("passes", "equals = 0", "passes = { workload = 'micro/read' }"),
+        of_sqlite("notes", "above = 0", "hosts = { workload = 'micro/read', figure = 'unseen-notes' }"),
+        of_sqlite("records", "equals = 0", "faults = { scenarios = ['cron-kill'], figure = 'lost-records' }"),
+        reading("ratio", "about = 1.0", "arm = 'sqlite', baseline = 'sqlite'", READ),
         "says = { equals = 1, unit = 'tokens' }\ntest.arithmetic.sum = [1.0]".to_owned(),
         "untestable = 'u'\n[[claim]]\nid = 'c'\nquote = 'q'\nuntestable = 'u'".to_owned(),
     ];

@@ -457,8 +457,23 @@ fn a_constant_of_a_backend_confirms_and_refutes_no_claim() {
 }
 
 #[test]
+fn a_count_of_0_confirms_and_refutes_only_with_enough_passes() {
+    let run = testing::run();
+    let passes = run.samples.iter().filter(|pass| (&*pass.arm, &*pass.workload) == ("sqlite", "micro/read"));
+    let passes = passes.count() as i32;
+    let bound = 1.0 - 0.05_f64.powf(1.0 / f64::from(passes));
+    for (within, confirmed, refuted) in [(bound + 1e-6, Confirmed, Refuted), (bound - 1e-6, NotMeasured, NotMeasured)] {
+        let claim = |says: &str| {
+            let measure = format!("passes = {{ workload = 'micro/read', within = {within} }}");
+            status(&of_sqlite("passes", says, &measure), &run)
+        };
+        assert_eq!((claim("equals = 0"), claim("above = 0")), (confirmed, refuted), "{within}");
+    }
+}
+
+#[test]
 fn wrong_passes_refute_that_every_answer_is_right() {
-    let claim = of_sqlite("passes", "equals = 0", "passes = { workload = 'micro/read' }");
+    let claim = of_sqlite("passes", "equals = 0", "passes = { workload = 'micro/read', within = 0.2 }");
     for (how, expected) in [
         (Outcome::Ok, Confirmed),
         (Outcome::WrongData, Refuted),

@@ -167,6 +167,10 @@ pub(super) fn cases() -> Vec<Case> {
                 (Archive, "all programs take ten times as long", |run| programs(run, 10.0)),
                 (Archive, "a record is lost", |run| run.faults[1].lost = 1),
                 (AdoptIf, "a session is short", |run| set_session(run, "agent/claude-code-write-heavy", Some(1000))),
+                (Archive, "a session's file calls take twenty times as long", |run| {
+                    set_session(run, "agent/claude-code-write-heavy", Some(2_000_000_000));
+                    slow(run, "agent/claude-code-write-heavy", "sqlite", 40.0);
+                }),
                 (AdoptIf, "a process for each directory, as declared", |run| run.plan.arms[2].backend.daemons = 9),
                 (Archive, "the next start needs a hand", |run| run.faults[1].recovered = false),
                 (Archive, "installing takes ten times as long", |run| slow(run, "program/npm-few", "sqlite", 10.0)),
@@ -182,6 +186,10 @@ pub(super) fn cases() -> Vec<Case> {
                 (NotDecided, "no question was asked", |run| {
                     let passes = run.samples.iter_mut();
                     passes.for_each(|pass| pass.scores.clear())
+                }),
+                (Archive, "a session's file calls take twenty times as long", |run| {
+                    set_session(run, "agent/claude-code-write-heavy", Some(2_000_000_000));
+                    slow(run, "agent/claude-code-write-heavy", "sqlite", 20.0);
                 }),
                 (Archive, "it finds less than grep in dialogues", |run| recalls_dialogues(run, 10)),
                 (NotDecided, "it finds a few more than grep, of a hundred questions", |run| recalls_dialogues(run, 52)),
@@ -204,6 +212,14 @@ pub(super) fn cases() -> Vec<Case> {
             vec![
                 (Archive, "the memory is gone with the machine", |run| machine_loss(run, Outcome::WrongData)),
                 (Archive, "a line is lost", |run| settle(run, |settled| settled.lost = 1)),
+                (Archive, "half of the losses of the machine lose records", |run| machine_losses(run, 30)),
+                (NotDecided, "no loss of the machine was tried with records", |run| {
+                    run.crash_points.retain(|points| points.loss != "machine-loss")
+                }),
+                (Archive, "a session's file calls take twenty times as long", |run| {
+                    set_session(run, "agent/claude-code-write-heavy", Some(2_000_000_000));
+                    slow(run, "agent/claude-code-write-heavy", "sqlite", 20.0);
+                }),
                 (NotDecided, "no loss of a machine was tried", |run| {
                     run.probes.retain(|probe| probe.name != "survives-machine-loss")
                 }),

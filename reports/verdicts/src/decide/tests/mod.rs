@@ -645,12 +645,23 @@ fn a_malformed_policy_names_file_line_and_field() {
         ),
         error(
             LATENCY,
-            "measure.hosts = { workload = \"micro/read\", figure = \"unseen-notes\", copies = { every_s = 60, copy = { workload = \"micro/read\", state = \"hot\", metric = \"read\" } } }",
+            "measure.hosts = { workload = \"micro/read\", figure = \"unseen-notes\", copies = { every_s = 60, or_every_s = 5, copy = { workload = \"micro/read\", state = \"hot\", metric = \"read\" } } }",
         ),
         error(
             LATENCY,
-            "measure.hosts = { workload = \"micro/read\", figure = \"handoff-ms\", copies = { every_s = 0, copy = { workload = \"micro/read\", state = \"hot\", metric = \"read\" } } }",
+            "measure.hosts = { workload = \"micro/read\", figure = \"handoff-ms\", copies = { every_s = 0, or_every_s = 5, copy = { workload = \"micro/read\", state = \"hot\", metric = \"read\" } } }",
         ),
+        error(
+            LATENCY,
+            "measure.hosts = { workload = \"micro/read\", figure = \"handoff-ms\", copies = { every_s = 60, or_every_s = 90, copy = { workload = \"micro/read\", state = \"hot\", metric = \"read\" } } }",
+        ),
+        error(LATENCY, "measure.hosts = { workload = \"micro/read\", figure = \"longest-handoff-ms\" }"),
+        error(LATENCY, "measure.passes = { workload = \"micro/read\", within = 1.0 }"),
+        error(
+            "measure.probes = { aspect = \"tool\", names = [\"cat\", \"ls\"] }\nunit = \"probes\"\nat_most = 0",
+            "measure.passes = { workload = \"micro/read\", within = 0.05 }\nunit = \"passes\"\nat_most = 1000",
+        ),
+        error("title = \"Faster\"", "title = \"\u{200b}\""),
         error("can = [\"persistent\"]", "contexts = [\"evict\"]"),
         error("at_most = 0.9", "at_most = 0.9\nbaseline = \"itself\""),
         error(
@@ -819,6 +830,22 @@ fn a_cost_that_was_not_measured_on_the_candidate_is_not_tolerated() {
 }
 
 #[test]
+fn a_method_that_was_asked_no_question_lacks_evidence_and_is_not_archived() {
+    let found = |questions: u64| {
+        let mut run = memory();
+        for pass in &mut run.samples {
+            let scores = pass.scores.iter_mut().filter(|(method, _)| method.starts_with(":recall"));
+            for score in scores.flat_map(|(_, counts)| counts.values_mut()) {
+                (score.sum, score.of) = (score.sum.min(questions), score.of.min(questions));
+            }
+        }
+        of("agent-memory", &run, "sqlite").verdict
+    };
+    assert_eq!(found(0), NotDecided);
+    assert_eq!(found(u64::MAX), Adopt);
+}
+
+#[test]
 fn faster_can_win_a_benefit() {
     let mut run = coding();
     evidence::power_loss(&mut run, 10, 10);
@@ -908,6 +935,77 @@ fn a_number_of_properties_is_no_margin_that_could_be_wider() {
 }
 
 #[test]
+fn a_stated_parameter_that_turns_a_verdict_makes_it_fragile_and_is_named() {
+    let (_, text) = find("roaming-agents").unwrap();
+    let found = |factor: u64, or_every_s: &str| {
+        let mut run = roaming();
+        evidence::slow_tail(&mut run, "agent/handoff-few", factor);
+        let text = text.replace("or_every_s = 5.0", &format!("or_every_s = {or_every_s}"));
+        let found = of_text(&text, &run, "sqlite");
+        let condition = found.fragile.as_ref().map(|flip| (flip.is_stated, flip.condition()));
+        (found.verdict_words(), condition)
+    };
+    assert_eq!(found(1, "5.0"), ("adopt".to_owned(), None));
+    // The longest delay is about a tenth of 9 s.
+    let (verdict, condition) = found(2_000, "5.0");
+    assert_eq!(verdict, "adopt (fragile: time between copies)");
+    let stated = "the stated “time between copies” were 7.5 s instead of 60 s".to_owned();
+    assert_eq!(condition, Some((true, stated)));
+    assert_eq!(found(2_000, "60.0"), ("adopt".to_owned(), None));
+}
+
+#[test]
+fn a_rate_of_crashes_is_a_stated_parameter_of_every_row_that_has_it() {
+    let measure = |rate: f64| {
+        let text = find("roaming-agents").unwrap().1;
+        let policy = Policy::parse(
+            Path::new("p.toml"),
+            &text.replace("crashes_a_year = 12", &format!("crashes_a_year = {rate}")),
+        );
+        policy.unwrap().costs.pop().unwrap().measure
+    };
+    let restated =
+        measure(12.0).restated().into_iter().map(|other| (other.parameter, other.from, other.to, other.measure));
+    let expected = [6.0, 24.0].map(|rate| ("crashes".to_owned(), 12.0, rate, measure(rate)));
+    assert_eq!(restated.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn a_few_notes_or_machine_losses_are_open_and_name_what_makes_more_of_them() {
+    let few_notes = |run: &mut Run, notes: u64| {
+        let passes = testing::passes(run, "agent/handoff-few", "sqlite").filter(|pass| !pass.warm_up);
+        for (at, pass) in passes.enumerate() {
+            let count = if at == 0 { notes } else { 0 };
+            pass.calls.get_mut("handoff").unwrap().count = count;
+            pass.outcomes = BTreeMap::from([(Outcome::Ok, count)]);
+        }
+    };
+    let [mut enough, mut few, mut losses] = std::array::from_fn(|_| roaming());
+    few_notes(&mut enough, 14);
+    few_notes(&mut few, 13);
+    let of_machine = losses.crash_points.iter_mut().find(|points| points.loss == "machine-loss");
+    of_machine.unwrap().points = 10;
+    for (run, verdict, title, command) in [
+        (enough, Adopt, "", ""),
+        (
+            few,
+            NotDecided,
+            "Notes that another host does not see",
+            "ctxbench run --epochs 9 --workload agent/handoff-few --backend sqlite",
+        ),
+        (losses, NotDecided, "Losses of the machine that lose a record", "ctxbench run --backend sqlite"),
+    ] {
+        let found = of("roaming-agents", &run, "sqlite");
+        assert_eq!(found.verdict, verdict, "{}\n{:#?}", found.why, found.rows);
+        let open = found.rows.iter().filter(|row| row.role == RowRole::Gate && row.state == RowState::Open);
+        let open: Vec<&str> = open.map(|row| row.title.as_str()).collect();
+        assert_eq!(open.join(", "), title);
+        let commands = remedies(&[found]).into_iter().map(|remedy| remedy.command);
+        assert_eq!(commands.collect::<Vec<_>>().join(" "), command);
+    }
+}
+
+#[test]
 fn a_loss_that_was_never_seen_has_no_figure_that_could_be_shifted() {
     let run = roaming();
     let rows = of("roaming-agents", &run, "sqlite").rows;
@@ -927,6 +1025,7 @@ fn a_flip_is_a_clause_with_a_noun_and_two_figures_that_differ() {
         row: "Tokens of a triage".to_owned(),
         role,
         is_bound,
+        is_stated: false,
         from,
         to,
         unit: unit.to_owned(),
@@ -960,6 +1059,8 @@ fn a_flip_is_a_clause_with_a_noun_and_two_figures_that_differ() {
         assert_eq!(flip.condition(), expected);
     }
     let flip = flip(Cost, "ratio", false, 4.0, 2.0);
+    let stated = Flip { row: "time between copies".to_owned(), unit: "s".to_owned(), is_stated: true, ..flip.clone() };
+    assert_eq!(stated.condition(), "the stated “time between copies” were 2 s instead of 4 s");
     assert_eq!(flip.outcome("s3"), "s3 would be undecided");
     assert_eq!(Flip { becomes: AdoptIf, ..flip }.outcome("s3"), "s3 would be chosen under a condition");
 }

@@ -13,7 +13,7 @@ use crate::testing::evidence::made_up;
 /// A planted change: its name, and what it does to the evidence about a candidate and its baseline.
 type Planting = (&'static str, fn(&mut Run, &str, &str));
 
-const PLANTINGS: [Planting; 34] = [
+const PLANTINGS: [Planting; 36] = [
     ("one wrong byte", |run, candidate, _| {
         fail(run, candidate, 1000, Outcome::WrongData);
     }),
@@ -144,6 +144,10 @@ const PLANTINGS: [Planting; 34] = [
         *audit_of_kills(run, candidate) = Audit::unknown("no log");
         run.faults.retain(|fault| fault.arm != candidate);
     }),
+    ("the machine was lost twice", |run, _, _| {
+        let machines = run.crash_points.iter_mut().filter(|points| points.loss == "machine-loss");
+        machines.for_each(|points| points.points = 2);
+    }),
     ("kills that could show nothing", |run, candidate, _| {
         audit_of_kills(run, candidate);
         let series = run.crash_points.last_mut().unwrap();
@@ -159,6 +163,7 @@ const PLANTINGS: [Planting; 34] = [
         let is_left_out = |name: &str| name == "cat" || name.starts_with("names");
         run.probes.retain(|probe| probe.arm != candidate || !is_left_out(&probe.name));
     }),
+    ("no probe of direct", |run, _, _| run.probes.retain(|probe| probe.arm != "direct")),
     ("features that fail on direct, too", |run, candidate, _| {
         let probes = run.probes.iter_mut().filter(|probe| probe.aspect == "conformance");
         let of_both = probes.filter(|probe| probe.arm == candidate || probe.arm == "direct");
@@ -285,9 +290,11 @@ const EXPECTED: [(&str, &str); PLANTINGS.len()] = [
     ("kills with a mixture of states", "-----+-"),
     ("kills with a broken promise that no count has", "-----+-"),
     ("kills whose records could not be checked", "?????++"),
+    ("the machine was lost twice", "++±+?++"),
     ("kills that could show nothing", "?+???++"),
     ("the daemon never comes back", "-----++"),
     ("a tool and a feature that were not tried", "?+?++++"),
+    ("no probe of direct", "?+?++++"),
     ("features that fail on direct, too", "++?++++"),
     ("direct 20 × slower than direct-again", "++?++++"),
 ];
