@@ -418,6 +418,9 @@ struct Room {
     is_precise: bool,
 }
 
+/// Gives one part of a screen more room.
+type Step = Box<dyn Fn(&Room) -> Room>;
+
 impl Overview {
     /// The uses that the sentences of [`Self::unanswered`] name, and the others.
     fn by_evidence(&self) -> (Vec<&UseAnswer>, Vec<&UseAnswer>) {
