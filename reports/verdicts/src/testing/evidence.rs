@@ -459,7 +459,7 @@ pub fn exploration() -> Run {
 pub type UnknownFigure = (&'static str, &'static str, fn(&mut Run));
 
 pub const UNKNOWN_FIGURES: [UnknownFigure; 4] = [
-    ("Time of git status, log, commit and checkout", "in no round", |run| {
+    ("Time of git status, log, commit and checkout", "but no round", |run| {
         // Each round has a disturbed pass, of one arm or of the other.
         for (arm, disturbed) in [("sqlite", 0), ("direct", 1)] {
             let passes = testing::passes(run, "program/git", arm);
@@ -467,7 +467,7 @@ pub const UNKNOWN_FIGURES: [UnknownFigure; 4] = [
             passes.for_each(|pass| pass.load.busy = Some("other work".to_owned()));
         }
     }),
-    ("Time of git clone, git add of all files and rm -rf", "in no round", |run| {
+    ("Time of git clone, git add of all files and rm -rf", "but no round", |run| {
         let passes = testing::passes(run, "program/git", "sqlite");
         passes.for_each(|pass| pass.load.busy = Some("other work".to_owned()));
     }),
