@@ -78,7 +78,8 @@ pub struct ModelOptions {
     /// Seconds that one answer may take, including all attempts and the time in the queue.
     #[arg(long, value_name = "SECONDS", default_value_t = 120.0, value_parser = seconds)]
     answer_timeout: f64,
-    /// Maximum length of an answer, in the model's tokens [default: 4096 for openai, else 512].
+    /// Maximum length of an answer, in the model's tokens [default: 4096 for openai without --base-url, else 512]. A recording is replayed by
+    /// the value that it was made with.
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub answer_tokens: Option<u32>,
     /// Sampling temperature, from 0 (always the likeliest token) to 2.
@@ -266,9 +267,10 @@ impl ModelOptions {
         given.flatten().chain(flag).collect()
     }
 
-    /// The maximum length of an answer. Small local models do not end by themselves, and they are slow.
+    /// The maximum length of an answer. Small models do not end by themselves, and they are slow.
     pub fn answer_tokens(&self) -> u32 {
-        let default = if self.provider() == Provider::Openai { 4096 } else { 512 };
+        let is_of_openai = self.provider() == Provider::Openai && self.base_url.is_none();
+        let default = if is_of_openai { 4096 } else { 512 };
         self.answer_tokens.unwrap_or(default)
     }
 
