@@ -78,8 +78,8 @@ pub struct ModelOptions {
     /// Seconds that one answer may take, including all attempts and the time in the queue.
     #[arg(long, value_name = "SECONDS", default_value_t = 120.0, value_parser = seconds)]
     answer_timeout: f64,
-    /// Maximum length of an answer, in the model's tokens [default: 4096 for openai without --base-url, else 512]. A recording is replayed by
-    /// the value that it was made with.
+    /// Maximum length of an answer, in the model's tokens [default: 4096 for openai without --base-url, else 512]. A
+    /// recording is replayed by the value that it was made with.
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub answer_tokens: Option<u32>,
     /// Sampling temperature, from 0 (always the likeliest token) to 2.
