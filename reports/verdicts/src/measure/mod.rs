@@ -52,7 +52,9 @@ pub struct Evidence<'a> {
 pub struct Gap {
     /// The missing evidence, with the reason.
     pub what: String,
+    /// What makes this evidence: a command line.
     pub command: String,
+    /// What `what` consists of.
     #[serde(skip)]
     pub kind: GapKind,
 }
@@ -66,12 +68,18 @@ pub enum GapKind {
     /// That name, and the reason that there is no figure.
     Reason,
     /// What a figure needs, such as `needs a capable model`, and why the runs lack it.
-    Need { need: String, details: String },
+    Need {
+        /// What is needed.
+        need: String,
+        /// Why the runs lack it.
+        details: String,
+    },
     /// That there are too few of these for a bound.
     TooFew(&'static str),
 }
 
 impl Gap {
+    /// Evidence that no run has.
     pub fn new(what: impl Into<String>, command: impl Into<String>) -> Self {
         Self { what: what.into(), command: command.into(), kind: GapKind::Unmeasured }
     }
