@@ -398,9 +398,6 @@ fn joined(sentences: &[Option<&str>]) -> String {
     sentences.join(" ")
 }
 
-/// Gives a screen more of an answer.
-type Step = Box<dyn Fn(&Room) -> Room>;
-
 /// What a screen has room for, beyond what it always has.
 #[derive(Clone, Default)]
 struct Room {
