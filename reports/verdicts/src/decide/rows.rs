@@ -5,8 +5,8 @@ use stats::SeriesKey;
 
 use super::policy::{BASELINE, CANDIDATE, Condition, Criterion, ITSELF, ListedRow, Policy, arm_words};
 use crate::measure::{
-    ArmReading, Evidence, Figure, Gap, GapKind, Measure, MeasureResult, RestatedMeasure, Scale, ScoreMeasure, TURN_NS,
-    amount, digits, spread,
+    ArmReading, Evidence, Figure, Gap, GapKind, Loss, Measure, MeasureResult, RestatedMeasure, Scale, ScoreMeasure,
+    TURN_NS, amount, digits, spread,
 };
 use figures::provenance::Provenance;
 use figures::text::{lower, time};
@@ -585,14 +585,14 @@ impl Question<'_> {
     /// The evidence that would narrow the bound of what was never seen; `None` for other measures.
     fn too_few(&self, bound: &Bound, effect: &RowEffect) -> Option<Gap> {
         let (evidence, candidate) = (self.evidence, self.candidate);
-        let losses = |asked: String| {
-            let what = format!("enough losses of {candidate} for {asked}");
-            Gap::too_few("kills or power cuts", what, evidence.more_kills(candidate))
+        let losses = |things: &'static str, asked: String| {
+            let what = format!("enough {things} of {candidate} for {asked}");
+            Gap::too_few(things, what, evidence.more_kills(candidate))
         };
         match &self.criterion.measure {
-            Measure::Durability { .. } => Some(losses(bound.words())),
+            Measure::Durability { loss } => Some(losses(loss.things(), bound.words())),
             Measure::Faults { within: Some(share), .. } => {
-                Some(losses(format!("at most {}", amount(*share, "share of kills"))))
+                Some(losses(Loss::Daemon.things(), format!("at most {}", amount(*share, "share of kills"))))
             }
             Measure::Hosts { workload, figure, within: Some(share), .. }
                 if figure.is_event() || effect.high.is_infinite() =>

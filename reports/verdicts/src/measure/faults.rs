@@ -53,6 +53,17 @@ inputs::named! {
     }
 }
 
+impl Loss {
+    /// What a series of these losses consists of.
+    pub(crate) fn things(self) -> &'static str {
+        match self {
+            Self::Daemon => "kills",
+            Self::Power => "power cuts",
+            Self::Machine => "losses of the machine",
+        }
+    }
+}
+
 /// The audits after a fault that destroyed bytes of the store. No backend promises those bytes, and the faults of
 /// `direct` destroy none.
 const DESTROYED: [&str; 2] = ["damaged", "log-gone"];

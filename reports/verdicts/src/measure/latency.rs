@@ -340,7 +340,10 @@ fn timed(run: &RunEvidence<'_>, latency: &Latency, scale: Scale, arm: &str, base
         None => (f64::NEG_INFINITY, f64::INFINITY),
     };
     let of_ratio = interval.filter(|_| arm != baseline);
-    let mut words = format!("{}, {}", cell_words(candidate), ratio_with_interval(ratio, of_ratio));
+    let mut words = cell_words(candidate);
+    if !matches!(scale, Scale::Ratio) {
+        words = format!("{words}, {}", ratio_with_interval(ratio, of_ratio));
+    }
     if let Some(why) = withheld {
         words += &format!("; no verdict: {why}");
     }

@@ -33,6 +33,7 @@ use figures::summary::Summary;
 pub use compared::Figure;
 pub(crate) use compatible::differ;
 pub use compatible::{check_compatible, check_distinct, machine_differences};
+pub(crate) use faults::Loss;
 pub use growth::exponent;
 pub use kinds::{Measure, RestatedMeasure, Scale};
 pub use latency::{READY, TURN_NS};

@@ -315,7 +315,7 @@ fn one_epoch_or_two_leave_every_latency_open() {
     assert_eq!(found.verdict, NotDecided);
     assert_eq!(
         found.why,
-        "open: Time of git status, log, commit and checkout; Time of git clone, git add of all files and rm -rf; Wait for replayed file calls of a session; Time to install packages with npm"
+        "open: Time of git status, log, commit and checkout; Time of git clone, git add of all files and rm -rf; Wait for replayed file calls of a session; Replayed file calls of a session, against a plain directory; Time to install packages with npm"
     );
 }
 
