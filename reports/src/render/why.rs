@@ -1,6 +1,8 @@
 //! The page Why: for each use its gates, benefits and costs with the figures of all candidates, and what would flip the
 //! verdicts.
 
+use std::collections::BTreeSet;
+
 use super::answers::{uses, why_title};
 use super::part::Part::{self, Folded, Heading, List, Table, Text};
 use super::part::{Linked, LinkedRow};
@@ -180,9 +182,12 @@ fn figure(row: &Row) -> String {
 fn remarks(decisions: &[&Decision]) -> Vec<String> {
     let mut remarks = Vec::new();
     for decision in decisions {
+        // Rows of one workload have one session.
+        let mut said = BTreeSet::new();
         for row in &decision.rows {
             let break_even = row.break_even.as_ref().map(|found| found.words.clone());
-            let words: Vec<String> = row.session.iter().cloned().chain(break_even).collect();
+            let session = row.session.iter().filter(|words| said.insert(words.as_str()));
+            let words: Vec<String> = session.cloned().chain(break_even).collect();
             if !words.is_empty() {
                 let words = words.join("; ");
                 remarks.push(format!("{}, {}: {words}", decision.candidate, row.title));
