@@ -180,8 +180,9 @@ impl Inner {
         if is_whole {
             self.placeholders.write().remove(&ino);
         }
-        drop(db);
+        // With the lock: the next request sees that the content is here, and has to index it first.
         self.index.follow();
+        drop(db);
         Ok(())
     }
 }
