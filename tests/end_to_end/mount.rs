@@ -543,12 +543,14 @@ fn an_unlinked_open_file_is_freed_at_its_close() {
     let mount = Mount::new("sqlite", &dir, &[]);
     fs::write(dir.join("big"), vec![7; 1 << 20]).unwrap();
     let open = File::open(dir.join("big")).unwrap();
-    fs::remove_file(dir.join("big")).unwrap();
     let chunks = || -> i64 {
         let database = rusqlite::Connection::open(&db).unwrap();
         let count = "SELECT count(*) FROM chunk";
         database.query_row(count, (), |row| row.get(0)).unwrap()
     };
+    // A long write waits for its commit.
+    wait_for("the content to be committed", || chunks() > 0);
+    fs::remove_file(dir.join("big")).unwrap();
     assert!(chunks() > 0);
     drop(open);
     wait_for("the content to be freed", || chunks() == 0);
