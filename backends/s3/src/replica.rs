@@ -7,8 +7,7 @@ use bytes::Bytes;
 pub use crate::merge::ReplicaError;
 use crate::merge::{Merged, Needs, ReadOurs, Result};
 pub use crate::objects::Head;
-use crate::tree::{Changes, Hash, NodeId, Tree};
-use crate::upload::{describe, leave_out};
+use crate::tree::{Changes, Hash, NodeId, Tree, describe, leave_out};
 
 /// The identity of one mount session.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -525,3 +525,35 @@ impl Tree {
         self.links = std::mem::take(&mut self.links).into_iter().collect();
     }
 }
+
+/// The known part of the path of a changed node.
+pub(crate) fn describe(base: &Tree, changes: &Changes, id: NodeId) -> String {
+    let mut given = changes.names.iter().filter(|(_, to)| **to == Some(id));
+    let given = given.next().map(|(entry, _)| entry);
+    let Some(entry) = given.or_else(|| base.names_of(id).next()) else {
+        return format!("{id:?}");
+    };
+    // Of what is in a new directory, the name alone is known.
+    let path = base.path_of(entry);
+    String::from_utf8_lossy(path.as_ref().unwrap_or(&entry.1.0)).into_owned()
+}
+
+/// Leaves out a file whose content is nowhere; one that the base has stays as it is there.
+pub(crate) fn leave_out(changes: &mut Changes, base: &Tree, id: NodeId) {
+    changes.nodes.remove(&id);
+    if base.node(id).is_some() {
+        return;
+    }
+    let names = changes.names.iter().filter(|(_, to)| **to == Some(id));
+    for entry in names.map(|(entry, _)| entry.clone()).collect::<Vec<_>>() {
+        let was = base.name(&entry);
+        // The node that it replaces stays, unless that is a directory with another name now.
+        let is_moved = was.is_some_and(|was| {
+            base.node(was).is_some_and(Node::is_directory) && changes.names.values().any(|to| *to == Some(was))
+        });
+        match is_moved {
+            true => changes.names.insert(entry, None),
+            false => changes.names.remove(&entry),
+        };
+    }
+}
