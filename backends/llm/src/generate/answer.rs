@@ -10,7 +10,8 @@ pub(super) fn is_blank(answer: &str, is_cut_off: bool) -> bool {
 pub(super) fn unfenced(text: &str, is_cut_off: bool) -> String {
     let trimmed = text.trim();
     let inner = trimmed.strip_prefix("```").and_then(|rest| {
-        let (_language, rest) = rest.split_once('\n')?;
+        let is_opening = is_cut_off && !rest.contains('`');
+        let (_language, rest) = rest.split_once('\n').or_else(|| is_opening.then_some((rest, "")))?;
         let inner = match rest.strip_suffix("```") {
             None if is_cut_off => rest,
             inner => inner?,
