@@ -9,7 +9,7 @@ use crate::objects::{Fault, Key, Objects, Put};
 use crate::reader::{Result, SessionError, fetch};
 use crate::replica::{Local, Replica};
 use crate::session::{Committed, Session, is_recent};
-use crate::tree::{Changes, Chunk, Content, Hash, INLINE_MAX, NodeId, Place, Tree, describe, leave_out};
+use crate::tree::{Changes, Chunk, Content, Hash, INLINE_MAX, Node, NodeId, Place, describe, leave_out};
 
 /// How many uploads are under way at once; each holds a chunk in memory.
 const UPLOADS_AT_ONCE: usize = 4;
