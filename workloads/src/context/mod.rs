@@ -288,7 +288,7 @@ mod tests {
         insta::assert_snapshot!(error("[memory_recall]\nbudget_tokens = 500\n"), @"p.toml:3: field `memory_recall`: missing field `answer_tokens`");
         insta::assert_snapshot!(error("[memory_recall]\nbudget_tokens = 500\nanswer_tokens = 501\n"), @"p.toml:5: field `memory_recall.answer_tokens`: 501 is more than the budget of 500");
         let error = context("nonsense").unwrap_err().to_string();
-        assert!(error.contains("inline, evict, memory-file"), "{error}");
+        assert!(error.contains("inline, evict, evict-oldest, memory-file"), "{error}");
     }
 
     #[test]
