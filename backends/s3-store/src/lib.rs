@@ -44,7 +44,7 @@ use s3::objects::Fault;
 use s3::session::SessionError;
 use s3::tree::Chunk;
 use sqlite::SqliteStore;
-use sqlite::tables::held;
+use sqlite::tables::{GuestRecovery, held};
 use tokio::runtime::Runtime;
 
 pub use backend::{BucketMount, S3Mount, S3Variant};
@@ -61,6 +61,9 @@ use unread::Unread;
 
 /// How often a thread that waits for the bucket checks whether its caller has given up.
 const GIVE_UP_EVERY: Duration = Duration::from_millis(100);
+
+/// What the tables of the cache need when they are opened.
+const RECOVERY: GuestRecovery = GuestRecovery { apply_note: notes::apply, mend: power_loss::mend };
 
 /// Counts of the store's own work.
 #[derive(Debug, Default)]

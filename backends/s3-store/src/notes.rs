@@ -81,7 +81,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let owner = Caller { uid: 1, gid: 1, now: Timestamp(1) };
         let path = dir.path().join("cache");
-        let store = SqliteStore::open_with(&path, &owner, crate::open::RECOVERY).unwrap();
+        let store = SqliteStore::open_with(&path, &owner, crate::RECOVERY).unwrap();
         let made =
             store.transaction(|db| db.connection.execute_batch(include_str!("schema.sql")).map_err(StoreError::from));
         made.unwrap();

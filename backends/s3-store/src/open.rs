@@ -12,7 +12,7 @@ use s3::objects::Fault;
 use s3::replica::{Replica, Writer};
 use s3::session::{Broken, Contact, Look, Session, SessionError};
 use sqlite::SqliteStore;
-use sqlite::tables::{GuestRecovery, names};
+use sqlite::tables::names;
 
 use crate::cache::Cache;
 use crate::engine::Engine;
@@ -23,7 +23,7 @@ use crate::mirroring::{self, Mirror, Shown};
 use crate::open_error::OpenError;
 use crate::tables::{self, Placeholders, TABLES_VERSION};
 use crate::unread::Unread;
-use crate::{Counters, Inner, S3Store, notes, power_loss, recovery};
+use crate::{Counters, Inner, RECOVERY, S3Store, recovery};
 
 /// Options that a mount uses only on request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,9 +39,6 @@ pub struct OpenOptions {
 fn in_cache(file: &Path) -> impl Fn(StoreError) -> OpenError + '_ {
     move |error| OpenError::Cache(format!("the cache {}: {error}", file.display()))
 }
-
-/// What the tables of the cache need when a mount opens it.
-pub(super) const RECOVERY: GuestRecovery = GuestRecovery { apply_note: notes::apply, mend: power_loss::mend };
 
 /// Which memory a cache is of.
 fn memory(config: &S3Config) -> String {

@@ -11,8 +11,8 @@ use s3::tree::{Content, Node};
 use sqlite::SqliteStore;
 use sqlite::tables::{Db, held, names, nodes};
 
+use crate::RECOVERY;
 use crate::cache::Cache;
-use crate::open::RECOVERY;
 use crate::open_error::OpenError;
 use crate::tables;
 
