@@ -35,7 +35,7 @@ const FILTERS: &str = "awk cat cut egrep grep head jq less nl rg sed sort tail t
 const OTHER: &str = "other";
 
 /// The names of the programs that `line` runs, in its order, such as `git status` and `ls`. `keeps_names`: whether
-/// names that may identify a person are kept; otherwise they are [`OTHER`].
+/// names that may identify a person are kept; otherwise they are `other`.
 pub fn commands(line: &str, keeps_names: bool) -> Vec<String> {
     let named = segments(line).into_iter();
     named.filter_map(|(words, is_piped)| named_by(&words, is_piped, keeps_names)).collect()
