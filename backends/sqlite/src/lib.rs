@@ -80,7 +80,6 @@ use open::{
 use open_error::unreadable;
 pub use open_error::{SCHEMA_VERSION, SqliteOpenError};
 use record::Record;
-use redo::Redo;
 use room::Room;
 pub use space::{DatabaseSpace, space};
 use sum_recorder::SumRecorder;
@@ -664,9 +663,7 @@ impl Store for SqliteStore {
             let db = self.db();
             // What has grown meanwhile becomes durable with it.
             db.note_rest(&self.log)?;
-            // The disk would get the bytes of a long write from either log, and those of the other one later.
-            let has_long = db.redo.borrow().as_ref().is_some_and(Redo::has_long);
-            let recorded = if has_long { None } else { db.promise() };
+            let recorded = db.promise();
             if recorded.is_none() {
                 db.commit()?;
             }
