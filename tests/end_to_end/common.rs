@@ -3,6 +3,9 @@
 #[path = "../../backends/tests/stores/common/shared.rs"]
 mod shared;
 
+#[path = "../executable.rs"]
+mod executable;
+
 use std::ffi::OsStr;
 use std::fmt::Display;
 use std::io::{BufRead, BufReader};
@@ -15,6 +18,7 @@ use object_store::aws::AmazonS3;
 use rustix::process::{Pid, Signal, kill_process};
 use servers::{Announcement, ServerAccess};
 
+pub use executable::write_executable;
 pub use shared::*;
 
 pub const CTXBENCH: &str = env!("CARGO_BIN_EXE_ctxbench");

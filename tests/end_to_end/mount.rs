@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{
     CTXBENCH, Mount, Scratch, Succeeds, as_root, can_mount, conform, ctxbench, has, is_root, mountable, mounts_under,
-    run, said, sh, signal, stderr, stdout, text_of, wait_for, words, write_files,
+    run, said, sh, signal, stderr, stdout, text_of, wait_for, words, write_executable, write_files,
 };
 use rustix::fs::{Access, RawDir, SeekFrom, access, getxattr, seek};
 use rustix::io::Errno;
@@ -52,7 +52,7 @@ fn on_its_own_mount_root_may_do_everything_except_run_a_file_without_an_execute_
     let mount = Mount::new("sqlite", &dir, &[]);
     let (closed, tool) = (dir.join("closed"), dir.join("closed/tool"));
     fs::create_dir(&closed).unwrap();
-    fs::write(&tool, "#!/bin/sh\nexit 7\n").unwrap();
+    write_executable(&tool, "#!/bin/sh\nexit 7\n");
     let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
     mode(&closed, 0o000).unwrap();
     mode(&tool, 0o000).unwrap();

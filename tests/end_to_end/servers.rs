@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{Scratch, Server, ctxbench, has, has_ended, run, stderr, wait_for};
+use crate::common::{Scratch, Server, ctxbench, has, has_ended, run, stderr, wait_for, write_executable};
 use features::{get, put};
 use rustix::process::{Pid, Signal, kill_process};
 use servers::ServerKind;
@@ -222,9 +222,7 @@ fn a_server_that_cannot_start_is_named() {
     let scratch = Scratch::new();
     let not_a_server = scratch.path().join("minio");
     let script = "#!/bin/sh\necho 'no licence to serve' >&2\nexit 3\n";
-    std::fs::write(&not_a_server, script).unwrap();
-    let executable = PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&not_a_server, executable).unwrap();
+    write_executable(&not_a_server, script);
     let output = ctxbench(["s3", "serve", "--server", "minio"]).env("CTXBENCH_MINIO", &not_a_server).output().unwrap();
     let ended = "MinIO ended before it was ready (exit status: 3)";
     has(&stderr(&output), &[ended, "no licence to serve"]);

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::common::{
     CTXBENCH, Scratch, Server, Succeeds, as_root, ctxbench, has, lines, refused, stderr, suite, suite_run, text_of,
+    write_executable,
 };
 use crate::verify::{OTHER_CALLS, counts, put_lines};
 
@@ -48,8 +49,7 @@ impl Cluster {
         let apptainer = "#!/bin/sh\n[ \"$1\" = exec ] || exit 64\nshift\n\
             while :; do case $1 in --fakeroot) shift ;; --bind | --pwd) shift 2 ;; --*) exit 64 ;; *) break ;; esac; done\n\
             [ \"$1\" = ctxbench.sif ] || exit 64\nshift\nexec unshare --mount \"$@\"\n";
-        fs::write(bin.join("apptainer"), apptainer).unwrap();
-        fs::set_permissions(bin.join("apptainer"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        write_executable(&bin.join("apptainer"), apptainer);
         Self { scratch, suite, bin }
     }
 

@@ -6,6 +6,8 @@ mod borders;
 mod crates;
 mod documents;
 mod errors;
+#[path = "../executable.rs"]
+mod executable;
 mod imports;
 mod licences;
 mod names;

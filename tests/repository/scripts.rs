@@ -1,13 +1,13 @@
 //! The script that makes evidence, with a stand-in for the program that it calls.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::executable::write_executable;
 use crate::top;
 
 /// A stand-in for ctxbench: `doctor`, `list`, and commands that make a run directory, the slow one slowly.
@@ -27,11 +27,6 @@ trap 'exit 130' INT
 [ -z "$slow" ] || for _ in $(seq 300); do sleep 0.1; done
 [ "$kind" != fault ] || exit 1
 "##;
-
-fn write_executable(file: &Path, text: &str) {
-    fs::write(file, text).unwrap();
-    fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
-}
 
 fn evidence(program: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(top().join("scripts/evidence"));

@@ -234,17 +234,19 @@ fn is_healthy(port: u16) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::PermissionsExt;
+#[path = "../../../tests/executable.rs"]
+mod executable;
 
+#[cfg(test)]
+mod tests {
+    use super::executable::write_executable;
     use super::*;
 
     /// A program that prints whether it inherited cargo's environment from this test.
     fn program(dir: &Path, more: &str) -> PathBuf {
         let path = dir.join("llama-server");
         let script = format!("#!/bin/sh\necho \"version: ${{CARGO_MANIFEST_DIR:-clean}} in $HOME\"\n{more}\n");
-        std::fs::write(&path, script).unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        write_executable(&path, &script);
         path
     }
 

@@ -298,7 +298,12 @@ fn waiting_process(waiting: Option<u64>) -> Culprit {
 }
 
 #[cfg(test)]
+#[path = "../../../tests/executable.rs"]
+mod executable;
+
+#[cfg(test)]
 mod tests {
+    use super::executable::write_executable;
     use super::*;
     use crate::processes::stands_still;
 
@@ -365,10 +370,8 @@ mod tests {
 
     /// An agent that is a shell script.
     fn scripted(dir: &Path, script: &str) -> Agent {
-        use std::os::unix::fs::PermissionsExt;
         let program = dir.join("agent");
-        std::fs::write(&program, format!("#!/bin/sh\nread job\n{script}\n")).unwrap();
-        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o700)).unwrap();
+        write_executable(&program, &format!("#!/bin/sh\nread job\n{script}\n"));
         let mut agent = Agent::start(&program).unwrap();
         agent.ask(dir, &Job::SyncHeld).unwrap();
         agent

@@ -2,11 +2,10 @@
 //!
 //! Those in `trees` have the shape that source 2 shows: its names, and descriptions of ours.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use super::{Lab, has_local_model, said, saying, set_xattr, xattr};
-use crate::common::{Mount, can_mount, ctxbench, has, mountable, stderr, text_of};
+use crate::common::{Mount, can_mount, ctxbench, has, mountable, stderr, text_of, write_executable};
 use models::Behaviour;
 
 const WINDOWS: &str =
@@ -24,8 +23,7 @@ cat
 
 fn command(lab: &Lab) -> PathBuf {
     let script = lab.path("write.sh");
-    std::fs::write(&script, SCRIPT).unwrap();
-    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+    write_executable(&script, SCRIPT);
     let file = lab.path("chapters.toml");
     std::fs::write(&file, "name = 'chapters'\ncommand = ['./write.sh', '-v']\n").unwrap();
     file
@@ -69,8 +67,7 @@ print([(file["path"], file["text"], file["size"]) for file in it["context"]])
 fn a_command_writes_the_files_of_its_patterns_from_tree_node_and_attributes() {
     let Some(lab) = saying("by the model\n") else { return };
     let script = lab.path("index.py");
-    std::fs::write(&script, INDEX).unwrap();
-    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+    write_executable(&script, INDEX);
     let define = |files: &str| {
         let file = lab.path("index.toml");
         let text = format!("name = 'index'\ncommand = ['./index.py']\ninput = 'json'\nfiles = {files}\n");
