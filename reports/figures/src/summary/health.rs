@@ -147,12 +147,12 @@ impl Health {
             }
             (Some(shown), Some(identical)) => {
                 format!(
-                    "Half of the comparisons cannot show a difference below {shown}, the median half-width of an interval ({identical} for the baseline against itself)"
+                    "Half of the intervals reach {shown} or more to either side ({identical} for the baseline against itself), and show no smaller difference"
                 )
             }
             (None, Some(identical)) => {
                 format!(
-                    "Half of the comparisons of the baseline with itself cannot show a difference below {identical}, the median half-width of an interval"
+                    "Half of the intervals of the baseline against itself reach {identical} or more to either side, and show no smaller difference"
                 )
             }
             _ => "How wide the intervals are is unknown".to_owned(),
