@@ -226,7 +226,7 @@ fn bound_words(kept: &[&StoreLosses]) -> String {
     let kills = bound(fewest(|losses| losses.kills));
     let cuts = bound(fewest(|losses| losses.power_cuts));
     match (kills, cuts) {
-        (Some(one), Some(other)) if one == other => format!("at most {one} % of either lose one"),
+        (Some(one), Some(other)) if one == other => format!("at most {one} % of kills and of power cuts lose one"),
         (kills, cuts) => {
             let words = |what: &str, percent: String| format!("at most {percent} % of {what} lose one");
             let kills = kills.map(|percent| words("kills", percent));

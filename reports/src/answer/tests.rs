@@ -471,7 +471,7 @@ fn losses_and_failures_are_sentences_with_counts_and_bounds() {
         (
             vec![losses("a", 60, 60, none), losses("b", 60, 60, none)],
             vec![],
-            "Lost: 0 acknowledged records in ● 60 kills and ◐ 60 simulated power cuts of each of a, b (at most 5 % of either lose one).",
+            "Lost: 0 acknowledged records in ● 60 kills and ◐ 60 simulated power cuts of each of a, b (at most 5 % of kills and of power cuts lose one).",
         ),
         (
             vec![losses("a", 1000, 0, none)],
@@ -486,7 +486,7 @@ fn losses_and_failures_are_sentences_with_counts_and_bounds() {
         (
             vec![losses("a", 60, 60, [0, 1]), losses("b", 60, 60, none)],
             vec![],
-            "a LOST 1 acknowledged record in ● 60 kills and ◐ 60 simulated power cuts. Lost: 0 acknowledged records in ● 60 kills and ◐ 60 simulated power cuts of b (at most 5 % of either lose one).",
+            "a LOST 1 acknowledged record in ● 60 kills and ◐ 60 simulated power cuts. Lost: 0 acknowledged records in ● 60 kills and ◐ 60 simulated power cuts of b (at most 5 % of kills and of power cuts lose one).",
         ),
         (
             vec![StoreLosses { example: Some("cut 4: record 16 is phantom".to_owned()), ..losses("a", 60, 4, [0, 1]) }],

@@ -591,7 +591,7 @@ impl Overview {
         let what = first.makes.first().map_or("", String::as_str);
         let of_all = match missing.iter().map(|remedy| remedy.makes.len()).sum::<usize>() {
             0 | 1 => String::new(),
-            all => format!(", 1 of {all}"),
+            all => format!(" (the first of {all})"),
         };
         let with = |command: &str| format!("Missing evidence{of_all}: {what} ({command}).");
         let lines = wrap(&with(&unbroken(&first.command)), WIDTH);
@@ -652,6 +652,7 @@ fn call_lines(table: &CallTable, room: &Room) -> Vec<String> {
 fn arm_title(arm: &str) -> String {
     match arm {
         "direct" => "directory".to_owned(),
+        "memory" => "memory (RAM)".to_owned(),
         arm => cut(&terminal_cell(arm_words(arm)), 24),
     }
 }
