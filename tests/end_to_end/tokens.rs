@@ -282,7 +282,7 @@ fn a_run_on_an_agents_state_is_verified_and_accounted_for() {
     let parts = [
         "## What the context costs",
         "As published: 109,150 tokens before, 15,550 after, 85.8 % saved",
-        "How exact are these counts, the ledger?",
+        "How exact are these counts?",
         "No arm of this run (direct, direct-again, state) breaks a prompt's prefix",
         "The same for the prompt cache",
         "| simulated, from recorded |",

@@ -66,7 +66,7 @@ pub(super) fn bill(report: &Report<'_>, parts: &mut Vec<Part>) {
         parts.push(Text("What a million calls would cost in US dollars, by their counted requests. A call is one timed step, such as a `git` command in program/git; uploads that end in a pass count, even of files that were written before it. Beside the price are the bytes that a call sends to the bucket, with the price of keeping them for a month. Repeated requests and replaced objects count, so a call leaves at most this much in the bucket. Cells whose calls send no request are left out.".to_owned()));
         let head = columns(
             "workload | state | arm | PUT and LIST a call | GET and HEAD a call | \
-             $ for a million calls | bytes to the bucket a call | $ a month for those of a million calls",
+             $ for a million calls | bytes to the bucket a call | $ a month for the bytes of a million calls",
         );
         parts.push(Table(head, requests));
     }

@@ -350,7 +350,7 @@ fn arm_rows(found: &Ranking) -> Vec<Vec<String>> {
 }
 
 const ARM_HEAD: &str = "arm | first in | failed passes";
-const RANK_HEAD: &str = "metric | workload | state | arms, the fastest first";
+const RANK_HEAD: &str = "metric | workload | state | arms by rank";
 
 fn ranking_words(found: &Ranking) -> String {
     let detectable = found.detectable.map_or(String::new(), |ratio| {
@@ -361,7 +361,7 @@ fn ranking_words(found: &Ranking) -> String {
         false => "",
     };
     format!(
-        "{} pairs, paired by round, corrected by Holm at 1 %; arms that cannot be told apart beyond the margin share a rank. The times are those of the run's report, and the ratios beside them are of these times; ranks come from the ratios within rounds.{detectable}{busy}",
+        "{} pairs, paired by round, corrected by Holm at 1 %; arms that cannot be told apart beyond the margin share a rank. The times are those of the run's report, each with its ratio to the time of the first arm; ranks come from the ratios within rounds, so that an arm with a longer time can have the better rank.{detectable}{busy}",
         found.pairs
     )
 }

@@ -269,7 +269,7 @@ fn residuals(report: &Report<'_>, parts: &mut Vec<Part>) {
         "session | model | calls | median residual | median of its absolute value | largest | \
          median absolute value without the inferred system prompt | inferred system prompt",
     );
-    parts.push(Text("How exact are these counts, the ledger? The table compares them with the usage that the API reported. The residual of a call is its counted prompt, divided by the reported one, minus 1. No recording contains the system prompt and the tool schemas: their size is inferred from the first call alone, which is therefore not compared.".to_owned()));
+    parts.push(Text("How exact are these counts? The table calls them the ledger, and compares them with the usage that the API reported. The residual of a call is its counted prompt, divided by the reported one, minus 1. No recording contains the system prompt and the tool schemas: their size is inferred from the first call alone, which is therefore not compared.".to_owned()));
     parts.push(Table(head, rows.collect()));
     cache_residuals(found, parts);
     let compacted = found.iter().filter_map(|residual| {

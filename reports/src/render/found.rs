@@ -32,7 +32,7 @@ pub(super) fn found(report: &Report<'_>, parts: &mut Vec<Part>) {
         }
     };
     parts.push(Text(format!(
-        "Questions whose answers were planted among generated notes: the share of questions whose answer is within the budget of tokens, and its rank. \"stale\": only an outdated answer was found. Scores are computed outside the timed section. A time is that of all calls of its kind in the workload. {exact}"
+        "Questions whose answers were planted among generated notes: the share of questions whose answer is within the budget of tokens, and its rank. \"own words\" and \"other words\": whether the question has the words of its note. \"stale\": only an outdated answer was found. \"old before new\": an outdated answer comes before the current one, or without it. \"said that there is no answer\": of the questions without one. Scores are computed outside the timed section. A time is that of all calls of its kind in the workload. {exact}"
     )));
     let head = columns(&format!(
         "workload | arm | method | {} | tokens a question | tokens a found answer | \

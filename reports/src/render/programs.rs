@@ -85,7 +85,7 @@ pub(super) fn programs(report: &Report<'_>, parts: &mut Vec<Part>) {
         why += " The reasons for failed and skipped programs are below this table.";
     }
     parts.push(Text(format!(
-        "\"works\": every pass ended with exit status 0, and with the expected output and tree. The figure is the time of all timed steps of a pass together, each run once, divided by that on {baseline}. The page of the cells has the single steps with their intervals.{why}"
+        "\"works\": every pass ended with exit status 0, and with the expected output and tree. The figure is the time of all timed steps of a pass together, each run once, divided by that on {baseline}. The page All cells has each step with its interval.{why}"
     )));
     parts.push(Table(head, rows));
     if !remarks.is_empty() {

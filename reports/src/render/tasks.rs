@@ -21,10 +21,10 @@ pub(super) fn tasks(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Heading(3, "What a task costs".to_owned()));
-    parts.push(Text("A script makes the same tasks in three ways: shell commands over files, SQL tools in the agent's process, and an MCP server. No model chose the steps, and every answer was compared with the reference. The tokens (o200k) of a task are the definitions of the tools and the prompt's description of the files, each once, the calls as a model writes them, and their results. An arm with files has the definition of one shell tool. “direct, with programs”: small programs beside the plain files print health and all logs, and the prompt describes them; they are not timed.".to_owned()));
+    parts.push(Text("A script does the same tasks in three ways: shell commands over files, SQL tools in the agent's process, and an MCP server. No model chose the steps, and every answer was compared with the reference. The tokens (o200k) of a task are the definitions of the tools and the prompt's description of the files, each once, the calls as a model writes them, and their results. An arm with files has the definition of one shell tool. “direct, with programs”: small programs beside the plain files print health and all logs, and the prompt describes them; they are not timed.".to_owned()));
     parts.push(Text("Lag: the time from a commit until a reader sees it, as the median of passes; a policy reads the slowest pass. For files that are copied from the source, it is the computed wait for the next scheduled copy, plus the measured time of the copy. A stale answer misses a commit that was made before the question.".to_owned()));
     let head = columns(
-        "workload | arm | tokens a task | definitions | calls | results | calls a task | \
+        "workload | arm | tokens a task | of definitions | of calls | of results | calls a task | \
          lag of a commit | stale answers | time a call",
     );
     parts.push(Table(head, rows));
