@@ -15,7 +15,7 @@ pub(super) fn model_files(report: &Report<'_>, parts: &mut Vec<Part>) {
         return;
     }
     parts.push(Text(format!(
-        "By {}, {}. Its answers are {}. The session has few reads of small files, because the model is slow. No other section and no verdict uses these figures. The file model-files.md beside this page has all of them; `make model-files` measures more.",
+        "By {}, {}. Its answers are {}. The session has few reads of small files, because the model is slow. Only the decision on model-made files and the published claims about them use these figures. All of them are in model-files.md beside this page; `make model-files` measures more.",
         found.model, found.engine, found.origin
     )));
     let rows = found.fidelity.iter().map(|at| {
