@@ -423,7 +423,7 @@ fn against(criterion: &Criterion, baseline: &str) -> String {
     match &criterion.measure {
         Measure::Score(score) => match (&score.baseline_method, &score.or_baseline_method) {
             (Some(method), _) => method.clone(),
-            (None, Some(_)) => format!("{words} or its programs"),
+            (None, Some(_)) => format!("the cheaper of {words} and its programs"),
             (None, None) => words.to_owned(),
         },
         Measure::Context(context) => arm_words(context.against.as_deref().unwrap_or(baseline)).to_owned(),

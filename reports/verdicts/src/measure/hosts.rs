@@ -96,7 +96,7 @@ impl Evidence<'_> {
         let lines = of_runs.map(|found| {
             all += found.lines;
             let words = format!(
-                "of {} lines in {}: {} in the file on both hosts, {} in conflict copies, {} on one host, {} lost",
+                "of {} lines in {}: {} in the file on both hosts, {} in conflict files, {} on one host, {} lost",
                 found.lines,
                 number_of(found.passes as usize, "trial"),
                 found.on_both,

@@ -415,7 +415,7 @@ fn session(workload: &PlannedWorkload, waited_ns: f64) -> Option<String> {
         ),
     };
     Some(format!(
-        "a session of {} waits {} for its replayed file calls in all: {:.4} %{caveat}",
+        "a session of {} waits {} for its replayed file calls in all (the baseline's wait included): {:.4} %{caveat}",
         time(session_ns),
         time(waited_ns),
         100.0 * waited_ns / session_ns

@@ -236,7 +236,7 @@ impl Evidence<'_> {
                         (format!("{sum} of {of} in {} tokens a question", count(tokens.round() as u64)), name.clone())
                     }
                     (Per::Question, None) => {
-                        (format!("{} a question", short(value)), format!("{name}: {}/{of}", count(sum)))
+                        (format!("{} a question", short(value)), format!("{name}: {} in {of} questions", count(sum)))
                     }
                     (Per::ThousandTokens, _) => {
                         (format!("{} per 1,000 tokens", short(value)), format!("{name}: {sum} in {of:.1} thousand"))
