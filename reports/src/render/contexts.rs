@@ -372,7 +372,7 @@ fn waiting(report: &Report<'_>, parts: &mut Vec<Part>) {
         ),
     };
     parts.push(Text(format!(
-        "A prompt cache lives five minutes, and waiting for files uses up a part of that time. The table has three variants of each session: files take no time; each call takes the mean of its kind on that arm; each call takes as long as the slowest one measured (twice the call timeout if calls timed out or hung, because they are aborted then). {verdict}"
+        "A prompt cache lives five minutes, and waiting for files uses up a part of that time. Each session was computed in three variants: files take no time; each call takes the mean of its kind on that arm; each call takes as long as the slowest one measured (twice the call timeout if calls timed out or hung, because they are aborted then). {verdict}"
     )));
     let rows: Vec<Vec<String>> = rows.collect();
     if !rows.is_empty() {

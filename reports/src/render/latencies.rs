@@ -127,7 +127,7 @@ pub(super) fn ratio_words(report: &Report<'_>) -> [Part; 2] {
         "\"below what matters\": the margin is wider than ×2, and the whole interval is inside it.",
         "\"undecided\": the interval contains an edge of the margin. The margin stands beside it; a longer --budget and more --epochs make the interval narrower.",
         "With hot caches, a pass counts by the median of its calls. The row \"mean − median\" is what rare slow calls add to a call. With empty caches, and in a busy run, a pass counts by its mean.",
-        "\"kernel's cache\": it answered the calls, and no request reached the daemon. \"⇅\": the passes have two levels; both are shown, and behind them the share of passes at the higher one. A/A: how far two measurements of the baseline came out apart.",
+        "\"kernel's cache\": it answered the calls, and no request reached the daemon. \"⇅\": the passes have two levels; both are shown, and behind them the share of passes at the higher one. A/A: how far two measurements of the baseline differ.",
     ];
     [Text(text), List(words.map(str::to_owned).into())]
 }

@@ -317,7 +317,7 @@ pub(super) fn short(report: &Report<'_>) -> Vec<Part> {
                 }
                 "Published claims" => vec![Text(verdicts::claims::tally(report.claims).words())],
                 "All cells" => vec![Text(
-                    "Every figure is in report.html, cells.csv and passes.csv beside this file, and its histograms in hist/.".to_owned(),
+                    "The histograms are in hist/, and every figure is in report.html, cells.csv and passes.csv beside this file.".to_owned(),
                 )],
                 _ => std::mem::take(&mut section.parts),
             };
@@ -696,7 +696,7 @@ fn method(report: &Report<'_>, parts: &mut Vec<Part>) {
         format!("A call of more than {} s is a timeout. After twice that time it is aborted.", plan.settings.call_timeout_ms as f64 / 1000.0),
     ]));
     parts.push(Text(format!(
-        "To reproduce the run: `{}`. To make this page again from the same files: `ctxbench report {}`. The data are in report.json and *.csv beside this page, the histograms in hist/.",
+        "To reproduce the run: `{}`. To make this page again from the same files: `ctxbench report {}`. The histograms are in hist/, and the data in report.json and *.csv beside this page.",
         plan.command,
         std::iter::once(&report.run.dir).chain(report.others).map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(" --with ")
     )));

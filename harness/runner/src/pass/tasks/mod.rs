@@ -54,7 +54,7 @@ pub fn unsupported(script: &Script, name: &str, backend: &dyn arms::backend::Bac
             format!("{name} shows the directories of a controller ({known}), and {path} is in none of them")
         }),
         (None, Some(_)) => Some(format!(
-            "{name} shows data that other programs write; it takes part only in tasks on mail, tasks and logs"
+            "{name} shows data that other programs write; it takes part only in tasks on that data"
         )),
         (Some(tasks), Some(Source::Directory(_))) if tasks.needs_mail() => {
             Some(format!("{name} shows a controller's directory, which has no mail"))
