@@ -652,7 +652,6 @@ fn call_lines(table: &CallTable, room: &Room) -> Vec<String> {
 fn arm_title(arm: &str) -> String {
     match arm {
         "direct" => "directory".to_owned(),
-        "memory" => "memory (RAM)".to_owned(),
         arm => cut(&terminal_cell(arm_words(arm)), 24),
     }
 }
