@@ -12,7 +12,7 @@ use figures::text::{columns, lower, number_of};
 use verdicts::decide::{Decision, Row, RowRole, arm_words};
 
 /// The words of this page, once for all uses.
-const WORDS: &str = "A policy asks for three kinds of rows. A gate must hold before anything is compared, a benefit is a reason to change, and a cost is a reason not to change. Each row has a bound, which was written before the run; the whole interval of a figure must meet it.";
+const WORDS: &str = "A policy asks for three kinds of rows. A gate must hold before anything is compared, a benefit is a reason to change, and a cost is a reason not to change. Each row has a bound, which was written before the run; the whole interval of a figure must meet it. Behind failed passes, \"≤\" is the upper 95 % bound of their share.";
 
 /// The verdicts and words of the tables.
 const VERDICTS: [&str; 5] = [

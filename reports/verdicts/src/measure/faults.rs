@@ -230,7 +230,7 @@ impl Evidence<'_> {
         }
         let most = match count == total {
             true => String::new(),
-            false => format!(", at most {count} in one of each"),
+            false => format!(", at most {count} in one of them"),
         };
         let seen = format!("{total} {what}{how}{most}");
         let exact = ArmReading::exact(count as f64, seen, &source);
