@@ -53,9 +53,9 @@ pub fn unsupported(script: &Script, name: &str, backend: &dyn arms::backend::Bac
             let known = CONTROLLER_DIRECTORIES.join(", ");
             format!("{name} shows the directories of a controller ({known}), and {path} is in none of them")
         }),
-        (None, Some(_)) => Some(format!(
-            "{name} shows data that other programs write; it takes part only in tasks on that data"
-        )),
+        (None, Some(_)) => {
+            Some(format!("{name} shows data that other programs write; it takes part only in tasks on that data"))
+        }
         (Some(tasks), Some(Source::Directory(_))) if tasks.needs_mail() => {
             Some(format!("{name} shows a controller's directory, which has no mail"))
         }
