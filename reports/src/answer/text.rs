@@ -203,8 +203,9 @@ impl UseAnswer {
                 let [needed, all] = self.needed;
                 let bound = match (is_common, self.ground) {
                     (true, Ground::SmallBenefit | Ground::FewBenefits) if (2..all).contains(&needed) => {
-                        format!("{first} in {needed} of {all}")
+                        format!("needed: {first} in {needed} of {all}")
                     }
+                    (true, Ground::SmallBenefit | Ground::FewBenefits) => format!("needed: {first}"),
                     (true, _) => (*first).to_owned(),
                     (false, _) => String::new(),
                 };
@@ -652,6 +653,7 @@ fn call_lines(table: &CallTable, room: &Room) -> Vec<String> {
 fn arm_title(arm: &str) -> String {
     match arm {
         "direct" => "directory".to_owned(),
+        "memory" => "memory (RAM)".to_owned(),
         arm => cut(&terminal_cell(arm_words(arm)), 24),
     }
 }

@@ -19,7 +19,9 @@ pub(super) fn conformance(report: &Report<'_>, parts: &mut Vec<Part>) {
     let probes = || run.probes.iter().filter(|probe| probe.aspect == CONFORMANCE);
     parts.push(Heading(3, "Conformance".to_owned()));
     let is_tried = |arm: &&rundir::Arm| {
-        arm.unavailable.is_none() && (run.plan.workloads.is_empty() || probes().any(|probe| probe.arm == arm.name))
+        arm.unavailable.is_none()
+            && (run.plan.workloads.is_empty()
+                || probes().any(|probe| probe.arm == arm.name && probe.outcome != Outcome::Infra))
     };
     let tried = run.plan.arms.iter().filter(is_tried);
     let arms: Vec<&str> = tried.map(|arm| arm.name.as_str()).collect();
@@ -43,7 +45,7 @@ pub(super) fn conformance(report: &Report<'_>, parts: &mut Vec<Part>) {
     if run.plan.workloads.is_empty() {
         return parts.extend([table, reasons]);
     }
-    let failing = probes().filter(|probe| !matches!(probe.outcome, Outcome::Ok | Outcome::Skipped));
+    let failing = probes().filter(|probe| !matches!(probe.outcome, Outcome::Ok | Outcome::Skipped | Outcome::Infra));
     let mut by_feature: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for probe in failing {
         by_feature.entry(&probe.name).or_default().push(&probe.arm);

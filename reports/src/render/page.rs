@@ -91,7 +91,6 @@ fn first_screen(report: &Report<'_>, parts: &mut Vec<Part>) {
         parts.push(Text("This run was made without a policy, so it has figures, but no answer for a use.".to_owned()));
         return parts.push(Chart(stems::LATENCY, LATENCY_SHOWS));
     }
-    parts.push(Text(HOW_TO_READ.to_owned()));
     parts.push(Text(format!("Marks: {}.", Provenance::legend())));
     let shown = all.iter().take(MOST_USES).enumerate();
     parts.push(Uses(shown.filter_map(|(panel, answer)| answer.block(report.overview, panel)).collect()));
@@ -101,6 +100,7 @@ fn first_screen(report: &Report<'_>, parts: &mut Vec<Part>) {
             vec![List(rest.iter().map(|answer| answer.title.clone()).collect())],
         ));
     }
+    parts.push(Text(HOW_TO_READ.to_owned()));
     parts.push(legend(report, &all));
     let gaps = decisions::gaps(&report.decisions);
     if !gaps.is_empty() {
