@@ -109,7 +109,7 @@ fn newest(results: &Path, is_wanted: impl Fn(&Path) -> bool) -> anyhow::Result<P
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             bail!(
-                "there is no directory {} here: make a run with `ctxbench run`, or name the run's directory",
+                "{}: no such directory\n  fix: make a run with `ctxbench run`, or name the directory of a run",
                 results.display()
             )
         }

@@ -579,7 +579,7 @@ fn parse_record(file: &Path, number: usize, line: &str) -> Result<(String, Docum
         return Err(wrong("a record is a JSON object".to_owned()));
     };
     let kind = fields.iter().position(|(name, _)| name == "t");
-    let kind = kind.ok_or_else(|| wrong("missing field `t`".to_owned()))?;
+    let kind = kind.ok_or_else(|| wrong("missing field `t`; a trace is made by `ctxbench trace import`".to_owned()))?;
     match fields.remove(kind).1 {
         Document::Text(kind) => Ok((kind, Document::Table(fields))),
         _ => Err(wrong("field `t` must be a string".to_owned())),

@@ -351,7 +351,7 @@ pub(super) fn aspect(
             let mut text = format!(
                 "importance: {}{}\ntags: {tags}\nttl: {life}\nauthor: {}\nchanged: {}\nbytes: {}\nindexed: {}\n",
                 said.importance.unwrap_or(DEFAULT_IMPORTANCE),
-                if said.importance.is_none() { " (nothing is said)" } else { "" },
+                if said.importance.is_none() { " (default)" } else { "" },
                 author.unwrap_or_default(),
                 moment(attr.mtime),
                 attr.size,

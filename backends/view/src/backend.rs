@@ -27,7 +27,7 @@ pub struct ViewOptions {
     #[arg(long, value_name = "PLACE")]
     source: String,
     /// Show another directory at a path below a source that is a directory, such as
-    /// observations=/home/me/.claude/projects/-home-me/memory. Can be repeated.
+    /// observations=/home/me/.claude/projects/-home-me/memory. May be given several times.
     #[arg(long, value_name = "NAME=DIR")]
     also: Vec<Also>,
     /// Let programs change rows, or files of a directory, through the mount, where the definition allows it. Refused for a

@@ -451,7 +451,7 @@ pub(super) fn key_place(name: &Template, key: &str) -> Result<KeyPlace, String> 
     let count = name.0.iter().filter(|part| is_key(part)).count();
     if count != 1 {
         return Err(format!(
-            "a name without the key `{{{key}}}`, once, could be that of two rows (or say `unique = true`)"
+            "two rows could give one name: the name must have the key `{{{key}}}` once, or the file `unique = true`"
         ));
     }
     let (first, last) = (&name.0[0], &name.0[name.0.len() - 1]);

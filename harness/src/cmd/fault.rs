@@ -86,7 +86,7 @@ fn group(name: &str) -> Result<Group, String> {
     let found = Group::ALL.iter().find(|group| group.name() == name);
     found.copied().ok_or_else(|| {
         let names: Vec<&str> = Group::ALL.iter().map(|group| group.name()).collect();
-        format!("one of {}", names.join(", "))
+        format!("it must be one of {}", names.join(", "))
     })
 }
 

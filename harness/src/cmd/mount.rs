@@ -65,8 +65,8 @@ pub struct Mount {
     /// it.
     #[arg(long, global = true)]
     daemon: bool,
-    /// Append the log to this new file or text file; links and devices are refused [default: standard error; with --daemon
-    /// DIR.log].
+    /// Append the log to this file, which is created if missing; a file that is not text, a link or a device is
+    /// refused [default: standard error; with --daemon DIR.log].
     #[arg(long, global = true, value_name = "FILE", value_parser = absolute_path())]
     pub(super) log: Option<PathBuf>,
     /// Whether this is the process that --daemon started.

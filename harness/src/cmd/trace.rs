@@ -81,7 +81,7 @@ struct Import {
     /// Number of the session in a file that holds several, from 1.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     row: u64,
-    /// Where to write the trace.
+    /// The trace to write; missing directories are created.
     #[arg(long, value_name = "FILE")]
     out: PathBuf,
     /// How much of the session's text to keep.

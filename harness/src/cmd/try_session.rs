@@ -117,8 +117,8 @@ pub struct TrySession {
     /// Replay nothing: count tokens and dollars, and decide only on large results, which needs no replay.
     #[arg(long)]
     no_replay: bool,
-    /// Seconds that the replay may take, with git and single reads from 30 s on. Probes, kills and simulated power
-    /// cuts follow, and take about 15 s more.
+    /// Seconds that the replay may take; from 30 s on, it also measures git and single reads. Probes, kills and
+    /// simulated power cuts follow, and take about 15 s more.
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0, value_parser = super::run::positive)]
     budget: f64,
     /// Directory in which the command creates a directory with the results.

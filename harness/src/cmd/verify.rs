@@ -217,7 +217,7 @@ fn text(found: &Verification) -> String {
     lines.extend(found.notes.iter().map(|note| format!("note: {note}")));
     let compared = &found.compared;
     lines.push(format!(
-        "{}: {}: {} passes, {} histograms and {} epochs with each other, {} files of the report with {} values",
+        "{}: {} in {} passes, {} histograms and {} epochs, and in {} files of the report with {} values",
         found.run.display(),
         match found.differences.len() {
             0 => "no difference".to_owned(),

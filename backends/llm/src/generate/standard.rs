@@ -164,14 +164,15 @@ fn readme(file: &FileToMake<'_>) -> String {
     };
     let mut text = format!(
         "# A file system that a model generates\n\n\
-         Prompt: {}\nModel: {}\nFiles: {}, of which {pending} have not been read and hold nothing yet\n\
+         Prompt: {}\nModel: {}\nFiles: {}, of which {pending} are not generated yet\n\
          Asked since the mount: {}\n\n\
-         A file is written by the model when it is first read, and then kept. Until then its size is 0: `cat`,\n\
-         `cp`, `grep`, `wc` and `head` read it all the same; what believes the size (`tar`, `rsync`, `git`) finds it\n\
-         empty. To have all of it: `find . -type f -exec cat {{}} + >/dev/null`.\n\n\
-         `.llmfs/tree` lists it, `.llmfs/log` says what was asked, `.llmfs/model.default` and `prompt.default` can be\n\
-         written, for one directory in `DIR/.llmfs/model` and `DIR/.llmfs/prompt`. `.llmfs/cache_enabled` takes 0 or\n\
-         1, `.llmfs/cache_clear` takes 1; `cache_stats` and `cache_list` tell.\n\n",
+         The model generates a file at its first read, and the mount saves it. Until then, its size is 0: `cat`,\n\
+         `cp`, `grep`, `wc` and `head` read it nevertheless; `tar`, `rsync` and `git` rely on the size, and find it\n\
+         empty. To generate all files: `find . -type f -exec cat {{}} + >/dev/null`.\n\n\
+         `.llmfs/tree` lists the files, and `.llmfs/log` the requests. Write a model to `.llmfs/model.default`, and a\n\
+         prompt to `.llmfs/prompt.default`; `DIR/.llmfs/model` and `DIR/.llmfs/prompt` are for one directory.\n\
+         Write 0 or 1 to `.llmfs/cache_enabled`, and 1 to `.llmfs/cache_clear`; `.llmfs/cache_stats` and `cache_list`\n\
+         show the cache.\n\n",
         setting(Setting::Prompt),
         setting(Setting::Model),
         files.len(),

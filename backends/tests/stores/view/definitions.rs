@@ -21,7 +21,7 @@ fn a_fault_of_the_second_of_two_like_sections_has_its_line() {
     insta::assert_snapshot!(two("b/{id}", "body = '{body}'\nmodified = 'time'"), @"x.toml:14: rows: no column `time`; there are id, thread_id, sender, recipient, sent_at, subject, body, folder, is_read, version");
     insta::assert_snapshot!(two("b/{id}", "body = '{body'"), @"x.toml:16: body: `{body`: a column ends with `}`");
     insta::assert_snapshot!(two("a/{id}", "body = ''"), @r#"x.toml:15: path "a/{id}": it appears twice"#);
-    insta::assert_snapshot!(two("b/{subject}", "body = ''"), @"x.toml:15: path: a name without the key `{id}`, once, could be that of two rows (or say `unique = true`)");
+    insta::assert_snapshot!(two("b/{subject}", "body = ''"), @"x.toml:15: path: two rows could give one name: the name must have the key `{id}` once, or the file `unique = true`");
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn a_wrong_definition_is_refused_with_file_line_and_field() {
     };
     let all = "SELECT * FROM messages";
     insta::assert_snapshot!(file("{id}.eml", "SELECT id FROM messages", ""), @"x.toml:9: rows: no column `body`; there are id");
-    insta::assert_snapshot!(file("{subject}.eml", all, ""), @"x.toml:7: path: a name without the key `{id}`, once, could be that of two rows (or say `unique = true`)");
+    insta::assert_snapshot!(file("{subject}.eml", all, ""), @"x.toml:7: path: two rows could give one name: the name must have the key `{id}` once, or the file `unique = true`");
     insta::assert_snapshot!(file("{subject} {id} {body}", all, ""), @"x.toml:7: path: the key `{id}` must be the first or the last column, with text between it and the next");
     insta::assert_snapshot!(file("{id}{subject}", all, ""), @"x.toml:7: path: the key `{id}` must be the first or the last column, with text between it and the next");
     insta::assert_snapshot!(file("a/{sender}/{id}", all, ""), @r#"x.toml:7: path "a/{sender}/{id}": no [[directory]] has the path "a/{sender}""#);

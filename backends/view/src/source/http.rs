@@ -112,7 +112,7 @@ fn quoted(name: &str) -> String {
 /// # Errors
 /// Why it cannot be reached, in words.
 pub(super) fn open(url: &str, definition: &SourceDefinition) -> std::result::Result<Sqlite, String> {
-    let mut base = reqwest::Url::parse(url).map_err(|error| format!("{url}: {error}"))?;
+    let mut base = reqwest::Url::parse(url).map_err(|error| format!("give a URL, as in https://host/path: {error}"))?;
     // A path is joined to a directory: without a slash, the last part would be replaced.
     if !base.path().ends_with('/') {
         base.set_path(&format!("{}/", base.path()));
