@@ -72,7 +72,7 @@ impl StoreOptions for AgentMemoryOptions {
         }
         if let Err(reason) = memory.set_embeddings(wanted) {
             memory.discard_new();
-            return Err(format!("the embedding model: {reason}").into());
+            return Err(format!("embedding model: {reason}\n  fix: correct --embeddings, or use `none`").into());
         }
         Ok(OpenedStore::of(memory, path.display().to_string()))
     }

@@ -35,7 +35,7 @@ pub enum BucketOptionsError {
     #[error("neither --agent-id nor $USER names an agent (give --agent-id)")]
     NoAgent,
     /// The file of `--key-file` cannot be read.
-    #[error("reading the key in {}: {error}", .file.display())]
+    #[error("reading the key in {}: {error}\n  fix: correct --key-file", .file.display())]
     KeyFile {
         /// The file.
         file: PathBuf,

@@ -250,7 +250,7 @@ pub fn compare(
         let found = differences(old.run, run.run);
         if !allow_mixed && !found.is_empty() {
             return Err(format!(
-                "{} cannot be compared with {}: {}\n  fix: compare runs of one plan on one machine, or add --mixed",
+                "{} differs from {} (old and new): {}\n  fix: compare runs of one plan on one machine, or add --mixed",
                 run.run.dir.display(),
                 old.run.dir.display(),
                 found.join("; ")
