@@ -279,6 +279,39 @@ print('ready', flush=True); sys.stdin.read()";
 }
 
 #[test]
+fn a_search_for_holes_finds_what_a_map_has_just_written_and_starts_no_process() {
+    // Each page is written through the map, and looked for at once.
+    const SEARCHES: &str = "import mmap, os
+page = 4096
+f = open('sparse', 'w+b'); f.truncate(1000 * page)
+m = mmap.mmap(f.fileno(), 0)
+for at in range(page, 1000 * page, 2 * page):
+    m[at] = 1
+    data = os.lseek(f.fileno(), at - page, os.SEEK_DATA)
+    assert data <= at, (data, at)
+    hole = os.lseek(f.fileno(), at, os.SEEK_HOLE)
+    assert hole >= at + page, (hole, at)";
+    for store in ["memory", "sqlite"] {
+        let Some(scratch) = mountable() else { return };
+        let dir = scratch.dir("ctx");
+        let (programs, started) = (scratch.dir("programs"), scratch.path().join("started"));
+        for name in ["stat", "sync"] {
+            let program =
+                format!("#!/bin/sh\necho {name} >> {}\nPATH=${{PATH#*:}} exec {name} \"$@\"\n", started.display());
+            write_executable(&programs.join(name), &program);
+        }
+        let mut command = ctxbench(["mount", store, "--threads=4"]);
+        let path = std::env::var("PATH").unwrap();
+        command.arg(&dir).env("PATH", format!("{}:{path}", programs.display()));
+        let mount = Mount::of(command, &dir);
+        Command::new("python3").args(["-c", SEARCHES]).current_dir(&dir).succeeds();
+        let log = mount.end_with_log();
+        assert!(!log.contains("could not write back"), "{log}");
+        assert!(!started.exists(), "{}", fs::read_to_string(&started).unwrap());
+    }
+}
+
+#[test]
 fn a_daemon_killed_while_holes_are_searched_leaves_no_program_hanging() {
     // A map with 8,192 dirty pages, until its standard input ends.
     const WRITER: &str = "import mmap, sys

@@ -157,7 +157,7 @@ mod tests {
     fn mounted() -> Arc<MountState> {
         let owner = Caller { uid: 0, gid: 0, now: Timestamp(0) };
         let store = Arc::new(MemoryStore::new(&owner));
-        Arc::new(MountState::new(store, false))
+        Arc::new(MountState::new(store, false, 1))
     }
 
     #[test]

@@ -2,40 +2,28 @@
 //!
 //! The handlers of single requests are in the other modules.
 
-use std::io;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
 
 use fuser::{FileAttr, FileHandle, FopenFlags, INodeNo, Notifier, ReplyEmpty, ReplyOpen, Request};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::cached_writes::CachedWrites;
-use crate::connection::{MountEntry, mounts};
+use crate::connection::MountEntry;
 use crate::convert::{caller, failed, file_attr};
 use crate::cookies::Cookies;
 use crate::counters::{Opcode, Recorder, Span};
 use crate::inodes::Inodes;
-use crate::interrupt::{self, requester_gave_up};
+use crate::interrupt;
 use crate::lost_writes::LostWrites;
 use crate::owner::{OwnerMap, StoredOwner};
+use crate::page_writeback::{PageWriteback, Written};
 use crate::panics::contain;
 use crate::policy::CachePolicy;
+use crate::request_threads::RequestThreads;
 use crate::slow::SlowThreads;
 use crate::store::{Attr, Caller, Change, Ino, Kind, Result, Slow, Store};
 use crate::watch_events::WatchEvents;
-
-/// How long a search for holes waits for the kernel's dirty pages. Then the file is taken for data.
-const WRITE_BACK_TAKES: Duration = Duration::from_secs(5);
-
-/// Whether a path leads to this mount: it is in the table of mounts, and no later mount covers it.
-fn is_on_top(place: &MountEntry) -> io::Result<bool> {
-    let mounts = mounts()?;
-    let covers = |mount: &&MountEntry| place.at.starts_with(&mount.at);
-    let last = mounts.iter().rev().find(covers);
-    Ok(last.is_some_and(|last| last.at == place.at && last.device == place.device))
-}
 
 fn without_group_bit(attr: &Attr, is_in_group: impl FnOnce(u32) -> bool) -> Option<u16> {
     const SET_GROUP_ID: u16 = 0o2000;
@@ -67,8 +55,8 @@ pub(crate) struct MountState {
     pub(super) watch_events: WatchEvents,
     /// Writes from the kernel's page cache.
     pub(super) cached_writes: CachedWrites,
-    /// Held while the kernel writes back.
-    writing_back: Mutex<()>,
+    pub(super) request_threads: RequestThreads,
+    page_writeback: PageWriteback,
     /// Read-locked from a store's call that answers with an inode until the kernel's new reference is counted.
     /// [`MountState::forget`] needs the write lock, so the store forgets no inode in between.
     pub(super) counting: RwLock<()>,
@@ -81,8 +69,8 @@ pub(crate) struct MountState {
 }
 
 impl MountState {
-    /// `writeback`: the mount uses the kernel's writeback cache.
-    pub(crate) fn new(store: Arc<dyn Store>, writeback: bool) -> Self {
+    /// `writeback`: the mount uses the kernel's writeback cache. `threads` read its requests.
+    pub(crate) fn new(store: Arc<dyn Store>, writeback: bool, threads: usize) -> Self {
         Self {
             store,
             recorder: Recorder::new(),
@@ -94,7 +82,8 @@ impl MountState {
             place: OnceLock::new(),
             watch_events: WatchEvents::default(),
             cached_writes: CachedWrites::default(),
-            writing_back: Mutex::default(),
+            request_threads: RequestThreads::new(threads),
+            page_writeback: PageWriteback::default(),
             counting: RwLock::new(()),
             unreferenced: Mutex::default(),
             owner: None,
@@ -134,12 +123,8 @@ impl MountState {
         found
     }
 
-    /// Makes the kernel write its dirty pages back, and waits until the store has them. False if some of an inode's may not
+    /// Has the kernel write its dirty pages back, and waits until the store has them. False if some of an inode's may not
     /// have reached the store.
-    ///
-    /// `syncfs` queues the writes and does not wait for them, and a `statfs` is queued behind them. So once no cached write
-    /// has begun or ended between two of these pairs, nothing waits any more. Another process makes the calls: a thread of
-    /// this one that waited for an answer of its own mount would keep `/dev/fuse` open after a kill.
     ///
     /// Never call this on a thread that answers requests.
     pub(super) fn write_back(&self, ino: Ino) -> bool {
@@ -162,56 +147,12 @@ impl MountState {
     }
 
     fn try_write_back(&self) -> std::result::Result<(), String> {
-        let until = Instant::now() + WRITE_BACK_TAKES;
-        match self.writing_back.try_lock_until(until) {
-            Some(_one_at_a_time) => self.wait_for_write_back(until),
-            None => Err("others wait for it".to_owned()),
-        }
-    }
-
-    fn wait_for_write_back(&self, until: Instant) -> std::result::Result<(), String> {
-        let mut quiet_rounds = 0;
-        // One quiet round may miss a write that a thread has read and not yet counted.
-        while quiet_rounds < 2 {
-            let before = self.cached_writes.counts();
-            for program in ["sync", "stat"] {
-                self.run_elsewhere(program, until)?;
-            }
-            let after = self.cached_writes.counts();
-            quiet_rounds = match before == after && after.begun == after.ended {
-                true => quiet_rounds + 1,
-                false => 0,
-            };
-        }
-        Ok(())
-    }
-
-    /// Runs `program -f` on the mount point, to its end.
-    fn run_elsewhere(&self, program: &str, until: Instant) -> std::result::Result<(), String> {
-        let place = self.place.get();
-        let place = place.ok_or("the mount is not in the table of mounts")?;
-        let failed = |error: io::Error| format!("{program}: {error}");
-        let mut command = Command::new(program);
-        command.arg("-f").arg(&place.at).stdin(Stdio::null());
-        let quiet = command.stdout(Stdio::null()).stderr(Stdio::null());
-        let mut child = quiet.spawn().map_err(failed)?;
-        let ended = loop {
-            if let Some(status) = child.try_wait().map_err(failed)? {
-                break status;
-            }
-            if Instant::now() >= until || requester_gave_up() {
-                // It may be in a call that no signal ends, so another thread waits for it.
-                let _ = child.kill();
-                std::thread::spawn(move || child.wait());
-                return Err(format!("{program} did not end"));
-            }
-            std::thread::sleep(Duration::from_micros(200));
-        };
-        // The path may lead to another file system by now: the mount was detached, moved or covered.
-        match ended.success() && is_on_top(place).map_err(failed)? {
-            true => Ok(()),
-            false => Err(format!("{program} on {}: {ended}", place.at.display())),
-        }
+        let mount = self.place.get().ok_or("the mount is not in the table of mounts")?;
+        self.page_writeback.wait(|| Written {
+            mount: mount.clone(),
+            writes: self.cached_writes.clone(),
+            threads: self.request_threads.clone(),
+        })
     }
 
     /// Invalidates the kernel's attributes of an inode, and none of its pages. It never waits for another

@@ -21,6 +21,7 @@ macro_rules! contained {
     ($($opcode:ident: $method:ident($($argument:ident: $kind:ty),* $(,)?) => ($($passed:expr),*);)*) => {
         $(fn $method(&self, $($argument: $kind),*) {
             contain(Opcode::$opcode, || FrontEnd::$method(self, $($passed),*));
+            self.mounted.request_threads.count_answer();
         })*
     };
 }

@@ -49,6 +49,12 @@ pub struct MountOptions {
     pub control: Option<PathBuf>,
 }
 
+impl MountOptions {
+    fn request_threads(&self) -> usize {
+        self.threads.max(1)
+    }
+}
+
 /// Why a mount failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
@@ -195,8 +201,8 @@ fn serve_store(
     ready: impl FnOnce(Stop),
 ) -> Result<(), MountError> {
     let policy = CachePolicy::for_store(store.coherence(), options.writeback);
-    let mounted = MountState::new(Arc::clone(&store), policy.writeback).with_owner(options.owner);
-    let mounted = Arc::new(mounted);
+    let mounted = MountState::new(Arc::clone(&store), policy.writeback, options.request_threads());
+    let mounted = Arc::new(mounted.with_owner(options.owner));
     let started = start_session(&mounted, policy, dir, options);
     let (session, dir) = started.inspect_err(|_| store.discard_new())?;
     let dir = dir.as_path();
@@ -377,7 +383,7 @@ fn config(store: &dyn Store, options: &MountOptions) -> Config {
     let mut config = Config::default();
     config.mount_options = mount_options;
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-    config.n_threads = Some(options.threads.max(1));
+    config.n_threads = Some(options.request_threads());
     config.clone_fd = options.threads > 1;
     config
 }

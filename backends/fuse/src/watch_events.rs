@@ -5,22 +5,18 @@
 //! request without a change.
 
 use std::ffi::OsStr;
-use std::io;
-use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{
-    AtFlags, CWD, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_OMIT, fstat, major, minor, openat, openat2,
-    utimensat,
-};
-use rustix::io::{Errno, fcntl_getfd};
-use rustix::thread::{UnshareFlags, gettid, unshare_unsafe};
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Timespec, Timestamps, UTIME_OMIT, fstat, openat2, utimensat};
+use rustix::io::Errno;
+use rustix::thread::gettid;
 
 use crate::connection::MountEntry;
+use crate::own_mount::{leave_descriptors, open_root};
 use crate::store::Ino;
 
 /// Events that wait. More are dropped, and counted: the kernel itself drops events when a program's queue is full.
@@ -86,7 +82,7 @@ impl WatchEvents {
     }
 }
 
-/// Raises events until the mount ends. Nothing is logged here: the log's files are not open in this thread.
+/// Raises events until the mount ends.
 fn run(place: &MountEntry, inbox: &Receiver<Changed>, shared: &Shared) {
     if leave_descriptors().is_err() {
         // Later events are dropped, and counted.
@@ -105,37 +101,11 @@ fn run(place: &MountEntry, inbox: &Receiver<Changed>, shared: &Shared) {
     }
 }
 
-/// Gives this thread a table of descriptors of its own, without those of the process.
-///
-/// A thread that waits for an answer of its own mount cannot be killed before the answer comes. If it had `/dev/fuse` open
-/// with the other threads, a killed daemon would never close it, and the kernel would never end the wait.
-#[expect(unsafe_code, reason = "the standard library knows no such table")]
-fn leave_descriptors() -> io::Result<()> {
-    // SAFETY: this thread opens all descriptors that it uses after this call, and passes none to another thread.
-    unsafe { unshare_unsafe(UnshareFlags::FILES)? };
-    let listed = std::fs::read_dir("/proc/thread-self/fd")?;
-    let numbers: Vec<RawFd> = listed.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-    for number in numbers {
-        // SAFETY: the descriptor is this thread's alone, and it does not use it. That of the list is closed already, and
-        // is not closed again.
-        unsafe {
-            if fcntl_getfd(BorrowedFd::borrow_raw(number)).is_ok() {
-                rustix::io::close(number);
-            }
-        }
-    }
-    Ok(())
-}
-
 /// Sets the modification time of an inode to what it is. Holds no descriptor on the mount when it returns.
 fn touch(place: &MountEntry, ino: Ino, path: &Path) -> Result<(), Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let root = openat(CWD, &place.at, flags, Mode::empty())?;
-    // Another mount may cover this one by now. Nothing of it must change.
-    let device = fstat(&root)?.st_dev;
-    if (major(device), minor(device)) != place.device {
-        return Err(Errno::XDEV);
-    }
+    // Nothing of a mount that covers this one must change.
+    let root = open_root(place, OFlags::PATH)?;
     let file = match path.as_os_str().is_empty() {
         true => root,
         false => {
