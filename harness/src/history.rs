@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::ops::Range;
 use std::sync::Arc;
 
-use reports::records::{Discrepancy, made_calls, pass_row};
+use records::{Discrepancy, made_calls, pass_row};
 use rundir::{
     CONTEXTS, EPOCHS, Epoch, Limits, Looks, MODEL_FILES, Margins, PLAN, PROBES, Plan, Run, SAMPLES, Sample, Shard,
     cache_state,

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::Args;
-use reports::published::{PublishedFiles, PublishedTerms, compare_published};
-use reports::records::{Discrepancy, check_records};
+use records::published::{PublishedFiles, PublishedTerms, compare_published};
+use records::{Discrepancy, check_records};
 use reports::render::write_faults;
 use rundir::Run;
 use serde::Serialize;

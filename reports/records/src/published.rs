@@ -10,7 +10,7 @@ use inputs::files::{self, RUN_RECORDS};
 use rundir::RECORDS;
 use serde_json::Value;
 
-use crate::records::Discrepancy;
+use crate::Discrepancy;
 
 /// The folders of a report.
 const FOLDERS: [&str; 3] = ["charts", "hist", "passes"];

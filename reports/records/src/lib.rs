@@ -1,5 +1,8 @@
 //! Checks the records of a run against each other: passes, histograms, counts and epochs. Each figure of a pass is compared
 //! with the other records that contain it. The order that the seed fixes is checked by the harness, which made it.
+//! [`published`] compares the files of a published report with those that are computed from its run again.
+
+pub mod published;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
