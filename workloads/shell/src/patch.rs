@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 
+use memchr::{memchr_iter, memmem};
+
 use super::steps::{PatchChunk, ShellStep};
 
 const ADD: &str = "*** Add File: ";
@@ -110,7 +112,9 @@ pub struct PatchedPlaces {
 pub fn places(text: &str, chunks: &[PatchChunk], is_exact: bool) -> PatchedPlaces {
     let mut lines: Vec<&str> = text.split('\n').collect();
     lines.pop_if(|last| last.is_empty());
-    let mut searched = SearchedLines { lines: &lines, readings: Default::default() };
+    let mut starts: Vec<usize> = vec![0];
+    starts.extend(memchr_iter(b'\n', text.as_bytes()).map(|at| at + 1));
+    let mut searched = SearchedLines { text, lines: &lines, starts: &starts, readings: Default::default() };
     let mut changes: Vec<(usize, usize, String)> = Vec::new();
     let mut is_whole = true;
     let mut from = 0;
@@ -154,8 +158,6 @@ pub fn places(text: &str, chunks: &[PatchChunk], is_exact: bool) -> PatchedPlace
         follows
     });
     is_whole &= changes.len() == count;
-    let mut starts: Vec<usize> = vec![0];
-    starts.extend(text.match_indices('\n').map(|(at, _)| at + 1));
     let start_of = |line: usize| if line >= lines.len() { text.len() } else { starts[line] };
     let places = changes.into_iter().map(|(at, old, new)| (start_of(at), start_of(at + old) - start_of(at), new));
     let mut places: Vec<_> = places.collect();
@@ -198,15 +200,19 @@ fn joined(lines: &[String]) -> String {
     lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
-/// The readings of lines in which they are looked for, each less exact than the one before.
-const READINGS: [fn(&str) -> Cow<'_, str>; 4] =
-    [|line| line.into(), |line| line.trim_end().into(), |line| line.trim().into(), |line| plain(line).into()];
+/// The readings of lines in which they are looked for if they are not equal, each less exact than the one before.
+const READINGS: [fn(&str) -> Cow<'_, str>; 3] =
+    [|line| line.trim_end().into(), |line| line.trim().into(), |line| plain(line).into()];
 
 /// The lines of a text in which others are looked for.
 struct SearchedLines<'a> {
+    text: &'a str,
+    /// Its lines, without an empty one at the end.
     lines: &'a [&'a str],
-    /// For each reading, all lines in one text, and where each begins.
-    readings: [Option<(String, Vec<usize>)>; 4],
+    /// Where each line begins.
+    starts: &'a [usize],
+    /// For each less exact reading, all lines in one text, and where each begins.
+    readings: [Option<(String, Vec<usize>)>; 3],
 }
 
 impl SearchedLines<'_> {
@@ -218,6 +224,9 @@ impl SearchedLines<'_> {
 
     /// The number of the first line of a run from the line `from` on, from 0.
     fn find(&mut self, lines: &[&str], from: usize) -> Option<usize> {
+        if let Some(found) = self.find_equal(lines, from) {
+            return Some(found);
+        }
         READINGS.iter().zip(&mut self.readings).find_map(|(reading, known)| {
             let (text, starts) = known.get_or_insert_with(|| {
                 // Each line has a newline on both sides.
@@ -239,6 +248,24 @@ impl SearchedLines<'_> {
             let at = start + text[start..].find(&looked_for)?;
             starts.binary_search(&at).ok()
         })
+    }
+
+    /// The same, of lines that are equal. Most are: the text is searched as it is.
+    fn find_equal(&self, lines: &[&str], from: usize) -> Option<usize> {
+        let (start, last) = (*self.starts.get(from)?, self.lines.len().checked_sub(1)?);
+        if from > last {
+            return None;
+        }
+        let rest = &self.text[start..self.starts[last] + self.lines[last].len()];
+        let looked_for = format!("\n{}\n", lines.join("\n"));
+        let (before, behind) = (&looked_for[1..], &looked_for[..looked_for.len() - 1]);
+        let is_all = rest == &before[..before.len() - 1];
+        if lines.is_empty() || is_all || rest.starts_with(before) {
+            return Some(from);
+        }
+        let inside = memmem::find(rest.as_bytes(), looked_for.as_bytes());
+        let at = inside.or_else(|| rest.ends_with(behind).then(|| rest.len() - behind.len()))?;
+        self.starts.binary_search(&(start + at + 1)).ok()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Commands of `sh`, `bash` and `zsh`: what their programs do to files.
 
-use std::collections::HashSet;
+use memchr::memchr;
 
 use super::courses::{Ends, Pipeline, courses};
 use super::patch;
@@ -933,8 +933,8 @@ fn options(words: &[Word]) -> Option<Options> {
 
 /// Words of failure in the output of a line.
 struct Complaints<'a> {
-    /// The programs that say that they failed: `rm: cannot remove 'a'`, `bash: line 1: cd: b`.
-    programs: HashSet<&'a str>,
+    /// The programs that say that they failed, in the order of their names: `rm: cannot remove 'a'`, `bash: line 1: cd: b`.
+    programs: Vec<&'a str>,
     /// Whether git says so.
     has_git: bool,
     /// Whether the output has words of any program.
@@ -943,27 +943,41 @@ struct Complaints<'a> {
 
 impl<'a> Complaints<'a> {
     fn new(all: &'a [Simple], output: &str) -> Self {
-        let names: HashSet<&str> = all.iter().map(program_name).filter(|name| !name.is_empty()).collect();
-        let (mut programs, mut has_git) = (HashSet::new(), false);
-        for line in output.lines() {
-            if line.ends_with("binary file matches") {
+        let mut names: Vec<&str> = all.iter().map(program_name).filter(|name| !name.is_empty()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let (mut is_named, mut has_git) = (vec![false; names.len()], false);
+        let mut rest = output;
+        while !rest.is_empty() {
+            let end = memchr(b'\n', rest.as_bytes()).unwrap_or(rest.len());
+            let line = &rest[..end];
+            rest = rest.get(end + 1..).unwrap_or_default();
+            let Some(colon) = memchr(b':', line.as_bytes()) else {
+                continue;
+            };
+            let (first, parts) = (&line[..colon], &line[colon + 1..]);
+            let is_git = matches!(first, "fatal" | "error");
+            let name = base_name(first);
+            let known = names.binary_search(&name);
+            // A shell names itself first.
+            let is_shell = name.ends_with("sh") || first == "(eval)";
+            if !(is_git || is_shell || known.is_ok()) || line.trim_end_matches('\r').ends_with("binary file matches") {
                 continue;
             }
-            has_git |= line.starts_with("fatal:") || line.starts_with("error:");
-            let mut parts = line.split(':').take(5);
-            let first = parts.next().unwrap_or_default();
-            let name = base_name(first);
-            programs.extend(names.get(name).filter(|_| first.len() < line.len()));
-            // A shell names itself first.
-            if name.ends_with("sh") || first == "(eval)" {
-                programs.extend(parts.filter_map(|part| names.get(part.trim())));
+            has_git |= is_git;
+            known.into_iter().for_each(|known| is_named[known] = true);
+            if is_shell {
+                let parts = parts.split(':').take(4).map(str::trim);
+                parts.flat_map(|part| names.binary_search(&part)).for_each(|known| is_named[known] = true);
             }
         }
+        let programs =
+            names.into_iter().zip(is_named).filter(|(_, is_named)| *is_named).map(|(name, _)| name).collect();
         Self { programs, has_git, has_words: FAILURES.are_in(output) }
     }
 
     fn has(&self, name: &str) -> bool {
-        self.programs.contains(name)
+        self.programs.binary_search(&name).is_ok()
     }
 }
 
