@@ -683,7 +683,7 @@ impl Reader {
             }
             ("Bash", _, Some(line)) => {
                 let command = ShellCommand { line: line.to_owned(), cwd: cwd.to_owned(), platform: Platform::Posix };
-                for dir in shell::operations(&command, "", true).dirs {
+                for dir in shell::directories(&command) {
                     self.session.roots.add(&dir);
                 }
             }

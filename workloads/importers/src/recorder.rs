@@ -494,11 +494,11 @@ impl Recorder {
                 let from = call.dir.as_deref().unwrap_or(&main);
                 let platform = platform.unwrap_or_else(|| system_shell(&line, &session.roots));
                 let command = ShellCommand { cwd: session.roots.absolute(&main, from), line, platform };
-                let work = shell::operations(&command, "", true);
                 if main.is_empty() {
+                    let work = shell::operations(&command, "", true);
                     of_commands.extend(work.steps.iter().flat_map(ShellStep::paths).map(str::to_owned));
                 } else {
-                    work.dirs.iter().for_each(|dir| session.roots.add(dir));
+                    shell::directories(&command).iter().for_each(|dir| session.roots.add(dir));
                 }
             }
         }

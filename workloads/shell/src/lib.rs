@@ -41,6 +41,14 @@ pub fn operations(command: &ShellCommand, output: &str, ok: bool) -> ShellWork {
     work
 }
 
+/// The directories to which a command goes, by its text alone.
+pub fn directories(command: &ShellCommand) -> Vec<String> {
+    match command.platform == Platform::Posix && !posix::may_go(&command.line) {
+        true => Vec::new(),
+        false => operations(command, "", true).dirs,
+    }
+}
+
 /// The language of a command on Windows whose tool names no shell. PowerShell's commands are named `Verb-Noun`, and its
 /// variables begin with `$`.
 pub fn windows_platform(line: &str) -> Platform {

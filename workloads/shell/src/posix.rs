@@ -151,6 +151,15 @@ pub(super) fn operations(command: &ShellCommand, output: &str, ok: bool) -> Shel
     reader.work
 }
 
+/// Whether a command may go to a directory, or name one to git. Most do not, and need not be parsed to see that.
+pub(super) fn may_go(line: &str) -> bool {
+    // A word may be in several parts: between quotes, behind backslashes, or of variables.
+    line.contains(['$', '\\']) || {
+        let letters: String = line.chars().filter(|letter| !matches!(letter, '\'' | '"')).collect();
+        ["cd", "pushd", "-C"].iter().any(|word| letters.contains(word))
+    }
+}
+
 /// The lines that the output of a command has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Listing {
