@@ -6,6 +6,7 @@ use std::path::Path;
 use inputs::sha256;
 use serde_json::Value;
 
+use super::sketch::newlines;
 use shell::programs::lists;
 use workloads::filler::fill;
 use workloads::trace::{Extra, Fidelity, Fill, TraceContent};
@@ -81,7 +82,7 @@ impl Disguise {
 
     /// The record of the published content for `original`, and its bytes.
     pub(super) fn content(&mut self, original: &str) -> (TraceContent, Vec<u8>) {
-        let lines = original.matches('\n').count() as u64;
+        let lines = newlines(original) as u64;
         match self.fidelity {
             Fidelity::Content => {
                 let bytes = original.as_bytes().to_vec();

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use super::Hunk;
-use super::sketch::{place_of, same, tabbed};
+use super::sketch::{newlines, place_of, same, tabbed};
 use shell::Replacement;
 
 /// The ranges that an edit replaces: start, old length, new text. They are ordered and do not overlap.
@@ -66,11 +66,11 @@ pub(super) fn places_elsewhere(
     hunks: &[Hunk],
     takes_newline: bool,
 ) -> Option<Places> {
-    let newlines = |text: &str| text.matches('\n').count() as i64;
     let count = |mark: char| hunks.iter().flat_map(|hunk| &hunk.lines).filter(|line| line.starts_with(mark)).count();
     let stated = count('+') as i64 - count('-') as i64;
     let has_stated_lines = |places: &Places| {
-        let changes = places.iter().map(|(at, old, new)| newlines(new) - newlines(&before[*at..at + old]));
+        let changes =
+            places.iter().map(|(at, old, new)| newlines(new) as i64 - newlines(&before[*at..at + old]) as i64);
         changes.sum::<i64>() == stated
     };
     let readings = [takes_newline, !takes_newline].into_iter();
@@ -105,9 +105,9 @@ fn places_at(before: &str, one: &Replacement, hunks: &[Hunk], takes_newline: boo
     let changed: Vec<(u64, u64)> = hunks.iter().map(changed_lines).collect();
     let (mut line, mut counted) = (1, 0);
     let places = before.match_indices(&*old).filter(|(at, old)| {
-        line += before[counted..*at].matches('\n').count() as u64;
+        line += newlines(&before[counted..*at]) as u64;
         counted = *at;
-        let last = line + old.matches('\n').count() as u64;
+        let last = line + newlines(old) as u64;
         changed.iter().any(|(from, to)| line <= *from && *to <= last)
     });
     places.take(COMPARED_MAX).map(|(at, old)| vec![(at, old.len(), one.new.clone())]).collect()

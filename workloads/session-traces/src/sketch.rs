@@ -558,12 +558,12 @@ fn in_run(text: &str, old: &str, new: &str) -> Option<(u64, u64, Vec<String>)> {
         false => end + text[end..].find('\n')? + 1,
     };
     let after = format!("{}{new}{}", &text[start..at], &text[at + old.len()..end]);
-    let count = text[start..end].matches('\n').count() as u64;
+    let count = newlines(&text[start..end]) as u64;
     let lines = match after.is_empty() {
         true => Vec::new(),
         false => after.strip_suffix('\n').unwrap_or(&after).split('\n').map(str::to_owned).collect(),
     };
-    Some((text[..start].matches('\n').count() as u64, count, lines))
+    Some((newlines(&text[..start]) as u64, count, lines))
 }
 
 /// The lines of a text: one more than its newlines.
@@ -580,7 +580,12 @@ pub(super) fn lines_of(text: &str) -> Vec<&str> {
 
 /// The number of lines of a text.
 pub(super) fn line_count(text: &str) -> usize {
-    1 + memchr_iter(b'\n', text.as_bytes()).count()
+    1 + newlines(text)
+}
+
+/// The number of newlines of a text.
+pub(super) fn newlines(text: &str) -> usize {
+    memchr_iter(b'\n', text.as_bytes()).count()
 }
 
 /// Whether the lines of a text from `start` on, counted from 0, are those of `shown`.

@@ -11,7 +11,7 @@ use super::disguise::Disguise;
 use super::evidence::{Evidence, UnseenWrites, unseen_writes};
 use super::placement::{Places, applied, best_places, has_tabs, places, places_elsewhere};
 use super::roots::Roots;
-use super::sketch::{Sketch, has_lines, line_count, lines_of, old_lines, same, tabbed};
+use super::sketch::{Sketch, has_lines, line_count, lines_of, newlines, old_lines, same, tabbed};
 use super::spill::{Spill, SpilledValue};
 use super::{Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, SeenContent};
 use shell::{LineEdit, PatchChunk, ProgramClass, Replacement, ShellStep, ShellWork, ShownText, patch, programs};
@@ -863,7 +863,7 @@ impl<'a> Writer<'a> {
         record.post_sha256 = Some(written.sha256.clone());
         let state = self.file_state(Some(content.to_owned()), true, shown);
         self.put(path, state);
-        let evidence = Evidence::whole(content.split('\n').count());
+        let evidence = Evidence::whole(line_count(content));
         self.evidence.insert(path.to_owned(), evidence);
         Effect::Write(written)
     }
@@ -1185,7 +1185,7 @@ impl<'a> Writer<'a> {
                 let (written, shown) = self.disguise.content(content);
                 let state = self.file_state(Some(content.clone()), true, shown);
                 self.change(path, Some(state), undo);
-                let evidence = Evidence::whole(content.split('\n').count());
+                let evidence = Evidence::whole(line_count(content));
                 self.evidence.insert(path.to_owned(), evidence);
                 steps.push(FileStep::Write { path: place, content: written });
             }
@@ -1506,12 +1506,11 @@ impl<'a> Writer<'a> {
         let state = self.state.get(path).filter(|state| state.original.is_some())?;
         let is_exact = state.is_exact;
         let mut shown = self.shown_of(path)?;
-        let newlines = |text: &str| text.matches('\n').count() as u64;
         let (mut line, mut counted) = (0, 0);
         let changes = places.iter().map(|(at, old, new)| {
-            line += newlines(&before[counted..*at]);
+            line += newlines(&before[counted..*at]) as u64;
             counted = *at;
-            LineChange { at: line, old: newlines(&before[*at..at + old]), new: newlines(new) }
+            LineChange { at: line, old: newlines(&before[*at..at + old]) as u64, new: newlines(new) as u64 }
         });
         self.evidence.entry(path.to_owned()).or_default().edit(&changes.collect::<Vec<_>>());
         let mut spans = Vec::with_capacity(places.len());
@@ -1594,7 +1593,7 @@ fn said(call: &RecordedCall, result: &RecordedResult, seen: &SeenContent) -> Vec
             vec![(path.clone(), full(content), true)]
         }
         SeenContent::Part { path, content, total_lines } => {
-            let lines = content.matches('\n').count() as u64 + 1;
+            let lines = line_count(content) as u64;
             let bytes = content.len() as u64 + 1;
             let all = u128::from(bytes) * u128::from(*total_lines) / u128::from(lines);
             let all = all.min(u128::from(PARTLY_SEEN_MAX)) as u64;
@@ -1647,7 +1646,7 @@ fn sketch(surveys: &mut BTreeMap<String, Survey>, call: &RecordedCall, seen: &Se
     match seen {
         SeenContent::Whole { path, content } => {
             if let Some(survey) = partly_known(surveys, path) {
-                let lines = content.matches('\n').count() as u64 + 1;
+                let lines = line_count(content) as u64;
                 survey.sketch.part(1, content, Some(lines));
             }
         }
