@@ -4,6 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use session_traces::{ImportedSession, Recorded};
 use workloads::trace::TokenUsage;
@@ -101,7 +102,7 @@ impl KnownCalls {
         let mut own = Self::default();
         let mut removed = 0;
         let mut removed_calls = HashSet::new();
-        let mut removed_usage: Vec<(String, TokenUsage)> = Vec::new();
+        let mut removed_usage: Vec<(Arc<str>, TokenUsage)> = Vec::new();
         // The number of answers that were removed before each answer.
         let mut before: Vec<u64> = Vec::new();
         let mut removed_answers = 0;
@@ -153,7 +154,7 @@ impl KnownCalls {
         });
         // What the source states of the whole session includes the copies.
         for (model, usage) in removed_usage {
-            let of_model = session.totals.iter_mut().filter(|total| total.model == model);
+            let of_model = session.totals.iter_mut().filter(|total| *total.model == *model);
             of_model.filter_map(|total| total.usage.as_mut()).for_each(|total| *total = less(total, &usage));
         }
         self.answers.extend(own.answers);

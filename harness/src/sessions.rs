@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::eval_archive;
 use anyhow::{Context, anyhow};
@@ -381,14 +382,14 @@ fn take_cline_usage(session: &mut ImportedSession, history: &Path) {
             Recorded::Api { usage, model, .. } if *usage != TokenUsage::default() => Some((model, *usage)),
             _ => None,
         });
-        let requests: Vec<(&String, TokenUsage)> = requests.collect();
+        let requests: Vec<(&Arc<str>, TokenUsage)> = requests.collect();
         let mut answers: Vec<&mut TokenUsage> = session.events.iter_mut().filter_map(answer_usage).collect();
         if answers.len() == requests.len() {
             answers.iter_mut().zip(&requests).for_each(|(answer, (_, usage))| **answer = *usage);
         } else if answers.is_empty() {
             session.unplaced.extend(requests.iter().map(|(model, usage)| {
-                let model = [*model, &session.model].into_iter().find(|model| !model.is_empty());
-                UnplacedUsage { at: 0, model: model.cloned().unwrap_or_default(), tokens: BilledUsage::Call(*usage) }
+                let model = if model.is_empty() { session.model.clone() } else { model.to_string() };
+                UnplacedUsage { at: 0, model, tokens: BilledUsage::Call(*usage) }
             }));
         }
         if session.totals.is_empty() {

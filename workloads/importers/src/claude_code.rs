@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::BufRead;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -20,11 +21,12 @@ use super::{
     shell_op, text,
 };
 use inputs::sha256;
+use session_traces::names::Names;
 use session_traces::roots::Roots;
 use session_traces::spill::{Spill, SpilledText, SpilledValue};
 use shell::path::is_windows;
 use shell::{Platform, Replacement, ShellCommand, ShellDirectory, UNKNOWN_DIRECTORY};
-use workloads::trace::{CallError, Extra, MAIN_LANE, Op, TokenUsage};
+use workloads::trace::{CallError, MAIN_LANE, Op, TokenUsage};
 
 /// Claude Code.
 #[derive(Debug)]
@@ -120,6 +122,7 @@ pub fn read(session: &mut dyn BufRead, subagents: &mut [Box<dyn BufRead>]) -> Re
 #[derive(Default)]
 struct Reader {
     session: ImportedSession,
+    names: Names,
     spill: Spill,
     seen_uuids: HashSet<TextDigest>,
     /// The index in `events` and the number of each API response, by its message id.
@@ -344,13 +347,15 @@ impl Reader {
                 let input = &block["input"];
                 let origin = text(message, "id").unwrap_or_default();
                 let id = text(block, "id").unwrap_or_default();
-                let of = SourceCall { id, origin, answer: api, last_answer: api, tool, args: input };
+                let json = input.to_string();
+                let of = SourceCall { id, origin, answer: api, last_answer: api, tool, args: input, json: &json };
                 let Some(id) = self.identities.call(&of) else {
                     continue;
                 };
                 let place = self.session.events.len();
                 let cwd = self.directory_of(lane, tool, input);
-                let call = RecordedCall { at, lane: lane.to_owned(), ..self.call(&id, api, tool, input.clone(), &cwd) };
+                let shared = self.names.shared(lane);
+                let call = RecordedCall { at, ..self.call(&id, api, (shared, tool), (input, json), &cwd) };
                 self.session.events.push(Recorded::Call(call));
                 let keeps_shell = tool == "Bash" && lane == MAIN_LANE && !self.states_cwd && !is_in_background(input);
                 let known = Tool { name: tool.to_owned(), input: input.clone(), cwd, place, keeps_shell };
@@ -424,12 +429,13 @@ impl Reader {
         let number = self.responses.len() as u64;
         let key = if id.is_empty() { format!("unnamed {number}") } else { id.to_owned() };
         let place = self.session.events.len();
+        let model = text(message, "model").filter(|model| *model != "<synthetic>");
         self.responses.insert(key, (place, number));
         self.session.events.push(Recorded::Api {
             at,
             usage,
-            model: text(message, "model").filter(|model| *model != "<synthetic>").unwrap_or_default().to_owned(),
-            lane: lane.to_owned(),
+            model: self.names.shared(model.unwrap_or_default()),
+            lane: self.names.shared(lane),
             text: SpilledText::default(),
             thinking: SpilledText::default(),
             thinking_bytes: 0,
@@ -450,9 +456,16 @@ impl Reader {
         }
     }
 
-    fn call(&mut self, id: &str, api: u64, tool: &str, input: Value, cwd: &str) -> RecordedCall {
-        let op = op(tool, &input);
-        let named = ["file_path", "path", "notebook_path"].into_iter().find_map(|key| text(&input, key));
+    fn call(
+        &mut self,
+        id: &str,
+        api: u64,
+        (lane, tool): (Arc<str>, &str),
+        (input, json): (&Value, String),
+        cwd: &str,
+    ) -> RecordedCall {
+        let op = op(tool, input);
+        let named = ["file_path", "path", "notebook_path"].into_iter().find_map(|key| text(input, key));
         let path = match (op, named) {
             (Op::Read | Op::Write | Op::Edit, Some(path)) => Some(self.absolute(cwd, path)),
             // A search or list without a path refers to the current directory.
@@ -469,18 +482,15 @@ impl Reader {
             _ => None,
         };
         // The result of a command in the background is not its end.
-        let is_done = !is_in_background(&input);
+        let is_done = !is_in_background(input);
         let shell = platform.filter(|_| is_done).and_then(|platform| {
-            let command = ShellCommand { line: text(&input, "command")?.to_owned(), cwd: cwd.to_owned(), platform };
+            let command = ShellCommand { line: text(input, "command")?.to_owned(), cwd: cwd.to_owned(), platform };
             Some(self.spill.keep(command))
         });
-        let range = (op == Op::Read).then(|| tools::range(&input)).flatten();
-        let served = tools::is_of_file_server(tool, &input).then(|| tools::meaning(tool, &input, None));
-        let args = match input {
-            Value::Object(fields) => fields,
-            other => Extra::from_iter([("input".to_owned(), other)]),
-        };
-        let args = self.spill.keep(Value::Object(args).to_string());
+        let range = (op == Op::Read).then(|| tools::range(input)).flatten();
+        let served = tools::is_of_file_server(tool, input).then(|| tools::meaning(tool, input, None));
+        let args = self.spill.keep(if input.is_object() { json } else { format!(r#"{{"input":{json}}}"#) });
+        let name = self.names.shared(tool);
         if let Some(served) = served {
             let shell = served.command.map(|(line, _)| {
                 self.spill.keep(ShellCommand { line, cwd: cwd.to_owned(), platform: Platform::Posix })
@@ -491,7 +501,7 @@ impl Reader {
                 args,
                 shell,
                 recursive: served.recursive,
-                ..RecordedCall::new(id.to_owned(), api, tool, served.op, 0)
+                ..RecordedCall::new(id.to_owned(), api, lane, name, served.op, 0)
             };
         }
         RecordedCall {
@@ -500,7 +510,7 @@ impl Reader {
             args,
             shell,
             recursive: tool == "Glob",
-            ..RecordedCall::new(id.to_owned(), api, tool, op, 0)
+            ..RecordedCall::new(id.to_owned(), api, lane, name, op, 0)
         }
     }
 
@@ -1098,7 +1108,7 @@ mod tests {
     #[test]
     fn a_subagent_has_a_lane_of_its_own() {
         let session = traps();
-        let others = session.calls().filter(|call| call.lane != "main");
+        let others = session.calls().filter(|call| *call.lane != *"main");
         let others: Vec<_> = others.map(|call| (&*call.id, &*call.lane)).collect();
         assert_eq!(others, [("t7", "sub:a7")]);
     }

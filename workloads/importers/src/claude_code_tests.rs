@@ -448,7 +448,7 @@ fn a_stream_has_its_agent_and_its_subagents() {
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     let session = claude_code::read(&mut text.as_bytes(), &mut []).unwrap();
     assert_eq!((session.agent.as_str(), session.model.as_str()), ("claude-code 2.1.200", "m-1"));
-    let lanes: Vec<&str> = session.calls().map(|call| call.lane.as_str()).collect();
+    let lanes: Vec<&str> = session.calls().map(|call| &*call.lane).collect();
     assert_eq!(lanes, ["main", "sub:t0"]);
     assert_eq!(paths(&session), [Some("a"), Some("a")]);
     assert_eq!(session.unknown_records, [("hologram".to_owned(), 2)].into());

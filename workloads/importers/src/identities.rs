@@ -53,12 +53,15 @@ impl Fields {
             text.hash(&mut hasher);
             hasher.finish()
         };
+        let hash_of = |value: &Value| match value {
+            // A text that is the JSON of another value is not that value.
+            Value::String(text) => hash(text).rotate_left(1),
+            other => hash(&other.to_string()),
+        };
         match args {
             Value::Null => Self::default(),
-            Value::Object(fields) => {
-                Self(fields.iter().map(|(name, value)| (hash(name), hash(&value.to_string()))).collect())
-            }
-            other => Self(HashMap::from([(hash(""), hash(&other.to_string()))])),
+            Value::Object(fields) => Self(fields.iter().map(|(name, value)| (hash(name), hash_of(value))).collect()),
+            other => Self(HashMap::from([(hash(""), hash_of(other))])),
         }
     }
 
@@ -84,6 +87,8 @@ pub(super) struct SourceCall<'a> {
     pub(super) tool: &'a str,
     /// Its arguments.
     pub(super) args: &'a Value,
+    /// The same as JSON.
+    pub(super) json: &'a str,
 }
 
 /// The call of a result.
@@ -100,8 +105,8 @@ pub(super) enum ResultCall {
 impl Identities {
     /// The identity of a call of a source that may repeat its history; `None` if it is such a repetition.
     pub(super) fn call(&mut self, call: &SourceCall<'_>) -> Option<String> {
-        let SourceCall { id, origin, tool, args, .. } = call;
-        let content = sha256(format!("{origin}\0{id}\0{tool}\0{args}"));
+        let SourceCall { id, origin, tool, json, .. } = call;
+        let content = sha256(format!("{origin}\0{id}\0{tool}\0{json}"));
         let mut half = [0; 32];
         half.copy_from_slice(&content.as_bytes()[..32]);
         let is_known = !self.contents.insert(half);
@@ -205,7 +210,7 @@ mod tests {
     use super::*;
 
     fn call<'a>(id: &'a str, answer: u64, tool: &'a str, args: &'a Value) -> SourceCall<'a> {
-        SourceCall { id, origin: "", answer, last_answer: answer, tool, args }
+        SourceCall { id, origin: "", answer, last_answer: answer, tool, args, json: args.to_string().leak() }
     }
 
     fn path(name: &str) -> Value {

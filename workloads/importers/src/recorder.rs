@@ -2,6 +2,7 @@
 //! results as text. What a call did to files follows from its tool, arguments and result: [`super::tools`].
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,6 +15,7 @@ use super::{
     Clock, CopiedHistory, Hunk, ImportedSession, Recorded, RecordedCall, RecordedResult, ReportedTotal, SeenContent,
     UnplacedUsage,
 };
+use session_traces::names::Names;
 use session_traces::roots::{Roots, common_directory};
 use session_traces::spill::{Spill, SpilledText, SpilledValue};
 use session_traces::spillable;
@@ -34,8 +36,9 @@ pub(super) struct Recorder {
     dirs: Vec<String>,
     clock: Clock,
     at: u64,
-    model: String,
-    lane: String,
+    names: Names,
+    model: Arc<str>,
+    lane: Arc<str>,
     /// The index in `items` of the answer that the model is giving.
     open: Option<usize>,
     /// The index in `items` of the last answer.
@@ -116,11 +119,11 @@ spillable!(Answer);
 struct RawCall {
     id: String,
     api: u64,
-    lane: String,
-    tool: String,
+    lane: Arc<str>,
+    tool: Arc<str>,
     /// The arguments as JSON.
     args: SpilledValue<String>,
-    dir: Option<String>,
+    dir: Option<Arc<str>>,
     is_in_text: bool,
     at: u64,
 }
@@ -128,15 +131,17 @@ struct RawCall {
 impl Recorder {
     /// A session of this agent.
     pub(super) fn new(agent: impl Into<String>) -> Self {
+        let mut names = Names::default();
         Self {
+            model: names.shared(""),
+            lane: names.shared(MAIN_LANE),
+            names,
             session: ImportedSession { agent: agent.into(), ..ImportedSession::default() },
             spill: Spill::default(),
             items: Vec::new(),
             dirs: Vec::new(),
             clock: Clock::default(),
             at: 0,
-            model: String::new(),
-            lane: MAIN_LANE.to_owned(),
             open: None,
             last: None,
             held: Vec::new(),
@@ -187,17 +192,17 @@ impl Recorder {
 
     /// Sets the model of the answers that follow.
     pub(super) fn model(&mut self, model: &str) {
-        if model.is_empty() || model == self.model {
+        if model.is_empty() || *model == *self.model {
             return;
         }
         if self.session.model.is_empty() {
             self.session.model = model.to_owned();
         }
-        self.model = model.to_owned();
+        self.model = self.names.shared(model);
         if let Some(Item::Event(Recorded::Api { model: of, .. })) = self.open.and_then(|open| self.items.get_mut(open))
             && of.is_empty()
         {
-            *of = model.to_owned();
+            *of = Arc::clone(&self.model);
         }
     }
 
@@ -210,7 +215,10 @@ impl Recorder {
 
     /// Sets the lane of what follows: `None` for the agent that the user talks to.
     pub(super) fn lane(&mut self, subagent: Option<&str>) {
-        let lane = subagent.map_or(MAIN_LANE.to_owned(), |id| format!("sub:{id}"));
+        let lane = match subagent {
+            Some(id) => self.names.shared(&format!("sub:{id}")),
+            None => self.names.shared(MAIN_LANE),
+        };
         if lane != self.lane {
             self.end_answer();
             self.lane = lane;
@@ -220,7 +228,7 @@ impl Recorder {
     /// A message of the user; of a subagent, the message is the caller's.
     pub(super) fn user(&mut self, text: &str) {
         self.end_answer();
-        if self.lane == MAIN_LANE && !text.is_empty() {
+        if *self.lane == *MAIN_LANE && !text.is_empty() {
             let text = self.spill.keep(text.to_owned());
             self.items.push(Item::Event(Recorded::User { text, by_client: false, images: 0 }));
         }
@@ -238,8 +246,8 @@ impl Recorder {
         self.items.push(Item::Event(Recorded::Api {
             at: self.at,
             usage: TokenUsage::default(),
-            model: self.model.clone(),
-            lane: self.lane.clone(),
+            model: Arc::clone(&self.model),
+            lane: Arc::clone(&self.lane),
             text: SpilledText::default(),
             thinking: SpilledText::default(),
             thinking_bytes: 0,
@@ -293,54 +301,57 @@ impl Recorder {
     /// Reported usage of none of the answers: of one more call of the model, or the sum over several calls.
     pub(super) fn unplaced(&mut self, tokens: BilledUsage<TokenUsage>) {
         if *tokens.tokens() != TokenUsage::default() {
-            self.session.unplaced.push(UnplacedUsage { at: self.at, model: self.model.clone(), tokens });
+            self.session.unplaced.push(UnplacedUsage { at: self.at, model: self.model.to_string(), tokens });
         }
     }
 
     /// A tool call of the answer. `dir` is the directory that the call names for itself. A source may repeat its history: one
     /// call with the same identity, tool and arguments counts once. With others, it is another call.
     pub(super) fn call(&mut self, id: &str, tool: &str, args: Value, dir: Option<&str>) {
-        let own = self.identities.call(&self.source_call(id, tool, &args));
+        let json = args.to_string();
+        let own = self.identities.call(&self.source_call(id, tool, &args, &json));
         if let Some(own) = own {
-            self.add_call(own, tool, &args, dir, false);
+            self.add_call(own, tool, json, dir, false);
         }
     }
 
     /// A tool call of a source that does not repeat its history. Returns its identity here; [`Recorder::result`] finds it by
     /// that of the source, too.
     pub(super) fn new_call(&mut self, id: &str, tool: &str, args: Value, dir: Option<&str>) -> String {
-        let own = self.identities.new_call(&self.source_call(id, tool, &args));
-        self.add_call(own.clone(), tool, &args, dir, false);
+        let json = args.to_string();
+        let own = self.identities.new_call(&self.source_call(id, tool, &args, &json));
+        self.add_call(own.clone(), tool, json, dir, false);
         own
     }
 
     /// The same, of a call that the model wrote in its text.
     pub(super) fn new_call_in_text(&mut self, id: &str, tool: &str, args: Value, dir: Option<&str>) -> String {
-        let own = self.identities.new_call(&self.source_call(id, tool, &args));
-        self.add_call(own.clone(), tool, &args, dir, true);
+        let json = args.to_string();
+        let own = self.identities.new_call(&self.source_call(id, tool, &args, &json));
+        self.add_call(own.clone(), tool, json, dir, true);
         own
     }
 
-    fn source_call<'a>(&self, id: &'a str, tool: &'a str, args: &'a Value) -> SourceCall<'a> {
+    fn source_call<'a>(&self, id: &'a str, tool: &'a str, args: &'a Value, json: &'a str) -> SourceCall<'a> {
         let (answer, last_answer) = match self.has_model {
             true => (self.answers + u64::from(self.open.is_none()), self.answers),
             // Requests to a server belong to no answer: the last one with an identity is that of the result.
             false => (self.items.len() as u64, self.items.len() as u64),
         };
-        SourceCall { id, origin: "", answer, last_answer, tool, args }
+        SourceCall { id, origin: "", answer, last_answer, tool, args, json }
     }
 
-    fn add_call(&mut self, id: String, tool: &str, args: &Value, dir: Option<&str>, in_text: bool) {
+    fn add_call(&mut self, id: String, tool: &str, args: String, dir: Option<&str>, in_text: bool) {
         if self.has_model {
             self.continue_answer();
         }
         self.items.push(Item::Call(RawCall {
             id,
             api: self.answers.saturating_sub(1),
-            lane: self.lane.clone(),
-            tool: tool.to_owned(),
-            args: self.spill.keep(args.to_string()),
-            dir: dir.map(str::to_owned),
+            lane: Arc::clone(&self.lane),
+            tool: self.names.shared(tool),
+            args: self.spill.keep(args),
+            dir: dir.map(|dir| self.names.shared(dir)),
             is_in_text: in_text,
             at: self.at,
         }));
@@ -375,7 +386,7 @@ impl Recorder {
             }
         };
         let answer = KeptAnswer::new(answer, &mut self.spill);
-        self.items.push(Item::Result { id: call, answer, is_main: self.lane == MAIN_LANE });
+        self.items.push(Item::Result { id: call, answer, is_main: *self.lane == *MAIN_LANE });
         ResultPlace(place)
     }
 
@@ -552,14 +563,13 @@ impl Recorder {
                     });
                     let id = call.id.clone();
                     session.events.push(Recorded::Call(RecordedCall {
-                        lane: call.lane,
                         path,
                         range: meaning.range,
                         recursive: meaning.recursive,
                         args,
                         is_in_text: call.is_in_text,
                         shell: shell.map(|shell| self.spill.keep(shell)),
-                        ..RecordedCall::new(call.id, call.api, &call.tool, meaning.op, call.at)
+                        ..RecordedCall::new(call.id, call.api, call.lane, call.tool, meaning.op, call.at)
                     }));
                     match (early.remove(&id), result) {
                         (Some(shown), (err, seen)) => {

@@ -6,6 +6,7 @@ mod alignment;
 pub mod coverage;
 mod disguise;
 mod evidence;
+pub mod names;
 mod placement;
 pub mod roots;
 mod sketch;
@@ -13,15 +14,16 @@ pub mod spill;
 mod timeline;
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use roots::Roots;
 use spill::{SpilledText, SpilledValue};
 
-use shell::{Replacement, ShellCommand};
+use shell::{Replacement, ShellCommand, ShellWork};
 use tokens::BilledUsage;
-use workloads::trace::{CallError, Extra, MAIN_LANE, Op, TokenUsage};
+use workloads::trace::{CallError, Extra, Op, TokenUsage};
 
 pub use timeline::{Blobs, TraceOrigin, TraceStream, trace};
 
@@ -117,9 +119,9 @@ pub enum Recorded {
         /// The reported usage.
         usage: TokenUsage,
         /// The model; empty if the source does not say.
-        model: String,
+        model: Arc<str>,
         /// `main`, or `sub:<id>`.
-        lane: String,
+        lane: Arc<str>,
         /// The text of the answer.
         text: SpilledText,
         /// The thinking in the answer, if the source contains it.
@@ -172,9 +174,9 @@ pub struct RecordedCall {
     /// The API call it belongs to, counted from 0.
     pub api: u64,
     /// `main`, or `sub:<id>`.
-    pub lane: String,
+    pub lane: Arc<str>,
     /// The tool.
-    pub tool: String,
+    pub tool: Arc<str>,
     /// The kind of the call.
     pub op: Op,
     /// The path inside the workspace, `.` for the workspace itself.
@@ -194,13 +196,13 @@ pub struct RecordedCall {
 }
 
 impl RecordedCall {
-    /// A call of the main lane without path and arguments.
-    pub fn new(id: String, api: u64, tool: &str, op: Op, at: u64) -> Self {
+    /// A call without path and arguments.
+    pub fn new(id: String, api: u64, lane: Arc<str>, tool: Arc<str>, op: Op, at: u64) -> Self {
         Self {
             id,
             api,
-            lane: MAIN_LANE.to_owned(),
-            tool: tool.to_owned(),
+            lane,
+            tool,
             op,
             path: None,
             range: None,
@@ -317,6 +319,7 @@ pub enum SeenContent {
 
 spillable!(SeenContent);
 spillable!(ShellCommand);
+spillable!(ShellWork);
 
 impl SeenContent {
     /// The file whose content it is.

@@ -118,24 +118,22 @@ impl Spill {
     }
 }
 
-/// A text that grows: what was added so far is in the temporary file, except for a short end.
+/// A text that grows: what was added so far is in the temporary file, except for a short end, which is the last part.
 #[derive(Clone, Debug, Default)]
-pub struct SpilledText {
-    parts: Vec<SpilledValue<String>>,
-    end: String,
-}
+pub struct SpilledText(Vec<SpilledValue<String>>);
 
 impl SpilledText {
     /// Adds to the text.
     pub fn append(&mut self, more: &str, spill: &mut Spill) {
-        self.end.push_str(more);
-        if self.end.len() > SMALL {
-            // Most texts have one part, and a list that grows takes the room of four.
-            if self.parts.is_empty() {
-                self.parts.reserve_exact(1);
-            }
-            self.parts.push(spill.keep(std::mem::take(&mut self.end)));
+        if more.is_empty() {
+            return;
         }
+        let end = self.0.pop_if(|part| part.bytes() <= SMALL).and_then(|end| end.load().ok());
+        // Most texts have one part, and a list that grows takes the room of four.
+        if self.0.is_empty() {
+            self.0.reserve_exact(1);
+        }
+        self.0.push(spill.keep(end.unwrap_or_default() + more));
     }
 
     /// The text.
@@ -144,10 +142,10 @@ impl SpilledText {
     /// If the temporary file cannot be read.
     pub fn load(&self) -> Result<String, String> {
         let mut text = String::new();
-        for part in &self.parts {
+        for part in &self.0 {
             text.push_str(&part.load()?);
         }
-        Ok(text + &self.end)
+        Ok(text)
     }
 }
 
@@ -233,6 +231,6 @@ mod tests {
             text.append("é1", &mut spill);
         }
         assert_eq!(text.load().unwrap(), "é1".repeat(SMALL));
-        assert!(text.end.len() <= SMALL && text.parts.len() <= 3);
+        assert!(text.0.len() <= 3);
     }
 }

@@ -5,6 +5,7 @@ use std::panic::resume_unwind;
 use std::thread;
 
 use inputs::sha256;
+use serde_json::Value;
 
 use super::alignment::{Alignment, LineChange};
 use super::disguise::Disguise;
@@ -21,6 +22,9 @@ use workloads::trace::{
     Known, Op, Span, SystemPrompt, TokenUsage, Trace, TraceCall, TraceContent, TraceHead, TraceSource, UsageSource,
     User, VERSION, Why,
 };
+
+/// The depth up to which arguments can certainly be parsed, so that their text is what they are.
+const PARSED_DEPTH: usize = 100;
 
 /// The assumed size in bytes of a file known only by name, if the session shows no whole file.
 const UNSEEN_BYTES: u64 = 4096;
@@ -104,6 +108,7 @@ impl<'a> TraceStream<'a> {
             disguise: Disguise::new(fidelity, &provenance.id),
             calls: HashMap::new(),
             are_answered: Vec::new(),
+            works: Vec::new(),
             recorded_calls: 0,
             state: BTreeMap::new(),
             dirs: HashSet::new(),
@@ -320,6 +325,8 @@ struct Writer<'a> {
     calls: HashMap<&'a str, OpenCall<'a>>,
     /// Whether each call has a result.
     are_answered: Vec<bool>,
+    /// What each call's shell command did, or why that is not certain, until the call's result takes it.
+    works: Vec<Option<Result<SpilledValue<ShellWork>, &'static str>>>,
     /// How many calls have an event.
     recorded_calls: usize,
     /// The current files, by original path.
@@ -436,12 +443,13 @@ impl<'a> Writer<'a> {
                 Recorded::Call(call) => {
                     calls.insert(call.id.as_str(), (call, self.are_answered.len()));
                     self.are_answered.push(false);
+                    self.works.push(None);
                 }
                 Recorded::Result(result) => {
-                    let Some((call, number)) = calls.get(result.id.as_str()) else {
+                    let Some(&(call, number)) = calls.get(result.id.as_str()) else {
                         continue;
                     };
-                    self.are_answered[*number] = true;
+                    self.are_answered[number] = true;
                     let seen = result.seen.load()?;
                     if seen.contradicts(call) {
                         continue;
@@ -468,6 +476,7 @@ impl<'a> Writer<'a> {
                     if let Some(work) = shell_work(call, result, &mut roots, true)? {
                         survey_shell(&mut surveys, &work);
                         self.survey_shown(&mut surveys, &work);
+                        self.keep_work(number, work);
                     }
                     sketched += result.shown.bytes() + result.seen.bytes();
                     if sketched > SKETCHED_STEP {
@@ -510,6 +519,26 @@ impl<'a> Writer<'a> {
         }
         files.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(files)
+    }
+
+    /// Keeps what a call's shell command did until the call's result. On Windows, its places depend on those before.
+    fn keep_work(&mut self, number: usize, work: ShellWork) {
+        if self.roots.is_windows() || self.works[number].is_some() {
+            return;
+        }
+        self.works[number] = Some(match work.uncertain {
+            Some(why) => Err(why),
+            None => Ok(self.spill.keep(ShellWork { listed: Vec::new(), dirs: Vec::new(), ..work })),
+        });
+    }
+
+    /// What a call's shell command did, if the call is one.
+    fn work(&mut self, open: &OpenCall, result: &RecordedResult) -> Result<Option<ShellWork>, String> {
+        match self.works.get_mut(open.index as usize).and_then(Option::take) {
+            Some(Ok(kept)) => Ok(Some(kept.load()?)),
+            Some(Err(why)) => Ok(Some(ShellWork::uncertain(why))),
+            None => shell_work(open.call, result, &mut self.roots, false),
+        }
     }
 
     /// Adds the text that a shell command printed of a file.
@@ -594,9 +623,9 @@ impl<'a> Writer<'a> {
                     lane,
                     text_tok: Some(tokens.text),
                     thinking_tok: Some(self.thinking(tokens.thinking, *thinking_bytes, usage, model)),
-                    model: match model == self.model {
+                    model: match **model == *self.model {
                         true => String::new(),
-                        false => model.clone(),
+                        false => (**model).to_owned(),
                     },
                 }));
             }
@@ -692,8 +721,7 @@ impl<'a> Writer<'a> {
             x: Extra::new(),
         };
         let seen = result.seen.load()?;
-        let work = shell_work(call, result, &mut self.roots, false)?;
-        let replayed = match work {
+        let replayed = match self.work(&open, result)? {
             Some(work) => self.shell_steps(&work),
             None => self.replayed(call, result, &seen, &mut record),
         };
@@ -1581,8 +1609,14 @@ fn call_tokens(call: &RecordedCall) -> Result<u64, String> {
     if call.is_in_text {
         return Ok(0);
     }
-    let written = serde_json::json!({ "name": call.tool, "input": call.arguments()? });
-    Ok(tokens::count(&written.to_string()))
+    let args = call.args.load()?;
+    let is_deep = args.bytes().filter(|byte| matches!(byte, b'[' | b'{')).count() > PARSED_DEPTH;
+    let input = match args.is_empty() || is_deep {
+        true => Value::Object(call.arguments()?).to_string(),
+        false => args,
+    };
+    let name = Value::from(&*call.tool);
+    Ok(tokens::count(&format!(r#"{{"name":{name},"input":{input}}}"#)))
 }
 
 /// The initial states of files that a result proves, each with whether it is certain that they are files.
@@ -1831,7 +1865,7 @@ fn median_size(surveys: &BTreeMap<String, Survey>) -> u64 {
 
 /// Whether an edit that replaces a text by nothing also removes the newline behind it, as Claude Code's does.
 fn takes_newline(call: &RecordedCall) -> bool {
-    matches!(call.tool.as_str(), "Edit" | "MultiEdit")
+    matches!(&*call.tool, "Edit" | "MultiEdit")
 }
 
 /// What a call does that does not work on files.
@@ -1876,7 +1910,7 @@ mod tests {
 
     #[test]
     fn a_file_with_any_stated_number_of_lines_has_a_bounded_size() {
-        let call = RecordedCall::new("c".to_owned(), 0, "Read", Op::Read, 0);
+        let call = RecordedCall::new("c".to_owned(), 0, "main".into(), "Read".into(), Op::Read, 0);
         let result = RecordedResult {
             id: "c".to_owned(),
             err: None,

@@ -37,7 +37,7 @@ pub struct Replacement {
 }
 
 /// A file operation of a shell command. Paths are absolute, or relative if the command's directory is unknown.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ShellStep {
     /// Reads a whole file. `cat`, `head`, `sed -n` and the like all do.
     Read(String),
@@ -132,7 +132,7 @@ pub enum ShellStep {
 }
 
 /// An edit of the lines of a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LineEdit {
     /// Replaces a literal text.
     Substitute {
@@ -159,7 +159,7 @@ pub enum LineEdit {
 }
 
 /// Where an edit adds lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AddedPlace {
     /// Before a line.
     Before,
@@ -170,7 +170,7 @@ pub enum AddedPlace {
 }
 
 /// The lines of a file that an edit changes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LineRange {
     /// All lines.
     All,
@@ -233,7 +233,7 @@ impl LineEdit {
 }
 
 /// Lines of a file that a patch replaces.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PatchChunk {
     /// A line before the replaced ones.
     pub anchor: Option<String>,
@@ -290,7 +290,7 @@ impl ShellStep {
 }
 
 /// Programs whose work on files a fixed step of ours stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ProgramClass {
     /// Version control: a walk of the tree stands for it.
     VersionControl,
@@ -299,7 +299,7 @@ pub enum ProgramClass {
 }
 
 /// A part of a file, or all of it, that a shell command printed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShownText {
     /// The file.
     pub path: String,
@@ -331,7 +331,7 @@ pub(super) fn line_count(text: &str) -> u64 {
 }
 
 /// The effects of a shell command on files.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShellWork {
     /// The operations, in order.
     pub steps: Vec<ShellStep>,
@@ -343,7 +343,9 @@ pub struct ShellWork {
     pub shown: Option<ShownText>,
     /// Directories that the command goes to.
     pub dirs: Vec<String>,
-    /// Why the command cannot be replayed; `None` if the operations above are all that it did.
+    /// Why the command cannot be replayed; `None` if the operations above are all that it did. It is not part of what is
+    /// written of the work.
+    #[serde(skip)]
     pub uncertain: Option<&'static str>,
 }
 
