@@ -1305,9 +1305,7 @@ impl<'a> Writer<'a> {
                 self.transfer(from, to, (is_move, is_into), steps, undo)?;
             }
             ShellStep::Transfer { from, to, is_move, is_into } => {
-                if *is_into && !self.is_dir(to) {
-                    return Err(UNKNOWN_DIR);
-                }
+                // The command has worked: its directory was there, even if the recording shows no file in it.
                 self.transfer(from, to, (*is_move, *is_into), steps, undo)?;
             }
             ShellStep::Remove { path, force } => {
