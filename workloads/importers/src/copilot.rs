@@ -39,9 +39,15 @@ impl Importer for Copilot {
 
     fn import(&self, recording: &mut dyn BufRead) -> Result<Vec<ImportedSession>, String> {
         let mut recorder = Recorder::new("copilot");
-        let mut shells = Shells::default();
-        let lost = each_record(recording, |record| event(&mut recorder, &mut shells, &record))?;
+        let (mut shells, mut totals) = (Shells::default(), Totals::default());
+        let lost = each_record(recording, |record| match text(&record, "type") {
+            Some("session.shutdown") => totals.add(&record["data"]["modelMetrics"]),
+            _ => event(&mut recorder, &mut shells, &record),
+        })?;
         recorder.unreadable(lost);
+        totals.runs.into_iter().for_each(|(model, usage)| {
+            recorder.total(ReportedTotal { model, usage: Some(usage), dollars: None });
+        });
         Ok(vec![recorder.finish()])
     }
 }
@@ -73,6 +79,27 @@ impl Shells {
         {
             // Whether a version keeps the directory is not certain.
             shell.end(&command, None, None);
+        }
+    }
+}
+
+/// What each end of a session states of each model. A session that is resumed ends several times.
+#[derive(Default)]
+struct Totals {
+    runs: Vec<(String, TokenUsage)>,
+}
+
+impl Totals {
+    /// Adds the totals of the session so far. They include those before; smaller ones are of a run of their own.
+    fn add(&mut self, metrics: &Value) {
+        for (model, metrics) in metrics.as_object().into_iter().flatten() {
+            let all = usage(&metrics["usage"]);
+            let prompt = |usage: &TokenUsage| usage.uncached + usage.cache_read + usage.cache_write_5m;
+            let known = self.runs.iter_mut().rfind(|(known, _)| known == model);
+            match known.map(|(_, known)| known).filter(|k| k.output <= all.output && prompt(k) <= prompt(&all)) {
+                Some(known) => *known = all,
+                None => self.runs.push((model.clone(), all)),
+            }
         }
     }
 }
@@ -133,15 +160,6 @@ fn event(recorder: &mut Recorder, shells: &mut Shells, event: &Value) {
         }
         Some("session.compaction_complete") => {
             recorder.compact(token_count(&data["preCompactionTokens"]));
-        }
-        Some("session.shutdown") => {
-            for (model, metrics) in data["modelMetrics"].as_object().into_iter().flatten() {
-                recorder.total(ReportedTotal {
-                    model: model.clone(),
-                    usage: Some(usage(&metrics["usage"])),
-                    dollars: None,
-                });
-            }
         }
         _ => {}
     }
@@ -235,5 +253,22 @@ mod tests {
         };
         let usage = total.usage.unwrap();
         assert_eq!((usage.uncached, usage.cache_read, usage.cache_write_5m, usage.output), (30, 60, 10, 9));
+    }
+
+    #[test]
+    fn the_end_of_a_resumed_session_includes_the_end_before() {
+        let end = |model: &str, input: u64, output: u64| {
+            let usage = json!({"usage": {"inputTokens": input, "outputTokens": output}});
+            json!({"type": "session.shutdown", "data": {"modelMetrics": {model: usage}}})
+        };
+        let start = json!({"type": "session.start", "data": {"sessionId": "s"}});
+        let resume = json!({"type": "session.resume", "data": {"sessionId": "s"}});
+        let lines =
+            [start, end("a", 100, 9), resume.clone(), end("a", 300, 20), end("b", 7, 1), resume, end("a", 50, 2)];
+        let lines: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let totals = imported("copilot", &lines).totals;
+        let totals: Vec<_> =
+            totals.iter().map(|total| (total.model.as_str(), total.usage.unwrap_or_default().output)).collect();
+        assert_eq!(totals, [("a", 20), ("b", 1), ("a", 2)]);
     }
 }
