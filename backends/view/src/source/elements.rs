@@ -20,24 +20,25 @@ impl<'a> Elements<'a> {
         let rest = text.trim_ascii().strip_prefix(b"[").ok_or(NoList)?;
         Ok(Self { rest, is_ended: false, is_first: true })
     }
+}
 
-    /// Bytes up to the comma or bracket that ends the element at the start of the rest.
-    fn length(&self) -> Option<usize> {
-        let (mut depth, mut is_text, mut is_escaped) = (0_usize, false, false);
-        for (at, byte) in self.rest.iter().enumerate() {
-            match byte {
-                _ if is_escaped => is_escaped = false,
-                b'\\' if is_text => is_escaped = true,
-                b'"' => is_text = !is_text,
-                _ if is_text => {}
-                b'[' | b'{' => depth += 1,
-                b',' | b']' if depth == 0 => return Some(at),
-                b']' | b'}' => depth = depth.checked_sub(1)?,
-                _ => {}
-            }
+/// The length of a JSON value at the start of a text: up to the first of `ends` that is outside of its brackets and quotes.
+/// `None` if there is no such end, or if a bracket closes that was never opened.
+pub(super) fn value_length(text: &[u8], ends: &[u8]) -> Option<usize> {
+    let (mut depth, mut is_text, mut is_escaped) = (0_usize, false, false);
+    for (at, byte) in text.iter().enumerate() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_text => is_escaped = true,
+            b'"' => is_text = !is_text,
+            _ if is_text => {}
+            byte if depth == 0 && ends.contains(byte) => return Some(at),
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.checked_sub(1)?,
+            _ => {}
         }
-        None
     }
+    None
 }
 
 impl<'a> Iterator for Elements<'a> {
@@ -47,7 +48,7 @@ impl<'a> Iterator for Elements<'a> {
         if self.is_ended {
             return None;
         }
-        let Some(length) = self.length() else {
+        let Some(length) = value_length(self.rest, b",]") else {
             self.is_ended = true;
             return Some(Err(NoList));
         };

@@ -2,6 +2,8 @@
 
 use serde::de::IgnoredAny;
 
+use crate::source::elements::value_length;
+
 /// The length of what `is` accepts at the start of a text.
 fn run(text: &str, is: impl Fn(char) -> bool) -> usize {
     text.find(|char| !is(char)).unwrap_or(text.len())
@@ -13,20 +15,7 @@ fn is_blank(char: char) -> bool {
 
 /// The length of a value, or of a key, at the start of valid JSON: up to the comma, colon or bracket after it.
 fn length(text: &str) -> usize {
-    let (mut depth, mut is_text, mut is_escaped) = (0_usize, false, false);
-    for (at, byte) in text.bytes().enumerate() {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' if is_text => is_escaped = true,
-            b'"' => is_text = !is_text,
-            _ if is_text => {}
-            b'[' | b'{' => depth += 1,
-            b',' | b':' | b']' | b'}' if depth == 0 => return at,
-            b']' | b'}' => depth -= 1,
-            _ => {}
-        }
-    }
-    text.len()
+    value_length(text.as_bytes(), b",:]}").unwrap_or(text.len())
 }
 
 /// The text of an object with `value`, which is JSON, as its member `key`; a missing member becomes the first. `None` if the
