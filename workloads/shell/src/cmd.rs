@@ -1,6 +1,6 @@
 //! Commands of Windows' `cmd.exe`. PowerShell has aliases of most of their names, and they work on files in the same way.
 
-use super::powershell::{Certain, LONGEST, Simple, Word, after_sink, performed};
+use super::powershell::{Certain, Simple, Word, Words, after_sink, performed};
 use super::programs::lists;
 use super::steps::{ShellCommand, ShellWork};
 use super::words::Joint;
@@ -15,55 +15,45 @@ pub(super) fn operations(command: &ShellCommand, output: &str, ok: bool) -> Shel
 }
 
 fn split(line: &str) -> Certain<Vec<Simple>> {
-    if line.len() > LONGEST {
-        return Err("a command of extreme size");
-    }
-    let mut all = vec![Simple::new(Joint::Sequence)];
-    let mut word: Option<Word> = None;
+    let mut words = Words::new(line)?;
     let mut rest = line;
     while let Some(next) = rest.chars().next() {
         let after = &rest[next.len_utf8()..];
-        let ends_word = next.is_whitespace() || "|&".contains(next);
-        if ends_word && let (Some(word), Some(simple)) = (word.take(), all.last_mut()) {
-            simple.words.push(word);
+        if next.is_whitespace() || "|&".contains(next) {
+            words.end_word();
         }
         rest = after;
         match next {
             '"' => {
                 let (text, after) = after.split_once('"').ok_or("a quote without an end")?;
-                let started = word.get_or_insert_default();
+                let started = words.word();
                 started.is_quoted = true;
                 started.is_expanded |= text.contains('%');
                 started.text.push_str(text);
                 rest = after;
             }
             '|' if after.starts_with('|') => return Err("a command for the case of a failure"),
-            '|' => all.push(Simple::new(Joint::Pipe)),
+            '|' => words.begin(Joint::Pipe),
             '&' if after.starts_with('&') => {
-                all.push(Simple::new(Joint::And));
+                words.begin(Joint::And);
                 rest = &after[1..];
             }
-            '\n' | '&' => all.push(Simple::new(Joint::Sequence)),
+            '\n' | '&' => words.begin(Joint::Sequence),
             '>' => {
-                // The number before it is the output's.
-                word = word.filter(|word| !["1", "2"].contains(&word.text.as_str()) || word.is_quoted);
+                words.drop_output(&["1", "2"]);
                 rest = after_sink(after).ok_or("an output whose text is unknown")?;
             }
             '(' | ')' | '<' => return Err("an expression"),
             '^' => return Err("a text with escapes"),
             next if next.is_whitespace() => {}
             next => {
-                let started = word.get_or_insert_default();
+                let started = words.word();
                 started.is_expanded |= next == '%';
                 started.text.push(next);
             }
         }
     }
-    if let (Some(word), Some(simple)) = (word, all.last_mut()) {
-        simple.words.push(word);
-    }
-    all.retain(|simple| !simple.words.is_empty());
-    Ok(all)
+    Ok(words.commands())
 }
 
 /// The command of PowerShell that does the same: without switches, and with its paths in one word.

@@ -7,7 +7,7 @@ use super::steps::{ProgramClass, ShellCommand, ShellStep, ShellWork};
 use super::words::Joint;
 
 /// The longest command that is parsed, in bytes.
-pub(super) const LONGEST: usize = 1 << 20;
+const LONGEST: usize = 1 << 20;
 
 /// Parameters of the commands below that take no value.
 const SWITCHES: &str =
@@ -150,8 +150,8 @@ fn has_worked(all: &[Simple], output: &str, ok: bool) -> bool {
 }
 
 impl Simple {
-    /// A command with these words so far.
-    pub(super) fn new(joint: Joint) -> Self {
+    /// A command without words so far.
+    fn new(joint: Joint) -> Self {
         Self { words: Vec::new(), joint }
     }
 
@@ -194,6 +194,51 @@ impl Simple {
     }
 }
 
+/// The commands of a line, while it is taken apart into words.
+pub(super) struct Words {
+    commands: Vec<Simple>,
+    word: Option<Word>,
+}
+
+impl Words {
+    /// None yet of `line`, which must not be too long.
+    pub(super) fn new(line: &str) -> Certain<Self> {
+        match line.len() > LONGEST {
+            true => Err("a command of extreme size"),
+            false => Ok(Self { commands: vec![Simple::new(Joint::Sequence)], word: None }),
+        }
+    }
+
+    /// The word that goes on or begins here.
+    pub(super) fn word(&mut self) -> &mut Word {
+        self.word.get_or_insert_default()
+    }
+
+    /// Ends the word, if there is one.
+    pub(super) fn end_word(&mut self) {
+        if let (Some(word), Some(command)) = (self.word.take(), self.commands.last_mut()) {
+            command.words.push(word);
+        }
+    }
+
+    /// Begins the next command.
+    pub(super) fn begin(&mut self, joint: Joint) {
+        self.commands.push(Simple::new(joint));
+    }
+
+    /// Drops the word before a redirection that names one of `outputs`.
+    pub(super) fn drop_output(&mut self, outputs: &[&str]) {
+        self.word.take_if(|word| !word.is_quoted && outputs.contains(&word.text.as_str()));
+    }
+
+    /// The commands that have words.
+    pub(super) fn commands(mut self) -> Vec<Simple> {
+        self.end_word();
+        self.commands.retain(|command| !command.words.is_empty());
+        self.commands
+    }
+}
+
 /// Where a redirection ends that writes no file, after its `>`: to `$null`, `nul` or another output.
 pub(super) fn after_sink(rest: &str) -> Option<&str> {
     let target = rest.trim_start_matches('>').trim_start_matches(' ');
@@ -203,17 +248,12 @@ pub(super) fn after_sink(rest: &str) -> Option<&str> {
 }
 
 fn split(line: &str) -> Certain<Vec<Simple>> {
-    if line.len() > LONGEST {
-        return Err("a command of extreme size");
-    }
-    let mut all = vec![Simple::new(Joint::Sequence)];
-    let mut word: Option<Word> = None;
+    let mut words = Words::new(line)?;
     let mut rest = line;
     while let Some(next) = rest.chars().next() {
         let after = &rest[next.len_utf8()..];
-        let ends_word = next.is_whitespace() || ";|&".contains(next);
-        if ends_word && let (Some(word), Some(simple)) = (word.take(), all.last_mut()) {
-            simple.words.push(word);
+        if next.is_whitespace() || ";|&".contains(next) {
+            words.end_word();
         }
         match next {
             '@' if after.starts_with("\"\n") || after.starts_with("\"\r\n") => {
@@ -223,7 +263,7 @@ fn split(line: &str) -> Certain<Vec<Simple>> {
                 if text.contains(['`', '$']) {
                     return Err("a text with escapes");
                 }
-                let started = word.get_or_insert_default();
+                let started = words.word();
                 started.text.push_str(text);
                 started.is_quoted = true;
                 rest = after;
@@ -233,14 +273,14 @@ fn split(line: &str) -> Certain<Vec<Simple>> {
                 let text = after[1..].trim_start_matches('\r');
                 let text = text.strip_prefix('\n').unwrap_or(text);
                 let (text, after) = text.split_once("\n'@").ok_or("a quote without an end")?;
-                let started = word.get_or_insert_default();
+                let started = words.word();
                 started.text.push_str(text);
                 started.is_quoted = true;
                 rest = after;
                 continue;
             }
             '\'' => {
-                let started = word.get_or_insert_default();
+                let started = words.word();
                 started.is_quoted = true;
                 let (text, after) = after.split_once('\'').ok_or("a quote without an end")?;
                 started.text.push_str(text);
@@ -252,41 +292,36 @@ fn split(line: &str) -> Certain<Vec<Simple>> {
                 continue;
             }
             '"' => {
-                let started = word.get_or_insert_default();
+                let started = words.word();
                 started.is_quoted = true;
                 rest = started.double_quoted(after)?;
                 continue;
             }
-            '\n' | ';' => all.push(Simple::new(Joint::Sequence)),
+            '\n' | ';' => words.begin(Joint::Sequence),
             '&' if after.starts_with('&') => {
-                all.push(Simple::new(Joint::And));
+                words.begin(Joint::And);
                 rest = &after[1..];
                 continue;
             }
-            '|' if !after.starts_with('|') => all.push(Simple::new(Joint::Pipe)),
+            '|' if !after.starts_with('|') => words.begin(Joint::Pipe),
             '&' | '|' => return Err("a command for the case of a failure"),
             '>' => {
-                // The number before it is the output's.
-                word = word.filter(|word| !["1", "2", "*"].contains(&word.text.as_str()) || word.is_quoted);
+                words.drop_output(&["1", "2", "*"]);
                 rest = after_sink(after).ok_or("an output whose text is unknown")?;
                 continue;
             }
             '(' | ')' | '{' | '}' | '@' | '`' | '<' => return Err("an expression"),
             '$' => {
-                let started = word.get_or_insert_default();
+                let started = words.word();
                 started.is_expanded = true;
                 started.text.push('$');
             }
             next if next.is_whitespace() => {}
-            next => word.get_or_insert_default().text.push(next),
+            next => words.word().text.push(next),
         }
         rest = after;
     }
-    if let (Some(word), Some(simple)) = (word, all.last_mut()) {
-        simple.words.push(word);
-    }
-    all.retain(|simple| !simple.words.is_empty());
-    Ok(all)
+    Ok(words.commands())
 }
 
 /// The parameters of a command, by their names in lower case; arguments without a name have the name ``.
