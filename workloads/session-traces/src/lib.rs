@@ -321,10 +321,10 @@ spillable!(SeenContent);
 spillable!(ShellCommand);
 spillable!(ShellWork);
 
-impl SeenContent {
-    /// The file whose content it is.
-    fn path(&self) -> Option<&String> {
-        match self {
+/// The path in a content that is borrowed, shared or to change it.
+macro_rules! path_of {
+    ($seen:expr) => {
+        match $seen {
             Self::Nothing | Self::Listed(_) | Self::Printed(_) | Self::PrintedEnd(_) => None,
             Self::Whole { path, .. }
             | Self::Part { path, .. }
@@ -333,19 +333,18 @@ impl SeenContent {
             | Self::Replaced { path, .. }
             | Self::Written { path, .. } => Some(path),
         }
+    };
+}
+
+impl SeenContent {
+    /// The file whose content it is.
+    fn path(&self) -> Option<&String> {
+        path_of!(self)
     }
 
     /// The file whose content it is, to change it.
     pub fn path_mut(&mut self) -> Option<&mut String> {
-        match self {
-            Self::Nothing | Self::Listed(_) | Self::Printed(_) | Self::PrintedEnd(_) => None,
-            Self::Whole { path, .. }
-            | Self::Part { path, .. }
-            | Self::Edited { path, .. }
-            | Self::Patched { path, .. }
-            | Self::Replaced { path, .. }
-            | Self::Written { path, .. } => Some(path),
-        }
+        path_of!(self)
     }
 
     /// Whether it is of another file than the call. Such a recording is wrong, and no file is known by it.
