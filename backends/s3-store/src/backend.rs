@@ -24,7 +24,7 @@ const CACHE: &str = "cache.s3.db";
 /// A variant of the `s3` mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum S3Variant {
-    /// The defaults of `ctxbench mount s3`.
+    /// The defaults of `ctxbench mount s3`, but no embedding model.
     Default,
     /// `fsync` waits until the change is in the bucket.
     Fsync,
@@ -170,6 +170,7 @@ impl MountedStore for S3Mount {
         );
         description.capabilities.starts_empty = is_fresh;
         description.capabilities.several_hosts = true;
+        description.capabilities.answers_requests = true;
         description
             .needs
             .push(Need { name: self.server.wanted.label().to_owned(), why: "to hold the bucket".to_owned() });
@@ -254,6 +255,8 @@ impl MountedStore for S3Mount {
         let mut launch = mount.launch();
         let options = self.variant.options().iter();
         launch.arguments.extend(options.map(OsString::from));
+        // Answers must not depend on the models that a machine has.
+        launch.arguments.extend(["--embeddings".into(), "none".into()]);
         Ok(launch)
     }
 }

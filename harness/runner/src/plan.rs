@@ -600,6 +600,20 @@ states = ["hot"]
     }
 
     #[test]
+    fn a_memory_in_a_bucket_takes_part_in_searches_and_recalls() {
+        for name in ["micro/find-by-request-1000", "micro/notes-recall-116"] {
+            let workload = catalogue::workload(name).unwrap();
+            let reason = |arm| skip_reason(&usable(arm), &workload, CacheState::Hot, true);
+            for arm in ["agent-memory", "s3-embedded", "s3-close-embedded"] {
+                assert_eq!(reason(arm), None, "{arm}");
+            }
+            for arm in ["direct", "sqlite"] {
+                assert!(reason(arm).unwrap_or_default().contains("answers no search requests"), "{arm}");
+            }
+        }
+    }
+
+    #[test]
     fn every_arm_skips_a_workload_whose_corpus_is_not_installed() {
         let mut workload = catalogue::workload("micro/read-1k").unwrap();
         workload.missing = Some("corpus c: `make corpora` installs it".to_owned());
