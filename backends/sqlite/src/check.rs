@@ -4,6 +4,7 @@
 
 use std::collections::HashSet;
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::check_tails::{compare_tails, path_of, short_tails};
 use crate::content::{CHUNK, HEAD_CHUNKS, INDEX_BITS, checksum};
-use crate::files::{has_log, is_foreign, open_beside, tails_of};
+use crate::files::{has_log, is_foreign, log_of, open_beside, tails_of};
 use crate::names::slots;
 use crate::nodes::unsigned;
 use crate::open::{
@@ -22,7 +23,7 @@ use crate::open::{
     must_be_ours, needs_recovery, open_immutable, open_pages, read_only_reason, resolve,
 };
 use crate::open_error::{SqliteOpenError, unreadable};
-use crate::{HEAD, batch, pages, redo, sum_file};
+use crate::{HEAD, batch, redo, sum_file};
 
 /// How many findings of one kind are listed one by one.
 const SHOWN: usize = 10;
@@ -130,13 +131,13 @@ pub fn check(path: &Path) -> Result<DatabaseCheck, SqliteOpenError> {
     let DatabaseReader { mut connection, is_there, is_idle } = open_to_read(path, &file)?;
     // Asking whether another process has the lock would give up the own one.
     let is_mounted = || !is_idle && is_mounted(&file);
-    let damaged_pages = pages::damaged(&connection, has_log(path));
+    let damaged_pages = sqlite_pages::damaged(&connection, has_log(path));
     let mut checked = check_rows(&mut connection).map_err(wrong)?;
     let mut damaged_pages = damaged_pages.map_err(|error| unreadable(path, &error))?;
     if !damaged_pages.is_empty() && !is_mounted() {
         // A power loss during a checkpoint leaves pages of which the disk has written a part. The next mount reads them from
         // the log, and copies all of that again; a mount in use may have copied it already.
-        let in_log = pages::in_log(path).map_err(|error| unreadable(path, &error))?;
+        let in_log = pages_in_log(path).map_err(|error| unreadable(path, &error))?;
         damaged_pages.retain(|page| !in_log.contains(page));
     }
     let lacks = || match is_there {
@@ -165,6 +166,14 @@ pub fn check(path: &Path) -> Result<DatabaseCheck, SqliteOpenError> {
         note(problems, "lost", lost(&connection));
     }
     Ok(checked)
+}
+
+/// The pages that the log of the database at `path` has: a mount that begins reads them there.
+fn pages_in_log(path: &Path) -> io::Result<HashSet<u64>> {
+    match open_beside(&log_of(path), File::options().read(true)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(HashSet::new()),
+        log => sqlite_pages::in_log(log?),
+    }
 }
 
 /// Refuses what holds no database: SQLite would call a directory an error of the disk, and an empty file a damaged one.
@@ -256,9 +265,9 @@ fn damaged_redo(connection: &Connection, path: &Path) -> Option<String> {
 }
 
 /// Takes from each tail the mark that it has checksums.
-fn unseal_all(path: &Path) -> std::io::Result<()> {
+fn unseal_all(path: &Path) -> io::Result<()> {
     let entries = match std::fs::read_dir(tails_of(path)) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         entries => entries?,
     };
     for entry in entries {

@@ -289,10 +289,10 @@ mod tests {
     use fuse::store::{Errno, ROOT, Store};
 
     use super::*;
-    use crate::files::beside;
+    use crate::files::{beside, log_of};
     use crate::free_tails::tests::{LONG, contents, create, dice, resize, seeds, step};
     use crate::log_mark::tests::OWNER;
-    use crate::{SqliteStore, check, pages};
+    use crate::{SqliteStore, check};
 
     /// The files of a daemon that is killed at this moment.
     fn kill(store: &SqliteStore, path: &Path, copy: &Path) {
@@ -784,7 +784,7 @@ mod tests {
             file.write_all_at(&[7; 1024], (page - 1) * 4096 + 2048).unwrap();
         };
         let pages = copy.metadata().unwrap().len() / 4096;
-        let in_log = pages::in_log(&copy).unwrap();
+        let in_log = sqlite_pages::in_log(File::open(log_of(&copy)).unwrap()).unwrap();
         let torn: Vec<u64> = (1..=pages).filter(|page| in_log.contains(page)).collect();
         assert!(torn.len() > 10 && (torn.len() as u64) < pages, "{torn:?}");
         torn.iter().for_each(|page| tear(*page));

@@ -3,5 +3,5 @@
 pub use crate::files::has_log;
 pub use crate::header::{check_content, immutable};
 pub use crate::open::{read_only_reason, unwritable_folder};
-pub use crate::pages::{Header, connect, header};
 pub use crate::redo::boot;
+pub use sqlite_pages::{Header, connect, header};

@@ -31,7 +31,6 @@ mod on_panic;
 mod open;
 mod open_error;
 mod owner;
-mod pages;
 mod reclaim;
 mod record;
 mod redo;

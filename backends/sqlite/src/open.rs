@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use crate::files::{files_of, folder, foreign_beside, has_log, log_of, redo_of, tails_of};
 use crate::open_error::{SCHEMA_VERSION, SqliteOpenError, unreadable};
-use crate::{header, owner, pages, room};
+use crate::{header, owner, room};
 
 /// `PRAGMA application_id` of our databases: `ctxb`.
 pub(super) const APPLICATION_ID: i32 = i32::from_be_bytes(*b"ctxb");
@@ -150,7 +150,7 @@ pub(super) fn needs_recovery(path: &Path) -> bool {
 /// Opens a connection that reads the database alone: SQLite makes no file beside it.
 pub(super) fn open_immutable(path: &Path) -> Result<Connection, SqliteOpenError> {
     let (uri, flags) = header::immutable(path);
-    let connection = pages::connect(Path::new(&uri), flags);
+    let connection = sqlite_pages::connect(Path::new(&uri), flags);
     let connection = connection.map_err(|error| unreadable(path, &error))?;
     check_header(&connection, path)?;
     Ok(connection)
@@ -331,14 +331,14 @@ pub(super) fn identify(connection: &Connection, path: &Path) -> Result<bool, Sql
 
 /// Opens a connection to a database of ours.
 pub(super) fn open_pages(path: &Path, flags: OpenFlags) -> Result<Connection, SqliteOpenError> {
-    let connection = pages::connect(path, flags).map_err(|error| unreadable(path, &error))?;
+    let connection = sqlite_pages::connect(path, flags).map_err(|error| unreadable(path, &error))?;
     check_header(&connection, path)?;
     Ok(connection)
 }
 
 /// Refuses a file whose header is of something else, before SQLite reads it: its pages have no checksums.
 fn check_header(connection: &Connection, path: &Path) -> Result<(), SqliteOpenError> {
-    let header = pages::header(connection).map_err(|error| unreadable(path, &error))?;
+    let header = sqlite_pages::header(connection).map_err(|error| unreadable(path, &error))?;
     let Some(header) = header else {
         return Ok(());
     };
@@ -357,18 +357,18 @@ fn check_header(connection: &Connection, path: &Path) -> Result<(), SqliteOpenEr
     }
 }
 
-/// Gives checksums to a database that another program has copied without: see [`pages::stamp_copy`].
+/// Gives checksums to a database that another program has copied without: see [`sqlite_pages::stamp_copy`].
 pub(super) fn adopt_copy(path: &Path) -> Result<(), SqliteOpenError> {
     if has_log(path) {
         return Ok(());
     }
-    let is_ours = |header: pages::Header| {
+    let is_ours = |header: sqlite_pages::Header| {
         header.is_database
             && header.has_checksums
             && header.application_id == APPLICATION_ID
             && header.user_version == SCHEMA_VERSION
     };
-    pages::stamp_copy(path, is_ours).map_err(|error| unreadable(path, &error))
+    sqlite_pages::stamp_copy(path, is_ours).map_err(|error| unreadable(path, &error))
 }
 
 /// Makes `connection` leave the log of the database at `path` in place when it closes. The last connection to close

@@ -7,7 +7,7 @@ use fuse::store::{Ino, Result};
 use rusqlite::OpenFlags;
 
 use crate::db::Db;
-use crate::{content, nodes, pages, xattrs};
+use crate::{content, nodes, xattrs};
 
 const READ: OpenFlags = OpenFlags::SQLITE_OPEN_READ_ONLY.union(OpenFlags::SQLITE_OPEN_NO_MUTEX);
 
@@ -46,7 +46,7 @@ pub(super) fn undeletable(db: &Db, inodes: &[Ino]) -> BTreeSet<Ino> {
         return BTreeSet::new();
     }
     let path = db.connection.path().map(Path::new);
-    let Some(Ok(looking)) = path.map(|path| pages::connect(path, READ)) else {
+    let Some(Ok(looking)) = path.map(|path| sqlite_pages::connect(path, READ)) else {
         return inodes.iter().copied().collect();
     };
     let is_readable = |ino: Ino| {

@@ -16,8 +16,6 @@ use std::sync::OnceLock;
 use rusqlite::{Connection, OpenFlags, ffi};
 use rustix::io::Errno;
 
-use crate::files::{log_of, open_beside};
-
 /// Bytes of a page.
 const PAGE: usize = 4096;
 
@@ -64,6 +62,9 @@ fn is_whole(page: &[u8], number: u32) -> bool {
 }
 
 /// Opens a connection whose pages have checksums, and whose new database will have them.
+///
+/// # Errors
+/// Those of SQLite.
 pub fn connect(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
     let connection = Connection::open_with_flags_and_vfs(path, flags, register()?)?;
     reserve(&connection)?;
@@ -123,6 +124,9 @@ pub struct Header {
 }
 
 /// The header of a connection's database, as it is in the file; `None` where that is empty.
+///
+/// # Errors
+/// If the file cannot be read.
 pub fn header(connection: &Connection) -> io::Result<Option<Header>> {
     with_file(connection, |file| {
         let mut header = [0; 100];
@@ -153,7 +157,10 @@ impl Header {
 
 /// The pages in a connection's file that are not as they were written. With `may_be_in_log`, pages of zeros do not
 /// count as damage: they were only written to the log.
-pub(super) fn damaged(connection: &Connection, may_be_in_log: bool) -> io::Result<Vec<u64>> {
+///
+/// # Errors
+/// If the file cannot be read.
+pub fn damaged(connection: &Connection, may_be_in_log: bool) -> io::Result<Vec<u64>> {
     with_file(connection, |file| {
         let length = file.length().ok_or_else(unreadable_file)?;
         let mut found = Vec::new();
@@ -183,13 +190,13 @@ pub(super) fn damaged(connection: &Connection, may_be_in_log: bool) -> io::Resul
     })
 }
 
-/// The pages of the database at `path` that its log has: a mount that begins reads them there.
-pub(super) fn in_log(path: &Path) -> io::Result<HashSet<u64>> {
+/// The pages of a database that its log has: the next connection reads them there.
+///
+/// # Errors
+/// If the log cannot be read.
+pub fn in_log(log: File) -> io::Result<HashSet<u64>> {
     let mut found = HashSet::new();
-    let mut log = match open_beside(&log_of(path), File::options().read(true)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
-        log => BufReader::with_capacity(16 * FRAME, log?),
-    };
+    let mut log = BufReader::with_capacity(16 * FRAME, log);
     let mut header = [0; LOG_HEADER];
     if !is_filled(&mut log, &mut header)? {
         return Ok(found);
@@ -238,7 +245,10 @@ fn is_filled(file: &mut impl Read, out: &mut [u8]) -> io::Result<bool> {
 /// Gives the pages of a database at `path` checksums if none of them has one, and its header `is_ours`: a program without
 /// this VFS has made it, by `VACUUM`. No connection may have it open. The first page gets its checksum last, so a call that
 /// was interrupted is completed by the next one.
-pub(super) fn stamp_copy(path: &Path, is_ours: impl FnOnce(Header) -> bool) -> io::Result<()> {
+///
+/// # Errors
+/// If the file cannot be read or written.
+pub fn stamp_copy(path: &Path, is_ours: impl FnOnce(Header) -> bool) -> io::Result<()> {
     let file = File::options().read(true).write(true).open(path)?;
     let pages = file.metadata()?.len() / PAGE as u64;
     let mut page = vec![0; PAGE];
@@ -987,7 +997,7 @@ mod tests {
 
     fn copy(path: &Path, to: &Path) {
         for suffix in ["", "-wal"] {
-            let with = |path: &Path| crate::files::beside(path, suffix);
+            let with = |path: &Path| format!("{}{suffix}", path.display());
             std::fs::copy(with(path), with(to)).unwrap();
         }
     }
