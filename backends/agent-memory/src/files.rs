@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fuse::store::{
-    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode, RenameMode, Result, Seek,
+    Allocate, Attr, Caller, Change, Coherence, EntrySink, Errno, Ino, KernelCache, NewNode, RenameMode, Result, Seek,
     Slow, StatFs, Store, XattrMode, slice,
 };
 
@@ -30,8 +30,17 @@ fn check_dir(ino: Ino) -> Result<()> {
 }
 
 impl Store for AgentMemory {
-    fn discard_new(&self) {
-        self.files.discard_new();
+    fuse::forward! { self.files =>
+        fn places_appends(&self) -> bool;
+        fn may_have_xattrs(&self) -> bool;
+        fn sync(&self) -> Result<()>;
+        fn wants_close(&self) -> bool;
+        fn close(&self, handle: u64, ino: Ino) -> Result<()>;
+        fn is_slow(&self, ino: Ino, call: Slow) -> bool;
+        fn attach(&self, kernel: Arc<dyn KernelCache>);
+        fn detach(&self);
+        fn discard_new(&self);
+        fn statfs(&self) -> Result<StatFs>;
     }
 
     fn kind(&self) -> &'static str {
@@ -154,10 +163,6 @@ impl Store for AgentMemory {
         self.changed(self.files.append(caller, ino, end, data))
     }
 
-    fn places_appends(&self) -> bool {
-        self.files.places_appends()
-    }
-
     fn fallocate(&self, caller: &Caller, ino: Ino, how: Allocate, offset: u64, length: u64) -> Result<()> {
         check_file(ino)?;
         self.changed(self.files.fallocate(caller, ino, how, offset, length))
@@ -170,13 +175,7 @@ impl Store for AgentMemory {
         what.without_holes(offset, self.kept_answer(ino)?.text.len() as u64)
     }
 
-    fn readdir(
-        &self,
-        dir: Ino,
-        after: u64,
-        with_attr: bool,
-        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
-    ) -> Result<()> {
+    fn readdir(&self, dir: Ino, after: u64, with_attr: bool, emit: EntrySink<'_>) -> Result<()> {
         check_dir(dir)?;
         let others = self.privacy.filter(|privacy| privacy.all == dir);
         self.files.readdir(dir, after, with_attr, &mut |entry| {
@@ -185,10 +184,6 @@ impl Store for AgentMemory {
             }
             emit(entry)
         })
-    }
-
-    fn may_have_xattrs(&self) -> bool {
-        self.files.may_have_xattrs()
     }
 
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
@@ -225,37 +220,9 @@ impl Store for AgentMemory {
         self.files.fsync(ino, data_only)
     }
 
-    fn sync(&self) -> Result<()> {
-        self.files.sync()
-    }
-
-    fn wants_close(&self) -> bool {
-        self.files.wants_close()
-    }
-
-    fn close(&self, handle: u64, ino: Ino) -> Result<()> {
-        self.files.close(handle, ino)
-    }
-
-    fn is_slow(&self, ino: Ino, call: Slow) -> bool {
-        self.files.is_slow(ino, call)
-    }
-
-    fn attach(&self, kernel: Arc<dyn KernelCache>) {
-        self.files.attach(kernel);
-    }
-
-    fn detach(&self) {
-        self.files.detach();
-    }
-
     fn finish(&self) -> Result<()> {
         self.end_index();
         self.files.finish()
-    }
-
-    fn statfs(&self) -> Result<StatFs> {
-        self.files.statfs()
     }
 
     fn counters(&self) -> BTreeMap<&'static str, u64> {

@@ -5,13 +5,13 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::io;
-use std::ops::{Bound, ControlFlow};
+use std::ops::Bound;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use fuse::store::{
-    Attr, Caller, Change, Coherence, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, NewNode, ROOT, Result, Store,
+    Attr, Caller, Change, Coherence, DirEntry, EntrySink, Errno, FIRST_COOKIE, Ino, Kind, NewNode, ROOT, Result, Store,
     StoreError, Timestamp, slice,
 };
 use fuse::{MountOptions, Stop};
@@ -153,13 +153,7 @@ impl Store for MapStore {
     }
 
     /// A file's cookie is its inode number, so that it keeps its place in the list.
-    fn readdir(
-        &self,
-        _dir: Ino,
-        after: u64,
-        with_attr: bool,
-        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
-    ) -> Result<()> {
+    fn readdir(&self, _dir: Ino, after: u64, with_attr: bool, emit: EntrySink<'_>) -> Result<()> {
         let files = self.files()?;
         let named: BTreeMap<u64, &[u8]> = files.names.iter().map(|(name, ino)| (ino + FIRST_COOKIE, &**name)).collect();
         for (&cookie, &name) in named.range((Bound::Excluded(after), Bound::Unbounded)) {

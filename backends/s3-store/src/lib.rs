@@ -29,13 +29,12 @@ mod tables;
 mod unread;
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fuse::store::{
-    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode, RenameMode, Result, Seek,
+    Allocate, Attr, Caller, Change, Coherence, EntrySink, Errno, Ino, KernelCache, NewNode, RenameMode, Result, Seek,
     Slow, StatFs, Store, StoreError, XattrMode,
 };
 use s3::client::{Bucket, Client};
@@ -233,8 +232,14 @@ impl Drop for S3Store {
 }
 
 impl Store for S3Store {
-    fn discard_new(&self) {
-        self.inner.store.discard_new();
+    fuse::forward! { self.inner.store =>
+        fn parent(&self, dir: Ino) -> Result<Ino>;
+        fn readlink(&self, ino: Ino) -> Result<Vec<u8>>;
+        fn may_have_xattrs(&self) -> bool;
+        fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>>;
+        fn discard_new(&self);
+        fn finish(&self) -> Result<()>;
+        fn statfs(&self) -> Result<StatFs>;
     }
 
     fn kind(&self) -> &'static str {
@@ -285,14 +290,6 @@ impl Store for S3Store {
         drop(db);
         inner.store.free_if_urgent();
         Ok(inner.store.with_tail(attr))
-    }
-
-    fn parent(&self, dir: Ino) -> Result<Ino> {
-        self.inner.store.parent(dir)
-    }
-
-    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.inner.store.readlink(ino)
     }
 
     fn create(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode<'_>) -> Result<Attr> {
@@ -382,13 +379,7 @@ impl Store for S3Store {
         what.without_holes(offset, inner.store.getattr(ino)?.size)
     }
 
-    fn readdir(
-        &self,
-        dir: Ino,
-        after: u64,
-        with_attr: bool,
-        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
-    ) -> Result<()> {
+    fn readdir(&self, dir: Ino, after: u64, with_attr: bool, emit: EntrySink<'_>) -> Result<()> {
         self.inner.store.readdir(dir, after, with_attr, &mut |entry| {
             if let Some(attr) = &entry.attr {
                 self.inner.unread.show(attr);
@@ -397,19 +388,11 @@ impl Store for S3Store {
         })
     }
 
-    fn may_have_xattrs(&self) -> bool {
-        self.inner.store.may_have_xattrs()
-    }
-
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         match self.request(name)? {
             Some(answer) => Ok(answer),
             None => self.inner.store.getxattr(ino, name),
         }
-    }
-
-    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.inner.store.listxattr(ino)
     }
 
     fn setxattr(&self, caller: &Caller, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
@@ -466,14 +449,6 @@ impl Store for S3Store {
     fn detach(&self) {
         self.inner.kernel.detach();
         self.engine.stop();
-    }
-
-    fn finish(&self) -> Result<()> {
-        self.inner.store.finish()
-    }
-
-    fn statfs(&self) -> Result<StatFs> {
-        self.inner.store.statfs()
     }
 
     fn counters(&self) -> BTreeMap<&'static str, u64> {

@@ -5,13 +5,12 @@
 //! [`Prefetch`]; answers count what is missing.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use agent_memory::{AgentMemory, Embeddings, NoteFiles, is_indexed, is_request, keeps_missing};
 use fuse::store::{
-    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, Kind, NewNode, RenameMode, Result,
+    Allocate, Attr, Caller, Change, Coherence, EntrySink, Errno, Ino, KernelCache, Kind, NewNode, RenameMode, Result,
     Seek, Slow, StatFs, Store, StoreError, Timestamp, XattrMode,
 };
 use parking_lot::Mutex;
@@ -118,12 +117,44 @@ impl Drop for S3Memory {
 }
 
 impl Store for S3Memory {
-    fn kind(&self) -> &'static str {
-        self.files.kind()
+    fuse::forward! { self.files =>
+        fn kind(&self) -> &'static str;
+        fn coherence(&self) -> Coherence;
+        fn places_appends(&self) -> bool;
+        fn may_have_xattrs(&self) -> bool;
+        fn sync(&self) -> Result<()>;
+        fn wants_close(&self) -> bool;
+        fn close(&self, handle: u64, ino: Ino) -> Result<()>;
+        fn is_slow(&self, ino: Ino, call: Slow) -> bool;
+        fn attach(&self, kernel: Arc<dyn KernelCache>);
+        fn discard_new(&self);
+        fn statfs(&self) -> Result<StatFs>;
     }
 
-    fn coherence(&self) -> Coherence {
-        self.files.coherence()
+    fuse::forward! { self.store() =>
+        fn getattr(&self, ino: Ino) -> Result<Attr>;
+        fn setattr(&self, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr>;
+        fn parent(&self, dir: Ino) -> Result<Ino>;
+        fn readlink(&self, ino: Ino) -> Result<Vec<u8>>;
+        fn create(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode<'_>) -> Result<Attr>;
+        fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr>;
+        fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>>;
+        fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>>;
+        fn rename(&self, caller: &Caller, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Result<Option<Ino>>;
+        fn reclaim(&self, ino: Ino) -> Result<()>;
+        fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()>;
+        fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()>;
+        fn append(&self, caller: &Caller, ino: Ino, end: u64, data: &[u8]) -> Result<()>;
+        fn fallocate(&self, caller: &Caller, ino: Ino, how: Allocate, offset: u64, length: u64) -> Result<()>;
+        fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64>;
+        fn readdir(&self, dir: Ino, after: u64, with_attr: bool, emit: EntrySink<'_>) -> Result<()>;
+        fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>>;
+        fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>>;
+        fn setxattr(&self, caller: &Caller, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()>;
+        fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()>;
+        fn fsync(&self, ino: Ino, data_only: bool) -> Result<()>;
+        fn finish(&self) -> Result<()>;
+        fn counters(&self) -> BTreeMap<&'static str, u64>;
     }
 
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
@@ -141,143 +172,9 @@ impl Store for S3Memory {
         keeps_missing(name)
     }
 
-    fn getattr(&self, ino: Ino) -> Result<Attr> {
-        self.store().getattr(ino)
-    }
-
-    fn setattr(&self, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
-        self.store().setattr(caller, ino, change)
-    }
-
-    fn parent(&self, dir: Ino) -> Result<Ino> {
-        self.store().parent(dir)
-    }
-
-    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.store().readlink(ino)
-    }
-
-    fn create(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode<'_>) -> Result<Attr> {
-        self.store().create(caller, parent, name, node)
-    }
-
-    fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.store().link(caller, ino, parent, name)
-    }
-
-    fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
-        self.store().unlink(caller, parent, name)
-    }
-
-    fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Option<Ino>> {
-        self.store().rmdir(caller, parent, name)
-    }
-
-    fn rename(&self, caller: &Caller, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Result<Option<Ino>> {
-        self.store().rename(caller, from, to, mode)
-    }
-
-    fn reclaim(&self, ino: Ino) -> Result<()> {
-        self.store().reclaim(ino)
-    }
-
-    fn read(&self, ino: Ino, offset: u64, size: usize, out: &mut Vec<u8>) -> Result<()> {
-        self.store().read(ino, offset, size, out)
-    }
-
-    fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
-        self.store().write(caller, ino, offset, data)
-    }
-
-    fn append(&self, caller: &Caller, ino: Ino, end: u64, data: &[u8]) -> Result<()> {
-        self.store().append(caller, ino, end, data)
-    }
-
-    fn places_appends(&self) -> bool {
-        self.files.places_appends()
-    }
-
-    fn fallocate(&self, caller: &Caller, ino: Ino, how: Allocate, offset: u64, length: u64) -> Result<()> {
-        self.store().fallocate(caller, ino, how, offset, length)
-    }
-
-    fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
-        self.store().seek(ino, offset, what)
-    }
-
-    fn readdir(
-        &self,
-        dir: Ino,
-        after: u64,
-        with_attr: bool,
-        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
-    ) -> Result<()> {
-        self.store().readdir(dir, after, with_attr, emit)
-    }
-
-    fn may_have_xattrs(&self) -> bool {
-        self.files.may_have_xattrs()
-    }
-
-    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        self.store().getxattr(ino, name)
-    }
-
-    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.store().listxattr(ino)
-    }
-
-    fn setxattr(&self, caller: &Caller, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        self.store().setxattr(caller, ino, name, value, mode)
-    }
-
-    fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
-        self.store().removexattr(caller, ino, name)
-    }
-
-    fn fsync(&self, ino: Ino, data_only: bool) -> Result<()> {
-        self.store().fsync(ino, data_only)
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.files.sync()
-    }
-
-    fn wants_close(&self) -> bool {
-        self.files.wants_close()
-    }
-
-    fn close(&self, handle: u64, ino: Ino) -> Result<()> {
-        self.files.close(handle, ino)
-    }
-
-    fn is_slow(&self, ino: Ino, call: Slow) -> bool {
-        self.files.is_slow(ino, call)
-    }
-
-    fn attach(&self, kernel: Arc<dyn KernelCache>) {
-        self.files.attach(kernel);
-    }
-
     fn detach(&self) {
         self.files.detach();
         // A download that it waits for has been given up.
         drop(self.prefetch.lock().take());
-    }
-
-    fn discard_new(&self) {
-        self.files.discard_new();
-    }
-
-    fn finish(&self) -> Result<()> {
-        self.store().finish()
-    }
-
-    fn statfs(&self) -> Result<StatFs> {
-        self.files.statfs()
-    }
-
-    fn counters(&self) -> BTreeMap<&'static str, u64> {
-        self.store().counters()
     }
 }

@@ -50,7 +50,6 @@ mod transaction;
 mod xattrs;
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -68,7 +67,7 @@ use db::{Db, GuestRecovery};
 use files::{INDEX, LOG, REDO, SUMS, tails_of};
 use flush::Flusher;
 use fuse::store::{
-    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result, Seek,
+    Allocate, Attr, Caller, Change, Coherence, EntrySink, Errno, Ino, Kind, NewNode, ROOT, RenameMode, Result, Seek,
     StatFs, Store, StoreError, XattrMode,
 };
 use log::Log;
@@ -600,13 +599,7 @@ impl Store for SqliteStore {
         held::seek(&self.db(), ino, offset, what)
     }
 
-    fn readdir(
-        &self,
-        dir: Ino,
-        after: u64,
-        with_attr: bool,
-        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
-    ) -> Result<()> {
+    fn readdir(&self, dir: Ino, after: u64, with_attr: bool, emit: EntrySink<'_>) -> Result<()> {
         names::list(&self.db(), dir, after, with_attr, &mut |mut entry| {
             entry.attr = entry.attr.map(|attr| self.with_tail(attr));
             emit(entry)

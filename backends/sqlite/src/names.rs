@@ -3,9 +3,9 @@
 //! An entry sits in the slot that its name hashes to, or in the next free one of [`PROBES`]: one
 //! B-tree serves look-up by name and listing by cookie, and a cookie stays valid while others come and go.
 
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 
-use fuse::store::{Attr, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, Result, StoreError};
+use fuse::store::{Attr, DirEntry, EntrySink, Errno, FIRST_COOKIE, Ino, Kind, Result, StoreError};
 use rusqlite::params;
 
 use crate::db::Db;
@@ -196,13 +196,7 @@ pub fn is_empty(db: &Db, dir: Ino) -> Result<bool> {
     Ok(any.is_none())
 }
 
-pub(crate) fn list(
-    db: &Db,
-    dir: Ino,
-    after: u64,
-    with_attr: bool,
-    emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
-) -> Result<()> {
+pub(crate) fn list(db: &Db, dir: Ino, after: u64, with_attr: bool, emit: EntrySink<'_>) -> Result<()> {
     nodes::get_directory(db, dir)?;
     let mut statement = db.statement(if with_attr {
         concat!(

@@ -6,9 +6,8 @@
 mod backend;
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
-use std::ops::ControlFlow;
 
-use fuse::store::{Attr, Caller, Change, Coherence, DirEntry, FIRST_COOKIE, Ino, Kind, ROOT, Result, Store};
+use fuse::store::{Attr, Caller, Change, Coherence, DirEntry, EntrySink, FIRST_COOKIE, Ino, Kind, ROOT, Result, Store};
 
 pub(crate) use backend::{NullMount, NullOptions};
 
@@ -84,13 +83,7 @@ impl Store for NullStore {
         Ok(())
     }
 
-    fn readdir(
-        &self,
-        dir: Ino,
-        after: u64,
-        with_attr: bool,
-        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
-    ) -> Result<()> {
+    fn readdir(&self, dir: Ino, after: u64, with_attr: bool, emit: EntrySink<'_>) -> Result<()> {
         let first = (after + 1).max(FIRST_COOKIE);
         for cookie in first..FIRST_COOKIE + LISTED {
             let name = format!("f{:04}", cookie - FIRST_COOKIE);
@@ -121,6 +114,8 @@ impl Store for NullStore {
 #[cfg(test)]
 mod tests {
     use fuse::store::Timestamp;
+
+    use std::ops::ControlFlow;
 
     use super::*;
 

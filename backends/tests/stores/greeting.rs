@@ -1,8 +1,8 @@
 //! The shortest store: a directory with one file, for docs/ADDING-A-BACKEND.md.
 
-use std::ops::ControlFlow;
-
-use fuse::store::{Attr, Caller, Coherence, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, ROOT, Result, Store, Timestamp};
+use fuse::store::{
+    Attr, Caller, Coherence, DirEntry, EntrySink, Errno, FIRST_COOKIE, Ino, Kind, ROOT, Result, Store, Timestamp,
+};
 
 use crate::common::caller;
 
@@ -43,13 +43,7 @@ impl Store for Greeting {
         Ok(ROOT)
     }
 
-    fn readdir(
-        &self,
-        _dir: Ino,
-        after: u64,
-        with_attr: bool,
-        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
-    ) -> Result<()> {
+    fn readdir(&self, _dir: Ino, after: u64, with_attr: bool, emit: EntrySink<'_>) -> Result<()> {
         if after < FIRST_COOKIE {
             let _ = emit(DirEntry {
                 name: b"hello.txt",

@@ -18,12 +18,11 @@ mod tree;
 mod writing;
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use fuse::store::{
-    Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, Kind, NewNode, OpenFiles, ROOT, RenameMode, Result, Slow,
-    Store, Timestamp,
+    Attr, Caller, Change, Coherence, DirEntry, EntrySink, Errno, Ino, Kind, NewNode, OpenFiles, ROOT, RenameMode,
+    Result, Slow, Store, Timestamp,
 };
 use inputs::InputError;
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -282,13 +281,7 @@ impl Store for ViewStore {
         self.wants_close()
     }
 
-    fn readdir(
-        &self,
-        dir: Ino,
-        after: u64,
-        with_attr: bool,
-        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
-    ) -> Result<()> {
+    fn readdir(&self, dir: Ino, after: u64, with_attr: bool, emit: EntrySink<'_>) -> Result<()> {
         self.list(self.node_number(dir)?, after, with_attr, &mut |entry| {
             let ino = self.listed_ino(entry.ino, entry.attr.is_some());
             emit(DirEntry { ino, attr: entry.attr.map(|attr| Attr { ino, ..attr }), ..entry })

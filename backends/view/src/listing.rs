@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use fuse::store::{Attr, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, NAME_MAX, Result, StoreError};
+use fuse::store::{Attr, DirEntry, EntrySink, Errno, FIRST_COOKIE, Ino, Kind, NAME_MAX, Result, StoreError};
 
 use crate::ViewStore;
 use crate::nodes::{FileRow, Node, NodeKind, ParentValues, Value};
@@ -119,7 +119,7 @@ struct Lister<'a> {
     section: usize,
     after: Option<u64>,
     source: Option<PooledConnection<'a>>,
-    emit: &'a mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
+    emit: EntrySink<'a>,
 }
 
 impl<'a> Lister<'a> {
@@ -381,13 +381,7 @@ impl<'a> Lister<'a> {
 }
 
 impl ViewStore {
-    pub(super) fn list(
-        &self,
-        dir: Ino,
-        after: u64,
-        with_attr: bool,
-        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
-    ) -> Result<()> {
+    pub(super) fn list(&self, dir: Ino, after: u64, with_attr: bool, emit: EntrySink<'_>) -> Result<()> {
         let (node, level) = self.level(dir)?;
         let mut lister = Lister {
             view: self,

@@ -6,13 +6,13 @@ mod content;
 mod tree;
 
 use std::collections::{BTreeMap, HashMap};
-use std::ops::{Bound, ControlFlow};
+use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::store::{
-    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, FIRST_COOKIE, Ino, Kind, NewNode, ROOT, RenameMode,
-    Result, Seek, StatFs, Store, StoreError, XattrMode, check_rename,
+    Allocate, Attr, Caller, Change, Coherence, DirEntry, EntrySink, Errno, FIRST_COOKIE, Ino, Kind, NewNode, ROOT,
+    RenameMode, Result, Seek, StatFs, Store, StoreError, XattrMode, check_rename,
 };
 use tree::{Body, Directory, Entry, Node, Tree};
 
@@ -285,13 +285,7 @@ impl Store for MemoryStore {
         }
     }
 
-    fn readdir(
-        &self,
-        dir: Ino,
-        after: u64,
-        with_attr: bool,
-        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
-    ) -> Result<()> {
+    fn readdir(&self, dir: Ino, after: u64, with_attr: bool, emit: EntrySink<'_>) -> Result<()> {
         let tree = self.read_tree()?;
         let directory = tree.node(dir)?.directory()?;
         let rest = (Bound::Excluded(after), Bound::Unbounded);

@@ -4,6 +4,7 @@
 //! File locks are not here either: while one mount owns a store, the kernel's own locks are exact.
 
 mod attr;
+mod forward;
 mod open_files;
 #[cfg(feature = "rusqlite")]
 mod sqlite_error;
@@ -224,6 +225,9 @@ pub struct StatFs {
     pub inodes_free: u64,
 }
 
+/// Takes the entries of a listing, until it breaks.
+pub type EntrySink<'a> = &'a mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>;
+
 /// Whether a store may change other than through this mount. This decides what the kernel may cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coherence {
@@ -425,13 +429,7 @@ pub trait Store: Send + Sync {
 
     /// Emits the entries of `dir` after cookie `after` (0: from the start) in cookie order, until `emit`
     /// breaks. With `with_attr`, entries carry attributes.
-    fn readdir(
-        &self,
-        dir: Ino,
-        after: u64,
-        with_attr: bool,
-        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
-    ) -> Result<()>;
+    fn readdir(&self, dir: Ino, after: u64, with_attr: bool, emit: EntrySink<'_>) -> Result<()>;
 
     /// The value of an extended attribute. `ENODATA` where there is none.
     fn getxattr(&self, _ino: Ino, _name: &[u8]) -> Result<Vec<u8>> {

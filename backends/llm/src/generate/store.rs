@@ -1,12 +1,11 @@
 //! [`Store`] for [`GenerateStore`].
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fuse::store::{
-    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, KernelCache, NewNode, RenameMode, Result, Seek,
+    Allocate, Attr, Caller, Change, Coherence, EntrySink, Errno, Ino, KernelCache, NewNode, RenameMode, Result, Seek,
     Slow, StatFs, Store, StoreError, XattrMode, slice,
 };
 use models::Cancel;
@@ -14,20 +13,22 @@ use models::Cancel;
 use super::{FileToMake, GENERATOR, GenerateStore, Kernel, PROMPT, PROMPT_MAX};
 
 impl Store for GenerateStore {
+    fuse::forward! { self.shared.files =>
+        fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr>;
+        fn getattr(&self, ino: Ino) -> Result<Attr>;
+        fn parent(&self, dir: Ino) -> Result<Ino>;
+        fn readlink(&self, ino: Ino) -> Result<Vec<u8>>;
+        fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64>;
+        fn readdir(&self, dir: Ino, after: u64, with_attr: bool, emit: EntrySink<'_>) -> Result<()>;
+        fn statfs(&self) -> Result<StatFs>;
+    }
+
     fn kind(&self) -> &'static str {
         "llm-generate"
     }
 
     fn coherence(&self) -> Coherence {
         Coherence::Exclusive
-    }
-
-    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.shared.files.lookup(parent, name)
-    }
-
-    fn getattr(&self, ino: Ino) -> Result<Attr> {
-        self.shared.files.getattr(ino)
     }
 
     fn attr_coherence(&self, ino: Ino) -> Coherence {
@@ -58,14 +59,6 @@ impl Store for GenerateStore {
             self.is_theirs_now(caller, ino);
         }
         self.changed(self.shared.files.setattr(caller, ino, change))
-    }
-
-    fn parent(&self, dir: Ino) -> Result<Ino> {
-        self.shared.files.parent(dir)
-    }
-
-    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.shared.files.readlink(ino)
     }
 
     fn create(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode<'_>) -> Result<Attr> {
@@ -149,20 +142,6 @@ impl Store for GenerateStore {
         self.changed(files.fallocate(caller, ino, how, offset, length))
     }
 
-    fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
-        self.shared.files.seek(ino, offset, what)
-    }
-
-    fn readdir(
-        &self,
-        dir: Ino,
-        after: u64,
-        with_attr: bool,
-        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
-    ) -> Result<()> {
-        self.shared.files.readdir(dir, after, with_attr, emit)
-    }
-
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         if name == b"user.llmfs.state" {
             let generator = self.shared.files.getxattr(ino, GENERATOR.as_bytes());
@@ -236,10 +215,6 @@ impl Store for GenerateStore {
     fn attach(&self, kernel: Arc<dyn KernelCache>) {
         // Called once.
         let _ = self.shared.kernel.set(Kernel(kernel));
-    }
-
-    fn statfs(&self) -> Result<StatFs> {
-        self.shared.files.statfs()
     }
 
     fn counters(&self) -> BTreeMap<&'static str, u64> {

@@ -1,12 +1,11 @@
 //! [`Store`] for [`HistoryStore`].
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fuse::store::{
-    Allocate, Attr, Caller, Change, Coherence, DirEntry, Errno, Ino, NewNode, RenameMode, Result, Seek, Slow, StatFs,
+    Allocate, Attr, Caller, Change, Coherence, EntrySink, Errno, Ino, NewNode, RenameMode, Result, Seek, Slow, StatFs,
     Store, XattrMode, slice,
 };
 
@@ -15,6 +14,16 @@ use super::operation::Operation;
 use crate::ERROR;
 
 impl Store for HistoryStore {
+    fuse::forward! { self.shared.reference =>
+        fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr>;
+        fn getattr(&self, ino: Ino) -> Result<Attr>;
+        fn parent(&self, dir: Ino) -> Result<Ino>;
+        fn readlink(&self, ino: Ino) -> Result<Vec<u8>>;
+        fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64>;
+        fn readdir(&self, dir: Ino, after: u64, with_attr: bool, emit: EntrySink<'_>) -> Result<()>;
+        fn statfs(&self) -> Result<StatFs>;
+    }
+
     fn discard_new(&self) {
         self.shared.history.lock().log.discard_new();
     }
@@ -28,25 +37,9 @@ impl Store for HistoryStore {
         Coherence::Uncached
     }
 
-    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.shared.reference.lookup(parent, name)
-    }
-
-    fn getattr(&self, ino: Ino) -> Result<Attr> {
-        self.shared.reference.getattr(ino)
-    }
-
     fn setattr(&self, caller: &Caller, ino: Ino, change: &Change) -> Result<Attr> {
         let change = *change;
         self.change(caller, Operation::SetAttr { ino, change })?.attr()
-    }
-
-    fn parent(&self, dir: Ino) -> Result<Ino> {
-        self.shared.reference.parent(dir)
-    }
-
-    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.shared.reference.readlink(ino)
     }
 
     fn create(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode<'_>) -> Result<Attr> {
@@ -121,20 +114,6 @@ impl Store for HistoryStore {
         Ok(())
     }
 
-    fn seek(&self, ino: Ino, offset: u64, what: Seek) -> Result<u64> {
-        self.shared.reference.seek(ino, offset, what)
-    }
-
-    fn readdir(
-        &self,
-        dir: Ino,
-        after: u64,
-        with_attr: bool,
-        emit: &mut dyn FnMut(DirEntry<'_>) -> ControlFlow<()>,
-    ) -> Result<()> {
-        self.shared.reference.readdir(dir, after, with_attr, emit)
-    }
-
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         if name == ERROR.as_bytes() {
             let failure = self.shared.failure(ino).map(String::into_bytes);
@@ -180,10 +159,6 @@ impl Store for HistoryStore {
             Slow::Approval => self.shared.options.policy.is_some(),
             _ => false,
         }
-    }
-
-    fn statfs(&self) -> Result<StatFs> {
-        self.shared.reference.statfs()
     }
 
     fn counters(&self) -> BTreeMap<&'static str, u64> {
