@@ -308,6 +308,13 @@ fn replayed_share(coverage: &Coverage) -> String {
         0 => "no calls".to_owned(),
         whole => format!("{:.1} %", 100.0 * part as f64 / whole as f64),
     };
+    let others = |(whole, equal): (u64, u64), (unrecorded, unrecorded_equal): (u64, u64)| match unrecorded {
+        0 => String::new(),
+        _ => format!(
+            "      after changes that the recording does not show: {unrecorded}; of the others, {}\n",
+            share(equal.saturating_sub(unrecorded_equal), whole.saturating_sub(unrecorded))
+        ),
+    };
     let mut text = format!(
         "  all calls: {} of {} replayed ({})\n  calls that work on files: {0} of {} replayed ({})",
         coverage.replayed,
@@ -327,13 +334,10 @@ fn replayed_share(coverage: &Coverage) -> String {
             share(coverage.read_bytes_equal, coverage.read_bytes)
         );
     }
-    if coverage.read_bytes_unrecorded > 0 {
-        let (unrecorded, equal) = (coverage.read_bytes_unrecorded, coverage.read_bytes_unrecorded_equal);
-        text += &format!(
-            "      after changes that the recording does not show: {unrecorded}; of the others, {}\n",
-            share(coverage.read_bytes_equal.saturating_sub(equal), coverage.read_bytes.saturating_sub(unrecorded))
-        );
-    }
+    text += &others(
+        (coverage.read_bytes, coverage.read_bytes_equal),
+        (coverage.read_bytes_unrecorded, coverage.read_bytes_unrecorded_equal),
+    );
     if coverage.edits > 0 {
         text += &format!(
             "    edits: {}, of which {} apply to the recorded text without a correction\n",
@@ -341,13 +345,8 @@ fn replayed_share(coverage: &Coverage) -> String {
             share(coverage.edits_equal, coverage.edits)
         );
     }
-    if coverage.edits_unrecorded > 0 {
-        let (unrecorded, equal) = (coverage.edits_unrecorded, coverage.edits_unrecorded_equal);
-        text += &format!(
-            "      after changes that the recording does not show: {unrecorded}; of the others, {}\n",
-            share(coverage.edits_equal.saturating_sub(equal), coverage.edits.saturating_sub(unrecorded))
-        );
-    }
+    text +=
+        &others((coverage.edits, coverage.edits_equal), (coverage.edits_unrecorded, coverage.edits_unrecorded_equal));
     let mut causes: Vec<(&String, &u64)> = coverage.causes.iter().collect();
     causes.sort_by_key(|(cause, count)| (std::cmp::Reverse(**count), *cause));
     if !causes.is_empty() {
