@@ -17,7 +17,7 @@ use crate::inodes::Inodes;
 use crate::interrupt;
 use crate::lost_writes::LostWrites;
 use crate::owner::{OwnerMap, StoredOwner};
-use crate::page_writeback::{PageWriteback, Written};
+use crate::page_writeback::{PageWriteback, WritebackParts};
 use crate::panics::contain;
 use crate::policy::CachePolicy;
 use crate::request_threads::RequestThreads;
@@ -148,7 +148,7 @@ impl MountState {
 
     fn try_write_back(&self) -> std::result::Result<(), String> {
         let mount = self.place.get().ok_or("the mount is not in the table of mounts")?;
-        self.page_writeback.wait(|| Written {
+        self.page_writeback.wait(|| WritebackParts {
             mount: mount.clone(),
             writes: self.cached_writes.clone(),
             threads: self.request_threads.clone(),

@@ -31,7 +31,7 @@ type Outcome = Result<(), String>;
 
 /// The parts of a mount that its writeback needs.
 #[derive(Clone, Debug)]
-pub(super) struct Written {
+pub(super) struct WritebackParts {
     pub(super) mount: MountEntry,
     pub(super) writes: CachedWrites,
     pub(super) threads: RequestThreads,
@@ -48,9 +48,9 @@ impl PageWriteback {
     /// Returns when the store has all pages that were dirty when the call began.
     ///
     /// Never call this on a thread that answers requests.
-    pub(super) fn wait(&self, written: impl FnOnce() -> Written) -> Outcome {
+    pub(super) fn wait(&self, parts: impl FnOnce() -> WritebackParts) -> Outcome {
         let until = Instant::now() + PATIENCE;
-        let queue = self.queue.get_or_init(|| start(written()));
+        let queue = self.queue.get_or_init(|| start(parts()));
         let queue = queue.as_ref().ok_or("its thread could not be started")?;
         let (reply, outcome) = channel();
         queue.send(reply).map_err(|_| "its thread has ended")?;
@@ -72,10 +72,10 @@ fn too_slow() -> String {
     format!("it takes longer than {} s", PATIENCE.as_secs())
 }
 
-fn start(written: Written) -> Option<Sender<Sender<Outcome>>> {
+fn start(parts: WritebackParts) -> Option<Sender<Sender<Outcome>>> {
     let (queue, inbox) = channel();
     let thread = std::thread::Builder::new().name("page-writeback".to_owned());
-    match thread.spawn(move || run(&inbox, &written)) {
+    match thread.spawn(move || run(&inbox, &parts)) {
         Ok(_) => Some(queue),
         Err(error) => {
             tracing::error!(%error, "could not start the thread that has the kernel write dirty pages back");
@@ -85,12 +85,12 @@ fn start(written: Written) -> Option<Sender<Sender<Outcome>>> {
 }
 
 /// Answers until the mount ends.
-fn run(inbox: &Receiver<Sender<Outcome>>, written: &Written) {
+fn run(inbox: &Receiver<Sender<Outcome>>, parts: &WritebackParts) {
     let left = leave_descriptors().map_err(|error| format!("its thread cannot close the daemon's files: {error}"));
     for first in inbox {
         // One writeback is for all that wait when it begins.
         let waiting: Vec<_> = std::iter::once(first).chain(inbox.try_iter()).collect();
-        let outcome = left.clone().and_then(|()| write_back(written));
+        let outcome = left.clone().and_then(|()| write_back(parts));
         for reply in waiting {
             // A caller that has lost its patience does not receive it.
             let _ = reply.send(outcome.clone());
@@ -98,7 +98,7 @@ fn run(inbox: &Receiver<Sender<Outcome>>, written: &Written) {
     }
 }
 
-fn write_back(Written { mount, writes, threads }: &Written) -> Outcome {
+fn write_back(WritebackParts { mount, writes, threads }: &WritebackParts) -> Outcome {
     let until = Instant::now() + PATIENCE;
     let failed = |error: Errno| format!("{}: {error}", mount.at.display());
     loop {
