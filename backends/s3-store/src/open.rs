@@ -255,8 +255,8 @@ fn join(
         link.runtime.block_on(async {
             match session.join().await {
                 // The log can still be read.
-                Err(SessionError::Broken(Broken::Unconditional)) => Ok(false),
-                joined => joined.map(|_| true),
+                Err(SessionError::Broken(Broken::Unconditional)) => Ok(Some(Broken::Unconditional.to_string())),
+                joined => joined.map(|_| None),
             }
         })
     };
@@ -270,11 +270,17 @@ fn join(
         joined = attempt(&mut cache, &mut contact);
     }
     match joined {
-        Ok(true) => {}
-        Ok(false) => {
-            let reason = Broken::Unconditional.to_string();
-            notes.push(format!("{}: {reason}", config.endpoint));
-            read_only = Some(reason);
+        Ok(unconditional) => {
+            let refused = || {
+                let refusal =
+                    link.runtime.block_on(link.log.0.refusal()).map_err(|fault| OpenError::Fault { fault })?;
+                Ok::<_, OpenError>(refusal.map(|reason| format!("{reason}: the memory is read-only")))
+            };
+            read_only = match unconditional {
+                None => refused()?,
+                reason => reason,
+            };
+            notes.extend(read_only.iter().map(|reason| format!("{}: {reason}", config.endpoint)));
         }
         Err(SessionError::Fault(Fault::Unknown(reason))) if options.allow_offline && cache.head().number > 0 => {
             notes.push(format!("{} does not answer ({reason}): the mount shows the content of the cache, and uploads changes when the server answers", config.endpoint));

@@ -104,6 +104,14 @@ impl Bucket {
         }
     }
 
+    /// Why this process cannot create an object beside `key`, of a directory. A server says so when an object is created.
+    pub(crate) async fn refusal(&self, key: &str) -> Result<Option<String>, Fault> {
+        match &*self.0 {
+            Place::Server(_) => Ok(None),
+            Place::Directory(directory) => directory.refusal(key).await,
+        }
+    }
+
     /// Deletes an object, if there is one.
     pub(crate) async fn delete(&self, key: &str) -> Result<(), Fault> {
         match &*self.0 {

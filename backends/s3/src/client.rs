@@ -59,6 +59,15 @@ impl Client {
         format!("{}{}", self.prefix, self.path(key))
     }
 
+    /// Why this process cannot add a commit to the log, although it can read the log: the bucket is a directory that it may
+    /// only read.
+    ///
+    /// # Errors
+    /// If the bucket does not answer.
+    pub async fn refusal(&self) -> Result<Option<String>, Fault> {
+        self.bucket.refusal(&self.key(Key::Log(1))).await
+    }
+
     /// The numbers of the objects of a kind, from a listing, which may be stale.
     async fn numbers(&self, kind: &str) -> Result<Vec<u64>, Fault> {
         let listed = self.bucket.list(&format!("{}{kind}", self.prefix)).await?;

@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use network::limits::{self, BodyLimit, SLOWEST};
-use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat, XattrFlags};
+use rustix::fs::{Access, AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat, XattrFlags};
 use rustix::io::Errno;
 use url::Url;
 
@@ -191,6 +191,12 @@ impl Directory {
         self.requests.count("s3_delete", 1);
         let key = key.to_owned();
         self.call(format!("DELETE {key}"), self.timeout, move |folder| folder.delete(&key)).await
+    }
+
+    /// As `Bucket::refusal`.
+    pub(crate) async fn refusal(&self, key: &str) -> Result<Option<String>, Fault> {
+        let key = key.to_owned();
+        self.call(format!("the check of {key}"), self.timeout, move |folder| folder.refusal(&key)).await
     }
 
     /// Checks that there is a directory, and that objects can be created in it. Leaves nothing behind.
@@ -541,6 +547,21 @@ impl Folder {
             }
         }
         Ok(())
+    }
+
+    /// Why this process cannot create an object beside `key`. Also where the object exists, for which it creates no file.
+    fn refusal(&self, key: &str) -> Result<Option<String>, Fault> {
+        let (parents, _) = names(key)?;
+        for names in [&[UNFINISHED.to_owned()][..], &parents] {
+            let path = self.descend(key, names, false)?;
+            let Some(dir) = path.as_ref().and_then(|path| path.last()) else { continue };
+            let found = rustix::fs::accessat(dir, c".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::empty());
+            if let Err(error @ (Errno::ACCESS | Errno::PERM | Errno::ROFS)) = found {
+                let (place, reason) = (self.path.join(names.join("/")), std::io::Error::from(error));
+                return Ok(Some(format!("{} cannot be written to: {reason}", place.display())));
+            }
+        }
+        Ok(None)
     }
 
     fn check(&self) -> Result<(), S3OpenError> {
