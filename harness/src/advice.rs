@@ -1,9 +1,9 @@
 //! Whether a session's results belong into files, by the nine rules of source 5.
 //!
-//! Rules about the meaning of a question are not decided: counts of tokens do not tell what a question is about.
+//! Rules about the meaning of a question are not decided: a trace has no words of the user.
 
 use serde::Serialize;
-use tokens::{Conversation, PartKind};
+use tokens::{CallPurpose, Conversation, PartKind};
 
 /// Source 5: "Query returns large results (>5,000 tokens)".
 const LARGE: u64 = 5000;
@@ -13,6 +13,9 @@ const SMALL: u64 = 2000;
 
 /// How many later calls send an intermediate result again, at least.
 const LATER_CALLS: usize = 2;
+
+/// Source 5: "multiple data gathering steps", at least.
+const GATHERING_CALLS: usize = 2;
 
 /// What a rule says, if it applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -31,9 +34,9 @@ pub struct RuleAnswer {
     pub says: RuleSays,
     /// In the words of source 5.
     pub rule: &'static str,
-    /// `None` if counts of tokens do not tell.
+    /// `None` if neither counts of tokens nor the purposes of calls tell.
     pub applies: Option<bool>,
-    /// What was counted.
+    /// What was counted, or why it is not known.
     pub because: String,
 }
 
@@ -74,6 +77,44 @@ fn turns(of: &[&SessionResult], is: impl Fn(usize) -> bool) -> (usize, usize) {
     (matching, all)
 }
 
+/// Whether a rule applies, and why.
+type Finding = (Option<bool>, String);
+
+/// The purposes of all calls, in order; an error if the session has results of calls without one.
+fn purposes(session: &Conversation, results: usize) -> Result<Vec<CallPurpose>, String> {
+    let purposes: Vec<CallPurpose> = session.steps.iter().flat_map(|step| step.purposes.iter().copied()).collect();
+    match purposes.is_empty() && results > 0 {
+        true => Err("the session does not say which tools it called".to_owned()),
+        false => Ok(purposes),
+    }
+}
+
+/// Whether calls gather data after a plan was written.
+fn gathers_by_plan(purposes: &[CallPurpose]) -> Finding {
+    let Some(planned) = purposes.iter().position(|it| *it == CallPurpose::Plan) else {
+        return (Some(false), format!("none of {} calls writes a plan", purposes.len()));
+    };
+    let of = |purpose| purposes[planned..].iter().filter(|it| **it == purpose).count();
+    let (gathering, unknown) = (of(CallPurpose::Gathering), of(CallPurpose::Unknown));
+    let because = format!("after a plan, {gathering} calls read, search, query or fetch");
+    match gathering >= GATHERING_CALLS {
+        false if unknown > 0 => (None, format!("{because}; of {unknown} more, the session does not tell")),
+        applies => (Some(applies), because),
+    }
+}
+
+/// Whether calls check which data exist, and do nothing else.
+fn only_lists(purposes: &[CallPurpose]) -> Finding {
+    let of = |purpose| purposes.iter().filter(|it| **it == purpose).count();
+    let (names, unknown) = (of(CallPurpose::Names), of(CallPurpose::Unknown));
+    let others = of(CallPurpose::Gathering) + of(CallPurpose::Change);
+    let because = format!("{names} calls list names or attributes; {others} read or change data");
+    match others == 0 && unknown > 0 {
+        true => (None, format!("{because}; of {unknown} more, the session does not tell")),
+        false => (Some(names > 0 && others == 0), because),
+    }
+}
+
 /// What each of the nine rules finds, in the order of source 5.
 pub fn rules(session: &Conversation) -> [RuleAnswer; 9] {
     let results = results(session);
@@ -88,7 +129,15 @@ pub fn rules(session: &Conversation) -> [RuleAnswer; 9] {
     let (single, turns) = turns(&all, |results| results == 1);
     let answer = |says, rule, applies, because: String| RuleAnswer { says, rule, applies, because };
     let (files, without) = (RuleSays::UseFiles, RuleSays::DoWithoutFiles);
-    let meaning = || "counts of tokens do not tell what is asked".to_owned();
+    let in_words =
+        |what: &str| format!("only the words of a question say that it {what}, and a trace does not keep them");
+    let purposes = purposes(session, number);
+    let of_calls = |finding: fn(&[CallPurpose]) -> Finding| match &purposes {
+        Ok(purposes) => finding(purposes),
+        Err(reason) => (None, reason.clone()),
+    };
+    let (has_plan, plan) = of_calls(gathers_by_plan);
+    let (has_schema, schema) = of_calls(only_lists);
     [
         answer(
             files,
@@ -102,7 +151,7 @@ pub fn rules(session: &Conversation) -> [RuleAnswer; 9] {
             Some(several > 0),
             format!("several large results after one message of the user: {several} times"),
         ),
-        answer(files, "comparison/evolution queries", None, meaning()),
+        answer(files, "comparison/evolution queries", None, in_words("compares")),
         answer(
             files,
             "multi-step analysis where intermediate results are needed later",
@@ -112,12 +161,7 @@ pub fn rules(session: &Conversation) -> [RuleAnswer; 9] {
                 sent_again.len()
             ),
         ),
-        answer(
-            files,
-            "TODO planning with multiple data gathering steps",
-            None,
-            "counts of tokens do not tell which step a plan asked for".to_owned(),
-        ),
+        answer(files, "TODO planning with multiple data gathering steps", has_plan, plan),
         answer(
             without,
             "simple queries with small results (<2,000 tokens)",
@@ -130,8 +174,8 @@ pub fn rules(session: &Conversation) -> [RuleAnswer; 9] {
             Some(single == turns),
             format!("one result after a message of the user: {single} of {turns} times"),
         ),
-        answer(without, "lookup queries", None, meaning()),
-        answer(without, "schema queries", None, meaning()),
+        answer(without, "lookup queries", None, in_words("is about one thing")),
+        answer(without, "schema queries", has_schema, schema),
     ]
 }
 
@@ -182,7 +226,7 @@ mod tests {
             // Two in one turn.
             (&[&[6000, 6000, 1]], [YES, YES, None, YES, None, NO, NO, None, None]),
             // No tool at all.
-            (&[&[]], [NO, NO, None, NO, None, YES, YES, None, None]),
+            (&[&[]], [NO, NO, None, NO, NO, YES, YES, None, NO]),
         ] {
             assert_eq!(applying(&session(turns)), expected, "{turns:?}");
         }

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use tokens::{Conversation, Fixed, Frame, Part, PartKind, Reported, Step};
+use tokens::{CallPurpose, Conversation, Fixed, Frame, Part, PartKind, Reported, Step};
 
 use crate::model::{Expected, ReferenceModel};
 use crate::render;
-use crate::script::Script;
-use crate::trace::{Event, MAIN_LANE, Op, SystemPrompt, TokenUsage, Trace};
+use crate::script::{CallKind, Script};
+use crate::trace::{Event, FileStep, MAIN_LANE, Op, SystemPrompt, TokenUsage, Trace, TraceCall};
 
 /// The time from one model answer to the next in generated workloads, in milliseconds.
 /// It is the median of 281 recorded Claude Code sessions.
@@ -170,6 +170,7 @@ impl LaneRecording {
                 };
                 let written = call.tok.unwrap_or(0) + frame.call;
                 step.emits.push(Part::new(kind, written));
+                step.purposes.push(purpose(call));
                 let is_file_call = matches!(call.op, Op::Read | Op::Write | Op::Edit | Op::List | Op::Search);
                 if is_file_call && call.path.is_some() {
                     *step.files.entry(call.op.name().to_owned()).or_default() += 1;
@@ -202,12 +203,77 @@ pub fn of_script(script: &Script) -> Conversation {
             enters: std::mem::take(&mut entering),
             emits: written.map(|(kind, text)| part(kind, &text)).collect(),
             files: BTreeMap::from([(kind.to_string(), 1)]),
+            purposes: vec![purpose_of_kind(kind)],
             ..Step::default()
         });
         entering.push(result_part(&render::result(call, &results)));
     }
     steps.push(Step { gap_ms: TURN_MS, enters: entering, ..Step::default() });
     Conversation { steps, ..Conversation::default() }
+}
+
+/// The tools that write the steps of a plan, in lower case and without marks.
+const PLAN_WRITERS: [&str; 9] = [
+    "todowrite",
+    "writetodos",
+    "updatetodos",
+    "updatetodolist",
+    "managetodolist",
+    "updateplan",
+    "taskcreate",
+    "tasktracker",
+    "todo",
+];
+
+/// The purpose of a recorded call.
+fn purpose(call: &TraceCall) -> CallPurpose {
+    match call.op {
+        Op::Read | Op::Search | Op::Net => CallPurpose::Gathering,
+        Op::List => CallPurpose::Names,
+        Op::Write | Op::Edit => CallPurpose::Change,
+        Op::Plan => {
+            // A server's name stands before that of its tool.
+            let tool = call.tool.rsplit("__").next().unwrap_or_default();
+            let tool: String = tool.chars().filter(char::is_ascii_alphanumeric).collect();
+            match PLAN_WRITERS.contains(&tool.to_ascii_lowercase().as_str()) {
+                true => CallPurpose::Plan,
+                false => CallPurpose::Message,
+            }
+        }
+        // Steps that stand for a program do not say what it shows.
+        Op::Exec | Op::Vcs if !call.is_model => purpose_of_steps(&call.steps),
+        Op::Exec | Op::Vcs | Op::Agent | Op::Other => CallPurpose::Unknown,
+    }
+}
+
+/// The purpose of a shell command with these file operations.
+fn purpose_of_steps(steps: &[FileStep]) -> CallPurpose {
+    let names = |step: &FileStep| matches!(step, FileStep::Stat(_) | FileStep::List { .. } | FileStep::Walk(_));
+    let reads = |step: &FileStep| matches!(step, FileStep::Read(_) | FileStep::Search(_));
+    if steps.is_empty() {
+        CallPurpose::Unknown
+    } else if steps.iter().all(names) {
+        CallPurpose::Names
+    } else if steps.iter().all(|step| names(step) || reads(step)) {
+        CallPurpose::Gathering
+    } else {
+        CallPurpose::Change
+    }
+}
+
+/// The purpose of a generated call.
+fn purpose_of_kind(kind: CallKind) -> CallPurpose {
+    match kind {
+        CallKind::Read | CallKind::Pread | CallKind::Search | CallKind::Recall => CallPurpose::Gathering,
+        CallKind::List | CallKind::ListAttributes | CallKind::Stat => CallPurpose::Names,
+        CallKind::Write
+        | CallKind::Edit
+        | CallKind::Create
+        | CallKind::Append
+        | CallKind::Rename
+        | CallKind::Delete => CallPurpose::Change,
+        _ => CallPurpose::Unknown,
+    }
 }
 
 /// Counts a text as a part.

@@ -7,7 +7,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Deserialize;
 use serde_json::json;
-use tokens::{Conversation, Fixed, Part, PartKind, Step};
+use tokens::{CallPurpose, Conversation, Fixed, Part, PartKind, Step};
 
 use super::plain;
 use crate::conversation::{TURN_MS, part, result_part};
@@ -165,9 +165,10 @@ impl OffloadComparison {
     /// The session without any saved result.
     pub(crate) fn conversation(&self) -> Conversation {
         let mut steps = vec![Step { enters: vec![part(PartKind::User, &self.question)], ..Step::default() }];
-        let mut call = |emits: Part, result: &str| {
+        let mut call = |purpose: CallPurpose, emits: Part, result: &str| {
             if let Some(asking) = steps.last_mut() {
                 asking.emits = vec![emits];
+                asking.purposes = vec![purpose];
             }
             steps.push(Step { gap_ms: TURN_MS, enters: vec![result_part(result)], ..Step::default() });
         };
@@ -175,17 +176,19 @@ impl OffloadComparison {
         if let Some(plan) = self.plan() {
             let written = tool("write_todos", json!({ "todos": plan }));
             let saved = format!("Saved todos.json: {} pending, 0 in progress, 0 completed", self.todos.len());
-            call(part(PartKind::Content, &written), &saved);
+            call(CallPurpose::Plan, part(PartKind::Content, &written), &saved);
         }
         for (_, content) in self.results() {
-            call(Part::new(PartKind::Arguments, self.query_tokens), &String::from_utf8_lossy(&content));
+            let query = Part::new(PartKind::Arguments, self.query_tokens);
+            call(CallPurpose::Gathering, query, &String::from_utf8_lossy(&content));
         }
         if let Some((path, text)) = self.analysis() {
             let lines = text.matches('\n').count() + 1;
             let written = tool("write_file", json!({"file_path": path, "content": text}));
-            call(part(PartKind::Content, &written), &format!("✅ Saved {path} ({} bytes, {lines} lines)", text.len()));
+            let saved = format!("✅ Saved {path} ({} bytes, {lines} lines)", text.len());
+            call(CallPurpose::Change, part(PartKind::Content, &written), &saved);
             let read = tool("read_file", json!({ "file_path": path }));
-            call(part(PartKind::Arguments, &read), &text);
+            call(CallPurpose::Gathering, part(PartKind::Arguments, &read), &text);
         }
         if let Some(last) = steps.last_mut() {
             last.emits = vec![Part::new(PartKind::Text, self.answer_tokens)];

@@ -96,6 +96,9 @@ pub struct Step {
     /// Number of file calls requested by this answer, by kind; a slow backend delays them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub files: BTreeMap<String, u64>,
+    /// The purpose of each of its tool calls, in order; empty where the source does not tell. Runs do not record it.
+    #[serde(skip)]
+    pub purposes: Vec<CallPurpose>,
     /// The usage that the API reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reported: Option<Reported>,
@@ -141,6 +144,23 @@ pub enum PartKind {
     Arguments,
     /// File content that the model wrote.
     Content,
+}
+
+/// The purpose of a tool call, by its kind and its file operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallPurpose {
+    /// Write the steps of a plan.
+    Plan,
+    /// Get data: read or search files, query, fetch.
+    Gathering,
+    /// List names or read attributes, and no content.
+    Names,
+    /// Change files.
+    Change,
+    /// Think, ask the user, or report.
+    Message,
+    /// The source does not tell.
+    Unknown,
 }
 
 /// A part that became shorter in place.
