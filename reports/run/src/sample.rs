@@ -365,6 +365,14 @@ pub struct Settled {
     pub agree: bool,
 }
 
+impl Settled {
+    /// Whether the hosts still had different files in the end, so that the counts can change. A line on one host only says
+    /// so, too, whatever `agree` says.
+    pub fn is_apart(&self) -> bool {
+        !self.agree || self.on_one > 0
+    }
+}
+
 /// Counters of a daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -386,6 +386,11 @@ pub(super) fn row(
     row.is_for_need = criterion.condition == Some(Condition::Needed);
     if let Some(effect) = row.effect {
         row.state = row.state_at(&row.bound, &effect);
+        // What two hosts show in the end may still change: a count that breaks the bound all the same does so whatever comes,
+        // but the amount at which a condition holds follows from the count.
+        if question.is_unsettled() && (row.state != RowState::Unmet || criterion.condition.is_some()) {
+            (row.state, row.break_even) = (RowState::Open, None);
+        }
     }
     if let Some(range) = row.in_other_sessions() {
         row.candidate += &format!("; {range}");
@@ -588,6 +593,16 @@ impl Question<'_> {
         let losses = |things: &'static str, asked: String| {
             let what = format!("enough {things} of {candidate} for {asked}");
             Gap::too_few(things, what, evidence.more_kills(candidate))
+    /// Whether two hosts of the candidate or of its baseline showed different files in the end of a pass that it reads.
+    fn is_unsettled(&self) -> bool {
+        let Measure::Hosts { workload, figure, .. } = &self.criterion.measure else {
+            return false;
+        };
+        let baseline = (self.criterion.scale() != Scale::Own).then_some(self.baseline);
+        let mut arms = [self.candidate].into_iter().chain(baseline);
+        arms.any(|arm| self.evidence.apart_words(workload, *figure, arm).is_some())
+    }
+
         };
         match &self.criterion.measure {
             Measure::Durability { loss } => Some(losses(loss.things(), bound.words())),

@@ -417,7 +417,7 @@ impl Evidence<'_> {
 
     /// Acknowledged records that an arm lost or damaged, in any fault or with two hosts; `Missing` without an audit.
     pub fn lost_records(&self, arm: &str) -> MeasureResult {
-        let (mut looked, mut lost, mut checked) = (false, 0u64, 0u64);
+        let (mut looked, mut lost, mut checked, mut unsettled) = (false, 0u64, 0u64, 0u64);
         let mut places: Vec<String> = Vec::new();
         for run in &self.runs {
             for fault in run.run.faults.iter().filter(|fault| fault.arm == arm) {
@@ -456,6 +456,8 @@ impl Evidence<'_> {
                 looked = true;
                 checked += settled.lines;
                 lost += settled.lost;
+                // The other host may still overwrite it.
+                unsettled += settled.on_one;
                 if settled.lost > 0 {
                     places.push(workload.to_owned());
                 }
@@ -470,9 +472,14 @@ impl Evidence<'_> {
             true => String::new(),
             false => format!(" ({})", places.join(", ")),
         };
-        let words = format!("{lost} not kept as promised, {checked} kept{place}");
+        let open = match unsettled {
+            0 => String::new(),
+            lines => format!("; {lines} lines on one host only, which the other one may still overwrite"),
+        };
+        let words = format!("{lost} not kept as promised, {checked} kept{place}{open}");
         let source = "faults.jsonl, fault-outcomes.jsonl, crash-points.jsonl, samples.jsonl";
-        MeasureResult::exact(lost as f64, words, source)
+        let exact = ArmReading::exact(lost as f64, words, source);
+        MeasureResult::Value(ArmReading { high: (lost + unsettled) as f64, ..exact })
     }
 }
 

@@ -55,7 +55,14 @@ fn is_untimed(found: &Handoffs) -> bool {
 }
 
 impl Evidence<'_> {
-    pub(super) fn hosts(&self, workload: &str, figure: HostFigure, within: Option<f64>, arm: &str) -> MeasureResult {
+    pub(super) fn hosts(
+        &self,
+        workload: &str,
+        figure: HostFigure,
+        within: Option<f64>,
+        arm: &str,
+        as_baseline: bool,
+    ) -> MeasureResult {
         let found = match figure {
             HostFigure::LinesOutside => self.lines_outside(workload, within, arm),
             // A line that one run has lost is lost, whatever the others say.
@@ -79,7 +86,19 @@ impl Evidence<'_> {
                 (!of_runs.is_empty()).then(|| counted((unseen, written), what, unseen as f64, within, workload))
             }
         };
+        let apart = self.apart_words(workload, figure, arm);
         match (found, self.left_out(workload, arm)) {
+            (Some(MeasureResult::Value(reading)), _) => MeasureResult::Value(match apart {
+                // A line that is not on both hosts yet may arrive, and one in a file may still be overwritten: what was
+                // counted is the best of a candidate, and the worst of its baseline.
+                Some(words) => ArmReading {
+                    low: if as_baseline { 0.0 } else { reading.low },
+                    high: f64::INFINITY,
+                    words: format!("{}; {words}", reading.words),
+                    ..reading
+                },
+                None => reading,
+            }),
             (Some(found), _) => found,
             (None, Some(why)) => MeasureResult::NotOffered(why),
             (None, None) => {
@@ -87,6 +106,18 @@ impl Evidence<'_> {
                 run_gap(workload, &[arm], what)
             }
         }
+    }
+
+    /// That the hosts of an arm showed different files at the end of some passes, so that no count of lines is final; `None`
+    /// if all passes settled, and for notes.
+    pub fn apart_words(&self, workload: &str, figure: HostFigure, arm: &str) -> Option<String> {
+        if figure.things() != "lines" {
+            return None;
+        }
+        let files = self.runs.iter().filter_map(|run| run.shared_files(workload, arm));
+        let (passes, agreed) = files.fold((0, 0), |sum, found| (sum.0 + found.passes, sum.1 + found.agreed));
+        let apart = passes - agreed;
+        (apart > 0).then(|| format!("the hosts showed different files at the end of {apart} of {passes} passes"))
     }
 
     /// Lines a pass that are not in the shared file, of each run, as runs differ in the number of passes.

@@ -242,7 +242,7 @@ impl<'a> Evidence<'a> {
             Measure::Cost(cost) => self.cost(cost, arm),
             Measure::Durability { loss } => self.durability(loss.name(), arm),
             Measure::Hosts { copies: Some(copies), figure, .. } if as_baseline => self.scheduled(copies, *figure, arm),
-            Measure::Hosts { workload, figure, within, .. } => self.hosts(workload, *figure, *within, arm),
+            Measure::Hosts { workload, figure, within, .. } => self.hosts(workload, *figure, *within, arm, as_baseline),
             Measure::Burden { of } => self.burden(of, arm),
             Measure::Property { of } => self.property(of, arm),
             Measure::Mix { steps, .. } => self.mix(steps, arm),

@@ -13,7 +13,7 @@ use crate::testing::evidence::made_up;
 /// A planted change: its name, and what it does to the evidence about a candidate and its baseline.
 type Planting = (&'static str, fn(&mut Run, &str, &str));
 
-const PLANTINGS: [Planting; 36] = [
+const PLANTINGS: [Planting; 38] = [
     ("one wrong byte", |run, candidate, _| {
         fail(run, candidate, 1000, Outcome::WrongData);
     }),
@@ -172,6 +172,18 @@ const PLANTINGS: [Planting; 36] = [
     ("direct 20 × slower than direct-again", |run, _, _| {
         scale(run, "direct", 20.0);
     }),
+    ("two hosts that show different files in the end", |run, candidate, _| {
+        testing::passes(run, "agent/two-writers-few", candidate)
+            .filter_map(|pass| pass.settled.as_mut())
+            .for_each(|settled| settled.agree = false);
+    }),
+    ("a line on one host, and a record that says that both agree", |run, candidate, _| {
+        let passes = testing::passes(run, "agent/two-writers-few", candidate);
+        let mut all = passes.filter_map(|pass| pass.settled.as_mut());
+        if let Some(settled) = all.next() {
+            (settled.on_both, settled.on_one, settled.agree) = (49, 1, true);
+        }
+    }),
 ];
 
 /// Sixty kills of an arm, instead of those that the evidence has.
@@ -297,6 +309,8 @@ const EXPECTED: [(&str, &str); PLANTINGS.len()] = [
     ("no probe of direct", "?+?++++"),
     ("features that fail on direct, too", "++?++++"),
     ("direct 20 × slower than direct-again", "++???++"),
+    ("two hosts that show different files in the end", "++±+?++"),
+    ("a line on one host, and a record that says that both agree", "++±+?++"),
 ];
 
 #[test]
@@ -430,6 +444,35 @@ fn a_line_lost_in_a_void_epoch_is_lost_and_speaks_for_no_other_arm() {
     }
     assert_eq!(sign(Some(found(Some("rsync")).verdict)), sign(Some(without.verdict)));
     assert_eq!(sign(Some(found(Some(candidate)).verdict)), '-');
+}
+
+#[test]
+fn hosts_that_do_not_agree_in_the_end_leave_the_count_of_lines_open_whatever_it_was() {
+    const OUTSIDE: &str = "Lines outside the shared file, against rsync";
+    let (_, candidate, make, _) = cases().into_iter().find(|case| case.0 == "roaming-agents").unwrap();
+    // As many as with rsync, and many more, which is a cost under a condition.
+    for in_copies in [0, 40] {
+        for arm in [candidate, "rsync"] {
+            let mut run = make();
+            let counts = |settled: &mut Settled| {
+                (settled.on_both, settled.only_in_copies) = (settled.on_both - in_copies, in_copies);
+            };
+            let own = testing::passes(&mut run, "agent/two-writers-few", candidate);
+            own.filter_map(|pass| pass.settled.as_mut()).for_each(counts);
+            let settled = of("roaming-agents", &run, candidate);
+            let state = if in_copies == 0 { RowState::Met } else { RowState::Unmet };
+            assert_eq!(row(&settled, OUTSIDE).state, state);
+            let last = testing::passes(&mut run, "agent/two-writers-few", arm).last().unwrap();
+            last.settled.as_mut().unwrap().agree = false;
+            let found = of("roaming-agents", &run, candidate);
+            let lines = row(&found, OUTSIDE);
+            assert_eq!((lines.state, found.verdict), (RowState::Open, NotDecided), "{arm}, {in_copies}");
+            let words = format!("{} {}", lines.candidate, lines.baseline);
+            assert_eq!(words.matches("showed different files at the end of 1 of").count(), 1, "{words}");
+            // More passes do not make them agree.
+            assert_eq!(lines.gap, None);
+        }
+    }
 }
 
 #[test]
