@@ -760,6 +760,7 @@ fn problem(role: &str, row: &Criterion) -> Option<(Vec<PathStep<'static>>, Strin
     }
     let counts_unseen = match &row.measure {
         Measure::Faults { within, .. } | Measure::Passes { within, .. } => within.is_some(),
+        Measure::Score(score) => score.within.is_some() && row.scale() == Scale::Own,
         Measure::Hosts { figure, within, .. } => within.is_some() && figure.is_event() && row.scale() == Scale::Own,
         _ => false,
     };

@@ -615,6 +615,12 @@ impl Question<'_> {
                 let asked = format!("at most {} of {}", amount(*share, "share"), figure.things());
                 Some(evidence.more_of_hosts(workload, *figure, &asked, candidate))
             }
+            Measure::Score(ScoreMeasure { workload, within: Some(share), .. }) => {
+                let asked = format!("at most {} of questions", amount(*share, "share"));
+                Some(evidence.more_questions(workload, &asked, candidate))
+            }
+            // More lines do not make hosts agree.
+            Measure::Hosts { .. } if self.is_unsettled() => None,
             _ => None,
         }
     }

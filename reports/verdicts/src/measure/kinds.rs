@@ -372,6 +372,7 @@ impl Measure {
             {
                 "kills"
             }
+            Measure::Score(score) if score.is_event() && score.within.is_none() => "questions",
             _ => return None,
         };
         let message = format!(
@@ -465,7 +466,12 @@ impl Measure {
                 let message = "goes with counts of tokens or calls, of which fewer are better";
                 Some(("or_baseline_method", message.to_owned()))
             }
-            Measure::Score(score) => Some(("counts", unknown_count(&score.counts)?)),
+            Measure::Score(score) if unknown_count(&score.counts).is_some() => {
+                Some(("counts", unknown_count(&score.counts)?))
+            }
+            Measure::Score(score) if score.within.is_some() && !score.is_event() => {
+                Some(("within", "goes with a count of wrong answers, such as stale-answers".to_owned()))
+            }
             Measure::Questions(QuestionShare { count, .. }) | Measure::ScoreGrowth(ScoreGrowth { count, .. })
                 if unknown_count(std::slice::from_ref(count)).is_some() =>
             {
@@ -532,3 +538,4 @@ impl Measure {
         }
     }
 }
+            | Measure::Score(ScoreMeasure { within: Some(share), .. })

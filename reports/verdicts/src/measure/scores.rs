@@ -6,7 +6,8 @@ use rundir::{SAMPLES, Score as Sum, ScoreKind, ScoreName};
 use serde::Deserialize;
 use stats::{Interval, LEVEL, share_interval};
 
-use super::{ArmReading, Evidence, MeasureResult, matches, pooled, run_gap};
+use super::faults::most_unseen;
+use super::{ArmReading, Evidence, Gap, MeasureResult, matches, pooled, run_gap};
 use figures::provenance::Provenance;
 use figures::summary::TASK;
 use figures::text::{count, time};
@@ -87,6 +88,8 @@ pub struct ScoreMeasure {
     pub baseline_method: Option<String>,
     /// Another method of the baseline for the same; the one of both with the smaller sum counts.
     pub or_baseline_method: Option<String>,
+    /// The largest share of questions that may have a wrong answer although none had one.
+    pub within: Option<f64>,
 }
 
 impl ScoreMeasure {
@@ -111,6 +114,11 @@ impl ScoreMeasure {
             true => self.counts.len() as f64,
             false => f64::INFINITY,
         }
+    }
+
+    /// Whether it counts wrong answers without an interval, so that a few questions without one show little.
+    pub(super) fn is_event(&self) -> bool {
+        !self.is_share() && self.counts.iter().any(|count| is_of_kind(count, ScoreKind::Wrong))
     }
 
     /// Whether it is the share of questions that have one count.
@@ -207,13 +215,17 @@ impl Evidence<'_> {
         as_baseline: bool,
     ) -> MeasureResult {
         let runs = self.runs.iter();
-        let passes = runs.flat_map(|run| run.passes(workload, arm));
-        let scored = passes.map(|pass| &pass.scores);
+        let passes = runs.flat_map(|run| {
+            let void = &run.summary.health.void;
+            run.passes(workload, arm).map(|pass| (&pass.scores, void.contains_key(&pass.epoch)))
+        });
         let source = format!("{SAMPLES}: scores of {workload}, {}", score.counts.join(" + "));
         let mut readings: Vec<ArmReading> = Vec::new();
+        // A pass asks after commits of its own, so that each of its questions is one more try.
+        let mut tried = 0;
         // Passes with scores, and those with a score of this method: a method without a question has no figure.
-        let (mut is_measured, mut has_method) = (false, false);
-        for scores in scored.filter(|scores| !scores.is_empty()) {
+        let (mut is_measured, mut has_method, mut is_empty) = (false, false, false);
+        for (scores, is_void) in passes.filter(|(scores, _)| !scores.is_empty()) {
             is_measured = true;
             let found = scores.iter().find(|(name, _)| matches(method, name));
             let Some((name, counts)) = found else {
@@ -224,6 +236,13 @@ impl Evidence<'_> {
             let sums: Option<Vec<&Sum>> = sums.collect();
             let Some(sums) = sums else { continue };
             let sum: u64 = sums.iter().map(|part| part.sum).sum();
+            // No question is answered by no call and no token.
+            let is_spent = |name: &String| ["calls", "call-tokens", "result-tokens"].contains(&name.as_str());
+            if sum == 0 && score.counts.iter().any(is_spent) {
+                is_empty = true;
+                continue;
+            }
+            tried += sums.iter().map(|part| part.of).max().filter(|_| !is_void).unwrap_or(0);
             let of = match score.per {
                 Per::Question => sums.iter().map(|part| part.of).max().map(|of| of as f64),
                 Per::ThousandTokens => counts.get("tokens").map(|tokens| tokens.sum as f64 / 1000.0),
@@ -263,7 +282,19 @@ impl Evidence<'_> {
             true => readings.into_iter().max_by(ArmReading::order),
             false => pooled(readings),
         };
+        if is_empty {
+            let what = all_words(&score.counts);
+            return MeasureResult::Unknown(format!("a pass of {workload} on {arm} answered questions with 0 {what}"));
+        }
         match reading {
+            Some(reading) if score.within.is_some() && reading.value == 0.0 && !as_baseline => {
+                let words = format!("0 of {tried} questions ({})", most_unseen(tried, "questions"));
+                MeasureResult::Value(ArmReading { short: words.clone(), words, ..reading }.unseen(
+                    tried,
+                    score.within,
+                    1.0,
+                ))
+            }
             Some(reading) => MeasureResult::Value(reading),
             None => match self.left_out(workload, arm) {
                 Some(why) => MeasureResult::NotOffered(why),
@@ -287,6 +318,13 @@ pub(super) fn unknown_count(counts: &[String]) -> Option<String> {
 }
 
 impl Evidence<'_> {
+    /// More questions, for a bound that a policy asks for.
+    pub fn more_questions(&self, workload: &str, asked: &str, arm: &str) -> Gap {
+        let what = format!("enough questions of {workload} on {arm} for {asked}");
+        let command = format!("ctxbench run --epochs 9 --workload {workload} --backend {arm}");
+        Gap::too_few("questions", what, command)
+    }
+
     /// The share of a sample of questions that have a count, with its interval.
     pub(super) fn questions(&self, share: &QuestionShare, arm: &str) -> MeasureResult {
         let (workload, method, name) = (&share.workload, &share.method, &share.count);

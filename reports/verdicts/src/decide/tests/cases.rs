@@ -85,6 +85,12 @@ pub(super) fn cases() -> Vec<Case> {
                     scores.get_mut("task").unwrap().get_mut("stale-answers").unwrap().sum = 3;
                 }),
                 (Archive, "one answer of fifty is stale", |run| task(run, "agent/inbox-find", &[("stale-answers", 2)])),
+                (NotDecided, "a dozen questions were asked", |run| {
+                    let mut passes = testing::passes(run, "agent/inbox-find", "view-mail");
+                    let scores = passes.next().unwrap().scores.get_mut("task").unwrap();
+                    scores.get_mut("stale-answers").unwrap().of = 12;
+                    passes.for_each(|pass| pass.scores.clear());
+                }),
                 (AdoptIf, "triage reads more", |run| task(run, "agent/inbox-triage", &[("result-tokens", 90_000)])),
                 (Archive, "a triage reads more than definitions save", |run| {
                     task(run, "agent/inbox-triage", &[("result-tokens", 290_000)])
