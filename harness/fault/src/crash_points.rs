@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use arms::promise::Acknowledgement;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rundir::faults::{Audit, AuditVerdict, CrashPoints, KILLED_DAEMON, Return, Status};
+use rundir::faults::{Audit, AuditVerdict, CrashMethod, CrashPoints, KILLED_DAEMON, Return, Status};
 use rustix::io::Errno;
 use workloads::fault::SyncClass;
 
@@ -77,6 +77,7 @@ impl Hits {
         let counted = (loss == KILLED_DAEMON).then_some(0);
         let line = CrashPoints {
             seed: bed.seed,
+            method: Some(CrashMethod::Kill),
             in_flight: counted,
             exposed: counted,
             unacknowledged: counted,

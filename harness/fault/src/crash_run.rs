@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use arms::promise::Acknowledgement;
-use rundir::faults::{AuditVerdict, CrashPoints, KILLED_DAEMON, MACHINE_LOSS, Status};
+use rundir::faults::{AuditVerdict, CrashMethod, CrashPoints, KILLED_DAEMON, MACHINE_LOSS, Status};
 
 use super::agent::Job;
 use super::bed::{Injected, ScenarioError, TestBed, infra};
@@ -212,6 +212,7 @@ pub fn power_cuts(
         progress(cuts.losses.points);
     }
     Ok(CrashPoints {
+        method: Some(CrashMethod::SimulatedFiles),
         how: "SIMULATED, without FUSE: by the seed, each page or sector of the logs and of the content past 256 KiB is as at the last sync of that file or as at the cut, and the names of these tails as at any moment since the last sync of their directory. One point in a hundred calls no fsync, and waits for the sync within five seconds. What was in the page cache when the call returned counts as synced if the store has counted a sync of that log: that the disk was told is not seen".to_owned(),
         reason,
         seed: bed.seed,

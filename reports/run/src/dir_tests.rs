@@ -2,9 +2,10 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::faults::{
-    Audit, AuditVerdict, Culprit, Fact, Hang, KILLED_DAEMON, POWER_LOSS, Recovery, Return, Seen, SeenKind, Status,
+    Audit, AuditVerdict, CrashMethod, Culprit, Fact, Hang, KILLED_DAEMON, POWER_LOSS, Recovery, Return, Seen, SeenKind,
+    Status,
 };
-use crate::{AskedStep, Calls, MountedModel, Outcome, PlannedScenario};
+use crate::{AskedStep, Calls, MountedModel, Outcome, PlannedScenario, SkipReason};
 
 fn environment() -> Environment {
     serde_json::from_str(include_str!("../fixtures/env.json")).unwrap()
@@ -140,6 +141,54 @@ fn a_conformance_run_is_read_as_it_was_written() {
     let run = Run::read(dir.path()).unwrap();
     assert_eq!(run.plan, conformance_plan());
     assert_eq!(run.probes, probes);
+}
+
+#[test]
+fn an_unknown_reason_or_method_is_refused_with_file_line_and_field_and_a_missing_one_is_read_from_earlier_words() {
+    for (known, unknown, field) in [
+        (
+            "\"skipped\":\"not-offered\"",
+            "\"skipped\":\"no-time\"",
+            "probes.jsonl:2: skipped: unknown variant `no-time`",
+        ),
+        ("\"method\":\"kill\"", "\"method\":\"prayer\"", "crash-points.jsonl:2: method: unknown variant `prayer`"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = create(dir.path(), &fault_plan());
+        let points = CrashPoints { method: Some(CrashMethod::Kill), ..crash_points() };
+        for _ in 0..2 {
+            writer.probe(&Probe::not_offered("property", "fork", "direct")).unwrap();
+            writer.crash_points(&points).unwrap();
+        }
+        assert_eq!(Run::read(dir.path()).unwrap().crash_points, [points.clone(), points]);
+        for file in [PROBES, CRASH_POINTS] {
+            let text = fs::read_to_string(dir.path().join(file)).unwrap();
+            let (first, second) = text.split_once('\n').unwrap();
+            fs::write(dir.path().join(file), format!("{first}\n{}", second.replace(known, unknown))).unwrap();
+        }
+        let refused = Run::read(dir.path()).unwrap_err().to_string();
+        assert!(refused.contains(field), "{refused}");
+    }
+    let earlier =
+        |detail| Probe { skipped: None, ..Probe::new("property", "fork", "direct", Outcome::Skipped, detail) };
+    for (probe, reason) in [
+        (Probe::not_offered("property", "fork", "direct"), Some(SkipReason::NotOffered)),
+        (probe(Outcome::Skipped, "only root can"), Some(SkipReason::NotTried)),
+        (earlier("not offered"), Some(SkipReason::NotOffered)),
+        (earlier("an earlier probe hung"), Some(SkipReason::NotTried)),
+        (probe(Outcome::Ok, "not offered"), None),
+    ] {
+        assert_eq!(probe.skip_reason(), reason, "{probe:?}");
+    }
+    for (method, how, expected) in [
+        (None, "SIMULATED, without FUSE: by the seed", CrashMethod::SimulatedFiles),
+        (None, "SIMULATED, over a real mount: a separate ext4", CrashMethod::SimulatedDisk),
+        (None, "kill -9 of the daemon", CrashMethod::Kill),
+        (Some(CrashMethod::SimulatedDisk), "kill -9 of the daemon", CrashMethod::SimulatedDisk),
+    ] {
+        let points = CrashPoints { method, how: how.to_owned(), ..crash_points() };
+        assert_eq!(points.crash_method(), expected, "{how}");
+    }
 }
 
 #[test]

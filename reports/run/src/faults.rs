@@ -428,6 +428,20 @@ inputs::named! {
     }
 }
 
+inputs::named! {
+    /// How crash points are made.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum CrashMethod {
+        /// A process is killed, over a real mount.
+        Kill = "kill",
+        /// A disk below a real mount stops all writes: a simulated power cut.
+        SimulatedDisk = "simulated-disk",
+        /// Without a mount, pages and sectors of the store's files are as a seed says: a simulated power cut.
+        SimulatedFiles = "simulated-files",
+    }
+}
+
 /// A line of `crash-points.jsonl`: the crash points of one kind on one backend.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -445,7 +459,10 @@ pub struct CrashPoints {
     /// Why they did not run, or not to the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The method, and which parts are simulated.
+    /// The kind of method; `None` in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<CrashMethod>,
+    /// The method in words.
     pub how: String,
     /// The seed.
     pub seed: u64,
@@ -492,6 +509,15 @@ impl CrashPoints {
             audit: Audit { verdict: AuditVerdict::Unknown, ..Audit::default() },
             ..Self::default()
         }
+    }
+
+    /// How they were made. Records of earlier versions have it in words only.
+    pub fn crash_method(&self) -> CrashMethod {
+        self.method.unwrap_or_else(|| match self.how.strip_prefix("SIMULATED, ") {
+            Some(rest) if rest.starts_with("without FUSE") => CrashMethod::SimulatedFiles,
+            Some(_) => CrashMethod::SimulatedDisk,
+            None => CrashMethod::Kill,
+        })
     }
 
     /// Records that were not kept: those that break the promise, and those that could not be read after the recovery. At

@@ -30,7 +30,7 @@ pub use plan::{
 };
 pub use sample::{
     CellEpoch, Counted, Cpu, DaemonCounters, Epoch, Fault, LOAD_PROCESS, Load, Memory, OpcodeRecord, Outcome, Probe,
-    Sample, Score, ScoreKind, ScoreName, Settled,
+    Sample, Score, ScoreKind, ScoreName, Settled, SkipReason,
 };
 pub use scratch::{Journal, ScratchKind, ScratchReceipt, WriteCache};
 

@@ -493,7 +493,7 @@ pub struct Memory {
 pub struct Probe {
     /// [`super::SCHEMA_VERSION`].
     pub v: u32,
-    /// The probed aspect: `property`, `tool`, `visible`, or `conformance`. A property that is not offered is `skipped`.
+    /// The probed aspect: `property`, `tool`, `visible`, or `conformance`. What is not offered or was not tried is `skipped`.
     #[serde(deserialize_with = "inputs::names::name")]
     pub aspect: String,
     /// The probe's name within the aspect, such as `grep`.
@@ -503,12 +503,30 @@ pub struct Probe {
     pub arm: String,
     /// Whether the probe passed.
     pub outcome: Outcome,
+    /// Why it is `skipped`; `None` for other outcomes, and in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<SkipReason>,
     /// The probe's finding.
     pub detail: String,
 }
 
+inputs::named! {
+    /// Why a probe is `skipped`.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum SkipReason {
+        /// The backend does not name the property.
+        NotOffered = "not-offered",
+        /// It was not tried here, so that it may work or not.
+        NotTried = "not-tried",
+    }
+}
+
 impl Probe {
-    /// A line of this version.
+    /// The detail of a property that is not offered. Earlier versions recorded no other reason.
+    const NOT_OFFERED: &str = "not offered";
+
+    /// A line of this version. What is `skipped` was not tried.
     pub fn new(aspect: &str, name: &str, arm: &str, outcome: Outcome, detail: &str) -> Self {
         Self {
             v: super::SCHEMA_VERSION,
@@ -516,8 +534,24 @@ impl Probe {
             name: name.to_owned(),
             arm: arm.to_owned(),
             outcome,
+            skipped: (outcome == Outcome::Skipped).then_some(SkipReason::NotTried),
             detail: detail.to_owned(),
         }
+    }
+
+    /// A line about what the backend does not offer.
+    pub fn not_offered(aspect: &str, name: &str, arm: &str) -> Self {
+        let skipped = Some(SkipReason::NotOffered);
+        Self { skipped, ..Self::new(aspect, name, arm, Outcome::Skipped, Self::NOT_OFFERED) }
+    }
+
+    /// Why it says nothing about what was probed; `None` if it does.
+    pub fn skip_reason(&self) -> Option<SkipReason> {
+        let earlier = match self.detail == Self::NOT_OFFERED {
+            true => SkipReason::NotOffered,
+            false => SkipReason::NotTried,
+        };
+        self.skipped.or_else(|| (self.outcome == Outcome::Skipped).then_some(earlier))
     }
 }
 

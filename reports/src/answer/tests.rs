@@ -262,8 +262,10 @@ fn with_properties() -> String {
 /// Lets the properties of an arm be what its probes found.
 fn properties(run: &mut Run, arm: &str, found: [Outcome; 3]) {
     for (name, outcome) in ["snapshot", "portable", "fork"].into_iter().zip(found) {
-        let probe = rundir::Probe::new("property", name, arm, outcome, "scripted");
-        run.probes.push(probe);
+        run.probes.push(match outcome {
+            Outcome::Skipped => rundir::Probe::not_offered("property", name, arm),
+            _ => rundir::Probe::new("property", name, arm, outcome, "scripted"),
+        });
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rundir::faults::{Audit, AuditVerdict, CrashPoints, POWER_LOSS, Return, Status};
+use rundir::faults::{Audit, AuditVerdict, CrashMethod, CrashPoints, POWER_LOSS, Return, Status};
 use workloads::fault::SyncClass;
 
 use super::super::agent::Job;
@@ -164,6 +164,7 @@ pub fn series(bed: &mut TestBed, goal: Goal, progress: &mut dyn FnMut(u64)) -> I
             bed.history.shorten(class);
         }
     }
+    line.method = Some(CrashMethod::SimulatedDisk);
     line.how = format!(
         "SIMULATED, over a real mount: a separate ext4 on a loop device stops all writes, {} to {} ms into a stream of changes, and its image is mounted again; what ext4 had passed to the device counts as written, flushed or not. Points after which an unsynced file was still there are not judged",
         SHORT_MOMENTS_US.start / 1000,

@@ -35,9 +35,6 @@ const OTHER_HOST: &str = "watchers-other-host";
 pub(super) const NAMES: [&str; 9] =
     [PORTABLE, SNAPSHOT, DIFF, VERSIONS, FORK, MACHINE_LOSS, SECOND_PROCESS, WATCHERS, OTHER_HOST];
 
-/// Why a property that the backend does not name was not tried.
-const NOT_OFFERED: &str = "not offered";
-
 /// How long an event of a change through the same mount may take.
 const EVENT_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -66,17 +63,17 @@ fn wrong<T>(detail: impl Into<String>) -> Result<T, Failure> {
 
 pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Probe>> {
     let mut probes = Vec::new();
-    let judge = |finding: Finding| {
-        let judged = match finding {
+    let mut record = |name: &str, finding: Finding| {
+        let (outcome, detail) = match finding {
             Ok(Some(detail)) => (Outcome::Ok, detail),
-            Ok(None) => (Outcome::Skipped, NOT_OFFERED.to_owned()),
+            Ok(None) => {
+                watchdog.mend();
+                return probes.push(Probe::not_offered(ASPECT, name, &prober.arm));
+            }
             Err(_) if watchdog.killed().is_some() => (Outcome::Hang, "hung and was aborted".to_owned()),
             Err(Failure(outcome, detail)) => (outcome, detail),
         };
         watchdog.mend();
-        judged
-    };
-    let mut record = |name: &str, (outcome, detail): (Outcome, String)| {
         probes.push(prober.probe(ASPECT, name, outcome, detail));
     };
     let is_over = || prober.interrupt.is_set() || watchdog.is_abandoned();
@@ -86,15 +83,15 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
         for name in NAMES {
             let own = found.iter().position(|(of, _)| *of == name);
             let finding = own.map_or(Ok(None), |at| found.swap_remove(at).1);
-            record(name, judge(finding));
+            record(name, finding);
         }
         return Ok(probes);
     }
-    record(PORTABLE, judge(portable(prober, watchdog)));
+    record(PORTABLE, portable(prober, watchdog));
     if is_over() {
         return Ok(probes);
     }
-    record(MACHINE_LOSS, judge(survives_machine_loss(prober, watchdog)));
+    record(MACHINE_LOSS, survives_machine_loss(prober, watchdog));
     let (config, workspace) = prober.open("properties", watchdog)?;
     let mut open = Open { prober, watchdog, config, workspace };
     let steps: [(&str, Step<'_>); 7] = [
@@ -114,15 +111,14 @@ pub(super) fn probe(prober: &Prober, watchdog: &Watchdog) -> io::Result<Vec<Prob
         // The files that a view shows are another program's: it is not the view that keeps them.
         let is_of_state = [SNAPSHOT, DIFF, VERSIONS, FORK].contains(&name);
         let finding = if is_cut {
-            let why = "not tried: an earlier probe hung and was aborted";
-            Err(Failure(Outcome::Hang, why.to_owned()))
+            Err(Failure(Outcome::Skipped, "an earlier probe hung and was aborted".to_owned()))
         } else if is_of_state && prober.backend.source(Path::new("")).is_some() {
             Ok(None)
         } else {
             open.step(find)
         };
         is_cut |= watchdog.killed().is_some();
-        record(name, judge(finding));
+        record(name, finding);
     }
     watchdog.enter(STEP_LIMIT);
     watchdog.depend_on(open.workspace.kill_handle());

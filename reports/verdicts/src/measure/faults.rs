@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rundir::faults::{
-    Audit, CellKind, CrashPoints, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, Return, Status,
+    Audit, CellKind, CrashMethod, CrashPoints, FaultOutcome, KILLED_DAEMON, MACHINE_LOSS, POWER_LOSS, Return, Status,
 };
 use rundir::{Fault, Outcome};
 use serde::Deserialize;
@@ -363,16 +363,16 @@ impl Evidence<'_> {
     }
 
     /// How the crash points of an arm were made.
-    fn how(&self, loss: &str, arm: &str) -> BTreeSet<&str> {
+    fn methods(&self, loss: &str, arm: &str) -> BTreeSet<CrashMethod> {
         let points = self.runs.iter();
         let points = points.flat_map(|run| run.crash_points(loss, arm));
-        points.map(|series| series.how.as_str()).collect()
+        points.map(CrashPoints::crash_method).collect()
     }
 
     /// Simulated if any of the crash points is: a test cannot take the power of the machine that runs it, nor the machine.
     fn origin_of_losses(&self, loss: &str, arm: &str) -> Provenance {
-        let how = self.how(loss, arm);
-        match [POWER_LOSS, MACHINE_LOSS].contains(&loss) || how.iter().any(|how| how.starts_with("SIMULATED")) {
+        let is_killed = self.methods(loss, arm).iter().all(|method| *method == CrashMethod::Kill);
+        match [POWER_LOSS, MACHINE_LOSS].contains(&loss) || !is_killed {
             true => Provenance::Simulated,
             false => Provenance::Measured,
         }
@@ -380,7 +380,7 @@ impl Evidence<'_> {
 
     pub(super) fn kept(&self, loss: &str, arm: &str, as_baseline: bool) -> MeasureResult {
         // A simulation without a mount and one over a real disk are not compared.
-        let (own, of_direct) = (self.how(loss, arm), self.how(loss, "direct"));
+        let (own, of_direct) = (self.methods(loss, arm), self.methods(loss, "direct"));
         if !own.is_empty() && !of_direct.is_empty() && own != of_direct {
             let what = format!("records after {loss} of {arm}, lost in the same way as on direct");
             return missing(what, crash_points(arm));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use rundir::{Outcome, PROBES, Probe};
+use rundir::{Outcome, PROBES, Probe, SkipReason};
 use serde::Deserialize;
 
 use super::{ArmReading, Evidence, Gap, GapKind, MeasureResult, missing};
@@ -125,17 +125,31 @@ impl Evidence<'_> {
         failing.map(|probe| probe.name.as_str()).collect()
     }
 
+    /// The probes that tried a property of an arm, or found that it is not offered.
+    fn tried_properties(&self, name: &str, arm: &str) -> impl Iterator<Item = &Probe> {
+        let all = self.runs.iter().flat_map(|run| &run.run.probes);
+        let of_name = all.filter(move |probe| (&*probe.aspect, &*probe.name, &*probe.arm) == (PROPERTY, name, arm));
+        let is_tried =
+            |probe: &&Probe| probe.outcome != Outcome::Infra && probe.skip_reason() != Some(SkipReason::NotTried);
+        of_name.filter(is_tried)
+    }
+
     /// A probed property of an arm: the worst of its probes, since a property that fails once does not work.
     fn property_of(&self, name: &str, arm: &str) -> PropertyState<'_> {
-        let all = self.runs.iter().flat_map(|run| &run.run.probes);
-        let of_name = all.filter(|probe| (&*probe.aspect, &*probe.name, &*probe.arm) == (PROPERTY, name, arm));
-        let worst = of_name.max_by(|one, other| (one.outcome, &one.detail).cmp(&(other.outcome, &other.detail)));
-        match worst.map(|probe| (probe.outcome, probe.detail.as_str())) {
-            None | Some((Outcome::Infra, _)) => PropertyState::Untried,
-            Some((Outcome::Skipped, why)) if why.starts_with("not tried") => PropertyState::Untried,
-            Some((Outcome::Ok, detail)) => PropertyState::Works(detail),
-            Some((outcome, detail)) => PropertyState::Fails(outcome, detail),
+        let tried = self.tried_properties(name, arm);
+        let worst = tried.max_by(|one, other| (one.outcome, &one.detail).cmp(&(other.outcome, &other.detail)));
+        match worst {
+            None => PropertyState::Untried,
+            Some(probe) if probe.outcome == Outcome::Ok && probe.skipped.is_none() => {
+                PropertyState::Works(&probe.detail)
+            }
+            Some(probe) => PropertyState::Fails(probe.outcome, &probe.detail),
         }
+    }
+
+    /// Whether a probe found that a property of an arm works, whatever others found.
+    fn has_worked(&self, name: &str, arm: &str) -> bool {
+        self.tried_properties(name, arm).any(|probe| probe.outcome == Outcome::Ok)
     }
 
     /// The number of these properties that work. One that was not tried may work or not.
@@ -191,7 +205,11 @@ impl Evidence<'_> {
             let works = matches!(own, PropertyState::Works(_)) && can_work;
             possibly += f64::from(u8::from(can_work));
             found += f64::from(u8::from(works));
-            surely += f64::from(u8::from(works && matches!(others, PropertyState::Fails(..))));
+            // A probe of the other that could not end does not show that it lacks the property, and neither do probes that
+            // contradict each other.
+            let is_lacking = matches!(others, PropertyState::Fails(Outcome::Skipped | Outcome::WrongData, _))
+                && !self.has_worked(name, other);
+            surely += f64::from(u8::from(works && is_lacking));
         }
         [surely, found, possibly]
     }

@@ -34,7 +34,10 @@ pub fn score(run: &mut Run, workload: &str, arm: &str, method: &str, counts: &[(
 
 pub fn probe(run: &mut Run, aspect: &str, name: &str, arm: &str, outcome: Outcome) {
     run.probes.retain(|probe| (&*probe.aspect, &*probe.name, &*probe.arm) != (aspect, name, arm));
-    run.probes.push(Probe::new(aspect, name, arm, outcome, "scripted"));
+    run.probes.push(match (aspect, outcome) {
+        ("property", Outcome::Skipped) => Probe::not_offered(aspect, name, arm),
+        _ => Probe::new(aspect, name, arm, outcome, "scripted"),
+    });
 }
 
 pub fn fail_a_pass(run: &mut Run, workload: &str, arm: &str) {

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use arms::backend::{Backend, Description, Unavailable, Versions};
 use arms::source::Source;
 
+use rundir::SkipReason;
+
 use super::*;
 use crate::interrupt::Interrupt;
 use crate::supervise::supervise;
@@ -173,6 +175,9 @@ fn probed(backend: Arc<dyn Backend>) -> Vec<(String, Outcome, String)> {
     let probes = supervise(&Interrupt::never(), move |watchdog| probe(&prober, watchdog).unwrap());
     let probes = probes.unwrap();
     assert!(probes.iter().all(|probe| probe.aspect == "property"));
+    for probe in probes.iter().filter(|probe| probe.outcome == Outcome::Skipped) {
+        assert_eq!(probe.skipped, Some(SkipReason::NotOffered), "{probe:?}");
+    }
     let found = probes.into_iter().map(|probe| (probe.name, probe.outcome, probe.detail));
     found.collect()
 }
@@ -232,10 +237,10 @@ fn a_property_that_a_backend_does_not_name_is_not_offered() {
     let found = probed(Arc::new(Offering { nothing: true, ..Offering::default() }));
     for (name, outcome, detail) in &found {
         let expected = match name.as_str() {
-            SECOND_PROCESS | WATCHERS => (Outcome::Ok, false),
-            _ => (Outcome::Skipped, true),
+            SECOND_PROCESS | WATCHERS => Outcome::Ok,
+            _ => Outcome::Skipped,
         };
-        assert_eq!((*outcome, detail == NOT_OFFERED), expected, "{name}: {detail}");
+        assert_eq!(*outcome, expected, "{name}: {detail}");
     }
     assert_eq!(found.len(), NAMES.len());
 }
